@@ -1,6 +1,6 @@
-//! TurnRD's speed at the paper's sizes: 64 trajectories of 20 turns, vectors of width 1536, one epoch in
-//! minibatches of 16; and the credits of the same trajectories. `cargo bench --bench turnrd`; elements are
-//! turns. `benches/peer/turnrd.py` sets PyTorch beside it.
+//! Speed of TurnRD at the paper's sizes: 64 trajectories of 20 turns, vectors of width 1536, one
+//! epoch in minibatches of 16; and their credits. `cargo bench --bench turnrd`; elements are turns.
+//! `benches/peer/turnrd.py` runs PyTorch beside it.
 #![expect(clippy::expect_used, reason = "criterion's macros; a bench may fail")]
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
@@ -23,7 +23,7 @@ fn turnrd(criterion: &mut Criterion) {
             weight: 1.0,
         })
         .collect();
-    // The credits of `benches/peer/turnrd.py`, which are the paper's.
+    // The paper's credits, as in `benches/peer/turnrd.py`.
     let config = TurnRdConfig { epochs: 1, credits: CreditRule::Projection, ..TurnRdConfig::default() };
     let mut model = TurnRd::new(config, WIDTH, 0).expect("a good config");
     let mut group = criterion.benchmark_group("turnrd");

@@ -1,4 +1,4 @@
-//! Sources of a turn's credit where the environment gives one return a trajectory.
+//! Splits the return of a trajectory into credits of its turns.
 //!
 //! | module | subject |
 //! |---|---|

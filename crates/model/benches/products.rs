@@ -1,7 +1,8 @@
-//! The matrix products of linear layers in f32 and in bf16, on one thread. `cargo bench --bench products`.
+//! Matrix products of linear layers in f32 and in bf16, on one thread. `cargo bench --bench
+//! products`.
 //!
-//! 2,048 rows, layers of the 5 M and the 25 M model of `benches/peer`; elements are floating point operations, so that
-//! `Gelem/s` are GFLOP/s.
+//! 2,048 rows, layers of the 5 M and the 25 M model of `benches/peer`. Elements are floating-point
+//! operations, so `Gelem/s` are GFLOP/s.
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use turnwise_core::{Purpose, Seed};
 use turnwise_model::Compute;

@@ -1,6 +1,5 @@
-//! One engine on one thread: 16 prompts of 128 tokens with 32 new tokens each on the 5 M-parameter
-//! shape of `sample_speed`, and the same for a 0.8 M-parameter one and one of SmolLM2's size, whose weights are also those of a
-//! checkpoint that was saved in bf16.
+//! Sampling with one engine on one thread: 16 prompts of 128 tokens with 32 new tokens each. Shapes
+//! are `sample_speed`'s 5 M, a 0.8 M, and one of SmolLM2's size, also with weights rounded to bf16.
 #![expect(clippy::unwrap_used, reason = "a broken setting shall stop the measurement")]
 
 use std::hint::black_box;
@@ -11,7 +10,7 @@ use turnwise_core::{Purpose, SampleRequest, Sampler as _, SamplingParams, Seed};
 use turnwise_model::engine::{EngineConfig, EngineWeights, NativeEngine};
 use turnwise_model::{Compute, ModelConfig, ParameterLayout, Parameters};
 
-/// Random weights, as they are or as a checkpoint in bf16 has them.
+/// Returns random weights, optionally rounded like a bf16 checkpoint.
 fn weights(
     [hidden, layers, ffn, vocab]: [usize; 4],
     saved_bf16: bool,
@@ -51,7 +50,7 @@ fn sampling(criterion: &mut Criterion) {
         ("5M", weights([256, 6, 704, 2048], false, Compute::F32)),
         ("5M, bf16", weights([256, 6, 704, 2048], false, Compute::Bf16)),
         ("0.8M", weights([128, 4, 384, 512], false, Compute::F32)),
-        // Its weights are in no cache.
+        // Its weights exceed all caches.
         ("135M", weights([576, 30, 1536, 49152], false, Compute::F32)),
         ("135M, saved in bf16", weights([576, 30, 1536, 49152], true, Compute::F32)),
     ] {

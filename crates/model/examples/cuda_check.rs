@@ -1,7 +1,8 @@
-//! Checks of CUDA: without arguments that NVRTC compiles all kernels for sm_80, sm_89, sm_90 and sm_120, as far as it knows
-//! them (no GPU is needed), with `device` that there is a GPU. `benches/cuda-check.sh` runs it.
+//! Checks CUDA. Without arguments, NVRTC compiles all kernels for those of sm_80, sm_89, sm_90 and
+//! sm_120 that it supports, without a GPU; with `device`, there must be a GPU.
+//! `benches/cuda-check.sh` runs it.
 //!
-//! It ends with 3 where a library or a device is missing, and with 1 where something is wrong with what is there.
+//! Exits with 3 if a library or a device is missing, and with 1 if an existing one fails.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program that reports")]
 
 use std::process::ExitCode;

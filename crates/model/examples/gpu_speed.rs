@@ -1,4 +1,4 @@
-//! Speed on an NVIDIA GPU, with random weights: training steps, or decoding of many sequences.
+//! Speed on an NVIDIA GPU with random weights: training steps, or decoding of many sequences.
 //!
 //! ```text
 //! cargo run --release -p turnwise-model --features cuda --example gpu_speed -- \
@@ -7,9 +7,9 @@
 //!     decode shape=qwen2.5-0.5b slots=1,8,64,256 prompt=512 new=128
 //! ```
 //!
-//! `rank=0`, the default, trains all weights; another rank trains an adapter on all linear layers. Each measurement
-//! prints one line of JSON with medians; the first steps or rounds are not counted. `benches/peer/gpu.py` runs it beside
-//! PyTorch.
+//! `rank=0`, the default, trains all weights; other ranks train an adapter on all linear layers.
+//! Each measurement prints one line of JSON with medians, without the first steps or rounds.
+//! `benches/peer/gpu.py` runs it beside PyTorch.
 #![expect(clippy::print_stdout, reason = "a program that reports")]
 
 mod arguments;
@@ -91,7 +91,7 @@ fn train(arguments: &Arguments, device: &str) -> Result<(), Box<dyn Error>> {
         let start = Instant::now();
         let report = learner.forward_backward(&batch, &objective)?;
         let passed = start.elapsed().as_secs_f64();
-        // The norm is read back, so a step ends when the device has done all but the update.
+        // The norm is read back, so a step ends when only the update is unfinished.
         learner.step(1e-4)?;
         losses.push(report.loss);
         if step >= 3 {
@@ -124,7 +124,7 @@ fn decode(arguments: &Arguments, device: &str) -> Result<(), Box<dyn Error>> {
     for slots in arguments.numbers("slots", 128)? {
         let sizes = EngineConfig { max_num_seqs: slots, max_context: prompt + new + 1 };
         let mut engine = NativeEngine::with_shared(&weights, sizes, None)?;
-        // The prompts alone, then with all tokens: the difference is decoding.
+        // Prompts only, then with all tokens: the difference is decoding.
         let mut run = |new: usize, round: u64| -> Result<f64, Box<dyn Error>> {
             for session in 0..slots as u64 {
                 engine.end_session(session);

@@ -1,14 +1,16 @@
-//! Speed of GRPO with LoRA on a pretrained model: a round samples groups of responses and makes one update of them.
+//! Speed of GRPO with LoRA on a pretrained model: each round samples groups of responses and
+//! updates once.
 //!
 //! ```text
 //! cargo run --release -p turnwise-model --example grpo_speed -- \
 //!     model=DIR groups=8 size=8 prompt=256 response=32 rank=16 lanes=2 micro=4096 rounds=3 compute=f32
 //! ```
 //!
-//! `shape=NAME` instead of a model has random weights of that shape; `device=cuda` runs on a GPU (feature `cuda`).
-//! Prompts are random tokens, one a group; responses end only at their length. Prints one line of JSON with the medians of
-//! the measured rounds (one before them is not measured): `sample_s` has the packing of the weights in it (`pack_s`),
-//! `update_s` forward, backward and AdamW. `benches/peer/pretrained.py` does the same in Python and prints the ratios.
+//! `shape=NAME` instead of a model uses random weights of that shape; `device=cuda` runs on a GPU
+//! (feature `cuda`). Prompts are random tokens, one per group; responses end only at their length.
+//! Prints one line of JSON with medians after a warm-up round: `sample_s` includes packing the
+//! weights (`pack_s`), `update_s` is forward, backward and AdamW. `benches/peer/pretrained.py` does
+//! the same in Python and prints the ratios.
 
 #![expect(clippy::print_stdout, reason = "an example that reports")]
 
@@ -28,11 +30,10 @@ use turnwise_model::{Adapter, LearnerConfig, LoraConfig, NativeLearner, Weights,
 
 use arguments::{Arguments, median, random_weights};
 
-// That of the `turnwise` program.
+// The allocator of the `turnwise` program.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The batch that is measured.
 #[derive(Clone, Copy)]
 struct Sizes {
     groups: usize,
@@ -43,7 +44,7 @@ struct Sizes {
     vocab: usize,
 }
 
-/// PPO's clipped surrogate over tokens, averaged over all of them.
+/// PPO's clipped surrogate, averaged over all tokens.
 struct Clipped {
     old: Vec<Vec<f32>>,
     advantages: Vec<f64>,
@@ -69,10 +70,9 @@ impl Objective for Clipped {
     }
 }
 
-/// Prompt, response and log-probabilities of every sample, in the order of groups.
+/// Prompt, response and log-probs of every sample, in group order.
 type Samples = Vec<(Vec<u32>, Vec<u32>, Vec<f32>)>;
 
-/// One lane: its groups' samples in one engine.
 fn sample_lane(sizes: Sizes, weights: &SharedWeights, lane: usize, round: u64) -> Result<Samples, String> {
     let groups: Vec<usize> = (lane..sizes.groups).step_by(sizes.lanes).collect();
     let slots = (groups.len() * sizes.size).max(1);
@@ -174,7 +174,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             })
             .collect();
         let objective = Clipped {
-            // A group's advantages add up to nothing, as GRPO's do.
+            // A group's advantages sum to zero, as in GRPO.
             advantages: (0..batch.len()).map(|index| if index % 2 == 0 { 1.0 } else { -1.0 }).collect(),
             tokens: samples.iter().map(|(_, response, _)| response.len() as f64).sum(),
             old: samples.into_iter().map(|(_, _, logprobs)| logprobs).collect(),

@@ -1,5 +1,5 @@
-//! Costs of an adapter on a shape: a learner's step with all weights and with an adapter, and packing for the
-//! sampling engine with and without one.
+//! Cost of an adapter: a learner's step, and packing for the engine, with all weights and with an
+//! adapter.
 //!
 //! ```text
 //! cargo run --release -p turnwise-model --example lora_cost -- \
@@ -31,7 +31,7 @@ impl Objective for Likelihood {
     }
 }
 
-/// The shortest of some runs, in seconds.
+/// Returns the shortest of some runs, in seconds.
 fn shortest<E>(runs: usize, mut work: impl FnMut() -> Result<(), E>) -> Result<f64, E> {
     let mut best = f64::INFINITY;
     for _ in 0..runs {
@@ -88,7 +88,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         step()?;
         let seconds = shortest(steps, step)?;
         let trained = learner.trained_len();
-        // A gradient for every lane, two moments.
+        // A gradient per lane, and two moments.
         let state = 4 * trained * (settings.lanes + 2);
         println!(
             "{name:<12} {trained:>12} trained, {:>9.1} MB of gradients and moments, {:>8.0} tokens/s, packed in {:.2} ms",

@@ -1,12 +1,13 @@
-//! Speed of training with shared prefixes against the same sequences in full, and the ratio of both.
+//! Speed of training with shared prefixes and with the same sequences in full, and the ratio of
+//! both.
 //!
 //! ```text
 //! cargo run --release -p turnwise-model --example prefix_speed -- \
 //!     groups=8 size=8 prompt=256 response=32 head=0 lanes=2 micro=4096 steps=3 compute=f32 device=cpu
 //! ```
 //!
-//! Groups of responses to a prompt each, the prompts alike in their first `head` tokens; a model of 25 M weights. A
-//! step is a forward and a backward pass over all of them.
+//! Each group of responses shares a prompt, and all prompts share their first `head` tokens. The
+//! model has 25 M weights. A step is a forward and a backward pass over all of them.
 
 mod arguments;
 

@@ -1,10 +1,13 @@
 //! Sampling speed of the native engine.
 //!
-//! `cargo run --release -p turnwise-model --example sample_speed -- key=value ...` with the keys and
-//! defaults of [`Setting`]; `bf16=1` multiplies matrices in bf16 if the machine can; `cuda=1` samples on a GPU (feature `cuda`); `saved_bf16=1` rounds
-//! the weights, as those of a checkpoint that was saved in bf16 are; `warm` rounds come first and are not measured. Prints one line of JSON with
-//! medians: `new_tokens_per_s` is new tokens over the time of a whole round, prompts included;
-//! `decode_tokens_per_s` leaves the time out that a round with one new token takes.
+//! Run `cargo run --release -p turnwise-model --example sample_speed -- key=value ...` with the
+//! keys and defaults of [`Setting`]. `bf16=1` multiplies matrices in bf16 if supported, `cuda=1`
+//! samples on a GPU (feature `cuda`), `saved_bf16=1` rounds the weights like a bf16 checkpoint, and
+//! `warm` sets unmeasured rounds.
+//!
+//! Prints one line of JSON with medians. `new_tokens_per_s` is new tokens over the time of a whole
+//! round, including prompts; `decode_tokens_per_s` subtracts the time of a round with one new
+//! token.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program")]
 
 use std::time::Instant;
@@ -13,7 +16,6 @@ use turnwise_core::{Purpose, SampleRequest, Sampler as _, SamplingParams, Seed};
 use turnwise_model::engine::{EngineConfig, NativeEngine, SharedWeights};
 use turnwise_model::{Compute, Device, ModelConfig, ParameterLayout, Parameters};
 
-/// Setting to be measured.
 #[derive(Clone, Debug)]
 struct Setting {
     hidden: usize,
@@ -117,7 +119,6 @@ fn main() {
     );
 }
 
-/// Median time of the measured rounds.
 fn median_seconds(setting: &Setting, weights: &SharedWeights) -> f64 {
     let rounds = (0..setting.warm + setting.rounds.max(1)).map(|_| {
         let started = Instant::now();
@@ -133,7 +134,6 @@ fn median_seconds(setting: &Setting, weights: &SharedWeights) -> f64 {
     seconds[seconds.len() / 2]
 }
 
-/// One lane: its share of the prompts, all different, in one engine.
 fn run(setting: &Setting, weights: &SharedWeights, lane: usize) {
     let sessions: Vec<usize> = (lane..setting.prompts).step_by(setting.lanes).collect();
     let sizes =

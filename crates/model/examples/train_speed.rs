@@ -1,11 +1,11 @@
-//! Training speed of a shape: tokens a second of forward, backward and optimiser step.
+//! Training speed of a shape: tokens per second of forward, backward and optimizer step.
 //!
 //! ```text
 //! cargo run --release -p turnwise-model --example train_speed -- \
 //!     hidden=256 layers=6 heads=4 kv=2 ffn=704 vocab=2048 sequences=16 length=512 lanes=2 steps=5 compute=f32 device=cpu
 //! ```
 //!
-//! Every token but the first of a sequence is trained on, with a plain likelihood loss.
+//! Trains on every token of a sequence except the first, with a likelihood loss.
 
 mod arguments;
 

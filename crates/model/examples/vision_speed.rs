@@ -1,13 +1,14 @@
-//! Speed of a model that reads pictures: seconds of forward, and of forward and backward, over a batch with a picture in
-//! each sequence.
+//! Speed of a model that reads pictures: seconds of forward, and of forward and backward, over a
+//! batch with one picture per sequence.
 //!
 //! ```text
 //! cargo run --release -p turnwise-model --example vision_speed -- \
 //!     model=FOLDER pictures=8 sequences=8 side=252 text=6 repeats=5 lanes=2
 //! ```
 //!
-//! Sequences share `pictures` distinct pictures of `side` pixels. Their text is trained on with a plain likelihood loss.
-//! Prints one line of JSON; `benches/peer/vision.py` runs PyTorch beside it on the same folder.
+//! Sequences share `pictures` distinct pictures of `side` pixels. Their text is trained with a
+//! likelihood loss. Prints one line of JSON; `benches/peer/vision.py` runs PyTorch beside it on the
+//! same folder.
 
 mod arguments;
 
@@ -22,7 +23,8 @@ use turnwise_model::{LearnerConfig, NativeLearner, load_model};
 
 use arguments::Arguments;
 
-/// The allocator of the program. The system's returns the buffers of each pass to the kernel and clears them again.
+/// The program's allocator. The system's returns the buffers of each pass to the kernel, which
+/// clears them again.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -36,7 +38,7 @@ impl Objective for Likelihood {
     }
 }
 
-/// The picture `index` of `vision.py`.
+/// Returns picture `index` of `vision.py`.
 fn picture(index: usize, side: usize) -> Image {
     let level = |y: usize, x: usize, c: usize| ((37 * y + 11 * x + 50 * c + 61 * index) % 256) as u8;
     let rows = (0..side).flat_map(|y| (0..side).flat_map(move |x| (0..3).map(move |c| level(y, x, c))));
@@ -69,7 +71,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let settings = LearnerConfig { lanes: get("lanes", 2)?, ..LearnerConfig::default() };
     let mut learner = NativeLearner::new(parameters, settings)?;
     let (mut forward, mut training, mut sum) = (Vec::new(), Vec::new(), 0.0);
-    // The first of each warms up.
+    // The first run warms up.
     for _ in 0..=repeats {
         learner.clear_gradient();
         let start = Instant::now();

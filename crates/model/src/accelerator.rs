@@ -1,26 +1,27 @@
-//! The device that a model runs on.
+//! The device that runs a model.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ModelError;
 
-/// The device that a model runs on. The same settings run on either.
+/// Device that runs the model. All settings are valid for both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Device {
-    /// This machine's CPU, in `f32`: the reference.
+    /// CPU, in `f32`; the reference.
     #[default]
     Cpu,
-    /// An NVIDIA GPU: products of `bfloat16`, sums and master weights in `f32`. Needs a program built
+    /// NVIDIA GPU, with products in `bfloat16`, and sums and master weights in `f32`. Needs a build
     /// with the feature `cuda`.
     Cuda,
 }
 
 impl Device {
-    /// Opens the device; returns its description if it is not the CPU.
+    /// Opens the device and returns its description; `None` for the CPU.
     ///
     /// # Errors
-    /// Fails if the program was built without it or there is none, with what to do.
+    /// Fails if the build lacks the feature or the machine has no device. The message says how to
+    /// fix it.
     pub fn open(self) -> Result<Option<String>, ModelError> {
         self.check()?;
         #[cfg(feature = "cuda")]
@@ -30,8 +31,8 @@ impl Device {
         Ok(None)
     }
 
-    /// Returns the memory of the device in bytes; `None` if unknown: for the CPU, without the
-    /// feature `cuda`, and without a device.
+    /// Returns the memory of the device in bytes. `None` for the CPU, without the feature `cuda`,
+    /// or without a device.
     pub fn memory(self) -> Option<u64> {
         #[cfg(feature = "cuda")]
         if self == Self::Cuda {
@@ -40,10 +41,11 @@ impl Device {
         None
     }
 
-    /// Rejects a device that this program was built without. Whether there is one is seen when it is opened.
+    /// Rejects a device that this build does not support. [`Device::open`] checks that the device
+    /// exists.
     ///
     /// # Errors
-    /// Returns [`ModelError::Setting`] for CUDA in a program that was built without the feature `cuda`.
+    /// Returns [`ModelError::Setting`] for CUDA in a build without the feature `cuda`.
     pub fn check(self) -> Result<(), ModelError> {
         if self == Self::Cuda && !cfg!(feature = "cuda") {
             return Err(ModelError::Setting {

@@ -1,4 +1,4 @@
-//! The arithmetic that matrix products of training run in.
+//! Precision of matrix products in training and sampling.
 
 use std::fmt;
 
@@ -7,23 +7,23 @@ use serde::{Deserialize, Serialize};
 use crate::ops::bf16::Kernel;
 use crate::ops::linear::{Accumulate, linear, linear_backward_input, linear_backward_weight};
 
-/// Precision in which training and sampling multiply matrices. Weights, gradients, moments and every sum are `f32` with
-/// both.
+/// Precision of matrix products in training and sampling. Weights, gradients, moments and sums are
+/// always `f32`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Compute {
-    /// Single precision: the reference.
+    /// Single precision; the reference.
     #[default]
     F32,
-    /// Operands of products are rounded to bf16 (8 bits of mantissa) and summed in `f32`, several times as
-    /// fast on CPUs with AMX tiles. Attention's softmax, norms and the loss stay `f32`.
+    /// Rounds operands to bf16 (8 bits of mantissa) and sums in `f32`; several times as fast on
+    /// CPUs with AMX tiles. Attention's softmax, norms and the loss stay `f32`.
     ///
-    /// The same config gives the same bits on machines with the same kind of bf16 units; tiles and vectors
-    /// round their sums differently.
+    /// Bits repeat only on CPUs with the same kind of bf16 unit: tiles and vectors round sums
+    /// differently.
     Bf16,
 }
 
-/// Way in which this machine runs a [`Compute`].
+/// Instructions that run a [`Compute`] on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ComputePath {
     /// `f32` products.
@@ -42,13 +42,13 @@ impl Compute {
         }
     }
 
-    /// Returns the path that this setting takes on this machine.
+    /// Returns the path used on this machine.
     pub fn path(self) -> ComputePath {
         self.kernel().map_or(ComputePath::F32, Kernel::path)
     }
 
-    /// `y = x W^T` as training computes it: `x` is `[rows, inputs]`, `weight` `[outputs, inputs]`, `y`
-    /// `[rows, outputs]`.
+    /// Computes `y = x W^T` as in training: `x` is `[rows, inputs]`, `weight` `[outputs, inputs]`,
+    /// `y` `[rows, outputs]`.
     ///
     /// # Panics
     /// If a slice is shorter than its shape.
@@ -56,7 +56,8 @@ impl Compute {
         linear(self.kernel(), x, weight, None, y, Accumulate::Set, shape);
     }
 
-    /// `d_x = d_y W` and `d_W += d_y^T x` for [`Compute::linear`] with the shape `[rows, inputs, outputs]`.
+    /// Computes `d_x = d_y W` and `d_W += d_y^T x` for [`Compute::linear`] with the shape `[rows,
+    /// inputs, outputs]`.
     ///
     /// # Panics
     /// If a slice is shorter than its shape.
@@ -73,7 +74,7 @@ impl Compute {
         linear_backward_weight(self.kernel(), d_y, x, d_weight, shape);
     }
 
-    /// Describes the path that runs instead if the machine lacks support for the setting.
+    /// Describes the fallback path if this machine does not support the setting.
     pub fn fallback(self) -> Option<String> {
         let path = self.path();
         match (self, path) {

@@ -1,4 +1,4 @@
-//! The architecture: one decoder, and in what its families differ.
+//! The decoder's architecture and the differences between model families.
 
 use std::fmt;
 
@@ -6,10 +6,11 @@ use crate::rotary::RopeScaling;
 use crate::vision::{TowerKind, VisionConfig};
 use crate::{Device, ModelError};
 
-/// A family of decoders, as `model_type` of `config.json` names it.
+/// A family of decoders, named by `model_type` in `config.json`.
 ///
-/// All are the same decoder: RMS norm before attention and before the MLP, grouped-query attention with
-/// rotary positions, a gated MLP with SiLU. They differ in biases and in a norm of queries and keys.
+/// All families share one decoder: RMS norm before attention and MLP, grouped-query attention with
+/// rotary positions, and a gated SiLU MLP. The families differ in biases and in a norm of queries
+/// and keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Family {
     /// Qwen2 and Qwen2.5: biases on query, key and value.
@@ -19,14 +20,14 @@ pub enum Family {
     Qwen3,
     /// Llama 2 and 3: no biases unless `attention_bias` or `mlp_bias`.
     Llama,
-    /// Qwen2-VL: the decoder of Qwen2 with a vision tower, and positions of pictures in two dimensions.
+    /// Qwen2-VL: Qwen2's decoder with a vision tower and two-dimensional positions for pictures.
     Qwen2Vl,
-    /// Qwen2.5-VL: the same with another tower.
+    /// Qwen2.5-VL: like Qwen2-VL, with another vision tower.
     Qwen25Vl,
 }
 
 impl Family {
-    /// All of them.
+    /// All families.
     pub const ALL: [Self; 5] = [Self::Qwen2, Self::Qwen3, Self::Llama, Self::Qwen2Vl, Self::Qwen25Vl];
 
     /// Returns the name in `model_type`.
@@ -40,7 +41,7 @@ impl Family {
         }
     }
 
-    /// Returns the beginning of the names of `transformers`' classes.
+    /// Returns the prefix of the class names in `transformers`, such as `Qwen2`.
     pub(crate) fn class(self) -> &'static str {
         match self {
             Self::Qwen2 => "Qwen2",
@@ -51,7 +52,6 @@ impl Family {
         }
     }
 
-    /// Returns the kind of the vision tower, if the family has one.
     pub(crate) fn tower(self) -> Option<TowerKind> {
         match self {
             Self::Qwen2 | Self::Qwen3 | Self::Llama => None,
@@ -72,61 +72,63 @@ impl fmt::Display for Family {
     }
 }
 
-/// BOS, EOS and padding token ids. They do not affect computation, but a saved model must keep them
-/// to stop correctly.
+/// BOS, EOS and padding token ids. These ids do not affect computation, but a saved model needs
+/// them to stop generation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpecialTokens {
-    /// Begins a text.
+    /// Token that begins a text.
     pub bos: Option<u32>,
-    /// Each ends a response; the first is the model's own.
+    /// Tokens that end a response; the first is the model's default.
     pub eos: Vec<u32>,
-    /// Fills up.
+    /// Padding token.
     pub pad: Option<u32>,
 }
 
-/// Shape of a decoder. Names are those of Hugging Face's `config.json`.
+/// Shape of a decoder, with the key names of Hugging Face's `config.json`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelConfig {
-    /// Family.
+    /// Model family.
     pub model_type: Family,
-    /// Rows of the embedding. May exceed the tokenizer's size (padding).
+    /// Rows of the embedding; padding may make it larger than the tokenizer.
     pub vocab_size: usize,
     /// Width of the residual stream.
     pub hidden_size: usize,
-    /// Width inside the gated MLP.
+    /// Width of the gated MLP.
     pub intermediate_size: usize,
-    /// Decoder layers.
+    /// Number of decoder layers.
     pub num_hidden_layers: usize,
-    /// Query heads.
+    /// Number of query heads.
     pub num_attention_heads: usize,
-    /// Key/value heads; query heads share them in equal runs.
+    /// Number of key/value heads. Each key/value head serves an equal number of consecutive query
+    /// heads.
     pub num_key_value_heads: usize,
-    /// Width of one head. Heads together may be wider or narrower than the residual stream.
+    /// Width of one head. All heads together may be wider or narrower than `hidden_size`.
     pub head_dim: usize,
-    /// Longest sequence the model was made for.
+    /// Longest sequence the model supports.
     pub max_position_embeddings: usize,
-    /// Epsilon inside the root mean square norm.
+    /// Epsilon of the RMS norm, inside the root.
     pub rms_norm_eps: f64,
     /// Base of the rotary frequencies.
     pub rope_theta: f64,
-    /// Change of the rotary frequencies for contexts longer than those of pretraining.
+    /// Scaling of the rotary frequencies for contexts longer than in pretraining.
     pub rope_scaling: RopeScaling,
-    /// True if the output layer is the embedding transposed.
+    /// True if the output layer shares the embedding's weights.
     pub tie_word_embeddings: bool,
-    /// Biases on query, key, value and output of attention (Qwen3 and Llama; Qwen2 has its own rule).
+    /// True if attention has biases on query, key, value and output (Qwen3 and Llama). Qwen2 always
+    /// has them on query, key and value only.
     pub attention_bias: bool,
-    /// Biases in the MLP (Llama).
+    /// True if the MLP has biases (Llama).
     pub mlp_bias: bool,
     /// Standard deviation of the initial weights.
     pub initializer_range: f64,
-    /// Tokens that begin, end and fill up.
+    /// BOS, EOS and padding token ids.
     pub special_tokens: SpecialTokens,
-    /// The vision tower, in a model that reads pictures.
+    /// Vision tower of a model that reads pictures.
     pub vision: Option<VisionConfig>,
 }
 
-/// A Qwen2 without scaled positions, with the values that all families share. Sizes are 0 and must
-/// be set; [`ModelConfig::check`] rejects them otherwise.
+/// Returns a Qwen2 config with unscaled positions and the values that all families share. Sizes are
+/// 0 and must be set, or [`ModelConfig::check`] rejects the config.
 impl Default for ModelConfig {
     fn default() -> Self {
         Self {
@@ -153,12 +155,12 @@ impl Default for ModelConfig {
 }
 
 impl ModelConfig {
-    /// Returns the width of all query heads together.
+    /// Returns the total width of the query heads.
     pub fn query_width(&self) -> usize {
         self.num_attention_heads * self.head_dim
     }
 
-    /// Returns the width of all key (or value) heads together.
+    /// Returns the total width of the key heads, which equals that of the value heads.
     pub fn key_value_width(&self) -> usize {
         self.num_key_value_heads * self.head_dim
     }
@@ -173,17 +175,15 @@ impl ModelConfig {
         !self.has_qkv_bias_alone() && self.attention_bias
     }
 
-    /// Returns true in families with biases on query, key and value and no others.
     fn has_qkv_bias_alone(&self) -> bool {
         matches!(self.model_type, Family::Qwen2 | Family::Qwen2Vl | Family::Qwen25Vl)
     }
 
-    /// Returns true if query and key heads are normed before they are turned.
+    /// Returns true if query and key heads are normed before rotation.
     pub fn qk_norm(&self) -> bool {
         self.model_type == Family::Qwen3
     }
 
-    /// Rejects a device that has no kernels for this architecture.
     pub(crate) fn check_device(&self, device: Device) -> Result<(), ModelError> {
         device.check()?;
         if device == Device::Cuda && self.vision.is_some() {
@@ -195,12 +195,12 @@ impl ModelConfig {
         Ok(())
     }
 
-    /// Rejects shapes that cannot be run, naming the key.
+    /// Rejects shapes that cannot be run.
     ///
     /// # Errors
-    /// Returns [`ModelError::Config`] with the key: a size that is 0 or too large, key heads that
-    /// do not divide the query heads, an odd head width, norm or rotary settings out of range, or a
-    /// bias that the family does not have.
+    /// Returns [`ModelError::Config`] with the key. Causes are a size that is 0 or too large, key
+    /// heads that do not divide the query heads, or an odd head width. Other causes are norm or
+    /// rotary settings out of range, and biases that the family does not have.
     pub fn check(&self) -> Result<(), ModelError> {
         let fail = |key: &str, reason: String| Err(ModelError::Config { key: key.into(), reason });
         for (key, value) in [
@@ -220,7 +220,7 @@ impl ModelConfig {
                 return fail(key, format!("{value} is beyond any model"));
             }
         }
-        // Matrices are laid out before any file of weights is opened: a slip in a digit must not end in the allocator.
+        // Sizes are checked before any weights are read, so that a typo cannot exhaust memory.
         let per_layer =
             |width: usize| self.num_hidden_layers as u128 * self.hidden_size as u128 * width as u128;
         for (key, parameters) in [

@@ -1,21 +1,22 @@
-//! A critic: a separate decoder with a value head, trained by the learner's passes.
+//! A critic: a separate decoder with a value head.
 
 use turnwise_core::{LearnError, Learner as _, LossReport, Objective, StepReport, TokenSequence};
 
 use crate::{LearnerConfig, ModelError, NativeLearner, OptimizerState, TensorInfo, Weights};
 
 /// PPO's value model: `V(s_t) = w . norm(h_t) + b` with the hidden state `h_t` of the position
-/// before token `t`. Entry `t` is thus the value of the state in which token `t` was chosen.
+/// before token `t`. Entry `t` is the value of the state in which token `t` was chosen.
 ///
-/// It is a full copy of the policy's layers, or an adapter with a value head on the policy's base.
+/// The critic is a full copy of the policy's layers, or an adapter with a value head on the
+/// policy's base.
 pub struct Critic(NativeLearner);
 
 impl Critic {
-    /// Creates a critic of these weights, which must have a value head ([`crate::Parameters::to_critic`],
-    /// [`crate::load_critic`], [`crate::Adapter::critic`]), with a fresh optimizer.
+    /// Returns a critic of these weights with a fresh optimizer. The weights need a value head
+    /// ([`crate::Parameters::to_critic`], [`crate::load_critic`], [`crate::Adapter::critic`]).
     ///
     /// # Errors
-    /// Fails on weights without a value head, and what [`NativeLearner::new`] rejects.
+    /// Fails on weights without a value head, and like [`NativeLearner::new`].
     pub fn new(weights: impl std::convert::Into<Weights>, config: LearnerConfig) -> Result<Self, ModelError> {
         let weights = weights.into();
         if !weights.has_value_head() {
@@ -27,7 +28,7 @@ impl Critic {
         Ok(Self(NativeLearner::new(weights, config)?))
     }
 
-    /// Returns the value before every response token, one vector a sequence.
+    /// Returns the value before every response token, one vector per sequence.
     ///
     /// # Errors
     /// Returns [`LearnError::Sequence`] for overlapping or invalid spans, too many tokens, or a
@@ -36,11 +37,11 @@ impl Critic {
         self.0.logprobs(batch)
     }
 
-    /// Adds the gradient of a loss over values: the objective gets them instead of log-probs.
+    /// Adds the gradient of a loss over values, which the objective receives instead of log-probs.
     ///
     /// # Errors
-    /// Fails like [`Critic::values`], if the objective fails or returns a wrong number of
-    /// derivatives, or if it needs a reference policy. The accumulated gradient is then discarded.
+    /// Fails like [`Critic::values`], or if the objective fails, returns a wrong number of
+    /// derivatives, or needs a reference policy. The accumulated gradient is then discarded.
     pub fn forward_backward(
         &mut self,
         batch: &[TokenSequence],
@@ -53,8 +54,8 @@ impl Critic {
     ///
     /// # Errors
     /// Returns [`LearnError::Gradient`] if the gradient norm is NaN or infinite; the gradient is
-    /// discarded and the weights stay. Returns [`LearnError::Backend`] if the learning rate is
-    /// invalid or the device fails.
+    /// discarded and the weights are unchanged. Returns [`LearnError::Backend`] if the learning
+    /// rate is invalid or the device fails.
     pub fn step(&mut self, learning_rate: f64) -> Result<StepReport, LearnError> {
         self.0.step(learning_rate)
     }
@@ -62,44 +63,44 @@ impl Critic {
     /// Rejects trained weights that are not finite; see [`NativeLearner::check_finite`].
     ///
     /// # Errors
-    /// Names the tensor.
+    /// Names the first tensor with a NaN or infinite weight; also fails if the device fails.
     pub fn check_finite(&self) -> Result<(), LearnError> {
         self.0.check_finite()
     }
 
-    /// Brings weights and moments to the host; see [`NativeLearner::fetch`].
+    /// Copies weights and moments to the host; see [`NativeLearner::fetch`].
     ///
     /// # Errors
-    /// Fails if the device fails. On the CPU nothing can.
+    /// Fails if the device fails; never fails on the CPU.
     pub fn fetch(&self) -> Result<(), LearnError> {
         self.0.fetch()
     }
 
-    /// Gives the memory of passes and gradients back; see [`NativeLearner::release`].
+    /// Frees the memory of passes and gradients; see [`NativeLearner::release`].
     pub fn release(&mut self) {
         self.0.release();
     }
 
-    /// Returns the weights as they are now.
+    /// Returns the current weights.
     pub fn weights(&self) -> Weights {
         self.0.weights()
     }
 
-    /// The trained tensors.
+    /// Returns the trained tensors.
     pub fn trained_tensors(&self) -> &[TensorInfo] {
         self.0.trained_tensors()
     }
 
-    /// Moments and step count, for a checkpoint.
+    /// Returns the moments and the step count, for a checkpoint.
     pub fn optimizer_state(&self) -> &OptimizerState {
         self.0.optimizer_state()
     }
 
-    /// Goes on from a checkpoint's optimizer.
+    /// Restores a checkpoint's optimizer.
     ///
     /// # Errors
-    /// Fails if the state has another number of moments than is trained: it belongs to another model or
-    /// adapter. Or the device fails.
+    /// Fails if the number of moments differs from the number of trained parameters, or if the
+    /// device fails.
     pub fn restore_optimizer(&mut self, state: OptimizerState) -> Result<(), ModelError> {
         self.0.restore_optimizer(state)
     }
@@ -187,7 +188,7 @@ mod tests {
         let critic: Parameters<f32> = critic(4).cast();
         save_model(&critic, folder.path()).unwrap();
         assert_eq!(load_critic(folder.path()).unwrap(), critic);
-        // A policy needs an output layer, which is not there.
+        // A policy needs an output layer, which a critic's files lack.
         assert!(load_model(folder.path()).unwrap_err().to_string().contains("lm_head.weight"));
     }
 }

@@ -1,7 +1,7 @@
-//! The decoder over a packed micro-batch: forward, the output head, and backward through both.
+//! Forward and backward pass of the decoder over a packed micro-batch.
 //!
 //! All rows of a [`Packing`] go through the layers together; only attention and positions depend on
-//! their sequences. A pass keeps its buffers in a [`Workspace`], which the next pass reuses.
+//! the sequence. The next pass reuses the buffers of a [`Workspace`].
 
 use crate::decoder_layer::{Activations, Derivatives, Pass, Scratch};
 use crate::head::{HeadState, grow, rows};
@@ -15,18 +15,16 @@ use crate::vision::FIRST_PICTURE_TOKEN;
 use crate::weights::Network;
 use crate::{ModelConfig, Parameters, Real};
 
-/// Buffers of one lane.
 #[derive(Clone, Debug)]
 pub(crate) struct Workspace<T> {
-    /// True if only the layers' inputs are kept and the rest is repeated in backward.
+    /// True if only layer inputs are kept and backward recomputes the rest.
     recompute: bool,
-    /// Kernel for bf16 products; without it, matrices are not rounded.
+    /// Kernel for bf16 products; `None` means `f32`.
     bf16: Option<Kernel>,
     rope: RopeTable<T>,
-    /// Residual stream before each layer and after the last, or two alternating buffers without a
+    /// Residual stream before each layer and after the last; two alternating buffers without a
     /// backward pass.
     residual: Vec<Vec<T>>,
-    /// One per layer; a single one with `recompute`, or without a backward pass.
     activations: Vec<Activations<T>>,
     pub(crate) head: HeadState<T>,
     scratch: Scratch<T>,
@@ -39,7 +37,6 @@ pub(crate) struct Workspace<T> {
 }
 
 impl<T: Real> Workspace<T> {
-    /// Empty buffers.
     pub(crate) fn new(config: &ModelConfig, recompute: bool) -> Self {
         let kept = if recompute { 1 } else { config.num_hidden_layers };
         Self {
@@ -58,27 +55,24 @@ impl<T: Real> Workspace<T> {
         }
     }
 
-    /// Takes the summed derivatives of the pictures' features; empty without pictures.
     pub(crate) fn take_picture_gradient(&mut self) -> Vec<T> {
         std::mem::take(&mut self.d_pictures)
     }
 
-    /// Multiplies matrices of elements rounded to bf16 from now on.
     pub(crate) fn with_bf16(mut self, kernel: Option<Kernel>) -> Self {
         self.bf16 = kernel;
         self.head.bf16 = kernel;
         self
     }
 
-    /// Creates empty buffers for forward passes only, such as a reference policy's.
     pub(crate) fn forward_only(config: &ModelConfig) -> Self {
         Self { residual: vec![Vec::new(); 2], ..Self::new(config, true) }
     }
 
-    /// Returns the bytes of the buffers in a pass over `tokens` rows with `targets` targets, the longest
-    /// sequence `longest` tokens, with room for prefixes that sequences share or without: first those of
-    /// the layers, then those of the head. Backward buffers are left out of a workspace that is
-    /// [`forward_only`](Self::forward_only).
+    /// Returns the bytes of the layers' and of the head's buffers. The pass has `tokens` rows,
+    /// `targets` targets and sequences of at most `longest` tokens. Includes room for shared
+    /// prefixes if requested. A [`forward_only`](Self::forward_only) workspace has no backward
+    /// buffers.
     pub(crate) fn bytes(
         &self,
         config: &ModelConfig,
@@ -98,9 +92,8 @@ impl<T: Real> Workspace<T> {
         [layers * size_of::<T>(), HeadState::<T>::bytes(config, targets, forward_only)]
     }
 
-    /// Runs a micro-batch forward; log-probs are those of the logits divided by `temperature`.
-    ///
-    /// Returns one [`RowStatistics`] a target.
+    /// Runs a micro-batch forward and returns one [`RowStatistics`] per target. Logits are divided
+    /// by `temperature`.
     pub(crate) fn forward<'a>(
         &mut self,
         network: impl std::convert::Into<Network<'a, T>>,
@@ -113,7 +106,6 @@ impl<T: Real> Workspace<T> {
         &self.head.statistics
     }
 
-    /// The layers and the final norm alone.
     pub(crate) fn forward_layers(&mut self, network: Network<'_, T>, packing: &Packing) {
         let Parameters { config, layout, data } = network.parameters;
         let (tokens, hidden) = (packing.tokens.len(), config.hidden_size);
@@ -143,7 +135,6 @@ impl<T: Real> Workspace<T> {
         self.head.gather(network.parameters, packing, &self.residual[last]);
     }
 
-    /// Sets the place of every row if the micro-batch has pictures.
     fn place_rows(&mut self, network: Network<'_, T>, packing: &Packing) {
         let any = packing.tokens.iter().any(|&token| token >= FIRST_PICTURE_TOKEN);
         match (network.pictures, &network.parameters.config.vision) {
@@ -155,7 +146,6 @@ impl<T: Real> Workspace<T> {
         }
     }
 
-    /// Starts a backward pass over the micro-batch of the last forward pass.
     pub(crate) fn begin_backward<'a>(
         &mut self,
         network: impl std::convert::Into<Network<'a, T>>,
@@ -164,9 +154,9 @@ impl<T: Real> Workspace<T> {
         self.head.begin_backward(packing.outputs.len(), network.into().parameters.config.hidden_size);
     }
 
-    /// Takes in the derivatives of a loss with respect to the log-prob and the entropy (or the value) of
-    /// every target, which are zero outside the sequences that are `wanted`; they reach `gradient`
-    /// through the output layer now and through the layers in [`Workspace::backward_layers`].
+    /// Sets the derivatives of the loss with respect to each target's log-prob and entropy (or
+    /// value), and runs the output layer's backward pass. The derivatives are zero outside `wanted`
+    /// sequences. [`Workspace::backward_layers`] continues through the layers.
     pub(crate) fn backward_outputs<'a>(
         &mut self,
         network: impl std::convert::Into<Network<'a, T>>,
@@ -179,10 +169,10 @@ impl<T: Real> Workspace<T> {
         self.head.backward(network.into(), packing, &outputs, derivatives, gradient);
     }
 
-    /// Adds to `gradient` the derivative of what was taken in, for the sequences that are `wanted`.
+    /// Runs backward through the layers for the `wanted` sequences and adds to `gradient`.
     ///
-    /// Each row may be run backward once, because its stored values are overwritten. Sequences that
-    /// share rows must be in the same call.
+    /// Each row may run backward once, because its stored values are overwritten. Sequences that
+    /// share rows must be in one call.
     pub(crate) fn backward_layers<'a>(
         &mut self,
         network: impl std::convert::Into<Network<'a, T>>,
@@ -249,7 +239,6 @@ impl<T: Real> Workspace<T> {
     }
 }
 
-/// Returns the residual stream before a layer and after it.
 fn around<T>(residual: &mut [Vec<T>], layer: usize) -> (&[T], &mut [T]) {
     let (before, after) = (layer % residual.len(), (layer + 1) % residual.len());
     if before < after {

@@ -1,4 +1,4 @@
-//! One layer of the decoder over some rows of a packed micro-batch: forward and backward.
+//! One decoder layer over some rows of a packed micro-batch: forward and backward.
 
 use std::ops::Range;
 
@@ -15,13 +15,12 @@ use crate::projection::Projection;
 use crate::weights::Network;
 use crate::{LayerLayout, ModelConfig, Real};
 
-/// Activations kept of one layer's forward pass.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Activations<T> {
     normed: Vec<T>,
     inverse: Vec<T>,
     qkv: Vec<T>,
-    /// Queries and keys before their norm, in families that have one.
+    /// Queries and keys before their norm, if the family has one.
     raw_heads: Vec<T>,
     heads_inverse: Vec<T>,
     attended: Vec<T>,
@@ -38,7 +37,6 @@ impl<T: Real> Activations<T> {
     pub(crate) fn buffers<'a>(&'a mut self, config: &ModelConfig) -> [(&'a mut Vec<T>, usize); 12] {
         let hidden = config.hidden_size;
         let qkv = config.query_width() + 2 * config.key_value_width();
-        // Nothing where heads are not normed.
         let normed = usize::from(config.qk_norm());
         let heads = config.num_attention_heads + config.num_key_value_heads;
         [
@@ -64,19 +62,17 @@ impl<T: Real> Activations<T> {
     }
 }
 
-/// Scratch memory of a layer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scratch<T> {
     attention: attention::Scratch<T>,
     adapter: lora::Scratch<T>,
 }
 
-/// One layer over some rows of a micro-batch. Buffers are those of the whole micro-batch.
+/// One layer over some rows of a micro-batch. Buffers cover the whole micro-batch.
 pub(crate) struct Pass<'a, T> {
     pub(crate) network: Network<'a, T>,
     pub(crate) config: &'a ModelConfig,
     pub(crate) data: &'a [T],
-    /// Index of the layer.
     pub(crate) index: usize,
     pub(crate) layer: &'a LayerLayout,
     pub(crate) packing: &'a Packing,
@@ -84,14 +80,12 @@ pub(crate) struct Pass<'a, T> {
     pub(crate) bf16: Option<Kernel>,
 }
 
-/// Scratch memory of backward.
 pub(crate) struct Derivatives<'a, T> {
-    /// Of the layer's output; becomes that of its input.
+    /// Derivative of the layer's output; overwritten by that of its input.
     pub(crate) residual: &'a mut [T],
-    /// Of the residual stream's width or of the queries': each run of rows has room for the wider.
+    /// As wide as the residual stream or the queries: each run of rows has room for the wider.
     pub(crate) hidden: &'a mut [T],
     pub(crate) qkv: &'a mut [T],
-    /// Of one run.
     pub(crate) inner: &'a mut [T],
     pub(crate) gradient: &'a mut [T],
     pub(crate) scratch: &'a mut Scratch<T>,
@@ -106,7 +100,6 @@ impl<T: Real> Pass<'_, T> {
         &self.data[range]
     }
 
-    /// Returns the adapter's part of a projection of some rows, if there is one.
     fn branch(&self, projection: &Projection, rows: &Range<usize>) -> Option<BranchPass<'_, T>> {
         let Network { adapter, dropout, .. } = self.network;
         let adapter = adapter?;
@@ -115,7 +108,6 @@ impl<T: Real> Pass<'_, T> {
         Some(BranchPass { bf16: self.bf16, adapter, branch, layer, dropout, packing, rows })
     }
 
-    /// A linear layer with its adapter, on some rows.
     fn project(
         &self,
         projection: &Projection,
@@ -131,7 +123,7 @@ impl<T: Real> Pass<'_, T> {
         }
     }
 
-    /// Backward of [`Pass::project`]: sets `d_x`, adds to `gradient`.
+    /// Runs backward through [`Pass::project`]: sets `d_x`, adds to `gradient`.
     fn project_backward(
         &self,
         projection: &Projection,
@@ -150,7 +142,6 @@ impl<T: Real> Pass<'_, T> {
         }
     }
 
-    /// `out` is the residual stream after the layer, `x` that before it.
     pub(crate) fn forward(
         &self,
         x: &[T],
@@ -177,7 +168,6 @@ impl<T: Real> Pass<'_, T> {
         Place { rows: segment.rows.clone(), path: self.packing.path(segment.sequence) }
     }
 
-    /// Queries, keys and values of a run of rows, turned by their positions.
     fn forward_heads(
         &self,
         run: &Run,
@@ -206,7 +196,6 @@ impl<T: Real> Pass<'_, T> {
         }
     }
 
-    /// The part of a layer after attention, on some rows.
     fn forward_rest(
         &self,
         tokens: &Range<usize>,
@@ -235,7 +224,6 @@ impl<T: Real> Pass<'_, T> {
         self.project(&Projection::down(config, layer), tokens, activated, out, Accumulate::Add, scratch);
     }
 
-    /// Backward of [`Pass::forward`], whose input was `x`.
     pub(crate) fn backward(
         &self,
         x: &[T],
@@ -267,15 +255,14 @@ impl<T: Real> Pass<'_, T> {
         }
     }
 
-    /// Returns the range of [`Derivatives::hidden`] with the derivatives of what the queries of a run
-    /// attended to.
+    /// Returns the range of [`Derivatives::hidden`] with the derivative of a run's attention
+    /// output.
     fn d_attended(&self, run: &Range<usize>) -> Range<usize> {
         let (hidden, query) = (self.config.hidden_size, self.config.query_width());
         let start = run.start * hidden.max(query);
         start..start + run.len() * query
     }
 
-    /// Backward of [`Pass::forward_rest`].
     fn backward_rest(&self, run: &Range<usize>, kept: &mut Activations<T>, to: &mut Derivatives<'_, T>) {
         let (config, layer) = (self.config, self.layer);
         let (hidden, inner, query) = (config.hidden_size, config.intermediate_size, config.query_width());
@@ -305,7 +292,6 @@ impl<T: Real> Pass<'_, T> {
         self.project_backward(&projection, run, (attended, residual), d_attended, gradient, scratch);
     }
 
-    /// Backward of [`Pass::forward_heads`].
     fn backward_heads(
         &self,
         run: &Run,

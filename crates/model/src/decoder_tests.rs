@@ -7,7 +7,6 @@ use crate::head::{FEWEST_ROWS, LOGITS};
 use crate::testing::{check_gradient, random};
 use crate::{Family, RopeScaling};
 
-/// Returns a small model with this many query and key/value heads.
 pub(crate) fn config(heads: usize, key_values: usize, tied: bool) -> ModelConfig {
     ModelConfig {
         vocab_size: 23,
@@ -23,12 +22,11 @@ pub(crate) fn config(heads: usize, key_values: usize, tied: bool) -> ModelConfig
     }
 }
 
-/// Normed heads, as wide together as the residual stream or not, with and without biases.
+/// Returns a model with normed heads, whose total width may differ from the residual stream's.
 pub(crate) fn qwen3(head_dim: usize, attention_bias: bool) -> ModelConfig {
     ModelConfig { model_type: Family::Qwen3, head_dim, attention_bias, ..config(3, 1, false) }
 }
 
-/// Biases everywhere and stretched positions.
 pub(crate) fn llama() -> ModelConfig {
     let rope_scaling = RopeScaling::Llama3 {
         factor: 8.0,
@@ -40,7 +38,7 @@ pub(crate) fn llama() -> ModelConfig {
     ModelConfig { model_type: Family::Llama, attention_bias: true, mlp_bias: true, rope_scaling, ..base }
 }
 
-/// Random weights of a size at which every part of the model matters.
+/// Returns random weights large enough that every part of the model matters.
 pub(crate) fn parameters(config: &ModelConfig, seed: u64) -> Parameters<f64> {
     let mut parameters = Parameters::zeros(config.clone());
     let values = random(seed, parameters.data.len());
@@ -58,7 +56,7 @@ pub(crate) fn sequence(tokens: &[u32], spans: &[(usize, usize)]) -> TokenSequenc
     TokenSequence { tokens: tokens.to_vec(), spans: spans.collect() }
 }
 
-/// Returns the sequences of several lengths and numbers of turns; the third has no response.
+/// Returns sequences with various lengths and numbers of turns; the third has no response.
 pub(crate) fn batch(vocabulary: usize, seed: u64) -> Vec<TokenSequence> {
     let mut rng = Seed::derive(seed, Purpose::Init, &[1]).rng();
     let mut tokens = |count: usize| (0..count).map(|_| rng.below(vocabulary) as u32).collect::<Vec<_>>();
@@ -77,7 +75,6 @@ fn packed(batch: &[TokenSequence]) -> Packing {
     packing
 }
 
-/// Backward of a run of sequences from the derivatives of its targets.
 pub(crate) fn whole_backward<'a, T: Real>(
     workspace: &mut Workspace<T>,
     network: impl std::convert::Into<Network<'a, T>>,
@@ -95,7 +92,6 @@ pub(crate) fn whole_backward<'a, T: Real>(
     workspace.backward_layers(network, packing, &wanted, gradient);
 }
 
-/// Returns a loss with random coefficients on log-probs and entropies.
 fn loss(statistics: &[RowStatistics<f64>], derivatives: &[[f64; 2]]) -> f64 {
     statistics.iter().zip(derivatives).map(|(row, [d, e])| d * row.logprob + e * row.entropy).sum()
 }
@@ -131,8 +127,8 @@ fn the_gradient_of_every_tensor_is_its_derivative() {
         );
         for tensor in &parameters.layout.tensors {
             let mut moved = parameters.clone();
-            // A key bias moves all scores of a query alike, which softmax does not see; rotation turns
-            // the bias by position, so that here it does matter.
+            // A key bias shifts all scores of a query equally, which softmax ignores; rotation
+            // makes it depend on position, so it matters here.
             check_gradient(
                 &tensor.name,
                 &parameters.data[tensor.range.clone()],
@@ -191,7 +187,7 @@ fn packing_does_not_change_a_sequence() {
 
 #[test]
 fn a_large_vocabulary_goes_in_chunks() {
-    // More rows than a chunk has: the logits are made anew in backward.
+    // More rows than a chunk has, so backward recomputes the logits.
     let vocabulary = 2 * LOGITS / FEWEST_ROWS;
     let config = ModelConfig { vocab_size: vocabulary, num_hidden_layers: 1, ..config(1, 1, true) };
     let mut parameters = Parameters::<f64>::zeros(config.clone());
@@ -201,7 +197,6 @@ fn a_large_vocabulary_goes_in_chunks() {
     let rows = FEWEST_ROWS + 44;
     let tokens: Vec<u32> = (0..=rows as u32).collect();
     let packing = packed(&[sequence(&tokens, &[(1, rows + 1)])]);
-    // At both ends of both chunks.
     let mut derivatives = vec![[0.0; 2]; rows];
     let ends =
         [(0, [1.0, 0.5]), (FEWEST_ROWS - 1, [0.3, -0.2]), (FEWEST_ROWS, [-0.7, 0.0]), (rows - 1, [0.4, 0.1])];
@@ -228,8 +223,8 @@ fn a_large_vocabulary_goes_in_chunks() {
     assert!(statistics.iter().all(|row| row.entropy > 1.0));
 }
 
-/// Returns the largest relative error over the tensors of a gradient, in norm, and the cosine with the
-/// exact one.
+/// Returns the largest relative error of a gradient over its tensors, in norm, and the cosine with
+/// the exact gradient.
 fn compare(layout: &crate::ParameterLayout, found: &[f32], exact: &[f64]) -> (f64, f64) {
     let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>().sqrt();
     let mut worst = 0.0f64;
@@ -277,7 +272,7 @@ fn log_probabilities_and_gradient_in_bf16_are_close_to_the_exact_ones() {
         whole_backward(&mut workspace, &narrow, &packing, &(0..5), &derivatives, &mut gradient);
         let (worst, cosine) = compare(&narrow.layout, &gradient, &exact);
         assert!(worst < 0.03 && cosine > 0.9995, "{kernel:?}: {worst} off, cosine {cosine}");
-        // It is bf16 indeed, and one matrix transposed by mistake is far outside.
+        // It really is bf16, and a wrongly transposed matrix is far outside.
         assert!(worst > 1e-4, "{worst}");
         let range = narrow.layout.layers[1].o_weight.clone();
         let mut wrong = gradient.clone();

@@ -5,61 +5,61 @@ use std::path::Path;
 
 use thiserror::Error;
 
-/// A model that cannot be made, read or written.
+/// A model that cannot be created, read or written.
 #[derive(Debug, Error)]
 pub enum ModelError {
-    /// A key of `config.json` has a value that cannot be run.
+    /// A key of `config.json` has an unsupported value.
     #[error("config.json: {key}: {reason}")]
     Config {
-        /// The key.
+        /// Name of the key.
         key: String,
-        /// The reason, and a value that would do.
+        /// Cause, and a valid value.
         reason: String,
     },
     /// A file could not be read or written.
     #[error("{path}: {source}")]
     Io {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// The operating system's reason.
+        /// Error of the operating system.
         source: std::io::Error,
     },
     /// A file has invalid content.
     #[error("{path}: {reason}")]
     File {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// The problem and, if known, how to fix it.
+        /// Cause and, if known, the fix.
         reason: String,
     },
-    /// A setting of the sampling engine cannot work.
+    /// A setting of the sampling engine is invalid.
     #[error("sampling engine: {key}: {reason}")]
     Engine {
-        /// The setting.
+        /// Name of the setting.
         key: String,
-        /// The reason, and a value that would do.
+        /// Cause, and a valid value.
         reason: String,
     },
-    /// A setting that cannot work.
+    /// A setting is invalid.
     #[error("{key}: {reason}")]
     Setting {
-        /// The setting.
+        /// Name of the setting.
         key: String,
-        /// The reason, and a value that would do.
+        /// Cause, and a valid value.
         reason: String,
     },
-    /// Settings outside of their ranges.
+    /// Settings are out of range.
     #[error(transparent)]
     Settings(turnwise_settings::SettingsError),
 }
 
 impl ModelError {
-    /// Returns an error about a file's contents.
+    /// Returns an error about the content of a file.
     pub fn file(path: &Path, reason: impl Display) -> Self {
         Self::File { path: path.display().to_string(), reason: reason.to_string() }
     }
 
-    /// Returns an error of the operating system about a file, as `map_err` takes it.
+    /// Returns a closure for `map_err` that adds the path to an I/O error.
     pub fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.display().to_string();
         move |source| Self::Io { path, source }

@@ -1,4 +1,4 @@
-//! Files that are written whole or not at all, and tensors in `safetensors` files.
+//! Atomic file writes, and tensors in `safetensors` files.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -10,41 +10,38 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView, View};
 
 use crate::ModelError;
 
-/// Reads a whole file.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, ModelError> {
     fs::read(path).map_err(ModelError::io(path))
 }
 
-/// The path a file is written to before it takes its name.
 pub(crate) fn aside(path: &Path) -> PathBuf {
     let mut aside = path.as_os_str().to_owned();
     aside.push(".tmp");
     PathBuf::from(aside)
 }
 
-/// Writes a file and waits until it is on the disk.
+/// Writes a file and syncs it to disk.
 pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> Result<(), ModelError> {
     let mut file = File::create(path).map_err(ModelError::io(path))?;
     file.write_all(bytes).map_err(ModelError::io(path))?;
     file.sync_all().map_err(ModelError::io(path))
 }
 
-/// Writes a file whole or not at all.
+/// Writes a file atomically.
 ///
 /// # Errors
-/// Returns [`ModelError::Io`] with the path: its folder does not exist, is full or not writable.
+/// Returns [`ModelError::Io`] with the path if the folder does not exist, is full or not writable.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), ModelError> {
     turnwise_files::write_atomically(path, bytes).map_err(ModelError::io(path))
 }
 
-/// Writes a file of tensors, one after another without a copy of all of them in
-/// memory, and waits until they are on the disk.
+/// Writes tensors one by one, without a copy of all of them in memory, and syncs the file to disk.
 pub(crate) fn write_tensors_new<S: AsRef<str> + Ord + Display, V: View>(
     aside: &Path,
     tensors: impl IntoIterator<Item = (S, V)>,
     header: HashMap<String, String>,
 ) -> Result<(), ModelError> {
-    // The library writes a temporary file that nobody else may read, and renames it.
+    // The library writes a private temporary file and renames it.
     turnwise_files::with_new_permissions(aside, |path| {
         safetensors::serialize_to_file(tensors, Some(header), path)
     })
@@ -53,7 +50,7 @@ pub(crate) fn write_tensors_new<S: AsRef<str> + Ord + Display, V: View>(
     file.sync_all().map_err(ModelError::io(aside))
 }
 
-/// Writes tensors next to `path` and renames, as [`write_atomically`] does.
+/// Writes tensors next to `path` and renames, like [`write_atomically`].
 pub(crate) fn write_tensors<S: AsRef<str> + Ord + Display, V: View>(
     path: &Path,
     tensors: impl IntoIterator<Item = (S, V)>,
@@ -66,22 +63,22 @@ pub(crate) fn write_tensors<S: AsRef<str> + Ord + Display, V: View>(
     turnwise_files::sync_folder(folder).map_err(ModelError::io(folder))
 }
 
-/// One tensor of a file that is written.
+/// One tensor to write.
 #[derive(Clone, Debug)]
 pub struct TensorSlice<'a> {
-    /// Its name.
+    /// Name of the tensor.
     pub name: String,
     /// Shape, outermost first.
     pub shape: &'a [usize],
-    /// Its elements, row-major.
+    /// Elements, row-major.
     pub values: &'a [f32],
 }
 
-/// Writes tensors and entries of text to a `safetensors` file, whole or not at all.
+/// Writes tensors and header entries atomically to a `safetensors` file.
 ///
 /// # Errors
-/// The error names the file: a tensor's number of values does not match its shape, or the file
-/// cannot be written.
+/// Names the file if it cannot be written, or if a tensor's number of values does not match its
+/// shape.
 pub fn save_tensors(
     path: &Path,
     tensors: &[TensorSlice<'_>],
@@ -103,10 +100,10 @@ pub struct TensorFile {
 }
 
 impl TensorFile {
-    /// Reads a file; rejects one that is not whole.
+    /// Reads a complete `safetensors` file.
     ///
     /// # Errors
-    /// Fails if the file cannot be read, or is not a whole `safetensors` file.
+    /// Fails if the file cannot be read, or is not a complete `safetensors` file.
     pub fn read(path: &Path) -> Result<Self, ModelError> {
         let bytes = read(path)?;
         let wrong = |error| ModelError::file(path, error);
@@ -116,16 +113,15 @@ impl TensorFile {
         Ok(Self { path: path.to_path_buf(), bytes, header })
     }
 
-    /// Returns an entry of text.
+    /// Returns a header entry.
     pub fn header(&self, key: &str) -> Option<&str> {
         self.header.get(key).map(String::as_str)
     }
 
-    /// Copies a tensor's elements (`f32`, `bf16` or `f16`); errors name the tensor.
+    /// Copies a tensor's elements (`f32`, `bf16` or `f16`).
     ///
     /// # Errors
-    /// The error names file and tensor: the tensor is missing, or its shape or element type
-    /// differs.
+    /// Names file and tensor if the tensor is missing, or its shape or element type differs.
     pub fn copy(&self, name: &str, shape: &[usize], to: &mut [f32]) -> Result<(), ModelError> {
         let tensors =
             SafeTensors::deserialize(&self.bytes).map_err(|error| ModelError::file(&self.path, error))?;
@@ -133,7 +129,6 @@ impl TensorFile {
     }
 }
 
-/// Returns the little-endian bytes of some elements.
 #[cfg(target_endian = "little")]
 pub(crate) fn bytes_of(values: &[f32]) -> &[u8] {
     bytemuck::cast_slice(values)
@@ -157,7 +152,6 @@ pub(crate) fn floats_of(
     decode(path, name, view.dtype(), view.data(), to)
 }
 
-/// Rejects a tensor of another shape than the config's.
 pub(crate) fn check_shape(
     path: &Path,
     name: &str,
@@ -177,7 +171,6 @@ pub(crate) fn check_shape(
     ))
 }
 
-/// Converts little-endian `f32`, `bf16` or `f16` elements.
 pub(crate) fn decode(
     path: &Path,
     name: &str,

@@ -1,6 +1,7 @@
-//! The decoder against `transformers`' Qwen2, Qwen3 and Llama and AdamW against PyTorch's, through golden files.
+//! Compares the decoder with Qwen2, Qwen3 and Llama of `transformers`, and AdamW with PyTorch's,
+//! through golden files.
 //!
-//! `make.py` in each folder of `tests/golden` made them; it states how the weights are computed.
+//! `make.py` in each folder of `tests/golden` wrote them and defines the weights.
 
 use serde_json::Value;
 use turnwise_core::{
@@ -32,7 +33,6 @@ fn formula(tensor: usize, index: usize) -> f64 {
     (0.37 * i + 1.7 * tensor as f64 + 0.3 * (0.011 * i).sin()).sin()
 }
 
-/// Every golden model: its file, and its name there.
 const CASES: [(&str, &str); 7] = [
     ("qwen2", "tied"),
     ("qwen2", "untied"),
@@ -47,8 +47,8 @@ fn case(family: &str, name: &str) -> Value {
     golden(&format!("{family}/{family}.json"))[name].clone()
 }
 
-/// Returns the config of a golden model and its tensors in the formula's order, which is not to depend on the
-/// layout's.
+/// Returns a golden model's config and its tensors in the formula's order, which must not depend on
+/// the layout.
 fn shape(case: &Value) -> (ModelConfig, Vec<String>) {
     if let Some(names) = case["names"].as_array() {
         let names = names.iter().map(|name| name.as_str().unwrap().to_owned()).collect();
@@ -96,7 +96,7 @@ fn shape(case: &Value) -> (ModelConfig, Vec<String>) {
     (config, names)
 }
 
-/// Returns the golden model of a case with weights multiplied by `factor` (1 for the golden one).
+/// Returns a golden model with weights multiplied by `factor` (1 for the original).
 fn model(case: &Value, factor: f64) -> Parameters<f64> {
     let (config, names) = shape(case);
     let mut parameters = Parameters::<f64>::zeros(config);
@@ -123,15 +123,12 @@ fn sequence(case: &Value) -> TokenSequence {
     }
 }
 
-/// Derivatives of the golden loss, `sum_t sin(0.7 t) logprob_t + cos(0.3 t) entropy_t`.
 fn derivatives(index: usize) -> [f64; 2] {
     [(0.7 * index as f64).sin(), (0.3 * index as f64).cos()]
 }
 
-/// The model's log-probs, entropies, loss and gradient.
 type Found = (Vec<f64>, Vec<f64>, f64, Vec<f64>);
 
-/// In `f64`, by the decoder.
 fn in_double(case: &Value, parameters: &Parameters<f64>, temperature: f64) -> Found {
     let mut packing = Packing::default();
     packing.fill(std::iter::once(&sequence(case)));
@@ -149,7 +146,7 @@ fn in_double(case: &Value, parameters: &Parameters<f64>, temperature: f64) -> Fo
     )
 }
 
-/// The golden loss as an objective; keeps what it was given.
+/// The golden loss as an objective; records its inputs.
 #[derive(Default)]
 struct Recorder(std::sync::Mutex<(Vec<f64>, Vec<f64>)>);
 
@@ -172,7 +169,6 @@ impl Objective for Recorder {
     }
 }
 
-/// In `f32`, by the learner.
 fn in_single(case: &Value, parameters: &Parameters<f64>, temperature: f64) -> Found {
     let settings = LearnerConfig { temperature, ..LearnerConfig::default() };
     let mut learner = NativeLearner::new(parameters.cast(), settings).unwrap();
@@ -185,8 +181,8 @@ fn in_single(case: &Value, parameters: &Parameters<f64>, temperature: f64) -> Fo
     (logprobs, entropies, report.loss, learner.gradient().iter().copied().map(f64::from).collect())
 }
 
-/// Returns the largest distances: of log-probs and entropies, of the loss, and of the gradient relative to
-/// the norm of its tensor.
+/// Returns the largest distances of log-probs and entropies, of the loss, and of the gradient
+/// relative to its tensor's norm.
 fn distances(
     case: &Value,
     layout: &ParameterLayout,
@@ -227,7 +223,6 @@ fn logprobs_entropies_and_gradients_equal_transformers() {
     }
 }
 
-/// Returns a tensor's place inside a layer.
 fn part(name: &str) -> String {
     let module = if name.starts_with("up") || name.starts_with("down") { "mlp" } else { "self_attn" };
     format!("{module}.{name}")
@@ -253,7 +248,6 @@ fn small_changes_are_seen() {
             scaled.config.rope_scaling = RopeScaling::None;
             wrong.push((scaled, temperature));
         }
-        // Biases and head norms that a family has take part.
         for name in
             ["k_proj.bias", "o_proj.bias", "up_proj.bias", "down_proj.bias", "q_norm.weight", "k_norm.weight"]
         {
@@ -271,7 +265,6 @@ fn small_changes_are_seen() {
     }
 }
 
-/// Returns the engine's greedy generation.
 fn generated(case: &Value, parameters: &Parameters<f64>) -> Vec<u32> {
     let settings = EngineConfig { max_num_seqs: 1, max_context: 64 };
     let mut engine = NativeEngine::new(parameters.cast().into(), 0, settings, None).unwrap();
@@ -308,7 +301,7 @@ fn logits_equal_transformers() {
         }
         let expected = numbers(&case["logits"]);
         let tokens: Vec<u32> = numbers(&case["tokens"]).into_iter().map(|token| token as u32).collect();
-        // The logits of the last position, up to their common log-sum: one row a token of the vocabulary.
+        // Logits of the last position up to their common log-sum, one row per token.
         let distance = |parameters: &Parameters<f64>| {
             let logprobs = (0..expected.len() as u32).map(|next| {
                 let mut packing = Packing::default();

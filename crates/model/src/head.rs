@@ -1,5 +1,5 @@
-//! The head on the decoder's last layer: the output layer with its log-probs and entropies, a
-//! critic's value, and divergences between rows. Logits are made a chunk of rows at a time.
+//! Heads on the decoder's last layer: the output layer with log-probs and entropies, a critic's
+//! value head, and divergences between rows. Logits are computed in chunks of rows.
 
 use std::ops::Range;
 
@@ -13,29 +13,25 @@ use crate::packing::Packing;
 use crate::weights::Network;
 use crate::{ModelConfig, Parameters, Real};
 
-/// Maximum number of logits in memory, in elements, if the vocabulary leaves room for
-/// [`FEWEST_ROWS`]. It determines the rows of a chunk of the output head.
+/// Maximum number of logits in memory, unless [`FEWEST_ROWS`] needs more. Determines the rows of a
+/// chunk.
 pub(crate) const LOGITS: usize = 1 << 23;
 
-/// Fewest rows of a chunk. Every product of a chunk packs the whole output matrix, and with a vocabulary of 151,936 the rows that
-/// [`LOGITS`] leaves would be 55.
+/// Minimum rows of a chunk. Every chunk packs the whole output matrix, and with a vocabulary of
+/// 151,936, [`LOGITS`] would allow 55 rows only.
 pub(crate) const FEWEST_ROWS: usize = 256;
 
-/// The divergence of one row's distribution from another's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Divergence {
-    /// The target of the first distribution.
     pub(crate) first: usize,
-    /// The other.
     pub(crate) second: Second,
 }
 
-/// The second distribution of a divergence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Second {
     /// A target of the same pass, with a gradient.
     Own(usize),
-    /// A target of the same pass as a constant.
+    /// A target of the same pass, without a gradient.
     Detached(usize),
     /// A target of the reference policy's pass.
     Reference(usize),
@@ -53,39 +49,35 @@ impl Second {
     }
 }
 
-/// The reference policy after its own forward pass.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReferenceRows<'a, T> {
     pub(crate) parameters: &'a Parameters<T>,
     pub(crate) head: &'a HeadState<T>,
 }
 
-/// The head's share of a pass, one row for each row that predicts something ([`Packing::outputs`]).
+/// Buffers of the head, with one row for each row that predicts a token ([`Packing::outputs`]).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HeadState<T> {
-    /// Kernel for bf16 products; without it, matrices are not rounded.
+    /// Kernel for bf16 products; `None` means `f32`.
     pub(crate) bf16: Option<Kernel>,
     rows: Vec<T>,
     normed: Vec<T>,
     d_normed: Vec<T>,
     inverse: Vec<T>,
     logits: Vec<T>,
-    /// The row of each target.
     output_of: Vec<usize>,
-    /// One a target.
     pub(crate) statistics: Vec<RowStatistics<T>>,
     temperature: f64,
     pairs: [PairSide<T>; 2],
 }
 
-/// One side of a chunk of divergences.
 #[derive(Clone, Debug, Default)]
 struct PairSide<T> {
     normed: Vec<T>,
     logits: Vec<T>,
 }
 
-/// Ensures that a buffer has at least this length; growing discards its content.
+/// Grows a buffer to at least this length; growing discards its content.
 pub(crate) fn grow<T: Real>(buffer: &mut Vec<T>, len: usize) {
     if buffer.len() < len {
         *buffer = Vec::new();
@@ -93,7 +85,7 @@ pub(crate) fn grow<T: Real>(buffer: &mut Vec<T>, len: usize) {
     }
 }
 
-/// Makes a buffer just this long; as with [`grow`] nothing is kept.
+/// Resizes a buffer to exactly this length; growing discards its content.
 fn fit<T: Real>(buffer: &mut Vec<T>, len: usize) {
     if buffer.capacity() < len {
         grow(buffer, len);
@@ -102,20 +94,18 @@ fn fit<T: Real>(buffer: &mut Vec<T>, len: usize) {
     }
 }
 
-/// Returns the part of a row buffer that belongs to a range of rows.
 pub(crate) fn rows(range: &Range<usize>, width: usize) -> Range<usize> {
     range.start * width..range.end * width
 }
 
-/// Returns the rows of a chunk of the output head. The gradient of the output matrix is summed chunk by
-/// chunk, so its last bits go by it.
+/// Returns the number of rows in a chunk. The output matrix's gradient is summed chunk by chunk, so
+/// this affects its last bits.
 fn chunk_rows(vocabulary: usize) -> usize {
     (LOGITS / vocabulary).max(FEWEST_ROWS)
 }
 
 impl<T: Real> HeadState<T> {
-    /// Returns the bytes of the buffers in a pass with so many targets, each on a row of its own, those
-    /// of divergences left out.
+    /// Returns the bytes of the buffers without divergences, if each target has its own row.
     pub(crate) fn bytes(config: &ModelConfig, targets: usize, forward_only: bool) -> usize {
         let rows = if forward_only { 2 } else { 3 };
         let numbers = targets * (rows * config.hidden_size + 1);
@@ -123,18 +113,15 @@ impl<T: Real> HeadState<T> {
         numbers * size_of::<T>() + statistics + Self::logit_bytes(config, targets)
     }
 
-    /// Returns the bytes of the chunk of logits in it.
     pub(crate) fn logit_bytes(config: &ModelConfig, targets: usize) -> usize {
         targets.min(chunk_rows(config.vocab_size)) * config.vocab_size * size_of::<T>()
     }
 
-    /// Returns the bytes of the buffers of divergences: both sides of a chunk.
     pub(crate) fn divergence_bytes(config: &ModelConfig, targets: usize) -> usize {
         let rows = targets.min((chunk_rows(config.vocab_size) / 2).max(1));
         2 * rows * (config.vocab_size + config.hidden_size) * size_of::<T>()
     }
 
-    /// Gathers the rows that predict something from the last residual stream and norms them.
     pub(crate) fn gather(&mut self, parameters: &Parameters<T>, packing: &Packing, last: &[T]) {
         let Parameters { config, layout, data } = parameters;
         let hidden = config.hidden_size;
@@ -154,7 +141,6 @@ impl<T: Real> HeadState<T> {
         rms_norm(&self.rows[used], weight, config.rms_norm_eps, &mut self.normed[used], inverse);
     }
 
-    /// Returns the mean of the gathered rows of a run of targets.
     pub(crate) fn mean(&self, targets: &Range<usize>, hidden: usize) -> Vec<T> {
         let mut sum = vec![T::ZERO; hidden];
         for output in &self.output_of[targets.clone()] {
@@ -167,7 +153,6 @@ impl<T: Real> HeadState<T> {
         sum
     }
 
-    /// Computes log-prob and entropy of each target, or a critic's value instead of the log-prob.
     pub(crate) fn score(&mut self, network: Network<'_, T>, packing: &Packing, temperature: f64) {
         let Parameters { config, layout, data } = network.parameters;
         let (hidden, vocabulary) = (config.hidden_size, config.vocab_size);
@@ -200,14 +185,13 @@ impl<T: Real> HeadState<T> {
         }
     }
 
-    /// Starts a backward pass: no output has a derivative yet.
     pub(crate) fn begin_backward(&mut self, outputs: usize, hidden: usize) {
         grow(&mut self.d_normed, outputs * hidden);
         self.d_normed[..outputs * hidden].fill(T::ZERO);
     }
 
-    /// Takes the derivatives with respect to the log-prob and entropy (or value) of every target. Only the
-    /// outputs in `wanted` are looked at: the others' targets have none.
+    /// Sets the derivatives with respect to each target's log-prob and entropy (or value). Reads
+    /// only outputs in `wanted`; other targets have none.
     pub(crate) fn backward(
         &mut self,
         network: Network<'_, T>,
@@ -242,7 +226,7 @@ impl<T: Real> HeadState<T> {
             let chunk = first..all.min(first + chunk_rows(vocabulary));
             let here = wanted.iter().map(|run| run.start.max(chunk.start)..run.end.min(chunk.end));
             let mut here = here.filter(|run| !run.is_empty()).peekable();
-            // Where all rows fit one chunk, its logits are still there.
+            // If all rows fit into one chunk, its logits are still in memory.
             if here.peek().is_some() && all > chunk_rows(vocabulary) {
                 self.fill_logits(output_weight, &chunk, hidden, vocabulary);
             }
@@ -270,7 +254,6 @@ impl<T: Real> HeadState<T> {
         }
     }
 
-    /// Returns the divergences, in nats.
     pub(crate) fn divergences(
         &mut self,
         parameters: &Parameters<T>,
@@ -290,8 +273,8 @@ impl<T: Real> HeadState<T> {
         found
     }
 
-    /// Takes the derivatives with respect to divergences; after [`HeadState::backward`], which sets what
-    /// this adds to.
+    /// Adds the derivatives with respect to divergences. Must follow [`HeadState::backward`], which
+    /// initialises the sums.
     pub(crate) fn backward_divergences(
         &mut self,
         network: Network<'_, T>,
@@ -340,8 +323,8 @@ impl<T: Real> HeadState<T> {
         }
     }
 
-    /// Runs back through the final norm and hands the derivative of each gathered row in `wanted` to `put`, with its
-    /// output.
+    /// Runs back through the final norm and passes each wanted row's derivative to `put`, with its
+    /// output index.
     pub(crate) fn finish_backward(
         &mut self,
         network: Network<'_, T>,
@@ -352,7 +335,7 @@ impl<T: Real> HeadState<T> {
         let Parameters { config, layout, data } = network.parameters;
         let hidden = config.hidden_size;
         for run in wanted {
-            // The derivative of the gathered rows goes where the normed rows were, which are used up.
+            // The rows' derivatives overwrite the normed rows, which are no longer needed.
             let range = rows(run, hidden);
             let d_rows = &mut self.normed[range.clone()];
             d_rows.fill(T::ZERO);
@@ -378,7 +361,6 @@ impl<T: Real> HeadState<T> {
         [self.statistics[term.first].log_sum, statistics[term.second.target()].log_sum]
     }
 
-    /// Logits of both sides of some divergences, all of one kind.
     fn fill_pairs(
         &mut self,
         parameters: &Parameters<T>,
@@ -413,7 +395,6 @@ impl<T: Real> HeadState<T> {
         }
     }
 
-    /// Logits of some rows, divided by the temperature.
     fn fill_logits(&mut self, output: &[T], chunk: &Range<usize>, hidden: usize, vocabulary: usize) {
         fit(&mut self.logits, chunk.len() * vocabulary);
         let normed = View::new(&self.normed[rows(chunk, hidden)], chunk.len(), hidden);
@@ -423,7 +404,8 @@ impl<T: Real> HeadState<T> {
     }
 }
 
-/// Returns the runs of divergences with the same kind of second side, short enough for the logits of both.
+/// Returns runs of divergences with the same kind of second side, short enough for the logits of
+/// both.
 fn chunks(terms: &[Divergence], vocabulary: usize) -> impl Iterator<Item = &[Divergence]> {
     let most = (chunk_rows(vocabulary) / 2).max(1);
     terms
@@ -439,7 +421,7 @@ mod tests {
     fn a_chunk_has_rows_enough_for_what_its_products_pack() {
         for (vocabulary, rows) in [(1024, 8192), (32_768, 256), (49_152, 256), (151_936, 256)] {
             assert_eq!(chunk_rows(vocabulary), rows, "{vocabulary}");
-            // What the memory plan counts.
+            // The size that the memory plan uses.
             let config = ModelConfig { vocab_size: vocabulary, ..ModelConfig::default() };
             let bytes = HeadState::<f32>::logit_bytes(&config, usize::MAX);
             assert_eq!(bytes, rows * vocabulary * size_of::<f32>());

@@ -1,4 +1,4 @@
-//! A lane's passes, on the CPU or on a device: one set of questions for both.
+//! A lane's passes on the CPU or on a device, with one interface.
 #![cfg_attr(not(feature = "cuda"), expect(clippy::unnecessary_wraps, reason = "only a device can fail"))]
 
 use std::ops::Range;
@@ -13,30 +13,26 @@ use crate::ops::loss_head::RowStatistics;
 use crate::packing::Packing;
 use crate::weights::Network;
 
-/// Buffers and forward and backward passes of one lane.
+/// Buffers, and forward and backward passes, of one lane.
 ///
-/// A device has weights and gradients of its own, which the learner binds before it runs; what is passed
-/// of them here is looked at by the CPU alone.
+/// A device uses its own weights and gradients, which the learner binds beforehand; it ignores
+/// those passed here.
 pub(crate) enum LanePasses {
-    /// On the CPU.
     Host(Box<Workspace<f32>>),
-    /// On a device.
     #[cfg(feature = "cuda")]
     Cuda(Box<crate::cuda::CudaPasses>),
 }
 
 impl LanePasses {
-    /// Empty buffers for the reference policy's passes beside these.
     pub(crate) fn beside(&self, config: &ModelConfig, bf16: Option<Kernel>) -> Self {
         match self {
             Self::Host(_) => Self::Host(Box::new(Workspace::forward_only(config).with_bf16(bf16))),
             #[cfg(feature = "cuda")]
-            // Nothing but the last layer is looked at again.
+            // Only the last layer's values are needed later.
             Self::Cuda(_) => Self::Cuda(Box::new(crate::cuda::CudaPasses::new(true))),
         }
     }
 
-    /// Makes the reference policy's passes ready to run beside these.
     pub(crate) fn bind_reference(&self, reference: &mut Self) {
         match (self, reference) {
             #[cfg(feature = "cuda")]
@@ -45,7 +41,6 @@ impl LanePasses {
         }
     }
 
-    /// Runs a micro-batch forward; one [`RowStatistics`] a target.
     pub(crate) fn forward(
         &mut self,
         network: Network<'_, f32>,
@@ -59,7 +54,6 @@ impl LanePasses {
         }
     }
 
-    /// The layers and the final norm alone.
     pub(crate) fn forward_layers(
         &mut self,
         network: Network<'_, f32>,
@@ -73,7 +67,6 @@ impl LanePasses {
         Ok(())
     }
 
-    /// Statistics of every target of the last forward pass.
     pub(crate) fn statistics(&self) -> &[RowStatistics<f32>] {
         match self {
             Self::Host(workspace) => &workspace.head.statistics,
@@ -82,7 +75,6 @@ impl LanePasses {
         }
     }
 
-    /// Means over ranges of targets of the normed rows.
     pub(crate) fn means(
         &mut self,
         ranges: &[Range<usize>],
@@ -97,7 +89,6 @@ impl LanePasses {
         }
     }
 
-    /// Starts a backward pass over the micro-batch of the last forward pass.
     pub(crate) fn begin_backward(
         &mut self,
         network: Network<'_, f32>,
@@ -111,7 +102,6 @@ impl LanePasses {
         Ok(())
     }
 
-    /// Takes in the derivatives of every target, which are zero outside the sequences that are `wanted`.
     pub(crate) fn backward_outputs(
         &mut self,
         network: Network<'_, f32>,
@@ -135,7 +125,6 @@ impl LanePasses {
         Ok(())
     }
 
-    /// Returns the divergences, in nats. `reference` is the other policy after its own pass.
     pub(crate) fn divergences(
         &mut self,
         network: Network<'_, f32>,
@@ -151,7 +140,6 @@ impl LanePasses {
         }
     }
 
-    /// Takes in the derivatives of divergences: their values, and those derivatives.
     pub(crate) fn backward_divergences(
         &mut self,
         network: Network<'_, f32>,
@@ -182,7 +170,7 @@ impl LanePasses {
         }
     }
 
-    /// Runs back through the layers for the sequences that are `wanted`; once after each forward pass.
+    /// Runs backward through the layers for the `wanted` sequences; once per forward pass.
     pub(crate) fn backward_layers(
         &mut self,
         network: Network<'_, f32>,

@@ -1,9 +1,9 @@
-//! Building blocks for small networks such as TurnRD: products, linear layers, vectorized loops
-//! with fixed sums, the layout of a flat weight buffer, and the sum of lane gradients.
+//! Building blocks for small networks such as TurnRD: linear layers, vectorised loops, flat weight
+//! buffers and sums of lane gradients.
 //!
-//! All work on row-major slices and are generic over [`Real`]: `f32` trains, `f64` is compared with
-//! finite differences ([`crate::testing`]). Sums run over [`LANES`] fixed lanes, so that they do not
-//! depend on the width of the CPU's vectors.
+//! All work on row-major slices and are generic over [`Real`]: `f32` for training, `f64` for
+//! comparison with finite differences ([`crate::testing`]). Sums run over [`LANES`] fixed lanes, so
+//! they do not depend on the CPU's vector width.
 //!
 //! ```
 //! use turnwise_model::layers::{Accumulate, linear};
@@ -25,8 +25,8 @@ pub use crate::ops::softmax::{softmax, softmax_rows, softmax_rows_backward};
 pub use crate::optimizer::sum_gradients;
 pub use crate::parameters::TensorList;
 
-/// `y = x W^T (+ bias)`, set or added: `x` is `[rows, inputs]`, `weight` `[outputs, inputs]`, `bias` `[outputs]`, `y`
-/// `[rows, outputs]`; the shape is `[rows, inputs, outputs]`.
+/// Computes `y = x W^T (+ bias)` or adds it: `x` is `[rows, inputs]`, `weight` `[outputs, inputs]`,
+/// `bias` `[outputs]`, `y` `[rows, outputs]`; the shape is `[rows, inputs, outputs]`.
 ///
 /// # Panics
 /// If a slice is too short for the shape.
@@ -41,7 +41,7 @@ pub fn linear<T: Real>(
     ops::linear(None, x, weight, bias, y, accumulate, shape);
 }
 
-/// `d_x = d_y W`, set or added, for [`linear`].
+/// Computes `d_x = d_y W` for [`linear`], or adds it.
 ///
 /// # Panics
 /// If a slice is too short for the shape.
@@ -55,7 +55,7 @@ pub fn linear_backward_input<T: Real>(
     ops::linear_backward_input(None, d_y, weight, d_x, accumulate, shape);
 }
 
-/// `d_W += d_y^T x` for [`linear`].
+/// Computes `d_W += d_y^T x` for [`linear`].
 ///
 /// # Panics
 /// If a slice is too short for the shape.

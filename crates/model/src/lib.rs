@@ -1,5 +1,5 @@
-//! The policy: decoders with hand-written forward and backward, LoRA, AdamW, a sampling engine, Hugging Face files. The
-//! only crate with a tensor library.
+//! The policy: decoders with hand-written forward and backward, LoRA, AdamW, a sampling engine, and
+//! Hugging Face files.
 //!
 //! ```
 //! use turnwise_core::{Learner as _, TokenSequence, TurnSpan};

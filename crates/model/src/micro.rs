@@ -1,4 +1,4 @@
-//! One micro-batch of a lane: forward pass, objectives, backward pass.
+//! One micro-batch of a lane: forward, objectives, backward.
 
 use std::ops::Range;
 
@@ -16,33 +16,28 @@ use crate::pass_over::PassOver;
 use crate::weights::Network;
 use crate::{ModelConfig, ops::Real as _};
 
-/// One thread's buffers.
 pub(crate) struct Lane {
     passes: LanePasses,
     packing: Packing,
     logprobs: Vec<f32>,
     entropies: Vec<f32>,
     derivatives: Vec<[f32; 2]>,
-    /// The reference policy's pass, once one is needed.
     reference: Option<(LanePasses, Packing)>,
     bf16: Option<Kernel>,
-    /// Tokens of the sequences so far that had no rows of their own.
+    /// Number of tokens so far that were not recomputed, because sequences share them.
     shared: usize,
 }
 
 impl Lane {
-    /// Empty buffers.
     pub(crate) fn new(config: &ModelConfig, recompute: bool, bf16: Option<Kernel>) -> Self {
         Self::with(LanePasses::Host(Box::new(Workspace::new(config, recompute).with_bf16(bf16))), bf16)
     }
 
-    /// Empty buffers on a device.
     #[cfg(feature = "cuda")]
     pub(crate) fn cuda(recompute: bool) -> Self {
         Self::with(LanePasses::Cuda(Box::new(crate::cuda::CudaPasses::new(recompute))), None)
     }
 
-    /// Binds the buffers that a lane on a device reads and writes from now on.
     #[cfg(feature = "cuda")]
     pub(crate) fn bind(&mut self, bound: Option<&crate::cuda::Bound>) {
         if let LanePasses::Cuda(passes) = &mut self.passes {
@@ -63,29 +58,26 @@ impl Lane {
         }
     }
 
-    /// Takes the summed derivatives of the pictures' features.
     pub(crate) fn take_picture_gradient(&mut self) -> Vec<f32> {
         self.passes.take_picture_gradient()
     }
 
-    /// Returns the tokens since the last call that were not computed again, because sequences share them.
+    /// Returns the tokens saved by shared prefixes since the last call.
     pub(crate) fn take_shared(&mut self) -> usize {
         std::mem::take(&mut self.shared)
     }
 }
 
-/// A lane's result for one sequence.
 pub(crate) struct Found<T> {
     pub(crate) sequence: usize,
     pub(crate) value: T,
 }
 
-/// A micro-batch after its forward pass: some sequences of the batch, then their masked_contexts.
+/// A micro-batch after its forward pass: some sequences of the batch, then their masked contexts.
 pub(crate) struct Micro<'a> {
     pass: &'a PassOver<'a>,
-    /// Indices of its sequences in the batch.
     members: &'a [usize],
-    /// Indices of its masked contexts, each with the index of its sequence among the members.
+    /// Indices of its masked contexts, each with its sequence's index in `members`.
     masked_contexts: Vec<(usize, usize)>,
     lane: &'a mut Lane,
     gradient: &'a mut Vec<f32>,
@@ -93,7 +85,6 @@ pub(crate) struct Micro<'a> {
 }
 
 impl<'a> Micro<'a> {
-    /// Packs the members and their masked_contexts and runs them forward.
     pub(crate) fn forward(
         pass: &'a PassOver<'a>,
         companions: &[Vec<usize>],
@@ -118,7 +109,7 @@ impl<'a> Micro<'a> {
             masked_contexts.iter().map(|&(masked_context, _)| &pass.masked_contexts[masked_context].tokens);
         pass.fill(&mut lane.packing, own.chain(others));
         lane.shared += lane.packing.shared();
-        // By its index in the batch, not in the micro-batch: the cut is not to matter.
+        // Index in the batch, not in the micro-batch, so that the split does not affect dropout.
         let sequences = pass.batch.len();
         lane.packing.identities.clear();
         lane.packing.identities.extend(members.iter().map(|&member| member as u64));
@@ -137,7 +128,6 @@ impl<'a> Micro<'a> {
         Ok(Self { pass, members, masked_contexts, lane, gradient, temperature })
     }
 
-    /// The log-probs (of a critic: the values) and entropies of every member.
     pub(crate) fn scores(&self, found: &mut Vec<Found<TokenScores>>) {
         for (index, &sequence) in self.members.iter().enumerate() {
             let targets = self.lane.packing.targets_of(&(index..index + 1));
@@ -147,7 +137,6 @@ impl<'a> Micro<'a> {
         }
     }
 
-    /// The mean hidden state of every span of every member.
     pub(crate) fn mean_hidden(&mut self, found: &mut Vec<Found<Vec<Vec<f32>>>>) -> Result<(), LearnError> {
         let hidden = self.pass.network.parameters.config.hidden_size;
         for (index, &sequence) in self.members.iter().enumerate() {
@@ -163,7 +152,6 @@ impl<'a> Micro<'a> {
         Ok(())
     }
 
-    /// Asks the objectives and runs backward over the sequences that have a derivative.
     pub(crate) fn backward(
         &mut self,
         objective: &dyn Objective,
@@ -174,7 +162,7 @@ impl<'a> Micro<'a> {
         let targets = self.lane.packing.targets.len();
         self.lane.derivatives.clear();
         self.lane.derivatives.resize(targets, [0.0; 2]);
-        // Where the reference's targets start among ours: it runs all, or the masked_contexts alone.
+        // Offset of the reference's targets: it runs either everything or only the masked contexts.
         let everything = objective.needs_reference_kls();
         let skipped = if everything { 0 } else { self.lane.packing.targets_of(&(0..self.members.len())).end };
         if let Some(reference) = reference {
@@ -207,7 +195,7 @@ impl<'a> Micro<'a> {
             }
         }
         for (&sequence, mut value) in self.members.iter().zip(answers) {
-            // Only the loss and the sums are looked at from here on.
+            // Only the loss and the sums are used from here on.
             value.d_logprobs = Vec::new();
             value.d_entropies = Vec::new();
             value.d_reference_kls = Vec::new();
@@ -216,7 +204,6 @@ impl<'a> Micro<'a> {
         self.run_backward(reference, &terms, &values, &slopes)
     }
 
-    /// Runs the reference policy over everything or over the masked_contexts.
     fn run_reference(&mut self, reference: Network<'_, f32>, everything: bool) -> Result<(), LearnError> {
         let Lane { passes: own, reference: kept, bf16, .. } = &mut *self.lane;
         let config = &reference.parameters.config;
@@ -232,9 +219,9 @@ impl<'a> Micro<'a> {
         Ok(())
     }
 
-    /// Returns the divergences that the objectives look at, in the order they are asked: for every member its
-    /// targets against the reference, then for every masked_context its tokens against the other prompt's and
-    /// those against the reference.
+    /// Returns the divergences that the objectives need, in this order: for every member, its
+    /// targets against the reference; then for every masked context, the original prompt's tokens
+    /// against the masked ones, and the masked ones against the reference.
     fn terms(
         &self,
         objective: &dyn Objective,
@@ -269,7 +256,8 @@ impl<'a> Micro<'a> {
         terms
     }
 
-    /// Returns the targets of a masked_context's response: in its sequence, and after the other prompt.
+    /// Returns the targets of a masked context's response, in its sequence and after the masked
+    /// prompt.
     fn target_ranges(&self, index: usize) -> (Range<usize>, Range<usize>) {
         let (masked_context, member) = self.masked_contexts[index];
         let MaskedContext { sequence, span, .. } = self.pass.masked_contexts[masked_context];
@@ -294,7 +282,7 @@ impl<'a> Micro<'a> {
         Ok(found.into_iter().map(f64::from).collect())
     }
 
-    /// Returns the objective's answer for one sequence, its lengths checked and its derivatives noted.
+    /// Evaluates the objective for one sequence, checks the lengths and stores the derivatives.
     fn ask(
         &mut self,
         objective: &dyn Objective,
@@ -317,8 +305,8 @@ impl<'a> Micro<'a> {
         Ok(value)
     }
 
-    /// Returns the answer for one masked_context, added to that of its sequence; returns where the next one's
-    /// divergences start.
+    /// Evaluates one masked context and adds to its sequence's derivatives. Returns the start of
+    /// the next one's divergences.
     fn ask_masked_context(
         &mut self,
         objective: &dyn MaskedContextObjective,
@@ -412,12 +400,11 @@ fn reference_passes<'a>(
     Some((reference?, &kept?.0))
 }
 
-/// An empty answer stands for zeros.
+/// Copies values; an empty slice means zeros.
 fn fill(to: &mut [f64], from: &[f64]) {
     to.iter_mut().zip(from).for_each(|(to, &value)| *to = value);
 }
 
-/// Returns the objective's answer for a sequence without response tokens.
 pub(crate) fn evaluate_empty(
     objective: &dyn Objective,
     sequence: usize,

@@ -1,4 +1,4 @@
-//! AdamW with clipping by the global norm, and its state on disk.
+//! AdamW with global norm clipping, and files of its state.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,26 +12,25 @@ use crate::hf::mapped::Mapped;
 use crate::ops::dispatch::{Loop, add_assign, vectorised};
 use crate::{ModelError, TensorInfo};
 
-/// Elements that are worked on at a time; also the unit in which the norm is summed.
 const CHUNK: usize = 1 << 14;
 
 /// Settings of AdamW. Defaults: betas 0.9 and 0.95, epsilon 1e-8, no decay, clipping at 1.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AdamWConfig {
-    /// Decay of the mean of gradients.
+    /// Decay rate of the first moment.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub beta1: f64,
-    /// Decay of the mean of squared gradients.
+    /// Decay rate of the second moment.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub beta2: f64,
     /// Added to the root of the second moment.
     #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0.0))]
     pub epsilon: f64,
-    /// Decoupled weight decay of matrices; norms and biases do not decay.
+    /// Decoupled weight decay of matrices. Norms and biases do not decay.
     #[schemars(range(min = 0.0, max = 10.0))]
     pub weight_decay: f64,
-    /// Largest global norm of the gradient; 0 switches clipping off.
+    /// Maximum global norm of the gradient; 0 disables clipping.
     #[schemars(range(min = 0.0, max = 1e9))]
     pub clip_norm: f64,
 }
@@ -53,21 +52,21 @@ impl Default for AdamWConfig {
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct OptimizerState {
-    /// Updates done.
+    /// Number of updates.
     pub step: u64,
-    /// First moments, in the layout of what is trained.
+    /// First moments, in the layout of the trained parameters.
     pub first: Vec<f32>,
-    /// Second moments.
+    /// Second moments, in the same layout.
     pub second: Vec<f32>,
 }
 
 impl OptimizerState {
-    /// No update done.
+    /// Returns the state before the first update.
     pub fn new(len: usize) -> Self {
         Self { step: 0, first: vec![0.0; len], second: vec![0.0; len] }
     }
 
-    /// Returns the numbers of the next update, and what a decaying weight keeps of itself.
+    /// Returns the factors of the next update, and the factor that weight decay applies.
     pub(crate) fn rates(&self, config: &AdamWConfig, learning_rate: f64, norm: f64) -> (Rates, f32) {
         let clip = if config.clip_norm > 0.0 { (config.clip_norm / (norm + 1e-6)).min(1.0) } else { 1.0 };
         let t = (self.step + 1) as f64;
@@ -84,8 +83,8 @@ impl OptimizerState {
         (rates, (1.0 - learning_rate * config.weight_decay) as f32)
     }
 
-    /// One update with a finite gradient of this global norm; `gradient` and `weights` have the layout of the
-    /// moments, which `tensors` lists in order.
+    /// Applies one update with a finite gradient of global norm `norm`. `gradient` and `weights`
+    /// have the layout of the moments, which `tensors` lists in order.
     pub fn update(
         &mut self,
         config: &AdamWConfig,
@@ -120,12 +119,12 @@ impl OptimizerState {
         work.into_par_iter().for_each(|(weight, m, v, g, keep)| rates.apply(weight, m, v, g, keep));
     }
 
-    /// Writes the moments under the tensors' names, `exp_avg.<name>` and `exp_avg_sq.<name>` as in
-    /// PyTorch, and the step count in the header. The write is atomic.
+    /// Writes the moments atomically as `exp_avg.<name>` and `exp_avg_sq.<name>`, as in PyTorch,
+    /// and the step count in the header.
     ///
     /// # Errors
-    /// The error names the file: the state has fewer moments than the tensors ask for, or the file cannot
-    /// be written.
+    /// Names the file if it cannot be written, or if the state has fewer moments than the tensors
+    /// need.
     pub fn save(&self, path: &Path, trained: &[TensorInfo]) -> Result<(), ModelError> {
         let mut tensors = Vec::new();
         for tensor in trained {
@@ -142,11 +141,11 @@ impl OptimizerState {
         files::write_tensors(path, tensors, header)
     }
 
-    /// Reads what [`OptimizerState::save`] wrote, to the bit.
+    /// Reads the file of [`OptimizerState::save`], bit for bit.
     ///
     /// # Errors
-    /// The error names the file: it cannot be read, is not complete `safetensors`, has no `step` in
-    /// its header, or lacks moments of a tensor or has them in another shape.
+    /// Names the file if it cannot be read, is not complete `safetensors`, has no `step` in its
+    /// header, or if a tensor's moments are missing or of another shape.
     pub fn load(path: &Path, trained: &[TensorInfo]) -> Result<Self, ModelError> {
         let file = Mapped::open(path)?;
         let (_, header) =
@@ -176,7 +175,6 @@ impl OptimizerState {
     }
 }
 
-/// The numbers of one update.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rates {
     pub(crate) clip: f32,
@@ -216,7 +214,6 @@ impl Rates {
     }
 }
 
-/// Adds the part of each lane's gradient that starts at `first`; returns the sum of squares.
 struct AddAndSquare;
 
 impl Loop<(&mut [f32], &[Vec<f32>], usize)> for AddAndSquare {
@@ -239,7 +236,7 @@ impl Loop<(&mut [f32], &[Vec<f32>], usize)> for AddAndSquare {
 }
 
 /// Adds the gradients of all lanes to the first, in lane order, and returns the global norm. The
-/// result does not depend on the number of threads.
+/// number of threads does not change the result.
 pub fn sum_gradients(gradients: &mut [Vec<f32>]) -> f64 {
     let Some((total, others)) = gradients.split_first_mut() else { return 0.0 };
     let others = &*others;
@@ -248,6 +245,6 @@ pub fn sum_gradients(gradients: &mut [Vec<f32>]) -> f64 {
         .enumerate()
         .map(|(index, total)| vectorised(AddAndSquare, (total, others, index * CHUNK)))
         .collect();
-    // The collection keeps the order of the chunks, so the sum does not depend on the threads.
+    // Squares are collected in chunk order, so the sum does not depend on threads.
     squares.iter().sum::<f64>().sqrt()
 }

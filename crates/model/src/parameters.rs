@@ -1,75 +1,76 @@
-//! All weights of a decoder in one flat buffer, with the ranges of its tensors.
+//! All weights of a decoder in one flat buffer, with the range of each tensor.
 //!
-//! Gradients, optimizer moments and checkpoints have the same layout, so operations on them are
-//! slice operations. Names and shapes are those of a Hugging Face checkpoint; a linear layer's
-//! weight is `[out, in]`, row-major.
+//! Gradients, optimizer moments and checkpoints share this layout, so operations on them are slice
+//! operations. Names and shapes match a Hugging Face checkpoint; a linear weight is `[out, in]`,
+//! row-major.
 
 use std::ops::Range;
 
 use crate::vision::VisionLayout;
 use crate::{ModelConfig, Real};
 
-/// One tensor's range in the flat buffer.
+/// Name, shape and range of one tensor in the flat buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorInfo {
-    /// Name in the checkpoint, for example `model.layers.0.self_attn.q_proj.weight`.
+    /// Name in the checkpoint, such as `model.layers.0.self_attn.q_proj.weight`.
     pub name: String,
     /// Shape, outermost first.
     pub shape: Vec<usize>,
-    /// Range of its elements.
+    /// Range of its elements in the buffer.
     pub range: Range<usize>,
-    /// True if weight decay applies (matrices yes; norms and biases no).
+    /// True if weight decay applies: to matrices, but not to norms and biases.
     pub decays: bool,
 }
 
-/// Places of one layer's tensors.
+/// Ranges of one layer's tensors in the flat buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayerLayout {
     /// Norm before attention, `[hidden]`.
     pub input_norm: Range<usize>,
     /// Query projection, `[query_width, hidden]`.
     pub q_weight: Range<usize>,
-    /// Key projection, `[key_value_width, hidden]`; directly after the query's.
+    /// Key projection, `[key_value_width, hidden]`; directly after `q_weight`.
     pub k_weight: Range<usize>,
-    /// Value projection, `[key_value_width, hidden]`; directly after the key's.
+    /// Value projection, `[key_value_width, hidden]`; directly after `k_weight`.
     pub v_weight: Range<usize>,
-    /// Query bias, `[query_width]`, in families that have it.
+    /// Query bias, `[query_width]`, if the family has one.
     pub q_bias: Option<Range<usize>>,
-    /// Key bias, `[key_value_width]`; directly after the query's.
+    /// Key bias, `[key_value_width]`; directly after `q_bias`.
     pub k_bias: Option<Range<usize>>,
-    /// Value bias, `[key_value_width]`; directly after the key's.
+    /// Value bias, `[key_value_width]`; directly after `k_bias`.
     pub v_bias: Option<Range<usize>>,
-    /// Norm of each query head, `[head_dim]`, in families that have it.
+    /// Norm of each query head, `[head_dim]`, if the family has one.
     pub q_norm: Option<Range<usize>>,
-    /// Norm of each key head, `[head_dim]`; directly after the query's.
+    /// Norm of each key head, `[head_dim]`; directly after `q_norm`.
     pub k_norm: Option<Range<usize>>,
     /// Output projection, `[hidden, query_width]`.
     pub o_weight: Range<usize>,
-    /// Output bias, `[hidden]`, in families that have it.
+    /// Output bias, `[hidden]`, if the family has one.
     pub o_bias: Option<Range<usize>>,
     /// Norm before the MLP, `[hidden]`.
     pub post_norm: Range<usize>,
     /// Gate projection, `[intermediate, hidden]`.
     pub gate_weight: Range<usize>,
-    /// Up projection, `[intermediate, hidden]`; directly after the gate's.
+    /// Up projection, `[intermediate, hidden]`; directly after `gate_weight`.
     pub up_weight: Range<usize>,
-    /// Gate bias, `[intermediate]`, in models that have it.
+    /// Gate bias, `[intermediate]`, if the model has one.
     pub gate_bias: Option<Range<usize>>,
-    /// Up bias, `[intermediate]`; directly after the gate's.
+    /// Up bias, `[intermediate]`; directly after `gate_bias`.
     pub up_bias: Option<Range<usize>>,
     /// Down projection, `[hidden, intermediate]`.
     pub down_weight: Range<usize>,
-    /// Down bias, `[hidden]`, in models that have it.
+    /// Down bias, `[hidden]`, if the model has one.
     pub down_bias: Option<Range<usize>>,
 }
 
 impl LayerLayout {
-    /// Query, key and value projection as one matrix, `[query_width + 2 key_value_width, hidden]`.
+    /// Returns query, key and value projection as one matrix, `[query_width + 2 key_value_width,
+    /// hidden]`.
     pub fn qkv_weight(&self) -> Range<usize> {
         self.q_weight.start..self.v_weight.end
     }
 
-    /// Query, key and value bias as one vector.
+    /// Returns query, key and value bias as one vector.
     pub fn qkv_bias(&self) -> Option<Range<usize>> {
         Some(self.q_bias.as_ref()?.start..self.v_bias.as_ref()?.end)
     }
@@ -79,32 +80,32 @@ impl LayerLayout {
         Some(self.q_norm.as_ref()?.start..self.k_norm.as_ref()?.end)
     }
 
-    /// Gate and up projection as one matrix, `[2 intermediate, hidden]`.
+    /// Returns gate and up projection as one matrix, `[2 intermediate, hidden]`.
     pub fn gate_up_weight(&self) -> Range<usize> {
         self.gate_weight.start..self.up_weight.end
     }
 
-    /// Gate and up bias as one vector.
+    /// Returns gate and up bias as one vector.
     pub fn gate_up_bias(&self) -> Option<Range<usize>> {
         Some(self.gate_bias.as_ref()?.start..self.up_bias.as_ref()?.end)
     }
 }
 
-/// Places of all tensors of a decoder.
+/// Ranges of all tensors of a decoder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ParameterLayout {
     /// Token embedding, `[vocab, hidden]`.
     pub embedding: Range<usize>,
-    /// The layers in order.
+    /// The layers, in order.
     pub layers: Vec<LayerLayout>,
     /// Norm after the last layer, `[hidden]`.
     pub final_norm: Range<usize>,
-    /// Output layer, `[vocab, hidden]`: the embedding's range if tied, and for a critic, which has
-    /// none.
+    /// Output layer, `[vocab, hidden]`. Equals `embedding` if tied, and in a critic, which has no
+    /// output layer.
     pub output: Range<usize>,
-    /// A critic's value head, `[hidden]` weights and the bias; absent in a policy.
+    /// A critic's value head: `[hidden]` weights and one bias. `None` in a policy.
     pub value: Option<Range<usize>>,
-    /// All weights of the vision tower of a model that reads pictures.
+    /// All weights of the vision tower, if the model has one.
     pub vision: Option<Range<usize>>,
     /// Every tensor once, in buffer order.
     pub tensors: Vec<TensorInfo>,
@@ -118,8 +119,8 @@ impl ParameterLayout {
         Self::with_head(config, false)
     }
 
-    /// Returns the layout of a critic: the same decoder with a value head instead of the output layer,
-    /// named as in `transformers`' token classification models.
+    /// Returns the layout of a critic: a value head replaces the output layer. Names follow the
+    /// token classification models of `transformers`.
     pub fn critic(config: &ModelConfig) -> Self {
         Self::with_head(config, true)
     }
@@ -136,7 +137,7 @@ impl ParameterLayout {
             .map(|index| {
                 let mut add =
                     |name: &str, shape: &[usize]| builder.add(&format!("model.layers.{index}.{name}"), shape);
-                // Fields are filled, and tensors placed, in the order written here.
+                // Struct fields are evaluated, and tensors placed, in this order.
                 LayerLayout {
                     input_norm: add("input_layernorm.weight", &[hidden]),
                     q_weight: add("self_attn.q_proj.weight", &[query, hidden]),
@@ -184,17 +185,18 @@ impl ParameterLayout {
     }
 }
 
-/// Tensors laid one after another in a flat buffer.
+/// A list of tensors that follow each other in a flat buffer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TensorList {
-    /// The tensors in buffer order.
+    /// Tensors in buffer order.
     pub tensors: Vec<TensorInfo>,
     /// Length of the buffer.
     pub len: usize,
 }
 
 impl TensorList {
-    /// Appends a tensor. Weight decay applies if it has more than one dimension.
+    /// Appends a tensor and returns its range. Weight decay applies if it has more than one
+    /// dimension.
     pub fn add(&mut self, name: &str, shape: &[usize]) -> Range<usize> {
         let range = self.len..self.len + shape.iter().product::<usize>();
         self.len = range.end;
@@ -208,33 +210,33 @@ impl TensorList {
     }
 }
 
-/// A config, its layout and a flat buffer of weights.
+/// A decoder's config, layout and weights.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameters<T> {
     /// The architecture.
     pub config: ModelConfig,
-    /// Range of each tensor.
+    /// Ranges of the tensors in `data`.
     pub layout: ParameterLayout,
-    /// The weights.
+    /// Weights in one flat buffer.
     pub data: Vec<T>,
 }
 
 impl<T: Real> Parameters<T> {
-    /// Returns all zeros.
+    /// Returns a policy with all weights 0.
     pub fn zeros(config: ModelConfig) -> Self {
         let layout = ParameterLayout::new(&config);
         let data = vec![T::ZERO; layout.len];
         Self { config, layout, data }
     }
 
-    /// Returns a critic of all zeros.
+    /// Returns a critic with all weights 0.
     pub fn critic(config: ModelConfig) -> Self {
         let layout = ParameterLayout::critic(&config);
         let data = vec![T::ZERO; layout.len];
         Self { config, layout, data }
     }
 
-    /// Returns a critic that starts from this policy's layers; its value is 0 everywhere.
+    /// Returns a critic with this policy's layers and a value head of zeros.
     pub fn to_critic(&self) -> Self {
         let mut critic = Self::critic(self.config.clone());
         let ranges = critic.layout.tensors.iter().map(|tensor| (tensor.name.as_str(), tensor.range.clone()));
@@ -246,7 +248,7 @@ impl<T: Real> Parameters<T> {
         critic
     }
 
-    /// Returns the same weights as another number type.
+    /// Converts the weights to another number type.
     pub fn cast<U: Real>(&self) -> Parameters<U> {
         Parameters {
             config: self.config.clone(),
@@ -261,7 +263,7 @@ impl<T: Real> Parameters<T> {
         self.data.get(info.range.clone())
     }
 
-    /// Returns a tensor by its name in the checkpoint, to be changed.
+    /// Returns a mutable tensor by its name in the checkpoint.
     pub fn tensor_mut(&mut self, name: &str) -> Option<&mut [T]> {
         let info = self.layout.tensors.iter().find(|info| info.name == name)?;
         self.data.get_mut(info.range.clone())
@@ -269,7 +271,8 @@ impl<T: Real> Parameters<T> {
 }
 
 impl Parameters<f32> {
-    /// CRC-32C of the weights' bytes: whether a file is still the one that something was made for.
+    /// Returns the CRC-32C of the weights' bytes, for checking that dependent files belong to these
+    /// weights.
     pub fn checksum(&self) -> u32 {
         crc32c::crc32c(crate::files::bytes_of(&self.data))
     }

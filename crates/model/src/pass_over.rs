@@ -1,4 +1,4 @@
-//! A pass over a batch: its operands, and how they are cut into micro-batches.
+//! A pass over a batch: its operands, and its split into micro-batches.
 
 use turnwise_core::{MaskedContext, TokenSequence};
 
@@ -6,19 +6,16 @@ use crate::packing::{Packing, Shared, deal, deal_shared, input_length};
 use crate::vision::numbered_by_rows;
 use crate::weights::Network;
 
-/// The operands of a pass.
 pub(crate) struct PassOver<'a> {
     pub(crate) network: Network<'a, f32>,
     pub(crate) batch: &'a [TokenSequence],
     pub(crate) masked_contexts: &'a [MaskedContext],
-    /// True if log-probs are wanted, or the hidden states alone.
     pub(crate) scored: bool,
-    /// True if a prefix that sequences share is computed once.
+    /// True if prefixes shared by sequences are computed once.
     pub(crate) share: bool,
 }
 
 impl PassOver<'_> {
-    /// Returns the masked_contexts of every sequence.
     pub(crate) fn companions(&self) -> Vec<Vec<usize>> {
         let mut companions =
             vec![Vec::new(); if self.masked_contexts.is_empty() { 0 } else { self.batch.len() }];
@@ -28,12 +25,10 @@ impl PassOver<'_> {
         companions
     }
 
-    /// Packs sequences of the pass.
     pub(crate) fn fill<'s>(&self, packing: &mut Packing, sequences: impl Iterator<Item = &'s TokenSequence>) {
         if self.share { packing.fill_tree(sequences) } else { packing.fill(sequences) }
     }
 
-    /// Cuts the batch into micro-batches and deals them to lanes.
     pub(crate) fn deal(
         &self,
         companions: &[Vec<usize>],
@@ -53,7 +48,7 @@ impl PassOver<'_> {
         deal_shared(&shared.collect::<Vec<_>>(), budget, lanes, config)
     }
 
-    /// Tokens to run for every sequence, its masked_contexts included.
+    /// Returns the tokens to run for every sequence, with its masked contexts.
     fn lengths(&self, companions: &[Vec<usize>]) -> Vec<usize> {
         let mut lengths: Vec<usize> = self.batch.iter().map(input_length).collect();
         for (length, companions) in lengths.iter_mut().zip(companions) {

@@ -1,6 +1,6 @@
-//! The decoder's linear layers: where each one's weights are, and its passes.
+//! The decoder's linear layers: ranges of their weights, forward and backward.
 //!
-//! Projections with the same input are contiguous in the flat buffer and form one product.
+//! Projections of the same input are contiguous in the flat buffer and form one product.
 
 use std::ops::Range;
 
@@ -11,7 +11,6 @@ use crate::ops::linear::{
 };
 use crate::{LayerLayout, ModelConfig, Real};
 
-/// One linear layer of a decoder layer, or several of the same input joined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Projection {
     pub(crate) joint: Joint,
@@ -24,7 +23,6 @@ pub(crate) struct Projection {
 }
 
 impl Projection {
-    /// Query, key and value.
     pub(crate) fn qkv(config: &ModelConfig, layer: &LayerLayout) -> Self {
         let outputs = config.query_width() + 2 * config.key_value_width();
         Self {
@@ -36,7 +34,6 @@ impl Projection {
         }
     }
 
-    /// Returns the output of attention.
     pub(crate) fn o(config: &ModelConfig, layer: &LayerLayout) -> Self {
         let inputs = config.query_width();
         let bias = layer.o_bias.clone();
@@ -49,7 +46,6 @@ impl Projection {
         }
     }
 
-    /// Gate and up.
     pub(crate) fn gate_up(config: &ModelConfig, layer: &LayerLayout) -> Self {
         let outputs = 2 * config.intermediate_size;
         let bias = layer.gate_up_bias();
@@ -62,7 +58,6 @@ impl Projection {
         }
     }
 
-    /// Returns the output of the MLP.
     pub(crate) fn down(config: &ModelConfig, layer: &LayerLayout) -> Self {
         let inputs = config.intermediate_size;
         let bias = layer.down_bias.clone();
@@ -75,8 +70,8 @@ impl Projection {
         }
     }
 
-    /// `y = x W^T + b`, or `y += x W^T + b`: `data` are all weights, `x` is
-    /// `[rows, inputs]`, `y` `[rows, outputs]`. With a kernel the operands are rounded to bf16.
+    /// Computes `y = x W^T + b`, or `y += x W^T + b`: `data` holds all weights, `x` is `[rows,
+    /// inputs]`, `y` `[rows, outputs]`. A kernel rounds operands to bf16.
     pub(crate) fn forward<T: Real>(
         &self,
         bf16: Option<Kernel>,
@@ -91,8 +86,8 @@ impl Projection {
         linear(bf16, x, &data[self.weight.clone()], bias, y, into, shape);
     }
 
-    /// Sets `d_x` to `d_y W` and adds the derivatives of the weights to `gradient`; without one the weights
-    /// are frozen.
+    /// Sets `d_x` to `d_y W` and adds the weights' derivatives to `gradient`; `None` means frozen
+    /// weights.
     pub(crate) fn backward<T: Real>(
         &self,
         bf16: Option<Kernel>,

@@ -1,64 +1,65 @@
-//! Frequencies of the rotary embedding, and how they are changed for long contexts.
+//! Frequencies of the rotary embedding, and their scaling for long contexts.
 
 use std::f64::consts::PI;
 
 use crate::{ModelConfig, ModelError};
 
-/// The scaling of positions, `rope_scaling` of `config.json`.
+/// Scaling of positions, `rope_scaling` in `config.json`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum RopeScaling {
-    /// Nothing.
+    /// No scaling.
     #[default]
     None,
-    /// All frequencies divided by a factor.
+    /// Divides all frequencies by a factor.
     Linear {
-        /// The factor, at least 1.
+        /// Divisor, at least 1.
         factor: f64,
     },
-    /// Llama 3.1's rule: low frequencies divided by a factor, high ones as they are, smooth in between.
+    /// Llama 3.1's rule: low frequencies are divided by a factor, high ones are unchanged, with a
+    /// smooth transition.
     Llama3 {
         /// Divisor of low frequencies.
         factor: f64,
-        /// Frequencies with fewer turns than this in the original context are low.
+        /// Frequencies with fewer turns in the original context are low.
         low_freq_factor: f64,
-        /// Frequencies with more turns than this in the original context are high.
+        /// Frequencies with more turns in the original context are high.
         high_freq_factor: f64,
-        /// Context of pretraining.
+        /// Context length of pretraining.
         original_max_position_embeddings: usize,
     },
-    /// Peng et al. (2024), "YaRN": the same by parts, and attention made sharper.
+    /// Peng et al. (2024), "YaRN": scaling by frequency, with sharper attention.
     Yarn {
         /// Divisor of low frequencies.
         factor: f64,
-        /// Cosines and sines are multiplied by this.
+        /// Factor on cosines and sines.
         attention_factor: f64,
-        /// Turns in the original context above which a frequency stays as it is.
+        /// Frequencies with more turns in the original context are unchanged.
         beta_fast: f64,
-        /// Turns in the original context below which a frequency is divided by the whole factor.
+        /// Frequencies with fewer turns in the original context are divided by `factor`.
         beta_slow: f64,
-        /// Context of pretraining.
+        /// Context length of pretraining.
         original_max_position_embeddings: usize,
-        /// True if the bounds between the parts are rounded outwards to whole pairs.
+        /// True if the bounds of the transition are rounded outwards to whole pairs.
         truncate: bool,
     },
 }
 
-/// The rotary embedding of a model: pair `(i, i + head_dim / 2)` of a head at position `p` turns by
-/// `p * frequencies[i]`, and its cosine and sine are multiplied by `attention_factor`.
+/// Rotary embedding of a model. Pair `(i, i + head_dim / 2)` of a head at position `p` turns by
+/// `p * frequencies[i]`. Its cosine and sine are multiplied by `attention_factor`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rotary {
-    /// Radians a position, one for each pair, `[head_dim / 2]`.
+    /// Radians per position for each pair, `[head_dim / 2]`.
     pub frequencies: Vec<f64>,
-    /// Factor on cosines and sines; 1 but for YaRN.
+    /// Factor on cosines and sines; 1 except for YaRN.
     pub attention_factor: f64,
 }
 
 impl ModelConfig {
     /// Returns the rotary embedding.
     ///
-    /// Without scaling the frequencies are `theta^(-2 i / head_dim)` (Su et al. (2021), "RoFormer"). They
-    /// are double precision, whereas `transformers` rounds them to single: far into long contexts its
-    /// angles differ from these by up to `position * 6e-8` of their size.
+    /// Without scaling, frequencies are `theta^(-2 i / head_dim)` (Su et al. (2021), "RoFormer").
+    /// These frequencies have double precision, while `transformers` uses single: at large
+    /// positions, angles differ by up to `position * 6e-8` of their size.
     pub fn rotary(&self) -> Rotary {
         let half = self.head_dim / 2;
         let plain = |i: usize| self.rope_theta.powf(-(i as f64) / half as f64);
@@ -76,7 +77,7 @@ impl ModelConfig {
             } => {
                 for frequency in &mut rotary.frequencies {
                     let turns = original as f64 * *frequency / (2.0 * PI);
-                    // 0 where the frequency is low, 1 where it is high.
+                    // 0 for low frequencies, 1 for high ones.
                     let share = ((turns - low) / (high - low)).clamp(0.0, 1.0);
                     *frequency = (1.0 - share) * *frequency / factor + share * *frequency;
                 }
@@ -90,7 +91,7 @@ impl ModelConfig {
                 truncate,
             } => {
                 rotary.attention_factor = attention_factor;
-                // The pair that makes so many turns in the original context.
+                // Pair that makes this many turns in the original context.
                 let pair = |turns: f64| {
                     half as f64 * (original as f64 / (turns * 2.0 * PI)).ln() / self.rope_theta.ln()
                 };
@@ -103,7 +104,7 @@ impl ModelConfig {
                     high += 0.001;
                 }
                 for (i, frequency) in rotary.frequencies.iter_mut().enumerate() {
-                    // 1 where the frequency is low.
+                    // 1 for low frequencies.
                     let share = ((i as f64 - low) / (high - low)).clamp(0.0, 1.0);
                     *frequency = share * *frequency / factor + (1.0 - share) * *frequency;
                 }
@@ -114,7 +115,6 @@ impl ModelConfig {
 }
 
 impl RopeScaling {
-    /// Rejects numbers that cannot be meant.
     pub(crate) fn check(&self) -> Result<(), ModelError> {
         let fail = |key: &str, value: f64, least: &str| {
             Err(ModelError::Config {

@@ -1,53 +1,53 @@
-//! Learning rates over the steps of a run.
+//! Learning rate schedules.
 
 use serde::{Deserialize, Serialize};
 
-/// Shape of a schedule after its warm-up, as a share of the peak rate.
+/// Shape of a schedule after its warm-up, as a fraction of the peak rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum ScheduleKind {
-    /// 1 throughout.
+    /// Always 1.
     #[default]
     Constant,
     /// Half a cosine from 1 down to `floor`.
     Cosine {
-        /// Share that is left at the end.
+        /// Final fraction of the peak rate.
         #[schemars(range(min = 0.0, max = 1.0))]
         floor: f64,
     },
-    /// 1 until `flat` of the run (warm-up included), then a straight line down to `floor`.
+    /// 1 until fraction `flat` of the run (including warm-up), then linear down to `floor`.
     Linear {
-        /// Fraction of the run before the line starts.
+        /// Fraction of the run before the decay starts.
         #[schemars(range(min = 0.0, max = 1.0))]
         flat: f64,
-        /// Share that is left at the end.
+        /// Final fraction of the peak rate.
         #[schemars(range(min = 0.0, max = 1.0))]
         floor: f64,
     },
 }
 
-/// A schedule over a run of known length.
+/// Learning rate schedule of a run with a known number of steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Schedule {
     /// Peak learning rate.
     pub peak: f64,
-    /// Number of steps of linear warm-up: the first step has `peak / warmup_steps`, step
-    /// `warmup_steps` has `peak`.
+    /// Steps of linear warm-up: the first step has `peak / warmup_steps`, step `warmup_steps` has
+    /// `peak`.
     pub warmup_steps: u64,
-    /// Steps of the run; the last one runs at the floor.
+    /// Number of steps of the run; the last one has the floor rate.
     pub total_steps: u64,
-    /// The shape after the warm-up.
+    /// Shape after the warm-up.
     pub shape: ScheduleKind,
 }
 
 impl Schedule {
-    /// Learning rate of step `step`, counted from 0. Steps beyond the last keep its rate.
+    /// Returns the learning rate of step `step`, counted from 0. Later steps than the last have the
+    /// last step's rate.
     pub fn learning_rate(&self, step: u64) -> f64 {
         if step < self.warmup_steps {
             return self.peak * (step + 1) as f64 / self.warmup_steps as f64;
         }
         let last = self.total_steps.saturating_sub(1) as f64;
-        // Share of the way from `start` to the last step.
         let way = |start: f64| {
             if last > start { ((step as f64 - start) / (last - start)).clamp(0.0, 1.0) } else { 1.0 }
         };

@@ -1,5 +1,5 @@
-//! Parts of tests, here and in other crates: derivatives compared with finite differences, a loss whose
-//! every number counts, distances.
+//! Test utilities for this and other crates: finite differences, an objective that uses every
+//! number, distances.
 
 use std::ops::Range;
 use std::path::Path;
@@ -9,25 +9,26 @@ use turnwise_core::{Objective, ObjectiveError, Purpose, Seed, TokenGradients, To
 use crate::ModelError;
 use crate::files::{TensorSlice, save_tensors};
 
-/// Standard normal numbers.
+/// Returns standard normal numbers.
 pub fn random(seed: u64, len: usize) -> Vec<f64> {
     let mut rng = Seed::derive(seed, Purpose::Init, &[]).rng();
     (0..len).map(|_| rng.normal()).collect()
 }
 
-/// Objective `sum_t a_t logprob_t + b_t entropy_t + c_t KL_t` with coefficients of both signs, from the index of the token.
+/// Objective `sum_t a_t logprob_t + b_t entropy_t + c_t KL_t`, with coefficients of both signs
+/// derived from the token index.
 #[derive(Clone, Copy, Debug)]
 pub struct Probe {
-    /// Give entropies their term.
+    /// Includes the entropy term.
     pub entropies: bool,
-    /// Give KLs to the reference their term.
+    /// Includes the term of KLs to the reference.
     pub kls: bool,
     /// Index of a sequence without a gradient.
     pub silent: Option<usize>,
 }
 
 impl Probe {
-    /// Log-probs and entropies.
+    /// Uses log-probs and entropies.
     pub const PLAIN: Self = Self { entropies: true, kls: false, silent: None };
 }
 
@@ -70,10 +71,10 @@ impl Objective for Probe {
     }
 }
 
-/// Returns the length of `a - b` over the length of `b`.
+/// Returns the norm of `a - b` over the norm of `b`.
 ///
 /// # Panics
-/// If they have different lengths.
+/// If the lengths differ.
 pub fn relative_distance(a: &[f32], b: &[f32]) -> f64 {
     let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();
     assert_eq!(a.len(), b.len());
@@ -84,7 +85,7 @@ pub fn relative_distance(a: &[f32], b: &[f32]) -> f64 {
 /// Returns the largest difference of two lists of rows.
 ///
 /// # Panics
-/// If they have different lengths.
+/// If the lengths differ.
 pub fn largest_difference(a: &[Vec<f32>], b: &[Vec<f32>]) -> f32 {
     assert_eq!(a.len(), b.len());
     let pairs = a.iter().zip(b).flat_map(|(a, b)| {
@@ -96,15 +97,15 @@ pub fn largest_difference(a: &[Vec<f32>], b: &[Vec<f32>]) -> f32 {
 
 /// Panics unless `gradient` is the derivative of `function` at `x`.
 ///
-/// Five-point central differences in `f64`: their error is of fourth order in the step, so the two
-/// agree to about 1e-9 of the gradient's largest entry; 1e-7 is asked for.
+/// Uses five-point central differences in `f64`, whose error is of fourth order in the step. They
+/// agree to about 1e-9 of the gradient's largest entry; the tolerance is 1e-7.
 pub fn check_gradient(name: &str, x: &[f64], gradient: &[f64], mut function: impl FnMut(&[f64]) -> f64) {
     assert_eq!(x.len(), gradient.len());
     let scale = gradient.iter().fold(0.0f64, |largest, g| largest.max(g.abs()));
     assert!(scale > 0.0, "{name}: the gradient is zero everywhere");
     let mut moved = x.to_vec();
     let step = 3e-4;
-    // At most 50 entries, spread over the whole.
+    // At most 50 entries, evenly spread.
     for index in (0..x.len()).step_by(x.len().div_ceil(50)) {
         let mut at = |shift: f64| {
             moved[index] = x[index] + shift;
@@ -122,11 +123,11 @@ pub fn check_gradient(name: &str, x: &[f64], gradient: &[f64], mut function: imp
     }
 }
 
-/// Derivatives of a loss by differences, along a random direction in each tensor.
+/// Finite differences of a loss along a random direction in each tensor.
 ///
-/// One tensor moves at a time and in a direction that does not come from the gradient compared with it: a
-/// tensor whose gradient is wrongly zero, or another's, is seen however small its part of the whole
-/// gradient is.
+/// One tensor moves at a time, in a direction independent of the gradient under test. A gradient
+/// that is wrongly zero, or another tensor's, is thus found even if it is a small part of the
+/// whole.
 #[derive(Debug)]
 pub struct TensorDifferences {
     tensors: Vec<TensorDifference>,
@@ -136,15 +137,15 @@ pub struct TensorDifferences {
 struct TensorDifference {
     name: String,
     range: Range<usize>,
-    /// Of length 1.
     direction: Vec<f64>,
     difference: f64,
 }
 
 impl TensorDifferences {
-    /// Central differences `(f(x + h u) - f(x - h u)) / 2 h` of `loss` at `x`, two directions `u` of length 1 a tensor.
+    /// Computes central differences `(f(x + h u) - f(x - h u)) / 2 h` of `loss` at `x`, in two
+    /// directions `u` of length 1 per tensor.
     ///
-    /// The step `h = 5e-3` fits losses from `f32` weights of about 0.3.
+    /// The step `h = 5e-3` suits losses of `f32` weights of about 0.3.
     pub fn of<'a>(
         x: &[f32],
         tensors: impl IntoIterator<Item = (&'a str, Range<usize>)>,
@@ -179,8 +180,8 @@ impl TensorDifferences {
         Self { tensors: found }
     }
 
-    /// Returns the tensors in which `gradient` is not the derivative: off by more than 1 part in 100 and
-    /// `noise`, the part of a difference that rounding of the loss makes up.
+    /// Returns the tensors whose `gradient` is off by more than 1 % plus `noise`, the rounding
+    /// error of a difference.
     pub fn wrong(&self, gradient: &[f32], noise: f64) -> Vec<String> {
         let mut wrong = Vec::new();
         for TensorDifference { name, range, direction, difference } in &self.tensors {
@@ -193,7 +194,8 @@ impl TensorDifferences {
         wrong
     }
 
-    /// Panics unless [`Self::wrong`] finds nothing in `gradient`, and in turn each tensor that is set to zero.
+    /// Panics unless [`Self::wrong`] accepts `gradient`, and rejects it with any tensor set to
+    /// zero.
     pub fn check(&self, gradient: &[f32], noise: f64) {
         let wrong = self.wrong(gradient, noise);
         assert!(wrong.is_empty(), "{wrong:#?}");
@@ -209,11 +211,11 @@ impl TensorDifferences {
     }
 }
 
-/// Writes the folder of a BERT of one layer and sixteen dimensions, whose vocabulary is `words` and whose weights `seed` decides.
-/// Words are far apart, so that texts with the same words have vectors that are near.
+/// Writes a BERT with one layer and sixteen dimensions, the vocabulary `words` and weights from
+/// `seed`. Word vectors are far apart, so texts with the same words have similar vectors.
 ///
 /// # Errors
-/// Those of writing.
+/// Fails if a file cannot be written.
 pub fn write_bert(folder: &Path, words: &[&str], seed: f32) -> Result<(), ModelError> {
     let (hidden, inner, positions) = (16, 24, 64);
     let write = |name: &str, text: String| {

@@ -1,4 +1,4 @@
-//! The weights that a decoder runs with, and an adapter if only that is trained.
+//! Shared weights of a decoder and its optional adapter.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,19 +7,19 @@ use crate::lora::{Adapter, Dropout};
 use crate::vision::Encoded;
 use crate::{ModelConfig, ModelError, Parameters, Real, TensorInfo};
 
-/// A policy's (or critic's) weights as samplers, evaluations and references take them.
+/// Weights of a policy or critic, shared by samplers, evaluations and references.
 ///
-/// Copies are cheap, and several adapters may stand on one base.
+/// Clones are cheap, and several adapters may share one base.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Weights {
-    /// All weights of the decoder; frozen where there is an adapter.
+    /// All weights of the decoder; frozen if there is an adapter.
     pub base: Arc<Parameters<f32>>,
-    /// The adapter that is added to them.
+    /// Adapter that is added to the base.
     pub adapter: Option<Arc<Adapter<f32>>>,
 }
 
 impl Weights {
-    /// Returns an adapter on a base.
+    /// Returns a base with an adapter.
     ///
     /// # Errors
     /// Fails if the adapter was made for another architecture.
@@ -33,16 +33,16 @@ impl Weights {
         &self.base.config
     }
 
-    /// Returns the same without its adapter.
+    /// Returns the base without its adapter.
     pub fn without_adapter(&self) -> Self {
         Self { base: Arc::clone(&self.base), adapter: None }
     }
 
-    /// Returns the same function as an ordinary model: `W + s B A` for each adapted `W`. Without an
-    /// adapter, nothing is copied.
+    /// Returns a model with the adapter merged into it: `W + s B A` for each adapted `W`. Without
+    /// an adapter, nothing is copied.
     ///
     /// # Errors
-    /// Fails if the adapter was made for another architecture than the base.
+    /// Fails if the adapter was made for another architecture.
     pub fn merged(&self) -> Result<Arc<Parameters<f32>>, ModelError> {
         let Some(adapter) = &self.adapter else { return Ok(Arc::clone(&self.base)) };
         let mut merged = (*self.base).clone();
@@ -55,12 +55,12 @@ impl Weights {
         self.adapter.as_ref().map_or(&self.base.data, |adapter| &adapter.data)
     }
 
-    /// The tensors of what is trained: the layout of gradients, moments and optimizer states.
+    /// Returns the trained tensors: the layout of gradients, moments and optimizer states.
     pub fn trained_tensors(&self) -> &[TensorInfo] {
         self.adapter.as_ref().map_or(&self.base.layout.tensors, |adapter| &adapter.layout.tensors)
     }
 
-    /// Returns true if they are a critic's.
+    /// Returns true for a critic's weights.
     pub fn has_value_head(&self) -> bool {
         Network::from(self).value().is_some()
     }
@@ -78,31 +78,26 @@ impl From<Arc<Parameters<f32>>> for Weights {
     }
 }
 
-/// The weights of one pass.
+/// Weights of one pass.
 ///
-/// With an adapter, the rest is frozen: `gradient` buffers have the adapter's layout, and no other
-/// gradients are computed.
+/// With an adapter, `gradient` buffers have the adapter's layout and the base gets no gradients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Network<'a, T> {
     pub(crate) parameters: &'a Parameters<T>,
     pub(crate) adapter: Option<&'a Adapter<T>>,
-    /// In training passes of an adapter that has it.
+    /// Dropout of an adapter, in training passes only.
     pub(crate) dropout: Option<Dropout>,
-    /// Features of the pictures of the batch.
     pub(crate) pictures: Option<&'a Encoded<T>>,
 }
 
-/// A value head and where its gradient is.
 #[derive(Clone, Debug)]
 pub(crate) struct ValueHead<'a, T> {
-    /// `[hidden]` weights and the bias.
+    /// `[hidden]` weights and one bias.
     pub(crate) weights: &'a [T],
-    /// In the gradient buffer.
     pub(crate) range: Range<usize>,
 }
 
 impl<'a, T: Real> Network<'a, T> {
-    /// Returns the length of the gradient buffer.
     pub(crate) fn trained(&self) -> usize {
         self.adapter.map_or(self.parameters.layout.len, |adapter| adapter.layout.len)
     }
@@ -112,7 +107,6 @@ impl<'a, T: Real> Network<'a, T> {
         if self.adapter.is_some() { None } else { gradient.get_mut(range.clone()) }
     }
 
-    /// Returns the value head of a critic.
     pub(crate) fn value(&self) -> Option<ValueHead<'a, T>> {
         let (range, data) = match self.adapter {
             Some(adapter) => (adapter.layout.value.clone()?, &adapter.data),

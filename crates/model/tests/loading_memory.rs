@@ -1,4 +1,4 @@
-//! Reading a model takes the memory of the model, and of next to nothing else.
+//! Reading a model takes little more memory than the model itself.
 //!
 //! A separate program with one test, because the peak is that of the whole process.
 
@@ -53,7 +53,6 @@ fn a_model_is_read_without_a_second_copy() {
         assert!(beside < size / 4, "{options:?}: {beside} bytes beside {size} while loading");
         assert_eq!(loaded.data.len(), parameters.data.len());
     }
-    // Reading the file as a whole would be seen.
     save_model_as(&parameters, folder.path(), SaveOptions::default()).unwrap();
     let (loading, _kept) = peak(|| read_whole(folder.path())).unwrap();
     assert!(loading > size + size / 2, "{loading} of {size}");

@@ -1,4 +1,5 @@
-//! Allocations of training, counted: never more than a chunk of logits, and as many bytes as the memory plan says.
+//! Counts allocations of training: never more than a chunk of logits at once, and as many bytes as
+//! the memory plan says.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(unsafe_code, reason = "an allocator that counts can only be written so")]
 
@@ -45,7 +46,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn realloc(&self, place: *mut u8, block: Block, size: usize) -> *mut u8 {
-        // Counted as a copy would take it: the old block and the new one.
+        // Counted like a copy: the old block and the new one.
         count(size);
         NOW.fetch_sub(block.size(), Ordering::Relaxed);
         // SAFETY: as above.
@@ -58,10 +59,10 @@ fn count(size: usize) {
     PEAK.fetch_max(now, Ordering::Relaxed);
 }
 
-/// One measurement at a time: the counters are those of the whole program.
+/// One measurement at a time, because the counters are global.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// The most bytes that `work` had at a time, beyond those that were there before.
+/// Returns the maximum bytes that `work` added at a time.
 fn peak(work: impl FnOnce()) -> usize {
     let before = NOW.load(Ordering::Relaxed);
     PEAK.store(before, Ordering::Relaxed);
@@ -90,7 +91,7 @@ fn parameters(config: &ModelConfig) -> Parameters<f32> {
     Parameters::init(config.clone(), Seed::derive(1, turnwise_core::Purpose::Init, &[])).unwrap()
 }
 
-/// Sequences whose every token but the first is a response.
+/// Returns sequences whose every token except the first is a response.
 fn sequences(count: usize, length: usize, vocabulary: usize) -> Vec<TokenSequence> {
     (0..count)
         .map(|index| TokenSequence {
@@ -100,7 +101,7 @@ fn sequences(count: usize, length: usize, vocabulary: usize) -> Vec<TokenSequenc
         .collect()
 }
 
-/// The sum of everything that can be asked for, with a derivative for all of it.
+/// Uses every available number, with a derivative for each.
 struct Everything {
     divergences: bool,
 }
@@ -143,7 +144,7 @@ fn settings(config: &ModelConfig, learner: LearnerConfig, longest: usize, diverg
     }
 }
 
-/// One whole training step; the most bytes it had at a time, weights and moments included.
+/// Runs a training step and returns its maximum bytes, including weights and moments.
 fn step(config: &ModelConfig, learner: LearnerConfig, batch: &[TokenSequence], divergences: bool) -> usize {
     peak(|| {
         let mut trained = NativeLearner::new(parameters(config), learner).unwrap();
@@ -160,7 +161,7 @@ fn a_vocabulary_of_151936_over_8192_tokens_needs_a_chunk_of_logits() {
     let _alone = ALONE.lock().unwrap();
     let config = model(151_936, 8, 1);
     let learner = LearnerConfig { lanes: 1, micro_batch_tokens: 8192, ..LearnerConfig::default() };
-    // All logits at once would be 4.6 GiB for the log-probabilities and entropies of the whole sequence.
+    // All logits at once would take 4.6 GiB for log-probs and entropies of the whole sequence.
     let whole = sequences(1, 8193, 50_000);
     let plan = MemoryPlan::new(&config, &settings(&config, learner, 8192, false));
     let mut trained = NativeLearner::new(parameters(&config), learner).unwrap();
@@ -168,20 +169,19 @@ fn a_vocabulary_of_151936_over_8192_tokens_needs_a_chunk_of_logits() {
     drop(trained);
     let limit = plan.of(PlanPhase::Training) as usize + 8 * MIB;
     assert!(scored <= limit && limit < 256 * MIB, "{scored} bytes, the plan says {plan:#?}");
-    // With backward passes, and with divergences from a reference policy; shorter, to be quick.
+    // With backward passes, and with reference divergences; shorter, to be quick.
     for (divergences, length) in [(false, 2049), (true, 1025)] {
         let batch = sequences(1, length, 50_000);
         let logits = (length - 1) * config.vocab_size * size_of::<f32>();
         let plan = MemoryPlan::new(&config, &settings(&config, learner, length - 1, divergences));
         let found = step(&config, learner, &batch, divergences);
-        // The plan is for a micro-batch of the whole budget.
+        // The plan assumes a micro-batch that fills the budget.
         let limit = plan.peak() as usize + 8 * MIB;
         assert!(found <= limit, "{found} bytes, the plan says {}", plan.peak());
         assert!(limit < logits, "the limit would not notice all logits");
         assert!(plan.item("output layer") < 160 * MIB as u64, "{plan:?}");
         assert!(plan.item("divergences") < 320 * MIB as u64, "{plan:?}");
     }
-    // The meter would see a buffer of all logits.
     let all = peak(|| drop(std::hint::black_box(vec![0.0f32; 8192 * config.vocab_size])));
     assert!(all >= 8192 * config.vocab_size * size_of::<f32>());
 }
@@ -198,7 +198,6 @@ fn a_step_takes_what_the_plan_says() {
         (LearnerConfig { lanes: 2, ..base }, false),
         (base, true),
     ] {
-        // Every lane's micro-batches are full.
         let batch = sequences(8, 513, config.vocab_size);
         let plan = MemoryPlan::new(&config, &settings(&config, learner, 512, divergences));
         let bytes = step(&config, learner, &batch, divergences);
@@ -206,11 +205,11 @@ fn a_step_takes_what_the_plan_says() {
         assert!((0.9..1.1).contains(&ratio), "{ratio} of the plan: {bytes} bytes, {plan:#?}");
         found.push(bytes);
     }
-    // The comparison can fail: these differ by far more than the band.
+    // The comparison can fail: these differ by far more than the tolerance.
     assert!(found[1] < found[0] * 7 / 10 && found[2] > found[0] * 14 / 10 && found[3] > found[0] * 12 / 10);
 }
 
-/// A small decoder with the tower of Qwen2.5-VL, of width 64.
+/// Returns a small decoder with Qwen2.5-VL's tower at width 64.
 fn with_tower() -> ModelConfig {
     let vision = VisionConfig {
         kind: TowerKind::Qwen25Vl,
@@ -250,7 +249,7 @@ fn pictures_take_what_the_plan_says() {
         (0..count).map(sequence).unzip::<_, _, Vec<_>, Vec<_>>()
     };
     let mut found = Vec::new();
-    // Small pictures dealt to lanes, and a large one whose products are split.
+    // Small pictures dealt to lanes, and large ones whose products are split.
     for (count, side) in [(96, 112), (2, 896)] {
         let size = [side, side];
         let pictures = PicturePlan { size, known: count, scored: count, differentiated: count };
@@ -264,7 +263,7 @@ fn pictures_take_what_the_plan_says() {
         });
         let ratio = bytes as f64 / plan.peak() as f64;
         assert!((0.85..1.1).contains(&ratio), "{ratio} of the plan: {bytes} bytes, {plan:#?}");
-        // The comparison can fail: without the pictures the plan is a small part of it.
+        // The comparison can fail: without pictures the plan is much smaller.
         assert!(MemoryPlan::new(&config, &text).peak() < plan.peak() / 3, "{plan:#?}");
         found.push(bytes);
     }
@@ -277,8 +276,8 @@ fn what_training_works_in_is_given_back_while_others_work() {
     let config = model(2048, 128, 6);
     let learner = LearnerConfig { lanes: 2, micro_batch_tokens: 1024, ..LearnerConfig::default() };
     let plan = MemoryPlan::new(&config, &settings(&config, learner, 512, false));
-    // The matrix library keeps a block of the second cache's size for every thread that multiplied, for good. It
-    // is not the learner's to give back, so this thread has its own before anything is counted.
+    // The matrix library permanently keeps a block of the L2 cache's size per thread. This thread
+    // gets its block before counting starts.
     step(&config, learner, &sequences(2, 513, config.vocab_size), false);
     let before = NOW.load(Ordering::Relaxed);
     let mut trained = NativeLearner::new(parameters(&config), learner).unwrap();
@@ -290,7 +289,6 @@ fn what_training_works_in_is_given_back_while_others_work() {
     let left = NOW.load(Ordering::Relaxed) - before;
     assert!(held as f64 > 0.9 * plan.peak() as f64);
     assert!((left as f64) < 1.02 * plan.of(PlanPhase::Always) as f64, "{left} bytes are left: {plan:#?}");
-    // And it goes on as if nothing had been.
     trained.forward_backward(&batch, &Everything { divergences: false }).unwrap();
     assert_eq!(trained.step(1e-3).unwrap().step, 2);
 }

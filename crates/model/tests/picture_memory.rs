@@ -1,4 +1,4 @@
-//! The memory of reading a picture is bounded, whatever a file promises or hides.
+//! Reading a picture takes bounded memory, whatever the file claims or hides.
 //!
 //! A separate program with one test, because the peak is that of the whole process.
 
@@ -15,7 +15,7 @@ use resident::peak;
 
 const MB: usize = 1_000_000;
 
-/// Returns a file of zeros, which is small, with one more chunk after the header.
+/// Returns a small file of zeros with one more chunk after the header.
 fn zeros_with(width: u32, height: u32, color: ColorType, extra: Option<(&[u8; 4], &[u8])>) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut encoder = png::Encoder::new(&mut bytes, width, height);
@@ -35,7 +35,7 @@ fn zeros(width: u32, height: u32, color: ColorType) -> Vec<u8> {
     zeros_with(width, height, color, None)
 }
 
-/// Returns a header of 60000 x 60000 pixels with a little data.
+/// Returns a header of 60000 x 60000 pixels with little data.
 fn large_header() -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut encoder = png::Encoder::new(&mut bytes, 60_000, 60_000);
@@ -50,7 +50,7 @@ fn large_header() -> Vec<u8> {
 fn pictures_take_bounded_memory() {
     let (small, large) = (zeros(9, 7, ColorType::Rgb), zeros(8192, 4096, ColorType::Grayscale));
     let alpha = zeros(8192, 4096, ColorType::Rgba);
-    // The data of a picture of 33 MB as another thing: a stream of zlib.
+    // The zlib data of a 33 MB picture, used as another chunk.
     let at = large.windows(4).position(|four| four == b"IDAT").unwrap();
     let length = u32::from_be_bytes(large[at - 4..at].try_into().unwrap()) as usize;
     let stream = &large[at + 4..at + 4 + length];
@@ -60,7 +60,7 @@ fn pictures_take_bounded_memory() {
         ("a compressed text", with(b"zTXt", &[b"Comment\0\0", stream].concat()), 8 * MB, true),
         ("a colour profile", with(b"iCCP", &[b"sRGB\0\0", stream].concat()), 8 * MB, true),
         ("more data than rows", [&small[..33], &large[33..]].concat(), 8 * MB, true),
-        // Beside the pixels, one row and the decoder's window.
+        // Besides the pixels, one row and the decoder's window.
         ("the largest picture", large, 8 * MB + 4 * 8192 * 4096, true),
         ("the largest picture with transparency", alpha, 8 * MB + 4 * 8192 * 4096, true),
     ] {
@@ -72,7 +72,6 @@ fn pictures_take_bounded_memory() {
         assert!(risen < most, "{name}: {risen} bytes");
         assert_eq!(found.is_ok(), whole, "{name}: {:?}", found.err());
     }
-    // The measure notices a picture.
     let Some((risen, _)) = peak(|| std::hint::black_box(vec![1u8; 100 * MB])) else { return };
     assert!(risen > 90 * MB, "{risen}");
 }

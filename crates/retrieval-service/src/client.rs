@@ -1,4 +1,4 @@
-//! Asking servers that speak Search-R1's protocol.
+//! HTTP client of Search-R1's retrieval protocol.
 
 use std::io::Read as _;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,25 +12,24 @@ use turnwise_settings::AddressError;
 use crate::protocol::read_answer;
 use crate::settings::RequestKey;
 
-/// The path of the protocol.
 const PATH: &str = "/retrieve";
 
-/// Settings of the requests to servers.
+/// Settings of an [`HttpRetriever`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct HttpOptions {
-    /// Time for one request, from connecting to the last byte of the answer.
+    /// Timeout of one request, from connecting to the last byte of the answer.
     pub timeout: Duration,
-    /// Further tries after a failure that may pass; each goes to the next server.
+    /// Number of retries after a transient failure; each goes to the next server.
     pub retries: u32,
-    /// Wait once every server has failed; doubled each time.
+    /// Wait after every server has failed; doubled each time.
     pub backoff: Duration,
-    /// The longest wait. A server's `Retry-After` is heeded up to this.
+    /// Longest wait, also for a server's `Retry-After`.
     pub backoff_max: Duration,
-    /// Maximum number of bytes of an answer.
+    /// Maximum bytes of an answer.
     pub largest_answer: u64,
     /// Key of the list of queries.
     pub request_key: RequestKey,
-    /// True if servers may be on other machines.
+    /// Allows servers on other machines.
     pub allow_remote: bool,
 }
 
@@ -48,7 +47,8 @@ impl Default for HttpOptions {
     }
 }
 
-/// A retriever behind one or several servers with the same collection. They are asked in turn, and the next one where one fails.
+/// A retriever behind one or more servers with the same collection. Requests rotate among servers,
+/// and a failed one goes to the next server.
 #[derive(Debug)]
 pub struct HttpRetriever {
     agent: ureq::Agent,
@@ -57,7 +57,7 @@ pub struct HttpRetriever {
     requests: AtomicU64,
 }
 
-/// A failed try: the error, and how long the server asks to wait.
+/// A failed attempt, with the server's requested wait.
 struct Failed {
     error: RetrievalError,
     wait: Option<Duration>,
@@ -70,13 +70,13 @@ impl From<RetrievalError> for Failed {
 }
 
 impl HttpRetriever {
-    /// Creates a client of servers by their addresses, such as `http://127.0.0.1:8000/retrieve`; without
-    /// a path it is `/retrieve`.
+    /// Returns a client of servers with these addresses, such as `http://127.0.0.1:8000/retrieve`.
+    /// The default path is `/retrieve`.
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::Setting`] for an invalid address, or one of another machine that
-    /// was not allowed.
+    /// Returns [`RetrievalError::Setting`] for an invalid address, or one on another machine that
+    /// is not allowed.
     pub fn new(servers: &[String], options: HttpOptions) -> Result<Self, RetrievalError> {
         let setting = |reason: String| RetrievalError::Setting { key: "servers".to_owned(), reason };
         if servers.is_empty() {
@@ -93,7 +93,7 @@ impl HttpRetriever {
             .timeout_global(Some(options.timeout))
             .http_status_as_error(false)
             .max_redirects(0)
-            // Queries go to the server that was named and to nobody in between.
+            // Queries go directly to the named server.
             .proxy(None)
             .max_idle_connections_per_host(16)
             .build();
@@ -107,7 +107,7 @@ impl HttpRetriever {
         let wait = response.headers().get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
         if status != 200 {
             let mut text = Vec::new();
-            // A connection that breaks off has said enough before.
+            // If the connection breaks, the part that was read suffices.
             let _ = response.body_mut().as_reader().take(4096).read_to_end(&mut text);
             let body: String = String::from_utf8_lossy(&text).chars().take(200).collect();
             let error = RetrievalError::Status { server: server.to_owned(), status, body };
@@ -139,7 +139,8 @@ impl HttpRetriever {
         RetrievalError::Timeout { server, seconds: format!("{}", self.options.timeout.as_secs_f64()) }
     }
 
-    /// Wait before round `round` (from 1), shortened by a share of up to a half that differs from request to request.
+    /// Returns the wait before round `round` (from 1), shortened by up to half, depending on the
+    /// request.
     fn pause(&self, request: u64, round: u32, asked: Option<Duration>) -> Duration {
         let HttpOptions { backoff: first, backoff_max: longest, .. } = self.options;
         let share = Seed::derive(0, Purpose::Environment, &[request, u64::from(round)]).rng().uniform();
@@ -148,7 +149,8 @@ impl HttpRetriever {
     }
 }
 
-/// Returns the address as it is asked, or what is wrong with it. One that may hold a password is not repeated.
+/// Returns the normalised address, or the error. The error does not repeat addresses that may
+/// contain a password.
 fn address(index: usize, server: &str, allow_remote: bool) -> Result<String, String> {
     let wrong = |reason: &str| format!("number {index} {reason}; write it as http://127.0.0.1:8000/retrieve");
     match turnwise_settings::check_address(server) {
@@ -249,7 +251,6 @@ mod tests {
             assert!((0.5 * full..=full).contains(&pause), "{round}: {pause}");
             assert_ne!(client.pause(8, round, None).as_secs_f64(), pause);
         }
-        // What a server asks for counts, within bounds.
         assert_eq!(client.pause(7, 1, Some(Duration::from_secs(2))), Duration::from_secs(2));
         assert_eq!(client.pause(7, 1, Some(Duration::from_mins(10))), Duration::from_secs(3));
     }

@@ -1,4 +1,4 @@
-//! E5 and other sentence encoders, as vectors of queries and passages.
+//! E5 and other sentence encoders for queries and passages.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -10,14 +10,14 @@ use turnwise_model::bert::{SentenceEncoder, SentenceOptions};
 use turnwise_retrieval::RetrievalError;
 use turnwise_retrieval::dense::{Encoder, Encoding};
 
-/// Settings of an encoder besides the text.
+/// Settings of a [`PrefixedEncoder`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EncoderOptions {
-    /// Before a query.
+    /// Text before every query.
     pub query_prefix: String,
-    /// Before a passage.
+    /// Text before every passage.
     pub passage_prefix: String,
-    /// Length of a text and arithmetic.
+    /// Maximum length of a text, and precision.
     pub sentence: SentenceOptions,
 }
 
@@ -32,8 +32,7 @@ impl Default for EncoderOptions {
 }
 
 impl EncoderOptions {
-    /// Returns the settings that vectors are kept with: all that changes them, which the arithmetic does
-    /// in rounding only.
+    /// Returns the settings stored with vectors: all that change them beyond rounding.
     pub fn encoding(&self) -> Encoding {
         Encoding {
             query_prefix: self.query_prefix.clone(),
@@ -43,13 +42,14 @@ impl EncoderOptions {
     }
 }
 
-/// A sentence encoder with its prefixes.
+/// A sentence encoder with prefixes for queries and passages.
 #[derive(Debug)]
 pub struct PrefixedEncoder {
     encoder: SentenceEncoder,
     options: EncoderOptions,
     fingerprint: String,
-    /// The fingerprint of earlier versions, which looked at the weights alone. Vectors took days to make, so theirs are still opened.
+    /// Fingerprint of earlier versions, which covers the weights only. Vectors are expensive, so
+    /// old ones can still be opened.
     earlier: String,
 }
 
@@ -58,7 +58,7 @@ impl PrefixedEncoder {
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::Setting`] with the file and what is wrong with it.
+    /// Returns [`RetrievalError::Setting`] with the file and the cause.
     pub fn load(folder: &Path, options: EncoderOptions) -> Result<Self, RetrievalError> {
         let wrong = |reason: String| RetrievalError::Setting { key: "encoder".to_owned(), reason };
         let encoder =
@@ -75,7 +75,7 @@ impl PrefixedEncoder {
                 }
             }
         };
-        // What decides the vectors of passages besides files.
+        // Other settings that determine the vectors of passages.
         let finish = |mut hash: Sha256| {
             hash.update(options.passage_prefix.as_bytes());
             hash.update((options.sentence.max_tokens as u64).to_le_bytes());
@@ -88,7 +88,7 @@ impl PrefixedEncoder {
         let earlier = finish(hash.clone());
         for name in other_files(folder) {
             if folder.join(&name).is_file() {
-                // The name as well: the same bytes mean something else in another file.
+                // Includes the name, because the same bytes have another meaning in another file.
                 hash.update(name.as_bytes());
                 add(&mut hash, &name)?;
             }
@@ -104,17 +104,17 @@ impl PrefixedEncoder {
     }
 }
 
-/// Returns the files of a model folder that decide its vectors besides the weights: those that
-/// [`SentenceEncoder::load`] and its tokenizer read.
+/// Returns the files, besides the weights, that determine a model folder's vectors: those read by
+/// [`SentenceEncoder::load`] and its tokenizer.
 fn other_files(folder: &Path) -> Vec<String> {
     let mut names = vec!["modules.json".to_owned(), "sentence_bert_config.json".to_owned()];
-    // The encoder has read the list before, and refused one that is none.
+    // The encoder has already checked the list.
     let modules = std::fs::read(folder.join("modules.json")).unwrap_or_default();
     let modules: Vec<Value> = serde_json::from_slice(&modules).unwrap_or_default();
     let pooling =
         modules.iter().filter(|module| module["type"].as_str().is_some_and(|of| of.ends_with("Pooling")));
     names.extend(pooling.filter_map(|module| Some(format!("{}/config.json", module["path"].as_str()?))));
-    // With the first of them the others are not read.
+    // If the first exists, the others are not read.
     let tokenizer: &[&str] = if folder.join("tokenizer.json").is_file() {
         &["tokenizer.json"]
     } else {

@@ -1,12 +1,13 @@
-//! Retrieval over HTTP, and retrievers from their settings. Blocking, without an async runtime.
+//! Retrieval over HTTP, and construction of retrievers from settings. Blocking, without an async
+//! runtime.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `client.rs` | [`HttpRetriever`]: asks one or several servers |
+//! | `client.rs` | [`HttpRetriever`]: client of one or more servers |
 //! | `encoder.rs` | [`PrefixedEncoder`]: E5 and other sentence encoders |
 //! | `open.rs` | [`open`]: a retriever from [`RetrievalConfig`] |
 //! | `protocol.rs` | requests and answers of Search-R1's `/retrieve` |
-//! | `server/` | [`Server`]: answers such requests with any retriever |
+//! | `server/` | [`Server`]: HTTP server for any retriever |
 //! | `settings.rs` | [`RetrievalConfig`] |
 //!
 //! ```

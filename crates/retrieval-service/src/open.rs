@@ -1,4 +1,4 @@
-//! A retriever from its settings.
+//! Opens a retriever from its settings.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub struct OpenRetriever {
 }
 
 impl OpenRetriever {
-    /// Queries so far, and how many of them the cache answered.
+    /// Returns the number of queries, and how many were cache hits.
     pub fn counts(&self) -> CacheCounts {
         self.cached.counts()
     }
@@ -28,13 +28,13 @@ impl Retriever for OpenRetriever {
     }
 }
 
-/// Opens what the settings name: the retriever, batching where it pays (servers, vectors), the cache before both.
+/// Opens a retriever with a cache, and with batching for servers and vectors.
 ///
 /// # Errors
 ///
-/// Returns [`RetrievalError::Setting`] for invalid settings, [`RetrievalError::File`] and
-/// [`RetrievalError::Index`] for folders that are not a complete index. Servers are not asked before the first
-/// query.
+/// Returns [`RetrievalError::Setting`] for invalid settings, and [`RetrievalError::File`] or
+/// [`RetrievalError::Index`] for incomplete index folders. Servers are not contacted before the
+/// first query.
 pub fn open(config: &RetrievalConfig) -> Result<Arc<OpenRetriever>, RetrievalError> {
     config.check()?;
     let batched = |retriever: Arc<dyn Retriever>| -> Arc<dyn Retriever> {

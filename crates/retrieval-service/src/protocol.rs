@@ -1,4 +1,4 @@
-//! Requests and answers of `POST /retrieve`, as Search-R1's retrieval server and its clients write them.
+//! Requests and answers of `POST /retrieve`, as in Search-R1's retrieval server and its clients.
 //!
 //! ```text
 //! {"queries": ["..", ".."], "topk": 3, "return_scores": true}
@@ -6,10 +6,10 @@
 //! {"result": [[{"id": "0", "contents": ".."}, ..], ..]}            without return_scores
 //! ```
 //!
-//! The clients of verl-agent and SkyRL write `query` instead of `queries`; both are read, as is a single
-//! text instead of a list. `topk` may be missing or null (the server's own number counts),
-//! `return_scores` may be missing (false). Some servers give no `id`, or a number; more keys are passed
-//! over.
+//! The clients of verl-agent and SkyRL write `query` instead of `queries`. The server accepts both
+//! keys, and a single text instead of a list. `topk` may be missing or null (the server's default
+//! applies), and `return_scores` may be missing (false). Some servers return no `id`, or a number;
+//! further keys are ignored.
 
 use std::sync::Arc;
 
@@ -19,14 +19,14 @@ use sha2::{Digest as _, Sha256};
 use turnwise_core::hexadecimal;
 use turnwise_retrieval::{Hit, Passage};
 
-/// A request as it is read.
+/// A parsed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The queries.
+    /// Texts to search for.
     pub queries: Vec<String>,
-    /// Passages for each; the server decides where it is missing.
+    /// Passages per query; `None` means the server's default.
     pub top_k: Option<usize>,
-    /// True if scores are wanted.
+    /// True if the answer should contain scores.
     pub return_scores: bool,
 }
 
@@ -77,21 +77,20 @@ enum Item<'a> {
 /// Returns the body of an answer.
 ///
 /// # Errors
-/// None that hits can bring about: all that they hold has a form in JSON, and a score that is not finite is written
-/// as 0.
+/// Hits cannot cause errors: all values can be written as JSON, and scores that are not finite are
+/// written as 0.
 pub fn answer(lists: &[Vec<Hit>], return_scores: bool) -> Result<Vec<u8>, serde_json::Error> {
     let mut body = Vec::new();
     write_answer(&mut body, lists, return_scores)?;
     Ok(body)
 }
 
-/// Returns the same; nothing if the body would have more than `most` bytes.
+/// Returns the body of an answer; `None` if it would exceed `most` bytes.
 pub(crate) fn answer_within(
     lists: &[Vec<Hit>],
     return_scores: bool,
     most: usize,
 ) -> Result<Option<Vec<u8>>, serde_json::Error> {
-    /// Takes so many bytes and no more.
     struct Bounded {
         body: Vec<u8>,
         most: usize,
@@ -131,7 +130,7 @@ fn write_answer(
             list.iter()
                 .map(|hit| {
                     let document = Document { id: &hit.passage.id, contents: &hit.passage.contents };
-                    // JSON knows no infinity.
+                    // JSON has no infinity.
                     let score = if hit.score.is_finite() { hit.score } else { 0.0 };
                     if return_scores {
                         Item::Scored(Scored { document, score })
@@ -145,14 +144,14 @@ fn write_answer(
     serde_json::to_writer(body, &Answer { result })
 }
 
-/// Reads the body of an answer to `queries` queries.
+/// Parses the body of an answer to `queries` queries.
 ///
-/// A document without an identifier gets one made of its contents (the first 16 digits of their SHA-256). Where there are
-/// no scores, all are 0. Lists longer than `top_k` are cut.
+/// A document without an id gets the first 16 digits of its contents' SHA-256. Missing scores
+/// are 0. Lists longer than `top_k` are cut.
 ///
 /// # Errors
 ///
-/// Reason why it is wrong, as a sentence.
+/// Returns the cause as a sentence.
 pub fn read_answer(body: &[u8], queries: usize, top_k: usize) -> Result<Vec<Vec<Hit>>, String> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -258,7 +257,7 @@ mod tests {
     #[test]
     fn the_originals_variants_are_read() {
         let read = |text: &str, queries: usize| read_answer(text.as_bytes(), queries, 9);
-        // The lexical server gives title and text and no identifier.
+        // The lexical server returns title and text, but no id.
         let lexical =
             r#"{"result":[[{"document":{"title":"T","text":"x","contents":"\"T\"\nx"},"score":3.5}]]}"#;
         let found = &read(lexical, 1).unwrap()[0][0];

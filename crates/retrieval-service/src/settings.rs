@@ -11,14 +11,14 @@ use turnwise_retrieval::{BatchingOptions, Hybrid, RetrievalError, RetrieverKind}
 
 use crate::{EncoderOptions, HttpOptions};
 
-/// The key under which queries are sent.
+/// Key of the queries in a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RequestKey {
-    /// `queries`, which Search-R1's server reads.
+    /// `queries`, as in Search-R1's server.
     #[default]
     Queries,
-    /// `query`, which the clients of verl-agent and SkyRL send.
+    /// `query`, as in the clients of verl-agent and SkyRL.
     Query,
 }
 
@@ -35,65 +35,66 @@ impl RequestKey {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RetrievalConfig {
-    /// Retriever.
+    /// Kind of retriever.
     pub kind: RetrieverKind,
     /// Folder of the index (`turnwise index build`).
     pub index: PathBuf,
-    /// Model folder of the encoder (E5, or one of sentence-transformers), for the kinds `dense` and `hybrid`.
+    /// Model folder of the encoder (E5 or sentence-transformers), for `dense` and `hybrid`.
     pub encoder: PathBuf,
-    /// Searches vectors by the folder's graph of neighbours (`turnwise index build --approximate`), which
-    /// looks at some thousand of them instead of all and may miss some; for `dense` and `hybrid`, in a
-    /// program with the feature `hnsw`.
+    /// Searches vectors approximately with the folder's HNSW graph (`turnwise index build
+    /// --approximate`). Reads a few thousand vectors instead of all and may miss some. For `dense`
+    /// and `hybrid`; needs the feature `hnsw`.
     pub approximate: bool,
-    /// Text before every query that is encoded. Without it, here and in the next two, what the index was
-    /// made with, or E5's (`query: `, `passage: `, 256 tokens) where the index does not say; another
-    /// value than the index's is rejected.
+    /// Text before every encoded query. This and the next two settings default to the index's, or
+    /// to E5's (`query: `, `passage: `, 256 tokens) if the index has none. Values that differ from
+    /// the index's are rejected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub query_prefix: Option<String>,
-    /// Text before every passage when its vector was made.
+    /// Text before every encoded passage.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub passage_prefix: Option<String>,
-    /// Longest encoded text in tokens.
+    /// Maximum tokens of an encoded text.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 3, max = 65536))]
     pub max_tokens: Option<usize>,
-    /// Arithmetic of the encoder.
+    /// Precision of the encoder.
     pub compute: Compute,
-    /// The constant of reciprocal rank fusion (`hybrid`).
+    /// Constant of reciprocal rank fusion (`hybrid`).
     #[schemars(range(min = 0.0, max = 1e9))]
     pub fusion_k: f64,
-    /// Passages that each side of a hybrid is asked for.
+    /// Passages requested from each part of a hybrid.
     #[schemars(range(min = 1, max = 100_000))]
     pub fusion_depth: usize,
-    /// Addresses of servers with the same collection; they are asked in turn, the next one where one fails.
+    /// Addresses of servers with the same collection. Requests rotate among them, and a failed one
+    /// goes to the next server.
     pub servers: Vec<String>,
-    /// The key under which queries are sent to servers.
+    /// Key of the queries in requests to servers.
     pub request_key: RequestKey,
-    /// Allows servers on other machines; without it only this one is asked.
+    /// Allows servers on other machines.
     pub allow_remote: bool,
-    /// Seconds until a request to a server counts as failed, answer included.
+    /// Timeout of a request to a server in seconds, including the answer.
     #[schemars(range(min = 0.001, max = 86400.0))]
     pub timeout_s: f64,
-    /// Repetitions of a failed request, each to the next server.
+    /// Number of retries of a failed request, each at the next server.
     #[schemars(range(max = 100))]
     pub retries: u32,
-    /// Seconds to wait once every server has failed; doubled each time, shortened by a share of up to a half.
+    /// Seconds to wait after every server has failed; doubled each time, and shortened randomly by
+    /// up to half.
     #[schemars(range(min = 0.0, max = 3600.0))]
     pub backoff_s: f64,
-    /// Longest wait between two tries, in seconds.
+    /// Longest wait between two attempts, in seconds.
     #[schemars(range(min = 0.0, max = 86400.0))]
     pub backoff_max_s: f64,
-    /// Maximum number of queries that are put together into one search of servers or vectors; 1 puts none
-    /// together.
+    /// Maximum queries per search of servers or vectors; 1 disables batching.
     #[schemars(range(min = 1, max = 4096))]
     pub batch_queries: usize,
-    /// Milliseconds that a search waits for others to join it.
+    /// Milliseconds that a search waits for further queries.
     #[schemars(range(min = 0.0, max = 10000.0))]
     pub batch_wait_ms: f64,
-    /// Searches under way at once; whoever comes while all are under way joins the next.
+    /// Maximum concurrent searches; later queries join the next one.
     #[schemars(range(min = 1, max = 256))]
     pub batch_in_flight: usize,
-    /// Queries whose answers are kept, least recently used ones going first; 0 keeps none.
+    /// Maximum number of cached queries, evicted by least recent use; 0 disables the cache.
     #[schemars(range(max = 100_000_000))]
     pub cache: usize,
 }
@@ -131,7 +132,7 @@ impl RetrievalConfig {
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::Setting`], which names the key and what would do.
+    /// Returns [`RetrievalError::Setting`] with the key and valid values.
     pub fn check(&self) -> Result<(), RetrievalError> {
         let fail = |key: &str, reason: &str| {
             Err(RetrievalError::Setting { key: key.to_owned(), reason: reason.to_owned() })
@@ -175,8 +176,7 @@ impl RetrievalConfig {
         }
     }
 
-    /// Returns the settings of the encoder; `made` is what an index was made with, which counts where
-    /// these settings say nothing.
+    /// Returns the settings of the encoder. `made` are the index's settings, used as defaults.
     pub fn encoder_options(&self, made: Option<Encoding>) -> EncoderOptions {
         let made = made.unwrap_or_else(|| EncoderOptions::default().encoding());
         EncoderOptions {

@@ -1,7 +1,7 @@
-//! Queries per second of BM25 over passages, and megabytes per second of building the index, on one thread.
+//! Queries per second of BM25, and megabytes per second of building the index, on one thread.
 //!
-//! With `TURNWISE_DATA`: the 8,632 real passages and their 3,011 real queries, three passages each. Always: 20,000
-//! generated passages. `RAYON_NUM_THREADS=1` makes the build a single thread's too.
+//! With `TURNWISE_DATA`: 8,632 real passages and 3,011 real queries, three passages each. Always:
+//! 20,000 generated passages. `RAYON_NUM_THREADS=1` also limits the build to one thread.
 
 #![allow(
     clippy::expect_used,

@@ -1,7 +1,8 @@
-//! Time, memory and disk of BM25 over many passages.
+//! Time, memory and disk space of BM25 over many passages.
 //!
-//! Run: `cargo run --release -p turnwise-retrieval --example wiki_scale -- DIR [PASSAGES | FILE.jsonl]`. DIR must be new
-//! or empty and holds the generated file and the index afterwards. Peak memory is read where the system is Linux.
+//! Run: `cargo run --release -p turnwise-retrieval --example wiki_scale -- DIR [PASSAGES |
+//! FILE.jsonl]`. DIR must be new or empty; it keeps the generated file and the index. Peak memory
+//! is measured on Linux only.
 
 #![allow(clippy::print_stdout, reason = "an example prints what it measured")]
 

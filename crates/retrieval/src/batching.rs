@@ -1,4 +1,4 @@
-//! Searches of many callers, put together.
+//! Batches the searches of concurrent callers.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use crate::{Hit, RetrievalError, Retriever};
 
-/// Limits within which callers are put together.
+/// Limits of [`Batching`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchingOptions {
-    /// Maximum number of queries of one search; more are passed on as they are.
+    /// Maximum queries per search; larger calls are passed on unchanged.
     pub max_queries: usize,
-    /// Time that a search waits for others to join it.
+    /// Time that a search waits for further queries.
     pub wait: Duration,
-    /// Searches under way at once. Whoever comes while all are under way joins the next.
+    /// Maximum concurrent searches; later queries join the next one.
     pub in_flight: usize,
 }
 
@@ -26,7 +26,6 @@ impl Default for BatchingOptions {
 
 type Answer = Result<Vec<Vec<Hit>>, RetrievalError>;
 
-/// A caller that waits.
 struct Request {
     queries: Vec<String>,
     top_k: usize,
@@ -40,8 +39,8 @@ struct State {
     running: usize,
 }
 
-/// A retriever that puts the queries of callers on different threads into common searches: a server or an encoder
-/// answers sixty-four queries in less time than sixty-four times one. One of the callers does the search for all.
+/// A retriever that joins the queries of concurrent callers into one search, because servers and
+/// encoders answer batches faster than single queries. One of the callers runs the search for all.
 pub struct Batching {
     inner: Arc<dyn Retriever>,
     options: BatchingOptions,
@@ -56,7 +55,7 @@ impl std::fmt::Debug for Batching {
 }
 
 impl Batching {
-    /// Puts the searches for a retriever together.
+    /// Returns a retriever that batches searches of `inner`.
     pub fn new(inner: Arc<dyn Retriever>, options: BatchingOptions) -> Self {
         Self { inner, options, state: Mutex::default(), changed: Condvar::new() }
     }
@@ -65,7 +64,8 @@ impl Batching {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the first request and those that fit it: as many queries as one search may have, the same `top_k`.
+    /// Takes the first request and those that can join it: with the same `top_k`, up to the maximum
+    /// number of queries.
     fn take(&self, state: &mut State) -> Vec<Arc<Request>> {
         let Some(top_k) = state.waiting.front().map(|request| request.top_k) else { return Vec::new() };
         let (mut taken, mut left, mut queries) = (Vec::new(), VecDeque::new(), 0);
@@ -83,7 +83,7 @@ impl Batching {
         taken
     }
 
-    /// Asks for some requests and gives each its part.
+    /// Runs some requests as one search and gives each its results.
     fn serve(&self, requests: &[Arc<Request>]) {
         let search = |queries: &[&str], top_k: usize| {
             catch_unwind(AssertUnwindSafe(|| self.inner.search(queries, top_k))).unwrap_or_else(|_| {
@@ -104,7 +104,7 @@ impl Batching {
                     give(request, Ok(lists.by_ref().take(request.queries.len()).collect()));
                 }
             }
-            // One query may have spoilt it for all: each is asked for by itself.
+            // If one query may have caused the error, each request is repeated on its own.
             Err(error) if error.may_lie_in_a_query() && requests.len() > 1 => {
                 for request in requests {
                     let queries: Vec<&str> = request.queries.iter().map(String::as_str).collect();
@@ -148,7 +148,8 @@ impl Retriever for Batching {
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
-            // This caller searches for all. The place is taken at once, so that nobody else waits for company, too.
+            // This caller runs the search. Reserved at once, so that no other caller also waits for
+            // queries.
             state.running += 1;
             let until = Instant::now() + self.options.wait;
             while state.queries < self.options.max_queries {
@@ -214,24 +215,24 @@ mod tests {
     #[test]
     fn a_failure_reaches_those_it_belongs_to() {
         let options = BatchingOptions { max_queries: 64, wait: Duration::from_millis(100), in_flight: 1 };
-        // One that passes reaches everybody of the search.
+        // A transient error reaches all callers of the search.
         let echo = Arc::new(Echo::default());
         echo.fail(1);
         let failed = together(options, &echo, 2).into_iter().filter(Result::is_err).count();
         assert!((1..=2).contains(&failed), "{failed}");
-        // One that lies in a query reaches its caller alone.
+        // An error caused by a query reaches only its caller.
         let echo = Arc::new(Echo::default());
         echo.refuse("3a");
         let answers = together(options, &echo, 6);
         let failed: Vec<usize> = (0..6).filter(|&caller| answers[caller].is_err()).collect();
         assert_eq!(failed, [3]);
-        // Also where a server's search breaks down, which may pass.
+        // Also if a server's search fails, which may be transient.
         let echo = Arc::new(Echo::default());
         echo.break_down_at("1a");
         let answers = together(options, &echo, 4);
         let failed: Vec<usize> = (0..4).filter(|&caller| answers[caller].is_err()).collect();
         assert_eq!(failed, [1]);
-        // And so does a panic.
+        // Also for a panic.
         let echo = Arc::new(Echo::default());
         echo.panic_at("2b");
         let answers = together(options, &echo, 4);

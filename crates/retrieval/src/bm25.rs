@@ -1,4 +1,4 @@
-//! BM25 over passages, as Pyserini's default search ranks them.
+//! BM25 over passages, with the ranking of Pyserini's default search.
 
 use std::path::Path;
 
@@ -9,11 +9,11 @@ use crate::lucene::{Bm25, IndexBuilder, SearchIndex};
 use crate::store::PassageStore;
 use crate::{Hit, Passage, RetrievalError, Retriever};
 
-/// Queries from which on a call spreads them over threads.
+/// Minimum queries for which a call uses several threads.
 const MANY_QUERIES: usize = 16;
 
-/// Finds passages by their words: Lucene's BM25 with k1 = 0.9 and b = 0.4 over the whole contents, title included. Equal
-/// scores are ordered by identifier.
+/// Finds passages by words: Lucene's BM25 with k1 = 0.9 and b = 0.4 over the contents including the
+/// title. Ties are ordered by id.
 #[derive(Debug)]
 pub struct Bm25Retriever {
     index: SearchIndex,
@@ -21,11 +21,11 @@ pub struct Bm25Retriever {
 }
 
 impl Bm25Retriever {
-    /// Returns an index in memory of some passages, for collections of up to a million.
+    /// Returns an in-memory index of some passages, for collections of up to a million.
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::Index`] if it can't be made.
+    /// Returns [`RetrievalError::Index`] if it cannot be built.
     pub fn in_memory(passages: impl IntoIterator<Item = Passage>) -> Result<Self, RetrievalError> {
         let passages = PassageStore::in_memory(passages);
         let mut builder = IndexBuilder::in_memory()?;
@@ -36,12 +36,12 @@ impl Bm25Retriever {
         Ok(Self { index: builder.finish()?, passages })
     }
 
-    /// Opens a folder that `turnwise index build` (or [`crate::build::build`]) has written. Both files are mapped.
+    /// Opens and maps a folder written by `turnwise index build` (or [`crate::build::build`]).
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::File`] and [`RetrievalError::Index`] if the folder holds no whole index
-    /// of this program.
+    /// Returns [`RetrievalError::File`] or [`RetrievalError::Index`] if the folder has no complete
+    /// index of this program.
     pub fn open(folder: &Path) -> Result<Self, RetrievalError> {
         let passages = PassageStore::open(&folder.join(PASSAGES))?;
         let terms = folder.join(BM25);
@@ -58,12 +58,12 @@ impl Bm25Retriever {
         Ok(Self { index, passages })
     }
 
-    /// Returns the same with other constants.
+    /// Sets the constants of the ranking.
     pub fn with_ranking(self, ranking: Bm25) -> Self {
         Self { index: self.index.with_ranking(ranking), passages: self.passages }
     }
 
-    /// Returns the passages that are searched.
+    /// Returns the passages.
     pub fn passages(&self) -> &PassageStore {
         &self.passages
     }

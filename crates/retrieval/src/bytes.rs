@@ -1,4 +1,4 @@
-//! The bytes of a file, mapped, or bytes in memory.
+//! Read-only bytes of a mapped file or in memory.
 
 use std::fs::File;
 use std::io;
@@ -7,16 +7,13 @@ use std::path::Path;
 
 use memmap2::Mmap;
 
-/// Bytes that are only read.
 pub(crate) enum Bytes {
-    /// In memory.
     Memory(Vec<u8>),
-    /// A file, of which the system holds in memory what is asked for often.
+    /// A mapped file.
     Mapped(Mmap),
 }
 
 impl Bytes {
-    /// Maps a file.
     pub(crate) fn map(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         // SAFETY: the map is read-only and all that is read from it is checked, so other contents cannot break Rust's

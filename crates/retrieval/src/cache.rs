@@ -1,4 +1,4 @@
-//! Answers kept for queries that come again.
+//! Cache of search results.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{Hit, RetrievalError, Retriever};
 
-/// Key of an answer: everything that it depends on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     query: Arc<str>,
@@ -15,7 +14,7 @@ struct Key {
 
 struct Entry {
     hits: Vec<Hit>,
-    /// When it was last asked for: the smallest goes first.
+    /// Time of last use, for evicting the least recently used.
     used: u64,
 }
 
@@ -26,24 +25,24 @@ struct Kept {
     clock: u64,
 }
 
-/// Queries so far, and how many of them needed no search.
+/// Numbers of cache hits and misses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheCounts {
-    /// Queries answered from the cache, or by another query of the same call.
+    /// Queries answered from the cache, or by an equal query of the same call.
     pub hits: u64,
     /// Queries that were searched.
     pub misses: u64,
 }
 
 impl CacheCounts {
-    /// Returns the share of the queries that needed no search; 0 before the first query.
+    /// Returns the fraction of hits; 0 before the first query.
     pub fn hit_rate(self) -> f64 {
         self.hits as f64 / (self.hits + self.misses).max(1) as f64
     }
 }
 
-/// A retriever that keeps the answers to the last `capacity` queries (least recently used ones go first). Two queries are the
-/// same where their text and `top_k` are. Errors are not kept.
+/// A retriever with a cache of `capacity` queries, evicted by least recent use. Queries are equal
+/// if their text and `top_k` are. Errors are not cached.
 pub struct Cached {
     inner: Arc<dyn Retriever>,
     capacity: usize,
@@ -59,22 +58,22 @@ impl std::fmt::Debug for Cached {
 }
 
 impl Cached {
-    /// Creates a cache of up to `capacity` answers before a retriever.
+    /// Returns a retriever with a cache of up to `capacity` queries.
     pub fn new(inner: Arc<dyn Retriever>, capacity: usize) -> Self {
         Self { inner, capacity, kept: Mutex::default(), hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
     }
 
-    /// Counts since the cache was made.
+    /// Returns the counts since the cache was created.
     pub fn counts(&self) -> CacheCounts {
         CacheCounts { hits: self.hits.load(Ordering::Relaxed), misses: self.misses.load(Ordering::Relaxed) }
     }
 
-    /// Returns the number of answers that are kept.
+    /// Returns the number of cached queries.
     pub fn len(&self) -> usize {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).entries.len()
     }
 
-    /// Returns true if no answer is kept.
+    /// Returns true if the cache is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -112,7 +111,7 @@ impl Retriever for Cached {
             let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
             keys.iter().map(|key| kept.get(key)).collect()
         };
-        // Each unknown query once, however often the call has it.
+        // Each unknown query once, even if the call repeats it.
         let mut unknown: Vec<usize> = Vec::new();
         let mut known_at: HashMap<&Key, usize> = HashMap::new();
         for (index, key) in keys.iter().enumerate() {
@@ -162,13 +161,12 @@ mod tests {
         assert_eq!(ask(&["a", "b", "a"], 2), [["a/0", "a/1"], ["b/0", "b/1"], ["a/0", "a/1"]]);
         assert_eq!(echo.asked(), ["a", "b"]);
         assert_eq!(cached.counts(), CacheCounts { hits: 1, misses: 2 });
-        // `a` is used again, so `b` is the one to go.
+        // `a` is used again, so `b` is evicted.
         assert_eq!(ask(&["a"], 2), [["a/0", "a/1"]]);
         assert_eq!(ask(&["c", "a"], 2), [["c/0", "c/1"], ["a/0", "a/1"]]);
         assert_eq!((cached.len(), echo.asked()), (2, vec!["a".into(), "b".into(), "c".into()]));
         ask(&["b"], 2);
         assert_eq!(echo.asked().len(), 4);
-        // Another number of passages is another question.
         assert_eq!(ask(&["b"], 1), [["b/0"]]);
         assert_eq!(echo.asked().len(), 5);
         assert!((cached.counts().hit_rate() - 3.0 / 8.0).abs() < 1e-12);

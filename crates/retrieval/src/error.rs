@@ -1,58 +1,58 @@
-//! Reasons why a search came to nothing.
+//! Errors of retrievers.
 
 use std::path::{Path, PathBuf};
 
-/// Error of a retriever. Clones are cheap: a failed request may belong to many callers.
+/// Error of a retriever. Clones are cheap, because a failed request may belong to many callers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RetrievalError {
-    /// A setting that cannot work.
+    /// A setting is invalid.
     #[error("{key}: {reason}")]
     Setting {
-        /// The setting.
+        /// Name of the setting.
         key: String,
-        /// The problem and how to fix it.
+        /// Cause, and how to fix it.
         reason: String,
     },
-    /// A file or folder could not be read or written, or holds something else than it should.
+    /// A file or folder cannot be read or written, or has invalid content.
     #[error("{}: {reason}", path.display())]
     File {
-        /// The file or folder.
+        /// Path of the file or folder.
         path: PathBuf,
-        /// The problem and how to fix it.
+        /// Cause, and how to fix it.
         reason: String,
     },
     /// A line of a file is not a passage.
     #[error("{}, line {line}: {reason}", path.display())]
     Line {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Counted from 1.
+        /// Line number, counted from 1.
         line: u64,
-        /// The problem and how to fix it.
+        /// Cause, and how to fix it.
         reason: String,
     },
-    /// The index gave no answer.
+    /// The index failed.
     #[error("the index failed: {reason}")]
     Index {
-        /// The problem.
+        /// Cause of the failure.
         reason: String,
     },
-    /// Building was stopped before it was finished.
+    /// The build was stopped before it was complete.
     #[error("stopped before it was finished")]
     Interrupted,
-    /// The encoder gave no vector for a text.
+    /// The encoder failed on a text.
     #[error("the encoder failed: {reason}")]
     Encoder {
-        /// The problem.
+        /// Cause of the failure.
         reason: String,
     },
-    /// No answer in time.
+    /// The server did not answer in time.
     #[error("{server}: no answer within {seconds} s")]
     Timeout {
         /// Address of the server.
         server: String,
-        /// Time that was given.
+        /// Timeout in seconds.
         seconds: String,
     },
     /// The connection failed or was closed.
@@ -60,25 +60,25 @@ pub enum RetrievalError {
     Unreachable {
         /// Address of the server.
         server: String,
-        /// The problem.
+        /// Cause of the failure.
         reason: String,
     },
-    /// Another status than 200.
+    /// The server returned another status than 200.
     #[error("{server}: status {status}: {body}")]
     Status {
         /// Address of the server.
         server: String,
-        /// The HTTP status.
+        /// HTTP status code.
         status: u16,
-        /// The beginning of what the server said.
+        /// Start of the server's reply.
         body: String,
     },
-    /// An answer that violates the protocol.
+    /// The answer violates the protocol.
     #[error("{server}: the answer is not one of the protocol: {reason}")]
     Answer {
         /// Address of the server.
         server: String,
-        /// The problem.
+        /// Cause of the failure.
         reason: String,
     },
 }
@@ -88,7 +88,6 @@ impl RetrievalError {
         Self::File { path: path.to_owned(), reason: error.to_string() }
     }
 
-    /// Returns a file or folder that does not hold what it should.
     pub(crate) fn damaged(path: &Path, problem: &str) -> Self {
         Self::File {
             path: path.to_owned(),
@@ -96,7 +95,7 @@ impl RetrievalError {
         }
     }
 
-    /// Returns true if the same search may succeed when it is tried again.
+    /// Returns true if retrying the search may succeed.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Setting { .. }
@@ -110,8 +109,8 @@ impl RetrievalError {
         }
     }
 
-    /// Returns true if one of the queries may be the reason, and not a retriever that cannot be reached
-    /// or has too much to do: a server answers 500 where its search broke down.
+    /// Returns true if a query may have caused the error, rather than an unreachable or overloaded
+    /// retriever. Servers return 500 if their search fails.
     pub fn may_lie_in_a_query(&self) -> bool {
         !self.is_transient() || matches!(self, Self::Status { status: 500, .. })
     }
@@ -122,7 +121,7 @@ impl From<crate::lucene::SearchError> for RetrievalError {
         use crate::lucene::SearchError;
         match error {
             SearchError::Io { path, source } => Self::file(&path, &source),
-            // The others say where and how to fix it in their own words.
+            // Other messages already name the path and the fix.
             error => Self::Index { reason: error.to_string() },
         }
     }

@@ -1,4 +1,4 @@
-//! Several retrievers as one, by the ranks that they give.
+//! Combines several retrievers by rank.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use crate::{Hit, Passage, RetrievalError, Retriever};
 
-/// Reciprocal rank fusion: a passage's score is the sum of `1 / (k + rank)` over the retrievers that found it, ranks counted
-/// from 1. Scores of the retrievers do not count, so they need not be comparable. Passages are the same where their
-/// identifiers are; equal scores are ordered by identifier.
+/// Reciprocal rank fusion: a passage's score is the sum of `1 / (k + rank)` over the retrievers
+/// that found it, with ranks from 1. The retrievers' scores are not used and need not be
+/// comparable. Passages are identified by id; ties are ordered by id.
 ///
-/// Source: Cormack, Clarke and Buettcher, "Reciprocal Rank Fusion outperforms Condorcet and individual Rank Learning
-/// Methods" (SIGIR 2009), with their k = 60.
+/// Source: Cormack, Clarke and Buettcher, "Reciprocal Rank Fusion outperforms Condorcet and
+/// individual Rank Learning Methods" (SIGIR 2009), with their k = 60.
 pub struct Hybrid {
     sources: Vec<Arc<dyn Retriever>>,
     k: f64,
@@ -30,14 +30,14 @@ impl std::fmt::Debug for Hybrid {
 }
 
 impl Hybrid {
-    /// The constant of the paper.
+    /// The paper's constant.
     pub const K: f64 = 60.0;
 
-    /// Joins retrievers, each asked for `depth` passages (or as many as are wanted, if that is more).
+    /// Combines retrievers, each asked for `depth` passages, or for `top_k` if that is more.
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::Setting`] for no retriever, or a `k` that is negative or no number.
+    /// Returns [`RetrievalError::Setting`] without retrievers, or if `k` is negative or NaN.
     pub fn new(sources: Vec<Arc<dyn Retriever>>, k: f64, depth: usize) -> Result<Self, RetrievalError> {
         let refuse = |key: &str, reason: &str| {
             Err(RetrievalError::Setting { key: key.to_owned(), reason: reason.to_owned() })
@@ -60,7 +60,7 @@ impl Hybrid {
             let mut rank = 0.0;
             let mut seen: std::collections::HashSet<&str> = std::collections::HashSet::new();
             for hit in *list {
-                // A passage that a list has twice counts at its first place.
+                // A repeated passage counts at its first place.
                 if seen.insert(&hit.passage.id) {
                     rank += 1.0;
                     scores.entry(&hit.passage.id).or_insert((0.0, &hit.passage)).0 += 1.0 / (self.k + rank);
@@ -101,7 +101,6 @@ impl Retriever for Hybrid {
 mod tests {
     use super::*;
 
-    /// Gives the same list for every query.
     struct Fixed(&'static [&'static str]);
 
     impl Retriever for Fixed {
@@ -123,7 +122,7 @@ mod tests {
     fn ranks_are_added_by_hand() {
         let found = hybrid(&[&["a", "b", "c"], &["c", "d", "a"]], 10).search(&["q"], 3).unwrap().remove(0);
         let found: Vec<(&str, f32)> = found.iter().map(|hit| (hit.passage.id.as_str(), hit.score)).collect();
-        // Both have two places, first and third: equal, so by identifier; then `b` and `d`, second each.
+        // Both are first and third: equal, so ordered by id; then `b` and `d`, each second.
         let both = (1.0 / 61.0 + 1.0 / 63.0) as f32;
         assert_eq!(found, [("a", both), ("c", both), ("b", (1.0 / 62.0) as f32)]);
     }

@@ -1,4 +1,4 @@
-//! Kinds of retrievers, as settings name them.
+//! Kinds of retrievers in settings.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RetrieverKind {
-    /// Shared words, ranked as Lucene's BM25 ranks.
+    /// Shared words, ranked like Lucene's BM25.
     #[default]
     Bm25,
     /// Vectors of an encoder such as E5.
     Dense,
-    /// Both, joined by reciprocal rank.
+    /// BM25 and vectors, combined by reciprocal rank fusion.
     Hybrid,
-    /// A server of the Search-R1 protocol.
+    /// A server with Search-R1's protocol.
     Http,
 }
 

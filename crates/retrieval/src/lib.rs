@@ -1,8 +1,7 @@
-//! Passages found by queries.
+//! Finds passages for queries.
 //!
-//! A [`Retriever`] takes queries and gives, for each, the best passages of its collection. What it searches with is its
-//! own affair: an index of terms, vectors, or a server. This crate knows neither tensors nor HTTP; what needs them
-//! implements the trait elsewhere.
+//! A [`Retriever`] returns the best passages of its collection for each query, by terms, vectors or
+//! a server. Encoders and HTTP are implemented in other crates.
 //!
 //! ```
 //! use turnwise_retrieval::{Bm25Retriever, Passage, Retriever as _};

@@ -1,4 +1,4 @@
-//! The file that states that a folder's other files are whole, and of what.
+//! The manifest, whose presence shows that a folder's other files are complete.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,13 +10,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::RetrievalError;
 
-/// A description of a folder's files. It is written last, under another name first: where it is, the files are whole.
+/// Description of a folder's files. The manifest is written last and renamed: if it exists, the
+/// files are complete.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Manifest<D> {
     format: u32,
-    /// Contents of the files.
     pub(crate) description: D,
-    /// The other files with their sizes in bytes.
     files: BTreeMap<String, u64>,
 }
 
@@ -25,12 +24,12 @@ impl<D: Serialize + DeserializeOwned> Manifest<D> {
         Self { format, description, files: BTreeMap::new() }
     }
 
-    /// Writes the manifest of a folder whose other files are final.
     pub(crate) fn write(self, folder: &Path, name: &str) -> Result<(), RetrievalError> {
         self.write_without(folder, name, &[])
     }
 
-    /// The same where some files are to go once the folder has its last name: it is whole with them and without.
+    /// Writes the manifest without files that are deleted after the folder is renamed. The folder
+    /// is complete with or without them.
     pub(crate) fn write_without(
         mut self,
         folder: &Path,
@@ -45,7 +44,8 @@ impl<D: Serialize + DeserializeOwned> Manifest<D> {
             .map_err(|error| RetrievalError::file(&path, &error))
     }
 
-    /// Reads the manifest and compares the folder with it. `subject` is what the folder should hold.
+    /// Reads the manifest and compares the folder with it. `subject` names the expected content in
+    /// errors.
     pub(crate) fn read(
         folder: &Path,
         name: &str,
@@ -91,7 +91,7 @@ impl<D: Serialize + DeserializeOwned> Manifest<D> {
     }
 }
 
-/// Names and sizes of the files in a folder, without the manifest.
+/// Returns names and sizes of a folder's files, except the manifest.
 fn sizes(folder: &Path, manifest: &str) -> io::Result<BTreeMap<String, u64>> {
     let mut sizes = BTreeMap::new();
     for entry in fs::read_dir(folder)? {

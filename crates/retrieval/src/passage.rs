@@ -4,22 +4,22 @@ use std::sync::Arc;
 
 use crate::RetrievalError;
 
-/// A passage of a collection, as the files of wiki-18 have it (`{"id", "contents"}`).
+/// A passage of a collection, in the format of wiki-18 (`{"id", "contents"}`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Passage {
-    /// Identifier within the collection.
+    /// Id within the collection.
     pub id: String,
-    /// Title, most often in quotation marks, then a newline and the text.
+    /// Title, usually in quotation marks, then a newline and the text.
     pub contents: String,
 }
 
 impl Passage {
-    /// Returns the first line, as it stands: `"Title"`. All of the contents where there is but one line.
+    /// Returns the first line, usually the title in quotation marks.
     pub fn title(&self) -> &str {
         self.contents.split_once('\n').map_or(self.contents.as_str(), |(title, _)| title)
     }
 
-    /// Everything after the first newline; empty if there is none.
+    /// Returns everything after the first newline; empty without one.
     pub fn text(&self) -> &str {
         self.contents.split_once('\n').map_or("", |(_, text)| text)
     }
@@ -28,20 +28,21 @@ impl Passage {
 /// A passage that was found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hit {
-    /// The passage, shared with whoever else found it.
+    /// The passage, shared with other results.
     pub passage: Arc<Passage>,
-    /// Its score: higher is better, comparable within one list only.
+    /// Score; higher is better, comparable within one list only.
     pub score: f32,
 }
 
-/// Finds passages. One retriever is shared by all trajectories and called from many threads.
+/// Finds passages. All trajectories share one retriever and call it from many threads.
 pub trait Retriever: Send + Sync {
-    /// For each query, in order, the best `top_k` passages or as many as there are, best first.
+    /// Returns the best `top_k` passages (fewer if there are fewer) for each query in order, best
+    /// first.
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError`], for all queries of the call together; [`RetrievalError::is_transient`]
-    /// says whether the same call may succeed later.
+    /// Returns one [`RetrievalError`] for all queries of the call. [`RetrievalError::is_transient`]
+    /// tells whether a retry may succeed.
     fn search(&self, queries: &[&str], top_k: usize) -> Result<Vec<Vec<Hit>>, RetrievalError>;
 }
 

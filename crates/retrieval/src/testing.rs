@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::{Hit, Passage, RetrievalError, Retriever};
 
-/// Finds `query/0`, `query/1` and so on.
+/// Returns `query/0`, `query/1` and so on.
 #[derive(Default)]
 pub(crate) struct Echo {
     calls: Mutex<Vec<Vec<String>>>,
@@ -15,32 +15,29 @@ pub(crate) struct Echo {
 }
 
 impl Echo {
-    /// Fails the next `count` calls with an error that passes.
+    /// Fails the next `count` calls with a transient error.
     pub(crate) fn fail(&self, count: usize) {
         *self.failures.lock().unwrap() = count;
     }
 
-    /// Fails every call with this query with an error that stays.
+    /// Fails every call with this query with a permanent error.
     pub(crate) fn refuse(&self, query: &str) {
         *self.refused.lock().unwrap() = Some(query.to_owned());
     }
 
-    /// Fails every call with this query as a server does whose search breaks down, which may pass.
+    /// Fails every call with this query like a server whose search fails, which may be transient.
     pub(crate) fn break_down_at(&self, query: &str) {
         *self.broken.lock().unwrap() = Some(query.to_owned());
     }
 
-    /// Panics at every call with this query.
     pub(crate) fn panic_at(&self, query: &str) {
         *self.panics.lock().unwrap() = Some(query.to_owned());
     }
 
-    /// Returns all queries so far.
     pub(crate) fn asked(&self) -> Vec<String> {
         self.calls.lock().unwrap().concat()
     }
 
-    /// Returns the number of queries of each call so far.
     pub(crate) fn calls(&self) -> Vec<usize> {
         self.calls.lock().unwrap().iter().map(Vec::len).collect()
     }
@@ -74,7 +71,6 @@ impl Retriever for Echo {
     }
 }
 
-/// The identifiers of what was found.
 pub(crate) fn ids(lists: &[Vec<Hit>]) -> Vec<Vec<String>> {
     lists.iter().map(|list| list.iter().map(|hit| hit.passage.id.clone()).collect()).collect()
 }

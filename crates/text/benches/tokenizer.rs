@@ -6,7 +6,7 @@ use std::hint::black_box;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use turnwise_text::{Tokenizer, TokenizerConfig};
 
-/// Observations as a household gives them.
+/// Returns observations like those of a household environment.
 fn observations() -> Vec<String> {
     let (rooms, things) =
         (["desk", "shelf", "drawer", "sidetable"], ["mug", "book", "pen", "apple", "keychain"]);

@@ -2,33 +2,33 @@
 
 use thiserror::Error;
 
-/// A tokenizer or chat template that cannot be made, read, written or used. Every message names the file,
-/// if there is one, and what to change.
+/// A tokenizer or chat template that cannot be created, read, written or used. Messages name the
+/// file, if there is one, and the fix.
 #[derive(Debug, Error)]
 pub enum TextError {
     /// A file could not be read or written.
     #[error("{path}: {source}")]
     Io {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// The operating system's reason.
+        /// Error of the operating system.
         source: std::io::Error,
     },
     /// A file has invalid content.
     #[error("{path}: {reason}")]
     File {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// The fault and, if known, how to fix it.
+        /// Cause and, if known, the fix.
         reason: String,
     },
-    /// A chat template, or what it was given, cannot be used.
+    /// A chat template or its input cannot be used.
     #[error("chat: {0}")]
     Chat(String),
     /// A prompt cannot show its picture.
     #[error("prompt.pictures: {0}")]
     Picture(String),
-    /// The tokenizer rejected.
+    /// The tokenizer rejected its input.
     #[error("tokenizer: {0}")]
     Tokenizer(String),
 }

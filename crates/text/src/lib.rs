@@ -1,12 +1,12 @@
-//! Text to token ids and back, and conversations in a model's chat template. No tensors.
+//! Tokenizers, and conversations in a model's chat template.
 //!
 //! | module | subject |
 //! |---|---|
-//! | [`Tokenizer`] (`tokenizer/`) | byte-level BPE: a hub model's folder, or one trained on a world's own text |
-//! | [`DecodeStream`] (`tokenizer/stream.rs`) | text of tokens while they come |
-//! | [`StopStringMatcher`] (`stop.rs`) | stop strings across token borders, and past reasoning |
-//! | [`WordPiece`] (`wordpiece.rs`) | the tokenizer of BERT and its kin |
-//! | [`chat`] | Jinja chat templates as `transformers` renders them, and conversations that grow by tokens |
+//! | [`Tokenizer`] (`tokenizer/`) | byte-level BPE from a hub model's folder, or trained on an environment's text |
+//! | [`DecodeStream`] (`tokenizer/stream.rs`) | incremental decoding |
+//! | [`StopStringMatcher`] (`stop.rs`) | stop strings across token borders, ignored inside reasoning |
+//! | [`WordPiece`] (`wordpiece.rs`) | tokenizer of BERT and similar encoders |
+//! | [`chat`] | Jinja chat templates, and conversations as growing token sequences |
 //!
 //! ```
 //! use turnwise_text::{Tokenizer, TokenizerConfig};

@@ -1,4 +1,5 @@
-//! The library's tokenizer from the text of a `tokenizer.json`, without parts that would end the program or fill its memory.
+//! Loads a `tokenizer.json` with the `tokenizers` library, rejecting parts that could crash the
+//! program or fill its memory.
 
 use std::fmt::Display;
 
@@ -6,19 +7,20 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokenizers::utils::SysRegex;
 
-/// Times its length that the normaliser, or the decoder, may make a text.
+/// Maximum factor by which normaliser or decoder may lengthen a text.
 const MOST_GROWTH: f64 = 256.0;
-/// Most bytes of a text that a part puts in.
+/// Maximum bytes of an inserted text.
 const LONGEST: usize = 1024;
-/// Most parts of a normaliser, of a pre-tokenizer and of a decoder.
+/// Maximum parts of a normaliser, of a pre-tokenizer and of a decoder.
 const MOST_PARTS: usize = 64;
-/// A text with a letter, a digit, a sign and a space of the common kinds, for patterns that match no character.
+/// A text with common characters of several kinds, to find patterns that match the empty string.
 const PROBE: &str = "aZ 09_.-'\"\n\té漢\u{2581}x";
 
 /// Reads a tokenizer.
 ///
 /// # Errors
-/// The reason, which begins with the key: the text is no `tokenizer.json`, or it has a part that is refused.
+/// Returns the reason, starting with the key, if the text is not a `tokenizer.json` or has a
+/// rejected part.
 pub(crate) fn library(json: &[u8]) -> Result<tokenizers::Tokenizer, String> {
     #[derive(Deserialize)]
     struct Parts {
@@ -38,7 +40,8 @@ pub(crate) fn library(json: &[u8]) -> Result<tokenizers::Tokenizer, String> {
     tokenizers::Tokenizer::from_bytes(json).map_err(|error| error.to_string())
 }
 
-/// Refuses a part, or one inside it. Parts are known by their keys, as the library knows them: `type` may be missing.
+/// Rejects a part or one inside it. Parts are identified by their keys, as in the library, because
+/// `type` may be missing.
 fn check(key: &str, part: &Value) -> Result<(), String> {
     let (mut growth, mut parts) = (1.0, 0);
     let mut open = vec![(key.to_owned(), part)];
@@ -79,7 +82,8 @@ fn check(key: &str, part: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// The least bytes that a pattern matches, at least 1. A pattern that matches nothing is refused: `Replace` panics at it.
+/// Returns the minimum bytes that a pattern matches, at least 1. Rejects patterns that match the
+/// empty string, on which `Replace` panics.
 fn shortest_match(key: &str, pattern: &Value, replaces: bool) -> Result<usize, String> {
     let empty = |pattern: &str| {
         Err(format!(
@@ -136,7 +140,6 @@ mod tests {
                 assert!(error.contains("pattern: `") && error.starts_with("normalizer"), "{error}");
             }
         }
-        // As models have them.
         for pattern in [json!({ "String": " " }), json!({ "Regex": " {2,}" }), json!({ "Regex": "\\s+" })] {
             let library = read(&replace(&pattern, "\u{2581}")).unwrap();
             library.encode_fast("a  b", false).unwrap();

@@ -1,23 +1,23 @@
-//! Stop strings across token borders, and past the reasoning that a response may begin with.
+//! Stop strings across token borders, ignored inside a response's reasoning.
 
 use std::sync::Arc;
 
 use crate::Tokenizer;
 
-/// The tags of the reasoning behind which a response's answer stands. Inside of it stop strings end nothing.
+/// Tags around a response's reasoning, inside which stop strings are ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReasoningTags {
-    /// Tag that begins it.
+    /// Opening tag.
     pub open: String,
-    /// Tag that ends it.
+    /// Closing tag.
     pub close: String,
-    /// The end of a prompt that begins it in the response's place, such as a chat template's `<think>`
-    /// and line break; empty if no prompt does.
+    /// End of prompts that already open the reasoning, such as a chat template's `<think>` and line
+    /// break; empty if none do.
     pub opening: String,
 }
 
 impl ReasoningTags {
-    /// Returns true if a response to this prompt begins inside of the reasoning.
+    /// Returns true if a response to this prompt starts inside the reasoning.
     pub fn are_open_after(&self, tokenizer: &Tokenizer, prompt: &[u32]) -> bool {
         if self.opening.is_empty() {
             return false;
@@ -37,42 +37,40 @@ impl ReasoningTags {
     }
 }
 
-/// The part of a response that its last byte belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Part {
-    /// No reasoning has begun.
+    /// Before any reasoning.
     #[default]
     Start,
     Reasoning,
-    /// White space after the reasoning, which no reader takes for the answer.
+    /// White space after the reasoning, before the answer.
     Blanks,
     Answer,
 }
 
-/// Looks for stop strings in the bytes of a growing response.
+/// Finds stop strings in the bytes of a growing response.
 #[derive(Debug, Default)]
 pub struct StopStringMatcher {
-    /// The last bytes of the response; as many as a stop string or a tag can reach back.
+    /// Last bytes of the response, as many as a stop string or tag may need.
     tail: Vec<u8>,
-    /// Without tags stop strings count everywhere.
+    /// Without tags, stop strings apply everywhere.
     tags: Option<Arc<ReasoningTags>>,
     part: Part,
 }
 
 impl StopStringMatcher {
-    /// Returns a matcher for the response to a prompt that passes over its reasoning: from the prompt's
-    /// own opening tag or the first one of the response to the first closing tag. Right behind it a stop
-    /// string of white space alone ends nothing either: the answer has not begun. In a response without
-    /// reasoning every stop string counts, as for the default matcher.
+    /// Returns a matcher that ignores stop strings inside the reasoning. Reasoning lasts from the
+    /// prompt's opening tag, or the first in the response, to the first closing tag. Stop strings
+    /// of white space only are also ignored directly after it. Without reasoning, all stop strings
+    /// apply.
     pub fn past_reasoning(tags: Arc<ReasoningTags>, tokenizer: &Tokenizer, prompt: &[u32]) -> Self {
         let part = if tags.are_open_after(tokenizer, prompt) { Part::Reasoning } else { Part::Start };
         Self { tail: Vec::new(), tags: Some(tags), part }
     }
 
-    /// Adds a token; true if a stop string is complete now.
+    /// Adds a token; returns true if it completes a stop string.
     ///
-    /// Strings are compared as bytes, so one may begin and end inside tokens, and a character may be
-    /// spread over several.
+    /// Strings are compared as bytes, so they may start and end inside tokens.
     pub fn push(&mut self, tokenizer: &Tokenizer, token: u32, stops: &[String]) -> bool {
         let tags = self.tags.iter().flat_map(|tags| [tags.open.len(), tags.close.len()]);
         let reach = stops.iter().map(String::len).chain(tags).max().unwrap_or(0);
@@ -86,7 +84,7 @@ impl StopStringMatcher {
         found
     }
 
-    /// Returns true if the last byte completes a stop string that counts where it stands.
+    /// Returns true if the last byte completes a stop string that applies here.
     fn is_stopped(&mut self, byte: u8, stops: &[String]) -> bool {
         let is_last = |tail: &[u8], text: &str| !text.is_empty() && tail.ends_with(text.as_bytes());
         let complete = stops.iter().any(|stop| is_last(&self.tail, stop));
@@ -115,8 +113,8 @@ impl StopStringMatcher {
     }
 }
 
-/// Returns the number of tokens up to and with the first whose bytes complete one of the strings; `None`
-/// if none is complete.
+/// Returns the number of tokens up to and including the one that completes a string; `None` without
+/// one.
 pub fn stop_length(tokenizer: &Tokenizer, tokens: &[u32], stops: &[String]) -> Option<usize> {
     let mut matcher = StopStringMatcher::default();
     let last = tokens.iter().position(|&token| matcher.push(tokenizer, token, stops))?;
@@ -177,7 +175,6 @@ mod tests {
 
     const STOPS: [&str; 2] = ["\n", "\nObservation:"];
 
-    /// Returns a tokenizer of single bytes, of these special tokens, and of these phrases.
     fn tokenizer(special: &[&str], phrases: &[&str]) -> Tokenizer {
         let [special_tokens, phrases] =
             [special, phrases].map(|texts| texts.iter().map(ToString::to_string).collect::<Vec<_>>());
@@ -190,7 +187,7 @@ mod tests {
         Tokenizer::train(["a"].into_iter(), &config).unwrap()
     }
 
-    /// Returns the part of a response to a prompt that is kept; `None` if nothing stops it.
+    /// Returns the part of a response before it stops; `None` if it does not stop.
     fn kept(tokenizer: &Tokenizer, opening: &str, prompt: &str, text: &str) -> Option<String> {
         let [open, close, opening] = ["<think>", "</think>", opening].map(str::to_owned);
         let tags = Arc::new(ReasoningTags { open, close, opening });
@@ -207,24 +204,22 @@ mod tests {
             let opened = |text| kept(&tokenizer, "<think>\n", "Act.<think>\n", text);
             let closed = |text| kept(&tokenizer, "<think>\n", "Act.", text);
             let end = |text: Option<&str>| text.map(str::to_owned);
-            // Reasoning that the prompt began, and its demonstrated end.
+            // Reasoning opened by the prompt, with its end in the response.
             assert_eq!(opened("a\nb\n</think>\n\ngo\nand"), end(Some("a\nb\n</think>\n\ngo\n")));
             assert_eq!(opened("\n</think>\n\ngo\n"), end(Some("\n</think>\n\ngo\n")));
             assert_eq!(opened("a\nb</think>go"), None);
             assert_eq!(opened("a\nb\n"), None, "it is never closed");
-            // Reasoning that was sampled.
             assert_eq!(closed("<think>\na\n</think>go\nand"), end(Some("<think>\na\n</think>go\n")));
             assert_eq!(closed(" <think>a</think>\n go\n"), end(Some(" <think>a</think>\n go\n")));
-            // None: every stop string counts.
+            // No reasoning: every stop string applies.
             assert_eq!(closed("go\nnow"), end(Some("go\n")));
             assert_eq!(closed("\n<think>a</think>go"), end(Some("\n")));
             assert_eq!(closed("</think>\ngo"), end(Some("</think>\n")), "none was open");
-            // The first block is the reasoning, what follows is the answer.
+            // The first block is the reasoning, the rest is the answer.
             assert_eq!(
                 closed("<think>a</think>go<think>\nb</think>"),
                 end(Some("<think>a</think>go<think>\n"))
             );
-            // Not of white space alone.
             let text = "<think>a\nObservation: b</think>\nObservation: c";
             assert_eq!(closed(text), end(Some("<think>a\nObservation: b</think>\nObservation:")));
         }

@@ -1,4 +1,4 @@
-//! Files that are read and written whole.
+//! Atomic file access with errors that name the file.
 
 use std::fmt::Display;
 use std::fs;
@@ -6,23 +6,19 @@ use std::path::Path;
 
 use crate::TextError;
 
-/// Returns an error about a file's contents.
 pub(crate) fn wrong(path: &Path, reason: impl Display) -> TextError {
     TextError::File { path: path.display().to_string(), reason: reason.to_string() }
 }
 
-/// Returns an error of the operating system about a file.
 pub(crate) fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> TextError {
     let path = path.display().to_string();
     move |source| TextError::Io { path, source }
 }
 
-/// Reads a whole file.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, TextError> {
     fs::read(path).map_err(failed(path))
 }
 
-/// Writes a file whole or not at all.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), TextError> {
     turnwise_files::write_atomically(path, bytes).map_err(failed(path))
 }

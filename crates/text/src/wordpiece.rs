@@ -1,4 +1,4 @@
-//! The tokenizer of BERT and its kin: words cut into pieces, between two markers.
+//! Tokenizer of BERT and similar encoders.
 
 use std::path::Path;
 
@@ -12,7 +12,8 @@ use tokenizers::{AddedToken, Model as _, TruncationParams};
 use crate::whole::read;
 use crate::{TextError, parts};
 
-/// A tokenizer for encoders: a text becomes `[CLS]`, its pieces, `[SEP]`, cut to a greatest length.
+/// A tokenizer for encoders: a text becomes `[CLS]`, its pieces and `[SEP]`, truncated to a maximum
+/// length.
 #[derive(Clone, Debug)]
 pub struct WordPiece {
     library: tokenizers::Tokenizer,
@@ -30,7 +31,6 @@ struct Settings {
     mask_token: Option<Named>,
 }
 
-/// A token as `tokenizer_config.json` names it.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Named {
@@ -38,7 +38,6 @@ enum Named {
     Token { content: String },
 }
 
-/// Returns the name of a token, or BERT's where the settings give none.
 fn name_of(token: Option<Named>, usual: &str) -> String {
     match token {
         Some(Named::Text(text) | Named::Token { content: text }) => text,
@@ -47,15 +46,14 @@ fn name_of(token: Option<Named>, usual: &str) -> String {
 }
 
 impl WordPiece {
-    /// Reads `tokenizer.json` of a folder, or `vocab.txt` with `tokenizer_config.json` if there is none.
-    ///
-    /// Special tokens that stand in a text (`[SEP]`) become themselves, as in `transformers`.
+    /// Reads `tokenizer.json` of a folder, or `vocab.txt` with `tokenizer_config.json` if there is
+    /// none. Special tokens in a text (`[SEP]`) become themselves, as in `transformers`.
     ///
     /// # Errors
     ///
-    /// Returns [`TextError`] with the file: neither is there, or it puts no marker before and behind a
-    /// text, as those of BERT and its kin do. (The pieces themselves may be other ones: E5's small
-    /// multilingual model is a BERT with those of XLM-R.)
+    /// Returns [`TextError`] with the file if both are missing, or if the tokenizer does not add a
+    /// marker before and after a text. The pieces need not be word pieces: E5's small multilingual
+    /// model is a BERT with those of XLM-R.
     pub fn load_folder(folder: &Path, max_tokens: usize) -> Result<Self, TextError> {
         let whole = folder.join("tokenizer.json");
         let wrong =
@@ -90,7 +88,7 @@ impl WordPiece {
     ///
     /// # Errors
     ///
-    /// Returns [`TextError::Tokenizer`] if the tokenizer's file is broken in a way that only this text shows.
+    /// Returns [`TextError::Tokenizer`] if only this text reveals a fault in the tokenizer's file.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, TextError> {
         let encoding =
             self.library.encode_fast(text, true).map_err(|error| TextError::Tokenizer(error.to_string()))?;
@@ -98,7 +96,6 @@ impl WordPiece {
     }
 }
 
-/// Returns a tokenizer from a list of pieces.
 fn from_vocabulary(folder: &Path) -> Result<tokenizers::Tokenizer, TextError> {
     let path = folder.join("vocab.txt");
     let wrong = |reason: String| TextError::File { path: path.display().to_string(), reason };
@@ -128,7 +125,7 @@ fn from_vocabulary(folder: &Path) -> Result<tokenizers::Tokenizer, TextError> {
     let others = [(settings.pad_token, "[PAD]"), (settings.mask_token, "[MASK]")];
     let others = others.map(|(token, usual)| name_of(token, usual));
     let mut special = vec![unknown, last.0.clone(), first.0.clone()];
-    // A folder may do without these; their ids would lie behind the model's.
+    // Folders may lack these; their ids would be outside the model's.
     special.extend(others.into_iter().filter(|token| pieces.token_to_id(token).is_some()));
     let mut library = tokenizers::Tokenizer::new(pieces);
     let normalizer = BertNormalizer::new(
@@ -140,7 +137,7 @@ fn from_vocabulary(folder: &Path) -> Result<tokenizers::Tokenizer, TextError> {
     library.with_normalizer(Some(normalizer)).map_err(|error| wrong(error.to_string()))?;
     library.with_pre_tokenizer(Some(BertPreTokenizer));
     library.with_post_processor(Some(BertProcessing::new(last, first)));
-    // Found in a text as they are written, before it is lower-cased and cut.
+    // Matched as written, before the text is lower-cased and split.
     let special = special.into_iter().map(|token| AddedToken::from(token, true));
     library.add_special_tokens(special.collect::<Vec<_>>()).map_err(|error| wrong(error.to_string()))?;
     Ok(library)
@@ -169,20 +166,18 @@ mod tests {
         let lower = folder("{}");
         assert_eq!(ids(lower.path(), "Unaffable CAFÉ!食 zebra", 64), [2, 5, 6, 7, 8, 9, 10, 1, 3]);
         assert_eq!(ids(lower.path(), "", 64), [2, 3]);
-        // Case counts where the folder says so.
         let cased = folder(r#"{"do_lower_case": false}"#);
         assert_eq!(ids(cased.path(), "unaffable Who who", 64), [2, 5, 6, 7, 1, 11, 3]);
     }
 
     #[test]
     fn special_tokens_in_a_text_are_themselves() {
-        // `BertTokenizer` of transformers gives these: found before the lower-casing, wherever they stand.
+        // Results of `BertTokenizer` in transformers: matched before lower-casing, anywhere.
         let lower = folder("{}");
         assert_eq!(ids(lower.path(), "who [SEP] who[MASK]unaffable", 64), [2, 11, 3, 11, 4, 5, 6, 7, 3]);
         assert_eq!(ids(lower.path(), "[CLS][PAD] [UNK]", 64), [2, 2, 0, 1, 3]);
-        // Another spelling is a text like any other.
+        // Another spelling is ordinary text.
         assert_eq!(ids(lower.path(), "[sep]", 64), [2, 1, 1, 1, 3]);
-        // Names of a folder's own.
         let settings = r#"{"mask_token": {"content": "who", "lstrip": false}, "pad_token": "<pad>"}"#;
         assert_eq!(ids(folder(settings).path(), "[MASK] unwho", 64), [2, 1, 1, 1, 5, 11, 3]);
     }
@@ -191,7 +186,7 @@ mod tests {
     fn a_tokenizer_without_markers_is_refused() {
         let folder = folder("{}");
         let path = folder.path().join("tokenizer.json");
-        // With markers, though the pieces are no word pieces.
+        // With markers, but without word pieces.
         let mut file = serde_json::json!({
             "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
             "pre_tokenizer": {"type": "WhitespaceSplit"}, "decoder": null,

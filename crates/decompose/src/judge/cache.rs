@@ -1,4 +1,4 @@
-//! Answers on disk, by the hash of what was asked.
+//! On-disk cache of scores by a hash of the question.
 
 use std::fs;
 use std::io::Write as _;
@@ -10,12 +10,12 @@ use turnwise_core::hexadecimal;
 
 use super::{JudgeError, scores};
 
-/// The key of a question: SHA-256 over everything that the answer depends on.
+/// SHA-256 of everything that an answer depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Key([u8; 32]);
 
 impl Key {
-    /// Returns the key of some texts, each with its length, so that no two lists of texts share one.
+    /// Returns the key of some texts. Includes their lengths, so that no two lists share a key.
     pub(super) fn of(texts: &[&str]) -> Self {
         let mut hash = Sha256::new();
         hash.update(b"turnwise judge 1");
@@ -30,23 +30,20 @@ impl Key {
         hexadecimal(&self.0)
     }
 
-    /// Returns a coordinate for random draws that belong to this question.
     pub(super) fn coordinate(&self) -> u64 {
         self.0.iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte))
     }
 }
 
-/// One file. Only what parsed as scores is kept.
 #[derive(Serialize, Deserialize)]
 struct Entry {
     model: String,
     scores: Vec<f64>,
 }
 
-/// The cache's answer.
 pub(super) enum Hit {
     Scores(Vec<f64>),
-    /// A file that cannot be used; it is written again.
+    /// An unusable file, which will be overwritten.
     Broken,
     Nothing,
 }
@@ -54,7 +51,7 @@ pub(super) enum Hit {
 /// A folder of answers, `ab/abcd....json`.
 #[derive(Debug)]
 pub(super) struct Cache {
-    /// None if nothing is kept.
+    /// `None` disables the cache.
     folder: Option<PathBuf>,
 }
 
@@ -80,7 +77,6 @@ impl Cache {
         scores.map_or(Hit::Broken, Hit::Scores)
     }
 
-    /// Keeps an answer; the file appears whole or not at all.
     pub(super) fn put(&self, key: &Key, model: &str, scores: &[f64]) -> std::io::Result<()> {
         let Some(path) = self.path(key) else { return Ok(()) };
         let entry = Entry { model: model.to_owned(), scores: scores.to_vec() };

@@ -1,4 +1,4 @@
-//! One question to the service: request, answer, and what can go wrong in between.
+//! Requests to the service, and their failures.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,23 +11,20 @@ use turnwise_settings::{ApiKeyError, api_key};
 use super::cache::Key;
 use super::{JudgeConfig, JudgeError};
 
-/// Maximum number of bytes of an answer.
 const LARGEST: u64 = 1 << 20;
 
-/// Maximum number of tokens of the answer to [`Client::probe`].
 const PROBE_TOKENS: u32 = 16;
 
-/// An API key. It is shown nowhere.
+/// An API key, which is never shown.
 pub(super) struct Secret(Option<String>);
 
 impl Secret {
-    /// Reads the variable of this name; an empty name is not a key.
+    /// Reads this environment variable; an empty name means no key.
     pub(super) fn from_env(name: &str) -> Result<Self, JudgeError> {
         let refused = |error: ApiKeyError| JudgeError::setting("api_key_env", error.to_string());
         api_key(name).map(Self).map_err(refused)
     }
 
-    /// Returns a text without the key.
     fn hide(&self, text: &str) -> String {
         self.0.as_ref().map_or_else(|| text.to_owned(), |key| text.replace(key, "[key]"))
     }
@@ -39,23 +36,18 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Reason why a request came to nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     /// The budget is used up.
     Budget,
-    /// No answer in time.
     Timeout,
-    /// The connection failed or was closed.
     Transport(String),
-    /// Another status than 200.
     Status(u16, String),
-    /// An answer that is not a chat completion, or not scores.
+    /// The answer is not a chat completion, or not scores.
     Malformed(String),
 }
 
 impl Failure {
-    /// Returns true if another try may help.
     pub(super) fn is_passing(&self) -> bool {
         match self {
             Self::Budget => false,
@@ -89,11 +81,10 @@ struct Choice {
 
 #[derive(Deserialize)]
 struct Message {
-    /// Null where a model spent all its tokens on reasoning.
+    /// Null if a model used all its tokens for reasoning.
     content: Option<String>,
 }
 
-/// A service and how it is spoken to.
 #[derive(Debug)]
 pub(super) struct Client {
     agent: ureq::Agent,
@@ -107,7 +98,7 @@ impl Client {
         let settings = ureq::Agent::config_builder()
             .timeout_global(Some(Duration::from_secs_f64(config.timeout_s)))
             .http_status_as_error(false)
-            // The key goes to the service that was named and nowhere else.
+            // The key goes only to the configured service.
             .max_redirects(0)
             .build();
         Ok(Self {
@@ -118,7 +109,6 @@ impl Client {
         })
     }
 
-    /// Returns the content of the first choice.
     pub(super) fn ask(&self, config: &JudgeConfig, system: &str, user: &str) -> Result<String, Failure> {
         let message = self.complete(config, system, user, config.max_tokens)?;
         message
@@ -126,12 +116,11 @@ impl Client {
             .ok_or_else(|| Failure::Malformed("an answer without text; raise decomposer.max_tokens".into()))
     }
 
-    /// A question of the same form that takes few tokens. Any chat completion will do for an answer.
+    /// Sends a question of the same form that needs few tokens, and accepts any chat completion.
     pub(super) fn probe(&self, config: &JudgeConfig, system: &str) -> Result<(), Failure> {
         self.complete(config, system, "Answer with [1].", config.max_tokens.min(PROBE_TOKENS)).map(drop)
     }
 
-    /// Returns the message of the first choice.
     fn complete(
         &self,
         config: &JudgeConfig,
@@ -154,7 +143,7 @@ impl Client {
         let status = response.status().as_u16();
         let read = response.body_mut().with_config().limit(LARGEST).read_to_string();
         if status != 200 {
-            // What the service says helps; it may repeat what it was sent.
+            // The service's message helps the user, but may repeat the request.
             let text: String = self.secret.hide(&read.unwrap_or_default()).chars().take(200).collect();
             return Err(Failure::Status(status, text));
         }
@@ -173,8 +162,8 @@ impl Client {
         }
     }
 
-    /// Wait before try `attempt` (from 1): doubled each time, at most `backoff_max_s`, shortened by a share of up to
-    /// a half that belongs to (seed, question, attempt).
+    /// Returns the wait before attempt `attempt` (from 1): doubled each time, at most
+    /// `backoff_max_s`, shortened by up to half depending on (seed, question, attempt).
     pub(super) fn pause(&self, config: &JudgeConfig, key: &Key, attempt: u32) -> Duration {
         let coordinates = [key.coordinate(), u64::from(attempt)];
         let share = Seed::derive(self.seed, Purpose::Credit, &coordinates).rng().uniform();

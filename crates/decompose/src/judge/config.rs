@@ -10,47 +10,46 @@ use super::JudgeError;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct JudgeConfig {
-    /// Base address of the service; requests go to `{endpoint}/chat/completions`. `https://` needs the
+    /// Base URL of the service; requests go to `{endpoint}/chat/completions`. `https://` needs the
     /// feature `tls`.
     pub endpoint: String,
-    /// Name of the model, as the service knows it.
+    /// Name of the model at the service.
     pub model: String,
-    /// Name of the environment variable that holds the API key; empty if the service wants none.
+    /// Name of the environment variable with the API key; empty if the service needs none.
     pub api_key_env: String,
-    /// A template file instead of the built-in one; empty for that.
+    /// Template file; empty for the built-in template.
     pub template: PathBuf,
     /// Folder of cached answers; empty for `judge` in the run directory.
     pub cache: PathBuf,
     /// Sampling temperature of the judge.
     #[schemars(range(min = 0.0, max = 2.0))]
     pub temperature: f64,
-    /// Maximum number of tokens of an answer.
+    /// Maximum tokens of an answer.
     #[schemars(range(min = 1, max = 1000000))]
     pub max_tokens: u32,
-    /// Seconds until a request counts as failed, answer included.
+    /// Timeout of a request in seconds, including the answer.
     #[schemars(range(min = 0.001, max = 86400.0))]
     pub timeout_s: f64,
-    /// Repetitions of a failed request.
+    /// Number of retries of a failed request.
     #[schemars(range(max = 100))]
     pub retries: u32,
-    /// Seconds before the first repetition; each further one waits twice as long, and every wait is
-    /// shortened by a random share of up to a half.
+    /// Seconds before the first retry; doubled for each further one, and shortened randomly by up
+    /// to half.
     #[schemars(range(min = 0.0, max = 3600.0))]
     pub backoff_s: f64,
-    /// Longest wait between two tries, in seconds.
+    /// Longest wait between two attempts, in seconds.
     #[schemars(range(min = 0.0, max = 86400.0))]
     pub backoff_max_s: f64,
-    /// Maximum number of requests that a run sends, repetitions and those before the checkpoint that a
-    /// resume continues from included; 0 answers from the cache alone. The one that is sent before a run
-    /// begins is not counted.
+    /// Maximum requests of a run, including retries and those before a resume; 0 uses the cache
+    /// only. The check before a run starts is not counted.
     #[schemars(range(max = 1_000_000_000))]
     pub call_budget: u64,
-    /// Fraction of the last 20 questions that may stay without an answer, from the eighth question on,
-    /// and of the batch's together with those that the cache answered. Above both the run stops, since
-    /// its credits would be an even split under the judge's name; 1 never stops.
+    /// Maximum fraction of unanswered questions. The run stops if the last 20 questions (from the
+    /// eighth on) and the current batch, with cache hits counted as answered, both exceed it. 1
+    /// never stops.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub max_failed_share: f64,
-    /// Requests at a time.
+    /// Maximum concurrent requests.
     #[schemars(range(min = 1, max = 256))]
     pub concurrency: usize,
 }
@@ -80,7 +79,7 @@ impl JudgeConfig {
     /// Rejects invalid settings.
     ///
     /// # Errors
-    /// Name the key and what would do.
+    /// Names the key and valid values.
     pub fn check(&self) -> Result<(), JudgeError> {
         let fail = |key, reason: String| Err(JudgeError::setting(key, reason));
         turnwise_settings::check(self)?;

@@ -1,4 +1,4 @@
-//! The decomposer: questions to the judge, credits from its answers.
+//! Splits returns into credits by the judge's scores.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -12,45 +12,46 @@ use super::client::{Client, Failure};
 use super::scores::{parse, rescale, uniform};
 use super::{JudgeConfig, JudgeError, Template};
 
-/// Questions that the share of failed ones is taken of.
+/// Number of recent questions for the fraction of failures.
 const WINDOW: usize = 20;
-/// Questions before a share means anything.
+/// Minimum number of questions for that fraction.
 const FEWEST: usize = 8;
 
-/// Counts of a judge since it was made, or since the run began that it continues with ([`Judge::resume_counts`]).
+/// Counts of a judge since it was created, or since the start of a resumed run
+/// ([`Judge::resume_counts`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct JudgeMetrics {
     /// Trajectories that were given credits.
     pub trajectories: u64,
-    /// Those of a return of 0: credits are 0 whatever the scores, so nothing was asked.
+    /// Trajectories with a return of 0, which need no scores.
     pub zero_returns: u64,
-    /// Questions that the cache answered.
+    /// Questions answered by the cache.
     pub cache_hits: u64,
-    /// Cache files that could not be used, or written.
+    /// Cache files that could not be read or written.
     pub cache_errors: u64,
-    /// Requests sent, repetitions included.
+    /// Requests sent, including retries.
     pub calls: u64,
-    /// Repetitions among them.
+    /// Retries among the requests.
     pub retries: u64,
-    /// Requests without an answer in time.
+    /// Requests that timed out.
     pub timeouts: u64,
-    /// Requests whose connection failed or broke off.
+    /// Requests whose connection failed.
     pub transport_errors: u64,
     /// Requests answered with another status than 200.
     pub status_errors: u64,
     /// Answers that were not scores.
     pub malformed: u64,
-    /// Questions that were not asked because the budget was used up.
+    /// Questions not asked because the budget was used up.
     pub over_budget: u64,
-    /// Trajectories given `R / T` because there was no answer.
+    /// Trajectories with credits `R / T` because of a missing answer.
     pub fallbacks: u64,
-    /// Trajectories given `R / T` because their scores sum to nearly 0.
+    /// Trajectories with credits `R / T` because their scores sum to about 0.
     pub zero_scores: u64,
 }
 
 impl JudgeMetrics {
-    /// Names and values for a run's metrics.
+    /// Returns names and values for a run's metrics.
     pub fn entries(&self) -> [(&'static str, f64); 13] {
         [
             ("judge/trajectories", self.trajectories),
@@ -71,7 +72,7 @@ impl JudgeMetrics {
     }
 }
 
-/// A language model as a decomposer of returns.
+/// Decomposes returns with a language model.
 #[derive(Debug)]
 pub struct Judge {
     config: JudgeConfig,
@@ -86,28 +87,27 @@ pub struct Judge {
 struct State {
     metrics: JudgeMetrics,
     last_failure: Option<String>,
-    /// Of the last [`WINDOW`] questions that were asked: whether they stayed without an answer.
+    /// For each of the last [`WINDOW`] questions sent: true if it was not answered.
     recent: VecDeque<bool>,
-    /// Questions of the present batch that the cache answered.
+    /// Questions of this batch answered by the cache.
     cached: usize,
-    /// Those of it that were asked.
+    /// Questions of this batch sent to the judge.
     asked: usize,
-    /// Those of the asked ones that stayed without an answer.
+    /// Questions sent to the judge without an answer.
     unanswered: usize,
-    /// Too many did.
+    /// True once too many questions were not answered.
     dead: bool,
 }
 
 impl State {
-    /// Begins a batch, of which the cache answered some.
     fn begin(&mut self, cached: usize) {
         self.metrics.cache_hits += cached as u64;
         (self.cached, self.asked, self.unanswered) = (cached, 0, 0);
     }
 
-    /// Notes how a question ended that was asked. A run that continues has its good answers from the
-    /// cache and asks what failed before alone, which makes no good judge a dead one: what the cache
-    /// answered of the batch counts too.
+    /// Records the outcome of a question sent to the judge. Cache hits of the batch count as
+    /// answered: a resumed run only repeats failed questions, which must not make a good judge look
+    /// dead.
     fn note(&mut self, failed: bool, most: f64) {
         self.asked += 1;
         self.unanswered += usize::from(failed);
@@ -126,7 +126,6 @@ impl State {
     }
 }
 
-/// A question and the turns of the batch that wait for its answer.
 struct Question {
     key: Key,
     user: String,
@@ -134,11 +133,11 @@ struct Question {
 }
 
 impl Judge {
-    /// Creates a judge; `seed` decides the jitter between repetitions.
+    /// Returns a judge; `seed` determines the random part of waits.
     ///
     /// # Errors
-    /// Fails on an invalid setting, a template that cannot be read, a cache folder that cannot be made,
-    /// an API key that is not in the environment.
+    /// Fails on an invalid setting, an unreadable template, a cache folder that cannot be created,
+    /// or a missing API key.
     pub fn new(config: JudgeConfig, seed: u64) -> Result<Self, JudgeError> {
         config.check()?;
         Ok(Self {
@@ -151,24 +150,24 @@ impl Judge {
         })
     }
 
-    /// Goes on from the counts of a judge before it, whose requests count against the budget.
+    /// Continues the counts of an earlier judge, whose requests count against the budget.
     pub fn resume_counts(&mut self, counts: JudgeMetrics) {
         *self.calls.get_mut() = counts.calls;
         self.state.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).metrics = counts;
     }
 
-    /// Counts so far.
+    /// Returns the counts so far.
     pub fn metrics(&self) -> JudgeMetrics {
         self.with(|state| state.metrics)
     }
 
-    /// Reason why the last request failed, for people; never holds the API key.
+    /// Returns the reason of the last failed request, without the API key.
     pub fn last_failure(&self) -> Option<String> {
         self.with(|state| state.last_failure.clone())
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
-        // Counters stay meaningful even where a thread panicked between two of them.
+        // Counters remain meaningful if a thread panicked between two updates.
         work(&mut self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
@@ -182,13 +181,12 @@ impl Judge {
         let mut parts =
             vec![self.config.model.as_str(), &temperature, &max_tokens, system, template, turn, &user];
         if !self.template.counts_turns() {
-            // Two turns may read as one whose text has a line break.
+            // Distinguishes two turns from one with a line break.
             parts.push(&count);
         }
         Question { key: Key::of(&parts), user, turns }
     }
 
-    /// Returns the scores that the cache has for a question.
     fn cached(&self, question: &Question) -> Option<Vec<f64>> {
         match self.cache.get(&question.key, question.turns) {
             Hit::Scores(scores) => return Some(scores),
@@ -198,14 +196,13 @@ impl Judge {
         None
     }
 
-    /// Returns the scores that the judge gives; `None` if there are none to be had. Every failed request
-    /// is reported.
+    /// Returns the judge's scores; `None` if all attempts fail. Reports every failed request.
     fn scores(&self, question: &Question, failures: &mpsc::Sender<String>) -> Option<Vec<f64>> {
         let once = || {
             let answer = self.client.ask(&self.config, &self.template.system, &question.user)?;
             parse(&answer, question.turns).map_err(Failure::Malformed)
         };
-        // Whoever listens may have gone.
+        // The receiver may be gone.
         let scores = self.tries(&question.key, once, &mut |reason| drop(failures.send(reason))).ok();
         if let Some(scores) = &scores
             && self.cache.put(&question.key, &self.config.model, scores).is_err()
@@ -216,8 +213,8 @@ impl Judge {
         scores
     }
 
-    /// Returns a request and its repetitions, counted; `failed` hears of every one that fails, `Err`
-    /// holds the last one's reason.
+    /// Sends a request with retries and counts them. Calls `failed` for every failure; `Err` has
+    /// the last reason.
     fn tries<T>(
         &self,
         key: &Key,
@@ -251,9 +248,9 @@ impl Judge {
         }
     }
 
-    /// Asks the service for a few tokens, so that a wrong address, model or key is an error before a run begins and not
-    /// after its warm start. What the answer says does not matter. The request and its repetitions count as all others.
-    /// With a `call_budget` of 0, nothing is asked.
+    /// Sends a short request, so that a wrong URL, model or key is reported before a run starts.
+    /// Any answer is accepted. The request counts in the metrics like others. Nothing is sent if
+    /// `call_budget` is 0.
     ///
     /// # Errors
     /// Fails if the service does not answer, or rejects the request.
@@ -275,7 +272,6 @@ impl Judge {
         self.with(|state| state.dead)
     }
 
-    /// Takes one request from the budget, if there is one left.
     fn permit(&self, attempt: u32) -> Result<(), Failure> {
         let budget = self.config.call_budget;
         let more = |calls| (calls < budget).then_some(calls + 1);
@@ -287,8 +283,8 @@ impl Judge {
         Ok(())
     }
 
-    /// Answers all questions, from the cache or `concurrency` at a time; `failed` hears of failed
-    /// requests while that continues. A judge that is dead is asked no more.
+    /// Answers all questions from the cache or with `concurrency` requests at a time, calling
+    /// `failed` as requests fail. Stops asking a dead judge.
     fn answers(&self, questions: &[Question], failed: &mut dyn FnMut(String)) -> Vec<Option<Vec<f64>>> {
         let cached: Vec<Option<Vec<f64>>> = questions.iter().map(|question| self.cached(question)).collect();
         self.with(|state| state.begin(cached.iter().flatten().count()));
@@ -326,24 +322,25 @@ impl Judge {
             .collect()
     }
 
-    /// Returns the credit of every turn of a batch; what has no answer gets `R / T`, which
-    /// [`Judge::metrics`] counts.
+    /// Returns the credit of every turn of a batch. Trajectories without an answer get `R / T`,
+    /// counted in [`Judge::metrics`].
     ///
-    /// `warn` takes a line for people at the first failed request, while the others are still under way, and one that
-    /// counts the trajectories without scores at the end.
+    /// Calls `warn` at the first failed request, and at the end with the number of trajectories
+    /// without scores.
     ///
     /// # Errors
-    /// Fails if more than `max_failed_share` of the last questions stayed without an answer: the judge is
-    /// dead, or nearly so, and credits would be a uniform split under the judge's name.
+    /// Fails if more than `max_failed_share` of the last questions were not answered, because
+    /// credits would be uniform.
     pub fn credits(&self, batch: &Batch, warn: &mut dyn FnMut(String)) -> Result<PerTurn<f64>, JudgeError> {
         let mut questions: Vec<Question> = Vec::new();
         let mut known: HashMap<Key, usize> = HashMap::new();
-        // The question of each trajectory; none where there is nothing to share out.
+        // Question of each trajectory; `None` if its return is 0.
         let mut asked: Vec<Option<usize>> = Vec::new();
         for trajectory in batch.trajectories() {
-            // By what the environment gave: a KL in the reward makes no failure worth a question.
+            // Uses the environment's reward, because a KL penalty does not make a failure worth
+            // asking about.
             let size: f64 = trajectory.turns.iter().map(|turn| turn.reward.abs()).sum();
-            // Rewards that cancel out may leave their last digits.
+            // Rewards that cancel out may leave rounding errors.
             let worth_asking = trajectory.environment_return(1.0).abs() > 1e-12 * size;
             asked.push(worth_asking.then(|| {
                 let question = self.question(trajectory);
@@ -393,13 +390,12 @@ impl Judge {
         Ok(credits)
     }
 
-    /// Rejects to continue where too many questions stayed without an answer.
     fn check_alive(&self) -> Result<(), JudgeError> {
         self.with(|state| {
             if !state.dead {
                 return Ok(());
             }
-            // Somebody may start the service and try again.
+            // The user may start the service and retry.
             state.dead = false;
             let (failed, asked) = (state.failed(), state.recent.len());
             state.recent.clear();

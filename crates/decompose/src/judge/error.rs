@@ -1,67 +1,67 @@
-//! Errors of a judge. A request that fails is none, as long as they are few: see [`super::JudgeMetrics`].
+//! Errors of a judge. A few failed requests are not an error: see [`super::JudgeMetrics`].
 
 use std::path::Path;
 
 use thiserror::Error;
 
-/// A judge that cannot be set up, or that answers too seldom.
+/// A judge that cannot be set up, or does not answer often enough.
 #[derive(Debug, Error)]
 pub enum JudgeError {
-    /// A setting that cannot work.
+    /// A setting is invalid.
     #[error("decomposer.{key}: {reason}")]
     Setting {
-        /// The key of [`super::JudgeConfig`].
+        /// Key of [`super::JudgeConfig`].
         key: &'static str,
-        /// The problem and how to fix it.
+        /// Cause, and how to fix it.
         reason: String,
     },
-    /// Settings outside of their ranges.
+    /// Settings are out of range.
     #[error(transparent)]
     Settings(#[from] turnwise_settings::SettingsError),
     /// A file could not be read or written.
     #[error("{path}: {source}")]
     Io {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// The operating system's reason.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// A template that cannot be used.
+    /// A template is invalid.
     #[error("{path}: {reason}")]
     Template {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// The problem and how to fix it.
+        /// Cause, and how to fix it.
         reason: String,
     },
-    /// The service does not answer, or not under these settings.
+    /// The service does not answer, or rejects these settings.
     #[error(
         "the judge at {endpoint} does not answer for the model {model:?} ({reason}): start it, or correct \
          decomposer.endpoint, decomposer.model or decomposer.api_key_env; decomposer.call_budget = 0 asks nothing and takes \
          answers from the cache alone"
     )]
     Unready {
-        /// Base address of the service.
+        /// Base URL of the service.
         endpoint: String,
-        /// Name of the model that was asked for.
+        /// Name of the requested model.
         model: String,
-        /// The last failure.
+        /// Reason of the last failure.
         reason: String,
     },
-    /// Too many questions stayed without an answer.
+    /// Too many questions were not answered.
     #[error(
         "the judge at {endpoint} left {failed} of the last {asked} questions without scores ({reason}): start it, or \
          correct decomposer.endpoint, and resume, which asks for no scores twice; decomposer.max_failed_share says how many \
          may stay without an answer"
     )]
     Unanswered {
-        /// Base address of the service.
+        /// Base URL of the service.
         endpoint: String,
         /// Questions without an answer.
         failed: usize,
-        /// Questions asked.
+        /// Questions sent.
         asked: usize,
-        /// The last failure.
+        /// Reason of the last failure.
         reason: String,
     },
 }

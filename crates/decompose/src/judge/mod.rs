@@ -1,25 +1,25 @@
-//! The judge: a language model behind an OpenAI-compatible endpoint scores every turn of a trajectory,
-//! and the scores split its return into credits (HAS, decomposer `judge`).
+//! The judge: a language model behind an OpenAI-compatible endpoint scores every turn, and the
+//! scores split a trajectory's return into credits (HAS, decomposer `judge`).
 //!
-//! With `s_t` in 0..10 the score of turn `t`: `r_t = s_t R / sum_s s_s`, or `R / T` for every turn where the scores
-//! sum to nearly 0 or no answer could be had. A few such fallbacks do not stop a run; they are reported at once and counted
-//! in [`JudgeMetrics`]. Where more than [`JudgeConfig::max_failed_share`] of the last questions stay without an answer,
-//! [`Judge::credits`] fails.
+//! With the score `s_t` in 0..10 of turn `t`: `r_t = s_t R / sum_s s_s`. Every turn gets `R / T` if
+//! the scores sum to about 0 or there is no answer. Such fallbacks are reported and counted in
+//! [`JudgeMetrics`]. [`Judge::credits`] fails if more than [`JudgeConfig::max_failed_share`] of the
+//! last questions were not answered.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `decomposer.rs` | questions to the judge, credits from its answers |
-//! | `client.rs` | one request, and what can go wrong with it |
-//! | `template.rs`, `template.toml` | the question's text |
-//! | `scores.rs` | from an answer to scores, from scores to credits |
-//! | `cache.rs` | answers on disk |
+//! | `decomposer.rs` | questions to the judge, and credits from its scores |
+//! | `client.rs` | requests and their failures |
+//! | `template.rs`, `template.toml` | prompt template |
+//! | `scores.rs` | parsing of scores, and their conversion to credits |
+//! | `cache.rs` | cache of answers on disk |
 //! | `config.rs`, `error.rs` | settings, errors |
 //!
 //! Answers are cached on disk by the SHA-256 of model, settings, template and trajectory, so that a
-//! resumed run asks nothing twice.
+//! resumed run repeats no question.
 //!
-//! The API key is read from an environment variable that the config names. It is in no config,
-//! message, file or `Debug` output.
+//! The API key is read from an environment variable named in the config. The key never appears in
+//! configs, messages, files or `Debug` output.
 
 mod cache;
 mod client;

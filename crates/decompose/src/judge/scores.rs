@@ -1,10 +1,8 @@
-//! From an answer to scores, from scores to credits.
+//! Parses scores and converts them to credits.
 
-/// Highest score.
 const BEST: f64 = 10.0;
 
-/// Returns the scores in an answer: a JSON list of `turns` numbers from 0 to 10, with only white space
-/// around it.
+/// Parses an answer: a JSON list of `turns` numbers from 0 to 10, with only white space around it.
 pub(super) fn parse(answer: &str, turns: usize) -> Result<Vec<f64>, String> {
     let scores: Vec<f64> = serde_json::from_str(answer.trim())
         .map_err(|error| format!("the answer is not a JSON list of numbers: {error}"))?;
@@ -17,17 +15,17 @@ pub(super) fn parse(answer: &str, turns: usize) -> Result<Vec<f64>, String> {
     }
 }
 
-/// Credits that sum to the return `R`: `s_t R / sum s`, and where `R` is negative `(10 - s_t) R / sum (10
-/// - s)`, so that the best turn always has the most credit. `None` if the shares sum to nearly 0.
+/// Returns credits that sum to the return `R`: `s_t R / sum s`, or `(10 - s_t) R / sum (10 - s)`
+/// for a negative `R`, so that better turns always get more. Returns `None` if the shares sum to
+/// about 0.
 ///
-/// Differs from the paper: its returns are 0 and 1, and it has no form for negative ones.
+/// Differs from the paper: its returns are 0 and 1, and it has no formula for negative ones.
 pub(super) fn rescale(scores: &[f64], ret: f64) -> Option<Vec<f64>> {
     let share = |score: &f64| if ret < 0.0 { BEST - score } else { *score };
     let sum: f64 = scores.iter().map(share).sum();
     (sum > 1e-6).then(|| scores.iter().map(|score| share(score) / sum * ret).collect())
 }
 
-/// `R / T` for every turn.
 pub(super) fn uniform(turns: usize, ret: f64) -> Vec<f64> {
     vec![ret / turns as f64; turns]
 }
@@ -76,7 +74,7 @@ mod tests {
             let credits = rescale(&scores, ret).unwrap_or_else(|| uniform(scores.len(), ret));
             prop_assert!((credits.iter().sum::<f64>() - ret).abs() < 1e-9);
             for (one, other) in (0..scores.len()).zip(1..scores.len()) {
-                // A better turn never has less credit, whatever the sign of the return.
+                // A better turn never gets less credit, whatever the sign of the return.
                 prop_assert!((scores[one] - scores[other]) * (credits[one] - credits[other]) >= 0.0);
             }
         }

@@ -1,4 +1,4 @@
-//! The question to the judge: two messages with placeholders for the trajectory.
+//! Prompt of the judge: two messages with placeholders for the trajectory.
 
 use std::fs;
 use std::path::Path;
@@ -10,29 +10,29 @@ use super::JudgeError;
 
 const BUILT_IN: &str = include_str!("template.toml");
 
-/// A prompt as a TOML file with the texts `system`, `user` and `turn`; the built-in one explains itself
-/// in its comments.
+/// A prompt, read from a TOML file with the texts `system`, `user` and `turn`. Comments in the
+/// built-in file explain it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Template {
-    /// The system message.
+    /// System message.
     pub system: String,
-    /// The user message, with `{goal}`, `{turns}`, `{count}` and `{return}`.
+    /// User message, with `{goal}`, `{turns}`, `{count}` and `{return}`.
     pub user: String,
-    /// One turn, with `{index}`, `{observation}` and `{action}`.
+    /// Text of one turn, with `{index}`, `{observation}` and `{action}`.
     pub turn: String,
 }
 
 impl Template {
-    /// Returns true if what it makes of a trajectory states how many turns that has.
+    /// Returns true if a rendered trajectory shows its number of turns.
     pub(super) fn counts_turns(&self) -> bool {
         self.user.contains("{count}") || self.turn.contains("{index}")
     }
 
-    /// The text of the built-in template.
+    /// Text of the built-in template.
     pub const BUILT_IN: &'static str = BUILT_IN;
 
-    /// Reads a template file, or the built-in one where the path is empty.
+    /// Reads a template file, or the built-in one for an empty path.
     ///
     /// # Errors
     /// Fails on a file that cannot be read, is not such a TOML file or has an unknown placeholder.
@@ -77,15 +77,16 @@ impl Template {
             "goal" => Some(trajectory.task.goal.clone()),
             "turns" => Some(turns.clone()),
             "count" => Some(trajectory.turns.len().to_string()),
-            // The environment's, which is the same whatever training adds, so that a question is known again.
+            // The environment's return does not depend on training settings, so cached answers stay
+            // valid.
             "return" => Some(trajectory.environment_return(1.0).to_string()),
             _ => None,
         })
     }
 }
 
-/// Puts values in the placeholders of a text in one pass, so that braces in a value stay what they are.
-/// `Err` holds a placeholder that has no value.
+/// Replaces placeholders in one pass, so that braces in values are kept. `Err` names an unknown
+/// placeholder.
 fn fill(text: &str, value: impl Fn(&str) -> Option<String>) -> Result<String, String> {
     let mut filled = String::with_capacity(text.len());
     let mut rest = text;
@@ -101,7 +102,6 @@ fn fill(text: &str, value: impl Fn(&str) -> Option<String>) -> Result<String, St
     Ok(filled + rest)
 }
 
-/// [`fill`] of a text whose placeholders have been checked.
 fn fill_known(text: &str, value: impl Fn(&str) -> Option<String>) -> String {
     fill(text, value).unwrap_or_default()
 }

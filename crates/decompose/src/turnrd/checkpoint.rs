@@ -1,4 +1,4 @@
-//! Checkpoints: one safetensors file that is whole or absent, with a readable config beside it.
+//! Checkpoints: one atomically written safetensors file, and a readable config.
 
 use std::path::Path;
 
@@ -12,7 +12,6 @@ const CONFIG: &str = "config.json";
 const WEIGHTS: &str = "turnrd.safetensors";
 const HEADER: &str = "turnrd";
 
-/// The header of the file.
 #[derive(Serialize, Deserialize)]
 struct Header {
     config: TurnRdConfig,
@@ -21,12 +20,12 @@ struct Header {
 }
 
 impl TurnRd {
-    /// Writes `turnrd.safetensors` (weights, AdamW's moments as `exp_avg.*` and `exp_avg_sq.*`, and config,
-    /// input width and step count in its header) and then `config.json`, for people and other programs,
-    /// into `folder`, which is made if need be.
+    /// Writes `turnrd.safetensors` and `config.json` into `folder`, which is created if needed. The
+    /// `safetensors` file has weights, AdamW's moments (`exp_avg.*`, `exp_avg_sq.*`) and a header
+    /// with config, input width and step count. `config.json` is for people and other programs.
     ///
-    /// All that [`TurnRd::load`] reads is in the one file, which is renamed into place when it is
-    /// whole, so that a kill leaves the old checkpoint or the new one and never a mixture.
+    /// [`TurnRd::load`] reads only the `safetensors` file, which is renamed into place when
+    /// complete. A kill therefore leaves either the old or the new checkpoint.
     ///
     /// # Errors
     /// Fails if a file cannot be written.
@@ -47,7 +46,8 @@ impl TurnRd {
         }
         let entry = Header { config: self.config.clone(), input_dim: self.input_dim, step: *step };
         let entry = serde_json::to_string(&entry).map_err(|error| ModelError::file(&path, error))?;
-        // One entry only: the header's order is not fixed, and equal networks are to be equal files.
+        // A single entry, because the header's order is not fixed and equal networks must give
+        // equal files.
         save_tensors(&path, &tensors, [(HEADER.to_owned(), entry)])?;
         let mut readable =
             serde_json::to_value(&self.config).map_err(|error| ModelError::file(&path, error))?;
@@ -58,10 +58,10 @@ impl TurnRd {
         write_atomically(&folder.join(CONFIG), text.as_bytes())
     }
 
-    /// Reads what [`TurnRd::save`] wrote, to the bit.
+    /// Reads the files of [`TurnRd::save`], bit for bit.
     ///
     /// # Errors
-    /// The error names the file and the tensor or key.
+    /// Names the file and the tensor or key.
     pub fn load(folder: &Path) -> Result<Self, ModelError> {
         let path = folder.join(WEIGHTS);
         let file = TensorFile::read(&path)?;

@@ -1,10 +1,10 @@
-//! The switches of TurnRD.
+//! Settings of TurnRD.
 
 use serde::{Deserialize, Serialize};
 
 use turnwise_model::{AdamWConfig, ModelError};
 
-/// Rule by which credits are made of values and weights. They sum to the return under each.
+/// Formula that makes credits from values and weights. Credits always sum to the return.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CreditRule {
@@ -13,64 +13,66 @@ pub enum CreditRule {
     /// Clipped values, shifted in proportion to the attention so that they sum to the return:
     /// `clip(V_t) - w_t (sum_s clip(V_s) - R)`.
     WeightedProjection,
-    /// `w_t R`.
+    /// Attention weight times the return, `w_t R`.
     #[default]
     Attention,
 }
 
-/// The norm of turn and goal vectors before the first layer.
+/// Norm of turn and goal vectors before the first layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum InputNorm {
-    /// Nothing.
+    /// No norm.
     #[default]
     None,
-    /// Division by the root mean square of the vector.
+    /// Division by the vector's root mean square.
     Rms,
 }
 
-/// The target of the value head where there is a progress signal.
+/// Target of the value head, if the environment has a progress signal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ValueTarget {
-    /// The signal as it is after the turn.
+    /// Progress after the turn.
     #[default]
     Level,
-    /// The turn's change of it; the first turn changed it from 0.
+    /// Change of progress by the turn; it starts at 0.
     Change,
 }
 
-/// Settings of TurnRD. Defaults: HAS, table 6 (`ALFWorld`), but for `credits`, `epochs`, `older_per_new` and `min_improvement`, which
-/// are ours (presets `has-attention` and `has-attention-film`). The presets `has-turnrd` and `has-turnrd-film` set the paper's: `"projection"`,
-/// 5, 1e6 and 0. For `WebShop` set `max_turns = 16` and `value_weight = 0.5`.
+/// Settings of TurnRD. Defaults follow HAS, table 6 (`ALFWorld`), except `credits`, `epochs`,
+/// `older_per_new` and `min_improvement` (presets `has-attention` and `has-attention-film`). The
+/// presets `has-turnrd` and `has-turnrd-film` use the paper's values: `"projection"`, 5, 1e6 and 0.
+/// For `WebShop` set `max_turns = 16` and `value_weight = 0.5`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TurnRdConfig {
-    /// The goal modulates the encoder's output (presets whose name ends in `-film`); otherwise it is ignored.
+    /// Modulates the encoder's output by the goal (presets ending in `-film`); otherwise the goal
+    /// is ignored.
     pub film: bool,
     /// Hidden width `H`.
     #[schemars(range(min = 1, max = 8192))]
     pub hidden: usize,
-    /// Transformer layers.
+    /// Number of transformer layers.
     #[schemars(range(max = 64))]
     pub layers: usize,
-    /// Attention heads; a divisor of `hidden`.
+    /// Number of attention heads; a divisor of `hidden`.
     #[schemars(range(min = 1, max = 256))]
     pub heads: usize,
     /// Width of the feed-forward part as a multiple of `hidden`.
     #[schemars(range(min = 1, max = 64))]
     pub feed_forward: usize,
-    /// Longest trajectory: the number of learned positions.
+    /// Maximum turns of a trajectory: the number of learned positions.
     #[schemars(range(min = 1, max = 100000))]
     pub max_turns: usize,
     /// Fraction of activations dropped in training, in steps of 1/65536.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub dropout: f64,
-    /// The norm of the input vectors.
+    /// Norm of the input vectors.
     pub input_norm: InputNorm,
-    /// Rule by which credits are made of values and weights.
+    /// Formula that makes credits from values and weights.
     pub credits: CreditRule,
-    /// `c` of equation 5.
+    /// Clipping bound `c` of equation 5.
     #[schemars(range(max = 1e6), extend("exclusiveMinimum" = 0.0))]
     pub value_clip: f64,
     /// Weight of the rank hinge.
@@ -82,7 +84,7 @@ pub struct TurnRdConfig {
     /// Weight of the progress prior.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub progress_weight: f64,
-    /// `lambda_V`, weight of the value loss.
+    /// Weight of the value loss, `lambda_V`.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub value_weight: f64,
     /// Target of the value loss.
@@ -90,32 +92,32 @@ pub struct TurnRdConfig {
     /// Learning rate of AdamW.
     #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0.0))]
     pub learning_rate: f64,
-    /// Decoupled weight decay of matrices. The paper names none; this is PyTorch's default.
+    /// Decoupled weight decay of matrices. The paper gives none; this is PyTorch's default.
     #[schemars(range(min = 0.0, max = 10.0))]
     pub weight_decay: f64,
-    /// Largest global norm of the gradient; 0 switches clipping off. The paper names none.
+    /// Maximum global norm of the gradient; 0 disables clipping. The paper gives none.
     #[schemars(range(min = 0.0, max = 1e9))]
     pub clip_norm: f64,
-    /// Maximum number of passes over the replay per round.
+    /// Maximum passes over the replay per round.
     #[schemars(range(min = 1, max = 1000))]
     pub epochs: usize,
-    /// Records of earlier rounds in a pass for every record of the newest round, drawn with a probability
-    /// in proportion to their weight. Where there no longer exist than that, all are read: 1e6 is the
-    /// paper's pass, which grows with the run.
+    /// Older records per newest record in a pass, drawn in proportion to their weight. If there are
+    /// fewer, all are read. With 1e6, as in the paper, every pass reads all records, so passes grow
+    /// with the run.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub older_per_new: f64,
-    /// Fraction of the loss by which a pass has to lower that of the pass before it; the round ends after
-    /// one that does not. 0: all `epochs` are done, as in the paper.
+    /// Minimum relative decrease of the loss per pass; the round ends after a pass with less. 0
+    /// runs all `epochs`, as in the paper.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub min_improvement: f64,
-    /// Trajectories of a minibatch.
+    /// Trajectories per minibatch.
     #[schemars(range(min = 1, max = 65536))]
     pub batch: usize,
-    /// Rounds after which a replay record counts half.
+    /// Rounds after which a replay record's weight is halved.
     #[schemars(range(max = 1e9), extend("exclusiveMinimum" = 0.0))]
     pub half_life: f64,
-    /// Parts of a minibatch that are worked on at a time. The same number gives the same bits on every
-    /// machine, however many cores it has.
+    /// Parts of a minibatch that run in parallel. Equal values give equal bits on every machine and
+    /// number of cores.
     #[schemars(range(min = 1, max = 256))]
     pub lanes: usize,
 }
@@ -155,7 +157,7 @@ impl TurnRdConfig {
     /// Rejects invalid settings.
     ///
     /// # Errors
-    /// Name the key, its value and what would do.
+    /// Names the key, its value and valid values.
     pub fn check(&self) -> Result<(), ModelError> {
         turnwise_settings::check(self).map_err(ModelError::Settings)?;
         if !self.hidden.is_multiple_of(self.heads) {
@@ -165,7 +167,7 @@ impl TurnRdConfig {
         Ok(())
     }
 
-    /// Returns the optimizer: PyTorch's betas and epsilon.
+    /// Returns the optimizer settings, with PyTorch's betas and epsilon.
     pub(super) fn optimizer(&self) -> AdamWConfig {
         AdamWConfig {
             beta1: 0.9,
@@ -177,7 +179,6 @@ impl TurnRdConfig {
     }
 }
 
-/// Returns an error about a setting or an argument of TurnRD.
 pub(super) fn setting(key: &str, reason: impl Into<String>) -> ModelError {
     ModelError::Setting { key: format!("turnrd.{key}"), reason: reason.into() }
 }

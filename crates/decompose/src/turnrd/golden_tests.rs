@@ -1,5 +1,5 @@
-//! TurnRD against PyTorch, through a golden file that `tests/golden/turnrd/make.py` made; it states how
-//! weights and inputs are computed.
+//! Compares TurnRD with PyTorch through a golden file. `tests/golden/turnrd/make.py` wrote it and
+//! defines weights and inputs.
 
 use serde_json::Value;
 
@@ -58,7 +58,6 @@ fn weights(golden: &Value, config: &TurnRdConfig, tensors: &Tensors) -> Vec<f64>
     weights
 }
 
-/// Turn and goal vectors and the samples made of them.
 fn inputs(golden: &Value, dim: usize) -> (Pack<f64>, Vec<Sample>) {
     let mut pack = Pack::default();
     let mut samples = Vec::new();
@@ -107,7 +106,7 @@ fn compare(golden: &Value, case: &Value, shift: f64) {
         }
     }
     let (parts, derivatives) = losses(&config, &found, &samples);
-    // Progress is kept in f32, PyTorch had it in f64.
+    // Progress is stored in f32, while PyTorch used f64.
     for (name, part) in [
         ("prediction", parts.prediction),
         ("rank", parts.rank),

@@ -1,4 +1,4 @@
-//! The layout of TurnRD's tensors in the flat buffer, and their initial values.
+//! Layout of TurnRD's tensors in the flat buffer, and their initial values.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use turnwise_core::{Purpose, Seed};
 use super::TurnRdConfig;
 use turnwise_model::layers::TensorList;
 
-/// First coordinate of every draw of TurnRD, so that it shares no stream with the policy.
+/// First coordinate of all of TurnRD's random draws, to keep them independent of the policy's.
 pub(super) const TAG: u64 = 0x7475_726e_7264;
 
 /// A linear layer: weight `[out, in]` and bias `[out]`.
@@ -17,7 +17,6 @@ pub(super) struct Linear {
     pub(super) bias: Range<usize>,
 }
 
-/// One transformer layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Block {
     pub(super) norm1: Linear,
@@ -28,14 +27,13 @@ pub(super) struct Block {
     pub(super) down: Linear,
 }
 
-/// A head with one hidden layer and one output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) inner: Linear,
     pub(super) outer: Linear,
 }
 
-/// All tensors. Names are those of PyTorch modules, so that a checkpoint reads there.
+/// All tensors, with names of PyTorch modules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tensors {
     pub(super) input: Linear,
@@ -43,13 +41,13 @@ pub(super) struct Tensors {
     pub(super) blocks: Vec<Block>,
     pub(super) attention: Head,
     pub(super) value: Head,
-    /// `[2 H, D]`: gamma's rows, then beta's. Last in the buffer, so that networks with and without it
-    /// start from the same other weights.
+    /// `[2 H, D]`: gamma's rows, then beta's. Last in the buffer, so that the other initial weights
+    /// do not depend on it.
     pub(super) film: Option<Linear>,
     pub(super) layout: TensorList,
 }
 
-/// Weight and bias of a PyTorch module; the fused projection of its attention spells them its own way.
+/// Adds weight and bias of a PyTorch module. Names in the fused attention projection differ.
 fn module(list: &mut TensorList, name: &str, shape: &[usize]) -> Linear {
     let separator = if name.ends_with("in_proj") { '_' } else { '.' };
     Linear {
@@ -88,8 +86,8 @@ impl Tensors {
         Self { input, positions, blocks, attention, value, film, layout: list }
     }
 
-    /// Weights to start from: matrices uniform in `+-1/sqrt(in)`, positions normal with deviation 0.02,
-    /// norms 1, biases and FiLM 0.
+    /// Returns initial weights: matrices uniform in `+-1/sqrt(in)`, positions normal with deviation
+    /// 0.02, norms 1, biases and FiLM 0.
     pub(super) fn init(&self, seed: u64) -> Vec<f32> {
         let mut weights = vec![0.0; self.layout.len];
         let mut rng = Seed::derive(seed, Purpose::Init, &[TAG]).rng();

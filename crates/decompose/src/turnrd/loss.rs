@@ -1,6 +1,7 @@
-//! The losses of TurnRD and their derivatives, in `f64`.
+//! Losses of TurnRD and their derivatives, in `f64`.
 //!
-//! With `q_i` the weight of trajectory `i`, `Q = sum q_i`, `w = softmax(a)`, `Rhat_i = sum_t w_it V_it`:
+//! With `q_i` the weight of trajectory `i`, `Q = sum q_i`, `w = softmax(a)`, `Rhat_i = sum_t w_it
+//! V_it`:
 //!
 //! ```text
 //! prediction = 1/Q sum_i q_i (Rhat_i - R_i)^2
@@ -10,25 +11,26 @@
 //! total      = prediction + rank_weight rank + progress_weight prior + value_weight value
 //! ```
 //!
-//! `M_i` are the turns of `i` that have a progress signal. The prior falls back to `t/T` (`t` from 1)
-//! where one turn or more has none.
+//! `M_i` are the turns of `i` with a progress signal. The prior falls back to `t/T` (`t` from 1) if
+//! any turn has none.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Sample, TurnRdConfig, ValueTarget};
 
-/// The parts of the loss, each a weighted mean over a minibatch.
+/// Parts of the loss, each a weighted mean over a minibatch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Losses {
     /// `prediction + rank_weight rank + progress_weight prior + value_weight value`.
     pub total: f64,
     /// Mean squared error of the estimated return.
     pub prediction: f64,
-    /// Rank hinge, before its weight.
+    /// Rank hinge, unweighted.
     pub rank: f64,
-    /// Divergence from the progress prior in nats, before its weight.
+    /// Divergence from the progress prior in nats, unweighted.
     pub prior: f64,
-    /// Mean squared error of the values against the progress signal, before its weight; 0 without one.
+    /// Mean squared error of the values against the progress signal, unweighted; 0 without a
+    /// signal.
     pub value: f64,
 }
 
@@ -42,7 +44,6 @@ impl Losses {
     }
 }
 
-/// The heads' outputs for one trajectory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Prediction {
     /// `ln w_t`.
@@ -56,7 +57,6 @@ pub(super) struct Prediction {
 }
 
 impl Prediction {
-    /// From the attention head's scores and the values.
     pub(super) fn new(scores: impl Iterator<Item = f64>, values: impl Iterator<Item = f64>) -> Self {
         let log_weights = log_softmax(scores);
         let weights: Vec<f64> = log_weights.iter().map(|log| log.exp()).collect();
@@ -66,7 +66,6 @@ impl Prediction {
     }
 }
 
-/// Derivatives of the total loss with respect to one trajectory's scores and values.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Derivatives {
     pub(super) scores: Vec<f64>,
@@ -83,7 +82,8 @@ fn log_softmax(scores: impl Iterator<Item = f64>) -> Vec<f64> {
     scores
 }
 
-/// Returns the change of the progress signal at each turn; `None` at a turn without one, or after one.
+/// Returns the change of progress at each turn; `None` if it is unknown at this turn or the
+/// previous one.
 fn changes(progress: &[Option<f32>]) -> Vec<Option<f64>> {
     let mut before = Some(0.0f32);
     let change = |&now: &Option<f32>| {
@@ -94,7 +94,6 @@ fn changes(progress: &[Option<f32>]) -> Vec<Option<f64>> {
     progress.iter().map(change).collect()
 }
 
-/// Returns the target of the value head at each turn.
 pub(super) fn value_targets(config: &TurnRdConfig, progress: &[Option<f32>]) -> Vec<Option<f64>> {
     match config.value_target {
         ValueTarget::Level => progress.iter().map(|level| level.map(f64::from)).collect(),
@@ -102,7 +101,6 @@ pub(super) fn value_targets(config: &TurnRdConfig, progress: &[Option<f32>]) -> 
     }
 }
 
-/// `ln p` of the progress prior.
 fn log_prior(progress: &[Option<f32>], turns: usize) -> Vec<f64> {
     let known: Option<Vec<f64>> = changes(progress).into_iter().collect();
     match known.filter(|known| known.len() == turns) {
@@ -111,7 +109,6 @@ fn log_prior(progress: &[Option<f32>], turns: usize) -> Vec<f64> {
     }
 }
 
-/// Returns the losses of a minibatch and their derivatives.
 pub(super) fn losses(
     config: &TurnRdConfig,
     predictions: &[Prediction],
@@ -165,7 +162,6 @@ pub(super) fn losses(
     (losses, derivatives)
 }
 
-/// The rank hinge over the pairs of the minibatch whose returns differ.
 fn rank(
     config: &TurnRdConfig,
     predictions: &[Prediction],
@@ -176,7 +172,7 @@ fn rank(
     let mut pairs = Vec::new();
     for (better, a) in samples.iter().enumerate() {
         for (worse, b) in samples.iter().enumerate() {
-            // The last digits of a sum follow the order of its rewards and rank nothing.
+            // Rounding errors of a sum must not rank trajectories.
             if a.ret - b.ret > 1e-9 * (1.0 + a.ret.abs().max(b.ret.abs())) {
                 pairs.push((better, worse, a.weight * b.weight));
             }
@@ -185,7 +181,7 @@ fn rank(
     let sum = |pairs: &[(usize, usize, f64)]| pairs.iter().map(|(.., weight)| weight).sum::<f64>();
     let mut total = sum(&pairs);
     if total == 0.0 {
-        // Products of the weights of records as old as these underflow; what counts is how they compare.
+        // Products of weights of old records underflow; only their ratios matter.
         let largest = samples.iter().map(|sample| sample.weight).fold(f64::MIN_POSITIVE, f64::max);
         for (better, worse, weight) in &mut pairs {
             *weight = samples[*better].weight / largest * (samples[*worse].weight / largest);

@@ -3,19 +3,19 @@
 //! | file | subject |
 //! |---|---|
 //! | `checkpoint.rs` | checkpoints of the network |
-//! | `config.rs` | the switches of TurnRD |
-//! | `layout.rs` | the layout of TurnRD's tensors in the flat buffer, and their initial values |
-//! | `loss.rs` | the losses of TurnRD and their derivatives, in `f64` |
-//! | `model.rs` | the network with its training |
-//! | `network.rs` | forward and backward of the network over packed trajectories |
-//! | `ops.rs` | the operations that TurnRD needs beyond the decoder's |
-//! | `pass.rs` | one pass over the samples: which are read and what they count |
-//! | `probes.rs` | the probes of section 5.2 |
-//! | `replay/` | trajectories kept for training, in one file |
-//! | `sample.rs` | the training data of TurnRD |
+//! | `config.rs` | settings |
+//! | `layout.rs` | tensors in the flat buffer, and their initial values |
+//! | `loss.rs` | losses and their derivatives |
+//! | `model.rs` | training, credits and fit |
+//! | `network.rs` | forward and backward pass over packed trajectories |
+//! | `ops.rs` | GELU, attention, dropout |
+//! | `pass.rs` | selection and weights of the samples of one pass |
+//! | `probes.rs` | probes of the paper's section 5.2 |
+//! | `replay/` | file of trajectories for training |
+//! | `sample.rs` | training data |
 //!
-//! Input are one vector per turn, `h_1 .. h_T` (the policy's mean-pooled hidden state), and one for the
-//! goal, all of width `D`. With `H` the hidden width:
+//! Inputs are one vector per turn, `h_1 .. h_T` (the policy's mean-pooled hidden state), and one
+//! for the goal, all of width `D`. With `H` the hidden width:
 //!
 //! ```text
 //! x_t  = W h_t + b + p_t                                 learned positions, at most `max_turns`
@@ -25,23 +25,28 @@
 //! Rhat = sum_t w_t V_t
 //! ```
 //!
-//! Credits (HAS, equation 5): `r_t = clip(V_t, -c, c) - (sum_s clip(V_s, -c, c) - R) / T`, which sum to
-//! the return `R`; or the same with the shift in proportion to `w_t`; or `w_t R` (`credits`).
+//! Credits (HAS, equation 5): `r_t = clip(V_t, -c, c) - (sum_s clip(V_s, -c, c) - R) / T`, which
+//! sum to the return `R`. Alternatives shift in proportion to `w_t`, or use `w_t R` (`credits`).
 //!
-//! Trajectories of different lengths are laid one after another, without padding. [`TurnRd::credits`]
-//! runs one trajectory at a time, so that no other trajectory can change a bit of its credits.
+//! Trajectories of different lengths are concatenated without padding. [`TurnRd::credits`] runs one
+//! trajectory at a time, so that others cannot change a bit of its credits.
 //!
-//! Paper: "Hybrid Advantage Shaping with Goal-Aware Attention for Per-Turn Credit Assignment in LLM-Agent
-//! Reinforcement Learning", section 3.3 and appendix B.
+//! Paper: "Hybrid Advantage Shaping with Goal-Aware Attention for Per-Turn Credit Assignment in
+//! LLM-Agent Reinforcement Learning", section 3.3 and appendix B.
 //!
-//! Differs from the paper: credits are `w_t R` by default, because equation 5 takes from every turn alike what the values of a
-//! success exceed its return by, so that early turns of successes get less than those of failures; a round's passes read all
-//! new and half as many old records, and end early (`pass.rs`). FiLM is `h (1 + gamma) + beta` rather than `gamma h + beta`, since only so is a
-//! projector of zeros the identity that the paper asks for. What the paper leaves open is settled as
-//! PyTorch's `TransformerEncoderLayer` has it (layer norm with epsilon 1e-5, dropout after attention, inside
-//! and after the feed-forward part), but for GELU, which is the tanh form, and for the attention
-//! probabilities, which are not dropped. The paper calls ALFWorld's signal "facts-diff (per-turn)" (table 6) without an equation: values are
-//! trained towards its level after the turn, or with `value_target = "change"` towards what the turn changed.
+//! Differs from the paper:
+//!
+//! * Credits are `w_t R` by default. Equation 5 subtracts the excess of a success's values over its
+//!   return equally from every turn, so early turns of successes get less than those of failures.
+//! * A round's passes read all new and half as many old records, and end early (`pass.rs`).
+//! * FiLM is `h (1 + gamma) + beta` instead of `gamma h + beta`, so that a zero projector is the
+//!   identity, as the paper requires.
+//! * Where the paper is silent, layers follow PyTorch's `TransformerEncoderLayer` (layer norm with
+//!   epsilon 1e-5, dropout after attention, inside and after the feed-forward part). Exceptions:
+//!   GELU has the tanh form, and attention probabilities are not dropped.
+//! * The paper names ALFWorld's signal "facts-diff (per-turn)" (table 6) without an equation.
+//!   Values are trained towards progress after the turn, or, with `value_target = "change"`,
+//!   towards its change.
 
 mod checkpoint;
 mod config;

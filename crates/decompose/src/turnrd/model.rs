@@ -1,4 +1,4 @@
-//! The model: training, credits and how well it fits.
+//! The model: training, credits and fit.
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use super::{CreditRule, InputNorm, Sample, SampleSource, TurnRdConfig};
 use turnwise_model::layers::sum_gradients;
 use turnwise_model::{ModelError, OptimizerState};
 
-/// A learned decomposer of returns, with its optimizer's state.
+/// A learned decomposer of returns, with its optimizer state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TurnRd {
     pub(super) config: TurnRdConfig,
@@ -24,31 +24,31 @@ pub struct TurnRd {
     pub(super) optimizer: OptimizerState,
 }
 
-/// TurnRD's numbers of one trajectory.
+/// Results for one trajectory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Credits {
-    /// `V_t`.
+    /// Values `V_t`.
     pub values: Vec<f64>,
-    /// `w_t`; they sum to 1.
+    /// Weights `w_t`, which sum to 1.
     pub weights: Vec<f64>,
-    /// `r_t`; they sum to the return.
+    /// Credits `r_t`, which sum to the return.
     pub credits: Vec<f64>,
-    /// `Rhat`.
+    /// Estimated return `Rhat`.
     pub estimate: f64,
 }
 
-/// Position within a round of training.
+/// Progress of a training round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrainProgress {
-    /// Minibatches done in all epochs.
+    /// Minibatches done, over all epochs.
     pub done: usize,
     /// Minibatches of all epochs.
     pub total: usize,
-    /// Losses of the minibatch just done.
+    /// Losses of the last minibatch.
     pub losses: Losses,
 }
 
-/// One pass over the samples.
+/// Report of one pass over the samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EpochReport {
     /// Means over the minibatches.
@@ -58,30 +58,30 @@ pub struct EpochReport {
     pub gradient_norm: f64,
 }
 
-/// Report of a round of training.
+/// Report of a training round.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TrainReport {
-    /// One entry per epoch.
+    /// Reports of the epochs, in order.
     pub epochs: Vec<EpochReport>,
 }
 
-/// Fit of the estimated returns, weighted as the samples are.
+/// Fit of the estimated returns, with the samples' weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Fit {
-    /// Trajectories.
+    /// Number of trajectories.
     pub samples: usize,
     /// Mean squared error of `Rhat`.
     pub mse: f64,
-    /// Variance of the returns: the error of always saying their mean.
+    /// Variance of the returns: the error of always predicting their mean.
     pub variance: f64,
-    /// `1 - mse / variance`; absent if all returns are equal.
+    /// `1 - mse / variance`; `None` if all returns are equal.
     pub r2: Option<f64>,
     /// `max |sum_t r_t - R|`.
     pub sum_drift: f64,
 }
 
 impl TurnRd {
-    /// Creates a new network for vectors of width `input_dim`.
+    /// Returns a new network for vectors of width `input_dim`.
     ///
     /// # Errors
     /// Fails on an invalid setting.
@@ -116,7 +116,7 @@ impl TurnRd {
         self.weights.len()
     }
 
-    /// Optimiser steps done so far.
+    /// Returns the number of optimizer steps.
     pub fn steps(&self) -> u64 {
         self.optimizer.step
     }
@@ -126,7 +126,6 @@ impl TurnRd {
         Network { config, tensors, weights }
     }
 
-    /// Lays trajectories one after another.
     pub(super) fn pack<'a>(
         &self,
         trajectories: impl Iterator<Item = (&'a [f32], &'a [f32])>,
@@ -153,11 +152,12 @@ impl TurnRd {
 
     /// Splits a return into one credit per turn.
     ///
-    /// `turns` is row-major `[T, D]`, `goal` is `[D]`. The result depends on only these and the
-    /// weights, to the bit.
+    /// `turns` is row-major `[T, D]`, `goal` is `[D]`. The result depends only on these and the
+    /// weights, bit for bit.
     ///
     /// # Errors
-    /// Vectors of another width, more turns than `max_turns`, numbers that are not finite.
+    /// Fails on vectors of another width, more turns than `max_turns`, or numbers that are not
+    /// finite.
     pub fn credits(&self, turns: &[f32], goal: &[f32], ret: f64) -> Result<Credits, ModelError> {
         check_vectors(&self.config, self.input_dim, turns, goal)?;
         let pack = self.pack([(turns, goal)].into_iter(), None);
@@ -176,7 +176,8 @@ impl TurnRd {
         Ok(Credits { values, weights, credits, estimate })
     }
 
-    /// [`TurnRd::credits`] of many trajectories, given as (turns, goal, return), on all cores.
+    /// Computes [`TurnRd::credits`] of many trajectories, given as (turns, goal, return), on all
+    /// cores.
     ///
     /// # Errors
     /// Fails like [`TurnRd::credits`].
@@ -184,15 +185,15 @@ impl TurnRd {
         trajectories.par_iter().map(|(turns, goal, ret)| self.credits(turns, goal, *ret)).collect()
     }
 
-    /// Returns one round: up to `epochs` passes over the samples in shuffled minibatches
+    /// Trains one round: up to `epochs` passes over the samples in shuffled minibatches
     /// ([`TurnRdConfig::older_per_new`], [`TurnRdConfig::min_improvement`]).
     ///
-    /// All draws come from (`seed`, `round`, epoch, sample), so that a round that is repeated gives the
-    /// same bits. `progress` is called after every minibatch.
+    /// All random draws derive from (`seed`, `round`, epoch, sample), so a repeated round gives the
+    /// same bits. Calls `progress` after every minibatch.
     ///
     /// # Errors
-    /// Fails on no samples, a sample that cannot be read or does not fit, a gradient that is not finite. The
-    /// weights are then those of the last whole minibatch.
+    /// Fails without samples, on a sample that cannot be read or does not fit, or on a gradient
+    /// that is not finite. The weights are then those after the last complete minibatch.
     pub fn train(
         &mut self,
         samples: &mut dyn SampleSource,
@@ -244,7 +245,7 @@ impl TurnRd {
         Ok(report)
     }
 
-    /// Returns one minibatch: forward in lanes, losses over all of it, backward in lanes, AdamW.
+    /// Trains on one minibatch: forward in lanes, losses over all of it, backward in lanes, AdamW.
     fn step(&mut self, samples: &[Sample], dropout: &Dropout) -> Result<(Losses, f64), ModelError> {
         for sample in samples {
             sample.check(&self.config, self.input_dim)?;
@@ -309,7 +310,7 @@ impl TurnRd {
             fit.mse /= weights;
             let mean = returns / weights;
             fit.variance = (squares / weights - mean * mean).max(0.0);
-            // Below this the variance is the rounding of a difference of squares.
+            // A smaller variance is the rounding error of a difference of squares.
             fit.r2 = (fit.variance > 1e-12 * (1.0 + mean * mean)).then(|| 1.0 - fit.mse / fit.variance);
         }
         Ok(fit)
@@ -337,7 +338,6 @@ impl TurnRd {
     }
 }
 
-/// Returns the heads' outputs by trajectory.
 pub(super) fn predictions<T: turnwise_model::Real>(pack: &Pack<T>, trace: &Trace<T>) -> Vec<Prediction> {
     let part = |all: &[T], first: usize, turns: usize| -> Vec<f64> {
         all[first..first + turns].iter().map(|value| value.to_f64()).collect()
@@ -349,7 +349,8 @@ pub(super) fn predictions<T: turnwise_model::Real>(pack: &Pack<T>, trace: &Trace
     pack.trajectories().map(of).collect()
 }
 
-/// `r_t = clip(V_t) - share_t (sum_s clip(V_s) - R)`; the shares sum to 1. Equation 5 has `share_t = 1 / T`.
+/// Returns `r_t = clip(V_t) - share_t (sum_s clip(V_s) - R)`; the shares sum to 1. Equation 5 has
+/// `share_t = 1 / T`.
 fn project(values: &[f64], clip: f64, ret: f64, share: impl Fn(usize) -> f64) -> Vec<f64> {
     let clipped: Vec<f64> = values.iter().map(|value| value.clamp(-clip, clip)).collect();
     let excess = clipped.iter().sum::<f64>() - ret;

@@ -11,32 +11,26 @@ use turnwise_model::layers::{
     linear_backward_input, linear_backward_weight,
 };
 
-/// Added to the variance by layer norm, as PyTorch does.
+/// Epsilon of layer norm, as in PyTorch.
 const EPSILON: f64 = 1e-5;
 
-/// Trajectories laid one after another.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pack<T> {
     /// Turn vectors, `[rows, D]`.
     pub(super) inputs: Vec<T>,
     /// Goal vectors, `[trajectories, D]`.
     pub(super) goals: Vec<T>,
-    /// Turns of each trajectory.
     pub(super) lengths: Vec<usize>,
-    /// Coordinates of the random draws of training; without them nothing is dropped.
+    /// Seeds of dropout; `None` disables it.
     pub(super) dropout: Option<Dropout>,
 }
 
-/// The coordinates of dropout.
 #[derive(Clone, Debug)]
 pub(super) struct Dropout {
-    /// Seed of the run.
     pub(super) run: u64,
-    /// Round of the replay.
     pub(super) round: u64,
-    /// Pass over the replay.
     pub(super) epoch: u64,
-    /// Number of the sample that each trajectory is.
+    /// Sample number of each trajectory.
     pub(super) samples: Vec<u64>,
 }
 
@@ -52,7 +46,6 @@ impl<T> Pack<T> {
         self.lengths.iter().sum()
     }
 
-    /// Returns the first row and length of each trajectory.
     pub(super) fn trajectories(&self) -> impl Iterator<Item = (usize, usize)> {
         self.lengths.iter().scan(0, |start, &length| {
             let first = *start;
@@ -62,27 +55,23 @@ impl<T> Pack<T> {
     }
 }
 
-/// Results of forward that backward needs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Trace<T> {
     blocks: Vec<BlockTrace<T>>,
-    /// The encoder's output.
     encoded: Vec<T>,
     /// gamma and beta, `[trajectories, 2 H]`; empty without FiLM.
     pub(super) film: Vec<T>,
-    /// Input of the heads.
     modulated: Vec<T>,
     attention: HeadTrace<T>,
     value: HeadTrace<T>,
 }
 
 impl<T> Trace<T> {
-    /// Returns the output of the attention head before the softmax, one number per turn.
+    /// Returns the attention head's output before the softmax, one number per turn.
     pub(super) fn scores(&self) -> &[T] {
         &self.attention.output
     }
 
-    /// `V_t`.
     pub(super) fn values(&self) -> &[T] {
         &self.value.output
     }
@@ -114,7 +103,6 @@ struct HeadTrace<T> {
     output: Vec<T>,
 }
 
-/// The network: config, tensors and weights.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Network<'a, T> {
     pub(super) config: &'a TurnRdConfig,
@@ -154,14 +142,14 @@ impl<T: Real> Network<'_, T> {
     }
 
     fn norm_pull(&self, layer: &Linear, trace: &NormTrace<T>, d_y: &[T], d_x: &mut [T], gradient: &mut [T]) {
-        // A norm's bias is placed directly after its weight.
+        // A norm's bias follows its weight in the buffer.
         let (d_weight, d_bias) =
             gradient[layer.weight.start..layer.bias.end].split_at_mut(layer.weight.len());
         let weight = &self.weights[layer.weight.clone()];
         layer_norm_backward(d_y, [weight, &trace.standard, &trace.inverse], [d_x, d_weight, d_bias]);
     }
 
-    /// Masks of one dropout of a layer; empty without dropout. Each trajectory draws its own.
+    /// Returns a layer's dropout masks, drawn per trajectory; empty without dropout.
     fn masks(&self, pack: &Pack<T>, block: usize) -> [Vec<T>; 3] {
         let Some(dropout) = pack.dropout.as_ref().filter(|_| self.config.dropout > 0.0) else {
             return Default::default();
@@ -200,7 +188,6 @@ impl<T: Real> Network<'_, T> {
         self.pull(&layers.inner, &d_inner, x, gradient, rows)
     }
 
-    /// Runs all trajectories of a pack.
     pub(super) fn forward(&self, pack: &Pack<T>) -> Trace<T> {
         let TurnRdConfig { hidden, heads, .. } = *self.config;
         let rows = pack.rows();
@@ -255,7 +242,7 @@ impl<T: Real> Network<'_, T> {
         trace
     }
 
-    /// Adds the gradient of a loss with these derivatives of [`Trace::scores`] and [`Trace::values`].
+    /// Adds the gradient, from the derivatives of [`Trace::scores`] and [`Trace::values`].
     pub(super) fn backward(
         &self,
         pack: &Pack<T>,
@@ -317,7 +304,6 @@ impl<T: Real> Network<'_, T> {
     }
 }
 
-/// Adds to the gradient of a layer's weight and bias.
 fn pull_weights<T: Real>(layer: &Linear, d_y: &[T], x: &[T], gradient: &mut [T], rows: usize) {
     let shape = [rows, layer.weight.len() / layer.bias.len(), layer.bias.len()];
     linear_backward_weight(d_y, x, &mut gradient[layer.weight.clone()], shape);

@@ -1,5 +1,5 @@
-//! The operations that TurnRD needs beyond the decoder's: GELU, attention over all turns, dropout. Each has
-//! its hand-written backward.
+//! Operations of TurnRD besides the decoder's: GELU, attention over all turns, dropout, each with a
+//! hand-written backward.
 
 #![expect(clippy::inline_always, reason = "a loop is compiled for wider vectors only where it is inlined")]
 
@@ -13,14 +13,13 @@ use turnwise_model::layers::{
 const ROOT: f64 = 0.797_884_560_802_865_4;
 const CUBE: f64 = 0.044_715;
 
-/// `tanh(sqrt(2 / pi) (x + 0.044715 x^3))`.
 #[inline(always)]
 fn gelu_tanh<T: Real>(x: T) -> T {
     let inner = T::from_f64(ROOT) * (x + T::from_f64(CUBE) * x * x * x);
     T::ONE - T::from_f64(2.0) / ((inner + inner).exp() + T::ONE)
 }
 
-/// `y = x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))`, Hendrycks and Gimpel (2016).
+/// Computes `y = x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))`, Hendrycks and Gimpel (2016).
 pub(super) fn gelu<T: Real>(x: &[T], y: &mut [T]) {
     struct Rows;
 
@@ -37,7 +36,7 @@ pub(super) fn gelu<T: Real>(x: &[T], y: &mut [T]) {
     vectorised(Rows, (x, y));
 }
 
-/// `d *= gelu'(x)`.
+/// Computes `d *= gelu'(x)`.
 pub(super) fn gelu_backward<T: Real>(x: &[T], d: &mut [T]) {
     struct Rows;
 
@@ -57,7 +56,8 @@ pub(super) fn gelu_backward<T: Real>(x: &[T], d: &mut [T]) {
     vectorised(Rows, (x, d));
 }
 
-/// Turns of one trajectory in packed rows of `[query | key | value]`, each `width` wide in all heads.
+/// Turns of one trajectory in packed rows of `[query | key | value]`, each `width` wide over all
+/// heads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attention {
     pub(super) heads: usize,
@@ -70,7 +70,6 @@ impl Attention {
         T::from_f64(1.0 / ((self.width / self.heads) as f64).sqrt())
     }
 
-    /// Query, key and value of a head in the rows of `qkv`.
     fn views<T>(self, qkv: &[T], head: usize) -> [View<'_, T>; 3] {
         let own = self.width / self.heads;
         [0, 1, 2].map(|part| {
@@ -78,7 +77,7 @@ impl Attention {
         })
     }
 
-    /// `out = softmax(Q K^T / sqrt(width of a head)) V`, every turn looking at all; keeps the
+    /// Computes `out = softmax(Q K^T / sqrt(width of a head)) V` over all turns; stores the
     /// probabilities, `[heads, turns, turns]`.
     pub(super) fn forward<T: Real>(self, qkv: &[T], out: &mut [T], probabilities: &mut [T]) {
         let (own, turns) = (self.width / self.heads, self.turns);
@@ -91,8 +90,8 @@ impl Attention {
         }
     }
 
-    /// Writes `d_qkv`: `dV = P^T dO`, `dP = dO V^T`, `dS = P (dP - sum(P dP))`, `dQ = dS K scale`,
-    /// `dK = dS^T Q scale`.
+    /// Computes `d_qkv`: `dV = P^T dO`, `dP = dO V^T`, `dS = P (dP - sum(P dP))`, `dQ = dS K
+    /// scale`, `dK = dS^T Q scale`.
     pub(super) fn backward<T: Real>(self, qkv: &[T], probabilities: &[T], d_out: &[T], d_qkv: &mut [T]) {
         let (own, turns, row) = (self.width / self.heads, self.turns, 3 * self.width);
         let mut scores = vec![T::ZERO; turns * turns];
@@ -115,8 +114,8 @@ impl Attention {
     }
 }
 
-/// Fills `mask` with 0 at the rate of `dropout` and `1 / (1 - rate)` elsewhere. Sixteen random bits decide
-/// each entry, so that the rate is a multiple of 1/65536.
+/// Fills `mask` with 0 at the rate `dropout`, and `1 / (1 - rate)` otherwise. Sixteen random bits
+/// decide each entry, so the rate is a multiple of 1/65536.
 pub(super) fn dropout_mask<T: Real>(dropout: f64, seed: Seed, mask: &mut [T]) {
     let threshold = (dropout * 65536.0).round() as u64;
     let keep = T::from_f64(65536.0 / (65536.0 - threshold as f64));
@@ -130,7 +129,7 @@ pub(super) fn dropout_mask<T: Real>(dropout: f64, seed: Seed, mask: &mut [T]) {
     }
 }
 
-/// `x *= mask`; an empty mask changes nothing.
+/// Computes `x *= mask`; an empty mask changes nothing.
 pub(super) fn apply_mask<T: Real>(mask: &[T], x: &mut [T]) {
     for (x, &mask) in x.iter_mut().zip(mask) {
         *x *= mask;

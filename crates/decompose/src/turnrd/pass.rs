@@ -1,36 +1,35 @@
-//! One pass over the samples: which are read, in which order, and what they count.
+//! Selects, weights and orders the samples of one pass.
 //!
-//! The losses are means under the weights `q_i = 0.5^(age_i / half_life)`. Reading every record each time makes a round as
-//! long as the run before it. With `older_per_new = c` a pass reads the `n` samples of age 0 and `k = round(c n)` of the
-//! older ones, drawn with a probability in proportion to `q_i`, each of weight `sum_old q / k`: the expected sums of the
-//! losses are those over all samples.
+//! Losses are means with weights `q_i = 0.5^(age_i / half_life)`. Reading every record would make a
+//! round as long as the run before it. With `older_per_new = c`, a pass reads the `n` samples of
+//! age 0 and `k = round(c n)` older ones, drawn in proportion to `q_i` and weighted by `sum_old q /
+//! k`. The losses' expected sums are then those over all samples.
 
 use turnwise_core::Rng;
 
 use super::{SampleSource, TurnRdConfig};
 
-/// Returns the weight of a sample of this age; never 0, however old.
+/// Returns the weight of a sample of this age, which is never 0.
 pub(super) fn weight_at(age: u32, half_life: f64) -> f64 {
     0.5f64.powf(f64::from(age) / half_life).max(f64::MIN_POSITIVE)
 }
 
-/// The samples of a pass.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Pass {
-    /// Indices of the samples in the order of the pass; an old one may be there twice.
+    /// Indices of the samples in the order of the pass; older ones may repeat.
     pub(super) order: Vec<usize>,
-    /// Weight of each sample that is older than the newest, where those are drawn; else each has its own.
+    /// Weight of each older sample if they are drawn; `None` if each has its own weight.
     pub(super) older_weight: Option<f64>,
 }
 
 impl Pass {
-    /// Draws the samples and shuffles them.
     pub(super) fn draw(config: &TurnRdConfig, samples: &dyn SampleSource, rng: &mut Rng) -> Self {
         let mut pass = Self { order: (0..samples.len()).collect(), older_weight: None };
         let (newest, older): (Vec<usize>, Vec<usize>) =
             pass.order.iter().partition(|&&index| samples.age(index) == 0);
         let wanted = (config.older_per_new * newest.len() as f64).round() as usize;
-        // No more than are wanted: all of them are read, with their own weights. Without a new one, too.
+        // If there are not enough older samples, or no new ones, all are read with their own
+        // weights.
         if !newest.is_empty() && wanted < older.len() {
             let weights: Vec<f64> =
                 older.iter().map(|&index| weight_at(samples.age(index), config.half_life)).collect();
@@ -43,8 +42,8 @@ impl Pass {
     }
 }
 
-/// `count` indices, each drawn with an expected number in proportion to its weight (systematic sampling: points at equal
-/// distances on the cumulated weights, from an offset in [0, 1) of that distance).
+/// Draws `count` indices in proportion to their weights by systematic sampling: equidistant points
+/// on the cumulative weights, starting at `offset` in [0, 1) of that distance.
 fn systematic(weights: &[f64], count: usize, offset: f64) -> impl Iterator<Item = usize> {
     let step = weights.iter().sum::<f64>() / count.max(1) as f64;
     let (mut index, mut cumulated) = (0, weights.first().copied().unwrap_or(0.0));
@@ -66,7 +65,6 @@ mod tests {
     use super::*;
     use turnwise_model::ModelError;
 
-    /// Samples of these ages.
     struct Ages(Vec<u32>);
 
     impl SampleSource for Ages {
@@ -110,7 +108,6 @@ mod tests {
                 drawn[usize::from(index >= 8)] += 1;
             }
         }
-        // One of age 1 comes twice as often as one of age 2.
         let ratio = drawn[1] as f64 / drawn[0] as f64;
         assert!((1.9..2.1).contains(&ratio), "{drawn:?}");
     }

@@ -1,4 +1,4 @@
-//! The probes of section 5.2: does the trained network use the goal, and how strongly?
+//! Probes of section 5.2: whether, and how strongly, a trained network uses the goal.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Purpose, Seed};
@@ -8,49 +8,49 @@ use super::loss::value_targets;
 use super::{SampleSource, TurnRd};
 use turnwise_model::ModelError;
 
-/// Values with FiLM against values without it.
+/// Change of the values if FiLM is set to zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FilmZeroed {
     /// `sum |V_t - V_t with gamma = beta = 0| / sum |V_t|` over all turns.
     pub relative_change: f64,
-    /// Trajectories.
+    /// Number of trajectories.
     pub samples: usize,
 }
 
-/// Errors with the own goal against errors with another trajectory's.
+/// Errors with each trajectory's own goal and with another trajectory's goal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GoalsShuffled {
     /// Mean squared error with the own goals.
     pub mse: f64,
-    /// With goals dealt again.
+    /// Mean squared error with shuffled goals.
     pub shuffled_mse: f64,
     /// Fraction of trajectories whose error grew.
     pub worse: f64,
-    /// True if the error is that of `V_t` against the progress signal (where any trajectory has one) or
-    /// that of `Rhat` against the return.
+    /// True for the error of `V_t` against the progress signal, used if any trajectory has one;
+    /// false for that of `Rhat` against the return.
     pub of_values: bool,
-    /// Trajectories compared.
+    /// Number of trajectories.
     pub samples: usize,
 }
 
 impl GoalsShuffled {
-    /// Relative growth of the error; absent if it was 0.
+    /// Returns the relative growth of the error; `None` if it was 0.
     pub fn relative_growth(&self) -> Option<f64> {
         (self.mse > 0.0).then(|| self.shuffled_mse / self.mse - 1.0)
     }
 }
 
-/// Strength of the goals' modulation: mean Euclidean norms over trajectories.
+/// Strength of the goal's modulation: mean Euclidean norms over trajectories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FilmNorms {
-    /// Of gamma.
+    /// Norm of gamma.
     pub gamma: f64,
-    /// Of beta.
+    /// Norm of beta.
     pub beta: f64,
 }
 
 impl TurnRd {
-    /// This network with FiLM set to zero.
+    /// Returns this network with FiLM set to zero.
     pub fn without_film(&self) -> Self {
         let mut model = self.clone();
         if let Some(film) = &model.tensors.film {
@@ -60,7 +60,7 @@ impl TurnRd {
         model
     }
 
-    /// Returns the change of the values where FiLM is set to zero; 0 without FiLM.
+    /// Returns the change of the values if FiLM is set to zero; 0 without FiLM.
     ///
     /// # Errors
     /// Fails on a sample that cannot be read or does not fit.
@@ -79,7 +79,7 @@ impl TurnRd {
         Ok(FilmZeroed { relative_change, samples: samples.len() })
     }
 
-    /// Returns the loss of fit with the goals of other trajectories, dealt by `seed`.
+    /// Compares errors with own goals and with goals shuffled by `seed`.
     ///
     /// # Errors
     /// Fails on a sample that cannot be read or does not fit.

@@ -1,10 +1,10 @@
-//! The training data of TurnRD.
+//! Training data of TurnRD.
 
 use super::TurnRdConfig;
 use super::config::setting;
 use turnwise_model::ModelError;
 
-/// One finished trajectory as TurnRD sees it.
+/// One finished trajectory.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sample {
     /// Turn vectors, row-major `[turns, D]`.
@@ -13,14 +13,14 @@ pub struct Sample {
     pub goal: Vec<f32>,
     /// Return `R`.
     pub ret: f64,
-    /// The environment's progress signal after each turn, where it gives one: `[turns]`, or empty.
+    /// The environment's progress signal after each turn: `[turns]`, or empty.
     pub progress: Vec<Option<f32>>,
     /// Weight in the losses, above 0; see [`super::Replay::view`].
     pub weight: f64,
 }
 
 impl Sample {
-    /// Rejects shapes and numbers that would spoil the network; returns the number of turns.
+    /// Rejects invalid shapes and numbers; returns the number of turns.
     pub(super) fn check(&self, config: &TurnRdConfig, input_dim: usize) -> Result<usize, ModelError> {
         let turns = check_vectors(config, input_dim, &self.turns, &self.goal)?;
         if !(self.progress.is_empty() || self.progress.len() == turns) {
@@ -72,23 +72,23 @@ pub(super) fn check_vectors(
     Ok(count)
 }
 
-/// Samples that are read when they are needed, so that a replay on disk need not fit in memory.
+/// Samples that are read on demand, so that a replay need not fit in memory.
 pub trait SampleSource {
     /// Returns the number of samples.
     fn len(&self) -> usize;
 
-    /// Returns true if there are none.
+    /// Returns true if there are no samples.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Rounds since sample `index` was sampled; 0 for the newest.
+    /// Returns the rounds since sample `index` was sampled; 0 for the newest.
     fn age(&self, index: usize) -> u32 {
         let _ = index;
         0
     }
 
-    /// Returns one of them, by its index in `0..len()`.
+    /// Returns a sample by its index in `0..len()`.
     ///
     /// # Errors
     /// Fails if it cannot be read.

@@ -1,4 +1,5 @@
-//! Properties of the whole network: gradients, independence of company, conservation, resumption.
+//! Properties of the network: gradients, independence of other trajectories, conservation,
+//! resumption.
 
 use proptest::prelude::*;
 use turnwise_core::{Batch, Group, PerTurn, Purpose, Seed, Task, Trajectory, Turn};
@@ -26,7 +27,8 @@ fn small() -> TurnRdConfig {
     }
 }
 
-/// Returns a task with an answer: the return is 1 if a turn's first feature has the sign of the goal's.
+/// Returns samples with a known answer: the return is 1 if a turn's first feature has the sign of
+/// the goal's.
 fn samples(count: usize, dim: usize, seed: u64) -> Vec<Sample> {
     let mut rng = Seed::derive(seed, Purpose::World, &[]).rng();
     (0..count)
@@ -60,7 +62,7 @@ fn network<'a>(config: &'a TurnRdConfig, tensors: &'a Tensors, weights: &'a [f64
 #[test]
 fn the_gradient_is_the_derivative_of_the_whole_loss() {
     for (film, target) in [(true, ValueTarget::Level), (false, ValueTarget::Change)] {
-        // Weights large enough for every term to be felt, dropout on.
+        // Weights large enough for every term to matter, with dropout.
         let config =
             TurnRdConfig { film, value_target: target, rank_margin: 5.0, progress_weight: 0.5, ..small() };
         let dim = 5;
@@ -88,7 +90,7 @@ fn the_gradient_is_the_derivative_of_the_whole_loss() {
         let trace = network(&config, &tensors, &weights).forward(&pack);
         let (parts, derivatives) = losses(&config, &predictions(&pack, &trace), &batch);
         assert!(parts.rank > 0.0 && parts.prior > 0.0 && parts.value > 0.0, "{parts:?}");
-        // The weights are relative, however old the records are.
+        // Weights are relative, however old the records are.
         let weighted = |weight: f64| {
             let batch: Vec<Sample> = batch.iter().map(|sample| Sample { weight, ..sample.clone() }).collect();
             losses(&config, &predictions(&pack, &trace), &batch).0
@@ -101,7 +103,7 @@ fn the_gradient_is_the_derivative_of_the_whole_loss() {
         let mut gradient = vec![0.0; weights.len()];
         network(&config, &tensors, &weights).backward(&pack, &trace, [&scores, &values], &mut gradient);
         for tensor in &tensors.layout.tensors {
-            // The softmax over turns does not feel a constant.
+            // The softmax over turns ignores a constant.
             if tensor.name == "attention.2.bias" {
                 assert!(gradient[tensor.range.start].abs() < 1e-12);
                 continue;
@@ -172,9 +174,9 @@ fn it_learns_a_task_that_needs_the_goal() {
     assert_eq!(unmoved.relative_growth(), Some(0.0), "without FiLM goals are not read");
 }
 
-/// Returns the episodes of a search: a success looks around, then does three subgoals and ends; a failure
-/// looks around until the turn limit. A turn's vector tells, with noise, how far the episode is and how
-/// well it continues.
+/// Returns episodes of a search: a success looks around, completes three subgoals and ends; a
+/// failure looks around until the turn limit. A turn's vector encodes, with noise, how far the
+/// episode is and how well it continues.
 fn episodes(count: usize, seed: u64) -> Vec<Sample> {
     const LIMIT: usize = 10;
     let mut rng = Seed::derive(seed, Purpose::World, &[]).rng();
@@ -200,7 +202,8 @@ fn episodes(count: usize, seed: u64) -> Vec<Sample> {
         .collect()
 }
 
-/// Correlation, over the first three turns of episodes that the network never saw, of HAS' turn advantage with the outcome.
+/// Returns the correlation of HAS' turn advantage with the outcome, over the first three turns of
+/// unseen episodes.
 fn early_correlation(credits: CreditRule) -> f64 {
     let config = TurnRdConfig {
         hidden: 16,
@@ -239,7 +242,8 @@ fn early_correlation(credits: CreditRule) -> f64 {
 fn credits_of_early_turns_agree_with_the_outcome() {
     let attention = early_correlation(CreditRule::Attention);
     assert!(attention > 0.2, "{attention}");
-    // Equation 5 takes from every turn alike what the values of a success exceed its return by, early ones included.
+    // Equation 5 subtracts the excess of a success's values equally from every turn, including
+    // early ones.
     let projection = early_correlation(CreditRule::Projection);
     assert!(projection < 0.0, "{projection}");
     let weighted = early_correlation(CreditRule::WeightedProjection);
@@ -268,7 +272,7 @@ fn a_round_repeats_to_the_bit_and_goes_on_from_a_checkpoint() {
     let mut other = TurnRd::new(small(), dim, 1).unwrap();
     other.train(&mut data.as_slice(), 0, 10, &mut |_| ()).unwrap();
     assert_ne!(other.weights, straight.weights);
-    // Another network's file is named as what it is.
+    // Another network's file is rejected with a clear message.
     let path = folder.path().join("turnrd.safetensors");
     std::fs::write(&path, b"\x02\0\0\0\0\0\0\0{}").unwrap();
     assert!(TurnRd::load(folder.path()).unwrap_err().to_string().contains("not a TurnRD checkpoint"));
@@ -337,7 +341,6 @@ proptest! {
             prop_assert!((alone.weights.iter().sum::<f64>() - 1.0).abs() < 1e-9);
             prop_assert!(alone.credits.iter().all(|credit| credit.is_finite()));
         }
-        // The packed pass of training agrees up to rounding.
         let pack = model.pack(data.iter().map(|sample| (&sample.turns[..], &sample.goal[..])), None);
         for (packed, alone) in predictions(&pack, &model.network().forward(&pack)).iter().zip(&together) {
             for (packed, alone) in packed.values.iter().zip(&alone.values) {

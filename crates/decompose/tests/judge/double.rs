@@ -1,4 +1,4 @@
-//! A judge's service that answers from a script, and misbehaves.
+//! A scripted, faulty service for the judge.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -7,18 +7,16 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use serde_json::{Value, json};
 
-/// Answer of the server to one request.
 #[derive(Clone)]
 pub(crate) enum Reply {
     /// A chat completion with this content.
     Answer(String),
-    /// A status and a body.
     Status(u16, String),
-    /// Half of the body that was announced, then the connection is closed.
+    /// Half of the announced body, then a closed connection.
     CutOff,
-    /// The connection is closed without a word.
+    /// A closed connection without a reply.
     Silence,
-    /// Nothing until the client has gone.
+    /// Nothing until the client disconnects.
     Slow,
     /// A chat completion with this content, once the gate is open.
     Gated(String, Arc<(Mutex<bool>, Condvar)>),
@@ -28,14 +26,13 @@ pub(crate) fn answer(content: &str) -> Reply {
     Reply::Answer(content.into())
 }
 
-/// A request as it arrived.
 #[derive(Clone)]
 pub(crate) struct Request {
     pub(crate) head: String,
     pub(crate) body: Value,
 }
 
-/// A server that answers from a script and then, when it is used up, with `last`.
+/// A server that follows a script and then repeats `last`.
 pub(crate) struct Server {
     pub(crate) endpoint: String,
     requests: Arc<Mutex<Vec<Request>>>,
@@ -56,7 +53,7 @@ impl Server {
                     let Some(request) = receive(&stream) else { return };
                     log.lock().unwrap().push(request);
                     let reply = script.lock().unwrap().pop_front().unwrap_or(last);
-                    // A client that has gone away is part of the test.
+                    // Clients that disconnect are part of the tests.
                     let _ = respond(stream, &reply);
                 });
             }

@@ -1,4 +1,4 @@
-//! The judge against a real HTTP server on this machine, which also misbehaves.
+//! The judge with a local HTTP server that is sometimes faulty.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -27,7 +27,6 @@ fn config(server: &Server) -> JudgeConfig {
     }
 }
 
-/// A service that is not there.
 fn nobody() -> JudgeConfig {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let server = Server::start(vec![], answer(""));
@@ -59,7 +58,6 @@ fn batch(trajectories: Vec<Trajectory>) -> Batch {
     Batch { groups: vec![Group { trajectories }] }
 }
 
-/// Credits of one trajectory of three turns and return 6.
 fn credits(judge: &Judge) -> Vec<f64> {
     judge.credits(&batch(vec![trajectory("ann", &[0.0, 0.0, 6.0])]), &mut |_| ()).unwrap()[0][0].clone()
 }
@@ -82,18 +80,16 @@ fn scores_split_the_return_and_are_asked_for_once() {
     assert_eq!(judge.credits(&all, &mut |_| ()).unwrap(), expected);
     let once = JudgeMetrics { trajectories: 4, zero_returns: 1, calls: 2, ..JudgeMetrics::default() };
     assert_eq!(judge.metrics(), once);
-    // What was asked.
     let request = server.requests()[0].clone();
     assert!(request.head.starts_with("POST /v1/chat/completions HTTP/1.1\r\n"), "{}", request.head);
     assert!(!request.head.to_lowercase().contains("authorization"));
     assert_eq!(request.body["model"], "small");
     let asked = request.body["messages"][1]["content"].as_str().unwrap();
     assert!(asked.contains("find the cup") && asked.contains("Turn 3\n") && asked.contains("go 2"));
-    // A second judge, even one without a budget, needs no server.
+    // A second judge, even without a budget, needs no server.
     let again = Judge::new(JudgeConfig { call_budget: 0, ..config.clone() }, 1).unwrap();
     assert_eq!(again.credits(&all, &mut |_| ()).unwrap(), expected);
     assert_eq!((again.metrics().cache_hits, again.metrics().calls), (2, 0));
-    // Another model or template is another question.
     let other = Judge::new(JudgeConfig { model: "large".into(), ..config.clone() }, 0).unwrap();
     other.credits(&all, &mut |_| ()).unwrap();
     assert_eq!(other.metrics().calls, 2);
@@ -103,7 +99,6 @@ fn scores_split_the_return_and_are_asked_for_once() {
     credits(&own);
     assert_eq!(own.metrics().calls, 1);
     assert_eq!(server.requests().last().unwrap().body["messages"][1]["content"], "go 0;go 1;go 2;");
-    // A damaged answer is asked for again and replaced.
     for file in files(&config.cache) {
         fs::write(file, "{\"model\":\"small\",\"sco").unwrap();
     }
@@ -194,19 +189,16 @@ fn what_has_no_answer_is_shared_out_evenly_and_counted() {
     assert!(files(folder.path()).is_empty(), "a fallback is not an answer");
     assert!(metrics.entries().contains(&("judge/fallbacks", 1.0)));
 
-    // What cannot get better is not tried again.
     let server = Server::start(vec![], Reply::Status(404, "no such model".into()));
     let judge = Judge::new(config(&server), 0).unwrap();
     assert_eq!(credits(&judge), [2.0, 2.0, 2.0]);
     assert_eq!(server.requests().len(), 1);
 
-    // A redirect is not followed.
     let server = Server::start(vec![], Reply::Status(307, String::new()));
     let judge = Judge::new(JudgeConfig { retries: 0, ..config(&server) }, 0).unwrap();
     assert_eq!(credits(&judge), [2.0, 2.0, 2.0]);
     assert_eq!((server.requests().len(), judge.metrics().status_errors), (1, 1));
 
-    // Nobody listens.
     let judge = Judge::new(JudgeConfig { retries: 0, ..nobody() }, 0).unwrap();
     assert_eq!(credits(&judge), [2.0, 2.0, 2.0]);
     assert_eq!(judge.metrics().transport_errors, 1);
@@ -230,7 +222,7 @@ fn the_budget_counts_every_request() {
     assert_eq!((metrics.calls, metrics.over_budget, metrics.fallbacks), (2, 2, 2));
     assert_eq!(server.requests().len(), 2);
     assert!(judge.last_failure().unwrap().contains("call_budget"));
-    // The budget is the run's: a judge that goes on from these counts has one request left of three.
+    // The budget covers the run: a judge that continues these counts has one request left of three.
     let mut resumed = Judge::new(JudgeConfig { call_budget: 3, ..config(&server) }, 0).unwrap();
     resumed.resume_counts(metrics);
     let more = batch(["kim", "lee"].map(|name| trajectory(name, &[0.0, 0.0, 6.0])).into());
@@ -239,7 +231,6 @@ fn the_budget_counts_every_request() {
     assert_eq!(server.requests().len(), 3);
 }
 
-/// A batch of questions that differ.
 fn questions(count: usize) -> Batch {
     batch((0..count).map(|index| trajectory(&format!("agent {index}"), &[0.0, 0.0, 6.0])).collect())
 }
@@ -256,7 +247,7 @@ fn a_dead_judge_is_told_at_once_and_stops_the_run() {
     assert!(warnings[0].starts_with("warning: the judge at") && warnings.len() == 1, "{warnings:?}");
     // It stopped long before the last question.
     assert_eq!((judge.metrics().transport_errors, judge.metrics().fallbacks), (16, 0));
-    // Whoever wants that goes on.
+    // With a share of 1, it continues.
     let judge = Judge::new(JudgeConfig { max_failed_share: 1.0, ..dead }, 0).unwrap();
     let credits = judge.credits(&questions(12), &mut |text| warnings.push(text)).unwrap();
     assert_eq!((credits[0].len(), &credits[0][11]), (12, &vec![2.0; 3]));
@@ -265,7 +256,7 @@ fn a_dead_judge_is_told_at_once_and_stops_the_run() {
 
 #[test]
 fn what_failed_before_makes_no_good_judge_a_dead_one() {
-    // Nine in thirty answers are none; they are asked again, alone, where the others are in the cache.
+    // Nine in thirty answers are invalid. Only these are repeated; the others are in the cache.
     let folder = tempfile::tempdir().unwrap();
     let all = questions(30);
     let replies = |index: usize| if index % 10 < 3 { answer("no scores") } else { answer("[1, 2, 3]") };
@@ -282,14 +273,13 @@ fn what_failed_before_makes_no_good_judge_a_dead_one() {
         }
         assert_eq!((again.metrics().fallbacks, again.metrics().cache_hits), (27, 63));
     }
-    // Without the cache's answers, the same failures end it.
     let none = JudgeConfig { cache: std::path::PathBuf::new(), ..config };
     assert!(Judge::new(none, 0).unwrap().credits(&all, &mut |_| ()).is_err());
 }
 
 #[test]
 fn a_few_failures_are_told_while_the_others_are_asked() {
-    // Nothing but the first, which fails, is answered before the warning.
+    // Only the first request, which fails, is answered before the warning.
     let gate: Arc<(Mutex<bool>, Condvar)> = Arc::default();
     let down = Reply::Status(503, "down".into());
     let server = Server::start(vec![down.clone()], Reply::Gated("[1, 2, 3]".into(), Arc::clone(&gate)));
@@ -304,7 +294,6 @@ fn a_few_failures_are_told_while_the_others_are_asked() {
         .unwrap();
     assert_eq!((judge.metrics().timeouts, judge.metrics().fallbacks), (0, 1));
     assert!(warnings[0].contains("status 503: down") && warnings[1].contains("1 of 10"), "{warnings:?}");
-    // Half may fail, and not one more.
     let repeated = |replies: &[Reply]| replies.iter().cycle().take(30).cloned().collect();
     let scores = answer("[1, 2, 3]");
     let server = Server::start(repeated(&[scores.clone(), down.clone()]), scores.clone());
@@ -318,7 +307,7 @@ fn a_few_failures_are_told_while_the_others_are_asked() {
 
 #[test]
 fn a_service_that_does_not_answer_is_found_before_a_run() {
-    // Nobody listens, and nobody will: every repetition is counted.
+    // Nothing ever listens: every retry is counted.
     let dead = JudgeConfig { retries: 2, ..nobody() };
     let judge = Judge::new(dead.clone(), 0).unwrap();
     let error = judge.check_service().unwrap_err().to_string();
@@ -326,10 +315,9 @@ fn a_service_that_does_not_answer_is_found_before_a_run() {
         assert!(error.contains(expected), "{error}");
     }
     assert_eq!((judge.metrics().calls, judge.metrics().retries, judge.metrics().transport_errors), (3, 2, 3));
-    // Who takes answers from the cache alone needs no service.
+    // A judge that uses the cache only needs no service.
     Judge::new(JudgeConfig { call_budget: 0, ..dead }, 0).unwrap().check_service().unwrap();
 
-    // A wrong name does not get right by asking again.
     let refused = "{\"detail\":\"Server is pinned to 'large'; requested 'small'.\"}";
     let server = Server::start(vec![], Reply::Status(400, refused.into()));
     let error = Judge::new(config(&server), 0).unwrap().check_service().unwrap_err().to_string();
@@ -341,7 +329,7 @@ fn a_service_that_does_not_answer_is_found_before_a_run() {
     let judge = Judge::new(JudgeConfig { retries: 1, ..config(&server) }, 0).unwrap();
     assert!(judge.check_service().unwrap_err().to_string().contains("not a chat completion"));
 
-    // A service that is still loading its model is waited for, and its answer may be anything.
+    // The judge waits for a service that is loading its model, and accepts any answer.
     let loading = Reply::Status(503, "loading".into());
     for said in [answer("hello"), Reply::Status(200, NO_TEXT.into())] {
         let server = Server::start(vec![loading.clone()], said);
@@ -354,7 +342,7 @@ fn a_service_that_does_not_answer_is_found_before_a_run() {
     }
 }
 
-/// A chat completion of a model that spent all its tokens on reasoning.
+/// A chat completion of a model that used all its tokens for reasoning.
 const NO_TEXT: &str =
     r#"{"choices": [{"message": {"role": "assistant", "content": null, "reasoning": "Well"}}]}"#;
 
@@ -367,7 +355,7 @@ fn an_answer_without_text_names_the_setting_that_gives_it_room() {
     assert!(judge.last_failure().unwrap().contains("decomposer.max_tokens"));
 }
 
-/// `transformers serve` answers 422 where a request has a field that it does not know.
+/// `transformers serve` answers 422 if a request has an unknown field.
 #[test]
 fn a_request_has_no_field_that_a_strict_service_refuses() {
     const KNOWN: [&str; 5] = ["max_tokens", "messages", "model", "stream", "temperature"];
@@ -409,13 +397,12 @@ fn settings_that_cannot_work_are_named() {
 
 const KEY: &str = "sk-judge-test-0123456789";
 
-/// Run by [`the_key_is_in_the_request_and_nowhere_else`] in a process of its own with the key in its
-/// environment: shows everything that a judge can show.
+/// Shows everything that a judge can show. [`the_key_is_in_the_request_and_nowhere_else`] runs it
+/// in its own process with the key in its environment.
 #[test]
 #[ignore = "part of another test"]
 fn show_everything() {
     let folder = std::env::var("JUDGE_TEST_FOLDER").unwrap();
-    // A service that repeats what it was sent.
     let echo = Reply::Status(401, format!("{{\"error\": \"bad key {KEY}\"}}"));
     let server = Server::start(vec![Reply::Status(500, KEY.into()), answer("[1, 2, 3]"), answer(KEY)], echo);
     let config = JudgeConfig {

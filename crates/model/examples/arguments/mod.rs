@@ -1,19 +1,16 @@
-//! Arguments of examples: `name=value`.
+//! Arguments of examples, as `name=value`.
 #![allow(dead_code, reason = "each example uses some of these")]
 
 use turnwise_core::{Purpose, Seed};
 use turnwise_model::{Compute, Device, ModelConfig, ParameterLayout, Parameters};
 
-/// Command-line arguments of this program.
 pub(crate) struct Arguments(Vec<String>);
 
 impl Arguments {
-    /// Reads them from the command line.
     pub(crate) fn read() -> Self {
         Self(std::env::args().skip(1).collect())
     }
 
-    /// Returns the value of a name if it is given.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         self.0.iter().find_map(|argument| argument.strip_prefix(name)?.strip_prefix('='))
     }
@@ -29,7 +26,7 @@ impl Arguments {
         }
     }
 
-    /// Returns the whole numbers of a name, separated by commas, or `default` alone.
+    /// Returns the comma-separated whole numbers of a name, or only `default`.
     ///
     /// # Errors
     /// If a value is not a whole number.
@@ -64,10 +61,11 @@ impl Arguments {
         }
     }
 
-    /// Returns the architecture that `shape=NAME` names, with room for `context` tokens; `None` without a name.
+    /// Returns the architecture named by `shape=NAME`, with room for `context` tokens; `None`
+    /// without a name.
     ///
     /// # Errors
-    /// If the name is not known.
+    /// If the name is unknown.
     pub(crate) fn shape(&self, context: usize) -> Result<Option<ModelConfig>, String> {
         let Some(name) = self.text("shape") else { return Ok(None) };
         let found = SHAPES.iter().find(|shape| shape.0 == name);
@@ -96,7 +94,8 @@ impl Arguments {
     }
 }
 
-/// Names, each with hidden size, layers, query heads, key heads, head width, FFN width and vocabulary.
+/// Names, each with hidden size, layers, query heads, key heads, head width, FFN width and
+/// vocabulary.
 const SHAPES: [(&str, [usize; 7]); 4] = [
     ("qwen2.5-0.5b", [896, 24, 14, 2, 64, 4864, 151_936]),
     ("qwen2.5-1.5b", [1536, 28, 12, 2, 128, 8960, 151_936]),
@@ -104,8 +103,8 @@ const SHAPES: [(&str, [usize; 7]); 4] = [
     ("smollm2-135m", [576, 30, 9, 3, 64, 1536, 49_152]),
 ];
 
-/// Returns random weights of standard deviation 0.02 with norms of 1. Billions are made in seconds: runs of a million
-/// draws repeat, at other offsets.
+/// Returns random weights with standard deviation 0.02 and norms of 1. Fast for billions of
+/// weights: runs of a million draws repeat at other offsets.
 pub(crate) fn random_weights(config: ModelConfig) -> Parameters<f32> {
     let layout = ParameterLayout::new(&config);
     let mut rng = Seed::derive(0, Purpose::Init, &[]).rng();
@@ -120,7 +119,6 @@ pub(crate) fn random_weights(config: ModelConfig) -> Parameters<f32> {
     Parameters { config, layout, data }
 }
 
-/// Returns the median of times.
 pub(crate) fn median(mut seconds: Vec<f64>) -> f64 {
     seconds.sort_by(f64::total_cmp);
     seconds.get(seconds.len() / 2).copied().unwrap_or(f64::NAN)

@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use crate::{ModelError, files};
 
-/// The function between the two linear layers of a layer's MLP.
+/// Activation of the MLP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
-    /// `x Phi(x)` with the normal distribution function, by its definition.
+    /// `x Phi(x)` with the exact normal distribution function.
     Gelu,
-    /// The same through a hyperbolic tangent.
+    /// GELU approximated by a hyperbolic tangent.
     GeluTanh,
     /// `max(x, 0)`.
     Relu,
@@ -21,21 +21,21 @@ pub enum Activation {
 /// Shape of a BERT.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BertConfig {
-    /// Tokens of the vocabulary.
+    /// Size of the vocabulary.
     pub vocab_size: usize,
-    /// Width of a hidden state, and of the vectors that come out.
+    /// Width of hidden states and of the output vectors.
     pub hidden_size: usize,
-    /// Width inside the MLP.
+    /// Width of the MLP.
     pub intermediate_size: usize,
-    /// Layers.
+    /// Number of layers.
     pub layers: usize,
-    /// Attention heads.
+    /// Number of attention heads.
     pub heads: usize,
-    /// The longest sequence.
+    /// Maximum length of a sequence.
     pub max_positions: usize,
-    /// Rows of the table of token types, of which the first is used.
+    /// Rows of the token type table; only the first is used.
     pub types: usize,
-    /// Added to the variance in LayerNorm.
+    /// Epsilon of LayerNorm, added to the variance.
     pub epsilon: f64,
     /// Activation of the MLP.
     pub activation: Activation,
@@ -71,12 +71,12 @@ fn gelu() -> String {
 }
 
 impl BertConfig {
-    /// Reads a folder's `config.json`, and rejects what would be run wrongly.
+    /// Reads a folder's `config.json` and rejects unsupported settings.
     ///
     /// # Errors
     ///
-    /// Returns [`ModelError::File`] with the key: another kind of model, a missing number, an activation
-    /// or positions that are not known.
+    /// Returns [`ModelError::File`] with the key for another kind of model, a missing number, or an
+    /// unknown activation or position type.
     pub fn load(folder: &Path) -> Result<Self, ModelError> {
         let path = folder.join("config.json");
         let wrong = |reason: String| ModelError::file(&path, reason);
@@ -117,7 +117,7 @@ impl BertConfig {
         Ok(config)
     }
 
-    /// Reason why this can't be a BERT, as a sentence.
+    /// Returns the reason why this cannot be a BERT, as a sentence.
     pub(crate) fn check(&self) -> Result<(), String> {
         let sizes = [
             ("vocab_size", self.vocab_size),

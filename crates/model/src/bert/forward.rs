@@ -1,4 +1,4 @@
-//! The pass from tokens to hidden states.
+//! Forward pass from tokens to hidden states.
 
 #![expect(clippy::inline_always, reason = "a loop is compiled for wider vectors only where it is inlined")]
 
@@ -10,7 +10,7 @@ use crate::layers::{Accumulate, LANES, Loop, View, ViewMut, fold, matmul, softma
 use crate::ops::linear::linear;
 use crate::{Compute, ModelError, Real};
 
-/// A BERT, read-only and shared by any number of threads.
+/// A read-only BERT that threads can share.
 #[derive(Clone, Debug)]
 pub struct Bert {
     config: BertConfig,
@@ -35,12 +35,13 @@ impl Bert {
         &self.config
     }
 
-    /// Hidden states of the last layer, `[tokens, hidden_size]`, sequence behind sequence. No sequence sees another.
+    /// Returns hidden states of the last layer, `[tokens, hidden_size]`, with the sequences
+    /// concatenated. Sequences do not attend to each other.
     ///
     /// # Errors
     ///
-    /// Returns [`ModelError::Setting`] for a sequence that is empty or too long, or a token beyond the
-    /// vocabulary.
+    /// Returns [`ModelError::Setting`] for a sequence that is empty or too long, or a token outside
+    /// the vocabulary.
     pub fn forward(&self, sequences: &[Vec<u32>]) -> Result<Vec<f32>, ModelError> {
         let (config, weights) = (&self.config, &self.weights);
         let hidden = config.hidden_size;
@@ -115,7 +116,6 @@ impl Bert {
         self.norm(x, &layer.norm);
     }
 
-    /// Attention of one sequence, head by head.
     fn attend(&self, start: usize, count: usize, scratch: &mut Scratch) {
         let hidden = self.config.hidden_size;
         let width = hidden / self.config.heads;
@@ -138,7 +138,6 @@ impl Bert {
     }
 }
 
-/// Buffers of a pass.
 struct Scratch {
     query: Vec<f32>,
     key: Vec<f32>,
@@ -164,7 +163,7 @@ impl Scratch {
     }
 }
 
-/// `(x - mean) / sqrt(variance + epsilon) * weight + bias`, row by row.
+/// Computes `(x - mean) / sqrt(variance + epsilon) * weight + bias` for each row.
 struct LayerNorm;
 
 impl Loop<(&mut [f32], &[f32], &[f32], f32)> for LayerNorm {
@@ -224,14 +223,14 @@ impl Loop<&mut Vec<f32>> for GeluTanh {
     }
 }
 
-/// Returns the error function to 1.5e-7 (Abramowitz and Stegun, formula 7.1.26).
+/// Returns the error function within 1.5e-7 (Abramowitz and Stegun, formula 7.1.26).
 #[inline(always)]
 pub(super) fn erf(x: f32) -> f32 {
     let size = x.abs();
     let t = 1.0 / (1.0 + 0.327_591_1 * size);
     let series =
         t * (0.254_829_6 + t * (-0.284_496_74 + t * (1.421_413_7 + t * (-1.453_152 + t * 1.061_405_4))));
-    // The one that is compiled for wide vectors, not the system's.
+    // The vectorised function, not the system's.
     let value = 1.0 - series * Real::exp(-size * size);
     if x < 0.0 { -value } else { value }
 }

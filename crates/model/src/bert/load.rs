@@ -1,4 +1,4 @@
-//! Weights of a BERT from `model.safetensors`.
+//! Loads BERT weights from `model.safetensors`.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,6 @@ use crate::{ModelError, files};
 
 const WEIGHTS: &str = "model.safetensors";
 
-/// A linear layer.
 #[derive(Clone, Debug)]
 pub(super) struct Linear {
     /// `[outputs, inputs]`.
@@ -17,14 +16,12 @@ pub(super) struct Linear {
     pub(super) bias: Vec<f32>,
 }
 
-/// Weight and bias of a LayerNorm.
 #[derive(Clone, Debug)]
 pub(super) struct Norm {
     pub(super) weight: Vec<f32>,
     pub(super) bias: Vec<f32>,
 }
 
-/// The weights of one layer.
 #[derive(Clone, Debug)]
 pub(super) struct Layer {
     pub(super) query: Linear,
@@ -37,18 +34,17 @@ pub(super) struct Layer {
     pub(super) norm: Norm,
 }
 
-/// All weights.
 #[derive(Clone, Debug)]
 pub(super) struct Weights {
     pub(super) words: Vec<f32>,
     pub(super) positions: Vec<f32>,
-    /// The first token type.
+    /// Embedding of the first token type.
     pub(super) kind: Vec<f32>,
     pub(super) norm: Norm,
     pub(super) layers: Vec<Layer>,
 }
 
-/// The tensors of a file, under the names of a bare model or of one with a head.
+/// Tensors of a file, named as in a bare model or in one with a head.
 struct Tensors<'a> {
     path: PathBuf,
     tensors: SafeTensors<'a>,
@@ -59,7 +55,8 @@ impl Tensors<'_> {
     fn take(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, ModelError> {
         let name = format!("{}{name}", self.prefix);
         let found = self.tensors.tensor(&name).ok();
-        // As many as the file has, which the check of the shape then compares: a slip in the config must not end in the allocator.
+        // Allocates what the file has and checks the shape later, so that a typo in the config
+        // cannot exhaust memory.
         let mut values = vec![0.0; found.as_ref().map_or(0, |view| view.shape().iter().product())];
         files::floats_of(&self.path, &name, found.as_ref(), shape, &mut values)?;
         if let Some(place) = values.iter().position(|value| !value.is_finite()) {
@@ -79,7 +76,7 @@ impl Tensors<'_> {
     }
 
     fn norm(&self, name: &str, width: usize) -> Result<Norm, ModelError> {
-        // The first checkpoints name them after the paper on LayerNorm.
+        // The first checkpoints use the names of the LayerNorm paper.
         let old = self.tensors.tensor(&format!("{}{name}.gamma", self.prefix)).is_ok();
         let [weight, bias] = if old { ["gamma", "beta"] } else { ["weight", "bias"] };
         Ok(Norm {
@@ -89,7 +86,7 @@ impl Tensors<'_> {
     }
 }
 
-/// Reads all weights of a folder. Other tensors (a pooler, a head) are ignored.
+/// Reads all weights of a folder. Ignores other tensors, such as a pooler or a head.
 pub(super) fn load(folder: &Path, config: &BertConfig) -> Result<Weights, ModelError> {
     let path = folder.join(WEIGHTS);
     if !path.exists() {

@@ -1,5 +1,5 @@
-//! BERT: an encoder that reads whole sequences at once, forward only, from Hugging Face files. E5, MiniLM and other
-//! sentence encoders are such models.
+//! BERT, an encoder that reads whole sequences at once: forward pass from Hugging Face files. E5,
+//! MiniLM and other sentence encoders are BERTs.
 //!
 //! ```text
 //! x   = LayerNorm(word[token] + position[i] + type[0])
@@ -10,13 +10,13 @@
 //! | file | subject |
 //! |---|---|
 //! | `config.rs` | `config.json` of a BERT |
-//! | `forward.rs` | the pass from tokens to hidden states |
+//! | `forward.rs` | forward pass from tokens to hidden states |
 //! | `load.rs` | weights from `model.safetensors` |
 //! | `sentence.rs` | [`SentenceEncoder`]: tokenizer, model, pooling, normalisation |
 //!
-//! Source: Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers" (2019), post-norm,
-//! learned absolute positions. Weights and activations are f32; products run in bf16 if requested
-//! ([`crate::Compute`]).
+//! Source: Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers" (2019),
+//! post-norm, learned absolute positions. Weights and activations are f32; products run in bf16 if
+//! requested ([`crate::Compute`]).
 
 mod config;
 mod forward;

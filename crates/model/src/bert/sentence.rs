@@ -1,4 +1,4 @@
-//! Vectors of texts: tokens, hidden states, pooling, normalization.
+//! Vectors of texts: tokenization, hidden states, pooling, normalisation.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -10,23 +10,23 @@ use turnwise_text::WordPiece;
 use super::Bert;
 use crate::{Compute, ModelError, files};
 
-/// Rule by which the hidden states of a text become one vector.
+/// Pooling of a text's hidden states to one vector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pooling {
-    /// Their mean.
+    /// Mean of all hidden states.
     #[default]
     Mean,
-    /// That of the first token (`[CLS]`).
+    /// Hidden state of the first token (`[CLS]`).
     First,
 }
 
-/// Settings of an encoder that are not in its folder.
+/// Settings of an encoder that its folder does not define.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SentenceOptions {
     /// Maximum tokens of a text, with the two special tokens; longer texts are truncated. The
     /// folder may set a lower limit.
     pub max_tokens: usize,
-    /// Arithmetic of the products.
+    /// Precision of matrix products.
     pub compute: Compute,
 }
 
@@ -36,7 +36,7 @@ impl Default for SentenceOptions {
     }
 }
 
-/// An encoder of texts, read-only and shared by any number of threads.
+/// A read-only text encoder that threads can share.
 ///
 /// Loads a folder of `transformers` (E5: mean pooling, unit length) or sentence-transformers, whose
 /// `modules.json` and `1_Pooling/config.json` define the pooling.
@@ -46,11 +46,9 @@ pub struct SentenceEncoder {
     tokenizer: WordPiece,
     pooling: Pooling,
     normalise: bool,
-    /// Whether texts are lower-cased before tokenization.
     lowercase: bool,
 }
 
-/// Tokens of a piece of work.
 const PIECE: usize = 2048;
 
 #[derive(Deserialize)]
@@ -88,8 +86,8 @@ impl SentenceEncoder {
     ///
     /// # Errors
     ///
-    /// Returns [`ModelError`] with the file and the key: no BERT, no tokenizer, a module or a pooling
-    /// that is not known.
+    /// Returns [`ModelError`] with the file and the key if it has no BERT or tokenizer, or an
+    /// unknown module or pooling.
     pub fn load(folder: &Path, options: SentenceOptions) -> Result<Self, ModelError> {
         let bert = Bert::load(folder, options.compute)?;
         let (mut pooling, mut normalise) = (Pooling::Mean, true);
@@ -126,17 +124,17 @@ impl SentenceEncoder {
         Ok(Self { bert, tokenizer, pooling, normalise, lowercase })
     }
 
-    /// Returns the numbers of a vector.
+    /// Returns the number of dimensions of a vector.
     pub fn dimensions(&self) -> usize {
         self.bert.config().hidden_size
     }
 
-    /// Returns the vectors of some texts, one behind the other, `[texts, dimensions]`. A text's vector
-    /// does not depend on the others beyond rounding.
+    /// Returns the vectors of some texts, `[texts, dimensions]`. Other texts affect a vector by
+    /// rounding only.
     ///
     /// # Errors
     ///
-    /// Returns [`ModelError`] if the tokenizer and the model do not belong together.
+    /// Returns [`ModelError`] if tokenizer and model do not match.
     pub fn encode(&self, texts: &[&str]) -> Result<Vec<f32>, ModelError> {
         let wrong = |error: turnwise_text::TextError| ModelError::Setting {
             key: "tokenizer".to_owned(),
@@ -150,7 +148,7 @@ impl SentenceEncoder {
                 self.tokenizer.encode(&text).map_err(wrong)
             })
             .collect::<Result<_, _>>()?;
-        // Texts of like length together, so that pieces of work are alike; the order of the results is that of the texts.
+        // Groups texts of similar length into passes; results keep the order of the texts.
         let mut order: Vec<usize> = (0..texts.len()).collect();
         order.sort_by_key(|&index| (tokens[index].len(), index));
         let mut pieces: Vec<&[usize]> = Vec::new();

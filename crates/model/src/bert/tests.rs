@@ -1,4 +1,5 @@
-//! BERT against `transformers`, through a golden file (`tests/golden/bert/make.py` made it), and folders that are none.
+//! Compares BERT with `transformers` through a golden file (by `tests/golden/bert/make.py`), and
+//! rejects invalid folders.
 
 use std::path::Path;
 
@@ -22,7 +23,7 @@ fn sequences(golden: &Value) -> Vec<Vec<u32>> {
     serde_json::from_value(golden["sequences"].clone()).unwrap()
 }
 
-/// Writes the golden model of a case; `factor` 1 is the golden one.
+/// Writes the golden model of a case with weights multiplied by `factor` (1 for the original).
 fn write(case: &Value, folder: &Path, factor: f64) {
     std::fs::write(folder.join("config.json"), case["config"].to_string()).unwrap();
     let tensors: Vec<(String, Vec<usize>)> = serde_json::from_value(case["tensors"].clone()).unwrap();
@@ -48,7 +49,6 @@ fn write(case: &Value, folder: &Path, factor: f64) {
     save_tensors(&folder.join("model.safetensors"), &slices, []).unwrap();
 }
 
-/// Returns the greatest difference from the golden hidden states.
 fn difference(golden: &Value, case: &Value, folder: &Path, compute: Compute) -> f64 {
     let bert = Bert::load(folder, compute).unwrap();
     let found = bert.forward(&sequences(golden)).unwrap();
@@ -73,7 +73,6 @@ fn hidden_states_are_those_of_transformers() {
             let found = difference(&golden, case, folder.path(), Compute::Bf16);
             assert!((1e-6..5e-2).contains(&found), "{name} in bf16: {found}");
         }
-        // Weights that are a thousandth off are noticed.
         write(case, folder.path(), 1.001);
         let found = difference(&golden, case, folder.path(), Compute::F32);
         assert!(found > 1e-4, "{name}: {found}");
@@ -105,7 +104,7 @@ fn the_error_function_is_accurate() {
     assert_eq!((forward::erf(9.0), forward::erf(-9.0)), (1.0, -1.0));
 }
 
-/// A vocabulary of 31 pieces whose words have the ids of the golden sequences.
+/// Writes a vocabulary of 31 pieces whose words have the ids of the golden sequences.
 fn with_words(folder: &Path) {
     let name = |id: usize| match id {
         0 => "[PAD]".to_owned(),
@@ -135,7 +134,6 @@ fn sentences_have_the_vectors_of_e5s_recipe() {
     };
     assert!(far(&found) < 2e-6, "{}", far(&found));
 
-    // A folder of sentence-transformers says itself what is pooled, and how much is read.
     std::fs::create_dir(folder.path().join("1_Pooling")).unwrap();
     let pooling = |mean: bool| {
         let text = json!({"pooling_mode_mean_tokens": mean, "pooling_mode_cls_token": !mean}).to_string();
@@ -160,7 +158,7 @@ fn sentences_have_the_vectors_of_e5s_recipe() {
     std::fs::write(folder.path().join("sentence_bert_config.json"), r#"{"max_seq_length": 4}"#).unwrap();
     let encoder = load().unwrap();
     assert_eq!(encoder.encode(&["w7 w19 w4 w5"]).unwrap(), encoder.encode(&["w7 w19"]).unwrap());
-    // A cased tokenizer knows no `W19`, unless texts are lower-cased before.
+    // A cased tokenizer has no `W19`, unless texts are lower-cased first.
     std::fs::write(folder.path().join("tokenizer_config.json"), r#"{"do_lower_case": false}"#).unwrap();
     let cased = load().unwrap();
     assert_ne!(cased.encode(&["W7 W19"]).unwrap(), cased.encode(&["w7 w19"]).unwrap());

@@ -1,4 +1,4 @@
-//! The rotary angles on the device.
+//! Table of rotary angles on the device.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::memory::{Buffer, Part};
 use crate::ModelConfig;
 use crate::ops::rope::RopeTable;
 
-/// `[positions, cosines | sines]`, as far as any sequence has needed them.
+/// `[positions, cosines | sines]`, up to the longest sequence so far.
 pub(crate) struct Angles {
     table: RopeTable<f32>,
     buffer: Buffer<f32>,
@@ -16,13 +16,12 @@ pub(crate) struct Angles {
 }
 
 impl Angles {
-    /// None yet.
     pub(crate) fn new(driver: &Arc<dyn Driver>, config: &ModelConfig) -> Self {
         let table = RopeTable::new(config.rotary());
         Self { table, buffer: Buffer::empty(driver), width: config.head_dim }
     }
 
-    /// Those of the first `positions`, at least.
+    /// Returns the angles of at least the first `positions`, extending the table if needed.
     pub(crate) fn up_to(&mut self, positions: usize) -> Result<Part<f32>, CudaError> {
         if self.buffer.len() < positions * self.width {
             self.table.extend_to(positions.next_power_of_two());
@@ -31,7 +30,6 @@ impl Angles {
         Ok(self.buffer.all())
     }
 
-    /// Those that are there.
     pub(crate) fn all(&self) -> Part<f32> {
         self.buffer.all()
     }

@@ -1,4 +1,4 @@
-//! The kernels' source, and how NVRTC makes machine code of it.
+//! Source of the kernels, and their compilation with NVRTC.
 #![expect(unsafe_code, reason = "the compiler is a C library")]
 
 use std::ffi::{CStr, CString, c_int};
@@ -9,7 +9,6 @@ use super::CudaError;
 use super::driver::Shape;
 use super::library::{CompilerLibrary, Handle, INVALID_OPTION, compiler};
 
-/// The files in the order they are joined.
 const FILES: [&str; 7] = [
     include_str!("kernels/common.cuh"),
     include_str!("kernels/norm.cu"),
@@ -20,20 +19,18 @@ const FILES: [&str; 7] = [
     include_str!("kernels/head.cu"),
 ];
 
-/// Returns the whole source for a shape.
 pub(crate) fn source(shape: Shape) -> String {
     let Shape { hidden, head } = shape;
     format!("#define HIDDEN {hidden}\n#define HEAD {head}\n{}", FILES.concat())
 }
 
-/// Returns the names of all kernels.
 #[cfg(test)]
 pub(crate) fn kernels() -> Vec<&'static str> {
     let heads = FILES.iter().flat_map(|file| file.split("extern \"C\" __global__ void").skip(1));
     heads
         .filter_map(|rest| {
             let rest = rest.trim_start();
-            // A launch bound may stand before the name.
+            // A launch bound may precede the name.
             let rest = match rest.strip_prefix("__launch_bounds__(") {
                 Some(rest) => {
                     let mut depth = 1;
@@ -53,7 +50,7 @@ pub(crate) fn kernels() -> Vec<&'static str> {
 /// Returns the machine code for an architecture such as `sm_90`, from the cache if possible.
 ///
 /// The cache is `turnwise/cuda` in the user's cache folder. If it cannot be read or written, the
-/// code is only compiled again. Several processes may write it at once.
+/// code is compiled again. Processes may write it concurrently.
 pub(super) fn binary(shape: Shape, architecture: &str) -> Result<Vec<u8>, CudaError> {
     let source = source(shape);
     let library = compiler()?;
@@ -72,7 +69,7 @@ pub(super) fn binary(shape: Shape, architecture: &str) -> Result<Vec<u8>, CudaEr
     let binary = compile(library, &source, architecture)?;
     if let Some(path) = cached {
         let folder = path.parent().map_or(Ok(()), std::fs::create_dir_all);
-        // A cache that cannot be written is none.
+        // A cache that cannot be written is skipped.
         let _ = folder.and_then(|()| turnwise_files::write_shared(&path, |file| file.write_all(&binary)));
     }
     Ok(binary)
@@ -93,7 +90,6 @@ fn cache_folder() -> Option<PathBuf> {
     Some(root.join("turnwise").join("cuda"))
 }
 
-/// Compiles; the error has the compiler's log.
 pub(super) fn compile(
     library: &CompilerLibrary,
     source: &str,
@@ -129,8 +125,8 @@ pub(super) fn compile(
     result
 }
 
-/// Returns the error of sources that are not compiled. An architecture that the compiler does not know is
-/// an option of no value to it, or has no log.
+/// Returns the error for a source that does not compile. NVRTC reports an unknown architecture as
+/// an invalid option, or leaves the log empty.
 fn refused(architecture: &str, code: c_int, mut status: String, log: &str) -> CudaError {
     if code == INVALID_OPTION || log.is_empty() {
         status += "; NVRTC may be older than the device";
@@ -163,7 +159,7 @@ fn read_log(library: &CompilerLibrary, program: Handle) -> String {
     String::from_utf8_lossy(&log).trim_end_matches('\0').to_owned()
 }
 
-/// Returns the architectures that the compiler knows, as numbers: 90 for `sm_90`.
+/// Returns the supported architectures as numbers: 90 for `sm_90`.
 fn known(library: &CompilerLibrary) -> Result<Vec<c_int>, CudaError> {
     let check = |call, code| match code {
         0 => Ok(()),
@@ -180,12 +176,12 @@ fn known(library: &CompilerLibrary) -> Result<Vec<c_int>, CudaError> {
 
 /// Compiles all kernels for some architectures without a device, for the build check.
 ///
-/// Returns the size of the machine code for each architecture in bytes; `None` for one that this
-/// NVRTC does not support.
+/// Returns the size of the machine code for each architecture in bytes; `None` if this NVRTC does
+/// not support it.
 ///
 /// # Errors
 /// Fails if NVRTC cannot be loaded, if a call fails, or if the kernels do not compile for a
-/// supported architecture; the error then has the compiler's log.
+/// supported architecture. The error then contains the compiler's log.
 pub fn compile_check(
     hidden: usize,
     head: usize,
@@ -242,7 +238,7 @@ mod tests {
             Ok(library) => library,
             Err(error) => return eprintln!("skipped: {error}"),
         };
-        // One small shape: the larger ones are compiled by benches/cuda-check.sh.
+        // One small shape; benches/cuda-check.sh compiles the larger ones.
         let sizes = compile_check(64, 16, &["sm_80", "sm_1"]).unwrap();
         assert!(sizes[0] > Some(10_000) && sizes[1].is_none(), "{sizes:?}");
         let wrong =

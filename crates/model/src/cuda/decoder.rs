@@ -1,8 +1,7 @@
-//! The decoder over a packed micro-batch: forward and backward through its layers.
+//! Forward and backward pass of the decoder's layers over a packed micro-batch.
 //!
-//! The residual stream and its derivative are f32, all else that is kept is bfloat16. What of a layer
-//! can be made from its input alone (the gated product) is repeated in backward; with `recompute` all
-//! of it is.
+//! The residual stream and its derivative are f32, all other kept values bfloat16. Backward
+//! recomputes the gated product, and with `recompute` all values except layer inputs.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,7 +17,6 @@ use super::tiles::{key_tiles, query_tiles};
 use crate::lora::{Dropout, Joint};
 use crate::packing::Packing;
 
-/// Activations kept of one layer's forward pass.
 struct Activations {
     normed: Buffer<Bf16>,
     inverse: Buffer<f32>,
@@ -54,7 +52,7 @@ impl Activations {
     fn grow(&mut self, network: &Network, tokens: usize) -> Result<(), CudaError> {
         let config = &network.config;
         let heads = network.heads();
-        // Kept apart only where heads are normed: elsewhere they are turned in place.
+        // A separate buffer only if heads are normed; otherwise they are rotated in place.
         let normed =
             network.layout.layers.first().is_some_and(|layer| network.preparation(layer).q_norm.is_some());
         let (raw, inverse) = if normed { (network.qkv_width(), heads.queries + heads.keys) } else { (0, 0) };
@@ -72,10 +70,9 @@ impl Activations {
     }
 }
 
-/// Buffers of backward.
 struct Derivatives {
     residual: Buffer<f32>,
-    /// The residual's derivative rounded, for the products.
+    /// The residual's derivative, rounded for products.
     rounded: Buffer<Bf16>,
     hidden: Buffer<Bf16>,
     attended: Buffer<Bf16>,
@@ -89,16 +86,14 @@ struct Derivatives {
     tiles: [Buffer<Tile>; 2],
 }
 
-/// Buffers of one learner's passes.
 pub(crate) struct Decoder {
     recompute: bool,
     angles: Angles,
     tokens: Buffer<i32>,
     positions: Buffer<i32>,
     tiles: Buffer<Tile>,
-    /// Residual stream before each layer and after the last.
     residual: Vec<Buffer<f32>>,
-    /// One for each layer, or one for all with `recompute`.
+    /// Activations of each layer, or of a single layer with `recompute`.
     kept: Vec<Activations>,
     activated: Buffer<Bf16>,
     low: Low,
@@ -106,18 +101,15 @@ pub(crate) struct Decoder {
     pub(crate) head: Head,
 }
 
-/// Returns the part of a buffer that belongs to a range of rows.
 fn rows<T: Plain>(buffer: &Buffer<T>, range: &Range<usize>, width: usize) -> Part<T> {
     buffer.part(range.start * width..range.end * width)
 }
 
-/// Returns the ranges of rows of a run of sequences.
 fn ranges(packing: &Packing, sequences: &Range<usize>) -> Vec<Range<usize>> {
     sequences.clone().map(|index| packing.tokens_of(&(index..index + 1))).collect()
 }
 
 impl Decoder {
-    /// Empty buffers.
     pub(crate) fn new(network: &Network, recompute: bool) -> Self {
         let driver = &network.kernels.driver;
         let layers = network.layout.layers.len();
@@ -148,7 +140,6 @@ impl Decoder {
         }
     }
 
-    /// Runs a micro-batch through the layers and the final norm.
     pub(crate) fn forward(
         &mut self,
         network: &Network,
@@ -156,7 +147,7 @@ impl Decoder {
         dropout: Option<Dropout>,
     ) -> Result<(), CudaError> {
         let (count, hidden) = (packing.tokens.len(), network.config.hidden_size);
-        // Room for a little more, so that buffers do not grow again and again.
+        // Rounded up, so that buffers do not grow repeatedly.
         let room = count.next_multiple_of(256);
         self.angles.up_to(packing.longest())?;
         let tokens: Vec<i32> = packing.tokens.iter().map(|&token| token as i32).collect();
@@ -189,7 +180,6 @@ impl Decoder {
         self.head.gather(network, packing, last.part(0..count * hidden))
     }
 
-    /// One layer over a run of rows whose tiles of queries are uploaded.
     fn layer(&mut self, run: &Run<'_>, index: usize) -> Result<(), CudaError> {
         let Run { network, tokens, tiles } = run;
         self.low.over(tokens);
@@ -245,9 +235,10 @@ impl Decoder {
         network.linear(index, Joint::Down).add(activated, count, out, &self.low)
     }
 
-    /// Adds to the gradient what the head has taken in, for a run of the sequences.
+    /// Runs backward from the head's derivatives for a range of sequences, and adds to the
+    /// gradient.
     ///
-    /// Each sequence may be in one run only, because its stored values are overwritten.
+    /// Each sequence may be in one range only, because its stored values are overwritten.
     pub(crate) fn backward(
         &mut self,
         network: &Network,
@@ -268,7 +259,7 @@ impl Decoder {
         d.inner.grow(room * network.config.intermediate_size)?;
         d.pull.grow(room * network.heads().queries)?;
         d.partials.grow(PARTIAL_BLOCKS * hidden.max(8 * network.kernels.shape.head))?;
-        // Numbered from the run's first row, as the derivatives are.
+        // Numbered from the run's first row, like the derivatives.
         let local: Vec<Range<usize>> = ranges(packing, sequences)
             .into_iter()
             .map(|range| range.start - tokens.start..range.end - tokens.start)
@@ -289,7 +280,7 @@ impl Decoder {
         )?;
         let layers = network.layout.layers.len();
         let whole = *sequences == (0..packing.sequences());
-        // A forward pass works on rows of the whole micro-batch.
+        // Forward uses the row numbers of the whole micro-batch.
         let tiles = query_tiles(&ranges(packing, sequences));
         if self.recompute && !whole {
             self.tiles.put(&tiles)?;
@@ -389,15 +380,12 @@ impl Decoder {
     }
 }
 
-/// A run of rows of a micro-batch.
 struct Run<'a> {
     network: &'a Network,
     tokens: Range<usize>,
-    /// Tiles of queries that are uploaded for it.
     tiles: usize,
 }
 
-/// Offsets of queries, keys and values in the rows of `qkv`.
 pub(super) fn attention_parts(network: &Network, qkv: &Buffer<Bf16>) -> [Part<Bf16>; 3] {
     let (query, key) = (network.config.query_width(), network.config.key_value_width());
     [0, query, query + key].map(|first| qkv.part(first.min(qkv.len())..qkv.len()))

@@ -1,4 +1,4 @@
-//! A device that all learners and engines of a process share, and matrix products on it.
+//! The device that all learners and engines of a process share, and matrix products on it.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -7,9 +7,8 @@ use super::driver::{Driver, Matrix, Output, Product};
 use super::gpu::Gpu;
 use super::memory::{Bf16, Part};
 
-/// Returns the device of this process: number `LOCAL_RANK` of those the process sees, 0 without that variable.
-///
-/// Opened at the first call; every caller gets the same one.
+/// Returns this process's device, number `LOCAL_RANK` (default 0) of the visible devices. Opened at
+/// the first call and then shared.
 pub(crate) fn device() -> Result<Arc<dyn Driver>, CudaError> {
     static OPENED: OnceLock<Mutex<Option<Arc<dyn Driver>>>> = OnceLock::new();
     let opened = OPENED.get_or_init(Mutex::default);
@@ -23,11 +22,11 @@ pub(crate) fn device() -> Result<Arc<dyn Driver>, CudaError> {
     Ok(device)
 }
 
-/// Returns the device, in words; the error gives the reason there is none.
+/// Returns a description of the device.
 ///
 /// # Errors
-/// Fails if a CUDA library cannot be loaded, if there is no device with the number in `LOCAL_RANK`,
-/// if it is older than compute capability 8.0, or if a driver call fails.
+/// Fails if a CUDA library cannot be loaded, `LOCAL_RANK` names no device, its compute capability
+/// is below 8.0, or a driver call fails.
 pub fn describe() -> Result<String, CudaError> {
     let device = device()?;
     let [free, total] = device.memory()?;
@@ -40,35 +39,29 @@ pub fn describe() -> Result<String, CudaError> {
     ))
 }
 
-/// Returns the memory of this process's device in bytes.
 pub(crate) fn total_memory() -> Result<usize, CudaError> {
     let [_, total] = device()?.memory()?;
     Ok(total)
 }
 
-/// Returns a part as a matrix of rows `stride` apart.
 pub(crate) fn matrix(part: Part<Bf16>, stride: usize) -> Matrix {
     Matrix { at: part.at, stride, transposed: false }
 }
 
 impl Matrix {
-    /// Seen transposed.
     pub(crate) fn t(self) -> Self {
         Self { transposed: !self.transposed, ..self }
     }
 }
 
-/// Returns a result of wide elements.
 pub(crate) fn wide(part: Part<f32>, stride: usize) -> Output {
     Output { at: part.at, stride, wide: true }
 }
 
-/// Returns a result of narrow elements.
 pub(crate) fn narrow(part: Part<Bf16>, stride: usize) -> Output {
     Output { at: part.at, stride, wide: false }
 }
 
-/// The treatment of a product's destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Accumulate {
     /// `c = alpha a b`.

@@ -1,24 +1,20 @@
-//! The interface of a device. A GPU answers it, and in the tests a CPU that runs the same
-//! kernels' source.
+//! Interface of a device, implemented by a GPU and, in tests, by a CPU that runs the same kernel
+//! source.
 
 use super::CudaError;
 
-/// An address in the device's memory.
 pub(crate) type Address = u64;
 
-/// The sizes that kernels are compiled for: one module a shape.
+/// Sizes that kernels are compiled for; one module per shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Shape {
-    /// Width of the residual stream.
     pub(crate) hidden: usize,
-    /// Width of a head.
     pub(crate) head: usize,
 }
 
-/// A kernel's arguments, in order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Argument {
-    /// An address; 0 for a part that is absent.
+    /// An address; 0 for an absent part.
     At(Address),
     /// A C `int`.
     Int(i32),
@@ -29,7 +25,7 @@ pub(crate) enum Argument {
 }
 
 impl Argument {
-    /// Its bytes at the low end of a word, where a kernel reads them through a pointer.
+    /// Returns its bytes in the low end of a word, which a kernel reads through a pointer.
     pub(crate) fn word(self) -> u64 {
         match self {
             Self::At(address) => address,
@@ -40,46 +36,35 @@ impl Argument {
     }
 }
 
-/// One launch.
 #[derive(Debug)]
 pub(crate) struct Launch<'a> {
-    /// The module, from [`Driver::module`].
+    /// Module, from [`Driver::module`].
     pub(crate) module: usize,
-    /// The kernel's name.
     pub(crate) kernel: &'static str,
-    /// Blocks.
     pub(crate) grid: [u32; 3],
-    /// Threads of a block.
     pub(crate) block: [u32; 3],
-    /// Bytes of shared memory beyond what the kernel names itself.
     pub(crate) shared: u32,
-    /// Arguments.
     pub(crate) arguments: &'a [Argument],
 }
 
-/// A row-major matrix of bfloat16 in memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Matrix {
-    /// Its first number.
     pub(crate) at: Address,
-    /// Elements from a row to the next.
+    /// Elements between rows.
     pub(crate) stride: usize,
-    /// True if the product sees it transposed.
     pub(crate) transposed: bool,
 }
 
-/// The destination of a product.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
-    /// Its first number.
     pub(crate) at: Address,
-    /// Elements from a row to the next.
     pub(crate) stride: usize,
-    /// True if it is f32, else bfloat16.
+    /// True for f32, false for bfloat16.
     pub(crate) wide: bool,
 }
 
-/// `c = alpha a b + beta c` with sums in f32; `a` is `[m, k]`, `b` `[k, n]`, `c` `[m, n]`, as seen.
+/// `c = alpha a b + beta c` with f32 sums; after transposition, `a` is `[m, k]`, `b` `[k, n]` and
+/// `c` `[m, n]`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Product {
     pub(crate) a: Matrix,
@@ -92,60 +77,49 @@ pub(crate) struct Product {
     pub(crate) beta: f32,
 }
 
-/// A device. Operations run in the order of their calls; only [`Driver::download`] waits.
+/// A device. Operations run in call order; only [`Driver::download`] waits for them.
 ///
-/// Addresses come only from [`Driver::allocate`]; [`super::memory::Buffer`] keeps them alive.
+/// Addresses come from [`Driver::allocate`]; [`super::memory::Buffer`] keeps them alive.
 pub(crate) trait Driver: Send + Sync {
-    /// Returns the device, in words.
     fn name(&self) -> &str;
-    /// Its multiprocessors.
     fn multiprocessors(&self) -> usize;
-    /// Free and total memory in bytes.
     fn memory(&self) -> Result<[usize; 2], CudaError>;
-    /// Returns the memory of its own, on 256 bytes at least, with anything in it.
+    /// Allocates uninitialised memory, aligned to at least 256 bytes.
     fn allocate(&self, bytes: usize) -> Result<Address, CudaError>;
     /// Frees memory after all earlier operations.
     fn free(&self, at: Address);
-    /// Host to device.
     fn upload(&self, to: Address, bytes: &[u8]) -> Result<(), CudaError>;
     /// Copies from device to host after all earlier operations.
     fn download(&self, from: Address, bytes: &mut [u8]) -> Result<(), CudaError>;
-    /// Device to device.
     fn copy(&self, from: Address, to: Address, bytes: usize) -> Result<(), CudaError>;
-    /// Sets bytes to zero.
     fn clear(&self, at: Address, bytes: usize) -> Result<(), CudaError>;
     /// Returns the kernels for a shape, compiled at the first call.
     fn module(&self, shape: Shape) -> Result<usize, CudaError>;
-    /// Runs a kernel.
     fn launch(&self, launch: &Launch<'_>) -> Result<(), CudaError>;
-    /// Runs a product.
     fn multiply(&self, product: &Product) -> Result<(), CudaError>;
-    /// From now on launches, products, copies and clears of this thread are noted and not run. Called through
-    /// [`Recorder`], which ends it in any case.
+    /// Starts recording this thread's launches, products, copies and clears instead of running
+    /// them. Called by [`Recorder`], which always ends it.
     fn record(&self) -> Result<(), CudaError>;
-    /// Ends [`Driver::record`]; the recording can be replayed.
+    /// Ends [`Driver::record`] and returns the recording's number for replays.
     fn finish_recording(&self) -> Result<usize, CudaError>;
-    /// Runs a recording.
     fn replay(&self, recording: usize) -> Result<(), CudaError>;
-    /// Forgets a recording.
     fn forget(&self, recording: usize);
 }
 
-/// A recording under way. One that is dropped before it is finished, because a launch failed or a panic passes, is ended
-/// and forgotten: else this thread's work would be noted and never done, and other threads would wait for their turn.
+/// An active recording. Dropping an unfinished recording, after an error or a panic, ends and frees
+/// it. Otherwise this thread's work would never run and other threads would wait forever.
 pub(crate) struct Recorder<'a> {
     driver: &'a dyn Driver,
     finished: bool,
 }
 
 impl<'a> Recorder<'a> {
-    /// Begins.
     pub(crate) fn begin(driver: &'a dyn Driver) -> Result<Self, CudaError> {
         driver.record()?;
         Ok(Self { driver, finished: false })
     }
 
-    /// Ends the recording and returns its number, for replays.
+    /// Ends the recording and returns its number for replays.
     pub(crate) fn finish(mut self) -> Result<usize, CudaError> {
         self.finished = true;
         self.driver.finish_recording()

@@ -1,6 +1,5 @@
-//! A device for the tests: the kernels' own source, compiled by a C++ compiler with `emulator/host.h` in
-//! front of it, and run on the CPU. Slow, and without a device's timing; arithmetic, indices and
-//! barriers are the kernels' own.
+//! A device for tests: compiles the kernels' source with a C++ compiler, after `emulator/host.h`,
+//! and runs it on the CPU. Arithmetic, indices and barriers are real; timing is not.
 #![expect(unsafe_code, reason = "it calls what a C++ compiler made, and its addresses are the host's")]
 
 use std::alloc::{Layout, alloc, dealloc};
@@ -17,20 +16,17 @@ use super::CudaError;
 use super::compile::{kernels, source};
 use super::driver::{Address, Argument, Driver, Launch, Matrix, Product, Shape};
 
-/// Guard bytes behind each allocation.
 const GUARD: usize = 64;
 const GUARD_BYTE: u8 = 0xa5;
 
 type LaunchFunction =
     unsafe extern "C" fn(*const c_char, *const u32, *const u32, usize, *mut *mut c_void) -> c_int;
 
-/// The compiler's flags. Sums keep the order they are written in.
+/// Compiler flags that keep the order of sums.
 const FLAGS: [&str; 7] =
     ["-O2", "-std=c++17", "-shared", "-fPIC", "-U_FORTIFY_SOURCE", "-ffp-contract=off", "-w"];
 
-/// The device.
 pub(crate) struct Emulator {
-    /// Version of the C++ compiler, in its own words.
     compiler: String,
     state: Mutex<State>,
 }
@@ -39,14 +35,12 @@ pub(crate) struct Emulator {
 struct State {
     modules: Vec<(Shape, &'static Library, LaunchFunction)>,
     allocations: HashMap<Address, usize>,
-    /// Recordings by thread: tests run side by side on the one device.
+    /// Recordings by thread, because parallel tests share the device.
     recording: HashMap<ThreadId, Vec<Noted>>,
     recordings: Vec<Vec<Noted>>,
-    /// Bytes that each thread downloaded.
     downloaded: HashMap<ThreadId, usize>,
 }
 
-/// An operation that a recording repeats.
 #[derive(Clone)]
 enum Noted {
     Launch(usize, &'static str, [u32; 3], [u32; 3], u32, Vec<Argument>),
@@ -57,7 +51,7 @@ enum Noted {
 
 static OPENED: OnceLock<Option<Arc<Emulator>>> = OnceLock::new();
 
-/// Returns the device, or `None` with a message where there is no C++ compiler.
+/// Returns the device, or `None` with a message if there is no C++ compiler.
 pub(crate) fn emulator() -> Option<Arc<dyn Driver>> {
     let opened = OPENED.get_or_init(|| {
         let output = Command::new("g++").arg("--version").output().ok()?;
@@ -71,13 +65,12 @@ pub(crate) fn emulator() -> Option<Arc<dyn Driver>> {
     opened.clone().map(|device| device as Arc<dyn Driver>)
 }
 
-/// Bytes that this thread has downloaded so far.
 pub(crate) fn downloaded() -> usize {
     let device = OPENED.get().and_then(Option::as_ref);
     device.map_or(0, |device| device.state().downloaded.get(&current().id()).copied().unwrap_or(0))
 }
 
-/// Compiles the kernels for a shape, or finds what was compiled before of the same source, with the same flags, by the same
+/// Compiles the kernels for a shape, or returns an earlier build of the same source, flags and
 /// compiler.
 fn build(shape: Shape, compiler: &str) -> PathBuf {
     let mut text = format!("{}\n{}", include_str!("emulator/host.h"), source(shape));
@@ -95,7 +88,7 @@ fn build(shape: Shape, compiler: &str) -> PathBuf {
     let how = format!("{FLAGS:?} {compiler}");
     let sum = crc32c::crc32c_append(crc32c::crc32c(text.as_bytes()), how.as_bytes());
     let key = format!("{sum:08x}-{}", text.len());
-    // Beside this program, in the target folder of whoever built it; a shared one may be another user's.
+    // Next to this program, in the builder's target folder; a shared folder may be another user's.
     let folder = std::env::current_exe().unwrap().with_file_name("turnwise-cuda-host");
     std::fs::create_dir_all(&folder).unwrap();
     let library = folder.join(format!("{key}.so"));
@@ -119,7 +112,7 @@ fn widen(bits: u16) -> f32 {
     f32::from_bits(u32::from(bits) << 16)
 }
 
-/// Returns the entry of a matrix as the product sees it.
+/// Returns an entry of a matrix, transposed if the product uses its transpose.
 ///
 /// # Safety
 /// The matrix is in live memory.
@@ -202,7 +195,6 @@ impl State {
 }
 
 impl State {
-    /// Returns true if this thread is recording.
     fn records(&self) -> bool {
         self.recording.contains_key(&current().id())
     }

@@ -1,9 +1,8 @@
-//! Decoding on a device: a cache of keys and values, one step over rows of different sequences, choices.
+//! Decoding on a device: key/value cache, steps over rows of different sequences, and token choice.
 //!
-//! All memory is allocated when an engine is created, so that a step in which each row is a
-//! sequence's next token can be recorded once per number of rows (rounded up) and replayed as one
-//! launch. Weights are read once per step; a sequence's keys and values once for all heads that
-//! share them.
+//! All memory is allocated when an engine is created. A step in which each row is a sequence's next
+//! token can therefore be recorded once per number of rows (rounded up) and replayed. A step reads
+//! weights once, and a sequence's keys and values once for all heads that share them.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -23,24 +22,22 @@ use crate::lora::Joint;
 
 /// Maximum prompt rows of a step, in addition to the decoding rows.
 pub(crate) const PROMPT_ROWS: usize = 2048;
-/// Rows of a recorded step are rounded up to a multiple of this.
+/// Recorded steps round the number of rows up to a multiple of this.
 const ROUNDED: usize = 8;
-/// Maximum number of blocks among which the keys of a row are split.
+/// Maximum number of blocks that a row's keys are split into.
 const MOST_SPLITS: usize = 16;
 
-/// The device's part of an engine.
 pub(crate) struct Engine {
     network: Arc<Network>,
     slots: usize,
     max_context: usize,
     angles: Angles,
-    /// One a layer: `[slot and position, keys | values]`, with a slot more for padding.
+    /// Cache of each layer: `[slot and position, keys | values]`, with an extra slot for padding.
     caches: Vec<Buffer<Bf16>>,
     tokens: Buffer<i32>,
     positions: Buffer<i32>,
     cache_rows: Buffer<i32>,
     key_rows: Buffer<i32>,
-    /// Indices of the rows that need logits.
     wanted: Buffer<i32>,
     tiles: Buffer<Tile>,
     residual: Buffer<f32>,
@@ -58,22 +55,20 @@ pub(crate) struct Engine {
     chunks: Buffer<f32>,
     choices: Buffer<f32>,
     recordings: HashMap<usize, Recording>,
-    /// True if this device has rejected to record.
+    /// True if the device failed to record.
     direct: bool,
     top_ks: Buffer<i32>,
     top_ps: Buffer<f32>,
 }
 
-/// The state of recording for steps of one number of rows.
 #[derive(Clone, Copy)]
 enum Recording {
-    /// It ran once, so that everything it needs is loaded.
+    /// Ran once, so that all kernels are loaded.
     Warm,
     Recorded(usize),
 }
 
 impl Engine {
-    /// Takes all memory that it will need.
     pub(crate) fn new(network: Arc<Network>, slots: usize, max_context: usize) -> Result<Self, CudaError> {
         let driver = &network.kernels.driver;
         let config = &network.config;
@@ -119,12 +114,10 @@ impl Engine {
         })
     }
 
-    /// Returns the tokens of the vocabulary.
     pub(crate) fn vocabulary(&self) -> usize {
         self.network.config.vocab_size
     }
 
-    /// Copies the keys and values of some positions from one slot to another.
     pub(crate) fn copy(&mut self, from: usize, to: usize, positions: Range<usize>) -> Result<(), CudaError> {
         let width = 2 * self.network.config.key_value_width();
         let at = |slot: usize| {
@@ -137,12 +130,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Computes all rows, writes their keys and values, and leaves the logits of those that want them, in
-    /// order. Rows of sequences that are being decoded come first, one each.
+    /// Computes all rows, writes their keys and values, and leaves the logits of rows that need
+    /// them, in order. Rows of decoding sequences come first, one each.
     pub(crate) fn step(&mut self, rows: &[Row]) -> Result<(), CudaError> {
         let single = |pair: &[Row]| pair[0].slot != pair[1].slot;
         let next_token = |row: &Row| row.logits;
-        // Leading rows that are alone in their sequence.
+        // Leading rows whose sequence has no other row.
         let first_run = rows.windows(2).position(|pair| !single(pair)).unwrap_or(rows.len());
         let mut decoded = rows.iter().take(first_run).take_while(|row| next_token(row)).count();
         if first_run < rows.len() {
@@ -159,7 +152,7 @@ impl Engine {
         self.run(rows.len(), decoded, tiles, wanted.len())
     }
 
-    /// A step in which each row is a sequence's next token; it is recorded on its second run.
+    /// Runs a step in which each row is a sequence's next token; its second run is recorded.
     fn decode(&mut self, rows: &[Row]) -> Result<(), CudaError> {
         let count = rows.len().next_multiple_of(ROUNDED);
         self.upload(rows, count)?;
@@ -181,7 +174,7 @@ impl Engine {
         self.run(count, count, 0, count)
     }
 
-    /// Records a step; `None` if the device rejects, so that steps run launch by launch from then on.
+    /// Records a step; `None` if the device cannot, so that later steps launch kernels one by one.
     fn record(&mut self, count: usize) -> Option<usize> {
         let network = Arc::clone(&self.network);
         let recorder = Recorder::begin(network.driver()).ok()?;
@@ -193,7 +186,7 @@ impl Engine {
         buffer.part(0..values.len()).upload(self.network.driver(), values)
     }
 
-    /// Uploads tokens, positions and cache rows, filled up with rows of the padding slot.
+    /// Uploads tokens, positions and cache rows, padded with rows of the padding slot.
     fn upload(&self, rows: &[Row], count: usize) -> Result<(), CudaError> {
         let padding = Row { slot: self.slots, position: 0, token: 0, place: [0; 3], logits: false };
         let all = || rows.iter().chain(std::iter::repeat_n(&padding, count - rows.len()));
@@ -204,7 +197,7 @@ impl Engine {
         self.put(&self.key_rows, &ints(&|row| row.slot * self.max_context))
     }
 
-    /// Tiles of the rows from `first` on; returns how many.
+    /// Uploads the tiles of rows from `first` on, and returns their number.
     fn upload_tiles(&self, rows: &[Row], first: usize) -> Result<usize, CudaError> {
         let mut tiles: Vec<Tile> = Vec::new();
         for (at, row) in rows.iter().enumerate().skip(first) {
@@ -228,7 +221,8 @@ impl Engine {
         Ok(tiles.len())
     }
 
-    /// The launches of a step of `count` rows, of which the first `decoded` are alone in their sequences.
+    /// Launches a step of `count` rows, of which the first `decoded` are single rows of their
+    /// sequences.
     fn run(&self, count: usize, decoded: usize, tiles: usize, wanted: usize) -> Result<(), CudaError> {
         let network = &*self.network;
         let (config, kernels, epsilon) = (&network.config, &network.kernels, network.epsilon());
@@ -293,8 +287,8 @@ impl Engine {
         multiply(network.driver(), operands, to, [wanted, hidden, config.vocab_size], Accumulate::Set, 1.0)
     }
 
-    /// Returns the choice of every row of logits of the last step: `None` if they are not finite. Top-k
-    /// and top-p are taken on the device, so that no row of logits is downloaded.
+    /// Chooses a token for every row of logits; `None` for logits that are not finite. Top-k and
+    /// top-p run on the device, so no logits are downloaded.
     pub(crate) fn choose(
         &mut self,
         draws: &[(&SamplingParams, f64)],
@@ -352,7 +346,6 @@ impl std::fmt::Debug for Engine {
     }
 }
 
-/// Elements from one row of logits to the next.
 fn logits_stride(network: &Network) -> usize {
     network.config.vocab_size.next_multiple_of(16)
 }

@@ -1,35 +1,35 @@
-//! Errors on the device's side.
+//! Errors of the CUDA backend.
 
 use thiserror::Error;
 use turnwise_core::{LearnError, SampleError};
 
 use crate::ModelError;
 
-/// Errors of the CUDA backend.
+/// Error of the CUDA backend.
 #[derive(Clone, Debug, Error)]
 pub enum CudaError {
-    /// A library of CUDA could not be loaded.
+    /// A CUDA library could not be loaded.
     #[error("cuda: {library} could not be loaded ({reason}); {hint}")]
     Library {
-        /// Name of the library, with its file.
+        /// Name and file of the library.
         library: &'static str,
-        /// The loader's reason.
+        /// Error of the loader.
         reason: String,
-        /// The remedy.
+        /// How to fix it.
         hint: &'static str,
     },
-    /// There is no device to run on.
+    /// No usable device exists.
     #[error("cuda: {0}; set policy.device = \"cpu\" to run on the CPU")]
     Device(String),
     /// A call failed.
     #[error("cuda: {call}: {reason}")]
     Call {
-        /// The call.
+        /// Name of the function.
         call: &'static str,
-        /// The library's reason.
+        /// Error of the library.
         reason: String,
     },
-    /// There is not enough memory.
+    /// The device has too little free memory.
     #[error(
         "cuda: {wanted} MiB more were wanted and {free} of {total} MiB are free; lower train.micro_batch_tokens, \
          rollout.max_num_seqs or rollout.max_context, or set train.recompute_layers = true"
@@ -39,25 +39,25 @@ pub enum CudaError {
         wanted: usize,
         /// Free memory, in MiB.
         free: usize,
-        /// The device's memory, in MiB.
+        /// Total memory, in MiB.
         total: usize,
     },
     /// The kernels could not be compiled.
     #[error("cuda: the kernels do not compile for {architecture} ({status}): {log}")]
     Compile {
-        /// For example `sm_90`.
+        /// Architecture, such as `sm_90`.
         architecture: String,
-        /// The compiler's status.
+        /// Status of the compiler.
         status: String,
-        /// The compiler's log.
+        /// Log of the compiler.
         log: String,
     },
-    /// The model has a shape or part that the kernels cannot run.
+    /// The kernels do not support a shape or part of the model.
     #[error("cuda: {key}: {reason}")]
     Unsupported {
-        /// The key of `config.json` or of the run's config.
+        /// Key of `config.json` or of the run's config.
         key: &'static str,
-        /// The reason, and a value that would do.
+        /// Cause, and a valid value.
         reason: String,
     },
 }
@@ -75,7 +75,7 @@ impl From<CudaError> for SampleError {
 }
 
 impl CudaError {
-    /// Converts to an error of the settings, for setup.
+    /// Converts to a settings error, for setup.
     pub(crate) fn into_setting(self) -> ModelError {
         match self {
             Self::Unsupported { key, reason } => {

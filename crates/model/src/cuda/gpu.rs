@@ -1,4 +1,4 @@
-//! An NVIDIA GPU through its driver: memory, one stream, kernels, matrix products, graphs.
+//! An NVIDIA GPU: memory, streams, kernels, matrix products and graphs through the driver.
 #![expect(unsafe_code, reason = "the driver and cuBLAS are C libraries")]
 
 use std::collections::HashMap;
@@ -17,12 +17,12 @@ use super::library::{
 
 /// Oldest architecture with bfloat16 matrix products and asynchronous copies.
 const OLDEST: c_int = 80;
-/// Scratch memory of cuBLAS: a fixed one of this size lets products be captured and makes them repeat.
+/// Bytes of cuBLAS's workspace. A fixed workspace makes products capturable and reproducible.
 const WORKSPACE: usize = 32 << 20;
-/// Shared memory that a kernel may use by default.
+/// Default limit of a kernel's shared memory.
 const PLAIN_SHARED: u32 = 48 << 10;
 
-/// A device. Its context is the primary one, which PyTorch and others share.
+/// A device. Uses the primary context, which PyTorch and others share.
 pub(crate) struct Gpu {
     driver: &'static DriverLibrary,
     blas: &'static BlasLibrary,
@@ -30,28 +30,25 @@ pub(crate) struct Gpu {
     architecture: String,
     multiprocessors: usize,
     context: Handle,
-    /// Everything is done here, in order.
+    /// Runs all work, in order.
     main: Queue,
-    /// Launches are noted here while a thread records, so that what other threads ask for meanwhile is done and
-    /// not noted.
+    /// Captures launches while a thread records, so that other threads' work is not captured.
     recorder: Queue,
-    /// The thread that records.
     recording: Mutex<Option<ThreadId>>,
     recorded: Condvar,
     state: Mutex<State>,
 }
 
-/// A stream with a handle of cuBLAS and its scratch memory.
 struct Queue {
     stream: Handle,
-    /// One call at a time: the handle has state, and all threads share it.
+    /// Locked for each call, because the handle has state and threads share it.
     products: Mutex<Handle>,
 }
 
 #[derive(Default)]
 struct State {
     modules: Vec<Module>,
-    /// Executable graphs; `None` if one was forgotten.
+    /// Executable graphs; `None` once freed.
     graphs: Vec<Option<Handle>>,
 }
 
@@ -62,12 +59,10 @@ struct Module {
 }
 
 impl Gpu {
-    /// Opens a device by its number.
     pub(crate) fn open(ordinal: usize) -> Result<Self, CudaError> {
         Self::with(driver()?, blas()?, ordinal)
     }
 
-    /// Returns the same through these libraries.
     pub(super) fn with(
         driver: &'static DriverLibrary,
         blas: &'static BlasLibrary,
@@ -127,13 +122,11 @@ impl Gpu {
         })
     }
 
-    /// Returns the queue of this thread.
     fn queue(&self) -> &Queue {
         let recording = self.recording.lock().unwrap_or_else(PoisonError::into_inner);
         if *recording == Some(current().id()) { &self.recorder } else { &self.main }
     }
 
-    /// Lets the next thread record.
     fn end_recording(&self) {
         *self.recording.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.recorded.notify_one();
@@ -143,7 +136,7 @@ impl Gpu {
         checked(self.driver, call, code)
     }
 
-    /// Makes the context this thread's; every call starts with it.
+    /// Makes the context current for this thread; every call starts with it.
     fn enter(&self) -> Result<(), CudaError> {
         // SAFETY: the context lives as long as the program.
         self.check("cuCtxSetCurrent", unsafe { (self.driver.set_current)(self.context) })
@@ -364,7 +357,7 @@ impl Driver for Gpu {
         let begun = self.check("cuStreamBeginCapture", code);
         match begun {
             Ok(()) => *recording = Some(current().id()),
-            // The turn that this thread was woken for is the next one's.
+            // This thread's wake-up passes to the next one.
             Err(_) => self.recorded.notify_one(),
         }
         begun

@@ -1,4 +1,5 @@
-//! The device through doubles of its libraries: which streams are used, how products are set up, and how recordings end.
+//! Tests of the device with fake libraries: use of streams, setup of products, and ends of
+//! recordings.
 #![expect(unsafe_code, reason = "the doubles have the signatures of C functions")]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -9,7 +10,6 @@ use super::driver::{Driver, Matrix, Output, Product, Recorder};
 use super::gpu::{Gpu, check_blas};
 use super::library::{BlasLibrary, DriverLibrary, Handle};
 
-/// The device's side: the streams and handles that were made, what each was asked for, and the stream that captures.
 #[derive(Default)]
 struct Device {
     made: usize,
@@ -18,13 +18,13 @@ struct Device {
     products: Vec<Handle>,
     streams_of_handles: Vec<(Handle, Handle)>,
     math_modes: Vec<(Handle, c_int)>,
-    /// Executable graphs that were made, and those that were destroyed.
+    /// Executable graphs that were created, and those that were destroyed.
     executables: [Vec<Handle>; 2],
-    /// True if captures are rejected.
+    /// True if captures fail.
     refusing: bool,
 }
 
-/// Returns a new device, which is its holder's until dropped: there is one for all tests.
+/// Returns a new device under a lock, because all tests share one.
 fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -136,7 +136,7 @@ unsafe extern "C" fn multiply(
     0
 }
 
-/// Functions that do nothing, for any signature.
+/// Defines functions that do nothing, for any signature.
 macro_rules! nothing {
     ($($name:ident($($argument:ty),*);)*) => {
         $(unsafe extern "C" fn $name($(_: $argument),*) -> c_int {
@@ -205,7 +205,7 @@ static BLAS: BlasLibrary =
 fn a_recording_has_a_stream_of_its_own_and_products_keep_their_sums_wide() {
     let _alone = alone();
     let gpu = Gpu::with(&DRIVER, &BLAS, 0).unwrap();
-    // Every handle of cuBLAS joins partial sums in f32.
+    // Every cuBLAS handle joins partial sums in f32.
     let handles: Vec<(Handle, Handle)> = device(|device| device.streams_of_handles.clone());
     assert_eq!(handles.len(), 2);
     for (handle, _) in &handles {
@@ -214,7 +214,7 @@ fn a_recording_has_a_stream_of_its_own_and_products_keep_their_sums_wide() {
     let matrix = Matrix { at: 0, stride: 1, transposed: false };
     let c = Output { at: 0, stride: 1, wide: true };
     let product = Product { a: matrix, b: matrix, c, m: 1, n: 1, k: 1, alpha: 1.0, beta: 0.0 };
-    // While one thread records, another works: on a stream that does not capture.
+    // While one thread records, another works on a stream that does not capture.
     let (go, may_go) = mpsc::channel();
     let (done, is_done) = mpsc::channel();
     std::thread::scope(|scope| {
@@ -236,7 +236,6 @@ fn a_recording_has_a_stream_of_its_own_and_products_keep_their_sums_wide() {
     let clears = device(|device| device.clears.clone());
     assert_eq!(clears.iter().map(|clear| clear.1).collect::<Vec<_>>(), [true, false, false]);
     assert!(clears[0].0 != clears[1].0 && clears[1].0 == clears[2].0);
-    // The products go the same two ways.
     let products = device(|device| device.products.clone());
     let stream = |handle: Handle| handles.iter().find(|pair| pair.0 == handle).map(|pair| pair.1);
     assert_eq!([stream(products[0]), stream(products[1])], [Some(clears[0].0), Some(clears[1].0)]);
@@ -255,14 +254,13 @@ fn a_recording_ends_with_a_failure_or_a_panic_and_is_forgotten() {
     assert_eq!(device(|device| device.capturing), None);
     let ended = device(|device| device.executables.clone());
     assert!(ended[0].len() == 1 && ended[0] == ended[1], "{ended:?}");
-    // What this thread asks for now is done, and the next recording is kept.
+    // Work of this thread now runs, and the next recording is kept.
     gpu.clear(0, 1).unwrap();
     assert_eq!(device(|device| device.clears.last().map(|clear| clear.1)), Some(false));
     let recorder = Recorder::begin(&gpu).unwrap();
     gpu.clear(0, 1).unwrap();
     gpu.replay(recorder.finish().unwrap()).unwrap();
     assert_eq!(device(|device| device.executables.each_ref().map(Vec::len)), [2, 1]);
-    // A device that refuses leaves nothing open.
     device(|device| device.refusing = true);
     assert!(Recorder::begin(&gpu).is_err());
     device(|device| device.refusing = false);

@@ -1,5 +1,5 @@
-//! The head on the decoder's last layer: the output layer with its log-probs and entropies, a
-//! critic's value, and divergences between rows. Logits are made a chunk of rows at a time.
+//! Heads on the decoder's last layer: the output layer with log-probs and entropies, a critic's
+//! value head, and divergences between rows. Logits are computed in chunks of rows.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,10 +13,9 @@ use crate::head::{Divergence, Second};
 use crate::ops::loss_head::RowStatistics;
 use crate::packing::Packing;
 
-/// Logits alive at a time, in elements: 512 MiB in f32, and half as much for their derivatives.
+/// Maximum logits in memory: 512 MiB in f32, and half as much for their derivatives.
 const LOGITS: usize = 1 << 27;
 
-/// The head's share of a pass, one row a target.
 pub(crate) struct Head {
     index: Buffer<i32>,
     tokens: Buffer<i32>,
@@ -34,7 +33,6 @@ pub(crate) struct Head {
     wide_rows: Buffer<f32>,
 }
 
-/// One side of a chunk of divergences.
 struct Pair {
     index: Buffer<i32>,
     normed: Buffer<Bf16>,
@@ -53,17 +51,16 @@ impl Pair {
     }
 }
 
-/// Elements from one row of logits to the next: on 32 bytes, as products like it.
+/// Returns the elements between rows of logits, aligned to 32 bytes for fast products.
 fn stride(network: &Network) -> usize {
     network.config.vocab_size.next_multiple_of(16)
 }
 
-/// Returns the rows of a chunk.
 fn chunk_rows(network: &Network) -> usize {
     (LOGITS / stride(network)).max(1)
 }
 
-/// `logits = normed W^T / temperature` for some rows.
+/// Computes `logits = normed W^T / temperature` for some rows.
 fn fill(
     network: &Network,
     normed: Part<Bf16>,
@@ -79,7 +76,6 @@ fn fill(
 }
 
 impl Head {
-    /// Empty buffers.
     pub(crate) fn new(driver: &Arc<dyn Driver>) -> Self {
         Self {
             index: Buffer::empty(driver),
@@ -99,7 +95,6 @@ impl Head {
         }
     }
 
-    /// Norms the rows of the last residual stream that predict something.
     pub(crate) fn gather(
         &mut self,
         network: &Network,
@@ -119,7 +114,6 @@ impl Head {
         network.kernels.rms_norm(last, Some(index), weight, network.epsilon(), count, normed, inverse)
     }
 
-    /// Returns the mean over runs of targets of the gathered rows.
     pub(crate) fn means(
         &mut self,
         network: &Network,
@@ -134,8 +128,6 @@ impl Head {
         Ok(to.download(network.driver())?.chunks_exact(hidden).map(<[f32]>::to_vec).collect())
     }
 
-    /// Computes log-prob and entropy of each gathered row, or a critic's value instead of the
-    /// log-prob.
     pub(crate) fn score(
         &mut self,
         network: &Network,
@@ -172,7 +164,6 @@ impl Head {
         Ok(())
     }
 
-    /// Starts a backward pass: no target has a derivative yet.
     pub(crate) fn begin_backward(&mut self, network: &Network, targets: usize) -> Result<(), CudaError> {
         let len = targets * network.config.hidden_size;
         self.d_normed.grow(targets.next_multiple_of(256) * network.config.hidden_size)?;
@@ -180,7 +171,7 @@ impl Head {
     }
 
     /// Sets the derivatives with respect to log-prob and entropy (or value) of each target in a
-    /// range of sequences. Called at most once for each.
+    /// range of sequences. Called at most once per sequence.
     pub(crate) fn backward(
         &mut self,
         network: &Network,
@@ -210,7 +201,7 @@ impl Head {
                 continue;
             }
             let (count, normed) = (wanted.len(), self.normed.part(of(&wanted)));
-            // Where all rows fit one chunk, its logits are still there.
+            // If all rows fit into one chunk, its logits are still in memory.
             let logits = if all > chunk_rows(network) {
                 let logits = self.logits.part(0..count * stride);
                 fill(network, normed, count, self.temperature, logits)?;
@@ -230,7 +221,6 @@ impl Head {
         Ok(())
     }
 
-    /// Returns the divergences, in nats. `reference` is the other policy after its own pass.
     pub(crate) fn divergences(
         &mut self,
         network: &Network,
@@ -250,8 +240,8 @@ impl Head {
         Ok(found)
     }
 
-    /// Takes the derivatives with respect to divergences; after [`Head::backward`], which sets what this
-    /// adds to.
+    /// Adds the derivatives with respect to divergences. Must follow [`Head::backward`], which
+    /// initialises the sums.
     pub(crate) fn backward_divergences(
         &mut self,
         network: &Network,
@@ -295,8 +285,8 @@ impl Head {
         Ok(())
     }
 
-    /// Runs back through the final norm into the derivative of the residual stream of a run of sequences.
-    /// The stream `x` and its derivative are those of the run.
+    /// Runs back through the final norm to the residual stream's derivative for a range of
+    /// sequences. `x` and its derivative cover this range only.
     pub(crate) fn finish_backward(
         &mut self,
         network: &Network,
@@ -321,7 +311,6 @@ impl Head {
         network.kernels.rms_norm_backward_gathered(d_y, input, index, weight, targets.len(), to, sums)
     }
 
-    /// Returns the log-sums of both sides of some divergences.
     fn log_sums(&self, chunk: &[Divergence], reference: Option<(&Network, &Self)>) -> Vec<f32> {
         let second = |second: Second| match (second, reference) {
             (Second::Reference(target), Some((_, head))) => head.statistics[target].log_sum,
@@ -330,7 +319,6 @@ impl Head {
         chunk.iter().flat_map(|term| [self.statistics[term.first].log_sum, second(term.second)]).collect()
     }
 
-    /// Returns the logits of both sides of some divergences, all of one kind.
     fn fill_pairs(
         &mut self,
         network: &Network,
@@ -358,7 +346,7 @@ impl Head {
     }
 }
 
-/// From the derivative of logits to that of the normed rows and of the output layer.
+/// Computes the derivatives of the normed rows and of the output layer from those of the logits.
 fn output_backward(
     network: &Network,
     (d_logits, count): (Part<Bf16>, usize),
@@ -378,7 +366,8 @@ fn output_backward(
     Ok(())
 }
 
-/// Returns the runs of divergences with the same kind of second side, short enough for the logits of both.
+/// Returns runs of divergences with the same kind of second side, short enough for the logits of
+/// both.
 fn chunks<'a>(terms: &'a [Divergence], network: &Network) -> impl Iterator<Item = &'a [Divergence]> {
     let most = (chunk_rows(network) / 2).max(1);
     terms

@@ -1,5 +1,5 @@
-//! A learner's share of the device: weights, gradient and moments in f32, and the rounded weights that
-//! its passes and samplers read.
+//! A learner's data on the device: weights, gradient and moments in f32, and the rounded weights
+//! that passes and samplers read.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -18,38 +18,34 @@ use crate::ops::loss_head::RowStatistics;
 use crate::packing::Packing;
 use crate::{AdamWConfig, Adapter, OptimizerState, Parameters, TensorInfo, Weights};
 
-/// Blocks that sum squares: each adds a number to what is read back.
+/// Blocks that sum squares; each adds one number to the download.
 const NORM_BLOCKS: usize = 1024;
 
-/// A learner's share of the device.
 pub(crate) struct Trained {
     driver: Arc<dyn Driver>,
     network: Arc<Network>,
     reference: Option<Arc<Network>>,
     weights: Buffer<f32>,
-    /// Empty after it was taken away, until it is needed again.
+    /// Empty while it is taken, until the next pass.
     gradient: Buffer<f32>,
-    /// An error from a call that could not return it; the next pass or update returns it.
+    /// Error of an earlier call without a result; the next pass or update returns it.
     failed: Option<CudaError>,
     first: Buffer<f32>,
     second: Buffer<f32>,
     partials: Buffer<f64>,
     tensors: Vec<TensorInfo>,
-    /// Weights on the host since the last update, once downloaded.
+    /// Weights downloaded since the last update.
     on_host: OnceLock<Weights>,
-    /// The weights they were made from: layouts, and the base of an adapter.
+    /// Original weights, for layouts and an adapter's base.
     like: Weights,
-    /// The moments likewise.
     moments: OnceLock<OptimizerState>,
 }
 
 impl Trained {
-    /// Uploads weights to this process's device, with fresh moments.
     pub(crate) fn new(weights: &Weights) -> Result<Self, CudaError> {
         Self::on(device()?, weights)
     }
 
-    /// Returns the same on a device of one's own.
     pub(crate) fn on(driver: Arc<dyn Driver>, weights: &Weights) -> Result<Self, CudaError> {
         let base = weights.adapter.as_ref().and_then(|_| shared_base(&weights.base, None));
         let network = Arc::new(Network::upload(&driver, weights, base.as_ref())?);
@@ -74,12 +70,11 @@ impl Trained {
         })
     }
 
-    /// Returns the rounded weights for a sampler, which keeps them unchanged.
+    /// Returns the rounded weights for a sampler. Updates do not change them.
     pub(crate) fn network(&self) -> Arc<Network> {
         Arc::clone(&self.network)
     }
 
-    /// Uploads the reference policy. The base of an adapter is there already.
     pub(crate) fn set_reference(&mut self, reference: &Weights) -> Result<(), CudaError> {
         self.reference = None;
         let same = self.like.adapter.is_some() && Arc::ptr_eq(&reference.base, &self.like.base);
@@ -88,7 +83,6 @@ impl Trained {
         Ok(())
     }
 
-    /// Returns the weights on the host, downloaded where an update was made since.
     pub(crate) fn weights(&self) -> Result<Weights, CudaError> {
         if let Some(weights) = self.on_host.get() {
             return Ok(weights.clone());
@@ -107,7 +101,6 @@ impl Trained {
         Ok(self.on_host.get_or_init(|| weights).clone())
     }
 
-    /// Moments on the host, downloaded where an update was made since.
     pub(crate) fn moments(&self, step: u64) -> Result<&OptimizerState, CudaError> {
         if let Some(moments) = self.moments.get() {
             return Ok(moments);
@@ -117,7 +110,6 @@ impl Trained {
         Ok(self.moments.get_or_init(|| OptimizerState { step, first, second }))
     }
 
-    /// Goes on from moments of a checkpoint.
     pub(crate) fn restore(&mut self, state: &OptimizerState) -> Result<(), CudaError> {
         self.first.all().upload(&*self.driver, &state.first)?;
         self.second.all().upload(&*self.driver, &state.second)?;
@@ -125,7 +117,7 @@ impl Trained {
         Ok(())
     }
 
-    /// L2 norm of the gradient; waits.
+    /// Returns the L2 norm of the gradient; waits for the device.
     pub(crate) fn norm(&self) -> Result<f64, CudaError> {
         if self.gradient.len() == 0 {
             return Ok(0.0);
@@ -134,13 +126,12 @@ impl Trained {
         Ok(squares.sqrt())
     }
 
-    /// Returns true if all trained weights are finite numbers: the sum of their squares in f64, which
-    /// finite f32 numbers cannot overflow; waits.
+    /// Returns true if all trained weights are finite. Checks the sum of squares in f64, which
+    /// finite f32 numbers cannot overflow; waits for the device.
     pub(crate) fn finite(&self) -> Result<bool, CudaError> {
         Ok(self.network.kernels.square_sum(self.weights.all(), self.partials.all())?.is_finite())
     }
 
-    /// Restarts from the current weights, with zero moments and gradient.
     pub(crate) fn restart(&mut self) -> Result<(), CudaError> {
         self.moments.take();
         self.forget();
@@ -148,12 +139,12 @@ impl Trained {
         self.second.all().clear(&*self.driver)
     }
 
-    /// Gives the gradient's memory back until it is needed again.
+    /// Frees the gradient's memory until the next pass.
     pub(crate) fn release(&mut self) {
         self.gradient = Buffer::empty(&self.driver);
     }
 
-    /// Returns the gradient on the host; waits.
+    /// Returns the gradient on the host; waits for the device.
     pub(crate) fn gradient(&self) -> Result<Vec<f32>, CudaError> {
         if self.gradient.len() == 0 {
             return Ok(vec![0.0; self.weights.len()]);
@@ -161,19 +152,16 @@ impl Trained {
         self.gradient.all().download(&*self.driver)
     }
 
-    /// Makes the gradient zero.
     pub(crate) fn forget(&mut self) {
         if let Err(error) = self.gradient.all().clear(&*self.driver) {
             self.failed = Some(error);
         }
     }
 
-    /// Takes the gradient away.
     pub(crate) fn take(&mut self) -> TakenGradient {
         TakenGradient(std::mem::replace(&mut self.gradient, Buffer::empty(&self.driver)))
     }
 
-    /// Puts a gradient back, multiplied by a factor.
     pub(crate) fn put(&mut self, gradient: TakenGradient, factor: f32) {
         self.gradient = gradient.0;
         if factor != 1.0
@@ -183,7 +171,7 @@ impl Trained {
         }
     }
 
-    /// Answers what failed before, and makes sure that there is a gradient.
+    /// Returns an earlier error, and allocates the gradient if needed.
     fn ready(&mut self) -> Result<(), CudaError> {
         if let Some(error) = self.failed.take() {
             return Err(error);
@@ -194,7 +182,7 @@ impl Trained {
         Ok(())
     }
 
-    /// One AdamW update with a finite gradient of this norm, which is then forgotten.
+    /// Applies one AdamW update with a finite gradient of this norm, and zeroes the gradient.
     pub(crate) fn update(
         &mut self,
         config: &AdamWConfig,
@@ -203,7 +191,7 @@ impl Trained {
         norm: f64,
     ) -> Result<(), CudaError> {
         self.ready()?;
-        // A sampler may still have the rounded weights.
+        // A sampler may still use the rounded weights.
         if Arc::get_mut(&mut self.network).is_none() {
             self.network = Arc::new(self.network.duplicate()?);
         }
@@ -223,7 +211,6 @@ impl Trained {
         self.gradient.all().clear(&*self.driver)
     }
 
-    /// Returns the buffers that a lane's passes read and write.
     pub(crate) fn bind(&mut self, of_reference: bool) -> Result<Bound, CudaError> {
         self.ready()?;
         let network = match &self.reference {
@@ -235,12 +222,11 @@ impl Trained {
     }
 }
 
-/// A gradient that was taken from its learner.
 #[derive(Debug)]
 pub(crate) struct TakenGradient(Buffer<f32>);
 
-/// Shares the frozen base of adapters on the device, for example between a policy and its critic.
-/// With `uploaded` it is registered for as long as it is used.
+/// Shares an adapter's frozen base on the device, for example between policy and critic. With
+/// `uploaded`, registers it while it is used.
 fn shared_base(
     base: &Arc<Parameters<f32>>,
     uploaded: Option<&Arc<Buffer<Bf16>>>,
@@ -257,7 +243,6 @@ fn shared_base(
     found
 }
 
-/// Neighbouring tensors that decay alike, as one run each.
 fn runs_of_decay(tensors: &[TensorInfo]) -> Vec<(Range<usize>, bool)> {
     let mut runs: Vec<(Range<usize>, bool)> = Vec::new();
     for tensor in tensors {
@@ -271,7 +256,6 @@ fn runs_of_decay(tensors: &[TensorInfo]) -> Vec<(Range<usize>, bool)> {
     runs
 }
 
-/// The buffers that passes read and write, for as long as they run.
 #[derive(Clone)]
 pub(crate) struct Bound {
     network: Arc<Network>,
@@ -279,7 +263,6 @@ pub(crate) struct Bound {
     gradient: Gradient,
 }
 
-/// A lane's passes on the device.
 #[derive(Default)]
 pub(crate) struct CudaPasses {
     bound: Option<Bound>,
@@ -288,17 +271,15 @@ pub(crate) struct CudaPasses {
 }
 
 impl CudaPasses {
-    /// Nothing bound yet.
     pub(crate) fn new(recompute: bool) -> Self {
         Self { recompute, ..Self::default() }
     }
 
-    /// Sets what the next passes read and write; `None` releases it.
+    /// Sets the buffers of the next passes; `None` releases them.
     pub(crate) fn bind(&mut self, bound: Option<Bound>) {
         self.bound = bound;
     }
 
-    /// Binds passes of the reference policy beside these.
     pub(crate) fn bind_reference(&self, to: &mut Self) {
         to.bound = self.bound.as_ref().and_then(|bound| {
             let network = bound.reference.clone()?;
@@ -314,7 +295,6 @@ impl CudaPasses {
         Ok((bound, decoder))
     }
 
-    /// The layers and the final norm.
     pub(crate) fn forward_layers(
         &mut self,
         packing: &Packing,
@@ -324,7 +304,6 @@ impl CudaPasses {
         decoder.forward(&bound.network, packing, dropout)
     }
 
-    /// Returns the layers and the head; one [`RowStatistics`] a target.
     pub(crate) fn forward(
         &mut self,
         packing: &Packing,
@@ -337,24 +316,20 @@ impl CudaPasses {
         Ok(&decoder.head.statistics)
     }
 
-    /// Statistics of every target of the last pass.
     pub(crate) fn statistics(&self) -> &[RowStatistics<f32>] {
         self.decoder.as_ref().map_or(&[], |decoder| &decoder.head.statistics)
     }
 
-    /// Returns the means of the normed rows of ranges of targets.
     pub(crate) fn means(&mut self, ranges: &[Range<usize>]) -> Result<Vec<Vec<f32>>, CudaError> {
         let (bound, decoder) = self.bound()?;
         decoder.head.means(&bound.network, ranges)
     }
 
-    /// Starts a backward pass.
     pub(crate) fn begin_backward(&mut self, packing: &Packing) -> Result<(), CudaError> {
         let (bound, decoder) = self.bound()?;
         decoder.head.begin_backward(&bound.network, packing.targets.len())
     }
 
-    /// Takes in the derivatives of a run of sequences.
     pub(crate) fn backward_outputs(
         &mut self,
         packing: &Packing,
@@ -366,7 +341,6 @@ impl CudaPasses {
         decoder.head.backward(&bound.network, packing, &targets, derivatives, bound.gradient)
     }
 
-    /// Returns the divergences; `reference` are the reference policy's passes.
     pub(crate) fn divergences(
         &mut self,
         terms: &[Divergence],
@@ -376,7 +350,6 @@ impl CudaPasses {
         decoder.head.divergences(&bound.network, terms, reference.and_then(Self::rows))
     }
 
-    /// Sets the derivatives of divergences.
     pub(crate) fn backward_divergences(
         &mut self,
         terms: &[Divergence],
@@ -388,7 +361,6 @@ impl CudaPasses {
         decoder.head.backward_divergences(&bound.network, terms, numbers, rows, bound.gradient)
     }
 
-    /// Runs back through the layers for a run of sequences.
     pub(crate) fn backward_layers(
         &mut self,
         packing: &Packing,

@@ -1,7 +1,7 @@
-//! The libraries of CUDA, loaded on first use; building needs none of them.
+//! CUDA libraries, loaded on first use; building does not need them.
 //!
-//! Signatures and constants are those of the headers of CUDA 12 and 13; handles are opaque
-//! pointers and kept as `usize`.
+//! Signatures and constants match the headers of CUDA 12 and 13; opaque pointers are stored as
+//! `usize`.
 #![expect(unsafe_code, reason = "functions of C libraries are looked up by name")]
 
 use std::error::Error as _;
@@ -13,40 +13,29 @@ use libloading::Library;
 
 use super::CudaError;
 
-/// An opaque pointer of a library.
 pub(super) type Handle = usize;
 
-/// Data type of a product's operands.
 pub(super) const BF16: c_int = 14;
-/// Data type of a wide result.
 pub(super) const F32: c_int = 0;
-/// Products are summed in f32.
 pub(super) const COMPUTE_F32: c_int = 68;
-/// Math mode: sums of a product split among blocks are joined in f32 too, never rounded to bfloat16 in between
-/// (`CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION` beside the default mode).
+/// Math mode that also joins partial sums of split products in f32, never in bfloat16
+/// (`CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION` with the default mode).
 pub(super) const F32_REDUCTION: c_int = 16;
-/// The library chooses how.
 pub(super) const DEFAULT_ALGORITHM: c_int = -1;
-/// Attribute of a device: multiprocessors.
 pub(super) const MULTIPROCESSORS: c_int = 16;
-/// Attribute of a device: first part of the compute capability.
 pub(super) const CAPABILITY_MAJOR: c_int = 75;
-/// Attribute of a device: second part.
 pub(super) const CAPABILITY_MINOR: c_int = 76;
-/// Attribute of a function: most dynamic shared memory.
 pub(super) const DYNAMIC_SHARED: c_int = 8;
-/// A stream that does not wait for the legacy one.
+/// A stream that does not synchronise with the legacy stream.
 pub(super) const NON_BLOCKING: c_uint = 1;
 /// A capture that other threads' calls do not disturb.
 pub(super) const CAPTURE_THREAD_LOCAL: c_uint = 1;
-/// The driver's status for out of memory.
 pub(super) const OUT_OF_MEMORY: c_int = 2;
-/// The compiler's answer to an option that it does not know, or a value of one.
 pub(super) const INVALID_OPTION: c_int = 5;
-/// Major versions of CUDA whose libraries have these signatures, the newest first.
+/// Major CUDA versions with these signatures, newest first.
 const MAJORS: [c_int; 2] = [13, 12];
 
-/// Returns the loader's own words; the error itself names the call alone.
+/// Returns the loader's message; the error itself only names the call.
 fn said(error: &libloading::Error) -> String {
     error.source().map_or_else(|| error.to_string(), ToString::to_string)
 }
@@ -59,7 +48,7 @@ macro_rules! library {
         }
 
         impl $name {
-            /// Finds every function.
+            /// Looks up every function.
             ///
             /// # Safety
             /// The library is the one the signatures are of, and is never unloaded.
@@ -78,7 +67,6 @@ macro_rules! library {
 }
 
 library! {
-    /// The driver's interface.
     DriverLibrary {
         init = "cuInit"(c_uint) -> c_int;
         version = "cuDriverGetVersion"(*mut c_int) -> c_int;
@@ -114,7 +102,6 @@ library! {
 }
 
 library! {
-    /// Matrix products.
     BlasLibrary {
         create = "cublasCreate_v2"(*mut Handle) -> c_int;
         set_stream = "cublasSetStream_v2"(Handle, Handle) -> c_int;
@@ -128,7 +115,6 @@ library! {
 }
 
 library! {
-    /// The compiler.
     CompilerLibrary {
         error_string = "nvrtcGetErrorString"(c_int) -> *const c_char;
         version = "nvrtcVersion"(*mut c_int, *mut c_int) -> c_int;
@@ -147,7 +133,7 @@ library! {
 }
 
 /// Returns folders to search if the loader finds nothing: those of the environment variable, then
-/// the toolkit's usual folder.
+/// the toolkit's default folder.
 fn folders() -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = Vec::new();
     if let Some(paths) = std::env::var_os("TURNWISE_CUDA_PATH") {
@@ -160,8 +146,8 @@ fn folders() -> Vec<PathBuf> {
     folders
 }
 
-/// Returns the newest major version of CUDA that this machine's driver can run; `None` if that is not
-/// known, as without a driver, which compiling does not need.
+/// Returns the newest major CUDA version that the driver can run; `None` if unknown, for example
+/// without a driver, which compiling does not need.
 fn newest_major() -> Option<c_int> {
     let mut version = 0;
     // SAFETY: a place for a number; the driver need not be initialised for this one.
@@ -169,22 +155,22 @@ fn newest_major() -> Option<c_int> {
     (code == 0 && version > 0).then_some(version / 1000)
 }
 
-/// Returns the files of a library in the order to try: major versions up to `newest` (what the
-/// driver supports), then the bare name. A newer library can be loaded but fails at its first call.
+/// Returns file names to try: major versions up to `newest` (the driver's), then the bare name.
+/// Newer libraries can be loaded but fail at the first call.
 fn versions(file: &str, newest: Option<c_int>) -> Vec<String> {
     let majors = MAJORS.iter().filter(|&&major| newest.is_none_or(|newest| major <= newest));
     majors.map(|major| format!("{file}.{major}")).chain([file.to_owned()]).collect()
 }
 
-/// Returns true if the loader only reports that the file is missing. If a dependency is missing,
-/// the loader names that one.
+/// Returns true if the loader reports that this file is missing, rather than one of its
+/// dependencies.
 fn is_absence(candidate: &Path, reason: &str) -> bool {
     let reason = reason.strip_prefix(&*candidate.to_string_lossy());
     reason.is_some_and(|rest| rest.starts_with(": cannot open shared object file: No such file"))
 }
 
-/// Opens the first file that can be opened. The error is that of the first existing file, or else
-/// of the first.
+/// Opens the first file that loads. An error is that of the first existing file, or else of the
+/// first one.
 fn open(
     library: &'static str,
     names: &[String],
@@ -229,14 +215,12 @@ macro_rules! loaded {
 }
 
 loaded!(
-    /// The driver.
     driver -> DriverLibrary,
     "the NVIDIA driver, libcuda.so.1,",
     ["libcuda.so.1".to_owned(), "libcuda.so".to_owned()],
     "install the driver of this machine's NVIDIA GPU, or set policy.device = \"cpu\""
 );
 loaded!(
-    /// Matrix products.
     blas -> BlasLibrary,
     "cuBLAS, libcublas.so,",
     versions("libcublas.so", newest_major()),
@@ -244,7 +228,6 @@ loaded!(
      its folder in TURNWISE_CUDA_PATH"
 );
 loaded!(
-    /// The compiler.
     compiler -> CompilerLibrary,
     "the run-time compiler NVRTC, libnvrtc.so,",
     versions("libnvrtc.so", newest_major()),
@@ -275,14 +258,12 @@ mod tests {
             Err(CudaError::Library { reason, .. }) => reason,
             other => panic!("{other:?}"),
         };
-        // None is there: the first one's.
+        // None exists, so the error is the first one's.
         assert!(reason().starts_with("libturnwise-none.so.13: cannot open"), "{}", reason());
-        // The second is there, and no library.
         std::fs::write(folder.path().join(&names[1]), "no library at all").unwrap();
         let text = reason();
         assert!(text.contains("libturnwise-none.so.12 does not load"), "{text}");
         assert!(!text.contains("No such file"), "{text}");
-        // One that needs another which is not there.
         let missing = "libcublasLt.so.13: cannot open shared object file: No such file or directory";
         assert!(!is_absence(Path::new("libcublas.so.13"), missing));
         assert!(is_absence(Path::new("libcublasLt.so.13"), missing));

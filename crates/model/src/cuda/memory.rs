@@ -1,4 +1,4 @@
-//! Buffers in the device's memory.
+//! Buffers in device memory.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -9,15 +9,14 @@ use bytemuck::{Pod, Zeroable};
 use super::CudaError;
 use super::driver::{Address, Driver};
 
-/// A bfloat16; [`half::bf16::from_f32`] takes the nearest one, ties to even.
 pub(crate) type Bf16 = half::bf16;
 
-/// Elements without padding or pointers, any bits of which are a value.
+/// Elements without padding or pointers, for which all bits are valid.
 pub(crate) trait Plain: Pod + Default + Send + Sync {}
 
 impl<T: Pod + Default + Send + Sync> Plain for T {}
 
-/// A tile of attention; its fields are documented in the kernels.
+/// A tile of attention; the kernels document its fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct Tile {
@@ -27,7 +26,7 @@ pub(crate) struct Tile {
     pub(crate) position: i32,
 }
 
-/// Memory for `len` elements, given back when dropped.
+/// Device memory for `len` elements, freed on drop.
 pub(crate) struct Buffer<T> {
     driver: Arc<dyn Driver>,
     at: Address,
@@ -42,32 +41,28 @@ impl<T> std::fmt::Debug for Buffer<T> {
 }
 
 impl<T: Plain> Buffer<T> {
-    /// No memory yet.
     pub(crate) fn empty(driver: &Arc<dyn Driver>) -> Self {
         Self { driver: Arc::clone(driver), at: 0, len: 0, kind: PhantomData }
     }
 
-    /// With anything in it.
+    /// Allocates uninitialised memory.
     pub(crate) fn new(driver: &Arc<dyn Driver>, len: usize) -> Result<Self, CudaError> {
         let at = if len == 0 { 0 } else { driver.allocate(len * size_of::<T>())? };
         Ok(Self { driver: Arc::clone(driver), at, len, kind: PhantomData })
     }
 
-    /// Zeros.
     pub(crate) fn zeros(driver: &Arc<dyn Driver>, len: usize) -> Result<Self, CudaError> {
         let buffer = Self::new(driver, len)?;
         buffer.all().clear(&**driver)?;
         Ok(buffer)
     }
 
-    /// Creates a copy of host elements.
     pub(crate) fn of(driver: &Arc<dyn Driver>, values: &[T]) -> Result<Self, CudaError> {
         let buffer = Self::new(driver, values.len())?;
         buffer.all().upload(&**driver, values)?;
         Ok(buffer)
     }
 
-    /// Returns a copy in memory of its own.
     pub(crate) fn duplicate(&self, driver: &Arc<dyn Driver>) -> Result<Self, CudaError> {
         let copy = Self::new(driver, self.len)?;
         self.all().copy_to(&**driver, copy.all())?;
@@ -77,14 +72,14 @@ impl<T: Plain> Buffer<T> {
     /// Ensures room for `len` elements; growing discards the content.
     pub(crate) fn grow(&mut self, len: usize) -> Result<(), CudaError> {
         if self.len < len {
-            // The old memory first: both together may not fit.
+            // The old memory is freed first, because both may not fit.
             *self = Self::empty(&self.driver);
             *self = Self::new(&self.driver, len)?;
         }
         Ok(())
     }
 
-    /// Makes room and copies host elements to the start; returns where they are.
+    /// Copies host elements to the start, growing if needed, and returns their part.
     pub(crate) fn put(&mut self, values: &[T]) -> Result<Part<T>, CudaError> {
         self.grow(values.len())?;
         let part = self.part(0..values.len());
@@ -92,17 +87,14 @@ impl<T: Plain> Buffer<T> {
         Ok(part)
     }
 
-    /// Returns the length in elements.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns all of it.
     pub(crate) fn all(&self) -> Part<T> {
         self.part(0..self.len)
     }
 
-    /// Part of it.
     pub(crate) fn part(&self, range: Range<usize>) -> Part<T> {
         assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {}", self.len);
         let at = self.at + (range.start * size_of::<T>()) as u64;
@@ -118,7 +110,8 @@ impl<T> Drop for Buffer<T> {
     }
 }
 
-/// Address of some elements. Like a pointer it may be copied; whoever keeps one keeps its [`Buffer`].
+/// Address of elements in a buffer. Like a pointer, it can be copied and does not keep its
+/// [`Buffer`] alive.
 pub(crate) struct Part<T> {
     pub(crate) at: Address,
     pub(crate) len: usize,
@@ -134,20 +127,18 @@ impl<T> Clone for Part<T> {
 impl<T> Copy for Part<T> {}
 
 impl<T: Plain> Part<T> {
-    /// Part of it.
     pub(crate) fn part(self, range: Range<usize>) -> Self {
         assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {}", self.len);
         let at = self.at + (range.start * size_of::<T>()) as u64;
         Self { at, len: range.len(), kind: PhantomData }
     }
 
-    /// Host to device; lengths are equal.
     pub(crate) fn upload(self, driver: &dyn Driver, values: &[T]) -> Result<(), CudaError> {
         assert_eq!(values.len(), self.len);
         if values.is_empty() { Ok(()) } else { driver.upload(self.at, bytemuck::cast_slice(values)) }
     }
 
-    /// Device to host; waits.
+    /// Copies to the host; waits for the device.
     pub(crate) fn download(self, driver: &dyn Driver) -> Result<Vec<T>, CudaError> {
         let mut values = vec![T::default(); self.len];
         if self.len > 0 {
@@ -156,12 +147,10 @@ impl<T: Plain> Part<T> {
         Ok(values)
     }
 
-    /// Sets all to zero.
     pub(crate) fn clear(self, driver: &dyn Driver) -> Result<(), CudaError> {
         if self.len == 0 { Ok(()) } else { driver.clear(self.at, self.len * size_of::<T>()) }
     }
 
-    /// Copies to a part of equal length.
     pub(crate) fn copy_to(self, driver: &dyn Driver, to: Self) -> Result<(), CudaError> {
         assert_eq!(self.len, to.len);
         if self.len == 0 { Ok(()) } else { driver.copy(self.at, to.at, self.len * size_of::<T>()) }
@@ -177,7 +166,7 @@ mod tests {
         for (value, bits) in [(1.0f32, 0x3f80), (-2.5, 0xc020), (0.0, 0), (f32::INFINITY, 0x7f80)] {
             assert_eq!(Bf16::from_f32(value).to_bits(), bits);
         }
-        // Halfway between two: to the even one, on either side.
+        // Ties round to even, up or down.
         assert_eq!(Bf16::from_f32(f32::from_bits(0x3f80_8000)).to_bits(), 0x3f80);
         assert_eq!(Bf16::from_f32(f32::from_bits(0x3f81_8000)).to_bits(), 0x3f82);
         assert_eq!(Bf16::from_f32(f32::from_bits(0x3f80_8001)).to_bits(), 0x3f81);

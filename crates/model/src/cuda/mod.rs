@@ -1,27 +1,27 @@
-//! The same learner and engine on an NVIDIA GPU: bfloat16 products with f32 sums, f32 master weights.
+//! Learner and engine on an NVIDIA GPU: bfloat16 products with f32 sums, f32 master weights.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `angles.rs` | the rotary angles on the device |
-//! | `compile.rs` | the kernels' source, and how NVRTC makes machine code of it |
-//! | `decoder.rs` | the decoder over a packed micro-batch |
-//! | `device.rs` | the device that all learners and engines of a process share, and matrix products on it |
-//! | `driver.rs` | the interface of a device |
-//! | `emulator.rs` | a device for the tests |
-//! | `engine.rs` | decoding on a device |
-//! | `error.rs` | errors on the device's side |
-//! | `gpu.rs` | an NVIDIA GPU through its driver |
-//! | `head.rs` | the head on the decoder's last layer |
-//! | `kernels/` | the kernels with typed arguments |
-//! | `learner.rs` | what a learner keeps on the device, and its passes |
-//! | `library.rs` | the libraries of CUDA, loaded when first needed |
-//! | `memory.rs` | buffers in the device's memory |
-//! | `network.rs` | a decoder's weights on the device, and its linear layers |
-//! | `tiles.rs` | tiles of attention over the rows of packed sequences, the longest work first |
+//! | `angles.rs` | rotary angles |
+//! | `compile.rs` | source of the kernels, and its compilation with NVRTC |
+//! | `decoder.rs` | forward and backward pass of the decoder |
+//! | `device.rs` | the shared device of a process, and matrix products |
+//! | `driver.rs` | interface of a device |
+//! | `emulator.rs` | a device for tests, on the CPU |
+//! | `engine.rs` | decoding |
+//! | `error.rs` | errors |
+//! | `gpu.rs` | interface implemented by an NVIDIA GPU |
+//! | `head.rs` | heads on the decoder's last layer |
+//! | `kernels/` | typed launches of the kernels |
+//! | `learner.rs` | a learner's data on the device, and its passes |
+//! | `library.rs` | CUDA libraries, loaded on first use |
+//! | `memory.rs` | buffers in device memory |
+//! | `network.rs` | a decoder's weights and linear layers |
+//! | `tiles.rs` | attention tiles over packed sequences |
 //!
-//! Kernels are CUDA C++ in `kernels/`, compiled by NVRTC for the model's shape on first use. Matrix
-//! products are cuBLAS's. CUDA is loaded at run time, so building needs none of it
-//! (`docs/adr/0014-cuda-by-hand.md`). In the tests, the kernels' source runs on the CPU.
+//! Kernels are CUDA C++ in `kernels/`, compiled by NVRTC for the model's shape on first use; matrix
+//! products use cuBLAS. CUDA is loaded at run time, so building does not need it
+//! (`docs/adr/0014-cuda-by-hand.md`). Tests run the kernels' source on the CPU.
 
 mod angles;
 mod compile;

@@ -11,7 +11,7 @@ use super::memory::{Bf16, Buffer, Part};
 use crate::lora::{Adapter, AdapterLayout, Branch, Dropout, Joint};
 use crate::{LayerLayout, ModelConfig, ParameterLayout, Parameters, Weights};
 
-/// Weights rounded to bfloat16, in the layout of [`Parameters`], and an adapter if one is trained.
+/// Weights rounded to bfloat16, in the layout of [`Parameters`], and an optional adapter.
 pub(crate) struct Network {
     pub(crate) kernels: Kernels,
     pub(crate) config: ModelConfig,
@@ -19,11 +19,10 @@ pub(crate) struct Network {
     /// Shared if frozen.
     pub(crate) weights: Arc<Buffer<Bf16>>,
     pub(crate) adapter: Option<DeviceAdapter>,
-    /// A critic's value head in f32, `[hidden]` weights and the bias.
+    /// A critic's value head in f32: `[hidden]` weights and one bias.
     pub(crate) value: Option<Buffer<f32>>,
 }
 
-/// An adapter's rounded weights, in the layout of [`Adapter`].
 pub(crate) struct DeviceAdapter {
     pub(crate) layout: AdapterLayout,
     rank: usize,
@@ -31,23 +30,21 @@ pub(crate) struct DeviceAdapter {
     pub(crate) weights: Buffer<Bf16>,
 }
 
-/// Weights on a device for a sampler.
+/// Weights on a device, for samplers.
 #[derive(Clone)]
 pub struct DeviceWeights {
     pub(crate) network: Arc<Network>,
-    /// Version that completions report.
     pub(crate) version: u64,
 }
 
 impl DeviceWeights {
-    /// Uploads weights to this process's device.
     pub(crate) fn upload(weights: &Weights, version: u64) -> Result<Self, CudaError> {
         Ok(Self { network: Arc::new(Network::upload(&device()?, weights, None)?), version })
     }
 }
 
 impl Network {
-    /// Rounds and uploads weights; those of a base that is on the device already are shared.
+    /// Rounds and uploads weights; a base that is already on the device is shared.
     pub(crate) fn upload(
         driver: &Arc<dyn Driver>,
         weights: &Weights,
@@ -70,7 +67,7 @@ impl Network {
         Ok(Self { kernels, config, layout, weights: shared, adapter, value })
     }
 
-    /// The same with what is trained of it in memory of its own.
+    /// Returns a copy of the trained part that shares the rest.
     pub(crate) fn duplicate(&self) -> Result<Self, CudaError> {
         let driver = &self.kernels.driver;
         let value = self.value.as_ref().map(|value| value.duplicate(driver)).transpose()?;
@@ -83,12 +80,10 @@ impl Network {
         Ok(Self { kernels, config, layout, weights, adapter, value })
     }
 
-    /// Returns the trained part of the rounded weights.
     pub(crate) fn trained(&self) -> &Buffer<Bf16> {
         self.adapter.as_ref().map_or(&*self.weights, |adapter| &adapter.weights)
     }
 
-    /// Range of a critic's value head among what is trained.
     pub(crate) fn value_range(&self) -> Option<Range<usize>> {
         match &self.adapter {
             Some(adapter) => adapter.layout.value.clone(),
@@ -96,7 +91,7 @@ impl Network {
         }
     }
 
-    /// Widest `x A^T` of any product.
+    /// Returns the largest width of `x A^T` in any product.
     pub(crate) fn low_width(&self) -> usize {
         let branches = self.adapter.iter().flat_map(|adapter| {
             adapter.layout.layers.iter().flatten().map(|branch| branch.parts.len() * adapter.rank)
@@ -104,32 +99,26 @@ impl Network {
         branches.max().unwrap_or(0)
     }
 
-    /// Returns the device.
     pub(crate) fn driver(&self) -> &dyn Driver {
         &*self.kernels.driver
     }
 
-    /// Returns a tensor.
     pub(crate) fn at(&self, range: &Range<usize>) -> Part<Bf16> {
         self.weights.part(range.clone())
     }
 
-    /// Returns the heads of every layer.
     pub(crate) fn heads(&self) -> Heads {
         Heads { queries: self.config.num_attention_heads, keys: self.config.num_key_value_heads }
     }
 
-    /// Returns the width of a row of queries, keys and values.
     pub(crate) fn qkv_width(&self) -> usize {
         self.config.query_width() + 2 * self.config.key_value_width()
     }
 
-    /// Returns the epsilon of all norms.
     pub(crate) fn epsilon(&self) -> f32 {
         self.config.rms_norm_eps as f32
     }
 
-    /// Returns the steps between the projection of queries, keys and values and attention.
     pub(crate) fn preparation(&self, layer: &LayerLayout) -> Preparation {
         Preparation {
             bias: layer.qkv_bias().map(|bias| self.at(&bias)),
@@ -140,12 +129,11 @@ impl Network {
         }
     }
 
-    /// Returns one of a layer's products.
     pub(crate) fn linear(&self, index: usize, joint: Joint) -> Linear<'_> {
         let layer = &self.layout.layers[index];
         let ModelConfig { hidden_size: hidden, intermediate_size: inner, .. } = self.config;
         let (weight, bias, inputs, outputs) = match joint {
-            // Its bias is added where the heads are turned.
+            // Its bias is added where heads are rotated.
             Joint::Qkv => (layer.qkv_weight(), layer.qkv_bias(), hidden, self.qkv_width()),
             Joint::Output => {
                 (layer.o_weight.clone(), layer.o_bias.clone(), self.config.query_width(), hidden)
@@ -160,7 +148,7 @@ impl Network {
     }
 }
 
-/// Rounds on the host and uploads, a piece at a time.
+/// Rounds on the host and uploads in pieces.
 pub(crate) fn upload_narrow(driver: &Arc<dyn Driver>, values: &[f32]) -> Result<Buffer<Bf16>, CudaError> {
     const PIECE: usize = 1 << 22;
     let buffer = Buffer::new(driver, values.len())?;
@@ -171,7 +159,6 @@ pub(crate) fn upload_narrow(driver: &Arc<dyn Driver>, values: &[f32]) -> Result<
     Ok(buffer)
 }
 
-/// Ranges of the norms of query and key heads, in families that have them.
 pub(crate) fn head_norms(layer: &LayerLayout) -> Option<[Range<usize>; 2]> {
     Some([layer.q_norm.clone()?, layer.k_norm.clone()?])
 }
@@ -192,19 +179,18 @@ impl DeviceAdapter {
     }
 }
 
-/// Room for what flows through adapters: `x A^T` and its derivative.
+/// Buffers of adapters: `x A^T` and its derivative.
 pub(crate) struct Low {
     low: Buffer<Bf16>,
     d_low: Buffer<Bf16>,
     dropped: Buffer<Bf16>,
     d_dropped: Buffer<Bf16>,
     identities: Buffer<u64>,
-    /// The dropout of this pass, with the rows it runs over and where they stand in their sequences.
+    /// Dropout of this pass, with its rows and their positions.
     dropout: Option<(Dropout, Range<usize>, Part<i32>)>,
 }
 
 impl Low {
-    /// None yet.
     pub(crate) fn new(driver: &Arc<dyn Driver>) -> Self {
         Self {
             low: Buffer::empty(driver),
@@ -216,14 +202,14 @@ impl Low {
         }
     }
 
-    /// Grows the buffers to a number of rows; those of the backward pass only with `backward`.
+    /// Grows the buffers to a number of rows; those of backward only with `backward`.
     pub(crate) fn grow(&mut self, network: &Network, rows: usize, backward: bool) -> Result<(), CudaError> {
         self.low.grow(rows * network.low_width())?;
         self.d_low.grow(if backward { rows * network.low_width() } else { 0 })
     }
 
-    /// Sets the dropout of the passes that follow; `identities` names the sequence of every row, and
-    /// `widest` is the widest input of a product.
+    /// Sets the dropout of the following passes. `identities` names the sequence of every row, and
+    /// `widest` is the largest input width of a product.
     pub(crate) fn begin(
         &mut self,
         dropout: Option<Dropout>,
@@ -242,14 +228,12 @@ impl Low {
         Ok(())
     }
 
-    /// Sets the rows that the next products run over.
     pub(crate) fn over(&mut self, rows: &Range<usize>) {
         if let Some((_, over, _)) = &mut self.dropout {
             *over = rows.clone();
         }
     }
 
-    /// Drops entries of a module's input, or of its derivative.
     fn drop_entries(
         &self,
         kernels: &Kernels,
@@ -265,7 +249,6 @@ impl Low {
     }
 }
 
-/// One product of a layer.
 pub(crate) struct Linear<'a> {
     network: &'a Network,
     adapter: Option<(&'a DeviceAdapter, &'a Branch)>,
@@ -277,17 +260,16 @@ pub(crate) struct Linear<'a> {
     outputs: usize,
 }
 
-/// Gradient buffer of the trained parameters.
 #[derive(Clone, Copy)]
 pub(crate) struct Gradient {
     /// In the layout of the trained parameters.
     pub(crate) at: Part<f32>,
-    /// True if the base is frozen, and an adapter trained.
+    /// True if an adapter is trained and the base frozen.
     pub(crate) frozen: bool,
 }
 
 impl Gradient {
-    /// Returns the range of one of the base's tensors; `None` if it is frozen.
+    /// Returns the gradient of a base tensor; `None` if it is frozen.
     pub(crate) fn of(self, range: &Range<usize>) -> Option<Part<f32>> {
         (!self.frozen).then(|| self.at.part(range.clone()))
     }
@@ -298,7 +280,7 @@ impl Linear<'_> {
         matrix(self.network.at(&self.weight), self.inputs)
     }
 
-    /// `y = x W^T + b`, and what an adapter adds; without the bias for queries, keys and values.
+    /// Computes `y = x W^T + b` plus the adapter; omits the bias for queries, keys and values.
     pub(crate) fn forward(
         &self,
         x: Part<Bf16>,
@@ -318,7 +300,7 @@ impl Linear<'_> {
         }
     }
 
-    /// `y += x W^T + b`, and what an adapter adds, on the residual stream.
+    /// Adds `x W^T + b` plus the adapter to the residual stream `y`.
     pub(crate) fn add(&self, x: Part<Bf16>, rows: usize, y: Part<f32>, low: &Low) -> Result<(), CudaError> {
         let shape = [rows, self.inputs, self.outputs];
         let operands = [matrix(x, self.inputs), self.weight().t()];
@@ -330,7 +312,7 @@ impl Linear<'_> {
         }
     }
 
-    /// `y += s x A^T B^T`, each module in its columns.
+    /// Adds `s x A^T B^T` to `y`, each module in its columns.
     fn add_adapter(
         &self,
         x: Part<Bf16>,
@@ -350,7 +332,7 @@ impl Linear<'_> {
         Ok(())
     }
 
-    /// `low = x A^T` of all modules.
+    /// Computes `low = x A^T` for all modules.
     fn fill_low(&self, x: Part<Bf16>, rows: usize, low: &Low) -> Result<(), CudaError> {
         let Some((adapter, branch)) = self.adapter else { return Ok(()) };
         let width = branch.parts.len() * adapter.rank;
@@ -373,7 +355,6 @@ impl Linear<'_> {
         multiply(self.network.driver(), operands, to, shape, Accumulate::Set, 1.0)
     }
 
-    /// Sets `d_x` and adds the derivatives of what is trained.
     pub(crate) fn backward(
         &self,
         x: Part<Bf16>,
@@ -397,7 +378,7 @@ impl Linear<'_> {
         }
     }
 
-    /// Adds to `d_x` what flows back through the adapter, and the derivatives of its matrices.
+    /// Adds the adapter's derivative to `d_x`, and the derivatives of its matrices.
     fn adapter_backward(
         &self,
         x: Part<Bf16>,
@@ -437,7 +418,7 @@ impl Linear<'_> {
                     Accumulate::Add,
                     1.0,
                 )?;
-                // What was dropped has no derivative, the rest has it scaled alike.
+                // Dropped entries have a derivative of zero; the others are scaled as in forward.
                 let a = matrix(adapter.weights.part(part.a.clone()), inputs);
                 multiply(
                     driver,

@@ -1,4 +1,4 @@
-//! Tiles of attention over the rows of packed sequences, the longest work first.
+//! Attention tiles over packed sequences, the longest work first.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::kernels::TILE;
 use super::memory::Tile;
 
-/// Tiles of queries: sequences are ranges of rows, whose keys are the same rows.
+/// Returns tiles of queries; sequences are ranges of rows.
 pub(crate) fn query_tiles(sequences: &[Range<usize>]) -> Vec<Tile> {
     let mut tiles = Vec::new();
     for sequence in sequences {
@@ -23,8 +23,8 @@ pub(crate) fn query_tiles(sequences: &[Range<usize>]) -> Vec<Tile> {
     tiles
 }
 
-/// Tiles of keys: {first row, number, first row of the sequence, its length}. The first keys of a
-/// sequence are seen by most queries.
+/// Returns tiles of keys: {first row, number, first row of the sequence, its length}. The first
+/// keys of a sequence are seen by most queries.
 pub(crate) fn key_tiles(sequences: &[Range<usize>]) -> Vec<Tile> {
     let mut tiles = Vec::new();
     for sequence in sequences {

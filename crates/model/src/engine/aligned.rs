@@ -1,8 +1,8 @@
-//! Numbers that begin on a cache line.
+//! Buffers aligned to cache lines.
 
 use super::vector::LINE;
 
-/// Numbers of four bytes that begin on a cache line, so that no vector load of whole lines crosses one.
+/// A buffer of four-byte numbers that starts on a cache line, so that vector loads never cross one.
 #[derive(Debug)]
 pub(super) struct Aligned<T> {
     data: Vec<T>,

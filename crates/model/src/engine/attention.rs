@@ -1,10 +1,10 @@
-//! Attention of a step's rows over the keys and values of their sequences.
+//! Attention of a step's rows over their sequences' keys and values.
 //!
 //! `out = softmax(q k^T / sqrt(width)) v`, each row over the positions up to its own.
 //!
-//! Rows that read the same pages do so together, and so do the query heads of a key/value head, so that keys and values are
-//! loaded once for all of them. A row's numbers are the same bits alone: scores are of one row and one position, and
-//! values are added up position by position.
+//! Rows that read the same pages are processed together, as are the query heads of a key/value
+//! head, so keys and values are loaded once. Grouping does not change a row's bits: each score
+//! belongs to one row and position, and values are added in position order.
 #![expect(
     clippy::inline_always,
     reason = "code outside of the dispatched function is compiled without its vectors"
@@ -18,10 +18,10 @@ use super::pages::{Cache, PAGE};
 use super::sharing::{Run, Sharing, Tree};
 use super::vector::{LINE, exp, maximum, prefetch};
 
-/// Queries that are worked on together where there are 32 registers and so many queries.
+/// Maximum queries processed together, on CPUs with 32 vector registers.
 const MOST_TOGETHER: usize = 12;
 
-/// Calls a function of some queries with the most that the registers take; returns how many it were.
+/// Calls a function with as many queries as the registers allow, and returns that number.
 macro_rules! together {
     ($left:expr, $lanes:expr, $function:ident $arguments:tt) => {
         match $left {
@@ -39,16 +39,14 @@ macro_rules! together {
     }};
 }
 
-/// Buffers of attention; they grow to the largest step and stay.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     /// `[queries, positions]`.
     scores: Vec<f32>,
-    /// Two numbers of every query, then the next two of every query.
+    /// Queries interleaved as [`pack`] makes them.
     packed: Vec<f32>,
     /// `[queries, value_width]`.
     sums: Vec<f32>,
-    /// One over the sum of a query's exponentials.
     inverse: Vec<f32>,
 }
 
@@ -64,7 +62,6 @@ impl Scratch {
     }
 }
 
-/// Attention of all rows of a step in one layer.
 pub(super) struct Attention<'a> {
     pub(super) cache: &'a Cache,
     pub(super) layer: usize,
@@ -101,7 +98,6 @@ impl WithSimd for Attention<'_> {
     }
 }
 
-/// A layer's key/value head, and the queries of all rows.
 #[derive(Clone, Copy)]
 struct At<'a> {
     cache: &'a Cache,
@@ -112,14 +108,12 @@ struct At<'a> {
 }
 
 impl<'a> At<'a> {
-    /// Returns one query of a row, of those that share the head.
     fn query(&self, row: usize, of_group: usize) -> &'a [f32] {
         let heads = self.cache.heads();
         let start = row * self.stride + (self.head * heads.group() + of_group) * heads.width;
         &self.queries[start..start + heads.width]
     }
 
-    /// Writes a query's weighted values.
     #[inline(always)]
     fn write<S: Simd>(
         &self,
@@ -139,7 +133,7 @@ impl<'a> At<'a> {
     }
 }
 
-/// Some queries of one run, from the first of these on, each over the positions that its row sees.
+/// Computes some queries of one run, each over the positions visible to its row.
 #[inline(always)]
 fn attend_run<S: Simd, const QUERIES: usize>(
     simd: S,
@@ -171,7 +165,7 @@ fn attend_run<S: Simd, const QUERIES: usize>(
     let sums = &mut sums[..QUERIES * value_width];
     sums.fill(0.0);
     let weights: [&[f32]; QUERIES] = std::array::from_fn(|query| &scores[query * padded..][..most]);
-    // Positions that all rows see, then those that only later rows see.
+    // First the positions that all rows see, then those that only later rows see.
     weigh_columns::<S, QUERIES>(simd, pages, weights.map(|weights| &weights[..lens[0]]), sums);
     for position in lens[0]..most {
         let value = &pages.values(position / PAGE)[position % PAGE * value_width..][..value_width];
@@ -191,7 +185,6 @@ fn attend_run<S: Simd, const QUERIES: usize>(
     }
 }
 
-/// The rows of one tree.
 #[inline(always)]
 fn attend_tree<S: Simd>(
     simd: S,
@@ -230,7 +223,7 @@ fn attend_tree<S: Simd>(
     sums.fill(0.0);
     for span in spans {
         let pages = Pages { at, table: &at.cache.table(span.sequence)[span.pages.clone()] };
-        // Several rows have whole pages in common; the last page of one row may not be full.
+        // Rows share whole pages only; the last page of a single row may be partly filled.
         let end = (span.pages.end * PAGE).min(members[span.members.start].len);
         let positions = span.pages.start * PAGE..end;
         let (mut query, end) = (span.members.start * group, span.members.end * group);
@@ -250,7 +243,6 @@ fn attend_tree<S: Simd>(
     }
 }
 
-/// Scores of some queries of a tree, from the first of these on, over the pages of a span.
 #[inline(always)]
 fn score_part<S: Simd, const QUERIES: usize>(
     simd: S,
@@ -285,7 +277,7 @@ fn weigh_part<S: Simd, const QUERIES: usize>(
     weigh_columns::<S, QUERIES>(simd, pages, weights, sums);
 }
 
-/// Two numbers of every query, then the next two of every query.
+/// Interleaves queries: two elements of every query, then the next two of every query.
 #[inline(always)]
 fn pack<const QUERIES: usize>(queries: [&[f32]; QUERIES], packed: &mut [f32]) {
     for (index, query) in queries.into_iter().enumerate() {
@@ -295,7 +287,6 @@ fn pack<const QUERIES: usize>(queries: [&[f32]; QUERIES], packed: &mut [f32]) {
     }
 }
 
-/// One head's part of some pages.
 #[derive(Clone, Copy)]
 struct Pages<'a> {
     at: At<'a>,
@@ -311,13 +302,14 @@ impl<'a> Pages<'a> {
         self.at.cache.part(self.table[index], self.at.layer, self.at.head).1
     }
 
-    /// Returns the part that is read after a page of keys, for fetching it ahead.
+    /// Returns the data read after page `index`, for prefetching.
     fn after_keys(&self, index: usize) -> &'a [f32] {
         if index + 1 < self.table.len() { self.keys(index + 1) } else { self.values(0) }
     }
 }
 
-/// Scores of all positions of pages, rows of `stride`. `packed` is as [`pack`] makes it.
+/// Computes the scores of all positions of the pages, in rows of `stride`, from queries packed by
+/// [`pack`].
 #[inline(always)]
 fn score<S: Simd, const QUERIES: usize>(
     simd: S,
@@ -333,7 +325,7 @@ fn score<S: Simd, const QUERIES: usize>(
         let next = pages.after_keys(index);
         let (keys, _) = S::as_simd_f32s(pages.keys(index));
         for vector in 0..vectors {
-            // Two chains per query hide the latency of the multiply-add.
+            // Two accumulators per query hide the latency of the multiply-add.
             let mut even = [simd.splat_f32s(0.0); QUERIES];
             let mut odd = [simd.splat_f32s(0.0); QUERIES];
             let (pairs, _) = packed.as_chunks::<2>();
@@ -357,11 +349,11 @@ fn score<S: Simd, const QUERIES: usize>(
     }
 }
 
-/// Replaces the scores of the first positions by their exponentials; returns one over the sum.
+/// Replaces the first `len` scores by their exponentials and returns the inverse of their sum.
 #[inline(always)]
 fn softmax<S: Simd>(simd: S, scores: &mut [f32], len: usize) -> f32 {
     let scores = &mut scores[..len.next_multiple_of(PAGE)];
-    // Lanes past the last position hold keys that this query does not see, or of no position of this sequence.
+    // Lanes past the last position hold keys that this query may not see.
     scores[len..].fill(f32::NEG_INFINITY);
     let max = simd.splat_f32s(maximum(simd, scores));
     let (vectors, _) = S::as_mut_simd_f32s(scores);
@@ -373,7 +365,7 @@ fn softmax<S: Simd>(simd: S, scores: &mut [f32], len: usize) -> f32 {
     1.0 / simd.reduce_sum_f32s(sums)
 }
 
-/// Adds the values of the first positions of pages, as many as there are weights, to `sums [QUERIES, value_width]`.
+/// Adds the values of the first positions, one per weight, to `sums [QUERIES, value_width]`.
 #[inline(always)]
 fn weigh_columns<S: Simd, const QUERIES: usize>(
     simd: S,
@@ -384,7 +376,7 @@ fn weigh_columns<S: Simd, const QUERIES: usize>(
     let vectors = pages.at.cache.value_width() / S::F32_LANES;
     let mut vector = 0;
     while vector < vectors {
-        // More columns than these would not stay in registers beside so many queries.
+        // More columns would not fit into the registers beside this many queries.
         vector += if vectors - vector >= 4 && QUERIES <= if S::F32_LANES >= 16 { 6 } else { 4 } {
             weigh::<S, QUERIES, 4>(simd, pages, weights, vector, sums)
         } else if vectors - vector >= 2 {
@@ -395,7 +387,8 @@ fn weigh_columns<S: Simd, const QUERIES: usize>(
     }
 }
 
-/// Returns the same for some columns, from a vector on; returns how many vectors it did.
+/// Computes some columns of [`weigh_columns`], starting at a vector; returns the number of vectors
+/// done.
 #[inline(always)]
 #[expect(clippy::manual_memcpy, reason = "loops of a constant length alone leave the sums in registers")]
 fn weigh<S: Simd, const QUERIES: usize, const COLUMNS: usize>(
@@ -419,7 +412,7 @@ fn weigh<S: Simd, const QUERIES: usize, const COLUMNS: usize>(
         let index = start / PAGE;
         let count = PAGE.min(positions - start);
         let next = if index + 1 < pages.table.len() { pages.values(index + 1) } else { &[] };
-        // Slices of one length are not checked at every position.
+        // Slices of equal length need no bounds check per position.
         let shared: [&[f32]; QUERIES] = std::array::from_fn(|q| &weights[q][start..start + count]);
         for (position, value) in (0..count).zip(pages.values(index).chunks_exact(value_width)) {
             for line in (0..COLUMNS * lanes).step_by(LINE) {

@@ -12,7 +12,7 @@ fn numbers(count: usize, factor: usize) -> Vec<f32> {
     (0..count).map(|index| number(index * factor + factor)).collect()
 }
 
-/// Writes positions of a sequence; what it holds depends on the position and `text`.
+/// Writes positions of a sequence with values derived from position and `text`.
 fn write(cache: &mut Cache, sequence: usize, positions: Range<usize>, text: usize) {
     let row = cache.heads().keys * cache.heads().width;
     for position in positions {
@@ -26,7 +26,6 @@ fn write(cache: &mut Cache, sequence: usize, positions: Range<usize>, text: usiz
     }
 }
 
-/// Attention in the second layer, of rows `(sequence, position)`.
 fn attend(arch: Arch, cache: &Cache, rows: &[(usize, usize)], queries: &[f32], stride: usize) -> Vec<f32> {
     let rows: Vec<Row> = rows
         .iter()
@@ -36,7 +35,7 @@ fn attend(arch: Arch, cache: &Cache, rows: &[(usize, usize)], queries: &[f32], s
     sharing.plan(&rows, cache);
     let heads = cache.heads();
     let mut out = vec![f32::NAN; rows.len() * heads.query_width()];
-    // Buffers in which something else was before.
+    // Buffers with leftovers of earlier use.
     let dirty = || vec![f32::NAN; 3000];
     let scratch = &mut Scratch { scores: dirty(), packed: dirty(), sums: dirty(), inverse: dirty() };
     arch.dispatch(Attention { cache, layer: 1, sharing: &sharing, queries, stride, out: &mut out, scratch });
@@ -81,7 +80,8 @@ fn rows_together_are_the_bits_of_each_alone() {
     for (query_heads, keys, width) in [(4, 2, 64), (9, 3, 64), (6, 1, 20), (7, 1, 128), (2, 2, 2)] {
         let heads = Heads { queries: query_heads, keys, width };
         let mut cache = Cache::new(heads, 2, 6);
-        // Sequences 0 to 3 have 40 tokens in common, 1 and 2 another 20, 4 nothing; 5 is a prompt of theirs.
+        // Sequences 0 to 3 have 40 tokens in common, 1 and 2 another 20, 4 nothing; 5 is a prompt
+        // of theirs.
         write(&mut cache, 1, 0..90, 0);
         for (to, positions) in [(2, 60), (0, 40), (3, 40), (5, 40)] {
             cache.take_over(1, to, positions);
@@ -105,7 +105,6 @@ fn rows_together_are_the_bits_of_each_alone() {
                 let (sequence, position) = rows[index];
                 let alone = attend(arch, &cache, &[(sequence, position)], query, stride);
                 assert_eq!(alone, expected, "{heads:?}, {sequence}, {position}");
-                // The comparison notices a row that sees a position less.
                 assert_ne!(attend(arch, &cache, &[(sequence, position - 1)], query, stride), expected);
             }
         }

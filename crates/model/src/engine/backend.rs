@@ -1,4 +1,4 @@
-//! The backend of an engine: this thread, or a device.
+//! The backend of an engine: the calling thread, or a device.
 #![cfg_attr(not(feature = "cuda"), expect(clippy::unnecessary_wraps, reason = "only a device can fail"))]
 
 use std::ops::Range;
@@ -13,20 +13,18 @@ use super::pages::Cache;
 use super::vision::EngineVision;
 use super::weights::EngineWeights;
 
-/// Prompt rows that a step on the CPU takes in besides the rows of sequences being decoded.
+/// Maximum prompt rows in a step on the CPU, besides the rows of sequences being decoded.
 pub(super) const PROMPT_ROWS: usize = 128;
 
-/// The caches of all slots, and what computes on them.
 #[derive(Debug)]
 pub(super) enum Backend {
-    /// On this thread.
+    /// The calling thread.
     Host(Box<Host>),
-    /// On a device.
+    /// An engine on a device, and the version of its weights.
     #[cfg(feature = "cuda")]
     Cuda { engine: Box<crate::cuda::Engine>, version: u64 },
 }
 
-/// The CPU's.
 #[derive(Debug)]
 pub(super) struct Host {
     forward: Forward,
@@ -36,7 +34,6 @@ pub(super) struct Host {
 }
 
 impl Backend {
-    /// Empty caches on this thread.
     pub(super) fn host(weights: Arc<EngineWeights>, slots: usize, max_context: usize) -> Self {
         let arch = Arch::new();
         let cache = Cache::new(weights.heads, weights.layers.len(), slots);
@@ -44,7 +41,6 @@ impl Backend {
         Self::Host(Box::new(Host { forward, arch, token_sampler: TokenSampler::default(), cache }))
     }
 
-    /// Returns the version of the weights.
     pub(super) fn version(&self) -> u64 {
         match self {
             Self::Host(host) => host.forward.weights.version,
@@ -53,7 +49,6 @@ impl Backend {
         }
     }
 
-    /// Returns the tokens of the vocabulary.
     pub(super) fn vocabulary(&self) -> usize {
         match self {
             Self::Host(host) => host.forward.weights.vocab,
@@ -62,7 +57,6 @@ impl Backend {
         }
     }
 
-    /// Returns the tower of a model that reads pictures.
     pub(super) fn vision(&self) -> Option<&EngineVision> {
         match self {
             Self::Host(host) => host.forward.weights.vision.as_ref(),
@@ -71,7 +65,6 @@ impl Backend {
         }
     }
 
-    /// Prompt rows that a step takes in.
     pub(super) fn prompt_rows(&self) -> usize {
         match self {
             Self::Host(_) => PROMPT_ROWS,
@@ -80,7 +73,7 @@ impl Backend {
         }
     }
 
-    /// Gives a slot the keys and values of some positions of another, which has the same tokens up to their end.
+    /// Copies keys and values of some positions from another slot with the same tokens up to there.
     pub(super) fn copy(
         &mut self,
         from: usize,
@@ -104,7 +97,6 @@ impl Backend {
         }
     }
 
-    /// Computes all rows and leaves the logits of those that want them.
     pub(super) fn step(&mut self, rows: &[Row]) -> Result<(), SampleError> {
         match self {
             Self::Host(host) => host.forward.step(rows, &mut host.cache),
@@ -114,8 +106,8 @@ impl Backend {
         Ok(())
     }
 
-    /// Returns the choice of every row that wanted logits, in order, each with a number drawn from `[0, 1)`;
-    /// `None` if its logits are not finite.
+    /// Chooses a token for every row with logits, in order, from uniform numbers in `[0, 1)`.
+    /// Returns `None` for logits that are not finite.
     pub(super) fn choose(
         &mut self,
         draws: &[(&SamplingParams, f64)],
@@ -135,8 +127,8 @@ impl Backend {
         }
     }
 
-    /// Returns the most probable tokens of a row that wanted logits in the last step; none on a device, which keeps its
-    /// logits.
+    /// Returns the most probable tokens of one of the last step's rows with logits. Always empty on
+    /// a device, which keeps its logits.
     pub(super) fn best(
         &self,
         place: usize,
@@ -156,7 +148,6 @@ impl Backend {
         }
     }
 
-    /// Returns true if [`Backend::best`] returns tokens.
     pub(super) fn knows_best(&self) -> bool {
         matches!(self, Self::Host(_))
     }

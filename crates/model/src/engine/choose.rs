@@ -1,11 +1,10 @@
-//! From logits to a token, its log-prob and the entropy.
+//! Chooses a token from logits, with its log-prob and the entropy.
 
 use pulp::Arch;
 use turnwise_core::SamplingParams;
 
 use super::vector::{CHUNK, Exponentials};
 
-/// A sampled token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Choice {
     pub(crate) token: u32,
@@ -13,7 +12,6 @@ pub(crate) struct Choice {
     pub(crate) entropy: f32,
 }
 
-/// Scratch of [`TokenSampler::choose`].
 #[derive(Debug, Default)]
 pub(crate) struct TokenSampler {
     weights: Vec<f32>,
@@ -22,12 +20,13 @@ pub(crate) struct TokenSampler {
 }
 
 impl TokenSampler {
-    /// Samples from `softmax(logits / temperature)` after top-k, then top-p within what top-k kept.
+    /// Samples from `softmax(logits / temperature)` after top-k, then top-p among the tokens that
+    /// top-k kept.
     ///
-    /// `logits` has `vocab` entries filled up to whole vectors with the lowest numbers. Log-prob
-    /// `x - ln Z` and entropy `ln Z - (sum x e^x) / Z` are those of the full distribution, with
-    /// `x = (logit - max) / temperature` and `Z = sum e^x`. `uniform` in `[0, 1)` is the draw; a greedy choice
-    /// looks at none. `None` if the logits are not finite.
+    /// `logits` has `vocab` entries, padded to whole vectors with the lowest numbers. Log-prob `x -
+    /// ln Z` and entropy `ln Z - (sum x e^x) / Z` are those of the full distribution, with `x =
+    /// (logit - max) / temperature` and `Z = sum e^x`. `uniform` is in `[0, 1)`; greedy choices
+    /// ignore it. Returns `None` if the logits are not finite.
     pub(crate) fn choose(
         &mut self,
         arch: Arch,
@@ -76,7 +75,8 @@ impl TokenSampler {
                     return token;
                 }
             }
-            // The chunk's sum was rounded up past its elements. The draw goes to the heaviest: the last may have next to no weight.
+            // Rounding made the chunk's sum larger than its elements'. Take the heaviest token: the
+            // last may have almost no weight.
             let by_weight = |a: &usize, b: &usize| self.weights[*a].total_cmp(&self.weights[*b]);
             return (start..end).max_by(by_weight).unwrap_or(end - 1);
         }
@@ -86,7 +86,7 @@ impl TokenSampler {
     fn draw_truncated(&mut self, vocab: usize, total: f64, params: &SamplingParams, uniform: f64) -> usize {
         let weights = &self.weights[..vocab];
         let by_weight = |a: &(f32, u32), b: &(f32, u32)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
-        // Without top-k, the tokens below this hold less than 1 - top_p together, so none is kept.
+        // Without top-k, tokens below this have less than 1 - top_p in total, so none is kept.
         let floor = if params.top_k == 0 {
             ((1.0 - f64::from(params.top_p)) * total / vocab as f64 * 0.999) as f32
         } else {
@@ -125,7 +125,7 @@ impl TokenSampler {
     }
 }
 
-/// Returns the `count` most probable tokens with their log-probs, best first, of the distribution that `chosen` is from.
+/// Returns the `count` most probable tokens with their log-probs, best first.
 pub(super) fn best(
     logits: &[f32],
     params: &SamplingParams,
@@ -167,7 +167,6 @@ mod tests {
         weights.iter().map(|weight| weight / total).collect()
     }
 
-    /// Returns the tokens that top-k and top-p keep, by the definition.
     fn kept(probabilities: &[f64], top_k: usize, top_p: f64) -> Vec<usize> {
         let mut order: Vec<usize> = (0..VOCAB).collect();
         order.sort_by(|&a, &b| probabilities[b].total_cmp(&probabilities[a]).then(a.cmp(&b)));
@@ -184,7 +183,7 @@ mod tests {
         order
     }
 
-    /// Pearson's statistic over its degrees of freedom, tokens with small expectation joined.
+    /// Returns Pearson's statistic per degree of freedom, with rare tokens joined.
     fn chi_square(counts: &[usize], expected: &[f64]) -> f64 {
         let (mut statistic, mut cells, mut rest) = (0.0, 0, (0.0, 0.0));
         for (&count, &expected) in counts.iter().zip(expected) {
@@ -242,7 +241,7 @@ mod tests {
             if tokens.len() > 1 {
                 let found = chi_square(&counts, &expected);
                 assert!(found < 1.6, "{found} at {temperature} {top_k} {top_p}");
-                // The comparison notices odd tokens that come too seldom.
+                // The test must notice odd tokens that are sampled too rarely.
                 let mut wrong: Vec<f64> = expected
                     .iter()
                     .enumerate()
@@ -261,7 +260,7 @@ mod tests {
     fn a_draw_past_a_chunk_s_elements_goes_to_the_heaviest() {
         let mut weights = vec![1e-30; 2 * CHUNK];
         weights[7] = 1.0;
-        // The sum of the first chunk as f32 may give it, a little too high.
+        // An f32 sum of the first chunk that is slightly too high.
         let sampler = TokenSampler { weights, chunks: vec![1.0 + 6e-8, 1e-28], candidates: Vec::new() };
         assert_eq!(sampler.draw(2 * CHUNK, 1.0 + 3e-8), 7);
         assert_eq!(sampler.draw(2 * CHUNK, 0.5), 7);

@@ -1,4 +1,4 @@
-//! One forward step over rows of different sequences.
+//! Forward step over rows of different sequences.
 
 use std::sync::Arc;
 
@@ -16,19 +16,14 @@ use crate::Rotary;
 /// One token to compute. Rows of a sequence are in ascending order of position.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
-    /// Whose cache.
     pub(crate) slot: usize,
-    /// Its position in the sequence.
     pub(crate) position: usize,
-    /// The token there.
     pub(crate) token: u32,
-    /// Its time, row and column. All three equal the position unless a picture comes before it.
+    /// Time, row and column. All equal the position unless a picture precedes the token.
     pub(crate) place: [u32; 3],
-    /// True if the distribution of the next token is wanted.
     pub(crate) logits: bool,
 }
 
-/// The decoder with the buffers it works in; they grow to the largest step and stay.
 #[derive(Debug)]
 pub(super) struct Forward {
     arch: Arch,
@@ -47,7 +42,7 @@ pub(super) struct Forward {
     products: projection::Scratch,
     sharing: Sharing,
     scratch: Scratch,
-    /// `[wanted rows, stride]`, filled up with the lowest numbers.
+    /// `[rows with logits, stride]`, padded with the lowest numbers.
     pub(super) logits: Vec<f32>,
 }
 
@@ -77,13 +72,12 @@ impl Forward {
         }
     }
 
-    /// Row stride of [`Forward::logits`].
     pub(super) fn logits_stride(&self) -> usize {
         self.weights.output.width
     }
 
-    /// Computes all rows, writes their keys and values, and leaves the logits of those that want them,
-    /// in order.
+    /// Computes all rows, writes their keys and values, and leaves the logits of rows that need
+    /// them, in order.
     pub(super) fn step(&mut self, rows: &[Row], cache: &mut Cache) {
         let weights = Arc::clone(&self.weights);
         let arch = self.arch;
@@ -216,7 +210,7 @@ impl Forward {
         }
     }
 
-    /// After the last layer's keys and values, only rows that need logits continue.
+    /// Drops the rows that need no logits, after the last layer's keys and values.
     fn drop_unwanted_rows(&mut self, stride: usize) {
         let hidden = self.weights.hidden;
         let mut kept = 0;

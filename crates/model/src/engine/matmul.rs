@@ -1,12 +1,11 @@
-//! Rows times a packed weight matrix, for the few rows of a decoding step.
+//! Products of rows with a packed weight matrix, for the few rows of a decoding step.
 //!
 //! Each output is one chain of fused multiply-adds over the inputs in ascending order, for any
-//! number and position of rows. A sequence's numbers therefore do not depend on other sequences in
-//! the batch.
+//! number and position of rows. Results of a sequence therefore do not depend on the rest of the
+//! batch.
 //!
-//! Weights are read in blocks that stay in the L1 and L2 caches while all rows are multiplied by
-//! them, and the next block is prefetched. With few rows, waiting for weights takes longer than
-//! arithmetic.
+//! With few rows, loading weights takes longer than arithmetic. Weights are read in blocks that
+//! stay in the L1 and L2 caches for all rows, and the next block is prefetched.
 #![expect(
     clippy::inline_always,
     reason = "code outside of the dispatched function is compiled without its vectors"
@@ -19,15 +18,15 @@ use super::vector::{LINE, prefetch};
 use crate::Compute;
 use crate::ops::bf16::{Kernel, PackedRight};
 
-/// Maximum number of inputs of a block of a panel: 96 KB in single precision.
+/// Maximum inputs of a panel's block: 96 KB in single precision.
 const DEPTH: usize = 768;
-/// Maximum number of rows of one tile: 12 rows by 2 vectors of accumulators leave enough of the 32
-/// AVX-512 registers for the operands, and each loaded weight is used 12 times.
+/// Maximum rows of a tile. 12 rows with two accumulators each leave enough of the 32 AVX-512
+/// registers for operands, and each loaded weight is used 12 times.
 const TILE: usize = 12;
-/// Maximum number of rows where vectors are narrower and there are 16 registers.
+/// Maximum rows of a tile on CPUs with 16 narrower registers.
 const NARROW_TILE: usize = 6;
 
-/// Returns the rows of a tile for a CPU's vectors. The height changes no number.
+/// Returns the rows of a tile on this CPU; the choice does not change results.
 fn tile_height(arch: Arch) -> usize {
     struct Height;
 
@@ -43,31 +42,28 @@ fn tile_height(arch: Arch) -> usize {
     arch.dispatch(Height)
 }
 
-/// Storage of a matrix's elements.
 #[derive(Debug)]
 enum Stored {
-    /// Single precision.
     Single(Panels<f32>),
-    /// bf16 that holds the weights exactly, two a word.
+    /// Exact bf16 weights, two per word.
     Exact(Panels<u32>),
-    /// Rounded to bf16, for a kernel that multiplies such elements.
+    /// Weights rounded to bf16, for a bf16 kernel.
     Half(Kernel, PackedRight),
 }
 
-/// A weight matrix `[outputs, inputs]`, packed.
 #[derive(Debug)]
 pub(super) struct Packed {
     inputs: usize,
     stored: Stored,
-    /// One per output and filled up with zeros, or empty.
+    /// Padded with zeros to `width`, or empty.
     bias: Vec<f32>,
-    /// Outputs filled up to whole panels: the row stride of what [`Packed::multiply`] writes.
+    /// Number of outputs padded to whole panels: the row stride of [`Packed::multiply`]'s output.
     pub(super) width: usize,
 }
 
 impl Packed {
-    /// Returns the bytes of a packed matrix of this shape; half as many if bf16 is exact for its
-    /// weights.
+    /// Returns the bytes of a packed matrix of this shape; weights that are exact in bf16 need
+    /// half.
     pub(super) fn bytes(inputs: usize, outputs: usize, compute: Compute) -> usize {
         match compute.kernel() {
             None => outputs.next_multiple_of(PANEL) * inputs * size_of::<f32>(),
@@ -75,7 +71,7 @@ impl Packed {
         }
     }
 
-    /// Packs row-major matrices of the same number of inputs one below the other.
+    /// Packs row-major matrices with the same number of inputs, stacked vertically.
     pub(super) fn new(
         inputs: usize,
         weights: &[impl AsRef<[f32]>],
@@ -103,7 +99,7 @@ impl Packed {
         Self { inputs, stored, bias, width }
     }
 
-    /// Appends the weights of one output, to the bit; nothing if they were rounded.
+    /// Appends the exact weights of one output; nothing if they were rounded.
     pub(super) fn append_row(&self, output: usize, to: &mut Vec<f32>) {
         match &self.stored {
             Stored::Single(panels) => panels.append_row(output, self.inputs, to),
@@ -112,10 +108,10 @@ impl Packed {
         }
     }
 
-    /// `out = x W^T + bias`, or `out += x W^T + bias` where `add` is set.
+    /// Computes `out = x W^T + bias`, or `out += x W^T + bias` with `add`.
     ///
-    /// Shapes: `x [rows, x_stride]` of which the first `inputs` columns count, `out [rows, out_stride]`
-    /// of which the first `min(width, out_stride)` are written. `tiles` is scratch.
+    /// `x` is `[rows, x_stride]`, of which the first `inputs` columns are read; `out` is `[rows,
+    /// out_stride]`, of which the first `min(width, out_stride)` are written. `tiles` is scratch.
     pub(super) fn multiply(
         &self,
         arch: Arch,
@@ -154,7 +150,7 @@ impl Packed {
         let height = tile_height(arch);
         pack_tiles(x, x_stride, self.inputs, height, tiles);
         let rows = x.len() / x_stride;
-        // Behind the tiles, where there are more blocks than one.
+        // With several blocks, partial sums follow the tiles.
         tiles.resize(rows * if self.inputs > DEPTH { self.inputs + PANEL } else { self.inputs }, 0.0);
         let (tiles, partial) = tiles.split_at_mut(rows * self.inputs);
         arch.dispatch(Multiply { weights: self, panels, tiles, height, partial, out, out_stride, add });
@@ -180,7 +176,7 @@ struct Multiply<'a, T> {
     panels: &'a Panels<T>,
     tiles: &'a [f32],
     height: usize,
-    /// Sums of the blocks so far of one panel, `[rows, PANEL]`; not used if there is one block.
+    /// Partial sums of one panel, `[rows, PANEL]`; unused with a single block.
     partial: &'a mut [f32],
     out: &'a mut [f32],
     out_stride: usize,
@@ -195,7 +191,8 @@ impl<T: Element> WithSimd for Multiply<'_, T> {
         let Self { weights, panels, tiles, height, partial, out, out_stride, add } = self;
         let inputs = weights.inputs;
         let depth = inputs.div_ceil(inputs.div_ceil(DEPTH));
-        // Passes over a block, over which the fetching of the next one is spread: tiles, times pairs of vectors.
+        // Passes over a block (tiles times pairs of vectors), among which prefetching of the next
+        // block is spread.
         let passes = tiles.len().div_ceil(inputs * height) * (PANEL / (2 * S::F32_LANES));
         for (index, panel) in panels.iter(inputs).enumerate() {
             let first = index * PANEL;
@@ -233,17 +230,15 @@ impl<T: Element> WithSimd for Multiply<'_, T> {
     }
 }
 
-/// Fetching of the block after the present one, which lies behind it in memory, also where it is the next panel's.
+/// Prefetches the block that follows in memory, which may belong to the next panel.
 struct Fetch<'a, T> {
     panel: &'a [T],
-    /// The next row to fetch, in elements from the panel's first.
     at: usize,
-    /// Inputs that are multiplied for each row that is fetched.
+    /// Inputs multiplied per fetched row.
     every: usize,
 }
 
 impl<T: Element> Fetch<'_, T> {
-    /// Asks for one row.
     #[inline(always)]
     fn next(&mut self) {
         for line in (0..T::ROW).step_by(LINE) {
@@ -253,7 +248,6 @@ impl<T: Element> Fetch<'_, T> {
     }
 }
 
-/// Place of a block in its panel, and the sums before it.
 struct Part<'a> {
     first: bool,
     last: bool,
@@ -283,7 +277,7 @@ fn tile_times_block<S: Simd, T: Element, const ROWS: usize>(
     for index in 0..half {
         let mut sums = [[simd.splat_f32s(0.0); 2]; ROWS];
         if !part.first {
-            // Loops of a constant length alone leave the sums in registers.
+            // Only loops of constant length keep the sums in registers.
             let (before, _) = S::as_simd_f32s(&*part.sums);
             for row in 0..ROWS {
                 let first = 2 * half * row + index;
@@ -313,8 +307,7 @@ fn tile_times_block<S: Simd, T: Element, const ROWS: usize>(
     }
 }
 
-/// Writes two vectors of every row, those at `index` of the first half of the panel's outputs and of the second, with the
-/// bias.
+/// Writes two vectors of every row, at `index` of each half of the panel's outputs, with the bias.
 #[inline(always)]
 fn write<S: Simd, const ROWS: usize>(
     simd: S,
@@ -335,7 +328,7 @@ fn write<S: Simd, const ROWS: usize>(
                 let (row, _) = S::as_mut_simd_f32s(row);
                 row[0] = if target.add { simd.add_f32s(row[0], sum) } else { sum };
             } else if let Some(row) = row.get_mut(start..) {
-                // The last panel of an output narrower than the filled-up width.
+                // The last panel, if the output is narrower than the padded width.
                 let mut values = [0.0f32; PANEL];
                 let (lanes, _) = S::as_mut_simd_f32s(&mut values);
                 lanes[0] = sum;
@@ -397,7 +390,7 @@ mod tests {
                                 + f64::from(bias[output])
                                 + if add { f64::from(old[row * out_stride + output]) } else { 0.0 };
                             let found = f64::from(out[row * out_stride + output]);
-                            // Sums of more terms are larger, and so is their rounding.
+                            // Longer sums have larger rounding errors.
                             let tolerance = 1e-5 * (inputs as f64 / 64.0).max(1.0);
                             assert!((found - exact).abs() < tolerance, "{found} {exact}");
                         }
@@ -435,7 +428,6 @@ mod tests {
             });
             assert_eq!(halves, singles);
         }
-        // One weight with a bit more.
         weights[7] = f32::from_bits(weights[7].to_bits() | 1);
         assert!(matches!(of(&weights).stored, Stored::Single(_)));
     }

@@ -1,33 +1,33 @@
-//! The sampling engine: continuous batching over a cache of keys and values that outlives a request.
+//! The sampling engine: continuous batching over a cache of keys and values that outlives a
+//! request.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `aligned.rs` | numbers that begin on a cache line |
-//! | `attention.rs` | attention of a step's rows over the keys and values of their sequences |
-//! | `backend.rs` | the backend of an engine |
-//! | `choose.rs` | from logits to a token, its log-probability and the entropy |
-//! | `forward.rs` | one forward step over rows of different sequences |
-//! | `pages.rs` | keys and values of all sequences, in pages that sequences with the same beginning share |
-//! | `panel.rs` | a weight matrix in memory |
-//! | `projection.rs` | a projection, with its adapter beside it where bf16 would round the adapter away |
-//! | `sharing.rs` | which rows of a step read the same pages |
-//! | `slot.rs` | memory of one session |
-//! | `stops.rs` | stop strings, and the reasoning that they are looked for behind |
-//! | `matmul.rs` | rows times a packed weight matrix, for the few rows of a decoding step |
-//! | `vision.rs` | pictures of prompts |
-//! | `vector.rs` | elementwise and reducing loops of a decoding step, vectorised |
-//! | `watch.rs` | tokens of a request while it is in work, and its end before time |
-//! | `weights.rs` | the weights as the engine reads them |
+//! | `aligned.rs` | buffers aligned to cache lines |
+//! | `attention.rs` | attention over cached keys and values |
+//! | `backend.rs` | backend on the CPU or on a device |
+//! | `choose.rs` | token choice from logits, with log-prob and entropy |
+//! | `forward.rs` | forward step over rows of different sequences |
+//! | `pages.rs` | cache of keys and values, in pages shared by sequences with the same prefix |
+//! | `panel.rs` | packed weight matrices |
+//! | `projection.rs` | a projection, with a separate adapter in bf16 |
+//! | `sharing.rs` | rows of a step that read the same pages |
+//! | `slot.rs` | cached session of one slot |
+//! | `stops.rs` | stop strings, ignored inside reasoning |
+//! | `matmul.rs` | products of few rows with packed weights |
+//! | `vision.rs` | pictures in prompts |
+//! | `vector.rs` | vectorised elementwise loops and reductions |
+//! | `watch.rs` | streaming of tokens, and cancellation |
+//! | `weights.rs` | weights packed for sampling |
 //!
-//! Each [`poll`](Sampler::poll) runs steps over all active sequences until one is finished;
-//! requests that were submitted meanwhile join the next step. A step computes one row for each
-//! decoding sequence and fills up with prompt rows. On the CPU, a sequence's bits do not depend on
-//! the rest of the batch, because each sum has a fixed order (`matmul`). On a device the last bits
-//! differ, because sums are split by the number of rows of a step.
+//! Each [`poll`](Sampler::poll) runs steps over all active sequences until one is finished; new
+//! requests join the next step. A step computes one row for each decoding sequence, and prompt rows
+//! up to a limit. On the CPU, each sum has a fixed order, so a sequence's bits do not depend on the
+//! batch. On a device, the last bits depend on the number of rows of a step.
 //!
-//! Keys and values of a prefix are computed once. Earlier turns keep theirs in a slot, sessions
-//! with the same start share them, and an ended session leaves its own until the slot is needed. A
-//! prompt waits for an older one that computes the same tokens.
+//! Keys and values of a shared prefix are computed once. A slot keeps a session's keys and values
+//! between turns, and after its end until the slot is reused. Sessions with the same prefix share
+//! them. A prompt waits for an older one that computes the same tokens.
 
 mod aligned;
 mod attention;
@@ -72,15 +72,16 @@ use crate::ops::attention::Heads;
 use crate::packing::common_prefix;
 use crate::{ModelConfig, ModelError, Parameters};
 
-/// Minimum length of a common prefix, in tokens, for which a sequence waits for another one that computes it.
+/// Minimum common prefix, in tokens, for which a sequence waits until another one has computed it.
 const SHARED_PREFIX: usize = 16;
 
-/// Sizes of an engine.
+/// Capacity of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineConfig {
-    /// Sequences kept at once, each in a slot of the cache. More sessions than these wait, or lose their cache while idle.
+    /// Maximum sequences in the key/value cache, one slot each. Further sessions wait for a slot or
+    /// evict an idle session.
     pub max_num_seqs: usize,
-    /// Longest prompt and response together, in tokens.
+    /// Maximum tokens of prompt and response together.
     pub max_context: usize,
 }
 
@@ -104,12 +105,12 @@ impl EngineConfig {
     }
 }
 
-/// Samples from a decoder, on the calling thread or on a device. For more threads, make more engines of one
-/// [`EngineWeights`].
+/// Samples from a decoder on the calling thread or on a device. For more threads, create several
+/// engines on one [`EngineWeights`].
 ///
-/// On the CPU, equal requests give equal bits in any order and batch. On a device, only the same
-/// requests in the same order and batch do, because the number of rows of a step decides how keys
-/// are split and which cuBLAS algorithm runs.
+/// On the CPU, equal requests give equal bits in any order and batch. On a device, bits repeat only
+/// if the same requests arrive in the same order and batches. The number of rows of a step decides
+/// how keys are split and which cuBLAS algorithm runs.
 #[derive(Debug)]
 pub struct NativeEngine {
     backend: Backend,
@@ -118,20 +119,19 @@ pub struct NativeEngine {
     max_context: usize,
     slots: Vec<Slot>,
     queue: VecDeque<Waiting>,
-    /// Answered without work.
     done: Vec<Completion>,
     next_request: RequestId,
-    /// Counts finished responses; states which idle slot was used longest ago.
+    /// Number of finished responses; orders idle slots by last use.
     clock: u64,
     rows: Vec<Row>,
     prompt_tokens: PromptTokens,
-    /// Requests whose tokens are reported, with the number of alternatives of each token.
+    /// Requests whose tokens are streamed, with the number of alternatives per token.
     watched: BTreeMap<RequestId, usize>,
     sampled: Vec<Sampled>,
 }
 
 impl NativeEngine {
-    /// Creates an engine of its own. The tokenizer is needed for stop strings only.
+    /// Returns an engine with its own weights. The tokenizer is only needed for stop strings.
     ///
     /// # Errors
     /// Fails like [`EngineWeights::pack`] and [`NativeEngine::with_weights`].
@@ -146,11 +146,11 @@ impl NativeEngine {
         Self::with_weights(Arc::new(weights), config, tokenizer)
     }
 
-    /// Returns an engine on weights that others use too.
+    /// Returns an engine on weights shared with other engines.
     ///
     /// # Errors
-    /// Returns [`ModelError::Engine`] with the key: `max_num_seqs` is 0, or `max_context` is below 2 or
-    /// above the model's `max_position_embeddings`.
+    /// Returns [`ModelError::Engine`] with the key if `max_num_seqs` is 0, or `max_context` is
+    /// below 2 or above the model's `max_position_embeddings`.
     pub fn with_weights(
         weights: Arc<EngineWeights>,
         config: EngineConfig,
@@ -161,11 +161,11 @@ impl NativeEngine {
         Ok(Self::on(backend, config, tokenizer))
     }
 
-    /// Creates an engine on weights from a learner ([`crate::NativeLearner::engine_weights`]). All
-    /// engines on the CPU share them, and so do those on a device.
+    /// Returns an engine on a learner's weights ([`crate::NativeLearner::engine_weights`]), which
+    /// all engines share.
     ///
     /// # Errors
-    /// Fails like [`NativeEngine::with_weights`]; on a device also a memory that does not suffice.
+    /// Fails like [`NativeEngine::with_weights`], and if a device has too little memory.
     pub fn with_shared(
         weights: &SharedWeights,
         config: EngineConfig,
@@ -203,8 +203,7 @@ impl NativeEngine {
         }
     }
 
-    /// Returns the bytes of an engine's caches with full-length sequences, and of the rows of its
-    /// largest step.
+    /// Returns the bytes of an engine's full caches, and of the rows of its largest step.
     pub(crate) fn bytes(config: &ModelConfig, engine: EngineConfig) -> [usize; 2] {
         let EngineConfig { max_num_seqs: slots, max_context } = engine;
         let heads = Heads::of(config);
@@ -238,8 +237,8 @@ impl NativeEngine {
         Ok(pictures)
     }
 
-    /// Starts waiting requests: first those whose session is cached, so that it is not evicted,
-    /// then the others, each in a free slot or the one that was idle longest.
+    /// Starts waiting requests. Requests with a cached session come first, so that it is not
+    /// evicted; the others get a free slot or the one idle longest.
     fn admit(&mut self) {
         for cached in [true, false] {
             let mut index = 0;
@@ -260,7 +259,7 @@ impl NativeEngine {
     }
 
     fn free_slot(&self) -> Option<usize> {
-        // What a session that has ended left there goes before what one may come back to.
+        // Slots of ended sessions are evicted before slots of sessions that may continue.
         let idle = self.slots.iter().enumerate().filter(|(_, slot)| slot.active.is_none());
         idle.min_by_key(|(index, slot)| (slot.session.is_some(), slot.used, *index)).map(|(index, _)| index)
     }
@@ -268,7 +267,7 @@ impl NativeEngine {
     fn start(&mut self, index: usize, Waiting { request, asked, pictures }: Waiting) {
         let matcher = self.matcher(&asked.prompt);
         let slot = &mut self.slots[index];
-        // The last token is computed again if need be: its logits are wanted.
+        // The last prompt token is recomputed if necessary, because its logits are needed.
         let shared = common_prefix(&slot.tokens[..slot.computed], &asked.prompt);
         slot.session = Some(asked.session);
         slot.computed = shared.min(asked.prompt.len() - 1);
@@ -290,7 +289,6 @@ impl NativeEngine {
         slot.places = self.backend.vision().map_or_else(Vec::new, |vision| vision.places(&slot.tokens));
     }
 
-    /// Chooses the rows of the next step.
     fn plan(&mut self) -> Result<(), SampleError> {
         self.rows.clear();
         let mut prompts: Vec<(RequestId, usize)> = Vec::new();
@@ -326,9 +324,9 @@ impl NativeEngine {
         Ok(())
     }
 
-    /// Takes over what another slot has computed of the same prompt; whether to wait for more of it.
-    ///
-    /// It waits only for older requests, so the oldest never waits.
+    /// Copies the prompt's positions that another slot has computed, and returns true if the
+    /// request should wait for more of them. A request waits for older requests only, so the oldest
+    /// never waits.
     fn shares_prefix(&mut self, request: RequestId, index: usize) -> Result<bool, SampleError> {
         let slot = &self.slots[index];
         let wanted = &slot.tokens[..slot.tokens.len() - 1];
@@ -357,13 +355,12 @@ impl NativeEngine {
         Ok(coming >= self.slots[index].computed + SHARED_PREFIX)
     }
 
-    /// Runs the planned rows and samples; finished responses go to `done`.
     fn step(&mut self) -> Result<(), SampleError> {
         self.backend.step(&self.rows)?;
         let mut uniforms = Vec::new();
         for row in self.rows.iter().filter(|row| row.logits) {
             let Some(active) = &mut self.slots[row.slot].active else { continue };
-            // A greedy choice draws nothing.
+            // A greedy choice draws no random number.
             uniforms.push(if active.params.temperature == 0.0 { 0.0 } else { active.rng.uniform() });
         }
         let asking = self.rows.iter().filter(|row| row.logits);
@@ -431,7 +428,7 @@ impl NativeEngine {
         Ok(())
     }
 
-    /// Works until a response is finished, or until `deadline`.
+    /// Runs steps until a response is finished or `deadline` has passed.
     fn work(&mut self, deadline: Option<Instant>) -> Result<Vec<Completion>, SampleError> {
         while self.done.is_empty() {
             self.admit();
@@ -470,8 +467,7 @@ impl Sampler for NativeEngine {
         self.work(Some(deadline))
     }
 
-    /// Gives a session's slot to the next one that needs it. Requests of it that are queued or in work are still
-    /// answered.
+    /// Releases a session's slot. Queued and active requests of the session are still answered.
     fn end_session(&mut self, session: u64) {
         if let Some(slot) = self.slots.iter_mut().find(|slot| slot.session == Some(session)) {
             if slot.active.is_some() {

@@ -1,26 +1,23 @@
-//! Keys and values of all sequences, in pages that sequences with the same beginning share.
+//! Keys and values of all sequences, in pages shared by sequences with the same prefix.
 
 use super::aligned::Aligned;
 use crate::ops::attention::Heads;
 
-/// Positions of one page.
 pub(super) const PAGE: usize = 16;
 
-/// Keys and values of 16 positions, all layers: `[layer, head]` of keys `[width, 16 positions]` and values
-/// `[16 positions, value_width]`.
+/// Keys and values of 16 positions in all layers: `[layer, head]` of keys `[width, 16 positions]`
+/// and values `[16 positions, value_width]`.
 ///
-/// The scores of the 16 positions are whole vectors without a horizontal sum, and what a head reads
-/// is contiguous.
+/// With this layout, the 16 scores need no horizontal sum, and each head reads contiguous memory.
 #[derive(Debug)]
 struct Page {
     data: Aligned<f32>,
-    /// Sequences that have it in their table.
     users: usize,
 }
 
-/// Keys and values of all sequences.
+/// Cache of keys and values.
 ///
-/// Pages are allocated when needed and reused when no sequence has them. Only full pages are
+/// Pages are allocated when needed and reused when no sequence uses them. Only full pages are
 /// shared; a shared page is copied before it is written.
 #[derive(Debug)]
 pub(super) struct Cache {
@@ -28,22 +25,20 @@ pub(super) struct Cache {
     layers: usize,
     pages: Vec<Page>,
     free: Vec<usize>,
-    /// Pages of each sequence, in the order of its positions.
+    /// Pages of each sequence, in position order.
     tables: Vec<Vec<usize>>,
 }
 
 impl Cache {
-    /// No positions of so many sequences.
     pub(super) fn new(heads: Heads, layers: usize, sequences: usize) -> Self {
         Self { heads, layers, pages: Vec::new(), free: Vec::new(), tables: vec![Vec::new(); sequences] }
     }
 
-    /// Returns the width of a value row: filled up to whole vectors.
     pub(super) fn value_width(&self) -> usize {
         value_width(self.heads)
     }
 
-    /// Elements of the pages of one layer of a sequence of this many positions that shares none.
+    /// Returns the elements per layer of a sequence with this many unshared positions.
     pub(super) fn numbers(heads: Heads, positions: usize) -> usize {
         positions.div_ceil(PAGE) * heads.keys * part_len(heads)
     }
@@ -52,19 +47,17 @@ impl Cache {
         self.heads
     }
 
-    /// Returns the pages of a sequence.
     pub(super) fn table(&self, sequence: usize) -> &[usize] {
         &self.tables[sequence]
     }
 
-    /// Keys and values of one head in a page.
     pub(super) fn part(&self, page: usize, layer: usize, head: usize) -> (&[f32], &[f32]) {
         let len = part_len(self.heads);
         let start = (layer * self.heads.keys + head) * len;
         self.pages[page].data.get()[start..start + len].split_at(self.heads.width * PAGE)
     }
 
-    /// Returns the pages after the first positions of a sequence.
+    /// Keeps the first positions of a sequence and frees its other pages.
     pub(super) fn keep(&mut self, sequence: usize, positions: usize) {
         let whole = positions.div_ceil(PAGE).min(self.tables[sequence].len());
         for page in self.tables[sequence].split_off(whole) {
@@ -72,7 +65,7 @@ impl Cache {
         }
     }
 
-    /// Gives one sequence the first positions of another with the same tokens there.
+    /// Shares the first positions of a sequence with another one that has the same tokens there.
     pub(super) fn take_over(&mut self, from: usize, to: usize, positions: usize) {
         let mut pages = self.tables[from][..positions / PAGE].to_vec();
         for &page in &pages {
@@ -85,7 +78,7 @@ impl Cache {
         self.tables[to] = pages;
     }
 
-    /// Makes the page of a position ready to be written to, by this sequence alone.
+    /// Makes the page of a position writable by this sequence, copying it if it is shared.
     pub(super) fn claim(&mut self, sequence: usize, position: usize) {
         let index = position / PAGE;
         while self.tables[sequence].len() <= index {
@@ -99,7 +92,6 @@ impl Cache {
         }
     }
 
-    /// Writes key and value of one position of a claimed page, all heads of a layer.
     pub(super) fn write(
         &mut self,
         sequence: usize,
@@ -121,7 +113,7 @@ impl Cache {
         }
     }
 
-    /// Returns a page of one user whose contents are of no position.
+    /// Returns a page with one user and arbitrary content.
     fn unused(&mut self) -> usize {
         if let Some(page) = self.free.pop() {
             self.pages[page].users = 1;
@@ -152,7 +144,6 @@ fn value_width(heads: Heads) -> usize {
     heads.width.next_multiple_of(PAGE)
 }
 
-/// Elements of a page that belong to one head of one layer.
 fn part_len(heads: Heads) -> usize {
     PAGE * (heads.width + value_width(heads))
 }
@@ -163,7 +154,6 @@ mod tests {
 
     const HEADS: Heads = Heads { queries: 2, keys: 1, width: 2 };
 
-    /// Returns the key that a sequence has at a position.
     fn key(cache: &Cache, sequence: usize, position: usize) -> f32 {
         cache.part(cache.table(sequence)[position / PAGE], 1, 0).0[position % PAGE]
     }
@@ -188,7 +178,7 @@ mod tests {
         assert_ne!(cache.table(1)[2], cache.table(0)[2], "a page that is not whole is copied");
         assert_eq!(cache.pages.len(), 5);
         write(&mut cache, 1, 35..40, 100.0);
-        // Another text from the middle of a shared page on.
+        // Another text, starting in the middle of a shared page.
         cache.keep(2, 10);
         write(&mut cache, 2, 10..20, 200.0);
         for position in 0..40 {

@@ -1,7 +1,7 @@
-//! A weight matrix in memory: panels of 32 outputs, single precision or two bf16 weights a word.
+//! Weight matrices in panels of 32 outputs, in single precision or two bf16 weights per word.
 //!
-//! Weights that bf16 holds exactly, as those of a checkpoint that was saved in it, are kept in half the memory and widened in
-//! registers. They are the same numbers, so that products are the same to the bit.
+//! Weights that bf16 holds exactly, such as those of a bf16 checkpoint, take half the memory and
+//! are widened in registers. Both forms give the same products bit for bit.
 #![expect(
     clippy::inline_always,
     reason = "code outside of the dispatched function is compiled without its vectors"
@@ -12,23 +12,19 @@ use pulp::Simd;
 use super::aligned::Aligned;
 use super::vector::LINE;
 
-/// Outputs of one panel: two AVX-512 vectors.
 pub(super) const PANEL: usize = 32;
 /// Bits of a word that hold the weight of the second half of the outputs.
 const UPPER: u32 = 0xffff_0000;
 
-/// An element of a panel.
 pub(super) trait Element: Copy + Default {
-    /// Elements that hold the weights of one input.
     const ROW: usize;
 
-    /// Stores the weight of one output in its element, which is zero so far.
+    /// Stores one output's weight in its element, which must be zero.
     fn store(row: &mut [Self], output: usize, weight: f32);
 
-    /// Returns the weight of one output.
     fn weight(row: &[Self], output: usize) -> f32;
 
-    /// Two vectors of weights: those at `index` of the first half of the outputs and of the second.
+    /// Returns two vectors of weights, at `index` of each half of the outputs.
     fn pair<S: Simd>(simd: S, row: &[Self], index: usize) -> [S::f32s; 2];
 }
 
@@ -50,7 +46,7 @@ impl Element for f32 {
     }
 }
 
-/// Two bf16 weights: that of output `i` in the lower bits and that of output `i + 16` in the upper.
+/// Two bf16 weights: output `i` in the lower bits, output `i + 16` in the upper.
 impl Element for u32 {
     const ROW: usize = PANEL / 2;
 
@@ -73,17 +69,15 @@ impl Element for u32 {
     }
 }
 
-/// Returns true if bf16 holds every one of these numbers exactly.
+/// Returns true if bf16 holds all numbers exactly.
 pub(super) fn is_bf16(numbers: &[f32]) -> bool {
     numbers.iter().all(|number| number.to_bits() & !UPPER == 0)
 }
 
-/// Panels of a matrix, one behind the other, each with the inputs outermost.
 #[derive(Debug)]
 pub(super) struct Panels<T>(Aligned<T>);
 
 impl<T: Element> Panels<T> {
-    /// Packs rows of weights, one an output.
     pub(super) fn new(rows: &[&[f32]], inputs: usize) -> Self {
         let mut panels = Aligned::zeros(rows.len().div_ceil(PANEL) * inputs * T::ROW);
         let packed: &mut [T] = panels.get_mut();
@@ -100,12 +94,10 @@ impl<T: Element> Panels<T> {
         Self(panels)
     }
 
-    /// Returns the panels of a matrix of so many inputs.
     pub(super) fn iter(&self, inputs: usize) -> impl Iterator<Item = &[T]> {
         self.0.get().chunks_exact(inputs * T::ROW)
     }
 
-    /// Appends the weights of one output.
     pub(super) fn append_row(&self, output: usize, inputs: usize, to: &mut Vec<f32>) {
         let panel = self.iter(inputs).nth(output / PANEL).unwrap_or_default();
         to.extend(panel.chunks_exact(T::ROW).map(|row| T::weight(row, output % PANEL)));

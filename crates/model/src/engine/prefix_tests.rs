@@ -1,9 +1,8 @@
-//! Prefixes that are computed once: how much is saved, and that no bit changes.
+//! Computing shared prefixes once: tokens saved, and identical bits.
 
 use super::tests::{bits, config, engine, params, prompt, random, request};
 use super::*;
 
-/// Works until everything is answered.
 fn finish(engine: &mut NativeEngine) -> Vec<Completion> {
     let mut done = Vec::new();
     loop {
@@ -47,7 +46,7 @@ fn prompt_tokens_are_computed_or_saved() {
         let PromptTokens { computed, saved } = engine.prompt_tokens();
         assert_eq!(computed + saved, asked);
     }
-    // The second turn of session 0 has its 60 tokens, all others the first 30 of whoever has them.
+    // The second turn of session 0 reuses its own 60 tokens, all others the 30 that they share.
     assert_eq!(engine.prompt_tokens().saved, 60 + 4 * 30);
 }
 
@@ -70,7 +69,6 @@ fn a_session_that_ended_leaves_its_prefix() {
             saved.push(engine.prompt_tokens().saved);
         }
         assert_eq!(saved, [0, 50, 100], "{slots} slots");
-        // Nothing is there of another prompt.
         engine.submit(request(9, 0, &prompt(9, 80, 0), params(1.0, 6))).unwrap();
         finish(&mut engine);
         assert_eq!(engine.prompt_tokens().saved, 100);
@@ -89,7 +87,7 @@ fn what_an_ended_session_left_goes_before_what_another_may_come_back_to() {
     engine.submit(request(2, 0, &prompt(2, 80, 0), params(1.0, 6))).unwrap();
     finish(&mut engine);
     assert_eq!(engine.prompt_tokens().saved, 0);
-    // Session 0, idle for longer, is still there.
+    // Session 0, idle for longer, is still cached.
     engine.submit(request(0, 1, &prompt(0, 90, 0), params(1.0, 6))).unwrap();
     finish(&mut engine);
     assert_eq!(engine.prompt_tokens().saved, 80);

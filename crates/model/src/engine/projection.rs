@@ -1,4 +1,4 @@
-//! A projection, with a separate adapter if bf16 would round its update away.
+//! A projection with a separate adapter, if bf16 would round the adapter's update away.
 
 use pulp::Arch;
 
@@ -7,42 +7,35 @@ use super::panel::PANEL;
 use crate::lora::{Adapter, Joint};
 use crate::{Compute, ModelConfig};
 
-/// `y = x W^T + bias`, or `y = x W^T + s (x A^T) B^T + bias` with a separate adapter.
+/// Computes `y = x W^T + bias`, or `y = x W^T + s (x A^T) B^T + bias` with a separate adapter.
 ///
-/// In f32 the adapter is merged into `W`, at no cost per token. In bf16 the merged matrix would be
-/// rounded. Updates smaller than half a bf16 step, 1/512 of their weight, would be lost, and
-/// sampling would use the old weights.
+/// In f32 the adapter is merged into `W`, at no cost per token. A merged bf16 matrix would lose
+/// updates below half a bf16 step (1/512 of the weight), and sampling would use the old weights.
 #[derive(Debug)]
 pub(super) struct Projection {
     weight: Packed,
     beside: Option<Beside>,
 }
 
-/// The adapters of all modules of a product, in single precision.
 #[derive(Debug)]
 pub(super) struct Beside {
     /// `[modules rank, inputs]`.
     a: Packed,
-    /// `s B`, `[outputs, modules rank]`: zero where a row is of another module than a column.
+    /// `s B`, `[outputs, modules rank]`; zero unless row and column belong to the same module.
     b: Packed,
 }
 
-/// Buffers of a product.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
-    /// Rows as tiles.
     pub(super) tiles: Vec<f32>,
-    /// `x A^T`.
     low: Vec<f32>,
 }
 
 impl Beside {
-    /// Returns true if adapters are kept separate.
     pub(super) fn is_used(compute: Compute) -> bool {
         compute.kernel().is_some()
     }
 
-    /// Those of a layer; `None` if no module of the product has one.
     pub(super) fn of(adapter: &Adapter<f32>, layer: usize, joint: Joint) -> Option<Self> {
         let branch = &adapter.layout.layers[layer][joint as usize];
         if branch.parts.is_empty() {
@@ -62,7 +55,7 @@ impl Beside {
         Some(Self { a, b: Packed::new(width, &[b], &[], Compute::F32) })
     }
 
-    /// Returns the bytes of those of all layers at most, for adapters of this rank on every module.
+    /// Returns the maximum bytes for all layers, with adapters of this rank on every module.
     pub(super) fn bytes(config: &ModelConfig, rank: usize) -> usize {
         let of = |joint: Joint| {
             let modules = joint.modules();
@@ -79,12 +72,12 @@ impl Projection {
         Self { weight, beside }
     }
 
-    /// Row stride of what [`Projection::multiply`] writes.
+    /// Row stride of [`Projection::multiply`]'s output.
     pub(super) fn width(&self) -> usize {
         self.weight.width
     }
 
-    /// As [`Packed::multiply`], and with the adapter.
+    /// Same as [`Packed::multiply`], plus the adapter.
     pub(super) fn multiply(
         &self,
         arch: Arch,

@@ -1,4 +1,4 @@
-//! Which rows of a step read the same pages.
+//! Finds the rows of a step that read the same pages.
 
 use std::ops::Range;
 
@@ -9,44 +9,38 @@ use super::pages::{Cache, PAGE};
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Run {
     pub(super) sequence: usize,
-    /// Its rows in the step.
     pub(super) rows: Range<usize>,
-    /// Positions that the first row sees; every row sees one more than the row before it.
+    /// Number of positions that the first row sees; each later row sees one more.
     pub(super) len: usize,
 }
 
-/// Pages, from the first to the last of a stretch of a sequence's table, that some rows of a tree read.
+/// Consecutive pages of a sequence's table that some rows of a tree read.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Span {
-    /// One of the sequences that have them.
     pub(super) sequence: usize,
     pub(super) pages: Range<usize>,
     /// Members of the tree, counted from its first.
     pub(super) members: Range<usize>,
 }
 
-/// Single rows whose sequences begin with the same page.
+/// Single rows whose sequences start with the same page.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Tree {
-    /// Places in [`Sharing::members`].
     pub(super) members: Range<usize>,
-    /// Places in [`Sharing::spans`]; a member meets its pages in ascending order.
     pub(super) spans: Range<usize>,
 }
 
-/// The rows of a step by the pages that they read.
+/// Rows of a step, grouped by the pages they read.
 #[derive(Debug, Default)]
 pub(super) struct Sharing {
-    /// Runs of more rows than one.
     pub(super) long: Vec<Run>,
-    /// The other rows; those that begin with the same pages side by side.
+    /// The other rows, sorted so that rows with the same first pages are adjacent.
     pub(super) members: Vec<Run>,
     pub(super) trees: Vec<Tree>,
     pub(super) spans: Vec<Span>,
 }
 
 impl Sharing {
-    /// Sorts rows whose pages are claimed.
     pub(super) fn plan(&mut self, rows: &[Row], cache: &Cache) {
         self.long.clear();
         self.members.clear();
@@ -70,9 +64,9 @@ impl Sharing {
         }
     }
 
-    /// Adds the spans of members that have the pages before `depth` in common.
+    /// Adds the spans of members that share the pages before `depth`.
     fn split(&mut self, cache: &Cache, base: usize, members: Range<usize>, depth: usize) {
-        // In sorted order, what the first and the last have in common is common to all.
+        // Members are sorted, so pages shared by first and last are shared by all.
         let first = pages(&self.members[members.start], cache);
         let last = pages(&self.members[members.end - 1], cache);
         let common = first.iter().zip(last).take_while(|(a, b)| a == b).count();
@@ -94,7 +88,7 @@ impl Sharing {
         }
     }
 
-    /// Returns the leading ones of some members that have one page at a depth in common.
+    /// Returns the longest leading run of members with the same page at `depth`.
     fn alike(&self, cache: &Cache, members: Range<usize>, depth: usize) -> Range<usize> {
         let page = |member: &Run| pages(member, cache)[depth];
         let first = page(&self.members[members.start]);
@@ -103,7 +97,7 @@ impl Sharing {
     }
 }
 
-/// Pages that a single row reads. The last one is its own, for it has just been claimed.
+/// Returns the pages that a row reads. The last one is exclusive, because it was just claimed.
 fn pages<'a>(member: &Run, cache: &'a Cache) -> &'a [usize] {
     &cache.table(member.sequence)[..member.len.div_ceil(PAGE)]
 }

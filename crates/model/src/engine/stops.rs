@@ -1,4 +1,4 @@
-//! Stop strings of an engine's responses, and the reasoning that they are looked for behind.
+//! Stop strings, and reasoning tags inside which they are ignored.
 
 use std::sync::Arc;
 
@@ -7,14 +7,13 @@ use turnwise_text::{ReasoningTags, StopStringMatcher};
 use super::NativeEngine;
 
 impl NativeEngine {
-    /// Ignores stop strings in the reasoning of responses ([`StopStringMatcher::past_reasoning`]);
-    /// without tags they count everywhere, the default. Stop tokens always end a response.
+    /// Ignores stop strings inside reasoning ([`StopStringMatcher::past_reasoning`]). Without tags,
+    /// the default, they apply everywhere. Stop tokens always end a response.
     pub fn past_reasoning(mut self, tags: Option<Arc<ReasoningTags>>) -> Self {
         self.reasoning = tags;
         self
     }
 
-    /// Returns the matcher of stop strings for the response to a prompt.
     pub(super) fn matcher(&self, prompt: &[u32]) -> StopStringMatcher {
         match (&self.reasoning, &self.tokenizer) {
             (Some(tags), Some(tokenizer)) => {
@@ -34,7 +33,6 @@ mod tests {
     use super::super::tests::{config, params, prompt, random, request};
     use super::*;
 
-    /// Returns the response of an engine that has nothing else to do.
     fn answer(engine: &mut NativeEngine, asked: SampleRequest) -> Completion {
         engine.submit(asked).unwrap();
         let done = engine.poll().unwrap();
@@ -44,7 +42,7 @@ mod tests {
 
     #[test]
     fn a_stop_string_counts_behind_the_reasoning() {
-        // Every id below 301 is a token, and those of bytes are single characters.
+        // Every id below 301 is a token; those of bytes are single characters.
         let special_tokens: Vec<String> = (256..301).map(|id| format!("<{id}>")).collect();
         let tokens = TokenizerConfig { special_tokens, ..TokenizerConfig::default() };
         let tokenizer = Arc::new(Tokenizer::train(std::iter::empty(), &tokens).unwrap());
@@ -54,17 +52,18 @@ mod tests {
             let engine = NativeEngine::new(Arc::new(parameters.clone()), 1, sizes, tokenizer).unwrap();
             engine.past_reasoning(tags.map(Arc::new))
         };
-        // The response that is sampled whatever stops it: the draws are the same.
+        // A response without stops; the draws are the same with them.
         let (mut asked, end) = (prompt(1, 30, 0), 260);
         asked.push(end);
         let free = answer(&mut engine(None), request(0, 0, &asked, params(1.0, 80)));
         let text = |id: u32| String::from_utf8(tokenizer.token_bytes(id).to_vec()).ok();
         let places = |id: u32| free.tokens.iter().enumerate().filter(move |(_, token)| **token == id);
-        // No white space, and no character that is a part of another token's text.
+        // Rejects white space, and characters that are part of another token's text.
         let is_apart = |id: u32| {
             text(id).is_some_and(|text| text.trim() == text && (id >= 256 || !"<0123456789>".contains(&text)))
         };
-        // A token that comes at least twice is the stop string; one that comes first in between ends the reasoning.
+        // A token that occurs at least twice is the stop string; one that first occurs in between
+        // ends the reasoning.
         let (stop, close) = free
             .tokens
             .iter()
@@ -93,7 +92,6 @@ mod tests {
         assert_eq!(length(None), first + 1);
         assert_eq!(length(Some(tags(end))), behind + 1);
         assert_eq!(length(Some(tags(261))), first + 1, "the prompt opens nothing");
-        // A stop token counts inside of it, too.
         let params = SamplingParams { stop_tokens: vec![stop], ..params(1.0, 80) };
         let done = answer(&mut engine(Some(tags(end))), request(0, 0, &asked, params));
         assert_eq!(done.tokens.len(), first + 1);

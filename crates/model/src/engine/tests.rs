@@ -19,7 +19,8 @@ pub(super) fn config() -> ModelConfig {
     }
 }
 
-/// Normed heads that are wider together than the residual stream, and stretched positions.
+/// Returns a model with normed heads, wider in total than the residual stream, and scaled
+/// positions.
 fn qwen3() -> ModelConfig {
     let rope_scaling = RopeScaling::Yarn {
         factor: 4.0,
@@ -32,13 +33,12 @@ fn qwen3() -> ModelConfig {
     ModelConfig { model_type: Family::Qwen3, head_dim: 20, rope_scaling, ..config() }
 }
 
-/// Biases wherever there can be one.
 fn llama() -> ModelConfig {
     let base = config();
     ModelConfig { model_type: Family::Llama, attention_bias: true, mlp_bias: true, ..base }
 }
 
-/// Weights large enough that attention and entropies differ from position to position.
+/// Returns weights large enough that attention and entropies vary by position.
 pub(super) fn random(config: ModelConfig, seed: u64) -> Parameters<f32> {
     let layout = ParameterLayout::new(&config);
     let mut rng = Seed::derive(seed, Purpose::Init, &[]).rng();
@@ -57,7 +57,7 @@ pub(super) fn random(config: ModelConfig, seed: u64) -> Parameters<f32> {
     Parameters { config, layout, data }
 }
 
-/// Returns the decoder by its definition, in `f64`, without a cache: logits of every position.
+/// Computes logits of every position by definition, in `f64` and without a cache.
 fn reference(parameters: &Parameters<f32>, tokens: &[u32]) -> Vec<Vec<f64>> {
     let config = &parameters.config;
     let layout = &parameters.layout;
@@ -74,7 +74,7 @@ fn reference(parameters: &Parameters<f32>, tokens: &[u32]) -> Vec<Vec<f64>> {
     let add = |a: Vec<f64>, b: &[f64]| -> Vec<f64> { a.iter().zip(b).map(|(a, b)| a + b).collect() };
     let (width, hidden) = (config.head_dim, config.hidden_size);
     let rotary = config.rotary();
-    // A bias or a head norm that the family does not have changes nothing.
+    // Missing biases and head norms change nothing.
     let optional = |range: &Option<std::ops::Range<usize>>| range.as_ref().map(at);
     let biased = |x: Vec<f64>, bias: &Option<std::ops::Range<usize>>| match optional(bias) {
         Some(bias) => add(x, &bias),
@@ -139,7 +139,6 @@ fn reference(parameters: &Parameters<f32>, tokens: &[u32]) -> Vec<Vec<f64>> {
     rows.iter().map(|row| linear(&norm(row, &final_norm), &output)).collect()
 }
 
-/// Returns the log-prob of a token and the entropy, from reference logits.
 fn score(logits: &[f64], temperature: f64, token: u32) -> (f64, f64) {
     let temperature = if temperature == 0.0 { 1.0 } else { temperature };
     let total: f64 = logits.iter().map(|logit| (logit / temperature).exp()).sum();
@@ -148,7 +147,7 @@ fn score(logits: &[f64], temperature: f64, token: u32) -> (f64, f64) {
     (logprob(logits[token as usize]), entropy)
 }
 
-/// Returns the largest difference between what a completion recorded and a fresh scoring of it.
+/// Returns the largest difference between a completion's recorded scores and a fresh scoring.
 fn difference(
     parameters: &Parameters<f32>,
     prompt: &[u32],
@@ -171,7 +170,6 @@ pub(super) fn engine(parameters: &Parameters<f32>, max_num_seqs: usize, max_cont
     NativeEngine::new(Arc::new(parameters.clone()), 7, sizes, None).unwrap()
 }
 
-/// Returns an engine that multiplies in this precision.
 fn engine_in(
     parameters: &Parameters<f32>,
     max_num_seqs: usize,
@@ -198,8 +196,9 @@ pub(super) fn prompt(session: u64, len: usize, shared: usize) -> Vec<u32> {
         .collect()
 }
 
-/// Plays `sessions` for four turns, the next turn of each as soon as its last is answered; odd sessions
-/// append to what was said, even ones keep a head of 20 tokens only. Returns what was asked and answered.
+/// Plays `sessions` for four turns, submitting each next turn as soon as the last is answered. Odd
+/// sessions append to the conversation; even ones keep a head of 20 tokens only. Returns requests
+/// and completions.
 fn play(engine: &mut NativeEngine, sessions: u64, shared: usize) -> Vec<(SampleRequest, Completion)> {
     let mut open = std::collections::BTreeMap::new();
     let mut played = Vec::new();
@@ -247,7 +246,7 @@ fn recorded_numbers_equal_a_fresh_scoring() {
     untied.head_dim = 6;
     for config in [config(), untied, qwen3(), llama()] {
         let parameters = random(config, 1);
-        // Three slots for seven sessions: caches are evicted and made again between turns.
+        // Three slots for seven sessions: caches are evicted and rebuilt between turns.
         for slots in [3, 7, 12] {
             let played = play(&mut engine(&parameters, slots, 200), 7, 18);
             assert_eq!(played.len(), 28);
@@ -256,7 +255,6 @@ fn recorded_numbers_equal_a_fresh_scoring() {
                 assert!(found < 1e-4, "{found:e}");
             }
         }
-        // The comparison notices a weight that changed a little.
         let mut other = parameters.clone();
         let changed = other.layout.layers[1].v_weight.start + 3;
         other.data[changed] += 0.1;
@@ -300,15 +298,14 @@ fn company_and_order_change_no_bit_of(config: ModelConfig, compute: Compute) {
         alone.submit(asked.clone()).unwrap();
         assert_eq!(bits(&alone.poll().unwrap()[0]), bits(completion));
     }
-    // Another seed gives another response.
     let (asked, completion) = &played[0];
     let mut other = engine(&parameters, 1, 300);
     other.submit(SampleRequest { seed: Seed::derive(12, Purpose::Rollout, &[]), ..asked.clone() }).unwrap();
     assert_ne!(bits(&other.poll().unwrap()[0]), bits(completion));
 }
 
-/// A learner that computes in bf16 is nearer to an engine that does than to one in `f32`. They are not equal: the
-/// learner rounds attention's products too.
+/// A bf16 learner is nearer to a bf16 engine than to an `f32` engine, but not equal: the learner
+/// also rounds attention's products.
 #[test]
 fn products_are_rounded_as_a_learner_rounds_them() {
     if Compute::Bf16.kernel().is_none() {
@@ -418,7 +415,6 @@ fn responses_end_where_they_should() {
     let end = free.tokens.iter().position(|token| *token == free.tokens[6]).unwrap();
     assert_eq!((stopped.finish, &stopped.tokens[..]), (FinishReason::Stop, &free.tokens[..=end]));
 
-    // A string that begins in one token and ends in the next.
     let two = (1..20).find(|&at| free.tokens[at] < 256 && free.tokens[at - 1] < 256).unwrap();
     let text: Vec<u8> =
         free.tokens[two - 1..=two].iter().flat_map(|&id| tokenizer.token_bytes(id)).copied().collect();
@@ -480,7 +476,6 @@ fn requests_that_cannot_be_served_are_refused() {
 fn sessions_share_queue_and_end() {
     let parameters = random(config(), 8);
     let mut engine = engine(&parameters, 2, 100);
-    // Two requests of one session: the second waits for the first.
     let first = engine.submit(request(5, 0, &prompt(5, 20, 0), params(1.0, 4))).unwrap();
     let second = engine.submit(request(5, 1, &prompt(5, 20, 0), params(1.0, 4))).unwrap();
     engine.end_session(5);
@@ -488,7 +483,7 @@ fn sessions_share_queue_and_end() {
     engine.end_session(5);
     assert!(engine.slots.iter().all(|slot| slot.session.is_none()));
     assert_eq!(engine.poll().unwrap()[0].request, second);
-    // Ended while in work: answered, then forgotten.
+    // A session that ends while active is answered, then forgotten.
     engine.submit(request(6, 0, &prompt(6, 20, 0), params(1.0, 2))).unwrap();
     engine.submit(request(7, 0, &prompt(7, 20, 0), params(1.0, 9))).unwrap();
     assert_eq!(engine.poll().unwrap().len(), 1);

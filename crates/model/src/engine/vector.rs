@@ -1,6 +1,6 @@
-//! Elementwise and reducing loops of a decoding step, vectorised.
+//! Vectorised elementwise loops and reductions of a decoding step.
 //!
-//! Each works on one row and sums in an order fixed by the row's length alone.
+//! Each loop handles one row. The order of summation depends only on the row's length.
 #![expect(
     clippy::inline_always,
     reason = "code outside of the dispatched function is compiled without its vectors"
@@ -8,11 +8,10 @@
 
 use pulp::{Simd, WithSimd};
 
-/// Numbers of a cache line.
 pub(super) const LINE: usize = 16;
 
-/// Asks for the cache line of the element `at` elements after the first, which may lie behind the end. It changes no number;
-/// other processors than x86-64 are left to fetch by themselves.
+/// Prefetches the cache line of element `at`, which may be past the end. Does nothing on CPUs other
+/// than x86-64.
 #[inline(always)]
 #[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "the intrinsic takes a pointer"))]
 pub(super) fn prefetch<T>(from: &[T], at: usize) {
@@ -26,14 +25,15 @@ pub(super) fn prefetch<T>(from: &[T], at: usize) {
     let _ = (from, at);
 }
 
-/// `e^x` within about two units in the last place; below -87 it stays at the smallest normal number.
+/// Computes `e^x` within about two units in the last place; below -87 it returns the smallest
+/// normal number.
 ///
 /// `x = n ln 2 + r` with `|r| <= ln 2 / 2`, a polynomial in `r`, and `n` added to the exponent
 /// (coefficients: Cephes `expf`).
 #[inline(always)]
 pub(super) fn exp<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
     let x = simd.min_f32s(simd.max_f32s(x, simd.splat_f32s(-87.3)), simd.splat_f32s(88.0));
-    // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
+    // Adding 1.5 * 2^23 rounds to an integer, stored in the low bits.
     let magic = simd.splat_f32s(12_582_912.0);
     let shifted = simd.mul_add_f32s(x, simd.splat_f32s(std::f32::consts::LOG2_E), magic);
     let n = simd.sub_f32s(shifted, magic);
@@ -48,7 +48,7 @@ pub(super) fn exp<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
     simd.transmute_f32s_u32s(simd.add_u32s(simd.transmute_u32s_f32s(y), exponent))
 }
 
-/// `out = x / sqrt(mean(x^2) + epsilon) * weight` for each row.
+/// Computes `out = x / sqrt(mean(x^2) + epsilon) * weight` for each row.
 pub(super) struct RmsNorm<'a> {
     pub(super) x: &'a [f32],
     pub(super) weight: &'a [f32],
@@ -83,12 +83,11 @@ impl WithSimd for RmsNorm<'_> {
     }
 }
 
-/// RMS norm of each query and key head in rows `[queries | keys | ..]` of `stride`, in place. `weight` has the
-/// weights of queries, then those of keys.
+/// Applies RMS norm to each query and key head of rows `[queries | keys | ..]` of `stride`, in
+/// place. `weight` holds the queries' weights, then the keys'.
 pub(super) struct HeadNorm<'a> {
     pub(super) qkv: &'a mut [f32],
     pub(super) stride: usize,
-    /// Query and key heads.
     pub(super) counts: [usize; 2],
     pub(super) weight: &'a [f32],
     pub(super) epsilon: f32,
@@ -124,7 +123,7 @@ impl WithSimd for HeadNorm<'_> {
     }
 }
 
-/// `gate_up[.., i] = silu(gate_i) * up_i` in place, rows `[gate | up]` of `stride`.
+/// Computes `gate_up[.., i] = silu(gate_i) * up_i` in place, in rows `[gate | up]` of `stride`.
 pub(super) struct GatedSilu<'a> {
     pub(super) gate_up: &'a mut [f32],
     pub(super) stride: usize,
@@ -149,21 +148,18 @@ impl WithSimd for GatedSilu<'_> {
     }
 }
 
-/// `gate / (1 + e^-gate) * up`. Not a closure: one would be compiled without the vectors.
+/// Computes `gate / (1 + e^-gate) * up`. Not a closure, which would be compiled without vectors.
 #[inline(always)]
 fn silu_times<S: Simd>(simd: S, gate: S::f32s, up: S::f32s) -> S::f32s {
     let power = exp(simd, simd.sub_f32s(simd.splat_f32s(0.0), gate));
     simd.mul_f32s(simd.div_f32s(gate, simd.add_f32s(simd.splat_f32s(1.0), power)), up)
 }
 
-/// Sums of a softmax over one row of logits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Softmax {
-    /// Largest logit.
     pub(super) max: f32,
-    /// `Z = sum e^x` with `x = (logit - max) / temperature`; NaN where a logit is not finite.
+    /// `Z = sum e^x` with `x = (logit - max) / temperature`; NaN if any logit is not finite.
     pub(super) total: f64,
-    /// `sum x e^x`.
     pub(super) weighted: f64,
 }
 
@@ -172,7 +168,7 @@ pub(super) const CHUNK: usize = 256;
 
 /// Writes `e^x` of each logit to `weights` and the sum of each chunk to `chunks`.
 ///
-/// `logits` and `weights` have the length of a multiple of the panel width.
+/// The lengths of `logits` and `weights` are multiples of the panel width.
 pub(super) struct Exponentials<'a> {
     pub(super) logits: &'a [f32],
     pub(super) inverse_temperature: f32,
@@ -191,7 +187,7 @@ impl WithSimd for Exponentials<'_> {
         let lowest = simd.splat_f32s(-87.3);
         let zero = simd.splat_f32s(0.0);
         let (mut total, mut weighted) = (0.0, 0.0);
-        // Becomes NaN with the first logit that is not finite; maxima would pass over a NaN.
+        // Becomes NaN at the first logit that is not finite; a maximum would skip a NaN.
         let mut poison = zero;
         self.chunks.clear();
         for (logits, weights) in self.logits.chunks(CHUNK).zip(self.weights.chunks_mut(CHUNK)) {
@@ -215,7 +211,6 @@ impl WithSimd for Exponentials<'_> {
     }
 }
 
-/// Returns the largest element of a slice of whole vectors.
 #[inline(always)]
 pub(super) fn maximum<S: Simd>(simd: S, values: &[f32]) -> f32 {
     let (vectors, tail) = S::as_simd_f32s(values);
@@ -226,7 +221,7 @@ pub(super) fn maximum<S: Simd>(simd: S, values: &[f32]) -> f32 {
     tail.iter().copied().fold(simd.reduce_max_f32s(maxima), f32::max)
 }
 
-/// Rotary embedding of one head in place: pairs `(i, i + half)` turn by the angle of the position.
+/// Rotates one head in place: pairs `(i, i + half)` turn by the position's angle.
 #[inline]
 pub(super) fn rotate(head: &mut [f32], cos: &[f32], sin: &[f32]) {
     let (left, right) = head.split_at_mut(cos.len());

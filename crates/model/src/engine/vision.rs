@@ -1,4 +1,4 @@
-//! Pictures of prompts: places, and features, which all engines of the same weights share.
+//! Pictures of prompts: positions, and features shared by all engines of the same weights.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,20 +9,16 @@ use super::NativeEngine;
 use super::slot::Held;
 use crate::vision::{FIRST_PICTURE_TOKEN, MOST_FEATURES, VisionConfig, encode_one};
 
-/// A vision tower with the features of pictures that it has encoded.
 #[derive(Debug)]
 pub(super) struct EngineVision {
     config: VisionConfig,
-    /// Width of the decoder.
     width: usize,
-    /// The tower's weights.
     data: Vec<f32>,
-    /// Features by a picture's first token.
+    /// Features, keyed by a picture's first token.
     known: Mutex<BTreeMap<u32, Arc<Vec<f32>>>>,
 }
 
 impl NativeEngine {
-    /// Checks the tokens of a prompt: its pictures, then its text. Returns the pictures.
     pub(super) fn check_prompt(
         &self,
         request: RequestId,
@@ -34,7 +30,7 @@ impl NativeEngine {
         };
         let fail = |reason: String| SampleError::Request { request, reason };
         let pictures = vision.config.pictures.hold(&asked.prompt).map_err(fail)?;
-        // A picture's tokens are in no vocabulary.
+        // Picture tokens are outside every vocabulary.
         let text = |&token: &u32| if token < FIRST_PICTURE_TOKEN { token } else { 0 };
         let words = SampleRequest { prompt: asked.prompt.iter().map(text).collect(), ..asked.clone() };
         words.check_prompt(request, self.max_context, vocabulary).map(|()| pictures)
@@ -46,12 +42,10 @@ impl EngineVision {
         Self { config, width, data, known: Mutex::default() }
     }
 
-    /// Returns the pairs of a head that turn by time, row and column.
     pub(super) fn sections(&self) -> [usize; 3] {
         self.config.mrope_section
     }
 
-    /// Returns the places of a prompt's tokens; none if no picture is among them.
     pub(super) fn places(&self, tokens: &[u32]) -> Vec<[u32; 3]> {
         if tokens.iter().all(|&token| token < FIRST_PICTURE_TOKEN) {
             return Vec::new();
@@ -65,7 +59,7 @@ impl EngineVision {
         tokens.iter().map(place).collect()
     }
 
-    /// Appends the features of a picture's token. The picture is in memory, because its request holds it.
+    /// Appends the features of a picture's token. The request keeps the picture in memory.
     pub(super) fn embed(&self, token: u32, to: &mut Vec<f32>) {
         let end = to.len() + self.width;
         let picture = self.config.pictures.of_token(token);
@@ -82,7 +76,7 @@ impl EngineVision {
         if let Some(found) = lock().get(&first) {
             return Some(Arc::clone(found));
         }
-        // Outside of the lock: another thread may encode another picture meanwhile.
+        // Outside the lock, so that another thread can encode another picture.
         let features = Arc::new(encode_one(&self.config, self.width, &self.data, first)?);
         let mut known = lock();
         if known.values().map(|features| features.len()).sum::<usize>() > MOST_FEATURES {
@@ -93,7 +87,7 @@ impl EngineVision {
     }
 }
 
-/// Appends the place of `token`, which follows the token `last`, to those of a prompt with pictures.
+/// Appends the position of `token`, which follows `last`, in a prompt with pictures.
 pub(super) fn add_place(vision: Option<&EngineVision>, places: &mut Vec<[u32; 3]>, last: u32, token: u32) {
     if let (Some(vision), Some(&place)) = (vision, places.last()) {
         places.push(vision.config.pictures.place_after(Some((last, place)), token));

@@ -1,4 +1,4 @@
-//! Tokens of a request while it is sampled, and its cancellation, for servers that stream.
+//! Streams tokens of a request while it is sampled, and cancels requests.
 
 use turnwise_core::{RequestId, SampleError, SampleRequest, Sampler as _};
 
@@ -7,23 +7,23 @@ use super::backend::Backend;
 use super::choose::Choice;
 use super::slot::Active;
 
-/// A token of a watched request.
+/// A sampled token of a watched request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampled {
-    /// The request.
+    /// Id of the request.
     pub request: RequestId,
-    /// The token.
+    /// Token id.
     pub token: u32,
-    /// Its log-prob, as in [`turnwise_core::Completion::logprobs`].
+    /// Log-prob of the token, as in [`turnwise_core::Completion::logprobs`].
     pub logprob: f32,
-    /// The most probable tokens with their log-probs, best first.
+    /// Most probable tokens with their log-probs, best first.
     pub alternatives: Vec<(u32, f32)>,
-    /// Tokens of the prompt whose keys and values were cached.
+    /// Prompt tokens with cached keys and values.
     pub cached: usize,
 }
 
 impl Sampled {
-    /// Returns what was sampled for the row at this place among those with logits.
+    /// Returns the token sampled for a row, by its index among rows with logits.
     pub(super) fn of(
         backend: &Backend,
         active: &Active,
@@ -42,8 +42,8 @@ impl Sampled {
 }
 
 impl NativeEngine {
-    /// Queues a request whose tokens [`NativeEngine::take_sampled`] returns one by one, with this many alternatives each.
-    /// `poll` returns its completion as usual.
+    /// Submits a request whose tokens [`NativeEngine::take_sampled`] streams, with this many
+    /// alternatives each. `poll` returns its completion as usual.
     ///
     /// # Errors
     /// Fails like [`turnwise_core::Sampler::submit`], and on a device if `alternatives` is not 0.
@@ -57,19 +57,20 @@ impl NativeEngine {
             return Err(SampleError::Request { request: self.next_request, reason });
         }
         let id = self.submit(request)?;
-        // A request for 0 tokens is done already.
+        // A request for 0 tokens is already done.
         if self.queue.back().is_some_and(|queued| queued.request == id) {
             self.watched.insert(id, alternatives);
         }
         Ok(id)
     }
 
-    /// Returns the tokens of watched requests since the last call, in the order in which they were sampled.
+    /// Returns the tokens of watched requests sampled since the last call, in order.
     pub fn take_sampled(&mut self) -> Vec<Sampled> {
         std::mem::take(&mut self.sampled)
     }
 
-    /// Ends a request without a completion; returns false if it is done or unknown. Its keys and values stay in the cache.
+    /// Cancels a request without a completion. Returns false if it is done or unknown. The keys and
+    /// values of its tokens stay cached.
     pub fn cancel(&mut self, request: RequestId) -> bool {
         self.watched.remove(&request);
         if let Some(place) = self.queue.iter().position(|queued| queued.request == request) {
@@ -106,7 +107,6 @@ mod tests {
         NativeEngine::new(Arc::new(random(config(), 5)), 1, sizes, None).unwrap()
     }
 
-    /// Runs 400 steps; returns the completions and every reported token.
     fn run(engine: &mut NativeEngine) -> (Vec<Completion>, Vec<Sampled>) {
         let (mut done, mut sampled) = (Vec::new(), Vec::new());
         for _ in 0..400 {
@@ -135,7 +135,8 @@ mod tests {
         for sampled in all {
             let best = &sampled.alternatives;
             assert!(best.len() == 3 && best.is_sorted_by(|a, b| a.1 >= b.1), "{best:?}");
-            // The token itself is among them with its own log-prob, or less probable than all.
+            // The token is among the alternatives with the same log-prob, or less probable than
+            // all.
             let own = best.iter().find(|(token, _)| *token == sampled.token);
             assert!(own.map_or(sampled.logprob <= best[2].1, |(_, own)| *own == sampled.logprob));
         }
@@ -171,7 +172,6 @@ mod tests {
         assert_eq!(done.iter().map(|done| done.request).collect::<Vec<_>>(), [second]);
         assert_eq!(sampled.len(), 4);
         assert_eq!(sampled[0].cached, 59, "all of the prompt but its last token");
-        // The response is the one of an engine that did nothing else.
         let mut alone = self::engine(1);
         alone.submit(request(1, 0, &text, params(1.0, 4))).unwrap();
         assert_eq!(run(&mut alone).0[0].tokens, done[0].tokens);

@@ -1,4 +1,4 @@
-//! The weights as the engine reads them.
+//! Weights prepared for sampling.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -13,23 +13,23 @@ use crate::vision::FIRST_PICTURE_TOKEN;
 use crate::weights::Network;
 use crate::{Compute, Device, LayerLayout, ModelConfig, ModelError, Parameters, Rotary, Weights};
 
-/// Weights that engines share, on the CPU or on a device.
+/// Weights shared by engines.
 #[derive(Clone)]
 pub enum SharedWeights {
-    /// Packed for the CPU.
+    /// Packed weights for the CPU.
     Host(Arc<EngineWeights>),
-    /// On a device, which reads them where its learner does.
+    /// The learner's weights on a device, read in place.
     #[cfg(feature = "cuda")]
     Cuda(crate::cuda::DeviceWeights),
 }
 
 impl SharedWeights {
-    /// Prepares weights for engines on a device; `version` is reported in completions. A device
-    /// ignores `compute`.
+    /// Prepares weights for engines on a device; completions report `version`. A device ignores
+    /// `compute`.
     ///
     /// # Errors
-    /// On the CPU what [`EngineWeights::of`] rejects. On a device: this program was built without it,
-    /// there is none, its kernels cannot run the model's shape, or its memory does not suffice.
+    /// On the CPU, fails like [`EngineWeights::of`]. A device must be supported by this build,
+    /// present, able to run the model's shape, and large enough.
     pub fn of(weights: &Weights, version: u64, device: Device, compute: Compute) -> Result<Self, ModelError> {
         weights.config().check_device(device)?;
         #[cfg(feature = "cuda")]
@@ -41,7 +41,7 @@ impl SharedWeights {
     }
 }
 
-/// A decoder's weights, packed once for sampling. Engines on several threads share one.
+/// A decoder's weights, packed once and shared by engines on several threads.
 #[derive(Debug)]
 pub struct EngineWeights {
     pub(super) version: u64,
@@ -52,21 +52,20 @@ pub struct EngineWeights {
     pub(super) max_positions: usize,
     pub(super) rotary: Rotary,
     pub(super) epsilon: f32,
-    /// `[vocabulary, hidden]`, or nothing if [`EngineWeights::embeds_by_output`] holds.
+    /// `[vocabulary, hidden]`; `None` if [`EngineWeights::embeds_by_output`] is true.
     embedding: Option<Vec<f32>>,
     pub(super) layers: Vec<LayerWeights>,
     pub(super) final_norm: Vec<f32>,
     pub(super) output: Packed,
-    /// Of a model that reads pictures.
     pub(super) vision: Option<EngineVision>,
 }
 
-/// One layer, with projections that read the same input joined.
+/// One layer, with projections of the same input joined.
 #[derive(Debug)]
 pub(super) struct LayerWeights {
     pub(super) input_norm: Vec<f32>,
     pub(super) qkv: Projection,
-    /// Norm of query heads, then of key heads; empty in families without.
+    /// Norm of query heads, then of key heads; empty if the family has none.
     pub(super) qk_norm: Vec<f32>,
     pub(super) o: Projection,
     pub(super) post_norm: Vec<f32>,
@@ -75,8 +74,8 @@ pub(super) struct LayerWeights {
 }
 
 impl EngineWeights {
-    /// Returns the bytes of the packed weights of a model of this shape with an adapter of this rank (0
-    /// without) at most, but for norms and biases.
+    /// Returns the maximum bytes of packed weights with an adapter of this rank (0 without one),
+    /// except norms and biases.
     pub(crate) fn bytes(config: &ModelConfig, rank: usize, compute: Compute) -> usize {
         let (hidden, inner) = (config.hidden_size, config.intermediate_size);
         let (query, key_value) = (config.query_width(), config.key_value_width());
@@ -95,17 +94,17 @@ impl EngineWeights {
         config.num_hidden_layers * layer + beside + embedding + tower + packed(hidden, config.vocab_size)
     }
 
-    /// Returns true if the packed output layer equals the embedding bit for bit, so that no other
-    /// copy is needed.
+    /// Returns true if the packed output layer equals the embedding bit for bit, so that one copy
+    /// suffices.
     fn embeds_by_output(config: &ModelConfig, compute: Compute) -> bool {
         config.tie_word_embeddings && compute.kernel().is_none()
     }
 
-    /// Packs a model's weights for products of `f32`. `version` is what completions report.
+    /// Packs weights for `f32` products; completions report `version`.
     ///
     /// # Errors
-    /// Fails on a config that [`ModelConfig::check`] rejects, or another number of weights than the
-    /// layout says.
+    /// Fails if [`ModelConfig::check`] rejects the config, or the number of weights differs from
+    /// the layout's.
     pub fn pack(parameters: &Parameters<f32>, version: u64) -> Result<Self, ModelError> {
         Self::pack_network(parameters.into(), version, Compute::F32, false)
     }
@@ -113,17 +112,16 @@ impl EngineWeights {
     /// Packs weights with their adapter merged, so that sampling costs the same as without one.
     /// Merging takes `2 rank` operations per adapted weight and memory for one more layer.
     ///
-    /// `compute` is the precision of matrix products. In bf16, if supported, matrices are rounded
-    /// once and take half the memory, and the adapter stays separate in `f32`, because rounding
-    /// would lose it. Keys, values, softmax and logits stay `f32`.
+    /// If `compute` is bf16 and supported, matrices are rounded to half the memory and the adapter
+    /// stays separate in `f32`, because rounding would lose it. Keys, values, softmax and logits
+    /// stay `f32`.
     ///
     /// # Errors
-    /// Fails like [`EngineWeights::pack`], and an adapter that was made for another architecture.
+    /// Fails like [`EngineWeights::pack`], and if the adapter was made for another architecture.
     pub fn of(weights: &Weights, version: u64, compute: Compute) -> Result<Self, ModelError> {
         Self::pack_network(weights.into(), version, compute, Beside::is_used(compute))
     }
 
-    /// Appends the embedding of a token.
     pub(super) fn embed(&self, token: u32, to: &mut Vec<f32>) {
         if token >= FIRST_PICTURE_TOKEN {
             return match &self.vision {
@@ -138,7 +136,6 @@ impl EngineWeights {
         }
     }
 
-    /// `apart` keeps the adapter beside the weights.
     pub(crate) fn pack_network(
         network: Network<'_, f32>,
         version: u64,
@@ -167,8 +164,8 @@ impl EngineWeights {
             merged.map_or(Cow::Borrowed(weight), Cow::Owned)
         };
         let hidden = config.hidden_size;
-        // On all cores, for packing follows every update; a layer at a time, so that no more than its merged matrices are
-        // in memory.
+        // Uses all cores, because weights are packed after every update. Handles one layer at a
+        // time to limit the memory of merged matrices.
         let layers = layout.layers.iter().enumerate().map(|(index, layer)| {
             let pack = |joint: Joint, bias: &[f32]| {
                 let modules = joint.modules();

@@ -1,12 +1,12 @@
-//! GGUF, the format of llama.cpp and of programs that build on it.
+//! Export to GGUF, the file format of llama.cpp.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `mod.rs` | a model written as one file |
+//! | `mod.rs` | writes a model as one file |
 //! | `settings.rs` | metadata of the architecture |
-//! | `tensors.rs` | names, order of rows and number types of the weights |
+//! | `tensors.rs` | names, row order and number types of the weights |
 //! | `vocabulary.rs` | metadata of the tokenizer |
-//! | `writer.rs` | the container |
+//! | `writer.rs` | the GGUF container |
 
 mod settings;
 mod tensors;
@@ -24,16 +24,16 @@ use turnwise_text::Tokenizer;
 pub use self::tensors::GgufType;
 use crate::{ModelError, Parameters};
 
-/// Writes a model and its tokenizer as one GGUF file, whole or not at all.
+/// Writes a model and its tokenizer atomically as one GGUF file.
 ///
-/// The file has the content that llama.cpp's converter writes for the same folder: version 3, the tokenizer as
-/// byte-level BPE with its chat template, norms and biases in `f32`, matrices in the given type. Rows of Llama's query and key projections are
-/// interleaved, because llama.cpp rotates neighbouring pairs there.
+/// The file matches that of llama.cpp's converter: version 3, a byte-level BPE tokenizer with chat
+/// template, norms and biases in `f32`, and matrices in the given type. Rows of Llama's query and
+/// key projections are interleaved, because llama.cpp rotates neighbouring pairs.
 ///
 /// # Errors
-/// Fails if the model reads pictures or is a critic, if its positions are scaled by `YaRN`, if the tokenizer is not one of
-/// the byte-level BPE tokenizers that llama.cpp knows by name, if a weight does not fit into `f16`, or if the file cannot
-/// be written.
+/// Fails if the model reads pictures, is a critic, or scales positions with `YaRN`. Also fails if
+/// the tokenizer is not a byte-level BPE tokenizer known to llama.cpp, a weight does not fit into
+/// `f16`, or the file cannot be written.
 pub fn write_gguf(
     parameters: &Parameters<f32>,
     tokenizer: &Tokenizer,

@@ -5,7 +5,8 @@ use super::writer::Value;
 use crate::rotary::RopeScaling;
 use crate::{Family, ModelConfig};
 
-/// Returns the keys `general.*` and those of the architecture, or why llama.cpp could not run the model.
+/// Returns the keys `general.*` and those of the architecture, or the reason why llama.cpp cannot
+/// run the model.
 pub(super) fn of(
     config: &ModelConfig,
     name: &str,
@@ -20,7 +21,7 @@ pub(super) fn of(
         }
     };
     let scaling = match config.rope_scaling {
-        // Llama 3's rule is a tensor of factors.
+        // Llama 3's rule is stored as a tensor of factors.
         RopeScaling::None | RopeScaling::Llama3 { .. } => None,
         RopeScaling::Linear { factor } => Some(factor),
         RopeScaling::Yarn { .. } => {

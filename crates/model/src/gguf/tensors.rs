@@ -1,4 +1,4 @@
-//! Names, order of rows and number types of the weights.
+//! Names, row order and number types of the weights.
 
 use std::io::{self, Write};
 
@@ -14,21 +14,18 @@ pub enum GgufType {
     /// Half precision.
     #[default]
     F16,
-    /// Blocks of 32 integers from -127 to 127 with one scale in half precision. Matrices with rows that are not a
-    /// multiple of 32 long stay in half precision.
+    /// Blocks of 32 integers from -127 to 127 with one half-precision scale. Matrices whose row
+    /// length is not a multiple of 32 stay in half precision.
     Q8_0,
 }
 
-/// Numbers in a block of [`GgufType::Q8_0`].
 const BLOCK: usize = 32;
 
-/// Numbers of types in the format.
 const F32: u32 = 0;
 const F16: u32 = 1;
 const Q8_0: u32 = 8;
 
 impl GgufType {
-    /// Returns the number of the type as `general.file_type`.
     pub(super) fn file_type(self) -> u32 {
         match self {
             Self::F16 => 1,
@@ -37,7 +34,7 @@ impl GgufType {
     }
 }
 
-/// Names of a layer's tensors: in the folder, in the format.
+/// Tensor names of a layer in `safetensors` and in GGUF.
 const LAYER: [(&str, &str); 11] = [
     ("input_layernorm", "attn_norm"),
     ("self_attn.q_proj", "attn_q"),
@@ -52,7 +49,7 @@ const LAYER: [(&str, &str); 11] = [
     ("mlp.down_proj", "ffn_down"),
 ];
 
-/// Returns the tensors of a model, or why one cannot be written.
+/// Returns the tensors of a model, or the reason why one cannot be written.
 pub(super) fn of(parameters: &Parameters<f32>, number_type: GgufType) -> Result<Vec<Tensor<'_>>, String> {
     let config = &parameters.config;
     let mut found = Vec::new();
@@ -67,7 +64,6 @@ pub(super) fn of(parameters: &Parameters<f32>, number_type: GgufType) -> Result<
     Ok(found)
 }
 
-/// Returns the name of a tensor in the format.
 fn name(of: &str) -> Option<String> {
     let (stem, end) = of.rsplit_once('.')?;
     let stem = match stem {
@@ -96,7 +92,7 @@ fn tensor<'a>(
         GgufType::Q8_0 if width.is_multiple_of(BLOCK) => Q8_0,
         _ => F16,
     };
-    // The scale of a block has half precision too.
+    // The scale of a block has half precision, too.
     let most = f16::MAX.to_f32() * if kind == Q8_0 { 127.0 } else { 1.0 };
     if let Some(wrong) = values.iter().find(|value| kind != F32 && value.is_nan() | (value.abs() > most)) {
         return Err(format!(
@@ -129,7 +125,8 @@ fn tensor<'a>(
     Ok(Tensor { name, shape: info.shape.clone(), kind, bytes: bytes as u64, encode: Box::new(encode) })
 }
 
-/// Returns the row to write at `place`. The two rows of a rotated pair, half a head apart, become neighbours.
+/// Returns the row to write at `place`. The two rows of a rotated pair, half a head apart, become
+/// neighbours.
 fn interleaved(place: usize, head: usize) -> usize {
     let (start, within) = (place / head * head, place % head);
     start + within % 2 * (head / 2) + within / 2
@@ -148,7 +145,7 @@ fn put_row(bytes: &mut Vec<u8>, row: &[f32], kind: u32) {
     }
 }
 
-/// Returns the divisors of the rotary frequencies by Llama 3's rule, one for each pair.
+/// Returns the divisors of the rotary frequencies by Llama 3's rule, one per pair.
 fn factors(config: &ModelConfig) -> Tensor<'static> {
     let plain = ModelConfig { rope_scaling: RopeScaling::None, ..config.clone() }.rotary().frequencies;
     let scaled = config.rotary().frequencies;

@@ -6,7 +6,8 @@ use super::*;
 use crate::decoder::tests::{llama, parameters, qwen3};
 use crate::{Family, ModelConfig, RopeScaling};
 
-/// A byte-level BPE tokenizer with the splitting of Qwen2: the letters, one merge, an end token and an added word.
+/// Returns a byte-level BPE tokenizer with Qwen2's splitting: letters, one merge, an end token and
+/// an added word.
 fn tokenizer(pattern: &str) -> Tokenizer {
     let json = serde_json::json!({
         "version": "1.0",
@@ -59,7 +60,7 @@ fn the_container_has_its_numbers_at_aligned_places() {
         data[..33] == [7; 33] && data[33..64] == [0; 31] && data[64..69] == [9; 5] && data[69..] == [0; 27]
     );
     let second = file.windows(3).position(|window| window == b"two").unwrap() + 3;
-    // Dimensions begin with the innermost; the second tensor is 64 bytes after the first.
+    // The innermost dimension comes first; the second tensor is 64 bytes after the first.
     let place = [
         &2_u32.to_le_bytes()[..],
         &1_u64.to_le_bytes(),
@@ -105,7 +106,7 @@ fn blocks_of_eight_bits_are_within_their_rounding() {
         let most = values.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
         assert!(block[2..].iter().any(|&byte| byte.cast_signed().unsigned_abs() == 127));
         for (&byte, value) in block[2..].iter().zip(values) {
-            // Half a step, and the rounding of the scale to half precision.
+            // Half a step, plus the rounding of the scale to half precision.
             let allowed = most * (0.5 / 127.0 + 2_f32.powi(-11)) * 1.0001;
             assert!(
                 (scale * f32::from(byte.cast_signed()) - value).abs() <= allowed,
@@ -113,7 +114,7 @@ fn blocks_of_eight_bits_are_within_their_rounding() {
             );
         }
     }
-    // Rows of 6 are not whole blocks.
+    // Rows of 6 do not fill blocks.
     let narrow = ModelConfig { intermediate_size: 6, ..config };
     let parameters: Parameters<f32> = self::parameters(&narrow, 1).cast();
     let found = of(&parameters, GgufType::Q8_0).unwrap();

@@ -6,13 +6,12 @@ use turnwise_text::Tokenizer;
 use super::writer::Value;
 use crate::ModelConfig;
 
-/// Kinds of tokens in the format.
 const NORMAL: i32 = 1;
 const CONTROL: i32 = 3;
 const USER_DEFINED: i32 = 4;
 const UNUSED: i32 = 5;
 
-/// Patterns that split text before BPE, as in `tokenizer.json`, with llama.cpp's names.
+/// Patterns of `tokenizer.json` that split text before BPE, with llama.cpp's names.
 const PATTERNS: [(&str, &str); 2] = [
     (
         r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
@@ -24,7 +23,7 @@ const PATTERNS: [(&str, &str); 2] = [
     ),
 ];
 
-/// Returns the keys `tokenizer.*`, or why llama.cpp could not tokenize text like the tokenizer.
+/// Returns the keys `tokenizer.*`, or the reason why llama.cpp cannot reproduce the tokenizer.
 pub(super) fn of(config: &ModelConfig, tokenizer: &Tokenizer) -> Result<Vec<(String, Value)>, String> {
     let json = tokenizer.to_json().map_err(|error| error.to_string())?;
     let json: Json = serde_json::from_str(&json).map_err(|error| error.to_string())?;
@@ -53,7 +52,6 @@ pub(super) fn of(config: &ModelConfig, tokenizer: &Tokenizer) -> Result<Vec<(Str
     Ok(found)
 }
 
-/// Returns llama.cpp's name for the way the tokenizer splits text.
 fn split_name(json: &Json) -> Result<&'static str, String> {
     let parts = match json["pre_tokenizer"]["type"].as_str() {
         Some("Sequence") => json["pre_tokenizer"]["pretokenizers"].as_array().cloned().unwrap_or_default(),
@@ -80,7 +78,7 @@ fn split_name(json: &Json) -> Result<&'static str, String> {
     })
 }
 
-/// Returns the texts and kinds of all tokens. Rows of the embedding without a token get an unused token.
+/// Returns the texts and kinds of all tokens. Embedding rows without a token get an unused token.
 fn tokens(json: &Json, vocab_size: usize) -> Result<(Vec<String>, Vec<i32>), String> {
     let mut tokens: Vec<String> = (0..vocab_size).map(|id| format!("[PAD{id}]")).collect();
     let mut kinds = vec![UNUSED; vocab_size];
@@ -102,7 +100,6 @@ fn tokens(json: &Json, vocab_size: usize) -> Result<(Vec<String>, Vec<i32>), Str
     Ok((tokens, kinds))
 }
 
-/// Returns the merges, each with a space between its two parts.
 fn merges(json: &Json) -> Result<Vec<String>, String> {
     let merges = json["model"]["merges"].as_array().ok_or("the tokenizer has no merges")?;
     let joined = |merge: &Json| match merge {

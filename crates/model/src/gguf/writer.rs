@@ -1,11 +1,10 @@
-//! The container: a header, metadata, the offsets of tensors, and their data. Numbers are little-endian.
+//! The GGUF container: a header, metadata, tensor offsets and tensor data, little-endian.
 
 use std::io::{self, Write};
 
-/// The data of each tensor starts at a multiple of this many bytes.
+/// Alignment of each tensor's data in bytes.
 const ALIGNMENT: u64 = 32;
 
-/// A value of the metadata.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Value {
     U32(u32),
@@ -16,21 +15,18 @@ pub(super) enum Value {
     Integers(Vec<i32>),
 }
 
-/// Writes the encoded numbers of a tensor.
 pub(super) type Encode<'a> = Box<dyn Fn(&mut dyn Write) -> io::Result<()> + 'a>;
 
-/// A tensor and its encoding.
 pub(super) struct Tensor<'a> {
     pub(super) name: String,
     /// Shape, outermost first.
     pub(super) shape: Vec<usize>,
-    /// The number of the type in the format.
+    /// Id of the type in the format.
     pub(super) kind: u32,
     pub(super) bytes: u64,
     pub(super) encode: Encode<'a>,
 }
 
-/// Writes a file.
 pub(super) fn write(
     out: &mut impl Write,
     metadata: &[(String, Value)],
@@ -48,7 +44,7 @@ pub(super) fn write(
     for tensor in tensors {
         put_text(&mut head, &tensor.name);
         head.extend((tensor.shape.len() as u32).to_le_bytes());
-        // The format begins with the innermost dimension.
+        // The format lists the innermost dimension first.
         tensor.shape.iter().rev().for_each(|&size| head.extend((size as u64).to_le_bytes()));
         head.extend(tensor.kind.to_le_bytes());
         head.extend(offset.to_le_bytes());
@@ -65,7 +61,7 @@ pub(super) fn write(
     Ok(())
 }
 
-/// Appends zeros until `before` and the length of `bytes` add up to a multiple of the alignment.
+/// Pads with zeros until `before` plus the length of `bytes` is a multiple of the alignment.
 fn pad(bytes: &mut Vec<u8>, before: u64) {
     let end = (before + bytes.len() as u64).next_multiple_of(ALIGNMENT) - before;
     bytes.resize(end as usize, 0);

@@ -1,4 +1,4 @@
-//! `config.json`: what `transformers` writes there, read and written.
+//! Reads and writes `config.json` of `transformers`.
 
 use std::path::Path;
 
@@ -10,14 +10,13 @@ use crate::files;
 use crate::rotary::RopeScaling;
 use crate::{Family, ModelConfig, ModelError, SpecialTokens};
 
-/// The name of the file.
 pub(super) const CONFIG: &str = "config.json";
 
-/// Reads `config.json` of a model folder and rejects what this crate would run wrongly. Where there is a
-/// `generation_config.json`, its tokens go before those of `config.json`.
+/// Reads `config.json` of a model folder and rejects unsupported settings. Tokens in
+/// `generation_config.json`, if it exists, take precedence.
 ///
 /// # Errors
-/// Fails like [`read_config`], and a `generation_config.json` that cannot be read or is no JSON.
+/// Fails like [`read_config`], or if `generation_config.json` cannot be read or is not JSON.
 pub fn load_config(folder: &Path) -> Result<ModelConfig, ModelError> {
     let mut config = read_config(&folder.join(CONFIG))?;
     if let Some(vision) = &mut config.vision {
@@ -40,15 +39,15 @@ pub fn load_config(folder: &Path) -> Result<ModelConfig, ModelError> {
     Ok(config)
 }
 
-/// Reads a file like `config.json`.
+/// Reads a file with the content of `config.json`.
 ///
-/// Both forms of rotary settings are supported: `rope_theta` with `rope_scaling`, and
-/// `rope_parameters` of `transformers` 5. Keys without effect here are ignored.
+/// Accepts `rope_theta` with `rope_scaling`, and `rope_parameters` of `transformers` 5. Ignores
+/// keys without effect here.
 ///
 /// # Errors
-/// The error names the file and the key: an unreadable file or invalid JSON; a missing or mistyped
-/// number; an unsupported family, activation, sliding window, quantization or rotary scaling; or a
-/// shape that [`ModelConfig::check`] rejects.
+/// Names the file and the key. Fails on an unreadable file, invalid JSON, or a missing or mistyped
+/// number. Rejects unsupported families, activations, sliding windows, quantisation and rotary
+/// scaling. Also fails if [`ModelConfig::check`] rejects the shape.
 pub fn read_config(path: &Path) -> Result<ModelConfig, ModelError> {
     let bytes = files::read(path)?;
     let value: Value = serde_json::from_slice(&bytes).map_err(|error| ModelError::file(path, error))?;
@@ -58,7 +57,6 @@ pub fn read_config(path: &Path) -> Result<ModelConfig, ModelError> {
     })
 }
 
-/// Reads what `config.json` holds.
 pub(crate) fn config_from_json(value: &Value) -> Result<ModelConfig, ModelError> {
     let Some(entries) = value.as_object() else {
         return Err(ModelError::Config { key: "all of it".into(), reason: "is not a JSON object".into() });
@@ -75,7 +73,8 @@ fn supported() -> String {
 fn parse(entries: &Map<String, Value>) -> Result<ModelConfig, ModelError> {
     let root = Entries { within: "", entries };
     let family = family(&root)?;
-    // `transformers` 5 writes the decoder's keys to `text_config`; folders on the hub have them at the top level.
+    // `transformers` 5 writes the decoder's keys to `text_config`; folders on the hub have them at
+    // the top level.
     let of = if family.tower().is_some() { root.object("text_config")? } else { None };
     let of = of.unwrap_or(Entries { within: "", entries });
     check_computation(&of)?;
@@ -83,7 +82,7 @@ fn parse(entries: &Map<String, Value>) -> Result<ModelConfig, ModelError> {
     let hidden = of.need_whole("hidden_size")?;
     let head_dim = match (of.whole("head_dim")?, family) {
         (Some(width), _) => width,
-        // The one family whose heads have a width of their own.
+        // Qwen3's default is independent of the hidden size.
         (None, Family::Qwen3) => 128,
         (None, _) if heads == 0 || !hidden.is_multiple_of(heads) => {
             let reason = format!("{hidden} is not a multiple of num_attention_heads = {heads}");
@@ -98,7 +97,7 @@ fn parse(entries: &Map<String, Value>) -> Result<ModelConfig, ModelError> {
     let inner_theta = rotary.as_ref().map_or(Ok(None), |rotary| rotary.number("rope_theta"))?;
     let rope_theta = inner_theta.or(of.number("rope_theta")?);
     let rope_scaling = rotary.map_or(Ok(RopeScaling::None), |rotary| scaling(&rotary, context))?;
-    // What `transformers` assumes if a key is missing.
+    // Defaults of `transformers` for missing keys.
     let base = match family.tower() {
         Some(_) => ModelConfig { rms_norm_eps: 1e-5, rope_theta: 1e6, ..ModelConfig::default() },
         None => ModelConfig::default(),
@@ -125,7 +124,7 @@ fn parse(entries: &Map<String, Value>) -> Result<ModelConfig, ModelError> {
         rope_theta: rope_theta.unwrap_or(base.rope_theta),
         rope_scaling,
         tie_word_embeddings: of.flag("tie_word_embeddings")? || root.flag("tie_word_embeddings")?,
-        // What the family's own code does not look at has no effect there, and none here.
+        // Keys that the family's own code ignores have no effect here either.
         attention_bias: matches!(family, Family::Qwen3 | Family::Llama) && of.flag("attention_bias")?,
         mlp_bias: family == Family::Llama && of.flag("mlp_bias")?,
         initializer_range: of.number("initializer_range")?.unwrap_or(base.initializer_range),
@@ -134,8 +133,7 @@ fn parse(entries: &Map<String, Value>) -> Result<ModelConfig, ModelError> {
     })
 }
 
-/// Parses token ids as in `config.json` and `generation_config.json`: a number, a list, or null.
-/// Some old files use -1 for none.
+/// Parses token ids: a number, a list, or null. Some old files use -1 for none.
 fn special_tokens(entries: &Map<String, Value>) -> SpecialTokens {
     let token = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
     let one = |key: &str| entries.get(key).and_then(token);
@@ -147,7 +145,6 @@ fn special_tokens(entries: &Map<String, Value>) -> SpecialTokens {
     SpecialTokens { bos: one("bos_token_id"), eos, pad: one("pad_token_id") }
 }
 
-/// Returns one token as a number, several as a list, none as null.
 fn eos_json(tokens: &SpecialTokens) -> Value {
     match tokens.eos.as_slice() {
         [] => Value::Null,
@@ -156,8 +153,8 @@ fn eos_json(tokens: &SpecialTokens) -> Value {
     }
 }
 
-/// Returns the default sampling settings for `transformers`: the full distribution. A run's
-/// settings replace them with its tokenizer ([`turnwise_text::Tokenizer::save_folder_sampled`]).
+/// Returns sampling settings for `transformers` that select the full distribution. A run replaces
+/// them together with its tokenizer ([`turnwise_text::Tokenizer::save_folder_sampled`]).
 pub(super) fn generation_json(config: &ModelConfig) -> Value {
     let entries = GenerationSampling::default().entries();
     let mut value: Value = entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
@@ -173,7 +170,6 @@ pub(super) fn generation_json(config: &ModelConfig) -> Value {
     value
 }
 
-/// Returns the family, or why the model cannot be run.
 fn family(of: &Entries<'_>) -> Result<Family, ModelError> {
     let supported = supported();
     let name = match of.get("model_type") {
@@ -194,7 +190,6 @@ fn family(of: &Entries<'_>) -> Result<Family, ModelError> {
     Err(of.error("model_type", reason))
 }
 
-/// Rejects settings that change the computation in a way that is not implemented.
 fn check_computation(of: &Entries<'_>) -> Result<(), ModelError> {
     if let Some(act) = of.get("hidden_act").filter(|act| *act != "silu") {
         return Err(of.error("hidden_act", format!("`{act}` is not supported; supported: silu")));
@@ -213,7 +208,6 @@ fn check_computation(of: &Entries<'_>) -> Result<(), ModelError> {
     Ok(())
 }
 
-/// Reads `rope_scaling` or `rope_parameters`.
 fn scaling(of: &Entries<'_>, context: usize) -> Result<RopeScaling, ModelError> {
     if of.number("partial_rotary_factor")?.is_some_and(|share| share != 1.0) {
         return Err(of.error("partial_rotary_factor", "heads that are turned in part are not supported"));
@@ -224,7 +218,7 @@ fn scaling(of: &Entries<'_>, context: usize) -> Result<RopeScaling, ModelError> 
     let original = || Ok(of.whole("original_max_position_embeddings")?.unwrap_or(context));
     let kind = of.get("rope_type").or_else(|| of.get("type"));
     match kind.map(|kind| kind.as_str().unwrap_or_default()) {
-        // A model with vision: `mrope_section` divides a head.
+        // In a model with vision, `mrope_section` divides a head.
         None | Some("default" | "mrope") => Ok(RopeScaling::None),
         Some("linear") => Ok(RopeScaling::Linear { factor: of.need("factor")? }),
         Some("llama3") => Ok(RopeScaling::Llama3 {
@@ -237,7 +231,7 @@ fn scaling(of: &Entries<'_>, context: usize) -> Result<RopeScaling, ModelError> 
             let original = original()?;
             let factor = of.number("factor")?.unwrap_or(context as f64 / original.max(1) as f64);
             let sharper = |scale: f64| if factor <= 1.0 { 1.0 } else { 0.1 * scale * factor.ln() + 1.0 };
-            // Nought counts as not given.
+            // Zero counts as not given.
             let given = |name: &str| Ok(of.number(name)?.filter(|&value| value != 0.0));
             let attention_factor =
                 match (of.number("attention_factor")?, given("mscale")?, given("mscale_all_dim")?) {
@@ -262,7 +256,6 @@ fn scaling(of: &Entries<'_>, context: usize) -> Result<RopeScaling, ModelError> 
     }
 }
 
-/// Returns the meaning of a model's `rope_scaling`.
 fn scaling_json(scaling: RopeScaling) -> Value {
     match scaling {
         RopeScaling::None => Value::Null,
@@ -305,8 +298,8 @@ fn scaling_json(scaling: RopeScaling) -> Value {
     }
 }
 
-/// Returns the config with the keys that `transformers` wants besides ours; `dtype` is PyTorch's name of the
-/// weights' number type.
+/// Returns a config with all keys that `transformers` needs; `dtype` is PyTorch's name of the
+/// weights' type.
 pub(super) fn config_json(config: &ModelConfig, critic: bool, dtype: &str) -> Value {
     let tokens = &config.special_tokens;
     let class = config.model_type.class();
@@ -365,7 +358,7 @@ pub(super) fn config_json(config: &ModelConfig, critic: bool, dtype: &str) -> Va
     value
 }
 
-/// A JSON object and where it stands, for errors that name the key. A null counts as absent.
+/// A JSON object and its location, for error messages. A null counts as absent.
 pub(super) struct Entries<'a> {
     within: &'a str,
     entries: &'a Map<String, Value>,

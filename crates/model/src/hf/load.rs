@@ -1,4 +1,4 @@
-//! Weights from the files of a model folder.
+//! Loads weights from the files of a model folder.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub(super) fn fill(folder: &Path, parameters: &mut Parameters<f32>) -> Result<()
         let file = Mapped::open(path)?;
         let tensors =
             SafeTensors::deserialize(file.bytes()).map_err(|error| ModelError::file(path, error))?;
-        // In the layout's order, so that of several errors it is always the same that is reported.
+        // In layout order, so that the same one of several errors is always reported.
         let mut found: Vec<_> = tensors
             .iter()
             .map(|(name, view)| {
@@ -51,7 +51,7 @@ pub(super) fn fill(folder: &Path, parameters: &mut Parameters<f32>) -> Result<()
                 unexpected.push(name.to_owned());
             }
         }
-        // In the order of the file, as a disk likes it.
+        // In file order, for sequential reads.
         jobs.sort_by_key(|(_, view, _)| view.data().as_ptr().addr());
         for (name, view, to) in jobs {
             read(&file, &name, &view, to)?;
@@ -74,13 +74,11 @@ pub(super) fn fill(folder: &Path, parameters: &mut Parameters<f32>) -> Result<()
     Ok(())
 }
 
-/// The output layer's weight.
 const OUTPUT: &str = "lm_head.weight";
 
-/// Returns the files that hold a folder's weights.
 fn weight_files(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
     let (single, index) = (folder.join(WEIGHTS), folder.join(INDEX));
-    // A single file goes before an index, as in `transformers`.
+    // A single file takes precedence over an index, as in `transformers`.
     if single.exists() {
         return Ok(vec![single]);
     }
@@ -106,7 +104,7 @@ fn weight_files(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
     let names: BTreeSet<&str> = map.values().map(|name| name.as_str().unwrap_or_default()).collect();
     let mut found = Vec::new();
     for name in names {
-        // Nothing outside of the folder.
+        // Rejects paths outside the folder.
         if Path::new(name).file_name().is_none_or(|plain| plain != name) {
             return Err(ModelError::file(
                 &index,
@@ -128,8 +126,8 @@ fn weight_files(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
     Ok(found)
 }
 
-/// Returns a tensor's name as this crate has it, from what folders call it: wrappers of PyTorch left in
-/// front, or a decoder saved without the model around it.
+/// Returns this crate's name for a tensor. Removes prefixes of PyTorch wrappers and adds those that
+/// a decoder saved on its own lacks.
 fn canonical(name: &str) -> String {
     let mut name = name;
     while let Some(rest) =
@@ -137,7 +135,7 @@ fn canonical(name: &str) -> String {
     {
         name = rest;
     }
-    // The layout of the model inside of `transformers`, with a decoder and a tower side by side.
+    // In `transformers`, decoder and tower are siblings.
     if let Some(rest) = name.strip_prefix("model.language_model.") {
         return format!("model.{rest}");
     }
@@ -148,7 +146,6 @@ fn canonical(name: &str) -> String {
     if bare { format!("model.{name}") } else { name.to_owned() }
 }
 
-/// Returns the memory of all tensors, each of its own.
 fn split<'a>(tensors: &[TensorInfo], data: &'a mut [f32]) -> Vec<Option<&'a mut [f32]>> {
     let mut rest = data;
     let mut parts = Vec::with_capacity(tensors.len());
@@ -160,7 +157,7 @@ fn split<'a>(tensors: &[TensorInfo], data: &'a mut [f32]) -> Vec<Option<&'a mut 
     parts
 }
 
-/// Elements of a tensor that are converted at a time, before their part of the file is let go.
+/// Elements converted at a time, before their part of the file is released.
 const CHUNK: usize = 1 << 22;
 
 fn read(file: &Mapped, name: &str, view: &TensorView<'_>, to: &mut [f32]) -> Result<(), ModelError> {
@@ -173,7 +170,6 @@ fn read(file: &Mapped, name: &str, view: &TensorView<'_>, to: &mut [f32]) -> Res
     Ok(())
 }
 
-/// A few names and how many more there are.
 fn some<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
     let count = names.len();
     let listed: Vec<String> = names.take(5).map(|name| format!("`{name}`")).collect();
@@ -208,7 +204,7 @@ fn refuse_unexpected(source: &Path, unexpected: &mut [String]) -> Result<(), Mod
     ))
 }
 
-/// A tied output layer may be in the file, if it is the embedding.
+/// Rejects an output layer in the file that differs from the tied embedding.
 fn check_tied(path: &Path, name: &str, embedding: &[f32]) -> Result<(), ModelError> {
     let file = Mapped::open(path)?;
     let tensors = SafeTensors::deserialize(file.bytes()).map_err(|error| ModelError::file(path, error))?;

@@ -7,14 +7,12 @@ use memmap2::Mmap;
 
 use crate::ModelError;
 
-/// A read-only map of a whole file.
 pub(crate) struct Mapped {
     path: PathBuf,
     map: Mmap,
 }
 
 impl Mapped {
-    /// Maps a file.
     #[expect(unsafe_code, reason = "a map is only as constant as its file")]
     pub(crate) fn open(path: &Path) -> Result<Self, ModelError> {
         let file = File::open(path).map_err(ModelError::io(path))?;
@@ -26,18 +24,16 @@ impl Mapped {
         Ok(Self { path: path.to_path_buf(), map })
     }
 
-    /// Returns the path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns all of its bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.map
     }
 
-    /// Lets go of the memory behind a part that has been read, so that a model and its file are never both
-    /// whole in memory. Reading it again would fetch it again.
+    /// Releases the memory of a part that was read, so that a model and its file are never both
+    /// fully in memory. Later reads load it again.
     #[cfg(unix)]
     #[expect(unsafe_code, reason = "giving pages back is unsafe in general")]
     pub(crate) fn release(&self, part: &[u8]) {
@@ -46,7 +42,7 @@ impl Mapped {
         // of a file, so that its pages come back from there with the same bytes.
         let outcome =
             unsafe { self.map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, part.len()) };
-        // Without it more memory stays in use, and nothing else happens.
+        // On failure, memory just stays in use.
         drop(outcome);
     }
 

@@ -4,9 +4,9 @@
 //! | file | subject |
 //! |---|---|
 //! | `config_json.rs` | `config.json` |
-//! | `load.rs` | weights from the files of a model folder |
-//! | `mapped.rs` | a file of weights, mapped into memory |
-//! | `save.rs` | a model folder written |
+//! | `load.rs` | reads weights from a model folder |
+//! | `mapped.rs` | a memory-mapped file of weights |
+//! | `save.rs` | writes a model folder |
 //! | `vision_json.rs` | `vision_config`, `preprocessor_config.json` |
 
 mod config_json;
@@ -26,16 +26,15 @@ use crate::{ModelError, ParameterLayout, Parameters};
 
 const GENERATION_CONFIG: &str = "generation_config.json";
 const WEIGHTS: &str = "model.safetensors";
-/// Settings of the image processor.
 const PROCESSOR: &str = "preprocessor_config.json";
 const INDEX: &str = "model.safetensors.index.json";
 
-/// Reads a model from a folder. Weights may be `f32`, `bf16` or `f16`, in one file or in shards; they
-/// become `f32`. Reading needs almost no memory besides the weights.
+/// Reads a model from a folder. Weights in `f32`, `bf16` or `f16`, in one file or in shards, become
+/// `f32`. Almost no memory is used besides the weights.
 ///
 /// # Errors
-/// The error names the file and the key or tensor: an unsupported family or setting, a tensor that is
-/// missing or not expected, a shape that does not fit the config.
+/// Names the file and the key or tensor. Fails on an unsupported family or setting, a missing or
+/// unexpected tensor, or a shape that does not fit the config.
 pub fn load_model(folder: &Path) -> Result<Parameters<f32>, ModelError> {
     let config = load_config(folder)?;
     check_room(folder, ParameterLayout::new(&config).len)?;
@@ -44,11 +43,11 @@ pub fn load_model(folder: &Path) -> Result<Parameters<f32>, ModelError> {
     Ok(parameters)
 }
 
-/// Reads a critic: a decoder with a value head, as [`save_model`] writes one.
+/// Reads a critic, a decoder with a value head, as written by [`save_model`].
 ///
 /// # Errors
-/// Fails like [`load_model`]: of a critic, the value head (`score.weight`, `score.bias`) may not be
-/// missing and an output layer is not expected.
+/// Fails like [`load_model`]. A critic needs the value head (`score.weight`, `score.bias`) and must
+/// not have an output layer.
 pub fn load_critic(folder: &Path) -> Result<Parameters<f32>, ModelError> {
     let config = load_config(folder)?;
     check_room(folder, ParameterLayout::critic(&config).len)?;
@@ -57,12 +56,12 @@ pub fn load_critic(folder: &Path) -> Result<Parameters<f32>, ModelError> {
     Ok(parameters)
 }
 
-/// Rejects weights that do not fit into memory, if the system reports it; otherwise the allocator
-/// would abort the program.
+/// Rejects weights that do not fit into memory, if the system reports it; the allocator would abort
+/// the program.
 fn check_room(folder: &Path, numbers: usize) -> Result<(), ModelError> {
     let mut room: Vec<f32> = Vec::new();
     let reserved = room.try_reserve_exact(numbers);
-    // Unused, it might not be reserved at all.
+    // Without a use, the reservation might be optimised away.
     std::hint::black_box(&room);
     reserved.map_err(|_| {
         let reason = format!(

@@ -1,4 +1,4 @@
-//! A model folder written.
+//! Writes a model folder.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,13 +13,13 @@ use super::{GENERATION_CONFIG, INDEX, PROCESSOR, WEIGHTS, vision_json};
 use crate::files::{self, bytes_of};
 use crate::{ModelError, Parameters, TensorInfo};
 
-/// The number type of weights in a file.
+/// Number type of the weights in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WeightType {
-    /// Single precision: exactly what is trained.
+    /// Single precision, exactly as trained.
     #[default]
     F32,
-    /// Half the size, rounded to the nearest: what models are usually served in.
+    /// Rounded to bf16: half the size, and common for serving.
     Bf16,
 }
 
@@ -39,24 +39,24 @@ impl WeightType {
     }
 }
 
-/// Options of writing a model.
+/// Options of [`save_model_as`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SaveOptions {
     /// Number type of the weights.
     pub dtype: WeightType,
-    /// Weights that take more bytes than this go into several files.
+    /// Maximum bytes of a weights file; larger models are split into shards.
     pub shard_bytes: usize,
 }
 
 impl Default for SaveOptions {
-    /// Single precision, in files of up to 5 GB.
+    /// Returns single precision, in files of up to 5 GB.
     fn default() -> Self {
         Self { dtype: WeightType::F32, shard_bytes: 5_000_000_000 }
     }
 }
 
-/// Writes a model into a folder, which is made if need be, so that `transformers` loads it: weights in
-/// `f32`, a tied output left out; see [`save_model_as`].
+/// Writes a model in `f32` for `transformers` into a folder, which is created if needed. A tied
+/// output layer is omitted; see [`save_model_as`].
 ///
 /// # Errors
 /// Fails like [`save_model_as`].
@@ -64,15 +64,15 @@ pub fn save_model(parameters: &Parameters<f32>, folder: &Path) -> Result<(), Mod
     save_model_as(parameters, folder, SaveOptions::default())
 }
 
-/// Writes a model into a folder, which is made if need be: `model.safetensors`, or shards and their index,
-/// `generation_config.json` and `config.json`.
+/// Writes a model into a folder, which is created if needed: `model.safetensors`, or shards and
+/// their index, `generation_config.json` and `config.json`.
 ///
-/// All files are written aside first and renamed when every one is whole, `config.json` last; weights of a
-/// model that was there before, under other names, are removed then.
+/// All files are written to temporary names and renamed once they are complete, `config.json` last.
+/// Weights of an earlier model under other names are then removed.
 ///
 /// # Errors
-/// The error names the folder that cannot be created or listed, or the file that cannot be written,
-/// renamed or removed.
+/// Names the folder that cannot be created or listed, or the file that cannot be written, renamed
+/// or removed.
 pub fn save_model_as(
     parameters: &Parameters<f32>,
     folder: &Path,
@@ -144,7 +144,6 @@ fn shards(tensors: &[TensorInfo], options: SaveOptions) -> Vec<Vec<&TensorInfo>>
     shards
 }
 
-/// Removes weights that belong to a model of before.
 fn remove_others(folder: &Path, names: &[String]) -> Result<(), ModelError> {
     let kept: BTreeSet<&str> = names.iter().map(String::as_str).collect();
     for entry in fs::read_dir(folder).map_err(ModelError::io(folder))? {
@@ -158,7 +157,6 @@ fn remove_others(folder: &Path, names: &[String]) -> Result<(), ModelError> {
     Ok(())
 }
 
-/// One tensor on its way into a file; rounded when its turn comes.
 struct Piece<'a> {
     shape: &'a [usize],
     values: &'a [f32],

@@ -20,7 +20,6 @@ fn saved_of(config: &ModelConfig) -> (tempfile::TempDir, Parameters<f32>) {
     (folder, parameters)
 }
 
-/// Returns the files of a folder in order.
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).unwrap();
     let names: BTreeSet<String> =
@@ -64,7 +63,6 @@ fn every_family_is_read_as_it_was_written() {
     }
 }
 
-/// Loads after a change of `config.json`.
 fn with_config(change: impl FnOnce(&mut Map<String, Value>)) -> Result<Parameters<f32>, ModelError> {
     let (folder, _) = saved(true);
     let path = folder.path().join(CONFIG);
@@ -155,7 +153,7 @@ fn broken_files_are_named() {
 fn half_precision_is_read() {
     let (folder, parameters) = saved(true);
     for dtype in [Dtype::BF16, Dtype::F16] {
-        // Powers of two, which both formats hold exactly.
+        // Powers of two are exact in both formats.
         let value = |index: usize| 2f32.powi((index % 8) as i32 - 4);
         let encoded: Vec<(String, Vec<usize>, Vec<u8>)> = parameters
             .layout
@@ -202,12 +200,11 @@ fn large_models_go_into_several_files() {
         let bytes = fs::read(path).unwrap();
         let tensors = SafeTensors::deserialize(&bytes).unwrap();
         assert!(tensors.tensor(tensor).is_ok(), "{tensor} is not in {file}");
-        // Only a tensor that is larger alone exceeds the limit.
+        // Only a single tensor may exceed the limit.
         let size: usize = tensors.tensors().iter().map(|(_, view)| view.data().len()).sum();
         assert!(size <= 4000 || tensors.len() == 1, "{file}: {size}");
     }
 
-    // A shard that is gone is named, and so is a tensor that its file does not hold.
     let last = folder.join(shards[shards.len() - 1]);
     let bytes = fs::read(&last).unwrap();
     fs::remove_file(&last).unwrap();
@@ -219,7 +216,7 @@ fn large_models_go_into_several_files() {
     fs::write(&last, bytes).unwrap();
     assert_eq!(load_model(folder).unwrap(), parameters);
 
-    // Back to one file, then to other shards: nothing of before stays.
+    // Back to one file, then to other shards: no earlier file remains.
     save_model(&parameters, folder).unwrap();
     assert_eq!(names(folder), [CONFIG, GENERATION_CONFIG, WEIGHTS]);
     save_model_as(&parameters, folder, SaveOptions { shard_bytes: 6000, ..options }).unwrap();
@@ -244,7 +241,6 @@ fn half_the_size_is_half_the_precision() {
     assert_eq!(index["metadata"]["total_size"], 2 * parameters.data.len());
 }
 
-/// Loads after a change of the names and values in the file.
 fn with_tensors(
     tied: bool,
     change: impl FnOnce(&mut Vec<(String, Vec<usize>, Vec<f32>)>),
@@ -269,7 +265,7 @@ fn with_tensors(
 #[test]
 fn tensors_are_known_by_other_names_too() {
     let (_folder, parameters) = saved(false);
-    // A decoder saved without the model around it, a compiled model, a model of several processes.
+    // A decoder saved on its own, a compiled model, a model of several processes.
     for rename in [
         |name: &str| name.strip_prefix("model.").unwrap_or(name).to_owned(),
         |name: &str| format!("_orig_mod.{name}"),
@@ -282,7 +278,7 @@ fn tensors_are_known_by_other_names_too() {
         });
         assert_eq!(loaded.unwrap(), parameters);
     }
-    // Old files hold frequencies that are computed today.
+    // Old files contain frequencies that are computed today.
     let loaded = with_tensors(false, |tensors| {
         tensors.push(("model.layers.0.self_attn.rotary_emb.inv_freq".into(), vec![2], vec![1.0, 0.5]));
     });
@@ -328,7 +324,6 @@ fn special_tokens_are_kept() {
     let config = ModelConfig { special_tokens: special_tokens.clone(), ..config(4, 2, true) };
     let (folder, parameters) = saved_of(&config);
     assert_eq!(load_model(folder.path()).unwrap(), parameters);
-    // What a model generates with goes before what it was made with.
     let path = folder.path().join(GENERATION_CONFIG);
     fs::write(&path, json!({ "eos_token_id": 9, "pad_token_id": -1 }).to_string()).unwrap();
     let found = load_config(folder.path()).unwrap().special_tokens;

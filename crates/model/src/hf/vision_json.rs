@@ -1,4 +1,4 @@
-//! `vision_config` of `config.json`, and `preprocessor_config.json`, read and written.
+//! Reads and writes `vision_config` of `config.json`, and `preprocessor_config.json`.
 
 use std::path::Path;
 
@@ -8,7 +8,8 @@ use super::config_json::Entries;
 use crate::vision::{ImageSettings, Pictures, TowerKind, VisionConfig, VisionTokens};
 use crate::{ModelError, files};
 
-/// Parses the vision part of a config. `root` is the whole, `text` the decoder's part, and `width` the decoder's width.
+/// Parses the vision part of a config. `root` is the whole object, `text` the decoder's part, and
+/// `width` the decoder's width.
 pub(super) fn parse(
     kind: TowerKind,
     root: &Entries<'_>,
@@ -90,7 +91,6 @@ pub(super) fn parse(
     })
 }
 
-/// Returns the activation of the tower's MLP.
 fn activation(kind: TowerKind) -> &'static str {
     match kind {
         TowerKind::Qwen2Vl => "quick_gelu",
@@ -103,7 +103,7 @@ fn wholes(value: Option<&Value>) -> Option<Vec<usize>> {
     entries.map(|entry| entry.as_u64().and_then(|entry| usize::try_from(entry).ok())).collect()
 }
 
-/// Adds a model's vision to its `config.json`, in the hub's layout.
+/// Adds a model's vision part to its `config.json`, in the hub's layout.
 pub(super) fn write(config: &VisionConfig, width: usize, value: &mut Value) {
     let mut tower = json!({
         "depth": config.depth,
@@ -139,7 +139,6 @@ pub(super) fn write(config: &VisionConfig, width: usize, value: &mut Value) {
     value["video_token_id"] = json!(config.tokens.video);
 }
 
-/// Returns `preprocessor_config.json`.
 pub(super) fn processor(config: &VisionConfig) -> Value {
     let ImageSettings { min_pixels, max_pixels, mean, std } = &config.image;
     let class = match config.kind {
@@ -165,7 +164,6 @@ pub(super) fn processor(config: &VisionConfig) -> Value {
     })
 }
 
-/// Reads the settings of the image processor into a config, if the file exists.
 pub(super) fn read_processor(path: &Path, config: &mut VisionConfig) -> Result<(), ModelError> {
     if !path.exists() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Passes over a batch: cut into micro-batches, dealt to lanes.
+//! Passes over a batch, cut into micro-batches that are dealt to lanes.
 
 use std::sync::Arc;
 
@@ -85,7 +85,6 @@ impl NativeLearner {
         }
     }
 
-    /// Adds the batch's gradient; returns the objective's answers in batch order.
     fn differentiate(
         &mut self,
         batch: &[TokenSequence],
@@ -134,7 +133,8 @@ impl NativeLearner {
         Ok(found)
     }
 
-    /// Encodes the pictures of some sequences, each once. With `keep`, a backward pass follows.
+    /// Encodes each picture of some sequences once. With `keep`, stores activations for a backward
+    /// pass.
     pub(super) fn encode<'a>(
         &self,
         network: Network<'_, f32>,
@@ -146,7 +146,7 @@ impl NativeLearner {
         encode(network.parameters, &vision.pictures, keep, tokens)
     }
 
-    /// Adds the gradient of the vision tower to that of the first lane. An adapter leaves the tower as it is.
+    /// Adds the vision tower's gradient to the first lane's. Adapters do not train the tower.
     fn backward_pictures(&mut self, weights: &Weights, pictures: Encoded<f32>) {
         let mut d_features = vec![0.0; pictures.features.len()];
         for part in self.lanes.iter_mut().map(Lane::take_picture_gradient).filter(|part| !part.is_empty()) {
@@ -159,8 +159,8 @@ impl NativeLearner {
         }
     }
 
-    /// Returns true if a pass computes shared prefixes once. With dropout, drawn per sequence, no
-    /// rows are equal, and a device has no kernels for it.
+    /// Returns true if a pass computes shared prefixes once. Dropout is drawn per sequence, so rows
+    /// would differ, and devices have no kernels for sharing.
     pub(super) fn shares(&self, network: Network<'_, f32>) -> bool {
         #[cfg(feature = "cuda")]
         if self.cuda.is_some() {
@@ -169,7 +169,7 @@ impl NativeLearner {
         self.config.share_prefixes && network.dropout.is_none()
     }
 
-    /// Returns the dropout of the next pass: by seed, step and the passes since.
+    /// Returns the dropout of the next pass, seeded by seed, step and passes since that step.
     fn dropout(&self) -> Option<Dropout> {
         let probability = self.adapter.as_ref()?.config.dropout;
         let coordinates = [self.optimizer.step, self.passes];
@@ -213,7 +213,6 @@ impl NativeLearner {
         Ok(())
     }
 
-    /// Log-probs and entropies under these weights, of the softmax at `temperature`.
     pub(super) fn score_under(
         &mut self,
         network: Network<'_, f32>,
@@ -236,7 +235,8 @@ impl NativeLearner {
         Ok(scores)
     }
 
-    /// Runs `work` for every micro-batch, lanes in parallel, and returns what was found in batch order.
+    /// Runs `work` for every micro-batch, with lanes in parallel, and returns the results in batch
+    /// order.
     pub(super) fn run<T: Send>(
         &mut self,
         pass: &PassOver<'_>,
@@ -245,7 +245,6 @@ impl NativeLearner {
         self.run_at(pass, self.config.temperature, work)
     }
 
-    /// The same at a temperature of its own.
     fn run_at<T: Send>(
         &mut self,
         pass: &PassOver<'_>,
@@ -269,7 +268,7 @@ impl NativeLearner {
         jobs.retain(|(_, micro_batches)| !micro_batches.is_empty());
         let results: Vec<Result<Vec<Found<T>>, LearnError>> = std::thread::scope(|scope| {
             let mut jobs = jobs.into_iter();
-            // The first lane works on this thread.
+            // The first lane works on the calling thread.
             let here = jobs.next();
             let there: Vec<_> = jobs
                 .map(|((lane, gradient), micro_batches)| {

@@ -1,4 +1,4 @@
-//! Settings of the learner, checked.
+//! Settings of the learner.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,30 +8,30 @@ use crate::{AdamWConfig, Compute, Device, ModelError};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LearnerConfig {
-    /// Maximum tokens of a micro-batch, with shared tokens counted once; a longer sequence is its
-    /// own micro-batch. It affects memory, not results.
+    /// Maximum tokens of a micro-batch, counting shared tokens once. A longer sequence is its own
+    /// micro-batch. Affects memory, not results.
     #[schemars(range(min = 1, max = 100_000_000))]
     pub micro_batch_tokens: usize,
-    /// The device.
+    /// Device that runs the passes.
     pub device: Device,
-    /// Number of lanes, each on its own thread; their gradients are summed in order. The same
-    /// number gives the same bits on one machine, for any number of cores. A device uses one.
+    /// Number of lanes, each on its own thread. Gradients are summed in lane order, so equal values
+    /// give equal bits on one machine with any number of cores. A device uses one lane.
     #[schemars(range(min = 1, max = 1024))]
     pub lanes: usize,
-    /// Divides the logits, so that log-probs are those at the sampling temperature.
+    /// Divides the logits, so that log-probs match the sampling temperature.
     #[schemars(range(max = 100.0), extend("exclusiveMinimum" = 0.0))]
     pub temperature: f64,
-    /// Keep only the inputs of layers and make the rest again in backward: about a third more work for
-    /// a fraction of the memory.
+    /// Keep only layer inputs and recompute the rest in backward. About a third more work for a
+    /// fraction of the memory.
     pub recompute: bool,
-    /// Compute prefixes that sequences of a micro-batch share once, and group sequences by shared
-    /// prefixes. Results differ by rounding. Off with dropout and on a device.
+    /// Compute prefixes shared by sequences of a micro-batch once, and group sequences by prefix.
+    /// Changes results by rounding only. Off with dropout and on a device.
     pub share_prefixes: bool,
-    /// Precision in which matrices are multiplied.
+    /// Precision of matrix products.
     pub compute: Compute,
-    /// Seed of an adapter's dropout, the only randomness of a learner.
+    /// Seed of the adapter's dropout, the learner's only randomness.
     pub seed: u64,
-    /// The optimizer.
+    /// Settings of the optimizer.
     pub optimizer: AdamWConfig,
 }
 
@@ -53,7 +53,7 @@ impl Default for LearnerConfig {
 
 impl LearnerConfig {
     pub(super) fn check(&self) -> Result<(), ModelError> {
-        // TOML has no integers of 64 bits without a sign, and every seed is one.
+        // TOML has no unsigned 64-bit integers, and every seed is valid.
         turnwise_settings::check(&Self { seed: 0, ..*self }).map_err(ModelError::Settings)?;
         Ok(())
     }

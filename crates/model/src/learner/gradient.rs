@@ -1,4 +1,4 @@
-//! The accumulated gradient: taken, put back, measured, and the step it ends in.
+//! The accumulated gradient: taking, restoring and measuring it, and the optimizer step.
 
 use std::sync::Arc;
 
@@ -7,10 +7,9 @@ use turnwise_core::{LearnError, StepReport};
 use super::NativeLearner;
 use crate::optimizer::sum_gradients;
 
-/// Elements of a gradient whose squares are summed at a time.
 const NORM_PIECE: usize = 1 << 20;
 
-/// A gradient that was taken from its learner.
+/// A gradient taken from its learner.
 #[derive(Debug)]
 pub struct TakenGradient {
     lanes: Vec<Vec<f32>>,
@@ -19,7 +18,7 @@ pub struct TakenGradient {
 }
 
 impl NativeLearner {
-    /// Takes the accumulated gradient away, so that another can be accumulated meanwhile.
+    /// Takes the accumulated gradient, so that another one can be accumulated.
     pub fn take_gradient(&mut self) -> TakenGradient {
         TakenGradient {
             lanes: std::mem::replace(&mut self.gradients, vec![Vec::new(); self.lanes.len()]),
@@ -28,7 +27,7 @@ impl NativeLearner {
         }
     }
 
-    /// Puts a gradient back, multiplied by a factor. What was accumulated meanwhile is forgotten.
+    /// Restores a gradient, multiplied by a factor, and discards the current one.
     pub fn put_gradient(&mut self, taken: TakenGradient, factor: f64) {
         self.gradients = taken.lanes;
         let factor = factor as f32;
@@ -41,17 +40,17 @@ impl NativeLearner {
         }
     }
 
-    /// L2 norm of the accumulated gradient.
+    /// Returns the L2 norm of the accumulated gradient.
     ///
     /// # Errors
-    /// Fails if the device fails. On the CPU nothing can.
+    /// Fails if the device fails; never fails on the CPU.
     pub fn gradient_norm(&self) -> Result<f64, LearnError> {
         #[cfg(feature = "cuda")]
         if let Some(cuda) = &self.cuda {
             return Ok(cuda.norm()?);
         }
         let len = self.trained_len();
-        // A piece at a time: a sum beside the lanes' gradients would be one more of their size.
+        // Summed in pieces, to avoid another buffer of the gradient's size.
         let mut sum = vec![0.0; NORM_PIECE.min(len)];
         let mut squares = 0.0;
         for start in (0..len).step_by(NORM_PIECE) {
@@ -67,7 +66,7 @@ impl NativeLearner {
     }
 
     /// Returns the accumulated gradient, summed over lanes, in the layout of the trained
-    /// parameters; empty if a device failed.
+    /// parameters. Empty if a device failed.
     pub fn gradient(&self) -> Vec<f32> {
         #[cfg(feature = "cuda")]
         if let Some(cuda) = &self.cuda {
@@ -80,10 +79,10 @@ impl NativeLearner {
         total
     }
 
-    /// Forgets the accumulated gradient.
+    /// Discards the accumulated gradient.
     pub fn clear_gradient(&mut self) {
         self.gradients.iter_mut().for_each(|gradient| gradient.fill(0.0));
-        // A pass that failed leaves them behind.
+        // A failed pass leaves picture gradients in the lanes.
         self.lanes.iter_mut().for_each(|lane| drop(lane.take_picture_gradient()));
         #[cfg(feature = "cuda")]
         if let Some(cuda) = &mut self.cuda {
@@ -91,14 +90,13 @@ impl NativeLearner {
         }
     }
 
-    /// Sums the lanes' gradients, clips, and lets the optimizer step.
     pub(super) fn update(&mut self, learning_rate: f64) -> Result<StepReport, LearnError> {
         if !learning_rate.is_finite() {
             return Err(LearnError::Backend(format!("the learning rate is {learning_rate}")));
         }
         #[cfg(feature = "cuda")]
         if let Some(cuda) = &mut self.cuda {
-            // The passes let go of the weights, which then are changed where they are.
+            // Lanes release the weights, so that the update can happen in place.
             self.lanes.iter_mut().for_each(|lane| lane.bind(None));
             let norm = cuda.norm()?;
             self.passes = 0;

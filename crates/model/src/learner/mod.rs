@@ -3,7 +3,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `batch.rs` | passes over a batch |
-//! | `config.rs` | settings of the learner, checked |
+//! | `config.rs` | settings |
 //! | `gradient.rs` | the accumulated gradient |
 
 mod batch;
@@ -28,41 +28,38 @@ use crate::{ModelConfig, ModelError, OptimizerState, Parameters, TensorInfo};
 pub use config::LearnerConfig;
 pub use gradient::TakenGradient;
 
-/// Trains a decoder, or an adapter on one, on this machine's CPU or on a device
-/// ([`LearnerConfig::device`]).
+/// Trains a decoder, or an adapter on one, on the CPU or on a device ([`LearnerConfig::device`]).
 ///
-/// With an adapter, gradients, moments, norms and steps are only the adapter's; the base weights
-/// are unchanged.
+/// With an adapter, gradients, moments and norms cover the adapter only; the base weights stay
+/// frozen.
 ///
-/// A batch is cut into packed micro-batches, dealt to lanes and run; each lane adds to its own
-/// gradient, and the lanes' gradients are summed in lane order by [`Learner::step`]. Nothing depends
-/// on the timing of threads. The loss and the gradient depend on the cut only by rounding.
+/// Each batch is cut into packed micro-batches, which are dealt to lanes. [`Learner::step`] sums
+/// the lanes' gradients in lane order, so results do not depend on thread timing. The way a batch
+/// is cut changes loss and gradient by rounding only.
 pub struct NativeLearner {
     parameters: Arc<Parameters<f32>>,
-    /// The adapter that is trained instead of the parameters.
     adapter: Option<Arc<Adapter<f32>>>,
     reference: Option<Weights>,
     config: LearnerConfig,
-    /// Buffers of the lanes.
     lanes: Vec<Lane>,
-    /// One a lane; empty until it is first added to.
+    /// Gradient of each lane; empty until the lane's first backward pass.
     gradients: Vec<Vec<f32>>,
-    /// Of a device the step count alone: the moments are there.
+    /// On a device, only the step count is used here: the moments stay on the device.
     optimizer: OptimizerState,
-    /// Weights, gradient and moments on a device.
     #[cfg(feature = "cuda")]
     cuda: Option<crate::cuda::Trained>,
-    /// Passes with a gradient since the last step: a coordinate of dropout.
+    /// Passes with a gradient since the last step; part of the dropout seed.
     passes: u64,
 }
 
 impl NativeLearner {
-    /// Creates a learner of these weights, or of their adapter if they have one, with a fresh optimizer.
+    /// Returns a learner of these weights, or of their adapter if they have one, with a fresh
+    /// optimizer.
     ///
     /// # Errors
-    /// Fails on a model that [`ModelConfig::check`] rejects, settings out of range, an adapter for
-    /// another architecture, or a device that is not supported by this build, missing, unable to
-    /// run the model's shape, or too small.
+    /// Fails if [`ModelConfig::check`] rejects the model, a setting is out of range, or the adapter
+    /// has another architecture. A device must be supported by this build, present, able to run the
+    /// model's shape, and large enough.
     pub fn new(weights: impl std::convert::Into<Weights>, config: LearnerConfig) -> Result<Self, ModelError> {
         let weights = weights.into();
         weights.base.config.check()?;
@@ -100,7 +97,7 @@ impl NativeLearner {
     /// Weights are not copied.
     ///
     /// # Errors
-    /// Fails on settings out of their ranges, with the key, or a device that fails.
+    /// Fails if a setting is out of range (naming its key) or the device fails.
     pub fn restart(&mut self, config: LearnerConfig) -> Result<(), ModelError> {
         config.check()?;
         #[cfg(feature = "cuda")]
@@ -113,7 +110,7 @@ impl NativeLearner {
             return Ok(());
         }
         self.config = config;
-        // The old moments go before the new ones come.
+        // The old moments are freed before the new ones are allocated.
         self.optimizer = OptimizerState::new(0);
         self.optimizer = OptimizerState::new(self.trained_len());
         self.passes = 0;
@@ -121,8 +118,8 @@ impl NativeLearner {
         Ok(())
     }
 
-    /// Frees the memory of passes and gradients until it is needed again. The accumulated gradient
-    /// is discarded.
+    /// Frees the memory of passes and gradients until the next pass, and discards the accumulated
+    /// gradient.
     pub fn release(&mut self) {
         #[cfg(feature = "cuda")]
         if let Some(cuda) = &mut self.cuda {
@@ -137,7 +134,6 @@ impl NativeLearner {
         self.gradients = vec![Vec::new(); lanes];
     }
 
-    /// Returns a learner whose passes, gradient and moments are on a device.
     #[cfg(feature = "cuda")]
     pub(crate) fn on_device(weights: Weights, config: LearnerConfig, trained: crate::cuda::Trained) -> Self {
         Self {
@@ -153,7 +149,7 @@ impl NativeLearner {
         }
     }
 
-    /// Sets what the next passes of a device run with.
+    /// Loads the weights that the next passes of a device use: the reference's or the policy's.
     #[cfg(feature = "cuda")]
     fn bind(&mut self, reference: bool) -> Result<(), LearnError> {
         if let Some(cuda) = &mut self.cuda {
@@ -163,11 +159,12 @@ impl NativeLearner {
         Ok(())
     }
 
-    /// Copies weights and moments from a device to the host, for [`NativeLearner::weights`] and
-    /// [`NativeLearner::optimizer_state`] until the next update. Does nothing on the CPU.
+    /// Copies weights and moments from a device to the host. [`NativeLearner::weights`] and
+    /// [`NativeLearner::optimizer_state`] return these copies until the next update. Does nothing
+    /// on the CPU.
     ///
     /// # Errors
-    /// Fails if the device fails. The two would then give out what they had before.
+    /// Fails if the device fails; the host then keeps its earlier copies.
     pub fn fetch(&self) -> Result<(), LearnError> {
         #[cfg(feature = "cuda")]
         if let Some(cuda) = &self.cuda {
@@ -177,11 +174,11 @@ impl NativeLearner {
         Ok(())
     }
 
-    /// Rejects trained weights that are not finite. A device looks at its own, which are brought to the
-    /// host only to name the tensor.
+    /// Rejects trained weights that are not finite. A device checks its weights in place and
+    /// downloads them only to find the tensor's name.
     ///
     /// # Errors
-    /// Names the tensor; a device that fails.
+    /// Names the first tensor with a NaN or infinite weight; also fails if the device fails.
     pub fn check_finite(&self) -> Result<(), LearnError> {
         #[cfg(feature = "cuda")]
         if let Some(cuda) = &self.cuda {
@@ -196,7 +193,7 @@ impl NativeLearner {
     /// Returns the current weights for sampling engines; on a device they are read in place.
     ///
     /// # Errors
-    /// Fails like [`EngineWeights::of`]; on a device none.
+    /// Fails like [`EngineWeights::of`] on the CPU; never fails on a device.
     pub fn engine_weights(&self) -> Result<SharedWeights, ModelError> {
         let version = self.optimizer.step;
         #[cfg(feature = "cuda")]
@@ -207,8 +204,8 @@ impl NativeLearner {
         Ok(SharedWeights::Host(Arc::new(EngineWeights::of(&self.weights(), version, self.config.compute)?)))
     }
 
-    /// Returns the current weights. A sampler may keep them during training; the next update then
-    /// works on a copy of the trained ones.
+    /// Returns the current weights. If a sampler still holds them at the next update, the trained
+    /// weights are copied first.
     pub fn weights(&self) -> Weights {
         #[cfg(feature = "cuda")]
         if let Some(Ok(weights)) = self.cuda.as_ref().map(crate::cuda::Trained::weights) {
@@ -217,8 +214,8 @@ impl NativeLearner {
         self.pass_weights()
     }
 
-    /// Returns the weights for a pass. A device uses its own and reads only shapes from these, so
-    /// nothing is downloaded.
+    /// Returns the weights for a pass. A device reads only shapes from these, so nothing is
+    /// downloaded.
     fn pass_weights(&self) -> Weights {
         Weights { base: Arc::clone(&self.parameters), adapter: self.adapter.clone() }
     }
@@ -228,7 +225,7 @@ impl NativeLearner {
         &self.parameters.config
     }
 
-    /// The tensors of what is trained: the layout of gradients and of the optimizer's state.
+    /// Returns the trained tensors: the layout of gradients and of the optimizer's state.
     pub fn trained_tensors(&self) -> &[TensorInfo] {
         match &self.adapter {
             Some(adapter) => &adapter.layout.tensors,
@@ -236,7 +233,7 @@ impl NativeLearner {
         }
     }
 
-    /// Trained parameters.
+    /// Returns the number of trained parameters.
     pub fn trained_len(&self) -> usize {
         self.adapter.as_ref().map_or(self.parameters.layout.len, |adapter| adapter.layout.len)
     }
@@ -246,7 +243,7 @@ impl NativeLearner {
         &self.config
     }
 
-    /// Moments and step count, for a checkpoint.
+    /// Returns the moments and the step count, for a checkpoint.
     pub fn optimizer_state(&self) -> &OptimizerState {
         #[cfg(feature = "cuda")]
         if let Some(Ok(state)) = self.cuda.as_ref().map(|cuda| cuda.moments(self.optimizer.step)) {
@@ -255,11 +252,11 @@ impl NativeLearner {
         &self.optimizer
     }
 
-    /// Restores a checkpoint's optimizer; the weights' version becomes its step count.
+    /// Restores a checkpoint's optimizer; its step count becomes the version of the weights.
     ///
     /// # Errors
-    /// Fails if the state has another number of moments than is trained: it belongs to another model or
-    /// adapter. Or the device fails.
+    /// Fails if the number of moments differs from the number of trained parameters, or if the
+    /// device fails.
     pub fn restore_optimizer(&mut self, state: OptimizerState) -> Result<(), ModelError> {
         let len = self.trained_len();
         if state.first.len() != len || state.second.len() != len {
@@ -282,13 +279,13 @@ impl NativeLearner {
         Ok(())
     }
 
-    /// The policy that divergences and [`NativeLearner::reference_logprobs`] refer to: of the same shape.
-    /// If an adapter is trained, [`Weights::without_adapter`] of this learner's own weights costs no
-    /// memory: the adapter switched off.
+    /// Sets the reference policy for divergences and [`NativeLearner::reference_logprobs`]. When
+    /// training an adapter, [`Weights::without_adapter`] of this learner's weights is a reference
+    /// without extra memory.
     ///
     /// # Errors
-    /// Fails if the reference has other tensors than the policy. On a device also: its memory does not
-    /// suffice, or it fails.
+    /// Fails if the reference has other tensors than the policy, or if the device fails or lacks
+    /// memory.
     pub fn set_reference(&mut self, reference: impl std::convert::Into<Weights>) -> Result<(), ModelError> {
         let reference = reference.into();
         if reference.base.layout != self.parameters.layout {
@@ -298,7 +295,7 @@ impl NativeLearner {
                     .into(),
             });
         }
-        // Without one if the device refuses the new one: its old one is gone.
+        // If the device rejects the new reference, the old one is already gone.
         self.reference = None;
         #[cfg(feature = "cuda")]
         if let Some(cuda) = &mut self.cuda {
@@ -308,11 +305,11 @@ impl NativeLearner {
         Ok(())
     }
 
-    /// Log-probs of the response tokens under the reference policy.
+    /// Returns the log-probs of the response tokens under the reference policy.
     ///
     /// # Errors
-    /// Fails if no reference was given ([`NativeLearner::set_reference`]), a sequence does not fit the
-    /// model, or the device fails.
+    /// Fails if no reference was set ([`NativeLearner::set_reference`]), a sequence does not fit
+    /// the model, or the device fails.
     pub fn reference_logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
         let reference = self.reference()?;
         #[cfg(feature = "cuda")]
@@ -321,11 +318,11 @@ impl NativeLearner {
         Ok(logprobs_of(scores))
     }
 
-    /// Returns log-probs and entropies of the response tokens under the current weights, at
-    /// `temperature` (above 0).
+    /// Returns log-probs and entropies of the response tokens under the current weights at
+    /// `temperature`, which must be above 0.
     ///
     /// # Errors
-    /// Fails on a sequence that does not fit the model.
+    /// Fails if a sequence does not fit the model.
     pub fn score(
         &mut self,
         batch: &[TokenSequence],
@@ -337,17 +334,18 @@ impl NativeLearner {
         self.score_under(Network::from(&weights), batch, temperature)
     }
 
-    /// Returns the mean of the last layer's normed hidden states over ranges of tokens, under the
-    /// current weights: one vector of `hidden_size` per range for each sequence. Ranges are
-    /// ascending and disjoint. A token's state is the one after it was read.
+    /// Returns the mean of the last layer's normed hidden states over each token range, under the
+    /// current weights. The result has one vector of `hidden_size` per range for each sequence.
+    /// Ranges must be ascending and disjoint. A token's state is the state after reading that
+    /// token.
     ///
     /// # Errors
-    /// Fails on a range that is empty or outside its sequence, a sequence that does not fit the model.
+    /// Fails if a range is empty or outside its sequence, or a sequence does not fit the model.
     pub fn mean_hidden(
         &mut self,
         batch: &[(Vec<u32>, Vec<Range<usize>>)],
     ) -> Result<Vec<Vec<Vec<f32>>>, LearnError> {
-        // What comes after a token is what its state is looked at for, so that one more is needed.
+        // A pass returns the states that precede target tokens, so ranges are shifted by one token.
         let shifted: Vec<TokenSequence> = batch
             .iter()
             .map(|(tokens, ranges)| {
@@ -388,7 +386,7 @@ fn logprobs_of(scores: Vec<TokenScores>) -> Vec<Vec<f32>> {
 }
 
 impl Learner for NativeLearner {
-    /// If it fails, the accumulated gradient is discarded.
+    /// Discards the accumulated gradient on failure.
     fn forward_backward(
         &mut self,
         batch: &[TokenSequence],
@@ -425,9 +423,8 @@ impl MaskedContextLearner for NativeLearner {
     }
 }
 
-/// Rejects weights with a number that is not finite, by the name of its tensor.
 fn check_finite(weights: &[f32], tensors: &[TensorInfo]) -> Result<(), LearnError> {
-    // One pass without a branch; the tensor is looked for only where there is something to find.
+    // One branch-free pass; the tensor is searched for only if it finds something.
     if weights.iter().map(|weight| weight * 0.0).sum::<f32>() == 0.0 {
         return Ok(());
     }

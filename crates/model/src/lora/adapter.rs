@@ -1,4 +1,4 @@
-//! An adapter's weights in one flat buffer, with the ranges of its tensors.
+//! An adapter's weights in one flat buffer, with the range of each tensor.
 
 use std::ops::Range;
 
@@ -9,26 +9,26 @@ use crate::ops::linear::{Accumulate, View, ViewMut, matmul};
 use crate::parameters::TensorList;
 use crate::{LayerLayout, ModelConfig, ModelError, Parameters, Real, TensorInfo};
 
-/// One module's matrices.
+/// Ranges of one module's matrices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdapterPart {
-    /// Module of the decoder.
+    /// Adapted module.
     pub module: Module,
-    /// `A`, `[rank, inputs]`.
+    /// Range of `A`, `[rank, inputs]`.
     pub a: Range<usize>,
-    /// `B`, `[outputs, rank]`.
+    /// Range of `B`, `[outputs, rank]`.
     pub b: Range<usize>,
-    /// The module's columns in the product that it is part of.
+    /// The module's columns in its product.
     pub columns: Range<usize>,
 }
 
-/// The adapted modules of one product. Their `A`s are contiguous in the flat buffer and form one
-/// matrix, `[parts rank, inputs]`.
+/// Adapted modules of one product. The `A`s of a branch are contiguous and form one matrix, `[parts
+/// rank, inputs]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Branch {
-    /// All `A`s.
+    /// Range of all `A`s.
     pub a: Range<usize>,
-    /// The modules in column order; none if no module of the product has an adapter.
+    /// Adapted modules in column order; may be empty.
     pub parts: Vec<AdapterPart>,
     /// Width of the product's input.
     pub inputs: usize,
@@ -36,24 +36,24 @@ pub struct Branch {
     pub outputs: usize,
 }
 
-/// Places of all tensors of an adapter.
+/// Ranges of all tensors of an adapter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdapterLayout {
-    /// Of every layer the branches in the order of [`Joint::ALL`].
+    /// For each layer, the branches in the order of [`Joint::ALL`].
     pub layers: Vec<[Branch; 4]>,
-    /// A critic's value head, `[hidden]` weights and the bias; absent in a policy.
+    /// A critic's value head: `[hidden]` weights and one bias. `None` in a policy.
     pub value: Option<Range<usize>>,
-    /// Every tensor once, in buffer order, under the names of PEFT's files.
+    /// Every tensor once, in buffer order, with PEFT's names.
     pub tensors: Vec<TensorInfo>,
     /// Length of the flat buffer.
     pub len: usize,
 }
 
 impl AdapterLayout {
-    /// Returns the layout for a model of this shape; a critic's has a value head.
+    /// Returns the layout for a model of this shape, with a value head for a critic.
     ///
     /// # Errors
-    /// Fails on invalid settings.
+    /// Fails if the settings are invalid.
     pub fn new(model: &ModelConfig, config: &LoraConfig, critic: bool) -> Result<Self, ModelError> {
         config.check()?;
         let modules = config.modules()?;
@@ -70,7 +70,7 @@ impl AdapterLayout {
         Ok(Self { layers, value, tensors: builder.tensors, len: builder.len })
     }
 
-    /// Ranges of a module's matrices; `None` if it has none.
+    /// Returns the ranges of a module's matrices; `None` without an adapter on it.
     pub fn part(&self, layer: usize, module: Module) -> Option<&AdapterPart> {
         self.layers.get(layer)?.iter().flat_map(|branch| &branch.parts).find(|part| part.module == module)
     }
@@ -84,7 +84,7 @@ fn branch(
     (joint, adapted): (Joint, &[Module]),
 ) -> Branch {
     let name = |module: Module, matrix: &str| {
-        // PEFT's name has `language_model` for a decoder beside a vision tower.
+        // PEFT's names contain `language_model` if the model has a vision tower.
         let decoder = if model.vision.is_some() { "model.language_model" } else { "model" };
         format!("base_model.model.{decoder}.layers.{layer}.{}.lora_{matrix}.weight", module.path())
     };
@@ -107,23 +107,22 @@ fn branch(
     Branch { a, parts, inputs, outputs: column }
 }
 
-/// Settings, layout and a flat buffer of an adapter's weights.
+/// Settings, layout and weights of an adapter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Adapter<T> {
-    /// The settings, every target by its own name.
+    /// Settings, with every target named.
     pub config: LoraConfig,
     /// Architecture of the base model.
     pub model: ModelConfig,
-    /// Range of each tensor.
+    /// Ranges of the tensors in `data`.
     pub layout: AdapterLayout,
-    /// The weights.
+    /// Weights in one flat buffer.
     pub data: Vec<T>,
 }
 
 impl Adapter<f32> {
-    /// Returns a fresh adapter: every `A` uniform in `±1 / sqrt(inputs)`, every `B` zero.
-    ///
-    /// This is PEFT's initialization, `kaiming_uniform_(A, a = sqrt(5))`.
+    /// Returns a new adapter with PEFT's initialisation (`kaiming_uniform_(A, a = sqrt(5))`): `A`
+    /// uniform in `±1 / sqrt(inputs)`, `B` zero.
     ///
     /// # Errors
     /// Fails like [`LoraConfig::check`].
@@ -141,7 +140,7 @@ impl Adapter<f32> {
 }
 
 impl<T: Real> Adapter<T> {
-    /// Returns all zeros.
+    /// Returns an adapter with all weights 0.
     ///
     /// # Errors
     /// Fails like [`LoraConfig::check`].
@@ -149,7 +148,7 @@ impl<T: Real> Adapter<T> {
         Self::with_layout(model, config, AdapterLayout::new(model, config, false)?)
     }
 
-    /// Returns a critic's adapter of all zeros: with a value head, which is trained whole.
+    /// Returns a critic's adapter with all weights 0. The value head is trained in full.
     ///
     /// # Errors
     /// Fails like [`LoraConfig::check`].
@@ -166,10 +165,10 @@ impl<T: Real> Adapter<T> {
         Ok(Self { config: config.spelled_out()?, model: model.clone(), layout, data })
     }
 
-    /// Returns a critic's adapter that starts from this one; its value is 0 everywhere.
+    /// Returns a critic's adapter with these weights and a value head of zeros.
     ///
     /// # Errors
-    /// Fails like [`LoraConfig::check`], where [`Adapter::config`] was changed after the adapter was made.
+    /// Fails like [`LoraConfig::check`] if [`Adapter::config`] was changed.
     pub fn to_critic(&self) -> Result<Self, ModelError> {
         let mut critic = Self::critic(&self.model, &self.config)?;
         // The value head comes last.
@@ -178,13 +177,13 @@ impl<T: Real> Adapter<T> {
         Ok(critic)
     }
 
-    /// Returns true if it changes nothing: every `B` is zero.
+    /// Returns true if every `B` is zero, so that the adapter does not change the model.
     pub fn is_identity(&self) -> bool {
         let mut parts = self.layout.layers.iter().flatten().flat_map(|branch| &branch.parts);
         parts.all(|part| self.data[part.b.clone()].iter().all(|&value| value == T::ZERO))
     }
 
-    /// Returns the same weights as another number type.
+    /// Converts the weights to another number type.
     pub fn cast<U: Real>(&self) -> Adapter<U> {
         Adapter {
             config: self.config.clone(),
@@ -200,15 +199,14 @@ impl<T: Real> Adapter<T> {
         self.data.get(info.range.clone())
     }
 
-    /// Returns a tensor by its name in the file, to be changed.
+    /// Returns a mutable tensor by its name in the file.
     pub fn tensor_mut(&mut self, name: &str) -> Option<&mut [T]> {
         let info = self.layout.tensors.iter().find(|info| info.name == name)?;
         self.data.get_mut(info.range.clone())
     }
 
-    /// Adds `s B A` to a module's weight, `[outputs, inputs]`; without an adapter there, nothing.
-    ///
-    /// Two numbers read per multiply-add of rank `r`, so `2 r` operations a weight.
+    /// Adds `s B A` to a module's weight, `[outputs, inputs]`, if the module has an adapter. Costs
+    /// `2 r` operations per weight.
     pub(crate) fn add_to(&self, layer: usize, module: Module, weight: &mut [T]) {
         let Some(part) = self.layout.part(layer, module) else { return };
         let (inputs, outputs, rank) = (module.inputs(&self.model), part.columns.len(), self.config.rank);
@@ -223,7 +221,7 @@ impl<T: Real> Adapter<T> {
         );
     }
 
-    /// Returns a module's weight with the adapter in it; `None` without an adapter there.
+    /// Returns a module's weight with the adapter merged in; `None` without an adapter on it.
     pub(crate) fn merged(&self, layer: usize, module: Module, weight: &[T]) -> Option<Vec<T>> {
         self.layout.part(layer, module)?;
         let mut merged = weight.to_vec();
@@ -231,7 +229,7 @@ impl<T: Real> Adapter<T> {
         Some(merged)
     }
 
-    /// Merges the adapter into its base weights. The value head is not part of it.
+    /// Merges the adapter into its base weights, except the value head.
     ///
     /// # Errors
     /// Fails if the adapter belongs to another architecture.
@@ -246,7 +244,6 @@ impl<T: Real> Adapter<T> {
         Ok(())
     }
 
-    /// Rejects a model whose matrices have other shapes than the adapter was made for.
     pub(crate) fn check_base(&self, model: &ModelConfig) -> Result<(), ModelError> {
         let same = model.num_hidden_layers == self.model.num_hidden_layers
             && model.hidden_size == self.model.hidden_size

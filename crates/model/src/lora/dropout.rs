@@ -1,48 +1,45 @@
-//! Dropout by coordinates.
+//! Dropout seeded by coordinates instead of a generator's state.
 
 use crate::Real;
 
-/// Entries of an adapter's inputs that are dropped in one pass.
+/// Dropout mask of one pass over an adapter's inputs.
 ///
-/// Whether an entry is dropped depends only on the key and its coordinates: sequence index in the
-/// batch, position, layer, module and column. Recomputed layers thus drop the same entries, for any
-/// split into micro-batches and lanes.
+/// The mask depends only on the key and the entry's sequence index, position, layer, module and
+/// column. Recomputed layers thus drop the same entries, for any split into micro-batches and
+/// lanes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Dropout {
     key: u64,
-    /// An entry is dropped where its 32 random bits are below this.
+    /// Entries whose 32 random bits are below this are dropped.
     threshold: u64,
-    /// `1 / (1 - probability)`, so that the mean stays.
+    /// `1 / (1 - probability)`, which preserves the mean.
     scale: f64,
 }
 
 impl Dropout {
-    /// `key` is 64 random bits of the pass; `None` if nothing is dropped.
+    /// Returns the mask for 64 random bits `key`; `None` if nothing is dropped.
     pub(crate) fn new(key: u64, probability: f64) -> Option<Self> {
         let threshold = (probability * 2f64.powi(32)) as u64;
         (threshold > 0).then(|| Self { key, threshold, scale: 1.0 / (1.0 - probability) })
     }
 
-    /// Returns the random bits of the pass.
     #[cfg(feature = "cuda")]
     pub(crate) fn key(&self) -> u64 {
         self.key
     }
 
-    /// Below which an entry's 32 bits drop it.
     #[cfg(feature = "cuda")]
     pub(crate) fn threshold(&self) -> u64 {
         self.threshold
     }
 
-    /// Returns the factor of the entries that are kept.
     #[cfg(feature = "cuda")]
     pub(crate) fn scale(&self) -> f64 {
         self.scale
     }
 
-    /// `to = mask * x / (1 - probability)` for one row. `coordinates` is the sequence, the layer, the module and
-    /// the position.
+    /// Computes `to = mask * x / (1 - probability)` for one row. `coordinates` are sequence, layer,
+    /// module and position.
     pub(crate) fn apply<T: Real>(&self, coordinates: [u64; 4], x: &[T], to: &mut [T]) {
         let row = coordinates.into_iter().fold(self.key, |state, coordinate| mix(state ^ mix(coordinate)));
         let scale = T::from_f64(self.scale);
@@ -56,8 +53,8 @@ impl Dropout {
     }
 }
 
-/// Returns one step of SplitMix64 (Steele, Lea and Flood 2014): a bijection of 64 bits whose output passes for
-/// random on a counter.
+/// Applies one step of SplitMix64 (Steele, Lea and Flood 2014), a 64-bit bijection with
+/// random-looking output on a counter.
 fn mix(counter: u64) -> u64 {
     let z = counter.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -97,7 +94,7 @@ mod tests {
             assert_ne!(base, mask(&dropout, other, 64), "{other:?}");
         }
         assert_ne!(base, mask(&Dropout::new(8, 0.5).unwrap(), [4, 3, 2, 1], 64));
-        // Neighbours agree no more often than chance has it.
+        // Neighbouring rows agree as often as by chance.
         let next = mask(&dropout, [4, 3, 2, 2], 4096);
         let same = mask(&dropout, [4, 3, 2, 1], 4096).iter().zip(&next).filter(|(a, b)| a == b).count();
         assert!((1900..2200).contains(&same), "{same}");
@@ -105,7 +102,7 @@ mod tests {
 
     #[test]
     fn the_mask_is_pinned() {
-        // A change of any of these bits means that old runs with dropout can no longer be repeated.
+        // If these bits change, earlier runs with dropout can no longer be reproduced.
         let found = mask(&Dropout::new(1, 0.5).unwrap(), [0, 1, 2, 3], 16);
         let bits: String = found.iter().map(|&value| if value == 0.0 { '0' } else { '1' }).collect();
         assert_eq!(bits, PINNED);

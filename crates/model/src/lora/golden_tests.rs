@@ -1,6 +1,6 @@
-//! Adapters against PEFT on `transformers`' Qwen2, through golden files.
+//! Compares adapters with PEFT on `transformers`' Qwen2, through golden files.
 //!
-//! `tests/golden/lora/make.py` made them; it states how the weights are computed.
+//! `tests/golden/lora/make.py` wrote them and defines the weights.
 
 use std::path::PathBuf;
 
@@ -31,7 +31,6 @@ fn formula(tensor: usize, index: usize) -> f64 {
     (0.37 * i + 1.7 * tensor as f64 + 0.3 * (0.011 * i).sin()).sin()
 }
 
-/// Returns the golden base.
 fn base() -> Parameters<f64> {
     let config = ModelConfig {
         vocab_size: 29,
@@ -55,7 +54,6 @@ fn settings(case: &Value) -> LoraConfig {
     serde_json::from_value(case["lora"].clone()).unwrap()
 }
 
-/// Returns the golden adapter of a case, multiplied by `factor` (1 for the golden one).
 fn adapter(base: &Parameters<f64>, settings: &LoraConfig, factor: f64) -> Adapter<f64> {
     let mut adapter = Adapter::<f64>::zeros(&base.config, settings).unwrap();
     let mut names: Vec<String> = adapter.layout.tensors.iter().map(|tensor| tensor.name.clone()).collect();
@@ -68,8 +66,8 @@ fn adapter(base: &Parameters<f64>, settings: &LoraConfig, factor: f64) -> Adapte
     adapter
 }
 
-/// Returns the largest distances from the golden numbers: of log-probs and entropies, of the loss, and of the
-/// gradient relative to the norm of its tensor.
+/// Returns the largest distances of log-probs and entropies, of the loss, and of the gradient
+/// relative to its tensor's norm.
 fn distances(case: &Value, base: &Parameters<f64>, adapter: &Adapter<f64>) -> [f64; 3] {
     let spans = case["spans"].as_array().unwrap().iter().enumerate().map(|(turn, span)| TurnSpan {
         turn,
@@ -122,7 +120,6 @@ fn logprobs_entropies_and_gradients_equal_peft() {
         // The file has twelve digits.
         let found = distances(case, &base, &adapter(&base, &settings, 1.0));
         assert!(found.iter().all(|&distance| distance < 1e-9), "{name}: {found:?}");
-        // Small changes are seen.
         let scaled = LoraConfig { alpha: settings.alpha * (1.0 + 1e-6), ..settings.clone() };
         for changed in [adapter(&base, &settings, 1.0 + 1e-6), adapter(&base, &scaled, 1.0)] {
             let [outputs, _, gradients] = distances(case, &base, &changed);

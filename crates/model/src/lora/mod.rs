@@ -2,8 +2,8 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `adapter.rs` | an adapter's weights in one flat buffer, with the ranges of its tensors |
-//! | `dropout.rs` | dropout by coordinates |
+//! | `adapter.rs` | an adapter's weights in one flat buffer |
+//! | `dropout.rs` | dropout seeded by coordinates |
 //! | `pass.rs` | forward and backward of the adapters on one product |
 //! | `peft.rs` | adapters in PEFT's layout: `adapter_config.json` and `adapter_model.safetensors` |
 //!
@@ -15,11 +15,10 @@
 //! s = alpha / r, or alpha / sqrt(r) with `rslora` (Kalajdzievski 2023)
 //! ```
 //!
-//! `A` starts uniform and `B` at zero, so a new adapter changes nothing. Names, shapes and settings
-//! are PEFT's, whose files [`save_adapter`] and [`load_adapter`] write and read.
+//! `A` starts uniform and `B` at zero, so a new adapter does not change the model. Names, shapes,
+//! settings and files follow PEFT ([`save_adapter`], [`load_adapter`]).
 //!
-//! Frozen weights cost no gradient: [`crate::NativeLearner`] keeps gradients, moments and the clipped
-//! norm in the layout of the adapter alone.
+//! Gradients, moments and the clipped norm of [`crate::NativeLearner`] cover the adapter only.
 
 mod adapter;
 mod dropout;
@@ -39,24 +38,24 @@ pub use peft::{AdapterBase, AdapterFile, is_adapter, load_adapter, save_adapter}
 
 use crate::{LayerLayout, ModelConfig, ModelError};
 
-/// Settings of an adapter.
+/// Settings of a LoRA adapter.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LoraConfig {
-    /// Rank of the addition to every matrix.
+    /// Rank of each adapter matrix.
     #[schemars(range(min = 1, max = 4096))]
     pub rank: usize,
-    /// Numerator of the scale.
+    /// Numerator of the scale `alpha / rank`.
     #[schemars(range(max = 1e6), extend("exclusiveMinimum" = 0.0))]
     pub alpha: f64,
-    /// Probability with which an entry of an adapter's input is dropped in training. The policy that
-    /// samples has no dropout, so that above 0 the first importance ratios are not 1.
+    /// Probability of dropping an entry of an adapter's input in training. Sampling has no dropout,
+    /// so with a value above 0 the first importance ratios are not 1.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub dropout: f64,
     /// Scale by `alpha / sqrt(rank)` instead of `alpha / rank`.
     pub rslora: bool,
-    /// Linear layers that get an adapter: `all-linear`, or some of `q_proj`, `k_proj`, `v_proj`, `o_proj`,
-    /// `gate_proj`, `up_proj` and `down_proj`, in every layer of the decoder.
+    /// Linear layers that get an adapter, in every decoder layer: `all-linear`, or some of
+    /// `q_proj`, `k_proj`, `v_proj`, `o_proj`, `gate_proj`, `up_proj` and `down_proj`.
     #[schemars(length(min = 1))]
     pub targets: Vec<String>,
 }
@@ -67,11 +66,11 @@ impl Default for LoraConfig {
     }
 }
 
-/// Every linear layer but the output layer, as in PEFT.
+/// Every linear layer except the output layer, as in PEFT.
 pub(crate) const ALL_LINEAR: &str = "all-linear";
 
 impl LoraConfig {
-    /// Returns the factor `s` on the addition.
+    /// Returns the scale `s` of the addition.
     pub fn scale(&self) -> f64 {
         let rank = self.rank as f64;
         self.alpha / if self.rslora { rank.sqrt() } else { rank }
@@ -80,8 +79,8 @@ impl LoraConfig {
     /// Returns the linear layers that get an adapter, in the order of [`Module::ALL`].
     ///
     /// # Errors
-    /// Fails on an unknown name, with the valid ones. An empty list gives no layers; [`LoraConfig::check`]
-    /// rejects it.
+    /// Fails on an unknown name and lists the valid ones. An empty list gives no layers;
+    /// [`LoraConfig::check`] rejects it.
     pub fn modules(&self) -> Result<Vec<Module>, ModelError> {
         let fail = |reason: String| Err(ModelError::Setting { key: "targets".into(), reason });
         let known = || Module::ALL.map(Module::name).join(", ");
@@ -102,7 +101,8 @@ impl LoraConfig {
         Ok(Module::ALL.into_iter().filter(|&module| chosen[module as usize]).collect())
     }
 
-    /// Returns the same settings with every target by its own name, in the order of [`Module::ALL`].
+    /// Returns the settings with `all-linear` replaced by module names, in the order of
+    /// [`Module::ALL`].
     ///
     /// # Errors
     /// Fails like [`LoraConfig::modules`].
@@ -111,18 +111,18 @@ impl LoraConfig {
         Ok(Self { targets, ..self.clone() })
     }
 
-    /// Rejects invalid settings, naming the key.
+    /// Rejects invalid settings.
     ///
     /// # Errors
-    /// Fails on a rank, alpha or dropout out of range, an empty list of targets, and as
-    /// [`LoraConfig::modules`] does.
+    /// Names the key of a rank, alpha or dropout out of range or an empty list of targets. Also
+    /// fails like [`LoraConfig::modules`].
     pub fn check(&self) -> Result<(), ModelError> {
         turnwise_settings::check(self).map_err(ModelError::Settings)?;
         self.modules().map(|_| ())
     }
 }
 
-/// A linear layer of every decoder layer.
+/// A linear layer in every decoder layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Module {
     /// Query projection.
@@ -142,11 +142,11 @@ pub enum Module {
 }
 
 impl Module {
-    /// All of them, in the order of a layer's tensors.
+    /// All modules, in the order of a layer's tensors.
     pub const ALL: [Self; 7] =
         [Self::Query, Self::Key, Self::Value, Self::Output, Self::Gate, Self::Up, Self::Down];
 
-    /// Returns the name as adapters' targets spell it.
+    /// Returns the module's name in `targets`, such as `q_proj`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Query => "q_proj",
@@ -159,12 +159,12 @@ impl Module {
         }
     }
 
-    /// Returns the module of a name.
+    /// Returns the module with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|module| module.name() == name)
     }
 
-    /// Returns the name with the part of the layer that it is in.
+    /// Returns the name with its part of the layer, such as `self_attn.q_proj`.
     pub fn path(self) -> String {
         let part = match self {
             Self::Query | Self::Key | Self::Value | Self::Output => "self_attn",
@@ -173,7 +173,7 @@ impl Module {
         format!("{part}.{}", self.name())
     }
 
-    /// Returns the columns of the weight.
+    /// Returns the number of columns of the weight.
     pub fn inputs(self, config: &ModelConfig) -> usize {
         match self {
             Self::Query | Self::Key | Self::Value | Self::Gate | Self::Up => config.hidden_size,
@@ -182,7 +182,7 @@ impl Module {
         }
     }
 
-    /// Returns the rows of the weight.
+    /// Returns the number of rows of the weight.
     pub fn outputs(self, config: &ModelConfig) -> usize {
         match self {
             Self::Query => config.query_width(),
@@ -192,7 +192,7 @@ impl Module {
         }
     }
 
-    /// Returns the range of the weight among all weights.
+    /// Returns the weight's range in the flat buffer.
     pub fn weight(self, layer: &LayerLayout) -> std::ops::Range<usize> {
         match self {
             Self::Query => &layer.q_weight,
@@ -207,24 +207,24 @@ impl Module {
     }
 }
 
-/// Modules that read the same input and stand in one product.
+/// Modules that share an input and are computed as one product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Joint {
-    /// Query, key and value.
+    /// Query, key and value projections.
     Qkv,
-    /// Output of attention.
+    /// Output projection of attention.
     Output,
-    /// Gate and up.
+    /// Gate and up projections.
     GateUp,
-    /// Output of the MLP.
+    /// Down projection of the MLP.
     Down,
 }
 
 impl Joint {
-    /// All of them, in the order in which a layer runs them.
+    /// All products, in the order in which a layer runs them.
     pub const ALL: [Self; 4] = [Self::Qkv, Self::Output, Self::GateUp, Self::Down];
 
-    /// Its modules, in the order of the product's columns.
+    /// Returns its modules, in the order of the product's columns.
     pub fn modules(self) -> &'static [Module] {
         match self {
             Self::Qkv => &[Module::Query, Module::Key, Module::Value],

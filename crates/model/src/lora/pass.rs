@@ -10,35 +10,29 @@ use crate::ops::dispatch::add_assign;
 use crate::ops::linear::{Accumulate, View, ViewMut, matmul_in};
 use crate::packing::Packing;
 
-/// Buffers that all branches share.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scratch<T> {
     /// `x A^T` of all parts, `[rows, parts rank]`.
     low: Vec<T>,
-    /// Its derivative.
     d_low: Vec<T>,
-    /// The input of one part after dropout, `[rows, inputs]`.
+    /// One part's input after dropout, `[rows, inputs]`.
     dropped: Vec<T>,
-    /// Its derivative.
     d_dropped: Vec<T>,
 }
 
-/// The adapters on one product over a run of rows.
 #[derive(Clone)]
 pub(crate) struct BranchPass<'a, T> {
-    /// Kernel for bf16 products; without it, matrices are not rounded.
     pub(crate) bf16: Option<Kernel>,
     pub(crate) adapter: &'a Adapter<T>,
     pub(crate) branch: &'a Branch,
     pub(crate) layer: usize,
     pub(crate) dropout: Option<Dropout>,
     pub(crate) packing: &'a Packing,
-    /// The rows.
     pub(crate) rows: Range<usize>,
 }
 
 impl<T: Real> BranchPass<'_, T> {
-    /// `y += s dropout(x) A^T B^T`: `x` is `[rows, inputs]`, `y` `[rows, outputs]`.
+    /// Adds `s dropout(x) A^T B^T` to `y`; `x` is `[rows, inputs]`, `y` is `[rows, outputs]`.
     pub(crate) fn forward(&self, x: &[T], y: &mut [T], scratch: &mut Scratch<T>) {
         let Branch { parts, inputs, outputs, .. } = self.branch;
         if parts.is_empty() {
@@ -56,8 +50,8 @@ impl<T: Real> BranchPass<'_, T> {
         }
     }
 
-    /// Adds to `d_x` what flows back through the adapters, and to `gradient`, in the adapter's layout, the
-    /// derivatives of their matrices.
+    /// Adds the derivative with respect to `x` to `d_x`, and those of the adapter's matrices to
+    /// `gradient`, in the adapter's layout.
     pub(crate) fn backward(
         &self,
         x: &[T],
@@ -107,7 +101,7 @@ impl<T: Real> BranchPass<'_, T> {
             self.drop_entries(dropout, index, x, dropped);
             let d_a = ViewMut::new(&mut gradient[part.a.clone()], rank, inputs);
             matmul_in(self.bf16, d_a, d_low.t(), View::new(dropped, rows, inputs), Accumulate::Add, T::ONE);
-            // What was dropped has no derivative, the rest has it scaled alike.
+            // Dropped entries have a derivative of zero; the others are scaled as in forward.
             grow(d_dropped, rows * inputs);
             let weight = View::new(&data[part.a.clone()], rank, inputs);
             matmul_in(
@@ -123,7 +117,6 @@ impl<T: Real> BranchPass<'_, T> {
         }
     }
 
-    /// `low = dropout(x) A^T` of all parts.
     fn fill_low(&self, x: &[T], scratch: &mut Scratch<T>) {
         let Branch { a, parts, inputs, .. } = self.branch;
         let (rows, rank) = (x.len() / inputs, self.adapter.config.rank);
@@ -150,7 +143,7 @@ impl<T: Real> BranchPass<'_, T> {
         }
     }
 
-    /// The rows `x` with the entries of a part's input dropped; each module drops its own.
+    /// Writes `x` with one part's dropout applied; each module has its own mask.
     fn drop_entries(&self, dropout: Dropout, part: usize, x: &[T], to: &mut Vec<T>) {
         let width = self.branch.inputs;
         grow(to, x.len());

@@ -12,14 +12,13 @@ use crate::{ModelConfig, ModelError, TensorInfo};
 
 const CONFIG: &str = "adapter_config.json";
 const WEIGHTS: &str = "adapter_model.safetensors";
-/// A critic's value head, which PEFT's format has no place for beside frozen layers.
+/// File of a critic's value head, which PEFT's format cannot store beside frozen layers.
 const VALUE_HEAD: &str = "value_head.safetensors";
 
-/// Before the name of a module in the base model.
 const PREFIX: &str = "base_model.model.";
 
-/// Keys of `adapter_config.json` that do not affect the adapter, or that are checked individually.
-/// Other keys with a value are rejected.
+/// Keys of `adapter_config.json` that do not affect the adapter or are checked individually. Other
+/// keys with a value are rejected.
 const KNOWN: [&str; 24] = [
     "auto_mapping",
     "base_model_name_or_path",
@@ -47,24 +46,23 @@ const KNOWN: [&str; 24] = [
     "rank_pattern",
 ];
 
-/// Initialisations after which the base is not what it was before.
 const CHANGING_THE_BASE: [&str; 5] = ["pissa", "olora", "corda", "loftq", "lora_ga"];
 
 /// Base model of an adapter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AdapterBase {
-    /// A folder or the id of a model on the hub.
+    /// Folder, or model id on the hub.
     pub name: String,
-    /// The revision of a model on the hub.
+    /// Revision on the hub.
     pub revision: Option<String>,
 }
 
-/// The content of `adapter_config.json`.
+/// Content of `adapter_config.json`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdapterFile {
-    /// The settings. `targets` are those of the config file, not of the weights.
+    /// Settings. `targets` come from the config file, not from the weights.
     pub config: LoraConfig,
-    /// The base model, if known.
+    /// Base model, if known.
     pub base: Option<AdapterBase>,
 }
 
@@ -74,11 +72,11 @@ pub fn is_adapter(folder: &Path) -> bool {
 }
 
 impl AdapterFile {
-    /// Reads `adapter_config.json` and rejects what would run wrongly here.
+    /// Reads `adapter_config.json` and rejects unsupported settings.
     ///
     /// # Errors
-    /// The error names the file and the key: another method than LoRA, weights of whole modules, biases,
-    /// ranks or scales by module, variants of the computation.
+    /// Names the file and the key. Rejects methods other than LoRA, weights of whole modules,
+    /// biases, ranks or scales per module, and variants of the computation.
     pub fn read(folder: &Path) -> Result<Self, ModelError> {
         let path = folder.join(CONFIG);
         let value: Value =
@@ -106,8 +104,8 @@ impl AdapterFile {
     }
 }
 
-/// Returns the modules that `target_modules` names, by the last part of each name. For a pattern it
-/// returns all modules; the weights then tell which exist.
+/// Returns the modules that `target_modules` names, by the last part of each name. Returns all
+/// modules for a pattern; the weights then show which ones exist.
 fn targets(value: Option<&Value>) -> Result<Vec<String>, String> {
     match value {
         Some(Value::String(_)) => Ok(vec![ALL_LINEAR.into()]),
@@ -174,7 +172,7 @@ fn check(entries: &Map<String, Value>) -> Result<(), String> {
     }
 }
 
-/// Returns true if a setting says anything at all.
+/// Returns true unless a setting is null, false or empty.
 fn has_value(value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -185,7 +183,8 @@ fn has_value(value: &Value) -> bool {
     }
 }
 
-/// Settings of an initialization are looked at by `init_lora_weights`.
+/// Returns true if a key has a value and is not a setting of an initialisation, which
+/// `init_lora_weights` covers.
 fn has_effect(key: &str, value: &Value) -> bool {
     let start = matches!(key, "loftq_config" | "corda_config" | "lora_ga_config");
     !start && has_value(value)
@@ -195,8 +194,8 @@ fn has_effect(key: &str, value: &Value) -> bool {
 /// `f32`, `bf16` or `f16` become `f32`.
 ///
 /// # Errors
-/// The error names the file and the key or tensor: what [`AdapterFile::read`] rejects, a tensor that is
-/// missing or of another shape, one that is not part of such an adapter.
+/// Names the file and the key or tensor. Fails like [`AdapterFile::read`], and if a tensor is
+/// missing, unexpected or of another shape.
 pub fn load_adapter(folder: &Path, model: &ModelConfig) -> Result<Adapter<f32>, ModelError> {
     let AdapterFile { mut config, .. } = AdapterFile::read(folder)?;
     let path = folder.join(WEIGHTS);
@@ -247,14 +246,13 @@ pub fn load_adapter(folder: &Path, model: &ModelConfig) -> Result<Adapter<f32>, 
     Ok(adapter)
 }
 
-/// Returns the modules that tensors belong to, as targets.
 fn modules_of<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let found: BTreeSet<Module> = names.flat_map(|name| name.split('.')).filter_map(Module::named).collect();
     found.into_iter().map(|module| module.name().to_owned()).collect()
 }
 
-/// Returns a tensor's name without what differs between files: the wrapper's prefix, the adapter's name, and the place
-/// of a decoder beside a vision tower, which older versions of `transformers` leave out.
+/// Returns a tensor's name without the parts that differ between files: the wrapper's prefix, the
+/// adapter's name, and `language_model`, which older versions of `transformers` omit.
 fn plain(name: &str) -> String {
     let name = name.strip_prefix(PREFIX).unwrap_or(name).replace(".default.", ".");
     name.replace("model.language_model.", "model.")
@@ -264,14 +262,14 @@ fn is_lora(tensor: &TensorInfo) -> bool {
     tensor.name.starts_with(PREFIX)
 }
 
-/// Writes an adapter in PEFT's form into a folder, which is created if needed: weights in `f32`,
-/// without the adapter's name. A critic's value head is a separate file.
+/// Writes an adapter in PEFT's format, as `f32` weights, into a folder, which is created if needed.
+/// A critic's value head gets a separate file.
 ///
-/// Each file appears whole or not at all, `adapter_config.json` last.
+/// Each file is written atomically, `adapter_config.json` last.
 ///
 /// # Errors
-/// Fails if the folder cannot be created or a file cannot be written (named in the error), or if a
-/// target is not a linear layer.
+/// Fails if the folder or a file cannot be written (named in the error), or if a target is not a
+/// linear layer.
 pub fn save_adapter(adapter: &Adapter<f32>, folder: &Path, base: &AdapterBase) -> Result<(), ModelError> {
     turnwise_files::create_folders(folder).map_err(ModelError::io(folder))?;
     write(adapter, &folder.join(WEIGHTS), is_lora)?;
@@ -302,16 +300,15 @@ fn write(
     files::write_tensors(path, views, header)
 }
 
-/// Nothing but what is honoured here.
 fn config_json(adapter: &Adapter<f32>, base: &AdapterBase) -> Result<Value, ModelError> {
     let LoraConfig { rank, alpha, dropout, rslora, .. } = &adapter.config;
     let modules: Vec<&str> = adapter.config.modules()?.into_iter().map(Module::name).collect();
-    // A vision tower has layers of the same names, so only a pattern leaves them out.
+    // A vision tower has layers with the same names; only a pattern can exclude them.
     let targets = match adapter.model.vision {
         Some(_) => json!(format!(r".*language_model\..*\.({})", modules.join("|"))),
         None => json!(modules),
     };
-    // PEFT's own files have a whole number where it is one.
+    // PEFT writes whole numbers as integers.
     let alpha = if alpha.fract() == 0.0 && *alpha < 1e15 { json!(*alpha as u64) } else { json!(alpha) };
     let task = if adapter.layout.value.is_some() { Value::Null } else { json!("CAUSAL_LM") };
     Ok(json!({
@@ -370,7 +367,6 @@ mod tests {
             save_adapter(&critic, folder.path(), &base()).unwrap();
             assert_eq!(load_adapter(folder.path(), &adapter.model).unwrap(), critic);
         }
-        // `all-linear` is spelled out in the file.
         let folder = tempfile::tempdir().unwrap();
         let all = adapter(&lora(&["all-linear"]));
         save_adapter(&all, folder.path(), &base()).unwrap();
@@ -393,7 +389,6 @@ mod tests {
         assert_eq!(tensors.tensor(names[7]).unwrap().shape(), [8, 2]);
     }
 
-    /// Loads after a change of `adapter_config.json`.
     fn with_config(change: impl FnOnce(&mut Map<String, Value>)) -> Result<Adapter<f32>, ModelError> {
         let folder = tempfile::tempdir().unwrap();
         let adapter = adapter(&lora(&["q_proj", "o_proj"]));
@@ -421,7 +416,6 @@ mod tests {
             entries.insert("target_modules".into(), json!(names));
         });
         assert_eq!(loaded.unwrap(), expected);
-        // A pattern: the weights say which modules there are.
         let pattern = with_config(|entries| {
             entries.insert("target_modules".into(), json!(".*self_attn.(q|o)_proj"));
         });

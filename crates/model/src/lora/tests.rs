@@ -34,7 +34,6 @@ fn packed(batch: &[TokenSequence]) -> Packing {
     packing
 }
 
-/// Returns the gradient of a random loss, and the loss, by the decoder in `f64`.
 fn gradient_of(
     base: &Parameters<f64>,
     adapter: &Adapter<f64>,
@@ -236,12 +235,11 @@ fn every_pass_drops_other_entries_and_scoring_none() {
     let first = learner.forward_backward(&batch, &PROBE).unwrap().loss;
     let second = learner.forward_backward(&batch, &PROBE).unwrap().loss;
     assert!((first - second).abs() > 1e-3, "{first} {second}");
-    // A step that changes nothing else: the next passes have coordinates of their own.
+    // A step that changes nothing else; the next passes have new dropout coordinates.
     learner.clear_gradient();
     learner.step(0.0).unwrap();
     let third = learner.forward_backward(&batch, &PROBE).unwrap().loss;
     assert!((first - third).abs() > 1e-3 && (second - third).abs() > 1e-3);
-    // And are the same in a learner that is resumed there.
     let mut resumed = NativeLearner::new(learner.weights(), LearnerConfig::default()).unwrap();
     resumed.restore_optimizer(learner.optimizer_state().clone()).unwrap();
     assert_eq!(resumed.forward_backward(&batch, &PROBE).unwrap().loss, third);
@@ -301,14 +299,13 @@ fn a_restored_optimizer_continues_to_the_bit() {
     }
     assert_eq!(learner.weights().trained(), resumed.weights().trained());
     assert_ne!(learner.weights().trained(), fresh.weights().trained(), "the moments matter");
-    // The optimiser of all weights does not fit.
+    // The optimizer state of all weights does not fit.
     let full = NativeLearner::new((*weights.base).clone(), settings).unwrap();
     assert!(resumed.restore_optimizer(full.optimizer_state().clone()).is_err());
 }
 
 #[test]
 fn the_reference_is_the_adapter_switched_off() {
-    /// `sum_t KL_t` against the reference.
     struct Full;
     impl Objective for Full {
         fn needs_reference_kls(&self) -> bool {
@@ -333,7 +330,6 @@ fn the_reference_is_the_adapter_switched_off() {
     assert_eq!(reference, base.logprobs(&batch).unwrap());
     assert_ne!(reference, learner.logprobs(&batch).unwrap());
     assert!(matches!(base.reference_logprobs(&batch), Err(LearnError::Backend(_))));
-    // Divergences over the whole vocabulary, by the adapter and by merged weights.
     let loss = learner.forward_backward(&batch, &Full).unwrap().loss;
     let gradient = learner.gradient();
     let mut merged = NativeLearner::new(weights.merged().unwrap(), LearnerConfig::default()).unwrap();
@@ -396,7 +392,6 @@ fn a_critics_gradient_is_its_derivative() {
     let value = adapter.layout.value.clone().unwrap();
     let head = random(8, value.len());
     adapter.data[value].copy_from_slice(&head);
-    // Entropies have no part in a critic's numbers.
     let packing = packed(&batch(23, 1));
     let derivatives: Vec<[f64; 2]> = random(7, packing.targets.len()).into_iter().map(|d| [d, 0.0]).collect();
     let mut workspace = Workspace::new(&base.config, false);
@@ -441,7 +436,7 @@ fn the_engine_samples_what_the_learner_trains() {
     };
     let with = most(EngineWeights::of(&weights, 1, Compute::F32).unwrap());
     assert!(with < 2e-5, "{with}");
-    // Beside the weights, as where these are rounded to bf16, it is the same function.
+    // A separate adapter, as with bf16 weights, computes the same function.
     let beside = EngineWeights::pack_network((&weights).into(), 1, Compute::F32, true).unwrap();
     let beside = most(beside);
     assert!(beside < 2e-5, "{beside}");
@@ -449,7 +444,7 @@ fn the_engine_samples_what_the_learner_trains() {
     assert!(without > 1e-2, "without the adapter the numbers are others: {without}");
 }
 
-/// An update that is smaller than what bf16 keeps of the weights is sampled all the same.
+/// Updates below bf16's precision of the weights still affect sampling.
 #[test]
 fn a_small_update_reaches_sampling_in_bf16() {
     if Compute::Bf16.path() == ComputePath::F32 {
@@ -472,6 +467,6 @@ fn a_small_update_reaches_sampling_in_bf16() {
         engine.submit(SampleRequest { session: 0, prompt: vec![1, 5, 9, 2], params, seed }).unwrap();
         engine.poll().unwrap().remove(0).entropies
     };
-    // A and B are both a hundredth as large, and so their product a ten-thousandth.
+    // A and B are a hundredth as large, so their product is a ten-thousandth.
     assert_ne!(sampled(1e-2), sampled(0.0));
 }

@@ -1,4 +1,4 @@
-//! Loops compiled for the widest vectors of the CPU, and reductions in fixed lanes.
+//! Loops compiled for the CPU's widest vectors, and reductions in a fixed number of lanes.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -7,7 +7,8 @@ use pulp::{Arch, Simd, WithSimd};
 
 use super::Real;
 
-/// Partial sums of a reduction. More than any vector width needs, so that the result is the same for all.
+/// Partial sums of a reduction. At least as many as any vector width needs, so results do not
+/// depend on the CPU.
 pub const LANES: usize = 16;
 
 thread_local! {
@@ -24,13 +25,13 @@ fn arch() -> Arch {
     })
 }
 
-/// A loop over slices. `run` must be marked `#[inline(always)]`: only what is inlined into the code
-/// for a vector width is compiled for it, which neither a closure nor a function pointer is.
+/// A loop over slices. `run` must be `#[inline(always)]`: only inlined code is compiled for a
+/// vector width, and closures and function pointers are not inlined.
 pub trait Loop<A> {
-    /// The loop's result.
+    /// Result of the loop.
     type Output;
 
-    /// Returns the loop.
+    /// Runs the loop.
     fn run(arguments: A) -> Self::Output;
 }
 
@@ -45,13 +46,13 @@ impl<A, L: Loop<A>> WithSimd for Call<A, L> {
     }
 }
 
-/// Runs a loop that is compiled once for each vector width; the CPU's widest is chosen.
+/// Runs a loop compiled for the CPU's widest vectors.
 #[inline(always)]
 pub fn vectorised<A, L: Loop<A>>(_: L, arguments: A) -> L::Output {
     arch().dispatch(Call::<A, L>(arguments, PhantomData))
 }
 
-/// Adds the lanes up in a fixed tree.
+/// Returns the sum of the lanes, added pairwise in a fixed order.
 #[inline(always)]
 pub fn fold<T: Real>(mut lanes: [T; LANES]) -> T {
     let mut half = LANES / 2;
@@ -64,7 +65,7 @@ pub fn fold<T: Real>(mut lanes: [T; LANES]) -> T {
     lanes[0]
 }
 
-/// `sum a_i b_i`.
+/// Returns `sum a_i b_i`.
 #[inline(always)]
 pub fn dot<T: Real>(a: &[T], b: &[T]) -> T {
     let mut lanes = [T::ZERO; LANES];
@@ -80,7 +81,7 @@ pub fn dot<T: Real>(a: &[T], b: &[T]) -> T {
     fold(lanes)
 }
 
-/// `max a_i`; minus infinity for an empty slice.
+/// Returns `max a_i`; minus infinity for an empty slice.
 #[inline(always)]
 pub(crate) fn maximum<T: Real>(a: &[T]) -> T {
     let mut lanes = [T::NEG_INFINITY; LANES];
@@ -93,7 +94,7 @@ pub(crate) fn maximum<T: Real>(a: &[T]) -> T {
     lanes.iter().chain(rest).fold(T::NEG_INFINITY, |best, &value| value.larger(best))
 }
 
-/// `total += values`, element by element.
+/// Adds `values` to `total` element by element.
 #[inline(always)]
 pub fn add_assign<T: Real>(total: &mut [T], values: &[T]) {
     for (total, &value) in total.iter_mut().zip(values) {

@@ -1,9 +1,9 @@
-//! The Kullback-Leibler divergence between two rows of logits, and its derivative.
+//! Kullback-Leibler divergence between two rows of logits, and its derivative.
 
 use super::Real;
 use super::dispatch::{LANES, Loop, fold, vectorised};
 
-/// `KL[p || q] = sum_j p_j (ln p_j - ln q_j)` of two rows of logits whose log-sums are known.
+/// Returns `KL[p || q] = sum_j p_j (ln p_j - ln q_j)` of two rows of logits with known log-sums.
 pub(crate) fn row_divergence<T: Real>(first: &[T], second: &[T], log_sums: [T; 2]) -> T {
     struct Rows;
 
@@ -33,8 +33,8 @@ pub(crate) fn row_divergence<T: Real>(first: &[T], second: &[T], log_sums: [T; 2
     vectorised(Rows, (first, second, log_sums))
 }
 
-/// Overwrites both rows of logits with the derivative of `d KL[p || q]` with respect to them:
-/// `d p_j (ln p_j - ln q_j - KL)` and `d (q_j - p_j)`.
+/// Overwrites both rows with the derivative of `d KL[p || q]` with respect to their logits: `d p_j
+/// (ln p_j - ln q_j - KL)` and `d (q_j - p_j)`.
 pub(crate) fn row_divergence_backward<T: Real>(
     first: &mut [T],
     second: &mut [T],

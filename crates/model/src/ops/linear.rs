@@ -1,4 +1,4 @@
-//! Matrix products on strided views, and the linear layer made of them.
+//! Matrix products on strided views, and the linear layer.
 
 use super::Real;
 use super::bf16::{self, Kernel};
@@ -15,7 +15,7 @@ pub struct View<'a, T> {
 }
 
 impl<'a, T> View<'a, T> {
-    /// Creates a row-major matrix without gaps.
+    /// Returns a contiguous row-major matrix.
     pub fn new(data: &'a [T], rows: usize, columns: usize) -> Self {
         Self::strided(data, rows, columns, columns)
     }
@@ -47,7 +47,7 @@ pub struct ViewMut<'a, T> {
 }
 
 impl<'a, T> ViewMut<'a, T> {
-    /// Creates a matrix without gaps.
+    /// Returns a contiguous row-major matrix.
     pub fn new(data: &'a mut [T], rows: usize, columns: usize) -> Self {
         Self::strided(data, rows, columns, columns)
     }
@@ -57,10 +57,10 @@ impl<'a, T> ViewMut<'a, T> {
         Self { data, rows, columns, row_stride }
     }
 
-    /// Checks that this can take a product of these.
+    /// Checks that this matrix can store the product `a b`.
     ///
     /// # Panics
-    /// If the shapes do not fit each other or their slices: a mistake of the caller, never of a user.
+    /// If the shapes do not fit each other or their slices, which is a caller's bug.
     pub(super) fn check(&self, a: &View<'_, T>, b: &View<'_, T>) {
         assert!(
             self.rows == a.rows && self.columns == b.columns && a.columns == b.rows,
@@ -81,7 +81,6 @@ impl<'a, T> ViewMut<'a, T> {
 }
 
 impl<'a, T: Real> View<'a, T> {
-    /// Itself, where the elements are `f32`.
     fn f32s(self) -> Option<View<'a, f32>> {
         let Self { data, rows, columns, row_stride, column_stride } = self;
         Some(View { data: T::f32s(data)?, rows, columns, row_stride, column_stride })
@@ -89,37 +88,35 @@ impl<'a, T: Real> View<'a, T> {
 }
 
 impl<T: Real> ViewMut<'_, T> {
-    /// Itself, where the elements are `f32`.
     fn f32s(&mut self) -> Option<ViewMut<'_, f32>> {
         let (rows, columns, row_stride) = (self.rows, self.columns, self.row_stride);
         Some(ViewMut { data: T::f32s_mut(self.data)?, rows, columns, row_stride })
     }
 }
 
-/// The treatment of a product's destination.
+/// How a product is stored in its destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accumulate {
-    /// It is overwritten.
+    /// Overwrites the destination.
     Set,
-    /// The product is added to it.
+    /// Adds to the destination.
     Add,
 }
 
-/// Returns one past the last element that a matrix of this shape touches.
 fn extent(rows: usize, columns: usize, row_stride: usize, column_stride: usize) -> usize {
     if rows == 0 || columns == 0 { 0 } else { (rows - 1) * row_stride + (columns - 1) * column_stride + 1 }
 }
 
-/// `to = scale * a b` or `to += scale * a b`, on one thread.
+/// Computes `to = scale * a b` or `to += scale * a b` on one thread.
 ///
 /// # Panics
-/// If the shapes do not fit each other or their slices: a mistake of the caller, never of a user.
+/// If the shapes do not fit each other or their slices, which is a caller's bug.
 #[expect(unsafe_code, reason = "the kernel takes pointers; every bound is checked right before")]
 #[expect(clippy::needless_pass_by_value, reason = "a view is a borrow itself")]
 pub fn matmul<T: Real>(to: ViewMut<'_, T>, a: View<'_, T>, b: View<'_, T>, into: Accumulate, scale: T) {
     to.check(&a, &b);
     let product = T::matrix_product();
-    // The kernels write columns: a destination whose rows lie together is written as `b' a'`.
+    // Kernels write columns, so a destination with contiguous rows is written as `b' a'`.
     let (m, n, column_stride, row_stride, left, left_strides, right, right_strides) = if to.row_stride > 1 {
         let (left, right) = ((b.row_stride, b.column_stride), (a.row_stride, a.column_stride));
         (to.columns, to.rows, to.row_stride, 1, &b, left, &a, right)
@@ -154,8 +151,7 @@ pub fn matmul<T: Real>(to: ViewMut<'_, T>, a: View<'_, T>, b: View<'_, T>, into:
     }
 }
 
-/// [`matmul`] with both operands rounded to bf16 where a kernel is given; it takes only `f32`, anything
-/// else stays as precise as it is.
+/// Computes [`matmul`] with `f32` operands rounded to bf16, if a kernel is given.
 pub(crate) fn matmul_in<T: Real>(
     bf16: Option<Kernel>,
     mut to: ViewMut<'_, T>,
@@ -173,8 +169,8 @@ pub(crate) fn matmul_in<T: Real>(
     }
 }
 
-/// `y = x W^T (+ bias)` (set or added): `x` is `[rows, inputs]`, `weight` `[outputs, inputs]`, `y`
-/// `[rows, outputs]`.
+/// Computes `y = x W^T (+ bias)` or adds it: `x` is `[rows, inputs]`, `weight` `[outputs, inputs]`,
+/// `y` `[rows, outputs]`.
 pub(crate) fn linear<T: Real>(
     bf16: Option<Kernel>,
     x: &[T],
@@ -199,7 +195,7 @@ pub(crate) fn linear<T: Real>(
     matmul_in(bf16, ViewMut::new(y, rows, outputs), View::new(x, rows, inputs), weight, into, T::ONE);
 }
 
-/// `d_x = d_y W` (set or added) for [`linear`].
+/// Computes `d_x = d_y W` for [`linear`], or adds it.
 pub(crate) fn linear_backward_input<T: Real>(
     bf16: Option<Kernel>,
     d_y: &[T],
@@ -212,7 +208,6 @@ pub(crate) fn linear_backward_input<T: Real>(
     matmul_in(bf16, ViewMut::new(d_x, rows, inputs), d_y, weight, into, T::ONE);
 }
 
-/// `d_W += d_y^T x` for [`linear`].
 pub(crate) fn linear_backward_weight<T: Real>(
     bf16: Option<Kernel>,
     d_y: &[T],
@@ -224,7 +219,7 @@ pub(crate) fn linear_backward_weight<T: Real>(
     matmul_in(bf16, ViewMut::new(d_weight, outputs, inputs), d_y, x, Accumulate::Add, T::ONE);
 }
 
-/// `d_bias += sum of the rows of d_y` for `linear`.
+/// Computes `d_bias += sum of the rows of d_y` for `linear`.
 pub fn linear_backward_bias<T: Real>(d_y: &[T], d_bias: &mut [T]) {
     struct Rows;
 

@@ -1,9 +1,9 @@
-//! From hidden rows to log-probs and entropies, and back.
+//! Log-probs and entropies of rows of logits, and their derivatives.
 
 use super::Real;
 use super::dispatch::{LANES, Loop, fold, maximum, vectorised};
 
-/// Numbers kept of a row of logits.
+/// Statistics of a row of logits for one token.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct RowStatistics<T> {
     /// `ln sum_j e^{z_j}`.
@@ -14,7 +14,6 @@ pub(crate) struct RowStatistics<T> {
     pub(crate) entropy: T,
 }
 
-/// Numbers of a row of logits, whatever token it is asked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowSums<T> {
     max: T,
@@ -23,17 +22,16 @@ pub(crate) struct RowSums<T> {
 }
 
 impl<T: Real> RowSums<T> {
-    /// Returns the statistics of a token.
     pub(crate) fn of(self, logits: &[T], target: usize) -> RowStatistics<T> {
         let Self { max, log, entropy } = self;
         RowStatistics { log_sum: max + log, logprob: logits[target] - max - log, entropy }
     }
 }
 
-/// Sums over one row of logits `z` (already divided by the temperature).
+/// Returns the sums over one row of logits `z`, already divided by the temperature.
 ///
-/// Entropy from shifted logits, `H = ln s - sum_j e^{z_j - m} (z_j - m) / s` with `m = max z` and
-/// `s = sum_j e^{z_j - m}`, so that no large numbers cancel.
+/// The entropy uses shifted logits, `H = ln s - sum_j e^{z_j - m} (z_j - m) / s` with `m = max z`
+/// and `s = sum_j e^{z_j - m}`, to avoid cancellation of large numbers.
 pub(crate) fn row_sums<T: Real>(logits: &[T]) -> RowSums<T> {
     struct Rows;
 
@@ -67,17 +65,16 @@ pub(crate) fn row_sums<T: Real>(logits: &[T]) -> RowSums<T> {
     vectorised(Rows, logits)
 }
 
-/// Returns the statistics of one token.
 #[cfg(test)]
 pub(crate) fn row_statistics<T: Real>(logits: &[T], target: usize) -> RowStatistics<T> {
     row_sums(logits).of(logits, target)
 }
 
-/// Overwrites logits with the derivative with respect to them, where targets have the derivatives `d_logprob` and
-/// `d_entropy`:
-/// `d z_j = sum_targets d_logprob (1[j = target] - p_j) - d_entropy p_j (ln p_j + H)`.
+/// Overwrites logits with their derivative, for targets with derivatives `d_logprob` and
+/// `d_entropy`: `d z_j = sum_targets d_logprob (1[j = target] - p_j) - d_entropy p_j (ln p_j + H)`.
 ///
-/// `targets` gives each target's token and both derivatives; `row` are the statistics of any of them.
+/// `targets` lists each target's token and both derivatives; `row` has the statistics of any of
+/// them.
 pub(crate) fn row_backward<T: Real>(
     logits: &mut [T],
     row: RowStatistics<T>,
@@ -135,7 +132,7 @@ mod tests {
                 d_logprob * row.logprob + d_entropy * row.entropy
             });
         }
-        // Several targets on one row, two of them alike.
+        // Several targets on one row, two of them equal.
         let targets = [(17, [0.7, -0.3]), (4, [-1.1, 0.2]), (17, [0.4, 0.0])];
         let mut d = logits.clone();
         row_backward(&mut d, row, targets.into_iter());

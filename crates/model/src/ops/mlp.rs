@@ -1,9 +1,10 @@
-//! Activations of the MLP: the gated one (SwiGLU), and QuickGELU.
+//! Activations of the MLP: SwiGLU and QuickGELU.
 
 use super::Real;
 use super::dispatch::{LANES, Loop, vectorised};
 
-/// `out = silu(gate) * up` with `silu(g) = g / (1 + e^-g)`; rows of `gate_up` are `[gate | up]`.
+/// Computes `out = silu(gate) * up` with `silu(g) = g / (1 + e^-g)`; rows of `gate_up` are `[gate |
+/// up]`.
 ///
 /// Shazeer (2020), "GLU Variants Improve Transformer".
 pub(crate) fn swiglu<T: Real>(gate_up: &[T], width: usize, out: &mut [T]) {
@@ -25,7 +26,6 @@ pub(crate) fn swiglu<T: Real>(gate_up: &[T], width: usize, out: &mut [T]) {
     vectorised(Rows, (gate_up, width, out));
 }
 
-/// Derivatives with respect to gate and up of one product.
 #[inline(always)]
 fn derivative<T: Real>(gate: T, up: T, d_out: T) -> (T, T) {
     let s = T::ONE / (T::ONE + (-gate).exp());
@@ -47,8 +47,8 @@ pub(crate) fn swiglu_backward<T: Real>(d_out: &[T], width: usize, gate_up: &mut 
                 let (up, up_rest) = up.as_chunks_mut::<LANES>();
                 let (d_out, d_out_rest) = d_out.as_chunks::<LANES>();
                 for ((gate, up), d_out) in gate.iter_mut().zip(up).zip(d_out) {
-                    // Results go through arrays of their own: the compiler cannot know that the slices
-                    // do not overlap.
+                    // Results go through local arrays, because the compiler cannot know that the
+                    // slices do not overlap.
                     let (mut d_gate, mut d_up) = ([T::ZERO; LANES], [T::ZERO; LANES]);
                     for lane in 0..LANES {
                         (d_gate[lane], d_up[lane]) = derivative(gate[lane], up[lane], d_out[lane]);
@@ -65,10 +65,10 @@ pub(crate) fn swiglu_backward<T: Real>(d_out: &[T], width: usize, gate_up: &mut 
     vectorised(Rows, (d_out, width, gate_up));
 }
 
-/// Factor inside [`quick_gelu`].
 const QUICK: f64 = 1.702;
 
-/// `out = x / (1 + e^(-1.702 x))`, Hendrycks and Gimpel (2016), "Gaussian Error Linear Units", section 2.
+/// Computes `out = x / (1 + e^(-1.702 x))`, Hendrycks and Gimpel (2016), "Gaussian Error Linear
+/// Units", section 2.
 pub(crate) fn quick_gelu<T: Real>(x: &[T], out: &mut [T]) {
     struct Each;
 

@@ -1,25 +1,24 @@
-//! The differentiable operations of a decoder, each with its hand-written backward.
+//! The differentiable operations of a decoder, with hand-written backward passes.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `attention.rs` | causal grouped-query attention over packed sequences, by blocks of queries |
 //! | `bf16/` | matrix products of elements rounded to bf16, with sums in f32 |
-//! | `bf16_elsewhere.rs` | the same interface where there is no x86-64, and so no bf16 |
-//! | `dispatch.rs` | loops compiled for the widest vectors of the CPU, and reductions in fixed lanes |
-//! | `divergence.rs` | the Kullback-Leibler divergence between two rows of logits, and its derivative |
+//! | `bf16_elsewhere.rs` | stub of `bf16` on other CPUs than x86-64 |
+//! | `dispatch.rs` | vectorised loops and reductions |
+//! | `divergence.rs` | Kullback-Leibler divergence of two rows of logits |
 //! | `layer_norm.rs` | layer norm |
-//! | `linear.rs` | matrix products on strided views, and the linear layer made of them |
-//! | `loss_head.rs` | from hidden rows to log-probabilities and entropies, and back |
+//! | `linear.rs` | matrix products on strided views, and the linear layer |
+//! | `loss_head.rs` | log-probs and entropies of logits |
 //! | `mlp.rs` | activations of the MLP: SwiGLU, QuickGELU |
 //! | `norm.rs` | root mean square norm |
-//! | `real.rs` | the two number types that the operations run in |
-//! | `rope.rs` | rotary position embedding in Hugging Face's half-split convention |
-//! | `softmax.rs` | softmax of rows of scores, and its derivative |
+//! | `real.rs` | number types `f32` and `f64` |
+//! | `rope.rs` | rotary position embedding |
+//! | `softmax.rs` | softmax of rows |
 //!
-//! All of them work on row-major slices and are generic over [`Real`]: training runs in `f32`, the
-//! tests check every backward against finite differences in `f64`. Loops are written over fixed lanes
-//! and compiled for the widest vectors the CPU has ([`dispatch::vectorised`]); as the lanes are
-//! fixed, the sums do not depend on that width.
+//! Operations use row-major slices and are generic over [`Real`]: training runs in `f32`, and tests
+//! check every backward against finite differences in `f64`. Loops run over a fixed number of lanes
+//! ([`dispatch::vectorised`]), so sums do not depend on the CPU's vector width.
 
 #![expect(clippy::inline_always, reason = "a loop is compiled for wider vectors only where it is inlined")]
 

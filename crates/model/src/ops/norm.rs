@@ -4,7 +4,8 @@ use super::Real;
 use super::attention::Heads;
 use super::dispatch::{LANES, Loop, dot, fold, vectorised};
 
-/// `y = x r w` with `r = 1 / sqrt(mean(x^2) + epsilon)` for each row; `inverse` keeps `r`.
+/// Computes `y = x r w` with `r = 1 / sqrt(mean(x^2) + epsilon)` for each row; stores `r` in
+/// `inverse`.
 ///
 /// Zhang and Sennrich (2019), "Root Mean Square Layer Normalization".
 pub(crate) fn rms_norm<T: Real>(x: &[T], weight: &[T], epsilon: f64, y: &mut [T], inverse: &mut [T]) {
@@ -29,9 +30,8 @@ pub(crate) fn rms_norm<T: Real>(x: &[T], weight: &[T], epsilon: f64, y: &mut [T]
     vectorised(Rows, ([x, weight], [epsilon, share], [y, inverse]));
 }
 
-/// Adds to `d_x` and `d_weight`:
-/// `d_x += r (g - x r^2 mean(g x))` with `g = d_y w`, and `d_weight += d_y x r` summed over rows, unless
-/// the weight is frozen.
+/// Adds to `d_x` and `d_weight`: `d_x += r (g - x r^2 mean(g x))` with `g = d_y w`, and, unless the
+/// weight is frozen, `d_weight += d_y x r` summed over rows.
 pub(crate) fn rms_norm_backward<T: Real>(
     d_y: &[T],
     x: &[T],
@@ -84,10 +84,10 @@ fn triple<T: Real>(a: &[T], b: &[T], c: &[T]) -> T {
     fold(lanes)
 }
 
-/// Norms every query and key head of the rows of `qkv` in place, each as [`rms_norm`] does a row.
+/// Norms every query and key head of the rows of `qkv` in place, like a row of [`rms_norm`].
 ///
-/// `weight` is `[2, width]`: that of queries, then that of keys. `raw` keeps the heads as they were,
-/// `[rows, (queries + keys) width]`, and `inverse` their `r`, `[rows, queries + keys]`.
+/// `weight` is `[2, width]`: queries, then keys. `raw` stores the original heads, `[rows,
+/// (queries + keys) width]`, and `inverse` their `r`, `[rows, queries + keys]`.
 pub(crate) fn norm_heads<T: Real>(
     heads: Heads,
     qkv: &mut [T],
@@ -124,9 +124,8 @@ pub(crate) fn norm_heads<T: Real>(
     vectorised(Rows, (heads, [qkv, raw, inverse], weight, [epsilon, share]));
 }
 
-/// Turns the derivative of [`norm_heads`]' output, in the query and key heads of `d_qkv`, into that of its
-/// input, and adds that of the weights to `d_weight`, unless they are frozen; the formulas are those of
-/// [`rms_norm_backward`].
+/// Runs backward through [`norm_heads`], in place on the query and key heads of `d_qkv`, by the
+/// formulas of [`rms_norm_backward`]. Adds to `d_weight` unless the weights are frozen.
 pub(crate) fn norm_heads_backward<T: Real>(
     heads: Heads,
     d_qkv: &mut [T],

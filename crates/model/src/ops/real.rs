@@ -1,11 +1,11 @@
-//! The two number types that the operations run in.
+//! Number types of the operations.
 
 use std::fmt::Debug;
 use std::ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Sub, SubAssign};
 
-/// The product of two matrices on strides: `m`, `n`, `k`; destination with its column and row stride, and whether it is
-/// read; left and right factor with theirs; the destination's and the product's factor; three conjugations, which real
-/// numbers do not have; threads.
+/// A product of two strided matrices: `m`, `n`, `k`; destination, its column and row stride, and
+/// whether it is read; left and right operand with their strides; factors of destination and
+/// product; three conjugations, which do not affect real numbers; threads.
 pub(crate) type MatrixProduct<T> = unsafe fn(
     usize,
     usize,
@@ -28,7 +28,7 @@ pub(crate) type MatrixProduct<T> = unsafe fn(
     gemm_common::Parallelism,
 );
 
-/// A floating point number: `f32` for training, `f64` to check derivatives.
+/// A floating-point type: `f32` for training, `f64` for checking derivatives.
 pub trait Real:
     Copy
     + Debug
@@ -46,37 +46,37 @@ pub trait Real:
     + SubAssign
     + MulAssign
 {
-    /// 0.
+    /// Zero.
     const ZERO: Self;
-    /// 1.
+    /// One.
     const ONE: Self;
-    /// Below every finite number.
+    /// Minus infinity.
     const NEG_INFINITY: Self;
 
     /// Returns the nearest number of this type.
     fn from_f64(value: f64) -> Self;
-    /// Exact.
+    /// Converts exactly.
     fn to_f64(self) -> f64;
-    /// `sqrt x`.
+    /// Returns `sqrt x`.
     fn sqrt(self) -> Self;
-    /// `e^x`, in a form that compiles to vector instructions for `f32`.
+    /// Returns `e^x`; vectorises for `f32`.
     fn exp(self) -> Self;
-    /// `ln x`.
+    /// Returns `ln x`.
     fn ln(self) -> Self;
 
     /// Returns the matrix product of this type for this CPU.
     fn matrix_product() -> MatrixProduct<Self>;
 
-    /// Returns the slice itself, where this type is `f32`.
+    /// Returns the slice if this type is `f32`.
     fn f32s(_: &[Self]) -> Option<&[f32]> {
         None
     }
-    /// Returns the slice itself, where this type is `f32`.
+    /// Returns the slice if this type is `f32`.
     fn f32s_mut(_: &mut [Self]) -> Option<&mut [f32]> {
         None
     }
 
-    /// Returns the larger one, if neither is NaN.
+    /// Returns the larger number if neither is NaN.
     #[inline(always)]
     fn larger(self, other: Self) -> Self {
         if self > other { self } else { other }
@@ -103,13 +103,14 @@ impl Real for f32 {
         f32::sqrt(self)
     }
 
-    /// Within about two units in the last place; below -87 it stays near the smallest normal number.
+    /// Accurate within about two units in the last place; below -87 the result stays near the
+    /// smallest normal number. Propagates NaN.
     ///
-    /// `x = n ln 2 + r` with `|r| <= ln 2 / 2`, a polynomial in `r` (coefficients: Cephes `expf`), and
-    /// `n` added to the exponent. A NaN stays one.
+    /// `x = n ln 2 + r` with `|r| <= ln 2 / 2`, a polynomial in `r` (coefficients: Cephes `expf`),
+    /// and `n` added to the exponent.
     #[inline(always)]
     fn exp(self) -> Self {
-        // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
+        // Adding 1.5 * 2^23 rounds to an integer, stored in the low bits.
         const MAGIC: f32 = 12_582_912.0;
         let low = if self < -87.3 { -87.3 } else { self };
         let x = if low > 88.0 { 88.0 } else { low };

@@ -6,24 +6,23 @@ use super::Real;
 use super::dispatch::{Loop, vectorised};
 use crate::Rotary;
 
-/// Cosines and sines of `position * frequency`, one for each pair of a head.
+/// Cosines and sines of `position * frequency`, one per pair of a head.
 #[derive(Clone, Debug)]
 pub(crate) struct RopeTable<T> {
     half: usize,
     rotary: Rotary,
     /// `[positions, 2, half]`: cosines, then sines.
     values: Vec<T>,
-    /// The same for each row of a micro-batch, if it has pictures; else empty.
+    /// Cosines and sines of each row of a micro-batch with pictures; otherwise empty.
     rows: Vec<T>,
 }
 
 impl<T: Real> RopeTable<T> {
-    /// Creates an empty table.
     pub(crate) fn new(rotary: Rotary) -> Self {
         Self { half: rotary.frequencies.len(), rotary, values: Vec::new(), rows: Vec::new() }
     }
 
-    /// Makes sure that the first `positions` are there.
+    /// Computes the values of the first `positions` positions.
     pub(crate) fn extend_to(&mut self, positions: usize) {
         let Rotary { frequencies, attention_factor } = &self.rotary;
         for position in self.values.len() / (2 * self.half)..positions {
@@ -33,15 +32,15 @@ impl<T: Real> RopeTable<T> {
         }
     }
 
-    /// `[positions, cosines | sines]`, as far as it was extended.
+    /// Returns the computed values, `[positions, cosines | sines]`.
     #[cfg(feature = "cuda")]
     pub(crate) fn values(&self) -> &[T] {
         &self.values
     }
 
-    /// Sets time, row and column of every row of a micro-batch; empty if positions count tokens. The first pairs of a
-    /// head turn by the time, the next by the row and the last by the column, as many as `sections` has (M-RoPE;
-    /// Wang et al. (2024), "Qwen2-VL").
+    /// Sets time, row and column of every row of a micro-batch; empty if positions count tokens.
+    /// `sections` gives the number of pairs of a head that rotate by time, row and column, in this
+    /// order (M-RoPE; Wang et al. (2024), "Qwen2-VL").
     pub(crate) fn set_places(&mut self, places: &[[u32; 3]], sections: [usize; 3]) {
         let (half, values) = (self.half, &self.values);
         self.rows.clear();
@@ -58,7 +57,8 @@ impl<T: Real> RopeTable<T> {
         }
     }
 
-    /// Turns heads like [`RopeTable::rotate`], for `rows` of a micro-batch whose first is at position `depth`.
+    /// Rotates heads like [`RopeTable::rotate`], for `rows` of a micro-batch that start at position
+    /// `depth`.
     pub(crate) fn rotate_segment(
         &self,
         x: &mut [T],
@@ -74,11 +74,11 @@ impl<T: Real> RopeTable<T> {
         }
     }
 
-    /// Turns the first `heads` heads of each row of `x` in place; row `r` stands at position `first + r`.
+    /// Rotates the first `heads` heads of each row of `x` in place; row `r` has position `first +
+    /// r`.
     ///
-    /// Pair `(i, i + half)` of a head turns by its angle; backward is the turn by the negative angle. (An
-    /// attention factor scales both alike, as a derivative must.)
-    /// Su et al. (2021), "RoFormer".
+    /// Pair `(i, i + half)` of a head turns by its angle; backward turns by the negative angle. An
+    /// attention factor scales both directions. Su et al. (2021), "RoFormer".
     pub(crate) fn rotate(
         &self,
         x: &mut [T],
@@ -91,7 +91,8 @@ impl<T: Real> RopeTable<T> {
     }
 }
 
-/// Turns the first `heads` heads of each row of `x` by a row of `table`: `half` cosines, then as many sines.
+/// Rotates the first `heads` heads of each row of `x` by a row of `table`: `half` cosines, then as
+/// many sines.
 pub(crate) fn rotate_rows<T: Real>(
     table: &[T],
     half: usize,
@@ -127,12 +128,11 @@ pub(crate) fn rotate_rows<T: Real>(
     vectorised(Rows, (table, half, x, stride, heads, sign));
 }
 
-/// The direction: values are turned, or their derivatives turned back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
-    /// By the angle.
+    /// Rotates by the angle.
     Forward,
-    /// By the negative angle.
+    /// Rotates by the negative angle.
     Backward,
 }
 
@@ -165,7 +165,6 @@ mod tests {
         let mut d_x = d_y.clone();
         table.rotate(&mut d_x, stride, 2, 0, Direction::Backward);
         check_gradient("x", &x, &d_x, |x| output(x).iter().zip(&d_y).map(|(y, d)| y * d).sum());
-        // Rows that start further on.
         let mut later = x[2 * stride..].to_vec();
         table.rotate(&mut later, stride, 2, 2, Direction::Forward);
         assert_eq!(later, y[2 * stride..]);

@@ -1,14 +1,15 @@
-//! A batch cut into micro-batches and dealt to lanes.
+//! Cuts a batch into micro-batches and deals them to lanes.
 
 use std::cmp::Reverse;
 
 use crate::ModelConfig;
 
-/// Deals the sequences of a batch to lanes: for each lane its micro-batches, each a list of indices.
+/// Deals the sequences of a batch to lanes. Returns each lane's micro-batches as lists of sequence
+/// indices.
 ///
 /// A micro-batch has at most `budget` input tokens, or one longer sequence. Sequences go in
 /// descending order of cost to the micro-batch with the lowest cost, and micro-batches likewise to
-/// lanes, so that lanes finish at about the same time. Sequences without predictions are left out.
+/// lanes. Lanes thus finish at about the same time. Sequences without predictions are omitted.
 pub(crate) fn deal(
     lengths: &[usize],
     budget: usize,
@@ -29,15 +30,14 @@ pub(crate) fn deal(
 /// Sequences that stay together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Piece {
-    /// Their indices.
     pub(super) members: Vec<usize>,
-    /// Rows that they take.
     pub(super) tokens: usize,
-    /// Multiply-adds of a layer.
+    /// Multiply-adds per layer.
     pub(super) cost: usize,
 }
 
-/// Gathers pieces in micro-batches, in the order they come, each where the least cost is and room is left.
+/// Gathers pieces into micro-batches. Each piece, in order, goes to the cheapest micro-batch that
+/// has room.
 pub(super) fn gather(pieces: &[Piece], budget: usize, lanes: usize) -> Vec<Piece> {
     let total: usize = pieces.iter().map(|piece| piece.tokens).sum();
     let most = pieces.len().max(1);
@@ -62,14 +62,12 @@ pub(super) fn gather(pieces: &[Piece], budget: usize, lanes: usize) -> Vec<Piece
     }
 }
 
-/// One lane's micro-batches.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Load {
     pub(super) micro_batches: Vec<Vec<usize>>,
     pub(super) cost: usize,
 }
 
-/// Micro-batches dealt to lanes, the costliest first, each to the lane with the least.
 pub(super) fn lanes_of(mut bins: Vec<Piece>, lanes: usize) -> Vec<Load> {
     let mut dealt = vec![Load::default(); lanes];
     bins.sort_by_key(|bin| Reverse(bin.cost));
@@ -83,7 +81,8 @@ pub(super) fn lanes_of(mut bins: Vec<Piece>, lanes: usize) -> Vec<Load> {
     dealt
 }
 
-/// Multiply-adds of so many tokens after `before` others in one layer: the matrices, and attention.
+/// Returns the multiply-adds per layer of `length` tokens after `before` others: matrices and
+/// attention.
 pub(super) fn cost(length: usize, before: usize, config: &ModelConfig) -> usize {
     let heads = 2 * config.query_width() + 2 * config.key_value_width();
     let matrices = config.hidden_size * (heads + 3 * config.intermediate_size);

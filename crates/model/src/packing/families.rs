@@ -1,4 +1,4 @@
-//! A batch whose sequences share prefixes, cut into micro-batches and dealt to lanes.
+//! Deals a batch whose sequences share prefixes.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -10,19 +10,20 @@ use crate::ModelConfig;
 /// A sequence that may share its prefix.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shared<'a> {
-    /// Its input tokens.
     pub(crate) tokens: &'a [u32],
-    /// Tokens that are run beside it and counted as if they shared nothing: those of its masked contexts.
+    /// Tokens of its masked contexts, which run in the same micro-batch and are counted as
+    /// unshared.
     pub(crate) beside: usize,
 }
 
-/// Deals the sequences of a batch to lanes like [`deal()`](super::deal()), those that share much together.
+/// Deals the sequences of a batch to lanes like [`deal()`](super::deal()), keeping sequences with a
+/// common prefix together.
 ///
-/// In lexicographic order, sequences with a shared prefix are neighbours, and a sequence adds only
-/// the rows that it does not share with its predecessor. The order is cut at the places with the
-/// least sharing, until each piece is within the budget and costs at most a given part of the
-/// whole. A prefix on both sides of a cut is computed twice. Several such parts are tried, down to
-/// single sequences, and the one with the lowest cost of its slowest lane is used.
+/// In lexicographic order, sequences with a shared prefix are neighbours, and each adds only the
+/// rows that it does not share with its predecessor. The order is cut where the least is shared,
+/// until each piece is within the budget and below a limit of cost. A prefix on both sides of a cut
+/// is computed twice. Several limits are tried, down to single sequences; the one with the fastest
+/// slowest lane wins.
 pub(crate) fn deal_shared(
     sequences: &[Shared<'_>],
     budget: usize,
@@ -52,7 +53,7 @@ pub(crate) fn deal_shared(
         let singles = pieces.len() == families.order.len();
         pieces.sort_by_key(|piece| Reverse(piece.tokens));
         let mut bins = gather(&pieces, budget, lanes);
-        // Pieces of one prefix that met again share it again.
+        // Pieces of one prefix that meet in a micro-batch share it again.
         for bin in &mut bins {
             *bin = families.piece_of(&mut bin.members);
         }
@@ -68,19 +69,17 @@ pub(crate) fn deal_shared(
     best.unwrap_or_default().into_iter().map(|lane| lane.micro_batches).collect()
 }
 
-/// Sequences in lexicographic order.
 struct Families<'a> {
     sequences: &'a [Shared<'a>],
     order: Vec<usize>,
-    /// The place of each sequence in the order.
+    /// Place of each sequence in lexicographic order.
     place: Vec<usize>,
-    /// Tokens that each of the order shares with the one before it.
+    /// Tokens that each sequence shares with its predecessor in the order.
     shared: Vec<usize>,
     config: &'a ModelConfig,
 }
 
 impl Families<'_> {
-    /// Neighbours of the order as one piece.
     fn piece(&self, range: &Range<usize>) -> Piece {
         let mut piece = Piece::default();
         for at in range.clone() {
@@ -89,7 +88,6 @@ impl Families<'_> {
         piece
     }
 
-    /// Any sequences as one piece.
     fn piece_of(&self, members: &mut [usize]) -> Piece {
         members.sort_unstable_by_key(|&index| self.place[index]);
         let mut piece = Piece::default();
@@ -105,7 +103,8 @@ impl Families<'_> {
         piece
     }
 
-    /// Adds the sequence at a place of the order, of which `before` tokens are there.
+    /// Adds the sequence at a place of the order, whose first `before` tokens the piece already
+    /// has.
     fn add(&self, piece: &mut Piece, at: usize, before: usize) {
         let index = self.order[at];
         let Shared { tokens, beside } = self.sequences[index];
@@ -127,7 +126,7 @@ impl Families<'_> {
                 pieces.push(piece);
                 continue;
             }
-            // Where least is shared; of several such places, the one nearest the middle.
+            // Cut where the least is shared; among equal places, nearest the middle.
             let middle = usize::midpoint(range.start, range.end);
             let place = (range.start + 1..range.end).min_by_key(|&at| (self.shared[at], at.abs_diff(middle)));
             let place = place.unwrap_or(middle);
@@ -143,7 +142,8 @@ mod tests {
     use super::*;
     use crate::decoder::tests::config;
 
-    /// Returns the groups of responses to a prompt each, which all start alike, in mixed order.
+    /// Returns groups of responses in mixed order. All prompts share a start, and a group shares
+    /// its prompt.
     fn groups(groups: usize, size: usize, head: usize, prompt: usize, response: usize) -> Vec<Vec<u32>> {
         let mut all = Vec::new();
         for member in 0..size {
@@ -162,7 +162,6 @@ mod tests {
         deal_shared(&shared, budget, lanes, &config(4, 2, true))
     }
 
-    /// Rows that a micro-batch takes.
     fn rows(all: &[Vec<u32>], members: &[usize]) -> usize {
         let mut sorted: Vec<&[u32]> = members.iter().map(|&index| all[index].as_slice()).collect();
         sorted.sort_unstable();
@@ -193,7 +192,7 @@ mod tests {
             assert_eq!(groups_of, (0..8).collect::<Vec<_>>());
             assert!(load.iter().all(|&load| load == 8 * 512 / lanes), "{load:?}");
         }
-        // What a micro-batch of one of each group would take: the check can fail.
+        // Rows of a micro-batch with one sequence of each group, so that the check can fail.
         assert_eq!(rows(&all, &[0, 1, 2, 3, 4, 5, 6, 7]), 8 * 288);
     }
 
@@ -211,7 +210,7 @@ mod tests {
             let load = |lane: &Vec<Vec<usize>>| lane.iter().map(|members| rows(&all, members)).sum::<usize>();
             assert_eq!(load(&dealt[0]), load(&dealt[1]));
         }
-        // With room for all, two lanes have half each, and the prompt twice.
+        // With room for all, each of two lanes gets half of them, and the prompt twice.
         let dealt = deal_all(&all, 10_000, 2);
         assert_eq!(dealt.iter().map(|lane| rows(&all, &lane[0])).collect::<Vec<_>>(), [500, 500]);
         assert_eq!(deal_all(&all, 10_000, 1)[0].len(), 1);
@@ -243,7 +242,7 @@ mod tests {
                 };
                 let loads: Vec<usize> = dealt.iter().map(|lane| lane.iter().map(work).sum()).collect();
                 let (least, most) = (loads.iter().min().unwrap(), loads.iter().max().unwrap());
-                // Within what the longest costs, which nobody can halve.
+                // The longest sequence cannot be split, so its cost bounds the difference.
                 assert!(most - least <= cost(700, 0, &config), "{lanes} {budget}: {loads:?}");
             }
         }
@@ -255,7 +254,7 @@ mod tests {
         let tokens: Vec<u32> = (0..50).collect();
         let shared = [Shared { tokens: &tokens, beside: 30 }; 4];
         let dealt = deal_shared(&shared, 110, 1, &config(4, 2, true));
-        // 50 of all and 30 of each.
+        // 50 rows of the common start and 30 of each response.
         assert_eq!(dealt, [[vec![0, 1], vec![2, 3]]]);
     }
 }

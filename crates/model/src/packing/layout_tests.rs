@@ -1,4 +1,4 @@
-//! Which sequence has which rows.
+//! Rows of each sequence in a packing.
 
 use super::*;
 use crate::decoder::tests::sequence;
@@ -22,10 +22,10 @@ fn the_row_before_a_token_predicts_it() {
 fn a_token_after_the_same_tokens_has_one_row() {
     let all = [
         sequence(&[1, 2, 3, 4, 5, 9], &[(4, 6)]),
-        // Branches in the middle, and once more further on.
+        // Branches in the middle, and again further on.
         sequence(&[1, 2, 3, 6, 7, 9], &[(3, 6)]),
         sequence(&[1, 2, 3, 6, 8, 9], &[(3, 6)]),
-        // A prefix of another, one that goes on after it, and the same again.
+        // A prefix of another, its continuation, and a duplicate.
         sequence(&[1, 2, 3, 6, 7], &[(3, 5)]),
         sequence(&[1, 2, 3, 6, 7, 7, 7], &[(6, 7)]),
         sequence(&[1, 2, 3, 6, 7, 7, 7], &[(6, 7)]),
@@ -51,7 +51,8 @@ fn a_token_after_the_same_tokens_has_one_row() {
     assert!(paths.iter().zip(expected).all(|(a, b)| a == b), "{paths:?}");
     assert_eq!(packing.shared(), 3 + 4 + 4 + 5 + 6);
     assert_eq!(packing.longest(), 6);
-    // Every sequence can be read back from its rows, and the row of a target has its tokens before it.
+    // Every sequence can be read back from its rows, and each target's row is preceded by the
+    // sequence's tokens.
     for (index, sequence) in all.iter().enumerate() {
         let rows: Vec<usize> = paths[index].iter().copied().chain(packing.own(index)).collect();
         let tokens: Vec<u32> = rows.iter().map(|&row| packing.tokens[row]).collect();
@@ -61,7 +62,6 @@ fn a_token_after_the_same_tokens_has_one_row() {
             assert_eq!((target.row, target.token), (rows[position - 1], sequence.tokens[position]));
         }
     }
-    // A row is an output once, with all the targets that are its.
     let mut seen = vec![0; packing.targets.len()];
     for (output, &row) in packing.outputs.iter().enumerate() {
         for &target in packing.targets_of_output(output) {

@@ -1,12 +1,12 @@
-//! Sequences packed into the rows of a micro-batch, and how a batch is cut into micro-batches.
+//! Sequences packed into the rows of a micro-batch, and batches cut into micro-batches.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `mod.rs` | the rows of a micro-batch: sequences one after the other, or as a tree of prefixes |
-//! | `tree.rs` | the longest prefix of a sequence that the ones before it have |
-//! | `selection.rs` | the rows that some of the sequences need |
-//! | `deal.rs` | a batch cut into micro-batches and dealt to lanes |
-//! | `families.rs` | the same where sequences share prefixes |
+//! | `mod.rs` | rows of a micro-batch, flat or as a tree of prefixes |
+//! | `tree.rs` | longest prefix shared with earlier sequences |
+//! | `selection.rs` | rows that some sequences need |
+//! | `deal.rs` | split of a batch into micro-batches and lanes |
+//! | `families.rs` | the same split for sequences with shared prefixes |
 
 mod deal;
 mod families;
@@ -25,59 +25,53 @@ pub(crate) use selection::{Run, Segment, Selection};
 use tree::Tree;
 pub(crate) use tree::common_prefix;
 
-/// A token that is predicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
-    /// The row of the micro-batch that predicts it.
     pub(crate) row: usize,
-    /// The place of that row among [`Packing::outputs`].
+    /// Index of that row in [`Packing::outputs`].
     pub(crate) output: usize,
-    /// The token.
     pub(crate) token: u32,
 }
 
 /// One micro-batch.
 ///
-/// Flat, every sequence has a row for each of its tokens. As a tree, a token that has the same tokens before it
-/// in several sequences has one row: a sequence's own rows are those of its tokens that no sequence before it has, and
-/// its path are the rows of the ones before. A row's position is the number of tokens before it.
+/// In a flat packing, every sequence has a row for each of its tokens. In a tree, a token with the
+/// same tokens before it in several sequences has one row. A sequence's own rows are those that no
+/// earlier sequence has; its path are the earlier rows. A row's position is the number of tokens
+/// before it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Packing {
-    /// Input tokens of all rows.
     pub(crate) tokens: Vec<u32>,
     /// Start of each sequence's own rows, and the end.
     pub(crate) offsets: Vec<usize>,
-    /// The paths of all sequences: ranges of rows.
     paths: Vec<Range<usize>>,
-    /// Start of each sequence's path among them, and the end.
+    /// Start of each sequence's path in `paths`, and the end.
     path_offsets: Vec<usize>,
-    /// Targets, in sequence order and then in span order.
     pub(crate) targets: Vec<Target>,
-    /// Start of each sequence among the targets, and the end.
+    /// Start of each sequence in `targets`, and the end.
     pub(crate) target_offsets: Vec<usize>,
-    /// Rows that predict something, in the order of their first targets. Flat, there is one for each target.
+    /// Rows that predict a token, in order of their first targets. A flat packing has one per
+    /// target.
     pub(crate) outputs: Vec<usize>,
-    /// The targets of each output, one output after the other.
     by_output: Vec<usize>,
-    /// Start of each output among them, and the end.
+    /// Start of each output in `by_output`, and the end.
     output_offsets: Vec<usize>,
-    /// Identity of each sequence in random draws: its place, until somebody says otherwise.
+    /// Identity of each sequence in random draws; its index by default.
     pub(crate) identities: Vec<u64>,
 }
 
 impl Packing {
-    /// Packs checked sequences one after another.
     pub(crate) fn fill<'a>(&mut self, sequences: impl Iterator<Item = &'a TokenSequence>) {
         self.fill_rows(sequences, false);
     }
 
-    /// Packs checked sequences as a tree: a prefix that several of them share has one row a token.
+    /// Packs checked sequences as a tree, in which shared prefixes have one row per token.
     pub(crate) fn fill_tree<'a>(&mut self, sequences: impl Iterator<Item = &'a TokenSequence>) {
         self.fill_rows(sequences, true);
     }
 
-    /// Here, and nowhere else, is the shift by one: the row of position `p - 1` predicts token `p`. What
-    /// comes after the last row that predicts something is not run at all.
+    /// Shifts by one, and is the only place that does: the row at position `p - 1` predicts token
+    /// `p`. Tokens after the last predicting row are not run.
     fn fill_rows<'a>(&mut self, sequences: impl Iterator<Item = &'a TokenSequence>, share: bool) {
         self.tokens.clear();
         self.paths.clear();
@@ -121,7 +115,6 @@ impl Packing {
         self.identities.extend(0..self.sequences() as u64);
     }
 
-    /// Notes the targets of every output.
     fn sort_by_output(&mut self) {
         self.output_offsets.clear();
         self.output_offsets.resize(self.outputs.len() + 1, 0);
@@ -140,53 +133,46 @@ impl Packing {
         }
     }
 
-    /// Returns the number of sequences.
     pub(crate) fn sequences(&self) -> usize {
         self.offsets.len().saturating_sub(1)
     }
 
-    /// Input tokens of the longest sequence.
     pub(crate) fn longest(&self) -> usize {
         (0..self.sequences()).map(|index| self.depth(index) + self.own(index).len()).max().unwrap_or(0)
     }
 
-    /// Returns the targets of a run of sequences.
     pub(crate) fn targets_of(&self, sequences: &Range<usize>) -> Range<usize> {
         self.target_offsets[sequences.start]..self.target_offsets[sequences.end]
     }
 
-    /// Returns the own rows of a run of sequences.
     #[cfg(feature = "cuda")]
     pub(crate) fn tokens_of(&self, sequences: &Range<usize>) -> Range<usize> {
         self.offsets[sequences.start]..self.offsets[sequences.end]
     }
 
-    /// Returns the own rows of a sequence.
     pub(crate) fn own(&self, sequence: usize) -> Range<usize> {
         self.offsets[sequence]..self.offsets[sequence + 1]
     }
 
-    /// Returns the rows before a sequence's own ones, in the order of their positions; none if it is flat.
+    /// Returns the rows before a sequence's own, in position order; empty in a flat packing.
     pub(crate) fn path(&self, sequence: usize) -> &[Range<usize>] {
         &self.paths[self.path_offsets[sequence]..self.path_offsets[sequence + 1]]
     }
 
-    /// Returns the position of a sequence's first own row.
     pub(crate) fn depth(&self, sequence: usize) -> usize {
         self.path(sequence).iter().map(ExactSizeIterator::len).sum()
     }
 
-    /// Input tokens of all sequences that have no rows of their own.
     pub(crate) fn shared(&self) -> usize {
         self.paths.iter().map(ExactSizeIterator::len).sum()
     }
 
-    /// Returns the targets of an output.
     pub(crate) fn targets_of_output(&self, output: usize) -> &[usize] {
         &self.by_output[self.output_offsets[output]..self.output_offsets[output + 1]]
     }
 
-    /// Returns the place of every row, by a function of a token and the one before it with its place.
+    /// Returns time, row and column of every row. `after` computes them from the token and its
+    /// predecessor.
     pub(crate) fn places(&self, after: impl Fn(Option<(u32, [u32; 3])>, u32) -> [u32; 3]) -> Vec<[u32; 3]> {
         let mut places: Vec<[u32; 3]> = Vec::with_capacity(self.tokens.len());
         for sequence in 0..self.sequences() {
@@ -201,7 +187,7 @@ impl Packing {
         places
     }
 
-    /// Identity and position of each of some rows, where each belongs to one sequence alone.
+    /// Returns identity and position of each row, if each belongs to a single sequence.
     pub(crate) fn coordinates(&self, rows: Range<usize>) -> impl Iterator<Item = [u64; 2]> {
         let first = self.offsets.partition_point(|&offset| offset <= rows.start).saturating_sub(1);
         (first..self.sequences())
@@ -218,7 +204,7 @@ impl Packing {
     }
 }
 
-/// Returns the number of tokens of a sequence that have to be run: all before the last response token.
+/// Returns the number of tokens to run: all before the last response token.
 pub(crate) fn input_length(sequence: &TokenSequence) -> usize {
     sequence.response_positions().last().unwrap_or(0)
 }

@@ -1,47 +1,41 @@
-//! The rows that some of the sequences need: their own, and those of their paths.
+//! Selects the rows that some sequences need: their own and those of their paths.
 
 use std::ops::Range;
 
 use super::Packing;
 
-/// Rows that stand together, of one sequence and no other: a part of a run.
+/// Consecutive rows of a single sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
-    /// The sequence whose own rows they are.
     pub(crate) sequence: usize,
-    /// The rows, from its first own one on.
+    /// Rows, starting at the first own row of the sequence.
     pub(crate) rows: Range<usize>,
-    /// Position of the first.
     pub(crate) depth: usize,
 }
 
-/// Rows that stand together, of one sequence or several.
+/// Consecutive rows of one or more sequences.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
-    /// The rows.
     pub(crate) rows: Range<usize>,
-    /// The segments that they consist of.
     pub(crate) segments: Vec<Segment>,
 }
 
-/// Rows of a micro-batch, in ascending order. With a row it has all rows of the path to it.
+/// Rows of a micro-batch, in ascending order. Includes the path of every row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Selection {
-    /// The rows, in the longest runs there are.
+    /// Maximal runs of rows.
     pub(crate) runs: Vec<Run>,
-    /// True if it is the whole micro-batch.
+    /// True if the selection covers the whole micro-batch.
     pub(crate) whole: bool,
 }
 
 impl Packing {
-    /// Returns all rows.
     pub(crate) fn everything(&self) -> Selection {
         self.select(&vec![true; self.sequences()])
     }
 
-    /// Returns the rows that the sequences need which are `wanted`.
     pub(crate) fn select(&self, wanted: &[bool]) -> Selection {
-        // Of each sequence's own rows, the first so many.
+        // Number of leading own rows needed, per sequence.
         let mut needed = vec![0; self.sequences()];
         for sequence in (0..self.sequences()).filter(|&sequence| wanted[sequence]) {
             needed[sequence] = self.own(sequence).len();
@@ -71,7 +65,6 @@ impl Packing {
         selection
     }
 
-    /// Returns the outputs of the sequences that are `wanted`, in the longest runs there are.
     pub(crate) fn outputs_of(&self, wanted: &[bool]) -> Vec<Range<usize>> {
         let mut needed = vec![false; self.outputs.len()];
         for sequence in (0..self.sequences()).filter(|&sequence| wanted[sequence]) {
@@ -83,7 +76,6 @@ impl Packing {
     }
 }
 
-/// Maximal ranges of `true`.
 pub(crate) fn runs(needed: &[bool]) -> Vec<Range<usize>> {
     let mut runs = Vec::new();
     let mut index = 0;
@@ -131,7 +123,7 @@ mod tests {
         };
         assert_eq!(rows([true; 5]), [0..10]);
         assert_eq!(rows([true, true, true, true, false]), [0..10]);
-        // Of the first sequence only what the others start with.
+        // Of the first sequence, only the prefix of the others.
         assert_eq!(rows([false, false, false, true, false]), [0..3, 5..7, 9..10]);
         assert_eq!(rows([false, true, true, false, false]), [0..3, 5..9]);
         assert_eq!(rows([false, false, false, false, true]), [0..2]);

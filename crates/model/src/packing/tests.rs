@@ -1,4 +1,4 @@
-//! A micro-batch as a tree against the same sequences one after another.
+//! Compares a micro-batch packed as a tree with the same sequences packed flat.
 
 use turnwise_core::TokenSequence;
 
@@ -11,31 +11,32 @@ use crate::testing::random;
 use crate::weights::Network;
 use crate::{ModelConfig, Parameters, Real};
 
-/// Sequences that share prefixes in every way there is.
+/// Returns sequences that share prefixes in every possible way.
 pub(crate) fn family() -> Vec<TokenSequence> {
     let head: Vec<u32> = (0..5).map(|at| at * 3 % 23).collect();
     let prompt = |start: u32, len: u32| (0..len).map(move |at| (at * 7 + start) % 23);
     let of = |parts: &[&[u32]]| parts.concat();
     let (first, second): (Vec<u32>, Vec<u32>) = (prompt(1, 70).collect(), prompt(2, 9).collect());
     vec![
-        // A group: one prompt, several responses, two of which start alike.
+        // A group: one prompt and several responses, two of which share a start.
         sequence(&of(&[&head, &first, &[4, 5, 6, 7, 8]]), &[(75, 80)]),
         sequence(&of(&[&head, &first, &[4, 5, 9]]), &[(75, 78)]),
         sequence(&of(&[&head, &first, &[10]]), &[(75, 76)]),
-        // Another prompt after the same head, and prompts of which one is a prefix of the next.
+        // Another prompt after the same start, and prompts that are prefixes of each other.
         sequence(&of(&[&head, &second, &[1, 2]]), &[(14, 16)]),
         sequence(&of(&[&head, &second]), &[(12, 14)]),
         sequence(&of(&[&head, &second, &[1, 2, 3, 3, 4]]), &[(14, 16), (18, 19)]),
-        // Nothing shared, the same sequence again, and no response.
+        // An unrelated sequence, a duplicate, and one without a response.
         sequence(&[22, 21, 20], &[(1, 3)]),
         sequence(&of(&[&head, &first, &[4, 5, 9]]), &[(75, 78)]),
         sequence(&of(&[&head, &first]), &[]),
-        // A first turn that a sequence above has as a part of its prompt.
+        // A first turn that is part of an earlier sequence's prompt.
         sequence(&of(&[&head, &first[..30], &[3, 3]]), &[(5, 9), (35, 37)]),
     ]
 }
 
-/// Statistics of every target and the gradient, from derivatives that are zero where a sequence is not wanted.
+/// Returns the statistics of every target, and the gradient with derivatives of zero outside wanted
+/// sequences.
 fn run<T: Real>(
     network: Network<'_, T>,
     recompute: bool,
@@ -69,7 +70,6 @@ fn packings(sequences: &[TokenSequence]) -> [Packing; 2] {
     [tree, flat]
 }
 
-/// Returns the largest difference of two gradients, over the largest entry.
 fn distance(a: &[f64], b: &[f64]) -> f64 {
     assert_eq!(a.len(), b.len());
     let scale = b.iter().fold(1e-30f64, |most, x| most.max(x.abs()));
@@ -82,7 +82,7 @@ fn largest(a: &[[f64; 2]], b: &[[f64; 2]]) -> f64 {
     both.fold(0.0f64, |most, (a, b)| most.max((a - b).abs()))
 }
 
-/// Which sequences have a derivative: all, one, and some whose ancestors have none.
+/// Sequences with derivatives: all, one, and some whose ancestors have none.
 fn choices() -> Vec<Vec<bool>> {
     let of = |wanted: &[usize]| (0..10).map(|index| wanted.contains(&index)).collect();
     vec![vec![true; 10], of(&[1]), of(&[2, 5, 7]), of(&[0, 3, 6, 9]), of(&[4, 8]), of(&[])]
@@ -118,20 +118,18 @@ fn a_tree_without_its_paths_or_one_of_its_sequences_is_noticed() {
     let network = Network::from(&parameters);
     let [tree, flat] = packings(&family());
     let (rows, exact) = run(network, false, None, &flat, &[true; 10]);
-    // Rows that see only their own sequence's part.
     let mut cut = tree.clone();
     cut.paths.clear();
     cut.path_offsets.fill(0);
     let (wrong_rows, wrong) = run(network, false, None, &cut, &[true; 10]);
     assert!(largest(&wrong_rows, &rows) > 1e-2 && distance(&wrong, &exact) > 1e-2);
-    // What one sequence adds to the rows that others have too.
+    // The contribution of one sequence to shared rows.
     for sequence in [1, 2, 5, 7] {
         let mut wanted = [true; 10];
         wanted[sequence] = false;
         let (_, without) = run(network, false, None, &tree, &wanted);
         assert!(distance(&without, &exact) > 1e-3, "{sequence}");
     }
-    // As many rows, but others.
     let mut moved = tree;
     let part = moved.path_offsets[5];
     moved.paths[part] = moved.paths[part].start + 1..moved.paths[part].end + 1;
@@ -157,7 +155,7 @@ fn single_precision_and_bf16_agree_with_the_flat_batch_to_rounding() {
         {
             let (tree_rows, of_tree) = run(network, false, kernel, &tree, &all);
             let (flat_rows, of_flat) = run(network, false, kernel, &flat, &all);
-            // The tree is no further from the exact numbers than the flat batch, and near it.
+            // The tree is about as close to the exact numbers as the flat batch.
             let off = [largest(&tree_rows, &exact_rows), largest(&flat_rows, &exact_rows)];
             assert!(off[0] < rows_bound && off[0] < 2.0 * off[1] + 1e-5, "{kernel:?}: {off:?}");
             let off = [distance(&of_tree, &exact), distance(&of_flat, &exact)];
@@ -187,7 +185,7 @@ fn an_adapter_on_a_tree_has_the_gradient_of_the_flat_batch() {
             assert!(largest(&rows, &exact_rows) < 1e-11);
             assert!(distance(&gradient, &exact) < 1e-11);
         }
-        // Dropout is each sequence's own: a shared row would drop one sequence's entries for all.
+        // Dropout differs per sequence, so a shared row would apply one sequence's mask to all.
         let network = Network { dropout: Dropout::new(9, 0.3), ..network };
         let dropped = run(network, false, None, &tree, &[true; 10]);
         assert!(largest(&dropped.0, &run(network, false, None, &flat, &[true; 10]).0) > 1e-3);

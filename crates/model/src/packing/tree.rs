@@ -1,26 +1,24 @@
-//! The longest prefix of a sequence that the ones before it have.
+//! Finds the longest prefix that a sequence shares with earlier ones.
 
 use std::ops::Range;
 
-/// The sequences so far, as branches of one another.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     branches: Vec<Branch>,
-    /// Branches that start with their sequence's first token.
     roots: Vec<usize>,
 }
 
-/// Rows of a sequence that no sequence before it has.
+/// Rows of a sequence that no earlier sequence has.
 #[derive(Debug)]
 struct Branch {
     rows: Range<usize>,
-    /// Branches that leave this one, each after so many of its rows. Those that leave at the same place start with
-    /// different tokens.
+    /// Branches that leave this one, with the number of its rows before each. Branches at the same
+    /// place start with different tokens.
     children: Vec<(usize, usize)>,
 }
 
 impl Tree {
-    /// Adds a sequence: appends the rows that it shares to `path`, and the tokens that it does not to `tokens`.
+    /// Adds a sequence: appends its shared rows to `path` and its other tokens to `tokens`.
     pub(crate) fn insert(&mut self, sequence: &[u32], tokens: &mut Vec<u32>, path: &mut Vec<Range<usize>>) {
         let mut rest = sequence;
         let mut at: Option<(usize, usize)> = None;
@@ -53,7 +51,6 @@ impl Tree {
     }
 }
 
-/// Returns the number of tokens that two sequences start with alike.
 pub(crate) fn common_prefix(a: &[u32], b: &[u32]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }

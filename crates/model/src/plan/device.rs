@@ -1,30 +1,27 @@
-//! Memory plan of a run on an NVIDIA device: on the device, and on the host.
+//! Memory plan of training and sampling on an NVIDIA device, for the device and the host.
 //!
-//! A trained weight takes 18 bytes on the device: 2 in bf16, which passes and samplers read, 4 of its f32 master, 8 of its
-//! two moments and 4 of its gradient. A weight that is only read (a reference policy's, the base under an adapter) takes 2.
-//! The shapes are those of the buffers in `cuda/decoder.rs`, `cuda/head.rs` and `cuda/engine.rs`.
+//! A trained weight takes 18 bytes on the device: 2 in bf16, 4 of its f32 master, 8 of its two
+//! moments and 4 of its gradient. A frozen weight (a reference policy's, or the base under an
+//! adapter) takes 2. Buffer shapes match `cuda/decoder.rs`, `cuda/head.rs` and `cuda/engine.rs`.
 
 use super::{MemoryPlan, NUMBER, PlanPhase, PlanSettings};
 use crate::{ModelConfig, ParameterLayout};
 
-/// Bytes of a bf16 number.
 const HALF: u64 = 2;
 
-/// Allowance for the CUDA context, kernels and the workspace of cuBLAS, in bytes. No shape states how
-/// much it is.
+/// Estimated bytes of the CUDA context, kernels and cuBLAS workspace, which no shape determines.
 const CONTEXT: u64 = 1 << 30;
 
-/// Logits alive at a time, in numbers, as in `cuda/head.rs`.
 const LOGITS: u64 = 1 << 27;
 
-/// Prompt rows of a sampling step, and blocks among which the keys of a row are split, as in `cuda/engine.rs`.
+/// Prompt rows of a sampling step, and the number of blocks a row's keys are split into, as in
+/// `cuda/engine.rs`.
 const PROMPT_ROWS: u64 = 2048;
 const SPLITS: u64 = 16;
 
-/// Rows that buffers are rounded up to.
+/// Buffer rows are rounded up to a multiple of this.
 const ROOM: u64 = 256;
 
-/// Widths of a decoder, in numbers.
 struct Widths {
     layers: u64,
     hidden: u64,
@@ -51,16 +48,16 @@ impl Widths {
         }
     }
 
-    /// Bytes a token of one layer's activations.
     fn kept(&self) -> u64 {
-        // Normed twice, raw queries, keys and values (where heads are normed), these turned, attended, gate and up.
+        // Two normed rows, raw and rotated queries, keys and values, attention output, gate and up.
         let narrow = 2 * self.hidden + 2 * self.qkv + self.query + 2 * self.inner;
-        // The residual stream between attention and MLP, log-sums, inverse norms of heads and of both normed rows.
+        // Residual stream between attention and MLP, log-sums, inverse norms of heads and of both
+        // normed rows.
         let wide = self.hidden + 2 * self.queries + self.qkv / self.head.max(1) + 2;
         narrow * HALF + wide * NUMBER
     }
 
-    /// Returns the bytes of a decoder's passes over so many tokens, the head left out.
+    /// Returns the bytes of a decoder's passes over this many tokens, without the head.
     fn decoder(&self, tokens: u64, kept_layers: u64, adapter_row: u64, backward: bool) -> u64 {
         let residual = (self.layers + 1) * self.hidden * NUMBER;
         let forward = residual + kept_layers * self.kept() + (self.inner + adapter_row) * HALF;
@@ -70,15 +67,14 @@ impl Widths {
         tokens * (forward + if backward { derivatives } else { 0 }) + partials
     }
 
-    /// Returns the rows of a chunk of logits.
     fn chunk(&self, tokens: u64) -> u64 {
         tokens.min((LOGITS / self.vocabulary).max(1))
     }
 }
 
 impl MemoryPlan {
-    /// Returns the plan of the device of one process that trains a model of this shape there. Samplers
-    /// share the weights that passes read, and lanes share one set of buffers.
+    /// Returns the device's memory plan for one training process. Samplers share the weights of the
+    /// passes, and lanes share one set of buffers.
     pub fn on_device(config: &ModelConfig, settings: &PlanSettings) -> Self {
         let mut plan = Self::default();
         let widths = Widths::of(config);
@@ -121,7 +117,8 @@ impl MemoryPlan {
         plan
     }
 
-    /// Returns the plan of the host: the loaded weights, and what is downloaded for a checkpoint.
+    /// Returns the host's memory plan: the loaded weights, and the copies downloaded for a
+    /// checkpoint.
     pub fn beside_device(config: &ModelConfig, settings: &PlanSettings) -> Self {
         let mut plan = Self::default();
         let (weights, trainable) = (ParameterLayout::new(config).len as u64, settings.trainable as u64);
@@ -149,7 +146,6 @@ impl MemoryPlan {
         plan
     }
 
-    /// Caches and rows of the samplers, all of which are taken when they are made.
     fn device_sampling(&mut self, widths: &Widths, engines: u64, slots: u64, max_context: u64) {
         let key_values = widths.qkv - widths.query;
         let cache = engines * widths.layers * (slots + 1) * max_context * key_values * HALF;
@@ -163,7 +159,6 @@ impl MemoryPlan {
         self.add(PlanPhase::Sampling, "sampling rows", bytes, "activations and logits of a step".into());
     }
 
-    /// Buffers of forward and backward passes, which all lanes share.
     fn device_passes(&mut self, widths: &Widths, settings: &PlanSettings) {
         let learner = &settings.learner;
         let tokens = (learner.micro_batch_tokens.max(settings.longest) as u64).next_multiple_of(ROOM);
@@ -197,7 +192,6 @@ mod tests {
     use crate::engine::EngineConfig;
     use crate::{LearnerConfig, ModelConfig};
 
-    /// Qwen2.5-7B.
     fn seven_billion() -> ModelConfig {
         ModelConfig {
             vocab_size: 152_064,
@@ -243,9 +237,9 @@ mod tests {
         let bytes = |each: u64| each * weights as u64;
         assert_eq!(of(&["weights", "master weights", "moments", "gradients"]), bytes(18));
         assert_eq!(of(&["reference weights"]), bytes(2));
-        // More than an H200 has, activations not counted.
+        // More than an H200's memory, even without activations.
         assert!(bytes(20) > 139 << 30);
-        // 28 layers of 65 slots of 2,560 tokens of keys and values of 512 numbers.
+        // 28 layers, 65 slots of 2,560 tokens, keys and values of 512 elements each.
         assert_eq!(of(&["key/value cache"]), 28 * 65 * 2560 * 2 * 512 * 2);
 
         let adapter = 80_000_000;
@@ -272,7 +266,6 @@ mod tests {
         assert!(learner(|learner| learner.micro_batch_tokens = 65_536) > peak(&base));
         assert!(peak(&PlanSettings { divergences: true, ..base.clone() }) > peak(&base));
         assert!(peak(&PlanSettings { critic: Some([1000, 1000]), ..base.clone() }) > peak(&base));
-        // Lanes share the device.
         assert_eq!(learner(|learner| learner.lanes = 8), peak(&base));
     }
 }

@@ -1,12 +1,12 @@
-//! Memory that a run will need, item by item, before any of it is taken.
+//! Estimates the memory that a run needs, item by item, before allocating it.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `mod.rs` | a plan and its items; training and sampling on the processors |
-//! | `pictures.rs` | pictures of prompts and the tower that reads them |
-//! | `device.rs` | training and sampling on an NVIDIA device, and what stays on the host |
+//! | `mod.rs` | the plan; training and sampling on the CPU |
+//! | `pictures.rs` | pictures and the vision tower |
+//! | `device.rs` | training and sampling on an NVIDIA device |
 //!
-//! All numbers come from the shapes with which the buffers are made; `tests/memory.rs` compares
+//! All sizes are computed from the shapes that allocate the buffers. `tests/memory.rs` compares
 //! them with an allocator's counts.
 
 mod device;
@@ -19,17 +19,16 @@ use crate::engine::{EngineConfig, EngineWeights, NativeEngine};
 use crate::head::HeadState;
 use crate::{LearnerConfig, ModelConfig, ParameterLayout};
 
-/// Bytes of an f32 number.
 const NUMBER: u64 = size_of::<f32>() as u64;
 
 /// Phase in which an item is allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PlanPhase {
-    /// From the start to the end.
+    /// Memory used during the whole run.
     Always,
-    /// While trajectories are sampled.
+    /// Memory used while trajectories are sampled.
     Sampling,
-    /// While the weights are updated.
+    /// Memory used while weights are updated.
     Training,
 }
 
@@ -38,66 +37,67 @@ pub enum PlanPhase {
 pub struct PlanItem {
     /// Phase in which it is allocated.
     pub phase: PlanPhase,
-    /// The item's name.
+    /// Name of the item.
     pub name: &'static str,
-    /// Bytes at most.
+    /// Maximum bytes.
     pub bytes: u64,
-    /// The shapes behind the bytes.
+    /// Explanation of the bytes, such as the shapes.
     pub detail: String,
 }
 
-/// The sizes of a run that take memory.
+/// Settings that determine a run's memory.
 #[derive(Clone, Debug)]
 pub struct PlanSettings {
-    /// Configuration of the learner; its lanes are those of one process.
+    /// Configuration of the learner, with the lanes of one process.
     pub learner: LearnerConfig,
-    /// Trained parameters: all weights, or those of an adapter.
+    /// Number of trained parameters: all weights, or those of the adapter.
     pub trainable: usize,
     /// Maximum tokens of a sequence.
     pub longest: usize,
-    /// Elements that an adapter's passes work in, a token; 0 without an adapter.
+    /// Elements per token in the buffers of an adapter's passes; 0 without an adapter.
     pub adapter_row: usize,
     /// Rank of the policy's adapter; 0 without one.
     pub adapter_rank: usize,
-    /// Parameters of a separate reference policy; 0 if it is the base itself, or not needed.
+    /// Parameters of a separate reference policy; 0 without one or if it is the base itself.
     pub reference: usize,
-    /// True if divergences over the whole vocabulary are taken, to a reference policy or another prompt.
+    /// True if the run computes divergences over the whole vocabulary, from a reference policy or
+    /// another prompt.
     pub divergences: bool,
     /// True if a second gradient is accumulated while the first is kept.
     pub second_gradient: bool,
-    /// Parameters of a separate critic and how many are trained, if there is one.
+    /// Parameters of a separate critic, and how many of them are trained.
     pub critic: Option<[usize; 2]>,
-    /// The samplers of one process: how many, and their size.
+    /// Number and configuration of one process's samplers.
     pub sampling: Option<(usize, EngineConfig)>,
-    /// Rollouts that are under way while the policy is trained (`rollout.max_staleness`); 0 if sampling
-    /// and training take turns.
+    /// Number of rollouts in progress during training (`rollout.max_staleness`); 0 if sampling and
+    /// training alternate.
     pub staleness: u64,
-    /// True if the adapter is merged into a copy of the model before sampling, for servers that take all weights.
+    /// True if the adapter is merged into a copy of the model for servers that accept full weights
+    /// only.
     pub merged: bool,
-    /// Pictures of prompts, if they show any.
+    /// Pictures in the prompts, if there are any.
     pub pictures: Option<PicturePlan>,
 }
 
 impl PlanSettings {
-    /// Numbers that passes read of a model with so many weights: an adapter lies beside its base.
+    /// Returns the parameters that a pass reads: an adapter adds its own to the base's.
     fn read(&self, weights: u64) -> u64 {
         let trainable = self.trainable as u64;
         if trainable == weights { weights } else { weights + trainable }
     }
 }
 
-/// The memory that a run takes at most.
+/// Estimate of a run's maximum memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemoryPlan {
-    /// The items, those of one phase together.
+    /// Items, grouped by phase.
     pub items: Vec<PlanItem>,
 }
 
 impl MemoryPlan {
-    /// Returns the plan for one process that trains a model of this shape on its processors.
+    /// Returns the plan for one process that trains this model on the CPU.
     ///
-    /// The bounds are those of the fullest micro-batch: every token of it is a target, and all lanes
-    /// work on one like it.
+    /// The plan assumes full micro-batches in all lanes, with every token a target.
     pub fn new(config: &ModelConfig, settings: &PlanSettings) -> Self {
         let mut plan = Self::default();
         let weights = ParameterLayout::new(config).len as u64;
@@ -151,13 +151,11 @@ impl MemoryPlan {
         self.items.push(PlanItem { phase, name, bytes, detail });
     }
 
-    /// A copy of the model with the adapter in it, while it is written.
     fn merged(&mut self, weights: u64) {
         let detail = format!("{weights} numbers with the adapter in them, while they are written");
         self.add(PlanPhase::Sampling, "merged weights", weights * NUMBER, detail);
     }
 
-    /// The samplers' weights, caches and rows.
     fn sampling(
         &mut self,
         config: &ModelConfig,
@@ -179,8 +177,8 @@ impl MemoryPlan {
         self.add(PlanPhase::Sampling, "sampling rows", rows, "activations and logits of a step".into());
     }
 
-    /// The memory of sampling, which is there all the time, once for every rollout under way; each has the trained numbers
-    /// as they were when it began.
+    /// Moves the sampling items to [`PlanPhase::Always`], once for every rollout in progress. Each
+    /// earlier rollout also keeps the trained weights it started with.
     fn during_training(&mut self, rollouts: u64, trainable: u64) {
         for item in self.items.iter_mut().filter(|item| item.phase == PlanPhase::Sampling) {
             item.phase = PlanPhase::Always;
@@ -191,11 +189,10 @@ impl MemoryPlan {
         self.add(PlanPhase::Always, "earlier weights", rollouts * trainable * NUMBER, detail);
     }
 
-    /// The buffers of forward and backward passes.
     fn passes(&mut self, config: &ModelConfig, settings: &PlanSettings) {
         let LearnerConfig { lanes, micro_batch_tokens, recompute, share_prefixes, .. } = settings.learner;
         let lanes = lanes as u64;
-        // A longer sequence than the budget is a micro-batch of its own.
+        // A sequence longer than the budget is its own micro-batch.
         let tokens = micro_batch_tokens.max(settings.longest);
         let shape = [tokens, tokens, settings.longest];
         let [layers, head] = Workspace::<f32>::new(config, recompute)
@@ -230,18 +227,17 @@ impl MemoryPlan {
         self.items.iter().filter(|item| item.phase == phase).map(|item| item.bytes).sum()
     }
 
-    /// Returns the peak: samplers and training buffers coexist only in phases with
-    /// [`PlanPhase::Always`].
+    /// Returns the peak memory in bytes, if one phase's buffers are freed before the next.
     pub fn peak(&self) -> u64 {
         self.of(PlanPhase::Always) + self.of(PlanPhase::Sampling).max(self.of(PlanPhase::Training))
     }
 
-    /// Returns the peak if freed memory of one phase is kept during the next.
+    /// Returns the peak memory in bytes, if one phase's buffers are kept during the next.
     pub fn sum(&self) -> u64 {
         self.items.iter().map(|item| item.bytes).sum()
     }
 
-    /// Returns the bytes of an item, 0 if there is none.
+    /// Returns the bytes of the items with this name, 0 if there are none.
     pub fn item(&self, name: &str) -> u64 {
         self.items.iter().filter(|item| item.name == name).map(|item| item.bytes).sum()
     }

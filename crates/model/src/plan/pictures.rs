@@ -1,24 +1,23 @@
-//! Pictures of prompts and the tower that reads them, on the processors.
+//! Memory of pictures in prompts and of the vision tower, on the CPU.
 
 use super::{MemoryPlan, NUMBER, PlanPhase, PlanSettings};
 use crate::vision::{MOST_FEATURES, MOST_KEPT, TowerWork, VisionConfig};
 use crate::{ModelConfig, ParameterLayout};
 
-/// The pictures that prompts of a run show.
+/// Number and size of the pictures that a run processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PicturePlan {
-    /// Height and width at which the tower reads one.
+    /// Height and width of each picture after resizing for the tower.
     pub size: [usize; 2],
-    /// Different pictures in memory.
+    /// Distinct pictures in memory.
     pub known: usize,
-    /// Different pictures of a step's rollouts, which one pass may score.
+    /// Distinct pictures in the rollouts of one step, which one pass may score.
     pub scored: usize,
-    /// Different pictures of a pass with a gradient.
+    /// Distinct pictures in a pass with a gradient.
     pub differentiated: usize,
 }
 
 impl MemoryPlan {
-    /// Adds the pictures, their features and what the tower works in.
     pub(super) fn pictures(&mut self, config: &ModelConfig, settings: &PlanSettings) {
         let (Some(vision), Some(pictures)) = (&config.vision, settings.pictures) else { return };
         let PicturePlan { size: [height, width], known, scored, differentiated } = pictures;
@@ -28,7 +27,7 @@ impl MemoryPlan {
         let tokens = (height / vision.factor()) * (width / vision.factor());
         let features = (tokens * config.hidden_size) as u64 * NUMBER;
         if settings.sampling.is_some() {
-            // One more than the limit, which is checked before a picture is added.
+            // One picture more than the limit, which is checked before a picture is added.
             let cached = (scored as u64 * features).min(MOST_FEATURES as u64 * NUMBER + features);
             let detail = format!("features of {tokens} tokens a picture, cached");
             self.add(PlanPhase::Sampling, "encoded pictures", cached, detail);
@@ -36,18 +35,18 @@ impl MemoryPlan {
         let work = TowerWork::of(vision, config.hidden_size, tokens);
         let count = |pictures: usize, each: usize| pictures as u64 * each as u64 * NUMBER;
         let lanes = settings.learner.lanes;
-        // Those of the policy and of a reference on another base.
+        // Features of the policy, and of a reference on another base.
         let sides = if settings.reference > 0 { 2 } else { 1 };
         let threads = rayon::current_num_threads();
         let scoring = sides * scored as u64 * features + count(threads.min(scored), work.forward);
         let trains_tower = settings.adapter_rank == 0;
-        // Features, and their derivative in all and in every lane.
+        // Features, and their derivatives in the sum and in every lane.
         let mut training = differentiated as u64 * features * (sides + 1 + lanes as u64);
         if trains_tower {
             let all = count(differentiated, work.kept);
             training += all.min(MOST_KEPT as u64);
             let at_a_time = if work.splits { 1 } else { lanes.min(differentiated) };
-            // A picture whose activations were not kept is encoded once more.
+            // If a picture's activations were not kept, backward encodes it again.
             let again = if all > MOST_KEPT as u64 { work.kept } else { 0 };
             training += count(at_a_time, work.backward + again);
             if !work.splits {
@@ -61,20 +60,19 @@ impl MemoryPlan {
     }
 }
 
-/// Returns the number of the tower's weights; 0 without one.
 pub(crate) fn tower_weights(config: &ModelConfig) -> usize {
     ParameterLayout::new(config).vision.map_or(0, |tower| tower.len())
 }
 
-/// Returns the largest size at which a tower reads a picture of at most so many tokens, for pictures of unknown size.
+/// Returns the largest picture size, in pixels, that takes at most `tokens` tokens.
 pub(crate) fn largest(vision: &VisionConfig, tokens: usize) -> [usize; 2] {
     let factor = vision.factor();
     [factor, factor * (vision.image.max_pixels / (factor * factor)).clamp(1, tokens.max(1))]
 }
 
 impl PicturePlan {
-    /// Returns the size at which a tower reads a picture of this height and width, or, if they are not known, the
-    /// largest size that fits a context of so many tokens.
+    /// Returns the size to which the tower resizes a picture of the given height and width. For an
+    /// unknown size, returns the largest size that fits the context.
     pub fn size(vision: &VisionConfig, drawn: Option<[usize; 2]>, max_context: usize) -> [usize; 2] {
         let pixels = [vision.image.min_pixels, vision.image.max_pixels];
         drawn

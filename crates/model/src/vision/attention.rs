@@ -1,7 +1,8 @@
-//! Attention inside windows of patches: every patch sees all patches of its window. Forward and backward.
+//! Forward and backward of attention inside windows: every patch attends to all patches of its
+//! window.
 //!
-//! Rows of `qkv` are `[queries | keys | values]`. Backward computes the probabilities again, so that nothing of
-//! the size of a window squared is kept.
+//! Rows of `qkv` are `[queries | keys | values]`. Backward recomputes the probabilities, so memory
+//! does not grow with the square of a window.
 
 use std::ops::Range;
 
@@ -12,23 +13,19 @@ use crate::Real;
 use crate::head::grow;
 use crate::layers::{Accumulate, View, ViewMut, add_assign, matmul, softmax_rows, softmax_rows_backward};
 
-/// Queries that are worked on at a time.
 const QUERIES: usize = 128;
 
-/// Heads and windows of an attention.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Windows<'a> {
     pub(super) heads: usize,
-    /// Width of one head.
     pub(super) width: usize,
-    /// Rows of each window.
     pub(super) rows: &'a [Range<usize>],
 }
 
-/// A block of queries of one head and window.
 #[derive(Clone, Copy)]
 struct Block {
-    /// Offset of the head's first query in `qkv`, of its window's first key and value, and in the output.
+    /// Offsets of the head's first query in `qkv`, of its window's first key and value, and in the
+    /// output.
     query: usize,
     key: usize,
     value: usize,
@@ -42,12 +39,10 @@ impl Windows<'_> {
         self.heads * self.width
     }
 
-    /// Returns the number of multiplications for the scores.
     fn work(&self) -> usize {
         self.rows.iter().map(|rows| rows.len() * rows.len() * self.hidden()).sum()
     }
 
-    /// Returns the first query of every block, with its window.
     fn starts(&self) -> impl Iterator<Item = (usize, &Range<usize>)> {
         self.rows.iter().flat_map(|rows| rows.clone().step_by(QUERIES).map(move |first| (first, rows)))
     }
@@ -64,7 +59,6 @@ impl Windows<'_> {
         }
     }
 
-    /// Leaves the probabilities of a block in `scores`.
     fn probabilities<T: Real>(&self, block: Block, qkv: &[T], scores: &mut [T]) {
         let (stride, width) = (3 * self.hidden(), self.width);
         let scale = T::from_f64(1.0 / (width as f64).sqrt());
@@ -74,11 +68,12 @@ impl Windows<'_> {
         softmax_rows(scores, block.length);
     }
 
-    /// `out = softmax(Q K^T / sqrt(width)) V`. Blocks of queries of a large picture are split over threads.
+    /// Computes `out = softmax(Q K^T / sqrt(width)) V`. Threads share a large picture's blocks of
+    /// queries.
     pub(super) fn forward<T: Real>(&self, qkv: &[T], out: &mut [T], scores: &mut Vec<T>) {
         let hidden = self.hidden();
         let mut jobs = Vec::new();
-        // Windows follow each other, so the rows of a block are adjacent.
+        // Windows are adjacent, so the rows of a block are contiguous.
         let mut rest = out;
         for (first, rows) in self.starts() {
             let (own, after) = rest.split_at_mut(QUERIES.min(rows.end - first) * hidden);
@@ -96,7 +91,6 @@ impl Windows<'_> {
         }
     }
 
-    /// Writes the rows of one block of queries, all heads.
     fn forward_rows<T: Real>(
         &self,
         qkv: &[T],
@@ -117,7 +111,8 @@ impl Windows<'_> {
         }
     }
 
-    /// Adds to `d_qkv` the derivative of [`Windows::forward`]. Heads of a large picture are split over threads.
+    /// Adds the derivative of [`Windows::forward`] to `d_qkv`. Threads share a large picture's
+    /// heads.
     pub(super) fn backward<T: Real>(&self, qkv: &[T], d_out: &[T], d_qkv: &mut [T]) {
         let (hidden, width) = (self.hidden(), self.width);
         let heads = 0..self.heads;

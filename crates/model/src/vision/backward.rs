@@ -1,4 +1,4 @@
-//! The tower's gradient.
+//! Backward pass of the vision tower.
 
 use std::ops::Range;
 
@@ -11,8 +11,8 @@ use crate::ops::mlp::{quick_gelu_backward, swiglu_backward};
 use crate::ops::rope::{Direction, rotate_rows};
 
 impl<T: Real> Tower<'_, T> {
-    /// Adds the derivative through a picture's features to `gradient`, which is laid out like the tower's weights.
-    /// `trace` is that of a forward pass over the picture that kept it.
+    /// Adds a picture's derivative to `gradient`, which has the layout of the tower's weights.
+    /// `trace` is from a forward pass with `keep`.
     pub(crate) fn backward(&self, picture: &Prepared, trace: Trace<T>, d_features: &[T], gradient: &mut [T]) {
         let Self { config, layout, width, .. } = self;
         let width = *width;
@@ -89,16 +89,15 @@ impl<T: Real> Tower<'_, T> {
     ) {
         let outputs = bias.len();
         let inputs = weight.len() / outputs;
-        // The bias is placed after the weight.
+        // The bias follows the weight in the buffer.
         let (before, after) = gradient.split_at_mut(bias.start);
         let to = [&mut before[weight.clone()], &mut after[..outputs]];
         linear_backward(x, d_y, self.weights(weight), d_input, to, [x.len() / inputs, inputs, outputs]);
     }
 }
 
-/// Buffers of a block's backward pass.
 struct Derivatives<'a, T> {
-    /// Of a block's output; becomes that of its input.
+    /// Derivative of a block's output; overwritten by that of its input.
     d_x: &'a mut [T],
     d_normed: &'a mut [T],
     gradient: &'a mut [T],

@@ -1,22 +1,22 @@
-//! `vision_config` and the tokens around a picture.
+//! `vision_config`, the image processor's settings, and the tokens around a picture.
 
 use super::{PictureTokens, Pictures};
 use crate::ModelError;
 
-/// Settings of the image processor, `preprocessor_config.json`.
+/// Settings of the image processor, from `preprocessor_config.json`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ImageSettings {
-    /// Fewest pixels after resizing.
+    /// Minimum pixels after resizing.
     pub min_pixels: usize,
-    /// Most pixels after resizing.
+    /// Maximum pixels after resizing.
     pub max_pixels: usize,
-    /// Mean of each channel, of values from 0 to 1.
+    /// Mean of each channel, for values from 0 to 1.
     pub mean: [f64; 3],
     /// Standard deviation of each channel.
     pub std: [f64; 3],
 }
 
-/// The defaults of `Qwen2VLImageProcessor`, with the means and deviations of CLIP.
+/// The defaults of `Qwen2VLImageProcessor`, with CLIP's means and deviations.
 impl Default for ImageSettings {
     fn default() -> Self {
         Self {
@@ -37,11 +37,12 @@ pub struct VisionTokens {
     pub end: u32,
     /// Placeholder for one merged patch.
     pub image: u32,
-    /// Placeholder for one merged patch of a video. Only saved with the model, because videos are not supported.
+    /// Placeholder for one merged patch of a video. Videos are not supported; the id is only saved
+    /// with the model.
     pub video: u32,
 }
 
-/// The kind of a tower's blocks.
+/// Kind of a vision tower.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TowerKind {
     /// Qwen2-VL: layer norms and a plain MLP with QuickGELU. All blocks attend over the whole picture.
@@ -51,47 +52,47 @@ pub enum TowerKind {
     Qwen25Vl,
 }
 
-/// Shape of a vision tower, with the pictures that sequences of its decoder refer to. Names are those of
-/// Qwen2.5-VL's `vision_config`.
+/// Shape of a vision tower, and the table of its pictures. Names follow Qwen2.5-VL's
+/// `vision_config`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VisionConfig {
     /// Kind of the blocks.
     pub kind: TowerKind,
-    /// Blocks.
+    /// Number of blocks.
     pub depth: usize,
     /// Width of the residual stream (`embed_dim` in Qwen2-VL).
     pub hidden_size: usize,
-    /// Width inside the MLP (`mlp_ratio` times `embed_dim` in Qwen2-VL).
+    /// Width of the MLP (`mlp_ratio` times `embed_dim` in Qwen2-VL).
     pub intermediate_size: usize,
-    /// Attention heads.
+    /// Number of attention heads.
     pub num_heads: usize,
-    /// Pixels of a side of a patch.
+    /// Side of a patch in pixels.
     pub patch_size: usize,
-    /// Frames of a patch. A still image is repeated.
+    /// Frames per patch; a still image is repeated.
     pub temporal_patch_size: usize,
-    /// Patches of a side of a merged patch, which becomes one token.
+    /// Side of a merged patch in patches. Each merged patch is one token.
     pub spatial_merge_size: usize,
-    /// Pixels of a side of an attention window. Not used by Qwen2-VL.
+    /// Side of an attention window in pixels. Not used by Qwen2-VL.
     pub window_size: usize,
-    /// Blocks that attend over the whole picture, ascending. The others attend inside windows. Not used by Qwen2-VL.
+    /// Ascending indices of blocks that attend over the whole picture; the others attend inside
+    /// windows. Not used by Qwen2-VL.
     pub fullatt_block_indexes: Vec<usize>,
-    /// Standard deviation of initial weights. Only saved with the model.
+    /// Standard deviation of initial weights; only saved with the model.
     pub initializer_range: f64,
-    /// How many pairs of a decoder's head turn by time, row and column (M-RoPE).
+    /// Pairs of a decoder head that rotate by time, row and column (M-RoPE).
     pub mrope_section: [usize; 3],
     /// Tokens around a picture.
     pub tokens: VisionTokens,
     /// Settings of the image processor.
     pub image: ImageSettings,
-    /// The pictures themselves, shared by all copies.
+    /// Table of pictures, shared by all clones.
     pub pictures: Pictures,
 }
 
 impl VisionConfig {
-    /// Epsilon of the tower's norms, which `transformers` does not read from the config.
+    /// Epsilon of the tower's norms; `transformers` does not read it from the config.
     pub(crate) const EPSILON: f64 = 1e-6;
 
-    /// Returns the width of one head.
     pub(crate) fn head_dim(&self) -> usize {
         self.hidden_size / self.num_heads
     }
@@ -101,22 +102,19 @@ impl VisionConfig {
         3 * self.temporal_patch_size * self.patch_size * self.patch_size
     }
 
-    /// Returns the patches of a merged patch.
     pub(crate) fn merged(&self) -> usize {
         self.spatial_merge_size * self.spatial_merge_size
     }
 
-    /// Returns the pixels of a side of a merged patch. A picture's sides are multiples of it.
+    /// Returns the side of a merged patch in pixels. A picture's sides are multiples of it.
     pub fn factor(&self) -> usize {
         self.patch_size * self.spatial_merge_size
     }
 
-    /// Returns true if a block attends over the whole picture.
     pub(crate) fn attends_whole(&self, block: usize) -> bool {
         self.kind == TowerKind::Qwen2Vl || self.fullatt_block_indexes.contains(&block)
     }
 
-    /// Returns the width of the MLP's first layer.
     pub(crate) fn up_width(&self) -> usize {
         match self.kind {
             TowerKind::Qwen2Vl => self.intermediate_size,
@@ -124,7 +122,7 @@ impl VisionConfig {
         }
     }
 
-    /// Returns the merged patches of a side of a window.
+    /// Returns the side of a window in merged patches.
     pub(crate) fn window(&self) -> usize {
         match self.kind {
             TowerKind::Qwen2Vl => 1,
@@ -135,8 +133,8 @@ impl VisionConfig {
     /// Replaces each image token of a prompt by the tokens of a picture, in order.
     ///
     /// # Errors
-    /// Returns [`ModelError::Setting`] unless the prompt has as many image tokens as pictures. Text that contains
-    /// the token's name adds one.
+    /// Returns [`ModelError::Setting`] unless the prompt has as many image tokens as there are
+    /// pictures. Text that contains the token's name adds one.
     pub fn insert(&self, prompt: &[u32], pictures: &[PictureTokens]) -> Result<Vec<u32>, ModelError> {
         let found = prompt.iter().filter(|&&token| token == self.tokens.image).count();
         if found != pictures.len() {
@@ -154,7 +152,7 @@ impl VisionConfig {
         Ok(tokens)
     }
 
-    /// Rejects shapes that cannot be run, naming the key. `head_dim` is that of the decoder.
+    /// Rejects unsupported shapes. `head_dim` is the decoder's.
     ///
     /// # Errors
     /// Returns [`ModelError::Config`] with the key.

@@ -1,4 +1,4 @@
-//! Features of all pictures of a batch, each computed once, and their gradient.
+//! Computes the features of a batch's pictures, each once, and their gradient.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,22 +11,21 @@ use super::{FIRST_PICTURE_TOKEN, Pictures, Prepared, VisionConfig};
 use crate::vision::tower::{Tower, Trace};
 use crate::{Parameters, Real};
 
-/// Most bytes of activations that are kept for the backward pass: 1 GiB. Those of further pictures are computed again.
+/// Maximum bytes of activations kept for backward (1 GiB); those of further pictures are
+/// recomputed.
 pub(crate) const MOST_KEPT: usize = 1 << 30;
 
-/// Most numbers of features that the engines of the same weights keep: 1 GiB in f32.
+/// Maximum feature elements cached by engines of the same weights: 1 GiB in f32.
 pub(crate) const MOST_FEATURES: usize = 1 << 28;
 
-/// The features of a batch's pictures.
 #[derive(Debug)]
 pub(crate) struct Encoded<T> {
-    /// The first row of each picture, by its first token.
+    /// First row of each picture, by its first token.
     starts: BTreeMap<u32, usize>,
-    /// The pictures in the order of their rows, in which they appear in the batch.
+    /// Pictures in the order of their rows, in which they appear in the batch.
     pictures: Vec<Arc<Prepared>>,
-    /// What the backward pass of each picture needs, if it is kept.
+    /// Activations for backward, if kept.
     traces: Vec<Option<Trace<T>>>,
-    /// Computes the places of tokens.
     pub(crate) table: Pictures,
     width: usize,
     /// `[tokens of all pictures, width]`.
@@ -37,7 +36,7 @@ impl<T: Real> Encoded<T> {
     /// Returns the row of a picture's token.
     ///
     /// # Panics
-    /// If it is not a token of these pictures, which the learner has checked.
+    /// If the token belongs to none of these pictures, which the learner has checked.
     pub(crate) fn row(&self, token: u32) -> usize {
         let found = self.starts.range(..=token).next_back();
         let (&first, &start) = found.unwrap_or_else(|| unreachable!("pictures are encoded before a pass"));
@@ -45,8 +44,8 @@ impl<T: Real> Encoded<T> {
     }
 }
 
-/// Returns input tokens with the ids of pictures replaced by the numbers of their rows. Sequences are sorted by
-/// tokens. A resumed run would sort them differently by ids, which differ between processes.
+/// Returns input tokens with picture ids replaced by row numbers. Sequences are sorted by tokens,
+/// and ids differ between processes, so a resumed run would sort by ids differently.
 pub(crate) fn numbered_by_rows<'a, T: Real>(
     pictures: Option<&Encoded<T>>,
     tokens: &'a [u32],
@@ -63,23 +62,22 @@ pub(crate) fn numbered_by_rows<'a, T: Real>(
     }
 }
 
-/// Returns the tower of a model.
 fn tower<T: Real>(parameters: &Parameters<T>) -> Option<Tower<'_, T>> {
     let config = parameters.config.vision.as_ref()?;
     let data = &parameters.data[parameters.layout.vision.clone()?];
     Some(Tower::new(config, parameters.config.hidden_size, data))
 }
 
-/// Returns the features of one picture, by its first token, with a tower's weights alone.
+/// Returns the features of one picture, by its first token, from a tower's weights.
 pub(crate) fn encode_one(config: &VisionConfig, width: usize, data: &[f32], first: u32) -> Option<Vec<f32>> {
     let picture = config.pictures.get(first)?;
     Some(Tower::new(config, width, data).forward(&picture, false).features)
 }
 
-/// Encodes the pictures of a table that these tokens belong to, each once. Returns `None` without pictures. With
-/// `keep`, up to [`MOST_KEPT`] bytes of activations are kept for [`encode_backward`].
+/// Encodes each picture of these tokens once. Returns `None` without pictures. With `keep`, stores
+/// up to [`MOST_KEPT`] bytes of activations for [`encode_backward`].
 ///
-/// Rows are in the order in which the pictures appear, so that results do not depend on the token ids, which
+/// Rows follow the order in which pictures appear, so results do not depend on token ids, which
 /// differ between processes.
 pub(crate) fn encode<T: Real>(
     parameters: &Parameters<T>,
@@ -88,7 +86,7 @@ pub(crate) fn encode<T: Real>(
     tokens: impl Iterator<Item = u32>,
 ) -> Option<Encoded<T>> {
     let tower = tower(parameters)?;
-    // The end of each picture's ids, by the first of them.
+    // End of each picture's ids, by its first id.
     let mut ends: BTreeMap<u32, u32> = BTreeMap::new();
     let (mut starts, mut pictures, mut rows) = (BTreeMap::new(), Vec::new(), 0);
     for token in tokens.filter(|&token| token >= FIRST_PICTURE_TOKEN) {
@@ -121,7 +119,7 @@ pub(crate) fn encode<T: Real>(
     Some(Encoded { starts, pictures, traces, table: table.clone(), width: tower.width, features })
 }
 
-/// Deals jobs: the large ones, and the others in one part for each lane. The parts depend on the jobs alone.
+/// Separates large jobs and deals the others to lanes. The split depends on the jobs only.
 fn deal<J>(jobs: Vec<J>, large: impl Fn(&J) -> bool, lanes: usize) -> (Vec<J>, Vec<Vec<J>>) {
     let (alone, small): (Vec<J>, Vec<J>) = jobs.into_iter().partition(large);
     let each = small.len().div_ceil(lanes).max(1);
@@ -130,8 +128,8 @@ fn deal<J>(jobs: Vec<J>, large: impl Fn(&J) -> bool, lanes: usize) -> (Vec<J>, V
     (alone, parts.take_while(|part| !part.is_empty()).collect())
 }
 
-/// Adds the tower's gradient through the features to the gradient of all weights. Small pictures are split over
-/// `lanes`, whose sums are added in order. For large ones each product is split over threads, without a second
+/// Adds the tower's gradient to the gradient of all weights. Small pictures are dealt to `lanes`,
+/// whose sums are added in order. Large ones split each product over threads, without a second
 /// gradient.
 pub(crate) fn encode_backward<T: Real>(
     parameters: &Parameters<T>,

@@ -1,5 +1,5 @@
-//! The image processor and the model against `transformers`, through golden files that
-//! `tests/golden/qwen2_5_vl/make.py` made.
+//! Compares image processor and model with `transformers`, through golden files made by
+//! `tests/golden/qwen2_5_vl/make.py`.
 
 use serde_json::Value;
 use turnwise_core::{
@@ -29,7 +29,6 @@ fn wholes(value: &Value) -> Vec<usize> {
     numbers(value).into_iter().map(|number| number as usize).collect()
 }
 
-/// The picture of the script's formula.
 pub(super) fn picture(height: usize, width: usize) -> Image {
     let level = |y: usize, x: usize, c: usize| ((37 * y + 11 * x + 50 * c + 7 * ((x * y) % 23)) % 256) as u8;
     let rows = (0..height).flat_map(|y| (0..width).flat_map(move |x| (0..3).map(move |c| level(y, x, c))));
@@ -76,7 +75,6 @@ fn patches_equal_the_processor() {
     }
 }
 
-/// Golden files and their cases.
 const CASES: [(&str, &str); 3] = [("qwen2_5_vl", "windows"), ("qwen2_5_vl", "rows"), ("qwen2_vl", "whole")];
 
 fn formula(tensor: usize, index: usize) -> f64 {
@@ -84,11 +82,10 @@ fn formula(tensor: usize, index: usize) -> f64 {
     (0.37 * i + 1.7 * tensor as f64 + 0.3 * (0.011 * i).sin()).sin()
 }
 
-/// The golden model with weights multiplied by `factor`, and the tokens of its pictures.
+/// Returns the golden model with weights multiplied by `factor`, and the tokens of its pictures.
 fn model(case: &Value, factor: f64) -> (Parameters<f64>, Vec<PictureTokens>) {
     let mut config: ModelConfig = config_from_json(&case["config"]).unwrap();
     let vision = config.vision.as_mut().unwrap();
-    // Pictures are not resized.
     vision.image.min_pixels = 1;
     let vision = vision.clone();
     let mut parameters = Parameters::<f64>::zeros(config);
@@ -112,13 +109,11 @@ fn model(case: &Value, factor: f64) -> (Parameters<f64>, Vec<PictureTokens>) {
     (parameters, pictures)
 }
 
-/// Replaces the runs of image tokens by those of the pictures.
 fn with_pictures(tokens: &[usize], pictures: &[PictureTokens]) -> Vec<u32> {
     let mut ids = pictures.iter().flat_map(PictureTokens::ids);
     tokens.iter().map(|&token| if token == 60 { ids.next().unwrap() } else { token as u32 }).collect()
 }
 
-/// Largest distance of values from those sampled of a tensor, relative to the tensor's typical entry.
 fn distance(found: &[f64], golden: &Value) -> f64 {
     let step = golden["step"].as_u64().unwrap() as usize;
     let expected = numbers(&golden["values"]);
@@ -154,7 +149,6 @@ fn places_equal_transformers() {
         }
         let delta = i64::from(table.place_after(before, 0)[0]) - tokens.len() as i64;
         assert_eq!(delta, case["delta"].as_i64().unwrap(), "{name}");
-        // A picture that is cut is noticed.
         let cut = tokens.iter().position(|&token| token >= FIRST_PICTURE_TOKEN).unwrap();
         assert!(table.hold(&tokens[cut + 1..]).unwrap_err().contains("is cut"));
     }
@@ -164,7 +158,6 @@ fn places_equal_transformers() {
 fn every_block_of_the_tower_equals_transformers() {
     for (file, name) in CASES {
         let case = &golden(file)[name];
-        // Per block and at the end, the largest distance.
         let distances = |factor: f64| {
             let (parameters, pictures) = model(case, factor);
             let vision = parameters.config.vision.as_ref().unwrap();
@@ -190,7 +183,8 @@ fn every_block_of_the_tower_equals_transformers() {
     }
 }
 
-/// The distance of the log-probs, and that of the gradients. With `keep`, the tower's activations are kept.
+/// Returns the distances of log-probs and of gradients. With `keep`, the tower's activations are
+/// kept.
 fn whole(case: &Value, factor: f64, keep: bool) -> [f64; 2] {
     let (parameters, pictures) = model(case, factor);
     let tokens = with_pictures(&wholes(&case["tokens"]), &pictures);
@@ -231,7 +225,7 @@ fn logprobs_and_gradients_equal_transformers() {
     }
 }
 
-/// Greedy replies of a conversation in which every turn brings a picture, by the cache of one session.
+/// Returns greedy replies of a conversation with a picture in every turn, cached in one session.
 fn conversation(case: &Value, parameters: &Parameters<f64>, pictures: &[PictureTokens]) -> Vec<Vec<u32>> {
     let texts: Vec<Vec<u32>> = case["texts"]
         .as_array()
@@ -264,7 +258,6 @@ fn a_conversation_with_pictures_equals_transformers() {
         let (parameters, pictures) = model(case, 1.0);
         let expected: Vec<Vec<u32>> = serde_json::from_value(case["turns"].clone()).unwrap();
         assert_eq!(conversation(case, &parameters, &pictures), expected, "{name}");
-        // Another picture of the same shape is another conversation.
         let (mut wrong, pictures) = model(case, 1.0);
         wrong.tensor_mut("visual.merger.mlp.2.weight").unwrap().iter_mut().for_each(|weight| *weight *= -1.0);
         assert_ne!(conversation(case, &wrong, &pictures), expected, "{name}");

@@ -1,4 +1,4 @@
-//! PNG and JPEG files as RGB, bounded.
+//! Decodes PNG and JPEG files as RGB, within limits.
 
 use std::io::Cursor;
 use std::path::Path;
@@ -11,30 +11,28 @@ use zune_jpeg::zune_core::options::DecoderOptions;
 
 use crate::{ModelError, files};
 
-/// Longest side of a picture.
 const MOST_SIDE: usize = 8192;
 
-/// Most pixels of a picture: 100 MB of RGB.
+/// Maximum pixels: 100 MB of RGB.
 const MOST_PIXELS: usize = 1 << 25;
 
-/// Most bytes of a file.
 const MOST_BYTES: u64 = 1 << 27;
 
-/// Most pixels of all scans of a JPEG file together. Each scan of a progressive file costs a pass over the picture.
+/// Maximum pixels over all scans of a JPEG file. Each scan of a progressive file costs a pass over
+/// the picture.
 const MOST_SCANNED: usize = 1 << 30;
 
-/// A picture of eight bits a channel.
+/// An RGB picture with eight bits per channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
-    /// Pixels of a row.
+    /// Width in pixels.
     pub width: usize,
-    /// Rows.
+    /// Height in pixels.
     pub height: usize,
-    /// `[height, width, 3]`.
+    /// Pixel values, `[height, width, 3]`.
     pub rgb: Vec<u8>,
 }
 
-/// The format of a file, with a decoder that has read the header.
 enum Format<'a> {
     Png(Box<png::Reader<Cursor<&'a [u8]>>>),
     Jpeg(Box<JpegDecoder<ZCursor<&'a [u8]>>>),
@@ -44,11 +42,11 @@ impl Image {
     /// Reads a PNG or JPEG file; see [`Image::decode`].
     ///
     /// # Errors
-    /// Fails if the file cannot be read, or its content is rejected. The error names the file.
+    /// Names the file if it cannot be read, or its content is rejected.
     pub fn read(path: &Path) -> Result<Self, ModelError> {
         let metadata = std::fs::metadata(path).map_err(ModelError::io(path))?;
         let size = metadata.len();
-        // A device or a pipe may have no end.
+        // A device or a pipe may be endless.
         if !metadata.is_file() {
             return Err(ModelError::file(path, "is not a file"));
         }
@@ -59,22 +57,23 @@ impl Image {
         Self::decode(&files::read(path)?).map_err(|reason| ModelError::file(path, reason))
     }
 
-    /// Returns the height and width of a PNG or JPEG file from its header.
+    /// Returns height and width from the header of a PNG or JPEG file.
     ///
     /// # Errors
-    /// Returns the reason: in another format, without a whole header, or too large.
+    /// Returns the reason if the format is unknown, the header is incomplete, or the picture is too
+    /// large.
     pub fn dimensions(bytes: &[u8]) -> Result<[usize; 2], String> {
         open(bytes).map(|(_, size)| size)
     }
 
-    /// Decodes a PNG or JPEG file. Palettes, grey and CMYK become RGB, sixteen bits become eight, and transparency is
-    /// left out, as `convert("RGB")` of PIL does. Of an animation only the first frame is read. Colour profiles and the
-    /// orientation of a camera are ignored.
+    /// Decodes a PNG or JPEG file. Like PIL's `convert("RGB")`, converts palettes, grey and CMYK to
+    /// RGB and 16 bits to 8, and drops transparency. Reads only the first frame of an animation.
+    /// Ignores colour profiles and camera orientation.
     ///
-    /// Sides and pixels are checked before memory is allocated.
+    /// Checks the size before allocating memory.
     ///
     /// # Errors
-    /// Returns the reason: in another format, truncated or damaged, or too large.
+    /// Returns the reason if the format is unknown, or the file is truncated, damaged or too large.
     pub fn decode(bytes: &[u8]) -> Result<Self, String> {
         let (format, [height, width]) = open(bytes)?;
         let rgb = match format {
@@ -86,7 +85,7 @@ impl Image {
                 match frame.color_type {
                     ColorType::Rgb => data,
                     ColorType::Rgba => {
-                        // In place: a second buffer would double the memory.
+                        // In place, because a second buffer would double the memory.
                         for pixel in 0..data.len() / 4 {
                             data.copy_within(4 * pixel..4 * pixel + 3, 3 * pixel);
                         }
@@ -114,10 +113,10 @@ impl Image {
         Ok(Self { width, height, rgb })
     }
 
-    /// Returns the picture as a PNG file, which [`Image::decode`] reads back.
+    /// Encodes the picture as a PNG file, which [`Image::decode`] can read.
     ///
     /// # Errors
-    /// Returns the reason if the picture has no pixels, or its bytes are not those of its sides.
+    /// Returns the reason if the picture has no pixels, or `rgb` does not match its size.
     pub fn encode_png(&self) -> Result<Vec<u8>, String> {
         let refused = |error: &dyn std::fmt::Display| format!("the picture cannot be encoded: {error}");
         let side = |side: usize| u32::try_from(side).map_err(|error| refused(&error));
@@ -136,12 +135,11 @@ fn broken(format: &str, error: &dyn std::fmt::Display) -> String {
     format!("the {format} file cannot be decoded: {}", error.to_string().trim())
 }
 
-/// Reads the header of a file. Returns its decoder, height and width.
 fn open(bytes: &[u8]) -> Result<(Format<'_>, [usize; 2]), String> {
     let (format, [height, width]) = if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
         let mut decoder = Decoder::new_with_limits(Cursor::new(bytes), Limits { bytes: 1 << 27 });
         decoder.set_transformations(Transformations::normalize_to_color8());
-        // Texts and colour profiles may be large, and are not used.
+        // Texts and colour profiles may be large and are not used.
         decoder.set_ignore_text_chunk(true);
         decoder.set_ignore_iccp_chunk(true);
         let reader = decoder.read_info().map_err(|error| broken("PNG", &error))?;
@@ -177,7 +175,6 @@ fn open(bytes: &[u8]) -> Result<(Format<'_>, [usize; 2]), String> {
     Ok((format, [height, width]))
 }
 
-/// Returns grey levels as RGB.
 fn grey<'a>(count: usize, levels: impl Iterator<Item = &'a u8>) -> Vec<u8> {
     let mut rgb = Vec::with_capacity(3 * count);
     levels.for_each(|&level| rgb.extend([level; 3]));

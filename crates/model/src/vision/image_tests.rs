@@ -1,11 +1,10 @@
-//! PNG and JPEG files: every colour type, the pixels that Pillow reads, and hostile files.
+//! PNG and JPEG files: every colour type, pixels as read by Pillow, and hostile files.
 
 use png::{BitDepth, ColorType};
 use serde_json::Value;
 
 use super::Image;
 
-/// Returns a PNG file of this form.
 fn png(width: u32, height: u32, color: ColorType, depth: BitDepth, data: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut encoder = png::Encoder::new(&mut bytes, width, height);
@@ -18,13 +17,11 @@ fn png(width: u32, height: u32, color: ColorType, depth: BitDepth, data: &[u8]) 
     bytes
 }
 
-/// A small RGB file.
 fn small() -> Vec<u8> {
     let rgb: Vec<u8> = (0..9 * 7 * 3).map(|index| (index * 37 % 251) as u8).collect();
     png(9, 7, ColorType::Rgb, BitDepth::Eight, &rgb)
 }
 
-/// Returns a chunk with its checksum.
 fn chunk(kind: &[u8], data: &[u8]) -> Vec<u8> {
     let mut chunk = (data.len() as u32).to_be_bytes().to_vec();
     chunk.extend(kind);
@@ -40,13 +37,13 @@ fn chunk(kind: &[u8], data: &[u8]) -> Vec<u8> {
     chunk
 }
 
-/// Replaces fields of a file's header: width, height, depth, colour type, compression, filter, interlacing.
+/// Replaces fields of a file's header: width, height, depth, colour type, compression, filter,
+/// interlacing.
 fn with_header(file: &[u8], width: u32, height: u32, rest: [u8; 5]) -> Vec<u8> {
     let header = [&width.to_be_bytes()[..], &height.to_be_bytes(), &rest].concat();
     [&file[..8], &chunk(b"IHDR", &header), &file[33..]].concat()
 }
 
-/// Inserts a chunk after the header.
 fn with_chunk(file: &[u8], kind: &[u8], data: &[u8]) -> Vec<u8> {
     [&file[..33], &chunk(kind, data), &file[33..]].concat()
 }
@@ -56,11 +53,9 @@ fn damaged(mut file: Vec<u8>, at: usize) -> Vec<u8> {
     file
 }
 
-/// A golden file of Pillow.
 struct Jpeg {
     name: String,
     file: Vec<u8>,
-    /// Height and width.
     size: [usize; 2],
     rgb: Vec<u8>,
 }
@@ -83,7 +78,6 @@ fn jpeg(name: &str) -> Vec<u8> {
     jpegs().into_iter().find(|case| case.name == name).unwrap().file
 }
 
-/// Replaces the sides in a JPEG file's frame header.
 fn with_sides(mut file: Vec<u8>, height: u16, width: u16) -> Vec<u8> {
     let at = file.windows(2).position(|two| matches!(two, [0xff, 0xc0 | 0xc2])).unwrap();
     file[at + 5..at + 7].copy_from_slice(&height.to_be_bytes());
@@ -108,7 +102,7 @@ fn every_colour_type_becomes_rgb() {
         assert_eq!((found.width, found.height, &found.rgb[..]), (2, 1, &expected[..]), "{color:?} {depth:?}");
         assert_eq!(Image::dimensions(&file), Ok([1, 2]));
     }
-    // A colour that counts as transparent keeps its levels.
+    // A transparent colour keeps its levels.
     let rgb = png(2, 1, ColorType::Rgb, BitDepth::Eight, &[1, 2, 3, 4, 5, 6]);
     let keyed = with_chunk(&rgb, b"tRNS", &[0, 1, 0, 2, 0, 3]);
     assert_eq!(Image::decode(&keyed).unwrap().rgb, [1, 2, 3, 4, 5, 6]);
@@ -122,14 +116,13 @@ fn jpeg_files_have_the_pixels_that_pillow_reads() {
         assert_eq!(Image::dimensions(&file), Ok(size), "{name}");
         let found = Image::decode(&file).unwrap();
         assert_eq!([found.height, found.width], size, "{name}");
-        // Decoders round the inverse cosine transform and the larger chroma differently.
+        // Decoders round the inverse cosine transform and enlarge chroma differently.
         let apart = |rgb: &[u8]| {
             let each = || rgb.iter().zip(&expected).map(|(a, b)| a.abs_diff(*b));
             (each().max().unwrap(), each().map(f64::from).sum::<f64>() / expected.len() as f64)
         };
         let (most, mean) = apart(&found.rgb);
         assert!(most <= 4 && mean < 0.5, "{name}: {most} {mean}");
-        // Red and blue swapped, or the row above, would be noticed.
         let mut swapped = found.rgb.clone();
         swapped.chunks_exact_mut(3).for_each(|pixel| pixel.swap(0, 2));
         let shifted = [&found.rgb[3 * size[1]..], &found.rgb[..3 * size[1]]].concat();

@@ -1,74 +1,61 @@
-//! The tower's tensors.
+//! Tensors of the vision tower.
 
 use std::ops::Range;
 
 use super::{TowerKind, VisionConfig};
 use crate::layers::TensorList;
 
-/// Ranges of a norm's tensors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NormLayout {
-    /// Weight, `[hidden]`.
     pub(crate) weight: Range<usize>,
     /// Bias of a layer norm, directly after the weight.
     pub(crate) bias: Option<Range<usize>>,
 }
 
-/// Ranges of one block's tensors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BlockLayout {
-    /// Norm before attention.
     pub(crate) norm1: NormLayout,
-    /// Norm before the MLP.
     pub(crate) norm2: NormLayout,
-    /// Queries, keys and values, `[3 hidden, hidden]`.
+    /// Query, key and value projection, `[3 hidden, hidden]`.
     pub(crate) qkv_weight: Range<usize>,
-    /// Their bias.
     pub(crate) qkv_bias: Range<usize>,
-    /// Output of attention, `[hidden, hidden]`.
+    /// Output projection of attention, `[hidden, hidden]`.
     pub(crate) proj_weight: Range<usize>,
-    /// Its bias.
     pub(crate) proj_bias: Range<usize>,
-    /// First layer of the MLP: gate and up, `[2 intermediate, hidden]`, or of a plain MLP `[intermediate, hidden]`.
+    /// First layer of the MLP: gate and up, `[2 intermediate, hidden]`; in a plain MLP
+    /// `[intermediate, hidden]`.
     pub(crate) up_weight: Range<usize>,
-    /// Its bias.
     pub(crate) up_bias: Range<usize>,
     /// Second layer, `[hidden, intermediate]`.
     pub(crate) down_weight: Range<usize>,
-    /// Its bias.
     pub(crate) down_bias: Range<usize>,
 }
 
-/// Ranges of all tensors of a tower. They are adjacent in a model's buffer.
+/// Ranges of a tower's tensors, which are adjacent in a model's buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct VisionLayout {
-    /// Embedding of patches, `[hidden, 3 x temporal x patch x patch]`.
+    /// Patch embedding, `[hidden, 3 x temporal x patch x patch]`.
     pub(crate) patch: Range<usize>,
-    /// The blocks in order.
     pub(crate) blocks: Vec<BlockLayout>,
-    /// Norm before patches are merged.
     pub(crate) merge_norm: NormLayout,
     /// First layer of the merger, square.
     pub(crate) merge_weight: Range<usize>,
-    /// Its bias.
     pub(crate) merge_bias: Range<usize>,
     /// Second layer of the merger, to the decoder's width.
     pub(crate) out_weight: Range<usize>,
-    /// Its bias.
     pub(crate) out_bias: Range<usize>,
 }
 
 impl VisionLayout {
-    /// Returns the layout of a tower in a buffer without other tensors; `width` is the decoder's.
+    /// Returns the layout of a tower in its own buffer; `width` is the decoder's.
     pub(crate) fn new(config: &VisionConfig, width: usize) -> Self {
         Self::add(&mut TensorList::default(), config, width)
     }
 
-    /// Appends the tower's tensors.
     pub(crate) fn add(list: &mut TensorList, config: &VisionConfig, width: usize) -> Self {
         let (side, merged) = (config.patch_size, config.merged() * config.hidden_size);
         let mut to = Builder { list, config };
-        // Fields are filled, and tensors placed, in the order written here.
+        // Struct fields are evaluated, and tensors placed, in this order.
         Self {
             patch: to.add(
                 "patch_embed.proj.weight",
@@ -83,13 +70,11 @@ impl VisionLayout {
         }
     }
 
-    /// Returns the range of all tensors.
     pub(crate) fn all(&self) -> Range<usize> {
         self.patch.start..self.out_bias.end
     }
 }
 
-/// Appends tensors of a tower.
 struct Builder<'a> {
     list: &'a mut TensorList,
     config: &'a VisionConfig,
@@ -100,7 +85,6 @@ impl Builder<'_> {
         self.list.add(&format!("visual.{name}"), shape)
     }
 
-    /// Appends one kind of tensor of several layers and returns the range of all.
     fn adjacent(&mut self, block: &str, layers: &[&str], kind: &str, shape: &[usize]) -> Range<usize> {
         let start = self.list.len;
         for layer in layers {

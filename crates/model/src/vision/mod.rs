@@ -1,27 +1,28 @@
-//! Pictures for a decoder: the vision towers of Qwen2-VL (Wang et al. (2024), "Qwen2-VL") and Qwen2.5-VL (Bai et al.
-//! (2025), "Qwen2.5-VL Technical Report").
+//! Pictures for a decoder: the vision towers of Qwen2-VL (Wang et al. (2024), "Qwen2-VL") and
+//! Qwen2.5-VL (Bai et al. (2025), "Qwen2.5-VL Technical Report").
 //!
 //! | file | subject |
 //! |---|---|
 //! | `attention.rs` | attention inside windows of patches, forward and backward |
 //! | `config.rs` | `vision_config` and the tokens around a picture |
-//! | `image.rs` | PNG and JPEG files as RGB, bounded |
-//! | `layout.rs` | the tower's tensors |
+//! | `image.rs` | decoding of PNG and JPEG files, within limits |
+//! | `layout.rs` | tensors of the tower |
 //! | `norm.rs` | norms of the tower's rows, forward and backward |
 //! | `patches.rs` | the image processor: sizes, patches and their order |
-//! | `pictures.rs` | the pictures that sequences refer to, and positions of tokens (M-RoPE) |
-//! | `resize.rs` | bicubic resizing as PIL does it |
+//! | `pictures.rs` | table of pictures, and positions of tokens (M-RoPE) |
+//! | `resize.rs` | bicubic resizing like Pillow |
 //! | `split.rs` | products of the tower, split over threads |
-//! | `tower.rs` | patches to features: forward |
-//! | `backward.rs` | the tower's gradient |
-//! | `encode.rs` | features of all pictures of a batch, and their gradient |
+//! | `tower.rs` | forward pass of the tower |
+//! | `backward.rs` | backward pass of the tower |
+//! | `encode.rs` | features of a batch, and their gradient |
 //!
-//! A picture in a sequence is a run of token ids from [`FIRST_PICTURE_TOKEN`] on, one for each of its merged
-//! patches. [`Pictures::add`] assigns them by content: equal pictures have equal ids, and different pictures share
-//! no id. So everything that compares token ids works for pictures too, such as shared prefixes and cached keys and
-//! values. For these ids, a decoder reads features of the tower instead of embeddings.
+//! In a sequence, a picture is a run of token ids from [`FIRST_PICTURE_TOKEN`] on, one for each
+//! merged patch. [`Pictures::add`] assigns ids by content: equal pictures get equal ids, and
+//! different pictures share none. Comparing token ids, as for shared prefixes and cached keys and
+//! values, therefore works for pictures too. For these ids, a decoder reads the tower's features
+//! instead of embeddings.
 //!
-//! Differs from `transformers`: pictures are still images. Videos cannot be added.
+//! Differs from `transformers`: videos are not supported.
 
 mod attention;
 mod backward;

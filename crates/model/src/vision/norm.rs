@@ -1,4 +1,4 @@
-//! Norms of the tower's rows: root mean square norm in Qwen2.5-VL, layer norm in Qwen2-VL.
+//! Norms of the tower's rows: RMS norm in Qwen2.5-VL, layer norm in Qwen2-VL.
 
 use super::VisionConfig;
 use super::layout::NormLayout;
@@ -7,18 +7,16 @@ use crate::Real;
 use crate::ops::layer_norm::{layer_norm, layer_norm_backward};
 use crate::ops::norm::{rms_norm, rms_norm_backward};
 
-/// Normed rows, and what the derivative needs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Normed<T> {
     pub(super) rows: Vec<T>,
-    /// Standardized rows of a layer norm; else empty.
+    /// Standardised rows of a layer norm; otherwise empty.
     pub(super) standard: Vec<T>,
     /// Inverse deviation, or inverse root mean square, of each row.
     pub(super) inverse: Vec<T>,
 }
 
 impl<T: Real> Tower<'_, T> {
-    /// Norms the rows of `x`.
     pub(super) fn norm(&self, x: &[T], layout: &NormLayout, into: &mut Normed<T>) {
         let Normed { rows, standard, inverse } = into;
         let weight = self.weights(&layout.weight);
@@ -34,7 +32,7 @@ impl<T: Real> Tower<'_, T> {
         }
     }
 
-    /// Adds the derivative through [`Tower::norm`] of `x` to `d_x`, and that of its weights to `gradient`.
+    /// Adds the derivative through [`Tower::norm`] to `d_x`, and that of its weights to `gradient`.
     pub(super) fn norm_backward(
         &self,
         d_y: &[T],
@@ -46,7 +44,7 @@ impl<T: Real> Tower<'_, T> {
     ) {
         let weight = self.weights(&layout.weight);
         if let Some(bias) = &layout.bias {
-            // The bias is placed directly after the weight.
+            // The bias follows the weight in the buffer.
             let both = &mut gradient[layout.weight.start..bias.end];
             let (d_weight, d_bias) = both.split_at_mut(weight.len());
             let kept = [weight, &normed.standard, &normed.inverse];

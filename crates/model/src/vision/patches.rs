@@ -4,8 +4,8 @@ use super::resize::resize;
 use super::{Image, VisionConfig};
 use crate::Real;
 
-/// Returns the height and width that a picture is resized to: multiples of `factor`, with `min_pixels` to
-/// `max_pixels` pixels, close to its own ratio. A half is rounded to even.
+/// Returns the height and width after resizing: multiples of `factor`, with `min_pixels` to
+/// `max_pixels` pixels and about the same aspect ratio. Halves are rounded to even.
 ///
 /// # Errors
 /// Returns the reason if the picture has no pixels, or one side is more than 200 times the other.
@@ -38,17 +38,16 @@ pub fn smart_resize(
     })
 }
 
-/// A picture at the size that the tower reads.
+/// A resized picture, ready for the tower.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Prepared {
-    /// Merged patches of a column and of a row.
+    /// Merged patches per column and per row.
     pub(crate) grid: [usize; 2],
-    /// `[height, width, 3]`.
+    /// Pixel values, `[height, width, 3]`.
     pub(crate) levels: Vec<u8>,
 }
 
 impl Prepared {
-    /// Resizes a picture.
     pub(crate) fn new(image: &Image, config: &VisionConfig) -> Result<Self, String> {
         let (size, factor) = ([image.height, image.width], config.factor());
         if image.rgb.len() != 3 * image.height * image.width {
@@ -57,7 +56,8 @@ impl Prepared {
         let settings = &config.image;
         let to = smart_resize(size, factor, [settings.min_pixels, settings.max_pixels])?;
         let [height, width] = to;
-        // If the ratio is extreme, the shorter side stays one patch, so that the pixels may exceed the maximum.
+        // With an extreme ratio the shorter side stays one patch, so the pixels may exceed the
+        // maximum.
         if height == 0 || width == 0 || height * width > 4 * settings.max_pixels.max(factor * factor) {
             return Err(format!(
                 "{} x {} pixels cannot be resized to between {} and {} pixels",
@@ -67,13 +67,12 @@ impl Prepared {
         Ok(Self { grid: to.map(|side| side / factor), levels: resize(&image.rgb, size, to) })
     }
 
-    /// Returns the number of tokens.
     pub(crate) fn tokens(&self) -> usize {
         self.grid[0] * self.grid[1]
     }
 
-    /// Returns the normalised patches, `[patches, 3 x temporal x patch x patch]`, in the order of merged
-    /// patches (row by row), and inside each row by row.
+    /// Returns the normalised patches, `[patches, 3 x temporal x patch x patch]`, row by row of
+    /// merged patches, and row by row inside each.
     pub(crate) fn patches<T: Real>(&self, config: &VisionConfig) -> Vec<T> {
         let (side, merge) = (config.patch_size, config.spatial_merge_size);
         let stride = self.grid[1] * config.factor();

@@ -1,4 +1,4 @@
-//! The pictures that sequences refer to, and the positions of tokens (M-RoPE).
+//! Table of the pictures in sequences, and positions of tokens (M-RoPE).
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -8,50 +8,52 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::{Image, Prepared, VisionConfig};
 use crate::ModelError;
 
-/// The first token id of pictures. Vocabularies are smaller.
+/// First token id of pictures, above every vocabulary.
 pub const FIRST_PICTURE_TOKEN: u32 = 1 << 31;
 
-/// Most bytes of pictures in memory, besides those in use. Beyond it, the least recently used are dropped.
+/// Maximum bytes of cached pictures. Beyond it, the least recently used pictures that are not held
+/// are dropped.
 const MOST_BYTES: usize = 1 << 30;
 
-/// The tokens of a picture.
+/// Token ids of a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PictureTokens {
-    /// The first token id; the others follow it.
+    /// First token id; the others follow consecutively.
     pub first: u32,
-    /// Tokens of a column and of a row. Their product is the number of tokens.
+    /// Tokens per column and per row. The product of both is the number of tokens.
     pub grid: [usize; 2],
 }
 
 impl PictureTokens {
-    /// Returns the token ids, in the order in which a sequence has them.
+    /// Returns the token ids, in sequence order.
     pub fn ids(&self) -> Range<u32> {
         self.first..self.first + (self.grid[0] * self.grid[1]) as u32
     }
 }
 
-/// A picture that stays in memory as long as this exists.
+/// Keeps a picture in memory while it exists.
 #[derive(Clone, Debug)]
 pub struct HeldPicture {
     prepared: Arc<Prepared>,
 }
 
 impl HeldPicture {
-    /// Returns the picture at the size that the tower reads. Image processors with the same settings leave it as it is.
+    /// Returns the picture at the tower's size. Image processors with the same settings do not
+    /// resize it again.
     pub fn resized(&self, config: &VisionConfig) -> Image {
         let [height, width] = self.prepared.grid.map(|side| side * config.factor());
         Image { width, height, rgb: self.prepared.levels.clone() }
     }
 }
 
-/// The pictures that sequences of a model refer to by token ids. Copies share one table.
+/// Table of pictures that sequences refer to by token ids. Clones share the table.
 ///
-/// Equal pictures have equal ids as long as they are in memory. Ids are valid only in this process and for this
-/// model, so they are never written to a file.
+/// Equal pictures have equal ids while they are in memory. Ids are valid only in this process and
+/// for this model, and must not be written to files.
 #[derive(Clone, Default)]
 pub struct Pictures(Arc<Mutex<Table>>);
 
-/// Tables are not compared: configs are equal if their shapes are.
+/// All tables compare equal, so that configs are equal if their shapes are.
 impl PartialEq for Pictures {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -66,15 +68,12 @@ impl fmt::Debug for Pictures {
 
 #[derive(Default)]
 struct Table {
-    /// Number of ids assigned so far.
     assigned: u32,
     by_content: HashMap<Arc<Prepared>, u32>,
-    /// By the first id.
     known: BTreeMap<u32, Entry>,
-    /// The first id of each picture that was named.
     names: HashMap<String, u32>,
     bytes: usize,
-    /// Counts uses.
+    /// Use counter, for dropping the least recently used.
     clock: u64,
 }
 
@@ -86,22 +85,23 @@ struct Entry {
 
 impl Pictures {
     fn lock(&self) -> MutexGuard<'_, Table> {
-        // A thread that panicked left no half-made entry behind.
+        // A panicking thread leaves no partial entry.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a picture, resized as the model's image processor does, and returns its tokens.
+    /// Adds a picture, resized like the model's image processor does, and returns its tokens.
     ///
     /// # Errors
-    /// Returns [`ModelError::Setting`] if the picture has no pixels, a ratio above 200, or all ids are used up.
+    /// Returns [`ModelError::Setting`] if the picture has no pixels or a ratio above 200, or if all
+    /// ids are used.
     pub fn add(&self, image: &Image, config: &VisionConfig) -> Result<PictureTokens, ModelError> {
         Ok(self.add_held(image, config)?.0)
     }
 
-    /// Adds a picture as [`Pictures::add`] does, and keeps it in memory.
+    /// Adds a picture like [`Pictures::add`], and keeps it in memory.
     ///
     /// # Errors
-    /// As [`Pictures::add`].
+    /// Fails like [`Pictures::add`].
     pub fn add_held(
         &self,
         image: &Image,
@@ -137,7 +137,7 @@ impl Pictures {
         Ok((PictureTokens { first, grid }, held))
     }
 
-    /// Names a picture by its first token, such as by the content of its file.
+    /// Names a picture, given by its first token; the name may be a hash of its file.
     pub fn name(&self, first: u32, name: &str) {
         let mut table = self.lock();
         if let Some(entry) = table.known.get_mut(&first) {
@@ -146,14 +146,13 @@ impl Pictures {
         }
     }
 
-    /// Returns the picture of this name, if it is in memory, and keeps it there.
+    /// Returns the picture with this name if it is in memory, and keeps it there.
     pub fn named(&self, name: &str) -> Option<(PictureTokens, HeldPicture)> {
         let first = *self.lock().names.get(name)?;
         let prepared = self.get(first)?;
         Some((PictureTokens { first, grid: prepared.grid }, HeldPicture { prepared }))
     }
 
-    /// Returns the tokens of the picture that a token belongs to.
     pub(crate) fn of_token(&self, token: u32) -> Option<PictureTokens> {
         if token < FIRST_PICTURE_TOKEN {
             return None;
@@ -164,7 +163,6 @@ impl Pictures {
         found.ids().contains(&token).then_some(found)
     }
 
-    /// Returns a picture by its first token.
     pub(crate) fn get(&self, first: u32) -> Option<Arc<Prepared>> {
         let mut table = self.lock();
         table.clock += 1;
@@ -174,10 +172,12 @@ impl Pictures {
         Some(Arc::clone(&entry.prepared))
     }
 
-    /// Returns the pictures of a sequence with the ranges of their tokens, in order, and keeps them in memory.
+    /// Returns the pictures of a sequence and the ranges of their tokens, in order, and keeps them
+    /// in memory.
     ///
     /// # Errors
-    /// Returns the reason and the position: a picture is not in memory any more, or some of its tokens are missing.
+    /// Returns the reason and the position if a picture was dropped from memory, or some of its
+    /// tokens are missing.
     pub fn shown(&self, tokens: &[u32]) -> Result<Vec<(Range<usize>, HeldPicture)>, String> {
         let mut held = Vec::new();
         let mut position = 0;
@@ -204,19 +204,19 @@ impl Pictures {
         Ok(held)
     }
 
-    /// Checks that the pictures of a sequence are known and whole, and returns them. A picture is not dropped from
-    /// the table while it is held.
+    /// Checks that the pictures of a sequence are known and complete, and returns them. Held
+    /// pictures are not dropped from the table.
     ///
     /// # Errors
-    /// As [`Pictures::shown`].
+    /// Fails like [`Pictures::shown`].
     pub(crate) fn hold(&self, tokens: &[u32]) -> Result<Vec<Arc<Prepared>>, String> {
         Ok(self.shown(tokens)?.into_iter().map(|(_, picture)| picture.prepared).collect())
     }
 
-    /// Returns time, row and column of a token after the one `before` it, given with its place.
+    /// Returns time, row and column of a token, from the preceding token and its position.
     ///
-    /// Text advances all three by one. Inside a picture time is constant, and row and column are those of the
-    /// merged patch. The token after a picture is as far on as its longer side.
+    /// Text advances all three by one. Inside a picture, time is constant, and row and column are
+    /// those of the merged patch. The token after a picture is as far on as its longer side.
     pub(crate) fn place_after(&self, before: Option<(u32, [u32; 3])>, token: u32) -> [u32; 3] {
         let start = match before {
             None => 0,
@@ -237,8 +237,8 @@ impl Pictures {
 }
 
 impl Table {
-    /// Drops the least recently used pictures until no more than `most` bytes are left. Keeps the picture `but`, and
-    /// those in use: the table itself refers to a picture twice.
+    /// Drops the least recently used pictures until at most `most` bytes are left. Keeps picture
+    /// `but` and those in use, which have more than the table's own two references.
     fn drop_oldest(&mut self, but: u32, most: usize) {
         while self.bytes > most {
             let unused = |entry: &Entry| Arc::strong_count(&entry.prepared) == 2;
@@ -282,7 +282,7 @@ mod tests {
         drop(held);
         pictures.lock().drop_oldest(d.first, 0);
         assert_eq!(left(), [false, false, false, true]);
-        // A picture that comes back has other tokens.
+        // A picture that is added again after being dropped has new tokens.
         assert_ne!(add(&config, 8, 8), a);
     }
 }

@@ -1,15 +1,15 @@
-//! Bicubic resizing with antialiasing, bit for bit as Pillow's `Image.resize(size, BICUBIC)` of RGB.
+//! Bicubic resizing with antialiasing, bit for bit like Pillow's `Image.resize(size, BICUBIC)` on
+//! RGB.
 
-/// Bits after the binary point of a coefficient.
 const PRECISION: u32 = 32 - 8 - 2;
 
-/// The pixels that one output pixel is made of, along one side.
+/// Source pixels of one output pixel, along one side.
 struct Taps {
     first: usize,
     weights: Vec<i32>,
 }
 
-/// Keys' kernel with `a = -0.5`.
+/// Computes Keys' kernel with `a = -0.5`.
 fn kernel(x: f64) -> f64 {
     const A: f64 = -0.5;
     let x = x.abs();
@@ -22,7 +22,7 @@ fn kernel(x: f64) -> f64 {
     }
 }
 
-/// Returns the taps of every output pixel. A smaller output widens the kernel, which is the antialiasing.
+/// Returns the taps of every output pixel. A smaller output widens the kernel, for antialiasing.
 fn taps(from: usize, to: usize) -> Vec<Taps> {
     let scale = from as f64 / to as f64;
     let widening = scale.max(1.0);
@@ -31,7 +31,7 @@ fn taps(from: usize, to: usize) -> Vec<Taps> {
     (0..to)
         .map(|index| {
             let center = (index as f64 + 0.5) * scale;
-            // Truncated towards zero, as a C cast does.
+            // Truncated towards zero, like a C cast.
             let first = (center - support + 0.5).max(0.0) as usize;
             let end = ((center + support + 0.5) as usize).min(from);
             let weights: Vec<f64> =
@@ -46,7 +46,6 @@ fn taps(from: usize, to: usize) -> Vec<Taps> {
         .collect()
 }
 
-/// Returns the level of a weighted sum.
 fn level(sum: i32) -> u8 {
     (sum >> PRECISION).clamp(0, 255) as u8
 }

@@ -1,5 +1,5 @@
-//! Products of the tower, split over threads if they are large. The parts depend on the shapes alone, so results do not
-//! depend on the number of threads.
+//! Products of the tower, split over threads if they are large. The split depends on shapes only,
+//! so the number of threads does not change results.
 
 use rayon::prelude::*;
 
@@ -8,19 +8,18 @@ use crate::layers::{
     Accumulate, View, ViewMut, linear_backward_bias, linear_backward_input, linear_backward_weight, matmul,
 };
 
-/// An operation with at least this many multiplications is split.
+/// Minimum multiplications for which an operation is split.
 pub(super) const WORTH_A_THREAD: usize = 1 << 24;
 
-/// Approximate rows of a part.
 const PART: usize = 160;
 
-/// Returns the rows of each part of an operation with this many multiplications a row.
+/// Returns the rows per part of an operation with `each` multiplications per row.
 fn part(rows: usize, each: usize) -> usize {
     let parts = if rows * each < WORTH_A_THREAD { 1 } else { (rows / PART).max(1) };
     rows.div_ceil(parts).max(1)
 }
 
-/// `y = x W^T + bias`, set or added; the shape is `[rows, inputs, outputs]`.
+/// Computes `y = x W^T + bias` or adds it; the shape is `[rows, inputs, outputs]`.
 pub(super) fn linear<T: Real>(
     x: &[T],
     weight: &[T],
@@ -53,7 +52,7 @@ pub(super) fn linear_backward<T: Real>(
     linear_backward_bias(d_y, d_bias);
 }
 
-/// `d_weight += d_y^T x`.
+/// Computes `d_weight += d_y^T x`.
 pub(super) fn weight_backward<T: Real>(
     x: &[T],
     d_y: &[T],
@@ -79,7 +78,7 @@ mod tests {
 
     #[test]
     fn parts_add_up_to_the_whole() {
-        // Large enough for several parts of rows and of outputs, with a rest.
+        // Large enough for several parts of rows and of outputs, with a remainder.
         let shape = [350, 190, 330];
         let [rows, inputs, outputs] = shape;
         assert!(part(rows, inputs * outputs) < rows && part(outputs, inputs * rows) < outputs);

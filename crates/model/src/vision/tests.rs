@@ -1,4 +1,4 @@
-//! Derivatives by differences, and pictures in the learner and the engine.
+//! Gradients against finite differences, and pictures in the learner and the engine.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -18,7 +18,7 @@ use crate::{
     Weights, load_model, save_model,
 };
 
-/// A small model: merged patches of 8 pixels, windows of two by two of them.
+/// Returns a small model with merged patches of 8 pixels, and windows of two by two of them.
 pub(super) fn config() -> ModelConfig {
     let vision = VisionConfig {
         kind: TowerKind::Qwen25Vl,
@@ -52,7 +52,7 @@ pub(super) fn config() -> ModelConfig {
     }
 }
 
-/// The same with the tower of Qwen2-VL.
+/// Returns the same with the tower of Qwen2-VL.
 fn older() -> ModelConfig {
     let config = config();
     let vision = VisionConfig {
@@ -111,7 +111,7 @@ fn equal_pictures_have_equal_tokens_and_others_share_none() {
 fn the_towers_gradient_is_its_derivative() {
     for config in [config(), older()] {
         let vision = vision(&config);
-        // Windows that the edge cuts, in both directions.
+        // Windows cut by the edge in both directions.
         let tokens = add(&config, 24, 40);
         let prepared = vision.pictures.get(tokens.first).unwrap();
         let len = VisionLayout::new(vision, 32).all().len();
@@ -158,7 +158,7 @@ fn sequence(tokens: Vec<u32>, response: usize) -> TokenSequence {
     TokenSequence { tokens, spans }
 }
 
-/// Sequences with pictures at their beginning, in the midst and in common, and one without.
+/// Returns sequences with pictures at the start, in the middle and in common, and one without.
 fn batch(config: &ModelConfig) -> Vec<TokenSequence> {
     let (a, b) = (add(config, 24, 16), add(config, 16, 16));
     let with = |before: &[u32], pictures: &[PictureTokens], after: &[u32]| {
@@ -247,7 +247,6 @@ fn an_adapter_leaves_the_tower_as_it_is_and_samples_what_it_trains() {
     learner.step(1e-2).unwrap();
     assert_ne!(learner.logprobs(&batch).unwrap(), before);
     assert_eq!(learner.weights().base.data, base.data);
-    // The engine's log-probs are the learner's.
     let shared = SharedWeights::of(&learner.weights(), 0, Device::Cpu, Compute::F32).unwrap();
     let sizes = EngineConfig { max_num_seqs: 2, max_context: 64 };
     let mut engine = NativeEngine::with_shared(&shared, sizes, None).unwrap();
@@ -311,7 +310,7 @@ fn a_failed_pass_leaves_no_gradient_of_pictures() {
     assert_eq!(learner.gradient(), expected);
 }
 
-/// A picture of four by four fields of 8 pixels, one of which is bright, before a background.
+/// Returns a picture of four by four fields of 8 pixels, one of which is bright.
 fn field(row: usize, column: usize, background: u8) -> Image {
     let level = |y: usize, x: usize| if [y / 8, x / 8] == [row, column] { 230 } else { background };
     let rgb = (0..32).flat_map(|y| (0..32).flat_map(move |x| [level(y, x); 3])).collect();
@@ -348,7 +347,8 @@ fn a_model_learns_where_something_is_from_pixels_alone() {
         learner.forward_backward(&train, &Likelihood).unwrap();
         learner.step(4e-3).unwrap();
     }
-    // Without the pixels, a row or column cannot have more than 1/4 in all pictures, which counts as wrong.
+    // Without pixels, row and column are guessed with at most 1/4 of the probability, which counts
+    // as wrong.
     let found = likely(&mut learner);
     assert!(found > 0.5, "{found}");
 }

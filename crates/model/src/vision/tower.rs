@@ -1,7 +1,7 @@
-//! The tower: from the patches of a picture to one feature vector for each of its tokens.
+//! Forward pass of the vision tower, from a picture's patches to one feature vector per token.
 //!
-//! Merged patches are sorted by attention windows first, so that each window is a range of rows, and sorted back at
-//! the end.
+//! Merged patches are first sorted by attention window, so that each window is a range of rows, and
+//! sorted back at the end.
 
 use std::ops::Range;
 
@@ -16,25 +16,21 @@ use crate::layers::Accumulate;
 use crate::ops::mlp::{quick_gelu, swiglu};
 use crate::ops::rope::{Direction, rotate_rows};
 
-/// A tower's weights.
 #[derive(Clone, Debug)]
 pub(crate) struct Tower<'a, T> {
     pub(super) config: &'a VisionConfig,
     pub(super) layout: VisionLayout,
-    /// All weights of the tower, and no others.
     data: &'a [T],
-    /// Width of the decoder.
     pub(super) width: usize,
 }
 
-/// The order of a picture's merged patches, and its windows.
+/// Order of a picture's merged patches, and its windows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Order {
-    /// The merged patch of each place.
+    /// Merged patch at each place.
     pub(super) groups: Vec<usize>,
     /// Rows (patches) of each window.
     pub(super) windows: Vec<Range<usize>>,
-    /// All rows as one window.
     pub(super) whole: Vec<Range<usize>>,
 }
 
@@ -61,41 +57,35 @@ impl Order {
     }
 }
 
-/// Intermediate results of a block.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Activations<T> {
     pub(super) norm1: Normed<T>,
     pub(super) qkv: Vec<T>,
     pub(super) attended: Vec<T>,
-    /// The residual stream after attention.
     pub(super) middle: Vec<T>,
     pub(super) norm2: Normed<T>,
-    /// Inside the MLP before and after its activation.
+    /// MLP values before and after the activation.
     pub(super) up: Vec<T>,
     pub(super) activated: Vec<T>,
 }
 
-/// Results of a forward pass over a picture.
 #[derive(Debug, Default)]
 pub(crate) struct Trace<T> {
-    /// Patches in the order of windows.
     pub(super) patches: Vec<T>,
     /// `[rows, cosines | sines]`.
     pub(super) angles: Vec<T>,
-    /// The residual stream before each block and after the last.
+    /// Residual stream before each block and after the last.
     pub(super) x: Vec<Vec<T>>,
     pub(super) blocks: Vec<Activations<T>>,
-    /// Rows before the merger, normed.
     pub(super) normed: Normed<T>,
-    /// Inside the merger before and after its activation.
+    /// Merger values before and after the activation.
     pub(super) inner: Vec<T>,
     pub(super) activated: Vec<T>,
-    /// `[tokens, width]`, in the order of a sequence.
+    /// `[tokens, width]`, in sequence order.
     pub(crate) features: Vec<T>,
 }
 
 impl<'a, T: Real> Tower<'a, T> {
-    /// Returns a tower of these weights; `width` is the decoder's.
     pub(crate) fn new(config: &'a VisionConfig, width: usize, data: &'a [T]) -> Self {
         Self { config, layout: VisionLayout::new(config, width), data, width }
     }
@@ -104,8 +94,8 @@ impl<'a, T: Real> Tower<'a, T> {
         &self.data[range.clone()]
     }
 
-    /// Returns cosines and sines of every patch in the order of windows: of the pairs of a head, the first half
-    /// turns by the row and the second by the column.
+    /// Returns cosines and sines of every patch in window order. The first half of a head's pairs
+    /// rotates by the row, the second by the column.
     fn angles(&self, grid: [usize; 2], order: &Order) -> Vec<T> {
         let (quarter, merged) = (self.config.head_dim() / 4, self.config.merged());
         let frequency = |pair: usize| 10_000f64.powf(-(pair as f64) / quarter as f64);
@@ -122,18 +112,17 @@ impl<'a, T: Real> Tower<'a, T> {
         angles
     }
 
-    /// Returns the numbers that the trace of a picture keeps for the backward pass.
     pub(super) fn kept(&self, picture: &Prepared) -> usize {
         TowerWork::of(self.config, self.width, picture.tokens()).kept
     }
 
-    /// Returns the windows of a block.
     pub(super) fn windows<'o>(&self, block: usize, order: &'o Order) -> Windows<'o> {
         let rows = if self.config.attends_whole(block) { &order.whole } else { &order.windows };
         Windows { heads: self.config.num_heads, width: self.config.head_dim(), rows }
     }
 
-    /// Runs the forward pass over a picture. With `keep`, the trace also has what backward needs.
+    /// Runs the forward pass over a picture. With `keep`, the trace also stores activations for
+    /// backward.
     pub(crate) fn forward(&self, picture: &Prepared, keep: bool) -> Trace<T> {
         let Self { config, layout, width, .. } = self;
         let width = *width;
@@ -175,7 +164,6 @@ impl<'a, T: Real> Tower<'a, T> {
         }
     }
 
-    /// Runs one block from `x` to `out`.
     fn block(
         &self,
         layout: &BlockLayout,
@@ -213,34 +201,33 @@ impl<'a, T: Real> Tower<'a, T> {
         linear(x, weight, bias, y, into, [x.len() / inputs, inputs, outputs]);
     }
 
-    /// Returns true if each product of a picture is split over threads.
     pub(super) fn splits(&self, picture: &Prepared) -> bool {
         TowerWork::of(self.config, self.width, picture.tokens()).splits
     }
 }
 
-/// Sizes of what a tower works in for one picture, in numbers.
+/// Buffer sizes of a tower for one picture, in elements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TowerWork {
-    /// Kept by a forward pass for the backward pass.
+    /// Elements that forward keeps for backward.
     pub(crate) kept: usize,
-    /// Taken by a forward pass that keeps nothing, besides the features.
+    /// Elements that a forward pass without `keep` uses, except the features.
     pub(crate) forward: usize,
-    /// Taken by a backward pass besides what was kept and the gradient.
+    /// Elements that a backward pass uses, except kept activations and the gradient.
     pub(crate) backward: usize,
-    /// True if each product is split over threads.
     pub(crate) splits: bool,
 }
 
 impl TowerWork {
-    /// Returns the sizes for a picture of so many tokens; `width` is the decoder's.
+    /// Returns the sizes for a picture of `tokens` tokens; `width` is the decoder's.
     pub(crate) fn of(config: &VisionConfig, width: usize, tokens: usize) -> Self {
         let (hidden, rows) = (config.hidden_size, tokens * config.merged());
-        // Normed rows, and the inverse of each. Layer norms keep their standardized rows too.
+        // Normed rows and their inverses. Layer norms also keep standardised rows.
         let norm = 1 + if config.kind == TowerKind::Qwen2Vl { 2 * hidden } else { hidden };
         let block = 6 * hidden + 2 * norm + config.up_width() + config.intermediate_size;
         let ends = config.patch_len() + config.head_dim() + 3 * hidden + norm;
-        // Sorted patches and those before, the stream before and after a block, and the features before they are sorted.
+        // Patches before and after sorting, the stream before and after a block, and the unsorted
+        // features.
         let forward = rows * (config.patch_len() + ends + block + hidden) + tokens * width;
         let inside = (config.intermediate_size + 4 * hidden).max(hidden);
         let backward = rows * (3 * hidden + inside) + tokens * width;
@@ -250,7 +237,6 @@ impl TowerWork {
 }
 
 impl<T> Trace<T> {
-    /// Returns true if it has what backward needs.
     pub(super) fn is_kept(&self) -> bool {
         !self.x.is_empty()
     }

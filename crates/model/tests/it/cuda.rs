@@ -1,11 +1,12 @@
-//! The CUDA backend on a device against the CPU path. Without a device the tests say so and end.
+//! Compares the CUDA backend on a device with the CPU path. Without a device, the tests print this
+//! and end.
 //!
-//! `TURNWISE_CUDA_SMALL=1` runs one small model on short sequences, for compute-sanitizer, which slows kernels a
-//! hundredfold. Each test prints the differences that it measured.
+//! `TURNWISE_CUDA_SMALL=1` runs one small model on short sequences, for compute-sanitizer, which
+//! slows kernels a hundredfold. Each test prints the differences it measured.
 //!
-//! Tolerances: numbers on the device have eight binary places where products read them, so that after a few
-//! layers log-probabilities agree to a few hundredths of a nat, and gradients to a few parts in a hundred of
-//! their length. The update itself is f32 on both sides.
+//! Tolerances: the device reads numbers with eight significant bits in products. After a few
+//! layers, log-probs agree to a few hundredths of a nat and gradients to a few per cent of their
+//! norm. The update itself is f32 on both sides.
 #![cfg(feature = "cuda")]
 #![expect(
     clippy::unwrap_used,
@@ -22,12 +23,13 @@ use turnwise_model::engine::{EngineConfig, NativeEngine};
 use turnwise_model::testing::{Probe, largest_difference as apart, relative_distance as distance};
 use turnwise_model::{Device, Family, LearnerConfig, ModelConfig, NativeLearner, Parameters};
 
-/// Largest difference of a log-probability, in nats.
+/// Maximum difference of a log-prob, in nats.
 const LOGPROBS: f32 = 0.08;
-/// Length of a gradient's difference over its length.
+/// Maximum norm of a gradient's difference, relative to the gradient's norm.
 const GRADIENT: f64 = 0.05;
 
-/// True if there is a device; false, said aloud, without one or without its driver. Where these are there, all else must work.
+/// Returns true if there is a device, and prints a message otherwise. With a device and driver,
+/// everything else must work.
 fn device() -> bool {
     match describe() {
         Ok(device) => {
@@ -45,13 +47,12 @@ fn no_device(error: &CudaError) -> bool {
     false
 }
 
-/// True if only a small model and short sequences are wanted.
 fn small() -> bool {
     std::env::var_os("TURNWISE_CUDA_SMALL").is_some()
 }
 
-/// Heads of 64 and of 128, several attention tiles, normed heads, and vocabularies of less than one chunk of a choice
-/// and of several.
+/// Returns models with heads of 64 and of 128, several attention tiles, normed heads, and
+/// vocabularies of less than one choice chunk and of several.
 fn models() -> Vec<ModelConfig> {
     let base = ModelConfig {
         vocab_size: 1003,
@@ -76,8 +77,9 @@ fn models() -> Vec<ModelConfig> {
     ]
 }
 
-/// Matrices large enough that every part matters, rounded to what a bfloat16 holds. Norms stay at 1: at 1.5, those of
-/// Qwen3's heads make scores 2.25 times as large, and rounding then moves a gradient by 4 % (on a GPU and emulated alike).
+/// Returns weights large enough that every part matters, rounded to bfloat16. Norms stay at 1: at
+/// 1.5, Qwen3's head norms scale scores by 2.25, and rounding then moves a gradient by 4 % (on a
+/// GPU and emulated alike).
 fn weights(config: &ModelConfig, seed: u64) -> Parameters<f32> {
     let mut weights = Parameters::init(config.clone(), Seed::derive(seed, Purpose::Init, &[])).unwrap();
     for tensor in weights.layout.tensors.iter().filter(|tensor| tensor.shape.len() > 1) {
@@ -129,12 +131,10 @@ fn the_device_trains_as_the_cpu_does() {
         let off = distance(&device.gradient(), &host.gradient());
         eprintln!("{}: loss {} and {}, gradients {off:.5} apart", config.model_type, a.loss, b.loss);
         assert!(off < GRADIENT, "{}: gradients {off} apart", config.model_type);
-        // Another model is further off.
         let [mut other, _] = learners(&self::weights(&config, 4));
         assert!(apart(&other.logprobs(&batch).unwrap(), &found) > 4.0 * LOGPROBS);
         other.forward_backward(&batch, &Probe::PLAIN).unwrap();
         assert!(distance(&device.gradient(), &other.gradient()) > 4.0 * GRADIENT);
-        // The same bits every time.
         let again = device.gradient();
         device.clear_gradient();
         device.forward_backward(&batch, &Probe::PLAIN).unwrap();
@@ -143,7 +143,7 @@ fn the_device_trains_as_the_cpu_does() {
             learner.step(1e-3).unwrap();
         }
         device.fetch().unwrap();
-        // Adam's first update is the sign of the gradient where it is not small.
+        // Adam's first update is the gradient's sign, except for small gradients.
         let (moved, expected) = (device.weights(), host.weights());
         let moves =
             |new: &[f32]| new.iter().zip(&weights.data).map(|(new, old)| new - old).collect::<Vec<f32>>();
@@ -154,7 +154,7 @@ fn the_device_trains_as_the_cpu_does() {
     }
 }
 
-/// Prompts with their answers as sequences, and the log-probabilities that the sampler recorded.
+/// Returns prompts with their answers as sequences, and the sampler's log-probs.
 fn said(answers: &[(Vec<u32>, Completion)]) -> (Vec<TokenSequence>, Vec<Vec<f32>>) {
     let sequence = |(prompt, answer): &(Vec<u32>, Completion)| {
         let tokens = [prompt.clone(), answer.tokens.clone()].concat();
@@ -219,7 +219,7 @@ fn the_device_samples_what_its_learner_says() {
         eprintln!("{}: sampler and learner {own:.4} apart", config.model_type);
         assert!(own < LOGPROBS, "{}: sampler and learner {own} apart", config.model_type);
         assert!(apart(&recorded, &host.logprobs(&batch).unwrap()) < LOGPROBS);
-        // Greedy answers begin alike; where two tokens are nearly as likely they may part.
+        // Greedy answers start equal; they may diverge where two tokens are almost equally likely.
         let expected = answers(&host, &greedy);
         let pairs = found.iter().zip(&expected);
         let alike =
@@ -228,7 +228,7 @@ fn the_device_samples_what_its_learner_says() {
         let all = found.len() * greedy.max_tokens;
         eprintln!("{}: {total} of {all} greedy tokens alike", config.model_type);
         assert!(2 * total > all, "{}: {total} of {all} greedy tokens alike", config.model_type);
-        // Draws: of all tokens, and of those that top-k and top-p keep.
+        // Draws from all tokens, and with top-k and top-p.
         for (temperature, top_p, top_k) in [(1.0, 1.0, 0), (0.8, 0.9, 20)] {
             let params = SamplingParams { temperature, top_p, top_k, ..greedy.clone() };
             let drawn = answers(&device, &params);

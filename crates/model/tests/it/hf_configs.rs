@@ -1,5 +1,5 @@
-//! Configs of real models, where `TURNWISE_DATA` has them: every one is built as a layout, without
-//! allocating a weight, or refused with what is supported.
+//! Configs of real models, if `TURNWISE_DATA` has them: each gives a layout without allocating
+//! weights, or is rejected with the supported values.
 
 #![expect(clippy::print_stderr, reason = "a skipped test says so")]
 
@@ -7,7 +7,8 @@ use std::path::PathBuf;
 
 use turnwise_model::{Family, ModelConfig, ParameterLayout, RopeScaling, read_config};
 
-/// Parameters as `transformers` counts them (`sum(p.numel() for p in model.parameters())` on the meta device).
+/// Parameters as `transformers` counts them (`sum(p.numel() for p in model.parameters())` on the
+/// meta device).
 const MODELS: [(&str, Family, usize); 12] = [
     ("Qwen2.5-0.5B-Instruct", Family::Qwen2, 494_032_768),
     ("Qwen2.5-3B", Family::Qwen2, 3_085_938_688),
@@ -41,7 +42,6 @@ fn dense_decoders_build_with_the_known_number_of_parameters() {
         assert_eq!(layout.len, parameters, "{name}");
         assert_eq!(layout.layers.len(), config.num_hidden_layers);
         assert_eq!(config.rotary().frequencies.len(), config.head_dim / 2);
-        // The count notices a difference of one bias.
         let other = ModelConfig { vocab_size: config.vocab_size - 1, ..config.clone() };
         assert_ne!(ParameterLayout::new(&other).len, parameters, "{name}");
     }

@@ -1,5 +1,5 @@
-//! Files of models, and the same numbers as other programs. One binary with a module per subject, because every test
-//! binary costs a link of all crates.
+//! Model files, and comparisons with other programs. One binary with a module per subject, because
+//! every test binary links all crates.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[cfg(feature = "cuda")]
@@ -9,7 +9,7 @@ mod peft;
 mod transformers;
 mod vision_peers;
 
-/// Returns the largest difference between numbers and those of another program.
+/// Returns the largest difference from another program's numbers.
 fn distance(found: &[f64], expected: &serde_json::Value) -> f64 {
     let expected: Vec<f64> = serde_json::from_value(expected.clone()).unwrap();
     assert_eq!(found.len(), expected.len());

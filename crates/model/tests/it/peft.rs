@@ -1,6 +1,6 @@
-//! An adapter saved here loads in PEFT and gives the same numbers, and the other way round.
+//! Adapters saved here load in PEFT with the same numbers, and vice versa.
 //!
-//! Runs where `TURNWISE_PYTHON` names a Python that has `torch`, `transformers` and `peft`.
+//! Runs if `TURNWISE_PYTHON` names a Python with `torch`, `transformers` and `peft`.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;

@@ -1,7 +1,7 @@
-//! Models that read pictures, and adapters on their decoders, load in `transformers` and PEFT and give the same numbers,
-//! and the other way round.
+//! Vision models, and adapters on their decoders, load in `transformers` and PEFT with the same
+//! numbers, and vice versa.
 //!
-//! Runs if `TURNWISE_PYTHON` names a Python that has `torch`, `transformers` and `peft`.
+//! Runs if `TURNWISE_PYTHON` names a Python with `torch`, `transformers` and `peft`.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
@@ -18,10 +18,8 @@ use turnwise_model::{
 
 use crate::distance;
 
-/// Height and width of the pictures.
 const PICTURES: [[usize; 2]; 2] = [[24, 40], [16, 16]];
 
-/// Returns a config in the hub's layout.
 fn config_json(family: &str) -> Value {
     let vision = match family {
         "qwen2_vl" => {
@@ -46,14 +44,13 @@ fn config_json(family: &str) -> Value {
     config
 }
 
-/// The picture of `make.py`.
+/// Returns the picture of `make.py`.
 fn picture([height, width]: [usize; 2]) -> Image {
     let level = |y: usize, x: usize, c: usize| ((37 * y + 11 * x + 50 * c + 7 * ((x * y) % 23)) % 256) as u8;
     let rows = (0..height).flat_map(|y| (0..width).flat_map(move |x| (0..3).map(move |c| level(y, x, c))));
     Image { width, height, rgb: rows.collect() }
 }
 
-/// A text with all pictures.
 fn tokens(config: &ModelConfig) -> Vec<u32> {
     let vision = config.vision.as_ref().unwrap();
     let mut tokens = vec![3, 9];
@@ -66,7 +63,6 @@ fn tokens(config: &ModelConfig) -> Vec<u32> {
     tokens
 }
 
-/// Log-probs of the text's tokens.
 fn logprobs(weights: impl Into<Weights>) -> Vec<f64> {
     let mut learner = NativeLearner::new(weights, LearnerConfig::default()).unwrap();
     let tokens = tokens(&learner.weights().base.config);
@@ -88,7 +84,7 @@ fn models_with_pictures_and_their_adapters_go_to_peft_and_come_from_it() {
         std::fs::create_dir(at("base")).unwrap();
         std::fs::write(at("base").join("config.json"), config_json(family).to_string()).unwrap();
         let mut config = load_config(&at("base")).unwrap();
-        // Pictures are not resized.
+        // Disables resizing.
         config.vision.as_mut().unwrap().image.min_pixels = 64;
         let mut base = Parameters::init(config, Seed::derive(1, Purpose::Init, &[])).unwrap();
         let mut rng = Seed::derive(1, Purpose::Init, &[2]).rng();

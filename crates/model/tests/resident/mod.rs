@@ -1,15 +1,14 @@
-//! Resident memory of this process, as the kernel counts it.
+//! Resident memory of this process, from the kernel.
 
 use std::fs;
 
-/// Returns a line of `/proc/self/status`, in bytes.
 fn status(key: &str) -> usize {
     let text = fs::read_to_string("/proc/self/status").unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(key)).unwrap();
     line.trim_matches(|c: char| !c.is_ascii_digit()).parse::<usize>().unwrap() * 1024
 }
 
-/// Returns how far the process's resident memory rises above its start while `work` runs, and the result of `work`.
+/// Returns the rise of the process's resident memory while `work` runs, and the result of `work`.
 /// Returns `None` if the kernel does not let a process reset its peak.
 pub(crate) fn peak<T>(work: impl FnOnce() -> T) -> Option<(usize, T)> {
     fs::write("/proc/self/clear_refs", "5").ok()?;

@@ -1,5 +1,5 @@
-//! As much of HTTP/1.1 as the protocol needs: requests with bodies of known length on kept connections. Sizes and times are
-//! bounded, so that no client can hold more than its own connection.
+//! A minimal HTTP/1.1: requests with bodies of known length on persistent connections. Sizes and
+//! times are limited, so that a client can occupy only its own connection.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
@@ -9,47 +9,43 @@ use serde_json::{Value, json};
 
 use super::ServerOptions;
 
-/// Maximum number of bytes of a request's head.
+/// Maximum bytes of a request's head.
 const LARGEST_HEAD: usize = 16 << 10;
 const MOST_HEADERS: usize = 64;
 
-/// A request.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) method: String,
-    /// The path without its query.
+    /// The path without its query string.
     pub(super) path: String,
     pub(super) body: Vec<u8>,
     /// True if the client wants to keep the connection.
     pub(super) keep: bool,
 }
 
-/// An answer, always JSON.
+/// A reply, always JSON.
 #[derive(Debug)]
 pub(super) struct Reply {
     status: u16,
     body: Vec<u8>,
-    /// Seconds after which the client may try again.
+    /// Seconds after which the client may retry.
     after: Option<u32>,
 }
 
 impl Reply {
-    /// Returns the body of a success.
     pub(super) fn bytes(body: Vec<u8>) -> Self {
         Self { status: 200, body, after: None }
     }
 
-    /// Returns a value as a success.
     pub(super) fn json(value: &Value) -> Self {
         Self::bytes(value.to_string().into_bytes())
     }
 
-    /// Returns a failure, in the form in which FastAPI tells it.
+    /// Returns a failure in FastAPI's format.
     pub(super) fn detail(status: u16, detail: &str) -> Self {
         Self { status, body: json!({ "detail": detail }).to_string().into_bytes(), after: None }
     }
 
-    /// Returns the same with a time to wait.
     pub(super) fn after(mut self, seconds: u32) -> Self {
         self.after = Some(seconds);
         self
@@ -73,20 +69,17 @@ fn reason(status: u16) -> &'static str {
     }
 }
 
-/// Contents of a head.
 struct Head {
     method: String,
     path: String,
-    /// Bytes of the head.
     size: usize,
     length: usize,
     keep: bool,
-    /// True if the client waits to hear that its body is wanted.
+    /// True if the client waits for `100 Continue`.
     expects: bool,
     bodyless: bool,
 }
 
-/// Returns the head, if it has arrived whole.
 fn head(buffer: &[u8]) -> Result<Option<Head>, Reply> {
     let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
     let mut parsed = httparse::Request::new(&mut headers);
@@ -107,7 +100,7 @@ fn head(buffer: &[u8]) -> Result<Option<Head>, Reply> {
         path: target.split('?').next().unwrap_or_default().to_owned(),
         size,
         length: 0,
-        // HTTP/1.1 keeps connections unless the request says otherwise, HTTP/1.0 the other way round.
+        // HTTP/1.1 keeps connections by default, HTTP/1.0 closes them.
         keep: parsed.version == Some(1),
         expects: false,
         bodyless: method == "HEAD",
@@ -138,30 +131,28 @@ fn head(buffer: &[u8]) -> Result<Option<Head>, Reply> {
     Ok(Some(head))
 }
 
-/// Parses the head of a request. For the fuzz targets of `fuzz/`.
+/// Parses the head of a request, for the fuzz targets in `fuzz/`.
 pub(super) fn parse_head(bytes: &[u8]) {
     let _ = head(bytes);
 }
 
-/// A connection to a client.
 pub(super) struct Connection {
     stream: TcpStream,
-    /// Bytes that have arrived and belong to no request yet.
+    /// Received bytes that belong to no request yet.
     buffer: Vec<u8>,
     largest: usize,
     timeout: Duration,
     idle: Duration,
-    /// Time at which all that is done with it ends.
     end: Option<Instant>,
     /// True if the last request was a `HEAD`.
     headless: bool,
-    /// True if the client may be sending what nobody reads: the body of a request that was rejected.
+    /// True if the client may still be sending the body of a rejected request.
     unread: bool,
 }
 
 impl Connection {
     pub(super) fn new(stream: TcpStream, options: &ServerOptions) -> Self {
-        // Answers are written whole: waiting for more only delays them.
+        // Replies are written in one piece, so delaying them has no benefit.
         let _ = stream.set_nodelay(true);
         Self {
             stream,
@@ -175,25 +166,24 @@ impl Connection {
         }
     }
 
-    /// Returns the same, which waits for nothing after a time.
     pub(super) fn until(mut self, end: Instant) -> Self {
         self.end = Some(end);
         self
     }
 
-    /// Returns the time a while from now, but none after the end.
     fn after(&self, wait: Duration) -> Instant {
         let then = Instant::now() + wait;
         self.end.map_or(then, |end| then.min(end))
     }
 
-    /// Waits for a request to begin. Returns false if the client closed the connection or sent nothing until the idle timeout.
+    /// Waits for the start of a request. Returns false if the client closed the connection or the
+    /// idle timeout passed.
     pub(super) fn wait(&mut self) -> bool {
         !self.buffer.is_empty() || matches!(self.receive(self.after(self.idle)), Ok(1..))
     }
 
-    /// Returns the request that has begun ([`Connection::wait`]). What is wrong with it comes back as the
-    /// answer.
+    /// Reads the request that has started ([`Connection::wait`]). For an invalid request, the error
+    /// is the reply to send.
     pub(super) fn read(&mut self) -> Result<Request, Reply> {
         self.unread = true;
         let request = self.read_whole()?;
@@ -202,7 +192,7 @@ impl Connection {
     }
 
     fn read_whole(&mut self) -> Result<Request, Reply> {
-        // The clock starts with the first byte.
+        // The timeout starts with the first byte.
         let until = self.after(self.timeout);
         let head = loop {
             if let Some(head) = head(&self.buffer)? {
@@ -219,7 +209,7 @@ impl Connection {
             return Err(Reply::detail(413, &format!("a request has at most {} bytes", self.largest)));
         }
         if head.expects && self.buffer.len() < head.size + head.length {
-            // Where this fails the body does not arrive either.
+            // If this fails, the body does not arrive either.
             let _ = self.write(b"HTTP/1.1 100 Continue\r\n\r\n", until);
         }
         while self.buffer.len() < head.size + head.length {
@@ -235,7 +225,6 @@ impl Connection {
         Ok(Request { method: head.method, path: head.path, body, keep: head.keep })
     }
 
-    /// Waits for more bytes until a time.
     fn receive(&mut self, until: Instant) -> io::Result<usize> {
         let mut bytes = [0; 16 << 10];
         let count = self.read_some(&mut bytes, until)?;
@@ -253,8 +242,8 @@ impl Connection {
         }
     }
 
-    /// Sends bytes until a time. The socket's own limit is one of every single call, so that a client which fetches a little at a
-    /// time could hold the connection for long.
+    /// Sends bytes before a deadline. The socket's own timeout applies to single calls, so a slow
+    /// client could hold the connection for long.
     fn write(&mut self, mut bytes: &[u8], until: Instant) -> io::Result<()> {
         while !bytes.is_empty() {
             self.stream.set_write_timeout(Some(left(until)?))?;
@@ -268,7 +257,6 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends an answer.
     pub(super) fn send(&mut self, reply: &Reply, keep: bool) -> io::Result<()> {
         let after = reply.after.map_or_else(String::new, |seconds| format!("retry-after: {seconds}\r\n"));
         let head = format!(
@@ -289,11 +277,12 @@ impl Connection {
         Ok(())
     }
 
-    /// Ends a connection so that the client reads to the end of the answer: closing with unread bytes would reset it.
+    /// Closes the connection after the client has read the reply; closing with unread bytes would
+    /// reset it.
     fn close(&mut self) {
         let _ = self.stream.shutdown(std::net::Shutdown::Write);
         let (until, most) = if self.unread {
-            // A client that is still sending looks at the answer when it is done.
+            // A client that is still sending reads the reply afterwards.
             (self.after(self.timeout), self.largest.saturating_mul(4).max(1 << 20))
         } else {
             (self.after(Duration::from_millis(200)), 1 << 20)
@@ -310,7 +299,7 @@ impl Connection {
     fn late(&mut self, error: &io::Error) -> Reply {
         match error.kind() {
             io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
-                // It had its time.
+                // The client had enough time.
                 self.unread = false;
                 Reply::detail(408, "the request did not arrive in time")
             }
@@ -319,7 +308,7 @@ impl Connection {
     }
 }
 
-/// Returns the time left until another.
+/// Returns the time left, or an error if there is none.
 fn left(until: Instant) -> io::Result<Duration> {
     let left = until.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }

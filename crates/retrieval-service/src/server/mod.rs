@@ -1,12 +1,12 @@
-//! A server of Search-R1's protocol over any retriever.
+//! An HTTP server for any retriever, with Search-R1's protocol.
 //!
-//! `POST /retrieve` answers queries, `GET /health` says that the server is up. One thread a connection, as many as the
-//! options allow; one more is answered with 503, within a second, and closed unanswered where too many wait for that.
-//! Connections are kept for further requests.
+//! `POST /retrieve` answers queries, `GET /health` returns success. Each connection has a thread,
+//! up to a limit. Further connections get status 503 within a second, or are closed if too many
+//! wait for that. Connections are kept for further requests.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `http.rs` | as much of HTTP/1.1 as the protocol needs, with bounds on sizes and times |
+//! | `http.rs` | a minimal HTTP/1.1 with limits on sizes and times |
 
 mod http;
 
@@ -21,37 +21,36 @@ use turnwise_retrieval::{RetrievalError, Retriever};
 use self::http::{Connection, Reply};
 use crate::protocol::{self, Request};
 
-/// Parses bytes as the head of a request and as the body of one. For the fuzz targets of `fuzz/`.
+/// Parses bytes as the head and as the body of a request, for the fuzz targets in `fuzz/`.
 #[doc(hidden)]
 pub fn parse_request(bytes: &[u8]) {
     http::parse_head(bytes);
     let _ = serde_json::from_slice::<Request>(bytes);
 }
 
-/// Bounds of a server.
+/// Limits of a [`Server`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerOptions {
-    /// Passages where a request names no number.
+    /// Passages per query if a request sets no number.
     pub top_k: usize,
-    /// Maximum number of passages a query may ask for.
+    /// Maximum passages per query.
     pub most_passages: usize,
-    /// Maximum number of queries of a request.
+    /// Maximum queries per request.
     pub most_queries: usize,
-    /// Maximum number of passages of an answer, those of all its queries together.
+    /// Maximum passages per answer, over all queries.
     pub most_results: usize,
-    /// Maximum number of bytes of an answer's body.
+    /// Maximum bytes of an answer's body.
     pub largest_answer: usize,
-    /// Maximum number of bytes of a request's body.
+    /// Maximum bytes of a request's body.
     pub largest_request: usize,
-    /// Maximum number of connections that are served at a time; those that are turned away count for
-    /// themselves.
+    /// Maximum concurrent connections, without those being rejected.
     pub connections: usize,
-    /// Time that a request may take to arrive once it has begun, that an answer may take to be fetched, and that requests under
-    /// way have once the server is stopped.
+    /// Timeout of receiving a started request, of sending an answer, and of active requests after a
+    /// stop.
     pub timeout: Duration,
-    /// Time that a connection without a request is kept.
+    /// Time that an idle connection is kept.
     pub idle: Duration,
-    /// True if the server may listen on addresses that other machines reach.
+    /// Allows listening on addresses that other machines can reach.
     pub allow_remote: bool,
 }
 
@@ -62,7 +61,6 @@ impl Default for ServerOptions {
             most_passages: 1000,
             most_queries: 4096,
             most_results: 100_000,
-            // What our own client reads at most.
             largest_answer: 64 << 20,
             largest_request: 16 << 20,
             connections: 256,
@@ -73,27 +71,24 @@ impl Default for ServerOptions {
     }
 }
 
-/// Maximum number of connections that are being turned away at a time; further ones are closed without a word.
+/// Maximum connections being rejected at a time; further ones are closed immediately.
 const MOST_TURNED_AWAY: usize = 32;
 
-/// Time for hearing the request of a connection that is turned away, and again for telling it so.
+/// Timeout of reading a rejected connection's request, and of sending the rejection.
 const TURNING_AWAY: Duration = Duration::from_millis(500);
 
-/// Counts of a server's work.
 #[derive(Debug, Default)]
 struct Counters {
     requests: AtomicU64,
     queries: AtomicU64,
     failed: AtomicU64,
-    /// Connections that are served.
     served: AtomicUsize,
-    /// Connections that are being turned away.
     turned_away: AtomicUsize,
-    /// Requests that have begun and are not answered yet; a connection that is only kept has none.
+    /// Requests that have started and are not answered yet; idle connections have none.
     under_way: AtomicUsize,
 }
 
-/// A server that listens.
+/// A server bound to an address.
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
@@ -103,7 +98,7 @@ pub struct Server {
     stop: Arc<AtomicBool>,
 }
 
-/// Ends a server from another thread.
+/// Stops a server from another thread.
 #[derive(Clone, Debug)]
 pub struct Stopper {
     stop: Arc<AtomicBool>,
@@ -111,21 +106,22 @@ pub struct Stopper {
 }
 
 impl Stopper {
-    /// Asks the server to end: no new connection is taken, requests under way are answered ([`ServerOptions::timeout`] at most).
+    /// Stops the server. It accepts no new connections and answers active requests within
+    /// [`ServerOptions::timeout`].
     pub fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);
-        // It waits for a connection, so it gets one.
+        // Connecting wakes the server, which waits for a connection.
         drop(TcpStream::connect_timeout(&self.address, Duration::from_secs(1)));
     }
 }
 
 impl Server {
-    /// Listens at an address such as `127.0.0.1:8000`; port 0 takes a free one.
+    /// Binds to an address such as `127.0.0.1:8000`; port 0 selects a free one.
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::Setting`] for an address that is invalid, is taken, or is for other
-    /// machines and that was not allowed.
+    /// Returns [`RetrievalError::Setting`] for an address that is invalid or in use. Rejects
+    /// addresses that other machines can reach unless `allow_remote` is set.
     pub fn bind(address: &str, options: ServerOptions) -> Result<Self, RetrievalError> {
         let wrong = |reason: String| RetrievalError::Setting {
             key: "address".to_owned(),
@@ -147,12 +143,12 @@ impl Server {
         Ok(Self { listener, address, options, counters: Arc::default(), stop: Arc::default() })
     }
 
-    /// Returns the address, with the port that was taken.
+    /// Returns the address with the actual port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Signal that ends the server.
+    /// Returns a handle that stops the server.
     pub fn stopper(&self) -> Stopper {
         let mut address = self.address;
         if address.ip().is_unspecified() {
@@ -165,11 +161,12 @@ impl Server {
         Stopper { stop: Arc::clone(&self.stop), address }
     }
 
-    /// Answers requests until [`Stopper::stop`], and returns once those under way are answered, too, or their time is over.
+    /// Answers requests until [`Stopper::stop`]. Returns when active requests are answered or timed
+    /// out.
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::Setting`] if no connection can be taken any more.
+    /// Returns [`RetrievalError::Setting`] if no further connections can be accepted.
     pub fn run(&self, retriever: &Arc<dyn Retriever>) -> Result<(), RetrievalError> {
         let mut failures = 0;
         loop {
@@ -180,7 +177,8 @@ impl Server {
             }
             let stream = match accepted {
                 Ok((stream, _)) => stream,
-                // A client that is gone already, or no file handle left: the next may do better.
+                // The client has disconnected or no file handle is left; the next attempt may
+                // succeed.
                 Err(error) => {
                     failures += 1;
                     if failures > 1000 {
@@ -213,12 +211,12 @@ impl Server {
                     worker.serve(stream);
                 }
             });
-            // Without a thread the connection is closed, which the client takes for a reason to try again.
+            // Without a thread the connection is closed, and the client retries.
             drop(started);
         }
     }
 
-    /// Waits until no request is under way, but not for ever: a search or a client may hang.
+    /// Waits for active requests, with a timeout in case a search or client hangs.
     fn wait_for_answers(&self) {
         let until = Instant::now() + self.options.timeout;
         while self.counters.under_way.load(Ordering::SeqCst) > 0 && Instant::now() < until {
@@ -227,14 +225,13 @@ impl Server {
     }
 }
 
-/// One of the two counts of connections.
+/// One of the two connection counters.
 type Count = fn(&Counters) -> &AtomicUsize;
 
-/// Counts a connection as long as it lives.
 struct Place(Arc<Counters>, Count);
 
 impl Place {
-    /// Returns a place, unless `most` are taken. Places are taken by one thread and given back by many.
+    /// Returns a place unless `most` are taken. One thread takes places and many release them.
     fn take(counters: &Arc<Counters>, count: Count, most: usize) -> Option<Self> {
         if count(counters).fetch_add(1, Ordering::SeqCst) < most {
             return Some(Self(Arc::clone(counters), count));
@@ -266,7 +263,6 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// State that the requests of one connection are answered from.
 struct Worker {
     retriever: Arc<dyn Retriever>,
     options: ServerOptions,
@@ -277,7 +273,8 @@ struct Worker {
 impl Worker {
     fn turn_away(&self, stream: TcpStream) {
         let mut connection = Connection::new(stream, &self.options).until(Instant::now() + TURNING_AWAY);
-        // It is answered once it has sent its request: a client that is still writing would see a broken connection.
+        // Reads the request before rejecting it; a client that is still writing would see a broken
+        // connection.
         let _ = connection.wait() && connection.read().is_ok();
         let mut connection = connection.until(Instant::now() + TURNING_AWAY);
         let _ = connection.send(&Reply::detail(503, "too many connections; try again").after(1), false);
@@ -292,7 +289,7 @@ impl Worker {
                     let keep = request.keep && !self.stop.load(Ordering::SeqCst);
                     (self.reply(&request), keep)
                 }
-                // What is left of a broken request can't be distinguished from the next.
+                // The rest of an invalid request cannot be separated from the next one.
                 Err(reply) => (reply, false),
             };
             if connection.send(&reply, keep).is_err() || !keep {

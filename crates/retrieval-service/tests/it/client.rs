@@ -1,4 +1,4 @@
-//! The client against servers that misbehave.
+//! The client against faulty servers.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ fn ask(servers: &[&Double], options: HttpOptions) -> Result<String, RetrievalErr
     Ok(found[0][0].passage.id.clone())
 }
 
-/// Settings for a test in which no request takes too long, however busy the machine is.
+/// Returns settings with a timeout that a busy machine does not exceed.
 fn patient() -> HttpOptions {
     HttpOptions { timeout: Duration::from_secs(20), ..quick() }
 }
@@ -45,11 +45,9 @@ fn what_passes_is_tried_again_and_named_in_the_end() {
         (Act::Answer(500, "oops".into()), "status 500: oops"),
     ];
     for (act, expected) in acts {
-        // Once wrong, then right.
         let server = Double::new(vec![act.clone(), good()]);
         assert_eq!(ask(&[&server], quick()).unwrap(), "1", "{act:?}");
         assert_eq!(server.count(), 2, "{act:?}");
-        // Always wrong.
         let server = Double::new(vec![act.clone()]);
         let error = ask(&[&server], quick()).unwrap_err();
         assert!(error.is_transient(), "{act:?}");
@@ -75,7 +73,6 @@ fn an_answer_has_a_bound() {
     let error = ask(&[&server], HttpOptions { largest_answer: 4000, retries: 0, ..quick() }).unwrap_err();
     assert!(error.to_string().contains("more than 4000 bytes"), "{error}");
     assert_eq!(ask(&[&server], HttpOptions { largest_answer: 6000, ..quick() }).unwrap(), "1");
-    // So has what is repeated of a failure.
     let server = Double::new(vec![Act::Answer(400, long)]);
     let error = ask(&[&server], quick()).unwrap_err().to_string();
     assert!(error.len() < 400, "{error}");
@@ -95,17 +92,15 @@ fn a_server_decides_how_long_to_wait_within_bounds() {
 fn the_next_server_is_asked_where_one_fails() {
     let (dead, stalled, alive) =
         (Double::new(vec![Act::Die]), Double::new(vec![Act::Stall]), Double::new(vec![good()]));
-    // Nobody listens here.
     let gone = Double { url: "http://127.0.0.1:9/retrieve".into(), requests: std::sync::Arc::default() };
     let wait = Duration::from_mins(2);
     let timeout = Duration::from_secs(2);
     let options = HttpOptions { retries: 3, timeout, backoff: wait, backoff_max: wait, ..quick() };
     let start = Instant::now();
     assert_eq!(ask(&[&gone, &dead, &stalled, &alive], options).unwrap(), "1");
-    // Between servers there is no wait: one would be a minute at least.
+    // There is no wait between servers, which would take at least a minute.
     assert!(start.elapsed() < Duration::from_secs(30));
     assert_eq!((dead.count(), stalled.count(), alive.count()), (1, 1, 1));
-    // Requests go round.
     let (left, right) = (Double::new(vec![good()]), Double::new(vec![good()]));
     let client = HttpRetriever::new(&[left.url.clone(), right.url.clone()], patient()).unwrap();
     for _ in 0..6 {

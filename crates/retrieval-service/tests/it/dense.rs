@@ -1,4 +1,4 @@
-//! Vectors and hybrids from their settings, with a small BERT of chance weights.
+//! Vectors and hybrids from settings, with a small BERT of random weights.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ const WORDS: [&str; 16] = [
     "red", "of", "a", "##s",
 ];
 
-/// The folders of an encoder and of an index of five passages whose vectors it made, and the encoder.
+/// Returns the folders of an encoder and of an index with five encoded passages, and the encoder.
 fn built(folder: &Path, options: EncoderOptions) -> (PathBuf, PathBuf, PrefixedEncoder) {
     let (file, index, model) = (folder.join("p.jsonl"), folder.join("index"), folder.join("e5"));
     let texts = ["kettle of steel", "blue shoes", "red socks", "a red shoe", "steel"];
@@ -46,7 +46,6 @@ fn vectors_and_hybrids_are_opened_from_settings() {
     let folder = TempDir::new().unwrap();
     let (model, index, loaded) = built(folder.path(), EncoderOptions::default());
     assert_eq!(loaded.dimensions(), 16);
-    // The prefixes count.
     assert_ne!(loaded.queries(&["steel"]).unwrap(), loaded.passages(&["steel"]).unwrap());
 
     let config = |kind: RetrieverKind| RetrievalConfig {
@@ -65,7 +64,6 @@ fn vectors_and_hybrids_are_opened_from_settings() {
     assert_eq!((words.len(), both.len()), (2, 5));
     assert_eq!(both[0], "4");
 
-    // The vectors of another encoder, or of other prefixes, are not compared with.
     let refused = |config: RetrievalConfig| open(&config).unwrap_err().to_string();
     let prefixed = RetrievalConfig { passage_prefix: Some(String::new()), ..config(RetrieverKind::Dense) };
     assert!(refused(prefixed).starts_with("passage_prefix: \"\" was named"));
@@ -96,7 +94,7 @@ fn what_the_vectors_were_made_with_need_not_be_named_again() {
     let expected =
         DenseRetriever::open(&index, Arc::new(encoder)).unwrap().search(&["red shoes"], 5).unwrap();
     assert_eq!(found, expected);
-    // Who names it says the same, or learns what it is.
+    // Explicit settings must equal the index's; the error names them.
     let named = RetrievalConfig {
         query_prefix: Some("a ".into()),
         passage_prefix: Some(String::new()),
@@ -125,7 +123,7 @@ fn what_the_vectors_were_made_with_need_not_be_named_again() {
     }
 }
 
-/// Makes of an index what earlier versions wrote: no prefixes, and a fingerprint of the weights alone.
+/// Turns an index into an earlier version's: no prefixes, and a fingerprint of the weights only.
 fn age(index: &Path, model: &Path, passage_prefix: &str, max_tokens: u64) {
     let path = index.join("dense/turnwise-vectors.json");
     let mut manifest: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
@@ -157,7 +155,7 @@ fn vectors_of_earlier_versions_are_opened() {
     let other = RetrievalConfig { passage_prefix: Some(String::new()), ..config.clone() };
     let error = open(&other).unwrap_err().to_string();
     assert!(error.contains("another encoder, or with another passage prefix"), "{error}");
-    // Those of another prefix are opened with it, as before.
+    // Old vectors with another prefix can be opened with it.
     let folder = TempDir::new().unwrap();
     let options = EncoderOptions { passage_prefix: String::new(), ..EncoderOptions::default() };
     let (model, index, _) = built(folder.path(), options);

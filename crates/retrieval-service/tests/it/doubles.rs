@@ -8,26 +8,24 @@ use std::time::Duration;
 use turnwise_retrieval::{Hit, Passage, RetrievalError, Retriever};
 use turnwise_retrieval_service::HttpOptions;
 
-/// Behaviour of a double on one request.
 #[derive(Clone, Debug)]
 pub(crate) enum Act {
-    /// Answers with this status and body.
     Answer(u16, String),
-    /// The same with a `Retry-After` of so many seconds.
+    /// Answers with `Retry-After` of this many seconds.
     Later(u16, u32),
-    /// Promises more bytes than it sends.
+    /// Sends fewer bytes than announced.
     Truncated(String),
-    /// Says nothing until the client is gone.
+    /// Sends nothing until the client disconnects.
     Stall,
     /// Sends the head and then a byte every 50 ms.
     Drip,
-    /// Closes the connection without a word.
+    /// Closes the connection without an answer.
     Die,
-    /// Something that is no HTTP.
+    /// Sends something other than HTTP.
     Noise,
 }
 
-/// A server that follows a list of acts, one a request, and repeats the last one.
+/// A server that follows a list of acts, one per request, and repeats the last one.
 pub(crate) struct Double {
     pub(crate) url: String,
     pub(crate) requests: Arc<Mutex<Vec<String>>>,
@@ -100,7 +98,6 @@ fn one(mut stream: TcpStream, seen: &Mutex<Vec<String>>, acts: &[Act]) {
     }
 }
 
-/// An answer to one query with one passage.
 pub(crate) fn good() -> Act {
     Act::Answer(200, r#"{"result":[[{"document":{"id":"1","contents":"\"T\"\nx"},"score":2.0}]]}"#.to_owned())
 }
@@ -115,7 +112,7 @@ pub(crate) fn quick() -> HttpOptions {
     }
 }
 
-/// Finds the query itself, `top_k` times; "stall", "fail" and "panic" do as they say.
+/// Returns the query itself `top_k` times; "stall", "fail" and "panic" do what they say.
 pub(crate) struct Parrot;
 
 impl Retriever for Parrot {

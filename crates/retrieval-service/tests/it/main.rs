@@ -1,4 +1,4 @@
-//! Client and server against each other and against doubles that misbehave.
+//! Client and server, together and against faulty counterparts.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 

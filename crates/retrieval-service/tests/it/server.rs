@@ -1,4 +1,4 @@
-//! The server against our client and against clients that misbehave.
+//! The server with our client and with faulty clients.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -42,7 +42,7 @@ fn short() -> ServerOptions {
     }
 }
 
-/// Reply of the server to some bytes, and whether it closed the connection after it.
+/// Returns the server's reply to some bytes, and whether it closed the connection afterwards.
 fn raw(server: &Running, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(server.address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
@@ -142,7 +142,7 @@ fn wrong_requests_are_answered_with_their_status() {
 #[test]
 fn slow_and_silent_clients_hold_nothing_but_themselves() {
     let server = serve(short());
-    // Head without end, body without end, nothing at all, half a request and gone.
+    // Incomplete head, incomplete body, nothing at all, and half a request before disconnecting.
     for (bytes, expected) in [
         (&b"POST /retrieve HTTP/1.1\r\nContent-"[..], "HTTP/1.1 408 "),
         (b"POST /retrieve HTTP/1.1\r\nContent-Length: 100\r\n\r\n{", "HTTP/1.1 408 "),
@@ -208,7 +208,7 @@ fn connections_that_are_turned_away_take_no_place_and_no_time() {
     let body = r#"{"queries": ["a"]}"#;
     let kept = TcpStream::connect(server.address).unwrap();
     let start = Instant::now();
-    // Silent ones: the first are told after a while, the last are closed at once.
+    // Silent connections: the first are rejected after a while, the last are closed at once.
     std::thread::sleep(Duration::from_millis(50));
     let silent: Vec<TcpStream> = (0..40).map(|_| TcpStream::connect(server.address).unwrap()).collect();
     let mut ends = Vec::new();
@@ -220,7 +220,7 @@ fn connections_that_are_turned_away_take_no_place_and_no_time() {
     }
     assert!(ends[..8].iter().all(|(told, _)| !told) && ends[8..].iter().all(|(told, _)| *told), "{ends:?}");
     assert!(ends.iter().all(|(_, after)| *after < Duration::from_secs(20)), "{ends:?}");
-    // As soon as the one that is served goes, another is, however many are being turned away.
+    // When the served connection ends, another is served, however many are being rejected.
     let _silent: Vec<TcpStream> = (0..20).map(|_| TcpStream::connect(server.address).unwrap()).collect();
     std::thread::sleep(Duration::from_millis(50));
     drop(kept);
@@ -245,7 +245,7 @@ fn a_body_that_is_too_large_is_answered_though_it_is_sent() {
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{head}: {answer}");
         assert!(start.elapsed() < Duration::from_secs(10));
     }
-    // What is more than four times too large is not listened to.
+    // A body more than four times too large is not read.
     let mut stream = TcpStream::connect(server.address).unwrap();
     stream.write_all(b"POST /retrieve HTTP/1.1\r\nContent-Length: 10000000000\r\n\r\n").unwrap();
     let some = vec![b'x'; 1 << 20];
@@ -274,7 +274,7 @@ fn answers_are_bounded() {
 fn an_answer_has_one_time_for_all_of_it() {
     let options = ServerOptions { largest_request: 4 << 20, ..short() };
     let server = serve(options);
-    // Some 20 MB, fetched so slowly that it takes seconds, and never so slowly that a single write would be late.
+    // About 20 MB, fetched so slowly that it takes seconds, although no single write times out.
     let body = serde_json::json!({"queries": ["a".repeat(1 << 20)], "topk": 20}).to_string();
     let mut stream = TcpStream::connect(server.address).unwrap();
     stream.write_all(&post(&body)).unwrap();
@@ -282,7 +282,7 @@ fn an_answer_has_one_time_for_all_of_it() {
     stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     while let Ok(count @ 1..) = stream.read(&mut piece) {
         read += count;
-        // Once the server has given up, what is on its way arrives without a pause.
+        // Once the server has given up, the remaining bytes arrive without a pause.
         if start.elapsed() < Duration::from_secs(2) {
             std::thread::sleep(Duration::from_millis(20));
         } else {
@@ -302,7 +302,6 @@ fn a_server_that_is_stopped_answers_what_is_under_way() {
     let (address, stopper) = (server.address(), server.stopper());
     let retriever: Arc<dyn Retriever> = Arc::new(Parrot);
     let thread = std::thread::spawn(move || server.run(&retriever).unwrap());
-    // A connection that is kept, and has nothing to say, is not waited for.
     let mut kept = TcpStream::connect(address).unwrap();
     kept.write_all(b"GET /health HTTP/1.1\r\n\r\n").unwrap();
     assert!(kept.read(&mut [0; 1024]).unwrap() > 0);
@@ -312,7 +311,7 @@ fn a_server_that_is_stopped_answers_what_is_under_way() {
     let start = Instant::now();
     stopper.stop();
     thread.join().unwrap();
-    // The answer has been sent by now, so that the process may end.
+    // The answer was sent before the server ended.
     asking.set_nonblocking(true).unwrap();
     let mut begin = [0; 15];
     asking.read_exact(&mut begin).unwrap();

@@ -1,5 +1,5 @@
-//! Text whose words are as frequent as those of an encyclopaedia: a third from the 120 commonest, the rest after Zipf's law over
-//! a vocabulary of two million, so that new words keep coming.
+//! Generates text with realistic word frequencies: a third from the 120 most common words, the rest
+//! by Zipf's law over a vocabulary of two million, so that new words keep appearing.
 
 use turnwise_retrieval::Passage;
 
@@ -26,13 +26,13 @@ impl Random {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// A rank whose frequency falls as 1 / rank.
+    /// Returns a rank with frequency 1 / rank.
     fn rank(&mut self) -> u64 {
         (VOCABULARY.powf(self.uniform())) as u64
     }
 }
 
-/// A word for a rank: pronounceable, the longer the rarer.
+/// Appends a pronounceable word for a rank; rarer words are longer.
 fn word(rank: u64, out: &mut String) {
     const SYLLABLES: [&str; 32] = [
         "ka", "ri", "mo", "ten", "sa", "lu", "ver", "no", "di", "pe", "go", "hal", "mi", "ra", "to", "ne",
@@ -62,7 +62,7 @@ fn text(random: &mut Random, words: usize, out: &mut String) {
     }
 }
 
-/// The first `count` passages; the same in every run.
+/// Returns the first `count` passages, which are the same in every run.
 pub(crate) fn passages(count: u64) -> impl Iterator<Item = Passage> {
     (0..count).map(|number| {
         let mut random = Random(number.wrapping_mul(0xd134_2543_de82_ef95));
@@ -75,7 +75,7 @@ pub(crate) fn passages(count: u64) -> impl Iterator<Item = Passage> {
     })
 }
 
-/// Questions of six to ten words, common and rare.
+/// Returns questions of six to ten common and rare words.
 pub(crate) fn queries(count: u64) -> Vec<String> {
     let query = |number: u64| {
         let mut random = Random(!number);

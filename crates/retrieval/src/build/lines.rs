@@ -1,4 +1,4 @@
-//! Files of passages: one JSON object a line, with `id` and `contents`.
+//! Reads files of passages: one JSON object per line, with `id` and `contents`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,12 +13,11 @@ use serde::de::{Deserializer, Visitor};
 
 use crate::{Passage, RetrievalError};
 
-/// Bytes of a piece, about: as many whole lines as begin within them.
+/// Approximate bytes of a piece, which contains whole lines.
 const PIECE: usize = 2 << 20;
-/// The longest line. A passage of wiki-18 has some hundred bytes.
+/// Maximum bytes of a line. A passage of wiki-18 has a few hundred bytes.
 const LONGEST: usize = 64 << 20;
 
-/// A file in pieces of whole lines.
 pub(super) struct Pieces {
     path: Arc<PathBuf>,
     reader: Box<dyn BufRead + Send>,
@@ -27,7 +26,6 @@ pub(super) struct Pieces {
     lines: u64,
 }
 
-/// Whole lines of a file.
 pub(super) struct Piece {
     path: Arc<PathBuf>,
     /// Number of the first line, counted from 1.
@@ -47,17 +45,15 @@ impl Pieces {
         })
     }
 
-    /// Returns the bytes of the file that have been read.
     pub(super) fn position(&self) -> u64 {
         self.position.load(Ordering::Relaxed)
     }
 
-    /// Returns the bytes of the file.
     pub(super) fn length(&self) -> u64 {
         self.length
     }
 
-    /// Returns the next lines, or `None` at the end of the file.
+    /// Returns the next piece, or `None` at the end of the file.
     pub(super) fn next_piece(&mut self) -> Result<Option<Piece>, RetrievalError> {
         let first = self.lines + 1;
         let mut bytes = Vec::with_capacity(PIECE + (PIECE >> 4));
@@ -110,7 +106,6 @@ impl Piece {
         lines
     }
 
-    /// Returns the passage of a line.
     pub(super) fn parse(&self, number: u64, line: Range<usize>) -> Result<Passage, RetrievalError> {
         parse(self.bytes[line].trim_ascii()).map_err(|reason| RetrievalError::Line {
             path: (*self.path).clone(),
@@ -128,7 +123,6 @@ struct Line<'a> {
     contents: Cow<'a, str>,
 }
 
-/// An identifier: a text, or a whole number as some files have it.
 struct Id<'a>(Cow<'a, str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Id<'a> {
@@ -167,12 +161,13 @@ fn parse(line: &[u8]) -> Result<Passage, String> {
 
 const EXAMPLE: &str = r#"{"id": "0", "contents": "\"Title\"\nText"}"#;
 
-/// Returns the passages of a JSON lines file (`{"id", "contents"}`, plain, gzip or zstd), all in memory.
+/// Returns the passages of a JSON lines file (`{"id", "contents"}`, plain, gzip or zstd), all in
+/// memory.
 ///
 /// # Errors
 ///
-/// Returns [`RetrievalError::Line`] for a line that is not a passage, [`RetrievalError::File`] if the file
-/// can't be read.
+/// Returns [`RetrievalError::Line`] for a line that is not a passage, [`RetrievalError::File`] if
+/// the file cannot be read.
 pub fn read_passages(path: &Path) -> Result<Vec<Passage>, RetrievalError> {
     let mut pieces = Pieces::open(path)?;
     let mut passages = Vec::new();

@@ -1,4 +1,4 @@
-//! Building an index of passages in a folder, from files of any size.
+//! Builds an index of passages in a folder, from files of any size.
 //!
 //! ```text
 //! DIR/passages/   the passages themselves (`store`)
@@ -6,8 +6,8 @@
 //! DIR/dense/      vectors (`dense`)
 //! ```
 //!
-//! One thread reads, all of the machine's threads parse and analyse, one writes; between them wait a few
-//! pieces of two megabytes. What is unfinished is in `DIR/.building`, which the next build deletes.
+//! One thread reads, all cores parse and analyse, and one thread writes, with a few queued pieces
+//! of two megabytes. Unfinished files are in `DIR/.building`, which the next build deletes.
 
 mod lines;
 
@@ -30,39 +30,39 @@ use crate::lucene::{Analyzer, BuildOptions, IndexBuilder, Terms};
 use crate::store::{PassageStore, StoreWriter};
 use crate::{Passage, RetrievalError};
 
-/// The folder of the passages inside an index folder.
+/// Subfolder of the passages.
 pub const PASSAGES: &str = "passages";
-/// The folder of the terms.
+/// Subfolder of the terms.
 pub const BM25: &str = "bm25";
-/// The folder of the vectors.
+/// Subfolder of the vectors.
 pub const DENSE: &str = "dense";
 const UNFINISHED: &str = ".building";
 const LOCK: &str = "build.lock";
 
-/// Pieces that wait between two threads.
+/// Pieces queued between two threads.
 const WAITING: usize = 2;
-/// Passages of a piece that comes from a store.
+/// Passages per piece read from a store.
 const STORED: usize = 2048;
 
 /// Progress of a build.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BuildProgress {
-    /// Passages done.
+    /// Passages processed.
     pub passages: u64,
-    /// Bytes of their identifiers and contents.
+    /// Bytes of their ids and contents.
     pub bytes: u64,
-    /// Bytes read of the files as they are on disk, or passages read of the folder.
+    /// Bytes read from files (as stored on disk), or passages read from the folder.
     pub read: u64,
-    /// All of these, with which `read` ends.
+    /// Final value of `read`.
     pub length: u64,
-    /// True once everything is read and what was put aside is joined.
+    /// True after everything is read, while temporary files are joined.
     pub joining: bool,
 }
 
-/// Called between two pieces; the answer [`ControlFlow::Break`] ends the build.
+/// Called between two pieces; [`ControlFlow::Break`] stops the build.
 pub type Watch<'a> = &'a mut dyn FnMut(BuildProgress) -> ControlFlow<()>;
 
-/// A folder that this process alone builds in, as long as this lives.
+/// Exclusive access of this process to building in a folder.
 #[derive(Debug)]
 pub struct BuildFolder {
     folder: PathBuf,
@@ -71,11 +71,12 @@ pub struct BuildFolder {
 }
 
 impl BuildFolder {
-    /// Opens a folder for building; it is made if it is missing.
+    /// Opens a folder for building, creating it if needed.
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::File`] if another process builds there, or the folder cannot be written to.
+    /// Returns [`RetrievalError::File`] if another process builds there, or the folder is not
+    /// writable.
     pub fn open(folder: &Path) -> Result<Self, RetrievalError> {
         let failed = |error: std::io::Error| RetrievalError::file(folder, &error);
         fs::create_dir_all(folder).map_err(failed)?;
@@ -96,23 +97,20 @@ impl BuildFolder {
         Ok(Self { folder: folder.to_owned(), unfinished, _lock: lock })
     }
 
-    /// A folder for the files of a part until they are whole.
+    /// Returns the folder for a part's files until they are complete.
     pub(crate) fn unfinished(&self, part: &str) -> PathBuf {
         self.unfinished.join(part)
     }
 
-    /// Returns the path of a part that is whole.
     pub(crate) fn finished(&self, part: &str) -> PathBuf {
         self.folder.join(part)
     }
 
-    /// Moves a part to its place.
     pub(crate) fn publish(&self, part: &str) -> Result<(), RetrievalError> {
         let path = self.finished(part);
         fs::rename(self.unfinished(part), &path).map_err(|error| RetrievalError::file(&path, &error))
     }
 
-    /// Rejects a part that is already there.
     pub(crate) fn refuse_existing(&self, part: &str) -> Result<(), RetrievalError> {
         let path = self.finished(part);
         if path.exists() {
@@ -125,7 +123,6 @@ impl BuildFolder {
         Ok(())
     }
 
-    /// Returns the passages of the folder, if it has any.
     pub(crate) fn passages(&self) -> Result<Option<PassageStore>, RetrievalError> {
         let path = self.finished(PASSAGES);
         path.exists().then(|| PassageStore::open(&path)).transpose()
@@ -138,44 +135,41 @@ impl Drop for BuildFolder {
     }
 }
 
-/// Source of passages.
 enum Source<'a> {
     Files(&'a [PathBuf]),
     Store(PassageStore),
 }
 
-/// Some passages on their way.
 enum Piece {
     Lines(lines::Piece),
     Passages(Vec<Arc<Passage>>),
 }
 
-/// A passage with its terms.
 struct Prepared {
     id: String,
     contents: String,
     terms: Option<Terms>,
 }
 
-/// Which parts of a folder a build makes.
+/// Parts of an index to build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parts {
-    /// The passages alone, for an index of vectors.
+    /// Only the passages, for an index of vectors.
     Passages,
-    /// The passages and their terms.
+    /// Passages and terms.
     Bm25,
 }
 
-/// Puts the passages of JSON lines files (`{"id", "contents"}`, plain, gzip or zstd) into a folder and makes the index of
-/// their terms. Without files the terms are those of the passages that the folder already has.
+/// Stores the passages of JSON lines files (`{"id", "contents"}`, plain, gzip or zstd) in a folder
+/// and indexes their terms. Without files, it indexes the passages that the folder already has.
 ///
-/// Memory stays near the options' `memory` and 30 bytes a passage.
+/// Uses about the options' `memory` plus 30 bytes per passage.
 ///
 /// # Errors
 ///
-/// Returns [`RetrievalError::Line`] for a line that is not a passage, [`RetrievalError::File`] for files,
-/// [`RetrievalError::Setting`] if there is nothing to build from or to build,
-/// [`RetrievalError::Interrupted`] if `watch` said so.
+/// Returns [`RetrievalError::Line`] for a line that is not a passage, [`RetrievalError::File`] for
+/// files, [`RetrievalError::Setting`] if there is no input or nothing to build, and
+/// [`RetrievalError::Interrupted`] if `watch` stopped it.
 pub fn build(
     folder: &BuildFolder,
     files: &[PathBuf],
@@ -227,7 +221,6 @@ pub fn build(
     Ok(progress)
 }
 
-/// Sends everything from the source through the threads.
 fn fill(
     source: &Source<'_>,
     store: Option<&mut StoreWriter>,
@@ -264,7 +257,7 @@ fn fill(
             match prepare(piece, &analyzer, analyse) {
                 Ok(passages) => {
                     if send_prepared.send(passages).is_err() {
-                        // The writer is gone: its error is returned below.
+                        // The writer has ended; its error is returned below.
                         break;
                     }
                 }

@@ -38,13 +38,12 @@ fn a_file_becomes_an_index() {
     assert_eq!((hit.passage.id.as_str(), hit.passage.text()), ("7", "Blue running shoes."));
     assert!(!index.join(UNFINISHED).exists());
 
-    // What is there is neither overwritten nor mixed with other passages.
     let again = built(&index, &file).unwrap_err().to_string();
     assert!(again.contains("has passages already"), "{again}");
     let again =
         build(&BuildFolder::open(&index).unwrap(), &[], Parts::Bm25, BuildOptions::default(), &mut keep);
     assert!(again.unwrap_err().to_string().contains("it is there already"));
-    // The terms alone are made again of the passages that are there.
+    // Only the terms are built again, from the existing passages.
     std::fs::remove_dir_all(index.join(BM25)).unwrap();
     assert!(Bm25Retriever::open(&index).unwrap_err().to_string().contains("index build"));
     let progress =
@@ -111,7 +110,6 @@ fn a_line_that_is_no_passage_is_named() {
     assert!(error.contains("line 1: not UTF-8"), "{error}");
     let error = built(&index, &folder.path().join("none.jsonl")).unwrap_err().to_string();
     assert!(error.contains("none.jsonl"), "{error}");
-    // Nothing of this is in the way.
     std::fs::write(&file, LINES).unwrap();
     assert_eq!(built(&index, &file).unwrap().passages, 3);
 }
@@ -126,11 +124,10 @@ fn a_build_can_be_stopped_and_started_again() {
     let stopped =
         build(&build_folder, &files, Parts::Bm25, BuildOptions::default(), &mut |_| ControlFlow::Break(()));
     assert_eq!(stopped.unwrap_err(), RetrievalError::Interrupted);
-    // Another process has to wait.
     let busy = BuildFolder::open(&index).unwrap_err().to_string();
     assert!(busy.contains("another process builds here"), "{busy}");
     drop(build_folder);
-    // A kill leaves more behind than a stop.
+    // A kill leaves more files than a stop.
     std::fs::create_dir_all(index.join(UNFINISHED).join(BM25)).unwrap();
     std::fs::write(index.join(UNFINISHED).join(BM25).join("postings.idx"), b"half").unwrap();
     assert_eq!(built(&index, &file).unwrap().passages, 3);

@@ -1,4 +1,4 @@
-//! The approximate search of vectors: a graph of neighbours (HNSW), which looks at some thousand vectors
+//! Approximate vector search with a graph of neighbours (HNSW), which reads a few thousand vectors
 //! instead of all.
 //!
 //! ```text
@@ -6,12 +6,13 @@
 //! DIR/hnsw/turnwise-hnsw.json                  of which vectors, with which settings, and the recall that was measured
 //! ```
 //!
-//! The graph holds positions; the vectors stay in their mapped file, in which every distance is computed. Vectors have to
-//! have length 1: the distance of two is 1 less their product.
+//! The graph stores positions; distances are computed from the mapped vectors. Vectors must have
+//! length 1: their distance is 1 minus their product.
 //!
-//! Source: Malkov and Yashunin, "Efficient and robust approximate nearest neighbor search using Hierarchical Navigable Small
-//! World graphs" (2018), by the crate `hnsw_rs`. The graph depends on chance and on the order in which threads insert: two builds
-//! differ, and may find other passages. What one graph finds is always the same.
+//! Source: Malkov and Yashunin, "Efficient and robust approximate nearest neighbor search using
+//! Hierarchical Navigable Small World graphs" (2018), with the crate `hnsw_rs`. The graph depends
+//! on random numbers and thread timing, so two builds may find different passages. Searches of one
+//! graph are deterministic.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -37,39 +38,37 @@ use crate::manifest::Manifest;
 const MANIFEST: &str = "turnwise-hnsw.json";
 const FORMAT: u32 = 1;
 const NAME: &str = "graph";
-/// The position that stands for the query that is asked.
+/// Position that represents the current query.
 const ASKED: u32 = u32::MAX;
-/// Layers above the lowest, at most.
+/// Maximum layers above the lowest.
 const LAYERS: usize = 16;
-/// Vectors that are inserted between two looks at the clock.
+/// Vectors inserted between two progress checks.
 const TOGETHER: usize = 4096;
-/// Queries that the recall is measured with: vectors of the index itself.
+/// Number of the index's own vectors used as queries to measure recall.
 const PROBES: usize = 100;
-/// Neighbours of which the recall is the share that is found.
+/// Number of neighbours over which recall is measured.
 const RECALL_AT: usize = 10;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Description {
     options: GraphOptions,
-    /// The fingerprints of passages and encoder, which decide the vectors.
     passages: String,
     encoder: String,
     vectors: usize,
-    /// Fraction of the ten nearest vectors that the graph found, for vectors of its own.
+    /// Fraction of the ten nearest vectors that the graph found, with its own vectors as queries.
     recall: f64,
-    /// SHA-256 of the library's two files, as it ends the program without a word where some of their bytes are wrong. Folders
-    /// of earlier versions have none.
+    /// SHA-256 of the library's two files, because it aborts the program on some damaged bytes.
+    /// Missing in earlier versions.
     #[serde(default)]
     sha256: BTreeMap<String, String>,
 }
 
 thread_local! {
-    /// The query that this thread asks, and room for two rows in single precision.
+    /// This thread's query, and buffers for two rows in single precision.
     static QUERY: RefCell<[Vec<f32>; 3]> = const { RefCell::new([const { Vec::new() }; 3]) };
 }
 
-/// Distances of positions.
 #[derive(Clone)]
 struct Products {
     vectors: Arc<VectorStore>,
@@ -109,7 +108,7 @@ impl std::fmt::Debug for Graph {
     }
 }
 
-/// SHA-256 of the files that hold the graph, by name.
+/// Returns the SHA-256 of the graph's files, by name.
 fn hashes(folder: &Path) -> Result<BTreeMap<String, String>, RetrievalError> {
     let of = |suffix: &str| {
         let name = format!("{NAME}.hnsw.{suffix}");
@@ -125,11 +124,12 @@ fn failed(folder: &Path, problem: &str) -> RetrievalError {
 }
 
 impl Graph {
-    /// Reads the graph of an index folder for its vectors. It takes memory for positions and neighbours, some 300 bytes a vector.
+    /// Reads the graph of an index folder. Takes about 300 bytes of memory per vector for positions
+    /// and neighbours.
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::File`] if there is none, or one of other vectors.
+    /// Returns [`RetrievalError::File`] if there is none, or it belongs to other vectors.
     pub fn open(folder: &Path, vectors: &Arc<VectorStore>) -> Result<Self, RetrievalError> {
         let place = folder.join(HNSW);
         let Description { options, passages, encoder, vectors: count, recall, sha256 } =
@@ -140,10 +140,10 @@ impl Graph {
         if !sha256.is_empty() && sha256 != hashes(&place)? {
             return Err(failed(&place, "its files have other bytes than were written"));
         }
-        // The library's graph borrows its reader: both live as long as the program.
+        // The library's graph borrows its reader, so both are leaked.
         let reader: &'static HnswIo = Box::leak(Box::new(HnswIo::new(&place, NAME)));
         let products = Products { vectors: Arc::clone(vectors), arch: Arch::new() };
-        // The library ends by a panic where a file is not what it wrote.
+        // The library panics on invalid files.
         let graph = catch_unwind(AssertUnwindSafe(|| reader.load_hnsw_with_dist(products)))
             .map_err(|_| failed(&place, "it is no graph"))?
             .map_err(|error| failed(&place, &error.to_string()))?;
@@ -155,12 +155,11 @@ impl Graph {
         Ok(Self { graph, options, recall })
     }
 
-    /// Returns the share of the ten nearest vectors that the graph found when it was made.
+    /// Returns the fraction of the ten nearest vectors that the graph found when it was built.
     pub fn recall(&self) -> f64 {
         self.recall
     }
 
-    /// Returns the vectors nearest to a query, best first, with their products.
     pub(super) fn search(&self, query: &[f32], limit: usize) -> Vec<(u32, f32)> {
         if limit == 0 {
             return Vec::new();
@@ -177,13 +176,14 @@ impl Graph {
     }
 }
 
-/// Makes the graph of a folder's vectors and measures its recall, which is returned with the progress.
+/// Builds the graph of a folder's vectors and returns the progress with the measured recall.
 ///
 /// # Errors
 ///
-/// Returns [`RetrievalError::Setting`] for options out of range; [`RetrievalError::File`] without
-/// vectors, or where a graph is there already or can't be written; [`RetrievalError::Encoder`] for
-/// vectors that have not length 1; [`RetrievalError::Interrupted`] if `watch` said so.
+/// Returns [`RetrievalError::Setting`] for options out of range, and [`RetrievalError::File`]
+/// without vectors, with an existing graph, or if the graph cannot be written. Returns
+/// [`RetrievalError::Encoder`] for vectors whose length is not 1, and
+/// [`RetrievalError::Interrupted`] if `watch` stopped it.
 pub fn build_graph(
     folder: &BuildFolder,
     options: GraphOptions,
@@ -239,7 +239,7 @@ pub fn build_graph(
     Ok((progress, recall))
 }
 
-/// Returns the share of the nearest vectors that a graph finds, for vectors of its own spread over all.
+/// Returns the recall for some of the graph's own vectors, spread over all.
 fn recall(graph: &Graph, vectors: &VectorStore) -> f64 {
     let (arch, mut query, mut found, mut all) = (Arch::new(), Vec::new(), 0, 0);
     for probe in 0..PROBES.min(vectors.len()) {
@@ -247,7 +247,7 @@ fn recall(graph: &Graph, vectors: &VectorStore) -> f64 {
         vectors.read(arch, position, position + 1, &mut query);
         let near = graph.search(&query, RECALL_AT);
         let exact = vectors.search(&query, RECALL_AT).remove(0);
-        // What is as near as the last of the exact ones counts, whichever of equals it is.
+        // Counts any vector as near as the last exact one, because of ties.
         let least = exact.last().map_or(0.0, |(_, score)| score - 1e-5);
         found += near.iter().filter(|(_, score)| *score >= least).count().min(exact.len());
         all += exact.len();

@@ -1,4 +1,4 @@
-//! Making the vectors of a folder's passages.
+//! Encodes a folder's passages as vectors.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Seek as _, SeekFrom, Write as _};
@@ -11,31 +11,32 @@ use crate::build::{BuildFolder, BuildProgress, DENSE, Watch};
 use crate::manifest::Manifest;
 use crate::{Passage, RetrievalError};
 
-/// Passages that are encoded together.
+/// Passages per encoder call.
 const TOGETHER: usize = 256;
 
-/// Vectors that are not all made yet, inside an index folder. They outlive a stop: encoding millions of passages takes days.
+/// Folder of unfinished vectors inside an index folder. The folder survives a stop, because
+/// encoding millions of passages takes days.
 const PARTIAL: &str = "dense.partial";
-/// The file that states of what they are. It outlives them: until the folder has its last name, a kill
-/// leaves vectors that the next call knows.
+/// File that describes unfinished vectors. The file is deleted last, after the folder is renamed,
+/// so that a killed build can always be resumed.
 const OF: &str = "of.json";
 
-/// Settings of vectors.
+/// Settings of [`build_vectors`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DenseOptions {
     /// Number format of vectors on disk.
     pub precision: Precision,
 }
 
-/// Encodes the passages that a folder has ([`crate::build::build`] puts them there) and writes their vectors. Resumes an earlier
-/// call that was stopped or killed, if passages, encoder and precision are the same; the vectors have the same bits.
+/// Encodes a folder's passages ([`crate::build::build`] stores them) and writes their vectors.
+/// Resumes an interrupted call with the same passages, encoder and precision, giving the same bits.
 /// The query prefix may differ, because passage vectors do not depend on it.
 ///
 /// # Errors
 ///
-/// Returns [`RetrievalError::Setting`] without passages, [`RetrievalError::File`] if there are vectors
-/// already or they can't be written, [`RetrievalError::Encoder`] if the encoder fails,
-/// [`RetrievalError::Interrupted`] if `watch` said so.
+/// Returns [`RetrievalError::Setting`] without passages, [`RetrievalError::File`] if vectors exist
+/// or cannot be written, [`RetrievalError::Encoder`] if the encoder fails, and
+/// [`RetrievalError::Interrupted`] if `watch` stopped it.
 pub fn build_vectors(
     folder: &BuildFolder,
     encoder: &dyn Encoder,
@@ -102,13 +103,13 @@ pub fn build_vectors(
     Manifest::new(FORMAT, description).write_without(&place, MANIFEST, &[OF])?;
     let finished = folder.finished(DENSE);
     fs::rename(&place, &finished).map_err(|error| RetrievalError::file(&finished, &error))?;
-    // The vectors are whole with it, too.
+    // The vectors are complete with or without it.
     let _ = fs::remove_file(finished.join(OF));
     Ok(progress)
 }
 
-/// Returns the file of vectors to continue with, at its end, and how many passages it has; a new one if
-/// there is none of these.
+/// Returns a file of matching vectors, positioned at its end, and its number of passages. Creates a
+/// new file without matching vectors.
 fn open_partial(
     place: &Path,
     description: &Description,
@@ -118,7 +119,7 @@ fn open_partial(
     let found = fs::read(place.join(OF)).ok().and_then(|of| serde_json::from_slice(&of).ok());
     if found.is_some_and(|found| is_begun(&found, description, encoder)) {
         let mut file = File::options().create(true).truncate(false).write(true).open(place.join(VECTORS))?;
-        // Whole rounds only, so that passages are encoded together as they would have been.
+        // Whole calls only, so that the same passages are encoded together.
         let whole = file.metadata()?.len() as usize / (row * TOGETHER).max(1) * TOGETHER;
         let whole = whole.min(description.vectors as usize / TOGETHER * TOGETHER);
         file.set_len((whole * row) as u64)?;
@@ -135,8 +136,8 @@ fn open_partial(
     Ok((file, 0))
 }
 
-/// Returns true if what was begun are the first of these vectors. The encoder's name states what decides
-/// them, prefix and length included.
+/// Returns true if unfinished vectors match the wanted ones. The encoder's name covers all its
+/// settings, including prefix and length.
 fn is_begun(found: &Description, wanted: &Description, encoder: &dyn Encoder) -> bool {
     let rest = |of: &Description| Description { encoder: String::new(), encoding: None, ..of.clone() };
     rest(found) == rest(wanted) && encoder.is_named(&found.encoder)

@@ -1,4 +1,4 @@
-//! Settings of texts that are encoded.
+//! Settings of encoded texts.
 
 use std::path::Path;
 
@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::open_vectors;
 use crate::RetrievalError;
 
-/// Settings of encoded texts besides the encoder's model. Vectors are kept with them, so that nobody has to repeat them to ask an index.
+/// Settings of encoded texts besides the model. They are stored with the vectors, so that queries
+/// need not repeat them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Encoding {
@@ -15,22 +16,22 @@ pub struct Encoding {
     pub query_prefix: String,
     /// Text before every passage.
     pub passage_prefix: String,
-    /// Maximum tokens of a text; longer ones are cut.
+    /// Maximum tokens of a text; longer ones are truncated.
     pub max_tokens: usize,
 }
 
 impl Encoding {
-    /// Reads what the vectors of an index folder were made with; none if a version of this program made
-    /// them that did not keep it.
+    /// Reads the settings stored with an index folder's vectors; `None` if an earlier version wrote
+    /// them.
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::File`] if the folder has no whole vectors.
+    /// Returns [`RetrievalError::File`] if the folder has no complete vectors.
     pub fn of(folder: &Path) -> Result<Option<Self>, RetrievalError> {
         Ok(open_vectors(folder)?.encoding().cloned())
     }
 
-    /// Rejects queries with other settings than the vectors of this folder were made with.
+    /// Rejects queries with other settings than those of the vectors.
     pub(super) fn refuse_other(&self, asked: &Self, vectors: &Path) -> Result<(), RetrievalError> {
         let quoted = |text: &str| format!("{text:?}");
         let settings = [

@@ -1,21 +1,21 @@
-//! Settings of a graph of neighbours, and what a program without the feature `hnsw` says about them.
+//! Settings of an HNSW graph, and the error of builds without the feature `hnsw`.
 
 use serde::{Deserialize, Serialize};
 
 use crate::RetrievalError;
 
-/// The folder of the graph inside an index folder.
+/// Subfolder of the graph.
 pub const HNSW: &str = "hnsw";
 
-/// Settings of a graph.
+/// Settings of an HNSW graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GraphOptions {
-    /// Neighbours that a vector keeps in every layer (M), at most 256.
+    /// Maximum neighbours of a vector per layer (M), at most 256.
     pub neighbours: usize,
-    /// Candidates that are looked at while a vector is inserted (efConstruction).
+    /// Candidates examined when a vector is inserted (efConstruction).
     pub construction: usize,
-    /// Candidates that are looked at while a query is answered (efSearch), if it does not want more.
+    /// Candidates examined for a query (efSearch), if it requests no more.
     pub search: usize,
 }
 
@@ -30,7 +30,7 @@ impl GraphOptions {
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::Setting`], which names the key.
+    /// Returns [`RetrievalError::Setting`] with the key.
     pub fn check(&self) -> Result<(), RetrievalError> {
         let fail = |key: &str, reason: &str| {
             Err(RetrievalError::Setting { key: key.to_owned(), reason: reason.to_owned() })
@@ -48,7 +48,6 @@ impl GraphOptions {
     }
 }
 
-/// Returns the error of a program that was built without graphs.
 #[cfg(not(feature = "hnsw"))]
 pub(super) fn not_built() -> RetrievalError {
     RetrievalError::Setting {

@@ -1,13 +1,12 @@
-//! Inner products of rows in f32 or f16, on the CPU's widest vectors. Sums run over fixed lanes, so that they do not depend on that width.
+//! Inner products of f32 or f16 rows, vectorised. Sums run over fixed lanes, so results do not
+//! depend on the CPU's vector width.
 
 #![expect(clippy::inline_always, reason = "a loop is compiled for wider vectors only where it is inlined")]
 
 use pulp::{Arch, Simd, WithSimd};
 
-/// Partial sums of a product.
 const LANES: usize = 16;
 
-/// The loop that turns f16 into f32.
 struct Widen<'a> {
     from: &'a [u8],
     to: &'a mut [f32],
@@ -25,8 +24,8 @@ impl WithSimd for Widen<'_> {
     }
 }
 
-/// Returns the f32 of the bits of a finite f16: its exponent and mantissa moved in place, and the
-/// difference of the biases as a product, which is exact for the smallest numbers, too.
+/// Converts the bits of a finite f16 to f32: shifts exponent and mantissa, then multiplies by the
+/// difference of biases, which is also exact for subnormal numbers.
 #[inline(always)]
 fn widen(bits: u16) -> f32 {
     let bits = u32::from(bits);
@@ -34,12 +33,12 @@ fn widen(bits: u16) -> f32 {
     f32::from_bits(size.to_bits() | (bits & 0x8000) << 16)
 }
 
-/// Widens little-endian f16 numbers, two bytes each.
+/// Converts little-endian f16 numbers, two bytes each.
 pub(super) fn widen_all(arch: Arch, from: &[u8], to: &mut [f32]) {
     arch.dispatch(Widen { from, to });
 }
 
-/// Returns the bits of the f16 that is nearest to a number; even ones where two are.
+/// Rounds to the nearest f16, ties to even, and returns its bits.
 pub(super) fn narrow(value: f32) -> u16 {
     half::f16::from_f32(value).to_bits()
 }
@@ -83,7 +82,6 @@ fn dot(left: &[f32], right: &[f32]) -> f32 {
     lanes[0]
 }
 
-/// The inner products of rows with a query.
 pub(super) fn dots(arch: Arch, rows: &[f32], query: &[f32], to: &mut [f32]) {
     arch.dispatch(Dots { rows, query, to });
 }
@@ -95,7 +93,7 @@ mod tests {
     #[test]
     fn every_f16_comes_back() {
         for bits in 0..=u16::MAX {
-            // Infinities and what is no number are refused before they are written.
+            // Infinities and NaN are rejected before they are written.
             if bits & 0x7c00 == 0x7c00 {
                 continue;
             }
@@ -121,7 +119,7 @@ mod tests {
                 assert!(other & 0x7c00 == 0x7c00 || error <= (widen(other) - value).abs(), "{value}");
             }
         }
-        // Half way between 1 and the next, and between that and the one after: the even one.
+        // Ties round to even, down and up.
         assert_eq!(narrow(1.0 + 2f32.powi(-11)), 0x3c00);
         assert_eq!(narrow(1.0 + 3.0 * 2f32.powi(-11)), 0x3c02);
     }

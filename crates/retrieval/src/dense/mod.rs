@@ -1,12 +1,12 @@
-//! Passages by the vectors of an encoder.
+//! Finds passages by vectors of an encoder.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `approximate.rs` | a graph of neighbours, with the feature `hnsw` |
-//! | `graph_options.rs` | the settings of that graph |
-//! | `build.rs` | making the vectors of a folder's passages |
-//! | `encoding.rs` | prefixes and length of the texts, which the vectors are kept with |
-//! | `kernel.rs` | inner products of rows in f32 or f16, on the CPU's widest vectors |
+//! | `approximate.rs` | approximate search with an HNSW graph (feature `hnsw`) |
+//! | `graph_options.rs` | settings of the graph |
+//! | `build.rs` | encodes a folder's passages |
+//! | `encoding.rs` | settings of encoded texts |
+//! | `kernel.rs` | vectorised inner products of f32 or f16 rows |
 //! | `vectors.rs` | vectors in a mapped file, and the exact search |
 //!
 //! ```text
@@ -14,8 +14,9 @@
 //! DIR/dense/turnwise-vectors.json     how many, how wide, of which passages and encoder, with which prefixes
 //! ```
 //!
-//! The encoder is somebody else's ([`Encoder`]): this crate has no tensors. With E5 a passage's score is the inner product of two
-//! vectors of length 1, their cosine (Wang et al., "Text Embeddings by Weakly-Supervised Contrastive Pre-training", 2022).
+//! Callers provide the encoder ([`Encoder`]). With E5, a passage's score is the inner product of
+//! two vectors of length 1, their cosine (Wang et al., "Text Embeddings by Weakly-Supervised
+//! Contrastive Pre-training", 2022).
 
 #[cfg(feature = "hnsw")]
 mod approximate;
@@ -46,22 +47,22 @@ use crate::build::{DENSE, PASSAGES};
 use crate::store::PassageStore;
 use crate::{Hit, RetrievalError, Retriever};
 
-/// From texts to vectors.
+/// Converts texts to vectors.
 pub trait Encoder: Send + Sync {
-    /// Returns the numbers of a vector.
+    /// Returns the number of dimensions.
     fn dimensions(&self) -> usize;
 
-    /// Returns the name that tells this encoder from others, with everything that decides the vectors of
-    /// passages: those of two encoders are not to be compared.
+    /// Returns a name that identifies all that determines passage vectors. Vectors with different
+    /// names must not be compared.
     fn fingerprint(&self) -> String;
 
-    /// Returns true for this encoder's name, and for one that an earlier version of it had: vectors of
-    /// that name are still its own.
+    /// Returns true for this encoder's name, and for names by earlier versions whose vectors are
+    /// still valid.
     fn is_named(&self, fingerprint: &str) -> bool {
         self.fingerprint() == fingerprint
     }
 
-    /// Returns the settings of texts that vectors are kept with; none for an encoder that has no such settings.
+    /// Returns the settings to store with vectors, if the encoder has any.
     fn encoding(&self) -> Option<Encoding> {
         None
     }
@@ -81,7 +82,6 @@ pub trait Encoder: Send + Sync {
     fn passages(&self, texts: &[&str]) -> Result<Vec<f32>, RetrievalError>;
 }
 
-/// Opens the vectors of an index folder.
 fn open_vectors(folder: &Path) -> Result<VectorStore, RetrievalError> {
     let dense = folder.join(DENSE);
     if !dense.is_dir() {
@@ -93,7 +93,8 @@ fn open_vectors(folder: &Path) -> Result<VectorStore, RetrievalError> {
     VectorStore::open(&dense)
 }
 
-/// Finds passages by inner products with the query's vector, exactly: all vectors are looked at. Equal scores are ordered by position.
+/// Finds passages by exact inner products with the query's vector, comparing all vectors. Ties are
+/// ordered by position.
 pub struct DenseRetriever {
     encoder: Arc<dyn Encoder>,
     vectors: Arc<VectorStore>,
@@ -117,9 +118,9 @@ impl DenseRetriever {
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::File`] if the folder has no whole vectors, or those of other passages or
-    /// of another encoder; [`RetrievalError::Setting`] if the encoder has other prefixes or another
-    /// length than the vectors were made with.
+    /// Returns [`RetrievalError::File`] if the folder has no complete vectors, or they belong to
+    /// other passages or another encoder. Returns [`RetrievalError::Setting`] if prefixes or length
+    /// differ from those of the vectors.
     pub fn open(folder: &Path, encoder: Arc<dyn Encoder>) -> Result<Self, RetrievalError> {
         let passages = PassageStore::open(&folder.join(PASSAGES))?;
         let dense = folder.join(DENSE);
@@ -135,7 +136,7 @@ impl DenseRetriever {
                 "the vectors were made by another encoder (weights, pooling or tokenizer differ); name that one, or make them \
                  again in a new folder"
             } else {
-                // Vectors of an earlier version: which of the two it is can't be told.
+                // Vectors of an earlier version do not tell which of the two differs.
                 "the vectors were made by another encoder, or with another passage prefix or token length, which they were not \
                  kept with yet; name those, or make the vectors again in a new folder"
             };
@@ -151,7 +152,7 @@ impl DenseRetriever {
     }
 }
 
-/// Makes no graph: this program was built without the feature `hnsw`.
+/// Always fails, because this build lacks the feature `hnsw`.
 ///
 /// # Errors
 ///
@@ -165,7 +166,7 @@ pub fn build_graph(
     Err(graph_options::not_built())
 }
 
-/// Rejects graphs in a program that was built without them, before work is done for one.
+/// Rejects graphs in a build without them, before other work is done.
 ///
 /// # Errors
 ///
@@ -178,12 +179,12 @@ pub fn check_graphs_are_built_in() -> Result<(), RetrievalError> {
 }
 
 impl DenseRetriever {
-    /// Returns the same with the folder's graph ([`build_graph`]): near passages are found without
-    /// looking at all, and some may be missed.
+    /// Searches with the folder's graph ([`build_graph`]), which reads only some vectors and may
+    /// miss passages.
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::File`] if there is no graph, or one of other vectors;
+    /// Returns [`RetrievalError::File`] if there is no graph, or it belongs to other vectors, and
     /// [`RetrievalError::Setting`] without the feature `hnsw`.
     #[cfg(feature = "hnsw")]
     pub fn approximate(mut self, folder: &Path) -> Result<Self, RetrievalError> {
@@ -197,7 +198,7 @@ impl DenseRetriever {
         Ok(self)
     }
 
-    /// Rejects: this program was built without the feature `hnsw`.
+    /// Always fails, because this build lacks the feature `hnsw`.
     ///
     /// # Errors
     ///
@@ -207,7 +208,7 @@ impl DenseRetriever {
         Err(graph_options::not_built())
     }
 
-    /// Positions and scores for each query's vector.
+    /// Returns positions and scores for each query vector.
     fn nearest(&self, queries: &[f32], top_k: usize) -> Vec<Vec<(u32, f32)>> {
         #[cfg(feature = "hnsw")]
         if let Some(graph) = &self.graph {
@@ -237,7 +238,6 @@ impl Retriever for DenseRetriever {
     }
 }
 
-/// Rejects invalid vectors.
 fn check(vectors: &[f32], texts: usize, dimensions: usize) -> Result<(), RetrievalError> {
     let wrong = |reason: String| Err(RetrievalError::Encoder { reason });
     if vectors.len() != texts * dimensions {

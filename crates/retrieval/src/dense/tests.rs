@@ -9,7 +9,8 @@ use super::*;
 use crate::build::{BuildFolder, Parts, build};
 use crate::lucene::BuildOptions;
 
-/// A vector of 40 numbers that depend on the text's bytes, of length 1. Queries are read backwards, as if by another prefix.
+/// Encodes a text's bytes as 40 numbers of length 1. Queries are read backwards, as if by another
+/// prefix.
 struct Bytes {
     name: &'static str,
 }
@@ -50,7 +51,6 @@ fn keep(_: crate::build::BuildProgress) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
-/// Returns a folder of 3,000 passages.
 fn passages(folder: &Path) -> BuildFolder {
     let file = folder.join("p.jsonl");
     let line = |n: u32| {
@@ -96,7 +96,6 @@ fn the_best_are_those_with_the_greatest_products() {
                 assert_eq!(hits[0].passage.id, expected[0].1, "{query}");
             }
         }
-        // All of them, and more than there are.
         assert_eq!(retriever.search(&["x"], 5000).unwrap()[0].len(), 3000);
         assert_eq!(retriever.search(&["x"], 0).unwrap()[0].len(), 0);
         assert!(retriever.search(&[], 3).unwrap().is_empty());
@@ -145,7 +144,7 @@ fn a_stopped_encoding_goes_on_with_the_same_bits() {
     bytes.truncate(bytes.len() - 3);
     std::fs::write(&partial, bytes).unwrap();
     assert_eq!(stop_at("one", 2), 512);
-    // So does a name that an earlier version gave, and the query prefix decides no passage.
+    // A name by an earlier version is accepted, and the query prefix does not affect passages.
     let of = folder.path().join("index/dense.partial/of.json");
     let text = std::fs::read_to_string(&of).unwrap();
     let encoding = r#"{"query_prefix":"q","passage_prefix":"p","max_tokens":9}"#;
@@ -153,7 +152,7 @@ fn a_stopped_encoding_goes_on_with_the_same_bits() {
     assert!(text.contains("\"encoder\":\"one\""), "{text}");
     std::fs::write(&of, text.replace("\"encoder\":\"one\"", &other)).unwrap();
     assert_eq!(stop_at("one", 2), 768);
-    // Another encoder begins anew, and so does the first one after it.
+    // Another encoder starts again, and so does the first one after it.
     assert_eq!(stop_at("two", 3), 0);
     assert_eq!(stop_at("one", 3), 0);
     build_vectors(&building, &Bytes { name: "one" }, DenseOptions::default(), &mut keep).unwrap();
@@ -169,7 +168,8 @@ fn vectors_are_kept_where_the_last_moment_fails() {
     let build = |watch: crate::build::Watch<'_>| {
         build_vectors(&building, &Bytes { name: "one" }, DenseOptions::default(), watch)
     };
-    // A file stands where the folder is to go, so the call ends where a kill would be worst: between the last vector and the name.
+    // A file blocks the folder's final name, so the call ends like a kill between the last vector
+    // and the rename.
     let failed = build(&mut |progress| {
         if progress.passages > 2700 {
             std::fs::write(&dense, "in the way").unwrap();
@@ -184,10 +184,10 @@ fn vectors_are_kept_where_the_last_moment_fails() {
         ControlFlow::Continue(())
     })
     .unwrap();
-    // 3,000 passages have eleven whole rounds of 256.
+    // 3,000 passages have eleven whole calls of 256.
     assert_eq!(first, Some(2816));
     assert!(!dense.join("of.json").exists());
-    // Where the kill came after the name, what is left over does no harm.
+    // After a kill that follows the rename, leftover files are harmless.
     std::fs::write(dense.join("of.json"), "{}").unwrap();
     let index = folder.path().join("index");
     assert!(DenseRetriever::open(&index, Arc::new(Bytes { name: "one" })).is_ok());
@@ -256,18 +256,18 @@ fn a_graph_finds_most_of_the_nearest() {
         found += near.iter().filter(|hit| hit.score >= all[4].score - 1e-5).count();
     }
     assert!(found > 900, "{found} of 1000");
-    // A narrow search of a poor graph finds fewer, which the recall says.
+    // A narrow search of a poor graph finds fewer, as the recall shows.
     std::fs::remove_dir_all(index.join(HNSW)).unwrap();
     let poor = GraphOptions { neighbours: 2, construction: 2, search: 1 };
     let (_, less) = build_graph(&building, poor, &mut keep).unwrap();
     assert!(less < recall - 0.1, "{less} {recall}");
-    // A graph of other vectors, and one that is none.
     let manifest = index.join(HNSW).join("turnwise-hnsw.json");
     let text = std::fs::read_to_string(&manifest).unwrap();
     std::fs::write(&manifest, text.replace("\"one\"", "\"two\"")).unwrap();
     assert!(approximate().unwrap_err().to_string().contains("other vectors"));
     std::fs::write(&manifest, &text).unwrap();
-    // One byte is enough; without hashes, as earlier versions wrote it, the library has to find it.
+    // One wrong byte is found by the hash; without hashes, as in earlier versions, the library must
+    // find it.
     let data = index.join(HNSW).join("graph.hnsw.data");
     let mut bytes = std::fs::read(&data).unwrap();
     bytes[100] ^= 1;

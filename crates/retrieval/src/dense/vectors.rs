@@ -17,16 +17,17 @@ pub(super) const MANIFEST: &str = "turnwise-vectors.json";
 pub(super) const FORMAT: u32 = 1;
 pub(super) const VECTORS: &str = "vectors.bin";
 
-/// Numbers that are looked at together: they and a query's products stay in the nearest cache.
+/// Elements processed together, which stay in the L1 cache with the products.
 const BLOCK: usize = 1 << 15;
-/// Blocks of one piece of work.
+/// Blocks per parallel piece.
 const PIECE: usize = 16;
 
 /// Number format of a vector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
-    /// Half precision: two bytes, eleven bits of mantissa. Scores of vectors of length 1 change by less than 0.001.
+    /// Half precision: two bytes, eleven bits of mantissa. Scores of vectors of length 1 change by
+    /// less than 0.001.
     #[default]
     F16,
     /// Single precision: four bytes.
@@ -34,7 +35,7 @@ pub enum Precision {
 }
 
 impl Precision {
-    /// Returns the bytes of a number.
+    /// Returns the bytes per number.
     pub fn bytes(self) -> usize {
         match self {
             Self::F16 => 2,
@@ -43,23 +44,20 @@ impl Precision {
     }
 }
 
-/// The manifest's entry about vectors.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Description {
     pub(super) vectors: u32,
     pub(super) dimensions: u32,
     pub(super) precision: Precision,
-    /// The fingerprint of the passages.
     pub(super) passages: String,
-    /// The encoder's.
     pub(super) encoder: String,
-    /// Settings of the texts; absent in the vectors of earlier versions.
+    /// Settings of the texts; `None` in earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) encoding: Option<Encoding>,
 }
 
-/// Vectors, read-only and shared by any number of threads.
+/// Read-only vectors that threads can share.
 pub struct VectorStore {
     bytes: Bytes,
     description: Description,
@@ -71,7 +69,7 @@ impl std::fmt::Debug for VectorStore {
     }
 }
 
-/// A vector that may be among the best. The greatest is the worst, for a heap gives that first.
+/// A candidate result. The worst compares as greatest, because a heap pops the greatest first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Candidate {
     score: f32,
@@ -92,7 +90,6 @@ impl PartialOrd for Candidate {
     }
 }
 
-/// Keeps the best `limit`.
 fn offer(heap: &mut BinaryHeap<Candidate>, candidate: Candidate, limit: usize) {
     if heap.len() < limit {
         heap.push(candidate);
@@ -108,7 +105,7 @@ impl VectorStore {
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::File`] if files are missing, cut or of another format.
+    /// Returns [`RetrievalError::File`] if files are missing, truncated or of another format.
     pub fn open(folder: &Path) -> Result<Self, RetrievalError> {
         let description: Description = Manifest::read(folder, MANIFEST, FORMAT, "vectors")?.description;
         let path = folder.join(VECTORS);
@@ -127,32 +124,32 @@ impl VectorStore {
         self.description.vectors as usize
     }
 
-    /// Returns true if there is none.
+    /// Returns true if there are no vectors.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the numbers of a vector.
+    /// Returns the number of dimensions.
     pub fn dimensions(&self) -> usize {
         self.description.dimensions as usize
     }
 
-    /// Returns the fingerprint of the passages that the vectors are of.
+    /// Returns the fingerprint of the encoded passages.
     pub fn passages(&self) -> &str {
         &self.description.passages
     }
 
-    /// Returns the fingerprint of the encoder that made them.
+    /// Returns the fingerprint of the encoder.
     pub fn encoder(&self) -> &str {
         &self.description.encoder
     }
 
-    /// Returns the settings of the texts, where they were kept.
+    /// Returns the settings of the texts, if they were stored.
     pub fn encoding(&self) -> Option<&Encoding> {
         self.description.encoding.as_ref()
     }
 
-    /// The vectors from `start` to `end`, widened into `to`.
+    /// Reads the vectors from `start` to `end` into `to` as f32.
     pub(super) fn read(&self, arch: Arch, start: usize, end: usize, to: &mut Vec<f32>) {
         let row = self.dimensions() * self.description.precision.bytes();
         let bytes = &self.bytes[start * row..end * row];
@@ -167,7 +164,7 @@ impl VectorStore {
         }
     }
 
-    /// Returns the inner product of the vector at a position with a query; `row` is room for the vector.
+    /// Returns the inner product of a vector and a query; `row` is a buffer.
     #[cfg(feature = "hnsw")]
     pub(super) fn product(&self, arch: Arch, position: u32, query: &[f32], row: &mut Vec<f32>) -> f32 {
         self.read(arch, position as usize, position as usize + 1, row);
@@ -176,8 +173,9 @@ impl VectorStore {
         product[0]
     }
 
-    /// For each query, `[queries, dimensions]`, the `limit` vectors with the greatest inner products, best first, with
-    /// these products. All threads share the vectors; every one is read once for all queries.
+    /// Returns, for each query of `[queries, dimensions]`, the `limit` vectors with the greatest
+    /// inner products, best first, and these products. Threads share the vectors, and each vector
+    /// is read once for all queries.
     pub fn search(&self, queries: &[f32], limit: usize) -> Vec<Vec<(u32, f32)>> {
         let width = self.dimensions();
         let count = queries.len() / width;
@@ -187,8 +185,8 @@ impl VectorStore {
         let arch = Arch::new();
         let rows = (BLOCK / width).max(1);
         let piece = rows * PIECE;
-        // Merged as they come, so that a search holds as many results as threads and not as pieces. Candidates are in a total
-        // order: which are merged first changes nothing.
+        // Merged incrementally, to hold as many results as threads rather than pieces. Candidates
+        // are totally ordered, so the order of merging does not matter.
         let best = (0..self.len().div_ceil(piece))
             .into_par_iter()
             .map_init(

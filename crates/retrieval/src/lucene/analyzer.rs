@@ -1,15 +1,15 @@
-//! From text to the terms that are searched, as Anserini's default English analyzer makes them.
+//! Converts text to search terms like Anserini's default English analyzer.
 //!
-//! Five stages, each as in Lucene 9: the standard tokenizer, the possessive filter (`'s` goes), lower case, a
-//! stop set of 33 words, Porter's stemmer (`porter.rs`).
+//! Five stages, as in Lucene 9: standard tokenizer, possessive filter (removes `'s`), lower case,
+//! 33 stop words, Porter's stemmer (`porter.rs`).
 //!
-//! The tokenizer follows the word boundaries of Unicode Standard Annex 29 and keeps the segments that hold a
-//! letter, a digit, an ideograph or an emoji. At each position the longest token counts; if none begins, one
-//! character is skipped. The grammar is written as a regular expression ([`grammar`]) and run as an automaton
-//! that reports the longest match.
+//! The tokenizer follows the word boundaries of Unicode Standard Annex 29 and keeps segments with a
+//! letter, a digit, an ideograph or an emoji. It takes the longest token at each position, or skips
+//! a character if none starts there. The grammar is a regular expression ([`grammar`]), run as an
+//! automaton that reports the longest match.
 //!
-//! Differs from Lucene: character classes are those of the Unicode version that `regex-syntax` carries, newer
-//! than Lucene's, so that letters and emoji assigned since are tokens here.
+//! Differs from Lucene: character classes follow the newer Unicode version of `regex-syntax`, so
+//! letters and emoji assigned since are tokens.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -21,23 +21,21 @@ use regex_automata::{Anchored, Input, MatchKind};
 
 use super::{SearchError, porter};
 
-/// The stop set, in Lucene's order.
+/// Stop words, in Lucene's order.
 pub const STOP_WORDS: [&str; 33] = [
     "a", "an", "and", "are", "as", "at", "be", "but", "by", "for", "if", "in", "into", "is", "it", "no",
     "not", "of", "on", "or", "such", "that", "the", "their", "then", "there", "these", "they", "this", "to",
     "was", "will", "with",
 ];
 
-/// Bytes of the longest stop word.
 const LONGEST_STOP_WORD: usize = 5;
 
-/// The longest token in UTF-16 units; longer ones are cut into pieces of this length.
+/// Maximum token length in UTF-16 units; longer tokens are cut into pieces.
 pub const MAX_TOKEN_UNITS: usize = 255;
 
-/// No token reaches beyond this many bytes: a UTF-16 unit takes three bytes of UTF-8 at most.
+/// Maximum token length in bytes: a UTF-16 unit takes at most three bytes of UTF-8.
 const MAX_TOKEN_BYTES: usize = 3 * MAX_TOKEN_UNITS;
 
-/// The token grammar, compiled once.
 static AUTOMATON: LazyLock<Result<DFA, String>> = LazyLock::new(|| {
     DFA::builder()
         .configure(DFA::config().match_kind(MatchKind::All).skip_cache_capacity_check(true))
@@ -48,9 +46,9 @@ static AUTOMATON: LazyLock<Result<DFA, String>> = LazyLock::new(|| {
 
 /// Returns the tokens of the standard tokenizer as one regular expression.
 ///
-/// Every class takes the marks that follow it along (rule WB4). A word is a run of letters, digits and their
-/// joints (WB5 to WB13b), a run of Katakana, a run of a script that Unicode breaks by dictionary, one ideograph,
-/// one Hiragana, or an emoji sequence of Unicode Technical Standard 51.
+/// Every class includes the marks that follow it (rule WB4). A word is a run of letters, digits and
+/// their joints (WB5 to WB13b), a run of Katakana, a run of a script that Unicode breaks by
+/// dictionary, one ideograph, one Hiragana, or an emoji sequence of Unicode Technical Standard 51.
 pub fn grammar() -> String {
     let marks = r"[\p{wb=Format}\p{wb=Extend}\p{wb=ZWJ}]*";
     let letter = format!(r"(?:[\p{{wb=ALetter}}\p{{wb=Hebrew_Letter}}]{marks})");
@@ -75,7 +73,7 @@ pub fn grammar() -> String {
     );
     let single_characters = format!(r"[\p{{Han}}\p{{Hiragana}}]{marks}");
 
-    // The presentation selectors are marks too, but emoji name them.
+    // Presentation selectors are also marks, but emoji sequences name them.
     let marks = r"[[\p{wb=Format}\p{wb=Extend}\p{wb=ZWJ}]--[\x{FE0E}\x{FE0F}]]*";
     let picture = format!(
         r"(?:[\p{{Extended_Pictographic}}[\p{{Emoji}}--[\p{{wb=Regional_Indicator}}\p{{Emoji_Modifier}}0-9\#*]]]{marks})"
@@ -93,22 +91,19 @@ pub fn grammar() -> String {
 
 type NewScratch = Box<dyn Fn() -> Scratch + Send + Sync>;
 
-/// Buffers for one text at a time.
 struct Scratch {
     cache: Cache,
     stems: Stems,
 }
 
-/// Terms of words that came before, empty for stop words. Most words of a text are such words, and stemming one takes
-/// longer than finding it here.
+/// Cache of terms by word; empty for stop words. Most words repeat, and a lookup is faster than
+/// stemming.
 #[derive(Default)]
 struct Stems(HashMap<Box<str>, Box<str>>);
 
-/// Words that are kept; then all are forgotten.
 const KEPT: usize = 1 << 15;
 
 impl Stems {
-    /// Returns the term of a lower-case token.
     fn term<'a>(&'a mut self, token: &mut String) -> &'a str {
         if !self.0.contains_key(token.as_str()) {
             if self.0.len() >= KEPT {
@@ -123,7 +118,7 @@ impl Stems {
     }
 }
 
-/// From a lower-case token to its term: nothing for a stop word, else its stem.
+/// Replaces a lower-case token by its stem; by nothing for a stop word.
 fn finish(token: &mut String) {
     if token.len() <= LONGEST_STOP_WORD && STOP_WORDS.contains(&token.as_str()) {
         token.clear();
@@ -132,7 +127,8 @@ fn finish(token: &mut String) {
     }
 }
 
-/// The analyzer. A clone is cheap but has an empty cache: share one analyzer between threads for speed.
+/// Converts texts to terms. Clones are cheap but start with an empty cache, so share one analyzer
+/// between threads for speed.
 pub struct Analyzer {
     automaton: &'static DFA,
     scratches: Pool<Scratch, NewScratch>,
@@ -151,10 +147,10 @@ impl Clone for Analyzer {
 }
 
 impl Analyzer {
-    /// Creates an analyzer over the compiled grammar.
+    /// Returns an analyzer with the compiled grammar.
     ///
     /// # Errors
-    /// Returns [`SearchError::Grammar`] if the token grammar, a part of this program, does not compile.
+    /// Returns [`SearchError::Grammar`] if the built-in token grammar does not compile.
     pub fn new() -> Result<Self, SearchError> {
         match &*AUTOMATON {
             Ok(automaton) => Ok(Self::over(automaton)),
@@ -167,21 +163,20 @@ impl Analyzer {
         Self { automaton, scratches: Pool::new(Box::new(new)) }
     }
 
-    /// Returns the terms of a text, in order, repeated as often as they occur.
+    /// Returns the terms of a text, in order and with repetitions.
     pub fn terms(&self, text: &str) -> Vec<String> {
         let mut terms = Vec::new();
         self.each(text, |_, term| terms.push(term.to_owned()));
         terms
     }
 
-    /// Calls `sink` with every term and the place of its token in the text.
+    /// Calls `sink` with every term and its token's range in the text.
     pub(crate) fn each(&self, text: &str, mut sink: impl FnMut(std::ops::Range<usize>, &str)) {
         let mut scratch = self.scratches.get();
         let Scratch { cache, stems } = &mut *scratch;
         let mut token = String::new();
         let mut start = 0;
         while start < text.len() {
-            // A plain blank begins no token.
             if text.as_bytes()[start] == b' ' {
                 start += 1;
                 continue;
@@ -210,10 +205,10 @@ impl Analyzer {
     }
 }
 
-/// Returns the end of the token from `start` where that needs no grammar: a run of ASCII letters and
-/// digits that nothing joins to what follows. Most tokens of most texts are such.
+/// Returns the end of the token at `start` if it is a run of ASCII letters and digits that does not
+/// join what follows. Covers most tokens without the grammar.
 fn plain_word(text: &[u8], start: usize) -> Option<usize> {
-    // No further than decides: a run that is longer is counted anew for each of its tokens.
+    // Limited, because a longer run is counted again for each of its tokens.
     let reach = text[start..].iter().take(MAX_TOKEN_UNITS + 1);
     let length = reach.take_while(|byte| byte.is_ascii_alphanumeric()).count();
     if length == 0 || length > MAX_TOKEN_UNITS {
@@ -230,13 +225,12 @@ fn plain_word(text: &[u8], start: usize) -> Option<usize> {
     ends.then_some(end)
 }
 
-/// Returns the end of the longest token from `start`.
 fn longest_token(automaton: &DFA, cache: &mut Cache, text: &str, start: usize) -> Option<usize> {
-    // One character more than a token may have separates a token that is too long from one that just fits.
+    // One character more than the maximum distinguishes tokens that just fit from longer ones.
     let reach = text.floor_char_boundary(start + MAX_TOKEN_BYTES + 4);
     let mut find = |end: usize| {
         let input = Input::new(text).span(start..end).anchored(Anchored::Yes);
-        // The search only fails where a configuration asks it to, and this one does not.
+        // The search fails only in configurations that are not used here.
         automaton.try_search_fwd(cache, &input).ok().flatten().map(|found| found.offset())
     };
     let end = find(reach)?;
@@ -250,13 +244,13 @@ fn longest_token(automaton: &DFA, cache: &mut Cache, text: &str, start: usize) -
     Some(end)
 }
 
-/// Without a final `'s`, with any of three apostrophes.
+/// Removes a final `'s`, with any of three apostrophes.
 fn without_possessive(token: &str) -> &str {
     let Some(owner) = token.strip_suffix(['s', 'S']) else { return token };
     owner.strip_suffix(['\'', '\u{2019}', '\u{FF07}']).unwrap_or(token)
 }
 
-/// Java's lower case of one character, which is always one character.
+/// Returns Java's lower case of a character, which is always one character.
 fn lower(character: char) -> char {
     character.to_lowercase().next().unwrap_or(character)
 }
@@ -269,7 +263,7 @@ mod tests {
     fn plain_words_end_where_the_grammar_says() {
         let Ok(automaton) = &*AUTOMATON else { panic!("no grammar") };
         let mut cache = automaton.create_cache();
-        // Every text of five of these: what follows a word decides, two characters deep.
+        // All texts of five of these, because up to two characters after a word matter.
         let alphabet = ["a", "S", "7", ".", ",", ":", ";", "'", "_", " ", "-", "é", "\u{300}", "\u{20e3}"];
         let (mut plain, mut all) = (0, 0);
         for code in 0..alphabet.len().pow(5) {
@@ -327,7 +321,7 @@ mod tests {
         assert_eq!(terms(&STOP_WORDS.join(" ")), Vec::<String>::new());
         assert_eq!(STOP_WORDS.iter().map(|word| word.len()).max(), Some(LONGEST_STOP_WORD));
         assert_eq!(terms("The WITH which from"), ["which", "from"]);
-        // The filter comes before the stemmer and after the possessive.
+        // The stop filter runs after the possessive filter and before the stemmer.
         assert_eq!(terms("ands it's its"), ["and", "it"]);
     }
 

@@ -1,25 +1,25 @@
-//! The scores of Lucene's `BM25Similarity`, each term's in its single precision.
+//! Scores of Lucene's `BM25Similarity`, in single precision per term.
 //!
-//! A document's score is the sum over the query's terms of
-//! `w - w / (1 + tf / (k1 (1 - b + b dl / avgdl)))` with `w = n idf`, `n` how often the query has the term, and
-//! `idf = ln(1 + (N - df + 0.5) / (df + 0.5))`. There is no factor `k1 + 1`.
+//! A document's score is the sum over the query's terms of `w - w / (1 + tf / (k1 (1 - b + b dl /
+//! avgdl)))` with `w = n idf`, `n` the term's count in the query, and `idf = ln(1 + (N - df + 0.5)
+//! / (df + 0.5))`. There is no factor `k1 + 1`.
 //!
 //! * `tf`: occurrences of the term in the document;
-//! * `dl`: the document's number of terms, as its one-byte norm remembers it ([`decode_length`]): exact up to 40,
-//!   then with five significant bits;
-//! * `avgdl`: mean number of terms, unrounded, over the documents that have any;
+//! * `dl`: number of terms in the document, decoded from its one-byte norm ([`decode_length`]):
+//!   exact up to 40, then with five significant bits;
+//! * `avgdl`: mean number of terms, unrounded, over documents with any term;
 //! * `N`, `df`: documents with any term, and with this one.
 //!
-//! Source: Robertson and Zaragoza, "The Probabilistic Relevance Framework" (2009), in Lucene's form; Anserini's
-//! defaults are k1 = 0.9, b = 0.4.
+//! Source: Robertson and Zaragoza, "The Probabilistic Relevance Framework" (2009), in Lucene's
+//! form; Anserini's defaults are k1 = 0.9, b = 0.4.
 
 use serde::{Deserialize, Serialize};
 
-/// The two constants of the ranking.
+/// Constants of the ranking.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bm25 {
-    /// Saturation: repeated terms stop counting the sooner the smaller it is.
+    /// Saturation: with a smaller value, repeated terms stop counting sooner.
     pub k1: f32,
     /// Weight of a document's length, from 0 to 1.
     pub b: f32,
@@ -31,7 +31,7 @@ impl Default for Bm25 {
     }
 }
 
-/// Below this many terms every length has a norm of its own (Lucene's free values).
+/// Shorter lengths have exact norms (Lucene's free values).
 const FREE: u32 = 24;
 
 /// Returns the norm byte of a document's number of terms (`SmallFloat.intToByte4`).
@@ -46,8 +46,7 @@ pub fn encode_length(length: u32) -> u8 {
     (FREE + code) as u8
 }
 
-/// Returns the number of terms that a norm byte stands for (`SmallFloat.byte4ToInt`), the smallest of
-/// those it covers.
+/// Returns the smallest number of terms with this norm byte (`SmallFloat.byte4ToInt`).
 pub fn decode_length(norm: u8) -> u32 {
     let norm = u32::from(norm);
     if norm < FREE {
@@ -58,17 +57,14 @@ pub fn decode_length(norm: u8) -> u32 {
     FREE + if exponent == 0 { mantissa } else { (mantissa | 8) << (exponent - 1) }
 }
 
-/// Numbers of the whole collection that the formula needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Collection {
-    /// Documents that have any term.
     pub(super) documents: u64,
-    /// Terms in all documents.
     pub(super) tokens: u64,
 }
 
 impl Bm25 {
-    /// For every norm byte, `1 / (k1 (1 - b + b dl / avgdl))`.
+    /// Returns `1 / (k1 (1 - b + b dl / avgdl))` for every norm byte.
     pub(super) fn inverse_norms(self, collection: Collection) -> [f32; 256] {
         let average = (collection.tokens as f64 / collection.documents.max(1) as f64) as f32;
         std::array::from_fn(|norm| {
@@ -78,14 +74,14 @@ impl Bm25 {
     }
 }
 
-/// Returns the weight of a term that the query has `count` times.
+/// Returns the weight of a term that occurs `count` times in the query.
 pub(super) fn weight(collection: Collection, document_frequency: u64, count: u32) -> f32 {
     let (documents, frequency) = (collection.documents as f64, document_frequency as f64);
     let idf = (1.0 + (documents - frequency + 0.5) / (frequency + 0.5)).ln() as f32;
     count as f32 * idf
 }
 
-/// Returns the contribution of a term of this weight to the score of a document that has it `frequency` times.
+/// Returns a term's contribution to the score of a document that has it `frequency` times.
 #[inline]
 pub(super) fn term_score(weight: f32, frequency: u32, inverse_norm: f32) -> f32 {
     weight - weight / (1.0 + frequency as f32 * inverse_norm)
@@ -111,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_score_by_hand() {
-        // Ten documents of 10 terms; a term in one of them, twice; asked once.
+        // Ten documents of 10 terms; a term occurs twice in one of them and once in the query.
         let collection = Collection { documents: 10, tokens: 100 };
         let inverse = Bm25::default().inverse_norms(collection)[usize::from(encode_length(10))];
         let score = term_score(weight(collection, 1, 1), 2, inverse);

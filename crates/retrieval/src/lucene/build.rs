@@ -1,4 +1,4 @@
-//! Writing an index, one text at a time.
+//! Builds an index, one text at a time.
 
 use std::fs;
 use std::io::{BufWriter, Write as _};
@@ -14,13 +14,13 @@ use super::manifest::{FORMAT, Manifest, POSTINGS};
 use super::postings::Postings;
 use super::{Analyzer, SearchError, SearchIndex};
 
-/// Texts that are analysed together, on all threads.
+/// Texts analysed together, on all threads.
 const BATCH: usize = 256;
 
-/// Options of writing an index.
+/// Options of an [`IndexBuilder`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BuildOptions {
-    /// Bytes that postings may fill before they go to a temporary file in the index's folder.
+    /// Bytes of postings in memory before they are written to a temporary file in the index folder.
     pub memory: usize,
 }
 
@@ -32,12 +32,13 @@ impl Default for BuildOptions {
 
 /// Collects texts into an index.
 ///
-/// Memory stays near the options' `memory` and 20 bytes a text: an index in a folder is joined from files.
+/// Uses about the options' `memory` plus 20 bytes per text; an index in a folder is joined from
+/// files.
 pub struct IndexBuilder {
     analyzer: Analyzer,
     inverter: Inverter,
     folder: Option<PathBuf>,
-    /// Identifiers and texts that wait for their turn.
+    /// Ids and texts waiting for analysis.
     batch: Vec<(String, String)>,
     texts: u32,
     documents: u64,
@@ -56,7 +57,7 @@ impl std::fmt::Debug for IndexBuilder {
 }
 
 impl IndexBuilder {
-    /// Returns an index in memory, for collections of some thousand texts.
+    /// Returns a builder in memory, for some thousand texts.
     ///
     /// # Errors
     /// Fails like [`Analyzer::new`].
@@ -64,11 +65,11 @@ impl IndexBuilder {
         Self::new(None, BuildOptions::default())
     }
 
-    /// Returns an index in a folder, which is made if it is missing and must be empty if it is not.
+    /// Returns a builder in a new or empty folder, which is created if needed.
     ///
     /// # Errors
-    /// Returns [`SearchError::Occupied`] if the folder has something in it, [`SearchError::Io`] if it
-    /// cannot be made or read, and those of [`Analyzer::new`].
+    /// Returns [`SearchError::Occupied`] if the folder is not empty, and [`SearchError::Io`] if it
+    /// cannot be created or read. Also fails like [`Analyzer::new`].
     pub fn create(folder: &Path, options: BuildOptions) -> Result<Self, SearchError> {
         let failed = |source| SearchError::Io { path: folder.to_owned(), source };
         fs::create_dir_all(folder).map_err(failed)?;
@@ -94,8 +95,8 @@ impl IndexBuilder {
     /// Adds the next text under its name.
     ///
     /// # Errors
-    /// Returns [`SearchError::TooMany`] beyond 2^32 - 1 texts, [`SearchError::Io`] if postings cannot be
-    /// written to the folder.
+    /// Returns [`SearchError::TooMany`] beyond 2^32 - 1 texts, and [`SearchError::Io`] if postings
+    /// cannot be written to the folder.
     pub fn add(&mut self, name: &str, text: &str) -> Result<(), SearchError> {
         self.texts = self.texts.checked_add(1).ok_or(SearchError::TooMany)?;
         hash_text(&mut self.hash, name, text);
@@ -103,14 +104,13 @@ impl IndexBuilder {
         if self.batch.len() == BATCH { self.flush() } else { Ok(()) }
     }
 
-    /// Adds the next text, of which the terms are known. Not to be mixed with [`IndexBuilder::add`].
+    /// Adds the next text with known terms. Must not be mixed with [`IndexBuilder::add`].
     pub(crate) fn add_analysed(&mut self, name: &str, text: &str, terms: &Terms) -> Result<(), SearchError> {
         self.texts = self.texts.checked_add(1).ok_or(SearchError::TooMany)?;
         hash_text(&mut self.hash, name, text);
         self.put(name, terms)
     }
 
-    /// Analyses the texts that wait and puts their terms into the postings.
     fn flush(&mut self) -> Result<(), SearchError> {
         let analyzer = &self.analyzer;
         let analysed: Vec<Terms> = self.batch.par_iter().map(|(_, text)| Terms::of(analyzer, text)).collect();
@@ -128,7 +128,6 @@ impl IndexBuilder {
         self.inverter.add(name, encode_length(count as u32), terms.iter())
     }
 
-    /// Returns the number of temporary files written so far.
     #[cfg(test)]
     pub(super) fn runs(&self) -> usize {
         self.inverter.runs()
@@ -137,8 +136,9 @@ impl IndexBuilder {
     /// Writes the rest and opens the index.
     ///
     /// # Errors
-    /// Returns [`SearchError::Io`] if a file cannot be written, or the terms, the names or the postings
-    /// of one term take 4 GiB or more; of an index in a folder also those of [`SearchIndex::open`].
+    /// Returns [`SearchError::Io`] if a file cannot be written, or if the terms, the names or the
+    /// postings of one term take 4 GiB or more. An index in a folder also fails like
+    /// [`SearchIndex::open`].
     pub fn finish(mut self) -> Result<SearchIndex, SearchError> {
         self.flush()?;
         let manifest = Manifest {
@@ -168,7 +168,7 @@ impl IndexBuilder {
     }
 }
 
-/// Lengths first, so that no two collections hash alike.
+/// Hashes lengths first, so that no two collections hash alike.
 pub(crate) fn hash_text(hash: &mut Sha256, name: &str, text: &str) {
     for part in [name, text] {
         hash.update((part.len() as u64).to_le_bytes());
@@ -176,7 +176,6 @@ pub(crate) fn hash_text(hash: &mut Sha256, name: &str, text: &str) {
     }
 }
 
-/// Returns the fingerprint that an index of these texts has, in this order.
 pub(super) fn fingerprint<'a>(texts: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
     let mut hash = Sha256::new();
     for (name, text) in texts {
@@ -185,7 +184,6 @@ pub(super) fn fingerprint<'a>(texts: impl IntoIterator<Item = (&'a str, &'a str)
     hexadecimal(&hash.finalize())
 }
 
-/// All terms of a text, one behind the other.
 pub(crate) struct Terms {
     buffer: String,
     ends: Vec<usize>,

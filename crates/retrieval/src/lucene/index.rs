@@ -1,4 +1,4 @@
-//! Answering queries.
+//! Searches an index.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
@@ -11,21 +11,22 @@ use super::manifest::{Manifest, POSTINGS};
 use super::postings::{List, Postings};
 use super::{Analyzer, Bm25, BuildOptions, IndexBuilder, SearchError};
 
-/// One text found.
+/// A text that was found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hit {
-    /// The text's position in the collection.
+    /// Position of the text in the collection.
     pub position: u32,
-    /// The text's name.
+    /// Name of the text.
     pub name: String,
-    /// The score; higher is better.
+    /// Score; higher is better.
     pub score: f32,
 }
 
-/// An index, read-only and shared by any number of threads.
+/// A read-only index that threads can share.
 pub struct SearchIndex {
     pub(super) postings: Postings,
-    /// For terms that were asked for (by where their postings begin): the greatest `tf / (k1 (..))` of any document.
+    /// For each term searched so far (by the start of its postings), the greatest `tf / (k1 (..))`
+    /// of any document.
     reaches: RwLock<HashMap<usize, f32>>,
     analyzer: Analyzer,
     collection: Collection,
@@ -33,7 +34,6 @@ pub struct SearchIndex {
     fingerprint: String,
     ranking: Bm25,
     pub(super) inverse_norms: [f32; 256],
-    /// Score arrays of searches that ended, for those to come.
     spare: Mutex<Vec<Vec<f64>>>,
 }
 
@@ -47,7 +47,7 @@ impl std::fmt::Debug for SearchIndex {
     }
 }
 
-/// A document that may be among the best. The greatest is the worst, for a heap gives that first.
+/// A candidate result. The worst compares as greatest, because a heap pops the greatest first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Candidate {
     pub(super) score: f32,
@@ -73,15 +73,14 @@ impl PartialOrd for Candidate {
     }
 }
 
-/// Queries whose terms have more postings than this are answered without walking them all. Below, that
-/// is faster.
+/// Queries whose terms have more postings are pruned. For fewer, walking all postings is faster.
 const MANY_POSTINGS: u64 = 20_000;
 
-/// The score of a document that has none of the terms.
+/// Score of a document without any of the terms.
 const UNTOUCHED: f64 = -1.0;
 
 impl SearchIndex {
-    /// Makes an index of (name, text) pairs in memory.
+    /// Builds an in-memory index of (name, text) pairs.
     ///
     /// # Errors
     /// Fails like [`IndexBuilder::in_memory`], [`IndexBuilder::add`] and [`IndexBuilder::finish`].
@@ -123,13 +122,13 @@ impl SearchIndex {
         builder.finish()
     }
 
-    /// Opens a folder that [`SearchIndex::create`] or [`IndexBuilder`] has written.
+    /// Opens a folder written by [`SearchIndex::create`] or [`IndexBuilder`].
     ///
     /// # Errors
     ///
-    /// Returns [`SearchError::Unfinished`] if writing was interrupted, [`SearchError::Stale`] if another
-    /// version of the format wrote it, [`SearchError::Damaged`] if files are missing or cut,
-    /// [`SearchError::Io`] if there is no such folder or it cannot be read.
+    /// Returns [`SearchError::Unfinished`] if writing was interrupted, [`SearchError::Stale`] for
+    /// another format version, [`SearchError::Damaged`] if files are missing or truncated, and
+    /// [`SearchError::Io`] if the folder does not exist or cannot be read.
     pub fn open(folder: &Path) -> Result<Self, SearchError> {
         let manifest = Manifest::read(folder)?;
         let opened = Self::over(Postings::open(&folder.join(POSTINGS))?, &manifest)?;
@@ -143,11 +142,11 @@ impl SearchIndex {
         Ok(opened)
     }
 
-    /// Opens a folder and makes sure that it holds exactly these (name, text) pairs in this order.
+    /// Opens a folder and checks that it was built from these (name, text) pairs in this order.
     ///
     /// # Errors
     ///
-    /// Returns [`SearchError::Stale`] if the texts differ, and those of [`SearchIndex::open`].
+    /// Returns [`SearchError::Stale`] if the texts differ. Also fails like [`SearchIndex::open`].
     pub fn open_for<'a>(
         folder: &Path,
         texts: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -178,7 +177,7 @@ impl SearchIndex {
         })
     }
 
-    /// Returns the same index with other constants.
+    /// Sets the constants of the ranking.
     pub fn with_ranking(mut self, ranking: Bm25) -> Self {
         self.ranking = ranking;
         self.inverse_norms = ranking.inverse_norms(self.collection);
@@ -186,35 +185,36 @@ impl SearchIndex {
         self
     }
 
-    /// Returns the number of texts in the index.
+    /// Returns the number of texts.
     pub fn len(&self) -> usize {
         self.texts as usize
     }
 
-    /// Returns true if the index holds no text.
+    /// Returns true if the index is empty.
     pub fn is_empty(&self) -> bool {
         self.texts == 0
     }
 
-    /// SHA-256 over the texts, in hexadecimal digits: equal for equal collections.
+    /// Returns the SHA-256 of the texts as hexadecimal digits; equal for equal collections.
     pub fn fingerprint(&self) -> &str {
         &self.fingerprint
     }
 
-    /// Returns the analyzer that made the terms.
+    /// Returns the index's analyzer.
     pub fn analyzer(&self) -> &Analyzer {
         &self.analyzer
     }
 
-    /// Returns the best `limit` texts for a query, best first; fewer where fewer have any of its terms.
+    /// Returns the best `limit` texts for a query, best first. Only texts with one of its terms are
+    /// returned.
     ///
     /// # Errors
-    /// Returns [`SearchError::Damaged`] if the postings of one of the query's terms are broken.
+    /// Returns [`SearchError::Damaged`] if the postings of a query term are invalid.
     pub fn search(&self, query: &str, limit: usize) -> Result<Vec<Hit>, SearchError> {
         self.search_pruning(query, limit, MANY_POSTINGS)
     }
 
-    /// Returns the same; queries whose terms have more postings than `many` are pruned.
+    /// Searches like [`Self::search`], pruning queries whose terms have more postings than `many`.
     pub(super) fn search_pruning(
         &self,
         query: &str,
@@ -253,8 +253,8 @@ impl SearchIndex {
         Candidate { score, rank: self.postings.rank(document), document }
     }
 
-    /// Returns the greatest `tf / (k1 (1 - b + b dl / avgdl))` of the documents that have a term: no
-    /// document gains more from it than this says. Found by walking the term's postings once and kept.
+    /// Returns the greatest `tf / (k1 (1 - b + b dl / avgdl))` of the documents with a term, which
+    /// bounds its contribution. Computed from all of the term's postings once, then cached.
     pub(super) fn reach(&self, list: List) -> Result<f32, SearchError> {
         let known = self.reaches.read().unwrap_or_else(PoisonError::into_inner).get(&list.start).copied();
         if let Some(reach) = known {

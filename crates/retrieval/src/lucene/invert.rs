@@ -1,8 +1,8 @@
-//! From documents, one after another, to the postings of every term.
+//! Collects the postings of every term from a stream of documents.
 //!
-//! Postings grow in memory, a list a term. When they fill the memory given, all lists go to a temporary file in the
-//! order of their terms (a run); at the end the runs are read side by side and written as one. A run holds later documents than
-//! the runs before it, so a term's lists are joined end to end.
+//! Postings grow in memory, one list per term. When they fill the given memory, all lists are
+//! written to a temporary file in term order (a run). At the end all runs are merged. A run's
+//! documents follow those of earlier runs, so a term's lists are concatenated.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -12,10 +12,11 @@ use std::path::{Path, PathBuf};
 use super::SearchError;
 use super::postings::{BLOCK, ENTRY, FOOTER, HEAD, TAIL, read_varint, write_posting, write_varint};
 
-/// Bytes that a term takes in memory beside its text and its postings, about.
+/// Approximate memory of a term besides its text and its postings.
 const TERM: usize = 96;
 
-/// A term's postings as they grow: `2 d + 1` or `2 d` and the frequency, distances from document to document.
+/// Postings of a term in memory: `2 d + 1`, or `2 d` and the frequency, with `d` the distance from
+/// the previous document.
 #[derive(Default)]
 struct Growing {
     bytes: Vec<u8>,
@@ -23,7 +24,6 @@ struct Growing {
     documents: u32,
 }
 
-/// Lists of some terms, in the order of the terms.
 enum Run {
     Memory(std::vec::IntoIter<(Box<str>, Growing)>),
     File(BufReader<File>),
@@ -60,13 +60,12 @@ impl Inverter {
         }
     }
 
-    /// Returns the number of runs that were written.
     #[cfg(test)]
     pub(super) fn runs(&self) -> usize {
         self.runs.len()
     }
 
-    /// Adds the next document: its identifier, its norm and its terms in any order, repeated as often as they occur.
+    /// Adds the next document: its id, its norm and its terms, in any order and with repetitions.
     pub(super) fn add<'a>(
         &mut self,
         name: &str,
@@ -98,7 +97,7 @@ impl Inverter {
             list.last = document;
             list.documents += 1;
         }
-        // A growing list has reserved up to twice its bytes.
+        // A growing list may have reserved twice its bytes.
         if self.used > self.memory / 2
             && let Some(folder) = self.folder.clone()
         {
@@ -108,7 +107,6 @@ impl Inverter {
         Ok(())
     }
 
-    /// All lists so far, ordered, and none are left.
     fn sorted(&mut self) -> Vec<(Box<str>, Growing)> {
         let mut lists = std::mem::take(&mut self.lists);
         let terms = std::mem::take(&mut self.terms);
@@ -138,7 +136,6 @@ impl Inverter {
         Ok(file)
     }
 
-    /// Writes everything.
     pub(super) fn finish(mut self, out: &mut impl Write) -> io::Result<()> {
         let last = Run::Memory(self.sorted().into_iter());
         let runs = self.runs.drain(..).map(|file| Run::File(BufReader::new(file)));
@@ -180,7 +177,7 @@ impl Inverter {
         out.write_all(TAIL)
     }
 
-    /// Returns the ranks of the documents, and the identifiers in order with their ends.
+    /// Returns the ranks of the documents, and the sorted ids with their ends.
     fn names(&self) -> io::Result<(Vec<u8>, Vec<u8>, Vec<u8>)> {
         let name = |document: u32| {
             let document = document as usize;
@@ -221,7 +218,6 @@ impl Run {
     }
 }
 
-/// Returns a number of seven bits a byte, or `None` at the end of the file.
 fn read_number(file: &mut impl Read) -> io::Result<Option<u64>> {
     let mut bytes = Vec::new();
     loop {
@@ -236,7 +232,6 @@ fn read_number(file: &mut impl Read) -> io::Result<Option<u64>> {
     }
 }
 
-/// The postings of one term in blocks.
 #[derive(Default)]
 struct Blocks {
     table: Vec<u8>,
@@ -252,7 +247,6 @@ impl Blocks {
         (self.count, self.last) = (0, 0);
     }
 
-    /// Appends a list of later documents.
     fn append(&mut self, list: &Growing) -> io::Result<()> {
         let broken = || io::Error::other("a list of postings is broken");
         let (mut bytes, mut document) = (list.bytes.as_slice(), 0);
@@ -290,7 +284,6 @@ impl Blocks {
     }
 }
 
-/// A writer that knows how far it is.
 struct Counted<W> {
     out: W,
     written: u64,

@@ -1,4 +1,4 @@
-//! The file that states that an index is whole, and of what.
+//! The manifest, whose presence shows that an index is complete.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,35 +8,29 @@ use serde::{Deserialize, Serialize};
 
 use super::SearchError;
 
-/// The manifest's file name. It is written last, under another name first: where it is, the index is whole.
+/// Name of the manifest, which is written last and renamed: if it exists, the index is complete.
 pub const MANIFEST: &str = "turnwise-search.json";
 
-/// Raised whenever terms, norms or files change their meaning.
+/// Format version; changes with the meaning of terms, norms or files.
 pub(super) const FORMAT: u32 = 2;
 
-/// The file of postings.
 pub(super) const POSTINGS: &str = "postings.idx";
 
-/// Description of an index, kept beside it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Manifest {
     pub(super) format: u32,
-    /// Texts in the index. The first ones were of products, and the key stays.
+    /// Number of texts. The key in the file is historical.
     #[serde(rename = "products")]
     pub(super) texts: u32,
-    /// Texts that have any term.
     pub(super) documents: u64,
-    /// Terms in all texts.
     pub(super) tokens: u64,
-    /// SHA-256 over the texts in the order given: length and bytes of name and text.
+    /// SHA-256 of the texts in order: length and bytes of name and text.
     pub(super) fingerprint: String,
-    /// The other files with their sizes in bytes.
     pub(super) files: BTreeMap<String, u64>,
 }
 
 impl Manifest {
-    /// Writes the manifest of a folder whose other files are final.
     pub(super) fn write(mut self, folder: &Path) -> Result<(), SearchError> {
         self.files = sizes(folder)?;
         let text = serde_json::to_string_pretty(&self)
@@ -46,7 +40,6 @@ impl Manifest {
             .map_err(|source| SearchError::Io { path, source })
     }
 
-    /// Reads the manifest and compares the folder with it.
     pub(super) fn read(folder: &Path) -> Result<Self, SearchError> {
         #[derive(Deserialize)]
         struct Format {
@@ -83,7 +76,7 @@ impl Manifest {
     }
 }
 
-/// Names and sizes of the files in a folder, without the manifest.
+/// Returns names and sizes of a folder's files, except the manifest.
 fn sizes(folder: &Path) -> Result<BTreeMap<String, u64>, SearchError> {
     let failed = |source| SearchError::Io { path: folder.to_owned(), source };
     let mut sizes = BTreeMap::new();

@@ -1,26 +1,28 @@
-//! Search by words: the ranking of Lucene as Anserini and Pyserini set it up, on an index of our own kind.
+//! Search by words with Lucene's ranking, as configured in Anserini and Pyserini, on our own index
+//! format.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `analyzer.rs` | from text to the terms that are searched, as Anserini's default English analyzer makes them |
-//! | `bm25.rs` | the scores of Lucene's `BM25Similarity`, each term's in its single precision |
-//! | `build.rs` | writing an index in memory or in a folder, one text at a time ([`IndexBuilder`]) |
-//! | `index.rs` | answering queries, from many threads at once ([`SearchIndex`]) |
-//! | `invert.rs` | from documents, one after the other, to the postings of every term |
-//! | `manifest.rs` | the file that says that an index is whole, and of what |
-//! | `porter.rs` | Porter's stemmer as Lucene's `PorterStemFilter` runs it |
-//! | `postings.rs` | the file of an index |
-//! | `pruned.rs` | the best documents for a query without looking at every posting: MaxScore (Turtle and Flood 1995) |
+//! | `analyzer.rs` | conversion of text to terms |
+//! | `bm25.rs` | scores of Lucene's `BM25Similarity` |
+//! | `build.rs` | building an index ([`IndexBuilder`]) |
+//! | `index.rs` | searching ([`SearchIndex`]) |
+//! | `invert.rs` | collecting the postings of every term |
+//! | `manifest.rs` | manifest of a complete index |
+//! | `porter.rs` | Porter's stemmer |
+//! | `postings.rs` | file format of an index |
+//! | `pruned.rs` | pruned search: MaxScore (Turtle and Flood 1995) |
 //!
-//! A query is a bag of words: each distinct term counts with the number of times it occurs. Equal scores are
-//! ordered by the name of the text, ascending by bytes, then by its position in the collection.
+//! A query is a bag of words: each distinct term counts as often as it occurs. Ties are ordered by
+//! the text's name (ascending bytes), then by its position in the collection.
 //!
-//! Storage and scoring are ours (`postings.rs`, `invert.rs`, `pruned.rs`): no library scores as Lucene does with ties broken by
-//! identifier, and a store without its scorer costs more to build than these files.
+//! Storage and scoring are our own (`postings.rs`, `invert.rs`, `pruned.rs`), because no library
+//! scores like Lucene and breaks ties by name.
 //!
-//! Differs from Lucene: term scores are added in the query's order and in double precision; Lucene's order
-//! depends on the scorer that it chooses. All 150 rankings recorded for the shop (`turnwise-env`) come out in order; of their 7,084 scores,
-//! printed with four decimals, four differ in the last bit or decimal.
+//! Differs from Lucene: term scores are added in query order and in double precision, while
+//! Lucene's order depends on its scorer. All 150 rankings recorded for the shop (`turnwise-env`)
+//! have the same order; of their 7,084 scores with four decimals, four differ in the last bit or
+//! decimal.
 
 pub mod analyzer;
 pub mod bm25;
@@ -55,50 +57,50 @@ pub enum SearchError {
     /// A file or folder could not be read or written.
     #[error("{}: {source}", path.display())]
     Io {
-        /// The file or folder.
+        /// Path of the file or folder.
         path: PathBuf,
-        /// The reason.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// The folder to write to has something in it.
+    /// The folder to write to is not empty.
     #[error("{}: the folder is not empty; name a new folder, or delete the old index first", path.display())]
     Occupied {
-        /// The folder.
+        /// Path of the folder.
         path: PathBuf,
     },
-    /// There is no whole index in the folder.
+    /// The folder has no complete index.
     #[error("{}: no finished search index ({MANIFEST} is missing); build it again in an empty folder", path.display())]
     Unfinished {
-        /// The folder.
+        /// Path of the folder.
         path: PathBuf,
     },
     /// The index was made by another version, or of other texts.
     #[error("{}: the search index is stale: {reason}; delete the folder and build it again", path.display())]
     Stale {
-        /// The folder.
+        /// Path of the folder.
         path: PathBuf,
         /// Difference that was found.
         reason: String,
     },
-    /// Files are missing or have another size than when the index was finished.
+    /// Files are missing or have another size than in the finished index.
     #[error("{}: the search index is damaged: {reason}; delete the folder and build it again", path.display())]
     Damaged {
-        /// The file or folder.
+        /// Path of the file or folder.
         path: PathBuf,
-        /// Problem with it.
+        /// Cause of the failure.
         reason: String,
     },
-    /// More texts than an index can number.
+    /// The index cannot number this many texts.
     #[error("a search index holds at most {} texts", u32::MAX)]
     TooMany,
     /// A file of queries or answers has an invalid line.
     #[error("{name}, line {line}: {reason}")]
     Line {
-        /// The file.
+        /// Path of the file.
         name: String,
-        /// Counted from 1.
+        /// Line number, counted from 1.
         line: usize,
-        /// Problem with it.
+        /// Cause of the failure.
         reason: String,
     },
 }

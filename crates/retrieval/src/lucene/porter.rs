@@ -1,14 +1,14 @@
-//! Porter's stemmer as Lucene's `PorterStemFilter` runs it.
+//! Porter's stemmer, like Lucene's `PorterStemFilter`.
 //!
-//! M. F. Porter, "An algorithm for suffix stripping", Program 14 (1980), with the three changes that its author
-//! made in his own C program and Lucene kept: words of one or two units stay as they are, `bli` becomes `ble`
-//! (the paper has `abli` to `able`), and `logi` becomes `log`. This is not Snowball's English stemmer (Porter2),
-//! which gives other stems for about one word in twenty.
+//! M. F. Porter, "An algorithm for suffix stripping", Program 14 (1980), with three changes of its
+//! author's C program that Lucene kept. Words of one or two units are unchanged, `bli` becomes
+//! `ble` (the paper has `abli` to `able`), and `logi` becomes `log`. Snowball's English stemmer
+//! (Porter2) gives other stems for about one word in twenty.
 //!
-//! The stemmer looks at UTF-16 code units, as Java does: every unit that is not `a e i o u`, or `y` after a
-//! consonant, counts as a consonant.
+//! Like Java, the stemmer processes UTF-16 code units: every unit except `a e i o u`, and `y` after
+//! a consonant, is a consonant.
 
-/// Suffixes of the third and fourth step with what replaces them behind a stem of measure above 0.
+/// Suffixes of the third and fourth step, and their replacements after a stem of measure above 0.
 const DOUBLE_SUFFIXES: [(&str, &str); 21] = [
     ("ational", "ate"),
     ("tional", "tion"),
@@ -41,13 +41,13 @@ const SHORT_SUFFIXES: [(&str, &str); 7] = [
     ("ful", ""),
     ("ness", ""),
 ];
-/// Suffixes that go behind a stem of measure above 1. `ement` and `ment` come before `ent`, which ends them.
+/// Suffixes removed after a stem of measure above 1. `ement` and `ment` precede `ent`, their
+/// suffix.
 const LAST_SUFFIXES: [&str; 19] = [
     "al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ion", "ou", "ism",
     "ate", "iti", "ous", "ive", "ize",
 ];
 
-/// Replaces a lower-case word by its stem.
 pub(super) fn stem(word: &mut String) {
     if word.len() <= 2 {
         return;
@@ -94,13 +94,12 @@ impl Stemmer {
         (0..length).any(|index| !self.consonant(index))
     }
 
-    /// Returns true if the first `length` units end in a doubled consonant.
     fn doubled(&self, length: usize) -> bool {
         length >= 2 && self.units[length - 1] == self.units[length - 2] && self.consonant(length - 1)
     }
 
-    /// Returns true if the first `length` units end in consonant, vowel, consonant, the last not `w`, `x`
-    /// or `y`: where a short word has lost its `e`.
+    /// Returns true if the first `length` units end in consonant, vowel, consonant, the last not
+    /// `w`, `x` or `y`. A short word then ends in `e`.
     fn short_end(&self, length: usize) -> bool {
         length >= 3
             && self.consonant(length - 1)
@@ -109,7 +108,7 @@ impl Stemmer {
             && ![b'w', b'x', b'y'].map(u16::from).contains(&self.units[length - 1])
     }
 
-    /// Returns the length of what stands before the suffix, if the word has it.
+    /// Returns the length before the suffix, if the word has it.
     fn before(&self, suffix: &str) -> Option<usize> {
         let start = self.units.len().checked_sub(suffix.len())?;
         self.units[start..].iter().copied().eq(suffix.bytes().map(u16::from)).then_some(start)
@@ -169,7 +168,7 @@ impl Stemmer {
         }
     }
 
-    /// The first suffix of the list that the word has decides, whether its condition holds or not.
+    /// Applies the first matching suffix of the list, even if its condition fails.
     fn replace_first(&mut self, suffixes: &[(&str, &str)]) {
         let found = suffixes.iter().find_map(|&(suffix, end)| Some((self.before(suffix)?, end)));
         if let Some((start, end)) = found
@@ -267,7 +266,7 @@ mod tests {
         assert_eq!(stem("as"), "as");
         assert_eq!(stem("possibly"), "possibl");
         assert_eq!(stem("archaeology"), "archaeolog");
-        // Porter2 would give "hate", "gener" and "skis" other stems or keep exceptions: this one has none.
+        // Porter2 has other stems or exceptions for "hate", "gener" and "skis".
         assert_eq!(stem("skies"), "ski");
         assert_eq!(stem("dying"), "dy");
         assert_eq!(stem("news"), "new");

@@ -1,4 +1,4 @@
-//! The file of an index: for every term the documents that have it, for every document its norm and identifier.
+//! File format of an index: documents of every term, and norm and id of every document.
 //!
 //! ```text
 //! magic (8)
@@ -12,11 +12,12 @@
 //! starts of the six parts after the postings, numbers of terms, documents and identifiers (9 u64), magic (8)
 //! ```
 //!
-//! The postings of a term are blocks of 128 documents. Where there is more than one, a table comes first: 8 bytes a block,
-//! its last document u32 and the end of its bytes u32. A posting is the distance `d` from the document before as the
-//! variable-length integer `2 d + 1` where the term occurs once in the document, else `2 d` and the number of times
-//! (the form of Lucene 3). All numbers are little-endian. A file is read in place, in memory or mapped, and every
-//! number is checked before it is used.
+//! A term's postings are blocks of 128 documents. Several blocks are preceded by a table of 8 bytes
+//! per block: last document u32, and end of its bytes u32. A posting stores the distance `d` from
+//! the previous document as a variable-length integer (the form of Lucene 3). It is `2 d + 1` if
+//! the term occurs once in the document; otherwise it is `2 d`, followed by the count. All numbers
+//! are little-endian. The file is read in place, from memory or mapped, and every number is checked
+//! before use.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -26,16 +27,13 @@ use crate::bytes::Bytes;
 
 pub(super) const HEAD: &[u8; 8] = b"TWFIND2\n";
 pub(super) const TAIL: &[u8; 8] = b"\nTWFIND2";
-/// Documents of a block.
 pub(super) const BLOCK: usize = 128;
-/// Bytes of a term's entry.
 pub(super) const ENTRY: usize = 16;
 /// Numbers between the parts and the closing magic.
 pub(super) const FOOTER: usize = 9;
-/// The document after the last.
+/// Document after the last one.
 pub(super) const END: u32 = u32::MAX;
 
-/// An open file of postings.
 pub(super) struct Postings {
     bytes: Bytes,
     path: PathBuf,
@@ -49,34 +47,29 @@ pub(super) struct Postings {
     documents: usize,
 }
 
-/// The postings of a term within the file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct List {
-    /// Number of documents that have the term.
+    /// Number of documents with the term.
     pub(super) documents: u32,
-    /// Start of its postings; no two terms share it.
+    /// Start of its postings, unique to the term.
     pub(super) start: usize,
     end: usize,
 }
 
-/// Eight bytes as a number; 0 beyond the end.
 fn long(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |chunk| u64::from_le_bytes(*chunk))
 }
 
-/// Four bytes as a number; 0 beyond the end.
 fn short(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |chunk| u32::from_le_bytes(*chunk))
 }
 
 impl Postings {
-    /// Maps a file.
     pub(super) fn open(path: &Path) -> Result<Self, SearchError> {
         let bytes = Bytes::map(path).map_err(|source| SearchError::Io { path: path.to_owned(), source })?;
         Self::over(bytes, path)
     }
 
-    /// Returns a file that was written to memory.
     pub(super) fn in_memory(bytes: Vec<u8>) -> Result<Self, SearchError> {
         Self::over(Bytes::Memory(bytes), Path::new("index in memory"))
     }
@@ -120,22 +113,19 @@ impl Postings {
         Ok(Self { path: path.to_owned(), texts, entries, norms, ranks, ends, names, terms, documents, bytes })
     }
 
-    /// Returns the number of documents.
     pub(super) fn documents(&self) -> usize {
         self.documents
     }
 
-    /// Returns the norms of all documents.
     pub(super) fn norms(&self) -> &[u8] {
         &self.bytes[self.norms..self.ranks]
     }
 
-    /// Returns the rank of a document's identifier in the order of identifiers.
+    /// Returns the rank of a document's id among all ids.
     pub(super) fn rank(&self, document: u32) -> u32 {
         short(&self.bytes, self.ranks + document as usize * 4)
     }
 
-    /// Returns the identifier of a rank.
     pub(super) fn name(&self, rank: u32) -> &str {
         let end = |index: usize| short(&self.bytes, self.ends + index * 4) as usize;
         let start = (rank as usize).checked_sub(1).map_or(0, end);
@@ -149,7 +139,6 @@ impl Postings {
         self.bytes[self.texts..self.entries].get(start..end(term)).unwrap_or_default()
     }
 
-    /// Returns the postings of a term, if any document has it.
     pub(super) fn find(&self, term: &str) -> Option<List> {
         let (mut low, mut high) = (0, self.terms);
         while low < high {
@@ -171,7 +160,6 @@ impl Postings {
         None
     }
 
-    /// Returns the documents of a list, from its first on.
     pub(super) fn cursor(&self, list: List) -> Result<Cursor<'_>, SearchError> {
         let blocks = (list.documents as usize).div_ceil(BLOCK);
         let table = if blocks > 1 { blocks * 8 } else { 0 };
@@ -193,7 +181,7 @@ impl Postings {
         Ok(cursor)
     }
 
-    /// Calls `visit` with every document of a list and how often it has the term.
+    /// Calls `visit` with every document of a list and its count of the term.
     pub(super) fn each(&self, list: List, mut visit: impl FnMut(u32, u32)) -> Result<(), SearchError> {
         let mut cursor = self.cursor(list)?;
         while cursor.length > 0 {
@@ -212,15 +200,14 @@ impl Postings {
     }
 }
 
-/// A walk over the documents of a term, ascending.
+/// Iterates over the documents of a term in ascending order.
 pub(super) struct Cursor<'a> {
     postings: &'a Postings,
     table: &'a [u8],
     bytes: &'a [u8],
-    /// Documents of the list, and its blocks.
     count: usize,
     blocks: usize,
-    /// The block after the one that is decoded.
+    /// Block after the decoded one.
     next: usize,
     documents: [u32; BLOCK],
     frequencies: [u32; BLOCK],
@@ -229,26 +216,24 @@ pub(super) struct Cursor<'a> {
 }
 
 impl Cursor<'_> {
-    /// Returns the document that the walk is at, or [`END`].
+    /// Returns the current document, or [`END`].
     #[inline]
     pub(super) fn document(&self) -> u32 {
         if self.index < self.length { self.documents[self.index] } else { END }
     }
 
-    /// Returns the number of times that this document has the term.
     #[inline]
     pub(super) fn frequency(&self) -> u32 {
         self.frequencies[self.index.min(BLOCK - 1)]
     }
 
-    /// Goes to the next document.
     #[inline]
     pub(super) fn advance(&mut self) -> Result<(), SearchError> {
         self.index += 1;
         if self.index < self.length { Ok(()) } else { self.load(self.next) }
     }
 
-    /// Goes to the first document from `target` on; never back.
+    /// Moves forward to the first document at or after `target`.
     pub(super) fn seek(&mut self, target: u32) -> Result<(), SearchError> {
         if self.length == 0 || self.document() >= target {
             return Ok(());
@@ -279,7 +264,7 @@ impl Cursor<'_> {
         block.checked_sub(1).map_or(0, end)..end(block)
     }
 
-    /// Decodes a block; beyond the last one the walk has ended.
+    /// Decodes a block; past the last one, the iteration ends.
     fn load(&mut self, block: usize) -> Result<(), SearchError> {
         (self.index, self.length, self.next) = (0, 0, block + 1);
         if block >= self.blocks {
@@ -303,7 +288,7 @@ impl Cursor<'_> {
     }
 }
 
-/// Returns a number of seven bits a byte, the low ones first, from the beginning of `bytes`.
+/// Reads a variable-length integer, lowest seven bits first, from the start of `bytes`.
 #[inline]
 pub(crate) fn read_varint(bytes: &mut &[u8]) -> Option<u64> {
     let (&first, rest) = bytes.split_first()?;
@@ -326,7 +311,6 @@ pub(crate) fn read_varint(bytes: &mut &[u8]) -> Option<u64> {
     }
 }
 
-/// Appends a number of seven bits a byte.
 pub(crate) fn write_varint(bytes: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         bytes.push(value as u8 | 0x80);
@@ -335,7 +319,7 @@ pub(crate) fn write_varint(bytes: &mut Vec<u8>, mut value: u64) {
     bytes.push(value as u8);
 }
 
-/// Appends a posting: the distance from the document before, and how often the term occurs.
+/// Appends a posting: the distance from the previous document, and the count of the term.
 pub(super) fn write_posting(bytes: &mut Vec<u8>, distance: u32, frequency: u32) {
     write_varint(bytes, u64::from(distance) << 1 | u64::from(frequency == 1));
     if frequency != 1 {

@@ -1,10 +1,9 @@
-//! The best documents for a query without looking at every posting: MaxScore (Turtle and Flood 1995).
+//! Finds the best documents without reading every posting: MaxScore (Turtle and Flood 1995).
 //!
-//! Every term has a bound, the most it adds to any document. Terms are put in the order of their bounds. Once
-//! `limit` documents are found, those terms whose bounds together stay below the worst of them cannot bring in a
-//! document by themselves: only the postings of the others are walked, and the former are asked about the documents
-//! found there, as long as a document can still come in. Nothing is approximated: scores, order and ties are those of
-//! the walk over all postings.
+//! Terms are sorted by a bound on what each can add to a score. Once `limit` documents are found,
+//! terms whose bounds together stay below the worst of them cannot add a document alone. Only the
+//! other terms' postings are walked; the former are read for documents found there, as long as
+//! these can still enter. Scores, order and ties equal those of walking all postings.
 
 use std::collections::BinaryHeap;
 
@@ -13,29 +12,28 @@ use super::bm25::term_score;
 use super::index::{Candidate, SearchIndex};
 use super::postings::{Cursor, END, List};
 
-/// The postings of one term.
 struct Walk<'a> {
-    /// The term's index in the query: gains are added in this order, whatever the order of the lists.
+    /// Index of the term in the query. Scores are added in this order, whatever the order of the
+    /// lists.
     index: usize,
     weight: f32,
     bound: f64,
     cursor: Cursor<'a>,
 }
 
-/// Returns true if no score up to this one can be among the best. Rounding keeps the order of numbers,
-/// and the factor is far more than what the order of a sum can change.
+/// Returns true if no score up to `most` can be among the best. The factor is far larger than the
+/// effect of the order of summation.
 fn hopeless(most: f64, worst: Option<f32>) -> bool {
     worst.is_some_and(|worst| ((most * (1.0 + 1e-9)) as f32) < worst)
 }
 
 impl SearchIndex {
-    /// Returns the best `limit` documents, best first.
     pub(super) fn best_pruned(
         &self,
         terms: &[(f32, List)],
         limit: usize,
     ) -> Result<Vec<Candidate>, SearchError> {
-        // A caller's limit may be any number, and room is made for as many.
+        // A caller's limit may be any number, and determines the allocation.
         let limit = limit.min(self.postings.documents());
         let norms = self.postings.norms();
         let mut lists = Vec::with_capacity(terms.len());
@@ -44,7 +42,7 @@ impl SearchIndex {
             lists.push(Walk { index, weight, bound, cursor: self.postings.cursor(list)? });
         }
         lists.sort_by(|left, right| left.bound.total_cmp(&right.bound));
-        // The most that the lists up to each can add together.
+        // Maximum sum of the bounds up to each list.
         let most: Vec<f64> = lists
             .iter()
             .scan(0.0, |sum, list| {

@@ -1,12 +1,10 @@
-//! Passages by their position, in memory or in files.
+//! Passages by position, in memory or in mapped files.
 //!
 //! ```text
 //! passages.bin   for every passage: length of its identifier (variable-length integer), identifier, contents
 //! passages.idx   end of every passage in that file, u64, little-endian
 //! turnwise-passages.json   how many there are, what they hash to, sizes of the files
 //! ```
-//!
-//! The files are mapped: what is asked for often stays in the system's memory, nothing else does.
 
 mod writer;
 
@@ -24,22 +22,21 @@ use crate::{Passage, RetrievalError};
 
 pub use writer::StoreWriter;
 
-/// The manifest's file name.
+/// Name of the manifest.
 pub const MANIFEST: &str = "turnwise-passages.json";
 const FORMAT: u32 = 1;
 const TEXTS: &str = "passages.bin";
 const ENDS: &str = "passages.idx";
 
-/// The manifest's entry about passages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Description {
     passages: u32,
-    /// SHA-256 over the passages in order: length and bytes of identifier and contents.
+    /// SHA-256 of the passages in order: length and bytes of id and contents.
     fingerprint: String,
 }
 
-/// Passages, read-only and shared by any number of threads.
+/// Read-only passages that threads can share.
 pub struct PassageStore {
     place: Place,
     fingerprint: String,
@@ -57,18 +54,18 @@ impl std::fmt::Debug for PassageStore {
 }
 
 impl PassageStore {
-    /// Passages in memory, in this order.
+    /// Returns a store of passages in memory.
     pub fn in_memory(passages: impl IntoIterator<Item = Passage>) -> Self {
         let passages: Vec<Arc<Passage>> = passages.into_iter().map(Arc::new).collect();
         let fingerprint = writer::fingerprint(passages.iter().map(AsRef::as_ref));
         Self { place: Place::Memory(passages), fingerprint }
     }
 
-    /// Opens the files that a [`StoreWriter`] has written.
+    /// Opens the files of a [`StoreWriter`].
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::File`] if files are missing, cut or of another format.
+    /// Returns [`RetrievalError::File`] if files are missing, truncated or of another format.
     pub fn open(folder: &Path) -> Result<Self, RetrievalError> {
         let Description { passages, fingerprint } =
             Manifest::read(folder, MANIFEST, FORMAT, "passages")?.description;
@@ -95,12 +92,12 @@ impl PassageStore {
         }
     }
 
-    /// Returns true if there is none.
+    /// Returns true if there are no passages.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// SHA-256 over the passages, in hexadecimal digits: equal for equal collections.
+    /// Returns the SHA-256 of the passages as hexadecimal digits; equal for equal collections.
     pub fn fingerprint(&self) -> &str {
         &self.fingerprint
     }
@@ -109,7 +106,8 @@ impl PassageStore {
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::Index`] beyond the last one, [`RetrievalError::File`] if the file is broken.
+    /// Returns [`RetrievalError::Index`] beyond the last one, [`RetrievalError::File`] if the file
+    /// is damaged.
     pub fn get(&self, position: u32) -> Result<Arc<Passage>, RetrievalError> {
         let index = position as usize;
         if index >= self.len() {
@@ -128,13 +126,12 @@ impl PassageStore {
     /// Returns every passage, in order.
     ///
     /// # Errors
-    /// Of every passage those of [`PassageStore::get`].
+    /// Each passage fails like [`PassageStore::get`].
     pub fn iter(&self) -> impl Iterator<Item = Result<Arc<Passage>, RetrievalError>> + '_ {
         (0..self.len() as u32).map(|position| self.get(position))
     }
 }
 
-/// Returns the passage at a position, if it is whole.
 fn read(texts: &[u8], ends: &[u8], index: usize) -> Option<Passage> {
     let end = |index: usize| ends.get(index * 8..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
     let start = match index.checked_sub(1) {

@@ -1,4 +1,4 @@
-//! Writing passages, one behind the other.
+//! Writes passages to files.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -12,10 +12,9 @@ use crate::lucene::{hash_text, write_varint};
 use crate::manifest::Manifest;
 use crate::{Passage, RetrievalError};
 
-/// Bytes that are kept before they are written.
 const BUFFER: usize = 1 << 20;
 
-/// Writes passages to a folder. What is not finished can't be opened.
+/// Writes passages to a folder, which can be opened once it is finished.
 #[derive(Debug)]
 pub struct StoreWriter {
     folder: PathBuf,
@@ -28,11 +27,11 @@ pub struct StoreWriter {
 }
 
 impl StoreWriter {
-    /// Returns a writer to a folder, which is made if it is missing.
+    /// Returns a writer to a folder, which is created if needed.
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::File`] if the folder has such files, or cannot be written to.
+    /// Returns [`RetrievalError::File`] if the folder has such files, or is not writable.
     pub fn create(folder: &Path) -> Result<Self, RetrievalError> {
         fs::create_dir_all(folder).map_err(|error| RetrievalError::file(folder, &error))?;
         let create = |name: &str| -> Result<_, RetrievalError> {
@@ -55,8 +54,8 @@ impl StoreWriter {
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::File`] if it cannot be written; [`RetrievalError::Index`] beyond 2^32 -
-    /// 1 passages.
+    /// Returns [`RetrievalError::File`] if it cannot be written, and [`RetrievalError::Index`]
+    /// beyond 2^32 - 1 passages.
     pub fn add(&mut self, id: &str, contents: &str) -> Result<(), RetrievalError> {
         self.passages = self.passages.checked_add(1).ok_or_else(|| RetrievalError::Index {
             reason: format!("a collection holds at most {} passages", u32::MAX),
@@ -74,7 +73,7 @@ impl StoreWriter {
         write().map_err(|error| RetrievalError::file(&self.folder, &error))
     }
 
-    /// Writes what is left, and the manifest. Returns the number of passages.
+    /// Writes the rest and the manifest. Returns the number of passages.
     ///
     /// # Errors
     ///
@@ -92,7 +91,6 @@ impl StoreWriter {
     }
 }
 
-/// Returns the fingerprint of some passages.
 pub(super) fn fingerprint<'a>(passages: impl Iterator<Item = &'a Passage>) -> String {
     let mut hash = Sha256::new();
     passages.for_each(|passage| hash_text(&mut hash, &passage.id, &passage.contents));

@@ -1,6 +1,6 @@
-//! BM25 on the 8,632 passages of wiki-18 that a trained agent was shown, with the queries that it asked.
+//! BM25 on the 8,632 passages of wiki-18 shown to a trained agent, with the agent's queries.
 //!
-//! Reads the folder named by `TURNWISE_DATA` and says that it was skipped where that is not set.
+//! Reads the folder `TURNWISE_DATA`; prints a message and skips if it is not set.
 
 use std::collections::BTreeMap;
 use std::io::BufRead as _;
@@ -38,7 +38,8 @@ fn lines<T: for<'a> Deserialize<'a>>(path: &Path) -> Vec<T> {
     lines.map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect()
 }
 
-/// Lower case, without punctuation and articles, single blanks; a blank at both ends, so that words are found whole.
+/// Returns lower case without punctuation and articles, with single spaces and a space at both
+/// ends, so that whole words can be found.
 fn normalised(text: &str) -> String {
     let kept: String =
         text.to_lowercase().chars().filter(|character| !character.is_ascii_punctuation()).collect();
@@ -47,8 +48,8 @@ fn normalised(text: &str) -> String {
     format!(" {} ", words.join(" "))
 }
 
-/// Number of questions of each dataset that have a golden answer in a passage that one of their queries found. `found` gives the
-/// passages of query number `n`.
+/// Returns, per dataset, the number of questions with a golden answer in a passage found by one of
+/// their queries. `found` returns the passages of query number `n`.
 fn answered(
     questions: &[Question],
     asked: &[Asked],
@@ -81,7 +82,7 @@ fn golden_answers_are_found_by_the_agents_queries() {
     let texts: Vec<String> = passages.iter().map(|passage| normalised(&passage.contents)).collect();
     assert!(passages.iter().enumerate().all(|(index, passage)| passage.id == index.to_string()));
 
-    // The recorded passages of E5 give the known counts, so the measure is right.
+    // E5's recorded passages give the known counts, so the measure is right.
     let dense = answered(&questions, &asked, &texts, |number| asked[number].topk_doc_ids.clone());
     let count = |counts: &BTreeMap<String, usize>| {
         ["nq", "popqa", "triviaqa", "bamboogle"].map(|dataset| counts.get(dataset).copied().unwrap_or(0))
@@ -107,12 +108,11 @@ fn golden_answers_are_found_by_the_agents_queries() {
     for (found, least) in count(&words).into_iter().zip(LEAST) {
         assert!(found >= least, "{words:?}");
     }
-    // The passages of another query have far fewer.
     let other = answered(&questions, &asked, &texts, |number| found[(number + 1500) % found.len()].clone());
     for (other, found) in count(&other).into_iter().zip(count(&words)) {
         assert!(other * 3 < found, "{other:?}");
     }
 }
 
-/// Numbers of BM25 when this was written, less two in a hundred.
+/// BM25's counts at the time of writing, less 2 %.
 const LEAST: [usize; 4] = [571, 387, 682, 54];

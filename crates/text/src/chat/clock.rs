@@ -4,15 +4,14 @@ use jiff::Timestamp;
 use jiff::fmt::strtime;
 use jiff::tz::TimeZone;
 
-/// Directives that chat templates use and that C writes the same way in its own locale, each with an optional `-`
-/// against padding. The others depend on a locale or a time zone's name, so that they would not be those of the
-/// template's author.
+/// Directives that do not depend on locale or time zone, each with an optional `-` against padding.
+/// Other directives would not give the template author's text.
 const DIRECTIVES: &str = "YymdejHIMSpBbhAaFT%";
 
-/// Returns a moment in UTC (`seconds` since 1970) as text, as C's `strftime` writes it in the C locale.
+/// Formats a moment in UTC (`seconds` since 1970) like C's `strftime` in the C locale.
 ///
 /// # Errors
-/// Fails on a directive that is not supported, named; a moment outside of the years -9999 to 9999.
+/// Names an unsupported directive, or a moment outside the years -9999 to 9999.
 pub(super) fn strftime(seconds: i64, format: &str) -> Result<String, String> {
     let mut rest = format.chars();
     while let Some(character) = rest.next() {

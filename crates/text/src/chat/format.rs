@@ -1,15 +1,14 @@
-//! Conversations as tokens that grow and are never tokenized twice.
+//! Conversations as token sequences that grow without tokenizing any part twice.
 //!
-//! A conversation is the tokens of its first prompt, then for every turn the reply exactly as it was
-//! sampled and what the template writes between that reply and the next. The text between is tokenized
-//! alone. That gives the tokens of the whole where the template closes a reply with a token of its own
-//! (`<|im_end|>`), since the tokenizer cuts text there before it does anything else; a template that does
-//! not is rejected for conversations of several turns.
+//! A conversation starts with the tokens of the first prompt. Each turn appends the reply exactly
+//! as sampled, then the template's text up to the next reply, which is tokenized separately. The
+//! result equals tokenizing the whole text if one token closes a reply (`<|im_end|>`), because the
+//! tokenizer splits text there first. Other templates are rejected for conversations of several
+//! turns.
 //!
-//! Templates such as Qwen3's leave the reasoning of earlier replies out when they render a conversation
-//! again. Growing keeps it: what was sampled stays. Whoever wants earlier reasoning dropped renders a new
-//! conversation for each turn ([`ChatFormat::first`], the windowed layout of training), where it was
-//! never put in.
+//! Templates such as Qwen3's drop the reasoning of earlier replies when they render a conversation
+//! again; a growing conversation keeps it. To drop it, render a new conversation for each turn
+//! ([`ChatFormat::first`], the windowed layout of training).
 
 mod messages;
 mod tools;
@@ -22,41 +21,41 @@ pub use self::training::Stretch;
 use super::{ChatTemplate, Message, RenderOptions, Tool};
 use crate::{TextError, Tokenizer};
 
-/// Words that stand for a message while the text around it is looked for.
+/// Placeholders for messages, for finding the text around them.
 const QUESTION: &str = "the-first-question";
 const REPLY: &str = "the-reply-in-question";
 const NEXT: &str = "the-next-question";
 
-/// Settings of a chat format.
+/// Settings of a [`ChatFormat`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChatSettings {
-    /// Instructions before the conversation. Without them the template may put in its own.
+    /// System message. Without one, the template may insert its own.
     pub system: Option<String>,
-    /// `enable_thinking`; without a value the template decides itself.
+    /// Value of `enable_thinking`; `None` leaves the choice to the template.
     pub thinking: Option<bool>,
 }
 
-/// Form in which a model's conversations become tokens.
+/// Converts a model's conversations to tokens.
 #[derive(Clone, Debug)]
 pub struct ChatFormat {
     template: Arc<ChatTemplate>,
     settings: ChatSettings,
-    /// The token that the template itself puts after a reply.
+    /// Token that the template puts after a reply.
     close: Option<u32>,
-    /// Its text; empty where there is none.
     close_text: String,
     stop: Vec<u32>,
     opening: String,
-    /// Reason why a conversation cannot be grown, where it cannot.
+    /// Reason why conversations cannot grow, if they cannot.
     single_turn: Option<String>,
     takes_tools: bool,
 }
 
 impl ChatFormat {
-    /// Returns the format of a model with a chat template.
+    /// Returns the format of a tokenizer with a chat template.
     ///
     /// # Errors
-    /// Fails if there is no chat template, it cannot be rendered, or nothing states how a reply ends.
+    /// Fails if there is no chat template, it cannot be rendered, or nothing defines how a reply
+    /// ends.
     pub fn new(tokenizer: &Tokenizer, settings: ChatSettings) -> Result<Self, TextError> {
         let Some(template) = tokenizer.chat_template() else {
             return Err(TextError::Chat(
@@ -96,29 +95,28 @@ impl ChatFormat {
         Ok(format)
     }
 
-    /// Returns the tokens that end a reply: those the model's files name and the one with which the
-    /// template closes one.
+    /// Returns the tokens that end a reply: those in the model's files, and the template's closing
+    /// token.
     pub fn stop_tokens(&self) -> &[u32] {
         &self.stop
     }
 
-    /// Returns the token that a finished reply ends with in training data.
+    /// Returns the token that ends a reply in training data.
     pub fn close(&self) -> u32 {
         self.close.unwrap_or(self.stop[0])
     }
 
-    /// Returns the template's text of a reply before the model's first token, as far as it belongs to the
-    /// reply: an opened `<think>`, or nothing.
+    /// Returns the text with which the template opens a reply, such as `<think>`; often empty.
     pub fn opening(&self) -> &str {
         &self.opening
     }
 
-    /// Rejects formats whose conversations cannot be grown turn by turn, with the reason.
+    /// Rejects formats whose conversations cannot grow turn by turn.
     ///
     /// # Errors
-    /// Returns [`TextError::Chat`]: the template cannot render several turns, leaves replies or what
-    /// follows them out, closes a reply with no token of its own, repeats the system message, or writes
-    /// after a reply what depends on earlier turns.
+    /// Returns [`TextError::Chat`] with the reason. The template cannot render several turns, omits
+    /// replies or later text, has no closing token, or repeats the system message. Or the text
+    /// after a reply depends on earlier turns.
     pub fn check_growth(&self) -> Result<(), TextError> {
         match &self.single_turn {
             None => Ok(()),
@@ -129,10 +127,10 @@ impl ChatFormat {
         }
     }
 
-    /// Returns true if the template reads `enable_thinking` at all.
+    /// Returns true if the template reads `enable_thinking`.
     ///
     /// # Errors
-    /// Fails if the template rejects a single question or cannot be rendered; the error has the line.
+    /// Names the template's line if it rejects a single question or cannot be rendered.
     pub fn knows_thinking(&self) -> Result<bool, TextError> {
         let render = |thinking| {
             let options = RenderOptions { add_generation_prompt: true, thinking, ..RenderOptions::default() };
@@ -141,31 +139,30 @@ impl ChatFormat {
         Ok(render(Some(true))? != render(Some(false))?)
     }
 
-    /// Returns the prompt of a conversation that starts with these words and in which these tools may be called.
+    /// Returns the prompt of a conversation that starts with `user` and offers these tools.
     ///
     /// # Errors
-    /// The template refuses these words or cannot be rendered; the error has the line.
+    /// Names the template's line if it rejects the text or cannot be rendered.
     pub fn first(&self, tokenizer: &Tokenizer, tools: &[Tool], user: &str) -> Result<Vec<u32>, TextError> {
         Ok(tokenizer.encode(&self.render(&[Message::user(user)], tools, true)?))
     }
 
-    /// Returns the tokens between a reply and the next one: the reply's end as far as it is missing, the
-    /// user's next words, and the start of the next reply. `last` is the last token of the reply that was
-    /// sampled.
+    /// Returns the tokens between two replies: the missing end of the first, the user's message,
+    /// and the start of the second. `last` is the last sampled token of the first reply.
     ///
     /// # Errors
-    /// Fails like [`check_growth`](Self::check_growth), and a template that rejects these words, cannot be
-    /// rendered with them, or closes this reply otherwise than others.
+    /// Fails like [`check_growth`](Self::check_growth), or if the template rejects the message,
+    /// cannot be rendered, or closes this reply differently.
     pub fn next(&self, tokenizer: &Tokenizer, user: &str, last: Option<u32>) -> Result<Vec<u32>, TextError> {
         self.check_growth()?;
         self.after_close(tokenizer, &self.after_reply(&[(QUESTION, REPLY)], user)?, last)
     }
 
-    /// Returns the tokens of a text that closes a reply and goes on. The first is left out if `last`, the reply's last
-    /// sampled token, has closed it.
+    /// Returns the tokens of a text that starts by closing a reply. Omits the closing token if
+    /// `last`, the reply's last sampled token, is one.
     ///
     /// # Errors
-    /// The text does not begin with the token that closes replies.
+    /// Fails if the text does not start with the closing token.
     fn after_close(
         &self,
         tokenizer: &Tokenizer,
@@ -173,7 +170,7 @@ impl ChatFormat {
         last: Option<u32>,
     ) -> Result<Vec<u32>, TextError> {
         let mut ids = tokenizer.encode(text);
-        // The new messages may change what the template writes after a reply, which was checked for others.
+        // New messages may change the text after a reply, which was checked with others.
         if ids.first().copied() != self.close {
             return Err(TextError::Chat("the chat template closes this reply otherwise than others".into()));
         }
@@ -183,7 +180,7 @@ impl ChatFormat {
         Ok(ids)
     }
 
-    /// Returns a reply's text without the token that ended it.
+    /// Returns a reply's text without its end token.
     pub fn reply_text(&self, tokenizer: &Tokenizer, reply: &[u32]) -> String {
         match reply.split_last() {
             Some((last, rest)) if self.stop.contains(last) => tokenizer.decode(rest),
@@ -205,7 +202,7 @@ impl ChatFormat {
         }
         messages.push(Message::user(user));
         let text = self.render(&messages, &[], true)?;
-        // The user's words come after the replies, so they cannot be mistaken for one.
+        // The user's message follows the replies, so it cannot be mistaken for one.
         let last = turns.last().map_or("", |(_, reply)| reply);
         match text.split_once(last) {
             Some((_, after)) => Ok(after.to_owned()),
@@ -215,7 +212,7 @@ impl ChatFormat {
         }
     }
 
-    /// Returns the token after a reply, or why a conversation cannot be grown.
+    /// Returns the token after a reply, or the reason why conversations cannot grow.
     fn find_close(&self, tokenizer: &Tokenizer) -> Result<u32, String> {
         let after = self.after_reply(&[(QUESTION, REPLY)], NEXT).map_err(|error| error.to_string())?;
         let first = tokenizer.encode(&after).first().copied();
@@ -241,7 +238,6 @@ impl ChatFormat {
         Ok(close)
     }
 
-    /// Returns an opened `<think>` at the start of a reply.
     fn find_opening(&self) -> Result<String, TextError> {
         let question = [Message::user(QUESTION)];
         let (with, without) = (self.render(&question, &[], true)?, self.render(&question, &[], false)?);

@@ -1,14 +1,14 @@
-//! Limits of what a template may do. Templates are programs in the folders of models, which come from strangers.
+//! Limits for chat templates, which are programs from untrusted model folders.
 //!
 //! | limit | bounds |
 //! |---|---|
-//! | [`FUEL`] | loops without end, in instructions |
-//! | [`RECURSION`], [`STACK`] | macros that call themselves, values inside values |
-//! | [`MOST_TEXT`] | what is printed, and each text that is kept in a variable |
-//! | [`MOST_ITEMS`] | each list that is kept in a variable |
+//! | [`FUEL`] | instructions, against endless loops |
+//! | [`RECURSION`], [`STACK`] | recursive macros and nested values |
+//! | [`MOST_TEXT`] | printed text, and each text in a variable |
+//! | [`MOST_ITEMS`] | each list in a variable |
 //!
-//! `replace`, `join`, `indent`, `slice` and `batch` are checked before they run, because one of them alone can make any
-//! length out of a short text. What one expression may do besides is bounded only by its own length.
+//! `replace`, `join`, `indent`, `slice` and `batch` are checked before they run, because each can
+//! make a text of any length. Other expressions are limited only by their own length.
 
 use std::cell::Cell;
 use std::io::{self, Write};
@@ -19,29 +19,28 @@ use minijinja::{Environment, Error, ErrorKind, State, Value, filters};
 
 use crate::TextError;
 
-/// Most instructions of a rendering. A message takes some 100.
+/// Maximum instructions of a rendering. A message takes about 100.
 pub(super) const FUEL: u64 = 2_000_000;
-/// Most loops, blocks and macros inside each other; a macro counts four times.
+/// Maximum nesting of loops, blocks and macros; a macro counts as four.
 const RECURSION: usize = 300;
-/// Most bytes of a template's source. The longest of known models have some 30,000.
+/// Maximum bytes of a template's source. The longest known one has about 30,000.
 pub(super) const MOST_SOURCE: usize = 1 << 20;
-/// Most bytes of a rendered text, of all that is printed on the way to it, and of a text in a variable.
+/// Maximum bytes of a rendered text, of all printed text, and of a text in a variable.
 const MOST_TEXT: usize = 16 << 20;
-/// Most items of a list in a variable.
+/// Maximum items of a list in a variable.
 const MOST_ITEMS: usize = 1 << 20;
-/// Most lists and maps inside each other in a value that is printed.
+/// Maximum nesting of lists and maps in a printed value.
 const DEEPEST: usize = 100;
-/// Stack of a rendering: `FUEL` is enough to put a list into a list 200,000 times, and dropping it takes a call for each.
+/// Stack of a rendering. `FUEL` allows 200,000 nested lists, and dropping them recurses.
 const STACK: usize = 128 << 20;
-/// Function that a rewritten template calls with the variables it has just set.
+/// Function that rewritten templates call with newly set variables.
 pub(super) const CHECK: &str = "turnwise_check";
 
 thread_local! {
-    /// Bytes that this thread's rendering has printed. Every rendering has a thread of its own.
+    /// Bytes printed by this thread's rendering. Every rendering has its own thread.
     static PRINTED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Sets the limits of an environment.
 pub(super) fn set(environment: &mut Environment<'_>) {
     environment.set_fuel(Some(FUEL));
     environment.set_recursion_limit(RECURSION);
@@ -59,7 +58,8 @@ pub(super) fn set(environment: &mut Environment<'_>) {
     environment.add_filter("turnwise_batch", filters::batch);
 }
 
-/// Filters whose result can be far longer than their arguments, and the library's own under another name.
+/// Filters whose result can be much longer than their arguments, and the new name of the library's
+/// version.
 const GROWING: [(&str, &str); 5] = [
     ("replace", "turnwise_replace"),
     ("join", "turnwise_join"),
@@ -68,7 +68,7 @@ const GROWING: [(&str, &str); 5] = [
     ("batch", "turnwise_batch"),
 ];
 
-/// Checks the result of a filter by its arguments, the value that it is applied to first.
+/// Limits a filter's result by its arguments, which start with the filtered value.
 fn check_growth(filter: &str, arguments: &[Value]) -> Result<(), Error> {
     let length = |place: usize| arguments.get(place).and_then(Value::as_str).map_or(0, str::len);
     let number = |name: &str| {
@@ -87,7 +87,7 @@ fn check_growth(filter: &str, arguments: &[Value]) -> Result<(), Error> {
             list.len().unwrap_or(0).saturating_mul(length(1))
         }
         "indent" => text.lines().count().saturating_mul(number("width").unwrap_or(4)),
-        // Lists, by their items.
+        // For lists, limits the items.
         _ => number("count").unwrap_or(0).saturating_mul(MOST_TEXT / MOST_ITEMS),
     };
     if grown > MOST_TEXT {
@@ -96,7 +96,7 @@ fn check_growth(filter: &str, arguments: &[Value]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Checks the methods of texts that are filters, too.
+/// Checks string methods with the limits of the filters of the same name.
 pub(super) fn check_method(method: &str, value: &Value, arguments: &[Value]) -> Result<(), Error> {
     match (method, arguments) {
         ("replace", [from, to, ..]) => check_growth(method, &[value.clone(), from.clone(), to.clone()]),
@@ -122,7 +122,7 @@ fn exceeded(reason: String) -> Error {
     Error::new(ErrorKind::InvalidOperation, reason)
 }
 
-/// Checks a value that is kept in a variable: repeated doubling fills any memory.
+/// Checks a value before it is stored in a variable, because repeated doubling fills any memory.
 fn check_kept(value: &Value) -> Result<(), Error> {
     match value.as_str() {
         Some(text) if text.len() > MOST_TEXT => {
@@ -135,7 +135,7 @@ fn check_kept(value: &Value) -> Result<(), Error> {
     }
 }
 
-/// Checks a value before it is written out: it may hold itself many times over, or be nested too deep to walk.
+/// Checks a value before it is printed: it may contain itself many times, or be nested too deeply.
 pub(super) fn check_printed(value: &Value) -> Result<(), Error> {
     let mut left = MOST_TEXT;
     walk(value, 0, &mut left)
@@ -174,14 +174,12 @@ pub(super) fn count_printed(text: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// A text that is written up to its limit.
 #[derive(Debug, Default)]
 pub(super) struct Output(Vec<u8>);
 
 impl Output {
-    /// The text.
     pub(super) fn into_text(self) -> String {
-        // A template writes whole texts.
+        // Templates write complete characters.
         String::from_utf8(self.0)
             .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
     }

@@ -1,30 +1,32 @@
-//! Chat templates: the Jinja programs that hub models carry, rendered as `transformers` renders them.
+//! Chat templates: the Jinja programs of hub models, rendered like in `transformers`.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `clock.rs` | dates for `strftime_now` |
-//! | `format.rs` | conversations as tokens that grow and are never tokenised twice |
-//! | `format/messages.rs` | conversations that a client keeps |
-//! | `format/tools.rs` | replies that call tools, and the results of calls |
-//! | `format/training.rs` | whole conversations as tokens for supervised training |
-//! | `python.rs` | values as Python writes them: `str`, `repr` and `json.dumps` |
-//! | `source.rs` | rewriting of a template's source before it is compiled |
+//! | `format.rs` | conversations as growing token sequences |
+//! | `format/messages.rs` | conversations stored by a client |
+//! | `format/tools.rs` | tool calls and their results |
+//! | `format/training.rs` | whole conversations for supervised training |
+//! | `python.rs` | Python's `str`, `repr`, `json.dumps` and slices |
+//! | `source.rs` | rewriting of a template's source |
 //!
-//! The differences between Jinja in Python and here are fixed in this module: block trimming, Python's
-//! JSON and Python's way of printing values, `raise_exception`, `strftime_now`, the `generation` tags of
-//! training templates, string methods. [`ChatFormat`] grows a conversation token by token without
-//! tokenizing an earlier turn twice.
+//! This module adds what Python's Jinja has and `minijinja` lacks: block trimming, Python's JSON
+//! and printing of values, `raise_exception`, `strftime_now`, `generation` tags and string methods.
 //!
-//! Left out, and rejected with the line that uses it: `continue_final_message`, `%` between a text and
-//! values (the filter `format` works), a minus before a name with an attribute or index (`-x.y`; `-(x.y)`
-//! works), blocks and other files, `cycler`, `joiner`, `varargs`, the filters `truncate`, `wordwrap`,
-//! `center`, `wordcount`, `striptags`, `random` and `filesizeformat`, a third argument of `join` and
-//! `replace`, a way of rounding, numbers of texts that are none, the length of what is undefined, and
-//! methods of texts that [`minijinja_contrib::pycompat`] does not have (`rsplit`, `removeprefix` ..).
+//! Rejected, with the line:
 //!
-//! Different without a word: images and documents are not there, tuples are lists and print as such, `is sequence` is false of a
-//! list cut by `[a:b]`, `true is number` is false, `7 % -3` is 1, `{% autoescape %}` escapes nothing, a loop over `none` runs no
-//! time, and `\U` with eight digits stays as it is.
+//! * `continue_final_message`, `%` formatting of texts (the filter `format` works), and a minus
+//!   before a name with an attribute or index (`-x.y`; `-(x.y)` works);
+//! * blocks and other files, `cycler`, `joiner` and `varargs`;
+//! * the filters `truncate`, `wordwrap`, `center`, `wordcount`, `striptags`, `random` and
+//!   `filesizeformat`, a third argument of `join` and `replace`, and rounding methods;
+//! * conversion of invalid numbers, the length of undefined values, and string methods missing in
+//!   [`minijinja_contrib::pycompat`] (`rsplit`, `removeprefix` ..).
+//!
+//! Silently different: there are no images and documents, and tuples are lists and print as such.
+//! `is sequence` is false for a list sliced by `[a:b]`, `true is number` is false, and `7 % -3`
+//! is 1. `{% autoescape %}` escapes nothing, a loop over `none` runs zero times, and `\U` with
+//! eight digits is not decoded.
 
 mod clock;
 mod format;
@@ -45,8 +47,8 @@ pub use format::{Answered, Call, ChatFormat, ChatSettings, Stretch};
 use crate::TextError;
 use crate::whole::wrong;
 
-/// The time that `strftime_now` sees unless another is set: 26 July 2024, the day that Llama's templates fall back to.
-/// A fixed one, so that a prompt does not change from one day to the next.
+/// Default time of `strftime_now`: 26 July 2024, the fallback of Llama's templates. A fixed time
+/// keeps prompts the same every day.
 pub const FIXED_TIME: i64 = 1_721_952_000;
 
 /// One message of a conversation.
@@ -54,37 +56,36 @@ pub const FIXED_TIME: i64 = 1_721_952_000;
 pub struct Message(Value);
 
 impl Message {
-    /// Creates a message that is a text.
+    /// Returns a message with a text.
     pub fn new(role: &str, content: &str) -> Self {
         Self([("role", Value::from(role)), ("content", Value::from(content))].into_iter().collect())
     }
 
-    /// Returns the user's words.
+    /// Returns a user message.
     pub fn user(content: &str) -> Self {
         Self::new("user", content)
     }
 
-    /// Returns the model's words.
+    /// Returns an assistant message.
     pub fn assistant(content: &str) -> Self {
         Self::new("assistant", content)
     }
 
-    /// Instructions that stand before the conversation.
+    /// Returns a system message.
     pub fn system(content: &str) -> Self {
         Self::new("system", content)
     }
 
-    /// Returns true for instructions before the conversation.
     pub(crate) fn is_system(&self) -> bool {
         self.0.get_attr("role").is_ok_and(|role| role.as_str() == Some("system"))
     }
 
-    /// Creates a message as JSON, with whatever else its template reads (`tool_calls`,
-    /// `reasoning_content` ..). Reasoning may also be given as `thinking` or `reasoning`, as in
+    /// Parses a message from JSON, with any other keys its template reads (`tool_calls`,
+    /// `reasoning_content` ..). Reasoning may also be named `thinking` or `reasoning`, as in
     /// `transformers`.
     ///
     /// # Errors
-    /// Returns [`TextError::Chat`] for a text that is no JSON, or no object with a `role`.
+    /// Returns [`TextError::Chat`] unless the text is a JSON object with a `role`.
     pub fn from_json(json: &str) -> Result<Self, TextError> {
         let message = value_of(json, "a message")?;
         if message.kind() != ValueKind::Map || message.get_attr("role").is_ok_and(|role| role.is_undefined())
@@ -95,7 +96,7 @@ impl Message {
     }
 }
 
-/// Returns the message with its reasoning under each of the names that templates read.
+/// Copies the reasoning to all names that templates read.
 fn with_reasoning(message: Value) -> Value {
     let given =
         |key: &str| message.get_attr(key).ok().filter(|value| !value.is_undefined() && !value.is_none());
@@ -115,15 +116,15 @@ fn with_reasoning(message: Value) -> Value {
     entries.into_iter().collect()
 }
 
-/// A tool that the model may call: its JSON schema, keys in the order they were written.
+/// JSON schema of a tool that the model may call, with keys in original order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tool(Value);
 
 impl Tool {
-    /// Creates a tool as JSON.
+    /// Parses a tool from JSON.
     ///
     /// # Errors
-    /// Returns [`TextError::Chat`] for a text that is no JSON.
+    /// Returns [`TextError::Chat`] if the text is not JSON.
     pub fn from_json(json: &str) -> Result<Self, TextError> {
         Ok(Self(value_of(json, "a tool")?))
     }
@@ -133,30 +134,27 @@ fn value_of(json: &str, what: &str) -> Result<Value, TextError> {
     serde_json::from_str(json).map_err(|error| TextError::Chat(format!("{what} is not JSON: {error}")))
 }
 
-/// Options of a rendering besides the messages.
+/// Options of a rendering.
 #[derive(Clone, Debug, Default)]
 pub struct RenderOptions {
-    /// End with the start of the model's next reply.
+    /// Ends the text with the start of the model's next reply.
     pub add_generation_prompt: bool,
     /// Tools that the model may call.
     pub tools: Vec<Tool>,
-    /// `enable_thinking`, for the templates that read it; without a value they decide themselves.
+    /// Value of `enable_thinking`; `None` leaves the choice to the template.
     pub thinking: Option<bool>,
 }
 
-/// A model's chat template, or several by name.
+/// Chat template of a model, or several named ones.
 #[derive(Clone, Debug)]
 pub struct ChatTemplate {
     environment: Environment<'static>,
-    /// The template as it was written, by name.
     sources: BTreeMap<String, String>,
-    /// The files that templates are from, by name; those that are from none are not in here.
+    /// File of each template that was read from one, by name.
     files: BTreeMap<String, PathBuf>,
-    /// `bos_token` and the like, by name.
     named_tokens: BTreeMap<String, String>,
 }
 
-/// A template's text, and the file that it is from.
 #[derive(Clone, Debug)]
 pub(crate) struct TemplateFile {
     pub(crate) path: PathBuf,
@@ -164,12 +162,13 @@ pub(crate) struct TemplateFile {
 }
 
 impl ChatTemplate {
-    /// Compiles templates. The one named `default` (or the only one) is used; where there are tools, the one named
-    /// `tool_use`, if there is one. `named_tokens` are the texts that templates know as `bos_token`, `eos_token` ..
+    /// Compiles templates. The only one, or the one named `default`, is used; with tools, the one
+    /// named `tool_use` if it exists. `named_tokens` are the texts of `bos_token`, `eos_token` and
+    /// so on.
     ///
     /// # Errors
-    /// Fails on a template that does not compile, with its name and line; none at all, or several of
-    /// which none is named `default`.
+    /// Names the template and the line if one does not compile. Fails if there are none, or several
+    /// without a `default`.
     pub fn new(
         sources: BTreeMap<String, String>,
         named_tokens: BTreeMap<String, String>,
@@ -177,7 +176,6 @@ impl ChatTemplate {
         Self::compile(sources, BTreeMap::new(), named_tokens)
     }
 
-    /// Returns the same with templates from files, which errors name.
     pub(crate) fn from_files(
         templates: BTreeMap<String, TemplateFile>,
         named_tokens: BTreeMap<String, String>,
@@ -217,15 +215,15 @@ impl ChatTemplate {
         Ok(Self { environment, sources, files, named_tokens }.at(FIXED_TIME))
     }
 
-    /// Creates a single template without named tokens.
+    /// Compiles a single template without named tokens.
     ///
     /// # Errors
-    /// Fails if the template does not compile; the error has the line.
+    /// Names the line if the template does not compile.
     pub fn from_source(source: &str) -> Result<Self, TextError> {
         Self::new([("default".to_owned(), source.to_owned())].into(), BTreeMap::new())
     }
 
-    /// Returns the same with another time for `strftime_now`, in seconds since 1970 (UTC).
+    /// Sets the time of `strftime_now`, in seconds since 1970 (UTC).
     pub fn at(mut self, seconds: i64) -> Self {
         self.environment.add_function("strftime_now", move |format: &str| {
             clock::strftime(seconds, format)
@@ -234,7 +232,7 @@ impl ChatTemplate {
         self
     }
 
-    /// Returns the plain template as it was written.
+    /// Returns the original source of the default template.
     pub fn source(&self) -> &str {
         self.sources.get(self.name(false)).map_or("", String::as_str)
     }
@@ -247,11 +245,11 @@ impl ChatTemplate {
         }
     }
 
-    /// Returns the conversation as text.
+    /// Renders a conversation as text.
     ///
     /// # Errors
-    /// The template refuses (`raise_exception`), cannot be rendered, or exceeds the limits of what a template may do
-    /// (`limits.rs`); the error has the line.
+    /// Names the line if the template rejects the messages (`raise_exception`), cannot be rendered,
+    /// or exceeds a limit (`limits.rs`).
     pub fn render(&self, messages: &[Message], options: &RenderOptions) -> Result<String, TextError> {
         let name = self.name(!options.tools.is_empty());
         let mut variables: BTreeMap<&str, Value> = self
@@ -261,7 +259,7 @@ impl ChatTemplate {
             .collect();
         let tools: Vec<Value> = options.tools.iter().map(|tool| tool.0.clone()).collect();
         variables.insert("messages", messages.iter().map(|message| message.0.clone()).collect());
-        // Absent is None in Python, which is defined.
+        // Absent values are None in Python, which is defined.
         variables.insert("tools", if tools.is_empty() { Value::from(()) } else { Value::from(tools) });
         variables.insert("documents", Value::from(()));
         variables.insert("add_generation_prompt", Value::from(options.add_generation_prompt));
@@ -279,7 +277,7 @@ impl ChatTemplate {
 }
 
 fn broken(name: &str, file: Option<&PathBuf>, error: &minijinja::Error) -> TextError {
-    // Templates in a JSON file have lines of their own.
+    // Templates in a JSON file have their own line numbers.
     let index = error.line().map_or_else(String::new, |line| format!("line {line} of it: "));
     let reason = match error.kind() {
         ErrorKind::OutOfFuel => {
@@ -294,7 +292,6 @@ fn broken(name: &str, file: Option<&PathBuf>, error: &minijinja::Error) -> TextE
     refusal(file, format!("template `{name}`: {index}{reason}"))
 }
 
-/// Returns an error about a template, with its file where it is from one.
 fn refusal(file: Option<&PathBuf>, reason: impl Display) -> TextError {
     match file {
         Some(path) => wrong(path, reason),
@@ -302,7 +299,7 @@ fn refusal(file: Option<&PathBuf>, reason: impl Display) -> TextError {
     }
 }
 
-/// Returns the Jinja of `transformers`.
+/// Returns an environment that behaves like the Jinja of `transformers`.
 fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_trim_blocks(true);
@@ -325,7 +322,7 @@ fn environment() -> Environment<'static> {
     environment.add_filter("tojson", to_json);
     environment
         .add_filter("string", |value: Value| limits::check_printed(&value).map(|()| python::text(&value)));
-    // A text and something undefined can be walked through in Python; None cannot.
+    // Python can iterate over texts and undefined values, but not over None.
     environment.add_test("iterable", |value: Value| {
         value.as_str().is_some() || value.is_undefined() || (!value.is_none() && value.try_iter().is_ok())
     });
@@ -340,10 +337,11 @@ fn environment() -> Environment<'static> {
     environment
 }
 
-/// Maximum number of spaces of a level of JSON: a template that asks for more would fill the memory.
+/// Maximum indentation of JSON, so that templates cannot fill the memory.
 const WIDEST_INDENT: usize = 64;
 
-/// `tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False)`: Python's `json.dumps`.
+/// `tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False)`: Python's
+/// `json.dumps`.
 #[expect(clippy::needless_pass_by_value, reason = "the shape that filters have")]
 fn to_json(
     _state: &State<'_, '_>,

@@ -1,11 +1,11 @@
-//! Values as Python writes them (`str`, `repr` and `json.dumps`) and cuts them (slices).
+//! Python's formatting (`str`, `repr` and `json.dumps`) and slicing of values.
 
 use std::fmt::Write as _;
 
 use minijinja::value::ValueKind;
 use minijinja::{Error, ErrorKind, Value};
 
-/// `str(value)`; nothing for what is undefined.
+/// Returns `str(value)`; empty for undefined values.
 pub(super) fn text(value: &Value) -> String {
     match value.as_str() {
         Some(text) => text.to_owned(),
@@ -14,7 +14,6 @@ pub(super) fn text(value: &Value) -> String {
     }
 }
 
-/// `repr(value)`.
 fn repr(value: &Value) -> String {
     let items = |open: char, close: char, items: Vec<String>| format!("{open}{}{close}", items.join(", "));
     match value.kind() {
@@ -37,9 +36,9 @@ fn repr(value: &Value) -> String {
     }
 }
 
-/// Returns a text in Python's quotes: single ones, unless it has single and no double ones. The same rule
-/// as in `turnwise_env`, which shares no crate with this one that could hold it: the table of the test is
-/// there too.
+/// Quotes a text like Python: with single quotes, unless it contains single and no double ones.
+/// `turnwise_env` has a copy of this rule and of its test table, because the crates share no
+/// dependency for it.
 fn quoted(text: &str) -> String {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     let mut out = String::with_capacity(text.len() + 2);
@@ -72,7 +71,7 @@ fn number(value: &Value) -> String {
     f64::try_from(value.clone()).map_or_else(|_| value.to_string(), float)
 }
 
-/// Returns the shortest digits that read back as the number, as Python lays them out: with an exponent
+/// Returns the shortest digits that parse to the same number, in Python's layout: with an exponent
 /// below 1e-4 and from 1e16 on.
 fn float(value: f64) -> String {
     if value.is_nan() {
@@ -92,19 +91,16 @@ fn float(value: f64) -> String {
     format!("{digits}e{sign}{:02}", exponent.abs())
 }
 
-/// Style of JSON: indentation and separators.
 pub(super) struct JsonStyle {
-    /// Everything outside ASCII as `\uXXXX`.
+    /// Escapes everything outside ASCII as `\uXXXX`.
     pub(super) ascii: bool,
-    /// Indentation of each level; all on one line without it.
+    /// Indentation per level; `None` puts everything on one line.
     pub(super) indent: Option<String>,
-    /// Between items, and between a key and its value.
+    /// Separators between items, and between a key and its value.
     pub(super) separators: Option<(String, String)>,
-    /// Keys in order.
     pub(super) sorted: bool,
 }
 
-/// `json.dumps(value)`.
 pub(super) fn json(value: &Value, style: &JsonStyle) -> Result<String, Error> {
     let comma = if style.indent.is_some() { "," } else { ", " };
     let (item, key) = style.separators.clone().unwrap_or_else(|| (comma.into(), ": ".into()));
@@ -220,7 +216,8 @@ impl JsonWriter<'_> {
     }
 }
 
-/// `value[start:stop:step]` of a text or a list. Of what cannot be cut it is undefined, as in Jinja; of undefined values it fails.
+/// Returns `value[start:stop:step]` of a text or a list. Other values give undefined, as in Jinja;
+/// undefined values fail.
 pub(super) fn slice(value: &Value, bounds: &[Value]) -> Result<Value, Error> {
     let text: Option<Vec<char>> = value.as_str().map(|text| text.chars().collect());
     let items: Vec<Value> = match value.kind() {
@@ -234,7 +231,7 @@ pub(super) fn slice(value: &Value, bounds: &[Value]) -> Result<Value, Error> {
         |value: &Value| if value.is_none() { Ok(None) } else { i64::try_from(value.clone()).map(Some) };
     let step = number(step)?.unwrap_or(1);
     let length = text.as_ref().map_or(items.len(), Vec::len) as i64;
-    // The places that a bound may name, and from which to which it goes without one.
+    // Limits of the bounds, and their defaults.
     let (least, most) = if step < 0 { (-1, length - 1) } else { (0, length) };
     let (first, last) = if step < 0 { (most, least) } else { (least, most) };
     let place = |bound: Option<i64>, without: i64| match bound {

@@ -1,19 +1,20 @@
-//! Rewriting of a template's source before it is compiled.
+//! Rewrites a template's source before it is compiled.
 
 use super::limits::CHECK;
 
-/// Method that stands for a slice with a step in a rewritten template.
+/// Method that replaces slices with a step.
 pub(super) const SLICE: &str = "turnwise_slice";
 
-/// The template without what this Jinja does not know or cannot do:
+/// Returns a template in which unsupported constructs are replaced:
 ///
-/// * Line breaks of other systems become `\n`, as Jinja in Python has them before it reads a template.
-/// * The tags that mark the model's words in training templates do nothing here: `{% generation %}` becomes
-///   `{% if true %}` and its end an `endif`, with the same trimming of white space.
-/// * Slices with a step, such as `[::-1]`, become calls of the method [`SLICE`], because the library's own go wrong backwards
-///   (and panic for empty lists). A method may stand wherever a slice may, which a filter may not.
-/// * Behind a tag that sets variables, and inside a macro with arguments, a call of [`CHECK`] with them: what a template
-///   keeps can grow only there.
+/// * Line breaks of other systems become `\n`, as in Python's Jinja.
+/// * `{% generation %}` tags, which mark replies in training templates, become `{% if true %}` and
+///   `endif` with the same trimming of white space.
+/// * Slices with a step, such as `[::-1]`, become calls of the method [`SLICE`], because the
+///   library's own are wrong for negative steps (and panic for empty lists). A method, unlike a
+///   filter, may appear wherever a slice may.
+/// * A call of [`CHECK`] follows each tag that sets variables and each start of a macro with
+///   arguments, because stored values grow only there.
 pub(super) fn rewritten(source: &str) -> String {
     let source = source.replace("\r\n", "\n").replace('\r', "\n");
     let mut out = String::with_capacity(source.len());
@@ -37,14 +38,13 @@ pub(super) fn rewritten(source: &str) -> String {
     out
 }
 
-/// Copies this many bytes of a text; returns the rest.
 fn copied<'a>(text: &'a str, length: usize, out: &mut String) -> &'a str {
     let (before, after) = text.split_at(length);
     out.push_str(before);
     after
 }
 
-/// Returns true if a block tag, from behind its opening, is just this word.
+/// Returns true if a block tag, after its opening, consists of this word.
 fn is_tag(tag: &str, word: &str) -> bool {
     let rest = tag.strip_prefix(['-', '+']).unwrap_or(tag).trim_start();
     rest.strip_prefix(word).is_some_and(|rest| {
@@ -57,14 +57,14 @@ fn is_raw(tag: &str) -> bool {
     is_tag(tag, "raw")
 }
 
-/// Returns the bytes of a `raw` block from behind its opening up to the opening of its end: what stands
-/// in it is not a program.
+/// Returns the bytes of a `raw` block up to the opening of its end tag; its content is not code.
 fn raw_length(tag: &str) -> usize {
     let end = tag.match_indices("{%").find(|(at, open)| is_tag(&tag[at + open.len()..], "endraw"));
     end.map_or(tag.len(), |(at, open)| at + open.len())
 }
 
-/// The start of the next tag, and its closing. It looks no further than there: a template may have a tag every few bytes.
+/// Returns the start of the next tag, and its closing. Stops at the first, because a template may
+/// have a tag every few bytes.
 fn next_tag(text: &str) -> Option<(usize, &'static str)> {
     text.match_indices('{').find_map(|(at, _)| match text.as_bytes().get(at + 1)? {
         b'{' => Some((at, "}}")),
@@ -74,7 +74,7 @@ fn next_tag(text: &str) -> Option<(usize, &'static str)> {
     })
 }
 
-/// Copies the start of a block tag as far as it is `generation` or `endgeneration`; returns what comes after.
+/// Copies the start of a block tag up to `generation` or `endgeneration`; returns the rest.
 fn generation<'a>(tag: &'a str, out: &mut String) -> &'a str {
     let word = tag.trim_start_matches(['-', '+']).trim_start();
     for (name, stands_for) in [("generation", "if true"), ("endgeneration", "endif")] {
@@ -88,7 +88,7 @@ fn generation<'a>(tag: &'a str, out: &mut String) -> &'a str {
     tag
 }
 
-/// Copies a tag up to its end, slices rewritten; returns what comes after.
+/// Copies a tag to its end, with slices rewritten; returns the rest.
 fn expression<'a>(tag: &'a str, close: &str, out: &mut String) -> &'a str {
     let (edits, end) = slices(tag, close);
     let mut done = 0;
@@ -101,12 +101,12 @@ fn expression<'a>(tag: &'a str, close: &str, out: &mut String) -> &'a str {
     &tag[end..]
 }
 
-/// Copies the end of a block tag, whose inside is in `out` from `from` on, and a check of the variables that it sets;
-/// returns what comes after. `captured` has the variables of open `set` blocks.
+/// Copies the end of a block tag, whose content starts at `from` in `out`, and a check of the
+/// variables it sets; returns the rest. `captured` has the variables of open `set` blocks.
 fn checked<'a>(rest: &'a str, from: usize, captured: &mut Vec<String>, out: &mut String) -> &'a str {
     let Some(after) = rest.strip_prefix("%}") else { return rest };
     let Some(names) = names_set(&out[from..], captured) else { return rest };
-    // The check trims the white space behind the tag in its place.
+    // The check takes over the tag's trimming of white space.
     let trimming = out[from..].chars().next_back().filter(|last| matches!(last, '-' | '+'));
     if trimming.is_some() {
         out.pop();
@@ -117,7 +117,7 @@ fn checked<'a>(rest: &'a str, from: usize, captured: &mut Vec<String>, out: &mut
     after
 }
 
-/// The variables that a block tag sets, as arguments of a call.
+/// Returns the variables that a block tag sets, as arguments of a call.
 fn names_set(tag: &str, captured: &mut Vec<String>) -> Option<String> {
     let tag = tag.strip_prefix(['-', '+']).unwrap_or(tag);
     let tag = tag.strip_suffix(['-', '+']).unwrap_or(tag).trim();
@@ -131,7 +131,7 @@ fn names_set(tag: &str, captured: &mut Vec<String>) -> Option<String> {
             let before = inside.split_once('=').map(|(names, _)| names.trim());
             let names = before.and_then(|names| plain(names.trim_start_matches('(').trim_end_matches(')')));
             if names.is_none() {
-                // The variable of a block, perhaps with filters, is set at the block's end.
+                // A block's variable, which may have filters, is set at the block's end.
                 captured.push(inside.split('|').next().unwrap_or_default().to_owned());
             }
             names
@@ -142,7 +142,7 @@ fn names_set(tag: &str, captured: &mut Vec<String>) -> Option<String> {
     }
 }
 
-/// The names of a macro's parameters, from behind the bracket that opens them, without their defaults.
+/// Returns a macro's parameter names without defaults, from after the opening bracket.
 fn parameters(text: &str) -> String {
     let (mut names, mut depth, mut quote, mut named) = (String::new(), 0, None, true);
     for character in text.chars() {
@@ -164,14 +164,14 @@ fn parameters(text: &str) -> String {
     names
 }
 
-/// A bracket that is open, where it was opened, and the colons in it and in no other.
+/// An open bracket, its position, and the colons directly inside it.
 struct Bracket {
     character: char,
     at: usize,
     colons: Vec<usize>,
 }
 
-/// Edits that make calls of the slices with a step in a tag (texts instead of single bytes, in order),
+/// Returns edits (text and position, in order) that replace a tag's slices with a step by calls,
 /// and the tag's end.
 fn slices(tag: &str, close: &str) -> (Vec<(usize, String)>, usize) {
     let mut edits = Vec::new();
@@ -181,10 +181,10 @@ fn slices(tag: &str, close: &str) -> (Vec<(usize, String)>, usize) {
     let mut characters = tag.char_indices();
     while let Some((at, character)) = characters.next() {
         match (quote, character) {
-            // What is escaped cannot end a text.
+            // An escaped character cannot end a text.
             (Some(_), '\\') => drop(characters.next()),
             (Some(begin), _) => quote = quote.filter(|_| character != begin),
-            // `}}` in a bracket ends two objects and no tag.
+            // `}}` inside a bracket closes two objects, not the tag.
             (None, _) if open.is_empty() && tag[at..].starts_with(close) => {
                 end = at;
                 break;
@@ -243,7 +243,7 @@ mod tests {
             let found = rewritten(source);
             let expected = format!("{} a", check(names, end));
             assert!(found.ends_with(&expected), "{found}");
-            // Nothing else changed but the other block's check.
+            // Only the other block's check changed besides.
             let plain =
                 found.replace(&check(names, end), &format!("{end}%}}")).replace(&check("y", ""), "%}");
             assert_eq!(plain, source);
@@ -255,7 +255,7 @@ mod tests {
         }
     }
 
-    /// A template with `S(` in place of the start of a call.
+    /// Expands `S(` to the start of a call.
     fn called(text: &str) -> String {
         text.replace("S(", &format!("{SLICE}("))
     }
@@ -294,7 +294,7 @@ mod tests {
         ] {
             assert_eq!(rewritten(&format!("{slice}{raw}{slice}")), format!("{call}{raw}{call}"));
         }
-        // Without an end, all is.
+        // Without an end tag, all of it is raw.
         let open = format!("{{% raw %}}{slice}{{% open");
         assert_eq!(rewritten(&open), open);
         assert_eq!(rewritten("{% rawness[::-1] %}"), called("{% rawness.S(none,none,-1) %}"));

@@ -4,7 +4,6 @@ fn render(source: &str, messages: &[Message], options: &RenderOptions) -> Result
     ChatTemplate::from_source(source)?.render(messages, options)
 }
 
-/// Returns a template's rendering of one message.
 fn say(source: &str) -> String {
     render(source, &[Message::user("hi")], &RenderOptions::default()).unwrap()
 }
@@ -93,7 +92,7 @@ fn json_is_indented_within_bounds() {
     }
 }
 
-/// The error of a template that a stranger wrote, which comes within seconds.
+/// Returns the error of a hostile template, which must fail within seconds.
 fn refused(source: &str) -> String {
     let started = std::time::Instant::now();
     let error = render(source, &[Message::user("hi")], &RenderOptions::default()).unwrap_err().to_string();
@@ -107,7 +106,7 @@ fn a_template_cannot_loop_without_end() {
     let loops = format!("{{% for a in {numbers} %}}{{% for b in {numbers} %}}{{% endfor %}}{{% endfor %}}");
     let error = refused(&loops);
     assert!(error.contains("more than 2000000 steps"), "{error}");
-    // As long a conversation as one may want is no loop without end.
+    // The longest realistic conversation must not exceed the limits.
     let messages = vec![Message::user("hi"); 5000];
     let source = "{% for m in messages %}{{ '<|' ~ m.role ~ '|>' ~ m.content|trim }}{% endfor %}";
     assert_eq!(
@@ -126,7 +125,7 @@ fn a_template_cannot_nest_without_end() {
         let error = refused(source);
         assert!(error.contains("recursion"), "{error}");
     }
-    // Values inside values: printed, as JSON, and dropped.
+    // Nested values: printed, as JSON, and dropped.
     let nested =
         "{% set ns = namespace(x=[]) %}{% for i in range(100000) %}{% set ns.x = [ns.x] %}{% endfor %}";
     for print in ["{{ ns.x }}", "{{ ns.x | tojson }}", "{{ ns.x | string }}", "{{ raise_exception(ns.x) }}"] {
@@ -134,7 +133,6 @@ fn a_template_cannot_nest_without_end() {
         assert!(error.contains("more than 100 lists and maps inside each other"), "{error}");
     }
     assert_eq!(say(&format!("{nested}done")), "done");
-    // As deep as a template comes.
     let deepest = nested.replace("{% for", "{% for j in range(100) %}{% for") + "{% endfor %}";
     assert!(refused(&deepest).contains("more than 2000000 steps"), "{}", refused(&deepest));
     let brackets = format!("{{{{ {}1{} }}}}", "[".repeat(100_000), "]".repeat(100_000));

@@ -1,9 +1,9 @@
-//! A model folder's files about text, as the hub has them.
+//! Reads the files about text in a hub model's folder.
 //!
 //! | file | what is read |
 //! |---|---|
 //! | `tokenizer.json` | the whole tokenizer |
-//! | `vocab.json`, `merges.txt` | the same in parts, where there is no `tokenizer.json` |
+//! | `vocab.json`, `merges.txt` | the tokenizer in parts, without `tokenizer.json` |
 //! | `tokenizer_config.json` | added tokens, named tokens (`eos_token` ..), the chat template |
 //! | `added_tokens.json`, `special_tokens_map.json` | added and named tokens of older folders |
 //! | `generation_config.json`, `config.json` | ids of the tokens that end a response, and of padding |
@@ -34,22 +34,23 @@ pub(super) const MODEL: &str = "config.json";
 const CHAT: &str = "chat_template.jinja";
 const MORE_CHATS: &str = "additional_chat_templates";
 
-/// Files that go with a model wherever it is saved.
+/// Files that are copied when a model is saved.
 const COMPANIONS: [&str; 7] = [SETTINGS, NAMED, ADDED, VOCABULARY, MERGES, GENERATION, CHAT];
 
-/// The tokens that have a role of their own.
+/// Named tokens with a fixed role.
 const ROLES: [&str; 4] = ["bos_token", "eos_token", "pad_token", "unk_token"];
 
-/// Pattern by which Qwen2's tokenizer cuts text before merging.
+/// Qwen2's regex for splitting text before merging.
 const QWEN2_PIECES: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// The content of the files beside the tokenizer. Empty for tokenizers trained here.
+/// Content of the files besides the tokenizer's. Empty for tokenizers trained here.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Companions {
     pub(super) end: Vec<u32>,
     pub(super) padding: Option<u32>,
     pub(super) chat: Option<Arc<ChatTemplate>>,
-    /// Name and content of every file that [`Tokenizer::save_folder`] writes besides `tokenizer.json`.
+    /// Name and content of the files that [`Tokenizer::save_folder`] writes besides
+    /// `tokenizer.json`.
     pub(super) files: Vec<(String, Vec<u8>)>,
 }
 
@@ -69,12 +70,12 @@ struct Added {
 }
 
 impl Tokenizer {
-    /// Reads the tokenizer of a model folder with all that its files say about text.
+    /// Reads the tokenizer of a model folder, with end tokens and chat templates.
     ///
     /// # Errors
-    /// The error names the file and the key: neither `tokenizer.json` nor `vocab.json` with `merges.txt`,
-    /// an unsupported kind of tokenizer, an added token whose id does not follow, an end token that is no
-    /// token, a broken chat template.
+    /// Names the file and the key. Fails without `tokenizer.json` or `vocab.json` with
+    /// `merges.txt`, and on an unsupported kind of tokenizer. Also rejects added tokens with
+    /// unexpected ids, unknown end tokens and invalid chat templates.
     pub fn load_folder(folder: &Path) -> Result<Self, TextError> {
         let settings = object(folder, SETTINGS)?.unwrap_or_default();
         let whole = folder.join(TOKENIZER);
@@ -108,7 +109,7 @@ impl Tokenizer {
         Ok(tokenizer)
     }
 
-    /// [`Tokenizer::save_folder_sampled`] with temperature 1 and nothing cut off.
+    /// Calls [`Tokenizer::save_folder_sampled`] with temperature 1 and no truncation.
     ///
     /// # Errors
     /// Fails like [`Tokenizer::save_folder_sampled`].
@@ -116,12 +117,12 @@ impl Tokenizer {
         self.save_folder_sampled(folder, GenerationSampling::default())
     }
 
-    /// Writes `tokenizer.json` and the files it was loaded with into a folder, each whole or not at all. Of
-    /// `generation_config.json`, its own or the one that was written there with the weights, the tokens are kept and the
-    /// settings of sampling are these: a server that reads the file should sample the policy that was trained.
+    /// Writes `tokenizer.json` and its companion files atomically into a folder.
+    /// `generation_config.json` keeps its tokens and gets these sampling settings, so that servers
+    /// sample the policy that was trained.
     ///
     /// # Errors
-    /// Fails if a folder cannot be made, or a file cannot be read or written, which the error names.
+    /// Names the folder that cannot be created, or the file that cannot be read or written.
     pub fn save_folder_sampled(&self, folder: &Path, sampling: GenerationSampling) -> Result<(), TextError> {
         turnwise_files::create_folders(folder).map_err(failed(folder))?;
         let generation = folder.join(GENERATION);
@@ -142,22 +143,22 @@ impl Tokenizer {
         write(&folder.join(TOKENIZER), self.to_json()?.as_bytes())
     }
 
-    /// Returns the ids of the tokens with which the model ends a response; empty if no file names one.
+    /// Returns the ids of the tokens that end a response; empty if no file names one.
     pub fn end_tokens(&self) -> &[u32] {
         &self.companions.end
     }
 
-    /// Returns the id of the padding token, where a file names one. Nothing here pads.
+    /// Returns the id of the padding token, if a file names one. This crate does not pad.
     pub fn padding_token(&self) -> Option<u32> {
         self.companions.padding
     }
 
-    /// Returns the chat template, where the folder has one.
+    /// Returns the folder's chat template, if it has one.
     pub fn chat_template(&self) -> Option<&Arc<ChatTemplate>> {
         self.companions.chat.as_ref()
     }
 
-    /// Gives it a chat template and the tokens that end a response, as if its folder had them.
+    /// Sets the chat template and the tokens that end a response.
     pub fn with_chat(mut self, template: ChatTemplate, end: Vec<u32>) -> Self {
         let source = template.source().as_bytes().to_vec();
         let mut companions = Companions::clone(&self.companions);
@@ -173,7 +174,6 @@ impl Tokenizer {
     }
 }
 
-/// Returns a file's JSON object; `None` without the file.
 pub(super) fn object(folder: &Path, name: &str) -> Result<Option<Map<String, Value>>, TextError> {
     let path = folder.join(name);
     if !path.is_file() {
@@ -182,7 +182,7 @@ pub(super) fn object(folder: &Path, name: &str) -> Result<Option<Map<String, Val
     serde_json::from_slice(&read(&path)?).map(Some).map_err(|error| wrong(&path, error))
 }
 
-/// Rejects a file whose added tokens do not get the ids it gives them.
+/// Rejects a file whose added tokens would get other ids than it says.
 fn check_ids(path: &Path, json: &[u8], library: &tokenizers::Tokenizer) -> Result<(), TextError> {
     #[derive(Deserialize)]
     struct File {
@@ -212,7 +212,7 @@ fn check_ids(path: &Path, json: &[u8], library: &tokenizers::Tokenizer) -> Resul
     Ok(())
 }
 
-/// Returns the tokenizer of a folder that has it as `vocab.json` and `merges.txt`.
+/// Reads a tokenizer from `vocab.json` and `merges.txt`.
 fn from_parts(folder: &Path, settings: &Map<String, Value>) -> Result<tokenizers::Tokenizer, TextError> {
     let (vocabulary, merges) = (folder.join(VOCABULARY), folder.join(MERGES));
     if !vocabulary.is_file() || !merges.is_file() {
@@ -281,7 +281,6 @@ fn from_parts(folder: &Path, settings: &Map<String, Value>) -> Result<tokenizers
     tokenizers::Tokenizer::from_bytes(file.to_string()).map_err(|error| wrong(&merges, error.to_string()))
 }
 
-/// Adds the tokens that the files beside the tokenizer name and it does not have yet.
 fn add_tokens(
     folder: &Path,
     settings: &Map<String, Value>,
@@ -317,7 +316,7 @@ fn add_tokens(
     }
     let known = library.get_added_tokens_decoder();
     for (id, token) in tokens {
-        // A tokenizer.json says itself how its added tokens are matched.
+        // `tokenizer.json` defines how its own added tokens are matched.
         if known.get(&id).is_some_and(|known| known.content == token.content) {
             continue;
         }
@@ -335,8 +334,8 @@ fn add_tokens(
     Ok(())
 }
 
-/// Returns the strings in a value of `special_tokens_map.json`: a text, an object with a `content`, or a
-/// list of either.
+/// Returns the strings in a value of `special_tokens_map.json`: a text, an object with `content`,
+/// or a list of either.
 fn texts(value: &Value) -> Vec<&str> {
     match value {
         Value::String(text) => vec![text],
@@ -346,13 +345,12 @@ fn texts(value: &Value) -> Vec<&str> {
     }
 }
 
-/// A token with a role, and the file that names it.
 pub(super) struct NamedToken {
     pub(super) text: String,
     pub(super) file: &'static str,
 }
 
-/// Returns the tokens with a role, such as `eos_token`; `tokenizer_config.json` comes first.
+/// Returns the tokens with a role, such as `eos_token`; `tokenizer_config.json` takes precedence.
 fn named_tokens(
     folder: &Path,
     settings: &Map<String, Value>,
@@ -372,9 +370,9 @@ fn named_tokens(
     Ok(named)
 }
 
-/// Returns the folder's chat templates by name; the plain one is `default`. Where there are files of
-/// templates, what `tokenizer_config.json` says counts for nothing, as in `transformers`; `files` gets
-/// the additional ones.
+/// Returns the folder's chat templates by name, with `default` for the main one. Template files
+/// override `tokenizer_config.json`, as in `transformers`. Additional templates are added to
+/// `files`.
 fn chat_templates(
     folder: &Path,
     settings: &Map<String, Value>,

@@ -1,4 +1,4 @@
-//! `generation_config.json`: the tokens that end a response, and the sampling of programs that are asked for nothing else.
+//! `generation_config.json`: end tokens and default sampling settings.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,28 +11,28 @@ use super::files::{Companions, GENERATION, MODEL, NamedToken, object};
 use crate::TextError;
 use crate::whole::wrong;
 
-/// Sampling that a saved folder names, by which `transformers` and servers sample where a request says nothing else.
+/// Default sampling settings of a saved folder, which `transformers` and servers use.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GenerationSampling {
     /// Softmax temperature, above 0.
     pub temperature: f32,
-    /// Number of most probable tokens that are sampled from; 0 for all.
+    /// Number of most probable tokens to sample from; 0 for all.
     pub top_k: usize,
-    /// Smallest probability mass that is sampled from.
+    /// Probability mass of the most probable tokens to sample from.
     pub top_p: f32,
 }
 
 impl Default for GenerationSampling {
-    /// Returns the whole distribution as it is.
+    /// Returns settings that sample from the full distribution.
     fn default() -> Self {
         Self { temperature: 1.0, top_k: 0, top_p: 1.0 }
     }
 }
 
 impl GenerationSampling {
-    /// Returns the entries of `generation_config.json` that say so.
+    /// Returns the entries of `generation_config.json`.
     pub fn entries(self) -> [(&'static str, Value); 4] {
-        // By its decimal digits: 0.7 and not the f64 that is nearest to the f32.
+        // Uses decimal digits, to write 0.7 and not the nearest f64 of the f32.
         let decimal = |value: f32| value.to_string().parse().unwrap_or_else(|_| f64::from(value));
         [
             ("do_sample", json!(true)),
@@ -42,8 +42,8 @@ impl GenerationSampling {
         ]
     }
 
-    /// Returns a `generation_config.json` with this sampling. One that has it stays as it is to the byte,
-    /// and so does one that is no JSON object.
+    /// Returns a `generation_config.json` with these settings. A file that already has them, or is
+    /// not a JSON object, is unchanged byte for byte.
     pub(super) fn put_into(self, content: &[u8]) -> Vec<u8> {
         let Ok(Value::Object(mut entries)) = serde_json::from_slice(content) else { return content.to_vec() };
         let before = entries.clone();
@@ -54,12 +54,12 @@ impl GenerationSampling {
         if entries == before {
             return content.to_vec();
         }
-        // A map of JSON values always has a text.
+        // Serialising JSON values cannot fail.
         serde_json::to_vec_pretty(&Value::Object(entries)).unwrap_or_else(|_| content.to_vec())
     }
 }
 
-/// Settings of sampling in `generation_config.json`, besides the four of [`GenerationSampling`].
+/// Sampling settings of `generation_config.json` besides those of [`GenerationSampling`].
 const OTHER_SAMPLING: [&str; 14] = [
     "min_p",
     "typical_p",
@@ -78,9 +78,9 @@ const OTHER_SAMPLING: [&str; 14] = [
 ];
 
 impl Tokenizer {
-    /// Gives the tokenizer of an adapter's folder without a `generation_config.json` what the files of its base say of the end of
-    /// a response: PEFT writes no such file, and how the model ends a response is the base's. Its own end tokens follow. Where
-    /// an end token of the base is another token here, it stays as it is.
+    /// Adds the base's end tokens to an adapter's tokenizer, if the adapter's folder has no
+    /// `generation_config.json`, which PEFT does not write. The adapter's own end tokens follow the
+    /// base's. An end token that is a different token here is not added.
     pub fn with_ends_of(mut self, base: &Self) -> Self {
         let is_generation = |(name, _): &&(String, Vec<u8>)| name == GENERATION;
         let is_same = |&id: &u32| self.token_bytes(id) == base.token_bytes(id);
@@ -98,10 +98,10 @@ impl Tokenizer {
     }
 }
 
-/// Returns the ids that end a response and the id of padding.
+/// Returns the ids that end a response, and the padding id.
 ///
-/// A response ends with any id that `generation_config.json` lists (a number or a list), or `config.json` where that file
-/// lists none, as `transformers` takes them, and with the tokenizer's `eos_token`.
+/// As in `transformers`, these are the ids in `generation_config.json` (a number or a list), or in
+/// `config.json` if it has none. The tokenizer's `eos_token` is added.
 pub(super) fn end_and_padding(
     folder: &Path,
     named: &BTreeMap<&'static str, NamedToken>,
@@ -122,7 +122,7 @@ pub(super) fn end_and_padding(
                 wrong(&path, format!("{key}: {value} is not the id of a token; the tokenizer has {size} ids"))
             })
         };
-        // Some old files say -1 for none.
+        // Some old files use -1 for none.
         listed.iter().filter(|value| value.as_i64() != Some(-1)).map(id).collect()
     };
     let role = |role: &str| named.get(role).and_then(|token| tokenizer.token_id(&token.text));
@@ -130,7 +130,7 @@ pub(super) fn end_and_padding(
     if let Some(NamedToken { text, file }) = named.get("eos_token")
         && own.is_none()
     {
-        // Passed over, the model would go on after the end of its response.
+        // If it were ignored, the model would continue after the end of its response.
         let reason =
             format!("eos_token: `{text}` is no token of the tokenizer; name the one that ends a response");
         return Err(wrong(&folder.join(file), reason));
@@ -138,7 +138,7 @@ pub(super) fn end_and_padding(
     let mut end = ids(GENERATION, "eos_token_id")?;
     if end.is_empty() {
         end = match ids(MODEL, "eos_token_id") {
-            // It was made for another tokenizer, and this one says itself how a response ends.
+            // The ids belong to another tokenizer, and this one has its own end token.
             Err(_) if own.is_some() => Vec::new(),
             found => found?,
         };
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
     use crate::TokenizerConfig;
 
-    /// Returns a folder with a tokenizer whose tokens from 256 on are these, and with these files.
+    /// Returns a folder with these files and a tokenizer with these tokens from id 256 on.
     fn folder(tokens: [&str; 4], files: &[(&str, &str)]) -> tempfile::TempDir {
         let special_tokens = tokens.map(str::to_owned).to_vec();
         let config = TokenizerConfig { special_tokens, ..TokenizerConfig::default() };
@@ -182,13 +182,13 @@ mod tests {
         assert_eq!(ends(&[turn]), [257]);
         assert_eq!(ends(&[model, turn]), [256, 257]);
         assert_eq!(ends(&[(MODEL, r#"{"eos_token_id": [257, 256]}"#), turn]), [257, 256]);
-        // What a checkpoint of that model is saved with says the same.
+        // Files saved with a checkpoint of that model say the same.
         let saved = (GENERATION, r#"{"eos_token_id": 256}"#);
         assert_eq!(ends(&[model, saved, turn]), [256, 257]);
-        // The file about generation goes before the model's, if it says anything.
+        // `generation_config.json` takes precedence if it names an id.
         assert_eq!(ends(&[(GENERATION, r#"{"eos_token_id": 258}"#), model, turn]), [258, 257]);
         assert_eq!(ends(&[(GENERATION, r#"{"pad_token_id": 259}"#), model, turn]), [256, 257]);
-        // An id of another tokenizer's is passed over where this one has a token, and named where it has none.
+        // An unknown id is ignored if the tokenizer has an end token, and reported otherwise.
         let other = (MODEL, r#"{"eos_token_id": 9999}"#);
         assert_eq!(ends(&[other, turn]), [257]);
         let error = load(&[other]).unwrap_err().to_string();
@@ -204,14 +204,13 @@ mod tests {
         assert_eq!(tokenizer.end_tokens(), [257]);
         let whole = tokenizer.clone().with_ends_of(&base);
         assert_eq!(whole.end_tokens(), [256, 258, 257]);
-        // It is saved so.
         let saved = tempfile::tempdir().unwrap();
         whole.save_folder(saved.path()).unwrap();
         assert_eq!(Tokenizer::load_folder(saved.path()).unwrap().end_tokens(), [256, 258, 257]);
-        // A base whose config.json says it has no file to give.
+        // A base with only a `config.json` has no file to copy.
         let base_of_model = load(&[(MODEL, r#"{"eos_token_id": 256}"#)]).unwrap();
         assert_eq!(tokenizer.with_ends_of(&base_of_model).end_tokens(), [256, 257]);
-        // A file of its own counts alone, and so do its own tokens where the base's are others.
+        // The adapter's own file is used alone. Its own tokens win if the base's differ.
         let own = load(&[(GENERATION, r#"{"eos_token_id": 257}"#)]).unwrap();
         assert_eq!(own.with_ends_of(&base).end_tokens(), [257]);
         let others = folder(["<text>", "<turn>", "<tool>", "<pad>"], &[turn]);
@@ -229,19 +228,18 @@ mod tests {
         let expected = json!({
             "do_sample": true, "temperature": 0.7, "top_k": 20, "top_p": 0.9, "eos_token_id": 256,
         });
-        // Its own file, without what else the hub samples by.
+        // Its own file, without the hub's other sampling settings.
         let hub = r#"{"eos_token_id": 256, "temperature": 0.6, "min_p": 0.1}"#;
         let to = tempfile::tempdir().unwrap();
         let tokenizer = load(&[(GENERATION, hub)]).unwrap();
         assert_eq!(saved(&tokenizer, to.path()), expected);
-        // Read again and saved again it stays to the byte.
+        // Loading and saving again does not change it.
         let before = fs::read(to.path().join(GENERATION)).unwrap();
         assert_eq!(saved(&Tokenizer::load_folder(to.path()).unwrap(), to.path()), expected);
         assert_eq!(fs::read(to.path().join(GENERATION)).unwrap(), before);
-        // The file that was written with the weights.
         let with_weights = folder(TOKENS, &[(GENERATION, hub)]);
         assert_eq!(saved(&load(&[]).unwrap(), with_weights.path()), expected);
-        // No file is made of nothing, and the whole distribution is what is said otherwise.
+        // No file is created if there was none. `save_folder` writes the full distribution.
         let bare = tempfile::tempdir().unwrap();
         load(&[]).unwrap().save_folder_sampled(bare.path(), sampling).unwrap();
         assert!(!bare.path().join(GENERATION).exists());

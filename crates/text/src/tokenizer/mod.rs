@@ -1,17 +1,17 @@
-//! Text to token ids and back.
+//! Converts text to token ids and back.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `files.rs` | a model folder's files about text, as the hub has them |
+//! | `files.rs` | files about text in a hub model's folder |
 //! | `generation.rs` | `generation_config.json`: end tokens and sampling |
-//! | `scanner.rs` | the pre-tokenisation of tokenizers trained here, as one regex and as a scanner that cuts the same way |
-//! | `stream.rs` | text of tokens while they come |
-//! | `train.rs` | tokenizers of small models, from the texts that they will read and write |
+//! | `scanner.rs` | pre-tokenization of trained tokenizers |
+//! | `stream.rs` | incremental decoding |
+//! | `train.rs` | training of tokenizers for small models |
 //!
-//! Any byte-level BPE tokenizer in the `tokenizers` library's `tokenizer.json` can be read, and a hub model's folder
-//! with all that it says about text: end tokens, chat template ([`Tokenizer::load_folder`]). Small
-//! models get one trained on their world's own text ([`Tokenizer::train`]), in which a whole phrase,
-//! or a name with its number, is one token.
+//! Reads any byte-level BPE tokenizer in a `tokenizer.json`, and a hub model's folder with end
+//! tokens and chat template ([`Tokenizer::load_folder`]). Small models use a tokenizer trained on
+//! their environment's text ([`Tokenizer::train`]), in which a phrase, or a name with its number,
+//! is one token.
 
 mod files;
 mod generation;
@@ -36,36 +36,32 @@ use tokenizers::{DecoderWrapper, ModelWrapper, PreTokenizerWrapper};
 use crate::whole::{read, write, wrong};
 use crate::{TextError, parts};
 
-/// Ids from here on are a broken file: a table of them would fill the memory.
+/// Maximum ids; larger ones indicate a broken file, and a table of them would fill the memory.
 const MOST_IDS: usize = 1 << 24;
 
 /// A byte-level tokenizer.
 ///
-/// Without a normalizer in its file and with all 256 byte characters in its vocabulary (as those trained
-/// here) it is lossless: decoding what was encoded gives the same text for any text. A special token's
-/// string inside a text becomes that token.
+/// Encoding is lossless if the file has no normalizer and the vocabulary has all 256 byte
+/// characters, as for tokenizers trained here. A special token's string inside a text becomes that
+/// token.
 ///
-/// Vocabularies of real models may lack byte characters that hardly any text has (SmolLM2's lacks 21 of the 256).
-/// Encoding such a byte does what the `tokenizers` library does: it becomes the model's `unk_token` where the file
-/// names one, and is left out where it names none ([`Tokenizer::missing_bytes`]).
+/// Vocabularies of real models may lack rare byte characters (SmolLM2's lacks 21). As in the
+/// `tokenizers` library, such a byte becomes the model's `unk_token`, or is dropped if there is
+/// none ([`Tokenizer::missing_bytes`]).
 #[derive(Clone, Debug)]
 pub struct Tokenizer {
     library: tokenizers::Tokenizer,
-    /// The bytes each id stands for; empty for ids that no token has.
+    /// Bytes of each id; empty for ids without a token.
     bytes: Vec<Box<[u8]>>,
-    /// Ids of the 256 single bytes; `None` if the vocabulary lacks the byte's character.
     byte_ids: Vec<Option<u32>>,
     fast: Option<Fast>,
-    /// Ids before every plain text.
     prefix: Vec<u32>,
-    /// The content of the other files of its folder.
     companions: Arc<Companions>,
 }
 
-/// An encoder without the library, for tokenizers trained here.
+/// Fast encoder for tokenizers trained here.
 #[derive(Clone, Debug)]
 struct Fast {
-    /// Ids of the 256 single bytes.
     byte_ids: Vec<u32>,
     scanner: Scanner,
     pieces: HashMap<Box<[u8]>, u32>,
@@ -76,7 +72,7 @@ impl Tokenizer {
     /// Reads a `tokenizer.json`.
     ///
     /// # Errors
-    /// The error names the file: it cannot be read, or [`Tokenizer::from_json`] rejects it.
+    /// Names the file if it cannot be read, or [`Tokenizer::from_json`] rejects it.
     pub fn load(path: &Path) -> Result<Self, TextError> {
         Self::from_json(&read(path)?).map_err(|error| match error {
             TextError::Tokenizer(reason) => wrong(path, reason),
@@ -84,10 +80,11 @@ impl Tokenizer {
         })
     }
 
-    /// Reads the text of a `tokenizer.json`.
+    /// Parses the text of a `tokenizer.json`.
     ///
     /// # Errors
-    /// Fails if the text is not a `tokenizer.json`, or not one of a byte-level BPE tokenizer with ids below 2^24.
+    /// Fails unless the text is the `tokenizer.json` of a byte-level BPE tokenizer with ids below
+    /// 2^24.
     pub fn from_json(json: &[u8]) -> Result<Self, TextError> {
         Self::new(parts::library(json).map_err(TextError::Tokenizer)?)
     }
@@ -100,17 +97,17 @@ impl Tokenizer {
         self.library.to_string(true).map_err(refused)
     }
 
-    /// Writes a `tokenizer.json`, whole or not at all.
+    /// Writes a `tokenizer.json` atomically.
     ///
     /// # Errors
-    /// Fails like [`Tokenizer::to_json`], and a file that cannot be written.
+    /// Fails like [`Tokenizer::to_json`], or if the file cannot be written.
     pub fn save(&self, path: &Path) -> Result<(), TextError> {
         write(path, self.to_json()?.as_bytes())
     }
 
     fn new(mut library: tokenizers::Tokenizer) -> Result<Self, TextError> {
-        // Settings of batches that a training script left in the file. The library would cut and pad every text by them;
-        // `transformers` sets them anew at every call.
+        // Removes batch settings that a training script left in the file. The library would
+        // truncate and pad every text; `transformers` sets them for each call.
         library.with_padding(None);
         library.with_truncation(None).map_err(|error| TextError::Tokenizer(error.to_string()))?;
         if !matches!(library.get_decoder(), Some(DecoderWrapper::ByteLevel(_)))
@@ -148,13 +145,13 @@ impl Tokenizer {
         Ok(Self { library, bytes, byte_ids, fast, prefix, companions: Arc::default() })
     }
 
-    /// Returns the ids of the tokens that stand before every plain text of this model (Llama 3:
-    /// `<|begin_of_text|>`); none for most models. Chat templates write theirs themselves.
+    /// Returns the token ids that precede every plain text of this model (Llama 3:
+    /// `<|begin_of_text|>`); usually none. Chat templates write their own.
     pub fn text_prefix(&self) -> &[u32] {
         &self.prefix
     }
 
-    /// Token ids of a text. Nothing is added to it.
+    /// Returns the token ids of a text, without adding any.
     pub fn encode(&self, text: &str) -> Vec<u32> {
         if let Some(fast) = &self.fast {
             let mut ids = Vec::with_capacity(text.len() / 4);
@@ -163,38 +160,36 @@ impl Tokenizer {
         }
         match self.library.encode_fast(text, false) {
             Ok(encoding) => encoding.get_ids().to_vec(),
-            // Byte-level models take any text, so the library has no reason to refuse; if it does, the
-            // bytes still say what the text was.
+            // Byte-level models accept any text; if the library fails, fall back to single bytes.
             Err(_) => text.bytes().filter_map(|byte| self.byte_ids[usize::from(byte)]).collect(),
         }
     }
 
-    /// Returns the bytes whose characters the vocabulary lacks: what encoding leaves out, or makes the
-    /// `unk_token` of.
+    /// Returns the bytes that the vocabulary lacks, which encoding drops or maps to `unk_token`.
     pub fn missing_bytes(&self) -> Vec<u8> {
         (0..=u8::MAX).filter(|&byte| self.byte_ids[usize::from(byte)].is_none()).collect()
     }
 
-    /// Returns the text of token ids, special tokens included. Bytes that are no UTF-8 become U+FFFD, ids
-    /// without a token nothing.
+    /// Returns the text of token ids, including special tokens. Invalid UTF-8 becomes U+FFFD; ids
+    /// without a token are skipped.
     pub fn decode(&self, ids: &[u32]) -> String {
         let bytes: Vec<u8> = ids.iter().flat_map(|&id| self.token_bytes(id)).copied().collect();
         String::from_utf8(bytes)
             .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
     }
 
-    /// Returns the bytes a token stands for; empty for an id without a token.
+    /// Returns the bytes of a token; empty for an id without a token.
     pub fn token_bytes(&self, id: u32) -> &[u8] {
         self.bytes.get(id as usize).map_or(&[], AsRef::as_ref)
     }
 
-    /// Returns the id of a token by its name in the file: that of a special token is its text.
+    /// Returns the id of a token by its name in the file. A special token's name is its text.
     pub fn token_id(&self, token: &str) -> Option<u32> {
         self.library.token_to_id(token)
     }
 
-    /// Returns true if a token is found in a text wherever its name stands, so that text on either side
-    /// of it is tokenized apart.
+    /// Returns true if a token is matched anywhere in a text, so that the text on either side is
+    /// tokenized separately.
     pub fn splits_text(&self, id: u32) -> bool {
         self.library
             .get_added_tokens_decoder()
@@ -202,7 +197,7 @@ impl Tokenizer {
             .is_some_and(|token| !token.single_word && !token.normalized)
     }
 
-    /// Returns one more than the largest id: rows the embedding needs.
+    /// Returns one more than the largest id: the number of embedding rows needed.
     pub fn vocab_size(&self) -> usize {
         self.bytes.len()
     }
@@ -290,7 +285,7 @@ impl SpecialTokens {
         Self { by_first_byte }
     }
 
-    /// Cuts a text at special tokens: the leftmost, and of those that start there the longest.
+    /// Splits a text at special tokens: at the leftmost and, among those, at the longest.
     fn split<'a>(&self, text: &'a str, mut emit: impl FnMut(Segment<'a>)) {
         let (mut start, mut at) = (0, 0);
         while let Some(&byte) = text.as_bytes().get(at) {
@@ -314,8 +309,8 @@ impl SpecialTokens {
     }
 }
 
-/// Rewrites a regex that an earlier version spelt so that some engines cut otherwise by it ([`Scanner::regex`]). The library's
-/// own engine is one of them, and what is saved from here on should be read right elsewhere.
+/// Rewrites a regex of an earlier version that some engines interpret differently
+/// ([`Scanner::regex`]), including the library's own.
 fn respell(library: &mut tokenizers::Tokenizer) -> Result<(), TextError> {
     let Some(PreTokenizerWrapper::Sequence(parts)) = library.get_pre_tokenizer() else { return Ok(()) };
     let mut parts: Vec<PreTokenizerWrapper> = parts.as_ref().to_vec();
@@ -337,7 +332,7 @@ fn respell(library: &mut tokenizers::Tokenizer) -> Result<(), TextError> {
     Ok(())
 }
 
-/// Returns the ids that a tokenizer's post-processor puts before a text.
+/// Returns the ids that the post-processor puts before a text.
 fn prefix_of(library: &tokenizers::Tokenizer) -> Vec<u32> {
     let ids = |special| library.encode_fast("a", special).map(|encoding| encoding.get_ids().to_vec());
     let (Ok(bare), Ok(whole)) = (ids(false), ids(true)) else { return Vec::new() };
@@ -345,8 +340,8 @@ fn prefix_of(library: &tokenizers::Tokenizer) -> Vec<u32> {
     whole[..start.unwrap_or(0)].to_vec()
 }
 
-/// Returns the 256 characters that stand for bytes in byte-level vocabularies: the visible ones of Latin-1 for
-/// themselves, the others moved to U+0100 and on in order.
+/// Returns the 256 characters that represent bytes: visible Latin-1 characters represent
+/// themselves, the others are moved to U+0100 and above in order.
 fn byte_alphabet() -> Vec<char> {
     let mut moved = 0x100..;
     (0..=u8::MAX)

@@ -1,22 +1,23 @@
-//! The pre-tokenization of tokenizers trained here, as one regex and as a scanner that cuts the same way.
+//! Pre-tokenization of tokenizers trained here, as a regex and as an equivalent scanner.
 //!
-//! The regex is what `tokenizer.json` carries, so that every reader of that file cuts as we do. The
-//! scanner is what encodes here: a backtracking regex engine needs some forty times as long, and
-//! rollouts tokenize every observation.
+//! `tokenizer.json` contains the regex, so that all readers of the file split text alike. Encoding
+//! here uses the scanner: a backtracking regex engine is about forty times slower, and rollouts
+//! tokenize every observation.
 
 use std::fmt::Write as _;
 
-/// The alternatives after the phrases. They match any one character, so a text is always cut
-/// without gaps. White space is spelt out because regex engines disagree on what `\s` is.
+/// Alternatives after the phrases. Together they match any character, so pieces have no gaps. White
+/// space is spelled out because regex engines disagree on `\s`.
 const TAIL: &str = r"\n| ?[a-z]+ [0-9]+| ?[A-Za-z']+| ?[0-9]+| ?[^\x09-\x0D\x20A-Za-z0-9]+|[\x09-\x0D\x20]";
 
-/// The same where a name and its number are two pieces.
+/// Alternatives like [`TAIL`], with a name and its number as two pieces.
 const TAIL_APART: &str = r"\n| ?[A-Za-z']+| ?[0-9]+| ?[^\x09-\x0D\x20A-Za-z0-9]+|[\x09-\x0D\x20]";
 
-/// Cuts text into pieces: phrases first, then (if wished) `name number`, words, numbers, other characters.
+/// Cuts text into pieces: phrases first, then (unless `apart`) `name number`, words, numbers, other
+/// characters.
 #[derive(Clone, Debug)]
 pub(super) struct Scanner {
-    /// True if a name and the number behind it are two pieces.
+    /// True if a name and the number after it are two pieces.
     apart: bool,
     /// Longest first, as in the regex.
     phrases: Vec<String>,
@@ -25,7 +26,7 @@ pub(super) struct Scanner {
 }
 
 impl Scanner {
-    /// Creates a scanner with these phrases; empty ones and repeats are dropped.
+    /// Returns a scanner with these phrases; empty ones and repeats are dropped.
     pub(super) fn new(phrases: &[String], apart: bool) -> Self {
         let mut phrases: Vec<String> = phrases.iter().filter(|phrase| !phrase.is_empty()).cloned().collect();
         phrases.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
@@ -37,24 +38,23 @@ impl Scanner {
         Self { apart, phrases, by_first_byte }
     }
 
-    /// Returns the phrases, longest first.
     pub(super) fn phrases(&self) -> &[String] {
         &self.phrases
     }
 
-    /// Returns the regex that cuts as this scanner does.
     pub(super) fn regex(&self) -> String {
-        // With a backslash before them many engines take `<` and `>` for the start and end of a word.
+        // Many engines treat `\<` and `\>` as the start and end of a word.
         self.spelt(|character| character.is_ascii_control() || matches!(character, '<' | '>'))
     }
 
-    /// Returns the regex as earlier versions wrote it, which engines that know `\<` and `\>` cut otherwise by.
+    /// Returns the regex of earlier versions, which engines that know `\<` and `\>` interpret
+    /// differently.
     fn earlier_regex(&self) -> String {
         self.spelt(|character| character.is_ascii_control())
     }
 
-    /// Returns the regex with the numbers of some ASCII characters instead of them; the others are
-    /// escaped if they are not words.
+    /// Returns the regex with some ASCII characters as numeric escapes; other non-word characters
+    /// are escaped with backslashes.
     fn spelt(&self, as_number: fn(char) -> bool) -> String {
         let mut regex = String::new();
         for phrase in &self.phrases {
@@ -74,10 +74,10 @@ impl Scanner {
         regex + if self.apart { TAIL_APART } else { TAIL }
     }
 
-    /// Returns the scanner of a regex made by [`Scanner::regex`], by this version or an earlier one;
-    /// `None` for any other.
+    /// Returns the scanner for a regex made by [`Scanner::regex`] of this or an earlier version;
+    /// `None` for others.
     pub(super) fn from_regex(regex: &str) -> Option<Self> {
-        // Neither end is the end of the other.
+        // Neither tail is a suffix of the other.
         let joined = regex.strip_suffix(TAIL).map(|head| (head, false));
         let (head, apart) = joined.or_else(|| Some((regex.strip_suffix(TAIL_APART)?, true)))?;
         let mut phrases = vec![String::new()];
@@ -120,7 +120,7 @@ impl Scanner {
                 return number;
             }
         }
-        // At most one of these kinds can begin at `start`.
+        // At most one of these kinds can start here.
         for kind in [is_word, is_digit, is_other] {
             let end = run(start, kind);
             if end > start {
@@ -139,7 +139,7 @@ fn is_digit(byte: u8) -> bool {
     byte.is_ascii_digit()
 }
 
-/// Every byte of a character outside ASCII is of this kind, so a cut never falls inside a character.
+/// True for all bytes of characters outside ASCII, so a cut never falls inside a character.
 fn is_other(byte: u8) -> bool {
     !byte.is_ascii_alphanumeric() && !matches!(byte, 0x09..=0x0D | 0x20)
 }

@@ -1,24 +1,25 @@
-//! Text of tokens while they come.
+//! Incremental decoding of tokens.
 
 use crate::Tokenizer;
 
-/// Decodes tokens one by one. A character whose bytes are spread over several tokens comes out once it is whole.
+/// Decodes tokens one by one. A character whose bytes are spread over several tokens is returned
+/// once it is complete.
 ///
-/// The texts of [`push`](Self::push) and [`finish`](Self::finish), put together, are what [`Tokenizer::decode`] makes of
-/// all the tokens.
+/// The concatenated results of [`push`](Self::push) and [`finish`](Self::finish) equal
+/// [`Tokenizer::decode`] of all tokens.
 #[derive(Clone, Debug, Default)]
 pub struct DecodeStream {
-    /// Bytes that may be the start of a character; three at most.
+    /// Bytes that may start a character; at most three.
     held: Vec<u8>,
 }
 
 impl DecodeStream {
-    /// Creates a stream that has seen nothing.
+    /// Returns an empty stream.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes a token; returns the text that is certain now.
+    /// Adds a token and returns the text that is now complete.
     pub fn push(&mut self, tokenizer: &Tokenizer, token: u32) -> String {
         self.held.extend_from_slice(tokenizer.token_bytes(token));
         let held = std::mem::take(&mut self.held);
@@ -45,7 +46,7 @@ impl DecodeStream {
         }
     }
 
-    /// Returns the rest when no more tokens come: U+FFFD for a character that was cut off, or nothing.
+    /// Returns the rest: U+FFFD for an incomplete character, or nothing.
     pub fn finish(&mut self) -> String {
         String::from_utf8_lossy(&std::mem::take(&mut self.held)).into_owned()
     }
@@ -69,7 +70,6 @@ mod tests {
         let pieces: Vec<String> = ids.iter().map(|&id| stream.push(&tokenizer, id)).collect();
         assert_eq!(pieces, ["", "é", "", "", "日", "", "", "", "🦙", "x"]);
         assert_eq!(stream.finish(), "");
-        // One that is never finished is marked, once.
         for &id in &ids[..4] {
             stream.push(&tokenizer, id);
         }

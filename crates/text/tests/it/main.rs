@@ -1,5 +1,5 @@
-//! Tokenizers and templates against the same files and texts in other programs. One binary with a module per subject,
-//! because every test binary costs a link of all crates.
+//! Compares tokenizers and templates with other programs on the same files and texts. One binary
+//! with a module per subject, because every test binary links all crates.
 
 mod chat_template;
 mod hub_tokenizer;

@@ -1,4 +1,4 @@
-//! The file of a trained tokenizer means the same to Python's readers as to ours.
+//! Python's libraries read the file of a trained tokenizer with the same results.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::path::PathBuf;
@@ -50,7 +50,6 @@ fn python_reads_the_same_ids() {
     for (text, ids) in texts.iter().zip(&ids) {
         assert_eq!(&tokenizer.encode(text), ids, "{text:?}");
         assert_eq!(&tokenizer.decode(ids), text);
-        // The comparison notices a text that differs by a space.
         assert_ne!(&tokenizer.encode(&format!("{text} ")), ids);
     }
 }

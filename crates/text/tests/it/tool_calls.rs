@@ -1,5 +1,5 @@
-//! Conversations with calls of tools grow to the ids that `transformers` gives the whole of them: recorded for templates of ours,
-//! hashed for those of Qwen2.5 and Qwen3 (with TURNWISE_DATA).
+//! Conversations with tool calls grow to the ids that `transformers` gives for the whole: recorded
+//! for our templates, hashed for Qwen2.5 and Qwen3 (with TURNWISE_DATA).
 #![expect(clippy::unwrap_used, reason = "a test")]
 #![allow(clippy::print_stderr, reason = "a test says why it skips")]
 
@@ -54,7 +54,7 @@ impl Recorded {
     }
 }
 
-/// Tokens whose names Llama's tokens take in the small tokenizer; `make.py` has the same.
+/// Names in the small tokenizer for Llama's tokens, as in `make.py`.
 const LLAMA: [(&str, &str); 4] = [
     ("<|im_start|>", "<|start_header_id|>"),
     ("<think>", "<|end_header_id|>"),
@@ -62,7 +62,6 @@ const LLAMA: [(&str, &str); 4] = [
     ("<|endoftext|>", "<|begin_of_text|>"),
 ];
 
-/// The small tokenizer with a template of ours.
 fn small(template: &str) -> Tokenizer {
     let folder = tempfile::tempdir().unwrap();
     let source = golden("calls").join(format!("{template}.jinja"));
@@ -91,7 +90,7 @@ fn text<'a>(message: &'a Value, key: &str) -> &'a str {
     message[key].as_str().unwrap()
 }
 
-/// Grows a conversation: the first words, then each reply as it was sampled, and what comes between replies.
+/// Grows a conversation: first message, then each sampled reply and the text between replies.
 fn grow(
     tokenizer: &Tokenizer,
     tools: &[Tool],
@@ -224,7 +223,7 @@ fn replies_with_calls_are_written_as_the_template_does() {
                         (text(call, "id"), text(function, "name"), function["arguments"].to_string())
                     })
                     .collect();
-                // The order of keys is not kept by `Value`; nothing else differs.
+                // `Value` does not keep the order of keys; nothing else differs.
                 let sorted = made.iter().all(|(_, _, arguments)| !arguments.contains("most"));
                 let calls: Vec<Call<'_>> =
                     made.iter().map(|(id, name, arguments)| Call { id, name, arguments }).collect();
@@ -255,7 +254,7 @@ fn a_template_of_single_calls_shows_the_results_of_several() {
     let expected =
         format!("<|eot_id|>{}{}<|start_header_id|>assistant<|end_header_id|>\n\n", part("one"), part("two"));
     assert_eq!(tokenizer.decode(&ids), expected);
-    // A reply that ended with the closing token has it already.
+    // A reply that ended with the closing token already has it.
     let closed = format.next_after_calls(&tokenizer, &tools, &results, None, Some(format.close())).unwrap();
     assert_eq!(closed, ids[1..]);
 }
@@ -267,7 +266,6 @@ fn a_template_without_tools_says_so() {
     assert!(!format.takes_tools());
 }
 
-/// The sequences of a whole conversation, with all replies trained.
 fn whole(
     tokenizer: &Tokenizer,
     tools: &[Tool],
@@ -291,7 +289,8 @@ fn whole_conversations_have_the_recorded_ids_and_replies() {
             let conversation = &recorded.conversations[name];
             let [sequence] = whole(&tokenizer, &tools, conversation).unwrap().try_into().unwrap();
             let joined: Vec<u32> = sequence.iter().flat_map(|stretch| stretch.ids.clone()).collect();
-            // The recorded ids go on after the last reply: with its results, and the start of the next one.
+            // The recorded ids continue after the last reply with its results and the start of the
+            // next one.
             assert!(ids.starts_with(&joined) && joined.len() > ids.len() / 2, "{template}: {name}");
             let close = ChatFormat::new(&tokenizer, ChatSettings::default()).unwrap().close();
             let said: Vec<Vec<u32>> =
@@ -307,7 +306,7 @@ fn whole_conversations_have_the_recorded_ids_and_replies() {
 
 #[test]
 fn a_template_that_rewrites_earlier_replies_gives_several_sequences() {
-    // Drops the reasoning of replies before the last question, as Qwen3's template does.
+    // Drops the reasoning of replies before the last question, like Qwen3's template.
     let source = "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' and loop.last and m.reasoning_content \
                   %}<think>\n{{ m.reasoning_content }}\n</think>\n\n{% endif %}{{ m.content }}<|im_end|>\n{% endfor %}\
                   {% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
@@ -335,7 +334,7 @@ fn a_template_that_rewrites_earlier_replies_gives_several_sequences() {
             format!("{}b<|im_end|>\n{}{}", user("a"), user("c"), reply("d"))
         ]
     );
-    // Without reasoning nothing is rewritten, and all is one sequence.
+    // Without reasoning nothing is rewritten, so there is one sequence.
     let plain = conversation.map(|message| message.replace(thought, ""));
     assert_eq!(whole(&tokenizer, &[], &plain).unwrap().len(), 1);
 }

@@ -1,16 +1,15 @@
-//! Frames: finding whole records in a file that may be torn or damaged.
+//! Finds complete records in a file that may be truncated or damaged.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::ops::Range;
 
-/// Bytes before a payload.
 pub(super) const HEADER: u64 = 16;
 const MARKER: &[u8; 4] = b"TWRR";
-/// Bytes looked through at a time for the next header.
+/// Bytes per read in the search for the next header.
 const WINDOW: usize = 1 << 16;
 
-/// Returns a payload in its frame; `None` if its length does not fit.
+/// Returns a payload in its frame; `None` if it is too long.
 pub(super) fn frame(payload: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(HEADER as usize + payload.len());
     bytes.extend_from_slice(MARKER);
@@ -21,7 +20,7 @@ pub(super) fn frame(payload: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Returns the length and checksum that a header announces; `None` if it is invalid.
+/// Returns the length and checksum in a header; `None` if it is invalid.
 fn announced(header: &[u8]) -> Option<(u32, u32)> {
     let (numbers, _) = header.get(..HEADER as usize)?.as_chunks::<4>();
     let number = |index: usize| u32::from_le_bytes(numbers[index]);
@@ -29,20 +28,19 @@ fn announced(header: &[u8]) -> Option<(u32, u32)> {
     sound.then(|| (number(1), number(2)))
 }
 
-/// Returns the payload of exactly one whole frame.
+/// Returns the payload of exactly one complete frame.
 pub(super) fn payload(frame: &[u8]) -> Option<&[u8]> {
     let (length, checksum) = announced(frame)?;
     let payload = &frame[HEADER as usize..];
     (payload.len() == length as usize && crc32c::crc32c(payload) == checksum).then_some(payload)
 }
 
-/// Content at an offset of the file.
 pub(super) enum Found<'a> {
-    /// A payload, and where it starts.
+    /// A payload, and its offset.
     Whole { offset: u64, payload: &'a [u8] },
     /// Bytes that are not a record.
     Corrupt(Range<u64>),
-    /// From here to the end of the file: the beginning of a frame.
+    /// An incomplete frame from here to the end of the file.
     Torn(u64),
 }
 
@@ -59,7 +57,6 @@ impl<'a> Reader<'a> {
         Self { file, at, size, payload: Vec::new() }
     }
 
-    /// Returns the next frame; `None` at the end.
     pub(super) fn next(&mut self) -> io::Result<Option<Found<'_>>> {
         let start = self.at;
         if start >= self.size {
@@ -93,7 +90,7 @@ impl<'a> Reader<'a> {
         Ok(Some(Found::Corrupt(start..self.at)))
     }
 
-    /// Returns the next offset with a sound header, or else the end.
+    /// Returns the next offset with a valid header, or the end.
     fn next_header(&mut self, from: u64) -> io::Result<u64> {
         let mut window = vec![0; WINDOW];
         let mut at = from;

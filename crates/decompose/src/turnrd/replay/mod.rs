@@ -1,4 +1,4 @@
-//! The replay: every trajectory of every round, on disk, append-only.
+//! The replay: an append-only file with every trajectory of every round.
 //!
 //! A file is `TWREPLY1` and then frames. A frame is sixteen bytes and a payload:
 //!
@@ -6,13 +6,13 @@
 //! marker "TWRR" | payload length u32 | CRC-32C of the payload | CRC-32C of these first twelve bytes
 //! ```
 //!
-//! All numbers are little-endian. A kill at any byte leaves a prefix of what was to be written; its
-//! unfinished last frame is dropped and counted when the file is opened, and cut off before the next
-//! record is appended. A frame whose payload does not have its checksum is skipped and reported;
-//! where a frame's own header is damaged, reading continues at the next whole header.
+//! All numbers are little-endian. A kill leaves a prefix of the data. Opening the file skips and
+//! counts an unfinished last frame, and the next append cuts it off. A frame with a wrong payload
+//! checksum is skipped and reported. After a damaged frame header, reading continues at the next
+//! valid header.
 //!
-//! Memory: an index of 32 bytes per record and, while training, one minibatch; turn vectors stay on
-//! disk and are read with their checksum tested again.
+//! Memory: an index of 32 bytes per record and, while training, one minibatch. Turn vectors stay on
+//! disk and are read with their checksum verified again.
 
 mod frame;
 mod record;
@@ -31,29 +31,27 @@ use super::{Sample, SampleSource};
 use turnwise_files::{Lock, try_lock};
 use turnwise_model::ModelError;
 
-/// First bytes of a file.
 const MAGIC: &[u8; 8] = b"TWREPLY1";
 
-/// Faults of a file when it was opened.
+/// Damage found when a file was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplayHealth {
-    /// Bytes of an unfinished record at the end, which a kill leaves; 0 or 1 record.
+    /// Bytes of an unfinished record at the end, left by a kill.
     pub torn_bytes: u64,
-    /// Damaged ranges in the middle, as byte ranges of the file. Their records are lost.
+    /// Damaged byte ranges in the middle, whose records are lost.
     pub corrupt: Vec<Range<u64>>,
 }
 
-/// Offset of a record, and what decides whether it is wanted.
+/// Location, round and id of a record.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// Of the payload.
     offset: u64,
     length: u32,
     round: u32,
     id: u64,
 }
 
-/// A replay file.
+/// A file of training records.
 #[derive(Debug)]
 pub struct Replay {
     path: PathBuf,
@@ -62,24 +60,25 @@ pub struct Replay {
     index: Vec<Entry>,
     known: HashSet<(u32, u64)>,
     health: ReplayHealth,
-    /// Offset of the next record.
     end: u64,
 }
 
 impl Replay {
-    /// Opens a file to read it.
+    /// Opens a file for reading.
     ///
     /// # Errors
-    /// Fails on a file that cannot be read or is not a replay. Damage is not an error: see [`Replay::health`].
+    /// Fails on a file that cannot be read or is not a replay. Damage is not an error: see
+    /// [`Replay::health`].
     pub fn open(path: &Path) -> Result<Self, ModelError> {
         let file = File::open(path).map_err(ModelError::io(path))?;
         Self::scan(path, file, false)
     }
 
-    /// Opens a file to append to it, makes it if there is none, and cuts an unfinished record off.
+    /// Opens a file for appending, creates it if needed, and cuts off an unfinished record.
     ///
     /// # Errors
-    /// Fails on a file that cannot be read and written, is not a replay, or is open for appending elsewhere.
+    /// Fails on a file that cannot be read and written, is not a replay, or is already open for
+    /// appending.
     pub fn append_to(path: &Path) -> Result<Self, ModelError> {
         let mut options = OpenOptions::new();
         let file = options
@@ -98,7 +97,7 @@ impl Replay {
             replay.file.seek(SeekFrom::Start(0)).map_err(ModelError::io(path))?;
             replay.file.write_all(MAGIC).map_err(ModelError::io(path))?;
             replay.end = MAGIC.len() as u64;
-            // A power cut must not lose the file whose records are flushed later.
+            // After a power cut, the file must still exist, because its records are synced later.
             let folder = path.parent().unwrap_or(Path::new(""));
             turnwise_files::sync_folder(folder).map_err(ModelError::io(folder))?;
         }
@@ -131,7 +130,7 @@ impl Replay {
             match found {
                 Found::Whole { offset, payload } => match ReplayRecord::key(payload) {
                     Some((round, id)) => {
-                        // The first one counts, as it does when a record is appended again.
+                        // The first of several equal records counts, as in appending.
                         if replay.known.insert((round, id)) {
                             let length = payload.len() as u32;
                             replay.index.push(Entry { offset, length, round, id });
@@ -151,22 +150,22 @@ impl Replay {
         Ok(replay)
     }
 
-    /// Faults of the file when it was opened.
+    /// Returns the damage found when the file was opened.
     pub fn health(&self) -> &ReplayHealth {
         &self.health
     }
 
-    /// Whole records.
+    /// Returns the number of complete records.
     pub fn len(&self) -> usize {
         self.index.len()
     }
 
-    /// Returns true if there are none.
+    /// Returns true if there are no records.
     pub fn is_empty(&self) -> bool {
         self.index.is_empty()
     }
 
-    /// Records by round.
+    /// Returns the number of records by round.
     pub fn rounds(&self) -> BTreeMap<u32, usize> {
         let mut rounds = BTreeMap::new();
         for entry in &self.index {
@@ -175,11 +174,11 @@ impl Replay {
         rounds
     }
 
-    /// Appends a record. One whose (round, id) is there already is left out, so that a round that is
-    /// repeated after a kill does no harm; `false` says so.
+    /// Appends a record. Returns false and writes nothing if its (round, id) exists, so that a
+    /// round can be repeated after a kill.
     ///
     /// # Errors
-    /// Fails on a file opened only to read, a record whose parts do not fit each other, a failed write.
+    /// Fails on a file opened for reading, an inconsistent record, or a failed write.
     pub fn append(&mut self, record: &ReplayRecord) -> Result<bool, ModelError> {
         if !self.writable {
             return Err(ModelError::file(&self.path, "was opened to read; open it with `Replay::append_to`"));
@@ -192,7 +191,7 @@ impl Replay {
             frame::frame(&payload).ok_or_else(|| ModelError::file(&self.path, "a record exceeds 4 GiB"))?;
         self.file.seek(SeekFrom::Start(self.end)).map_err(ModelError::io(&self.path))?;
         if let Err(error) = self.file.write_all(&bytes) {
-            // A full disk must not leave half a record between two whole ones.
+            // A full disk must not leave half a record between complete ones.
             let _ = self.file.set_len(self.end);
             return Err(ModelError::io(&self.path)(error));
         }
@@ -208,11 +207,12 @@ impl Replay {
         Ok(true)
     }
 
-    /// Removes the first record that `gone`, by round and id, is true of, and all behind it, and returns their number: a run that goes
-    /// back and on with other settings makes other records of those steps.
+    /// Removes the first record for which `gone` (round, id) is true, and all after it, and returns
+    /// their number. A run that restarts from an earlier step with other settings replaces these
+    /// records.
     ///
     /// # Errors
-    /// Fails on a file opened only to read, or a failed write.
+    /// Fails on a file opened for reading, or a failed write.
     pub fn cut(&mut self, gone: impl Fn(u32, u64) -> bool) -> Result<usize, ModelError> {
         let Some(first) = self.index.iter().position(|entry| gone(entry.round, entry.id)) else {
             return Ok(0);
@@ -230,10 +230,10 @@ impl Replay {
         Ok(removed.len())
     }
 
-    /// Waits until everything is on the disk, so that it survives a power cut.
+    /// Syncs the file to disk, so that it survives a power cut.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Fails if the file system does.
     pub fn sync(&self) -> Result<(), ModelError> {
         self.file.sync_data().map_err(ModelError::io(&self.path))
     }
@@ -241,7 +241,7 @@ impl Replay {
     /// Reads a record by its index in `0..len()`.
     ///
     /// # Errors
-    /// Fails on no such record, a failed read, or damage since the file was opened.
+    /// Fails on an unknown index, a failed read, or damage since the file was opened.
     pub fn read(&mut self, index: usize) -> Result<ReplayRecord, ModelError> {
         let Some(entry) = self.index.get(index).copied() else {
             return Err(ModelError::file(
@@ -263,7 +263,7 @@ impl Replay {
     /// Returns the round of a record.
     ///
     /// # Panics
-    /// There is no record `index`.
+    /// If there is no record `index`.
     pub fn round(&self, index: usize) -> u32 {
         self.index[index].round
     }
@@ -271,13 +271,14 @@ impl Replay {
     /// Returns the id of a record within its round.
     ///
     /// # Panics
-    /// There is no record `index`.
+    /// If there is no record `index`.
     pub fn id(&self, index: usize) -> u64 {
         self.index[index].id
     }
 
-    /// Deals the records into (trained on, held out): one in `every` is held out, chosen by a hash of
-    /// (round, id), so that a record stays on its side however long the replay grows. 0 holds none out.
+    /// Splits the records into training and held-out ones. One in `every` is held out (0 for none).
+    /// The choice depends on a hash of (round, id), so a record stays on its side as the replay
+    /// grows.
     pub fn split(&self, every: u64) -> (Vec<usize>, Vec<usize>) {
         (0..self.len()).partition(|&index| {
             let Entry { round, id, .. } = self.index[index];
@@ -288,11 +289,11 @@ impl Replay {
         })
     }
 
-    /// These records as samples for the network that is trained after round `now`: weight
-    /// `0.5^((now - round) / half_life)`.
+    /// Returns these records as samples for training after round `now`, with weight `0.5^((now -
+    /// round) / half_life)`.
     ///
     /// # Errors
-    /// Fails on an index that is not there, a half-life that is not above 0.
+    /// Fails on an unknown index, or a half-life that is not above 0.
     pub fn view(
         &mut self,
         indices: Vec<usize>,
@@ -312,7 +313,7 @@ impl Replay {
     }
 }
 
-/// Some records of a replay as weighted samples, read when they are needed.
+/// Some records of a replay as weighted samples, read on demand.
 #[derive(Debug)]
 pub struct ReplayView<'a> {
     replay: &'a mut Replay,

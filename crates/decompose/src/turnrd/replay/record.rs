@@ -1,11 +1,11 @@
-//! One record of the replay and its bytes.
+//! A replay record and its encoding.
 
-/// A trajectory as the replay keeps it.
+/// A trajectory in the replay.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReplayRecord {
-    /// The round it was sampled in.
+    /// Round in which it was sampled.
     pub round: u32,
-    /// Its index in the round, for example group times group size plus sample.
+    /// Index in the round, for example group times group size plus sample.
     pub id: u64,
     /// Return `R`.
     pub ret: f64,
@@ -13,11 +13,11 @@ pub struct ReplayRecord {
     pub turns: Vec<f32>,
     /// Goal vector, `[D]`.
     pub goal: Vec<f32>,
-    /// The environment's progress signal after each turn, `[turns]`; empty if there is none.
+    /// The environment's progress signal after each turn, `[turns]`; empty if it has none.
     pub progress: Vec<Option<f32>>,
-    /// The goal as text, for people; may be empty.
+    /// Text of the goal, for people; may be empty.
     pub goal_text: String,
-    /// The actions as text, `[turns]`, for people; may be empty.
+    /// Texts of the actions, `[turns]`, for people; may be empty.
     pub actions: Vec<String>,
 }
 
@@ -32,11 +32,12 @@ impl ReplayRecord {
         self.turns.len().checked_div(self.goal.len()).unwrap_or(0)
     }
 
+    /// Encodes the record. A turn without a progress signal is stored as NaN.
+    ///
     /// ```text
     /// round u32 | id u64 | return f64 | turns u32 | D u32 | signals u32 | actions u32
     /// signals f32... | goal f32... | turns f32... | goal text | actions      text: length u32, UTF-8
     /// ```
-    /// A NaN among the signals is a turn without one.
     pub(super) fn encode(&self) -> Result<Vec<u8>, String> {
         let (width, turns) = (self.goal.len(), self.turn_count());
         if turns == 0 || turns * width != self.turns.len() {
@@ -71,13 +72,12 @@ impl ReplayRecord {
         Ok(bytes)
     }
 
-    /// Round and id; `None` if the bytes are not a record.
+    /// Returns round and id; `None` if the bytes are not a record.
     pub(super) fn key(payload: &[u8]) -> Option<(u32, u64)> {
         let mut bytes = Bytes(payload);
         Some((bytes.u32()?, bytes.u64()?))
     }
 
-    /// Returns the record of a payload; `None` if the bytes are not one.
     pub(super) fn decode(payload: &[u8]) -> Option<Self> {
         let mut bytes = Bytes(payload);
         let (round, id, ret) = (bytes.u32()?, bytes.u64()?, f64::from_bits(bytes.u64()?));
@@ -94,7 +94,6 @@ impl ReplayRecord {
     }
 }
 
-/// Bytes still to be read.
 struct Bytes<'a>(&'a [u8]);
 
 impl Bytes<'_> {

@@ -1,9 +1,8 @@
-//! Queries, keys and values before attention; attention of whole sequences and over a cache.
+//! Preparation of queries, keys and values, and attention over sequences and over a cache.
 
 use super::*;
 use crate::ops;
 
-/// `prepare_qkv` by the definitions.
 fn prepared(
     x: &[f64],
     (queries, keys, head): (usize, usize, usize),
@@ -186,7 +185,7 @@ fn attention_is_that_of_the_cpu_forward_and_backward() {
             .unwrap();
         let found = rig.read_narrow(to.all());
         close("d_qkv", &found, &d_qkv, 2e-2);
-        // Each kind on its own scale: a wrong one would hide behind the largest.
+        // Each kind on its own scale, because the largest would hide errors of the others.
         for (name, kind) in
             [("dq", 0..queries), ("dk", queries..queries + keys), ("dv", queries + keys..queries + 2 * keys)]
         {
@@ -195,7 +194,7 @@ fn attention_is_that_of_the_cpu_forward_and_backward() {
             };
             close(name, &pick(&found), &pick(&d_qkv), 2e-2);
         }
-        // One key more or less is seen.
+        // One key more or less is noticed.
         if lengths[0] > 1 {
             let mut shifted = sequences.clone();
             shifted[0].start += 1;
@@ -212,7 +211,7 @@ fn decoding_attends_as_a_whole_pass_does() {
         let Some(rig) = Rig::new(width, width) else { return };
         let heads = ops::attention::Heads { queries, keys, width };
         let (row, context) = (heads.row(), 200);
-        // The last row of each sequence is decoded; what came before is cached.
+        // The last row of each sequence is decoded; earlier ones are cached.
         let lengths = [1usize, 17, 64, 65, 200];
         let cache_width = 2 * keys * width;
         let mut cache = vec![0.0; lengths.len() * context * cache_width];
@@ -255,10 +254,10 @@ fn decoding_keeps_a_nan_and_gives_zeros_for_a_row_without_keys() {
     let (keys, queries, width, context) = (1, 2, 16, 192);
     let Some(rig) = Rig::new(width, width) else { return };
     let row = (queries + 2 * keys) * width;
-    // The second row's query holds a NaN, so that no score of it is a number; the third is padding.
+    // The second row's query contains NaN, so all of its scores are NaN; the third is padding.
     let mut qkv = exact(1, 3 * row);
     qkv[row + 3] = f64::NAN;
-    // Nothing but keys of the first sequence, whose last is in the third run of 64.
+    // Only keys of the first sequence, whose last is in the third run of 64.
     let cache = rig.narrow(&exact(2, context * 2 * keys * width));
     let (positions, key_rows) = (rig.of(&[150i32, 150, -1]), rig.ints(&[0, 0, 0]));
     let qkv = rig.narrow(&qkv);

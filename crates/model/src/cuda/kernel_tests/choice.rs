@@ -1,4 +1,4 @@
-//! Choices of tokens.
+//! Token choice.
 
 use super::*;
 
@@ -40,7 +40,7 @@ fn a_choice_is_the_cpus() {
             assert!((found[1] - expected.logprob).abs() < 1e-5);
             assert!((found[2] - expected.entropy).abs() < 1e-5);
         }
-        // Numbers that are not finite are kept apart from the rows beside them.
+        // Rows that are not finite do not affect their neighbours.
         let mut broken = logits.clone();
         broken[3 * stride + vocabulary - 1] = f32::NAN;
         broken[6 * stride] = f32::INFINITY;
@@ -54,7 +54,7 @@ fn a_choice_is_the_cpus() {
 fn a_draw_past_a_chunk_s_elements_goes_to_the_heaviest() {
     let Some(rig) = Rig::new(64, 16) else { return };
     let vocabulary: usize = 301;
-    // The sum of the chunk is 1 + 9e-8, and as f32 the next number above that.
+    // The chunk's sum is 1 + 9e-8, which f32 rounds up.
     let mut logits = vec![-200.0_f32; vocabulary.next_multiple_of(16)];
     (logits[7], logits[8]) = (0.0, 9e-8_f32.ln());
     let draw = |uniform: f64| {
@@ -69,13 +69,13 @@ fn a_draw_past_a_chunk_s_elements_goes_to_the_heaviest() {
     assert_eq!((draw(1.0 - 1e-12), draw(0.5), draw(1.0 - 3e-8)), (7, 7, 8));
 }
 
-/// Returns the token that a draw of `uniform` gives among those that top-k and top-p keep, in the order
-/// of the vocabulary, by the definition; and how many are kept.
+/// Returns the token drawn by `uniform` among those that top-k and top-p keep, by definition, and
+/// the number kept.
 fn draw_truncated(logits: &[f32], inverse: f32, top_k: usize, top_p: f64, uniform: f64) -> (usize, usize) {
     let most = logits.iter().copied().fold(f32::MIN, f32::max);
     let weight = |token: usize| f64::from((logits[token] - most) * inverse).exp();
     let mut order: Vec<usize> = (0..logits.len()).collect();
-    // 0 and -0 are equal logits: adding 0 makes them the same.
+    // 0 and -0 are equal logits; adding 0 makes them identical.
     order.sort_by(|&a, &b| (logits[b] + 0.0).total_cmp(&(logits[a] + 0.0)).then(a.cmp(&b)));
     order.truncate(if top_k == 0 { logits.len() } else { top_k });
     let whole: f64 = order.iter().map(|&token| weight(token)).sum();
@@ -131,7 +131,7 @@ fn a_truncated_choice_is_its_definition() {
             let (token, kept) = draw_truncated(logits, inverses[row], top_k, f64::from(top_p), uniforms[row]);
             assert_eq!(words[0].to_bits() as usize, token, "row {row}: top_k {top_k}, top_p {top_p}");
             cut += usize::from(kept < vocabulary);
-            // The log-probability is that of the full distribution.
+            // The log-prob is that of the full distribution.
             let scaled = |token: usize| f64::from(logits[token] * inverses[row]);
             let total: f64 = (0..vocabulary).map(|token| scaled(token).exp()).sum();
             assert!((f64::from(words[1]) - (scaled(token) - total.ln())).abs() < 1e-4);

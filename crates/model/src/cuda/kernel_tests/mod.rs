@@ -1,4 +1,4 @@
-//! Every kernel's source, run on the CPU, against the operations of the CPU path in f64.
+//! Compares every kernel, run on the CPU, with the CPU path's operations in f64.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,7 +26,6 @@ mod choice;
 mod head;
 mod rows;
 
-/// Kernels of a shape with a way to hand elements over.
 struct Rig {
     driver: Arc<dyn Driver>,
     kernels: Kernels,
@@ -74,12 +73,12 @@ impl Rig {
     }
 }
 
-/// Numbers that a bfloat16 holds exactly, so that both sides start from the same.
+/// Returns numbers that are exact in bfloat16, so that both sides start equal.
 fn exact(seed: u64, len: usize) -> Vec<f64> {
     random(seed, len).into_iter().map(|x| f64::from(Bf16::from_f32(x as f32).to_f32())).collect()
 }
 
-/// Returns the largest difference over the largest number.
+/// Returns the largest difference relative to the largest number.
 fn off(found: &[f64], expected: &[f64]) -> f64 {
     assert_eq!(found.len(), expected.len());
     let largest = expected.iter().fold(0.0f64, |most, x| most.max(x.abs()));
@@ -90,11 +89,11 @@ fn off(found: &[f64], expected: &[f64]) -> f64 {
     off / largest
 }
 
-/// A result in f32.
+/// Tolerance of an f32 result.
 const WIDE: f64 = 2e-6;
-/// A result rounded to bfloat16: half a unit in the last of eight binary places.
+/// Tolerance of a result rounded to bfloat16: half a unit in the last of eight bits.
 const NARROW: f64 = 4e-3;
-/// A result of two roundings, scores and weights.
+/// Tolerance of two roundings, of scores and of weights.
 const TWICE: f64 = 1e-2;
 
 #[track_caller]
@@ -117,7 +116,7 @@ fn what_was_recorded_runs_again() {
     rig.driver.forget(recording);
 }
 
-/// The emulator's own product is what the contract says of every device.
+/// The emulator's own product follows the interface of all devices.
 #[test]
 fn products_see_their_operands_transposed_where_asked() {
     let Some(rig) = Rig::new(64, 16) else { return };

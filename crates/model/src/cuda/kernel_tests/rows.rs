@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn norms_are_those_of_the_cpu() {
-    // More than one group of columns a thread, and rows in an order of their own.
+    // Several groups of columns per thread, and rows in another order.
     for (hidden, rows) in [(1104, 3), (64, 300)] {
         let Some(rig) = Rig::new(hidden, 16) else { return };
         let (x, weight, d_y) = (exact(1, rows * hidden), exact(2, hidden), exact(3, rows * hidden));
@@ -18,7 +18,7 @@ fn norms_are_those_of_the_cpu() {
         rig.kernels.rms_norm(dx.all(), index_part, dw.all(), 1e-5, rows, dy.all(), dinverse.all()).unwrap();
         close("y", &rig.read_narrow(dy.all()), &y, NARROW);
         close("inverse", &rig.read(dinverse.all()), &inverse, WIDE);
-        // An error in the norm's epsilon is seen.
+        // An error in the norm's epsilon is noticed.
         rms_norm(&gathered, &weight, 1e-1, &mut y, &mut inverse);
         assert!(off(&rig.read(dinverse.all()), &inverse) > 1e-2);
         rms_norm(&gathered, &weight, 1e-5, &mut y, &mut inverse);

@@ -5,7 +5,7 @@ use crate::cuda::CudaError;
 use crate::cuda::memory::{Bf16, Part, Tile};
 
 impl Kernels {
-    /// Attention of tiles of queries over keys and values that stand in rows `stride` apart.
+    /// Computes attention of query tiles over keys and values in rows `stride` apart.
     pub(crate) fn attention(
         &self,
         tiles: Part<Tile>,
@@ -32,7 +32,7 @@ impl Kernels {
         self.launch("attention_forward", [tiles.len, queries, 1], line(128), shared, arguments)
     }
 
-    /// Writes the derivative with respect to `qkv`. `tiles` are those of the queries and of the keys.
+    /// Writes the derivative with respect to `qkv`, for tiles of queries and of keys.
     pub(crate) fn attention_backward(
         &self,
         tiles: [Part<Tile>; 2],
@@ -59,7 +59,7 @@ impl Kernels {
         self.launch(kernel, [tiles[1].len, keys, 1], line(128), shared + 4 * block * 4, arguments)
     }
 
-    /// Attention of one new token a row over its cached keys and values.
+    /// Computes attention of one new token per row over its cached keys and values.
     pub(crate) fn attention_decode(
         &self,
         [positions, key_rows]: [Part<i32>; 2],

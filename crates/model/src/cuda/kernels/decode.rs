@@ -1,11 +1,11 @@
-//! The choice of tokens (`decode.cu`).
+//! Token choice (`decode.cu`).
 
 use super::{CHOICE_CHUNK, Kernels, hold, line, long};
 use crate::cuda::CudaError;
 use crate::cuda::memory::Part;
 
 impl Kernels {
-    /// The choice of every row of logits, four words each; see `decode.cu`.
+    /// Chooses a token for every row of logits, with four words of output each; see `decode.cu`.
     pub(crate) fn choose(
         &self,
         (logits, stride): (Part<f32>, usize),
@@ -34,8 +34,8 @@ impl Kernels {
         self.rows("choose", rows, 256, arguments)
     }
 
-    /// Draws again in the rows that keep only the `top_ks` largest logits (0 for all) and of those the
-    /// share `top_ps`; after [`Kernels::choose`].
+    /// Draws again, after [`Kernels::choose`], in rows that use top-k or top-p: among the `top_ks`
+    /// largest logits (0 for all), then within the probability mass `top_ps`.
     pub(crate) fn choose_truncated(
         &self,
         (logits, stride): (Part<f32>, usize),

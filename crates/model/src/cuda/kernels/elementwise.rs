@@ -8,7 +8,7 @@ use crate::lora::Dropout;
 use crate::optimizer::Rates;
 
 impl Kernels {
-    /// `out[row] = weight[token]`.
+    /// Computes `out[row] = weight[token]`.
     pub(crate) fn embed(
         &self,
         tokens: Part<i32>,
@@ -19,7 +19,8 @@ impl Kernels {
         self.rows("embed", tokens.len, 128, arguments![tokens, weight, out])
     }
 
-    /// Adds the rows of `d_out` to their tokens' gradients; `starts` has one entry more than there are tokens.
+    /// Adds the rows of `d_out` to their tokens' gradients; `starts` has one entry more than there
+    /// are tokens.
     pub(crate) fn embed_backward(
         &self,
         tokens: Part<i32>,
@@ -33,7 +34,7 @@ impl Kernels {
         self.rows("embed_backward", distinct, 128, arguments![tokens, order, starts, d_out, gradient])
     }
 
-    /// `out = silu(gate) up`.
+    /// Computes `out = silu(gate) up`.
     pub(crate) fn swiglu(
         &self,
         gate_up: Part<Bf16>,
@@ -46,7 +47,6 @@ impl Kernels {
         self.each("swiglu", rows * width / 8, arguments![gate_up, rows, width, out])
     }
 
-    /// Overwrites `gate_up` with its derivative.
     pub(crate) fn swiglu_backward(
         &self,
         d_out: Part<Bf16>,
@@ -59,19 +59,19 @@ impl Kernels {
         self.each("swiglu_backward", rows * width / 8, arguments![d_out, rows, width, gate_up])
     }
 
-    /// `y += bias` for every row.
+    /// Adds `bias` to every row of `y`.
     pub(crate) fn add_bias(&self, bias: Part<Bf16>, rows: usize, y: Part<Bf16>) -> Result<(), CudaError> {
         hold(y, rows, bias.len);
         self.each("add_bias", rows * bias.len / 8, arguments![bias, rows, bias.len, y])
     }
 
-    /// The same on wide elements.
+    /// Adds `bias` to every row of f32 `y`.
     pub(crate) fn add_bias_wide(&self, bias: Part<Bf16>, rows: usize, y: Part<f32>) -> Result<(), CudaError> {
         hold(y, rows, bias.len);
         self.each("add_bias_wide", rows * bias.len / 8, arguments![bias, rows, bias.len, y])
     }
 
-    /// `to += sum over rows`.
+    /// Adds the sum over rows to `to`.
     pub(crate) fn column_sums(
         &self,
         from: Part<f32>,
@@ -85,7 +85,7 @@ impl Kernels {
         self.launch("column_sums", grid, [32, 8, 1], 0, arguments![from, rows, width, to])
     }
 
-    /// The same from narrow elements.
+    /// Same as [`Kernels::column_sums`] for bfloat16 rows.
     pub(crate) fn column_sums_narrow(
         &self,
         from: Part<Bf16>,
@@ -99,7 +99,7 @@ impl Kernels {
         self.launch("column_sums_narrow", grid, [32, 8, 1], 0, arguments![from, rows, width, to])
     }
 
-    /// `to[i] = from[index[i]]`.
+    /// Computes `to[i] = from[index[i]]`.
     pub(crate) fn gather_rows(
         &self,
         from: Part<Bf16>,
@@ -110,7 +110,7 @@ impl Kernels {
         self.rows("gather_rows", index.len, 128, arguments![from, index, to])
     }
 
-    /// `to[index[i]] += from[i]`, in order.
+    /// Computes `to[index[i]] += from[i]`, in order.
     pub(crate) fn scatter_rows(
         &self,
         from: Part<f32>,
@@ -125,7 +125,7 @@ impl Kernels {
         self.rows("scatter_rows", blocks, 128, arguments![from, index, index.len, to])
     }
 
-    /// The means of ranges of rows; `ranges` has two entries for each.
+    /// Computes means of ranges of rows; `ranges` has two entries for each.
     pub(crate) fn mean_rows(
         &self,
         from: Part<Bf16>,
@@ -136,7 +136,7 @@ impl Kernels {
         self.rows("mean_rows", ranges.len / 2, 128, arguments![from, ranges, to])
     }
 
-    /// `to = mask x / (1 - probability)`, or adds that: dropout of what a module's adapter reads.
+    /// Computes or adds `to = mask x / (1 - probability)`, the dropout of an adapter's input.
     pub(crate) fn drop_entries(
         &self,
         x: Part<Bf16>,
@@ -168,18 +168,16 @@ impl Kernels {
         self.rows("drop_entries", rows, 128, arguments)
     }
 
-    /// Multiplies all elements.
     pub(crate) fn scale(&self, values: Part<f32>, factor: f32) -> Result<(), CudaError> {
         self.each("scale", values.len, arguments![values, long(values.len), factor])
     }
 
-    /// Returns the sum of squares; waits.
+    /// Returns the sum of squares; waits for the device.
     pub(crate) fn square_sum(&self, values: Part<f32>, partials: Part<f64>) -> Result<f64, CudaError> {
         self.rows("square_sums", partials.len, 256, arguments![values, long(values.len), partials])?;
         Ok(partials.download(&*self.driver)?.iter().sum())
     }
 
-    /// One AdamW update of a run of weights.
     pub(crate) fn adamw(
         &self,
         rates: &Rates,

@@ -5,7 +5,7 @@ use crate::cuda::CudaError;
 use crate::cuda::memory::{Bf16, Part};
 
 impl Kernels {
-    /// Log-sum, log-prob of the target and entropy of every row of logits, three numbers each.
+    /// Computes log-sum, target log-prob and entropy of every row of logits, three numbers each.
     pub(crate) fn row_statistics(
         &self,
         (logits, stride): (Part<f32>, usize),
@@ -19,7 +19,6 @@ impl Kernels {
         self.rows("row_statistics", targets.len, 512, arguments)
     }
 
-    /// The derivative with respect to the logits.
     pub(crate) fn row_backward(
         &self,
         (logits, stride): (Part<f32>, usize),
@@ -36,7 +35,6 @@ impl Kernels {
         self.rows("row_backward", targets.len, 512, arguments)
     }
 
-    /// The divergences of pairs of rows of logits.
     pub(crate) fn row_divergence(
         &self,
         [first, second]: [Part<f32>; 2],
@@ -50,7 +48,6 @@ impl Kernels {
         self.rows("row_divergence", divergences.len, 512, arguments)
     }
 
-    /// Their derivatives with respect to both rows of logits.
     pub(crate) fn row_divergence_backward(
         &self,
         [first, second]: [Part<f32>; 2],
@@ -66,7 +63,6 @@ impl Kernels {
         self.rows("row_divergence_backward", rows, 512, arguments)
     }
 
-    /// A critic's value of every row.
     pub(crate) fn value_head(
         &self,
         normed: Part<Bf16>,
@@ -79,7 +75,7 @@ impl Kernels {
         self.launch("value_head", grid, line(128), 0, arguments![normed, weight, values.len, values])
     }
 
-    /// Its derivative: sets `d_normed` and adds to `d_weight`.
+    /// Sets `d_normed` and adds to `d_weight`, from the values' derivatives.
     pub(crate) fn value_head_backward(
         &self,
         normed: Part<Bf16>,

@@ -1,4 +1,4 @@
-//! The kernels with typed arguments: the only place that launches them, so that sizes are checked here.
+//! Typed launches of the kernels. Kernels are launched nowhere else, so sizes are checked here.
 //!
 //! | file | kernels |
 //! |---|---|
@@ -9,7 +9,7 @@
 //! | `decode.rs` | choice of tokens |
 //! | `head.rs` | statistics of logits, value head |
 //!
-//! Each has its CUDA source beside it.
+//! Each file's CUDA source has the same name.
 
 macro_rules! arguments {
     ($($argument:expr),* $(,)?) => { &[$($crate::cuda::driver::Argument::from($argument)),*] };
@@ -29,16 +29,14 @@ use super::driver::{Argument, Driver, Launch, Shape};
 use super::memory::{Bf16, Part, Plain};
 use crate::ModelConfig;
 
-/// Queries (or keys) of a tile of attention.
+/// Queries (or keys) per attention tile.
 pub(crate) const TILE: usize = 64;
-/// Most query heads that may share a key head.
+/// Maximum query heads per key head.
 pub(crate) const MOST_SHARED: usize = 16;
-/// Tokens of a chunk of the choice.
 pub(crate) const CHOICE_CHUNK: usize = 4096;
-/// Blocks of a kernel that sums over rows into partial sums.
+/// Blocks of kernels that write partial sums over rows.
 pub(crate) const PARTIAL_BLOCKS: usize = 256;
 
-/// The kernels of one shape on one device.
 #[derive(Clone)]
 pub(crate) struct Kernels {
     pub(crate) driver: Arc<dyn Driver>,
@@ -46,14 +44,12 @@ pub(crate) struct Kernels {
     module: usize,
 }
 
-/// The heads of a layer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Heads {
     pub(crate) queries: usize,
     pub(crate) keys: usize,
 }
 
-/// Bias, norms and heads of queries, keys and values before attention.
 #[derive(Clone, Copy)]
 pub(crate) struct Preparation {
     pub(crate) bias: Option<Part<Bf16>>,
@@ -74,7 +70,7 @@ impl<T> From<Part<T>> for Argument {
 }
 
 impl From<usize> for Argument {
-    /// Creates a C `int`: sizes of one dimension.
+    /// Converts to a C `int`, for sizes of one dimension.
     fn from(value: usize) -> Self {
         Self::Int(i32::try_from(value).unwrap_or(i32::MAX))
     }
@@ -86,23 +82,20 @@ impl From<f32> for Argument {
     }
 }
 
-/// Returns a C `long long`.
 fn long(value: usize) -> Argument {
     Argument::Long(value as i64)
 }
 
-/// Panics unless a part has room for some rows: a kernel would write past it.
+/// Panics unless a part has room for some rows; a kernel would write out of bounds.
 fn hold<T: Plain>(part: Part<T>, rows: usize, width: usize) {
     assert!(part.len >= rows * width, "{} numbers, {rows} rows of {width} expected", part.len);
 }
 
-/// Returns a one-dimensional block.
 fn line(threads: u32) -> [u32; 3] {
     [threads, 1, 1]
 }
 
 impl Kernels {
-    /// Returns the kernels for a model; rejects a shape that they cannot run.
     pub(crate) fn new(driver: &Arc<dyn Driver>, config: &ModelConfig) -> Result<Self, CudaError> {
         let fail = |key: &'static str, reason: String| Err(CudaError::Unsupported { key, reason });
         for (key, value) in
@@ -150,7 +143,7 @@ impl Kernels {
         })
     }
 
-    /// A launch of a block a row.
+    /// Launches one block per row.
     fn rows(
         &self,
         kernel: &'static str,
@@ -161,12 +154,11 @@ impl Kernels {
         self.launch(kernel, [rows, 1, 1], line(threads), 0, arguments)
     }
 
-    /// A launch of a thread for each of `count` pieces of work, 256 a block.
+    /// Launches one thread for each of `count` items, 256 per block.
     fn each(&self, kernel: &'static str, count: usize, arguments: &[Argument]) -> Result<(), CudaError> {
         self.launch(kernel, [count.div_ceil(256), 1, 1], line(256), 0, arguments)
     }
 
-    /// Returns the bytes of some rows of a head in shared memory.
     fn shared_rows(&self, rows: usize) -> usize {
         rows * (self.shape.head + 8) * 2
     }

@@ -6,7 +6,7 @@ use crate::cuda::driver::{Address, Argument};
 use crate::cuda::memory::{Bf16, Part};
 
 impl Kernels {
-    /// `y = norm(x)` for the rows of `x` that `index` names, or for all.
+    /// Computes `y = norm(x)` for all rows of `x`, or those in `index`.
     pub(crate) fn rms_norm(
         &self,
         x: Part<f32>,
@@ -28,8 +28,8 @@ impl Kernels {
         self.rows("rms_norm", rows, 128, arguments![x, at(index), weight, epsilon, y, inverse])
     }
 
-    /// Adds the derivative to `d_x` and leaves a rounded copy; the weight's derivative is added to
-    /// `d_weight` by way of `partials`, where it is wanted.
+    /// Adds the derivative to `d_x` and writes a rounded copy. Adds the weight's derivative, if
+    /// needed, to `d_weight` through `partials`.
     pub(crate) fn rms_norm_backward(
         &self,
         d_y: Part<Bf16>,
@@ -56,7 +56,8 @@ impl Kernels {
         )
     }
 
-    /// The same for gathered rows with wide derivatives: row `i` adds to row `index[i]`.
+    /// Same as [`Kernels::rms_norm_backward`] for gathered rows with f32 derivatives: row `i` adds
+    /// to row `index[i]`.
     pub(crate) fn rms_norm_backward_gathered(
         &self,
         d_y: Part<f32>,

@@ -5,7 +5,8 @@ use crate::cuda::CudaError;
 use crate::cuda::memory::{Bf16, Part};
 
 impl Kernels {
-    /// Biases, norms and the rotary turn; keys and values also go to rows of a cache if there is one.
+    /// Applies biases, norms and rotation; also writes keys and values to rows of a cache, if there
+    /// is one.
     pub(crate) fn prepare_qkv(
         &self,
         raw: Part<Bf16>,
@@ -39,7 +40,7 @@ impl Kernels {
         self.rows("prepare_qkv", rows, 128, arguments)
     }
 
-    /// Turns a derivative back in place; the norms' derivatives are added to `sums.0` and `sums.1`.
+    /// Runs backward in place; adds the norms' derivatives to `sums.0` and `sums.1`.
     pub(crate) fn prepare_qkv_backward(
         &self,
         raw: Part<Bf16>,
@@ -74,12 +75,12 @@ impl Kernels {
         ];
         self.rows("prepare_qkv_backward", blocks, 128, arguments)?;
         let Some(([q, k], partials)) = sums else { return Ok(()) };
-        // The two norms stand beside one another in the layout or not: each gets its half.
+        // The two norms may not be adjacent in the layout, so each gets its half.
         self.half_sums(partials, blocks, 0, q)?;
         self.half_sums(partials, blocks, head, k)
     }
 
-    /// Column sums of one half of the rows of `prepare_qkv_backward`'s partial sums.
+    /// Sums columns of one half of `prepare_qkv_backward`'s partial sums.
     fn half_sums(
         &self,
         partials: Part<f32>,

@@ -20,7 +20,7 @@ fn sampling_on_the_device_is_that_of_the_learner_and_the_cpu() {
             let answers = play(&mut engine(&device), &params);
             assert_eq!(answers.len(), 12);
             assert!(answers.iter().all(|(_, answer)| answer.tokens.len() == 9));
-            // What is recorded is what both learners say of it, at the temperature of sampling.
+            // Recorded log-probs match both learners, at the sampling temperature.
             if temperature == 1.0 || temperature == 0.0 {
                 let recorded: Vec<Vec<f32>> =
                     answers.iter().map(|(_, answer)| answer.logprobs.clone()).collect();
@@ -33,7 +33,7 @@ fn sampling_on_the_device_is_that_of_the_learner_and_the_cpu() {
                 assert_eq!(play(&mut engine(&device), &params), answers, "the same bits every time");
             }
             if temperature == 0.0 {
-                // Where the most probable token is clear, both take it.
+                // If the most probable token is clear, both take it.
                 let expected = play(&mut engine(&host), &params);
                 let pairs = answers.iter().zip(&expected);
                 let equal = pairs.filter(|(a, b)| a.1.tokens == b.1.tokens).count();
@@ -43,7 +43,7 @@ fn sampling_on_the_device_is_that_of_the_learner_and_the_cpu() {
         if kinds.len() == 1 {
             continue;
         }
-        // Sampling reads the weights as they were when it began.
+        // An engine keeps the weights with which it was created.
         let mut kept = engine(&device);
         let params = SamplingParams { temperature: 0.0, max_tokens: 5, ..SamplingParams::default() };
         let before = play(&mut kept, &params);
@@ -52,7 +52,7 @@ fn sampling_on_the_device_is_that_of_the_learner_and_the_cpu() {
         for session in 0..6 {
             kept.end_session(session);
         }
-        // By prompt: a prompt whose prefix is kept is answered earlier.
+        // Sorted by prompt, because a prompt with a cached prefix is answered earlier.
         let strip = |mut answers: Vec<(Vec<u32>, Completion)>| -> Vec<Vec<u32>> {
             answers.sort_by(|(a, _), (b, _)| a.cmp(b));
             answers.into_iter().map(|(_, answer)| answer.tokens).collect()

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Sums of all statistics of a masked context, with coefficients of its own.
+/// Sums of all statistics of a masked context, each with its own coefficient.
 struct Compare {
     detached: bool,
 }
@@ -80,7 +80,6 @@ fn divergences_and_masked_contexts_are_the_cpus() {
         let off = distance(&device.gradient(), &host.gradient());
         assert!(off < GRADIENT, "{off}");
     }
-    // The two kinds of masked_context differ by more than that.
     let detached = device.gradient();
     device.clear_gradient();
     let objective = (

@@ -1,4 +1,4 @@
-//! The whole learner and engine with the kernels' source on the CPU, against the CPU path.
+//! Compares learner and engine, with the kernels' source run on the CPU, with the CPU path.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ mod masked_contexts;
 
 const VOCABULARY: usize = 67;
 
-/// Shapes that the kernels can run, of every family.
+/// Returns shapes of every family that the kernels support.
 fn families() -> [ModelConfig; 4] {
     let base = ModelConfig {
         vocab_size: VOCABULARY,
@@ -48,7 +48,7 @@ fn families() -> [ModelConfig; 4] {
     ]
 }
 
-/// Random weights that a bfloat16 holds exactly, so that both sides start from the same.
+/// Returns random weights that are exact in bfloat16, so that both sides start equal.
 fn weights(config: &ModelConfig, seed: u64) -> Parameters<f32> {
     let mut weights: Parameters<f32> = parameters(config, seed).cast();
     for tensor in &weights.layout.tensors {
@@ -60,7 +60,6 @@ fn weights(config: &ModelConfig, seed: u64) -> Parameters<f32> {
     weights
 }
 
-/// Weights as the device's passes read them after an update.
 fn rounded(weights: &Weights) -> Weights {
     let mut weights = weights.clone();
     let data = match &mut weights.adapter {
@@ -89,14 +88,12 @@ fn both<W: Clone + std::convert::Into<Weights>>(
     Some([NativeLearner::new(weights, settings).unwrap(), device])
 }
 
-/// Two layers of numbers with eight binary places, in nats. Another model is tens of times further off.
+/// Tolerance in nats for two layers in bfloat16. Another model is tens of times further off.
 const LOGPROBS: f32 = 0.05;
-/// A gradient whose intermediate results all have eight binary places.
 const GRADIENT: f64 = 0.03;
-/// The gradient of one tensor.
 const TENSOR: f64 = 0.08;
 
-/// Squares of the difference from a number of each sequence.
+/// Squared difference from one number per sequence.
 struct Values;
 
 impl Objective for Values {
@@ -119,7 +116,7 @@ fn request(session: u64, prompt: &[u32], params: &SamplingParams) -> SampleReque
     SampleRequest { session, prompt: prompt.to_vec(), params: params.clone(), seed }
 }
 
-/// Returns the answers of an engine to some sessions with a common beginning, each asked twice.
+/// Returns an engine's answers to sessions with a common prefix, each asked twice.
 fn play(engine: &mut NativeEngine, params: &SamplingParams) -> Vec<(Vec<u32>, Completion)> {
     let mut answers = Vec::new();
     let mut prompts: Vec<Vec<u32>> = (0..5u32)
@@ -149,7 +146,6 @@ fn play(engine: &mut NativeEngine, params: &SamplingParams) -> Vec<(Vec<u32>, Co
     answers
 }
 
-/// Entry by entry what a learner says of sampled responses.
 fn scored(learner: &mut NativeLearner, answers: &[(Vec<u32>, Completion)]) -> Vec<Vec<f32>> {
     let batch: Vec<TokenSequence> = answers
         .iter()
@@ -182,13 +178,13 @@ fn the_device_computes_what_the_cpu_does() {
         for tensor in &weights.layout.tensors {
             let off = distance(&found[tensor.range.clone()], &expected[tensor.range.clone()]);
             assert!(off < TENSOR, "{} {}: {off}", config.model_type, tensor.name);
-            // None is zero but for rounding, a bias of keys neither: softmax does not see what moves all scores of a
-            // query alike, but rotation turns the bias by position. Without its derivative it is refused.
+            // No gradient is zero, not even that of key biases: softmax ignores a shift of all
+            // scores, but rotation makes the bias depend on position. A missing derivative is
+            // noticed.
             let dropped = vec![0.0; tensor.range.len()];
             assert!(distance(&dropped, &expected[tensor.range.clone()]) > 10.0 * TENSOR, "{}", tensor.name);
         }
         assert!((device.gradient_norm().unwrap() / host.gradient_norm().unwrap() - 1.0).abs() < 0.01);
-        // Another model is seen.
         let Some([_, mut other]) = both(&self::weights(&config, 4), settings()) else { return };
         other.forward_backward(&batch, &Probe::PLAIN).unwrap();
         assert!(apart(&other.logprobs(&batch).unwrap(), &host.logprobs(&batch).unwrap()) > 10.0 * LOGPROBS);
@@ -230,7 +226,7 @@ fn updates_moments_and_checkpoints_are_the_cpus() {
     for learner in [&mut host, &mut device] {
         learner.forward_backward(&batch, &Probe::PLAIN).unwrap();
     }
-    // Both from the device's gradient, so that the update alone is compared.
+    // Both from the device's gradient, so that only the update is compared.
     let gradient = device.gradient();
     let norm = device.gradient_norm().unwrap();
     let mut state = crate::OptimizerState::new(weights.data.len());
@@ -246,13 +242,11 @@ fn updates_moments_and_checkpoints_are_the_cpus() {
     assert!(distance(&device.optimizer_state().second, &state.second) < 1e-6);
     assert!(device.gradient().iter().all(|&g| g == 0.0));
     assert_eq!(device.weights_version(), 1);
-    // Passes see the updated weights.
     let after = device.logprobs(&batch).unwrap();
     let updated = (*device.weights().base).clone();
     let mut again = NativeLearner::new(rounded(&device.weights()), settings()).unwrap();
     assert!(apart(&after, &again.logprobs(&batch).unwrap()) < LOGPROBS);
 
-    // A restored learner goes on with the same bits.
     let Some([_, mut resumed]) = both(&updated, settings()) else { return };
     resumed.restore_optimizer(device.optimizer_state().clone()).unwrap();
     for learner in [&mut device, &mut resumed] {
@@ -278,7 +272,6 @@ fn updates_and_passes_download_no_weights() {
         drop(device.engine_weights().unwrap());
     }
     assert!(downloaded() - before < all / 4, "{} of {all} bytes", downloaded() - before);
-    // A checkpoint does.
     device.fetch().unwrap();
     assert!(downloaded() - before >= 3 * all);
 }
@@ -331,7 +324,6 @@ fn hidden_states_and_critics_are_the_cpus() {
     assert!(off < GRADIENT, "{off}");
     let off = distance(&device.gradient()[range.clone()], &host.gradient()[range]);
     assert!(off < GRADIENT, "{off}");
-    // The value head moved with the rest, and passes read where it is now.
     device.step(1e-2).unwrap();
     let moved = device.logprobs(&batch).unwrap();
     let mut host = NativeLearner::new(rounded(&device.weights()), settings()).unwrap();

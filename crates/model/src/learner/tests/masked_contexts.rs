@@ -1,13 +1,13 @@
-//! Masked contexts and divergences: gradients and refusals.
+//! Masked contexts and divergences: gradients and rejected inputs.
 
 use super::*;
 
-/// Every number of a masked_context counts, each with a coefficient of its own.
+/// Uses every number of a masked context, each with its own coefficient.
 pub(super) struct Compare {
     pub(super) detached: bool,
     pub(super) reference: bool,
     pub(super) divergences: bool,
-    /// Of the numbers (0 full, 1 masked, 2 kl, 3 reference_kl), one that counts but has its derivative left out.
+    /// Index of a number (0 full, 1 masked, 2 kl, 3 reference_kl) whose derivative is omitted.
     pub(super) dropped: Option<usize>,
 }
 
@@ -60,10 +60,9 @@ impl MaskedContextObjective for Compare {
     }
 }
 
-/// Part of a difference of these losses that rounding makes up.
 const NOISE: f64 = 5e-3;
 
-/// Returns the differences of a loss in every tensor of the policy.
+/// Returns finite differences of a loss in every tensor of the policy.
 fn differences(policy: &Parameters<f32>, loss: impl Fn(Parameters<f32>) -> f64) -> TensorDifferences {
     let tensors = policy.layout.tensors.iter().map(|tensor| (tensor.name.as_str(), tensor.range.clone()));
     TensorDifferences::of(&policy.data, tensors, |data| {
@@ -73,12 +72,12 @@ fn differences(policy: &Parameters<f32>, loss: impl Fn(Parameters<f32>) -> f64) 
     })
 }
 
-/// Other prompts for some of the spans of [`sequences`].
+/// Returns masked prompts for some of the spans of [`sequences`].
 fn masked_contexts(batch: &[TokenSequence]) -> Vec<MaskedContext> {
     masked_contexts_of(batch, &[(0, 1, 2), (3, 0, 5), (3, 1, 1), (8, 0, 3)])
 }
 
-/// Other prompts, each for a span of a sequence and of so many tokens.
+/// Returns masked prompts, each for a span of a sequence and with a number of tokens.
 pub(super) fn masked_contexts_of(
     batch: &[TokenSequence],
     spans: &[(usize, usize, u32)],
@@ -133,12 +132,11 @@ fn the_gradient_of_masked_contexts_is_the_derivative_of_their_loss() {
         }
         let differences = differences(&policy, |moved| run(base, moved).0);
         if detached {
-            // A detached side has a loss but no derivative.
+            // A detached side contributes to the loss but has no derivative.
             assert!(!differences.wrong(&gradient, NOISE).is_empty());
             continue;
         }
         differences.check(&gradient, NOISE);
-        // Each divergence matters by itself: without its derivative the gradient is refused.
         for dropped in [(2, divergences), (3, divergences && with_reference)] {
             if let (kind, true) = dropped {
                 let (_, without) = under(&Compare { dropped: Some(kind), ..exact }, base, policy.clone());
@@ -166,7 +164,6 @@ fn masked_contexts_that_do_not_fit_are_refused() {
 
 #[test]
 fn the_full_divergence_from_the_reference_has_its_gradient() {
-    /// `sum_t w_t KL_t`.
     struct Full;
     impl Objective for Full {
         fn needs_reference_kls(&self) -> bool {

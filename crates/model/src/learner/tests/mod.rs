@@ -16,7 +16,6 @@ fn learner(settings: LearnerConfig) -> NativeLearner {
     NativeLearner::new(parameters(&config(4, 2, true), 11).cast(), settings).unwrap()
 }
 
-/// Returns a dozen sequences of different lengths.
 fn sequences() -> Vec<TokenSequence> {
     [batch(23, 1), batch(23, 2), batch(23, 3)].concat()
 }
@@ -53,7 +52,6 @@ fn micro_batches_lanes_and_recomputation_change_nothing_but_rounding() {
             assert_eq!(a.len(), b.len());
             assert!(a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-5));
         }
-        // The same settings give the same bits.
         assert_eq!(run(settings).1, other_gradient);
     }
 }
@@ -74,14 +72,14 @@ fn scores_are_those_of_a_learner_at_that_temperature() {
     assert!(scores.iter().zip(&batch).all(|(scores, tokens)| {
         [scores.logprobs.len(), scores.entropies.len()] == [tokens.response_tokens(); 2]
     }));
-    // The learner's own temperature stays, and nothing is accumulated.
+    // The learner keeps its own temperature, and nothing is accumulated.
     assert_ne!(logprobs, warm.logprobs(&batch).unwrap());
     assert_eq!(gradient, warm.gradient());
 }
 
 #[test]
 fn order_changes_nothing_but_rounding() {
-    /// The probe for a permuted batch.
+    /// [`Probe`] for a permuted batch.
     struct Permuted(Vec<usize>);
     impl Objective for Permuted {
         fn needs_entropies(&self) -> bool {
@@ -104,7 +102,6 @@ fn order_changes_nothing_but_rounding() {
     let second = b.forward_backward(&permuted, &Permuted(order)).unwrap();
     assert!((first.loss - second.loss).abs() < 1e-5);
     assert!(distance(&a.gradient(), &b.gradient()) < 1e-5);
-    // Another objective does change it.
     let mut c = learner(settings);
     c.forward_backward(&permuted, &Probe::PLAIN).unwrap();
     assert!(distance(&a.gradient(), &c.gradient()) > 1e-2);
@@ -151,7 +148,7 @@ fn single_precision_agrees_with_double() {
             derivatives.push([f64::from((number * 0.7).sin()), f64::from((number * 0.3).cos())]);
         }
     }
-    // Backward goes by the weights' f64 values, which the f32 learner has rounded: 1e-7 apart.
+    // Backward in f64 differs by 1e-7, because the f32 learner has rounded the weights.
     let mut gradient = vec![0.0; double.data.len()];
     whole_backward(&mut workspace, &double, &packing, &(0..batch.len()), &derivatives, &mut gradient);
     let exact: Vec<f32> = gradient.iter().map(|&g| g as f32).collect();
@@ -257,7 +254,6 @@ fn a_gradient_that_is_not_finite_leaves_the_weights() {
     assert!(matches!(learner.step(1e-3), Err(LearnError::Gradient(_))));
     assert_eq!(learner.weights_version(), 0);
     assert_eq!(before.base.data, learner.weights().base.data);
-    // The next batch starts from nothing.
     learner.forward_backward(&sequences(), &Probe::PLAIN).unwrap();
     learner.step(1e-3).unwrap();
     assert!(learner.step(f64::NAN).is_err());
@@ -283,7 +279,6 @@ fn what_cannot_be_trained_on_is_named() {
     assert!(long.contains("max_position_embeddings is 512"), "{long}");
     let short = error(&[good], &Short);
     assert!(short.contains("d_logprobs has 0 entries, 2 expected"), "{short}");
-    // What was accumulated before a failure is gone.
     learner.forward_backward(&[sequence(&[1, 2, 3], &[(1, 3)])], &Probe::PLAIN).unwrap();
     assert!(learner.gradient().iter().any(|&g| g != 0.0));
     assert!(learner.forward_backward(&[sequence(&[1, 2], &[(1, 2)])], &Short).is_err());
@@ -329,7 +324,7 @@ fn mean_hidden_states_are_those_the_output_layer_reads() {
     let mut one = learner(LearnerConfig { micro_batch_tokens: 1, ..LearnerConfig::default() });
     let states = one.mean_hidden(&batch).unwrap();
     assert_eq!(states.iter().map(Vec::len).collect::<Vec<_>>(), [2, 1, 0]);
-    // The output layer on the state of a token gives the log-probability of the next one.
+    // The output layer applied to a token's state gives the log-prob of the next token.
     let weights = one.weights().base;
     let output = &weights.data[weights.layout.output.clone()];
     let logits: Vec<f64> = output
@@ -340,7 +335,6 @@ fn mean_hidden_states_are_those_the_output_layer_reads() {
     let sequence = sequence(&[2, 6, 11], &[(2, 3)]);
     let logprob = one.logprobs(std::slice::from_ref(&sequence)).unwrap()[0][0];
     assert!((f64::from(logprob) - (logits[11] - log_sum)).abs() < 1e-5);
-    // A mean of several is the mean of each.
     let apart = one.mean_hidden(&[(batch[0].0.clone(), (2..6).map(|at| at..at + 1).collect())]).unwrap();
     for (index, &mean) in states[0][1].iter().enumerate() {
         let sum: f32 = apart[0].iter().map(|state| state[index]).sum();

@@ -1,11 +1,11 @@
-//! Prefixes that are computed once: the loss, the gradient and the log-probs of sequences one by one.
+//! Computing shared prefixes once: loss, gradient and log-probs match those of flat sequences.
 
 use super::masked_contexts::{Compare, masked_contexts_of};
 use super::*;
 use crate::packing::tests::family;
 use crate::{Adapter, Critic, LoraConfig};
 
-/// Returns the groups of a few responses each, mixed with sequences that share nothing.
+/// Returns groups of a few responses each, mixed with sequences that share nothing.
 fn shared_batch() -> Vec<TokenSequence> {
     [family(), sequences(), family()].concat()
 }
@@ -48,14 +48,14 @@ fn loss_gradient_and_log_probabilities_are_those_of_a_flat_batch() {
             assert_eq!(run(settings, silent).1, gradient, "the same bits again");
             shared.push(report.shared_tokens);
         }
-        // Everything is shared in one micro-batch, less in more of them, nothing where each has one sequence.
+        // One micro-batch shares everything, several share less, and single sequences share
+        // nothing.
         assert_eq!(shared[0], shared[1]);
         assert!(shared[0] > flat_report.total_tokens / 2, "{shared:?} of {}", flat_report.total_tokens);
         assert!(shared[2..5].iter().all(|&less| less > shared[0] * 3 / 4), "{shared:?}");
         assert!(shared[2] < shared[0] && shared[4] < shared[0], "{shared:?}");
         assert_eq!(shared[5], 0);
     }
-    // Another sequence's derivative is noticed.
     let (_, flat, _) = run(settings(false), None);
     let (_, other, _) = run(settings(true), Some(1));
     assert!(distance(&flat, &other) > 1e-3);
@@ -64,7 +64,7 @@ fn loss_gradient_and_log_probabilities_are_those_of_a_flat_batch() {
 #[test]
 fn masked_contexts_and_divergences_are_those_of_a_flat_batch() {
     let batch = shared_batch();
-    // Twice the same prompt, one that a sequence has too, and one of its own.
+    // The same prompt twice, one that a sequence also has, and an unshared one.
     let spans = [(0, 0, 2), (1, 0, 2), (5, 1, 7), (10, 1, 2), (13, 0, 5), (20, 0, 2)];
     let contexts = masked_contexts_of(&batch, &spans);
     let reference: Parameters<f32> = parameters(&config(4, 2, true), 12).cast();

@@ -1,10 +1,10 @@
-//! Causal grouped-query attention over packed sequences, by blocks of queries.
+//! Causal grouped-query attention over packed sequences, in blocks of queries.
 //!
-//! Of each row only the logarithm of its softmax denominator is kept; backward makes the
-//! probabilities again from it (Dao et al. (2022), "FlashAttention"). Differs from the paper: a block
-//! holds all keys before it, so scratch memory is `QUERY_BLOCK x longest sequence`.
+//! Only the logarithm of each row's softmax denominator is stored; backward recomputes the
+//! probabilities (Dao et al. (2022), "FlashAttention"). Differs from the paper: a block holds all
+//! keys before it, so scratch memory is `QUERY_BLOCK x longest sequence`.
 //!
-//! The rows of a [`Place`] see those of their path besides themselves (`place.rs`).
+//! Rows of a [`Place`] also attend to the rows of their path (`place.rs`).
 
 mod place;
 
@@ -19,37 +19,30 @@ use crate::head::grow;
 use place::key_values;
 pub(crate) use place::{Derivatives, KeyValues, Place};
 
-/// Queries that are worked on at a time.
 const QUERY_BLOCK: usize = 64;
 
-/// Heads of an attention layer. Rows of `qkv` are `[queries | keys | values]`.
+/// Attention heads of a layer. Rows of `qkv` are `[queries | keys | values]`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Heads {
-    /// Query heads.
     pub(crate) queries: usize,
-    /// Key/value heads; query heads share them in equal runs.
+    /// Number of key/value heads. Each serves an equal number of consecutive query heads.
     pub(crate) keys: usize,
-    /// Width of one head.
     pub(crate) width: usize,
 }
 
 impl Heads {
-    /// Heads of a model's layers.
     pub(crate) fn of(config: &ModelConfig) -> Self {
         Self { queries: config.num_attention_heads, keys: config.num_key_value_heads, width: config.head_dim }
     }
 
-    /// Query heads of one key/value head.
     pub(crate) fn group(&self) -> usize {
         self.queries / self.keys
     }
 
-    /// Returns the width of a row of `qkv`.
     pub(crate) fn row(&self) -> usize {
         (self.queries + 2 * self.keys) * self.width
     }
 
-    /// Offsets of the query, key and value of a query head in a row.
     pub(in crate::ops) fn offsets(&self, head: usize) -> [usize; 3] {
         let shared = head / self.group();
         [
@@ -63,32 +56,31 @@ impl Heads {
         T::from_f64(1.0 / (self.width as f64).sqrt())
     }
 
-    /// Returns the width of the queries of a row.
     pub(crate) fn query_width(&self) -> usize {
         self.queries * self.width
     }
 
-    /// Returns the width of the keys and values of a row.
     fn gathered(&self) -> usize {
         2 * self.keys * self.width
     }
 }
 
-/// Two score blocks and the transposed keys and values of a head; grows to what the longest sequence
-/// needs.
+/// Buffers that grow to the longest sequence: two blocks of scores, and one head's transposed keys
+/// and values.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scratch<T> {
     scores: Vec<T>,
     derivatives: Vec<T>,
     keys: Vec<T>,
     values: Vec<T>,
-    /// Keys and values of a path and of the rows after it, and their derivatives.
+    /// Keys and values of a path and the rows after it, and their derivatives.
     gathered: [Vec<T>; 2],
     bf16: bf16::attention::Scratch,
 }
 
 impl<T: Real> Scratch<T> {
-    /// Elements of the buffers for sequences of up to `length` rows, with room for paths or without.
+    /// Returns the elements of the buffers for sequences of up to `length` rows, with or without
+    /// room for paths.
     pub(crate) fn numbers(config: &ModelConfig, length: usize, paths: bool) -> usize {
         let gathered = if paths { 2 * config.key_value_width() } else { 0 };
         2 * length * (QUERY_BLOCK + config.head_dim + gathered)
@@ -106,9 +98,8 @@ impl<T: Real> Scratch<T> {
     }
 }
 
-/// Copies the first `width` columns of rows `stride` apart to `[width, length]`.
-///
-/// The product with scores as its result would otherwise transpose them again for each block.
+/// Copies the first `width` columns of rows `stride` apart to `[width, length]`, which saves a
+/// transposition for every block of scores.
 fn transpose<T: Real>(rows: &[T], stride: usize, width: usize, length: usize, to: &mut [T]) {
     // Whole cache lines of the destination at a time.
     for first in (0..length).step_by(LANES) {
@@ -122,11 +113,11 @@ fn transpose<T: Real>(rows: &[T], stride: usize, width: usize, length: usize, to
     }
 }
 
-/// `out = softmax(Q K^T / sqrt(width)) V` for the queries of a place.
+/// Computes `out = softmax(Q K^T / sqrt(width)) V` for the queries of a place.
 ///
-/// `qkv`, `out` (`[rows, queries * width]`) and `log_sum` (`[rows, queries]`, the logarithm of each row's softmax
-/// denominator) are those of the whole micro-batch; the place's rows are written. With a kernel, products of `f32`
-/// run in bf16.
+/// `qkv`, `out` (`[rows, queries * width]`) and `log_sum` (`[rows, queries]`) cover the whole
+/// micro-batch; only the place's rows are written. `log_sum` is the logarithm of each row's softmax
+/// denominator. With a kernel, `f32` products run in bf16.
 pub(crate) fn attention<T: Real>(
     bf16: Option<Kernel>,
     heads: Heads,
@@ -156,7 +147,6 @@ pub(crate) fn attention<T: Real>(
     scratch.gathered[0] = gathered;
 }
 
-/// [`attention`] in the numbers that it is asked in.
 fn forward<T: Real>(
     heads: Heads,
     qkv: &[T],
@@ -200,7 +190,6 @@ fn forward<T: Real>(
     }
 }
 
-/// Causal softmax of a block of score rows in place.
 struct SoftmaxRows;
 
 impl<T: Real> Loop<(&mut [T], usize, usize, &mut [T], usize)> for SoftmaxRows {
@@ -215,11 +204,10 @@ impl<T: Real> Loop<(&mut [T], usize, usize, &mut [T], usize)> for SoftmaxRows {
     }
 }
 
-/// A block of queries of one head on its way back.
 struct BackwardBlock<'a, T> {
-    /// Scores; become probabilities.
+    /// Scores, overwritten by probabilities.
     scores: &'a mut [T],
-    /// Derivatives of the probabilities; become those of the scores.
+    /// Derivatives of the probabilities, overwritten by those of the scores.
     derivatives: &'a mut [T],
     out: &'a [T],
     d_out: &'a [T],
@@ -229,7 +217,6 @@ struct BackwardBlock<'a, T> {
     seen: usize,
 }
 
-/// [`BackwardBlock`]'s way.
 struct BackwardRows;
 
 impl<T: Real> Loop<BackwardBlock<'_, T>> for BackwardRows {
@@ -257,21 +244,18 @@ impl<T: Real> Loop<BackwardBlock<'_, T>> for BackwardRows {
     }
 }
 
-/// The output of [`attention`] and its derivative.
 pub(crate) struct Output<'a, T> {
-    /// As it was written, of the whole micro-batch.
     pub(crate) out: &'a [T],
-    /// Its derivative, of the place's rows alone.
+    /// Derivative of the place's rows only.
     pub(crate) d_out: &'a [T],
-    /// Of the whole micro-batch.
     pub(crate) log_sum: &'a [T],
 }
 
-/// The derivative of [`attention`] with respect to `qkv`: that of the queries is written to their rows of `d_qkv`,
-/// those of keys and values are added to all rows that the queries see.
+/// Computes the derivative of [`attention`] with respect to `qkv`. Query derivatives are written to
+/// their rows of `d_qkv`; key and value derivatives are added to all rows that the queries see.
 ///
-/// With `P` the probabilities and `D_t = dO_t . O_t`: `dV = P^T dO`, `dP = dO V^T`,
-/// `dS = P (dP - D)`, `dQ = dS K / sqrt(width)`, `dK = dS^T Q / sqrt(width)`.
+/// With `P` the probabilities and `D_t = dO_t . O_t`: `dV = P^T dO`, `dP = dO V^T`, `dS = P (dP -
+/// D)`, `dQ = dS K / sqrt(width)`, `dK = dS^T Q / sqrt(width)`.
 pub(crate) fn attention_backward<T: Real>(
     bf16: Option<Kernel>,
     heads: Heads,
@@ -312,7 +296,7 @@ pub(crate) fn attention_backward<T: Real>(
     scratch.gathered = [gathered, d_gathered];
 }
 
-/// [`attention_backward`] of queries in rows of their own.
+/// Computes [`attention_backward`] for queries without a path.
 fn backward_of<T: Real>(
     bf16: Option<Kernel>,
     heads: Heads,

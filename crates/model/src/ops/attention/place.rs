@@ -1,61 +1,56 @@
-//! Queries and what they see: keys and values of the rows before them and their own.
+//! Queries and the keys and values that they see: those of earlier rows and their own.
 //!
-//! Keys and values of a path are in several places of a buffer and are brought together first, which
-//! costs a copy of `2 x key/value heads x width` numbers a row.
+//! Keys and values of a path are scattered in a buffer and first gathered, which copies `2 x
+//! key/value heads x width` numbers per row.
 
 use std::ops::Range;
 
 use super::{Heads, Real};
 use crate::head::grow;
 
-/// The rows of queries among those of a micro-batch, and what they see besides themselves.
+/// Rows of queries in a micro-batch, and the earlier rows that they see.
 #[derive(Clone, Debug)]
 pub(crate) struct Place<'a> {
-    /// The queries' rows.
     pub(crate) rows: Range<usize>,
-    /// Rows before them, which all of them see, in order.
+    /// Earlier rows that all queries see, in order.
     pub(crate) path: &'a [Range<usize>],
 }
 
 impl Place<'_> {
-    /// Rows before the queries.
     pub(super) fn before(&self) -> usize {
         self.path.iter().map(ExactSizeIterator::len).sum()
     }
 }
 
-/// Keys and values that queries see, of the rows before them and their own.
+/// Keys and values that queries see, of earlier rows and their own.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyValues<'a, T> {
     data: &'a [T],
-    /// Elements from row to row.
     pub(in crate::ops) stride: usize,
-    /// Columns of a row of `qkv` that are left out.
+    /// Leading columns of a row of `qkv` that are absent here.
     skipped: usize,
-    /// Rows before the queries'.
+    /// Number of rows before the queries.
     pub(in crate::ops) before: usize,
-    /// All rows.
     pub(in crate::ops) length: usize,
 }
 
 impl<'a, T> KeyValues<'a, T> {
-    /// Returns the column at this offset of a row of `qkv`, and what follows.
+    /// Returns the data from this offset of a `qkv` row on.
     pub(in crate::ops) fn column(&self, offset: usize) -> &'a [T] {
         &self.data[offset - self.skipped..]
     }
 }
 
-/// Destination of the derivatives of queries, keys and values.
 pub(crate) struct Derivatives<'a, T> {
     /// Rows `[queries | keys | values]` of the queries.
     pub(in crate::ops) own: &'a mut [T],
-    /// Rows `[keys | values]` of everything that the queries see, where that is more than their own.
+    /// Rows `[keys | values]` of all rows that the queries see, if they see earlier rows.
     pub(in crate::ops) gathered: Option<&'a mut [T]>,
 }
 
 impl<T> Derivatives<'_, T> {
-    /// Returns the derivatives of keys and values from this offset of a row of `qkv` on, and the elements
-    /// from row to row.
+    /// Returns the derivatives of keys and values from this offset of a `qkv` row on, and the row
+    /// stride.
     pub(in crate::ops) fn column(&mut self, heads: Heads, offset: usize) -> (&mut [T], usize) {
         match &mut self.gathered {
             Some(gathered) => (&mut gathered[offset - heads.query_width()..], heads.gathered()),
@@ -65,7 +60,6 @@ impl<T> Derivatives<'_, T> {
 }
 
 impl<T: Real> KeyValues<'_, T> {
-    /// Returns the same, where numbers are `f32`.
     pub(super) fn f32s(&self) -> Option<KeyValues<'_, f32>> {
         let Self { data, stride, skipped, before, length } = *self;
         Some(KeyValues { data: T::f32s(data)?, stride, skipped, before, length })
@@ -73,7 +67,6 @@ impl<T: Real> KeyValues<'_, T> {
 }
 
 impl<T: Real> Derivatives<'_, T> {
-    /// Returns the same, where numbers are `f32`.
     pub(super) fn f32s(&mut self) -> Option<Derivatives<'_, f32>> {
         let own = T::f32s_mut(self.own)?;
         let gathered = match &mut self.gathered {
@@ -84,7 +77,8 @@ impl<T: Real> Derivatives<'_, T> {
     }
 }
 
-/// Keys and values that the queries of a place see; those of a path are brought to `gathered`.
+/// Returns the keys and values that the queries of a place see; those of a path are copied to
+/// `gathered`.
 pub(super) fn key_values<'a, T: Real>(
     heads: Heads,
     place: &Place<'_>,

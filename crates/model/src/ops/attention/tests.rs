@@ -1,12 +1,10 @@
 use super::*;
 use crate::testing::{check_gradient, random};
 
-/// Returns a sequence with nothing before it.
 fn alone(length: usize) -> Place<'static> {
     Place { rows: 0..length, path: &[] }
 }
 
-/// By the definition, a row at a time.
 fn definition(heads: Heads, length: usize, qkv: &[f64]) -> Vec<f64> {
     let (row, width) = (heads.row(), heads.width);
     let mut out = Vec::new();
@@ -57,7 +55,8 @@ fn forward_is_the_definition_and_backward_its_derivative() {
     }
 }
 
-/// Output, log-sums and derivatives of queries that see a path, and the same from a sequence without one.
+/// Returns output, log-sums and derivatives of queries with a path, and of the same sequence
+/// without one.
 pub(in crate::ops) fn with_path_and_without<T: Real>(
     bf16: Option<Kernel>,
     heads: Heads,
@@ -85,7 +84,7 @@ pub(in crate::ops) fn with_path_and_without<T: Real>(
     let [out, log_sum, d_qkv] = run(place, &qkv, &d_out);
     let found = [pick(&out, out_row, &own), pick(&log_sum, heads.queries, &own), pick(&d_qkv, row, &rows)];
     let flat: Vec<T> = rows.iter().flat_map(|at| &qkv[at * row..(at + 1) * row]).copied().collect();
-    // The rows of the path have no derivative of their own.
+    // Rows of the path get no derivative from their own outputs.
     let before = place.before();
     let flat_d_out = [vec![T::ZERO; before * out_row], d_out].concat();
     let [out, log_sum, d_qkv] = run(&alone(rows.len()), &flat, &flat_d_out);
@@ -108,7 +107,6 @@ fn a_path_is_seen_as_if_it_stood_before_the_queries() {
                     assert_eq!(found.len(), exact.len());
                     assert!(found.iter().zip(exact).all(|(a, b)| (a - b).abs() < 1e-12), "{path:?} {rows:?}");
                 }
-                // Other rows before them are another matter.
                 let other: Vec<_> = path.iter().map(|part| part.start + 1..part.end + 1).collect();
                 let [wrong, _] =
                     with_path_and_without(None, heads, &Place { rows, path: &other }, &mut scratch);

@@ -1,7 +1,7 @@
-//! AMX tiles: whether this machine has them, and the product of two panels in them.
+//! Products of bf16 panels in AMX tiles, and detection of AMX.
 //!
-//! The instructions are inline assembly, because the intrinsics are not stable yet. The tile registers
-//! hold 16 rows of 64 bytes: 16 x 32 bf16 elements of an operand, or 16 x 16 f32 sums.
+//! Instructions are inline assembly because the intrinsics are not stable. A tile register holds 16
+//! rows of 64 bytes: 16 x 32 bf16 elements of an operand, or 16 x 16 f32 sums.
 //!
 //! Intel, "Architecture Instruction Set Extensions Programming Reference", chapter "Intel AMX
 //! instruction set reference"; Linux, `Documentation/arch/x86/xstate.rst`.
@@ -14,11 +14,12 @@ use std::sync::OnceLock;
 
 use super::tiles::{Line, PANEL_LINES};
 
-/// Returns true if the CPU multiplies bf16 tiles and the system lets this process use them.
+/// Returns true if the CPU multiplies bf16 tiles and the system permits it.
 pub(super) fn available() -> bool {
     static FOUND: OnceLock<bool> = OnceLock::new();
     *FOUND.get_or_init(|| {
-        // Leaf 7: AMX-BF16 is bit 22 of edx, AMX-TILE bit 24. The vector half of the work needs AVX-512.
+        // Leaf 7: AMX-BF16 is bit 22 of edx, AMX-TILE bit 24. The vector half of the work needs
+        // AVX-512.
         let known = super::tiles::available() && {
             let highest = __cpuid_count(0, 0).eax;
             let features = if highest >= 7 { __cpuid_count(7, 0).edx } else { 0 };
@@ -28,7 +29,7 @@ pub(super) fn available() -> bool {
     })
 }
 
-/// Asks the system for the tile registers. Linux hands them out to processes that ask.
+/// Requests the tile registers. Linux enables them only on request.
 #[cfg(target_os = "linux")]
 fn permitted() -> bool {
     const ARCH_PRCTL: i64 = 158;
@@ -50,13 +51,12 @@ fn permitted() -> bool {
     result == 0
 }
 
-/// Elsewhere tiles have not been tried.
 #[cfg(not(target_os = "linux"))]
 fn permitted() -> bool {
     false
 }
 
-/// The configuration that `ldtilecfg` reads: eight tiles of 16 rows of 64 bytes.
+/// Operand of `ldtilecfg`: eight tiles of 16 rows of 64 bytes.
 #[repr(C, align(64))]
 struct Shapes {
     palette: u8,
@@ -77,12 +77,11 @@ static SHAPES: Shapes = {
     Shapes { palette: 1, start_row: 0, reserved: [0; 14], bytes, rows }
 };
 
-/// This thread's tile registers, shaped; given back when dropped, so that there must be one at a time.
+/// This thread's configured tile registers, released on drop. At most one may exist at a time.
 #[derive(Debug)]
 pub(super) struct Tiles(PhantomData<*const ()>);
 
 impl Tiles {
-    /// Shapes the registers, or `None` if there are none.
     pub(super) fn configure() -> Option<Self> {
         if !available() {
             return None;
@@ -94,8 +93,8 @@ impl Tiles {
         Some(Self(PhantomData))
     }
 
-    /// `to = a b` or `to += a b` for a left and a right panel of `depth` tiles: 32 x 32 sums, rows
-    /// `stride` elements apart.
+    /// Computes `to = a b` or `to += a b` for a left and a right panel of `depth` tiles: 32 x 32
+    /// sums, rows `stride` elements apart.
     ///
     /// # Safety
     /// 32 rows of 32 elements at `to` must be valid to read and write.

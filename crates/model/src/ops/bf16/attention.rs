@@ -1,14 +1,14 @@
 //! Causal grouped-query attention with bf16 products.
 //!
-//! The same equations as [`super::super::attention`], in another order: forward takes 32 queries at a
-//! time against all keys before them; backward takes some keys at a time against the queries after
-//! them, with scores turned around (`S^T = K Q^T`), so that the derivatives of keys and values are each
-//! one product over all these queries and nothing must be transposed but narrow operands. Blocks of
-//! 32 x 32 that the mask hides are not computed. Probabilities and their derivatives are rounded to
-//! bf16 as they are made; sums of rows, maxima and logarithms are `f32`.
+//! Computes the equations of [`super::super::attention`] in another order. Forward takes 32 queries
+//! at a time against all earlier keys. Backward takes some keys at a time against the later
+//! queries, with transposed scores (`S^T = K Q^T`). Each key's and value's derivative is then one
+//! product over all these queries, and only narrow operands are transposed. Blocks of 32 x 32 that
+//! the mask hides are skipped. Probabilities and their derivatives are rounded to bf16; row sums,
+//! maxima and logarithms are `f32`.
 //!
-//! Queries and keys are counted in panels of 32 from the first of each. Query `q` stands at position `before + q`, so
-//! that where the rows before the queries fill no whole panels, two panels of keys are cut by the mask.
+//! Queries and keys are counted in panels of 32. Query `q` has position `before + q`; if `before`
+//! is not a multiple of 32, the mask cuts two panels of keys.
 
 use super::super::attention::{Derivatives, Heads, KeyValues, Output as AttentionOutput};
 use super::super::linear::Accumulate;
@@ -16,29 +16,26 @@ use super::attention_rows::{BackwardBlock, Lanes, backward_block, softmax_panel}
 use super::product::{Kernel, Multiplier, Output};
 use super::tiles::{Line, Operand, PANEL, PANEL_LINES, Panels, Side};
 
-/// Panels of keys that backward takes at a time.
 const KEY_PANELS: usize = 4;
-/// Panels of queries that it takes at a time with them.
 const QUERY_PANELS: usize = 16;
 
-/// Operands and scores of one head; grows to what the longest sequence needs.
+/// Operands and scores of one head, which grow to the longest sequence.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scratch {
-    /// Forward: keys and values. Backward: both by rows, and the keys turned around.
+    /// Forward: keys and values. Backward: both by rows, and the transposed keys.
     of_keys: [Panels; 3],
-    /// Forward: queries. Backward: queries and derivatives of the output, each by columns and by depth.
+    /// Forward: queries. Backward: queries and output derivatives, each by columns and by depth.
     of_queries: [Panels; 4],
-    /// Two blocks of scores, rows `score_stride` vectors apart.
+    /// Two blocks of scores, with rows `score_stride` vectors apart.
     scores: [Vec<Lanes>; 2],
-    /// Probabilities, derivatives of scores, and these as a right operand.
+    /// Probabilities, derivatives of scores, and these derivatives as a right operand.
     lines: [Vec<Line>; 3],
-    /// Per query: one over the sum, or the logarithm of the sum and the pull.
+    /// Per query: the inverse of the sum, or the logarithm of the sum and `D_t`.
     rows: [Vec<f32>; 2],
-    /// Derivatives of the queries, turned around.
     d_queries: Vec<f32>,
 }
 
-/// Rows of which a head takes some columns.
+/// Some columns of each row, as one head uses them.
 #[derive(Clone, Copy)]
 struct Columns<'a> {
     data: &'a [f32],
@@ -48,13 +45,13 @@ struct Columns<'a> {
 }
 
 impl<'a> Columns<'a> {
-    /// Positions are the outer dimension, the head's width the depth.
+    /// Returns an operand with positions as outer dimension and the head's width as depth.
     fn by_position(self) -> Operand<'a> {
         let Self { data, length, width, stride } = self;
         Operand { data, outer: length, depth: width, outer_stride: stride, depth_stride: 1 }
     }
 
-    /// The head's width is the outer dimension, positions the depth.
+    /// Returns an operand with the head's width as outer dimension and positions as depth.
     fn by_width(self) -> Operand<'a> {
         let Self { data, length, width, stride } = self;
         Operand { data, outer: width, depth: length, outer_stride: 1, depth_stride: stride }
@@ -65,7 +62,8 @@ fn pack(to: &mut Panels, side: Side, from: Operand<'_>) {
     to.pack(side, from, 0..from.outer, 0..from.depth);
 }
 
-/// Vectors between rows of scores: not a power of two, which would put them all in one set of the cache.
+/// Returns the vectors between rows of scores. Not a power of two, which would map all rows to one
+/// cache set.
 fn score_stride(panels: usize) -> usize {
     2 * panels + 1
 }
@@ -76,17 +74,15 @@ fn grow<T: Copy>(buffer: &mut Vec<T>, len: usize, zero: T) {
     }
 }
 
-/// Returns the first panel of queries of which some see a panel of keys.
 pub(super) fn first_query(key: usize, before: usize) -> usize {
     (key * PANEL).saturating_sub(before + PANEL - 1).div_ceil(PANEL)
 }
 
-/// Panels of keys that some of a panel of queries see.
 fn keys_seen(query: usize, before: usize) -> usize {
     (before + query * PANEL).div_ceil(PANEL) + 1
 }
 
-/// As [`super::super::attention::attention`], of the queries' rows alone.
+/// Same as [`super::super::attention::attention`], for the queries' rows only.
 pub(crate) fn forward(
     kernel: Kernel,
     heads: Heads,
@@ -151,13 +147,12 @@ pub(crate) fn forward(
     }
 }
 
-/// Returns a head's columns of keys or values.
 fn of_key_values(key_values: KeyValues<'_, f32>, offset: usize, width: usize) -> Columns<'_> {
     let KeyValues { stride, length, .. } = key_values;
     Columns { data: key_values.column(offset), length, width, stride }
 }
 
-/// As [`super::super::attention::attention_backward`], of the queries' rows alone.
+/// Same as [`super::super::attention::attention_backward`], for the queries' rows only.
 pub(crate) fn backward(
     kernel: Kernel,
     heads: Heads,
@@ -208,7 +203,7 @@ pub(crate) fn backward(
             let pairs = out[of_head..].iter().zip(&d_out[of_head..of_head + width]);
             pairs.map(|(a, b)| a * b).sum::<f32>()
         }));
-        // Beyond the end nothing reaches a result, but everything must be a number.
+        // Rows past the end do not affect results, but must not be NaN.
         log_sums.resize(panels * PANEL, 0.0);
         pulls.resize(panels * PANEL, 0.0);
         scratch.d_queries[..width.next_multiple_of(PANEL) * panels * PANEL].fill(0.0);
@@ -221,21 +216,17 @@ pub(crate) fn backward(
     }
 }
 
-/// The operands that the blocks of all heads share.
 struct HeadBackward<'a> {
     multiplier: Multiplier,
     heads: Heads,
-    /// Panels of queries.
     panels: usize,
     key_panels: usize,
-    /// Rows before the queries', and all rows.
     before: usize,
     total: usize,
     to: Derivatives<'a, f32>,
 }
 
 impl HeadBackward<'_> {
-    /// A block of keys against a block of queries, which start at these panels.
     fn block(&mut self, head: usize, [first_key, start_query]: [usize; 2], scratch: &mut Scratch) {
         let Self { multiplier, heads, panels, key_panels, before, total, to } = self;
         let (panels, before, width) = (*panels, *before, heads.width);
@@ -243,7 +234,6 @@ impl HeadBackward<'_> {
         let queries = start_query..panels.min(start_query + QUERY_PANELS);
         let score_stride = score_stride(queries.len());
         let (scores, lines) = (&mut scratch.scores, &mut scratch.lines);
-        // Derivatives that probabilities have, beside the scores that make them.
         let operands =
             [(&scratch.of_keys[0], &scratch.of_queries[0]), (&scratch.of_keys[1], &scratch.of_queries[1])];
         for (scores, (left, right)) in scores.iter_mut().zip(operands) {
@@ -277,7 +267,6 @@ impl HeadBackward<'_> {
         let [_, key_start, value_start] = heads.offsets(head);
         let [_, _, queries_by_depth, d_outs_by_depth] = &scratch.of_queries;
         for key in keys.clone() {
-            // The queries that see these keys.
             let seen = queries.start.max(first_query(key, before))..queries.end;
             if seen.is_empty() {
                 continue;
@@ -302,7 +291,6 @@ impl HeadBackward<'_> {
         }
         let turned_keys = &scratch.of_keys[2];
         for query in queries.clone() {
-            // The keys that these queries see.
             let seen = keys.start..keys.end.min(keys_seen(query, before));
             let at = (query - queries.start) * keys.len() * PANEL_LINES;
             let right = &d_scores_right[at..at + seen.len() * PANEL_LINES];
@@ -315,7 +303,6 @@ impl HeadBackward<'_> {
         }
     }
 
-    /// Turns the derivatives of a head's queries back.
     fn put_queries(&mut self, head: usize, length: usize, scratch: &Scratch) {
         let [start, ..] = self.heads.offsets(head);
         let (width, row, stride) = (self.heads.width, self.heads.row(), self.panels * PANEL);

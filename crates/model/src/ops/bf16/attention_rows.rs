@@ -1,4 +1,4 @@
-//! Softmax and its derivative on blocks of scores, with results as lines of bf16 tiles.
+//! Softmax and its derivative on blocks of scores, producing bf16 tile lines.
 #![expect(unsafe_code, reason = "vector instructions behind a check of the CPU")]
 
 use std::arch::x86_64::{
@@ -12,7 +12,6 @@ use std::ops::Range;
 use super::attention::first_query;
 use super::tiles::{self, Line, PANEL, PANEL_LINES, TILE, alternate, narrow};
 
-/// A vector of scores.
 #[derive(Clone, Copy, Debug, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C, align(64))]
 pub(super) struct Lanes([f32; 16]);
@@ -20,7 +19,6 @@ pub(super) struct Lanes([f32; 16]);
 impl Lanes {
     pub(super) const ZERO: Self = Self([0.0; 16]);
 
-    /// Returns the elements one by one.
     pub(super) fn flat_mut(lanes: &mut [Self]) -> &mut [f32] {
         bytemuck::cast_slice_mut(lanes)
     }
@@ -33,7 +31,6 @@ impl Lanes {
     }
 }
 
-/// Returns the sixteen of the elements from `first` on.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 #[inline]
 fn sixteen(numbers: &[f32], first: usize) -> __m512 {
@@ -49,9 +46,11 @@ fn store(line: &mut Line, value: __m512i) {
     unsafe { _mm512_store_si512(std::ptr::from_mut(line).cast(), value) }
 }
 
-/// `e^x` within two units in the last place for numbers up to 88; very small ones become 0.
+/// Computes `e^x` within two units in the last place for numbers up to 88; very small results
+/// become 0.
 ///
-/// `x = n ln 2 + r` with `|r| <= ln 2 / 2`, a polynomial in `r` (coefficients: Cephes `expf`), times `2^n`.
+/// `x = n ln 2 + r` with `|r| <= ln 2 / 2`, a polynomial in `r` (coefficients: Cephes `expf`),
+/// times `2^n`.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 #[inline]
 fn exp(x: __m512) -> __m512 {
@@ -66,19 +65,18 @@ fn exp(x: __m512) -> __m512 {
     _mm512_scalef_ps(y, n)
 }
 
-/// Returns the lowest `count` of 16 lanes.
 #[inline]
 fn lowest(count: usize) -> __mmask16 {
     if count >= 16 { !0 } else { (1 << count) - 1 }
 }
 
-/// Causal softmax of 32 rows of scores, of which row `r` sees the first `first + r + 1` columns.
+/// Applies causal softmax to 32 rows of scores; row `r` sees the first `first + r + 1` columns.
 ///
-/// Writes `e^(scale (s - max))` as a left panel to `lines` and one over each row's sum to `inverse`; returns
-/// the logarithms of the denominators.
+/// Writes `e^(scale (s - max))` as a left panel to `lines` and the inverse of each row's sum to
+/// `inverse`; returns the logarithms of the denominators.
 ///
 /// # Panics
-/// If the CPU lacks the instructions or a buffer is too short: mistakes of the caller.
+/// If the CPU lacks the instructions or a buffer is too short, which are caller's bugs.
 pub(super) fn softmax_panel(
     scores: &[Lanes],
     stride: usize,
@@ -104,7 +102,7 @@ fn softmax_rows(
     let mut log_sums = [0.0; PANEL];
     let steps = lines.len() / PANEL_LINES;
     for (row, scores) in scores.chunks(stride).take(PANEL).enumerate() {
-        // Rows beyond the last query would see more than there is.
+        // Rows past the last query would see more columns than exist.
         let seen = (first + row + 1).min(PANEL * steps);
         let scores = &scores[..2 * steps];
         let mut most = _mm512_set1_ps(f32::NEG_INFINITY);
@@ -138,29 +136,29 @@ fn softmax_rows(
 
 /// A block of keys against a block of queries, both counted in panels.
 pub(super) struct BackwardBlock<'a> {
-    /// `K Q^T`, rows `score_stride` vectors apart.
+    /// `K Q^T`, with rows `score_stride` vectors apart.
     pub(super) scores: &'a [Lanes],
-    /// `V dO^T`, likewise.
+    /// `V dO^T`, with the same layout.
     pub(super) derivatives: &'a [Lanes],
     pub(super) score_stride: usize,
     pub(super) keys: Range<usize>,
     pub(super) queries: Range<usize>,
-    /// Keys before the first query.
     pub(super) before: usize,
-    /// Logarithms of the denominators, one a query.
+    /// Logarithms of the denominators, one per query.
     pub(super) log_sums: &'a [f32],
-    /// `D_t = dO_t . O_t`, one a query.
+    /// `D_t = dO_t . O_t`, one per query.
     pub(super) pulls: &'a [f32],
     pub(super) scale: f32,
-    /// Probabilities and derivatives of scores as left operands, `[keys][queries]`; these derivatives as a right
-    /// one, `[queries][keys]`.
+    /// Probabilities and score derivatives as left operands, `[keys][queries]`, and score
+    /// derivatives as a right operand, `[queries][keys]`.
     pub(super) lines: &'a mut [Vec<Line>; 3],
 }
 
-/// `P^T = e^(scale S^T - log_sum)` and `dS^T = scale P^T (dP^T - D)` where queries see keys.
+/// Computes `P^T = e^(scale S^T - log_sum)` and `dS^T = scale P^T (dP^T - D)` where queries see
+/// keys.
 ///
 /// # Panics
-/// If the CPU lacks the instructions or a buffer is too short: mistakes of the caller.
+/// If the CPU lacks the instructions or a buffer is too short, which are caller's bugs.
 pub(super) fn backward_block(block: BackwardBlock<'_>) {
     assert!(tiles::available(), "this CPU has no bf16");
     // SAFETY: the CPU has the instructions.
@@ -183,9 +181,9 @@ fn backward_rows(block: BackwardBlock<'_>) {
                 (&mut probabilities[left..left + PANEL_LINES], &mut d_scores[left..left + PANEL_LINES]);
             let d_scores_right = &mut d_scores_right[right..right + PANEL_LINES];
             let first = query * PANEL;
-            // Of this panel's queries, those before this one do not see the panel's first key.
+            // Earlier queries of this panel do not see the first key of the key panel.
             let hidden = (key * PANEL).saturating_sub(before + first);
-            // Where all of them see it, they see so many more of the keys.
+            // If all queries see the first key, they see this many more keys.
             let ahead = (before + first).saturating_sub(key * PANEL);
             let log_sums = [sixteen(log_sums, first), sixteen(log_sums, first + 16)];
             let pulls = [sixteen(pulls, first), sixteen(pulls, first + 16)];

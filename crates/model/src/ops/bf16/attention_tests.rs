@@ -5,7 +5,6 @@ use super::super::product::kernels;
 use super::*;
 use crate::testing::random;
 
-/// Output, logarithms of the sums and derivatives.
 fn run<T: crate::Real>(
     bf16: Option<Kernel>,
     heads: Heads,
@@ -26,7 +25,7 @@ fn run<T: crate::Real>(
     [out, log_sum, d_qkv].map(|values| values.iter().map(|x| x.to_f64()).collect())
 }
 
-/// Panics unless each column block of `row` elements is within `tolerance` of the exact one, in norm.
+/// Panics unless each column block is within `tolerance` of the exact one, in norm.
 fn check(found: &[f64], exact: &[f64], row: usize, blocks: &[usize], tolerance: f64) {
     assert_eq!(found.len(), exact.len());
     let mut start = 0;
@@ -47,7 +46,7 @@ fn check(found: &[f64], exact: &[f64], row: usize, blocks: &[usize], tolerance: 
 fn stays_close_to_the_reference_forward_and_backward() {
     for kernel in kernels() {
         let mut scratch = reference::Scratch::default();
-        // Blocks of keys and queries with rests, and widths that fill no panel.
+        // Partial blocks of keys and queries, and widths that do not fill a panel.
         for (queries, keys, width, length) in
             [(4, 2, 64, 200), (2, 1, 32, 33), (3, 3, 24, 31), (1, 1, 40, 577), (2, 2, 64, 1), (2, 1, 6, 130)]
         {
@@ -55,7 +54,8 @@ fn stays_close_to_the_reference_forward_and_backward() {
             let (qkv, d_out) = (random(1, length * heads.row()), random(2, length * queries * width));
             let exact = run::<f64>(None, heads, length, &qkv, &d_out, &mut reference::Scratch::default());
             let found = run::<f32>(Some(kernel), heads, length, &qkv, &d_out, &mut scratch);
-            // Rounding to 8 bits is 2e-3 of a number; sums of many such errors stay near that.
+            // Rounding to 8 bits changes a number by up to 2e-3 of itself; sums of such errors have
+            // similar size.
             let tolerance = 8e-3;
             check(&found[0], &exact[0], queries * width, &[queries * width], tolerance);
             for (found, exact) in found[1].iter().zip(&exact[1]) {
@@ -64,7 +64,6 @@ fn stays_close_to_the_reference_forward_and_backward() {
             let blocks = [queries * width, keys * width, keys * width];
             if length > 1 {
                 check(&found[2], &exact[2], heads.row(), &blocks, tolerance);
-                // Rows that change places are noticed, in each block.
                 let (mut start, row) = (0, heads.row());
                 for block in blocks {
                     let mut wrong = found[2].clone();
@@ -94,7 +93,7 @@ fn the_future_does_not_matter() {
             run::<f32>(Some(kernel), heads, shorter, &qkv[..end], &d_out[..shorter * 64], &mut scratch);
         assert_eq!(long[0][..shorter * 64], short[0]);
         assert_eq!(long[1][..shorter * 2], short[1]);
-        // But the derivatives of the past come from the future.
+        // Derivatives of earlier rows depend on later ones.
         assert_ne!(long[2][..end], short[2]);
     }
 }
@@ -105,7 +104,8 @@ fn a_path_is_seen_as_if_it_stood_before_the_queries() {
     use super::super::super::attention::tests::with_path_and_without;
     for kernel in kernels() {
         let mut scratch = reference::Scratch::<f32>::default();
-        // Paths that fill whole panels and such that do not; more than a block of keys and of queries.
+        // Paths that fill whole panels, paths that do not, and more than one block of keys and
+        // queries.
         for (path, rows) in [
             (vec![0..64], 64..96),
             (vec![0..1], 1..40),
@@ -120,7 +120,7 @@ fn a_path_is_seen_as_if_it_stood_before_the_queries() {
             let [found, exact] = with_path_and_without(Some(kernel), heads, &place, &mut scratch);
             let row = heads.row();
             for (index, width) in [96, 4, row].into_iter().enumerate() {
-                // Blocks of 32 are cut elsewhere, so that sums are rounded in another order.
+                // Blocks of 32 are cut elsewhere, so sums are rounded in another order.
                 check(&found[index], &exact[index], width, &[width], 4e-3);
             }
             let other: Vec<_> = path.iter().map(|part| part.start + 1..part.end + 1).collect();

@@ -1,4 +1,4 @@
-//! The product of two panels with the dot products of AVX-512 (`vdpbf16ps`), for CPUs without tiles.
+//! Products of two panels with AVX-512 dot products (`vdpbf16ps`), for CPUs without tiles.
 #![expect(unsafe_code, reason = "vector instructions behind a check of the CPU")]
 
 use std::arch::x86_64::{
@@ -8,15 +8,16 @@ use std::arch::x86_64::{
 
 use super::tiles::{Line, PANEL, PANEL_LINES, TILE};
 
-/// Rows that are multiplied at a time: with both halves of the columns 16 sums, so that ten loads feed 16 products.
+/// Rows per step: with both halves of the columns, 16 accumulators, so that ten loads feed 16
+/// products.
 const ROWS: usize = 8;
 
-/// As [`super::amx::Tiles::multiply`], on vectors, for as many eights of rows as hold the first `rows`; the others of the 32
-/// rows at `to` stay as they are. A row's sums do not depend on `rows`.
+/// Same as [`super::amx::Tiles::multiply`], on vectors, for the first `rows` rows rounded up to
+/// eights. The rest of the 32 rows at `to` is unchanged. A row's sums do not depend on `rows`.
 ///
 /// # Safety
-/// [`super::tiles::available`] must have said yes, and 32 rows of 32 elements at `to` must be valid to
-/// read and write.
+/// [`super::tiles::available`] must have returned true, and 32 rows of 32 elements at `to` must be
+/// valid to read and write.
 ///
 /// # Panics
 /// If the panels differ in depth.
@@ -48,7 +49,6 @@ pub(super) unsafe fn multiply(a: &[Line], b: &[Line], to: *mut f32, stride: usiz
     }
 }
 
-/// Returns a line as a vector.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 #[inline]
 fn load(line: &Line) -> __m512bh {
@@ -56,7 +56,7 @@ fn load(line: &Line) -> __m512bh {
     bf16(unsafe { _mm512_loadu_si512(std::ptr::from_ref(line).cast()) })
 }
 
-/// Returns the same 64 bytes as pairs of bf16 elements.
+/// Reinterprets 64 bytes as pairs of bf16 elements.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 #[inline]
 fn bf16(bits: __m512i) -> __m512bh {

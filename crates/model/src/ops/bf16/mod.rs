@@ -4,16 +4,16 @@
 //! |---|---|
 //! | `amx.rs` | AMX tiles |
 //! | `attention.rs` | causal grouped-query attention with bf16 products |
-//! | `attention_rows.rs` | softmax and its derivative on blocks of scores, with results as lines of bf16 tiles |
-//! | `dot.rs` | the product of two panels with the dot products of AVX-512 (`vdpbf16ps`), for CPUs without tiles |
+//! | `attention_rows.rs` | softmax and its derivative on blocks of scores |
+//! | `dot.rs` | AVX-512 dot products (`vdpbf16ps`), for CPUs without tiles |
 //! | `packed.rs` | a right operand that is packed once and multiplied often |
-//! | `product.rs` | blocks of a product, and the kernels that multiply their panels |
-//! | `tiles.rs` | operands of a product as panels of bf16 tiles |
+//! | `product.rs` | splits a product into blocks |
+//! | `tiles.rs` | packs operands as panels of bf16 tiles |
 //!
-//! Both operands are packed into panels of tiles ([`tiles`]), block by block, with the rounding and any
-//! transposition on the way; a kernel then multiplies a left by a right panel: on AMX tiles ([`amx`]) or
-//! with the dot products of AVX-512 ([`dot`]). The order of the sums depends on the shapes alone, so the
-//! same kernel gives the same bits; the two kernels round their sums differently.
+//! Both operands are rounded and packed into panels of tiles ([`tiles`]), block by block. A kernel
+//! then multiplies pairs of panels: on AMX tiles ([`amx`]) or with AVX-512 dot products ([`dot`]).
+//! The order of sums depends only on shapes, so one kernel always gives the same bits; the two
+//! kernels round sums differently.
 
 mod amx;
 pub(crate) mod attention;

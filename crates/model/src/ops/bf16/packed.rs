@@ -1,4 +1,4 @@
-//! A right operand that is packed once and multiplied often: the sampler's weights.
+//! A right operand that is packed once and multiplied often, such as the sampler's weights.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -15,20 +15,18 @@ pub(crate) struct PackedRight {
 }
 
 thread_local! {
-    /// The packed rows of one block.
     static LEFT: RefCell<Panels> = const { RefCell::new(Panels::new()) };
 }
 
 impl PackedRight {
-    /// Returns the bytes of a packed matrix of this shape.
     pub(crate) fn bytes(columns: usize, depth: usize) -> usize {
         columns.next_multiple_of(PANEL) * depth.next_multiple_of(STEP) * 2
     }
 
-    /// Rounds and packs a row-major matrix of `depth` elements a row.
+    /// Rounds and packs a row-major matrix with `depth` elements per row.
     ///
     /// # Panics
-    /// If the CPU has no bf16: a mistake of the caller, who has a [`Kernel`].
+    /// If the CPU has no bf16, which callers with a [`Kernel`] exclude.
     pub(crate) fn new(weights: &[f32], depth: usize) -> Self {
         let columns = weights.len() / depth;
         let from = Operand { data: weights, outer: columns, depth, outer_stride: depth, depth_stride: 1 };
@@ -42,10 +40,10 @@ impl PackedRight {
         Self { columns, depth, blocks: blocks.collect() }
     }
 
-    /// `to += x W^T`, where `x` is `[rows, stride]` of which the first `depth` columns count, and `to`
-    /// `[rows, to_stride]`, whose columns beyond the matrix' stay as they are.
+    /// Computes `to += x W^T`. `x` is `[rows, stride]`, of which the first `depth` columns are
+    /// read; `to` is `[rows, to_stride]`, whose further columns are unchanged.
     ///
-    /// A row's sums do not depend on the other rows, nor on how many there are.
+    /// A row's sums do not depend on the other rows or their number.
     pub(crate) fn add_product(
         &self,
         kernel: Kernel,
@@ -61,12 +59,12 @@ impl PackedRight {
                 for top in (0..rows).step_by(ROWS) {
                     let bottom = rows.min(top + ROWS);
                     packed.pack(Side::Left, left, top..bottom, range.clone());
-                    // A panel of weights is read once and stays in the first level for all rows.
+                    // A panel of weights is read once and stays in the L1 cache for all rows.
                     for (index, column) in (0..columns).step_by(PANEL).enumerate() {
                         let width = PANEL.min(columns - column);
                         for (panel, row) in (top..bottom).step_by(PANEL).enumerate() {
-                            // Always from zero and then added, whole panel or not: else a row's rounding
-                            // would depend on how many rows there are.
+                            // Sums always start at zero and are added afterwards; otherwise
+                            // rounding would depend on the number of rows.
                             let count = PANEL.min(bottom - row);
                             let sums = multiplier.sums(packed.panel(panel), panels.panel(index), count);
                             let rows = to[row * to_stride..].chunks_mut(to_stride);
@@ -111,7 +109,6 @@ mod tests {
                         let size: f64 = x.iter().zip(weights).map(|pair| product(pair).abs()).sum();
                         let exact = exact + f64::from(before[range.start + column]);
                         let found = f64::from(to[range.start + column]);
-                        // Both factors are rounded to 8 bits.
                         assert!((found - exact).abs() < size / 256.0 + 1e-5, "{found} {exact}");
                         rounded |= (found - exact).abs() > size / 65536.0;
                     }

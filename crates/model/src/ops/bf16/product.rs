@@ -1,4 +1,4 @@
-//! Blocks of a product, and the kernels that multiply their panels.
+//! Splits a product into blocks, whose panels a kernel multiplies.
 #![expect(unsafe_code, reason = "kernels write through pointers; every bound is checked right before")]
 
 use std::cell::RefCell;
@@ -8,29 +8,26 @@ use super::tiles::{self, Line, Operand, PANEL, Panels, STEP, Side};
 use super::{amx, dot};
 use crate::ComputePath;
 
-/// Depth of a block: a panel of it (32 KiB) stays in the first level of cache.
+/// Depth of a block, whose panels (32 KiB) stay in the L1 cache.
 pub(super) const DEPTH: usize = 16 * STEP;
-/// Elements of a block of the right operand: its panels (1 MiB) stay in the second level.
+/// Elements of a block of the right operand, whose panels (1 MiB) stay in the L2 cache.
 const RIGHT_BLOCK: usize = 1 << 19;
-/// Rows of a block of the left one: read together, so that what lies across is read along its rows.
+/// Rows of a block of the left operand. A transposed operand is read along its rows this way.
 pub(super) const ROWS: usize = 8 * PANEL;
 
-/// A kernel that multiplies panels of bf16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kernel {
     /// AMX tiles.
     Tiles,
-    /// Dot products on AVX-512 vectors.
+    /// AVX-512 dot products.
     Dots,
 }
 
 impl Kernel {
-    /// Returns the fastest one that this machine has.
     pub(crate) fn best() -> Option<Self> {
         if amx::available() { Some(Self::Tiles) } else { tiles::available().then_some(Self::Dots) }
     }
 
-    /// Its name for users.
     pub(crate) fn path(self) -> ComputePath {
         match self {
             Self::Tiles => ComputePath::Tiles,
@@ -39,10 +36,10 @@ impl Kernel {
     }
 }
 
-/// A kernel on this thread, and room for the sums of panels that are not whole.
+/// A kernel set up on this thread, with a buffer for sums of partial panels.
 #[derive(Debug)]
 pub(super) struct Multiplier {
-    /// Without tiles the dot products are used.
+    /// `None` for dot products.
     tiles: Option<amx::Tiles>,
     sums: Sums,
 }
@@ -51,7 +48,8 @@ pub(super) struct Multiplier {
 #[repr(align(64))]
 struct Sums([f32; PANEL * PANEL]);
 
-/// The destination of the product of two panels: `rows` by `columns`, at most [`PANEL`] each, `stride` apart.
+/// Destination of the product of two panels: `rows` by `columns`, at most [`PANEL`] each, `stride`
+/// apart.
 #[derive(Debug)]
 pub(super) struct Output<'a> {
     pub(super) data: &'a mut [f32],
@@ -61,17 +59,17 @@ pub(super) struct Output<'a> {
 }
 
 impl Multiplier {
-    /// Makes a kernel ready on this thread.
+    /// Sets up a kernel on this thread.
     ///
     /// # Panics
-    /// If the CPU has not even the vectors: a mistake of the caller, who asks first.
+    /// If the CPU lacks the vectors, which callers must check.
     pub(super) fn new(kernel: Kernel) -> Self {
         assert!(tiles::available(), "this CPU multiplies no bf16");
         let tiles = if kernel == Kernel::Tiles { amx::Tiles::configure() } else { None };
         Self { tiles, sums: Sums([0.0; PANEL * PANEL]) }
     }
 
-    /// `to = scale a b` or `to += scale a b` for two panels of one depth.
+    /// Computes `to = scale a b` or `to += scale a b` for two panels of equal depth.
     ///
     /// # Panics
     /// If the output is not inside its slice.
@@ -95,7 +93,8 @@ impl Multiplier {
         }
     }
 
-    /// `a b` for two panels of one depth: 32 rows of 32 sums, of which the first `rows` count.
+    /// Computes `a b` for two panels of equal depth: 32 rows of 32 sums, of which the first `rows`
+    /// are valid.
     #[inline]
     pub(super) fn sums(&mut self, a: &[Line], b: &[Line], rows: usize) -> &[f32] {
         let sums = &mut self.sums.0;
@@ -111,14 +110,14 @@ impl Multiplier {
 }
 
 thread_local! {
-    /// Packed blocks of one product, left and right.
     static BLOCKS: RefCell<[Panels; 2]> = const { RefCell::new([Panels::new(), Panels::new()]) };
 }
 
-/// `to = scale * a b` or `to += scale * a b` with the elements of `a` and `b` rounded to bf16.
+/// Computes `to = scale * a b` or `to += scale * a b` with the elements of `a` and `b` rounded to
+/// bf16.
 ///
 /// # Panics
-/// If the shapes do not fit each other or their slices: a mistake of the caller, never of a user.
+/// If the shapes do not fit each other or their slices, which is a caller's bug.
 pub(crate) fn product(
     kernel: Kernel,
     to: ViewMut<'_, f32>,
@@ -152,7 +151,7 @@ pub(crate) fn product(
     let mut multiplier = Multiplier::new(kernel);
     let ViewMut { data: to, row_stride: stride, .. } = to;
     BLOCKS.with_borrow_mut(|[left_block, right_block]| {
-        // Blocks of about one depth, so that the last one is not a rest.
+        // Blocks have about equal depth, so that the last one is not small.
         let block = depth.div_ceil(depth.div_ceil(DEPTH)).next_multiple_of(STEP);
         let width = RIGHT_BLOCK / block / PANEL * PANEL;
         for (from, left_column) in (0..depth)
@@ -166,7 +165,7 @@ pub(crate) fn product(
                 let bottom = rows.min(top + ROWS);
                 left_block.pack(Side::Left, left, top..bottom, from..until);
                 for (left_panel, row) in (top..bottom).step_by(PANEL).enumerate() {
-                    // Along a row: the destination is written in 32 ascending streams.
+                    // Along a row, so that the destination is written in 32 ascending streams.
                     for (right_panel, column) in (left_column..right_column).step_by(PANEL).enumerate() {
                         let (a, b) = (left_block.panel(left_panel), right_block.panel(right_panel));
                         let (rows, columns) = (PANEL.min(rows - row), PANEL.min(columns - column));
@@ -179,7 +178,6 @@ pub(crate) fn product(
     });
 }
 
-/// Writes or adds a row of sums.
 #[inline]
 fn put(to: &mut [f32], sums: &[f32], into: Accumulate, scale: f32) {
     match into {
@@ -188,7 +186,6 @@ fn put(to: &mut [f32], sums: &[f32], into: Accumulate, scale: f32) {
     }
 }
 
-/// Returns the kernels that this machine has.
 #[cfg(test)]
 pub(crate) fn kernels() -> Vec<Kernel> {
     let found: Vec<Kernel> = [(Kernel::Tiles, amx::available()), (Kernel::Dots, tiles::available())]

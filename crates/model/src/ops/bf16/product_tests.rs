@@ -10,7 +10,6 @@ fn rounded(value: f32) -> f32 {
     f32::from_bits((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff_0000)
 }
 
-/// Both operands in memory as a product may get them: along rows, or across.
 fn laid_out(values: &[f32], rows: usize, columns: usize, gap: usize, across: bool) -> Vec<f32> {
     let stride = gap + if across { rows } else { columns };
     let mut data = vec![f32::NAN; stride * if across { columns } else { rows }];
@@ -31,7 +30,7 @@ fn view(data: &[f32], rows: usize, columns: usize, gap: usize, across: bool) -> 
     }
 }
 
-/// Shapes with whole panels, rests in every dimension, and more than one block of rows and of depth.
+/// Shapes with whole and partial panels in every dimension, and several blocks of rows and depth.
 const SHAPES: [[usize; 3]; 9] = [
     [32, 32, 32],
     [1, 1, 1],
@@ -48,7 +47,7 @@ const SHAPES: [[usize; 3]; 9] = [
 fn whole_numbers_are_multiplied_exactly() {
     for kernel in kernels() {
         for [rows, columns, depth] in SHAPES {
-            // Small whole numbers are bf16 numbers, and all their sums f32 numbers.
+            // Small integers are exact in bf16, and their sums in f32.
             let whole = |seed: u64, count: usize| -> Vec<f32> {
                 random(seed, count).iter().map(|x| (x * 4.0).round().clamp(-15.0, 15.0) as f32).collect()
             };
@@ -84,14 +83,14 @@ fn whole_numbers_are_multiplied_exactly() {
     }
 }
 
-/// Panics unless `found` is the product of `a` and `b` up to the rounding of `f32` sums.
+/// Panics unless `found` equals the product of `a` and `b` up to the rounding of `f32` sums.
 fn check(found: &[f32], a: &[f32], b: &[f32], [rows, columns, depth]: [usize; 3]) {
     for row in 0..rows {
         for column in 0..columns {
             let terms =
                 (0..depth).map(|k| f64::from(a[row * depth + k]) * f64::from(b[k * columns + column]));
             let (exact, size) = terms.fold((0.0, 0.0), |(sum, size), term| (sum + term, size + term.abs()));
-            // Half a unit in the last place for every addition.
+            // Half a unit in the last place per addition.
             let bound = size * depth as f64 * f64::from(f32::EPSILON) / 2.0;
             let error = (f64::from(found[row * columns + column]) - exact).abs();
             assert!(error <= bound, "({row}, {column}): {error:e} off, {bound:e} allowed");
@@ -121,12 +120,11 @@ fn a_product_is_that_of_the_rounded_numbers() {
             let (a_rounded, b_rounded): (Vec<f32>, Vec<f32>) =
                 (a.iter().map(|&x| rounded(x)).collect(), b.iter().map(|&x| rounded(x)).collect());
             check(&found, &a_rounded, &b_rounded, shape);
-            // The bound is far below the rounding of the operands, and below the loss of one term.
+            // The bound is far below the rounding of the operands, and below one missing term.
             assert!(catch_unwind(AssertUnwindSafe(|| check(&found, &a, &b, shape))).is_err());
             let mut lost = b_rounded.clone();
             lost[columns * (depth - 1) + 7] = 0.0;
             assert!(catch_unwind(AssertUnwindSafe(|| check(&found, &a_rounded, &lost, shape))).is_err());
-            // And the f32 product of the rounded numbers is the same thing.
             let mut reference = vec![0.0; rows * columns];
             let to = ViewMut::new(&mut reference, rows, columns);
             matmul(

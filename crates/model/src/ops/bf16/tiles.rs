@@ -1,17 +1,16 @@
-//! Operands of a product as panels of bf16 tiles.
+//! Operands of a product, packed as panels of bf16 tiles.
 //!
-//! A panel holds 32 rows of the left or 32 columns of the right operand. Step by step along the depth
-//! (the dimension that is summed over) follow two tiles of 16 lines of 64 bytes:
+//! A panel holds 32 rows of the left or 32 columns of the right operand. For each step along the
+//! depth (the summed dimension) it has two tiles of 16 lines of 64 bytes:
 //!
 //! ```text
 //! left    line r   = row r,      depths 0 .. 32
 //! right   line p   = columns 0 .. 16, of each the depths 2 p and 2 p + 1
 //! ```
 //!
-//! Either can be made from memory in which the depth runs along rows or across them; what lies the
-//! other way than a tile wants it is turned by a transposition of 16 x 16 pairs in registers. Elements
-//! are rounded to the nearest bf16, ties to even; those too small to be normal become zero. What a tile
-//! has beyond the operand is zero.
+//! The depth may run along or across rows of memory; if necessary, blocks of 16 x 16 pairs are
+//! transposed in registers. Elements are rounded to the nearest bf16, ties to even; subnormal
+//! results become zero. Tiles are padded with zeros.
 #![expect(unsafe_code, reason = "vector instructions behind a check of the CPU")]
 #![expect(
     clippy::inline_always,
@@ -26,16 +25,14 @@ use std::arch::x86_64::{
 };
 use std::ops::Range;
 
-/// Rows of a tile; also the pairs of bf16 elements in one.
+/// Rows of a tile, and pairs of bf16 elements in a row.
 pub(super) const TILE: usize = 16;
-/// Rows of the left operand or columns of the right one in a panel.
+/// Rows of the left operand, or columns of the right one, per panel.
 pub(crate) const PANEL: usize = 2 * TILE;
-/// Elements of the depth in a tile.
 pub(crate) const STEP: usize = 2 * TILE;
-/// Lines of one step of a panel.
 pub(super) const PANEL_LINES: usize = 2 * TILE;
 
-/// A row of a tile: 32 bf16 elements, on a cache line of its own.
+/// A row of a tile: 32 bf16 elements on one cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Line([u16; 32]);
@@ -43,56 +40,50 @@ pub(crate) struct Line([u16; 32]);
 impl Line {
     pub(super) const ZERO: Self = Self([0; 32]);
 
-    /// Two neighbours, the first in the low half.
+    /// Returns two neighbours, the first in the low half.
     #[inline(always)]
     pub(super) fn pair(&self, index: usize) -> u32 {
         u32::from(self.0[2 * index]) | u32::from(self.0[2 * index + 1]) << 16
     }
 }
 
-/// Returns true if the CPU has the vector instructions that this module needs.
 pub(super) fn available() -> bool {
     is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")
         && is_x86_feature_detected!("avx512bf16")
 }
 
-/// Operand of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// The left one, of which a panel takes rows.
+    /// Left operand, whose panels hold rows.
     Left,
-    /// The right one, of which a panel takes columns.
+    /// Right operand, whose panels hold columns.
     Right,
 }
 
-/// An operand in memory: `outer` counts its rows on the left side, its columns on the right one.
+/// An operand in memory. `outer` counts the rows of a left or the columns of a right operand.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Operand<'a> {
     pub(super) data: &'a [f32],
     pub(super) outer: usize,
     pub(super) depth: usize,
-    /// Distance of neighbours along the outer dimension.
     pub(super) outer_stride: usize,
-    /// Distance of neighbours along the depth. One of the two must be 1.
+    /// Distance of neighbours along the depth. One of the two strides must be 1.
     pub(super) depth_stride: usize,
 }
 
-/// Packed panels of an operand; the buffer is used again and only grows.
+/// Packed panels of an operand, in a reused buffer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Panels {
     lines: Vec<Line>,
-    /// Lines of a panel.
     length: usize,
 }
 
 impl Panels {
-    /// Nothing packed yet.
     pub(crate) const fn new() -> Self {
         Self { lines: Vec::new(), length: 0 }
     }
 
-    /// Panel number `index`, of the depth that was packed.
     #[inline]
     pub(super) fn panel(&self, index: usize) -> &[Line] {
         &self.lines[index * self.length..(index + 1) * self.length]
@@ -101,8 +92,8 @@ impl Panels {
     /// Packs a block of an operand.
     ///
     /// # Panics
-    /// If the CPU lacks the instructions, neither stride is 1, or the block is not inside the
-    /// operand or the operand not inside its slice: mistakes of the caller, never of a user.
+    /// If the CPU lacks the instructions, neither stride is 1, or the block or operand is out of
+    /// bounds, which are caller's bugs.
     pub(super) fn pack(&mut self, side: Side, from: Operand<'_>, outer: Range<usize>, depth: Range<usize>) {
         assert!(available(), "this CPU cannot pack bf16");
         assert!(from.outer_stride == 1 || from.depth_stride == 1, "an operand lies along rows or columns");
@@ -126,12 +117,11 @@ impl Panels {
     }
 }
 
-/// [`Panels::pack`] after its checks, which are the conditions for calling it.
+/// Packs like [`Panels::pack`]; callers must make the checks of that function.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 unsafe fn pack(side: Side, from: Operand<'_>, outer: &Range<usize>, depth: &Range<usize>, to: &mut [Line]) {
     let steps = depth.len().div_ceil(STEP);
     let panels = to.len() / (steps * PANEL_LINES);
-    // Memory is read along its rows.
     let along = from.depth_stride == 1;
     for index in 0..panels * steps {
         let (panel, step) =
@@ -161,13 +151,12 @@ unsafe fn pack(side: Side, from: Operand<'_>, outer: &Range<usize>, depth: &Rang
     }
 }
 
-/// Returns the lowest `count` of 16 lanes.
 #[inline(always)]
 fn mask(count: usize) -> __mmask16 {
     if count >= TILE { !0 } else { (1 << count) - 1 }
 }
 
-/// `count` elements, the other lanes zero.
+/// Loads `count` elements; the other lanes are zero.
 ///
 /// # Safety
 /// They must be valid to read.
@@ -178,7 +167,7 @@ unsafe fn load(from: *const f32, count: usize) -> __m512 {
     if count == 0 { _mm512_setzero_ps() } else { unsafe { _mm512_maskz_loadu_ps(mask(count), from) } }
 }
 
-/// Two vectors as one of bf16, `low` first.
+/// Converts two vectors to one of bf16, `low` first.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 #[inline]
 pub(super) fn narrow(low: __m512, high: __m512) -> __m512i {
@@ -186,11 +175,10 @@ pub(super) fn narrow(low: __m512, high: __m512) -> __m512i {
     unsafe { std::mem::transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(high, low)) }
 }
 
-/// From 16 elements and 16 others to both in turn.
+/// Interleaves two groups of 16 elements.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 #[inline]
 pub(super) fn alternate(both: __m512i) -> __m512i {
-    // 0, 16, 1, 17, ..
     const TURNS: [u16; 32] = {
         let mut turns = [0; 32];
         let mut index = 0;
@@ -205,7 +193,7 @@ pub(super) fn alternate(both: __m512i) -> __m512i {
     _mm512_permutexvar_epi16(turns, both)
 }
 
-/// Line `r` holds row `r` of memory: 16 rows `stride` apart, 32 elements of each.
+/// Loads a tile whose line `r` is row `r` of memory: 16 rows `stride` apart, 32 elements each.
 ///
 /// # Safety
 /// `count` rows of `depths` elements must be valid to read.
@@ -226,8 +214,8 @@ unsafe fn rows(from: *const f32, stride: usize, count: usize, depths: usize) -> 
     tile
 }
 
-/// Line `p` holds rows `2 p` and `2 p + 1` of memory, number by number in turn: 32 rows `stride` apart,
-/// 16 elements of each.
+/// Loads a tile whose line `p` interleaves rows `2 p` and `2 p + 1` of memory: 32 rows `stride`
+/// apart, 16 elements each.
 ///
 /// # Safety
 /// `depths` rows of `count` elements must be valid to read.
@@ -247,7 +235,7 @@ unsafe fn pairs(from: *const f32, stride: usize, count: usize, depths: usize) ->
     tile
 }
 
-/// Turns 16 lines of 16 pairs around: pair `p` of line `r` becomes pair `r` of line `p`.
+/// Transposes 16 lines of 16 pairs: pair `p` of line `r` becomes pair `r` of line `p`.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 #[inline]
 #[expect(clippy::large_types_passed_by_value, reason = "it is inlined and stays in registers")]

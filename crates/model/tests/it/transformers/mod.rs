@@ -1,5 +1,5 @@
-//! Models exchanged with `transformers` itself, where `TURNWISE_PYTHON` names a Python that has it: what one side
-//! writes the other reads, and both compute the same.
+//! Exchanges models with `transformers` if `TURNWISE_PYTHON` names a Python that has it: each side
+//! reads the other's files and computes the same.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 #![expect(clippy::print_stderr, reason = "a skipped test says so")]
@@ -19,7 +19,7 @@ use turnwise_model::{
     load_model, save_model_as,
 };
 
-/// The prompt of `peer.py`, and how many tokens follow it.
+/// Prompt of `peer.py`, and the number of generated tokens.
 const TOKENS: [u32; 10] = [3, 17, 40, 8, 25, 61, 2, 33, 9, 50];
 const NEW: usize = 12;
 const VOCABULARY: usize = 64;
@@ -39,7 +39,8 @@ fn peer(arguments: &[&Path], command: &str) -> Option<Value> {
     Some(serde_json::from_slice(&output.stdout).unwrap())
 }
 
-/// The learner's log-probabilities of every possible next token after each prefix of the prompt, `[prefix][token]`.
+/// Returns the learner's log-probs of every next token after each prefix of the prompt,
+/// `[prefix][token]`.
 fn logprobs(parameters: &Parameters<f32>) -> Vec<Vec<f64>> {
     let mut learner = NativeLearner::new(parameters.clone(), LearnerConfig::default()).unwrap();
     (1..=TOKENS.len())
@@ -65,7 +66,7 @@ fn greedy(parameters: &Parameters<f32>) -> Vec<u32> {
     engine.poll().unwrap().remove(0).tokens
 }
 
-/// Largest distance of log-probabilities from those of the peer's logits.
+/// Returns the largest difference from the log-probs of the peer's logits.
 fn distance(parameters: &Parameters<f32>, found: &Value) -> f64 {
     let rows = found["logits"].as_array().unwrap();
     let own = logprobs(parameters);
@@ -90,7 +91,6 @@ fn check(name: &str, parameters: &Parameters<f32>, found: &Value) {
     let most = distance(parameters, found);
     assert!(most < 1e-4, "{name}: {most}");
     assert_eq!(greedy(parameters), tokens(found), "{name}");
-    // The comparison notices another rotary base, and one weight that is a little off.
     let mut other = parameters.clone();
     other.config.rope_theta *= 1.05;
     assert!(distance(&other, found) > 1e-4, "{name}");
@@ -99,7 +99,6 @@ fn check(name: &str, parameters: &Parameters<f32>, found: &Value) {
     assert!(distance(&other, found) > 1e-4, "{name}");
 }
 
-/// Random weights, biases and norms of a size that matters.
 fn random(config: ModelConfig, seed: u64) -> Parameters<f32> {
     let mut parameters = Parameters::<f32>::zeros(config);
     let mut rng = Seed::derive(seed, Purpose::Init, &[]).rng();

@@ -1,15 +1,15 @@
-//! Conversations that a client keeps: prompts of their messages, and the text between a reply and the next one.
+//! Prompts of conversations that a client stores, and the tokens between their replies.
 
 use super::{Call, ChatFormat, REPLY};
 use crate::chat::{Message, Tool};
 use crate::{TextError, Tokenizer};
 
 impl ChatFormat {
-    /// Returns the prompt of a conversation with these messages. With `own_system` the first message has the role
-    /// `system`. Without it the format's instructions come first.
+    /// Returns the prompt of a conversation with these messages. With `own_system`, the first
+    /// message has the role `system`; otherwise the format's system message is added.
     ///
     /// # Errors
-    /// The template refuses these messages or cannot be rendered; the error has the line.
+    /// Names the template's line if it rejects the messages or cannot be rendered.
     pub fn conversation(
         &self,
         tokenizer: &Tokenizer,
@@ -25,11 +25,11 @@ impl ChatFormat {
         Ok(tokenizer.encode(&text))
     }
 
-    /// Returns the tokens between a reply that made these calls and the next reply, with the messages `following` between
-    /// them. `last` is the last sampled token of the reply.
+    /// Returns the tokens between a reply that made these calls and the next reply, with the
+    /// messages `following` in between. `last` is the last sampled token of the reply.
     ///
     /// # Errors
-    /// Those of [`ChatFormat::next`].
+    /// Fails like [`ChatFormat::next`].
     pub fn next_messages(
         &self,
         tokenizer: &Tokenizer,

@@ -1,46 +1,46 @@
-//! Calls of tools in conversations that grow: the reply that makes calls, and what the template writes of their results.
+//! Tool calls in growing conversations: replies with calls, and the template's text of their
+//! results.
 //!
-//! The reply stays as it was sampled. What comes after it is rendered with a stand-in for the calls, because some templates look
-//! back at them (for their number, or for the ids of results), and cut off behind the token that closes the reply.
+//! A reply stays as sampled. Because some templates refer back to calls (their number or ids), the
+//! text after it is rendered with placeholder calls.
 
 use super::{ChatFormat, NEXT, QUESTION};
 use crate::chat::{Message, RenderOptions, Tool};
 use crate::{TextError, Tokenizer};
 
-/// Name of the tool whose calls stand for those of a reply.
 const TOOL: &str = "the_tool_in_question";
 const RESULT: &str = "the-result-in-question";
 
-/// A thought without words, as Qwen3's template writes it.
+/// Empty reasoning as written by Qwen3's template.
 const EMPTY_THOUGHT: &str = "<think>\n\n</think>\n\n";
 
-/// A call of a tool.
+/// A tool call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call<'a> {
-    /// The name by which its result refers to it.
+    /// Id to which the result refers.
     pub id: &'a str,
-    /// The tool.
+    /// Name of the tool.
     pub name: &'a str,
-    /// Its arguments, as JSON.
+    /// Arguments as JSON.
     pub arguments: &'a str,
 }
 
-/// The result of a call.
+/// Result of a tool call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answered<'a> {
-    /// [`Call::id`].
+    /// Id of the call, as in [`Call::id`].
     pub id: &'a str,
-    /// The tool that was called.
+    /// Name of the tool.
     pub name: &'a str,
-    /// What it answered.
+    /// Result as text.
     pub text: &'a str,
 }
 
 impl Message {
-    /// The model's words and its calls.
+    /// Returns an assistant message with a text and calls.
     ///
     /// # Errors
-    /// Arguments that are not JSON.
+    /// Fails if arguments are not JSON.
     pub fn calling(content: &str, calls: &[Call<'_>]) -> Result<Self, TextError> {
         let quoted = |text: &str| serde_json::Value::from(text).to_string();
         let call = |call: &Call<'_>| {
@@ -58,7 +58,7 @@ impl Message {
         ))
     }
 
-    /// The result of a call.
+    /// Returns a message with the result of a call.
     pub fn result(answered: &Answered<'_>) -> Self {
         let Answered { id, name, text } = *answered;
         let entries = [("role", "tool"), ("name", name), ("tool_call_id", id), ("content", text)];
@@ -67,22 +67,25 @@ impl Message {
 }
 
 impl ChatFormat {
-    /// True if the template shows tools, and their results in messages of the role `tool`, so that a conversation with calls can be
-    /// grown. In one that does not, tools and results are words of the user.
+    /// Returns true if the template renders tools, and their results as `tool` messages, so that
+    /// conversations with calls can grow. Otherwise, tools and results must be part of user
+    /// messages.
     pub fn takes_tools(&self) -> bool {
         self.takes_tools
     }
 
-    /// Returns the text of a reply that makes these calls, as the template writes it in place of the model; what it opens itself
-    /// ([`ChatFormat::opening`]) and the token that closes the reply are left out.
+    /// Returns the template's text of a reply with these calls, without the template's opening
+    /// ([`ChatFormat::opening`]) and the closing token.
     ///
     /// # Errors
-    /// The template does not take tools, refuses these calls (Llama 3's refuses several), or cannot be rendered.
+    /// Fails if the template has no tools, rejects these calls (Llama 3's rejects several), or
+    /// cannot be rendered.
     pub fn reply_calling(&self, thought: &str, calls: &[Call<'_>]) -> Result<String, TextError> {
         let question = Message::user(QUESTION);
         let prompt = self.render(std::slice::from_ref(&question), &[], true)?;
         let whole = self.render(&[question, Message::calling(thought, calls)?], &[], false)?;
-        // A reply in a conversation may lack what a prompt opens, or the empty thought of a prompt without thinking.
+        // A reply in a conversation may lack the opening, or the empty reasoning of a prompt
+        // without thinking.
         let prompts = [self.opening(), EMPTY_THOUGHT].map(|end| prompt.strip_suffix(end).unwrap_or(&prompt));
         let reply = std::iter::once(prompt.as_str())
             .chain(prompts)
@@ -93,16 +96,16 @@ impl ChatFormat {
                 "the chat template writes a reply with calls otherwise than it asks for one".into(),
             )
         })?;
-        // Qwen3's template puts an empty thought before a last reply that has none.
+        // Qwen3's template puts empty reasoning before a last reply without any.
         Ok(reply.strip_prefix(EMPTY_THOUGHT).unwrap_or(reply).to_owned())
     }
 
-    /// Returns the tokens between a reply that made calls and the next one: the reply's end as far as it is missing, the results of
-    /// the calls, the user's words where there are any, and the start of the next reply. `last` is the last token of the reply
-    /// that was sampled.
+    /// Returns the tokens between a reply with calls and the next reply: the missing end of the
+    /// first, the results, an optional user message, and the start of the second. `last` is the
+    /// last sampled token of the reply.
     ///
     /// # Errors
-    /// Those of [`ChatFormat::next`], and a template that does not take tools.
+    /// Fails like [`ChatFormat::next`], or if the template has no tools.
     pub fn next_after_calls(
         &self,
         tokenizer: &Tokenizer,
@@ -115,7 +118,7 @@ impl ChatFormat {
         self.after_close(tokenizer, &self.after_calls(tools, answered, user)?, last)
     }
 
-    /// The text from the end of a reply on that made these calls.
+    /// Returns the text from the end of a reply with these calls on, as [`Self::after_message`] does.
     fn after_calls(
         &self,
         tools: &[Tool],
@@ -123,7 +126,7 @@ impl ChatFormat {
         user: Option<&str>,
     ) -> Result<String, TextError> {
         let one = self.after_several_calls(tools, answered, user, answered.len());
-        // A template that refuses several calls in a reply still shows several results after one that has a single call.
+        // Templates that reject several calls may still render several results after one call.
         if one.is_err() && answered.len() > 1 {
             return self.after_several_calls(tools, answered, user, 1);
         }
@@ -144,7 +147,8 @@ impl ChatFormat {
         self.after_message(tools, Message::calling("", &made)?, messages)
     }
 
-    /// Returns the text from the end of this reply on: what closes it, these messages, and the start of the next reply.
+    /// Returns the text from a reply's end on: its closing token, these messages, and the start of
+    /// the next reply.
     pub(super) fn after_message(
         &self,
         tools: &[Tool],
@@ -162,12 +166,12 @@ impl ChatFormat {
         })
     }
 
-    /// The text of a reply up to the token that closes it.
     fn before_close<'t>(&self, reply: &'t str) -> Option<&'t str> {
         Some(reply.split_once(self.close_text.as_str())?.0).filter(|_| !self.close_text.is_empty())
     }
 
-    /// True if tools and results are shown by the template, and the text after calls closes their reply as that of others.
+    /// Returns true if the template renders tools and results, and closes replies with calls like
+    /// others.
     pub(super) fn find_tools(&self) -> bool {
         let Ok(tool) = Tool::from_json(&format!(
             r#"{{"type":"function","function":{{"name":"{TOOL}","description":"","parameters":{{"type":"object","properties":{{}}}}}}}}"#

@@ -1,29 +1,30 @@
-//! Whole conversations as tokens for supervised training, with the replies marked.
+//! Token sequences of whole conversations for supervised training, with the replies marked.
 //!
-//! A reply is the template's text of an assistant's message after the prompt for it, up to the token that closes it.
-//! Prompts and replies are tokenized apart, as in sampling. Some templates change an earlier reply when they render it
-//! again: Qwen3's drops its reasoning. A conversation then gives several sequences. Each reply appears once, after the
-//! text that the model would see before it.
+//! A reply is the template's text of an assistant message, from its prompt to its closing token.
+//! Prompts and replies are tokenized separately, as in sampling. If a template changes earlier
+//! replies, as Qwen3's drops their reasoning, a conversation gives several sequences. Each reply
+//! appears once, after the text that the model would see before it.
 
 use super::ChatFormat;
 use crate::chat::{Message, RenderOptions, Tool};
 use crate::{TextError, Tokenizer};
 
-/// Tokens that are a reply, or stand before one.
+/// Consecutive tokens of a prompt or of a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stretch {
-    /// The tokens.
+    /// Token ids.
     pub ids: Vec<u32>,
-    /// True for a reply that is trained on.
+    /// True for a reply to train on.
     pub reply: bool,
 }
 
 impl ChatFormat {
-    /// Returns the sequences of a conversation, each a list of stretches. `replies` are the places of the messages that are
-    /// trained on, in order; messages after the last of them are left out.
+    /// Returns the sequences of a conversation, each a list of stretches. `replies` are the
+    /// ascending indices of the messages to train on; later messages are omitted.
     ///
     /// # Errors
-    /// The template refuses the conversation, or writes a reply otherwise than it asks for one; the error has the message's place.
+    /// Names the message if the template rejects it, or renders a reply differently from its
+    /// prompt.
     pub fn training_sequences(
         &self,
         tokenizer: &Tokenizer,
@@ -64,7 +65,6 @@ impl ChatFormat {
         Ok(sequences)
     }
 
-    /// Returns a reply's text up to the token that closes it, without what the template writes after it.
     fn up_to_close<'t>(&self, reply: &'t str) -> &'t str {
         let close = self.close_text.as_str();
         if close.is_empty() {
