@@ -98,7 +98,7 @@ metrics() {
 import json, sys, pathlib
 run = pathlib.Path(sys.argv[1])
 rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-keys = ["rollout/success", "rollout/mismatch_kl", "loss/policy", "loss/gradient_norm", "perf/step_s", "perf/rollout_s", "perf/update_s"]
+keys = ["rollout/success", "rollout/mismatch_kl", "loss/policy", "loss/grad_norm", "perf/step_s", "perf/rollout_s", "perf/update_s"]
 for row in rows:
     print(row.get("step"), {key: round(row[key], 6) for key in keys if key in row} or {k: v for k, v in row.items() if k.startswith("sft")})
 for file in sorted((run / "eval").glob("*.json")):

@@ -21,7 +21,7 @@ BASE = [
     "env.generator.size=tiny", "env.generator.train=64", "env.generator.valid_unseen=8", "eval.tasks=8", "env.max_turns=6",
     "sft.steps=0", "sft.demonstrations=64", "rollout.tasks_per_step=4", "rollout.group_size=8", "rollout.max_num_seqs=16",
     "train.steps=2", "train.num_minibatches=1", "train.save_trajectories=false", "train.skip_zero_advantage=false",
-    "train.micro_batch_tokens=2048", "prompt.valid=admissible",
+    "train.micro_batch_tokens=2048", "prompt.validity=admissible",
 ]
 LARGE = [
     "policy.scratch.hidden_size=512", "policy.scratch.layers=8", "policy.scratch.heads=8",
@@ -32,7 +32,7 @@ RUNS = [
                          "policy.scratch.key_value_heads=1", "policy.scratch.intermediate_size=32"]),
     ("25 M weights", LARGE),
     ("recompute_layers", [*LARGE, "train.recompute_layers=true"]),
-    ("one lane", [*LARGE, "train.lanes=1"]),
+    ("one lane", [*LARGE, "train.num_workers=1"]),
     ("reference, full KL", [*LARGE, "objective.kl.coef=0.01", "objective.kl.estimator=full"]),
     ("critic", [*LARGE, 'credit.estimator={kind="ppo"}']),
 ]

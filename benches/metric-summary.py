@@ -2,7 +2,7 @@
 """Metrics of runs over their steps, one line a method: the mean over its seeds of a number of each run.
 
     python benches/metric-summary.py runs/evidence-sorl-search/*-seed-* --metrics \\
-        train/success_rate:mean:21-30 loss/gradient_norm:max loss/clip_frac:mean rollout/entropy:last
+        train/success_rate:mean:21-30 loss/grad_norm:max loss/clip_frac:mean rollout/entropy:last
 
 A metric is TAG:HOW[:FIRST-LAST] with HOW one of mean, median, min, max, first and last, over the steps of reinforcement learning
 from FIRST to LAST or all. Runs whose names differ in `-seed-N` alone are seeds of one method. `--each` prints every seed's number.

@@ -59,7 +59,7 @@ SCENES = {
         ],
         "again": RESUME, "begun": BEGUN,
         "prepare": [
-            ["PROGRAM", "env", "generate", "search", "--out", "data"],
+            ["PROGRAM", "env", "generate", "search", "--output", "data"],
             ["PROGRAM", "index", "build", "index", "--passages", "data/passages.jsonl"],
         ],
         "server": ["PROGRAM", "index", "serve", "index", "--address", "127.0.0.1:PORT"],

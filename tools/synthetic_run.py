@@ -86,8 +86,8 @@ def metrics(step: int) -> str:
             "time": float(step),
             "train/success_rate": min(1.0, 0.2 + 0.6 * step / (step + 40) + wave),
             "rollout/entropy": 1.0 / (1.0 + step / 50) + wave,
-            "credit/zero_frac": 0.3 + wave,
-            "loss/gradient_norm": 0.5 + wave,
+            "credit/zero_advantage_group_frac": 0.3 + wave,
+            "loss/grad_norm": 0.5 + wave,
         }
     )
 
@@ -111,7 +111,7 @@ def write(folder: Path, args) -> None:
         "kinds": kinds,
         "mean_turns": 5.0,
         "mean_return": 0.6,
-        "invalid_rate": 0.05,
+        "invalid_action_frac": 0.05,
         "seconds": 1.0,
     }
     for step in [0, args.steps]:

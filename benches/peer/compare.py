@@ -200,7 +200,7 @@ class Comparison:
             f"rollout.tasks_per_step={size}",
             f"rollout.group_size={size}",
             "rollout.max_response_tokens=12",
-            f"rollout.max_context={context}",
+            f"rollout.max_model_len={context}",
             "credit.estimator.kind=grpo",
             "objective.clip={low=0.2, high=0.28}",
             "train.steps=1",
@@ -257,7 +257,7 @@ class Comparison:
             "sft.demonstrations=2000",
             f"sft.steps={steps}",
             # Long enough for twenty turns in the official scenes, which are larger than the generated ones.
-            "rollout.max_context=2048",
+            "rollout.max_model_len=2048",
             "eval.splits=[]",
         )
         folders = sorted((self.scratch / "start" / "checkpoints").glob("*/policy"))

@@ -180,7 +180,7 @@ lora = {{ rank = 16, alpha = 32.0 }}
 tasks_per_step = {groups}
 group_size = {size}
 max_response_tokens = {tokens}
-max_context = 2048
+max_model_len = 2048
 [credit]
 estimator = {{ kind = "grpo" }}
 [train]

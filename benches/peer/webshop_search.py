@@ -73,7 +73,7 @@ with tempfile.TemporaryDirectory() as folder:
         for _ in range(REPEATS):
             file.writelines(json.dumps({"query": query["query"]}) + "\n" for query in queries)
     output = subprocess.run(
-        [TURNWISE, "env", "search", "webshop", "--queries", asked, "--dump", dump, "--data", DATA, "-k", str(LIMIT)],
+        [TURNWISE, "env", "search", "webshop", "--queries", asked, "--output", dump, "--data", DATA, "-k", str(LIMIT)],
         check=True, capture_output=True, text=True).stdout
     with open(dump) as file:
         found = [json.loads(line) for line in file][: len(queries)]

@@ -159,7 +159,7 @@ def main():
             print(f"success by step: {[round(line['train/success_rate'], 3) for line in steps(run)]}, {time.monotonic() - started:.0f} s in all")
             for way, settings in ways.items():
                 started, out = time.monotonic(), folder / f"{way}.jsonl"
-                command = [options.turnwise, "rollout", run, "--split", "test", "--tasks", "0", "--out", out]
+                command = [options.turnwise, "rollout", run, "--split", "test", "--tasks", "0", "--output", out]
                 subprocess.run([*command, *common, *settings], check=True, env=environment, stderr=subprocess.DEVNULL)
                 played = lines(out)
                 rolled[way] = [[(turn["action"], turn["reward"]) for turn in t["turns"]] for t in played]

@@ -140,7 +140,7 @@ def main():
         failed += ["the second run differs"] * (not same)
 
         FAILING.set()
-        command = [options.turnwise, "rollout", run, "--split", "test", "--tasks", "4", "--out", folder / "failing.jsonl", *settings]
+        command = [options.turnwise, "rollout", run, "--split", "test", "--tasks", "4", "--output", folder / "failing.jsonl", *settings]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         broken = lines(folder / "failing.jsonl")
         print(f"with a step that raises: {collections.Counter(json.dumps(t['stop']) for t in broken)}")

@@ -189,7 +189,7 @@ def ours_against_originals(turnwise, folder):
         check(f"{name} server: the request is the original's", as_sent == ([QUERIES[0]], 3, True))
         queries = folder / "queries.jsonl"
         queries.write_text("".join(json.dumps({"query": query}) + "\n" for query in QUERIES))
-        out = ask("--queries", str(queries), "--out", str(folder / "out.jsonl"))
+        out = ask("--queries", str(queries), "--output", str(folder / "out.jsonl"))
         rows = [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
         check(f"{name} server: a file of queries", [len(row["hits"]) > 0 for row in rows] == [True, True, True, False])
         app.failures = 2

@@ -75,7 +75,7 @@ def main():
             subprocess.run([*command, *encoder, *precision], check=True, stdout=subprocess.DEVNULL)
             ours = time.time() - start
             command = [arguments.turnwise, "index", "query", index, "--kind", "dense", "-k", str(TOP)]
-            files = ["--queries", folder / "queries.jsonl", "--out", folder / "out.jsonl"]
+            files = ["--queries", folder / "queries.jsonl", "--output", folder / "out.jsonl"]
             subprocess.run([*command, *encoder, *files], check=True, stdout=subprocess.DEVNULL)
             number = {passage["id"]: index for index, passage in enumerate(passages)}
             rows = [json.loads(line)["hits"] for line in (folder / "out.jsonl").read_text().splitlines()]

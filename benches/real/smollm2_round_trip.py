@@ -62,7 +62,7 @@ def sampled(turnwise, policy, overrides, folder):
     template, out = folder / "template.toml", folder / "rollout.jsonl"
     template.write_text(TEMPLATE)
     settings = [f"prompt.template={template}", "prompt.layout=windowed", "env.max_turns=1", "policy.compute=f32"]
-    run([turnwise, "rollout", policy, "--out", out, "--tasks", "16", "--samples", "2", "--temperature", "1", *settings, *overrides])
+    run([turnwise, "rollout", policy, "--output", out, "--tasks", "16", "--samples", "2", "--temperature", "1", *settings, *overrides])
     turns = []
     for line in out.read_text().splitlines():
         # Later prompts show what was played before.
@@ -105,7 +105,7 @@ def main():
     failed |= bool(wrong)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        world = ["env.kind=ezpoints", "rollout.max_response_tokens=6", "rollout.max_context=512"]
+        world = ["env.kind=ezpoints", "rollout.max_response_tokens=6", "rollout.max_model_len=512"]
         turns = sampled(options.turnwise, options.model, world, folder)
         report("pretrained", largest_difference(model, tokenizer, turns), turns)
         if options.run:

@@ -35,7 +35,7 @@ SHORT = [
     "train.steps=2",
     "train.warmup=0",
     "train.skip_zero_advantage=false",
-    "credit.estimator.penalty_scope=return",
+    "credit.estimator.invalid_penalty_target=return",
     "train.checkpoint_every=2",
     "eval.tasks=2",
 ]
@@ -62,7 +62,7 @@ def main():
     subprocess.run([options.turnwise, "train", config, "--runs", str(options.runs), *settings], check=True)
     print(f"the run took {time.monotonic() - began:.0f} s")
     for metrics in lines(run / "metrics.jsonl"):
-        shown = {name: metrics[name] for name in ("loss/sft", "train/success_rate", "loss/total", "loss/gradient_norm",
+        shown = {name: metrics[name] for name in ("loss/sft", "train/success_rate", "loss/total", "loss/grad_norm",
                                                  "rollout/mismatch_kl", "perf/rollout_s", "perf/update_s") if name in metrics}
         print(" ", "  ".join(f"{name} {value:.4g}" for name, value in shown.items()))
         failed |= metrics["phase"] == "rl" and not metrics["rollout/mismatch_kl"] <= 1e-4

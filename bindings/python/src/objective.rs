@@ -332,12 +332,12 @@ pub(crate) fn kl_estimate<'py>(
 #[pyfunction]
 pub(crate) fn token_weights<'py>(
     py: Python<'py>,
-    aggregation: &str,
+    loss_agg_mode: &str,
     lengths: Vec<Vec<usize>>,
     masks: Option<Vec<Vec<bool>>>,
 ) -> PyResult<Vec<Bound<'py, PyByteArray>>> {
-    let aggregation = serde_json::from_value(Value::from(aggregation))
-        .map_err(|error| refused(format!("aggregation: {error}")))?;
+    let loss_agg_mode = serde_json::from_value(Value::from(loss_agg_mode))
+        .map_err(|error| refused(format!("loss_agg_mode: {error}")))?;
     let sequences = lengths.iter().enumerate().map(|(index, lengths)| {
         let tokens = lengths.iter().sum();
         let mask = masks.as_ref().and_then(|masks| masks.get(index)).cloned();
@@ -348,6 +348,6 @@ pub(crate) fn token_weights<'py>(
     });
     let batch = ObjectiveBatch::new(sequences.collect());
     batch.check(&ObjectiveConfig::default()).map_err(refused)?;
-    let weights = turnwise_objective::token_weights(aggregation, &batch);
+    let weights = turnwise_objective::token_weights(loss_agg_mode, &batch);
     Ok(weights.iter().map(|weights| buffer(py, weights)).collect())
 }

@@ -48,8 +48,8 @@ LOSSES = [
     ("so-ppo", {"clip": {"low": 0.05, "high": 0.1}}),
     ("so-grpo", {}),
     ("stapo", {}),
-    ("grpo", {"aggregation": "seq-mean-token-sum", "dual_clip": 1.3}),
-    ("grpo", {"aggregation": "turn-mean", "ratio": "turn", "kl": {"coef": 0.1, "estimator": "k2"}}),
+    ("grpo", {"loss_agg_mode": "seq-mean-token-sum", "dual_clip": 1.3}),
+    ("grpo", {"loss_agg_mode": "turn-mean", "ratio": "turn", "kl": {"coef": 0.1, "estimator": "k2"}}),
     ("grpo", {"entropy_coef": 0.05, "kl.coef": 0.02, "kl.estimator": "k1"}),
 ]
 
@@ -117,7 +117,7 @@ def test_the_surrogate_by_its_equation():
     found = objective.policy_loss(**given, preset="grpo")
     assert abs(found.value - expected) < 1e-12
     by_sequence = ((terms * mask).sum(1) / mask.sum(1)).mean()
-    changed = objective.policy_loss(**given, preset="grpo", aggregation="seq-mean-token-mean")
+    changed = objective.policy_loss(**given, preset="grpo", loss_agg_mode="seq-mean-token-mean")
     assert abs(changed.value - by_sequence) < 1e-12 and abs(changed.value - found.value) > 1e-6
     difference = (given["logprobs"] - given["ref_logprobs"]).astype(float)
     kl = ((np.exp(-difference) - 1 + difference) * mask).sum() / mask.sum()
@@ -254,7 +254,7 @@ def test_kls_and_weights():
     spans = [[[0, 1], [1, 3]], [[0, 1]]]
     by_turn = objective.token_weights(rows, "turn-mean", turn_spans=spans)
     assert np.allclose(np.concatenate(by_turn), [1 / 3, 1 / 6, 1 / 6, 1 / 3])
-    with pytest.raises(ValueError, match="aggregation: unknown variant `mean`"):
+    with pytest.raises(ValueError, match="loss_agg_mode: unknown variant `mean`"):
         objective.token_weights(rows, "mean")
 
 

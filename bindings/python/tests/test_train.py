@@ -20,10 +20,10 @@ pytestmark = pytest.mark.skipif(not hasattr(_native, "train"), reason="the wheel
 TINY = {
     "name": "tiny",
     "env": {"max_turns": 4, "generator": {"size": "tiny", "train": 12, "valid_seen": 0, "valid_unseen": 4}},
-    "prompt": {"valid": "admissible"},
+    "prompt": {"validity": "admissible"},
     "policy": {"scratch": {"hidden_size": 16, "layers": 1, "heads": 2, "key_value_heads": 1, "intermediate_size": 32}},
     "sft": {"steps": 4, "warmup": 0, "demonstrations": 24, "learning_rate": 1e-2},
-    "rollout": {"tasks_per_step": 2, "group_size": 4, "max_response_tokens": 6, "max_context": 512},
+    "rollout": {"tasks_per_step": 2, "group_size": 4, "max_response_tokens": 6, "max_model_len": 512},
     "train": {"steps": 2, "learning_rate": 1e-3},
     "eval": {"splits": ["valid_unseen"], "tasks": 4},
 }

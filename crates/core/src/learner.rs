@@ -183,7 +183,7 @@ pub struct LossReport {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StepReport {
     /// Global L2 norm of the gradient before clipping.
-    pub gradient_norm: f64,
+    pub grad_norm: f64,
     /// Optimizer steps so far, with this one.
     pub step: u64,
 }

@@ -54,7 +54,7 @@ pub struct SampleRequest {
 }
 
 impl SampleRequest {
-    /// Rejects prompts that are empty, longer than `max_context`, or have tokens outside the
+    /// Rejects prompts that are empty, longer than `max_model_len`, or have tokens outside the
     /// vocabulary. `request` is the id in the error.
     ///
     /// # Errors
@@ -63,16 +63,16 @@ impl SampleRequest {
     pub fn check_prompt(
         &self,
         request: RequestId,
-        max_context: usize,
+        max_model_len: usize,
         vocabulary: Option<usize>,
     ) -> Result<(), SampleError> {
         let fail = |reason: String| Err(SampleError::Request { request, reason });
         if self.prompt.is_empty() {
             return fail("the prompt is empty: the first token would have nothing to follow".into());
         }
-        if self.prompt.len() > max_context {
+        if self.prompt.len() > max_model_len {
             return fail(format!(
-                "the prompt has {} tokens, the context {max_context}: raise max_context or shorten the history",
+                "the prompt has {} tokens, the context {max_model_len}: raise max_model_len or shorten the history",
                 self.prompt.len()
             ));
         }
@@ -90,10 +90,10 @@ impl SampleRequest {
     pub fn answer_without_tokens(
         &self,
         request: RequestId,
-        max_context: usize,
+        max_model_len: usize,
         weights_version: u64,
     ) -> Option<Completion> {
-        let finish = match (self.params.max_tokens, self.prompt.len() >= max_context) {
+        let finish = match (self.params.max_tokens, self.prompt.len() >= max_model_len) {
             (0, _) => FinishReason::Length,
             (_, true) => FinishReason::Context,
             _ => return None,

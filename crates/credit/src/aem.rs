@@ -25,7 +25,7 @@ const SETTINGS: &str = "credit.refinements = [{ kind = \"aem\" }]\nobjective.kl.
 
 /// Settings on GRPO. The paper's loss is a mean over sequences of their token means (equation 69).
 const GRPO_SETTINGS: &str = "credit.refinements = [{ kind = \"aem\" }]\n\
-                             objective = { aggregation = \"seq-mean-token-mean\", kl.coef = 0.01 }";
+                             objective = { loss_agg_mode = \"seq-mean-token-mean\", kl.coef = 0.01 }";
 
 /// Variants and ablations of AEM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]

@@ -129,7 +129,7 @@ impl Refinement for Empg {
                 ]
             });
         }
-        explanation.diagnostic("empg/centre", centre);
+        explanation.diagnostic("empg/mean", centre);
         Ok(())
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! Differs from the paper: the penalty lowers the score and the step return of an invalid turn.
 //! Zero variance gives exactly 0 at both levels. The preset's loss is verl-agent's mean over
-//! tokens; the paper's is the mean over turns of their means (`objective.aggregation =
+//! tokens; the paper's is the mean over turns of their means (`objective.loss_agg_mode =
 //! "turn-mean"`, set by `stapo`).
 
 use serde::{Deserialize, Serialize};
@@ -43,14 +43,14 @@ pub struct GigpoConfig {
     /// Population of the episode level's mean and standard deviation.
     pub population: Population,
     /// Episode-level advantage if the population has one member.
-    pub singleton: Singleton,
+    pub single_sample_advantage: Singleton,
     /// Step-level advantage if the anchor group has one turn.
-    pub step_singleton: Singleton,
+    pub single_step_advantage: Singleton,
     /// Penalty for an invalid turn.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub invalid_penalty: f64,
     /// What the penalty of an invalid turn is subtracted from.
-    pub penalty_scope: PenaltyScope,
+    pub invalid_penalty_target: PenaltyScope,
     /// How to find anchor states.
     pub anchor: AnchorConfig,
 }
@@ -64,10 +64,10 @@ impl Default for GigpoConfig {
             ddof: 1,
             epsilon: 1e-6,
             population: Population::Trajectory,
-            singleton: Singleton::Zero,
-            step_singleton: Singleton::Zero,
+            single_sample_advantage: Singleton::Zero,
+            single_step_advantage: Singleton::Zero,
             invalid_penalty: 0.1,
-            penalty_scope: PenaltyScope::Turn,
+            invalid_penalty_target: PenaltyScope::Turn,
             anchor: AnchorConfig::default(),
         }
     }
@@ -79,7 +79,7 @@ impl GigpoConfig {
     pub fn verl_agent(&self) -> Self {
         Self {
             population: Population::Turn,
-            singleton: Singleton::Raw,
+            single_sample_advantage: Singleton::Raw,
             anchor: AnchorConfig {
                 assignment: Assignment::FirstMatch,
                 autojunk: true,
@@ -105,7 +105,7 @@ impl MethodSettings for GigpoConfig {
         Preset::on(
             "gigpo",
             "gigpo-dynamic",
-            "objective.clip = { low = 0.2, high = 0.28 }\nrollout.selection.kind = \"dynamic\"",
+            "objective.clip = { low = 0.2, high = 0.28 }\nrollout.filter_groups.kind = \"dynamic\"",
         ),
     ];
     type Method = Gigpo;
@@ -157,7 +157,8 @@ impl Estimator for Gigpo {
         explanation: &mut Explanation,
     ) -> Result<PerTurn<f64>, CreditError> {
         let config = &self.config;
-        let penalty = InvalidActionPenalty { cost: config.invalid_penalty, scope: config.penalty_scope };
+        let penalty =
+            InvalidActionPenalty { cost: config.invalid_penalty, scope: config.invalid_penalty_target };
         let (mut turns_seen, mut states_seen, mut alone) = (0, 0, 0);
         let mut advantages = PerTurn::default();
         let anchored = Anchors::find_all(inputs.batch, &config.anchor);
@@ -179,15 +180,15 @@ impl Estimator for Gigpo {
                 .zip(&returns)
                 .zip(&anchors.of)
                 .map(|((scores, returns), of)| {
-                    let standardise = |moments: &Moments, score, singleton| {
-                        moments.standardise(score, config.normalize, config.epsilon, singleton)
+                    let standardise = |moments: &Moments, score, single_sample_advantage| {
+                        moments.standardise(score, config.normalize, config.epsilon, single_sample_advantage)
                     };
                     let turns = scores.iter().zip(returns).zip(of);
                     turns
                         .map(|((&score, &value), &anchor)| {
                             (
-                                standardise(&moments, score, config.singleton),
-                                standardise(&steps[anchor], value, config.step_singleton),
+                                standardise(&moments, score, config.single_sample_advantage),
+                                standardise(&steps[anchor], value, config.single_step_advantage),
                             )
                         })
                         .collect()

@@ -4,7 +4,7 @@
 //! Differs from the paper: the penalty lowers the score of an invalid turn before the comparison.
 //! Zero variance gives exactly 0. `normalize = "mean"` omits the division (Dr. GRPO). The preset's
 //! loss is verl's mean over tokens; the paper's is the mean over responses of their means
-//! (`objective.aggregation = "seq-mean-token-mean"`, set by `aem-grpo` and the GRPO runs of
+//! (`objective.loss_agg_mode = "seq-mean-token-mean"`, set by `aem-grpo` and the GRPO runs of
 //! `configs/paper/aem`).
 
 use serde::{Deserialize, Serialize};
@@ -32,12 +32,12 @@ pub struct GrpoConfig {
     /// Population of the mean and the standard deviation.
     pub population: Population,
     /// Advantage if the population has one member.
-    pub singleton: Singleton,
+    pub single_sample_advantage: Singleton,
     /// Penalty for an invalid turn.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub invalid_penalty: f64,
     /// What the penalty of an invalid turn is subtracted from.
-    pub penalty_scope: PenaltyScope,
+    pub invalid_penalty_target: PenaltyScope,
 }
 
 impl Default for GrpoConfig {
@@ -47,9 +47,9 @@ impl Default for GrpoConfig {
             ddof: 1,
             epsilon: 1e-6,
             population: Population::Trajectory,
-            singleton: Singleton::Zero,
+            single_sample_advantage: Singleton::Zero,
             invalid_penalty: 0.1,
-            penalty_scope: PenaltyScope::Turn,
+            invalid_penalty_target: PenaltyScope::Turn,
         }
     }
 }
@@ -58,12 +58,12 @@ impl GrpoConfig {
     /// Returns the settings that reproduce verl-agent's numbers.
     #[must_use]
     pub fn verl_agent(&self) -> Self {
-        Self { population: Population::Turn, singleton: Singleton::Raw, ..self.clone() }
+        Self { population: Population::Turn, single_sample_advantage: Singleton::Raw, ..self.clone() }
     }
 
     /// Returns the invalid-action penalty.
     pub fn penalty(&self) -> InvalidActionPenalty {
-        InvalidActionPenalty { cost: self.invalid_penalty, scope: self.penalty_scope }
+        InvalidActionPenalty { cost: self.invalid_penalty, scope: self.invalid_penalty_target }
     }
 
     pub(crate) fn check(&self, method: &'static str) -> Result<(), CreditError> {
@@ -136,8 +136,9 @@ impl Estimator for Grpo {
         for (index, group) in inputs.batch.groups.iter().enumerate() {
             let scores = GroupScores::new(NAME, index, group, config.penalty())?;
             let moments = Moments::of(&scores.population(config.population), config.ddof);
-            let standardise =
-                |&score: &f64| moments.standardise(score, config.normalize, config.epsilon, config.singleton);
+            let standardise = |&score: &f64| {
+                moments.standardise(score, config.normalize, config.epsilon, config.single_sample_advantage)
+            };
             explanation.facts(index, &scores.turns, |_, _, &score| {
                 vec![("score", score), ("mean", moments.mean), ("std", moments.std)]
             });

@@ -69,7 +69,7 @@ pub struct HgpoConfig {
     #[schemars(range(min = 0.0, max = 1e6))]
     pub invalid_penalty: f64,
     /// What the penalty of an invalid turn is subtracted from.
-    pub penalty_scope: PenaltyScope,
+    pub invalid_penalty_target: PenaltyScope,
     /// Remove the weights of levels with advantage 0, like the authors' code; the paper keeps them.
     pub skip_zero_levels: bool,
     /// Skip level k for turns with fewer than k observations, like the authors' code. Otherwise
@@ -89,7 +89,7 @@ impl Default for HgpoConfig {
             ddof: 0,
             epsilon: 1e-6,
             invalid_penalty: 0.1,
-            penalty_scope: PenaltyScope::Turn,
+            invalid_penalty_target: PenaltyScope::Turn,
             skip_zero_levels: false,
             skip_short_histories: false,
             base_group: BaseGroup::None,
@@ -268,7 +268,8 @@ impl Estimator for Hgpo {
         explanation: &mut Explanation,
     ) -> Result<PerTurn<f64>, CreditError> {
         let config = &self.config;
-        let penalty = InvalidActionPenalty { cost: config.invalid_penalty, scope: config.penalty_scope };
+        let penalty =
+            InvalidActionPenalty { cost: config.invalid_penalty, scope: config.invalid_penalty_target };
         let mut advantages = PerTurn::default();
         for (index, group) in inputs.batch.groups.iter().enumerate() {
             let scores = GroupScores::new(NAME, index, group, penalty)?;

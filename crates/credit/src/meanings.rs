@@ -60,7 +60,7 @@ pub fn stage_rule(stage: &str) -> Option<&'static str> {
 pub fn fact_meaning(stage: &str, fact: &str) -> Option<&'static str> {
     Some(match (stage, fact) {
         ("grpo" | "rloo" | "gigpo", "score") => {
-            "the trajectory's return, less the penalty where this turn is invalid (or every invalid turn's, by `penalty_scope`)"
+            "the trajectory's return, less the penalty where this turn is invalid (or every invalid turn's, by `invalid_penalty_target`)"
         }
         ("grpo" | "rloo" | "gigpo", "mean") => {
             "mean of the returns of the group's trajectories (of its turns' scores with `population = \"turn\"`)"
@@ -101,7 +101,7 @@ pub fn fact_meaning(stage: &str, fact: &str) -> Option<&'static str> {
         }
         ("gigpo", "episode") => "the trajectory's advantage in its group",
         ("gigpo", "step") => {
-            "the turn's advantage among the turns of its state; where it is the only one 0, or what `step_singleton` says"
+            "the turn's advantage among the turns of its state; where it is the only one 0, or what `single_step_advantage` says"
         }
         ("gigpo" | "hgpo" | "rtmc", "step_return") => {
             "discounted return from this turn on, less the penalty where the turn is invalid"

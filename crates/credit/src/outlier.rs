@@ -60,7 +60,7 @@ pub struct OutlierConfig {
     #[schemars(range(min = 0.0, max = 1000.0))]
     pub lambda: f64,
     /// Normalized entropy of a state visited once.
-    pub singleton: SingletonState,
+    pub single_visit_entropy: SingletonState,
     /// Use the interval even if it is a point.
     pub literal: bool,
     /// Degrees of freedom: 1 (sample) or 0 (population) standard deviation.
@@ -80,7 +80,7 @@ impl Default for OutlierConfig {
         Self {
             locate: Locate::Normalized,
             lambda: 1.5,
-            singleton: SingletonState::Raw,
+            single_visit_entropy: SingletonState::Raw,
             literal: false,
             ddof: 1,
             epsilon: 1e-6,
@@ -209,7 +209,7 @@ fn scores(
         let anchors = &states[index];
         let moments: Vec<Moments> =
             anchors.gather(entropies).iter().map(|values| Moments::of(values, config.ddof)).collect();
-        let score = |entropy: f64, state: &Moments| match (state.count, config.singleton) {
+        let score = |entropy: f64, state: &Moments| match (state.count, config.single_visit_entropy) {
             (1, SingletonState::Raw) => Some(entropy),
             (1, SingletonState::Zero) => Some(0.0),
             (1, SingletonState::Exclude) => None,

@@ -23,21 +23,21 @@ pub struct RlooConfig {
     /// Whether trajectories or turns are compared.
     pub population: Population,
     /// Advantage if the population has one member.
-    pub singleton: Singleton,
+    pub single_sample_advantage: Singleton,
     /// Penalty for an invalid turn.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub invalid_penalty: f64,
     /// What the penalty of an invalid turn is subtracted from.
-    pub penalty_scope: PenaltyScope,
+    pub invalid_penalty_target: PenaltyScope,
 }
 
 impl Default for RlooConfig {
     fn default() -> Self {
         Self {
             population: Population::Trajectory,
-            singleton: Singleton::Zero,
+            single_sample_advantage: Singleton::Zero,
             invalid_penalty: 0.1,
-            penalty_scope: PenaltyScope::Turn,
+            invalid_penalty_target: PenaltyScope::Turn,
         }
     }
 }
@@ -46,7 +46,7 @@ impl RlooConfig {
     /// Returns the settings that reproduce verl-agent's numbers.
     #[must_use]
     pub fn verl_agent(&self) -> Self {
-        Self { population: Population::Turn, singleton: Singleton::Raw, ..self.clone() }
+        Self { population: Population::Turn, single_sample_advantage: Singleton::Raw, ..self.clone() }
     }
 }
 
@@ -91,26 +91,28 @@ impl Estimator for Rloo {
         inputs: &CreditInputs<'_>,
         explanation: &mut Explanation,
     ) -> Result<PerTurn<f64>, CreditError> {
-        let RlooConfig { population, singleton, invalid_penalty, penalty_scope } = self.config;
-        let penalty = InvalidActionPenalty { cost: invalid_penalty, scope: penalty_scope };
+        let RlooConfig { population, single_sample_advantage, invalid_penalty, invalid_penalty_target } =
+            self.config;
+        let penalty = InvalidActionPenalty { cost: invalid_penalty, scope: invalid_penalty_target };
         let mut advantages = PerTurn::default();
         for (index, group) in inputs.batch.groups.iter().enumerate() {
             let scores = GroupScores::new(NAME, index, group, penalty)?;
             let moments = Moments::of(&scores.population(population), 0);
             // Leaving one out of n scales the distance from the mean by n / (n - 1).
             let n = moments.count as f64;
-            let leave_out = |score: f64| match (moments.count, singleton) {
+            let leave_out = |score: f64| match (moments.count, single_sample_advantage) {
                 (0, _) | (1, Singleton::Zero) => 0.0,
                 (1, Singleton::Raw) => score,
                 _ => n / (n - 1.0) * (score - moments.mean),
             };
-            let advantage = |outcome: f64, score: f64| match (population, moments.count, singleton) {
-                (Population::Trajectory, 1, Singleton::Zero) => 0.0,
-                // A penalized score is not in the population: subtract the penalty from the
-                // member's advantage.
-                (Population::Trajectory, ..) => leave_out(outcome) + (score - outcome),
-                (Population::Turn, ..) => leave_out(score),
-            };
+            let advantage =
+                |outcome: f64, score: f64| match (population, moments.count, single_sample_advantage) {
+                    (Population::Trajectory, 1, Singleton::Zero) => 0.0,
+                    // A penalized score is not in the population: subtract the penalty from the
+                    // member's advantage.
+                    (Population::Trajectory, ..) => leave_out(outcome) + (score - outcome),
+                    (Population::Turn, ..) => leave_out(score),
+                };
             explanation
                 .facts(index, &scores.turns, |_, _, &score| vec![("score", score), ("mean", moments.mean)]);
             advantages.push(

@@ -49,7 +49,7 @@ pub struct RtmcConfig {
     #[schemars(range(min = 0.0, max = 1e6))]
     pub invalid_penalty: f64,
     /// What the penalty of an invalid turn is subtracted from.
-    pub penalty_scope: PenaltyScope,
+    pub invalid_penalty_target: PenaltyScope,
     /// How to find anchor states.
     pub anchor: AnchorConfig,
 }
@@ -60,7 +60,7 @@ impl Default for RtmcConfig {
             gamma: 1.0,
             prior: 1.0,
             invalid_penalty: 0.1,
-            penalty_scope: PenaltyScope::Turn,
+            invalid_penalty_target: PenaltyScope::Turn,
             anchor: AnchorConfig::default(),
         }
     }
@@ -184,7 +184,8 @@ impl Estimator for Rtmc {
         explanation: &mut Explanation,
     ) -> Result<PerTurn<f64>, CreditError> {
         let config = &self.config;
-        let penalty = InvalidActionPenalty { cost: config.invalid_penalty, scope: config.penalty_scope };
+        let penalty =
+            InvalidActionPenalty { cost: config.invalid_penalty, scope: config.invalid_penalty_target };
         let (mut turns, mut shared) = (0, 0);
         let mut advantages = PerTurn::default();
         let anchored = Anchors::find_all(inputs.batch, &config.anchor);

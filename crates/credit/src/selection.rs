@@ -22,14 +22,14 @@ pub(crate) const PRESETS: &[Preset] = &[
     Preset::on(
         "grpo",
         "dapo",
-        "objective.clip = { low = 0.2, high = 0.28 }\nrollout = { selection.kind = \"dynamic\", overlong = {} }",
+        "objective.clip = { low = 0.2, high = 0.28 }\nrollout = { filter_groups.kind = \"dynamic\", overlong = {} }",
     ),
     Preset::on(
         "rloo",
         "deepswe",
         "credit.estimator.invalid_penalty = 0.0\n\
-         objective = { clip = { low = 0.2, high = 0.28 }, aggregation = \"seq-mean-token-sum\" }\n\
-         rollout = { selection.kind = \"rejection\", compact_filter = {} }",
+         objective = { clip = { low = 0.2, high = 0.28 }, loss_agg_mode = \"seq-mean-token-sum\" }\n\
+         rollout = { filter_groups.kind = \"rejection\", compact_filter = {} }",
     ),
 ];
 

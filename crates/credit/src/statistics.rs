@@ -69,8 +69,14 @@ impl Moments {
     ///
     /// Zero variance gives exactly 0 under [`Normalize::MeanStd`] for any score, because there is
     /// no scale. Under [`Normalize::Mean`] each unpenalized member gets exactly 0.
-    pub fn standardise(&self, score: f64, normalize: Normalize, epsilon: f64, singleton: Singleton) -> f64 {
-        match (self.count, singleton, normalize) {
+    pub fn standardise(
+        &self,
+        score: f64,
+        normalize: Normalize,
+        epsilon: f64,
+        single_sample_advantage: Singleton,
+    ) -> f64 {
+        match (self.count, single_sample_advantage, normalize) {
             (0, ..) | (1, Singleton::Zero, _) => 0.0,
             (1, Singleton::Raw, Normalize::MeanStd) => score / (1.0 + epsilon),
             (1, Singleton::Raw, Normalize::Mean) => score,

@@ -144,11 +144,11 @@ pub struct Evaluation {
     /// Tasks that failed in the environment or sampler despite retries. No other field counts them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub failed: usize,
-    /// Tasks that ended because their next prompt exceeded the context (`rollout.max_context`).
+    /// Tasks that ended because their next prompt exceeded the context (`rollout.max_model_len`).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub overflowed: usize,
     /// Fraction of turns whose response was not a well-formed action.
-    pub invalid_rate: f64,
+    pub invalid_action_frac: f64,
     /// Fraction of turns with an inadmissible action, among turns with a list of admissible ones;
     /// `None` if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -165,7 +165,7 @@ pub struct Evaluation {
 ///
 /// # Errors
 /// Fails like [`evaluate_with`]; if `policy.device` is not in this build or lacks memory for the
-/// weights; or if `rollout.max_context` exceeds the model's limit.
+/// weights; or if `rollout.max_model_len` exceeds the model's limit.
 pub fn evaluate(
     settings: &EvaluationSettings<'_>,
     panel: &Panel,
@@ -320,7 +320,7 @@ fn summarise(played: &[Trajectory], panel: &Panel, temperature: f32, seed: u64, 
         metrics: metrics_of(&trajectories),
         failed: played.len() - trajectories.len(),
         overflowed: trajectories.iter().filter(|trajectory| is_overflow(trajectory)).count(),
-        invalid_rate: turns().filter(|turn| !turn.valid).count() as f64 / count,
+        invalid_action_frac: turns().filter(|turn| !turn.valid).count() as f64 / count,
         inadmissible_rate: inadmissible_rate(turns()),
         seconds,
         outcomes: Outcomes::of(played),
@@ -365,7 +365,7 @@ mod tests {
         assert_eq!(result.kinds["a"].mean_turns, 3.0);
         assert_eq!(result.mean_turns, 4.0);
         assert_eq!(result.mean_return, 2.0);
-        assert!((result.invalid_rate - 4.0 / 12.0).abs() < 1e-12);
+        assert!((result.invalid_action_frac - 4.0 / 12.0).abs() < 1e-12);
         assert_eq!(result.inadmissible_rate, Some(0.0));
 
         // A task that failed in the environment is counted separately; other fields cover the rest.

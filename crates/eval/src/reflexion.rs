@@ -91,7 +91,7 @@ fn reflect<S: Sampler + Send>(
         stop_tokens: context.chat.map_or(context.tokenizer.end_tokens(), |chat| chat.stop_tokens()).to_vec(),
         ..context.params.clone()
     };
-    let room = context.max_context.saturating_sub(REFLECTION_TOKENS);
+    let room = context.max_model_len.saturating_sub(REFLECTION_TOKENS);
     let mut requests = Vec::with_capacity(failed.len());
     for (session, trajectory) in failed.iter().enumerate() {
         let coordinates = [context.step, trajectory.group as u64, trial as u64, u64::MAX];

@@ -156,7 +156,7 @@ fn try_to_play(agent: Agent, trials: usize, chat: Option<&str>, context: usize) 
     let tokenizer = tokenizer(chat);
     let mut config = Config::default();
     agent.configure(&mut config).unwrap();
-    config.rollout.max_context = context;
+    config.rollout.max_model_len = context;
     let stop = AtomicBool::new(false);
     let settings = PlaySettings {
         config: &config,
@@ -183,7 +183,7 @@ fn react_keeps_its_thoughts() {
     assert_eq!(evaluation.agent, Agent::React);
     assert_eq!(evaluation.success, Rate::new(1, 3));
     assert_eq!((evaluation.trials.len(), trajectories.len()), (0, 3));
-    assert_eq!(evaluation.invalid_rate, 0.0);
+    assert_eq!(evaluation.invalid_action_frac, 0.0);
     let later = prompts.iter().find(|prompt| prompt.contains("Still here.")).unwrap();
     assert!(later.contains("Thought: Patience.\nAction: wait<|im_end|>"), "{later}");
 }
@@ -263,7 +263,7 @@ fn the_agents_prompts_are_those_of_the_environment() {
         ("webshop-react", Layout::Concatenated)
     );
     let text = r#"{"split":"s","panel":"p","temperature":0.0,"seed":0,"success":{"successes":0,"trials":0,"rate":0.0,
-        "low":0.0,"high":1.0},"kinds":{},"mean_turns":0.0,"mean_return":0.0,"invalid_rate":0.0,
+        "low":0.0,"high":1.0},"kinds":{},"mean_turns":0.0,"mean_return":0.0,"invalid_action_frac":0.0,
         "inadmissible_rate":0.0,"seconds":0.0}"#;
     let old: Evaluation = serde_json::from_str(text).unwrap();
     assert_eq!((old.agent, old.trials.len()), (Agent::Plain, 0), "results of before are read");

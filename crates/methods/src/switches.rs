@@ -129,8 +129,8 @@ mod tests {
         assert_eq!(with("grpo", "clip.low", 0.1.into()).unwrap().clip.low, 0.1);
         assert_eq!(with("grpo", "dual_clip", 3.0.into()).unwrap().dual_clip, Some(3.0));
         assert_eq!(
-            with("gspo", "ratio", "turn".into()).unwrap().aggregation,
-            Methods::builtin().objective("gspo").unwrap().aggregation
+            with("gspo", "ratio", "turn".into()).unwrap().loss_agg_mode,
+            Methods::builtin().objective("gspo").unwrap().loss_agg_mode
         );
         assert_eq!(
             with("grpo", "normalization.delta", 2.0.into()).unwrap().normalization.unwrap().delta,

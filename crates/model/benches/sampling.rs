@@ -56,7 +56,7 @@ fn sampling(criterion: &mut Criterion) {
     ] {
         group.bench_function(name, |bencher| {
             bencher.iter(|| {
-                let sizes = EngineConfig { max_num_seqs: sessions as usize, max_context: 256 };
+                let sizes = EngineConfig { max_num_seqs: sessions as usize, max_model_len: 256 };
                 let mut engine = NativeEngine::with_weights(Arc::clone(&weights), sizes, None).unwrap();
                 for session in 0..sessions {
                     let params = SamplingParams { max_tokens: new as usize, ..SamplingParams::default() };

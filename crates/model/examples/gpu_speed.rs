@@ -122,7 +122,7 @@ fn decode(arguments: &Arguments, device: &str) -> Result<(), Box<dyn Error>> {
     let count = parameters.data.len();
     let weights = SharedWeights::of(&parameters.into(), 0, Device::Cuda, Compute::F32)?;
     for slots in arguments.numbers("slots", 128)? {
-        let sizes = EngineConfig { max_num_seqs: slots, max_context: prompt + new + 1 };
+        let sizes = EngineConfig { max_num_seqs: slots, max_model_len: prompt + new + 1 };
         let mut engine = NativeEngine::with_shared(&weights, sizes, None)?;
         // Prompts only, then with all tokens: the difference is decoding.
         let mut run = |new: usize, round: u64| -> Result<f64, Box<dyn Error>> {

@@ -76,7 +76,7 @@ type Samples = Vec<(Vec<u32>, Vec<u32>, Vec<f32>)>;
 fn sample_lane(sizes: Sizes, weights: &SharedWeights, lane: usize, round: u64) -> Result<Samples, String> {
     let groups: Vec<usize> = (lane..sizes.groups).step_by(sizes.lanes).collect();
     let slots = (groups.len() * sizes.size).max(1);
-    let config = EngineConfig { max_num_seqs: slots, max_context: sizes.prompt + sizes.response };
+    let config = EngineConfig { max_num_seqs: slots, max_model_len: sizes.prompt + sizes.response };
     let mut engine = NativeEngine::with_shared(weights, config, None).map_err(|error| error.to_string())?;
     let mut samples = Samples::new();
     let mut ids = Vec::new();

@@ -137,7 +137,7 @@ fn median_seconds(setting: &Setting, weights: &SharedWeights) -> f64 {
 fn run(setting: &Setting, weights: &SharedWeights, lane: usize) {
     let sessions: Vec<usize> = (lane..setting.prompts).step_by(setting.lanes).collect();
     let sizes =
-        EngineConfig { max_num_seqs: sessions.len().max(1), max_context: setting.prompt_len + setting.new };
+        EngineConfig { max_num_seqs: sessions.len().max(1), max_model_len: setting.prompt_len + setting.new };
     let result = NativeEngine::with_shared(weights, sizes, None).map_err(|error| error.to_string());
     let answered = result.and_then(|mut engine| {
         for &session in &sessions {

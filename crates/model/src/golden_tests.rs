@@ -266,7 +266,7 @@ fn small_changes_are_seen() {
 }
 
 fn generated(case: &Value, parameters: &Parameters<f64>) -> Vec<u32> {
-    let settings = EngineConfig { max_num_seqs: 1, max_context: 64 };
+    let settings = EngineConfig { max_num_seqs: 1, max_model_len: 64 };
     let mut engine = NativeEngine::new(parameters.cast().into(), 0, settings, None).unwrap();
     let token = |value: &Value| value.as_u64().unwrap() as u32;
     let prompt = case["greedy"]["prompt"].as_array().unwrap().iter().map(token).collect();

@@ -9,20 +9,20 @@ pub enum ScheduleKind {
     /// Always 1.
     #[default]
     Constant,
-    /// Half a cosine from 1 down to `floor`.
+    /// Half a cosine from 1 down to `min_lr_ratio`.
     Cosine {
         /// Final fraction of the peak rate.
         #[schemars(range(min = 0.0, max = 1.0))]
-        floor: f64,
+        min_lr_ratio: f64,
     },
-    /// 1 until fraction `flat` of the run (including warm-up), then linear down to `floor`.
+    /// 1 until fraction `decay_start` of the run (including warm-up), then linear down to `min_lr_ratio`.
     Linear {
         /// Fraction of the run before the decay starts.
         #[schemars(range(min = 0.0, max = 1.0))]
-        flat: f64,
+        decay_start: f64,
         /// Final fraction of the peak rate.
         #[schemars(range(min = 0.0, max = 1.0))]
-        floor: f64,
+        min_lr_ratio: f64,
     },
 }
 
@@ -34,7 +34,7 @@ pub struct Schedule {
     /// Steps of linear warm-up: the first step has `peak / warmup_steps`, step `warmup_steps` has
     /// `peak`.
     pub warmup_steps: u64,
-    /// Number of steps of the run; the last one has the floor rate.
+    /// Number of steps of the run; the last one has the min_lr_ratio rate.
     pub total_steps: u64,
     /// Shape after the warm-up.
     pub shape: ScheduleKind,
@@ -55,11 +55,12 @@ impl Schedule {
         self.peak
             * match self.shape {
                 ScheduleKind::Constant => 1.0,
-                ScheduleKind::Cosine { floor } => {
-                    floor + (1.0 - floor) * 0.5 * (1.0 + (std::f64::consts::PI * way(warm)).cos())
+                ScheduleKind::Cosine { min_lr_ratio } => {
+                    min_lr_ratio
+                        + (1.0 - min_lr_ratio) * 0.5 * (1.0 + (std::f64::consts::PI * way(warm)).cos())
                 }
-                ScheduleKind::Linear { flat, floor } => {
-                    1.0 - (1.0 - floor) * way((flat * self.total_steps as f64).max(warm))
+                ScheduleKind::Linear { decay_start, min_lr_ratio } => {
+                    1.0 - (1.0 - min_lr_ratio) * way((decay_start * self.total_steps as f64).max(warm))
                 }
             }
     }
@@ -77,26 +78,32 @@ mod tests {
     #[test]
     fn every_shape_has_its_landmarks() {
         assert_eq!(rates(ScheduleKind::Constant, &[0, 1, 3, 4, 100, 500]), [0.5, 1.0, 2.0, 2.0, 2.0, 2.0]);
-        let cosine = rates(ScheduleKind::Cosine { floor: 0.1 }, &[3, 100, 500]);
+        let cosine = rates(ScheduleKind::Cosine { min_lr_ratio: 0.1 }, &[3, 100, 500]);
         assert!((cosine[0] - 2.0).abs() < 1e-12 && (cosine[1] - 0.2).abs() < 1e-12, "{cosine:?}");
         assert_eq!(cosine[1], cosine[2]);
         let middle = Schedule {
             peak: 2.0,
             warmup_steps: 1,
             total_steps: 101,
-            shape: ScheduleKind::Cosine { floor: 0.1 },
+            shape: ScheduleKind::Cosine { min_lr_ratio: 0.1 },
         };
         assert!((middle.learning_rate(50) - 1.1).abs() < 1e-12);
-        let linear = rates(ScheduleKind::Linear { flat: 0.5, floor: 0.05 }, &[3, 50, 100, 101]);
+        let linear = rates(ScheduleKind::Linear { decay_start: 0.5, min_lr_ratio: 0.05 }, &[3, 50, 100, 101]);
         assert!((linear[0] - 2.0).abs() < 1e-12 && (linear[1] - 2.0).abs() < 1e-12, "{linear:?}");
         assert!((linear[2] - 0.1).abs() < 1e-12 && (linear[3] - 0.1).abs() < 1e-12, "{linear:?}");
-        let falling = rates(ScheduleKind::Linear { flat: 0.5, floor: 0.05 }, &(51..101).collect::<Vec<_>>());
+        let falling = rates(
+            ScheduleKind::Linear { decay_start: 0.5, min_lr_ratio: 0.05 },
+            &(51..101).collect::<Vec<_>>(),
+        );
         assert!(falling.windows(2).all(|pair| pair[0] > pair[1]));
     }
 
     #[test]
     fn a_run_of_no_length_does_not_divide_by_zero() {
-        for shape in [ScheduleKind::Cosine { floor: 0.0 }, ScheduleKind::Linear { flat: 1.0, floor: 0.5 }] {
+        for shape in [
+            ScheduleKind::Cosine { min_lr_ratio: 0.0 },
+            ScheduleKind::Linear { decay_start: 1.0, min_lr_ratio: 0.5 },
+        ] {
             for total_steps in 0..3 {
                 let schedule = Schedule { peak: 1.0, warmup_steps: 0, total_steps, shape };
                 assert!((0..4).all(|step| schedule.learning_rate(step).is_finite()));

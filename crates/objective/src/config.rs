@@ -75,7 +75,7 @@ pub struct KlConfig {
     /// Estimator of the KL from log-probs of the sampled tokens.
     pub estimator: KlEstimator,
     /// Whether the penalty is added to the loss or subtracted from the reward.
-    #[serde(rename = "where")]
+    #[serde(rename = "apply_to")]
     pub place: KlPlace,
     /// Adapts the coefficient to a target KL. Absent: constant.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -101,7 +101,7 @@ pub struct ObjectiveConfig {
     #[schemars(range(max = 1000.0), extend("exclusiveMinimum" = 1.0))]
     pub dual_clip: Option<f64>,
     /// Which mean over tokens the loss is.
-    pub aggregation: Aggregation,
+    pub loss_agg_mode: Aggregation,
     /// The KL penalty to the reference policy.
     pub kl: KlConfig,
     /// Coefficient of the entropy bonus; 0 turns it off.
@@ -149,8 +149,8 @@ impl ObjectiveConfig {
         turnwise_settings::check(self).map_err(|error| ObjectiveError::Setting(error.to_string()))?;
         if self.kl_in_reward() && self.kl.estimator == KlEstimator::Full {
             return refuse(
-                "kl.estimator is \"full\" with kl.where = \"reward\"; rewards take it from the sampled \
-                 tokens: use k1, k2 or k3, or where = \"loss\""
+                "kl.estimator is \"full\" with kl.apply_to = \"reward\"; rewards take it from the sampled \
+                 tokens: use k1, k2 or k3, or apply_to = \"loss\""
                     .into(),
             );
         }

@@ -52,7 +52,7 @@ pub fn kl_estimate(estimator: KlEstimator, logprob: f64, ref_logprob: f64) -> (f
     }
 }
 
-/// Returns the KL penalty of a turn's reward (`objective.kl.where = "reward"`): `coef` times the
+/// Returns the KL penalty of a turn's reward (`objective.kl.apply_to = "reward"`): `coef` times the
 /// sum of its tokens' estimates between sampling policy and reference.
 pub fn reward_kl(estimator: KlEstimator, coef: f64, old_logprobs: &[f32], ref_logprobs: &[f32]) -> f64 {
     coef * old_logprobs

@@ -105,7 +105,7 @@ impl Loss {
             || self.terms.iter().any(|term| term.acts_without_advantage())
     }
 
-    /// Returns the KL penalty of a turn's reward (`objective.kl.where = "reward"`), from its
+    /// Returns the KL penalty of a turn's reward (`objective.kl.apply_to = "reward"`), from its
     /// tokens' log-probs under sampling policy and reference.
     pub fn reward_kl(&self, old_logprobs: &[f32], ref_logprobs: &[f32]) -> f64 {
         if self.config.kl.place == KlPlace::Loss {

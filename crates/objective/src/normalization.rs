@@ -12,7 +12,7 @@
 //! Differs from the paper: equation 8 is a number without a gradient, but proof and figure use the
 //! gradient; hence the setting. With turn or sequence ratios the gradient flows through the ratio,
 //! as in the objective. The factor scales the minibatch's whole gradient, with KL term, entropy
-//! bonus and selective term; equations 12 and 15 have only the surrogate. `objective.kl.where =
+//! bonus and selective term; equations 12 and 15 have only the surrogate. `objective.kl.apply_to =
 //! "reward"` makes the KL part of the advantages, a possible reading of PPO's conventions in
 //! appendix A.4. Both presets have the KL in the loss, like GRPO, so that `so-ppo` and `so-grpo`
 //! differ only in credit and ratio.
@@ -88,13 +88,13 @@ pub(crate) const PRESETS: &[Preset] = &[
     Preset::on(
         "ppo",
         "so-ppo",
-        "credit.estimator.invalid_penalty = 0.0\n[objective]\nratio = \"turn\"\naggregation = \"seq-mean-token-mean\"\nkl.coef = 0.001\nnormalization = {}\n\
+        "credit.estimator.invalid_penalty = 0.0\n[objective]\nratio = \"turn\"\nloss_agg_mode = \"seq-mean-token-mean\"\nkl.coef = 0.001\nnormalization = {}\n\
          [train]\nnum_minibatches = 2",
     ),
     Preset::on(
         "grpo",
         "so-grpo",
-        "credit.estimator.invalid_penalty = 0.0\n[objective]\nratio = \"token\"\naggregation = \"seq-mean-token-mean\"\nkl.coef = 0.001\nnormalization = {}\n\
+        "credit.estimator.invalid_penalty = 0.0\n[objective]\nratio = \"token\"\nloss_agg_mode = \"seq-mean-token-mean\"\nkl.coef = 0.001\nnormalization = {}\n\
          [train]\nnum_minibatches = 2",
     ),
 ];

@@ -33,7 +33,7 @@ use crate::{
 pub(crate) const PRESETS: &[Preset] = &[Preset::on(
     "grpo",
     "gspo",
-    "[objective]\nratio = \"sequence-token\"\nclip = { low = 3e-4, high = 4e-4 }\naggregation = \"seq-mean-token-mean\"",
+    "[objective]\nratio = \"sequence-token\"\nclip = { low = 3e-4, high = 4e-4 }\nloss_agg_mode = \"seq-mean-token-mean\"",
 )];
 
 const LOG_RATIO_LIMIT: f64 = 20.0;
@@ -94,7 +94,7 @@ impl PolicyObjective {
         batch: ObjectiveBatch,
     ) -> Result<Self, ObjectiveError> {
         batch.check(config)?;
-        let weights = token_weights(config.aggregation, &batch);
+        let weights = token_weights(config.loss_agg_mode, &batch);
         let sequence_weights = token_weights(Aggregation::SeqMeanTokenMean, &batch);
         Ok(Self { config: config.clone(), batch, weights, sequence_weights })
     }

@@ -83,12 +83,12 @@ pub(crate) const PRESETS: &[Preset] = &[
     Preset::on(
         "gigpo",
         "stapo",
-        "credit.outliers = {}\nobjective = { aggregation = \"turn-mean\", kl.coef = 0.01, selective = {} }",
+        "credit.outliers = {}\nobjective = { loss_agg_mode = \"turn-mean\", kl.coef = 0.01, selective = {} }",
     ),
     Preset::on(
         "stapo",
         "stapo-dynamic",
-        "objective.clip = { low = 0.2, high = 0.28 }\nrollout.selection.kind = \"dynamic\"",
+        "objective.clip = { low = 0.2, high = 0.28 }\nrollout.filter_groups.kind = \"dynamic\"",
     ),
 ];
 

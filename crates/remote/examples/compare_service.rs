@@ -45,9 +45,9 @@ const TEXTS: [(&str, &str); 4] = [
 
 /// Losses, with one update each.
 const LOSSES: [(&str, &[&str]); 3] = [
-    ("ppo clip", &["objective.aggregation=token-mean"]),
-    ("ppo clip by derivatives", &["objective.aggregation=token-mean", "policy.learner.losses=linearised"]),
-    ("gspo", &["objective.ratio=sequence", "objective.aggregation=seq-mean-token-mean"]),
+    ("ppo clip", &["objective.loss_agg_mode=token-mean"]),
+    ("ppo clip by derivatives", &["objective.loss_agg_mode=token-mean", "policy.learner.losses=linearised"]),
+    ("gspo", &["objective.ratio=sequence", "objective.loss_agg_mode=seq-mean-token-mean"]),
 ];
 
 struct Print;
@@ -72,7 +72,7 @@ fn config(url: &str, model: &Path, more: &[&str]) -> Result<Config, Box<dyn Erro
         "prompt.template=ezpoints".into(),
         // Far above the gradients of most weights, so that a step follows the gradient and not its signs.
         "optimizer={epsilon=1e-2, clip_norm=0.0}".into(),
-        "train.lanes=1".into(),
+        "train.num_workers=1".into(),
         "eval.splits=[\"test\"]".into(),
     ];
     let overrides = settings.into_iter().chain(more.iter().map(|text| (*text).to_owned())).collect();
@@ -131,7 +131,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         for learner in [service.as_mut(), &mut native as &mut dyn PolicyLearner] {
             let minibatch = loss.for_minibatch(batch.clone(), &[])?;
             learner.forward_backward(&sequences, minibatch.tokens())?;
-            norms.push(learner.step(1e-2)?.gradient_norm);
+            norms.push(learner.step(1e-2)?.grad_norm);
         }
         let after = [service.logprobs(&sequences)?, native.logprobs(&sequences)?];
         let moved = |index: usize| -> Vec<f32> {

@@ -67,7 +67,7 @@ fn main() -> Outcome<()> {
     let weights = SharedWeights::of(&policy.weights, 0, Device::Cpu, Compute::F32)?;
     drop(policy);
     let settings =
-        EngineSettings { max_context: Some(load.prompt + load.new + 1), ..EngineSettings::default() };
+        EngineSettings { max_model_len: Some(load.prompt + load.new + 1), ..EngineSettings::default() };
     let lanes = settings.lanes;
     for &clients in &clients {
         let load = Load { clients, ..load };
@@ -113,8 +113,8 @@ fn engine(weights: &SharedWeights, lanes: usize, slots: usize, load: Load) -> Ou
         let threads: Vec<_> = (0..lanes)
             .map(|lane| {
                 scope.spawn(move || -> Outcome<usize> {
-                    let max_context = load.prompt + load.new + 1;
-                    let sizes = EngineConfig { max_num_seqs: slots.div_ceil(lanes), max_context };
+                    let max_model_len = load.prompt + load.new + 1;
+                    let sizes = EngineConfig { max_num_seqs: slots.div_ceil(lanes), max_model_len };
                     let mut engine = NativeEngine::with_shared(weights, sizes, None)?;
                     let submit = |engine: &mut NativeEngine, client: usize, request: usize| {
                         let params = SamplingParams { max_tokens: load.new, ..SamplingParams::default() };

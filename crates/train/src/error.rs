@@ -99,7 +99,7 @@ pub enum TrainError {
     #[error("a rollout thread ended unexpectedly; the log above says why")]
     Thread,
     /// The system could not start a rollout thread.
-    #[error("cannot start a thread for a rollout: {0}; lower rollout.lanes or rollout.env_threads")]
+    #[error("cannot start a thread for a rollout: {0}; lower rollout.num_workers or rollout.env_threads")]
     ThreadStart(std::io::Error),
 }
 

@@ -170,7 +170,7 @@ def policy_loss(
     """Computes the clipped surrogate with KL penalty and entropy bonus, and its derivative with respect to ``logprobs``.
 
     ``value = sum_t weight_t (-min(w A_t, clip(w) A_t) + beta KL_t - eta H_t)``. The importance ratio ``w`` is that of the
-    token (``ppo``, ``grpo``, ``dapo`` ..), the turn (``so-ppo``) or the sequence (``gspo``), and ``aggregation`` sets the
+    token (``ppo``, ``grpo``, ``dapo`` ..), the turn (``so-ppo``) or the sequence (``gspo``), and ``loss_agg_mode`` sets the
     weights; all are settings. ``gspo`` treats ``w`` as a constant in the derivative, so that every token keeps its own
     advantage (``ratio="sequence-token"``). ``ratio="sequence"`` differentiates ``w``, which averages a sequence's
     advantages. STAPO's term on outlier turns is :func:`selective_loss`.
@@ -187,7 +187,7 @@ def policy_loss(
         reference_kls: KLs over the full vocabulary; required by ``kl.estimator = "full"``.
         preset: a name of :func:`turnwise.presets`.
         switches: settings of the loss, by path or as dicts: ``clip={"high": 0.28}``, ``ratio="turn"``, ``dual_clip=3.0``,
-            ``aggregation="token-mean"``, ``kl={"coef": 0.01, "estimator": "k3"}``, ``entropy_coef=0.001``.
+            ``loss_agg_mode="token-mean"``, ``kl={"coef": 0.01, "estimator": "k3"}``, ``entropy_coef=0.001``.
 
     Raises:
         ValueError: if an array or setting is missing or invalid; the message names it.
@@ -402,12 +402,12 @@ def reward_kl(old_logprobs: Any, ref_logprobs: Any, coef: float, estimator: str 
     return coef * kl_estimate(old_logprobs, ref_logprobs, estimator)[0]
 
 
-def token_weights(shape: Any, aggregation: str = "token-mean", *, mask: Any = None, turn_spans: Any = None) -> Rows:
+def token_weights(shape: Any, loss_agg_mode: str = "token-mean", *, mask: Any = None, turn_spans: Any = None) -> Rows:
     """Returns the weight of every token in a loss.
 
-    ``aggregation`` is ``token-mean``, ``seq-mean-token-mean``, ``seq-mean-token-sum`` or ``turn-mean``. ``shape`` is any array
+    ``loss_agg_mode`` is ``token-mean``, ``seq-mean-token-mean``, ``seq-mean-token-sum`` or ``turn-mean``. ``shape`` is any array
     of the required form, such as the log-probs.
     """
     layout = _Layout(shape, mask, turn_spans, "shape")
     masks = [layout.counts(index).tolist() for index in range(len(layout.rows))]
-    return layout.spread(_native.token_weights(aggregation, layout.span_lengths(), masks))
+    return layout.spread(_native.token_weights(loss_agg_mode, layout.span_lengths(), masks))

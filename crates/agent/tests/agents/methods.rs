@@ -53,7 +53,7 @@ fn config(folder: &Path, preset: &str, state: &str, more: &[&str]) -> Result<Con
     ];
     let settings = "env.kind=agent env.reuse=true env.max_turns=5 sft.steps=0 prompt.template=agent \
                     prompt.layout=concatenated rollout.tasks_per_step=2 rollout.group_size=4 \
-                    rollout.max_response_tokens=1 rollout.max_context=1024 train.steps=2 \
+                    rollout.max_response_tokens=1 rollout.max_model_len=1024 train.steps=2 \
                     train.learning_rate=1e-3 train.warmup=0 train.num_minibatches=1 \
                     train.skip_zero_advantage=false train.explain=true eval.splits=[\"test\"]";
     overrides.extend(settings.split_whitespace().chain(more.iter().copied()).map(str::to_owned));
@@ -91,7 +91,7 @@ fn methods_that_compare_states_train_on_an_agent() {
         let stops: Vec<_> = played.iter().map(|trajectory| &trajectory.stop).collect();
         assert_eq!(of(&lines, "rollout/error_rate"), [0.0, 0.0], "{preset}: {stops:?}");
         assert!(of(&lines, "rollout/mismatch_kl").iter().all(|&kl| kl < 1e-6), "{preset}");
-        assert!(of(&lines, "loss/gradient_norm").iter().any(|&norm| norm > 0.0), "{preset}");
+        assert!(of(&lines, "loss/grad_norm").iter().any(|&norm| norm > 0.0), "{preset}");
         // The states are the first call, lamp on and lamp off, in each group.
         let keys: std::collections::BTreeSet<&str> =
             played.iter().flat_map(|trajectory| &trajectory.turns).map(Turn::state_key).collect();

@@ -153,7 +153,7 @@ fn play(
         compaction: None,
         params: SamplingParams::default(),
         max_turns: 0,
-        max_context: 8192,
+        max_model_len: 8192,
         slots: 1,
         run_seed: 7,
         purpose: Purpose::Rollout,

@@ -106,7 +106,7 @@ pub(crate) fn run(args: ChatArgs) -> anyhow::Result<ExitCode> {
     let context = CONTEXT.min(policy.weights.config().max_position_embeddings);
     let device = if args.device == DeviceName::Cuda { Device::Cuda } else { Device::Cpu };
     let weights = SharedWeights::of(&policy.weights, 0, device, Compute::F32)?;
-    let sizes = EngineConfig { max_num_seqs: 1, max_context: context };
+    let sizes = EngineConfig { max_num_seqs: 1, max_model_len: context };
     let mut sampler = NativeEngine::with_shared(&weights, sizes, Some(Arc::clone(tokenizer)))?;
     let params = SamplingParams {
         temperature: args.temperature,

@@ -113,7 +113,7 @@ struct GenerateArgs {
     /// Name of the environment.
     environment: String,
     /// Folder to write to; it must be new or empty.
-    #[arg(short, long, value_name = "DIR", visible_alias = "output")]
+    #[arg(short = 'o', long = "output", value_name = "DIR", alias = "out")]
     out: PathBuf,
     /// Seed of the generator.
     #[arg(long, default_value_t = 0, value_parser = seed)]
@@ -173,7 +173,7 @@ struct ReplayArgs {
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
     /// Write the engine's output as a recording (compressed if the name ends in `.zst`).
-    #[arg(short = 'o', long, value_name = "FILE", visible_aliases = ["out", "output"])]
+    #[arg(short = 'o', long = "output", value_name = "FILE", aliases = ["out", "dump"])]
     dump: Option<PathBuf>,
     /// WebShop only: a query without an answer in the recording; repeatable.
     #[arg(long, value_name = "QUERY")]
@@ -235,7 +235,7 @@ fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
         out.push_str(
             "\ntasks       turnwise env list KIND      generated, nothing to download; --data PATH counts official files\n\
              play        turnwise play KIND\n\
-             as files    turnwise env generate alfworld --out DIR\n",
+             as files    turnwise env generate alfworld --output DIR\n",
         );
         for kind in registry.kinds() {
             let _ =
@@ -280,11 +280,11 @@ fn generate(args: &GenerateArgs) -> anyhow::Result<ExitCode> {
     let occupied = match std::fs::read_dir(&args.out) {
         Ok(mut entries) => entries.next().is_some(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
-        Err(error) => return Err(error).with_context(|| format!("--out {}", args.out.display())),
+        Err(error) => return Err(error).with_context(|| format!("--output {}", args.out.display())),
     };
     if occupied {
         bail!(
-            "--out {}: the folder is not empty, and two worlds in one folder would become one set of games; \
+            "--output {}: the folder is not empty, and two worlds in one folder would become one set of games; \
              name a new folder",
             args.out.display()
         );
@@ -315,7 +315,7 @@ fn replay_file(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     let registry = worlds::registry();
     let kind = registry.kind(&args.environment)?;
     if let Some(path) = &args.dump {
-        check_output_of("--dump", path, &args.file, "recording")?;
+        check_output_of("--output", path, &args.file, "recording")?;
     }
     // Open the recording first: a mistyped name must not cost the time to load four thousand games.
     let recording = open(&args.file)?;
@@ -323,7 +323,7 @@ fn replay_file(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     let (data, unanswered) = (args.data.as_deref(), &args.unanswered);
     let report = match &args.dump {
         None => kind.replay(ReplayRequest { name: &name, recording, data, unanswered, dump: None })?,
-        Some(path) => write_output("--dump", path, |file| {
+        Some(path) => write_output("--output", path, |file| {
             if path.extension().is_some_and(|extension| extension == "zst") {
                 let mut encoder = zstd::Encoder::new(file, 0)?;
                 let dump: Option<&mut dyn Write> = Some(&mut encoder);

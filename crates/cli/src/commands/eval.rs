@@ -66,7 +66,7 @@ pub(crate) struct EvalArgs {
     seed: Option<u64>,
     /// Write the results as JSON: to a file, or to a folder (a name ending in `/`), with a file
     /// named after the checkpoint.
-    #[arg(short, long, value_name = "FILE|FOLDER/", visible_alias = "output")]
+    #[arg(short = 'o', long = "output", value_name = "FILE|FOLDER/", alias = "out")]
     out: Option<PathBuf>,
     /// Write all trajectories as JSON lines (compressed if the name ends in .zst).
     #[arg(long, value_name = "FILE")]
@@ -193,13 +193,13 @@ fn check(args: &mut EvalArgs) -> anyhow::Result<()> {
         args.policy = best::named(&run, name)?;
     }
     args.out = args.out.take().map(|out| result_file(out, &args.policy)).transpose()?;
-    for (option, path) in [("--out", &args.out), ("--trajectories", &args.trajectories)] {
+    for (option, path) in [("--output", &args.out), ("--trajectories", &args.trajectories)] {
         path.as_deref().map_or(Ok(()), |path| check_output(option, path))?;
     }
     if let (Some(out), Some(trajectories)) = (&args.out, &args.trajectories)
         && is_same_file(out, trajectories)
     {
-        anyhow::bail!("--out and --trajectories name the same file; give each its own");
+        anyhow::bail!("--output and --trajectories name the same file; give each its own");
     }
     Ok(())
 }
@@ -232,7 +232,7 @@ fn check_replaced(
         same_world(&own, config) && (&own.prompt, &own.rollout) == (&config.prompt, &config.rollout);
     anyhow::ensure!(
         is_of_run && has_settings && old.iter().all(is_same),
-        "--out {}: holds the training's own evaluation, of another run, or of other splits, tasks, settings, seed, temperature or \
+        "--output {}: holds the training's own evaluation, of another run, or of other splits, tasks, settings, seed, temperature or \
          agent; name another folder",
         path.display()
     );
@@ -273,7 +273,7 @@ fn result_file(out: PathBuf, policy: &Path) -> anyhow::Result<PathBuf> {
     let Some(label) = label else {
         anyhow::ensure!(
             !is_folder,
-            "--out {} is a folder, where results are named after a run's checkpoint, and {} is none: name a file",
+            "--output {} is a folder, where results are named after a run's checkpoint, and {} is none: name a file",
             out.display(),
             policy.display()
         );
@@ -285,7 +285,7 @@ fn result_file(out: PathBuf, policy: &Path) -> anyhow::Result<PathBuf> {
     let named = out.file_stem().and_then(|name| name.to_str()).and_then(|name| name.parse::<Position>().ok());
     if let Some(named) = named.filter(|named| named.label() != label) {
         anyhow::bail!(
-            "--out {} names the checkpoint {}, and {label} of {} is evaluated: give --checkpoint, or the folder alone \
+            "--output {} names the checkpoint {}, and {label} of {} is evaluated: give --checkpoint, or the folder alone \
              (with a / at its end)",
             out.display(),
             named.label(),
@@ -370,7 +370,7 @@ fn model_defaults(policy: &Policy, kind: &str, agent: Agent) -> anyhow::Result<V
         "prompt.layout=windowed".to_owned(),
         "prompt.history=2".to_owned(),
         "rollout.max_response_tokens=512".to_owned(),
-        format!("rollout.max_context={context}"),
+        format!("rollout.max_model_len={context}"),
     ]);
     Ok(defaults)
 }
@@ -420,13 +420,13 @@ pub(crate) fn table(result: &Evaluation) -> String {
     }
     if result.overflowed > 0 {
         text.push_str(&format!(
-            "  {} tasks ended because their next prompt did not fit rollout.max_context\n",
+            "  {} tasks ended because their next prompt did not fit rollout.max_model_len\n",
             result.overflowed
         ));
     }
     text.push_str(&format!(
         "  invalid responses {:.1} %{}, {:.1} s",
-        100.0 * result.invalid_rate,
+        100.0 * result.invalid_action_frac,
         result.inadmissible_rate.map_or_else(String::new, |rate| {
             format!(", actions that the environment did not offer {:.1} %", 100.0 * rate)
         }),
@@ -442,7 +442,7 @@ mod tests {
     #[test]
     fn tasks_that_failed_are_said_without_blaming_the_world_alone() {
         let text = r#"{"split":"s","panel":"p","temperature":0.0,"seed":0,"success":{"successes":1,"trials":2,"rate":0.5,
-            "low":0.1,"high":0.9},"kinds":{},"mean_turns":1.0,"mean_return":0.5,"failed":3,"invalid_rate":0.0,
+            "low":0.1,"high":0.9},"kinds":{},"mean_turns":1.0,"mean_return":0.5,"failed":3,"invalid_action_frac":0.0,
             "seconds":1.0}"#;
         let result: Evaluation = serde_json::from_str(text).unwrap();
         for said in [table(&result), crate::ui::one_line("step 1", &result)] {

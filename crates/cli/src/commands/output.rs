@@ -115,10 +115,10 @@ mod tests {
     fn a_file_that_cannot_be_written_is_refused_before_the_work() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("new/result.json");
-        check_output("--out", &path).unwrap();
+        check_output("--output", &path).unwrap();
         assert!(path.parent().unwrap().is_dir() && !path.exists());
         fs::write(&path, "kept").unwrap();
-        check_output("--out", &path).unwrap();
+        check_output("--output", &path).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "kept");
         #[cfg(unix)]
         {
@@ -126,7 +126,7 @@ mod tests {
             let other = folder.path().join("other");
             fs::write(&other, "untouched").unwrap();
             std::os::unix::fs::symlink(&other, part_of(&path)).unwrap();
-            check_output("--out", &path).unwrap();
+            check_output("--output", &path).unwrap();
             assert_eq!(fs::read_to_string(&other).unwrap(), "untouched");
         }
         #[cfg(unix)]
@@ -134,18 +134,18 @@ mod tests {
             // A dangling link is kept, and its target is not created.
             let link = folder.path().join("link.json");
             std::os::unix::fs::symlink(folder.path().join("later.json"), &link).unwrap();
-            check_output("--out", &link).unwrap();
+            check_output("--output", &link).unwrap();
             assert!(link.is_symlink() && !link.exists());
-            check_output("--out", Path::new("/dev/null")).unwrap();
+            check_output("--output", Path::new("/dev/null")).unwrap();
         }
         assert!(is_same_file(&path, &folder.path().join("new/../new/result.json")));
         let absent = folder.path().join("new/later.json");
         assert!(
             is_same_file(&absent, &folder.path().join("new/./later.json")) && !is_same_file(&absent, &path)
         );
-        let refused = |path: &Path| format!("{:#}", check_output("--out", path).unwrap_err());
+        let refused = |path: &Path| format!("{:#}", check_output("--output", path).unwrap_err());
         assert!(refused(folder.path()).contains("is a folder; name a file"));
-        assert!(refused(&path.join("inside")).contains("--out"));
+        assert!(refused(&path.join("inside")).contains("--output"));
     }
 
     /// The check must not send end-of-file to a reader that waits at a pipe.
@@ -165,8 +165,8 @@ mod tests {
                 text
             })
         };
-        check_output("--out", &path).unwrap();
-        write_output("--out", &path, |file| Ok(file.write_all(b"rows")?)).unwrap();
+        check_output("--output", &path).unwrap();
+        write_output("--output", &path, |file| Ok(file.write_all(b"rows")?)).unwrap();
         assert_eq!(reader.join().unwrap(), "rows");
     }
 }

@@ -34,7 +34,7 @@ pub(crate) struct RolloutArgs {
     #[arg(value_name = "CONFIG|KEY=VALUE")]
     sources: Vec<String>,
     /// File for the trajectories, as JSON lines (compressed if the name ends in .zst).
-    #[arg(short, long, value_name = "FILE", visible_alias = "output")]
+    #[arg(short = 'o', long = "output", value_name = "FILE", alias = "out")]
     out: PathBuf,
     /// Split to play.
     #[arg(long, default_value = "train")]
@@ -58,7 +58,7 @@ pub(crate) fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
     if let Some(temperature) = args.temperature.filter(|temperature| !(0.0..=100.0).contains(temperature)) {
         anyhow::bail!("--temperature {temperature}: must be 0 (greedy) or more and at most 100");
     }
-    check_output("--out", &args.out)?;
+    check_output("--output", &args.out)?;
     let mut ui = Ui::new();
     let policy = Policy::load_with(&args.policy, &mut |note| ui.event(Event::Note(note)))?;
     let mut config = config_of(&args.policy, &policy, args.sources, None, Agent::Plain)?;

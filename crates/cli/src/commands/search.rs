@@ -34,7 +34,7 @@ pub(crate) struct SearchArgs {
     #[arg(long, value_name = "FILE")]
     queries: PathBuf,
     /// File for the answers: JSON lines with query, tokens and hits (ASIN, position, score).
-    #[arg(short = 'o', long, value_name = "FILE", visible_aliases = ["out", "output"])]
+    #[arg(short = 'o', long = "output", value_name = "FILE", aliases = ["out", "dump"])]
     dump: PathBuf,
     /// Documents to search instead of the generated catalogue: JSON lines with `id` and `contents`,
     /// a folder with them, or a finished index.
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &SearchArgs) -> anyhow::Result<ExitCode> {
     let opened = start.elapsed().as_secs_f64();
     let start = Instant::now();
     // The dump may overwrite the file of the queries.
-    let count = write_output("--dump", &args.dump, |file| {
+    let count = write_output("--output", &args.dump, |file| {
         let mut out = BufWriter::new(file);
         let count = record(&args.queries.display().to_string(), queries, &index, args.limit, &mut out)?;
         out.flush()?;

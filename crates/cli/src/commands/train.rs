@@ -52,7 +52,7 @@ pub(crate) struct TrainArgs {
 /// format that `turnwise credit` reads. The loss covers only assistant messages. All weights are
 /// trained, or an adapter with policy.lora.rank=16. Useful keys: sft.data.epochs,
 /// sft.data.held_out, sft.data.train_on=last, sft.learning_rate, sft.batch_tokens,
-/// rollout.max_context, name.
+/// rollout.max_model_len, name.
 #[derive(Args)]
 pub(crate) struct SftArgs {
     /// A model and a file of conversations, or config files (.toml; later ones win), and overrides
@@ -190,7 +190,7 @@ fn conversation_settings(model: &Path, data: &Path, given: Vec<String>) -> Vec<S
         "sft.batch_tokens=8000".into(),
         // Conversations use the chat template, not an environment's prompts.
         "prompt.layout=windowed".into(),
-        "rollout.max_context=2048".into(),
+        "rollout.max_model_len=2048".into(),
     ];
     settings.extend(given);
     settings

@@ -41,7 +41,7 @@ struct TrainArgs {
     /// The replay: a file, or a run with one.
     replay: PathBuf,
     /// Folder for the checkpoint.
-    #[arg(short, long, visible_alias = "out")]
+    #[arg(short, long, alias = "out")]
     output: PathBuf,
     /// TOML file with settings of `decomposer.network`; missing keys have their defaults.
     #[arg(long)]
@@ -172,7 +172,7 @@ fn train(args: &TrainArgs) -> anyhow::Result<()> {
             losses.rank,
             losses.prior,
             losses.value,
-            of.gradient_norm
+            of.grad_norm
         ));
     }
     ui::print(&format!("\ntrained on  {}", fit_line(&report.trained)));

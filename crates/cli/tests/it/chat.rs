@@ -115,7 +115,7 @@ fn any_model_is_evaluated_in_any_environment_with_any_agent() {
         for setting in short.split_whitespace().chain(small.split_whitespace()) {
             arguments.extend(["--set", setting]);
         }
-        arguments.extend(["--out", out.to_str().unwrap()]);
+        arguments.extend(["--output", out.to_str().unwrap()]);
         let output = turnwise(&arguments, "");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let results: serde_json::Value = serde_json::from_slice(&std::fs::read(&out).unwrap()).unwrap();
@@ -128,7 +128,8 @@ fn any_model_is_evaluated_in_any_environment_with_any_agent() {
     }
     // A setting names the world as well as the option does, and brings its prompts and splits.
     let path = out.to_str().unwrap();
-    let arguments = ["eval", &model, "env.kind=ezpoints", "eval.tasks=1", "env.max_turns=2", "--out", path];
+    let arguments =
+        ["eval", &model, "env.kind=ezpoints", "eval.tasks=1", "env.max_turns=2", "--output", path];
     let output = turnwise(&[&arguments[..], &["rollout.max_response_tokens=4"]].concat(), "");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let results: serde_json::Value = serde_json::from_slice(&std::fs::read(&out).unwrap()).unwrap();

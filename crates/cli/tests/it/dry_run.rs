@@ -78,8 +78,8 @@ fn a_run_is_checked_and_planned_and_nothing_is_written() {
         ("sft.steps=3  --warm-start=no-run", "no-run: is not a run directory"),
         // No prompt of the world is that short; the warm start would have been for nothing.
         (
-            "env.max_turns=1  rollout.max_context=16  rollout.max_response_tokens=8",
-            "rollout.max_context: is 16, and no first prompt fits: the shortest of the first step has ",
+            "env.max_turns=1  rollout.max_model_len=16  rollout.max_response_tokens=8",
+            "rollout.max_model_len: is 16, and no first prompt fits: the shortest of the first step has ",
         ),
     ] {
         let arguments: Vec<&str> = wrong.split("  ").collect();
@@ -91,7 +91,7 @@ fn a_run_is_checked_and_planned_and_nothing_is_written() {
 }
 
 /// Settings whose plan no machine holds: as many tokens at a time as may be set, in as many lanes.
-const TOO_LARGE: [&str; 2] = ["train.micro_batch_tokens=100000000", "train.lanes=256"];
+const TOO_LARGE: [&str; 2] = ["train.micro_batch_tokens=100000000", "train.num_workers=256"];
 
 #[test]
 fn what_does_not_fit_is_refused_unless_told_otherwise() {

@@ -42,7 +42,7 @@ fn a_run_of_version_0_1_0_is_evaluated_exported_and_resumed() {
     let run = copy(folder.path());
     let path = run.to_str().unwrap();
     let out = folder.path().join("eval.json");
-    succeed(&["eval", path, "--out", out.to_str().unwrap()]);
+    succeed(&["eval", path, "--output", out.to_str().unwrap()]);
     let (found, recorded) = (&json(&out)[0], &json(&run.join("eval/step-000002.json"))[0]);
     for key in ["panel", "success", "mean_turns"] {
         assert!(!recorded[key].is_null(), "{key}");
@@ -51,7 +51,7 @@ fn a_run_of_version_0_1_0_is_evaluated_exported_and_resumed() {
     let credit = folder.path().join("credit.jsonl");
     let trajectories = run.join("trajectories/step-000002.jsonl.zst");
     let credit = credit.to_str().unwrap();
-    succeed(&["credit", trajectories.to_str().unwrap(), "--preset", "gigpo", "--out", credit]);
+    succeed(&["credit", trajectories.to_str().unwrap(), "--preset", "gigpo", "--output", credit]);
     let exported = folder.path().join("exported");
     succeed(&["export", path, exported.to_str().unwrap()]);
     assert!(exported.join("model.safetensors").is_file());

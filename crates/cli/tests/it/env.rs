@@ -34,7 +34,7 @@ fn text(path: &Path) -> &str {
 
 fn generate(folder: &Path, seed: &str) {
     let numbers = ["--train", "6", "--valid-seen", "3", "--valid-unseen", "2", "--seed", seed];
-    done(&[&["generate", "alfworld", "--out", text(folder)][..], &numbers].concat());
+    done(&[&["generate", "alfworld", "--output", text(folder)][..], &numbers].concat());
 }
 
 /// The path of some game of a folder, as recordings name it.
@@ -75,7 +75,7 @@ fn a_generated_world_is_listed_and_repeats() {
 fn two_worlds_never_share_a_folder() {
     let folder = TempDir::new().unwrap();
     generate(folder.path(), "1");
-    let message = refused(&["generate", "alfworld", "--out", text(folder.path())]);
+    let message = refused(&["generate", "alfworld", "--output", text(folder.path())]);
     assert!(message.contains("the folder is not empty"), "{message}");
 }
 
@@ -87,10 +87,10 @@ fn options_of_another_generator_are_refused() {
     for (option, value) in
         [("--valid-seen", "256"), ("--size", "tiny"), ("--task-type", "look_at_obj_in_light")]
     {
-        let message = refused(&["generate", "search", "--out", text(&out), option, value]);
+        let message = refused(&["generate", "search", "--output", text(&out), option, value]);
         assert!(message.contains(option) && message.contains("search has no `"), "{message}");
     }
-    done(&["generate", "search", "--out", text(&out), "--train", "7"]);
+    done(&["generate", "search", "--output", text(&out), "--train", "7"]);
     assert_eq!(std::fs::read_to_string(out.join("train.jsonl")).unwrap().lines().count(), 7);
 }
 
@@ -98,7 +98,7 @@ fn options_of_another_generator_are_refused() {
 fn only_known_kinds_of_tasks_are_generated() {
     let folder = TempDir::new().unwrap();
     let out = folder.path().join("world");
-    let message = refused(&["generate", "alfworld", "--out", text(&out), "--task-type", "pick_three"]);
+    let message = refused(&["generate", "alfworld", "--output", text(&out), "--task-type", "pick_three"]);
     assert!(message.contains("pick_three") && message.contains("pick_two_obj_and_place"), "{message}");
 }
 
@@ -127,7 +127,7 @@ fn a_recording_replays_and_every_change_in_it_is_found() {
     };
     for dump in ["produced.jsonl", "produced.jsonl.zst"] {
         let produced = path(dump);
-        let output = replay("asked.jsonl", &["--dump", text(&produced), "--show", "1"]);
+        let output = replay("asked.jsonl", &["--output", text(&produced), "--show", "1"]);
         assert_eq!(output.status.code(), Some(1));
         let said = stdout(&output);
         assert!(said.starts_with("1 episodes, 2 steps, 6 differences\n"), "{said}");
@@ -164,7 +164,7 @@ fn bad_input_is_named() {
     assert!(message.contains("bad.jsonl, line 2"), "{message}");
     // The recording would be replaced by what is found.
     let message =
-        refused(&["replay", "alfworld", text(&file), "--data", text(&world), "--dump", text(&file)]);
+        refused(&["replay", "alfworld", text(&file), "--data", text(&world), "--output", text(&file)]);
     assert!(message.contains("is the file of the recording"), "{message}");
     let message = refused(&["replay", "alfworld", "no/such.jsonl", "--data", text(&world)]);
     assert!(message.contains("no/such.jsonl"), "{message}");

@@ -35,7 +35,7 @@ fn a_run_is_evaluated_on_its_own_panel() {
     let own = json(&run.join("panel.json"))["evaluation"]["valid_unseen"]["hash"].clone();
     let out = folder.path().join("result.json");
     let evaluate = |more: &[&str]| {
-        let arguments = ["eval", run.to_str().unwrap(), "--out", out.to_str().unwrap()];
+        let arguments = ["eval", run.to_str().unwrap(), "--output", out.to_str().unwrap()];
         let output = turnwise(&[&arguments[..], more].concat());
         let message = String::from_utf8_lossy(&output.stderr).into_owned();
         output.status.success().then(|| json(&out)[0].clone()).ok_or(message)
@@ -49,16 +49,16 @@ fn a_run_is_evaluated_on_its_own_panel() {
     for spelt in ["eval.tasks=3", "eval.tasks = 3", "eval={tasks=3}"] {
         assert_eq!(evaluate(&[spelt]).unwrap()["success"]["trials"], 3, "{spelt}");
     }
-    assert_eq!(evaluate(&["rollout.lanes=2"]).unwrap()["panel"], own);
+    assert_eq!(evaluate(&["rollout.num_workers=2"]).unwrap()["panel"], own);
     // Rules of training, such as `keep_best`'s split, do not count: the training split and another world are played, too.
     assert_eq!(evaluate(&["--split", "train", "--tasks", "3"]).unwrap()["success"]["trials"], 3);
     assert_eq!(evaluate(&["--env", "ezpoints", "--tasks", "1"]).unwrap()["success"]["trials"], 1);
     // Where no prompt fits the context nothing is solved, and the reason is said.
     let arguments =
-        ["eval", run.to_str().unwrap(), "rollout.max_context=40", "rollout.max_response_tokens=16"];
+        ["eval", run.to_str().unwrap(), "rollout.max_model_len=40", "rollout.max_response_tokens=16"];
     let text = String::from_utf8(turnwise(&arguments).stdout).unwrap();
     assert!(
-        text.contains("2 tasks ended because their next prompt did not fit rollout.max_context"),
+        text.contains("2 tasks ended because their next prompt did not fit rollout.max_model_len"),
         "{text}"
     );
 
@@ -73,16 +73,16 @@ fn a_run_is_evaluated_on_its_own_panel() {
 
     // In a folder the file is named after the checkpoint, and a name of another one is refused before anything is played.
     let place = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let written = turnwise(&["eval", run.to_str().unwrap(), "--out", &place("greedy/")]);
+    let written = turnwise(&["eval", run.to_str().unwrap(), "--output", &place("greedy/")]);
     assert!(written.status.success(), "{}", String::from_utf8_lossy(&written.stderr));
     assert_eq!(json(&folder.path().join("greedy/step-000001.json"))[0]["panel"], own);
-    let refused = turnwise(&["eval", run.to_str().unwrap(), "--out", &place("greedy/step-000060.json")]);
+    let refused = turnwise(&["eval", run.to_str().unwrap(), "--output", &place("greedy/step-000060.json")]);
     let message = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(message.contains("names the checkpoint step-000060, and step-000001 of"), "{message}");
     // Training's own evaluation may be played again, and is not replaced by another one.
     let again = |more: &[&str]| {
         let to = run.join("eval/");
-        turnwise(&[&["eval", run.to_str().unwrap(), "--out", to.to_str().unwrap()][..], more].concat())
+        turnwise(&[&["eval", run.to_str().unwrap(), "--output", to.to_str().unwrap()][..], more].concat())
     };
     let others = [
         ["--temperature", "1"],
@@ -105,7 +105,7 @@ fn a_run_is_evaluated_on_its_own_panel() {
 
     // A pipe has nothing to replace, and is not read.
     #[cfg(target_os = "linux")]
-    assert!(turnwise(&["eval", run.to_str().unwrap(), "--out", "/dev/stdout"]).status.success());
+    assert!(turnwise(&["eval", run.to_str().unwrap(), "--output", "/dev/stdout"]).status.success());
 
     let label = |path: &str| turnwise_policy::run_folder::checkpoint_label(&run.join(path));
     assert_eq!(label("").as_deref(), Some("step-000001"));

@@ -68,7 +68,7 @@ fn a_run_with_an_adapter_is_trained_evaluated_and_exported() {
     let mut played = Vec::new();
     for policy in ["runs/run", "adapter", "model"] {
         let out = format!("played-{}.jsonl", played.len());
-        let mut arguments = vec!["rollout", policy, "--out", &out, "--tasks", "2", "--temperature", "0"];
+        let mut arguments = vec!["rollout", policy, "--output", &out, "--tasks", "2", "--temperature", "0"];
         if policy != "runs/run" {
             arguments.push("runs/run/config.toml");
         }

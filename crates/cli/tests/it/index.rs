@@ -37,7 +37,7 @@ fn an_index_is_built_and_asked() {
     );
 
     std::fs::write(path.join("q.jsonl"), "{\"query\": \"steel\"}\n{\"question\": \"zebra\"}\n").unwrap();
-    let asked = turnwise(&["index", "query", "wiki", "--queries", "q.jsonl", "--out", "a.jsonl"], path);
+    let asked = turnwise(&["index", "query", "wiki", "--queries", "q.jsonl", "--output", "a.jsonl"], path);
     assert!(asked.status.success(), "{}", text(&asked.stderr));
     let answers = std::fs::read_to_string(path.join("a.jsonl")).unwrap();
     let answers: Vec<serde_json::Value> =
@@ -68,22 +68,22 @@ fn what_goes_wrong_is_said_with_its_place() {
     refused(&["index", "build", "wiki"], &["no passages yet", "name a file"]);
     refused(&["index", "query", "wiki", "steel"], &["turnwise index build"]);
     refused(
-        &["index", "query", "wiki", "--queries", "wiki.jsonl", "--out", "./wiki.jsonl"],
+        &["index", "query", "wiki", "--queries", "wiki.jsonl", "--output", "./wiki.jsonl"],
         &["is the file of the queries"],
     );
     refused(&["index", "query"], &["name the folder", "--server"]);
     refused(&["index", "query", "--server", "http://example.org", "steel"], &["allow_remote"]);
 
     // Options that would change nothing.
-    refused(&["index", "query", "wiki", "steel", "--out", "a.jsonl"], &["--queries"]);
-    let file = ["index", "query", "wiki", "--queries", "q.jsonl", "--out", "a.jsonl", "--json"];
+    refused(&["index", "query", "wiki", "steel", "--output", "a.jsonl"], &["--queries"]);
+    let file = ["index", "query", "wiki", "--queries", "q.jsonl", "--output", "a.jsonl", "--json"];
     refused(&file, &["--json", "cannot be used with"]);
 
     std::fs::write(path.join("wiki.jsonl"), PASSAGES).unwrap();
     assert!(turnwise(&build, path).status.success());
     refused(&build, &["has passages already"]);
     refused(
-        &["index", "query", "wiki", "--queries", "q.jsonl", "--out", "a.jsonl"],
+        &["index", "query", "wiki", "--queries", "q.jsonl", "--output", "a.jsonl"],
         &["q.jsonl, line 2", "`query`"],
     );
 }

@@ -112,7 +112,7 @@ fn trajectories_that_fail_are_counted_and_in_the_exit_status() {
     let rollout = |script: &str| {
         let command = format!("env.{}", command(script));
         let output = turnwise(folder.path())
-            .args(["rollout", "runs/run", "--out", "played.jsonl", "--tasks", "0"])
+            .args(["rollout", "runs/run", "--output", "played.jsonl", "--tasks", "0"])
             .args(["env.kind=process", &command, "prompt.template=plain"])
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

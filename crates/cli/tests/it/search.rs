@@ -31,7 +31,7 @@ fn queries_are_answered_in_the_form_of_the_recording() {
     )
     .unwrap();
     std::fs::write(path.join("queries.jsonl"), "{\"query\":\"Red shoe\"}\n{\"query\":\"!!!\"}\n").unwrap();
-    let output = search(path, &["--queries", "queries.jsonl", "--dump", "out.jsonl", "--data", "."]);
+    let output = search(path, &["--queries", "queries.jsonl", "--output", "out.jsonl", "--data", "."]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(String::from_utf8_lossy(&output.stdout).starts_with("2 queries in "));
     let found = lines(&path.join("out.jsonl"));
@@ -43,16 +43,16 @@ fn queries_are_answered_in_the_form_of_the_recording() {
 
     // What was written is a query file again, and its own answer.
     let again =
-        search(path, &["--queries", "out.jsonl", "--dump", "again.jsonl", "--data", "documents.jsonl"]);
+        search(path, &["--queries", "out.jsonl", "--output", "again.jsonl", "--data", "documents.jsonl"]);
     assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stderr));
     assert_eq!(lines(&path.join("again.jsonl")), found);
 
     // The queries' own file may be the dump.
-    let own = search(path, &["--queries", "out.jsonl", "--dump", "out.jsonl", "--data", "documents.jsonl"]);
+    let own = search(path, &["--queries", "out.jsonl", "--output", "out.jsonl", "--data", "documents.jsonl"]);
     assert!(own.status.success(), "{}", String::from_utf8_lossy(&own.stderr));
     assert_eq!(lines(&path.join("out.jsonl")), found);
 
-    let few = search(path, &["--queries", "queries.jsonl", "--dump", "few.jsonl", "-k", "3"]);
+    let few = search(path, &["--queries", "queries.jsonl", "--output", "few.jsonl", "-k", "3"]);
     assert!(few.status.success(), "{}", String::from_utf8_lossy(&few.stderr));
     assert!(String::from_utf8_lossy(&few.stdout).contains("on 12000 products"));
     assert_eq!(lines(&path.join("few.jsonl"))[0]["hits"].as_array().unwrap().len(), 3);
@@ -67,16 +67,16 @@ fn what_is_missing_is_named() {
         assert_eq!(output.status.code(), Some(2));
         String::from_utf8(output.stderr).unwrap()
     };
-    let message = refused(&["--queries", "none.jsonl", "--dump", "out.jsonl"]);
+    let message = refused(&["--queries", "none.jsonl", "--output", "out.jsonl"]);
     assert!(message.contains("none.jsonl"), "{message}");
     std::fs::write(path.join("queries.jsonl"), "{\"query\":\"a\"}\n{\"question\":\"b\"}\n").unwrap();
-    let message = refused(&["--queries", "queries.jsonl", "--dump", "out.jsonl", "--data", "."]);
+    let message = refused(&["--queries", "queries.jsonl", "--output", "out.jsonl", "--data", "."]);
     assert!(message.contains("documents.jsonl") && message.contains("turnwise-search.json"), "{message}");
     std::fs::write(path.join("documents.jsonl"), "{\"id\":\"B2\"}\n").unwrap();
     let message =
-        refused(&["--queries", "queries.jsonl", "--dump", "out.jsonl", "--data", "documents.jsonl"]);
+        refused(&["--queries", "queries.jsonl", "--output", "out.jsonl", "--data", "documents.jsonl"]);
     assert!(message.contains("documents.jsonl, line 1") && message.contains("contents"), "{message}");
-    let message = refused(&["--queries", "queries.jsonl", "--dump", "out.jsonl"]);
+    let message = refused(&["--queries", "queries.jsonl", "--output", "out.jsonl"]);
     assert!(message.contains("queries.jsonl, line 2") && message.contains("query"), "{message}");
     assert!(!path.join("out.jsonl").exists());
 }

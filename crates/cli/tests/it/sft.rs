@@ -113,7 +113,7 @@ fn what_cannot_be_trained_on_is_named() {
     }
     let output = turnwise(
         at,
-        &["sft", &chat, "talks.jsonl", "rollout.max_context=4", "rollout.max_response_tokens=1"],
+        &["sft", &chat, "talks.jsonl", "rollout.max_model_len=4", "rollout.max_response_tokens=1"],
     );
     assert!(text(&output).contains("no assistant message is left to train on"), "{}", text(&output));
 }

@@ -245,7 +245,7 @@ fn compared(folder: &Path) {
         for seed in ["1", "2"] {
             let (run, file) =
                 (format!("runs/tiny/{name}"), format!("runs/tiny/{name}/sampled-{seed}/step-000002.json"));
-            let arguments = ["eval", &run, "--temperature", "1", "--seed", seed, "--out", &file];
+            let arguments = ["eval", &run, "--temperature", "1", "--seed", seed, "--output", &file];
             let (code, _, errors) = output(folder, &arguments);
             assert_eq!(code, Some(0), "{errors}");
         }
@@ -359,9 +359,9 @@ fn runs_are_chosen_by_the_names_of_methods_and_of_runs() {
     assert!(code == Some(2) && errors.contains("--only gigp: tiny.toml has no run of that name"), "{errors}");
     assert!(errors.contains("Did you mean `gigpo`? There are: grpo, gigpo;"), "{errors}");
     // With a grid a name of the file stands for all points.
-    write_sweep(folder.path(), &format!("{SWEEP}\n[grid]\n\"train.update_epochs\" = [1, 2]\n"));
+    write_sweep(folder.path(), &format!("{SWEEP}\n[grid]\n\"train.ppo_epochs\" = [1, 2]\n"));
     assert_eq!(listed(&["--only", "gigpo"]), [4, 5, 6, 7]);
-    assert_eq!(listed(&["--only", "gigpo-update_epochs-2"]), [6, 7]);
+    assert_eq!(listed(&["--only", "gigpo-ppo_epochs-2"]), [6, 7]);
 }
 
 #[test]

@@ -80,13 +80,13 @@ fn what_the_shop_cannot_do_is_refused() {
     let dump = folder.path().join("dump.jsonl");
     for (args, expected) in [
         (vec!["play", "webshop", "--task", "nothing"], "no task has this in its id"),
-        (vec!["env", "generate", "webshop", "--out", "x"], "to be written as files"),
+        (vec!["env", "generate", "webshop", "--output", "x"], "to be written as files"),
         (
             vec!["env", "replay", "alfworld", file, "--data", "x", "--unanswered", "y"],
             "alfworld has no search",
         ),
         (
-            vec!["env", "replay", "webshop", file, "--data", "x", "--dump", dump.to_str().unwrap()],
+            vec!["env", "replay", "webshop", file, "--data", "x", "--output", dump.to_str().unwrap()],
             "cannot be written",
         ),
     ] {

@@ -119,24 +119,24 @@ def step_returns(group, gamma, cost, scope):
     return table
 
 
-def grpo(batch, normalize="mean-std", ddof=1, epsilon=1e-6, population="trajectory", singleton="zero",
-         invalid_penalty=0.1, penalty_scope="turn"):
+def grpo(batch, normalize="mean-std", ddof=1, epsilon=1e-6, population="trajectory", single_sample_advantage="zero",
+         invalid_penalty=0.1, invalid_penalty_target="turn"):
     result = []
     for group in batch:
-        scores = turn_scores(group, invalid_penalty, penalty_scope)
+        scores = turn_scores(group, invalid_penalty, invalid_penalty_target)
         if population == "turn":
             members = [s for row in scores for s in row]
         else:
-            members = [outcome(tr, invalid_penalty, penalty_scope) for tr in group]
-        result.append([[standardise(s, members, normalize, ddof, epsilon, singleton) for s in row] for row in scores])
+            members = [outcome(tr, invalid_penalty, invalid_penalty_target) for tr in group]
+        result.append([[standardise(s, members, normalize, ddof, epsilon, single_sample_advantage) for s in row] for row in scores])
     return result
 
 
-def rloo(batch, population="trajectory", singleton="zero", invalid_penalty=0.1, penalty_scope="turn"):
+def rloo(batch, population="trajectory", single_sample_advantage="zero", invalid_penalty=0.1, invalid_penalty_target="turn"):
     result = []
     for group in batch:
-        scores = turn_scores(group, invalid_penalty, penalty_scope)
-        returns = [outcome(tr, invalid_penalty, penalty_scope) for tr in group]
+        scores = turn_scores(group, invalid_penalty, invalid_penalty_target)
+        returns = [outcome(tr, invalid_penalty, invalid_penalty_target) for tr in group]
         flat_scores = [s for row in scores for s in row]
         rows, seen = [], 0
         for i, row in enumerate(scores):
@@ -152,25 +152,25 @@ def rloo(batch, population="trajectory", singleton="zero", invalid_penalty=0.1, 
                 if others:
                     out.append(own - np.mean(others) + extra)
                 else:
-                    out.append(0.0 if singleton == "zero" else own + extra)
+                    out.append(0.0 if single_sample_advantage == "zero" else own + extra)
             rows.append(out)
         result.append(rows)
     return result
 
 
 def gigpo(batch, gamma=0.95, omega=1.0, normalize="mean-std", ddof=1, epsilon=1e-6, population="trajectory",
-          singleton="zero", step_singleton="zero", invalid_penalty=0.1, penalty_scope="turn"):
-    episode = grpo(batch, normalize, ddof, epsilon, population, singleton, invalid_penalty, penalty_scope)
+          single_sample_advantage="zero", single_step_advantage="zero", invalid_penalty=0.1, invalid_penalty_target="turn"):
+    episode = grpo(batch, normalize, ddof, epsilon, population, single_sample_advantage, invalid_penalty, invalid_penalty_target)
     result = []
     for group, rows in zip(batch, episode):
-        returns = step_returns(group, gamma, invalid_penalty, penalty_scope)
+        returns = step_returns(group, gamma, invalid_penalty, invalid_penalty_target)
         states = {}
         for tr, values in zip(group, returns):
             for t, value in zip(tr["turns"], values):
                 states.setdefault(t["o"], []).append(value)
         result.append([
             [
-                a + omega * standardise(value, states[t["o"]], normalize, ddof, epsilon, step_singleton)
+                a + omega * standardise(value, states[t["o"]], normalize, ddof, epsilon, single_step_advantage)
                 for a, value, t in zip(row, values, tr["turns"])
             ]
             for row, values, tr in zip(rows, returns, group)
@@ -179,10 +179,10 @@ def gigpo(batch, gamma=0.95, omega=1.0, normalize="mean-std", ddof=1, epsilon=1e
 
 
 def hgpo(batch, gamma=0.95, levels=3, alpha=1.0, normalize="mean-std", ddof=0, epsilon=1e-6,
-         invalid_penalty=0.1, penalty_scope="turn"):
+         invalid_penalty=0.1, invalid_penalty_target="turn"):
     result = []
     for group in batch:
-        returns = step_returns(group, gamma, invalid_penalty, penalty_scope)
+        returns = step_returns(group, gamma, invalid_penalty, invalid_penalty_target)
         key = lambda tr, t, k: tuple(x["o"] for x in tr["turns"][max(0, t - k + 1) : t + 1])
         rows = []
         for i, tr in enumerate(group):
@@ -349,7 +349,7 @@ def has(batch, adv, alpha=0.5, signal="level", baseline="z-score", epsilon=1e-6)
     return result
 
 
-def outliers(batch, locate="normalized", singleton="raw", literal=False, ddof=1, epsilon=1e-6, **kwargs):
+def outliers(batch, locate="normalized", single_visit_entropy="raw", literal=False, ddof=1, epsilon=1e-6, **kwargs):
     lam = kwargs.get("lambda", 1.5)
     scores = []
     for group in batch:
@@ -365,7 +365,7 @@ def outliers(batch, locate="normalized", singleton="raw", literal=False, ddof=1,
                 if locate == "shannon":
                     row.append(entropy(t))
                 elif len(members) == 1:
-                    row.append({"raw": entropy(t), "zero": 0.0, "exclude": None}[singleton])
+                    row.append({"raw": entropy(t), "zero": 0.0, "exclude": None}[single_visit_entropy])
                 else:
                     row.append(standardise(entropy(t), members, "mean-std", ddof, epsilon, "zero"))
             rows.append(row)
@@ -422,15 +422,15 @@ configs = []
 for normalize in ("mean-std", "mean"):
     for population in ("trajectory", "turn"):
         for singleton in ("zero", "raw"):
-            common = {"population": population, "singleton": singleton}
+            common = {"population": population, "single_sample_advantage": singleton}
             configs.append(({"kind": "grpo", "normalize": normalize, "ddof": 1 if singleton == "raw" else 0, **common}, []))
-            configs.append(({"kind": "gigpo", "normalize": normalize, "step_singleton": singleton, **common}, []))
+            configs.append(({"kind": "gigpo", "normalize": normalize, "single_step_advantage": singleton, **common}, []))
             if normalize == "mean":
                 configs.append(({"kind": "rloo", **common}, []))
 configs += [
-    ({"kind": "grpo", "penalty_scope": "return", "invalid_penalty": 0.01}, []),
-    ({"kind": "rloo", "penalty_scope": "return"}, []),
-    ({"kind": "gigpo", "penalty_scope": "return", "omega": 0.5, "gamma": 0.9}, []),
+    ({"kind": "grpo", "invalid_penalty_target": "return", "invalid_penalty": 0.01}, []),
+    ({"kind": "rloo", "invalid_penalty_target": "return"}, []),
+    ({"kind": "gigpo", "invalid_penalty_target": "return", "omega": 0.5, "gamma": 0.9}, []),
     ({"kind": "hgpo"}, []),
     ({"kind": "hgpo", "levels": 2, "alpha": 0.5, "normalize": "mean", "ddof": 1}, []),
     ({"kind": "grpo"}, [{"kind": "salt"}]),
@@ -457,7 +457,7 @@ configs += [
     ({"kind": "rloo"}, [{"kind": "turn-credit", "gamma": 0.0}, {"kind": "aem"}]),
     ({"kind": "rtmc"}, []),
     ({"kind": "rtmc", "prior": 0.0, "invalid_penalty": 0.0}, []),
-    ({"kind": "rtmc", "gamma": 0.9, "prior": 2.5, "penalty_scope": "return"}, [{"kind": "aem"}]),
+    ({"kind": "rtmc", "gamma": 0.9, "prior": 2.5, "invalid_penalty_target": "return"}, [{"kind": "aem"}]),
 ]
 cases = []
 for estimator, refinements in configs:
@@ -473,13 +473,13 @@ for estimator, refinements in configs:
 located = []
 for config in (
     {},
-    {"singleton": "zero"},
-    {"singleton": "exclude", "lambda": 0.5},
+    {"single_visit_entropy": "zero"},
+    {"single_visit_entropy": "exclude", "lambda": 0.5},
     {"locate": "shannon", "lambda": 1.0},
     {"lambda": 0.0, "literal": True},
 ):
     for name, batch in BATCHES.items():
-        if name == "fences" and config.get("singleton") == "exclude":
+        if name == "fences" and config.get("single_visit_entropy") == "exclude":
             continue
         scores, mask, bounds, point = outliers(batch, **config)
         located.append({"batch": name, "config": config, "scores": scores, "mask": mask, "bounds": bounds, "degenerate": point})

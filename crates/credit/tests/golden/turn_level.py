@@ -30,10 +30,10 @@ def turn_credit(batch, adv, gamma=0.9, beta=1.0, net_progress=True, first_turn=F
     return result
 
 
-def rtmc(step_returns, batch, gamma=1.0, prior=1.0, invalid_penalty=0.1, penalty_scope="turn"):
+def rtmc(step_returns, batch, gamma=1.0, prior=1.0, invalid_penalty=0.1, invalid_penalty_target="turn"):
     result = []
     for group in batch:
-        returns = step_returns(group, gamma, invalid_penalty, penalty_scope)
+        returns = step_returns(group, gamma, invalid_penalty, invalid_penalty_target)
         mean = np.mean([row[0] for row in returns if row])
 
         def firsts(same):

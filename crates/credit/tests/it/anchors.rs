@@ -256,7 +256,7 @@ fn verl_agents_switches_keep_the_users_matching() {
     let Some(EstimatorConfig::Gigpo(switched)) = gigpo.verl_agent() else { panic!() };
     assert_eq!((switched.anchor.matching, switched.anchor.threshold), (Matching::Similarity, 0.8));
     assert_eq!((switched.anchor.assignment, switched.anchor.autojunk), (Assignment::FirstMatch, true));
-    assert_eq!((switched.omega, switched.singleton), (2.0, Singleton::Raw));
+    assert_eq!((switched.omega, switched.single_sample_advantage), (2.0, Singleton::Raw));
     let hgpo = HgpoConfig { base_group: BaseGroup::Trajectory, alpha: 0.5, ..HgpoConfig::default() };
     let Some(EstimatorConfig::Hgpo(switched)) = EstimatorConfig::Hgpo(hgpo).verl_agent() else { panic!() };
     assert_eq!((switched.base_group, switched.alpha), (BaseGroup::Turn, 0.5));

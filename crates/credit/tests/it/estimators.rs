@@ -58,7 +58,7 @@ fn penalties_by_scope() {
     assert_eq!(discounted.step_returns(failed, 0.95), [0.95 * -0.1, -0.1]);
     assert_eq!(discounted.outcome_return(failed), -0.1);
     // With scope `return` the penalty lowers the whole trajectory, both turns equally.
-    let config = GrpoConfig { penalty_scope: PenaltyScope::Return, ..GrpoConfig::default() };
+    let config = GrpoConfig { invalid_penalty_target: PenaltyScope::Return, ..GrpoConfig::default() };
     let got = run(EstimatorConfig::Grpo(config), &batch);
     assert_eq!(got[3], got[4]);
 }
@@ -96,10 +96,10 @@ fn no_variance_is_exactly_nothing() {
 fn singletons() {
     let batch = Batch { groups: vec![group(vec![vec![turn("s", 3.0), turn("t", 0.0)]])] };
     assert_eq!(run(EstimatorConfig::Grpo(GrpoConfig::default()), &batch), [0.0, 0.0]);
-    let raw = GrpoConfig { singleton: Singleton::Raw, epsilon: 0.0, ..GrpoConfig::default() };
+    let raw = GrpoConfig { single_sample_advantage: Singleton::Raw, epsilon: 0.0, ..GrpoConfig::default() };
     assert_eq!(run(EstimatorConfig::Grpo(raw), &batch), [3.0, 3.0]);
     assert_eq!(run(EstimatorConfig::Rloo(RlooConfig::default()), &batch), [0.0, 0.0]);
-    let raw = RlooConfig { singleton: Singleton::Raw, ..RlooConfig::default() };
+    let raw = RlooConfig { single_sample_advantage: Singleton::Raw, ..RlooConfig::default() };
     assert_eq!(run(EstimatorConfig::Rloo(raw), &batch), [3.0, 3.0]);
 }
 

@@ -56,7 +56,11 @@ fn batches() -> impl Strategy<Value = Batch> {
 }
 
 fn estimators() -> Vec<EstimatorConfig> {
-    let free = |normalize, singleton| GrpoConfig { normalize, singleton, ..GrpoConfig::default() };
+    let free = |normalize, single_sample_advantage| GrpoConfig {
+        normalize,
+        single_sample_advantage,
+        ..GrpoConfig::default()
+    };
     vec![
         EstimatorConfig::Grpo(free(Normalize::MeanStd, Singleton::Zero)),
         EstimatorConfig::Grpo(free(Normalize::Mean, Singleton::Raw)),
@@ -147,7 +151,7 @@ proptest! {
             trajectory.turns.last_mut().unwrap().reward += f64::from(shift);
         }
         for estimator in &estimators()[..4] {
-            if matches!(estimator, EstimatorConfig::Grpo(config) if config.singleton == Singleton::Raw) {
+            if matches!(estimator, EstimatorConfig::Grpo(config) if config.single_sample_advantage == Singleton::Raw) {
                 continue;
             }
             let (one, two) = (run(estimator, &[], &batch), run(estimator, &[], &other));
@@ -187,7 +191,7 @@ proptest! {
                 let sum: f64 = run(&estimator, &[], &group)[0].iter().map(|row| row[0]).sum();
                 prop_assert!(sum.abs() < 1e-9, "{sum}");
             }
-            let turns = GrpoConfig { singleton: Singleton::Zero, ..GrpoConfig::default().verl_agent() };
+            let turns = GrpoConfig { single_sample_advantage: Singleton::Zero, ..GrpoConfig::default().verl_agent() };
             let sum: f64 = run(&EstimatorConfig::Grpo(turns), &[], &group).values().sum();
             prop_assert!(sum.abs() < 1e-9, "{sum}");
         }

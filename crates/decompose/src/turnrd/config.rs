@@ -119,7 +119,7 @@ pub struct TurnRdConfig {
     /// Parts of a minibatch that run in parallel. Equal values give equal bits on every machine and
     /// number of cores.
     #[schemars(range(min = 1, max = 256))]
-    pub lanes: usize,
+    pub num_workers: usize,
 }
 
 impl Default for TurnRdConfig {
@@ -148,7 +148,7 @@ impl Default for TurnRdConfig {
             min_improvement: 0.02,
             batch: 16,
             half_life: 4.0,
-            lanes: 2,
+            num_workers: 2,
         }
     }
 }

@@ -33,7 +33,7 @@ fn config(case: &Value) -> TurnRdConfig {
         epochs: 1,
         credits: CreditRule::Projection,
         // Three lanes of two, two and one trajectory: PyTorch has them in one padded batch.
-        lanes: 3,
+        num_workers: 3,
         ..TurnRdConfig::default()
     }
 }
@@ -162,7 +162,7 @@ fn training_and_credits_are_pytorchs() {
             let report = model.train(&mut samples.as_slice(), round as u64, 0, &mut |_| ()).unwrap();
             let epoch = &report.epochs[0];
             check("loss", epoch.losses.total, step["total"].as_f64().unwrap(), 2e-5);
-            check("norm", epoch.gradient_norm, step["gradient_norm"].as_f64().unwrap(), 1e-4);
+            check("norm", epoch.grad_norm, step["grad_norm"].as_f64().unwrap(), 1e-4);
         }
     }
 }

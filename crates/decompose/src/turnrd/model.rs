@@ -55,7 +55,7 @@ pub struct EpochReport {
     #[serde(flatten)]
     pub losses: Losses,
     /// Mean global norm of the gradient before clipping.
-    pub gradient_norm: f64,
+    pub grad_norm: f64,
 }
 
 /// Report of a training round.
@@ -231,7 +231,7 @@ impl TurnRd {
                 };
                 let (losses, norm) = self.step(&read, &dropout)?;
                 mean.losses.add(&losses, 1.0 / batches as f64);
-                mean.gradient_norm += norm / batches as f64;
+                mean.grad_norm += norm / batches as f64;
                 progress(TrainProgress { done: epoch * batches + batch + 1, total, losses });
             }
             let before = report.epochs.last().map(|epoch| epoch.losses.total);
@@ -250,7 +250,7 @@ impl TurnRd {
         for sample in samples {
             sample.check(&self.config, self.input_dim)?;
         }
-        let size = samples.len().div_ceil(self.config.lanes);
+        let size = samples.len().div_ceil(self.config.num_workers);
         let packs: Vec<Pack<f32>> = samples
             .chunks(size)
             .zip(dropout.samples.chunks(size))

@@ -22,7 +22,7 @@ fn small() -> TurnRdConfig {
         epochs: 5,
         min_improvement: 0.0,
         batch: 5,
-        lanes: 2,
+        num_workers: 2,
         ..TurnRdConfig::default()
     }
 }
@@ -210,7 +210,7 @@ fn early_correlation(credits: CreditRule) -> f64 {
         credits,
         learning_rate: 3e-3,
         epochs: 15,
-        lanes: 2,
+        num_workers: 2,
         max_turns: 10,
         ..TurnRdConfig::default()
     };

@@ -143,7 +143,7 @@ fn verl_agents_quirks() {
     assert_eq!(verl(&"İ".repeat(20)), bad(&"i\u{307}".repeat(15)));
     // Python strips four control characters that Unicode does not call white space.
     assert_eq!(verl("<think></think><action>\u{1f}look\u{a0}\u{1c}</action>"), ok("look"));
-    // `prompt.valid` would check admissibility; verl-agent does not.
+    // `prompt.validity` would check admissibility; verl-agent does not.
     assert_eq!(verl("<think></think><action>fly</action>"), ok("fly"));
 }
 

@@ -97,7 +97,7 @@ pub fn attribution(
     let mut learner =
         NativeLearner::new(settings.weights.clone(), learner_config(config, config.rollout.temperature))
             .map_err(TrainError::from)?;
-    let longest = config.rollout.max_context;
+    let longest = config.rollout.max_model_len;
     // Each turn with its response's mean log-prob and its masked sequences.
     let mut turns = Vec::new();
     for ((group, trajectory, turn), &outlier) in outliers.mask.iter() {

@@ -218,7 +218,7 @@ fn compare_split(
         let Evaluation { failed, success, .. } = chosen.evaluation;
         notes.push(format!(
             "{split}: {failed} of {} tasks failed in the environment or the sampler of {} and are not counted in its success; \
-             evaluate it again (`turnwise eval {} --out FOLDER/`) before it is compared",
+             evaluate it again (`turnwise eval {} --output FOLDER/`) before it is compared",
             failed + success.trials,
             chosen.run.name,
             chosen.run.path.display()
@@ -315,7 +315,7 @@ fn not_evaluated(run: &RunResults, at: String) -> CompareError {
         format!("a step is compared that all of {} have", run.folders.join(", "))
     } else if there.is_empty() {
         format!(
-            "train it, or write one with `turnwise eval {0} --out {0}/{1}/`",
+            "train it, or write one with `turnwise eval {0} --output {0}/{1}/`",
             run.path.display(),
             run.folders.first().map_or("eval", String::as_str)
         )

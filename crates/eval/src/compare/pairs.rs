@@ -171,7 +171,7 @@ pub(crate) fn against(
         let folder = chosen.run.folders.first().map_or("eval", String::as_str);
         notes.push(format!(
             "no paired tests of {} and {}: {root}/{folder}/step-{step:06}.json was written without outcomes of tasks; where this is the \
-             newest checkpoint, `turnwise eval {root} --out {root}/{folder}/step-{step:06}.json` adds them",
+             newest checkpoint, `turnwise eval {root} --output {root}/{folder}/step-{step:06}.json` adds them",
             pair.method, pair.baseline
         ));
         return pair;

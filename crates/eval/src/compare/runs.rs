@@ -68,7 +68,7 @@ impl RunResults {
     }
 
     /// Reads a run directory with the evaluations in these `folders` (`step-NNNNNN.json`, written
-    /// by `turnwise eval --out`). Evaluations of a step in several folders are averaged.
+    /// by `turnwise eval --output`). Evaluations of a step in several folders are averaged.
     ///
     /// # Errors
     /// Fails on a folder that is not a run, an unreadable file, or draws of one step that were

@@ -37,7 +37,7 @@ fn run(method: &str, seed: u64, solved: &[bool]) -> RunResults {
         metrics: BTreeMap::new(),
         failed: 0,
         overflowed: 0,
-        invalid_rate: 0.0,
+        invalid_action_frac: 0.0,
         inadmissible_rate: Some(0.0),
         seconds: 1.0,
         outcomes: Outcomes(outcomes),

@@ -30,7 +30,7 @@ const MOST_SPLITS: usize = 16;
 pub(crate) struct Engine {
     network: Arc<Network>,
     slots: usize,
-    max_context: usize,
+    max_model_len: usize,
     angles: Angles,
     /// Cache of each layer: `[slot and position, keys | values]`, with an extra slot for padding.
     caches: Vec<Buffer<Bf16>>,
@@ -69,21 +69,21 @@ enum Recording {
 }
 
 impl Engine {
-    pub(crate) fn new(network: Arc<Network>, slots: usize, max_context: usize) -> Result<Self, CudaError> {
+    pub(crate) fn new(network: Arc<Network>, slots: usize, max_model_len: usize) -> Result<Self, CudaError> {
         let driver = &network.kernels.driver;
         let config = &network.config;
         let (rows, hidden) = ((slots + PROMPT_ROWS).next_multiple_of(ROUNDED), config.hidden_size);
         let wanted = slots.next_multiple_of(ROUNDED);
-        let cache = (slots + 1) * max_context * 2 * config.key_value_width();
+        let cache = (slots + 1) * max_model_len * 2 * config.key_value_width();
         let head = network.kernels.shape.head;
         let mut angles = Angles::new(driver, config);
-        angles.up_to(max_context)?;
+        angles.up_to(max_model_len)?;
         let mut low = Low::new(driver);
         low.grow(&network, rows, false)?;
         let caches = network.layout.layers.iter().map(|_| Buffer::zeros(driver, cache));
         Ok(Self {
             slots,
-            max_context,
+            max_model_len,
             angles,
             caches: caches.collect::<Result<_, _>>()?,
             tokens: Buffer::new(driver, rows)?,
@@ -121,7 +121,7 @@ impl Engine {
     pub(crate) fn copy(&mut self, from: usize, to: usize, positions: Range<usize>) -> Result<(), CudaError> {
         let width = 2 * self.network.config.key_value_width();
         let at = |slot: usize| {
-            let first = slot * self.max_context;
+            let first = slot * self.max_model_len;
             (first + positions.start) * width..(first + positions.end) * width
         };
         for cache in &self.caches {
@@ -193,8 +193,8 @@ impl Engine {
         let ints = |of: &dyn Fn(&Row) -> usize| all().map(|row| of(row) as i32).collect::<Vec<i32>>();
         self.put(&self.tokens, &ints(&|row| row.token as usize))?;
         self.put(&self.positions, &ints(&|row| row.position))?;
-        self.put(&self.cache_rows, &ints(&|row| row.slot * self.max_context + row.position))?;
-        self.put(&self.key_rows, &ints(&|row| row.slot * self.max_context))
+        self.put(&self.cache_rows, &ints(&|row| row.slot * self.max_model_len + row.position))?;
+        self.put(&self.key_rows, &ints(&|row| row.slot * self.max_model_len))
     }
 
     /// Uploads the tiles of rows from `first` on, and returns their number.
@@ -203,7 +203,7 @@ impl Engine {
         for (at, row) in rows.iter().enumerate().skip(first) {
             match tiles.last_mut() {
                 Some(tile)
-                    if tile.key_row as usize == row.slot * self.max_context
+                    if tile.key_row as usize == row.slot * self.max_model_len
                         && (tile.position + tile.queries) as usize == row.position
                         && (tile.queries as usize) < TILE =>
                 {
@@ -212,7 +212,7 @@ impl Engine {
                 _ => tiles.push(Tile {
                     query_row: at as i32,
                     queries: 1,
-                    key_row: (row.slot * self.max_context) as i32,
+                    key_row: (row.slot * self.max_model_len) as i32,
                     position: row.position as i32,
                 }),
             }
@@ -230,7 +230,7 @@ impl Engine {
         let (heads, key_width) = (network.heads(), config.key_value_width());
         let blocks = decoded.max(1) * heads.keys;
         let splits = (2 * network.driver().multiprocessors()).div_ceil(blocks).clamp(1, MOST_SPLITS);
-        let splits = splits.min(self.max_context.div_ceil(4 * TILE));
+        let splits = splits.min(self.max_model_len.div_ceil(4 * TILE));
         let residual = self.residual.part(0..count * hidden);
         let (normed, inverse) = (self.normed.part(0..count * hidden), self.inverse.part(0..count));
         let qkv = self.qkv.part(0..count * width);

@@ -32,7 +32,7 @@ pub enum CudaError {
     /// The device has too little free memory.
     #[error(
         "cuda: {wanted} MiB more were wanted and {free} of {total} MiB are free; lower train.micro_batch_tokens, \
-         rollout.max_num_seqs or rollout.max_context, or set train.recompute_layers = true"
+         rollout.max_num_seqs or rollout.max_model_len, or set train.recompute_layers = true"
     )]
     Memory {
         /// Requested memory, in MiB.

@@ -34,10 +34,10 @@ pub(super) struct Host {
 }
 
 impl Backend {
-    pub(super) fn host(weights: Arc<EngineWeights>, slots: usize, max_context: usize) -> Self {
+    pub(super) fn host(weights: Arc<EngineWeights>, slots: usize, max_model_len: usize) -> Self {
         let arch = Arch::new();
         let cache = Cache::new(weights.heads, weights.layers.len(), slots);
-        let forward = Forward::new(weights, arch, max_context);
+        let forward = Forward::new(weights, arch, max_model_len);
         Self::Host(Box::new(Host { forward, arch, token_sampler: TokenSampler::default(), cache }))
     }
 

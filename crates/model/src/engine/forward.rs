@@ -47,9 +47,9 @@ pub(super) struct Forward {
 }
 
 impl Forward {
-    pub(super) fn new(weights: Arc<EngineWeights>, arch: Arch, max_context: usize) -> Self {
+    pub(super) fn new(weights: Arc<EngineWeights>, arch: Arch, max_model_len: usize) -> Self {
         let Rotary { frequencies, attention_factor } = &weights.rotary;
-        let angles = (0..max_context)
+        let angles = (0..max_model_len)
             .flat_map(|position| frequencies.iter().map(move |frequency| position as f64 * frequency));
         let scaled = |value: f64| (value * attention_factor) as f32;
         let (cos, sin) = angles.map(|angle| (scaled(angle.cos()), scaled(angle.sin()))).unzip();

@@ -82,7 +82,7 @@ pub struct EngineConfig {
     /// evict an idle session.
     pub max_num_seqs: usize,
     /// Maximum tokens of prompt and response together.
-    pub max_context: usize,
+    pub max_model_len: usize,
 }
 
 impl EngineConfig {
@@ -91,15 +91,15 @@ impl EngineConfig {
         if self.max_num_seqs == 0 {
             return fail("max_num_seqs", "must be at least 1".into());
         }
-        if self.max_context < 2 {
-            return fail("max_context", "must be at least 2".into());
+        if self.max_model_len < 2 {
+            return fail("max_model_len", "must be at least 2".into());
         }
-        if self.max_context > max_positions {
+        if self.max_model_len > max_positions {
             let reason = format!(
                 "{} is more than the model's max_position_embeddings = {max_positions}",
-                self.max_context
+                self.max_model_len
             );
-            return fail("max_context", reason);
+            return fail("max_model_len", reason);
         }
         Ok(())
     }
@@ -116,7 +116,7 @@ pub struct NativeEngine {
     backend: Backend,
     tokenizer: Option<Arc<Tokenizer>>,
     reasoning: Option<Arc<ReasoningTags>>,
-    max_context: usize,
+    max_model_len: usize,
     slots: Vec<Slot>,
     queue: VecDeque<Waiting>,
     done: Vec<Completion>,
@@ -149,7 +149,7 @@ impl NativeEngine {
     /// Returns an engine on weights shared with other engines.
     ///
     /// # Errors
-    /// Returns [`ModelError::Engine`] with the key if `max_num_seqs` is 0, or `max_context` is
+    /// Returns [`ModelError::Engine`] with the key if `max_num_seqs` is 0, or `max_model_len` is
     /// below 2 or above the model's `max_position_embeddings`.
     pub fn with_weights(
         weights: Arc<EngineWeights>,
@@ -157,7 +157,7 @@ impl NativeEngine {
         tokenizer: Option<Arc<Tokenizer>>,
     ) -> Result<Self, ModelError> {
         config.check(weights.max_positions)?;
-        let backend = Backend::host(weights, config.max_num_seqs, config.max_context);
+        let backend = Backend::host(weights, config.max_num_seqs, config.max_model_len);
         Ok(Self::on(backend, config, tokenizer))
     }
 
@@ -177,7 +177,7 @@ impl NativeEngine {
             SharedWeights::Cuda(crate::cuda::DeviceWeights { network, version }) => {
                 config.check(network.config.max_position_embeddings)?;
                 let engine =
-                    crate::cuda::Engine::new(Arc::clone(network), config.max_num_seqs, config.max_context)
+                    crate::cuda::Engine::new(Arc::clone(network), config.max_num_seqs, config.max_model_len)
                         .map_err(crate::cuda::CudaError::into_setting)?;
                 let backend = Backend::Cuda { engine: Box::new(engine), version: *version };
                 Ok(Self::on(backend, config, tokenizer))
@@ -190,7 +190,7 @@ impl NativeEngine {
             backend,
             tokenizer,
             reasoning: None,
-            max_context: config.max_context,
+            max_model_len: config.max_model_len,
             slots: (0..config.max_num_seqs).map(|_| Slot::default()).collect(),
             queue: VecDeque::new(),
             done: Vec::new(),
@@ -205,15 +205,17 @@ impl NativeEngine {
 
     /// Returns the bytes of an engine's full caches, and of the rows of its largest step.
     pub(crate) fn bytes(config: &ModelConfig, engine: EngineConfig) -> [usize; 2] {
-        let EngineConfig { max_num_seqs: slots, max_context } = engine;
+        let EngineConfig { max_num_seqs: slots, max_model_len } = engine;
         let heads = Heads::of(config);
-        let cache = slots * config.num_hidden_layers * pages::Cache::numbers(heads, max_context);
+        let cache = slots * config.num_hidden_layers * pages::Cache::numbers(heads, max_model_len);
         let (hidden, inner, query) = (config.hidden_size, config.intermediate_size, config.query_width());
         let widest = hidden.max(query).max(inner);
         let row = 2 * hidden + 2 * query + 2 * config.key_value_width() + 2 * inner + widest;
-        let scores = slots * heads.group() * max_context;
-        let rows =
-            (slots + PROMPT_ROWS) * row + slots * config.vocab_size + max_context * config.head_dim + scores;
+        let scores = slots * heads.group() * max_model_len;
+        let rows = (slots + PROMPT_ROWS) * row
+            + slots * config.vocab_size
+            + max_model_len * config.head_dim
+            + scores;
         [cache * size_of::<f32>(), rows * size_of::<f32>()]
     }
 
@@ -403,7 +405,7 @@ impl NativeEngine {
                 FinishReason::Stop
             } else if active.logprobs.len() >= active.params.max_tokens {
                 FinishReason::Length
-            } else if slot.tokens.len() >= self.max_context {
+            } else if slot.tokens.len() >= self.max_model_len {
                 FinishReason::Context
             } else {
                 continue;
@@ -452,7 +454,7 @@ impl Sampler for NativeEngine {
         let id = self.next_request;
         let pictures = self.check(id, &request)?;
         self.next_request += 1;
-        match request.answer_without_tokens(id, self.max_context, self.backend.version()) {
+        match request.answer_without_tokens(id, self.max_model_len, self.backend.version()) {
             Some(empty) => self.done.push(empty),
             None => self.queue.push_back(Waiting { request: id, asked: request, pictures }),
         }

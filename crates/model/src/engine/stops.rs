@@ -46,7 +46,7 @@ mod tests {
         let special_tokens: Vec<String> = (256..301).map(|id| format!("<{id}>")).collect();
         let tokens = TokenizerConfig { special_tokens, ..TokenizerConfig::default() };
         let tokenizer = Arc::new(Tokenizer::train(std::iter::empty(), &tokens).unwrap());
-        let (parameters, sizes) = (random(config(), 5), EngineConfig { max_num_seqs: 1, max_context: 120 });
+        let (parameters, sizes) = (random(config(), 5), EngineConfig { max_num_seqs: 1, max_model_len: 120 });
         let engine = |tags: Option<ReasoningTags>| {
             let tokenizer = Some(Arc::clone(&tokenizer));
             let engine = NativeEngine::new(Arc::new(parameters.clone()), 1, sizes, tokenizer).unwrap();

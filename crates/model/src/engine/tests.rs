@@ -165,19 +165,23 @@ fn difference(
     largest
 }
 
-pub(super) fn engine(parameters: &Parameters<f32>, max_num_seqs: usize, max_context: usize) -> NativeEngine {
-    let sizes = EngineConfig { max_num_seqs, max_context };
+pub(super) fn engine(
+    parameters: &Parameters<f32>,
+    max_num_seqs: usize,
+    max_model_len: usize,
+) -> NativeEngine {
+    let sizes = EngineConfig { max_num_seqs, max_model_len };
     NativeEngine::new(Arc::new(parameters.clone()), 7, sizes, None).unwrap()
 }
 
 fn engine_in(
     parameters: &Parameters<f32>,
     max_num_seqs: usize,
-    max_context: usize,
+    max_model_len: usize,
     compute: Compute,
 ) -> NativeEngine {
     let weights = EngineWeights::of(&parameters.clone().into(), 7, compute).unwrap();
-    NativeEngine::with_weights(Arc::new(weights), EngineConfig { max_num_seqs, max_context }, None).unwrap()
+    NativeEngine::with_weights(Arc::new(weights), EngineConfig { max_num_seqs, max_model_len }, None).unwrap()
 }
 
 pub(super) fn params(temperature: f32, max_tokens: usize) -> SamplingParams {
@@ -391,7 +395,7 @@ fn responses_end_where_they_should() {
         &TokenizerConfig { max_pieces: 30, ..TokenizerConfig::default() },
     )
     .unwrap();
-    let sizes = EngineConfig { max_num_seqs: 2, max_context: 60 };
+    let sizes = EngineConfig { max_num_seqs: 2, max_model_len: 60 };
     let tokenizer = Arc::new(tokenizer);
     let mut engine =
         NativeEngine::new(Arc::new(parameters.clone()), 1, sizes, Some(Arc::clone(&tokenizer))).unwrap();
@@ -456,9 +460,9 @@ fn requests_that_cannot_be_served_are_refused() {
     );
     assert!(engine.poll().unwrap().is_empty());
 
-    let sizes = |max_num_seqs, max_context| EngineConfig { max_num_seqs, max_context };
+    let sizes = |max_num_seqs, max_model_len| EngineConfig { max_num_seqs, max_model_len };
     for (sizes, key) in
-        [(sizes(0, 10), "max_num_seqs"), (sizes(1, 1), "max_context"), (sizes(1, 513), "max_context")]
+        [(sizes(0, 10), "max_num_seqs"), (sizes(1, 1), "max_model_len"), (sizes(1, 513), "max_model_len")]
     {
         let error = NativeEngine::new(Arc::new(parameters.clone()), 0, sizes, None).unwrap_err();
         assert!(error.to_string().contains(key));

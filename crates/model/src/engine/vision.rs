@@ -26,14 +26,14 @@ impl NativeEngine {
     ) -> Result<Held, SampleError> {
         let vocabulary = Some(self.backend.vocabulary());
         let Some(vision) = self.backend.vision() else {
-            return asked.check_prompt(request, self.max_context, vocabulary).map(|()| Vec::new());
+            return asked.check_prompt(request, self.max_model_len, vocabulary).map(|()| Vec::new());
         };
         let fail = |reason: String| SampleError::Request { request, reason };
         let pictures = vision.config.pictures.hold(&asked.prompt).map_err(fail)?;
         // Picture tokens are outside every vocabulary.
         let text = |&token: &u32| if token < FIRST_PICTURE_TOKEN { token } else { 0 };
         let words = SampleRequest { prompt: asked.prompt.iter().map(text).collect(), ..asked.clone() };
-        words.check_prompt(request, self.max_context, vocabulary).map(|()| pictures)
+        words.check_prompt(request, self.max_model_len, vocabulary).map(|()| pictures)
     }
 }
 

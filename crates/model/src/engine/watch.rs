@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     fn engine(slots: usize) -> NativeEngine {
-        let sizes = EngineConfig { max_num_seqs: slots, max_context: 120 };
+        let sizes = EngineConfig { max_num_seqs: slots, max_model_len: 120 };
         NativeEngine::new(Arc::new(random(config(), 5)), 1, sizes, None).unwrap()
     }
 

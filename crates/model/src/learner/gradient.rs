@@ -44,7 +44,7 @@ impl NativeLearner {
     ///
     /// # Errors
     /// Fails if the device fails; never fails on the CPU.
-    pub fn gradient_norm(&self) -> Result<f64, LearnError> {
+    pub fn grad_norm(&self) -> Result<f64, LearnError> {
         #[cfg(feature = "cuda")]
         if let Some(cuda) = &self.cuda {
             return Ok(cuda.norm()?);
@@ -105,7 +105,7 @@ impl NativeLearner {
                 return Err(LearnError::Gradient(norm));
             }
             cuda.update(&self.config.optimizer, &mut self.optimizer, learning_rate, norm)?;
-            return Ok(StepReport { gradient_norm: norm, step: self.optimizer.step });
+            return Ok(StepReport { grad_norm: norm, step: self.optimizer.step });
         }
         let len = self.trained_len();
         self.gradients.iter_mut().for_each(|gradient| gradient.resize(len, 0.0));
@@ -125,6 +125,6 @@ impl NativeLearner {
         let optimizer = &self.config.optimizer;
         self.optimizer.update(optimizer, tensors, learning_rate, norm, &self.gradients[0], weights);
         self.clear_gradient();
-        Ok(StepReport { gradient_norm: norm, step: self.optimizer.step })
+        Ok(StepReport { grad_norm: norm, step: self.optimizer.step })
     }
 }

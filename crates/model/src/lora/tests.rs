@@ -259,10 +259,10 @@ fn steps_move_the_adapter_and_keep_the_base() {
         assert!(learner.gradient().iter().all(|&g| g != 0.0), "the others all have one");
         assert!(report.loss < last, "the loss falls");
         last = report.loss;
-        let norm = learner.gradient_norm().unwrap();
+        let norm = learner.grad_norm().unwrap();
         let report = learner.step(3e-3).unwrap();
         assert_eq!(report.step, step);
-        assert!((report.gradient_norm / norm - 1.0).abs() < 1e-6);
+        assert!((report.grad_norm / norm - 1.0).abs() < 1e-6);
     }
     assert_eq!(learner.optimizer_state().first.len(), adapter.layout.len);
     let after = learner.weights();
@@ -417,7 +417,7 @@ fn a_critics_gradient_is_its_derivative() {
 #[test]
 fn the_engine_samples_what_the_learner_trains() {
     let weights = adapted(0.0);
-    let sizes = EngineConfig { max_num_seqs: 2, max_context: 64 };
+    let sizes = EngineConfig { max_num_seqs: 2, max_model_len: 64 };
     let sampled = |packed: EngineWeights| {
         let mut engine = NativeEngine::with_weights(Arc::new(packed), sizes, None).unwrap();
         let params = SamplingParams { max_tokens: 30, ..SamplingParams::default() };
@@ -460,7 +460,7 @@ fn a_small_update_reaches_sampling_in_bf16() {
         adapter.data.iter_mut().for_each(|value| *value *= size);
         let weights = Weights { base: Arc::clone(&base), adapter: Some(Arc::new(adapter)) };
         let packed = EngineWeights::of(&weights, 1, Compute::Bf16).unwrap();
-        let sizes = EngineConfig { max_num_seqs: 1, max_context: 64 };
+        let sizes = EngineConfig { max_num_seqs: 1, max_model_len: 64 };
         let mut engine = NativeEngine::with_weights(Arc::new(packed), sizes, None).unwrap();
         let params = SamplingParams { max_tokens: 8, temperature: 0.0, ..SamplingParams::default() };
         let seed = Seed::derive(3, Purpose::Rollout, &[]);

@@ -100,7 +100,7 @@ impl MemoryPlan {
                 &widths,
                 engines as u64,
                 engine.max_num_seqs as u64,
-                engine.max_context as u64,
+                engine.max_model_len as u64,
             );
         }
         let detail = format!("{trainable} numbers, f32");
@@ -146,10 +146,10 @@ impl MemoryPlan {
         plan
     }
 
-    fn device_sampling(&mut self, widths: &Widths, engines: u64, slots: u64, max_context: u64) {
+    fn device_sampling(&mut self, widths: &Widths, engines: u64, slots: u64, max_model_len: u64) {
         let key_values = widths.qkv - widths.query;
-        let cache = engines * widths.layers * (slots + 1) * max_context * key_values * HALF;
-        let detail = format!("{} sequences x {max_context} tokens, bf16, taken at once", engines * slots);
+        let cache = engines * widths.layers * (slots + 1) * max_model_len * key_values * HALF;
+        let detail = format!("{} sequences x {max_model_len} tokens, bf16, taken at once", engines * slots);
         self.add(PlanPhase::Sampling, "key/value cache", cache, detail);
         let (rows, wanted) = (slots + PROMPT_ROWS, slots);
         let narrow = widths.hidden + widths.qkv + widths.query + 3 * widths.inner;
@@ -220,7 +220,7 @@ mod tests {
             divergences: false,
             second_gradient: false,
             critic: None,
-            sampling: Some((1, EngineConfig { max_num_seqs: 64, max_context: 2560 })),
+            sampling: Some((1, EngineConfig { max_num_seqs: 64, max_model_len: 2560 })),
             staleness: 0,
             merged: false,
             pictures: None,

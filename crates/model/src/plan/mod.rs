@@ -170,9 +170,9 @@ impl MemoryPlan {
             packed,
             "packed for sampling, shared by lanes".into(),
         );
-        let EngineConfig { max_num_seqs: slots, max_context } = engine;
+        let EngineConfig { max_num_seqs: slots, max_model_len } = engine;
         let [cache, rows] = NativeEngine::bytes(config, engine).map(|bytes| engines * bytes as u64);
-        let detail = format!("{engines} lanes x {slots} sequences x {max_context} tokens, all full");
+        let detail = format!("{engines} lanes x {slots} sequences x {max_model_len} tokens, all full");
         self.add(PlanPhase::Sampling, "key/value cache", cache, detail);
         self.add(PlanPhase::Sampling, "sampling rows", rows, "activations and logits of a step".into());
     }

@@ -73,10 +73,10 @@ pub(crate) fn largest(vision: &VisionConfig, tokens: usize) -> [usize; 2] {
 impl PicturePlan {
     /// Returns the size to which the tower resizes a picture of the given height and width. For an
     /// unknown size, returns the largest size that fits the context.
-    pub fn size(vision: &VisionConfig, drawn: Option<[usize; 2]>, max_context: usize) -> [usize; 2] {
+    pub fn size(vision: &VisionConfig, drawn: Option<[usize; 2]>, max_model_len: usize) -> [usize; 2] {
         let pixels = [vision.image.min_pixels, vision.image.max_pixels];
         drawn
             .and_then(|drawn| crate::vision::smart_resize(drawn, vision.factor(), pixels).ok())
-            .unwrap_or_else(|| largest(vision, max_context))
+            .unwrap_or_else(|| largest(vision, max_model_len))
     }
 }

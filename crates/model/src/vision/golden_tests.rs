@@ -233,7 +233,7 @@ fn conversation(case: &Value, parameters: &Parameters<f64>, pictures: &[PictureT
         .iter()
         .map(|text| wholes(text).into_iter().map(|token| token as u32).collect())
         .collect();
-    let settings = EngineConfig { max_num_seqs: 2, max_context: 200 };
+    let settings = EngineConfig { max_num_seqs: 2, max_model_len: 200 };
     let mut engine = NativeEngine::new(parameters.cast().into(), 0, settings, None).unwrap();
     let mut prompt = texts[0].clone();
     let mut replies = Vec::new();

@@ -248,7 +248,7 @@ fn an_adapter_leaves_the_tower_as_it_is_and_samples_what_it_trains() {
     assert_ne!(learner.logprobs(&batch).unwrap(), before);
     assert_eq!(learner.weights().base.data, base.data);
     let shared = SharedWeights::of(&learner.weights(), 0, Device::Cpu, Compute::F32).unwrap();
-    let sizes = EngineConfig { max_num_seqs: 2, max_context: 64 };
+    let sizes = EngineConfig { max_num_seqs: 2, max_model_len: 64 };
     let mut engine = NativeEngine::with_shared(&shared, sizes, None).unwrap();
     let mut prompts: Vec<Vec<u32>> =
         batch.iter().map(|sequence| sequence.tokens[..sequence.spans[0].start].to_vec()).collect();

@@ -175,7 +175,7 @@ fn the_device_samples_what_its_learner_says() {
     for config in models() {
         let weights = weights(&config, 5);
         let [mut host, mut device] = learners(&weights);
-        let sizes = EngineConfig { max_num_seqs: 5, max_context: 400 };
+        let sizes = EngineConfig { max_num_seqs: 5, max_model_len: 400 };
         let greedy = SamplingParams {
             temperature: 0.0,
             max_tokens: if small() { 6 } else { 40 },

@@ -77,7 +77,7 @@ fn gradients_equal_central_differences() {
             for level in [CorrectionLevel::Token, CorrectionLevel::Sequence] {
                 let config = ObjectiveConfig {
                     ratio,
-                    aggregation: Aggregation::TokenMean,
+                    loss_agg_mode: Aggregation::TokenMean,
                     ..ObjectiveConfig::default()
                 };
                 let mut corrected = sequence(false);

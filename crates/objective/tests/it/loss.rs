@@ -54,7 +54,7 @@ fn a_loss_says_which_passes_it_needs() {
         RequiredPasses { reference_kls: true, ..RequiredPasses::default() }
     );
     let in_reward = RequiredPasses { reward_reference_logprobs: true, ..RequiredPasses::default() };
-    assert_eq!(kl(r#", "where": "reward""#), in_reward);
+    assert_eq!(kl(r#", "apply_to": "reward""#), in_reward);
     assert!(in_reward.needs_reference() && loss(r#"{"entropy_coef": 0.1}"#).passes().entropies);
     let masked = |text: &str| loss(text).passes().masked_context.unwrap();
     let full = masked(r#"{"selective": {"mask": "goal"}}"#);

@@ -123,7 +123,7 @@ fn gradients_equal_central_differences() {
                         ratio,
                         clip: Clip { low: 0.2, high: 0.28 },
                         dual_clip: Some(1.6),
-                        aggregation,
+                        loss_agg_mode: aggregation,
                         kl: KlConfig { coef: 0.05, estimator, ..KlConfig::default() },
                         entropy_coef: 0.01,
                         ..ObjectiveConfig::default()
@@ -241,7 +241,7 @@ fn aggregations_by_hand() {
         (Aggregation::SeqMeanTokenSum, -(7.0 - 6.0) / 2.0),
         (Aggregation::TurnMean, -(1.0 + 2.0 - 3.0) / 3.0),
     ] {
-        let config = ObjectiveConfig { aggregation, ..ObjectiveConfig::default() };
+        let config = ObjectiveConfig { loss_agg_mode: aggregation, ..ObjectiveConfig::default() };
         let objective = PolicyObjective::new(&config, batch.clone()).unwrap();
         let loss = total(&objective, &[vec![-1.0; 4], vec![-1.0; 2]], &[vec![], vec![]]);
         assert!((loss - expected).abs() < 1e-12, "{aggregation:?}: {loss} {expected}");
@@ -261,7 +261,7 @@ fn sequences_without_a_gradient_count_in_the_mean_though_they_are_left_out() {
         Aggregation::SeqMeanTokenSum,
         Aggregation::TurnMean,
     ] {
-        let config = ObjectiveConfig { aggregation, ..ObjectiveConfig::default() };
+        let config = ObjectiveConfig { loss_agg_mode: aggregation, ..ObjectiveConfig::default() };
         let gradient = |batch: ObjectiveBatch| {
             let objective = PolicyObjective::new(&config, batch).unwrap();
             objective.gradient(0, &[-1.0; 4], &[]).unwrap().d_logprobs
@@ -305,7 +305,7 @@ fn the_loss_does_not_depend_on_the_order_of_evaluation() {
     for ratio in RATIOS {
         for aggregation in AGGREGATIONS {
             let (batch, logprobs, entropies) = random(11, true, true);
-            let config = ObjectiveConfig { ratio, aggregation, ..ObjectiveConfig::default() };
+            let config = ObjectiveConfig { ratio, loss_agg_mode: aggregation, ..ObjectiveConfig::default() };
             let reversed = ObjectiveBatch::new(batch.sequences.iter().rev().cloned().collect());
             let forward = PolicyObjective::new(&config, batch).unwrap();
             let backward = PolicyObjective::new(&config, reversed).unwrap();
@@ -326,7 +326,7 @@ fn masked_tokens_never_matter() {
             let (batch, logprobs, entropies) = random(12, true, true);
             let config = ObjectiveConfig {
                 ratio,
-                aggregation,
+                loss_agg_mode: aggregation,
                 kl: KlConfig { coef: 0.1, ..KlConfig::default() },
                 entropy_coef: 0.1,
                 ..ObjectiveConfig::default()
@@ -426,7 +426,8 @@ fn wrong_input_is_named() {
 #[test]
 fn the_config_reads_both_ways_of_writing_a_clip_and_refuses_unknown_keys() {
     let read = |text: &str| serde_json::from_str::<ObjectiveConfig>(text);
-    let config = read(r#"{"ratio":"turn","clip":[0.2,0.28],"kl":{"coef":0.01,"where":"reward"}}"#).unwrap();
+    let config =
+        read(r#"{"ratio":"turn","clip":[0.2,0.28],"kl":{"coef":0.01,"apply_to":"reward"}}"#).unwrap();
     assert_eq!(config.clip, read(r#"{"clip":{"low":0.2,"high":0.28}}"#).unwrap().clip);
     assert_eq!(config.kl.place, KlPlace::Reward);
     assert!(!config.needs_reference());
@@ -459,7 +460,7 @@ fn a_config_as_a_user_writes_it() {
     let config: ObjectiveConfig = toml::from_str(text).unwrap();
     assert_eq!((config.clip.high, config.dual_clip), (0.28, Some(3.0)));
     let written = toml::to_string(&config).unwrap();
-    assert!(written.contains("aggregation = \"token-mean\""), "defaults are spelled out: {written}");
+    assert!(written.contains("loss_agg_mode = \"token-mean\""), "defaults are spelled out: {written}");
     assert_eq!(toml::from_str::<ObjectiveConfig>(&written).unwrap(), config);
     let wrong = toml::from_str::<ObjectiveConfig>("kl = { coeff = 1 }").unwrap_err().to_string();
     assert!(wrong.contains("coeff") && wrong.contains("coef"), "{wrong}");

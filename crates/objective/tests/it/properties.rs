@@ -40,7 +40,7 @@ fn configs() -> Vec<ObjectiveConfig> {
             for estimator in [KlEstimator::K1, KlEstimator::K2, KlEstimator::K3] {
                 configs.push(ObjectiveConfig {
                     ratio,
-                    aggregation,
+                    loss_agg_mode: aggregation,
                     clip: Clip { low: 0.2, high: 0.28 },
                     kl: KlConfig { coef: 0.01, estimator, ..KlConfig::default() },
                     ..ObjectiveConfig::default()

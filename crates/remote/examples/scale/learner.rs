@@ -80,8 +80,8 @@ impl MaskedContextLearner for SlowLearner {
 }
 
 impl HiddenStates for SlowLearner {
-    fn max_context(&self) -> usize {
-        self.inner.max_context()
+    fn max_model_len(&self) -> usize {
+        self.inner.max_model_len()
     }
 }
 
@@ -90,9 +90,9 @@ impl PolicyLearner for SlowLearner {
         &mut self,
         lanes: usize,
         max_num_seqs: usize,
-        max_context: usize,
+        max_model_len: usize,
     ) -> Result<Vec<Box<dyn Sampler + Send>>, TrainError> {
-        self.inner.samplers(lanes, max_num_seqs, max_context)
+        self.inner.samplers(lanes, max_num_seqs, max_model_len)
     }
 
     fn score(&mut self, batch: &[TokenSequence], temperature: f64) -> Result<Vec<TokenScores>, LearnError> {

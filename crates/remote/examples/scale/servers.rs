@@ -234,7 +234,7 @@ fn check(policy: &Policy, request: SampleRequest) -> Result<(Vec<u32>, Vec<f32>)
     let shared = SharedWeights::of(&policy.weights, 0, Device::Cpu, Compute::F32)
         .map_err(|error| error.to_string())?;
     let sizes =
-        EngineConfig { max_num_seqs: 1, max_context: request.prompt.len() + request.params.max_tokens };
+        EngineConfig { max_num_seqs: 1, max_model_len: request.prompt.len() + request.params.max_tokens };
     let mut engine = NativeEngine::with_shared(&shared, sizes, None).map_err(|error| error.to_string())?;
     engine.submit(request).map_err(|error| error.to_string())?;
     let found = engine.poll().map_err(|error| error.to_string())?.pop().ok_or("no answer")?;

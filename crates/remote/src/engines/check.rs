@@ -33,14 +33,14 @@ pub(crate) fn probe(
     text: Vec<u32>,
     picture: Vec<u32>,
     vision: Option<&VisionConfig>,
-    max_context: usize,
+    max_model_len: usize,
 ) -> Result<PendingRequest, EngineError> {
-    let most = (max_context / 2).saturating_sub(picture.len()).max(1);
+    let most = (max_model_len / 2).saturating_sub(picture.len()).max(1);
     let prompt: Vec<u32> = text.into_iter().take(most).chain(picture).collect();
     Ok(PendingRequest {
         id: "turnwise-check".into(),
         session: "turnwise-check".into(),
-        max_tokens: TOKENS.min(max_context.saturating_sub(prompt.len())).max(1),
+        max_tokens: TOKENS.min(max_model_len.saturating_sub(prompt.len())).max(1),
         pictures: PromptPictures::of(&prompt, vision).map_err(EngineError::Backend)?,
         prompt,
         params: SamplingParams { temperature: TEMPERATURE, ..SamplingParams::default() },

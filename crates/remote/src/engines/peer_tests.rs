@@ -46,7 +46,7 @@ fn greedy_responses_to_pictures_equal_those_of_the_native_engine() {
     };
     let Policy { weights, tokenizer, .. } = Policy::load(Path::new(&model)).unwrap();
     let vision = weights.config().vision.clone().unwrap();
-    let sizes = EngineConfig { max_num_seqs: 1, max_context: 1024 };
+    let sizes = EngineConfig { max_num_seqs: 1, max_model_len: 1024 };
     let base = Arc::clone(&weights.base);
     let mut engine = NativeEngine::new(base, 0, sizes, Some(Arc::clone(&tokenizer))).unwrap();
     let mut learner = NativeLearner::new(weights, LearnerConfig::default()).unwrap();

@@ -88,7 +88,7 @@ impl EnginePolicy {
         if prompt.is_empty() {
             prompt.push(0);
         }
-        let request = check::probe(prompt, picture, policy.inner.vision(), config.rollout.max_context)?;
+        let request = check::probe(prompt, picture, policy.inner.vision(), config.rollout.max_model_len)?;
         let (checks, notes) = scoring(&mut *policy.inner, |score| {
             Checks::at_the_start(&policy.thread, &policy.pool, &version, request, score)
         })?;
@@ -243,8 +243,8 @@ impl MaskedContextLearner for EnginePolicy {
 }
 
 impl HiddenStates for EnginePolicy {
-    fn max_context(&self) -> usize {
-        self.inner.max_context()
+    fn max_model_len(&self) -> usize {
+        self.inner.max_model_len()
     }
 
     fn hidden_size(&self) -> usize {
@@ -261,13 +261,13 @@ impl PolicyLearner for EnginePolicy {
         &mut self,
         lanes: usize,
         _max_num_seqs: usize,
-        max_context: usize,
+        max_model_len: usize,
     ) -> Result<Vec<Box<dyn Sampler + Send>>, TrainError> {
         let version = self.publish()?;
         // Read the loads before any request is in flight.
         self.thread.wait(Arc::clone(&self.pool).read_loads()).map_err(EngineError::from)?;
         let reads = (&self.tokenizer, self.inner.vision());
-        let sampler = || EngineSampler::new(&self.pool, self.thread.handle(), &version, reads, max_context);
+        let sampler = || EngineSampler::new(&self.pool, self.thread.handle(), &version, reads, max_model_len);
         Ok((0..lanes).map(|_| Box::new(sampler()) as Box<dyn Sampler + Send>).collect())
     }
 
@@ -300,8 +300,8 @@ impl PolicyLearner for EnginePolicy {
         self.inner.stash_gradient()
     }
 
-    fn gradient_norm(&self) -> Result<f64, LearnError> {
-        self.inner.gradient_norm()
+    fn grad_norm(&self) -> Result<f64, LearnError> {
+        self.inner.grad_norm()
     }
 
     fn restore_gradient(&mut self, factor: f64) -> Result<(), LearnError> {

@@ -25,7 +25,7 @@ pub(crate) struct EngineSampler {
     published: Arc<Published>,
     tokenizer: Arc<Tokenizer>,
     vision: Option<VisionConfig>,
-    max_context: usize,
+    max_model_len: usize,
     number: usize,
     next: RequestId,
     sessions: HashMap<u64, Arc<AtomicUsize>>,
@@ -64,7 +64,7 @@ impl EngineSampler {
         handle: &Handle,
         published: &Arc<Published>,
         (tokenizer, vision): (&Arc<Tokenizer>, Option<&VisionConfig>),
-        max_context: usize,
+        max_model_len: usize,
     ) -> Self {
         Self {
             pool: Arc::clone(pool),
@@ -72,7 +72,7 @@ impl EngineSampler {
             published: Arc::clone(published),
             tokenizer: Arc::clone(tokenizer),
             vision: vision.cloned(),
-            max_context,
+            max_model_len,
             number: pool.samplers.fetch_add(1, Ordering::Relaxed),
             next: 0,
             sessions: HashMap::new(),
@@ -89,13 +89,13 @@ impl EngineSampler {
         let pictures = found.map_err(|reason| SampleError::Request { request: id, reason })?;
         let vocabulary = Some(self.pool.vocabulary);
         if pictures.is_empty() {
-            request.check_prompt(id, self.max_context, vocabulary)?;
+            request.check_prompt(id, self.max_model_len, vocabulary)?;
         } else {
             // Picture tokens are not in the vocabulary.
             let text = |&token: &u32| if token < FIRST_PICTURE_TOKEN { token } else { 0 };
             let words =
                 SampleRequest { prompt: request.prompt.iter().map(text).collect(), ..request.clone() };
-            words.check_prompt(id, self.max_context, vocabulary)?;
+            words.check_prompt(id, self.max_model_len, vocabulary)?;
         }
         Ok(pictures)
     }
@@ -125,7 +125,7 @@ impl EngineSampler {
             response.logprobs.truncate(length);
             response.end = End::Stop;
         }
-        let room = self.max_context - asked.prompt;
+        let room = self.max_model_len - asked.prompt;
         let finish = match response.end {
             End::Stop => FinishReason::Stop,
             End::Length | End::Abort if room < asked.max_tokens => FinishReason::Context,
@@ -161,12 +161,12 @@ impl Sampler for EngineSampler {
         let id = self.next;
         let pictures = self.check_prompt(id, &request)?;
         self.next += 1;
-        if let Some(empty) = request.answer_without_tokens(id, self.max_context, self.published.version) {
+        if let Some(empty) = request.answer_without_tokens(id, self.max_model_len, self.published.version) {
             self.done.push(empty);
             return Ok(id);
         }
         let SampleRequest { session, prompt, params, seed } = request;
-        let room = self.max_context - prompt.len();
+        let room = self.max_model_len - prompt.len();
         let pool = Arc::clone(&self.pool);
         let place = self.sessions.entry(session).or_insert_with(|| Arc::new(AtomicUsize::new(pool.assign())));
         let (place, published, promise) =

@@ -385,7 +385,7 @@ impl ServerPool {
     }
 
     /// Checks the health of every server, and its context length if reported.
-    pub(crate) async fn check_up(&self, max_context: usize) -> Result<(), EngineError> {
+    pub(crate) async fn check_up(&self, max_model_len: usize) -> Result<(), EngineError> {
         for (server, Server { url, .. }) in self.servers.iter().enumerate() {
             let failed = |reason: String| EngineError::Server { server, reason };
             match self.http.get(&format!("{url}/health"), SHORT, SMALL).await {
@@ -401,12 +401,12 @@ impl ServerPool {
             let Ok(models) = self.http.get(&format!("{url}/v1/models"), SHORT, SMALL).await else { continue };
             let models: serde_json::Value = serde_json::from_slice(&models.body).unwrap_or_default();
             if let Some(longest) = models.pointer("/data/0/max_model_len").and_then(serde_json::Value::as_u64)
-                && longest < max_context as u64
+                && longest < max_model_len as u64
             {
                 return Err(failed(format!(
-                    "has a context of {longest} tokens, and rollout.max_context is {max_context}; start it with \
-                     --max-model-len {max_context} (vLLM) or --context-length {max_context} (SGLang), or lower \
-                     rollout.max_context"
+                    "has a context of {longest} tokens, and rollout.max_model_len is {max_model_len}; start it with \
+                     --max-model-len {max_model_len} (vLLM) or --context-length {max_model_len} (SGLang), or lower \
+                     rollout.max_model_len"
                 )));
             }
         }

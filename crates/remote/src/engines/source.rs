@@ -51,10 +51,10 @@ impl<S: PolicySource> PolicySource for EngineSource<S> {
         self.inner.check(&here)?;
         let pool = Arc::new(ServerPool::new(&servers, 0)?);
         VersionFolder::open(&servers.adapter_dir, &servers.server_adapter_dir, &config.name)?;
-        let max_context = config.rollout.max_context;
+        let max_model_len = config.rollout.max_model_len;
         RequestThread::start()
             .map_err(|error| EngineError::no_thread(&error))?
-            .try_wait(async move { pool.check_up(max_context).await })?;
+            .try_wait(async move { pool.check_up(max_model_len).await })?;
         Ok(())
     }
 

@@ -54,7 +54,7 @@ pub struct TinkerPolicy {
     pub(super) base_model: String,
     pub(super) rank: usize,
     pub(super) seed: u32,
-    pub(super) max_context: usize,
+    pub(super) max_model_len: usize,
     pub(super) tokenizer: Arc<Tokenizer>,
     pub(super) base_folder: PathBuf,
     /// The open sampling session: the number of steps before it was opened, and its name.
@@ -126,8 +126,8 @@ impl MaskedContextLearner for TinkerPolicy {
 }
 
 impl HiddenStates for TinkerPolicy {
-    fn max_context(&self) -> usize {
-        self.max_context
+    fn max_model_len(&self) -> usize {
+        self.max_model_len
     }
 }
 
@@ -137,14 +137,14 @@ impl PolicyLearner for TinkerPolicy {
         &mut self,
         lanes: usize,
         _max_num_seqs: usize,
-        max_context: usize,
+        max_model_len: usize,
     ) -> Result<Vec<Box<dyn Sampler + Send>>, TrainError> {
         let session = self.sampling_session()?;
         let sampler = |_| {
             let tokenizer = Arc::clone(&self.tokenizer);
             let client = Arc::clone(&self.client);
             let version = self.updates.steps;
-            Box::new(TinkerSampler::new(client, session.clone(), version, tokenizer, max_context))
+            Box::new(TinkerSampler::new(client, session.clone(), version, tokenizer, max_model_len))
                 as Box<dyn Sampler + Send>
         };
         Ok((0..lanes).map(sampler).collect())
@@ -178,7 +178,7 @@ impl PolicyLearner for TinkerPolicy {
     }
 
     /// Measured on a copy of the policy, by a step with learning rate 0.
-    fn gradient_norm(&self) -> Result<f64, LearnError> {
+    fn grad_norm(&self) -> Result<f64, LearnError> {
         let copy = self.copy()?;
         let norm = self.updates.norm_on(&self.client, &copy);
         self.client.unload_model(&copy)?;

@@ -28,7 +28,7 @@ pub struct TinkerSampler {
     session: String,
     version: u64,
     tokenizer: Arc<Tokenizer>,
-    max_context: usize,
+    max_model_len: usize,
     next: RequestId,
     open: BTreeMap<RequestId, Asked>,
     responses: Outcomes<Result<Sampled, TinkerError>>,
@@ -56,7 +56,7 @@ impl TinkerSampler {
         session: String,
         version: u64,
         tokenizer: Arc<Tokenizer>,
-        max_context: usize,
+        max_model_len: usize,
     ) -> Self {
         let (open, done, failures) = (BTreeMap::new(), Vec::new(), Vec::new());
         Self {
@@ -64,7 +64,7 @@ impl TinkerSampler {
             session,
             version,
             tokenizer,
-            max_context,
+            max_model_len,
             next: 0,
             open,
             responses: Outcomes::new(),
@@ -108,13 +108,13 @@ impl Sampler for TinkerSampler {
     fn submit(&mut self, request: SampleRequest) -> Result<RequestId, SampleError> {
         let id = self.next;
         self.next += 1;
-        request.check_prompt(id, self.max_context, None)?;
-        if let Some(empty) = request.answer_without_tokens(id, self.max_context, self.version) {
+        request.check_prompt(id, self.max_model_len, None)?;
+        if let Some(empty) = request.answer_without_tokens(id, self.max_model_len, self.version) {
             self.done.push(empty);
             return Ok(id);
         }
         let SampleRequest { prompt, params, seed, .. } = request;
-        let room = self.max_context - prompt.len();
+        let room = self.max_model_len - prompt.len();
         let number = (seed.rng().bits() >> 33) as u32;
         let body = self.body(&prompt, &params, room, number);
         self.open.insert(id, Asked { stop_strings: params.stop_strings, context: room < params.max_tokens });

@@ -77,7 +77,7 @@ impl TinkerSource {
     ) -> Result<SourcedPolicy, TrainError> {
         let folder = base_folder(config, notes)?;
         let tokenizer = Arc::new(Tokenizer::load_folder(&folder)?);
-        let max_context = load_config(&folder)?.max_position_embeddings;
+        let max_model_len = load_config(&folder)?.max_position_embeddings;
         let saved = checkpoint.map(|checkpoint| SavedState::read(&checkpoint.path)).transpose()?;
         let client = self.connect(settings, Duration::from_secs_f64(settings.timeout_s))?;
         let base_model = match &saved {
@@ -134,7 +134,7 @@ impl TinkerSource {
             base_model,
             rank: settings.rank,
             seed,
-            max_context,
+            max_model_len,
             tokenizer: Arc::clone(&tokenizer),
             base_folder: folder,
             sampling: None,

@@ -133,7 +133,7 @@ impl Updates {
             Some(norm) if !norm.is_finite() => Err(LearnError::Backend(format!(
                 "the gradient norm is {norm}, and the training service has applied the update; go on from a checkpoint"
             ))),
-            norm => Ok(StepReport { gradient_norm: norm.unwrap_or_default(), step: self.steps }),
+            norm => Ok(StepReport { grad_norm: norm.unwrap_or_default(), step: self.steps }),
         }
     }
 

@@ -44,7 +44,7 @@ fn config(kind: &str, server: &Double, folder: &Path) -> Config {
         "env.kind=agent env.reuse=true env.max_turns=4 env.command=[\"python3\",\"{program}\"] \
          env.tasks={{train=\"{train}\",test=\"{test}\"}} prompt.template=agent prompt.layout=concatenated \
          policy.model=\"{model}\" policy.lora={{rank=2,alpha=8.0}} sft.steps=0 rollout.tasks_per_step=2 \
-         rollout.group_size=2 rollout.temperature=0.8 rollout.max_response_tokens=8 rollout.max_context=512 \
+         rollout.group_size=2 rollout.temperature=0.8 rollout.max_response_tokens=8 rollout.max_model_len=512 \
          rollout.engine.kind={kind} rollout.engine.route={route} rollout.engine.urls=[{:?}] \
          rollout.engine.adapter_dir=\"{adapters}\" rollout.engine.timeout_s=2 rollout.engine.give_up_s=60 train.steps=3 \
          train.learning_rate=1e-2 train.warmup=0 train.num_minibatches=1 train.skip_zero_advantage=false \
@@ -73,7 +73,7 @@ fn an_agent_is_answered_by_servers_with_the_weights_of_each_step() {
             assert!(distance < 1e-4, "{kind}, step {step}: {distance}");
         }
         // Can fail: the weights before the updates give others.
-        let moved = finished.sum("loss/gradient_norm") > 0.0 && finished.sum("train/updates") >= 3.0;
+        let moved = finished.sum("loss/grad_norm") > 0.0 && finished.sum("train/updates") >= 3.0;
         assert!(moved, "{kind}: nothing was trained");
         // Each call is a turn, with the prompt that the server got and the tokens that it returned.
         let served = server.served();

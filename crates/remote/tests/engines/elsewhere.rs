@@ -63,8 +63,12 @@ fn refusals_are_said_where_a_request_was_given_up_for_them() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("run");
         let server = Double::start();
-        let more =
-            ["train.steps=1", "rollout.engine.give_up_s=0.09", "rollout.max_num_seqs=1", "rollout.lanes=1"];
+        let more = [
+            "train.steps=1",
+            "rollout.engine.give_up_s=0.09",
+            "rollout.max_num_seqs=1",
+            "rollout.num_workers=1",
+        ];
         let (mut run, mut notes) = start(config("vllm", &[&server], folder.path(), &more), &root).unwrap();
         server.go_wrong(faults);
         run.train(&mut notes, &AtomicBool::new(false)).unwrap();
@@ -84,7 +88,7 @@ fn a_server_that_breaks_off_again_and_again_without_a_token_is_given_up() {
     let root = folder.path().join("run");
     let server = Double::start();
     let more =
-        ["train.steps=1", "rollout.engine.give_up_s=0.15", "rollout.max_num_seqs=1", "rollout.lanes=1"];
+        ["train.steps=1", "rollout.engine.give_up_s=0.15", "rollout.max_num_seqs=1", "rollout.num_workers=1"];
     let (mut run, mut notes) = start(config("vllm", &[&server], folder.path(), &more), &root).unwrap();
     // Asked anew after a tenth of a second each.
     server.go_wrong(&[Fault::AbortsAtOnce; 3]);

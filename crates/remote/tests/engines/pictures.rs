@@ -28,7 +28,7 @@ const TINY: &[&str] = &[
     "rollout.tasks_per_step=3",
     "rollout.group_size=2",
     "rollout.temperature=0.8",
-    "rollout.max_context=128",
+    "rollout.max_model_len=128",
     "train.steps=2",
     "train.learning_rate=1e-2",
     "train.warmup=0",
@@ -175,7 +175,7 @@ fn a_real_vllm_samples_from_the_pictures_that_the_learner_trains_on() {
         format!("env.pictures={pictures:?}"),
         format!("policy.model={model:?}"),
         LORA.to_owned(),
-        "rollout.max_context=512".to_owned(),
+        "rollout.max_model_len=512".to_owned(),
         "rollout.max_response_tokens=16".to_owned(),
         "rollout.engine.timeout_s=300".to_owned(),
     ];

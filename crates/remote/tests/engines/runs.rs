@@ -346,7 +346,7 @@ fn a_request_that_nobody_answers_ends_its_own_trajectory() {
         "rollout.engine.timeout_s=0.3",
         "rollout.engine.give_up_s=0.2",
         "rollout.max_num_seqs=1",
-        "rollout.lanes=1",
+        "rollout.num_workers=1",
     ];
     let (mut run, mut notes) = start(config("vllm", &[&server], folder.path(), &more), &root).unwrap();
     server.go_wrong(&[Fault::Stalls]);

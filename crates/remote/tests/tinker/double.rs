@@ -365,7 +365,7 @@ impl Service {
             Err(response) => return *response,
         };
         let sizes =
-            EngineConfig { max_num_seqs: 1, max_context: request.prompt.len() + request.params.max_tokens };
+            EngineConfig { max_num_seqs: 1, max_model_len: request.prompt.len() + request.params.max_tokens };
         let weights = model.learner.engine_weights().unwrap();
         let mut engine = NativeEngine::with_shared(&weights, sizes, None).unwrap();
         engine.submit(request).unwrap();

@@ -155,6 +155,6 @@ impl Model {
             self.learner.put_gradient(gradient, 1.0 / self.count as f64);
         }
         self.count = 0;
-        self.learner.step(rate).map(|report| report.gradient_norm).map_err(|error| error.to_string())
+        self.learner.step(rate).map(|report| report.grad_norm).map_err(|error| error.to_string())
     }
 }

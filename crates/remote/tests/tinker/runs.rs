@@ -85,7 +85,7 @@ fn a_run_trains_stops_and_resumes_with_the_same_numbers() {
         "sft.learning_rate=3e-2",
         "sft.warmup=0",
         "sft.checkpoint_every=0",
-        "credit.estimator={kind=\"grpo\", penalty_scope=\"return\"}",
+        "credit.estimator={kind=\"grpo\", invalid_penalty_target=\"return\"}",
         "objective.kl.coef=0.02",
         "train.num_minibatches=2",
     ];
@@ -103,7 +103,7 @@ fn a_run_trains_stops_and_resumes_with_the_same_numbers() {
         }
     }
     let largest = |tag: &str| lines.iter().filter_map(|line| line.metrics.get(tag)).fold(0.0, f64::max);
-    assert!(largest("loss/gradient_norm") > 0.0 && largest("loss/reference_kl") > 0.0, "{:?}", lines.last());
+    assert!(largest("loss/grad_norm") > 0.0 && largest("loss/reference_kl") > 0.0, "{:?}", lines.last());
     let end = setting.load(&whole.join("checkpoints/step-000003"));
     assert!(!end.is_identity());
 

@@ -77,7 +77,7 @@ impl Setting {
             "rollout.tasks_per_step=2".into(),
             "rollout.group_size=3".into(),
             "rollout.max_response_tokens=4".into(),
-            "rollout.max_context=300".into(),
+            "rollout.max_model_len=300".into(),
             "train.steps=3".into(),
             "train.learning_rate=1e-2".into(),
             "train.skip_zero_advantage=false".into(),
@@ -123,7 +123,7 @@ impl Setting {
     pub(crate) fn native(&self, config: &Config, adapter: Adapter<f32>) -> NativePolicy {
         let mut config = config.clone();
         config.policy.learner = PolicyLearnerConfig::Native;
-        config.train.lanes = 1;
+        config.train.num_workers = 1;
         let weights = Weights::adapted(Arc::clone(&self.base), adapter).unwrap();
         NativePolicy::new(&config, Phase::Rl, weights, Arc::clone(&self.tokenizer), None).unwrap()
     }

@@ -12,20 +12,20 @@ use crate::setting::{Setting, objective_batch};
 
 /// Losses by name, with the settings that make them.
 const LOSSES: [(&str, &[&str]); 5] = [
-    ("ppo clip", &["objective.aggregation=token-mean", "objective.clip={low=0.1, high=0.2}"]),
-    ("grpo with a KL", &["objective.aggregation=seq-mean-token-mean", "objective.kl.coef=0.05"]),
+    ("ppo clip", &["objective.loss_agg_mode=token-mean", "objective.clip={low=0.1, high=0.2}"]),
+    ("grpo with a KL", &["objective.loss_agg_mode=seq-mean-token-mean", "objective.kl.coef=0.05"]),
     (
         "gspo",
         &[
             "objective.ratio=sequence",
-            "objective.aggregation=seq-mean-token-mean",
+            "objective.loss_agg_mode=seq-mean-token-mean",
             "objective.clip={low=0.5, high=0.8}",
         ],
     ),
     (
         "so-grpo",
         &[
-            "objective.aggregation=seq-mean-token-mean",
+            "objective.loss_agg_mode=seq-mean-token-mean",
             "objective.kl.coef=0.001",
             "objective.clip={low=0.1, high=0.1}",
             "objective.normalization={norm=\"parameter\", delta=0.01}",
@@ -58,12 +58,12 @@ fn update(
         let pass = scaling.second_pass().unwrap().unwrap();
         let some: Vec<TokenSequence> = pass.sequences.iter().map(|&index| tokens[index].clone()).collect();
         policy.forward_backward(&some, &*pass.objective).unwrap();
-        let norm = policy.gradient_norm().unwrap();
+        let norm = policy.grad_norm().unwrap();
         let scale = scaling.scale(Some(norm)).unwrap();
         assert!((scale.factor - 1.0).abs() > 0.1, "it acts: {}", scale.factor);
         policy.restore_gradient(scale.factor).unwrap();
     }
-    Updated { loss: report.loss, norm: policy.step(4e-3).unwrap().gradient_norm }
+    Updated { loss: report.loss, norm: policy.step(4e-3).unwrap().grad_norm }
 }
 
 /// Distance at which two updates on the service end from two native ones, relative to the way they went; every number on the way is
@@ -82,7 +82,7 @@ fn distance(setting: &Setting, config: &Config, supervised: bool) -> f64 {
             let both = [policy.as_mut(), &mut native as &mut dyn PolicyLearner];
             both.map(|learner| {
                 let report = learner.forward_backward(&tokens, &objective).unwrap();
-                Updated { loss: report.loss, norm: learner.step(4e-3).unwrap().gradient_norm }
+                Updated { loss: report.loss, norm: learner.step(4e-3).unwrap().grad_norm }
             })
             .into()
         } else {

@@ -80,7 +80,7 @@ pub struct EngineSettings {
     /// Maximum waiting and running sequences of a model; more are rejected with 429.
     pub max_queued: usize,
     /// Maximum tokens of prompt and response together; `None` for the model's limit, at most 8192.
-    pub max_context: Option<usize>,
+    pub max_model_len: Option<usize>,
     /// Number of threads per model, each with an engine.
     pub lanes: usize,
     /// Maximum models in memory; the least recently used are unloaded for others.
@@ -100,7 +100,7 @@ impl Default for EngineSettings {
         Self {
             max_num_seqs: 64,
             max_queued: 1024,
-            max_context: None,
+            max_model_len: None,
             lanes: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             max_loaded: 4,
             device: Device::Cpu,

@@ -46,7 +46,7 @@ impl Loaded {
         let policy = Policy::load(&model.path)?;
         let tokenizer = policy.tokenizer;
         let positions = policy.weights.config().max_position_embeddings;
-        let context = settings.max_context.unwrap_or(CONTEXT.min(positions));
+        let context = settings.max_model_len.unwrap_or(CONTEXT.min(positions));
         let chat = match tokenizer.chat_template() {
             None => None,
             Some(template) => Some(Chat {
@@ -60,7 +60,7 @@ impl Loaded {
         drop(policy.weights);
         let lanes = settings.lanes.clamp(1, settings.max_num_seqs.max(1));
         let sizes =
-            EngineConfig { max_num_seqs: settings.max_num_seqs.div_ceil(lanes), max_context: context };
+            EngineConfig { max_num_seqs: settings.max_num_seqs.div_ceil(lanes), max_model_len: context };
         let lanes = Lanes::start(&weights, lanes, sizes, settings.max_queued, &tokenizer)?;
         Ok(Self { tokenizer, chat, context, lanes, vision })
     }

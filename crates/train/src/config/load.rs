@@ -20,7 +20,7 @@ const TRAINING_KEYS: [&str; 9] = [
     "critic",
     "sft",
     "train",
-    "rollout.selection",
+    "rollout.filter_groups",
     "rollout.compact_filter",
     "rollout.overlong",
 ];
@@ -38,7 +38,7 @@ const TRAINING_KEYS: [&str; 9] = [
 /// Tables are merged key by key. Lists, and tables with another `kind`, are replaced.
 ///
 /// A method named on the command line replaces the files' method preset and their settings under
-/// `credit`, `objective`, `decomposer`, `rollout.selection`, `rollout.compact_filter` and
+/// `credit`, `objective`, `decomposer`, `rollout.filter_groups`, `rollout.compact_filter` and
 /// `rollout.overlong`. It also removes `critic` if it needs none.
 #[derive(Clone, Debug, Default)]
 pub struct ConfigSource {

@@ -221,7 +221,7 @@ pub struct PromptConfig {
     /// default.
     pub thinking: AutoOnOff,
     /// Which responses count as valid actions.
-    pub valid: Validity,
+    pub validity: Validity,
 }
 
 impl Default for PromptConfig {
@@ -236,7 +236,7 @@ impl Default for PromptConfig {
             chat: AutoOnOff::Auto,
             system: None,
             thinking: AutoOnOff::Auto,
-            valid: Validity::Format,
+            validity: Validity::Format,
         }
     }
 }

@@ -37,8 +37,14 @@ const CONFIGS: [(&str, &str); 23] = [
     embedded!("webshop/stapo"),
 ];
 
-pub(super) const METHOD_KEYS: [&str; 6] =
-    ["credit", "objective", "decomposer", "rollout.selection", "rollout.compact_filter", "rollout.overlong"];
+pub(super) const METHOD_KEYS: [&str; 6] = [
+    "credit",
+    "objective",
+    "decomposer",
+    "rollout.filter_groups",
+    "rollout.compact_filter",
+    "rollout.overlong",
+];
 
 /// Returns `quickstart`, a full config, and the names of method presets, which change the method of
 /// any config.

@@ -61,7 +61,7 @@ impl Rules<'_> {
             }
             return;
         };
-        let (summary, context) = (prompt.max_summary_tokens, rollout.max_context);
+        let (summary, context) = (prompt.max_summary_tokens, rollout.max_model_len);
         if self.config.has_conversations() {
             self.fail(
                 "prompt.compact_after",
@@ -82,8 +82,8 @@ impl Rules<'_> {
             self.fail(
                 "prompt.compact_after",
                 format!(
-                    "is {after}, which with prompt.max_summary_tokens = {summary} leaves no room in rollout.max_context = \
-                     {context} for the request of a summary; lower it, or raise rollout.max_context above {} and the request",
+                    "is {after}, which with prompt.max_summary_tokens = {summary} leaves no room in rollout.max_model_len = \
+                     {context} for the request of a summary; lower it, or raise rollout.max_model_len above {} and the request",
                     after + summary
                 ),
             );

@@ -51,16 +51,16 @@ pub struct RolloutConfig {
     pub max_response_tokens: usize,
     /// Maximum tokens of a sequence.
     #[schemars(range(min = 2, max = 10000000))]
-    pub max_context: usize,
+    pub max_model_len: usize,
     /// Number of samplers, each on its own thread. It affects the results, so the default does not
     /// depend on the machine.
     #[schemars(range(min = 1, max = 256))]
-    pub lanes: usize,
+    pub num_workers: usize,
     /// Concurrent trajectories per lane.
     #[schemars(range(min = 1, max = 65536))]
     pub max_num_seqs: usize,
     /// Which sampled groups to train on: all, DAPO's dynamic sampling, or rejection.
-    pub selection: SelectionConfig,
+    pub filter_groups: SelectionConfig,
     /// DeepSWE's compact filtering: truncated or looping trajectories have no gradient. They still
     /// count in their group's baseline and in the means of the loss. Absent: off.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -106,10 +106,10 @@ impl Default for RolloutConfig {
             top_p: 1.0,
             top_k: 0,
             max_response_tokens: 512,
-            max_context: 2560,
-            lanes: 2,
+            max_model_len: 2560,
+            num_workers: 2,
             max_num_seqs: 64,
-            selection: SelectionConfig::All,
+            filter_groups: SelectionConfig::All,
             compact_filter: None,
             overlong: None,
             env_threads: 16,

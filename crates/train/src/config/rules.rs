@@ -207,14 +207,14 @@ impl Rules<'_> {
                 format!("is {}, and a step has {trajectories} trajectories (rollout.tasks_per_step x rollout.group_size); a minibatch needs at least one", train.num_minibatches),
             );
         }
-        if rollout.max_context <= rollout.max_response_tokens {
-            let (context, response) = (rollout.max_context, rollout.max_response_tokens);
-            self.fail("rollout.max_context", format!("is {context}, which leaves no token for a prompt beside rollout.max_response_tokens = {response}; raise it"));
+        if rollout.max_model_len <= rollout.max_response_tokens {
+            let (context, response) = (rollout.max_model_len, rollout.max_response_tokens);
+            self.fail("rollout.max_model_len", format!("is {context}, which leaves no token for a prompt beside rollout.max_response_tokens = {response}; raise it"));
         }
-        if rollout.selection != SelectionConfig::All && rollout.group_size < 2 {
+        if rollout.filter_groups != SelectionConfig::All && rollout.group_size < 2 {
             self.fail(
-                "rollout.selection",
-                "compares the trajectories of a group; set rollout.group_size to at least 2, or rollout.selection.kind = \"all\"",
+                "rollout.filter_groups",
+                "compares the trajectories of a group; set rollout.group_size to at least 2, or rollout.filter_groups.kind = \"all\"",
             );
         }
         if let Some(buffer) = rollout.overlong.as_ref().and_then(|overlong| overlong.buffer)

@@ -97,7 +97,7 @@ impl Default for ScratchConfig {
 
 impl ScratchConfig {
     /// Returns the model config for a vocabulary size and context, without a vision tower.
-    pub fn model_config(&self, vocab_size: usize, max_context: usize) -> ModelConfig {
+    pub fn model_config(&self, vocab_size: usize, max_model_len: usize) -> ModelConfig {
         ModelConfig {
             vocab_size,
             hidden_size: self.hidden_size,
@@ -106,7 +106,7 @@ impl ScratchConfig {
             num_attention_heads: self.heads,
             num_key_value_heads: self.key_value_heads,
             head_dim: self.hidden_size / self.heads.max(1),
-            max_position_embeddings: max_context,
+            max_position_embeddings: max_model_len,
             rope_theta: self.rope_theta,
             tie_word_embeddings: true,
             initializer_range: self.initializer_range,

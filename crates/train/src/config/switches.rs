@@ -24,7 +24,7 @@ const ANCHOR_HINT: &str = "states are matched exactly by default; set matching =
 const SWITCHED: &[Switched] = &[
     Switched {
         table: "objective.kl",
-        keys: &["where", "estimator"],
+        keys: &["apply_to", "estimator"],
         switch: "coef",
         hint: "the KL penalty is off by default; set objective.kl.coef (for example 0.01)",
     },

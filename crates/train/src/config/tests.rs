@@ -35,8 +35,8 @@ fn preset(name: &str) -> Config {
 }
 
 const STAPO_FILE: &str = "preset = \"stapo\"\nname = \"mine\"\n[credit.estimator]\nomega = 0.5\n[objective.kl]\ncoef = 0.3\n\
-                          [rollout]\ngroup_size = 4\nselection = { kind = \"dynamic\" }\n[rollout.overlong]\npenalty = 0.5\n[rollout.compact_filter]\nmax_repeats = 5\n\
-                          [train]\nupdate_epochs = 3\nnum_minibatches = 5\n";
+                          [rollout]\ngroup_size = 4\nfilter_groups = { kind = \"dynamic\" }\n[rollout.overlong]\npenalty = 0.5\n[rollout.compact_filter]\nmax_repeats = 5\n\
+                          [train]\nppo_epochs = 3\nnum_minibatches = 5\n";
 
 #[test]
 fn a_preset_of_the_command_line_takes_the_place_of_the_files_method() {
@@ -47,13 +47,13 @@ fn a_preset_of_the_command_line_takes_the_place_of_the_files_method() {
         assert_eq!(config.credit, wanted.credit, "{name}");
         assert_eq!(config.objective, wanted.objective, "{name}");
         assert_eq!(config.decomposer, wanted.decomposer, "{name}");
-        assert_eq!(config.rollout.selection, wanted.rollout.selection, "{name}");
+        assert_eq!(config.rollout.filter_groups, wanted.rollout.filter_groups, "{name}");
         assert_eq!(config.rollout.overlong, wanted.rollout.overlong, "{name}");
         assert_eq!(config.rollout.compact_filter, wanted.rollout.compact_filter, "{name}");
         assert_eq!(config.preset.as_deref(), Some(name));
         assert_eq!((config.name.as_str(), config.rollout.group_size), ("mine", 4), "{name}");
         let minibatches = if name.starts_with("so-") { 2 } else { 5 };
-        assert_eq!((config.train.update_epochs, config.train.num_minibatches), (3, minibatches), "{name}");
+        assert_eq!((config.train.ppo_epochs, config.train.num_minibatches), (3, minibatches), "{name}");
         let argument = format!("preset={name}");
         assert_eq!(
             from(None, &[STAPO_FILE], &[&[argument.as_str()], overrides].concat()).unwrap(),
@@ -206,10 +206,10 @@ fn the_resolved_config_reads_back_as_itself() {
 fn a_config_made_in_code_is_checked_too() {
     let mut config = Config::default();
     config.optimizer.clip_norm = f64::NAN;
-    config.train.lanes = 1_000_000_000;
+    config.train.num_workers = 1_000_000_000;
     let error = config.check().unwrap_err().to_string();
     assert!(
-        error.contains("optimizer.clip_norm = nan") && error.contains("train.lanes = 1000000000"),
+        error.contains("optimizer.clip_norm = nan") && error.contains("train.num_workers = 1000000000"),
         "{error}"
     );
 }

@@ -39,7 +39,7 @@ pub struct TrainConfig {
     pub shuffle: Shuffle,
     /// Passes over a rollout (PPO epochs).
     #[schemars(range(min = 1, max = 1000))]
-    pub update_epochs: usize,
+    pub ppo_epochs: usize,
     /// Skip trajectories without a gradient: all advantages are zero, and the loss has no KL or
     /// entropy term. They still count in the means of the loss. A minibatch without any gradient
     /// makes no update.
@@ -59,7 +59,7 @@ pub struct TrainConfig {
     /// Number of data-parallel lanes. It affects the results, so the default does not depend on the
     /// machine.
     #[schemars(range(min = 1, max = 256))]
-    pub lanes: usize,
+    pub num_workers: usize,
     /// Keep only layer inputs for the backward pass and recompute the rest (activation
     /// checkpointing).
     pub recompute_layers: bool,
@@ -90,13 +90,13 @@ impl Default for TrainConfig {
             schedule: ScheduleKind::Constant,
             num_minibatches: 1,
             shuffle: Shuffle::Trajectories,
-            update_epochs: 1,
+            ppo_epochs: 1,
             skip_zero_advantage: true,
             skip_equal_groups: false,
             recompute_old_logprobs: false,
             rollout_correction: None,
             micro_batch_tokens: 4096,
-            lanes: 2,
+            num_workers: 2,
             recompute_layers: false,
             checkpoint_every: 10,
             keep_last: 2,

@@ -32,16 +32,16 @@ fn share_pictures(weights: &mut Arc<Parameters<f32>>, policy: Option<&VisionConf
 pub(crate) struct CriticReport {
     pub(crate) loss: f64,
     pub(crate) clip_fraction: f64,
-    pub(crate) gradient_norm: f64,
+    pub(crate) grad_norm: f64,
     updates: f64,
 }
 
 impl CriticReport {
-    fn add(&mut self, loss: f64, clip_fraction: f64, gradient_norm: f64) {
+    fn add(&mut self, loss: f64, clip_fraction: f64, grad_norm: f64) {
         self.updates += 1.0;
         self.loss += (loss - self.loss) / self.updates;
         self.clip_fraction += (clip_fraction - self.clip_fraction) / self.updates;
-        self.gradient_norm += (gradient_norm - self.gradient_norm) / self.updates;
+        self.grad_norm += (grad_norm - self.grad_norm) / self.updates;
     }
 }
 
@@ -149,7 +149,7 @@ impl RunCritic {
         };
         let rate = schedule.learning_rate(self.critic.optimizer_state().step);
         let stepped = self.critic.step(rate)?;
-        report.add(loss.loss, loss.metrics.clip_fraction(), stepped.gradient_norm);
+        report.add(loss.loss, loss.metrics.clip_fraction(), stepped.grad_norm);
         Ok(())
     }
 }

@@ -324,7 +324,7 @@ fn report_training(report: &TrainReport, metrics: &mut Metrics) {
         metrics.set("turnrd/loss_rank", last.losses.rank);
         metrics.set("turnrd/loss_prior", last.losses.prior);
         metrics.set("turnrd/loss_value", last.losses.value);
-        metrics.set("turnrd/gradient_norm", last.gradient_norm);
+        metrics.set("turnrd/grad_norm", last.grad_norm);
         metrics.set("turnrd/passes", report.epochs.len() as f64);
     }
 }
@@ -337,7 +337,7 @@ fn vectors(
     learner: &mut (impl HiddenStates + ?Sized),
     tokenizer: &Tokenizer,
 ) -> Result<Vec<Vectors>, TrainError> {
-    let (width, longest) = (learner.hidden_size(), learner.max_context());
+    let (width, longest) = (learner.hidden_size(), learner.max_model_len());
     let turns = turn_states(batch, most, learner, tokenizer)?;
     let mut goals: Vec<&str> = Vec::new();
     for trajectory in batch.trajectories() {

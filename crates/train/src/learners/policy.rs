@@ -24,7 +24,7 @@ pub type HiddenRequest = (Vec<u32>, Vec<std::ops::Range<usize>>);
 /// Access to a policy's hidden states, if supported.
 pub trait HiddenStates {
     /// Maximum length of a sequence in tokens.
-    fn max_context(&self) -> usize;
+    fn max_model_len(&self) -> usize;
 
     /// Returns the width of the last hidden state; 0 if hidden states are not supported.
     fn hidden_size(&self) -> usize {
@@ -42,7 +42,7 @@ pub trait HiddenStates {
 }
 
 impl HiddenStates for NativeLearner {
-    fn max_context(&self) -> usize {
+    fn max_model_len(&self) -> usize {
         self.model().max_position_embeddings
     }
 
@@ -60,7 +60,7 @@ impl HiddenStates for NativeLearner {
 /// Optional passes fail by default, so a missing one is reported when an objective needs it.
 pub trait PolicyLearner: Learner + MaskedContextLearner + HiddenStates {
     /// Creates one sampler per lane over the current weights, each for `max_num_seqs` sequences of
-    /// `max_context` tokens.
+    /// `max_model_len` tokens.
     ///
     /// # Errors
     /// Fails if no sampler can be created.
@@ -68,7 +68,7 @@ pub trait PolicyLearner: Learner + MaskedContextLearner + HiddenStates {
         &mut self,
         lanes: usize,
         max_num_seqs: usize,
-        max_context: usize,
+        max_model_len: usize,
     ) -> Result<Vec<Box<dyn Sampler + Send>>, TrainError>;
 
     /// Returns metrics and notes of remote samplers since the last call.
@@ -114,7 +114,7 @@ pub trait PolicyLearner: Learner + MaskedContextLearner + HiddenStates {
     ///
     /// # Errors
     /// Fails if the norm is not available.
-    fn gradient_norm(&self) -> Result<f64, LearnError> {
+    fn grad_norm(&self) -> Result<f64, LearnError> {
         Err(unsupported("the norm of a gradient before the update"))
     }
 
@@ -262,8 +262,8 @@ impl MaskedContextLearner for NativePolicy {
 }
 
 impl HiddenStates for NativePolicy {
-    fn max_context(&self) -> usize {
-        self.learner.max_context()
+    fn max_model_len(&self) -> usize {
+        self.learner.max_model_len()
     }
 
     fn hidden_size(&self) -> usize {
@@ -280,10 +280,10 @@ impl PolicyLearner for NativePolicy {
         &mut self,
         lanes: usize,
         max_num_seqs: usize,
-        max_context: usize,
+        max_model_len: usize,
     ) -> Result<Vec<Box<dyn Sampler + Send>>, TrainError> {
         let weights = self.learner.engine_weights()?;
-        let sizes = EngineConfig { max_num_seqs, max_context };
+        let sizes = EngineConfig { max_num_seqs, max_model_len };
         (0..lanes)
             .map(|_| {
                 let engine = NativeEngine::with_shared(&weights, sizes, Some(Arc::clone(&self.tokenizer)))?;
@@ -321,8 +321,8 @@ impl PolicyLearner for NativePolicy {
         Ok(())
     }
 
-    fn gradient_norm(&self) -> Result<f64, LearnError> {
-        self.learner.gradient_norm()
+    fn grad_norm(&self) -> Result<f64, LearnError> {
+        self.learner.grad_norm()
     }
 
     fn restore_gradient(&mut self, factor: f64) -> Result<(), LearnError> {

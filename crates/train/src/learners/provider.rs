@@ -43,7 +43,7 @@ impl InputProvider for ModelProvider<'_> {
     }
 
     fn scores(&mut self, batch: &Batch, requests: &[ScoreRequest]) -> Result<Vec<Vec<f32>>, TrainError> {
-        let longest = self.policy.max_context();
+        let longest = self.policy.max_model_len();
         let mut openings = Openings { prompter: self.prompter, known: Vec::new() };
         let scored = |request| scored_sequence(batch, request, &mut openings, longest);
         let found: Vec<Option<TokenSequence>> = requests.iter().map(scored).collect::<Result<_, _>>()?;

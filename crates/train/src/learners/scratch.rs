@@ -59,7 +59,7 @@ pub(crate) fn scratch_parts(
         },
     )?;
     let scratch = &config.policy.scratch;
-    let mut model = scratch.model_config(tokenizer.vocab_size(), config.rollout.max_context);
+    let mut model = scratch.model_config(tokenizer.vocab_size(), config.rollout.max_model_len);
     if let [Some(start), Some(image), Some(end)] = PICTURE.map(|token| tokenizer.token_id(token)) {
         // Prompts never show videos, so the video token can be the image token.
         model = scratch.with_tower(model, VisionTokens { start, end, image, video: image });

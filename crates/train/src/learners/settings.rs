@@ -11,7 +11,7 @@ pub fn learner_config(config: &Config, temperature: f32) -> LearnerConfig {
     LearnerConfig {
         micro_batch_tokens: config.train.micro_batch_tokens,
         device: config.policy.device,
-        lanes: config.train.lanes,
+        lanes: config.train.num_workers,
         temperature: f64::from(temperature),
         recompute: config.train.recompute_layers,
         share_prefixes: config.policy.share_prefixes,

@@ -41,7 +41,7 @@ impl Memory {
 
 impl MemoryReport {
     /// Plans a config for a model of this shape. `drawn` is the height and width of the
-    /// environment's pictures; if unknown, the largest that fits `rollout.max_context`.
+    /// environment's pictures; if unknown, the largest that fits `rollout.max_model_len`.
     pub fn new(config: &Config, model: &ModelConfig, drawn: Option<[usize; 2]>) -> Self {
         let settings = settings(config, model, drawn);
         let (plan, device) = match config.policy.device {
@@ -123,15 +123,15 @@ impl MemoryReport {
             changes.push((text, changed));
         };
         change("train.recompute_layers = true".into(), &|config| config.train.recompute_layers = true);
-        if config.train.lanes > 1 {
-            change("train.lanes = 1".into(), &|config| config.train.lanes = 1);
+        if config.train.num_workers > 1 {
+            change("train.num_workers = 1".into(), &|config| config.train.num_workers = 1);
         }
         if config.policy.lora.is_none() {
             change("policy.lora = { rank = 32 }".into(), &|config| {
                 config.policy.lora = Some(LoraConfig { rank: 32, ..LoraConfig::default() });
             });
         }
-        let longest = config.rollout.max_context;
+        let longest = config.rollout.max_model_len;
         if config.train.micro_batch_tokens > longest {
             change(format!("train.micro_batch_tokens = {longest}"), &|config| {
                 config.train.micro_batch_tokens = longest;
@@ -272,7 +272,7 @@ mod tests {
 
     fn total(overrides: &[&str]) -> u64 {
         let config = config(overrides);
-        let model = config.policy.scratch.model_config(4096, config.rollout.max_context);
+        let model = config.policy.scratch.model_config(4096, config.rollout.max_model_len);
         MemoryReport::new(&config, &model, None).total()
     }
 
@@ -280,7 +280,7 @@ mod tests {
     fn what_a_run_has_more_of_needs_more() {
         let base = total(&["policy.scratch.hidden_size=512"]);
         for more in [
-            "train.lanes=4",
+            "train.num_workers=4",
             "train.micro_batch_tokens=20000",
             "objective.kl.coef=0.1",
             "credit.estimator={kind=\"ppo\"}",
@@ -290,7 +290,7 @@ mod tests {
         ] {
             assert!(total(&["policy.scratch.hidden_size=512", more]) > base, "{more}");
         }
-        for less in ["train.lanes=1", "train.recompute_layers=true"] {
+        for less in ["train.num_workers=1", "train.recompute_layers=true"] {
             assert!(total(&["policy.scratch.hidden_size=512", less]) < base, "{less}");
         }
     }
@@ -298,13 +298,14 @@ mod tests {
     #[test]
     fn a_larger_round_has_more_sequences_under_way() {
         let sampling = |selection: &str| {
-            let few = ["rollout.tasks_per_step=1", "rollout.group_size=4", "rollout.lanes=1", "eval.tasks=1"];
+            let few =
+                ["rollout.tasks_per_step=1", "rollout.group_size=4", "rollout.num_workers=1", "eval.tasks=1"];
             let config = config(&[&few[..], &["rollout.max_num_seqs=64", selection]].concat());
-            let model = config.policy.scratch.model_config(4096, config.rollout.max_context);
+            let model = config.policy.scratch.model_config(4096, config.rollout.max_model_len);
             MemoryReport::new(&config, &model, None).machine.plan.of(PlanPhase::Sampling)
         };
-        let all = sampling("rollout.selection={kind=\"all\"}");
-        assert!(sampling("rollout.selection={kind=\"rejection\", oversample=8}") > 2 * all);
+        let all = sampling("rollout.filter_groups={kind=\"all\"}");
+        assert!(sampling("rollout.filter_groups={kind=\"rejection\", oversample=8}") > 2 * all);
     }
 
     #[test]
@@ -312,7 +313,7 @@ mod tests {
         let servers = "rollout.engine={urls=[\"http://127.0.0.1:1\"], adapter_dir=\"a\"}";
         let sampling = |more: &[&str]| {
             let config = config(more);
-            let model = config.policy.scratch.model_config(4096, config.rollout.max_context);
+            let model = config.policy.scratch.model_config(4096, config.rollout.max_model_len);
             MemoryReport::new(&config, &model, None).machine.plan.of(PlanPhase::Sampling)
         };
         assert!(sampling(&["policy.lora={rank=4}"]) > 0);
@@ -330,7 +331,7 @@ mod tests {
         let planned = |lora: bool, weights: &str| {
             let servers = servers(weights);
             let config = if lora { config(&["policy.lora={rank=4}", &servers]) } else { config(&[&servers]) };
-            let model = config.policy.scratch.model_config(4096, config.rollout.max_context);
+            let model = config.policy.scratch.model_config(4096, config.rollout.max_model_len);
             let parameters = ParameterLayout::new(&model).len;
             let plan = MemoryReport::new(&config, &model, None).machine.plan;
             (plan.of(PlanPhase::Sampling), shared_folder(&config, parameters), 4 * parameters as u64)
@@ -345,8 +346,9 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_reported_with_a_hint() {
-        let config = config(&["policy.scratch.hidden_size=1024", "train.lanes=8", "rollout.lanes=8"]);
-        let model = config.policy.scratch.model_config(4096, config.rollout.max_context);
+        let config =
+            config(&["policy.scratch.hidden_size=1024", "train.num_workers=8", "rollout.num_workers=8"]);
+        let model = config.policy.scratch.model_config(4096, config.rollout.max_model_len);
         let mut report = MemoryReport::new(&config, &model, None);
         report.machine.size = Some(report.total());
         assert!(report.check(false).unwrap().is_none() && report.to_string().contains("fits: 100 %"));
@@ -361,9 +363,12 @@ mod tests {
         let (text, warning) = (report.to_string(), report.check(true).unwrap().unwrap());
         assert!(text.contains("DOES NOT FIT"), "{text}");
         assert!(text.contains("train.recompute_layers = true brings it to"), "{text}");
-        assert!(warning.contains("train.lanes = 1 would bring it to"), "{warning}");
+        assert!(warning.contains("train.num_workers = 1 would bring it to"), "{warning}");
         let error = report.check(false).unwrap_err().to_string();
-        assert!(error.contains("train.lanes = 1 would") && error.contains("--ignore-memory"), "{error}");
+        assert!(
+            error.contains("train.num_workers = 1 would") && error.contains("--ignore-memory"),
+            "{error}"
+        );
         assert!(report.advice.windows(2).all(|pair| pair[0].1 <= pair[1].1));
     }
 
@@ -372,7 +377,7 @@ mod tests {
         let shape = ["policy.scratch.hidden_size=1024", "policy.scratch.layers=8", "policy.device=cuda"];
         let report = |more: &[&str]| {
             let config = config(&[&shape[..], more].concat());
-            let model = config.policy.scratch.model_config(4096, config.rollout.max_context);
+            let model = config.policy.scratch.model_config(4096, config.rollout.max_model_len);
             (MemoryReport::new(&config, &model, None), ParameterLayout::new(&model).len as u64)
         };
         let (full, weights) = report(&["policy.device_memory=80"]);
@@ -380,7 +385,7 @@ mod tests {
         let own = ["weights", "master weights", "moments", "gradients"];
         assert_eq!(own.iter().map(|name| plan.item(name)).sum::<u64>(), 18 * weights);
         assert_eq!((plan.item("reference weights"), full.fits()), (0, Some(true)));
-        let (mut reference, _) = report(&["objective.kl.coef=0.1", "train.lanes=8"]);
+        let (mut reference, _) = report(&["objective.kl.coef=0.1", "train.num_workers=8"]);
         reference.machine.size = Some(u64::MAX / 4);
         assert!(!reference.has_room_to_keep_freed_memory());
         assert_eq!(reference.device.as_ref().unwrap().plan.item("reference weights"), 2 * weights);

@@ -90,7 +90,7 @@ fn of_split(config: &Config, error: TrainError) -> TrainError {
 
 /// Rejects a context beyond the model's positions now; sampling would reject it only after SFT.
 pub(crate) fn check_context(config: &Config, positions: usize) -> Result<(), SettingsError> {
-    let (key, context) = ("rollout.max_context", config.rollout.max_context);
+    let (key, context) = ("rollout.max_model_len", config.rollout.max_model_len);
     if context <= positions {
         return Ok(());
     }

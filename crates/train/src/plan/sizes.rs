@@ -14,7 +14,7 @@ use crate::rollout::engines::sampling_lanes;
 fn pictures(config: &Config, model: &ModelConfig, drawn: Option<[usize; 2]>) -> Option<PicturePlan> {
     let vision = model.vision.as_ref().filter(|_| config.prompt.pictures)?;
     let scored = turns_of_a_step(config);
-    let size = PicturePlan::size(vision, drawn, config.rollout.max_context);
+    let size = PicturePlan::size(vision, drawn, config.rollout.max_model_len);
     let tokens = size.iter().map(|side| side / vision.factor()).product::<usize>();
     // A sequence has one picture, with a start and an end token.
     let of_warm_start = if config.has_sft() { config.sft.batch_tokens / (tokens + 2) + 1 } else { 0 };
@@ -33,7 +33,7 @@ fn turns_of_a_step(config: &Config) -> usize {
 }
 
 fn trajectories_of_a_step(config: &Config) -> usize {
-    let oversample = match config.rollout.selection {
+    let oversample = match config.rollout.filter_groups {
         SelectionConfig::Rejection(RejectionConfig { oversample }) => oversample,
         _ => 1,
     };
@@ -76,22 +76,23 @@ pub(super) fn settings(config: &Config, model: &ModelConfig, drawn: Option<[usiz
             6 * lora.rank + if lora.dropout > 0.0 { 2 * widest } else { 0 }
         })
         .sum();
-    let lanes = config.rollout.lanes;
+    let lanes = config.rollout.num_workers;
     // The number of concurrent sequences is limited by a step's or an evaluation's trajectories.
-    let step = trajectories_of_a_step(config).div_ceil(config.rollout.lanes);
+    let step = trajectories_of_a_step(config).div_ceil(config.rollout.num_workers);
     let evaluated = if config.eval.tasks == 0 { usize::MAX } else { config.eval.tasks };
-    let slots = config.rollout.max_num_seqs.min(step.max(evaluated.div_ceil(config.rollout.lanes))).max(1);
+    let slots =
+        config.rollout.max_num_seqs.min(step.max(evaluated.div_ceil(config.rollout.num_workers))).max(1);
     let (lanes, slots) = match config.policy.device {
         Device::Cpu => (lanes, slots),
         // One engine, which allocates the caches of all sequences at once.
         Device::Cuda => sampling_lanes(config),
     };
     let here = config.rollout.engine.is_none() && config.needs_world();
-    let engine = EngineConfig { max_num_seqs: slots, max_context: config.rollout.max_context };
+    let engine = EngineConfig { max_num_seqs: slots, max_model_len: config.rollout.max_model_len };
     PlanSettings {
         learner,
         trainable,
-        longest: config.rollout.max_context,
+        longest: config.rollout.max_model_len,
         adapter_row,
         adapter_rank: lora.map_or(0, |lora| lora.rank),
         reference,
@@ -135,7 +136,7 @@ mod tests {
             let config = load(&ConfigSource { preset: None, files: vec![file], overrides }).unwrap();
             let scratch = &config.policy.scratch;
             let tokens = VisionTokens { start: 4, end: 5, image: 6, video: 7 };
-            let model = scratch.with_tower(scratch.model_config(300, config.rollout.max_context), tokens);
+            let model = scratch.with_tower(scratch.model_config(300, config.rollout.max_model_len), tokens);
             let planned = settings(&config, &model, drawn).pictures.unwrap();
             (planned, MemoryReport::new(&config, &model, drawn).machine.plan)
         };

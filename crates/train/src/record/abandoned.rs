@@ -16,7 +16,7 @@ fn position_of(path: &Path) -> Option<Position> {
 }
 
 /// Moves trajectories and evaluations after a position to `abandoned/N/`, including manual
-/// evaluations (`turnwise eval --out RUN/FOLDER/`).
+/// evaluations (`turnwise eval --output RUN/FOLDER/`).
 pub(crate) fn abandon_results(run: &RunDirectory, position: Position) -> Result<(), TrainError> {
     let mut target: Option<PathBuf> = None;
     for folder in sorted(run.root())? {

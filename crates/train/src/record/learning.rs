@@ -40,7 +40,7 @@ impl Numbers {
         Self {
             updates: get("train/updates"),
             equal: get("rollout/equal_return_frac"),
-            invalid: get("rollout/invalid_rate"),
+            invalid: get("rollout/invalid_action_frac"),
             truncated: get("rollout/truncated_rate"),
             solved: get("train/success_rate"),
             entropy: metrics.get("rollout/entropy"),
@@ -310,7 +310,7 @@ mod tests {
         config.sft.steps = 0;
         let idle = numbers(&[
             ("train/updates", 0.0),
-            ("rollout/invalid_rate", 1.0),
+            ("rollout/invalid_action_frac", 1.0),
             ("rollout/truncated_rate", 0.75),
         ]);
         let mut learning = Learning::new(&config, []).unwrap();
@@ -370,7 +370,7 @@ mod tests {
         };
         assert_eq!(run(&[]), [""; 0]);
         for (changed, expected) in [
-            (("rollout/invalid_rate", 0.95), "95 % of the responses are not valid actions"),
+            (("rollout/invalid_action_frac", 0.95), "95 % of the responses are not valid actions"),
             (("rollout/truncated_rate", 1.0), "cut off at rollout.max_response_tokens"),
             (("rollout/entropy", 1e-4), "entropy has collapsed from 0.500"),
             (("rollout/mismatch_kl", 0.5), "rollout/mismatch_kl 0.500"),
@@ -378,7 +378,7 @@ mod tests {
             let [text] = run(&[changed]).try_into().unwrap();
             assert!(text.contains(expected), "{text}");
         }
-        assert_eq!(run(&[("rollout/invalid_rate", 0.8), ("rollout/entropy", 0.01)]), [""; 0]);
+        assert_eq!(run(&[("rollout/invalid_action_frac", 0.8), ("rollout/entropy", 0.01)]), [""; 0]);
     }
 
     #[test]
@@ -396,7 +396,7 @@ mod tests {
     fn success_that_falls_is_warned_of_with_what_rose() {
         let config = pretrained();
         let steps = |success: f64, invalid: f64| {
-            vec![good(&[("train/success_rate", success), ("rollout/invalid_rate", invalid)]); STEPS]
+            vec![good(&[("train/success_rate", success), ("rollout/invalid_action_frac", invalid)]); STEPS]
         };
         let fall = [steps(0.125, 0.1), steps(0.5, 0.1), steps(0.25, 0.75)].concat();
         let [text] = warnings(&config, &fall).try_into().unwrap();

@@ -51,7 +51,7 @@ fn only_token(tokenizer: &Tokenizer, stop: &str) -> Option<u32> {
 /// Returns the number of engines, and sequences per engine. A device has one engine with the slots
 /// of all lanes.
 pub fn sampling_lanes(config: &Config) -> (usize, usize) {
-    let RolloutConfig { lanes, max_num_seqs: slots, .. } = config.rollout;
+    let RolloutConfig { num_workers: lanes, max_num_seqs: slots, .. } = config.rollout;
     match config.policy.device {
         Device::Cpu => (lanes, slots),
         Device::Cuda => (1, lanes * slots),
@@ -61,7 +61,7 @@ pub fn sampling_lanes(config: &Config) -> (usize, usize) {
 /// Creates engines over shared weights ([`sampling_lanes`]).
 ///
 /// # Errors
-/// Fails if `slots` is 0, if `rollout.max_context` is below 2 or above the model's
+/// Fails if `slots` is 0, if `rollout.max_model_len` is below 2 or above the model's
 /// `max_position_embeddings`, or if a device lacks memory for keys and values. Also fails like
 /// [`setup::template`] and [`setup::chat`].
 pub fn engines(
@@ -71,7 +71,7 @@ pub fn engines(
     lanes: usize,
     slots: usize,
 ) -> Result<Vec<NativeEngine>, TrainError> {
-    let sizes = EngineConfig { max_num_seqs: slots, max_context: config.rollout.max_context };
+    let sizes = EngineConfig { max_num_seqs: slots, max_model_len: config.rollout.max_model_len };
     let reasoning = setup::engine_reasoning(config, tokenizer)?;
     let engine = |_| -> Result<NativeEngine, TrainError> {
         let engine = NativeEngine::with_shared(weights, sizes, Some(Arc::clone(tokenizer)))?;

@@ -42,12 +42,12 @@ pub(crate) fn check(config: &Config, world: &World, prompter: Prompter<'_>) -> R
             Err(error @ TextError::Picture(_)) => return Err(error.into()),
             Err(_) => return Ok(()),
         };
-        if prompt.len() < rollout.max_context && compact_after.is_none_or(|after| prompt.len() <= after) {
+        if prompt.len() < rollout.max_model_len && compact_after.is_none_or(|after| prompt.len() <= after) {
             return Ok(());
         }
         shortest = shortest.min(prompt.len());
     }
-    if let Some(after) = compact_after.filter(|_| shortest < rollout.max_context) {
+    if let Some(after) = compact_after.filter(|_| shortest < rollout.max_model_len) {
         return Err(TrainError::Config {
             origin: "prompt.compact_after".into(),
             reason: format!(
@@ -57,11 +57,11 @@ pub(crate) fn check(config: &Config, world: &World, prompter: Prompter<'_>) -> R
         });
     }
     Err(TrainError::Config {
-        origin: "rollout.max_context".into(),
+        origin: "rollout.max_model_len".into(),
         reason: format!(
             "is {}, and no first prompt fits: the shortest of the first step has {shortest} tokens; raise it to more than \
              {shortest} and room for responses, or choose a shorter prompt.template",
-            rollout.max_context
+            rollout.max_model_len
         ),
     })
 }

@@ -258,7 +258,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
     }
 
     fn ask(&mut self, mut live: Live) -> Result<Option<Trajectory>, TrainError> {
-        if live.prompt.len() >= self.context.max_context {
+        if live.prompt.len() >= self.context.max_model_len {
             return Ok(Some(self.end(live, StopReason::ContextOverflow)));
         }
         let job = &self.jobs[live.job];

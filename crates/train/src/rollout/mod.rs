@@ -120,7 +120,7 @@ pub struct RolloutContext<'a> {
     /// Maximum turns of an episode, for environments without their own limit (0: no limit).
     pub max_turns: usize,
     /// Maximum tokens of a sequence.
-    pub max_context: usize,
+    pub max_model_len: usize,
     /// Maximum number of concurrent trajectories per lane.
     pub slots: usize,
     /// The run's seed.
@@ -152,13 +152,13 @@ impl<'a> RolloutContext<'a> {
             chat,
             pictures,
             parser,
-            valid: config.prompt.valid,
+            valid: config.prompt.validity,
             layout: config.prompt.layout,
             history: config.prompt.history,
             compaction: Compaction::of(&config.prompt),
             params: sampling_params(config, prompter, temperature),
             max_turns: config.env.max_turns,
-            max_context: config.rollout.max_context,
+            max_model_len: config.rollout.max_model_len,
             slots: sampling_lanes(config).1,
             run_seed: config.seed,
             purpose: Purpose::Rollout,

@@ -317,7 +317,7 @@ impl Run {
         let Some(runner) = self.runner.clone() else { return Ok(ControlFlow::Continue(())) };
         self.learners.release();
         let (lanes, max_num_seqs) = sampling_lanes(&self.config);
-        let context = self.config.rollout.max_context;
+        let context = self.config.rollout.max_model_len;
         let mut samplers = self.learners.policy.samplers(lanes, max_num_seqs, context)?;
         observer
             .evaluate(&mut EvaluationPoint {

@@ -37,7 +37,7 @@ const RL_ONLY: [&str; 46] = [
     "critic",
     // Demonstrations are imitated without parsing, whatever their reward.
     "env.reward_scale",
-    "prompt.valid",
+    "prompt.validity",
     "rollout.tasks_per_step",
     "rollout.group_size",
     "rollout.temperature",
@@ -52,8 +52,8 @@ const RL_ONLY: [&str; 46] = [
     "rollout.env_threads",
     "rollout.env_timeout_s",
     "rollout.env_retries",
-    "rollout.lanes",
-    "rollout.selection",
+    "rollout.num_workers",
+    "rollout.filter_groups",
     "rollout.compact_filter",
     "rollout.overlong",
     "train.steps",
@@ -62,7 +62,7 @@ const RL_ONLY: [&str; 46] = [
     "train.schedule",
     "train.num_minibatches",
     "train.shuffle",
-    "train.update_epochs",
+    "train.ppo_epochs",
     "train.skip_zero_advantage",
     "train.skip_equal_groups",
     "train.recompute_old_logprobs",
@@ -281,9 +281,9 @@ mod tests {
         for change in [
             |config: &mut Config| config.seed = 7,
             |config: &mut Config| config.sft.batch_tokens = 7,
-            |config: &mut Config| config.rollout.max_context = 7,
+            |config: &mut Config| config.rollout.max_model_len = 7,
             |config: &mut Config| config.optimizer.beta1 = 0.5,
-            |config: &mut Config| config.train.lanes = 7,
+            |config: &mut Config| config.train.num_workers = 7,
         ] {
             let mut other = config.clone();
             change(&mut other);
@@ -300,10 +300,10 @@ mod tests {
         assert!(!keeps("webshop", "state_key") && keeps("webshop", "goals") && keeps("theirs", "state_key"));
         assert!(keeps("sokoban", "state_key"));
         let mut other = config.clone();
-        other.train.lanes = 7;
+        other.train.num_workers = 7;
         other.seed = 7;
         let found = differences(&table_of(&config).unwrap(), &table_of(&other).unwrap());
         let keys: Vec<&str> = found.iter().map(|difference| difference.key.as_str()).collect();
-        assert_eq!(keys, ["seed", "train.lanes"]);
+        assert_eq!(keys, ["seed", "train.num_workers"]);
     }
 }

@@ -111,7 +111,7 @@ impl Run {
             },
             observer,
         )?;
-        check_context(&config, policy.max_context())?;
+        check_context(&config, policy.max_model_len())?;
         let conversations = conversations_of(&config, &tokenizer, observer)?;
         if let (Some(found), Some(settings)) = (&conversations, &config.sft.data) {
             config.sft.steps = found.plan(&config, settings).len() as u64;
@@ -209,7 +209,7 @@ impl Run {
         }
         let (policy, tokenizer) = parts.policies.resume(&config, &checkpoint)?;
         let critic = critic_of(&config, &directory, &checkpoint, policy.weights())?;
-        check_context(&config, policy.max_context())?;
+        check_context(&config, policy.max_model_len())?;
         let position = state.position;
         if position.phase == Phase::Rl {
             check_begun(&began, &config, position, critic.is_some())?;

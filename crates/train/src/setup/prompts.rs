@@ -33,7 +33,7 @@ pub fn template(config: &Config) -> Result<PromptTemplate, TrainError> {
 
 /// Returns the configured parser.
 pub fn parser(config: &Config, template: &PromptTemplate) -> ActionParser {
-    let admissible = config.prompt.valid == Validity::Admissible;
+    let admissible = config.prompt.validity == Validity::Admissible;
     ActionParser::new(template.rules().clone(), admissible)
 }
 

@@ -96,9 +96,9 @@ impl SftData {
                 .map_err(|error| TrainError::file(path, format!("line {line}: {error}")))?;
             let before = sequences.len();
             cut +=
-                sequences.iter().filter(|one| one.tokens.tokens.len() > config.rollout.max_context).count();
+                sequences.iter().filter(|one| one.tokens.tokens.len() > config.rollout.max_model_len).count();
             let kept: Vec<SftSequence> =
-                sequences.into_iter().filter_map(|one| within(one, config.rollout.max_context)).collect();
+                sequences.into_iter().filter_map(|one| within(one, config.rollout.max_model_len)).collect();
             empty += usize::from(before > 0 && kept.is_empty());
             if held_out.contains(&index) {
                 found.held_out.extend(kept);
@@ -106,7 +106,7 @@ impl SftData {
                 found.sequences.extend(kept);
             }
         }
-        let longest = config.rollout.max_context;
+        let longest = config.rollout.max_model_len;
         if cut > 0 {
             let left = if empty > 0 {
                 format!("; {empty} conversations have no reply within it and are left out")
@@ -114,12 +114,12 @@ impl SftData {
                 String::new()
             };
             observer.event(Event::Note(format!(
-                "{cut} sequences are cut to rollout.max_context = {longest} tokens{left}"
+                "{cut} sequences are cut to rollout.max_model_len = {longest} tokens{left}"
             )));
         }
         if found.sequences.is_empty() {
             let reason = format!(
-                "{}: no assistant message is left to train on within rollout.max_context = {longest} tokens",
+                "{}: no assistant message is left to train on within rollout.max_model_len = {longest} tokens",
                 path.display()
             );
             return Err(setting("", reason));

@@ -41,10 +41,10 @@ impl Builder {
         self.tokens.extend(ids);
     }
 
-    fn finish(mut self, max_context: usize) -> Option<SftSequence> {
-        self.tokens.truncate(max_context);
-        self.action.truncate(max_context);
-        self.kept.truncate(max_context);
+    fn finish(mut self, max_model_len: usize) -> Option<SftSequence> {
+        self.tokens.truncate(max_model_len);
+        self.action.truncate(max_model_len);
+        self.kept.truncate(max_model_len);
         // A prompt that fills the context leaves no response to imitate.
         if !self.action.iter().skip(1).any(|&action| action) {
             return None;
@@ -82,7 +82,7 @@ pub fn sequences(
     prompter: Prompter<'_>,
     layout: Layout,
     history: usize,
-    max_context: usize,
+    max_model_len: usize,
     summaries: Option<DemonstratedSummaries<'_>>,
 ) -> Result<Vec<SftSequence>, TextError> {
     let (template, tools) = (prompter.template, demonstration.tools.as_slice());
@@ -116,7 +116,7 @@ pub fn sequences(
                             let summary = (summaries.summary)(demonstration, index);
                             whole.push(request, false, true);
                             whole.push(prompter.demonstrated_summary(&summary), true, true);
-                            finished.extend(std::mem::take(&mut whole).finish(max_context));
+                            finished.extend(std::mem::take(&mut whole).finish(max_model_len));
                             let first_observation = &demonstration.turns[0].observation;
                             let compacted = Compacted { first_observation, summary: &summary };
                             prompter.compacted(&view, &compacted, "", tools)?
@@ -133,13 +133,13 @@ pub fn sequences(
                 let text = template.render(&view, PromptKind::Full);
                 window.push(prompter.start_seeing(&text, turn.image.as_ref(), tools)?, false, true);
                 window.push(prompter.demonstrated(&turn.action, tools, true), true, true);
-                finished.extend(window.finish(max_context));
+                finished.extend(window.finish(max_model_len));
             }
             Layout::Windowed => {}
         }
         pairs.push((turn.observation.clone(), turn.action.clone()));
     }
-    finished.extend(whole.finish(max_context));
+    finished.extend(whole.finish(max_model_len));
     Ok(finished)
 }
 
@@ -271,11 +271,11 @@ mod tests {
 
     #[test]
     fn a_prompt_that_fills_the_context_is_no_sequence() {
-        let built = |prompt: usize, max_context: usize| {
+        let built = |prompt: usize, max_model_len: usize| {
             let mut builder = Builder::default();
             builder.push(vec![1; prompt], false, true);
             builder.push(vec![2; 3], true, true);
-            builder.finish(max_context)
+            builder.finish(max_model_len)
         };
         assert!(built(8, 8).is_none());
         assert_eq!(built(7, 8).unwrap().action, [false, false, false, false, false, false, true]);

@@ -113,7 +113,7 @@ impl<'a> WarmStart<'a> {
         let seconds = started.elapsed().as_secs_f64();
         let mut metrics = Metrics::default();
         metrics.set("loss/sft", report.loss);
-        metrics.set("loss/gradient_norm", stepped.gradient_norm);
+        metrics.set("loss/grad_norm", stepped.grad_norm);
         metrics.set("train/learning_rate", rate);
         metrics.set("train/tokens", report.total_tokens as f64);
         metrics.set("perf/tokens_per_s", report.total_tokens as f64 / seconds.max(1e-9));
@@ -177,7 +177,7 @@ fn demonstrations(
             prompter,
             config.prompt.layout,
             config.prompt.history,
-            config.rollout.max_context,
+            config.rollout.max_model_len,
             summaries,
         )?);
     }

@@ -83,7 +83,7 @@ impl MaskedPrompts<'_> {
         &self,
         batch: &Batch,
         outliers: &PerTurn<bool>,
-        max_context: usize,
+        max_model_len: usize,
     ) -> Result<Vec<Vec<(usize, TokenSequence)>>, TextError> {
         let masks = outliers.rows();
         batch
@@ -95,7 +95,7 @@ impl MaskedPrompts<'_> {
                     .map(|turn| Ok((turn, self.masked(trajectory, turn)?)))
                     .filter(|masked| {
                         masked.as_ref().map_or(true, |(_, masked): &(usize, TokenSequence)| {
-                            masked.spans[0].start > 0 && masked.tokens.len() <= max_context
+                            masked.spans[0].start > 0 && masked.tokens.len() <= max_model_len
                         })
                     })
                     .collect()

@@ -98,7 +98,7 @@ impl StepMetrics {
         if let Some(critic) = &report.critic {
             self.metrics.set("critic/loss", critic.loss);
             self.metrics.set("critic/clip_frac", critic.clip_fraction);
-            self.metrics.set("critic/gradient_norm", critic.gradient_norm);
+            self.metrics.set("critic/grad_norm", critic.grad_norm);
         }
         self.metrics.0.append(&mut decomposer.0);
     }
@@ -118,7 +118,7 @@ impl StepMetrics {
         if kl_coef != 0.0 {
             self.metrics.set("train/kl_coef", kl_coef);
         }
-        let per_step = (config.train.update_epochs * config.train.num_minibatches) as u64;
+        let per_step = (config.train.ppo_epochs * config.train.num_minibatches) as u64;
         let updates_done = (state.position.step + 1).saturating_sub(config.critic.warmup_steps) * per_step;
         let rate = schedule(config).learning_rate(updates_done.saturating_sub(1));
         self.metrics.set("train/learning_rate", rate);
@@ -160,7 +160,7 @@ fn rollout(metrics: &mut Metrics, batch: &Batch, longest: usize) {
         trajectory.sequences.iter().map(|sequence| sequence.tokens.len()).max().unwrap_or(0) as f64
     };
     metrics.set("rollout/context/mean", mean(trajectories().map(longest_sequence)));
-    metrics.set("rollout/invalid_rate", mean(turns().map(|turn| share(!turn.valid))));
+    metrics.set("rollout/invalid_action_frac", mean(turns().map(|turn| share(!turn.valid))));
     metrics.set(
         "rollout/equal_return_frac",
         mean(batch.groups.iter().map(|group| share(group.has_equal_returns()))),
@@ -206,7 +206,7 @@ fn credit(metrics: &mut Metrics, advantages: &PerTurn<f64>) {
     metrics.set("credit/advantage/mean", average);
     metrics.set("credit/advantage/std", mean(all().map(|value| (value - average).powi(2))).sqrt());
     metrics.set(
-        "credit/zero_frac",
+        "credit/zero_advantage_group_frac",
         mean(
             advantages
                 .groups()
@@ -255,7 +255,7 @@ fn updates(metrics: &mut Metrics, report: &UpdateReport, seconds: f64) {
     for (tokens, bound) in sums.log_ratio_above.iter().zip(LOG_RATIO_BOUNDS) {
         metrics.set(&format!("loss/log_ratio/above_{bound}"), sums.mean(*tokens));
     }
-    metrics.set("loss/gradient_norm", report.gradient_norm);
+    metrics.set("loss/grad_norm", report.grad_norm);
     metrics.set("train/updates", report.updates as f64);
     metrics.set("perf/train_tokens_per_s", report.tokens as f64 / seconds.max(1e-9));
     metrics.set("perf/tokens_computed", (report.tokens - report.shared_tokens) as f64);

@@ -28,10 +28,10 @@ impl Overflows {
     }
 
     pub(crate) fn warn(self, step: u64, config: &Config, observer: &mut dyn Observer) {
-        let limit = config.rollout.max_context;
+        let limit = config.rollout.max_model_len;
         if step == 0 && self.share() >= WORTH_A_WARNING {
             observer.event(Event::Note(format!(
-                "warning: {:.0} % of the trajectories ended because their next prompt did not fit rollout.max_context = {limit}; \
+                "warning: {:.0} % of the trajectories ended because their next prompt did not fit rollout.max_model_len = {limit}; \
                  the share of each step is rollout/overflow_rate",
                 100.0 * self.share()
             )));

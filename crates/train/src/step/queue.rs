@@ -110,7 +110,7 @@ impl RolloutQueue {
         let config = &self.config;
         let step = state.position.step + self.under_way.len() as u64;
         let (lanes, slots) = sampling_lanes(config);
-        let samplers = learners.policy.samplers(lanes, slots, config.rollout.max_context)?;
+        let samplers = learners.policy.samplers(lanes, slots, config.rollout.max_model_len)?;
         // Methods that do not compare trajectories accept a group of one.
         let CreditNeeds { compares_groups, state_values } = self.needs;
         let fewest = if compares_groups { 2 } else { 1 };
@@ -179,7 +179,7 @@ fn work(
 ) -> Result<Option<(Sampled, Duration)>, TrainError> {
     let started = Instant::now();
     let first = job.first_task;
-    if job.config.rollout.selection == SelectionConfig::All {
+    if job.config.rollout.filter_groups == SelectionConfig::All {
         let _ = drawn.send(first + job.config.rollout.tasks_per_step as u64);
     }
     // The receiver is gone once the run has ended.

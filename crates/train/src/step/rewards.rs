@@ -17,7 +17,7 @@ pub(crate) struct ShapedRewards {
 }
 
 /// Shapes the rewards of a batch: scale (`env.reward_scale`), KL to the reference policy
-/// (`objective.kl.where = "reward"`), overlong penalty (`rollout.overlong`).
+/// (`objective.kl.apply_to = "reward"`), overlong penalty (`rollout.overlong`).
 pub(crate) fn shape_rewards(
     batch: &mut Batch,
     loss: &Loss,
@@ -38,7 +38,7 @@ pub(crate) fn shape_rewards(
     Ok(shaped)
 }
 
-/// Subtracts the KL to the reference policy from each response token's reward (`objective.kl.where
+/// Subtracts the KL to the reference policy from each response token's reward (`objective.kl.apply_to
 /// = "reward"`), and returns its mean over tokens. With `anew`, the policy's log-probs come from
 /// the learner, because a sampler with top-k reports the truncated distribution's.
 fn subtract_reward_kl(

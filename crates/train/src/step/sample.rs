@@ -116,7 +116,7 @@ impl SamplingJob {
     ) -> Result<Option<Sampled>, TrainError> {
         let config = Arc::clone(&self.config);
         let settings = &config.rollout;
-        let mut selection = Selection::new(&settings.selection, settings.tasks_per_step)?;
+        let mut selection = Selection::new(&settings.filter_groups, settings.tasks_per_step)?;
         let mut drawn = 0;
         let mut all = Totals::default();
         loop {
@@ -158,7 +158,7 @@ impl SamplingJob {
             selection.add(round);
         }
         let mut metrics = all.metrics(&self.samplers);
-        if settings.selection != SelectionConfig::All {
+        if settings.filter_groups != SelectionConfig::All {
             metrics.set("rollout/rounds", selection.rounds() as f64);
             metrics.set("rollout/groups_dropped", selection.dropped() as f64);
             metrics.set("rollout/groups_surplus", selection.surplus() as f64);
@@ -178,7 +178,7 @@ impl SamplingJob {
         let batch = selection.finish();
         if batch.groups.is_empty() {
             report(Event::Note(format!(
-                "step {}: rollout.selection kept none of the {dropped} groups of {rounds} rounds, so that this step trains nothing; where \
+                "step {}: rollout.filter_groups kept none of the {dropped} groups of {rounds} rounds, so that this step trains nothing; where \
                  that goes on, take easier tasks, a longer warm start, or another selection",
                 self.step + 1
             )));

@@ -90,7 +90,7 @@ fn masked_sequences(
         history: config.prompt.history,
         mask: pass.mask,
     };
-    Ok(prompts.of_batch(batch, &outliers.mask, learners.policy.max_context())?)
+    Ok(prompts.of_batch(batch, &outliers.mask, learners.policy.max_model_len())?)
 }
 
 /// A sequence with the inputs of its loss.

@@ -24,7 +24,7 @@ pub struct UpdateReport {
     /// Sums over tokens.
     pub metrics: LossMetrics,
     /// Mean gradient norm over updates, before clipping.
-    pub gradient_norm: f64,
+    pub grad_norm: f64,
     /// Number of updates.
     pub updates: u64,
     /// Number of tokens in the sequences.
@@ -82,7 +82,7 @@ impl UpdateReport {
     }
 }
 
-/// Runs `train.update_epochs` passes of `train.num_minibatches` updates each over the training set
+/// Runs `train.ppo_epochs` passes of `train.num_minibatches` updates each over the training set
 /// of step `at`.
 ///
 /// # Errors
@@ -96,7 +96,7 @@ pub(crate) fn update(
     at: u64,
 ) -> Result<UpdateReport, TrainError> {
     let mut report = UpdateReport::default();
-    let (epochs, minibatches) = (config.train.update_epochs, config.train.num_minibatches);
+    let (epochs, minibatches) = (config.train.ppo_epochs, config.train.num_minibatches);
     let schedule = schedule(config);
     // Train only the critic at first, because its first values are meaningless.
     let policy_too = learners.critic.is_none() || at >= config.critic.warmup_steps;
@@ -128,7 +128,7 @@ pub(crate) fn update(
     }
     if report.updates > 0 {
         let updates = report.updates as f64;
-        let sums = [&mut report.loss, &mut report.gradient_norm].into_iter();
+        let sums = [&mut report.loss, &mut report.grad_norm].into_iter();
         sums.chain(report.scaling.values_mut()).for_each(|sum| *sum /= updates);
     }
     learners.check_finite()?;
@@ -157,7 +157,7 @@ pub(crate) fn schedule(config: &Config) -> Schedule {
         warmup_steps: train.warmup,
         shape: train.schedule,
         total_steps: train.steps.saturating_sub(config.critic.warmup_steps)
-            * (train.update_epochs * train.num_minibatches) as u64,
+            * (train.ppo_epochs * train.num_minibatches) as u64,
     }
 }
 
@@ -221,7 +221,7 @@ fn policy_update(
     let stepped = policy.step(rate)?;
     report.loss += found.loss;
     report.metrics.add(&found.metrics);
-    report.gradient_norm += stepped.gradient_norm;
+    report.grad_norm += stepped.grad_norm;
     report.tokens += found.total_tokens;
     report.shared_tokens += found.shared_tokens;
     report.updates += 1;
@@ -242,7 +242,7 @@ fn scale_gradient(
             let some: Vec<TokenSequence> =
                 pass.sequences.iter().map(|&index| tokens[index].clone()).collect();
             policy.forward_backward(&some, &*pass.objective)?;
-            Some(policy.gradient_norm()?)
+            Some(policy.grad_norm()?)
         }
     };
     let scale = scaling.scale(norm)?;

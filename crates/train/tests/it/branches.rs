@@ -59,7 +59,7 @@ impl Sampler for Walker<'_> {
 fn runner(layout: Layout) -> (turnwise_train::Config, EnvRunner) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/sokoban/small.toml");
     let layout = if layout == Layout::Windowed { "windowed" } else { "concatenated" };
-    let overrides = ["env.generator.train=8", "env.max_turns=6", "rollout.max_context=4096"];
+    let overrides = ["env.generator.train=8", "env.max_turns=6", "rollout.max_model_len=4096"];
     let mut overrides: Vec<String> = overrides.map(str::to_owned).to_vec();
     overrides.push(format!("prompt.layout={layout}"));
     let config = load(&ConfigSource { preset: None, files: vec![file], overrides }).unwrap();

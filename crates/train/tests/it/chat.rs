@@ -105,7 +105,7 @@ fn play(config: &Config, tokenizer: &Tokenizer, replies: &[&str], preamble: &str
     let stop = AtomicBool::new(false);
     let context = RolloutContext {
         max_turns: 0,
-        max_context: 4096,
+        max_model_len: 4096,
         slots: 1,
         run_seed: 0,
         ..RolloutContext::new(config, world.shared_task_set(), prompter, &parser, 1.0, &stop)
@@ -334,14 +334,14 @@ fn a_chat_model_trains_in_both_layouts_and_its_checkpoints_are_chat_models() {
         let model = folder.path().join("model");
         model_folder(&model, CHATML);
         let policy = format!("policy.model={}", model.display());
-        let more = [layout, policy.as_str(), "rollout.max_context=1024", "train.steps=1"];
+        let more = [layout, policy.as_str(), "rollout.max_model_len=1024", "train.steps=1"];
         common::train(common::config(None, &more).unwrap(), layout);
     }
     let folder = tempfile::tempdir().unwrap();
     let model = folder.path().join("model");
     model_folder(&model, CHATML);
     let policy = format!("policy.model={}", model.display());
-    let more = [policy.as_str(), "rollout.max_context=1024", "train.steps=1", "sft.steps=1"];
+    let more = [policy.as_str(), "rollout.max_model_len=1024", "train.steps=1", "sft.steps=1"];
     let root = folder.path().join("run");
     let config = common::config(None, &more).unwrap();
     let mut run = turnwise_train::Run::start(config, &root, &mut NoopObserver).unwrap();

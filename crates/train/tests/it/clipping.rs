@@ -17,7 +17,7 @@ fn counts(root: &Path, clip: &str) -> (i64, i64, i64) {
         // Nothing is solved in so short a run, so a critic's values provide the advantages.
         "credit.estimator={kind=\"ppo\"}",
         "train.steps=1",
-        "train.update_epochs=2",
+        "train.ppo_epochs=2",
         "train.num_minibatches=2",
         "train.learning_rate=1e-2",
         "train.warmup=0",

@@ -74,7 +74,7 @@ fn every_estimator_gives_summaries_credit() {
         let more = [
             "prompt.compact_after=40",
             "prompt.max_summary_tokens=8",
-            "rollout.max_context=512",
+            "rollout.max_model_len=512",
             if preset == "stapo" { "credit.outliers.locate=all" } else { "train.explain=true" },
         ];
         let config = presets::config(preset, &more.map(str::to_owned));
@@ -154,7 +154,7 @@ impl Sampler for Script<'_> {
 fn a_demonstration_has_the_tokens_of_a_rollout_that_plays_it() {
     let more = [
         "env.max_turns=30",
-        "rollout.max_context=4096",
+        "rollout.max_model_len=4096",
         "sft.invalid_action_prob=0",
         "prompt.compact_after=550",
         "prompt.max_summary_tokens=400",

@@ -33,13 +33,9 @@ const SELECTIVE: [&[&str]; 5] = [
 ];
 const NORMALIZATION: [&[&str]; 4] = [
     &[],
-    &[
-        "objective.normalization.norm=parameter",
-        "train.update_epochs=2",
-        "objective.clip={low=1e-4, high=1e-4}",
-    ],
-    &["objective.normalization.norm=token", "train.num_minibatches=2", "train.update_epochs=2"],
-    &["objective.normalization.norm=scalar", "objective.clip={low=1e-4, high=1e-4}", "train.update_epochs=2"],
+    &["objective.normalization.norm=parameter", "train.ppo_epochs=2", "objective.clip={low=1e-4, high=1e-4}"],
+    &["objective.normalization.norm=token", "train.num_minibatches=2", "train.ppo_epochs=2"],
+    &["objective.normalization.norm=scalar", "objective.clip={low=1e-4, high=1e-4}", "train.ppo_epochs=2"],
 ];
 const LAYOUTS: [&str; 2] = ["prompt.layout=concatenated", "prompt.layout=windowed"];
 
@@ -116,7 +112,7 @@ fn a_kl_in_the_reward_is_measured_and_costs_its_tokens() {
         lines.iter().map(|line| line.metrics.get(tag)).collect::<Vec<_>>()
     };
     let without = run(&[]);
-    let with = run(&["objective.kl.coef=1.0", "objective.kl.where=reward", "objective.kl.estimator=k1"]);
+    let with = run(&["objective.kl.coef=1.0", "objective.kl.apply_to=reward", "objective.kl.estimator=k1"]);
     assert!(
         metric(&with, "loss/reference_kl")[0].unwrap().abs() < 1e-6,
         "{:?}",
@@ -130,7 +126,7 @@ fn a_kl_in_the_reward_is_measured_and_costs_its_tokens() {
     assert_eq!(metric(&without, "loss/reference_kl"), [Some(0.0); 3]);
     // The first step is equal up to rounding, the last is not.
     let apart = |step: usize| {
-        let gradient = |lines| metric(lines, "loss/gradient_norm")[step].unwrap();
+        let gradient = |lines| metric(lines, "loss/grad_norm")[step].unwrap();
         (gradient(&with) / gradient(&without) - 1.0).abs()
     };
     assert!(apart(0) < 1e-3 && apart(2) > 1e-2, "{} {}", apart(0), apart(2));
@@ -146,8 +142,8 @@ fn outlier_turns_whose_masked_prompt_does_not_fit_are_counted() {
         let lines = common::train(common::config(Some("stapo"), &settings).unwrap(), context);
         lines[0].metrics.get("outliers/masked_too_long").unwrap()
     };
-    assert_eq!(counted("rollout.max_context=512"), 0.0);
-    assert!(counted("rollout.max_context=80") > 0.0);
+    assert_eq!(counted("rollout.max_model_len=512"), 0.0);
+    assert!(counted("rollout.max_model_len=80") > 0.0);
 }
 
 #[test]
@@ -177,7 +173,7 @@ fn the_explanation_is_stored_when_asked_for_and_only_then() {
 
 #[test]
 fn groups_that_teach_nothing_are_sampled_anew_and_counted() {
-    let selection = "rollout.selection={kind=\"dynamic\", max_rounds=3}";
+    let selection = "rollout.filter_groups={kind=\"dynamic\", max_rounds=3}";
     let config = common::config(None, &[selection]).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("run");

@@ -180,12 +180,12 @@ impl Learner for TablePolicy {
     }
 
     fn step(&mut self, learning_rate: f64) -> Result<StepReport, LearnError> {
-        let gradient_norm = self.gradient[0].hypot(self.gradient[1]);
+        let grad_norm = self.gradient[0].hypot(self.gradient[1]);
         for (theta, gradient) in self.table.theta.iter_mut().zip(std::mem::take(&mut self.gradient)) {
             *theta -= 40.0 * learning_rate * gradient;
         }
         self.table.version += 1;
-        Ok(StepReport { gradient_norm, step: self.table.version })
+        Ok(StepReport { grad_norm, step: self.table.version })
     }
 
     fn weights_version(&self) -> u64 {
@@ -205,7 +205,7 @@ impl MaskedContextLearner for TablePolicy {
 }
 
 impl HiddenStates for TablePolicy {
-    fn max_context(&self) -> usize {
+    fn max_model_len(&self) -> usize {
         512
     }
 }
@@ -296,7 +296,7 @@ impl PolicySource for TableSource {
 
 fn config() -> Config {
     let settings = "env.kind=fork prompt.template=plain rollout.tasks_per_step=4 rollout.group_size=8 \
-                    rollout.max_response_tokens=8 rollout.max_context=256 train.steps=12 train.learning_rate=0.5 \
+                    rollout.max_response_tokens=8 rollout.max_model_len=256 train.steps=12 train.learning_rate=0.5 \
                     train.num_minibatches=2 train.checkpoint_every=1 eval.splits=[\"test\"]";
     let overrides = settings.split_whitespace().map(str::to_owned).collect();
     let worlds = Registry::builtin().with(ForkKind);

@@ -26,7 +26,7 @@ fn strings(settings: &str) -> Vec<String> {
 fn teachable(preset: &str, judge: &str) -> Vec<String> {
     let more = match preset {
         "stapo" | "stapo-dynamic" => "credit.outliers.locate=all".to_owned(),
-        "deepswe" | "aem-deepswe" => "rollout.selection={kind=\"rejection\",oversample=8}".to_owned(),
+        "deepswe" | "aem-deepswe" => "rollout.filter_groups={kind=\"rejection\",oversample=8}".to_owned(),
         "privileged-gap" => "credit.refinements=[{kind=\"privileged-gap\",hint=\"answer\"}]".to_owned(),
         "has-judge" => format!("decomposer.model=scorer decomposer.endpoint=http://{judge}/v1"),
         _ => String::new(),
@@ -73,7 +73,7 @@ fn an_update_raises_what_has_a_positive_advantage_and_lowers_what_has_a_negative
             let folder = tempfile::tempdir().unwrap();
             let root = folder.path().join("run");
             let mut more = teachable(preset, &judge);
-            more.extend(strings("train.steps=1 train.update_epochs=1 rollout.group_size=8"));
+            more.extend(strings("train.steps=1 train.ppo_epochs=1 rollout.group_size=8"));
             more.push(format!("prompt.layout={layout}"));
             let (_, trajectories) = trained(&config(preset, &more), &root, preset);
             let [raised, lowered] = moves(&trajectories, final_weights(&root));
@@ -88,7 +88,7 @@ fn an_update_raises_what_has_a_positive_advantage_and_lowers_what_has_a_negative
 
 const CURVES: [&str; 8] = ["grpo", "ppo", "dapo", "gigpo", "stapo", "aem-gspo", "so-grpo", "has-turnrd"];
 
-const TAGS: [&str; 4] = ["loss/total", "loss/gradient_norm", "credit/advantage/std", "rollout/entropy"];
+const TAGS: [&str; 4] = ["loss/total", "loss/grad_norm", "credit/advantage/std", "rollout/entropy"];
 
 #[derive(Serialize, Deserialize)]
 struct Curves {
@@ -183,16 +183,15 @@ fn a_run_does_not_depend_on_how_its_batches_are_computed() {
             .flat_map(|trajectory| trajectory.turns)
             .map(|turn| turn.response_ids)
             .collect();
-        let norms: Vec<f64> =
-            lines.iter().map(|line| line.metrics.get("loss/gradient_norm").unwrap()).collect();
+        let norms: Vec<f64> = lines.iter().map(|line| line.metrics.get("loss/grad_norm").unwrap()).collect();
         (responses, norms, final_weights(&root).base.data.clone())
     };
     let expected = weights("all at once", "");
     for (name, more) in [
         ("small micro-batches", "train.micro_batch_tokens=300"),
         ("one sequence at a time", "train.micro_batch_tokens=1"),
-        ("one lane", "train.lanes=1"),
-        ("three lanes", "train.lanes=3"),
+        ("one lane", "train.num_workers=1"),
+        ("three lanes", "train.num_workers=3"),
         ("few slots", "rollout.max_num_seqs=3"),
     ] {
         let found = weights(name, more);

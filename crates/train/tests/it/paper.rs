@@ -53,7 +53,7 @@ fn every_file_says_how_it_is_started_and_cites_its_values() {
             assert!(line.len() <= 130, "{path}: {line}");
         }
         assert!(names.insert(config.name.clone()), "{path}: two runs are called {}", config.name);
-        assert!(config.rollout.max_context >= config.rollout.max_response_tokens + 1024, "{path}");
+        assert!(config.rollout.max_model_len >= config.rollout.max_response_tokens + 1024, "{path}");
         assert!(config.policy.model.as_ref().unwrap().starts_with("Qwen"), "{path}");
     }
 }
@@ -70,7 +70,7 @@ fn the_puzzles_are_played_as_the_scripts_do() {
         assert_eq!(config.prompt.template, format!("{}-verl-agent", config.env.kind), "{path}");
         // verl-agent: a move without one of Sokoban's words is invalid, too.
         let valid = if sokoban { Validity::Understood } else { Validity::Format };
-        assert_eq!(config.prompt.valid, valid, "{path}");
+        assert_eq!(config.prompt.validity, valid, "{path}");
         assert_eq!(config.env.max_turns, if sokoban { 15 } else { 8 }, "{path}");
         assert_eq!(config.rollout.group_size, if sokoban { 8 } else { 5 }, "{path}");
         assert_eq!((config.train.learning_rate, config.eval.temperature), (1e-6, 0.4), "{path}");
@@ -148,7 +148,7 @@ fn the_settings_are_the_papers() {
         }
         // STAPO (appendix E.1) and AEM (appendix G.2) agree on these.
         assert_eq!(config.env.max_turns, if alfworld { 50 } else { 15 }, "{path}");
-        assert_eq!(config.rollout.max_context, if alfworld { 2560 } else { 4608 }, "{path}");
+        assert_eq!(config.rollout.max_model_len, if alfworld { 2560 } else { 4608 }, "{path}");
         assert_eq!(config.rollout.max_response_tokens, 512, "{path}");
         assert_eq!((config.train.learning_rate, config.eval.temperature), (1e-6, 0.4), "{path}");
         assert_eq!(config.objective.kl.coef, 0.01, "{path}");
@@ -159,7 +159,7 @@ fn the_settings_are_the_papers() {
             let EstimatorConfig::Gigpo(gigpo) = &config.credit.estimator else { panic!("{path}") };
             assert_eq!((gigpo.omega, gigpo.invalid_penalty), (1.0, 0.1), "{path}");
             assert_eq!(config.credit.outliers.as_ref().unwrap().lambda, 1.5, "{path}");
-            assert_eq!(config.objective.aggregation, Aggregation::TurnMean, "{path}");
+            assert_eq!(config.objective.loss_agg_mode, Aggregation::TurnMean, "{path}");
             let selective = config.objective.selective.as_ref().unwrap();
             assert_eq!((selective.alpha, selective.gamma), (0.01, 0.01), "{path}");
             continue;
@@ -174,7 +174,7 @@ fn the_settings_are_the_papers() {
             RefinementConfig::Aem(aem) if path.contains("/aem/") => {
                 let dapo = path.contains("dapo");
                 let expected = if dapo { Aggregation::TokenMean } else { Aggregation::SeqMeanTokenMean };
-                assert_eq!(config.objective.aggregation, expected, "{path}");
+                assert_eq!(config.objective.loss_agg_mode, expected, "{path}");
                 assert_eq!((aem.lambda, aem.epsilon, aem.min_spread), (1.0, 1e-8, 0.1), "{path}");
             }
             RefinementConfig::Salt(salt) if path.contains("/salt/") => assert_eq!(salt.history, 3, "{path}"),
@@ -198,7 +198,7 @@ fn off_policy_search_has_the_settings_of_its_paper() {
         assert_eq!((config.env.max_turns, config.train.steps, config.train.learning_rate), (4, 300, 1e-6));
         // A batch of 512 in minibatches of 256, each used once: "one on-policy update" (appendix
         // A.5).
-        assert_eq!((config.train.update_epochs, config.train.num_minibatches), (1, 2), "{name}");
+        assert_eq!((config.train.ppo_epochs, config.train.num_minibatches), (1, 2), "{name}");
         let group = if ppo { 1 } else { 8 };
         assert_eq!(
             (config.rollout.tasks_per_step * group, config.rollout.group_size),

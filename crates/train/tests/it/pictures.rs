@@ -294,7 +294,7 @@ fn what_cannot_show_pictures_is_rejected_by_its_key() {
     tiny.eval.splits = vec!["test".into()];
     train(tiny, &text);
     let model = format!(
-        "[policy]\nmodel = {:?}\n[rollout]\nmax_context = 512\nmax_response_tokens = 16\n[train]\nsteps = 1\n[eval]\nsplits = [\"test\"]\n",
+        "[policy]\nmodel = {:?}\n[rollout]\nmax_model_len = 512\nmax_response_tokens = 16\n[train]\nsteps = 1\n[eval]\nsplits = [\"test\"]\n",
         text.display().to_string()
     );
     let drawn = format!("pictures = {:?}", folder.path().display().to_string());

@@ -155,7 +155,7 @@ const OWN: &[(&str, &[&[&str]])] = &[
     ("outliers/masked_too_long", &[STAPO]),
     ("gigpo/anchor_states_per_turn", &[GIGPO]),
     ("normalization/factor", &[SORL]),
-    ("empg/centre", &[&["empg"]]),
+    ("empg/mean", &[&["empg"]]),
     ("rtmc/shared_turns", &[&["rtmc"]]),
     ("monte_carlo/first_value", &[&["vineppo"]]),
     ("continuations/tokens", &[&["vineppo"]]),
@@ -263,7 +263,7 @@ fn every_preset_trains_for_two_steps_in_both_layouts() {
             }
             if DEEPSWE.contains(&preset) {
                 // Most groups of four have one outcome, and two steps are few.
-                more.push("rollout.selection={kind=\"rejection\",oversample=8}".into());
+                more.push("rollout.filter_groups={kind=\"rejection\",oversample=8}".into());
             }
             if preset == "privileged-gap" {
                 // No episode of a random policy succeeds, so there is no peer.
@@ -349,12 +349,12 @@ pub(crate) fn config(preset: &str, more: &[String]) -> Config {
 
 /// The same in an environment with or without saved states.
 fn config_in(save: bool, preset: &str, more: &[String]) -> Config {
-    let settings = "env.kind=lamp env.max_turns=4 prompt.template=plain prompt.valid=format \
+    let settings = "env.kind=lamp env.max_turns=4 prompt.template=plain prompt.validity=format \
                     policy.scratch.hidden_size=16 policy.scratch.layers=1 policy.scratch.heads=2 \
                     policy.scratch.key_value_heads=1 policy.scratch.intermediate_size=32 sft.steps=0 \
                     rollout.tasks_per_step=2 rollout.group_size=4 rollout.max_response_tokens=6 \
-                    rollout.max_context=256 train.steps=2 train.learning_rate=1e-3 train.warmup=0 \
-                    train.num_minibatches=1 train.update_epochs=2 train.skip_zero_advantage=false train.explain=true \
+                    rollout.max_model_len=256 train.steps=2 train.learning_rate=1e-3 train.warmup=0 \
+                    train.num_minibatches=1 train.ppo_epochs=2 train.skip_zero_advantage=false train.explain=true \
                     eval.splits=[\"test\"] eval.tasks=0";
     let overrides = settings.split_whitespace().map(str::to_owned).chain(more.iter().cloned()).collect();
     let worlds = Registry::builtin().with(LampKind { save });
@@ -429,7 +429,7 @@ fn measured_values_are_written_with_the_turns_and_do_not_depend_on_the_slots() {
     assert!(expected.iter().flatten().any(|&value| value > 0.0 && value.fract() != 0.0));
     assert_eq!(values("few slots", &["rollout.max_num_seqs=3"]), expected);
     // A dropped round changes the numbers of later groups, whose episodes keep their own seeds.
-    let dynamic = values("rounds", &["rollout.selection={kind=\"dynamic\",max_rounds=3}"]);
+    let dynamic = values("rounds", &["rollout.filter_groups={kind=\"dynamic\",max_rounds=3}"]);
     assert!(!dynamic.is_empty());
     assert_ne!(values("other seed", &["seed=1"]), expected);
 }

@@ -83,13 +83,13 @@ fn how_long_steps_take_changes_no_trajectory() {
     if !python() {
         return;
     }
-    let quick = train(short(&["env.programs=3", "rollout.lanes=1"])).unwrap();
+    let quick = train(short(&["env.programs=3", "rollout.num_workers=1"])).unwrap();
     // Varying delays, with few and many threads.
     for more in [
         ["env.settings={ delay_ms = 8 }", "env.programs=2", "rollout.env_threads=2"],
         ["env.settings={ delay_ms = 8 }", "env.programs=4", "rollout.env_threads=32"],
     ] {
-        let slow = train(short(&[&more[..], &["rollout.lanes=1"]].concat())).unwrap();
+        let slow = train(short(&[&more[..], &["rollout.num_workers=1"]].concat())).unwrap();
         assert_eq!(slow.trajectories, quick.trajectories, "{more:?}");
     }
 }
@@ -168,15 +168,15 @@ fn a_selection_that_keeps_no_group_is_noted() {
     if !python() {
         return;
     }
-    let dynamic = "rollout.selection={kind=\"dynamic\",max_rounds=2}";
+    let dynamic = "rollout.filter_groups={kind=\"dynamic\",max_rounds=2}";
     let few = ["rollout.tasks_per_step=3", "train.steps=1", "eval.tasks=1"];
     let played = train(short(&[&[without_expert("0").as_str(), dynamic], &few[..]].concat())).unwrap();
-    let note = "step 1: rollout.selection kept none of the 6 groups of 2 rounds";
+    let note = "step 1: rollout.filter_groups kept none of the 6 groups of 2 rounds";
     assert!(played.notes.iter().any(|said| said.contains(note)), "{:?}", played.notes);
     let metrics = &played.metrics.last().unwrap().metrics;
     assert_eq!((metrics.get("rollout/turns/mean"), metrics.get("train/success_rate")), (None, Some(0.0)));
     let kept = train(short(&["train.steps=1"])).unwrap();
-    assert!(!kept.notes.iter().any(|said| said.contains("rollout.selection")), "{:?}", kept.notes);
+    assert!(!kept.notes.iter().any(|said| said.contains("rollout.filter_groups")), "{:?}", kept.notes);
 }
 
 fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {

@@ -11,6 +11,6 @@ fn every_config_of_sokoban_trains_for_two_steps() {
 #[test]
 fn every_config_of_ezpoints_trains_for_two_steps() {
     // A tiny tokenizer needs several times as many tokens as a real model.
-    let few = ["env.generator.train=20", "rollout.max_context=4096"];
+    let few = ["env.generator.train=20", "rollout.max_model_len=4096"];
     assert_eq!(train_folder("ezpoints", "ezpoints", &few), ["gigpo", "grpo", "small", "stapo"]);
 }

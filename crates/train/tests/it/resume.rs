@@ -20,7 +20,7 @@ fn tiny(layout: &str) -> Config {
         "sft.checkpoint_every=2",
         "train.steps=4",
         "train.num_minibatches=2",
-        "train.update_epochs=2",
+        "train.ppo_epochs=2",
         "train.checkpoint_every=1",
         "train.skip_zero_advantage=false",
         "objective.kl.coef=0.01",
@@ -55,7 +55,7 @@ fn tiny_lora_ppo() -> Config {
 
 fn ppo(mut config: Config) -> Config {
     let more = ["credit.estimator={kind=\"ppo\"}", "critic.learning_rate=1e-2", "critic.warmup_steps=1"];
-    let more = more.iter().chain(&["objective.kl.adaptive.target=1e-4", "prompt.valid=admissible"]);
+    let more = more.iter().chain(&["objective.kl.adaptive.target=1e-4", "prompt.validity=admissible"]);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("config.toml");
     config.preset = None;
@@ -91,7 +91,7 @@ fn tiny_turnrd() -> Config {
         "decomposer.network.hidden=8",
         "decomposer.network.epochs=2",
         "train.learning_rate=1e-2",
-        "prompt.valid=admissible",
+        "prompt.validity=admissible",
     ];
     let overrides = overrides.iter().map(|text| (*text).to_owned()).collect();
     load(&ConfigSource { preset: None, files: vec![path], overrides }).unwrap()

@@ -38,7 +38,7 @@ fn every_config_of_search_trains_for_two_steps() {
         "env.generator.test=8",
         "sft.demonstrations=40",
         // A tiny tokenizer needs several times as many tokens as a real model.
-        "rollout.max_context=8192",
+        "rollout.max_model_len=8192",
     ];
     assert_eq!(train_folder("search", "search", &few), ["grpo", "small", "so-grpo", "so-ppo", "stapo"]);
 }
@@ -159,7 +159,7 @@ fn play(
         compaction: None,
         params: SamplingParams { max_tokens: 64, ..SamplingParams::default() },
         max_turns: 0,
-        max_context: 8192,
+        max_model_len: 8192,
         slots: samples,
         run_seed: 7,
         purpose: Purpose::Rollout,

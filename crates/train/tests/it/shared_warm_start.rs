@@ -89,7 +89,7 @@ fn a_shared_warm_start_gives_the_bits_of_ones_own() {
         "train.learning_rate=0.5",
         "objective.kl.coef=0.5",
         "eval.tasks=1",
-        "prompt.valid=\"admissible\"",
+        "prompt.validity=\"admissible\"",
     ];
     for (name, own, warm) in [
         ("group", config(Some("gigpo"), &[]), config(Some("grpo"), &others)),

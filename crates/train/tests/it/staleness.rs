@@ -78,7 +78,7 @@ fn every_token_is_sampled_by_the_weights_of_so_many_steps_before() {
 #[test]
 fn a_run_that_goes_on_from_a_checkpoint_has_the_same_bits() {
     for selection in ["all", "dynamic"] {
-        let selected = format!("rollout.selection={{kind=\"{selection}\"}}");
+        let selected = format!("rollout.filter_groups={{kind=\"{selection}\"}}");
         let config = config(2, &["train.checkpoint_every=3", &selected]);
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("run");
@@ -220,7 +220,7 @@ fn a_run_that_fails_leaves_nothing_under_way() {
                     policy.scratch.hidden_size=32 policy.scratch.layers=1 policy.scratch.heads=2 \
                     policy.scratch.key_value_heads=1 policy.scratch.intermediate_size=64 sft.steps=0 \
                     rollout.tasks_per_step=1 rollout.group_size=2 rollout.max_response_tokens=4 \
-                    rollout.max_context=256 rollout.selection={kind=\"dynamic\",max_rounds=1} rollout.max_staleness=3 \
+                    rollout.max_model_len=256 rollout.filter_groups={kind=\"dynamic\",max_rounds=1} rollout.max_staleness=3 \
                     train.steps=7 train.num_minibatches=1 train.checkpoint_every=0 eval.every=2 eval.splits=[\"test\"]";
     let overrides = settings.split_whitespace().map(str::to_owned).collect();
     let source = ConfigSource { overrides, ..ConfigSource::default() };

@@ -152,7 +152,7 @@ fn play(tokenizer: &Tokenizer, template: &str, layout: Layout, replies: Vec<&str
         compaction: None,
         params: SamplingParams::default(),
         max_turns: 0,
-        max_context: 8192,
+        max_model_len: 8192,
         slots: 1,
         run_seed: 7,
         purpose: Purpose::Rollout,

@@ -27,7 +27,7 @@ fn a_plan_beyond_the_machine_s_memory_is_refused_or_warned_of() {
     let warns = |notes: &[String]| notes.iter().any(|note| note.starts_with("warning: this run may need"));
     assert!(!warns(&notes(false, &[]).unwrap()));
     // The maximum tokens per pass, in the maximum number of lanes.
-    let large = ["train.micro_batch_tokens=100000000", "train.lanes=256"];
+    let large = ["train.micro_batch_tokens=100000000", "train.num_workers=256"];
     let hint = "; train.micro_batch_tokens = 512 would bring it to ";
     let error = notes(false, &large).unwrap_err().to_string();
     assert!(error.starts_with("this run may need") && error.contains(hint), "{error}");
@@ -65,10 +65,11 @@ fn trained(more: &[&str]) -> (Vec<String>, Result<(), String>) {
 
 #[test]
 fn prompts_that_do_not_fit_are_warned_of_and_refused_where_none_does() {
-    let warns = |notes: &[String]| notes.iter().any(|note| note.contains("did not fit rollout.max_context"));
+    let warns =
+        |notes: &[String]| notes.iter().any(|note| note.contains("did not fit rollout.max_model_len"));
     let (notes, end) = trained(&[]);
     assert!(end.is_ok() && !warns(&notes), "{end:?} {notes:?}");
-    let (notes, end) = trained(&["rollout.max_context=80"]);
+    let (notes, end) = trained(&["rollout.max_model_len=80"]);
     assert!(end.is_ok() && warns(&notes), "{end:?} {notes:?}");
     let refused = |context: &str| {
         let folder = tempfile::tempdir().unwrap();
@@ -78,12 +79,12 @@ fn prompts_that_do_not_fit_are_warned_of_and_refused_where_none_does() {
             .map(|_| ())
             .map_err(|error| error.to_string())
     };
-    let error = refused("rollout.max_context=20").unwrap_err();
-    assert!(error.contains("rollout.max_context: is 20, and no first prompt fits"), "{error}");
+    let error = refused("rollout.max_model_len=20").unwrap_err();
+    assert!(error.contains("rollout.max_model_len: is 20, and no first prompt fits"), "{error}");
     let shortest: usize =
         error.split("has ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap().parse().unwrap();
-    assert!(refused(&format!("rollout.max_context={shortest}")).is_err());
-    assert!(refused(&format!("rollout.max_context={}", shortest + 1)).is_ok());
+    assert!(refused(&format!("rollout.max_model_len={shortest}")).is_err());
+    assert!(refused(&format!("rollout.max_model_len={}", shortest + 1)).is_ok());
 }
 
 #[test]

@@ -43,7 +43,7 @@ fn what_is_to_be_known_of_a_shop_reaches_the_observer_and_the_log() {
             "rollout.tasks_per_step=1",
             "rollout.group_size=2",
             "rollout.max_response_tokens=6",
-            "rollout.max_context=1024",
+            "rollout.max_model_len=1024",
             "train.steps=1",
             "eval.splits=[]",
         ]

@@ -185,8 +185,8 @@ fn train_in_breaking(lasts: u64) -> Result<Vec<MetricsLine>, TrainError> {
     let settings = "env.kind=breaking env.max_turns=1 prompt.template=plain policy.scratch.hidden_size=32 \
                     policy.scratch.layers=1 policy.scratch.heads=2 policy.scratch.key_value_heads=1 \
                     policy.scratch.intermediate_size=64 sft.steps=0 rollout.tasks_per_step=2 rollout.group_size=2 \
-                    rollout.max_response_tokens=4 rollout.max_context=256 \
-                    rollout.selection={kind=\"dynamic\",max_rounds=3} train.steps=1 train.num_minibatches=1 \
+                    rollout.max_response_tokens=4 rollout.max_model_len=256 \
+                    rollout.filter_groups={kind=\"dynamic\",max_rounds=3} train.steps=1 train.num_minibatches=1 \
                     eval.every=0 eval.splits=[]";
     let overrides = settings.split_whitespace().map(str::to_owned).chain([format!("env.lasts={lasts}")]);
     let source = ConfigSource { overrides: overrides.collect(), ..ConfigSource::default() };

@@ -42,7 +42,7 @@ pub(super) struct PlayedArgs {
     #[arg(long, value_parser = seed)]
     seed: Option<u64>,
     /// Also write the numbers as JSON.
-    #[arg(short, long, value_name = "FILE", visible_alias = "out")]
+    #[arg(short, long, value_name = "FILE", alias = "out")]
     output: Option<PathBuf>,
 }
 

@@ -18,7 +18,7 @@ pub(crate) struct TurnrdArgs {
     /// A run directory.
     run: PathBuf,
     /// Also write the numbers as JSON.
-    #[arg(short, long, value_name = "FILE", visible_alias = "out")]
+    #[arg(short, long, value_name = "FILE", alias = "out")]
     output: Option<PathBuf>,
     /// Seed for shuffling goals.
     #[arg(long, default_value_t = 0)]

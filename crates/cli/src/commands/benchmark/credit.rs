@@ -35,7 +35,7 @@ pub(crate) struct CreditArgs {
     sources: Vec<String>,
     /// File for the trajectories with the true advantages of their turns, as JSON lines (compressed
     /// if the name ends in .zst).
-    #[arg(short, long, value_name = "FILE", visible_alias = "out")]
+    #[arg(short, long, value_name = "FILE", alias = "out")]
     output: PathBuf,
     /// How to measure: continuations from saved states, or counting in many samples of each task.
     #[arg(long, value_enum, default_value_t)]

@@ -41,7 +41,7 @@ pub(crate) struct CompareArgs {
     /// Step to compare [default: the last of each run].
     #[arg(long, value_name = "STEP")]
     at: Option<u64>,
-    /// Folder in each run with its evaluations (`turnwise eval RUN --out RUN/FOLDER/`). If
+    /// Folder in each run with its evaluations (`turnwise eval RUN --output RUN/FOLDER/`). If
     /// repeated, the evaluations of a step are draws of one policy and are averaged.
     #[arg(long, value_name = "FOLDER", default_value = "eval")]
     evaluations: Vec<String>,

@@ -56,7 +56,7 @@ pub(crate) struct CreditArgs {
     #[arg(long)]
     explain: bool,
     /// Write one row per trajectory to this file: .jsonl, .jsonl.zst or .parquet.
-    #[arg(short, long, value_name = "FILE", visible_alias = "out")]
+    #[arg(short, long, value_name = "FILE", alias = "out")]
     output: Option<PathBuf>,
     /// Number of groups to print; --output has all.
     #[arg(long, value_name = "N", default_value_t = 4)]

@@ -50,7 +50,7 @@ pub(crate) struct QueryArgs {
     #[arg(long, value_name = "FILE", requires = "out")]
     queries: Option<PathBuf>,
     /// Output of `--queries`: JSON lines with the query and its hits (`id`, `score`).
-    #[arg(short, long, value_name = "FILE", requires = "queries", visible_alias = "output")]
+    #[arg(short = 'o', long = "output", value_name = "FILE", requires = "queries", alias = "out")]
     out: Option<PathBuf>,
     /// Passages per query.
     #[arg(short = 'k', long, value_name = "N", default_value_t = 3)]
@@ -66,7 +66,7 @@ pub(crate) fn run(args: &QueryArgs) -> anyhow::Result<ExitCode> {
     let start = Instant::now();
     let mut words = args.words.iter();
     if let (Some(queries), Some(out)) = (&args.queries, &args.out) {
-        check_output_of("--out", out, queries, "queries")?;
+        check_output_of("--output", out, queries, "queries")?;
     }
     let retriever = if args.server.is_empty() {
         let folder = words.next().context("name the folder of an index, or a server with --server")?;
@@ -94,7 +94,9 @@ pub(crate) fn run(args: &QueryArgs) -> anyhow::Result<ExitCode> {
         }
         return answer_file(&*retriever, queries, out, args.top_k, opened);
     }
-    let Some(query) = words.next() else { bail!("name a query, or a file of them with --queries and --out") };
+    let Some(query) = words.next() else {
+        bail!("name a query, or a file of them with --queries and --output")
+    };
     if let Some(more) = words.next() {
         bail!(
             "{}: is one word too many: put a query of several words in quotes; with --server there is no folder",
@@ -164,8 +166,8 @@ fn answer_file(
 ) -> anyhow::Result<ExitCode> {
     let queries = read_queries(queries)?;
     let mut seconds = 0.0;
-    write_output("--out", out, |file| {
-        let failed = || format!("--out {}", out.display());
+    write_output("--output", out, |file| {
+        let failed = || format!("--output {}", out.display());
         let mut file = BufWriter::new(file);
         for together in queries.chunks(TOGETHER) {
             let texts: Vec<&str> = together.iter().map(String::as_str).collect();

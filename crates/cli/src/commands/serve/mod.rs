@@ -40,7 +40,7 @@ pub(crate) struct ServeArgs {
     api_key: Option<String>,
     /// Maximum tokens of prompt and response together [default: the model's limit, at most 8192].
     #[arg(long, value_name = "TOKENS")]
-    max_context: Option<usize>,
+    max_model_len: Option<usize>,
     /// Maximum sequences of a model in one batch; more wait.
     #[arg(long, value_name = "N", default_value_t = 64)]
     max_num_seqs: usize,

@@ -98,7 +98,7 @@ fn settings(args: &ServeArgs, key: Option<String>) -> anyhow::Result<EngineSetti
     Ok(EngineSettings {
         max_num_seqs: args.max_num_seqs,
         max_queued: args.max_queued,
-        max_context: args.max_context,
+        max_model_len: args.max_model_len,
         max_loaded: args.max_loaded,
         lanes: args.threads.unwrap_or(lanes),
         device,

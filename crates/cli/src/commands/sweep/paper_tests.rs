@@ -337,7 +337,7 @@ fn facts(config: &Config) -> String {
     if config.credit.refinements.iter().any(|refinement| refinement.kind() == "has") {
         words.extend(swept(config));
     }
-    if let SelectionConfig::Dynamic(_) = config.rollout.selection {
+    if let SelectionConfig::Dynamic(_) = config.rollout.filter_groups {
         assert_eq!(config.objective.clip.high, 0.28);
         words.push("dynamic".into());
     }
@@ -404,9 +404,9 @@ fn check_shared(name: &str, config: &Config) {
         _ => 150,
     };
     assert_eq!(config.train.steps, steps);
-    let aggregation = config.objective.aggregation;
+    let aggregation = config.objective.loss_agg_mode;
     let sequence = config.objective.ratio == RatioKind::SequenceToken;
-    let dynamic = matches!(config.rollout.selection, SelectionConfig::Dynamic(_));
+    let dynamic = matches!(config.rollout.filter_groups, SelectionConfig::Dynamic(_));
     match paper {
         "stapo" => assert_eq!(aggregation, Aggregation::TurnMean),
         "aem" if !dynamic || sequence => assert_eq!(aggregation, Aggregation::SeqMeanTokenMean),
@@ -422,7 +422,7 @@ fn check_shared(name: &str, config: &Config) {
 fn check_search(name: &str, paper: &str, config: &Config) {
     assert_eq!((config.env.max_turns, config.eval.temperature), (4, 0.0));
     let batch = config.rollout.tasks_per_step * config.rollout.group_size;
-    let (kl, aggregation) = (config.objective.kl.coef, config.objective.aggregation);
+    let (kl, aggregation) = (config.objective.kl.coef, config.objective.loss_agg_mode);
     assert_eq!((kl, config.train.learning_rate), (0.001, 1e-6));
     let penalty = |expected: f64| {
         let table = toml::Table::try_from(&config.credit.estimator).unwrap();
@@ -435,7 +435,7 @@ fn check_search(name: &str, paper: &str, config: &Config) {
         assert_eq!((aggregation, batch), (Aggregation::SeqMeanTokenMean, 512));
         // Mini-batches have 256 trajectories, and 128 in figure 7.
         assert_eq!(config.train.num_minibatches, if name.contains("figure-7") { 4 } else { 2 });
-        assert_eq!(config.train.update_epochs, 1);
+        assert_eq!(config.train.ppo_epochs, 1);
         penalty(0.0);
         let critic = config.credit.estimator.kind() == "ppo";
         assert!(!critic || config.critic.learning_rate == 1e-5);

@@ -80,7 +80,7 @@ pub(crate) struct ViewArgs {
     #[arg(long, value_name = "INDEX", requires = "output")]
     group: Vec<usize>,
     /// Write one page (.html) that needs no server.
-    #[arg(short, long, value_name = "FILE", visible_alias = "out")]
+    #[arg(short, long, value_name = "FILE", alias = "out")]
     output: Option<PathBuf>,
     /// Address to serve on; port 0 selects a free port.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7979", conflicts_with = "output")]

@@ -22,12 +22,12 @@ const CURVES: [&str; 12] = [
     "train/reward/mean",
     "rollout/turns/mean",
     "rollout/entropy",
-    "credit/zero_frac",
+    "credit/zero_advantage_group_frac",
     "credit/advantage/std",
     "loss/clip_frac",
     "loss/approx_kl",
     "loss/reference_kl",
-    "loss/gradient_norm",
+    "loss/grad_norm",
     "outliers/share",
     "perf/step_s",
 ];
@@ -37,7 +37,7 @@ const COLUMNS: [(&str, &str); 5] = [
     ("turns", "rollout/turns/mean"),
     ("entropy", "rollout/entropy"),
     ("std of advantages", "credit/advantage/std"),
-    ("groups without advantage", "credit/zero_frac"),
+    ("groups without advantage", "credit/zero_advantage_group_frac"),
 ];
 
 /// Smoothing windows in steps; 1 is unsmoothed.

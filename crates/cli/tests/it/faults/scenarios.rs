@@ -114,14 +114,16 @@ const TRAJECTORIES: &str =
 /// Dumps: advantages of given trajectories.
 const DUMP: Scenario = Scenario {
     prepare: |_| (),
-    start: &[&["credit", TRAJECTORIES, "--preset", "gigpo", "--out", "out.parquet"]],
+    start: &[&["credit", TRAJECTORIES, "--preset", "gigpo", "--output", "out.parquet"]],
     again: the_same,
     one_each: false,
     outcome: output,
 };
 
-const DUMP_LINES: Scenario =
-    Scenario { start: &[&["credit", TRAJECTORIES, "--preset", "gigpo", "--out", "out.jsonl.zst"]], ..DUMP };
+const DUMP_LINES: Scenario = Scenario {
+    start: &[&["credit", TRAJECTORIES, "--preset", "gigpo", "--output", "out.jsonl.zst"]],
+    ..DUMP
+};
 
 /// Trajectories that a policy plays.
 const ROLLOUT: Scenario = Scenario {
@@ -133,14 +135,14 @@ const ROLLOUT: Scenario = Scenario {
             .unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     },
-    start: &[&["rollout", "runs/run", "--out", "out.jsonl.zst", "--tasks", "2"]],
+    start: &[&["rollout", "runs/run", "--output", "out.jsonl.zst", "--tasks", "2"]],
     ..DUMP
 };
 
 /// A benchmark's truth, measured task by task.
 const BENCHMARK: Scenario = Scenario {
     start: &[
-        &["benchmark", "credit", "runs/run", "--out", "out.jsonl.zst"],
+        &["benchmark", "credit", "runs/run", "--output", "out.jsonl.zst"],
         &["--tasks", "2", "--samples", "2", "-k", "2"],
     ],
     // It does not overwrite a result.

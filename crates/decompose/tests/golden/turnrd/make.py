@@ -186,7 +186,7 @@ def case(film, change):
             }
         norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        found["steps"].append({name: part.item() for name, part in parts.items()} | {"gradient_norm": norm.item()})
+        found["steps"].append({name: part.item() for name, part in parts.items()} | {"grad_norm": norm.item()})
     return found
 
 

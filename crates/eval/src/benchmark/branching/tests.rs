@@ -159,7 +159,7 @@ fn measure_at(
         compaction: None,
         params: SamplingParams { max_tokens: 64, ..SamplingParams::default() },
         max_turns: 0,
-        max_context: 4096,
+        max_model_len: 4096,
         slots: 8,
         run_seed,
         purpose,
@@ -339,11 +339,11 @@ impl WorldKind for CoinKind {
 /// The config of a run that trains on measured values, with an untrained model of a few thousand
 /// weights.
 fn run_config(layout: &str) -> Config {
-    let settings = "env.kind=coins env.max_turns=4 env.reward_scale=10 prompt.template=plain prompt.valid=format \
+    let settings = "env.kind=coins env.max_turns=4 env.reward_scale=10 prompt.template=plain prompt.validity=format \
                     prompt.history=2 policy.scratch.hidden_size=16 policy.scratch.layers=1 policy.scratch.heads=2 \
                     policy.scratch.key_value_heads=1 policy.scratch.intermediate_size=32 sft.steps=0 \
                     rollout.tasks_per_step=1 rollout.group_size=8 rollout.max_response_tokens=1 \
-                    rollout.max_context=256 train.steps=1 train.warmup=0 train.num_minibatches=1 \
+                    rollout.max_model_len=256 train.steps=1 train.warmup=0 train.num_minibatches=1 \
                     credit.estimator.continuations=400 credit.estimator.gamma=0.9 eval.splits=[]";
     let layout = format!("prompt.layout={layout}");
     let overrides = settings.split_whitespace().map(str::to_owned).chain([layout]).collect();

@@ -51,7 +51,7 @@ fn adapters_train_and_sample_as_on_the_cpu() {
         assert!(apart(&after, &host.logprobs(&batch).unwrap()) < LOGPROBS);
         assert_eq!(device.reference_logprobs(&batch).unwrap(), silent, "the reference stays");
         // Sampling reads base and adapter in place.
-        let sizes = EngineConfig { max_num_seqs: 4, max_context: 140 };
+        let sizes = EngineConfig { max_num_seqs: 4, max_model_len: 140 };
         let mut engine = NativeEngine::with_shared(&device.engine_weights().unwrap(), sizes, None).unwrap();
         let params = SamplingParams { max_tokens: 4, ..SamplingParams::default() };
         let answers = play(&mut engine, &params);

@@ -10,7 +10,7 @@ fn sampling_on_the_device_is_that_of_the_learner_and_the_cpu() {
     {
         let weights = weights(config, 3);
         let Some([mut host, mut device]) = both(&weights, settings()) else { return };
-        let sizes = EngineConfig { max_num_seqs: 4, max_context: 140 };
+        let sizes = EngineConfig { max_num_seqs: 4, max_model_len: 140 };
         let engine = |learner: &NativeLearner| {
             NativeEngine::with_shared(&learner.engine_weights().unwrap(), sizes, None).unwrap()
         };

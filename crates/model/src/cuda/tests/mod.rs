@@ -184,7 +184,7 @@ fn the_device_computes_what_the_cpu_does() {
             let dropped = vec![0.0; tensor.range.len()];
             assert!(distance(&dropped, &expected[tensor.range.clone()]) > 10.0 * TENSOR, "{}", tensor.name);
         }
-        assert!((device.gradient_norm().unwrap() / host.gradient_norm().unwrap() - 1.0).abs() < 0.01);
+        assert!((device.grad_norm().unwrap() / host.grad_norm().unwrap() - 1.0).abs() < 0.01);
         let Some([_, mut other]) = both(&self::weights(&config, 4), settings()) else { return };
         other.forward_backward(&batch, &Probe::PLAIN).unwrap();
         assert!(apart(&other.logprobs(&batch).unwrap(), &host.logprobs(&batch).unwrap()) > 10.0 * LOGPROBS);
@@ -228,13 +228,13 @@ fn updates_moments_and_checkpoints_are_the_cpus() {
     }
     // Both from the device's gradient, so that only the update is compared.
     let gradient = device.gradient();
-    let norm = device.gradient_norm().unwrap();
+    let norm = device.grad_norm().unwrap();
     let mut state = crate::OptimizerState::new(weights.data.len());
     let mut expected = weights.data.clone();
     state.update(&settings().optimizer, &weights.layout.tensors, 1e-3, norm, &gradient, &mut expected);
     let kept = device.weights();
     let report = device.step(1e-3).unwrap();
-    assert_eq!((report.step, report.gradient_norm), (1, norm));
+    assert_eq!((report.step, report.grad_norm), (1, norm));
     assert_eq!(*kept.base, weights, "a kept copy stays");
     device.fetch().unwrap();
     assert!(distance(&device.weights().base.data, &expected) < 1e-6);
@@ -282,14 +282,14 @@ fn gradients_are_taken_out_and_put_back_and_bad_ones_refused() {
     let Some([_, mut device]) = both(&weights, settings()) else { return };
     let batch = batch(VOCABULARY, 9);
     device.forward_backward(&batch, &Probe::PLAIN).unwrap();
-    let (before, norm) = (device.gradient(), device.gradient_norm().unwrap());
+    let (before, norm) = (device.gradient(), device.grad_norm().unwrap());
     let taken = device.take_gradient();
-    assert_eq!(device.gradient_norm().unwrap(), 0.0);
+    assert_eq!(device.grad_norm().unwrap(), 0.0);
     device.forward_backward(&batch[..1], &Probe::PLAIN).unwrap();
-    assert!(device.gradient_norm().unwrap() > 0.0);
+    assert!(device.grad_norm().unwrap() > 0.0);
     device.put_gradient(taken, 0.5);
     assert!(device.gradient().iter().zip(&before).all(|(new, old)| *new == 0.5 * old));
-    assert!((device.gradient_norm().unwrap() / norm - 0.5).abs() < 1e-6);
+    assert!((device.grad_norm().unwrap() / norm - 0.5).abs() < 1e-6);
     let taken = device.take_gradient();
     device.put_gradient(taken, f64::NAN);
     assert!(matches!(device.step(1e-3), Err(turnwise_core::LearnError::Gradient(_))));

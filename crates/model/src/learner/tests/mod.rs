@@ -198,7 +198,7 @@ fn steps_move_weights_and_a_kept_copy_stays() {
         last = report.loss;
         let report = learner.step(3e-3).unwrap();
         assert_eq!((report.step, learner.weights_version()), (step, step));
-        assert!(report.gradient_norm > 0.0);
+        assert!(report.grad_norm > 0.0);
         assert!(learner.gradient().iter().all(|&g| g == 0.0));
     }
     assert_ne!(kept.base.data, learner.weights().base.data);
@@ -306,14 +306,14 @@ fn a_gradient_taken_out_comes_back_scaled() {
     let batch = sequences();
     let mut learner = learner(LearnerConfig::default());
     learner.forward_backward(&batch, &Probe::PLAIN).unwrap();
-    let (before, norm) = (learner.gradient(), learner.gradient_norm().unwrap());
+    let (before, norm) = (learner.gradient(), learner.grad_norm().unwrap());
     let taken = learner.take_gradient();
-    assert_eq!(learner.gradient_norm().unwrap(), 0.0);
+    assert_eq!(learner.grad_norm().unwrap(), 0.0);
     learner.forward_backward(&batch[..2], &Probe::PLAIN).unwrap();
-    assert!(learner.gradient_norm().unwrap() > 0.0);
+    assert!(learner.grad_norm().unwrap() > 0.0);
     learner.put_gradient(taken, 0.5);
     assert!(learner.gradient().iter().zip(&before).all(|(new, old)| *new == 0.5 * old));
-    assert!((learner.step(0.0).unwrap().gradient_norm - 0.5 * norm).abs() < 1e-6 * norm);
+    assert!((learner.step(0.0).unwrap().grad_norm - 0.5 * norm).abs() < 1e-6 * norm);
 }
 
 #[test]

@@ -58,7 +58,7 @@ fn logprobs(parameters: &Parameters<f32>) -> Vec<Vec<f64>> {
 }
 
 fn greedy(parameters: &Parameters<f32>) -> Vec<u32> {
-    let config = EngineConfig { max_num_seqs: 1, max_context: 64 };
+    let config = EngineConfig { max_num_seqs: 1, max_model_len: 64 };
     let mut engine = NativeEngine::new(Arc::new(parameters.clone()), 0, config, None).unwrap();
     let params = SamplingParams { temperature: 0.0, max_tokens: NEW, ..SamplingParams::default() };
     let seed = Seed::derive(0, Purpose::Rollout, &[]);

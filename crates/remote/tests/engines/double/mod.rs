@@ -399,9 +399,9 @@ fn sample(state: &Inner, weights: Weights, tokenizer: Arc<Tokenizer>, asked: Ask
     } else {
         asked.seed
     };
-    let max_context = weights.config().max_position_embeddings;
+    let max_model_len = weights.config().max_position_embeddings;
     let shared = SharedWeights::of(&weights, 0, Device::Cpu, Compute::F32).unwrap();
-    let sizes = EngineConfig { max_num_seqs: 1, max_context };
+    let sizes = EngineConfig { max_num_seqs: 1, max_model_len };
     let mut engine = NativeEngine::with_shared(&shared, sizes, Some(tokenizer)).unwrap();
     let seed = Seed::derive(seed, Purpose::Rollout, &[]);
     let (prompt, params) = (asked.prompt.clone(), asked.params);
