@@ -22,7 +22,7 @@ pub(crate) fn read_text(py: Python<'_>, path: PathBuf) -> PyResult<String> {
     })
 }
 
-/// Converts an error of reading a file to a Python exception.
+/// Converts an error from reading a file to a Python exception.
 pub(crate) fn failed(path: &Path, error: &io::Error) -> PyErr {
     let text = format!("{}: {error}", path.display());
     match error.kind() {

@@ -115,7 +115,8 @@ impl ScoredTurns {
     }
 
     /// Returns `A*` of an estimator with `k` continuations from each state, the first `k` of the
-    /// truth's first half, to compare with the second half. `None` if a turn has fewer.
+    /// truth's first half, to compare with the second half. Returns `None` if a turn has fewer than
+    /// `k` continuations in its first half.
     pub fn ladder(&self, k: usize) -> Option<Advantages> {
         let first = |turn: &ScoredTurn| {
             let [mut first, second] = halves(&turn.returns);

@@ -11,7 +11,7 @@ use crate::worlds;
 
 /// Environments and methods that the program knows by name.
 ///
-/// The default has those of this project; add your own (see [`crate::run`]).
+/// The default contains the built-in ones; add your own (see [`crate::run`]).
 #[derive(Clone)]
 pub struct Registries {
     /// Environments, the values of `env.kind`.

@@ -18,8 +18,8 @@ pub(crate) fn registry() -> Registry {
     registries().worlds
 }
 
-/// Returns the environments of this project; also those of servers with the feature `remote`, and
-/// agents with `serve`.
+/// Returns the built-in environments, with those on servers (feature `remote`) and agents (feature
+/// `serve`).
 pub(crate) fn builtin() -> Registry {
     let search = SearchKind::default().with_tables(Arc::new(|path| {
         turnwise_trajectory_io::parquet_rows(path).map_err(|error| error.to_string())
@@ -56,7 +56,7 @@ pub(crate) fn parts() -> RunParts {
     registries().parts()
 }
 
-/// Returns the policies of this project; also those of services with the feature `remote`.
+/// Returns the built-in policies, with those of training services (feature `remote`).
 pub(crate) fn policies() -> Arc<dyn PolicySource> {
     #[cfg(feature = "remote")]
     return Arc::new(turnwise_remote::engines::EngineSource::over(

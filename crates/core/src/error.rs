@@ -1,4 +1,4 @@
-//! Errors of environments, samplers, objectives and learners.
+//! Errors from environments, samplers, objectives and learners.
 
 use thiserror::Error;
 
@@ -103,7 +103,7 @@ pub enum SampleError {
     Backend(String),
 }
 
-/// Error of an objective.
+/// Error returned by an objective.
 #[derive(Debug, Error)]
 pub enum ObjectiveError {
     /// An array's length does not match the batch.

@@ -1,9 +1,9 @@
-//! Errors of credit assignment.
+//! Errors from credit assignment.
 
 use thiserror::Error;
 use turnwise_core::ShapeError;
 
-/// Error of credit assignment.
+/// Error during credit assignment.
 #[derive(Debug, Error)]
 pub enum CreditError {
     /// A trajectory lacks a field that the method needs.

@@ -19,8 +19,8 @@
 //!   sentence.
 //! * Its outcome is F1, and -1 for a malformed episode. Here it is the environment's return.
 //! * The estimator's penalty of invalid turns is replaced with its advantage.
-//! * If a prompt leaves no room for the answer, it has no probability, and gains from or to it are
-//!   0 (`igpo/unscored`).
+//! * If a prompt leaves no room for the answer, the answer is not scored there, and gains that need
+//!   this score are 0 (`igpo/unscored`).
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, PerTurn, Preset, Trajectory};

@@ -28,8 +28,8 @@ impl StateValues {
 /// Inputs that need a model.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RequiredInputs {
-    /// Values of the states before turns. The rollout measures them with the policy that played,
-    /// and stores them in the turns.
+    /// Values of the states before turns. The rollout estimates them with the sampling policy and
+    /// stores them in the turns.
     pub state_values: Option<StateValues>,
     /// A critic's value of each response token.
     pub values: bool,
@@ -67,7 +67,8 @@ pub struct ScoreRequest {
     pub trajectory: usize,
     /// Turn index.
     pub turn: usize,
-    /// Text before the sequence's first prompt, like Reflexion's memory. Empty: the exact prompt.
+    /// Text before the sequence's first prompt, like Reflexion's memory. If empty, the prompt is
+    /// unchanged.
     pub preamble: String,
     /// Unscored text between the prompt and the scored tokens.
     pub lead: String,
@@ -90,7 +91,7 @@ impl ScoreRequest {
 
 /// Supplies a pipeline's inputs: the training loop, or numbers from a file.
 pub trait InputProvider {
-    /// Error of the provider.
+    /// Error from the provider.
     type Error: From<crate::CreditError>;
 
     /// Returns the critic's value of each response token.

@@ -149,7 +149,7 @@ fn counts(symbols: &[u32]) -> Vec<(u32, u32)> {
     frequent.chain(others.chunk_by(|a, b| a == b).map(|run| (run[0], run.len() as u32))).collect()
 }
 
-/// Returns the number of common characters, an upper bound of the matches.
+/// Returns the number of common characters, an upper bound on the matches.
 fn shared(a: &Text, b: &Text) -> usize {
     let (mut i, mut j, mut sum) = (0, 0, 0);
     while let (Some(&(x, n)), Some(&(y, m))) = (a.counts.get(i), b.counts.get(j)) {
@@ -300,7 +300,7 @@ struct Block {
 }
 
 impl Block {
-    /// Returns an upper bound of the characters that can match in the block.
+    /// Returns an upper bound on the number of characters that can match in the block.
     fn most(self) -> usize {
         (self.ahi - self.alo).min(self.bhi - self.blo)
     }

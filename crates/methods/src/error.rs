@@ -1,4 +1,4 @@
-//! Errors of presets and switches (settings changed by path).
+//! Errors from presets and switches (settings changed by path).
 
 use thiserror::Error;
 

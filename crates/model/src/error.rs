@@ -1,4 +1,4 @@
-//! Errors of the model crate.
+//! Errors from the model crate.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -21,7 +21,7 @@ pub enum ModelError {
     Io {
         /// Path of the file.
         path: String,
-        /// Error of the operating system.
+        /// Error from the operating system.
         source: std::io::Error,
     },
     /// A file has invalid content.

@@ -11,11 +11,11 @@
 //!
 //! Differs from the paper: equation 8 is a number without a gradient, but proof and figure use the
 //! gradient; hence the setting. With turn or sequence ratios the gradient flows through the ratio,
-//! as in the objective. The factor scales the minibatch's whole gradient, with KL term, entropy
-//! bonus and selective term; equations 12 and 15 have only the surrogate. `objective.kl.apply_to =
-//! "reward"` makes the KL part of the advantages, a possible reading of PPO's conventions in
-//! appendix A.4. Both presets have the KL in the loss, like GRPO, so that `so-ppo` and `so-grpo`
-//! differ only in credit and ratio.
+//! as in the objective. The factor scales the minibatch's whole gradient, including KL term,
+//! entropy bonus and selective term; equations 12 and 15 scale only the surrogate.
+//! `objective.kl.apply_to = "reward"` makes the KL part of the advantages, a possible reading of PPO's
+//! conventions in appendix A.4. Both presets have the KL in the loss, like GRPO, so that `so-ppo`
+//! and `so-grpo` differ only in credit and ratio.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -1,4 +1,4 @@
-//! Errors of finding and loading a policy.
+//! Errors from finding and loading a policy.
 
 use std::path::Path;
 

@@ -1,8 +1,8 @@
-//! Errors of retrievers.
+//! Errors from retrievers.
 
 use std::path::{Path, PathBuf};
 
-/// Error of a retriever. Clones are cheap, because a failed request may belong to many callers.
+/// Error from a retriever. Clones are cheap, because a failed request may belong to many callers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RetrievalError {

@@ -1,4 +1,4 @@
-//! Errors of the sandbox.
+//! Errors from the sandbox.
 
 use std::fmt;
 use std::io;
@@ -95,7 +95,7 @@ impl fmt::Display for Stage {
     }
 }
 
-/// Errors of the sandbox.
+/// Errors from the sandbox.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
     /// The operating system is not Linux.
@@ -108,7 +108,7 @@ pub enum SandboxError {
     Kernel {
         /// The refused part.
         stage: Stage,
-        /// Error of the kernel.
+        /// Error from the kernel.
         source: io::Error,
     },
     /// A path is not a file path below `/work`.

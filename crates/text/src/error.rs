@@ -1,4 +1,4 @@
-//! Errors of tokenizers and chat templates.
+//! Errors from tokenizers and chat templates.
 
 use thiserror::Error;
 
@@ -11,7 +11,7 @@ pub enum TextError {
     Io {
         /// Path of the file.
         path: String,
-        /// Error of the operating system.
+        /// Error from the operating system.
         source: std::io::Error,
     },
     /// A file has invalid content.

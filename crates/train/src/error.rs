@@ -1,4 +1,4 @@
-//! Errors of training.
+//! Errors from training.
 
 use std::path::Path;
 

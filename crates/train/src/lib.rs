@@ -13,7 +13,7 @@
 //! | [`plan`] | checks before a run, and its memory |
 //! | [`sft`] | SFT: demonstrations as sequences, supervised updates |
 //! | [`step`] | one RL step: rewards, credit, training set, updates, metrics |
-//! | [`run`] | the phases of a run, from a config or a directory to its end |
+//! | [`run`] | whole runs: start, resume, and the phases |
 //!
 //! A folder only uses folders above it in this table (`tests/it/imports.rs`).
 //!

@@ -1,4 +1,4 @@
-//! Errors of reading and writing dumps.
+//! Errors from reading and writing dumps.
 
 use std::path::Path;
 

@@ -163,13 +163,15 @@ impl GenerateArgs {
 struct ReplayArgs {
     /// Name of the environment.
     environment: String,
-    /// The recording: JSON lines, one episode per line (search: or a list), plain or zstd.
+    /// The recording, plain or zstd-compressed: JSON lines with one episode per line. For search,
+    /// it may also be a JSON list.
     file: PathBuf,
     /// Data that the recording was made on. alfworld: a folder of games, a game file or a
     /// `.tar.zst` archive; webshop: the folder of the official files; bfcl: the folder `bfcl_eval`
     /// of the package bfcl-eval. Recordings of sokoban, ezpoints and search contain their tasks.
     /// Optional for ezpoints: a folder with the original's pictures; for search: a folder with the
-    /// collection (`passages.jsonl`, `retrievals.jsonl`). Their contents are then compared, too.
+    /// collection (`passages.jsonl`, `retrievals.jsonl`). The contents of these files are then
+    /// compared, too.
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
     /// Write the engine's output as a recording (compressed if the name ends in `.zst`).

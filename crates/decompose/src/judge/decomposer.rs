@@ -161,7 +161,7 @@ impl Judge {
         self.with(|state| state.metrics)
     }
 
-    /// Returns the reason of the last failed request, without the API key.
+    /// Returns the reason for the most recent failure of a request, without the API key.
     pub fn last_failure(&self) -> Option<String> {
         self.with(|state| state.last_failure.clone())
     }

@@ -1,4 +1,4 @@
-//! Errors of a judge. A few failed requests are not an error: see [`super::JudgeMetrics`].
+//! Errors from a judge. A few failed requests are not an error: see [`super::JudgeMetrics`].
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ pub enum JudgeError {
     Io {
         /// Path of the file.
         path: String,
-        /// Error of the operating system.
+        /// Error from the operating system.
         source: std::io::Error,
     },
     /// A template is invalid.

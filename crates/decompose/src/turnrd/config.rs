@@ -116,8 +116,8 @@ pub struct TurnRdConfig {
     /// Rounds after which a replay record's weight is halved.
     #[schemars(range(max = 1e9), extend("exclusiveMinimum" = 0.0))]
     pub half_life: f64,
-    /// Parts of a minibatch that run in parallel. Equal values give equal bits on every machine and
-    /// number of cores.
+    /// Parts of a minibatch that run in parallel. With equal values, results are bit-identical on
+    /// every machine, with any number of cores.
     #[schemars(range(min = 1, max = 256))]
     pub num_workers: usize,
 }

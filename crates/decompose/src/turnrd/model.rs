@@ -188,8 +188,8 @@ impl TurnRd {
     /// Trains one round: up to `epochs` passes over the samples in shuffled minibatches
     /// ([`TurnRdConfig::older_per_new`], [`TurnRdConfig::min_improvement`]).
     ///
-    /// All random draws derive from (`seed`, `round`, epoch, sample), so a repeated round gives the
-    /// same bits. Calls `progress` after every minibatch.
+    /// All random draws derive from (`seed`, `round`, epoch, sample), so a repeated round is
+    /// bit-identical. Calls `progress` after every minibatch.
     ///
     /// # Errors
     /// Fails without samples, on a sample that cannot be read or does not fit, or on a gradient

@@ -2,7 +2,7 @@
 
 use super::python::{Caller, Class, Dict, Raise, Value, assignments, evaluate};
 
-/// Data that states and results are padded with.
+/// Padding data for states and results.
 #[derive(Clone, Debug, Default)]
 pub struct LongContext {
     /// Text appended to the content of files.

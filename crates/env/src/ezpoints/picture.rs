@@ -47,7 +47,7 @@ pub struct Cards {
 }
 
 impl Cards {
-    /// Creates cards drawn by this crate.
+    /// Draws all cards, instead of reading pictures from a folder.
     pub fn own() -> Self {
         Self::new(every_card().map(draw).collect())
     }

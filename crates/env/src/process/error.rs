@@ -1,4 +1,4 @@
-//! Errors of requests to an environment's program.
+//! Errors from requests to an environment's program.
 
 /// Failure of a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -218,7 +218,7 @@ fn number_of(seed: Seed) -> u64 {
     seed.rng().bits() >> 11
 }
 
-/// Converts an error of a reset, which can be retried with a restarted program.
+/// Converts an error from a reset, which can be retried with a restarted program.
 fn of_reset(error: &ProcessError) -> EnvError {
     if error.is_transient() {
         EnvError::Transient(error.to_string())
@@ -227,7 +227,7 @@ fn of_reset(error: &ProcessError) -> EnvError {
     }
 }
 
-/// Converts an error of a step, whose episode is lost with the program.
+/// Converts an error from a step, whose episode is lost with the program.
 fn of_step(error: &ProcessError) -> EnvError {
     if error.loses_episode() {
         EnvError::Other(error.to_string())

@@ -56,7 +56,7 @@ struct Episode {
 #[serde(deny_unknown_fields)]
 struct Saved {
     task: String,
-    /// Instruction, to detect that the id now means another goal.
+    /// Instruction of the goal, to detect that the task id now refers to another goal.
     instruction: String,
     steps: usize,
     visit: Visit,

@@ -46,8 +46,8 @@ fn curve(method: &str, by_step: BTreeMap<u64, Vec<f64>>, bootstrap: Bootstrap) -
     Curve { method: method.to_owned(), points }
 }
 
-/// Returns the evaluations of a split over steps. Those made differently from the compared one of
-/// their run are left out and noted.
+/// Returns the evaluations of a split over steps. Omits, and notes, evaluations whose setup (such
+/// as panel or temperature) differs from the run's compared evaluation.
 pub(crate) fn evaluations(
     method: &str,
     chosen: &[&Chosen<'_>],

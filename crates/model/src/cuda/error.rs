@@ -1,11 +1,11 @@
-//! Errors of the CUDA backend.
+//! Errors from the CUDA backend.
 
 use thiserror::Error;
 use turnwise_core::{LearnError, SampleError};
 
 use crate::ModelError;
 
-/// Error of the CUDA backend.
+/// Error from the CUDA backend.
 #[derive(Clone, Debug, Error)]
 pub enum CudaError {
     /// A CUDA library could not be loaded.
@@ -13,7 +13,7 @@ pub enum CudaError {
     Library {
         /// Name and file of the library.
         library: &'static str,
-        /// Error of the loader.
+        /// Error from the loader.
         reason: String,
         /// How to fix it.
         hint: &'static str,
@@ -26,7 +26,7 @@ pub enum CudaError {
     Call {
         /// Name of the function.
         call: &'static str,
-        /// Error of the library.
+        /// Error from the library.
         reason: String,
     },
     /// The device has too little free memory.

@@ -108,9 +108,9 @@ impl EngineConfig {
 /// Samples from a decoder on the calling thread or on a device. For more threads, create several
 /// engines on one [`EngineWeights`].
 ///
-/// On the CPU, equal requests give equal bits in any order and batch. On a device, bits repeat only
-/// if the same requests arrive in the same order and batches. The number of rows of a step decides
-/// how keys are split and which cuBLAS algorithm runs.
+/// On the CPU, equal requests give bit-identical results in any order and batch. On a device, this
+/// holds only if the same requests arrive in the same order and batches. The number of rows of a
+/// step decides how keys are split and which cuBLAS algorithm runs.
 #[derive(Debug)]
 pub struct NativeEngine {
     backend: Backend,
@@ -326,7 +326,7 @@ impl NativeEngine {
         Ok(())
     }
 
-    /// Copies the prompt's positions that another slot has computed, and returns true if the
+    /// Copies the prompt's keys and values that another slot has computed. Returns true if the
     /// request should wait for more of them. A request waits for older requests only, so the oldest
     /// never waits.
     fn shares_prefix(&mut self, request: RequestId, index: usize) -> Result<bool, SampleError> {

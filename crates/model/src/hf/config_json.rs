@@ -39,7 +39,7 @@ pub fn load_config(folder: &Path) -> Result<ModelConfig, ModelError> {
     Ok(config)
 }
 
-/// Reads a file with the content of `config.json`.
+/// Reads a model config from a file in the format of `config.json`.
 ///
 /// Accepts `rope_theta` with `rope_scaling`, and `rope_parameters` of `transformers` 5. Ignores
 /// keys without effect here.

@@ -14,8 +14,9 @@ pub struct LearnerConfig {
     pub micro_batch_tokens: usize,
     /// Device that runs the passes.
     pub device: Device,
-    /// Number of lanes, each on its own thread. Gradients are summed in lane order, so equal values
-    /// give equal bits on one machine with any number of cores. A device uses one lane.
+    /// Number of lanes, each on its own thread. Gradients are summed in lane order, so with equal
+    /// values results are bit-identical on one machine, with any number of cores. A device uses one
+    /// lane.
     #[schemars(range(min = 1, max = 1024))]
     pub lanes: usize,
     /// Divides the logits, so that log-probs match the sampling temperature.

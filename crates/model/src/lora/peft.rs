@@ -105,7 +105,7 @@ impl AdapterFile {
 }
 
 /// Returns the modules that `target_modules` names, by the last part of each name. Returns all
-/// modules for a pattern; the weights then show which ones exist.
+/// modules if `target_modules` is a pattern; the weights then determine which have an adapter.
 fn targets(value: Option<&Value>) -> Result<Vec<String>, String> {
     match value {
         Some(Value::String(_)) => Ok(vec![ALL_LINEAR.into()]),

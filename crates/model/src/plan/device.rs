@@ -14,8 +14,8 @@ const CONTEXT: u64 = 1 << 30;
 
 const LOGITS: u64 = 1 << 27;
 
-/// Prompt rows of a sampling step, and the number of blocks a row's keys are split into, as in
-/// `cuda/engine.rs`.
+/// Maximum prompt rows per sampling step, and maximum blocks that a row's keys are split into. Must
+/// match `cuda/engine.rs`.
 const PROMPT_ROWS: u64 = 2048;
 const SPLITS: u64 = 16;
 

@@ -1,4 +1,4 @@
-//! Errors of sampling on servers.
+//! Errors from sampling on servers.
 
 use thiserror::Error;
 use turnwise_train::TrainError;

@@ -302,7 +302,8 @@ impl ServerPool {
     }
 
     /// Loads a missing version on a server. `seen` is its number of replacements before the
-    /// attempt, if it had other weights. Returns `None` on success, else the reason of the failure.
+    /// attempt, if it had other weights. Returns `None` on success, else the reason for the
+    /// failure.
     async fn reload(
         &self,
         index: usize,

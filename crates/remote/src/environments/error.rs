@@ -46,8 +46,7 @@ impl ServerError {
         }
     }
 
-    /// Converts an error of a reset into a transient one: the episode may start later or on another
-    /// server.
+    /// Makes the error of a reset transient: the episode may start later or on another server.
     pub(crate) fn of_reset(self) -> EnvError {
         match self {
             Self::Lost(text) | Self::Full(text) => EnvError::Transient(text),
@@ -56,7 +55,7 @@ impl ServerError {
     }
 }
 
-/// Errors of opening an environment or of a step are permanent, because the episode is lost.
+/// Errors from opening an environment or from a step are permanent, because the episode is lost.
 impl From<ServerError> for EnvError {
     fn from(error: ServerError) -> Self {
         Self::Other(error.to_string())

@@ -1,4 +1,4 @@
-//! Errors of a training service. Messages contain neither addresses nor keys.
+//! Errors from a training service. Messages contain neither addresses nor keys.
 
 use thiserror::Error;
 use turnwise_core::{LearnError, SampleError};

@@ -58,8 +58,8 @@ struct Description {
     vectors: usize,
     /// Fraction of the ten nearest vectors that the graph found, with its own vectors as queries.
     recall: f64,
-    /// SHA-256 of the library's two files, because it aborts the program on some damaged bytes.
-    /// Missing in earlier versions.
+    /// SHA-256 of the two files that the HNSW library writes. Checked before loading, because the
+    /// library aborts the program on some damaged files. Missing in earlier versions.
     #[serde(default)]
     sha256: BTreeMap<String, String>,
 }

@@ -29,8 +29,8 @@ pub struct DenseOptions {
 }
 
 /// Encodes a folder's passages ([`crate::build::build`] stores them) and writes their vectors.
-/// Resumes an interrupted call with the same passages, encoder and precision, giving the same bits.
-/// The query prefix may differ, because passage vectors do not depend on it.
+/// Resumes an interrupted call with the same passages, encoder and precision; the result is
+/// bit-identical. The query prefix may differ, because passage vectors do not depend on it.
 ///
 /// # Errors
 ///
@@ -108,8 +108,8 @@ pub fn build_vectors(
     Ok(progress)
 }
 
-/// Returns a file of matching vectors, positioned at its end, and its number of passages. Creates a
-/// new file without matching vectors.
+/// Opens the unfinished vectors if they match the description and the encoder, else starts a new
+/// file. Returns the file, positioned at its end, and its number of passages.
 fn open_partial(
     place: &Path,
     description: &Description,

@@ -1,4 +1,4 @@
-//! Settings of an HNSW graph, and the error of builds without the feature `hnsw`.
+//! Settings of an HNSW graph, and the error for builds without the feature `hnsw`.
 
 use serde::{Deserialize, Serialize};
 

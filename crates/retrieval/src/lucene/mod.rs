@@ -44,7 +44,7 @@ pub(crate) use postings::{read_varint, write_varint};
 
 use std::path::PathBuf;
 
-/// Error of an index.
+/// Error from an index.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SearchError {
@@ -59,7 +59,7 @@ pub enum SearchError {
     Io {
         /// Path of the file or folder.
         path: PathBuf,
-        /// Error of the operating system.
+        /// Error from the operating system.
         source: std::io::Error,
     },
     /// The folder to write to is not empty.

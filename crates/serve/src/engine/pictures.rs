@@ -12,7 +12,7 @@ const MOST: usize = 64;
 /// Inserts the pictures of a request into its prompt.
 ///
 /// # Errors
-/// Returns an error of `messages` (400) if the model reads no pictures, there are too many, one
+/// Returns an error for `messages` (400) if the model reads no pictures, there are too many, one
 /// cannot be resized, or the text contains the image token.
 pub(super) fn insert(model: &Loaded, request: &ChatRequest, prompt: Vec<u32>) -> Result<Vec<u32>, ApiError> {
     let fail = |reason: String| Err(ApiError::field("messages", format!("`messages`: {reason}")));
@@ -52,7 +52,7 @@ pub(super) fn visible<'p>(model: &Loaded, prompt: &'p [u32]) -> Cow<'p, [u32]> {
 /// pictures.
 ///
 /// # Errors
-/// Returns an error of `prompt` (400).
+/// Returns an error for `prompt` (400).
 pub(super) fn check_tokens(tokens: &[u32]) -> Result<(), ApiError> {
     match tokens.iter().find(|&&token| token >= FIRST_PICTURE_TOKEN) {
         Some(token) => Err(ApiError::field(

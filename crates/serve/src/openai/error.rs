@@ -22,39 +22,39 @@ impl ApiError {
         Self { status, message: message.into(), param: None, code: None }
     }
 
-    /// Creates an error of a field (400).
+    /// Creates an error for a field (400).
     pub fn field(param: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(400, message).with_param(param)
     }
 
-    /// Creates an error of an unsupported field (400).
+    /// Creates an error for an unsupported field (400).
     pub fn unsupported(param: impl Into<String>, message: impl Into<String>) -> Self {
         Self::field(param, message).with_code("unsupported_parameter")
     }
 
-    /// Creates the error of a prompt that exceeds the context (400, `context_length_exceeded`).
+    /// Creates the error for a prompt that exceeds the context (400, `context_length_exceeded`).
     pub fn context_length(param: &str, message: impl Into<String>) -> Self {
         Self::field(param, message).with_code("context_length_exceeded")
     }
 
-    /// Creates the error of a missing or wrong API key (401).
+    /// Creates the error for a missing or wrong API key (401).
     pub fn unauthorized(message: impl Into<String>) -> Self {
         Self::new(401, message).with_code("invalid_api_key")
     }
 
-    /// Creates the error of an unknown model (404).
+    /// Creates the error for an unknown model (404).
     pub fn no_model(model: &str, served: &[String]) -> Self {
         let served = if served.is_empty() { "none".to_owned() } else { served.join(", ") };
         let message = format!("the model `{model}` is not served here; served are: {served}");
         Self::new(404, message).with_param("model").with_code("model_not_found")
     }
 
-    /// Creates the error of an unknown path (404).
+    /// Creates the error for an unknown path (404).
     pub fn no_path(path: &str) -> Self {
         Self::new(404, format!("nothing is served at {path}: the base URL of this server ends with /v1"))
     }
 
-    /// Creates an error of the server itself (500).
+    /// Creates an error from the server itself (500).
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(500, message)
     }

@@ -18,7 +18,7 @@ pub(super) const PIXELS: u64 = 1 << 24;
 /// of the request. The content decides between PNG and JPEG, whatever type the URL claims.
 ///
 /// # Errors
-/// Returns an error of `place` (400) for another URL (which is not fetched), another format than
+/// Returns an error for `place` (400) for another URL (which is not fetched), another format than
 /// PNG or JPEG, or a picture that is damaged or too large.
 pub(super) fn read(place: &str, url: &str, pixels: &mut u64) -> Result<Image, ApiError> {
     let error = |reason: &str| ApiError::field(place, format!("`{place}`: {reason}"));

@@ -8,7 +8,7 @@ use super::{ApiError, ChatMessage, ChatRequest};
 /// Renders a request with the chat template, up to the start of the reply.
 ///
 /// # Errors
-/// Returns an error of `messages` or `tools` (400) if the template cannot render them, or if the
+/// Returns an error for `messages` or `tools` (400) if the template cannot render them, or if the
 /// arguments of a call are not JSON.
 pub fn prompt_text(template: &ChatTemplate, request: &ChatRequest) -> Result<String, ApiError> {
     prompt_with(template, request, template_tools(request)?)
@@ -28,7 +28,7 @@ pub(crate) fn prompt_with(
 /// Converts the tools of a request for the chat template.
 ///
 /// # Errors
-/// Returns an error of `tools` (400) if one is not JSON.
+/// Returns an error for `tools` (400) if one is not JSON.
 pub fn template_tools(request: &ChatRequest) -> Result<Vec<Tool>, ApiError> {
     let read = |tool: &turnwise_core::Tool| Tool::from_json(tool.json());
     let tools: Result<Vec<_>, _> = request.tools.iter().map(read).collect();
@@ -38,7 +38,7 @@ pub fn template_tools(request: &ChatRequest) -> Result<Vec<Tool>, ApiError> {
 /// Converts messages for the chat template. Arguments of calls become objects, and the role `developer` becomes `system`.
 ///
 /// # Errors
-/// Returns an error of the message (400) if the arguments of a call are not JSON.
+/// Returns an error for the message (400) if the arguments of a call are not JSON.
 pub fn template_messages(messages: &[ChatMessage]) -> Result<Vec<Message>, ApiError> {
     messages.iter().enumerate().map(|(index, message)| template_message(index, message)).collect()
 }

@@ -11,8 +11,8 @@ pub(super) const SLICE: &str = "turnwise_slice";
 /// * `{% generation %}` tags, which mark replies in training templates, become `{% if true %}` and
 ///   `endif` with the same trimming of white space.
 /// * Slices with a step, such as `[::-1]`, become calls of the method [`SLICE`], because the
-///   library's own are wrong for negative steps (and panic for empty lists). A method, unlike a
-///   filter, may appear wherever a slice may.
+///   library's own are wrong for negative steps (and panic for empty lists). A method call, unlike
+///   a filter, is valid wherever a slice is.
 /// * A call of [`CHECK`] follows each tag that sets variables and each start of a macro with
 ///   arguments, because stored values grow only there.
 pub(super) fn rewritten(source: &str) -> String {

@@ -101,7 +101,7 @@ pub(crate) fn check_context(config: &Config, positions: usize) -> Result<(), Set
     Err(SettingsError(vec![Problem { origin, value, ..Problem::new(key, reason) }]))
 }
 
-/// Returns the error of a missing or empty split, which environments do not distinguish.
+/// Returns the error for a missing or empty split, which environments do not distinguish.
 fn no_tasks(config: &Config, split: &str, known: &str) -> SettingsError {
     let key = if config.env.split == split { "env.split" } else { "eval.splits" };
     let reason = format!(

@@ -44,7 +44,7 @@ pub struct Status {
     pub state: RunStatus,
     /// Position of the run.
     pub position: Position,
-    /// Error of a failed run.
+    /// Error that ended the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Current warnings that the run learns nothing, or soon will not, with likely causes.

@@ -49,7 +49,8 @@ pub(crate) fn of_warm_start(run: &RunDirectory, steps: u64) -> Result<Vec<PathBu
     Ok(configs)
 }
 
-/// Returns the config used up to a position. Steps that a resume repeated used later settings.
+/// Returns the config used up to a position. For steps that a resume repeated, this is the later
+/// config.
 ///
 /// # Errors
 /// Fails if the file system fails.

@@ -61,7 +61,7 @@ fn verify_panel(run: &RunDirectory, panel: &Panel, set: &dyn TaskSet) -> Result<
     panel.verify(set).map_err(|error| TrainError::file(&run.path("panel.json"), error.to_string()))
 }
 
-/// Checks that the environment's tasks are those of the run's start.
+/// Checks that the environment's tasks have not changed since the run's start.
 ///
 /// # Errors
 /// Fails if a task is missing or has changed; the error names the first.

@@ -285,8 +285,8 @@ impl Prompter<'_> {
     }
 
     /// Returns the response with the chat template's text before it, such as an opening `<think>`,
-    /// for parsing. `first`: the first response of a sequence; later responses in an open reply
-    /// have no such text.
+    /// for parsing. `first` marks a sequence's first response. Later responses in a reply that
+    /// stays open have no such text before them.
     pub fn whole<'t>(&self, response: &'t str, first: bool) -> Cow<'t, str> {
         let opened = first || !self.template.keeps_reply_open();
         match self.chat.map(ChatFormat::opening) {

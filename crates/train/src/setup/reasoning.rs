@@ -28,9 +28,9 @@ pub(crate) fn samples_here(config: &Config) -> bool {
     config.rollout.engine.is_none() && config.policy.learner == PolicyLearnerConfig::Native
 }
 
-/// Returns a stop string that would end responses within their reasoning, for samplers that cannot
-/// ignore it. Applies to models that always reason: the chat template opens reasoning, or
-/// `prompt.thinking` is on.
+/// Returns a stop string that would cut a response off inside its reasoning. Returns `None` if the
+/// sampler ignores stop strings in reasoning. Applies to models that always reason: the chat
+/// template opens reasoning, or `prompt.thinking` is on.
 pub(super) fn stop_in_reasoning<'t>(
     config: &Config,
     template: &'t PromptTemplate,

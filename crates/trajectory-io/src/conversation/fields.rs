@@ -72,7 +72,7 @@ impl<'a> Fields<'a> {
         self.raw(key).and_then(|text| serde_json::from_str(text).ok())
     }
 
-    /// Returns a text or the joined texts of a list of parts; empty if the key is missing.
+    /// Returns a string, or the joined strings of a list of parts; empty if the key is missing.
     pub(crate) fn content(&self, key: &str) -> Result<String, String> {
         let Some(value) = self.value(key) else { return Ok(String::new()) };
         chat::content(&value).ok_or_else(|| {

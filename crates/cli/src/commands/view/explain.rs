@@ -25,7 +25,7 @@ pub(super) enum Explained {
     Differs(f64),
     /// Computed with the run's settings; this many trajectories have no recorded advantages.
     Unrecorded(usize),
-    /// The explanations are those of this preset.
+    /// The explanations were computed with this preset.
     Preset(String),
     /// There are no explanations, for this reason.
     Nothing(String),

@@ -25,7 +25,7 @@ const COMPANIONS: usize = 30;
 const SHARED: [(&str, &str, &str); 2] =
     [("anchor", "anchor_size", "the same state"), ("edge", "edge_size", "the same edge")];
 
-/// Turns `(trajectory, turn)` of a group by stage, fact and id.
+/// The `(trajectory, turn)` pairs of a group by stage, fact and id.
 type Sharing = BTreeMap<(String, &'static str, u64), Vec<(usize, usize)>>;
 
 #[derive(Clone, Copy, Default)]

@@ -83,7 +83,7 @@ impl Runs {
         self.names().iter().any(|known| known == name).then(|| self.root.join(name))
     }
 
-    /// Returns a text that changes whenever the run does.
+    /// Returns a string that changes whenever the run does.
     fn stamp(&self, name: &str) -> String {
         let of = |file: &str| stamp_of(&self.root.join(name).join(file));
         [of("metrics.jsonl"), of("status.json"), of("eval")].join(" ")
@@ -110,7 +110,7 @@ impl Runs {
         summary
     }
 
-    /// Returns a text that changes whenever any run does.
+    /// Returns a string that changes whenever any run does.
     pub(super) fn version(&self) -> String {
         version_of(&self.stamps())
     }

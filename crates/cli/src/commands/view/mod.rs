@@ -53,7 +53,7 @@ use crate::ui;
 /// View trajectories in a browser: each turn, its advantage, and how it was computed.
 ///
 /// Serves pages on this machine until Ctrl-C, or writes a page of one step to a file (--output). A
-/// folder of runs is shown as a list that updates during training. Explanations are those that the
+/// folder of runs is shown as a list that updates during training. Shows the explanations that the
 /// run recorded (train.explain). Without them, advantages are recomputed with the run's settings
 /// and compared with the recorded ones.
 #[derive(Args)]

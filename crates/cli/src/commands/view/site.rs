@@ -163,7 +163,7 @@ impl Pages {
         }
     }
 
-    /// Returns a text that changes whenever the run does.
+    /// Returns a string that changes whenever the run does.
     fn version(&self) -> String {
         let Source::Run { directory, .. } = &self.source else { return String::new() };
         let of = |file: &str| stamp_of(&directory.path(file));

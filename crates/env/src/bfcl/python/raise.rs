@@ -61,7 +61,7 @@ impl Raise {
         Self::new(Class::Attribute, text)
     }
 
-    /// Creates the error of a structure that contains itself.
+    /// Creates the error for a structure that contains itself.
     pub fn recursion() -> Self {
         Self::new(Class::Other, "maximum recursion depth exceeded")
     }

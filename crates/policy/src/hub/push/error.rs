@@ -1,4 +1,4 @@
-//! Errors of uploads to the hub.
+//! Errors from uploads to the hub.
 
 use std::path::Path;
 

@@ -1,6 +1,6 @@
 //! Uploads a model or adapter folder to the Hugging Face hub.
 //!
-//! The protocol is that of `huggingface_hub.create_commit`. The hub tells which files are large
+//! The protocol follows `huggingface_hub.create_commit`. The hub decides which files are large
 //! (`preupload`); those are sent to its storage by git LFS (`lfs.rs`), and one commit adds all
 //! files. Rerunning an upload sends only what the hub lacks. `hf-hub` can upload from release 1.0
 //! on, but needs an async runtime and its own HTTP client.
