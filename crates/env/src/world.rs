@@ -274,7 +274,7 @@ pub trait WorldKind: Send + Sync + 'static {
     /// Replays a recording and compares every output of the engine with it.
     ///
     /// # Errors
-    /// Fails if there are no recordings of this world, or this one cannot be read.
+    /// Fails if there are no recordings of this world, or if the recording cannot be read.
     fn replay(&self, request: ReplayRequest<'_>) -> Result<ReplayReport, EnvError> {
         let _ = request;
         Err(EnvError::Unsupported("to be held against recordings"))

@@ -67,7 +67,7 @@ struct ListArgs {
     data: Option<PathBuf>,
 }
 
-/// Settings of ALFWorld's generator that have an option: key and option. Other generators share
+/// Config key and command line option of each setting of ALFWorld's generator. Other generators share
 /// some of them.
 const GENERATOR: [(&str, &str); 6] = [
     ("size", "--size"),

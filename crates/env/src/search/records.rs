@@ -26,7 +26,7 @@ pub(super) enum CountedFrom {
 
 impl CountedFrom {
     /// MedMCQA's `cop` counts from 0 in the Hugging Face hub's Parquet files and from 1 in the
-    /// original JSON; any 0 decides.
+    /// original JSON. A file with any 0 counts from 0.
     pub(super) fn of<'a>(records: impl IntoIterator<Item = &'a Value>) -> Self {
         let zero = records.into_iter().any(|record| record.get("cop").and_then(Value::as_i64) == Some(0));
         if zero { Self::Zero } else { Self::One }

@@ -1,6 +1,6 @@
 //! Pages of the shop as `text`, as `text_rich` and as a list of clickable items.
 //!
-//! The original renders HTML and parses it again. The visible effects are reproduced: a text of
+//! The original renders HTML and parses it again. The result is the same here: a text of
 //! only white space becomes one space, or is dropped if it contains a newline. `text` strips each
 //! part, `text_rich` does not.
 

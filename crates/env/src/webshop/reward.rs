@@ -38,7 +38,7 @@ const FUNCTION_LIST: &str = "a about all also an and any are as at be best both 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Matching {
-    /// As in the original, with its side effects. A colour represents every text that contains it:
+    /// Compares as the original does. A colour represents every text that contains it:
     /// `light blue` is `blue`, `tailored` is `red`. Synthetic goals compare the text of Python's
     /// pair of name and value, which becomes a colour only if name or value is exactly one.
     #[default]

@@ -42,8 +42,8 @@ impl Sampled {
 }
 
 impl NativeEngine {
-    /// Submits a request whose tokens [`NativeEngine::take_sampled`] streams, with this many
-    /// alternatives each. `poll` returns its completion as usual.
+    /// Submits a request whose tokens [`NativeEngine::take_sampled`] streams, each with its
+    /// `alternatives` most probable tokens. `poll` returns its completion as usual.
     ///
     /// # Errors
     /// Fails like [`turnwise_core::Sampler::submit`], and on a device if `alternatives` is not 0.

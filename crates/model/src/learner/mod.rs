@@ -204,8 +204,8 @@ impl NativeLearner {
         Ok(SharedWeights::Host(Arc::new(EngineWeights::of(&self.weights(), version, self.config.compute)?)))
     }
 
-    /// Returns the current weights. If a sampler still holds them at the next update, the trained
-    /// weights are copied first.
+    /// Returns the current weights. If a sampler still uses them at the next update, the learner
+    /// copies them first.
     pub fn weights(&self) -> Weights {
         #[cfg(feature = "cuda")]
         if let Some(Ok(weights)) = self.cuda.as_ref().map(crate::cuda::Trained::weights) {

@@ -23,7 +23,8 @@ pub(super) enum Explained {
     /// Recomputed with the run's settings; the value is the largest difference to a recorded
     /// advantage.
     Differs(f64),
-    /// Computed with the run's settings; this many trajectories have no recorded advantages.
+    /// The explanations were computed with the run's settings. Holds the number of trajectories
+    /// without recorded advantages.
     Unrecorded(usize),
     /// The explanations were computed with this preset.
     Preset(String),

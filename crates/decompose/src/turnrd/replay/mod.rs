@@ -233,7 +233,7 @@ impl Replay {
     /// Syncs the file to disk, so that it survives a power cut.
     ///
     /// # Errors
-    /// Fails if the file system does.
+    /// Fails if the file cannot be written to disk.
     pub fn sync(&self) -> Result<(), ModelError> {
         self.file.sync_data().map_err(ModelError::io(&self.path))
     }

@@ -246,7 +246,7 @@ impl<T: Real> Loop<BackwardBlock<'_, T>> for BackwardRows {
 
 pub(crate) struct Output<'a, T> {
     pub(crate) out: &'a [T],
-    /// Derivative of the place's rows only.
+    /// Derivative of the loss by the computed rows of `out`.
     pub(crate) d_out: &'a [T],
     pub(crate) log_sum: &'a [T],
 }
