@@ -106,7 +106,7 @@ pub struct TruthSummary {
     pub trajectories: usize,
     /// Fraction of trajectories that solved their tasks.
     pub solved: f64,
-    /// Number of turns with a truth.
+    /// Number of turns with a ground truth.
     pub turns: usize,
     /// Mean number of continuations from a turn's state.
     pub continuations: f64,

@@ -64,7 +64,7 @@ pub struct TruthLine {
     /// The trajectory.
     #[serde(flatten)]
     pub trajectory: Trajectory,
-    /// One entry per turn; `None` for turns without a truth.
+    /// One entry per turn; `None` for turns without a ground truth.
     pub truth: Vec<Option<TurnTruth>>,
     /// How the truth was measured.
     pub benchmark: TruthSource,

@@ -10,7 +10,7 @@ use crate::truth::{TruthLine, halves, mean_and_error};
 /// A method's advantage of each scored turn, in the order of [`ScoredTurns`].
 pub type Advantages = Vec<f64>;
 
-/// The trajectories of a data set in batches, and its turns with a truth.
+/// The trajectories of a data set in batches, and its turns that have a ground truth.
 #[derive(Clone, Debug, Default)]
 pub struct ScoredTurns {
     /// Batches by training step: the groups that a method sees together.

@@ -56,7 +56,8 @@ pub(crate) fn parts() -> RunParts {
     registries().parts()
 }
 
-/// Returns the built-in policies, with those of training services (feature `remote`).
+/// Returns the source of policies: this process and, with the feature `remote`, servers and
+/// services.
 pub(crate) fn policies() -> Arc<dyn PolicySource> {
     #[cfg(feature = "remote")]
     return Arc::new(turnwise_remote::engines::EngineSource::over(

@@ -38,7 +38,7 @@ impl TurnSpan {
 pub struct TokenSequence {
     /// Token ids of prompts and responses, exactly as sampled.
     pub tokens: Vec<u32>,
-    /// Spans of the responses, ascending and disjoint. None starts at token 0, which is not
+    /// Spans of the responses, ascending and disjoint. No span starts at token 0, which is not
     /// predicted.
     pub spans: Vec<TurnSpan>,
 }

@@ -171,8 +171,8 @@ struct Grouper {
     threshold: f64,
     assignment: Assignment,
     representatives: Vec<TextId>,
-    /// For each text, the number of groups compared with and the best of them. Repeated texts are
-    /// compared only with new groups.
+    /// For each text, the number of groups it was compared with, and the best match. A repeated
+    /// text is compared only with newer groups.
     seen: Vec<(usize, Option<(usize, f64)>)>,
 }
 

@@ -17,7 +17,7 @@ pub fn attach_explanations(batch: &mut Batch, explanations: Explanations) {
     }
 }
 
-/// Collects explanations while a pipeline runs, if on. Diagnostics are always collected.
+/// Collects explanations while a pipeline runs, if enabled. Diagnostics are always collected.
 #[derive(Clone, Debug, Default)]
 pub struct Explanation {
     on: bool,

@@ -49,8 +49,8 @@ pub struct GigpoConfig {
     /// Penalty for an invalid turn.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub invalid_penalty: f64,
-    /// What the penalty of an invalid turn is subtracted from.
-    pub invalid_penalty_target: PenaltyScope,
+    /// Quantity from which the invalid-action penalty is subtracted.
+    pub penalty_scope: PenaltyScope,
     /// How to find anchor states.
     pub anchor: AnchorConfig,
 }

@@ -72,7 +72,7 @@ pub enum ProgressSignal {
     /// Progress after the turn.
     #[default]
     Level,
-    /// Change of progress in the turn; it starts at 0.
+    /// Change of progress in the turn. Progress before the first turn is 0.
     Change,
 }
 
@@ -83,8 +83,8 @@ pub enum TurnBaseline {
     /// Z-score among the trajectories that reach the turn (the paper).
     #[default]
     ZScore,
-    /// Subtracts the mean over the group's other trajectories, 0 for those that ended before.
-    /// Unbiased if the policy decides when to stop.
+    /// Subtracts the mean over the group's other trajectories, 0 for those that ended before. It
+    /// stays unbiased if the policy decides when to stop.
     LeaveOneOut,
 }
 

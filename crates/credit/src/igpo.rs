@@ -18,9 +18,9 @@
 //!   Here `lead` is only the tag, because policies trained from scratch have never seen such a
 //!   sentence.
 //! * Its outcome is F1, and -1 for a malformed episode. Here it is the environment's return.
-//! * The estimator's penalty of invalid turns is replaced with its advantage.
-//! * If a prompt leaves no room for the answer, the answer is not scored there, and gains that need
-//!   this score are 0 (`igpo/unscored`).
+//! * IGPO replaces the estimator's advantage, including its invalid-action penalty.
+//! * If a prompt leaves no room for the answer, the answer has no probability there, and gains from
+//!   or to that turn are 0 (`igpo/unscored`).
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, PerTurn, Preset, Trajectory};
@@ -46,7 +46,7 @@ pub enum Standardize {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct IgpoConfig {
-    /// Discount from turn to turn.
+    /// Discount per turn.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub gamma: f64,
     /// Which rewards are standardized together.

@@ -45,7 +45,7 @@ pub struct RequiredInputs {
 }
 
 impl RequiredInputs {
-    /// Combines the needs of both; of two limits on hidden states, the larger one.
+    /// Combines both requirements, with the larger limit on hidden states.
     pub fn and(self, other: Self) -> Self {
         Self {
             state_values: self.state_values.map(|own| own.and(other.state_values)).or(other.state_values),

@@ -27,8 +27,8 @@ pub struct RlooConfig {
     /// Penalty for an invalid turn.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub invalid_penalty: f64,
-    /// What the penalty of an invalid turn is subtracted from.
-    pub invalid_penalty_target: PenaltyScope,
+    /// Quantity from which the invalid-action penalty is subtracted.
+    pub penalty_scope: PenaltyScope,
 }
 
 impl Default for RlooConfig {

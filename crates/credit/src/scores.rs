@@ -17,7 +17,7 @@ pub enum Population {
     Turn,
 }
 
-/// What the invalid-action penalty is subtracted from.
+/// Quantity from which the invalid-action penalty is subtracted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PenaltyScope {
@@ -33,7 +33,7 @@ pub enum PenaltyScope {
 pub struct InvalidActionPenalty {
     /// Penalty of an invalid turn, 0 or more.
     pub cost: f64,
-    /// What it is subtracted from.
+    /// Quantity from which it is subtracted.
     pub scope: PenaltyScope,
 }
 

@@ -29,8 +29,8 @@ const NAME: &str = "turn-credit";
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TurnCreditConfig {
-    /// Decay of the smear per turn of distance: 0 credits only the turn that made progress, 1 all
-    /// turns up to it equally.
+    /// Decay of the redistributed progress per turn of distance: 0 credits only the turn that made
+    /// progress, 1 all turns up to it equally.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub gamma: f64,
     /// Strength of the shift between turns.

@@ -141,7 +141,8 @@ pub struct Evaluation {
         skip_serializing_if = "BTreeMap::is_empty"
     )]
     pub metrics: BTreeMap<String, f64>,
-    /// Tasks that failed in the environment or sampler despite retries. No other field counts them.
+    /// Tasks that failed in the environment or sampler despite retries. They are not counted in any
+    /// other field.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub failed: usize,
     /// Tasks that ended because their next prompt exceeded the context (`rollout.max_model_len`).

@@ -14,7 +14,8 @@ pub(crate) enum Target {
     Special(PathBuf),
 }
 
-/// Returns the target of a path. The last component, and that of links, may be missing.
+/// Resolves the links of an output path. The last component of the path, and of each link's target,
+/// may be missing.
 pub(crate) fn of(path: &Path) -> io::Result<Target> {
     let mut path = path.to_path_buf();
     let mut device = false;

@@ -63,7 +63,7 @@ impl Critic {
     /// Rejects trained weights that are not finite; see [`NativeLearner::check_finite`].
     ///
     /// # Errors
-    /// Names the first tensor with a NaN or infinite weight; also fails if the device fails.
+    /// Fails on a NaN or infinite weight, naming its tensor, or if the device fails.
     pub fn check_finite(&self) -> Result<(), LearnError> {
         self.0.check_finite()
     }

@@ -77,8 +77,8 @@ pub struct TensorSlice<'a> {
 /// Writes tensors and header entries atomically to a `safetensors` file.
 ///
 /// # Errors
-/// Names the file if it cannot be written, or if a tensor's number of values does not match its
-/// shape.
+/// Fails, naming the file, if it cannot be written, or if a tensor's number of values does not
+/// match its shape.
 pub fn save_tensors(
     path: &Path,
     tensors: &[TensorSlice<'_>],
@@ -121,7 +121,8 @@ impl TensorFile {
     /// Copies a tensor's elements (`f32`, `bf16` or `f16`).
     ///
     /// # Errors
-    /// Names file and tensor if the tensor is missing, or its shape or element type differs.
+    /// Fails, naming file and tensor, if the tensor is missing, or its shape or element type
+    /// differs.
     pub fn copy(&self, name: &str, shape: &[usize], to: &mut [f32]) -> Result<(), ModelError> {
         let tensors =
             SafeTensors::deserialize(&self.bytes).map_err(|error| ModelError::file(&self.path, error))?;

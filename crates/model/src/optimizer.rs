@@ -123,8 +123,8 @@ impl OptimizerState {
     /// and the step count in the header.
     ///
     /// # Errors
-    /// Names the file if it cannot be written, or if the state has fewer moments than the tensors
-    /// need.
+    /// Fails, naming the file, if it cannot be written, or if the state has fewer moments than the
+    /// tensors need.
     pub fn save(&self, path: &Path, trained: &[TensorInfo]) -> Result<(), ModelError> {
         let mut tensors = Vec::new();
         for tensor in trained {
@@ -144,8 +144,8 @@ impl OptimizerState {
     /// Reads the file of [`OptimizerState::save`], bit for bit.
     ///
     /// # Errors
-    /// Names the file if it cannot be read, is not complete `safetensors`, has no `step` in its
-    /// header, or if a tensor's moments are missing or of another shape.
+    /// Fails, naming the file, if it cannot be read, is not complete `safetensors`, has no `step`
+    /// in its header, or if a tensor's moments are missing or of another shape.
     pub fn load(path: &Path, trained: &[TensorInfo]) -> Result<Self, ModelError> {
         let file = Mapped::open(path)?;
         let (_, header) =

@@ -1,5 +1,5 @@
-//! Retrieval over HTTP, and construction of retrievers from settings. Blocking, without an async
-//! runtime.
+//! Retrieval over HTTP, and construction of retrievers from settings. Calls block; no async runtime
+//! is used.
 //!
 //! | file | subject |
 //! |---|---|

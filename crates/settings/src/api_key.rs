@@ -14,7 +14,7 @@ pub enum ApiKeyError {
     /// The variable is empty, for example because a script exports a missing key.
     #[error("the environment variable {0} is empty; it is to hold the API key")]
     Empty(String),
-    /// The variable has other characters than visible ASCII, such as spaces or line breaks.
+    /// The variable contains characters other than visible ASCII, such as spaces or line breaks.
     #[error("the environment variable {0} has characters that no API key has")]
     Characters(String),
 }

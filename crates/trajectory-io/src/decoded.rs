@@ -43,7 +43,7 @@ fn without_thought(prompt: &str) -> &str {
 }
 
 /// Returns true if a glued heading may follow this last character of a message. After a space or a
-/// hyphen, `user` is a word.
+/// hyphen, `user` is an ordinary word, not a heading.
 fn ends_a_message(last: char) -> bool {
     last == '\n' || !(last.is_whitespace() || matches!(last, '-' | '_' | '/' | '\''))
 }

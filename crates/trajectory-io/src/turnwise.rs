@@ -1,6 +1,7 @@
 //! Turnwise's own dumps, and hand-written lines.
 //!
-//! A run's dump has one [`turnwise_core::Trajectory`] per line. By hand, this is enough:
+//! A run's dump has one [`turnwise_core::Trajectory`] per line. A hand-written line needs only
+//! these keys:
 //!
 //! ```json
 //! {"group": "a", "turns": [{"observation": "s0", "action": "open", "reward": 0, "entropy": 0.7}]}

@@ -1,4 +1,4 @@
-//! Dumps of both generations of verifiers.
+//! Dumps of the library `verifiers`, versions 0 and 1.
 //!
 //! `traces.jsonl` (v1) has one episode per line. Each entry of `traces` with a trainable agent is a
 //! trajectory. Each `sampled` node is a turn; its observation is the messages since the previous

@@ -41,7 +41,7 @@ pub(crate) struct PlayArgs {
     /// archive; webshop: the folder of the official files. Without it, tasks are generated.
     #[arg(long, value_name = "PATH", conflicts_with = "size")]
     data: Option<PathBuf>,
-    /// Split to play from [default: the last split of the usual evaluation].
+    /// Split to play from [default: the last split that the environment evaluates on].
     #[arg(long)]
     split: Option<String>,
     /// Id of the task, or a unique part of it.

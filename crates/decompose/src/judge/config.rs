@@ -79,7 +79,7 @@ impl JudgeConfig {
     /// Rejects invalid settings.
     ///
     /// # Errors
-    /// Names the key and valid values.
+    /// The error names the key and valid values.
     pub fn check(&self) -> Result<(), JudgeError> {
         let fail = |key, reason: String| Err(JudgeError::setting(key, reason));
         turnwise_settings::check(self)?;

@@ -22,7 +22,8 @@ struct Header {
 impl TurnRd {
     /// Writes `turnrd.safetensors` and `config.json` into `folder`, which is created if needed. The
     /// `safetensors` file has weights, AdamW's moments (`exp_avg.*`, `exp_avg_sq.*`) and a header
-    /// with config, input width and step count. `config.json` is for people and other programs.
+    /// with config, input width and step count. `config.json` is a readable copy for users and
+    /// other programs.
     ///
     /// [`TurnRd::load`] reads only the `safetensors` file, which is renamed into place when
     /// complete. A kill therefore leaves either the old or the new checkpoint.
@@ -61,7 +62,7 @@ impl TurnRd {
     /// Reads the files of [`TurnRd::save`], bit for bit.
     ///
     /// # Errors
-    /// Names the file and the tensor or key.
+    /// The error names the file and the tensor or key.
     pub fn load(folder: &Path) -> Result<Self, ModelError> {
         let path = folder.join(WEIGHTS);
         let file = TensorFile::read(&path)?;

@@ -36,7 +36,7 @@ pub enum ValueTarget {
     /// Progress after the turn.
     #[default]
     Level,
-    /// Change of progress by the turn; it starts at 0.
+    /// Change of progress in the turn. Progress before the first turn is 0.
     Change,
 }
 
@@ -157,7 +157,7 @@ impl TurnRdConfig {
     /// Rejects invalid settings.
     ///
     /// # Errors
-    /// Names the key, its value and valid values.
+    /// The error names the key, its value and valid values.
     pub fn check(&self) -> Result<(), ModelError> {
         turnwise_settings::check(self).map_err(ModelError::Settings)?;
         if !self.hidden.is_multiple_of(self.heads) {

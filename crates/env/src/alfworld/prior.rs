@@ -13,7 +13,7 @@ use super::{Episode, Game};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Count {
-    /// Number of objects of the type found in receptacles of the type.
+    /// Number of objects of one object type found in receptacles of one receptacle type.
     found: u64,
     /// Number of receptacles of the type in scenes that contain such an object.
     searched: u64,

@@ -15,7 +15,7 @@ pub enum Failure {
     Response,
 }
 
-/// Compares the model with the gold calls of a task.
+/// Compares the model's calls with the gold calls of a task.
 #[derive(Clone, Debug)]
 pub struct Grader {
     gold: Session,

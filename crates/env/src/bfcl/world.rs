@@ -28,7 +28,7 @@ pub struct BfclSettings {
     /// Folder `bfcl_eval` of the package bfcl-eval. If absent, tasks are generated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
-    /// Sets of the package to play.
+    /// BFCL task sets to play.
     #[schemars(length(min = 1))]
     pub sets: Vec<BfclSet>,
     /// Settings of the generated tasks; ignored if `data` is set.

@@ -154,7 +154,7 @@ fn line(rules: &ResponseRules, text: &str) -> Read {
 }
 
 /// Returns the text after the first line that begins with the label, an optional number and a
-/// colon. Later lines are often an invented reply of the environment.
+/// colon. Later lines are often environment output that the model made up.
 fn labelled(rules: &ResponseRules, response: &str, text: &str) -> Read {
     let action = text.lines().find_map(|line| {
         let (label, action) = line.trim_start().split_once(':')?;

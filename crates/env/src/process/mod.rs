@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`protocol`] | messages |
 //! | [`program`] | the process of the program and its threads |
-//! | [`group`], `strays`, `watchdog` | killing the process with its descendants, also if this process dies |
+//! | [`group`], `strays`, `watchdog` | killing the process with its descendants, even if this process dies |
 //! | `listing` | the program's tasks |
 //! | [`error`] | failures of requests |
 //! | [`world`] | the [`turnwise_core::TaskSet`] |

@@ -24,8 +24,8 @@ pub(super) struct ObservationSection {
 }
 
 impl ObservationSection {
-    /// Appends the observation. If `strip` is set, the goal is removed from its marker to its end,
-    /// and so is a line or part that contains only the goal.
+    /// Appends the observation. With `strip`, removes the goal, from its marker to its end, and
+    /// drops a line or part that contained nothing else.
     pub(super) fn push(&self, out: &mut String, goal: &str, observation: &str, strip: bool) {
         if !strip {
             self.push_parts(out, observation);

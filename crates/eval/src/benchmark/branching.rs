@@ -4,16 +4,16 @@
 //! sampled from the exact tokens that the policy saw. States with the same future (world state,
 //! tokens, number of turns) share their continuations. `Q` of a turn is its reward plus the
 //! discounted `V` of the next state, which has its own continuations; each state is estimated once.
-//! Estimates exclude the played trajectories: methods see their returns, so their errors would
-//! correlate with those of the truth.
+//! The played trajectories are excluded from all estimates: methods see their returns, so their
+//! errors would correlate with those of the truth.
 //!
-//! With a budget, each state first gets a pilot of `K/2` continuations. The rest is allocated in
-//! proportion to `s_i sqrt(u_i)`, which minimizes the summed variance (Neyman 1934). Here `s_i` is
-//! the standard deviation of a state's returns, and `u_i` the number of turns in that state.
-//! Estimates exclude the pilot, because it would bias them. A state whose first returns were equal
-//! by chance would keep only those, while other states get more returns, so values near 0 and 1
-//! would be too extreme. The variance is smoothed by that of all states, so that no state looks
-//! certain after a few returns.
+//! With a budget, a pilot of `K/2` continuations per state decides how the rest is allocated: in
+//! proportion to `s_i sqrt(u_i)`, with `s_i` the standard deviation of a state's returns and `u_i`
+//! the number of turns in that state (Neyman 1934: the allocation with the least summed variance).
+//! The pilot is excluded from all estimates, because it would bias them. A state whose first
+//! returns were equal by chance would keep only those, while other states get more returns, so
+//! values near 0 and 1 would be too extreme. The variance is smoothed by that of all states, so
+//! that no state looks certain after a few returns.
 
 use std::time::Instant;
 

@@ -165,8 +165,8 @@ fn products(first: &[Vec<f32>], second: &[Vec<f32>]) -> Matrix {
     first.iter().map(|a| second.iter().map(|b| product(a, b)).collect()).collect()
 }
 
-/// Products of a method's task gradients with each other and with the true ones, and of the true
-/// ones. Every score of resampled tasks is computed from them.
+/// Inner products of task gradients: among a method's, between a method's and the true ones, and
+/// among the true ones. Every score of resampled tasks is computed from them.
 pub struct Products {
     own: Matrix,
     with_truth: Matrix,

@@ -6,7 +6,7 @@
 //! samples that continue with the same response. A trajectory's own group is left out, because
 //! methods see its returns.
 //!
-//! Only states that many samples visit have a truth: early turns and likely responses.
+//! Only states that many samples visit get an estimate: early turns and likely responses.
 //! [`super::branching`] has no such limit.
 
 use std::collections::HashMap;

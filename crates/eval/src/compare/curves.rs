@@ -8,7 +8,7 @@ use super::runs::RunResults;
 use super::{Chosen, Estimate, difference};
 use crate::statistics::{Bootstrap, mean};
 
-/// Maximum resamples per point of a band. There are many points, and bands are only plotted.
+/// Maximum resamples per point of a band. A low number is enough, because bands are only plotted.
 const RESAMPLES: usize = 2_000;
 
 /// A point of a curve.
@@ -46,8 +46,8 @@ fn curve(method: &str, by_step: BTreeMap<u64, Vec<f64>>, bootstrap: Bootstrap) -
     Curve { method: method.to_owned(), points }
 }
 
-/// Returns the evaluations of a split over steps. Omits, and notes, evaluations whose setup (such
-/// as panel or temperature) differs from the run's compared evaluation.
+/// Returns the evaluations of a split over steps. Leaves out, with a note, evaluations whose panel,
+/// temperature, agent or number of trials differs from the compared one.
 pub(crate) fn evaluations(
     method: &str,
     chosen: &[&Chosen<'_>],

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use crate::{Evaluation, KindResult, Outcomes, Rate};
 
 /// Returns the average of evaluations. Successes and trials are summed, so that a rate is the mean
-/// over the draws. The outcomes are those of all draws. Fields that a comparison does not show are
-/// the first draw's.
+/// over the draws. The outcomes are those of all draws. Fields that a comparison does not show come
+/// from the first draw.
 ///
 /// # Errors
 /// Fails if draws have different panels, temperatures, agents or numbers of trials, if two have the

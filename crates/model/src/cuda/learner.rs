@@ -26,9 +26,9 @@ pub(crate) struct Trained {
     network: Arc<Network>,
     reference: Option<Arc<Network>>,
     weights: Buffer<f32>,
-    /// Empty while it is taken, until the next pass.
+    /// Empty after it was taken, until the next pass.
     gradient: Buffer<f32>,
-    /// Error of an earlier call without a result; the next pass or update returns it.
+    /// Error of an earlier call that cannot return one; the next pass or update returns it.
     failed: Option<CudaError>,
     first: Buffer<f32>,
     second: Buffer<f32>,

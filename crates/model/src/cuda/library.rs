@@ -51,7 +51,8 @@ macro_rules! library {
             /// Looks up every function.
             ///
             /// # Safety
-            /// The library is the one the signatures are of, and is never unloaded.
+            /// `library` must be the library that these signatures belong to, and must never be
+            /// unloaded.
             unsafe fn read(library: &Library) -> Result<Self, String> {
                 Ok(Self {
                     $(

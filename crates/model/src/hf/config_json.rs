@@ -45,9 +45,9 @@ pub fn load_config(folder: &Path) -> Result<ModelConfig, ModelError> {
 /// keys without effect here.
 ///
 /// # Errors
-/// Names the file and the key. Fails on an unreadable file, invalid JSON, or a missing or mistyped
-/// number. Rejects unsupported families, activations, sliding windows, quantisation and rotary
-/// scaling. Also fails if [`ModelConfig::check`] rejects the shape.
+/// The error names the file and the key. Fails on an unreadable file, invalid JSON, or a missing or
+/// mistyped number. Rejects unsupported families, activations, sliding windows, quantisation and
+/// rotary scaling. Also fails if [`ModelConfig::check`] rejects the shape.
 pub fn read_config(path: &Path) -> Result<ModelConfig, ModelError> {
     let bytes = files::read(path)?;
     let value: Value = serde_json::from_slice(&bytes).map_err(|error| ModelError::file(path, error))?;

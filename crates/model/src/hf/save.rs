@@ -71,8 +71,8 @@ pub fn save_model(parameters: &Parameters<f32>, folder: &Path) -> Result<(), Mod
 /// Weights of an earlier model under other names are then removed.
 ///
 /// # Errors
-/// Names the folder that cannot be created or listed, or the file that cannot be written, renamed
-/// or removed.
+/// The error names the folder that cannot be created or listed, or the file that cannot be written,
+/// renamed or removed.
 pub fn save_model_as(
     parameters: &Parameters<f32>,
     folder: &Path,

@@ -1,4 +1,4 @@
-//! Passes over a batch, cut into micro-batches that are dealt to lanes.
+//! Passes over a batch, cut into micro-batches that are distributed over lanes.
 
 use std::sync::Arc;
 

@@ -33,9 +33,9 @@ pub use gradient::TakenGradient;
 /// With an adapter, gradients, moments and norms cover the adapter only; the base weights stay
 /// frozen.
 ///
-/// Each batch is cut into packed micro-batches, which are dealt to lanes. [`Learner::step`] sums
-/// the lanes' gradients in lane order, so results do not depend on thread timing. The way a batch
-/// is cut changes loss and gradient by rounding only.
+/// Each batch is cut into packed micro-batches, which are distributed over lanes. [`Learner::step`]
+/// sums the lanes' gradients in lane order, so results do not depend on thread timing. The way a
+/// batch is cut changes loss and gradient by rounding only.
 pub struct NativeLearner {
     parameters: Arc<Parameters<f32>>,
     adapter: Option<Arc<Adapter<f32>>>,
@@ -178,7 +178,7 @@ impl NativeLearner {
     /// downloads them only to find the tensor's name.
     ///
     /// # Errors
-    /// Names the first tensor with a NaN or infinite weight; also fails if the device fails.
+    /// Fails on a NaN or infinite weight, naming its tensor, or if the device fails.
     pub fn check_finite(&self) -> Result<(), LearnError> {
         #[cfg(feature = "cuda")]
         if let Some(cuda) = &self.cuda {

@@ -114,8 +114,8 @@ impl LoraConfig {
     /// Rejects invalid settings.
     ///
     /// # Errors
-    /// Names the key of a rank, alpha or dropout out of range or an empty list of targets. Also
-    /// fails like [`LoraConfig::modules`].
+    /// Fails if rank, alpha or dropout is out of range, or the list of targets is empty; the error
+    /// names the key. Also fails like [`LoraConfig::modules`].
     pub fn check(&self) -> Result<(), ModelError> {
         turnwise_settings::check(self).map_err(ModelError::Settings)?;
         self.modules().map(|_| ())

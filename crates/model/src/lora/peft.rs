@@ -75,8 +75,8 @@ impl AdapterFile {
     /// Reads `adapter_config.json` and rejects unsupported settings.
     ///
     /// # Errors
-    /// Names the file and the key. Rejects methods other than LoRA, weights of whole modules,
-    /// biases, ranks or scales per module, and variants of the computation.
+    /// The error names the file and the key. Rejects methods other than LoRA, weights of whole
+    /// modules, biases, ranks or scales per module, and variants of the computation.
     pub fn read(folder: &Path) -> Result<Self, ModelError> {
         let path = folder.join(CONFIG);
         let value: Value =
@@ -194,8 +194,8 @@ fn has_effect(key: &str, value: &Value) -> bool {
 /// `f32`, `bf16` or `f16` become `f32`.
 ///
 /// # Errors
-/// Names the file and the key or tensor. Fails like [`AdapterFile::read`], and if a tensor is
-/// missing, unexpected or of another shape.
+/// The error names the file and the key or tensor. Fails like [`AdapterFile::read`], and if a
+/// tensor is missing, unexpected or of another shape.
 pub fn load_adapter(folder: &Path, model: &ModelConfig) -> Result<Adapter<f32>, ModelError> {
     let AdapterFile { mut config, .. } = AdapterFile::read(folder)?;
     let path = folder.join(WEIGHTS);

@@ -78,7 +78,8 @@ impl<T: Real> RopeTable<T> {
     /// r`.
     ///
     /// Pair `(i, i + half)` of a head turns by its angle; backward turns by the negative angle. An
-    /// attention factor scales both directions. Su et al. (2021), "RoFormer".
+    /// attention factor scales the result of forward and backward alike. Su et al. (2021),
+    /// "RoFormer".
     pub(crate) fn rotate(
         &self,
         x: &mut [T],

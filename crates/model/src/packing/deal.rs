@@ -1,11 +1,11 @@
-//! Cuts a batch into micro-batches and deals them to lanes.
+//! Cuts a batch into micro-batches and distributes them over lanes.
 
 use std::cmp::Reverse;
 
 use crate::ModelConfig;
 
-/// Deals the sequences of a batch to lanes. Returns each lane's micro-batches as lists of sequence
-/// indices.
+/// Distributes the sequences of a batch over lanes. Returns each lane's micro-batches as lists of
+/// sequence indices.
 ///
 /// A micro-batch has at most `budget` input tokens, or one longer sequence. Sequences go in
 /// descending order of cost to the micro-batch with the lowest cost, and micro-batches likewise to

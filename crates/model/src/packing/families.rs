@@ -1,4 +1,4 @@
-//! Deals a batch whose sequences share prefixes.
+//! Distributes a batch whose sequences share prefixes.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -16,14 +16,14 @@ pub(crate) struct Shared<'a> {
     pub(crate) beside: usize,
 }
 
-/// Deals the sequences of a batch to lanes like [`deal()`](super::deal()), keeping sequences with a
-/// common prefix together.
+/// Distributes the sequences of a batch over lanes like [`deal()`](super::deal()), keeping
+/// sequences with a common prefix together.
 ///
 /// In lexicographic order, sequences with a shared prefix are neighbours, and each adds only the
-/// rows that it does not share with its predecessor. The order is cut where the least is shared,
-/// until each piece is within the budget and below a limit of cost. A prefix on both sides of a cut
-/// is computed twice. Several limits are tried, down to single sequences; the one with the fastest
-/// slowest lane wins.
+/// rows that it does not share with its predecessor. The order is cut at the shortest shared
+/// prefixes, until each piece is within the budget and below a cost limit. A prefix on both sides
+/// of a cut is computed twice. Several limits are tried, down to single sequences; the limit that
+/// makes the slowest lane fastest wins.
 pub(crate) fn deal_shared(
     sequences: &[Shared<'_>],
     budget: usize,

@@ -177,8 +177,8 @@ impl MemoryPlan {
         self.add(PlanPhase::Sampling, "sampling rows", rows, "activations and logits of a step".into());
     }
 
-    /// Moves the sampling items to [`PlanPhase::Always`], once for every rollout in progress. Each
-    /// earlier rollout also keeps the trained weights it started with.
+    /// Moves the sampling items to [`PlanPhase::Always`] and counts them once per concurrent
+    /// rollout. Each rollout that began in an earlier step also keeps the weights it started with.
     fn during_training(&mut self, rollouts: u64, trainable: u64) {
         for item in self.items.iter_mut().filter(|item| item.phase == PlanPhase::Sampling) {
             item.phase = PlanPhase::Always;

@@ -119,7 +119,7 @@ pub(crate) fn encode<T: Real>(
     Some(Encoded { starts, pictures, traces, table: table.clone(), width: tower.width, features })
 }
 
-/// Separates large jobs and deals the others to lanes. The split depends on the jobs only.
+/// Separates large jobs and distributes the others over lanes. The split depends on the jobs only.
 fn deal<J>(jobs: Vec<J>, large: impl Fn(&J) -> bool, lanes: usize) -> (Vec<J>, Vec<Vec<J>>) {
     let (alone, small): (Vec<J>, Vec<J>) = jobs.into_iter().partition(large);
     let each = small.len().div_ceil(lanes).max(1);
@@ -128,9 +128,9 @@ fn deal<J>(jobs: Vec<J>, large: impl Fn(&J) -> bool, lanes: usize) -> (Vec<J>, V
     (alone, parts.take_while(|part| !part.is_empty()).collect())
 }
 
-/// Adds the tower's gradient to the gradient of all weights. Small pictures are dealt to `lanes`,
-/// whose sums are added in order. Large ones split each product over threads, without a second
-/// gradient.
+/// Adds the tower's gradient to the gradient of all weights. Small pictures are distributed over
+/// `lanes`, whose gradients are added in order. Large pictures write to `gradient` directly and
+/// split each product over threads.
 pub(crate) fn encode_backward<T: Real>(
     parameters: &Parameters<T>,
     encoded: Encoded<T>,

@@ -42,7 +42,7 @@ impl Image {
     /// Reads a PNG or JPEG file; see [`Image::decode`].
     ///
     /// # Errors
-    /// Names the file if it cannot be read, or its content is rejected.
+    /// Fails, naming the file, if it cannot be read or its content is rejected.
     pub fn read(path: &Path) -> Result<Self, ModelError> {
         let metadata = std::fs::metadata(path).map_err(ModelError::io(path))?;
         let size = metadata.len();

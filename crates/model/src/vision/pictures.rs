@@ -216,7 +216,7 @@ impl Pictures {
     /// Returns time, row and column of a token, from the preceding token and its position.
     ///
     /// Text advances all three by one. Inside a picture, time is constant, and row and column are
-    /// those of the merged patch. The token after a picture is as far on as its longer side.
+    /// those of the merged patch. The token after a picture advances by the picture's longer side.
     pub(crate) fn place_after(&self, before: Option<(u32, [u32; 3])>, token: u32) -> [u32; 3] {
         let start = match before {
             None => 0,
@@ -238,7 +238,7 @@ impl Pictures {
 
 impl Table {
     /// Drops the least recently used pictures until at most `most` bytes are left. Keeps picture
-    /// `but` and those in use, which have more than the table's own two references.
+    /// `but`, and pictures in use: those with more references than the table's own two.
     fn drop_oldest(&mut self, but: u32, most: usize) {
         while self.bytes > most {
             let unused = |entry: &Entry| Arc::strong_count(&entry.prepared) == 2;

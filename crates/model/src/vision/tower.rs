@@ -211,9 +211,9 @@ impl<'a, T: Real> Tower<'a, T> {
 pub(crate) struct TowerWork {
     /// Elements that forward keeps for backward.
     pub(crate) kept: usize,
-    /// Elements that a forward pass without `keep` uses, except the features.
+    /// Scratch elements of a forward pass without `keep`, excluding the features.
     pub(crate) forward: usize,
-    /// Elements that a backward pass uses, except kept activations and the gradient.
+    /// Scratch elements of a backward pass, excluding kept activations and the gradient.
     pub(crate) backward: usize,
     pub(crate) splits: bool,
 }

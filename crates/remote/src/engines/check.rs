@@ -56,8 +56,8 @@ pub(crate) fn picture(vision: &VisionConfig) -> Image {
     Image { width, height, rgb: rows.collect() }
 }
 
-/// Tolerance after weights were replaced: a multiple of the mean difference at the start, and an
-/// addend in nats.
+/// Tolerance after weights were replaced: a multiple of the mean difference at the start, plus a
+/// constant in nats.
 const AS_AT_THE_START: (f64, f64) = (4.0, 1e-3);
 
 pub(crate) struct Checks {

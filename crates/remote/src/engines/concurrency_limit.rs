@@ -93,9 +93,9 @@ impl ConcurrencyLimit {
         close(&mut state, retry_after);
     }
 
-    /// Updates the limit from a reported queue length and whether the cache is nearly full. Waiting
-    /// requests are subtracted, at most half of the current ones at a time; a report of neither
-    /// restores a quarter.
+    /// Updates the limit from a reported queue length and whether the cache is nearly full.
+    /// Subtracts the waiting requests, at most half of the current ones at a time. If nothing waits
+    /// and the cache has room, raises the limit by a quarter.
     pub(crate) fn reported(&self, waiting: u64, nearly_full: bool) {
         let mut state = self.state();
         let here = state.in_flight as f64;

@@ -99,7 +99,7 @@ impl ServerPool {
     }
 
     /// Pauses the server, loads the folder, empties its cache, and then sets the name of the
-    /// version. The pause only aborts requests with other weights or without a receiver.
+    /// version. The pause aborts only requests that use other weights or have no receiver.
     async fn replace_vllm(&self, server: &Server, version: &Published) -> Result<(), Loading> {
         let paused = self.call(server, "/pause?mode=abort", None, self.give_up).await?;
         if matches!(paused.status, 403..=405) {
@@ -178,8 +178,8 @@ impl ServerPool {
     }
 
     /// Replaces the weights of SGLang, which finishes its requests, loads, empties its cache and
-    /// keeps the version's name. For an idle server, the cache is emptied again, because older
-    /// versions did not.
+    /// keeps the version's name. Empties the cache of an idle server again, because older SGLang
+    /// versions do not empty it.
     async fn replace_sglang(&self, server: &Server, version: &Published, idle: bool) -> Result<(), Loading> {
         let body = json!({
             "model_path": version.server_path,

@@ -1,7 +1,7 @@
 //! Load reported by servers (`/metrics`): new trajectories start on the least loaded server, and a
 //! server with a queue gets fewer requests.
 //!
-//! Readings change only when and on which server requests run. Tokens do not depend on them,
+//! Readings affect only when, and on which server, requests run. Tokens do not depend on them,
 //! because each request has its seed.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

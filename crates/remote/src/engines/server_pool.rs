@@ -464,8 +464,8 @@ fn append(whole: &mut GenerateResponse, response: GenerateResponse, max_tokens: 
 pub(crate) enum Fault {
     Busy(Option<Duration>),
     NoAdapter,
-    /// The response has other weights than requested; with the server's number of replacements
-    /// before the request.
+    /// The response was sampled with other weights than requested. The value is the server's number
+    /// of weight replacements before the request.
     OtherWeights(u64),
     Refused(String),
     Setup(String),

@@ -18,8 +18,8 @@ pub(crate) struct Published {
     /// Name on the servers: run, a random number of this process, version, and checksum of the
     /// files.
     ///
-    /// A name never refers to other weights. Equal runs share no names, because each run removes
-    /// its own.
+    /// A name never refers to other weights. It is unique even among equal runs, because each run
+    /// removes its own versions.
     pub(crate) name: String,
     /// True for an adapter, false for full weights that replace the old ones.
     pub(crate) adapter: bool,

@@ -1,4 +1,4 @@
-//! Texts of servers for the policy.
+//! Text from environment servers, as shown to the policy.
 
 use serde_json::Value;
 

@@ -4,8 +4,8 @@
 //! forward pass. The service's `importance_sampling` with weights `m_t` (1 at response tokens), old
 //! log-probs `p_t` and advantages `-c g_t` is `sum_t m_t c g_t exp(lp_t - p_t)` before its
 //! reduction. At `lp = p`, its gradient is `c sum_t g_t d lp_t`, and `c` ([`Reduction::factor`])
-//! undoes the reduction. `cross_entropy` with weights `-g_t` would work on a service that sums. On
-//! one that divides by the sum of weights it would not, because the sum may be negative.
+//! undoes the reduction. `cross_entropy` with weights `-g_t` would work only on a service that
+//! sums. A service that divides by the sum of weights could divide by a negative number.
 
 use turnwise_core::TokenSequence;
 

@@ -22,7 +22,7 @@ const TOKENS: u32 = 9;
 /// Maximum relative deviation of a measured ratio from the prediction.
 const TOLERANCE: f64 = 0.02;
 
-/// The means that a service takes.
+/// How a service averages a loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reduction {
     /// Mean over the weighted tokens of each sequence.

@@ -49,8 +49,8 @@ struct Sampled {
 }
 
 impl TinkerSampler {
-    /// Creates a sampler for a session of [`Client::sampling_session`]; `version` is that of its
-    /// weights.
+    /// Creates a sampler for a session of [`Client::sampling_session`]; `version` is the version of
+    /// its weights.
     pub fn new(
         client: Arc<Client>,
         session: String,

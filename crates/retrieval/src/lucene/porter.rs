@@ -41,8 +41,8 @@ const SHORT_SUFFIXES: [(&str, &str); 7] = [
     ("ful", ""),
     ("ness", ""),
 ];
-/// Suffixes removed after a stem of measure above 1. `ement` and `ment` precede `ent`, their
-/// suffix.
+/// Suffixes removed after a stem of measure above 1. `ement` and `ment` precede `ent`, which is a
+/// suffix of both.
 const LAST_SUFFIXES: [&str; 19] = [
     "al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ion", "ou", "ism",
     "ate", "iti", "ous", "ive", "ize",

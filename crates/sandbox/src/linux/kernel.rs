@@ -1,9 +1,9 @@
 //! System calls between the start of a process and its command.
 //!
 //! The new process is a copy of one thread. Other threads may have held locks, such as the
-//! allocator's, which nobody will release. So nothing here allocates, locks or panics. Where the C
-//! library does more than the system call (`fork`, `setresuid`, `sigaction`), the call is made
-//! directly.
+//! allocator's, which nobody will release. So nothing here allocates, locks or panics. If the C
+//! library's wrapper does more than the system call (`fork`, `setresuid`, `sigaction`), the call is
+//! made directly.
 
 #![expect(unsafe_code, reason = "the standard library has none of these calls")]
 

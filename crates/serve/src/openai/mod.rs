@@ -7,7 +7,7 @@
 //! | `error.rs` | errors with their HTTP status |
 //! | `fields.rs` | reads the fields of a JSON object |
 //! | `message.rs` | messages of a conversation |
-//! | `picture.rs` | pictures of messages in data URLs |
+//! | `picture.rs` | pictures in messages, as data URLs |
 //! | `prompt.rs` | renders the prompt with the model's chat template |
 //! | `response.rs` | whole responses |
 //! | `sampling.rs` | sampling fields of chat and text requests |

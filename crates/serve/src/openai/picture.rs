@@ -1,4 +1,4 @@
-//! Pictures of messages: PNG and JPEG files in data URLs.
+//! Pictures in messages: PNG and JPEG files in data URLs.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

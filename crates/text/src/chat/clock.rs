@@ -8,10 +8,11 @@ use jiff::tz::TimeZone;
 /// Other directives would not give the template author's text.
 const DIRECTIVES: &str = "YymdejHIMSpBbhAaFT%";
 
-/// Formats a moment in UTC (`seconds` since 1970) like C's `strftime` in the C locale.
+/// Formats a time in UTC (`seconds` since 1970) like C's `strftime` in the C locale.
 ///
 /// # Errors
-/// Names an unsupported directive, or a moment outside the years -9999 to 9999.
+/// Fails on an unsupported directive, which the error names, or a time outside the years -9999 to
+/// 9999.
 pub(super) fn strftime(seconds: i64, format: &str) -> Result<String, String> {
     let mut rest = format.chars();
     while let Some(character) = rest.next() {

@@ -130,7 +130,7 @@ impl ChatFormat {
     /// Returns true if the template reads `enable_thinking`.
     ///
     /// # Errors
-    /// Names the template's line if it rejects a single question or cannot be rendered.
+    /// Fails, naming the template's line, if it rejects a single question or cannot be rendered.
     pub fn knows_thinking(&self) -> Result<bool, TextError> {
         let render = |thinking| {
             let options = RenderOptions { add_generation_prompt: true, thinking, ..RenderOptions::default() };
@@ -142,7 +142,7 @@ impl ChatFormat {
     /// Returns the prompt of a conversation that starts with `user` and offers these tools.
     ///
     /// # Errors
-    /// Names the template's line if it rejects the text or cannot be rendered.
+    /// Fails, naming the template's line, if it rejects the text or cannot be rendered.
     pub fn first(&self, tokenizer: &Tokenizer, tools: &[Tool], user: &str) -> Result<Vec<u32>, TextError> {
         Ok(tokenizer.encode(&self.render(&[Message::user(user)], tools, true)?))
     }

@@ -4,8 +4,8 @@
 //! |---|---|
 //! | [`FUEL`] | instructions, against endless loops |
 //! | [`RECURSION`], [`STACK`] | recursive macros and nested values |
-//! | [`MOST_TEXT`] | printed text, and each text in a variable |
-//! | [`MOST_ITEMS`] | each list in a variable |
+//! | [`MOST_TEXT`] | length of the printed text, and of each text in a variable |
+//! | [`MOST_ITEMS`] | number of items of each list in a variable |
 //!
 //! `replace`, `join`, `indent`, `slice` and `batch` are checked before they run, because each can
 //! make a text of any length. Other expressions are limited only by their own length.

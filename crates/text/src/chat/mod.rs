@@ -167,8 +167,8 @@ impl ChatTemplate {
     /// so on.
     ///
     /// # Errors
-    /// Names the template and the line if one does not compile. Fails if there are none, or several
-    /// without a `default`.
+    /// Fails if a template does not compile (the error names it and the line), or if there are
+    /// none, or several without a `default`.
     pub fn new(
         sources: BTreeMap<String, String>,
         named_tokens: BTreeMap<String, String>,
@@ -218,7 +218,7 @@ impl ChatTemplate {
     /// Compiles a single template without named tokens.
     ///
     /// # Errors
-    /// Names the line if the template does not compile.
+    /// Fails, naming the line, if the template does not compile.
     pub fn from_source(source: &str) -> Result<Self, TextError> {
         Self::new([("default".to_owned(), source.to_owned())].into(), BTreeMap::new())
     }
@@ -248,8 +248,8 @@ impl ChatTemplate {
     /// Renders a conversation as text.
     ///
     /// # Errors
-    /// Names the line if the template rejects the messages (`raise_exception`), cannot be rendered,
-    /// or exceeds a limit (`limits.rs`).
+    /// Fails, naming the line, if the template rejects the messages (`raise_exception`), cannot be
+    /// rendered, or exceeds a limit (`limits.rs`).
     pub fn render(&self, messages: &[Message], options: &RenderOptions) -> Result<String, TextError> {
         let name = self.name(!options.tools.is_empty());
         let mut variables: BTreeMap<&str, Value> = self

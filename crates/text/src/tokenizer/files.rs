@@ -73,7 +73,7 @@ impl Tokenizer {
     /// Reads the tokenizer of a model folder, with end tokens and chat templates.
     ///
     /// # Errors
-    /// Names the file and the key. Fails without `tokenizer.json` or `vocab.json` with
+    /// The error names the file and the key. Fails without `tokenizer.json` or `vocab.json` with
     /// `merges.txt`, and on an unsupported kind of tokenizer. Also rejects added tokens with
     /// unexpected ids, unknown end tokens and invalid chat templates.
     pub fn load_folder(folder: &Path) -> Result<Self, TextError> {
@@ -122,7 +122,8 @@ impl Tokenizer {
     /// sample the policy that was trained.
     ///
     /// # Errors
-    /// Names the folder that cannot be created, or the file that cannot be read or written.
+    /// The error names the folder that cannot be created, or the file that cannot be read or
+    /// written.
     pub fn save_folder_sampled(&self, folder: &Path, sampling: GenerationSampling) -> Result<(), TextError> {
         turnwise_files::create_folders(folder).map_err(failed(folder))?;
         let generation = folder.join(GENERATION);

@@ -72,7 +72,7 @@ impl Tokenizer {
     /// Reads a `tokenizer.json`.
     ///
     /// # Errors
-    /// Names the file if it cannot be read, or [`Tokenizer::from_json`] rejects it.
+    /// Fails, naming the file, if it cannot be read, or [`Tokenizer::from_json`] rejects it.
     pub fn load(path: &Path) -> Result<Self, TextError> {
         Self::from_json(&read(path)?).map_err(|error| match error {
             TextError::Tokenizer(reason) => wrong(path, reason),

@@ -1,4 +1,4 @@
-//! Warnings about settings that run but do not measure what their method claims.
+//! Warnings about valid settings that are unlikely to train as intended.
 
 use turnwise_objective::Loss;
 

@@ -70,8 +70,8 @@ impl RunCritic {
         Ok(Self { critic: Critic::new(weights, learner)?, settings })
     }
 
-    /// Loads the critic of a checkpoint. `base` returns the weights below an adapter, `vision` is
-    /// the policy's.
+    /// Loads the critic of a checkpoint. `base` returns the base weights of an adapter; `vision` is
+    /// the policy's vision tower.
     pub(crate) fn load(
         checkpoint: &Checkpoint,
         base: impl FnOnce() -> Result<Weights, TrainError>,

@@ -72,8 +72,9 @@ impl Openings<'_> {
     }
 }
 
-/// Returns the tokens to score, after the turn's exact prompt with its preamble. `None` if there
-/// are none, if they exceed the context, or if the prompt cannot take a preamble.
+/// Returns the turn's exact prompt, with the request's preamble inserted, and the tokens to score
+/// after it. Returns `None` if there is nothing to score, if the sequence exceeds `longest`, or if
+/// the prompt cannot take a preamble.
 fn scored_sequence(
     batch: &Batch,
     request: &ScoreRequest,

@@ -1,9 +1,9 @@
 //! Selects the tokens whose hidden states represent a turn (HAS, appendix B: the turn's observation
 //! and action, at most 512).
 //!
-//! The observation is searched from the prompt's end, because a history may contain the same text.
-//! If it is not found (cut or changed by a template), the last tokens since the previous response
-//! are used.
+//! The search for the observation starts at the prompt's end, because a history may contain the
+//! same text. If it is not found (cut or changed by a template), the last tokens since the previous
+//! response are used.
 
 use std::ops::Range;
 

@@ -1,5 +1,5 @@
-//! Moves results aside that a run no longer continues from: those after a rewind, and checkpoints
-//! of an interrupted start.
+//! Moves obsolete results of a run aside: those after a rewind, and checkpoints of an interrupted
+//! start.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -304,7 +304,7 @@ impl Shared {
         }
     }
 
-    /// Executes steps together, and retries the transiently failed ones together.
+    /// Executes a batch of steps, and retries its transient failures as a batch.
     fn steps(&self, mut steps: Vec<(Box<dyn Environment>, Action)>) -> Vec<Outcome> {
         let mut results: Vec<Result<Step, EnvError>> = self.step_together(steps.iter_mut().collect());
         for made in 1..=self.calls.retries {

@@ -100,8 +100,8 @@ impl Run {
     /// Runs all remaining steps, or stops at the next safe point once `stop` is set.
     ///
     /// # Errors
-    /// Returns the error that ended the run. `status.json` then has `failed` and the reason, and
-    /// the last checkpoint precedes it.
+    /// Returns the error that ended the run. `status.json` then has the state `failed` and the
+    /// reason; the last checkpoint is from before the failure.
     pub fn train(&mut self, observer: &mut dyn Observer, stop: &AtomicBool) -> Result<RunEnd, TrainError> {
         let lock = match self.lock.take() {
             Some(lock) => lock,

@@ -15,9 +15,9 @@ pub struct ReplayRecord {
     pub goal: Vec<f32>,
     /// The environment's progress signal after each turn, `[turns]`; empty if it has none.
     pub progress: Vec<Option<f32>>,
-    /// Text of the goal, for people; may be empty.
+    /// Human-readable goal; may be empty.
     pub goal_text: String,
-    /// Texts of the actions, `[turns]`, for people; may be empty.
+    /// Human-readable actions, `[turns]`; may be empty.
     pub actions: Vec<String>,
 }
 

@@ -12,8 +12,9 @@ use super::tiles::{Line, PANEL, PANEL_LINES, TILE};
 /// products.
 const ROWS: usize = 8;
 
-/// Same as [`super::amx::Tiles::multiply`], on vectors, for the first `rows` rows rounded up to
-/// eights. The rest of the 32 rows at `to` is unchanged. A row's sums do not depend on `rows`.
+/// Same as [`super::amx::Tiles::multiply`], on vectors, for the first `rows` rows, rounded up to a
+/// multiple of eight. The rest of the 32 rows at `to` is unchanged. A row's sums do not depend on
+/// `rows`.
 ///
 /// # Safety
 /// [`super::tiles::available`] must have returned true, and 32 rows of 32 elements at `to` must be

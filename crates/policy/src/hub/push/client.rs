@@ -87,8 +87,8 @@ impl Client {
         self.parse(url, response)
     }
 
-    /// Puts bytes at a signed address of the storage, without the token, and returns the response's
-    /// `ETag`. Each try calls `open` for a new reader.
+    /// Uploads bytes to a signed storage URL, without the token, and returns the response's `ETag`.
+    /// Each try calls `open` for a new reader.
     pub(super) fn put<R: std::io::Read>(
         &self,
         url: &str,

@@ -44,7 +44,7 @@ pub enum PushError {
         status: u16,
         /// The server's message.
         message: String,
-        /// The fix after a separator; empty without one.
+        /// A suggested fix, starting with a separator; may be empty.
         hint: String,
     },
     /// The server could not be reached, or sent an invalid response.

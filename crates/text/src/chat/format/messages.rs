@@ -9,7 +9,7 @@ impl ChatFormat {
     /// message has the role `system`; otherwise the format's system message is added.
     ///
     /// # Errors
-    /// Names the template's line if it rejects the messages or cannot be rendered.
+    /// Fails, naming the template's line, if it rejects the messages or cannot be rendered.
     pub fn conversation(
         &self,
         tokenizer: &Tokenizer,

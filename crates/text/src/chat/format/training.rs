@@ -23,8 +23,8 @@ impl ChatFormat {
     /// ascending indices of the messages to train on; later messages are omitted.
     ///
     /// # Errors
-    /// Names the message if the template rejects it, or renders a reply differently from its
-    /// prompt.
+    /// Fails, naming the message, if the template rejects it, or renders a reply differently from
+    /// its prompt.
     pub fn training_sequences(
         &self,
         tokenizer: &Tokenizer,
