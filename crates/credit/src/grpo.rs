@@ -37,7 +37,7 @@ pub struct GrpoConfig {
     #[schemars(range(min = 0.0, max = 1e6))]
     pub invalid_penalty: f64,
     /// Quantity from which the invalid-action penalty is subtracted.
-    pub penalty_scope: PenaltyScope,
+    pub invalid_penalty_target: PenaltyScope,
 }
 
 impl Default for GrpoConfig {

@@ -69,7 +69,7 @@ pub struct HgpoConfig {
     #[schemars(range(min = 0.0, max = 1e6))]
     pub invalid_penalty: f64,
     /// Quantity from which the invalid-action penalty is subtracted.
-    pub penalty_scope: PenaltyScope,
+    pub invalid_penalty_target: PenaltyScope,
     /// Remove the weights of levels with advantage 0, like the authors' code; the paper keeps them.
     pub skip_zero_levels: bool,
     /// Skip level k for turns with fewer than k observations, like the authors' code. Otherwise
