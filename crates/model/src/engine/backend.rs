@@ -7,11 +7,7 @@ use std::sync::Arc;
 use pulp::Arch;
 use turnwise_core::{SampleError, SamplingParams};
 
-use super::choose::{Choice, TokenSampler, best};
-use super::forward::{Forward, Row};
-use super::pages::Cache;
-use super::vision::EngineVision;
-use super::weights::EngineWeights;
+use crate::cpu::decode::{Cache, Choice, EngineVision, EngineWeights, Forward, Row, TokenSampler, best};
 
 /// Prompt rows that a step on the CPU takes in besides the rows of sequences being decoded.
 pub(super) const PROMPT_ROWS: usize = 128;

@@ -2,47 +2,29 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `aligned.rs` | numbers that begin on a cache line |
-//! | `attention.rs` | attention of a step's rows over the keys and values of their sequences |
 //! | `backend.rs` | the backend of an engine |
-//! | `choose.rs` | from logits to a token, its log-probability and the entropy |
-//! | `forward.rs` | one forward step over rows of different sequences |
-//! | `pages.rs` | keys and values of all sequences, in pages that sequences with the same beginning share |
-//! | `panel.rs` | a weight matrix in memory |
-//! | `projection.rs` | a projection, with its adapter beside it where bf16 would round the adapter away |
-//! | `sharing.rs` | which rows of a step read the same pages |
+//! | `device.rs` | opening of the device |
+//! | `prompt.rs` | the check of a prompt |
 //! | `slot.rs` | memory of one session |
 //! | `stops.rs` | stop strings, and the reasoning that they are looked for behind |
-//! | `matmul.rs` | rows times a packed weight matrix, for the few rows of a decoding step |
-//! | `vision.rs` | pictures of prompts |
-//! | `vector.rs` | elementwise and reducing loops of a decoding step, vectorised |
 //! | `watch.rs` | tokens of a request while it is in work, and its end before time |
-//! | `weights.rs` | the weights as the engine reads them |
+//! | `weights.rs` | the weights that engines share |
 //!
 //! Each [`poll`](Sampler::poll) runs steps over all active sequences until one is finished;
 //! requests that were submitted meanwhile join the next step. A step computes one row for each
 //! decoding sequence and fills up with prompt rows. On the CPU, a sequence's bits do not depend on
-//! the rest of the batch, because each sum has a fixed order (`matmul`). On a device the last bits
+//! the rest of the batch, because each sum has a fixed order (`cpu/decode/matmul.rs`). On a device the last bits
 //! differ, because sums are split by the number of rows of a step.
 //!
 //! Keys and values of a prefix are computed once. Earlier turns keep theirs in a slot, sessions
 //! with the same start share them, and an ended session leaves its own until the slot is needed. A
 //! prompt waits for an older one that computes the same tokens.
 
-mod aligned;
-mod attention;
 mod backend;
-mod choose;
-mod forward;
-mod matmul;
-mod pages;
-mod panel;
-mod projection;
-mod sharing;
+mod device;
+mod prompt;
 mod slot;
 mod stops;
-mod vector;
-mod vision;
 mod watch;
 mod weights;
 
@@ -51,14 +33,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use backend::{Backend, PROMPT_ROWS};
-#[cfg(feature = "cuda")]
-pub(crate) use choose::Choice;
-#[cfg(all(test, feature = "cuda"))]
-pub(crate) use choose::TokenSampler;
-#[cfg(feature = "cuda")]
-pub(crate) use forward::Row;
-#[cfg(not(feature = "cuda"))]
-use forward::Row;
 use slot::{Active, Held, Slot, Waiting};
 use turnwise_core::{
     Completion, FinishReason, PromptTokens, RequestId, SampleError, SampleRequest, Sampler, SamplingParams,
@@ -66,8 +40,10 @@ use turnwise_core::{
 use turnwise_text::{ReasoningTags, Tokenizer};
 
 pub use watch::Sampled;
-pub use weights::{EngineWeights, SharedWeights};
+pub use weights::SharedWeights;
 
+pub use crate::cpu::decode::EngineWeights;
+use crate::cpu::decode::{Cache, Row, add_place};
 use crate::ops::attention::Heads;
 use crate::packing::common_prefix;
 use crate::{ModelConfig, ModelError, Parameters};
@@ -208,7 +184,7 @@ impl NativeEngine {
     pub(crate) fn bytes(config: &ModelConfig, engine: EngineConfig) -> [usize; 2] {
         let EngineConfig { max_num_seqs: slots, max_context } = engine;
         let heads = Heads::of(config);
-        let cache = slots * config.num_hidden_layers * pages::Cache::numbers(heads, max_context);
+        let cache = slots * config.num_hidden_layers * Cache::numbers(heads, max_context);
         let (hidden, inner, query) = (config.hidden_size, config.intermediate_size, config.query_width());
         let widest = hidden.max(query).max(inner);
         let row = 2 * hidden + 2 * query + 2 * config.key_value_width() + 2 * inner + widest;
@@ -391,7 +367,7 @@ impl NativeEngine {
                 )));
             };
             slot.tokens.push(choice.token);
-            vision::add_place(self.backend.vision(), &mut slot.places, row.token, choice.token);
+            add_place(self.backend.vision(), &mut slot.places, row.token, choice.token);
             active.logprobs.push(choice.logprob);
             active.entropies.push(choice.entropy);
             if let Some(&count) = self.watched.get(&active.request) {

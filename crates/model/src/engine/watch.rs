@@ -4,8 +4,8 @@ use turnwise_core::{RequestId, SampleError, SampleRequest, Sampler as _};
 
 use super::NativeEngine;
 use super::backend::Backend;
-use super::choose::Choice;
 use super::slot::Active;
+use crate::cpu::decode::Choice;
 
 /// A token of a watched request.
 #[derive(Clone, Debug, PartialEq)]

@@ -141,7 +141,7 @@ impl Families<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decoder::tests::config;
+    use crate::cpu::decoder::tests::config;
 
     /// Returns the groups of responses to a prompt each, which all start alike, in mixed order.
     fn groups(groups: usize, size: usize, head: usize, prompt: usize, response: usize) -> Vec<Vec<u32>> {

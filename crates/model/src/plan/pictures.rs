@@ -1,8 +1,10 @@
 //! Pictures of prompts and the tower that reads them, on the processors.
 
 use super::{MemoryPlan, NUMBER, PlanPhase, PlanSettings};
-use crate::vision::{MOST_FEATURES, MOST_KEPT, TowerWork, VisionConfig};
-use crate::{ModelConfig, ParameterLayout};
+use crate::ModelConfig;
+use crate::pictures::VisionConfig;
+use crate::vision::{MOST_FEATURES, MOST_KEPT, TowerWork};
+use crate::weights::tower_weights;
 
 /// The pictures that prompts of a run show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,11 +63,6 @@ impl MemoryPlan {
     }
 }
 
-/// Returns the number of the tower's weights; 0 without one.
-pub(crate) fn tower_weights(config: &ModelConfig) -> usize {
-    ParameterLayout::new(config).vision.map_or(0, |tower| tower.len())
-}
-
 /// Returns the largest size at which a tower reads a picture of at most so many tokens, for pictures of unknown size.
 pub(crate) fn largest(vision: &VisionConfig, tokens: usize) -> [usize; 2] {
     let factor = vision.factor();
@@ -78,7 +75,7 @@ impl PicturePlan {
     pub fn size(vision: &VisionConfig, drawn: Option<[usize; 2]>, max_context: usize) -> [usize; 2] {
         let pixels = [vision.image.min_pixels, vision.image.max_pixels];
         drawn
-            .and_then(|drawn| crate::vision::smart_resize(drawn, vision.factor(), pixels).ok())
+            .and_then(|drawn| crate::pictures::smart_resize(drawn, vision.factor(), pixels).ok())
             .unwrap_or_else(|| largest(vision, max_context))
     }
 }

@@ -1,11 +1,11 @@
 //! Norms of the tower's rows: root mean square norm in Qwen2.5-VL, layer norm in Qwen2-VL.
 
 use super::VisionConfig;
-use super::layout::NormLayout;
 use super::tower::Tower;
 use crate::Real;
 use crate::ops::layer_norm::{layer_norm, layer_norm_backward};
 use crate::ops::norm::{rms_norm, rms_norm_backward};
+use crate::weights::NormLayout;
 
 /// Normed rows, and what the derivative needs.
 #[derive(Clone, Debug, Default)]

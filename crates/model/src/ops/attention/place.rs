@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::{Heads, Real};
-use crate::head::grow;
+use crate::ops::grow;
 
 /// The rows of queries among those of a micro-batch, and what they see besides themselves.
 #[derive(Clone, Debug)]
