@@ -71,9 +71,7 @@ pub(crate) fn write_tensors<S: AsRef<str> + Ord + Display, V: View>(
 ) -> Result<(), ModelError> {
     let aside = aside(path);
     write_tensors_new(&aside, tensors, header)?;
-    fs::rename(&aside, path).map_err(ModelError::io(path))?;
-    let folder = path.parent().unwrap_or(Path::new(""));
-    turnwise_files::sync_folder(folder).map_err(ModelError::io(folder))
+    turnwise_files::rename_into_place(&aside, path).map_err(ModelError::io(path))
 }
 
 /// One tensor of a file that is written.

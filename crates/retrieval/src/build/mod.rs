@@ -109,7 +109,8 @@ impl BuildFolder {
     /// Moves a part to its place.
     pub(crate) fn publish(&self, part: &str) -> Result<(), RetrievalError> {
         let path = self.finished(part);
-        fs::rename(self.unfinished(part), &path).map_err(|error| RetrievalError::file(&path, &error))
+        turnwise_files::rename_into_place(&self.unfinished(part), &path)
+            .map_err(|error| RetrievalError::file(&path, &error))
     }
 
     /// Rejects a part that is already there.
