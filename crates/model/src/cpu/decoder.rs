@@ -3,9 +3,9 @@
 //! All rows of a [`Packing`] go through the layers together; only attention and positions depend on
 //! their sequences. A pass keeps its buffers in a [`Workspace`], which the next pass reuses.
 
+use crate::backend::Network;
 use crate::cpu::decoder_layer::{Activations, Derivatives, Pass, Scratch};
 use crate::cpu::head::{HeadState, rows};
-use crate::cpu::network::Network;
 use crate::ops::attention;
 use crate::ops::bf16::Kernel;
 use crate::ops::dispatch::add_assign;

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
+use crate::backend::Network;
 use crate::cpu::head::rows;
-use crate::cpu::network::Network;
 use crate::cpu::projection::Projection;
 use crate::ops::attention::{self, Heads, Output, Place, attention, attention_backward};
 use crate::ops::bf16::Kernel;

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use crate::cpu::network::Network;
+use crate::backend::{Divergence, Network, Second};
 use crate::ops::bf16::Kernel;
 use crate::ops::dispatch::add_assign;
 use crate::ops::divergence::{row_divergence, row_divergence_backward};
@@ -21,38 +21,6 @@ pub(crate) const LOGITS: usize = 1 << 23;
 /// Fewest rows of a chunk. Every product of a chunk packs the whole output matrix, and with a vocabulary of 151,936 the rows that
 /// [`LOGITS`] leaves would be 55.
 pub(crate) const FEWEST_ROWS: usize = 256;
-
-/// The divergence of one row's distribution from another's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Divergence {
-    /// The target of the first distribution.
-    pub(crate) first: usize,
-    /// The other.
-    pub(crate) second: Second,
-}
-
-/// The second distribution of a divergence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Second {
-    /// A target of the same pass, with a gradient.
-    Own(usize),
-    /// A target of the same pass as a constant.
-    Detached(usize),
-    /// A target of the reference policy's pass.
-    Reference(usize),
-}
-
-impl Second {
-    pub(crate) fn target(self) -> usize {
-        match self {
-            Self::Own(target) | Self::Detached(target) | Self::Reference(target) => target,
-        }
-    }
-
-    pub(crate) fn is_reference(self) -> bool {
-        matches!(self, Self::Reference(_))
-    }
-}
 
 /// The reference policy after its own forward pass.
 #[derive(Clone, Copy, Debug)]

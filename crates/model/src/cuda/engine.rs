@@ -18,7 +18,7 @@ use super::driver::Recorder;
 use super::kernels::{CHOICE_CHUNK, TILE};
 use super::memory::{Bf16, Buffer, Tile};
 use super::network::{Low, Network};
-use crate::cpu::decode::{Choice, Row};
+use crate::backend::{Choice, Row};
 use crate::weights::lora::Joint;
 
 /// Maximum prompt rows of a step, in addition to the decoding rows.

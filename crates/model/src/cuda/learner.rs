@@ -12,7 +12,7 @@ use super::head::Head;
 use super::memory::{Bf16, Buffer};
 use super::network::{Gradient, Network};
 
-use crate::cpu::head::Divergence;
+use crate::backend::Divergence;
 use crate::ops::loss_head::RowStatistics;
 use crate::packing::Packing;
 use crate::weights::lora::Dropout;

@@ -3,6 +3,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `angles.rs` | the rotary angles on the device |
+//! | `backend.rs` | the passes of a lane and the steps of an engine |
 //! | `compile.rs` | the kernels' source, and how NVRTC makes machine code of it |
 //! | `decoder.rs` | the decoder over a packed micro-batch |
 //! | `device.rs` | the device that all learners and engines of a process share, and matrix products on it |
@@ -24,6 +25,7 @@
 //! (`docs/adr/0014-cuda-by-hand.md`). In the tests, the kernels' source runs on the CPU.
 
 mod angles;
+mod backend;
 mod compile;
 mod decoder;
 mod device;
@@ -47,10 +49,11 @@ mod network;
 mod tests;
 mod tiles;
 
+pub(crate) use backend::DeviceDecoding;
 pub use compile::compile_check;
 pub use device::describe;
 pub(crate) use device::total_memory;
-pub(crate) use engine::{Engine, PROMPT_ROWS};
+pub(crate) use engine::Engine;
 pub use error::CudaError;
 pub(crate) use learner::{Bound, CudaPasses, TakenGradient, Trained};
 pub use network::DeviceWeights;

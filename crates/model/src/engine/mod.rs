@@ -2,7 +2,6 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `backend.rs` | the backend of an engine |
 //! | `device.rs` | opening of the device |
 //! | `prompt.rs` | the check of a prompt |
 //! | `slot.rs` | memory of one session |
@@ -20,7 +19,6 @@
 //! with the same start share them, and an ended session leaves its own until the slot is needed. A
 //! prompt waits for an older one that computes the same tokens.
 
-mod backend;
 mod device;
 mod prompt;
 mod slot;
@@ -32,7 +30,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-use backend::{Backend, PROMPT_ROWS};
 use slot::{Active, Held, Slot, Waiting};
 use turnwise_core::{
     Completion, FinishReason, PromptTokens, RequestId, SampleError, SampleRequest, Sampler, SamplingParams,
@@ -42,8 +39,9 @@ use turnwise_text::{ReasoningTags, Tokenizer};
 pub use watch::Sampled;
 pub use weights::SharedWeights;
 
+use crate::backend::{Decoding, Row};
 pub use crate::cpu::decode::EngineWeights;
-use crate::cpu::decode::{Cache, Row, add_place};
+use crate::cpu::decode::{Cache, Host, PROMPT_ROWS};
 use crate::ops::attention::Heads;
 use crate::packing::common_prefix;
 use crate::{ModelConfig, ModelError, Parameters};
@@ -88,7 +86,7 @@ impl EngineConfig {
 /// are split and which cuBLAS algorithm runs.
 #[derive(Debug)]
 pub struct NativeEngine {
-    backend: Backend,
+    backend: Box<dyn Decoding>,
     tokenizer: Option<Arc<Tokenizer>>,
     reasoning: Option<Arc<ReasoningTags>>,
     max_context: usize,
@@ -133,8 +131,8 @@ impl NativeEngine {
         tokenizer: Option<Arc<Tokenizer>>,
     ) -> Result<Self, ModelError> {
         config.check(weights.max_positions)?;
-        let backend = Backend::host(weights, config.max_num_seqs, config.max_context);
-        Ok(Self::on(backend, config, tokenizer))
+        let backend = Host::new(weights, config.max_num_seqs, config.max_context);
+        Ok(Self::on(Box::new(backend), config, tokenizer))
     }
 
     /// Creates an engine on weights from a learner ([`crate::NativeLearner::engine_weights`]). All
@@ -155,13 +153,13 @@ impl NativeEngine {
                 let engine =
                     crate::cuda::Engine::new(Arc::clone(network), config.max_num_seqs, config.max_context)
                         .map_err(crate::cuda::CudaError::into_setting)?;
-                let backend = Backend::Cuda { engine: Box::new(engine), version: *version };
-                Ok(Self::on(backend, config, tokenizer))
+                let backend = crate::cuda::DeviceDecoding { engine, version: *version };
+                Ok(Self::on(Box::new(backend), config, tokenizer))
             }
         }
     }
 
-    fn on(backend: Backend, config: EngineConfig, tokenizer: Option<Arc<Tokenizer>>) -> Self {
+    fn on(backend: Box<dyn Decoding>, config: EngineConfig, tokenizer: Option<Arc<Tokenizer>>) -> Self {
         Self {
             backend,
             tokenizer,
@@ -263,7 +261,7 @@ impl NativeEngine {
             cached,
         });
         slot.tokens = asked.prompt;
-        slot.places = self.backend.vision().map_or_else(Vec::new, |vision| vision.places(&slot.tokens));
+        slot.places = self.backend.pictures().map_or_else(Vec::new, |pictures| pictures.places(&slot.tokens));
     }
 
     /// Chooses the rows of the next step.
@@ -367,11 +365,13 @@ impl NativeEngine {
                 )));
             };
             slot.tokens.push(choice.token);
-            add_place(self.backend.vision(), &mut slot.places, row.token, choice.token);
+            if let (Some(pictures), Some(&place)) = (self.backend.pictures(), slot.places.last()) {
+                slot.places.push(pictures.place_after(Some((row.token, place)), choice.token));
+            }
             active.logprobs.push(choice.logprob);
             active.entropies.push(choice.entropy);
             if let Some(&count) = self.watched.get(&active.request) {
-                self.sampled.push(Sampled::of(&self.backend, active, place, &choice, count));
+                self.sampled.push(Sampled::of(&*self.backend, active, place, &choice, count));
             }
             let stops = &active.params.stop_strings;
             let text_stop = match &self.tokenizer {

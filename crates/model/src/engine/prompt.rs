@@ -14,14 +14,14 @@ impl NativeEngine {
         asked: &SampleRequest,
     ) -> Result<Held, SampleError> {
         let vocabulary = Some(self.backend.vocabulary());
-        let Some(vision) = self.backend.vision() else {
+        let Some(pictures) = self.backend.pictures() else {
             return asked.check_prompt(request, self.max_context, vocabulary).map(|()| Vec::new());
         };
         let fail = |reason: String| SampleError::Request { request, reason };
-        let pictures = vision.hold(&asked.prompt).map_err(fail)?;
+        let held = pictures.hold(&asked.prompt).map_err(fail)?;
         // A picture's tokens are in no vocabulary.
         let text = |&token: &u32| if token < FIRST_PICTURE_TOKEN { token } else { 0 };
         let words = SampleRequest { prompt: asked.prompt.iter().map(text).collect(), ..asked.clone() };
-        words.check_prompt(request, self.max_context, vocabulary).map(|()| pictures)
+        words.check_prompt(request, self.max_context, vocabulary).map(|()| held)
     }
 }

@@ -3,9 +3,8 @@
 use turnwise_core::{RequestId, SampleError, SampleRequest, Sampler as _};
 
 use super::NativeEngine;
-use super::backend::Backend;
 use super::slot::Active;
-use crate::cpu::decode::Choice;
+use crate::backend::{Choice, Decoding};
 
 /// A token of a watched request.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,7 +24,7 @@ pub struct Sampled {
 impl Sampled {
     /// Returns what was sampled for the row at this place among those with logits.
     pub(super) fn of(
-        backend: &Backend,
+        backend: &dyn Decoding,
         active: &Active,
         place: usize,
         choice: &Choice,

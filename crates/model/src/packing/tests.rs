@@ -3,9 +3,9 @@
 use turnwise_core::TokenSequence;
 
 use super::*;
+use crate::backend::Network;
 use crate::cpu::decoder::Workspace;
 use crate::cpu::decoder::tests::{config, llama, parameters, qwen3, sequence};
-use crate::cpu::network::Network;
 use crate::ops::bf16::{Kernel, kernels};
 use crate::testing::random;
 use crate::weights::lora::{Adapter, Dropout, LoraConfig};

@@ -213,6 +213,20 @@ impl Pictures {
         Ok(self.shown(tokens)?.into_iter().map(|(_, picture)| picture.prepared).collect())
     }
 
+    /// Returns the places of a prompt's tokens; none if no picture is among them.
+    pub(crate) fn places(&self, tokens: &[u32]) -> Vec<[u32; 3]> {
+        if tokens.iter().all(|&token| token < FIRST_PICTURE_TOKEN) {
+            return Vec::new();
+        }
+        let mut before = None;
+        let place = |&token: &u32| {
+            let place = self.place_after(before, token);
+            before = Some((token, place));
+            place
+        };
+        tokens.iter().map(place).collect()
+    }
+
     /// Returns time, row and column of a token after the one `before` it, given with its place.
     ///
     /// Text advances all three by one. Inside a picture time is constant, and row and column are those of the

@@ -7,25 +7,22 @@ use turnwise_core::{
     TokenGradients, TokenScores, TokenStatistics,
 };
 
+use crate::backend::{Divergence, Network, Passes, Second};
 use crate::cpu::decoder::Workspace;
-use crate::cpu::head::{Divergence, Second};
-use crate::cpu::network::Network;
 use crate::ops::bf16::Kernel;
 use crate::packing::Packing;
-use crate::train::lane_passes::LanePasses;
 use crate::train::pass_over::PassOver;
 use crate::{ModelConfig, ops::Real as _};
 
 /// One thread's buffers.
 pub(crate) struct Lane {
-    passes: LanePasses,
+    passes: Box<dyn Passes>,
     packing: Packing,
     logprobs: Vec<f32>,
     entropies: Vec<f32>,
     derivatives: Vec<[f32; 2]>,
     /// The reference policy's pass, once one is needed.
-    reference: Option<(LanePasses, Packing)>,
-    bf16: Option<Kernel>,
+    reference: Option<(Box<dyn Passes>, Packing)>,
     /// Tokens of the sequences so far that had no rows of their own.
     shared: usize,
 }
@@ -33,24 +30,25 @@ pub(crate) struct Lane {
 impl Lane {
     /// Empty buffers.
     pub(crate) fn new(config: &ModelConfig, recompute: bool, bf16: Option<Kernel>) -> Self {
-        Self::with(LanePasses::Host(Box::new(Workspace::new(config, recompute).with_bf16(bf16))), bf16)
+        Self::with(Box::new(Workspace::new(config, recompute).with_bf16(bf16)))
     }
 
     /// Empty buffers on a device.
     #[cfg(feature = "cuda")]
     pub(crate) fn cuda(recompute: bool) -> Self {
-        Self::with(LanePasses::Cuda(Box::new(crate::cuda::CudaPasses::new(recompute))), None)
+        Self::with(Box::new(crate::cuda::CudaPasses::new(recompute)))
     }
 
     /// Binds the buffers that a lane on a device reads and writes from now on.
     #[cfg(feature = "cuda")]
     pub(crate) fn bind(&mut self, bound: Option<&crate::cuda::Bound>) {
-        if let LanePasses::Cuda(passes) = &mut self.passes {
+        let passes: &mut dyn std::any::Any = &mut *self.passes;
+        if let Some(passes) = passes.downcast_mut::<crate::cuda::CudaPasses>() {
             passes.bind(bound.cloned());
         }
     }
 
-    fn with(passes: LanePasses, bf16: Option<Kernel>) -> Self {
+    fn with(passes: Box<dyn Passes>) -> Self {
         Self {
             passes,
             packing: Packing::default(),
@@ -58,7 +56,6 @@ impl Lane {
             entropies: Vec::new(),
             derivatives: Vec::new(),
             reference: None,
-            bf16,
             shared: 0,
         }
     }
@@ -218,10 +215,10 @@ impl<'a> Micro<'a> {
 
     /// Runs the reference policy over everything or over the masked_contexts.
     fn run_reference(&mut self, reference: Network<'_, f32>, everything: bool) -> Result<(), LearnError> {
-        let Lane { passes: own, reference: kept, bf16, .. } = &mut *self.lane;
+        let Lane { passes: own, reference: kept, .. } = &mut *self.lane;
         let config = &reference.parameters.config;
-        let (passes, packing) = kept.get_or_insert_with(|| (own.beside(config, *bf16), Packing::default()));
-        own.bind_reference(passes);
+        let (passes, packing) = kept.get_or_insert_with(|| (own.beside(config), Packing::default()));
+        own.bind_reference(&mut **passes);
         let members = self.members.iter().filter(|_| everything).map(|&index| &self.pass.batch[index]);
         let others = self
             .masked_contexts
@@ -377,9 +374,7 @@ impl<'a> Micro<'a> {
     ) -> Result<(), LearnError> {
         let Lane { passes, packing, derivatives, reference: kept, .. } = &mut *self.lane;
         let network = self.pass.network;
-        if matches!(passes, LanePasses::Host(_)) {
-            self.gradient.resize(network.trained(), 0.0);
-        }
+        self.gradient.resize(passes.gradient_len(network), 0.0);
         let mut direct: Vec<bool> = (0..packing.sequences())
             .map(|index| derivatives[packing.targets_of(&(index..index + 1))].iter().any(|&d| d != [0.0; 2]))
             .collect();
@@ -407,9 +402,9 @@ impl<'a> Micro<'a> {
 
 fn reference_passes<'a>(
     reference: Option<Network<'a, f32>>,
-    kept: Option<&'a (LanePasses, Packing)>,
-) -> Option<(Network<'a, f32>, &'a LanePasses)> {
-    Some((reference?, &kept?.0))
+    kept: Option<&'a (Box<dyn Passes>, Packing)>,
+) -> Option<(Network<'a, f32>, &'a dyn Passes)> {
+    Some((reference?, &*kept?.0))
 }
 
 /// An empty answer stands for zeros.

@@ -3,7 +3,6 @@
 //! | file | subject |
 //! |---|---|
 //! | `critic.rs` | a critic |
-//! | `lane_passes.rs` | a lane's passes, on the CPU or on a device |
 //! | `learner/` | the native learner |
 //! | `micro.rs` | one micro-batch of a lane |
 //! | `pass_over.rs` | what all micro-batches of a pass share |
@@ -12,7 +11,6 @@
 mod critic;
 #[cfg(test)]
 mod golden_tests;
-mod lane_passes;
 mod learner;
 mod micro;
 mod pass_over;

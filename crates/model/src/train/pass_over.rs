@@ -2,7 +2,7 @@
 
 use turnwise_core::{MaskedContext, TokenSequence};
 
-use crate::cpu::network::Network;
+use crate::backend::Network;
 use crate::packing::{Packing, Shared, deal, deal_shared, input_length};
 use crate::vision::numbered_by_rows;
 

@@ -8,9 +8,9 @@ use turnwise_core::{
 
 use super::tower::Tower;
 use super::*;
+use crate::backend::Network;
 use crate::cpu::decoder::Workspace;
 use crate::cpu::decoder::tests::whole_backward;
-use crate::cpu::network::Network;
 use crate::engine::{EngineConfig, NativeEngine};
 use crate::files::hf::config_from_json;
 use crate::packing::Packing;

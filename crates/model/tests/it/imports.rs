@@ -5,9 +5,9 @@ use std::fs;
 use std::path::Path;
 
 /// Modules of the crate's root, each of which may import only those before it.
-const ORDER: [&str; 17] = [
-    "error", "pictures", "config", "ops", "packing", "weights", "layers", "vision", "files", "bert", "cpu",
-    "cuda", "engine", "train", "plan", "testing", "lib",
+const ORDER: [&str; 18] = [
+    "error", "pictures", "config", "ops", "packing", "weights", "layers", "vision", "files", "bert",
+    "backend", "cpu", "cuda", "engine", "train", "plan", "testing", "lib",
 ];
 
 /// Sources by file (`cpu/decoder.rs`), without those of tests.

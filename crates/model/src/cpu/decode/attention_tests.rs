@@ -1,7 +1,7 @@
 use pulp::Arch;
 
-use super::super::forward::Row;
 use super::*;
+use crate::backend::Row;
 use crate::ops::attention::Heads;
 
 fn number(index: usize) -> f32 {

@@ -4,14 +4,7 @@ use pulp::Arch;
 use turnwise_core::SamplingParams;
 
 use super::vector::{CHUNK, Exponentials};
-
-/// A sampled token.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Choice {
-    pub(crate) token: u32,
-    pub(crate) logprob: f32,
-    pub(crate) entropy: f32,
-}
+use crate::backend::Choice;
 
 /// Scratch of [`TokenSampler::choose`].
 #[derive(Debug, Default)]
@@ -126,7 +119,7 @@ impl TokenSampler {
 }
 
 /// Returns the `count` most probable tokens with their log-probs, best first, of the distribution that `chosen` is from.
-pub(crate) fn best(
+pub(super) fn best(
     logits: &[f32],
     params: &SamplingParams,
     chosen: &Choice,

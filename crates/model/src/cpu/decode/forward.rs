@@ -12,27 +12,13 @@ use super::vector::{GatedSilu, HeadNorm, RmsNorm, rotate};
 use super::vision::EngineVision;
 use super::weights::EngineWeights;
 use crate::Rotary;
-
-/// One token to compute. Rows of a sequence are in ascending order of position.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Row {
-    /// Whose cache.
-    pub(crate) slot: usize,
-    /// Its position in the sequence.
-    pub(crate) position: usize,
-    /// The token there.
-    pub(crate) token: u32,
-    /// Its time, row and column. All three equal the position unless a picture comes before it.
-    pub(crate) place: [u32; 3],
-    /// True if the distribution of the next token is wanted.
-    pub(crate) logits: bool,
-}
+use crate::backend::Row;
 
 /// The decoder with the buffers it works in; they grow to the largest step and stay.
 #[derive(Debug)]
-pub(crate) struct Forward {
+pub(super) struct Forward {
     arch: Arch,
-    pub(crate) weights: Arc<EngineWeights>,
+    pub(super) weights: Arc<EngineWeights>,
     /// `[position, head width / 2]`.
     cos: Vec<f32>,
     sin: Vec<f32>,
@@ -48,11 +34,11 @@ pub(crate) struct Forward {
     sharing: Sharing,
     scratch: Scratch,
     /// `[wanted rows, stride]`, filled up with the lowest numbers.
-    pub(crate) logits: Vec<f32>,
+    pub(super) logits: Vec<f32>,
 }
 
 impl Forward {
-    pub(crate) fn new(weights: Arc<EngineWeights>, arch: Arch, max_context: usize) -> Self {
+    pub(super) fn new(weights: Arc<EngineWeights>, arch: Arch, max_context: usize) -> Self {
         let Rotary { frequencies, attention_factor } = &weights.rotary;
         let angles = (0..max_context)
             .flat_map(|position| frequencies.iter().map(move |frequency| position as f64 * frequency));
@@ -78,13 +64,13 @@ impl Forward {
     }
 
     /// Row stride of [`Forward::logits`].
-    pub(crate) fn logits_stride(&self) -> usize {
+    pub(super) fn logits_stride(&self) -> usize {
         self.weights.output.width
     }
 
     /// Computes all rows, writes their keys and values, and leaves the logits of those that want them,
     /// in order.
-    pub(crate) fn step(&mut self, rows: &[Row], cache: &mut Cache) {
+    pub(super) fn step(&mut self, rows: &[Row], cache: &mut Cache) {
         let weights = Arc::clone(&self.weights);
         let arch = self.arch;
         let hidden = weights.hidden;

@@ -6,6 +6,7 @@
 //! | `attention.rs` | attention of a step's rows over the keys and values of their sequences |
 //! | `choose.rs` | from logits to a token, its log-probability and the entropy |
 //! | `forward.rs` | one forward step over rows of different sequences |
+//! | `host.rs` | steps of sampling on the calling thread |
 //! | `pages.rs` | keys and values of all sequences, in pages that sequences with the same beginning share |
 //! | `panel.rs` | a weight matrix in memory |
 //! | `projection.rs` | a projection, with its adapter beside it where bf16 would round the adapter away |
@@ -19,6 +20,7 @@ mod aligned;
 mod attention;
 mod choose;
 mod forward;
+mod host;
 mod matmul;
 mod pages;
 mod panel;
@@ -28,8 +30,8 @@ mod vector;
 mod vision;
 mod weights;
 
-pub(crate) use choose::{Choice, TokenSampler, best};
-pub(crate) use forward::{Forward, Row};
+#[cfg(all(test, feature = "cuda"))]
+pub(crate) use choose::TokenSampler;
+pub(crate) use host::{Host, PROMPT_ROWS};
 pub(crate) use pages::Cache;
-pub(crate) use vision::{EngineVision, add_place};
 pub use weights::EngineWeights;

@@ -34,7 +34,7 @@ pub(crate) struct Cache {
 
 impl Cache {
     /// No positions of so many sequences.
-    pub(crate) fn new(heads: Heads, layers: usize, sequences: usize) -> Self {
+    pub(super) fn new(heads: Heads, layers: usize, sequences: usize) -> Self {
         Self { heads, layers, pages: Vec::new(), free: Vec::new(), tables: vec![Vec::new(); sequences] }
     }
 
@@ -65,7 +65,7 @@ impl Cache {
     }
 
     /// Returns the pages after the first positions of a sequence.
-    pub(crate) fn keep(&mut self, sequence: usize, positions: usize) {
+    pub(super) fn keep(&mut self, sequence: usize, positions: usize) {
         let whole = positions.div_ceil(PAGE).min(self.tables[sequence].len());
         for page in self.tables[sequence].split_off(whole) {
             self.release(page);
@@ -73,7 +73,7 @@ impl Cache {
     }
 
     /// Gives one sequence the first positions of another with the same tokens there.
-    pub(crate) fn take_over(&mut self, from: usize, to: usize, positions: usize) {
+    pub(super) fn take_over(&mut self, from: usize, to: usize, positions: usize) {
         let mut pages = self.tables[from][..positions / PAGE].to_vec();
         for &page in &pages {
             self.pages[page].users += 1;

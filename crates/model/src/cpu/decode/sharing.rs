@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::forward::Row;
 use super::pages::{Cache, PAGE};
+use crate::backend::Row;
 
 /// Rows of one sequence at consecutive positions.
 #[derive(Clone, Debug, PartialEq)]

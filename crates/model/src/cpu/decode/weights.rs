@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::matmul::Packed;
 use super::projection::{Beside, Projection};
 use super::vision::EngineVision;
-use crate::cpu::network::Network;
+use crate::backend::Network;
 use crate::ops::attention::Heads;
 use crate::pictures::FIRST_PICTURE_TOKEN;
 use crate::weights::lora::{Joint, Module};
@@ -15,26 +15,26 @@ use crate::{Compute, LayerLayout, ModelConfig, ModelError, Parameters, Rotary, W
 /// A decoder's weights, packed once for sampling. Engines on several threads share one.
 #[derive(Debug)]
 pub struct EngineWeights {
-    pub(crate) version: u64,
-    pub(crate) heads: Heads,
+    pub(super) version: u64,
+    pub(super) heads: Heads,
     pub(super) hidden: usize,
     pub(super) intermediate: usize,
-    pub(crate) vocab: usize,
+    pub(super) vocab: usize,
     pub(crate) max_positions: usize,
     pub(super) rotary: Rotary,
     pub(super) epsilon: f32,
     /// `[vocabulary, hidden]`, or nothing if [`EngineWeights::embeds_by_output`] holds.
     embedding: Option<Vec<f32>>,
-    pub(crate) layers: Vec<LayerWeights>,
+    pub(super) layers: Vec<LayerWeights>,
     pub(super) final_norm: Vec<f32>,
     pub(super) output: Packed,
     /// Of a model that reads pictures.
-    pub(crate) vision: Option<EngineVision>,
+    pub(super) vision: Option<EngineVision>,
 }
 
 /// One layer, with projections that read the same input joined.
 #[derive(Debug)]
-pub(crate) struct LayerWeights {
+pub(super) struct LayerWeights {
     pub(super) input_norm: Vec<f32>,
     pub(super) qkv: Projection,
     /// Norm of query heads, then of key heads; empty in families without.

@@ -8,7 +8,7 @@ use turnwise_core::{
 };
 
 use super::NativeLearner;
-use crate::cpu::network::Network;
+use crate::backend::Network;
 use crate::packing::input_length;
 use crate::pictures::FIRST_PICTURE_TOKEN;
 use crate::train::micro::{Found, Lane, Micro, evaluate_empty};

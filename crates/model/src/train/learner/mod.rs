@@ -18,7 +18,7 @@ use turnwise_core::{
     StepReport, TokenScores, TokenSequence, TurnSpan,
 };
 
-use crate::cpu::network::Network;
+use crate::backend::Network;
 use crate::engine::{EngineWeights, SharedWeights};
 use crate::train::micro::{Found, Lane};
 use crate::train::pass_over::PassOver;

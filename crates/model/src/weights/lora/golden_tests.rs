@@ -8,9 +8,9 @@ use serde_json::Value;
 use turnwise_core::{TokenSequence, TurnSpan};
 
 use super::{Adapter, LoraConfig, Module};
+use crate::backend::Network;
 use crate::cpu::decoder::Workspace;
 use crate::cpu::decoder::tests::{config, whole_backward};
-use crate::cpu::network::Network;
 use crate::packing::Packing;
 use crate::{ModelConfig, Parameters, load_adapter};
 

@@ -6,9 +6,9 @@ use turnwise_core::{
 };
 
 use super::*;
+use crate::backend::Network;
 use crate::cpu::decoder::Workspace;
 use crate::cpu::decoder::tests::{batch, config, llama, parameters, qwen3, whole_backward};
-use crate::cpu::network::Network;
 use crate::engine::{EngineConfig, EngineWeights, NativeEngine};
 use crate::packing::Packing;
 use crate::testing::{Probe, TensorDifferences, check_gradient, random};
