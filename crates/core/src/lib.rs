@@ -29,6 +29,7 @@ mod masked_context;
 mod method;
 pub mod null_as_nan;
 mod observation;
+pub mod python;
 mod reasoning;
 mod required_passes;
 mod retry;

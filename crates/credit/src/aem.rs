@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, PerToken, PerTurn, Preset};
 
 use crate::entropies::{extent, mean_entropies};
-use crate::registry::MethodSettings;
+use crate::registry::{MethodSettings, in_range};
 use crate::{CreditError, CreditInputs, Explanation, Refinement, TurnField};
 
 const NAME: &str = "aem";
@@ -151,19 +151,14 @@ impl Aem {
     /// # Errors
     /// Fails on invalid settings.
     pub fn new(config: AemConfig) -> Result<Self, CreditError> {
+        in_range(NAME, &config)?;
         let refuse = |reason| Err(CreditError::Setting { method: NAME, reason });
-        if !(-100.0..=100.0).contains(&config.lambda) {
-            return refuse(format!("lambda is {}; it must be between -100 and 100", config.lambda));
-        }
         if config.lambda < 0.0 && matches!(config.mode, AemMode::MaskUncertain | AemMode::MaskConfident) {
             return refuse(format!(
                 "lambda is {}, with which alpha is low where the policy is confident; mode \"{}\" needs 0 or more",
                 config.lambda,
                 if config.mode == AemMode::MaskUncertain { "mask-uncertain" } else { "mask-confident" }
             ));
-        }
-        if !(config.epsilon >= 0.0 && config.epsilon.is_finite() && config.min_spread >= 0.0) {
-            return refuse("epsilon and min_spread must be 0 or more".into());
         }
         Ok(Self { config })
     }

@@ -55,16 +55,6 @@ impl Default for AnchorConfig {
     }
 }
 
-impl AnchorConfig {
-    pub(crate) fn check(&self, method: &'static str) -> Result<(), CreditError> {
-        if (0.0..=1.0).contains(&self.threshold) {
-            return Ok(());
-        }
-        let reason = format!("anchor.threshold is {}; a similarity is between 0 and 1", self.threshold);
-        Err(CreditError::Setting { method, reason })
-    }
-}
-
 /// The anchor groups of one group of trajectories.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Anchors {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset};
 
 use crate::entropies::{extent, mean_entropies};
-use crate::registry::MethodSettings;
+use crate::registry::{MethodSettings, in_range};
 use crate::{CreditError, CreditInputs, Explanation, Refinement, TurnField};
 
 const NAME: &str = "empg";
@@ -63,15 +63,8 @@ impl Empg {
     /// # Errors
     /// Fails on invalid settings.
     pub fn new(config: EmpgConfig) -> Result<Self, CreditError> {
-        let EmpgConfig { k, k_future, zeta, epsilon } = config;
-        if k.abs() <= 100.0 && k_future.abs() <= 100.0 && zeta.is_finite() && epsilon >= 0.0 {
-            return Ok(Self { config });
-        }
-        let reason = format!(
-            "k is {k}, k_future is {k_future} (both between -100 and 100), zeta is {zeta} (finite), \
-             epsilon is {epsilon} (0 or more)"
-        );
-        Err(CreditError::Setting { method: NAME, reason })
+        in_range(NAME, &config)?;
+        Ok(Self { config })
     }
 }
 

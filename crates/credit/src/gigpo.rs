@@ -14,8 +14,7 @@ use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset};
 
 use crate::anchor::{AnchorConfig, Anchors, Assignment};
-use crate::grpo::check_common;
-use crate::registry::MethodSettings;
+use crate::registry::{MethodSettings, in_range};
 use crate::scores::{GroupScores, InvalidActionPenalty, PenaltyScope, Population};
 use crate::statistics::{Moments, Normalize, Singleton};
 use crate::{CreditError, CreditInputs, Estimator, Explanation, TurnField};
@@ -90,13 +89,6 @@ impl GigpoConfig {
     }
 }
 
-pub(crate) fn check_gamma(method: &'static str, gamma: f64) -> Result<(), CreditError> {
-    if (0.0..=1.0).contains(&gamma) {
-        return Ok(());
-    }
-    Err(CreditError::Setting { method, reason: format!("gamma is {gamma}; a discount is between 0 and 1") })
-}
-
 impl MethodSettings for GigpoConfig {
     const KIND: &'static str = NAME;
     const PRESETS: &'static [Preset] = &[
@@ -131,13 +123,7 @@ impl Gigpo {
     /// # Errors
     /// Fails on invalid settings.
     pub fn new(config: GigpoConfig) -> Result<Self, CreditError> {
-        check_common(NAME, config.ddof, config.epsilon, config.invalid_penalty)?;
-        check_gamma(NAME, config.gamma)?;
-        config.anchor.check(NAME)?;
-        if !config.omega.is_finite() {
-            let reason = format!("omega is {}; it must be a finite number", config.omega);
-            return Err(CreditError::Setting { method: NAME, reason });
-        }
+        in_range(NAME, &config)?;
         Ok(Self { config })
     }
 }

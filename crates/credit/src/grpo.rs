@@ -10,7 +10,7 @@
 use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset};
 
-use crate::registry::MethodSettings;
+use crate::registry::{MethodSettings, in_range};
 use crate::scores::{GroupScores, InvalidActionPenalty, PenaltyScope, Population};
 use crate::statistics::{Moments, Normalize, Singleton};
 use crate::{CreditError, CreditInputs, Estimator, Explanation};
@@ -65,29 +65,6 @@ impl GrpoConfig {
     pub fn penalty(&self) -> InvalidActionPenalty {
         InvalidActionPenalty { cost: self.invalid_penalty, scope: self.invalid_penalty_target }
     }
-
-    pub(crate) fn check(&self, method: &'static str) -> Result<(), CreditError> {
-        check_common(method, self.ddof, self.epsilon, self.invalid_penalty)
-    }
-}
-
-pub(crate) fn check_common(
-    method: &'static str,
-    ddof: u8,
-    epsilon: f64,
-    cost: f64,
-) -> Result<(), CreditError> {
-    let refuse = |reason: String| Err(CreditError::Setting { method, reason });
-    if ddof > 1 {
-        return refuse(format!("ddof is {ddof}; it is 1 (sample) or 0 (population)"));
-    }
-    if !(epsilon >= 0.0 && epsilon.is_finite()) {
-        return refuse(format!("epsilon is {epsilon}; it must be 0 or more"));
-    }
-    if !(cost >= 0.0 && cost.is_finite()) {
-        return refuse(format!("invalid_penalty is {cost}; it is what an invalid turn costs, 0 or more"));
-    }
-    Ok(())
 }
 
 impl MethodSettings for GrpoConfig {
@@ -116,7 +93,7 @@ impl Grpo {
     /// # Errors
     /// Fails on invalid settings.
     pub fn new(config: GrpoConfig) -> Result<Self, CreditError> {
-        config.check(NAME)?;
+        in_range(NAME, &config)?;
         Ok(Self { config })
     }
 }

@@ -22,7 +22,7 @@
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, Group, PerTurn, Preset, Trajectory};
 
-use crate::registry::MethodSettings;
+use crate::registry::{MethodSettings, in_range};
 use crate::statistics::{Correlation, Moments, Normalize, Singleton};
 use crate::{CreditError, CreditInputs, Explanation, Refinement, RequiredInputs, TurnField};
 
@@ -186,14 +186,8 @@ impl Has {
     /// # Errors
     /// Fails on an alpha outside [0, 1], a negative epsilon or lower bound, or an unused `signal`.
     pub fn new(config: HasConfig) -> Result<Self, CreditError> {
-        let HasConfig { alpha, epsilon, min_std, .. } = config;
-        let is_size = |value: f64| value >= 0.0 && value.is_finite();
-        if !((0.0..=1.0).contains(&alpha) && is_size(epsilon) && is_size(min_std)) {
-            let reason = format!(
-                "alpha is {alpha} (between 0 and 1), epsilon is {epsilon} (0 or more), min_std is {min_std} (0 or more)"
-            );
-            return Err(CreditError::Setting { method: NAME, reason });
-        }
+        in_range(NAME, &config)?;
+        let min_std = config.min_std;
         if config.decomposer == DecomposerKind::External && config.signal != ProgressSignal::default() {
             let reason = "signal has no effect with decomposer = \"external\"; remove it, or take the progress signal as \
                           credit (decomposer = \"progressive\")";

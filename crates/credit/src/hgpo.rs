@@ -21,10 +21,8 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Group, PerTurn, Preset, TurnKind};
 
-use crate::gigpo::check_gamma;
-use crate::grpo::check_common;
 use crate::hashing::FastMap;
-use crate::registry::MethodSettings;
+use crate::registry::{MethodSettings, in_range};
 use crate::scores::{GroupScores, InvalidActionPenalty, PenaltyScope, Population};
 use crate::statistics::{Moments, Normalize, Singleton};
 use crate::{CreditError, CreditInputs, Estimator, Explanation, TurnField};
@@ -135,12 +133,8 @@ impl Hgpo {
     /// # Errors
     /// Fails on invalid settings.
     pub fn new(config: HgpoConfig) -> Result<Self, CreditError> {
-        check_common(NAME, config.ddof, config.epsilon, config.invalid_penalty)?;
-        check_gamma(NAME, config.gamma)?;
+        in_range(NAME, &config)?;
         let refuse = |reason| Err(CreditError::Setting { method: NAME, reason });
-        if config.levels == 0 {
-            return refuse("levels is 0; at least the current observation must be compared".into());
-        }
         if !((config.levels + 1) as f64).powf(config.alpha).is_normal() {
             return refuse(format!(
                 "alpha is {}; (levels + 1)^alpha must be a positive number",

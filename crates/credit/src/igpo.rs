@@ -25,7 +25,7 @@
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, PerTurn, Preset, Trajectory};
 
-use crate::registry::MethodSettings;
+use crate::registry::{MethodSettings, in_range};
 use crate::statistics::{Moments, Normalize, Singleton};
 use crate::{CreditError, CreditInputs, Explanation, Refinement, RequiredInputs, ScoreRequest};
 
@@ -88,7 +88,7 @@ impl Igpo {
     /// # Errors
     /// Fails if a setting is out of range.
     pub fn new(config: IgpoConfig) -> Result<Self, CreditError> {
-        crate::registry::in_range(NAME, &config)?;
+        in_range(NAME, &config)?;
         Ok(Self { config })
     }
 

@@ -26,9 +26,7 @@ use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset, Trajectory};
 
 use crate::gae::Whitening;
-use crate::gigpo::check_gamma;
-use crate::grpo::check_common;
-use crate::registry::MethodSettings;
+use crate::registry::{MethodSettings, in_range};
 use crate::scores::{GroupScores, InvalidActionPenalty, PenaltyScope};
 use crate::statistics::ROUNDING;
 use crate::{CreditError, CreditInputs, Estimator, Explanation, RequiredInputs, StateValues, TurnField};
@@ -91,12 +89,7 @@ impl MonteCarlo {
     /// # Errors
     /// Fails if a setting is out of range.
     pub fn new(config: MonteCarloConfig) -> Result<Self, CreditError> {
-        check_common(NAME, 0, 0.0, config.invalid_penalty)?;
-        check_gamma(NAME, config.gamma)?;
-        if config.continuations == 0 {
-            let reason = "continuations is 0; the value of a state needs at least 1".into();
-            return Err(CreditError::Setting { method: NAME, reason });
-        }
+        in_range(NAME, &config)?;
         Ok(Self { config })
     }
 

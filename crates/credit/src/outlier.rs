@@ -15,7 +15,6 @@ use turnwise_core::{Batch, PerTurn};
 use crate::anchor::{AnchorConfig, Anchors};
 use crate::entropies::mean_entropies;
 use crate::explanation::Explanation;
-use crate::grpo::check_common;
 use crate::registry::in_range;
 use crate::statistics::{Moments, Normalize, Singleton, quantile};
 use crate::{CreditError, TurnField};
@@ -95,12 +94,6 @@ impl OutlierConfig {
     /// # Errors
     /// Returns an error that names the key under `outliers`, its value and the valid range.
     pub fn check(&self) -> Result<(), CreditError> {
-        check_common(NAME, self.ddof, self.epsilon, 0.0)?;
-        self.anchor.clone().unwrap_or_default().check(NAME)?;
-        if !(self.lambda >= 0.0 && self.lambda.is_finite()) {
-            let reason = format!("lambda is {}; it must be 0 or more", self.lambda);
-            return Err(CreditError::Setting { method: NAME, reason });
-        }
         in_range(NAME, self)
     }
 

@@ -26,7 +26,7 @@
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, Group, PerTurn, Preset, Turn};
 
-use crate::registry::MethodSettings;
+use crate::registry::{MethodSettings, in_range};
 use crate::{CreditError, CreditInputs, Explanation, Refinement, RequiredInputs, ScoreRequest};
 
 const NAME: &str = "privileged-gap";
@@ -109,7 +109,7 @@ impl PrivilegedGap {
     /// # Errors
     /// Fails if a setting is out of range, or if the preamble has no `{hint}`.
     pub fn new(config: PrivilegedGapConfig) -> Result<Self, CreditError> {
-        crate::registry::in_range(NAME, &config)?;
+        in_range(NAME, &config)?;
         if !config.preamble.contains(HINT) {
             let reason =
                 format!("preamble {:?} has no {HINT}; put it where the hint belongs", config.preamble);

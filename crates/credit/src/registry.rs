@@ -128,9 +128,7 @@ macro_rules! builtin {
             fn build(&self, other: &BTreeMap<&'static str, Factory<dyn $product>>) -> Result<Box<dyn $product>, CreditError> {
                 match self {
                     $(Self::$variant(settings) => {
-                        let method = settings.clone().build()?;
-                        in_range(<$settings as MethodSettings>::KIND, settings)?;
-                        Ok(Box::new(method))
+                        Ok(Box::new(settings.clone().build()?))
                     })*
                     Self::Other(table) => Ok((factory(other, table, Self::KINDS)?)(table)?.1),
                 }

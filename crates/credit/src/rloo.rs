@@ -8,8 +8,7 @@
 use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset};
 
-use crate::grpo::check_common;
-use crate::registry::MethodSettings;
+use crate::registry::{MethodSettings, in_range};
 use crate::scores::{GroupScores, InvalidActionPenalty, PenaltyScope, Population};
 use crate::statistics::{Moments, Singleton};
 use crate::{CreditError, CreditInputs, Estimator, Explanation};
@@ -76,7 +75,7 @@ impl Rloo {
     /// # Errors
     /// Fails on invalid settings.
     pub fn new(config: RlooConfig) -> Result<Self, CreditError> {
-        check_common(NAME, 0, 0.0, config.invalid_penalty)?;
+        in_range(NAME, &config)?;
         Ok(Self { config })
     }
 }

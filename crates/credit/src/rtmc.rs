@@ -25,9 +25,7 @@ use serde::{Deserialize, Serialize};
 use turnwise_core::{Group, PerTurn, Preset};
 
 use crate::anchor::{AnchorConfig, Anchors};
-use crate::gigpo::check_gamma;
-use crate::grpo::check_common;
-use crate::registry::MethodSettings;
+use crate::registry::{MethodSettings, in_range};
 use crate::scores::{GroupScores, InvalidActionPenalty, PenaltyScope};
 use crate::statistics::ROUNDING;
 use crate::{CreditError, CreditInputs, Estimator, Explanation, TurnField};
@@ -126,13 +124,7 @@ impl Rtmc {
     /// # Errors
     /// Fails on invalid settings.
     pub fn new(config: RtmcConfig) -> Result<Self, CreditError> {
-        check_common(NAME, 0, 0.0, config.invalid_penalty)?;
-        check_gamma(NAME, config.gamma)?;
-        config.anchor.check(NAME)?;
-        if !(config.prior >= 0.0 && config.prior.is_finite()) {
-            let reason = format!("prior is {}; it is 0 or more", config.prior);
-            return Err(CreditError::Setting { method: NAME, reason });
-        }
+        in_range(NAME, &config)?;
         Ok(Self { config })
     }
 

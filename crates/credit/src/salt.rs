@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use turnwise_core::{Group, PerTurn, Preset, Trajectory};
 
 use crate::hashing::FastMap;
-use crate::registry::MethodSettings;
+use crate::registry::{MethodSettings, in_range};
 use crate::statistics::Moments;
 use crate::{CreditError, CreditInputs, Embedder, Explanation, Refinement, RequiredInputs, TurnField};
 
@@ -107,17 +107,11 @@ impl Salt {
     /// Fails on an empty history, a threshold that is not a cosine, or embedding-matched actions
     /// with exactly matched observations.
     pub fn new(config: SaltConfig) -> Result<Self, CreditError> {
-        let refuse = |reason| Err(CreditError::Setting { method: NAME, reason });
-        if config.history == 0 {
-            return refuse("history is 0; a state needs at least the current observation".into());
-        }
-        if !(-1.0..=1.0).contains(&config.threshold) {
-            return refuse(format!("threshold is {}; a cosine is between -1 and 1", config.threshold));
-        }
+        in_range(NAME, &config)?;
         if config.actions == SaltMatching::Embedding && config.matching == SaltMatching::Exact {
             let reason =
                 "actions = \"embedding\" goes with matching = \"embedding\"; set both, or leave actions out";
-            return refuse(reason.into());
+            return Err(CreditError::Setting { method: NAME, reason: reason.into() });
         }
         Ok(Self { config })
     }

@@ -20,7 +20,7 @@
 use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset, Trajectory};
 
-use crate::registry::MethodSettings;
+use crate::registry::{MethodSettings, in_range};
 use crate::{CreditError, CreditInputs, Explanation, Refinement, TurnField};
 
 const NAME: &str = "turn-credit";
@@ -120,11 +120,7 @@ impl TurnCredit {
     /// # Errors
     /// Fails on a gamma outside [0, 1], or a negative or infinite beta.
     pub fn new(config: TurnCreditConfig) -> Result<Self, CreditError> {
-        let TurnCreditConfig { gamma, beta, .. } = config;
-        if !((0.0..=1.0).contains(&gamma) && beta >= 0.0 && beta.is_finite()) {
-            let reason = format!("gamma is {gamma} (between 0 and 1), beta is {beta} (0 or more)");
-            return Err(CreditError::Setting { method: NAME, reason });
-        }
+        in_range(NAME, &config)?;
         Ok(Self { config })
     }
 

@@ -20,9 +20,7 @@ use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset, Trajectory};
 
 use crate::gae::{TokenAdvantages, Whitening, gae, of_turns, values};
-use crate::gigpo::check_gamma;
-use crate::grpo::check_common;
-use crate::registry::MethodSettings;
+use crate::registry::{MethodSettings, in_range};
 use crate::scores::{GroupScores, InvalidActionPenalty, PenaltyScope};
 use crate::{CreditError, CreditInputs, Estimator, Explanation, RequiredInputs, TurnField};
 
@@ -104,12 +102,7 @@ impl TurnPpo {
     /// # Errors
     /// Fails on invalid settings.
     pub fn new(config: TurnPpoConfig) -> Result<Self, CreditError> {
-        check_common(NAME, 0, 0.0, config.invalid_penalty)?;
-        check_gamma(NAME, config.gamma)?;
-        if !(0.0..=1.0).contains(&config.lambda) {
-            let reason = format!("lambda is {}; it is between 0 and 1", config.lambda);
-            return Err(CreditError::Setting { method: NAME, reason });
-        }
+        in_range(NAME, &config)?;
         Ok(Self { config })
     }
 

@@ -31,7 +31,16 @@ pub fn sync_folder(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Flushes a folder and everything below it to disk. Links are not followed.
+/// Renames a file or folder that is whole and flushed to its place beside it, and flushes their folder.
+///
+/// # Errors
+/// Fails if the disk fails, or if `to` is a folder with content.
+pub fn rename_into_place(from: &Path, to: &Path) -> io::Result<()> {
+    fs::rename(from, to)?;
+    sync_folder(to.parent().unwrap_or(Path::new("")))
+}
+
+/// Flushes a folder and every file and folder below it to disk. Links are not followed.
 ///
 /// # Errors
 /// Fails if the folder cannot be read or the disk fails.

@@ -24,7 +24,7 @@ mod lines;
 mod lock;
 mod target;
 
-pub use durable::{create_folders, sync_all_below, sync_folder};
+pub use durable::{create_folders, rename_into_place, sync_all_below, sync_folder};
 pub use lines::{LONGEST_LINE, Lines, lines};
 pub use lock::{Lock, try_lock};
 
@@ -55,8 +55,7 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut write = || {
         file.write_all(bytes)?;
         file.sync_all()?;
-        fs::rename(&aside, &path)?;
-        sync_folder(folder_of(&path))
+        rename_into_place(&aside, &path)
     };
     write().inspect_err(|_| {
         let _ = fs::remove_file(&aside);

@@ -19,11 +19,11 @@ use crate::Real;
 use crate::ops::linear as ops;
 
 pub use crate::ops::dispatch::{LANES, Loop, add_assign, dot, fold, vectorised};
+pub use crate::ops::gradients::sum_gradients;
 pub use crate::ops::layer_norm::{layer_norm, layer_norm_backward};
 pub use crate::ops::linear::{Accumulate, View, ViewMut, linear_backward_bias, matmul};
 pub use crate::ops::softmax::{softmax, softmax_rows, softmax_rows_backward};
-pub use crate::optimizer::sum_gradients;
-pub use crate::parameters::TensorList;
+pub use crate::weights::TensorList;
 
 /// Computes `y = x W^T (+ bias)` or adds it: `x` is `[rows, inputs]`, `weight` `[outputs, inputs]`,
 /// `bias` `[outputs]`, `y` `[rows, outputs]`; the shape is `[rows, inputs, outputs]`.

@@ -24,60 +24,36 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod accelerator;
+mod backend;
 pub mod bert;
-mod compute;
 mod config;
-mod critic;
+mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
-mod decoder;
-mod decoder_layer;
 pub mod engine;
 mod error;
 pub mod files;
-mod gguf;
-#[cfg(test)]
-mod golden_tests;
-mod head;
-mod hf;
-mod init;
-mod lane_passes;
 pub mod layers;
-mod learner;
-mod lora;
-mod micro;
 mod ops;
-mod optimizer;
 mod packing;
-mod parameters;
-mod pass_over;
+mod pictures;
 mod plan;
-mod projection;
-mod rotary;
-mod schedule;
 pub mod testing;
+mod train;
 pub mod vision;
 mod weights;
 
-pub use accelerator::Device;
-pub use compute::{Compute, ComputePath};
-pub use config::{Family, ModelConfig, SpecialTokens};
-pub use critic::Critic;
+pub use config::{Device, Family, ModelConfig, RopeScaling, Rotary, SpecialTokens};
+pub use cpu::optimizer::{AdamWConfig, OptimizerState};
 pub use error::ModelError;
-pub use gguf::{GgufType, write_gguf};
-pub use hf::{
+pub use files::gguf::{GgufType, write_gguf};
+pub use files::hf::{
     SaveOptions, WeightType, load_config, load_critic, load_model, read_config, save_model, save_model_as,
 };
-pub use learner::{LearnerConfig, NativeLearner, TakenGradient};
-pub use lora::{
-    Adapter, AdapterBase, AdapterFile, AdapterLayout, AdapterPart, Branch, Joint, LoraConfig, Module,
-    is_adapter, load_adapter, save_adapter,
-};
+pub use files::peft::{AdapterBase, AdapterFile, is_adapter, load_adapter, save_adapter};
 pub use ops::Real;
-pub use optimizer::{AdamWConfig, OptimizerState};
-pub use parameters::{LayerLayout, ParameterLayout, Parameters, TensorInfo};
+pub use ops::compute::{Compute, ComputePath};
 pub use plan::{MemoryPlan, PicturePlan, PlanItem, PlanPhase, PlanSettings};
-pub use rotary::{RopeScaling, Rotary};
-pub use schedule::{Schedule, ScheduleKind};
-pub use weights::Weights;
+pub use train::{Critic, LearnerConfig, NativeLearner, Schedule, ScheduleKind, TakenGradient};
+pub use weights::lora::{Adapter, AdapterLayout, AdapterPart, Branch, Joint, LoraConfig, Module};
+pub use weights::{LayerLayout, ParameterLayout, Parameters, TensorInfo, Weights};

@@ -84,7 +84,8 @@ pub(crate) fn run(args: PlayArgs) -> anyhow::Result<ExitCode> {
         insert(&mut settings, &key, value);
     }
     let terminal = std::io::stdin().is_terminal() && console::stdout_is_terminal();
-    let pictures = args.pictures.resolve(terminal, |name| std::env::var(name).ok());
+    let styled = terminal && std::env::var_os("NO_COLOR").is_none();
+    let pictures = args.pictures.resolve(terminal, !styled);
     let draws = kind.schema()["properties"].get(DRAWN).is_some();
     if !draws && !matches!(args.pictures, Pictures::Auto | Pictures::Off) {
         bail!("--pictures: {} draws none; leave the option out", kind.name());
@@ -112,7 +113,6 @@ pub(crate) fn run(args: PlayArgs) -> anyhow::Result<ExitCode> {
         help: kind.play_help().to_owned(),
     };
     let shown = drawn.filter(|_| draws && pictures != Pictures::Off).map(|folder| (folder, pictures));
-    let styled = terminal && std::env::var_os("NO_COLOR").is_none();
     let page = Page { out: console::stdout(), styled, shown };
     if terminal {
         play(round, &mut Terminal::new()?, page)?;
@@ -329,7 +329,7 @@ impl<W: Write> Page<W> {
         for part in &observation.parts {
             if let Part::Image(handle) = part {
                 let picture = png::read(&folder.join(format!("{}.png", handle.sha256)))?;
-                drawn.push_str(&pictures.show(&picture)?);
+                drawn.push_str(&pictures.show(&picture));
             }
         }
         if drawn.is_empty() {

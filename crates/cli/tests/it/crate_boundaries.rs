@@ -24,11 +24,11 @@ const MAY_USE: [(&str, &[&str]); 23] = [
     ("python", &["core", "files", "credit", "objective", "methods", "benchmark", "trajectory-io", "cli"]),
     ("retrieval", &["core", "files", "settings"]),
     ("env", &["core", "files", "settings", "retrieval", "sandbox"]),
-    ("text", &["files"]),
+    ("text", &["core", "files"]),
     ("model", &["core", "files", "settings", "text"]),
     ("decompose", &["core", "files", "settings", "credit", "text", "model"]),
     ("retrieval-service", &["core", "settings", "retrieval", "text", "model"]),
-    ("policy", &["text", "model"]),
+    ("policy", &["core", "text", "model"]),
     ("serve", &["core", "env", "text", "model", "policy"]),
     ("agent", &["core", "settings", "env", "serve"]),
     (

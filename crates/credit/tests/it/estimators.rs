@@ -126,7 +126,7 @@ fn bad_input_is_named() {
     let read = |text: &str| serde_json::from_str::<CreditConfig>(text);
     assert!(read(r#"{"estimator":{"kind":"grpo","dof":1}}"#).unwrap_err().to_string().contains("`dof`"));
     let config = read(r#"{"estimator":{"kind":"grpo","ddof":2}}"#).unwrap();
-    assert!(Pipeline::from_config(&config).err().unwrap().to_string().contains("ddof is 2"));
+    assert!(Pipeline::from_config(&config).err().unwrap().to_string().contains("ddof = 2"));
     let config = read(r#"{"estimator":{"kind":"rloo","population":"turn"}}"#).unwrap();
     assert_eq!(read(&serde_json::to_string(&config).unwrap()).unwrap(), config);
 }

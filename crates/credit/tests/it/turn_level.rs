@@ -70,7 +70,7 @@ fn a_trajectory_without_any_progress_is_named() {
     batch.groups[0].trajectories[1].turns[1].progress = None;
     let error = pipeline("").unwrap().run(&batch).unwrap_err().to_string();
     assert!(error.contains("turn-credit needs `progress`") && error.contains("trajectory 1"), "{error}");
-    assert!(pipeline(r#", "gamma": 1.5"#).err().unwrap().to_string().contains("gamma is 1.5"));
+    assert!(pipeline(r#", "gamma": 1.5"#).err().unwrap().to_string().contains("gamma = 1.5"));
 }
 
 proptest! {

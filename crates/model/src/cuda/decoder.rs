@@ -14,8 +14,8 @@ use super::kernels::PARTIAL_BLOCKS;
 use super::memory::{Bf16, Buffer, Part, Plain, Tile};
 use super::network::{Gradient, Low, Network, head_norms};
 use super::tiles::{key_tiles, query_tiles};
-use crate::lora::{Dropout, Joint};
 use crate::packing::Packing;
+use crate::weights::lora::{Dropout, Joint};
 
 struct Activations {
     normed: Buffer<Bf16>,

@@ -17,8 +17,8 @@ use super::driver::Recorder;
 use super::kernels::{CHOICE_CHUNK, TILE};
 use super::memory::{Bf16, Buffer, Tile};
 use super::network::{Low, Network};
-use crate::engine::{Choice, Row};
-use crate::lora::Joint;
+use crate::backend::{Choice, Row};
+use crate::weights::lora::Joint;
 
 /// Maximum prompt rows of a step, in addition to the decoding rows.
 pub(crate) const PROMPT_ROWS: usize = 2048;

@@ -9,7 +9,7 @@ use super::device::{Accumulate, matrix, multiply, wide};
 use super::driver::Driver;
 use super::memory::{Bf16, Buffer, Part};
 use super::network::{Gradient, Network};
-use crate::head::{Divergence, Second};
+use crate::backend::{Divergence, Second};
 use crate::ops::loss_head::RowStatistics;
 use crate::packing::Packing;
 

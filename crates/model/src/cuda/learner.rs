@@ -12,10 +12,10 @@ use super::head::Head;
 use super::memory::{Bf16, Buffer};
 use super::network::{Gradient, Network};
 
-use crate::head::Divergence;
-use crate::lora::Dropout;
+use crate::backend::Divergence;
 use crate::ops::loss_head::RowStatistics;
 use crate::packing::Packing;
+use crate::weights::lora::Dropout;
 use crate::{AdamWConfig, Adapter, OptimizerState, Parameters, TensorInfo, Weights};
 
 /// Blocks that sum squares; each adds one number to the download.

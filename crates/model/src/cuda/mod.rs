@@ -2,28 +2,30 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `angles.rs` | rotary angles |
-//! | `compile.rs` | source of the kernels, and its compilation with NVRTC |
-//! | `decoder.rs` | forward and backward pass of the decoder |
-//! | `device.rs` | the shared device of a process, and matrix products |
-//! | `driver.rs` | interface of a device |
-//! | `emulator.rs` | a device for tests, on the CPU |
-//! | `engine.rs` | decoding |
-//! | `error.rs` | errors |
-//! | `gpu.rs` | interface implemented by an NVIDIA GPU |
-//! | `head.rs` | heads on the decoder's last layer |
-//! | `kernels/` | typed launches of the kernels |
-//! | `learner.rs` | a learner's data on the device, and its passes |
-//! | `library.rs` | CUDA libraries, loaded on first use |
-//! | `memory.rs` | buffers in device memory |
-//! | `network.rs` | a decoder's weights and linear layers |
-//! | `tiles.rs` | attention tiles over packed sequences |
+//! | `angles.rs` | the rotary angles on the device |
+//! | `backend.rs` | the passes of a lane and the steps of an engine |
+//! | `compile.rs` | the kernels' source, and how NVRTC makes machine code of it |
+//! | `decoder.rs` | the decoder over a packed micro-batch |
+//! | `device.rs` | the device that all learners and engines of a process share, and matrix products on it |
+//! | `driver.rs` | the interface of a device |
+//! | `emulator.rs` | a device for the tests |
+//! | `engine.rs` | decoding on a device |
+//! | `error.rs` | errors on the device's side |
+//! | `gpu.rs` | an NVIDIA GPU through its driver |
+//! | `head.rs` | the head on the decoder's last layer |
+//! | `kernels/` | the kernels with typed arguments |
+//! | `learner.rs` | what a learner keeps on the device, and its passes |
+//! | `library.rs` | the libraries of CUDA, loaded when first needed |
+//! | `memory.rs` | buffers in the device's memory |
+//! | `network.rs` | a decoder's weights on the device, and its linear layers |
+//! | `tiles.rs` | tiles of attention over the rows of packed sequences, the longest work first |
 //!
 //! Kernels are CUDA C++ in `kernels/`, compiled by NVRTC for the model's shape on first use; matrix
 //! products use cuBLAS. CUDA is loaded at run time, so building does not need it
 //! (`docs/adr/0014-cuda-by-hand.md`). Tests run the kernels' source on the CPU.
 
 mod angles;
+mod backend;
 mod compile;
 mod decoder;
 mod device;
@@ -47,10 +49,11 @@ mod network;
 mod tests;
 mod tiles;
 
+pub(crate) use backend::DeviceDecoding;
 pub use compile::compile_check;
 pub use device::describe;
 pub(crate) use device::total_memory;
-pub(crate) use engine::{Engine, PROMPT_ROWS};
+pub(crate) use engine::Engine;
 pub use error::CudaError;
 pub(crate) use learner::{Bound, CudaPasses, TakenGradient, Trained};
 pub use network::DeviceWeights;

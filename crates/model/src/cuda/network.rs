@@ -8,7 +8,7 @@ use super::device::{Accumulate, device, matrix, multiply, narrow, wide};
 use super::driver::{Driver, Matrix, Output};
 use super::kernels::{Heads, Kernels, Preparation};
 use super::memory::{Bf16, Buffer, Part};
-use crate::lora::{Adapter, AdapterLayout, Branch, Dropout, Joint};
+use crate::weights::lora::{Adapter, AdapterLayout, Branch, Dropout, Joint};
 use crate::{LayerLayout, ModelConfig, ParameterLayout, Parameters, Weights};
 
 /// Weights rounded to bfloat16, in the layout of [`Parameters`], and an optional adapter.

@@ -3,46 +3,27 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `aligned.rs` | buffers aligned to cache lines |
-//! | `attention.rs` | attention over cached keys and values |
-//! | `backend.rs` | backend on the CPU or on a device |
-//! | `choose.rs` | token choice from logits, with log-prob and entropy |
-//! | `forward.rs` | forward step over rows of different sequences |
-//! | `pages.rs` | cache of keys and values, in pages shared by sequences with the same prefix |
-//! | `panel.rs` | packed weight matrices |
-//! | `projection.rs` | a projection, with a separate adapter in bf16 |
-//! | `sharing.rs` | rows of a step that read the same pages |
-//! | `slot.rs` | cached session of one slot |
-//! | `stops.rs` | stop strings, ignored inside reasoning |
-//! | `matmul.rs` | products of few rows with packed weights |
-//! | `vision.rs` | pictures in prompts |
-//! | `vector.rs` | vectorised elementwise loops and reductions |
-//! | `watch.rs` | streaming of tokens, and cancellation |
-//! | `weights.rs` | weights packed for sampling |
+//! | `device.rs` | opening of the device |
+//! | `prompt.rs` | the check of a prompt |
+//! | `slot.rs` | memory of one session |
+//! | `stops.rs` | stop strings, and the reasoning that they are looked for behind |
+//! | `watch.rs` | tokens of a request while it is in work, and its end before time |
+//! | `weights.rs` | the weights that engines share |
 //!
-//! Each [`poll`](Sampler::poll) runs steps over all active sequences until one is finished; new
-//! requests join the next step. A step computes one row for each decoding sequence, and prompt rows
-//! up to a limit. On the CPU, each sum has a fixed order, so a sequence's bits do not depend on the
-//! batch. On a device, the last bits depend on the number of rows of a step.
+//! Each [`poll`](Sampler::poll) runs steps over all active sequences until one is finished;
+//! requests that were submitted meanwhile join the next step. A step computes one row for each
+//! decoding sequence and fills up with prompt rows. On the CPU, a sequence's bits do not depend on
+//! the rest of the batch, because each sum has a fixed order (`cpu/decode/matmul.rs`). On a device the last bits
+//! differ, because sums are split by the number of rows of a step.
 //!
 //! Keys and values of a shared prefix are computed once. A slot keeps a session's keys and values
 //! between turns, and after its end until the slot is reused. Sessions with the same prefix share
 //! them. A prompt waits for an older one that computes the same tokens.
 
-mod aligned;
-mod attention;
-mod backend;
-mod choose;
-mod forward;
-mod matmul;
-mod pages;
-mod panel;
-mod projection;
-mod sharing;
+mod device;
+mod prompt;
 mod slot;
 mod stops;
-mod vector;
-mod vision;
 mod watch;
 mod weights;
 
@@ -50,15 +31,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-use backend::{Backend, PROMPT_ROWS};
-#[cfg(feature = "cuda")]
-pub(crate) use choose::Choice;
-#[cfg(all(test, feature = "cuda"))]
-pub(crate) use choose::TokenSampler;
-#[cfg(feature = "cuda")]
-pub(crate) use forward::Row;
-#[cfg(not(feature = "cuda"))]
-use forward::Row;
 use slot::{Active, Held, Slot, Waiting};
 use turnwise_core::{
     Completion, FinishReason, PromptTokens, RequestId, SampleError, SampleRequest, Sampler, SamplingParams,
@@ -66,8 +38,11 @@ use turnwise_core::{
 use turnwise_text::{ReasoningTags, Tokenizer};
 
 pub use watch::Sampled;
-pub use weights::{EngineWeights, SharedWeights};
+pub use weights::SharedWeights;
 
+use crate::backend::{Decoding, Row};
+pub use crate::cpu::decode::EngineWeights;
+use crate::cpu::decode::{Cache, Host, PROMPT_ROWS};
 use crate::ops::attention::Heads;
 use crate::packing::common_prefix;
 use crate::{ModelConfig, ModelError, Parameters};
@@ -113,7 +88,7 @@ impl EngineConfig {
 /// step decides how keys are split and which cuBLAS algorithm runs.
 #[derive(Debug)]
 pub struct NativeEngine {
-    backend: Backend,
+    backend: Box<dyn Decoding>,
     tokenizer: Option<Arc<Tokenizer>>,
     reasoning: Option<Arc<ReasoningTags>>,
     max_model_len: usize,
@@ -157,8 +132,8 @@ impl NativeEngine {
         tokenizer: Option<Arc<Tokenizer>>,
     ) -> Result<Self, ModelError> {
         config.check(weights.max_positions)?;
-        let backend = Backend::host(weights, config.max_num_seqs, config.max_model_len);
-        Ok(Self::on(backend, config, tokenizer))
+        let backend = Host::new(weights, config.max_num_seqs, config.max_model_len);
+        Ok(Self::on(Box::new(backend), config, tokenizer))
     }
 
     /// Returns an engine on a learner's weights ([`crate::NativeLearner::engine_weights`]), which
@@ -179,13 +154,13 @@ impl NativeEngine {
                 let engine =
                     crate::cuda::Engine::new(Arc::clone(network), config.max_num_seqs, config.max_model_len)
                         .map_err(crate::cuda::CudaError::into_setting)?;
-                let backend = Backend::Cuda { engine: Box::new(engine), version: *version };
-                Ok(Self::on(backend, config, tokenizer))
+                let backend = crate::cuda::DeviceDecoding { engine, version: *version };
+                Ok(Self::on(Box::new(backend), config, tokenizer))
             }
         }
     }
 
-    fn on(backend: Backend, config: EngineConfig, tokenizer: Option<Arc<Tokenizer>>) -> Self {
+    fn on(backend: Box<dyn Decoding>, config: EngineConfig, tokenizer: Option<Arc<Tokenizer>>) -> Self {
         Self {
             backend,
             tokenizer,
@@ -207,7 +182,7 @@ impl NativeEngine {
     pub(crate) fn bytes(config: &ModelConfig, engine: EngineConfig) -> [usize; 2] {
         let EngineConfig { max_num_seqs: slots, max_model_len } = engine;
         let heads = Heads::of(config);
-        let cache = slots * config.num_hidden_layers * pages::Cache::numbers(heads, max_model_len);
+        let cache = slots * config.num_hidden_layers * Cache::numbers(heads, max_model_len);
         let (hidden, inner, query) = (config.hidden_size, config.intermediate_size, config.query_width());
         let widest = hidden.max(query).max(inner);
         let row = 2 * hidden + 2 * query + 2 * config.key_value_width() + 2 * inner + widest;
@@ -288,7 +263,7 @@ impl NativeEngine {
             cached,
         });
         slot.tokens = asked.prompt;
-        slot.places = self.backend.vision().map_or_else(Vec::new, |vision| vision.places(&slot.tokens));
+        slot.places = self.backend.pictures().map_or_else(Vec::new, |pictures| pictures.places(&slot.tokens));
     }
 
     fn plan(&mut self) -> Result<(), SampleError> {
@@ -390,11 +365,13 @@ impl NativeEngine {
                 )));
             };
             slot.tokens.push(choice.token);
-            vision::add_place(self.backend.vision(), &mut slot.places, row.token, choice.token);
+            if let (Some(pictures), Some(&place)) = (self.backend.pictures(), slot.places.last()) {
+                slot.places.push(pictures.place_after(Some((row.token, place)), choice.token));
+            }
             active.logprobs.push(choice.logprob);
             active.entropies.push(choice.entropy);
             if let Some(&count) = self.watched.get(&active.request) {
-                self.sampled.push(Sampled::of(&self.backend, active, place, &choice, count));
+                self.sampled.push(Sampled::of(&*self.backend, active, place, &choice, count));
             }
             let stops = &active.params.stop_strings;
             let text_stop = match &self.tokenizer {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use turnwise_core::{RequestId, Rng, SampleRequest, SamplingParams};
 use turnwise_text::StopStringMatcher;
 
-use crate::vision::Prepared;
+use crate::pictures::Prepared;
 
 #[derive(Debug, Default)]
 pub(super) struct Slot {

@@ -3,9 +3,8 @@
 use turnwise_core::{RequestId, SampleError, SampleRequest, Sampler as _};
 
 use super::NativeEngine;
-use super::backend::Backend;
-use super::choose::Choice;
 use super::slot::Active;
+use crate::backend::{Choice, Decoding};
 
 /// A sampled token of a watched request.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,7 +24,7 @@ pub struct Sampled {
 impl Sampled {
     /// Returns the token sampled for a row, by its index among rows with logits.
     pub(super) fn of(
-        backend: &Backend,
+        backend: &dyn Decoding,
         active: &Active,
         place: usize,
         choice: &Choice,

@@ -4,9 +4,11 @@
 //! |---|---|
 //! | `attention.rs` | causal grouped-query attention over packed sequences, by blocks of queries |
 //! | `bf16/` | matrix products of elements rounded to bf16, with sums in f32 |
-//! | `bf16_elsewhere.rs` | stub of `bf16` on other CPUs than x86-64 |
-//! | `dispatch.rs` | vectorised loops and reductions |
-//! | `divergence.rs` | Kullback-Leibler divergence of two rows of logits |
+//! | `bf16_elsewhere.rs` | the same interface where there is no x86-64, and so no bf16 |
+//! | `compute.rs` | the precision of matrix products |
+//! | `dispatch.rs` | loops compiled for the widest vectors of the CPU, and reductions in fixed lanes |
+//! | `divergence.rs` | the Kullback-Leibler divergence between two rows of logits, and its derivative |
+//! | `gradients.rs` | the sum of the lanes' gradients |
 //! | `layer_norm.rs` | layer norm |
 //! | `linear.rs` | matrix products on strided views, and the linear layer |
 //! | `loss_head.rs` | log-probs and entropies of logits |
@@ -25,8 +27,10 @@
 pub(crate) mod attention;
 #[cfg_attr(not(target_arch = "x86_64"), path = "bf16_elsewhere.rs")]
 pub(crate) mod bf16;
+pub(crate) mod compute;
 pub(crate) mod dispatch;
 pub(crate) mod divergence;
+pub(crate) mod gradients;
 pub(crate) mod layer_norm;
 pub(crate) mod linear;
 pub(crate) mod loss_head;
@@ -37,3 +41,11 @@ pub(crate) mod rope;
 pub(crate) mod softmax;
 
 pub use real::Real;
+
+/// Ensures that a buffer has at least this length; growing discards its content.
+pub(crate) fn grow<T: Real>(buffer: &mut Vec<T>, len: usize) {
+    if buffer.len() < len {
+        *buffer = Vec::new();
+        *buffer = vec![T::ZERO; len];
+    }
+}

@@ -92,7 +92,7 @@ pub(super) fn cost(length: usize, before: usize, config: &ModelConfig) -> usize 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decoder::tests::config;
+    use crate::cpu::decoder::tests::config;
 
     #[test]
     fn every_sequence_is_dealt_once_within_the_budget() {

@@ -140,7 +140,7 @@ impl Families<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decoder::tests::config;
+    use crate::cpu::decoder::tests::config;
 
     /// Returns groups of responses in mixed order. All prompts share a start, and a group shares
     /// its prompt.

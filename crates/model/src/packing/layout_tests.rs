@@ -1,7 +1,7 @@
 //! Rows of each sequence in a packing.
 
 use super::*;
-use crate::decoder::tests::sequence;
+use crate::cpu::decoder::tests::sequence;
 
 #[test]
 fn the_row_before_a_token_predicts_it() {

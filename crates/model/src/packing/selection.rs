@@ -91,7 +91,7 @@ pub(crate) fn runs(needed: &[bool]) -> Vec<Range<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decoder::tests::sequence;
+    use crate::cpu::decoder::tests::sequence;
 
     #[test]
     #[expect(clippy::single_range_in_vec_init, reason = "a list of ranges is what is meant")]

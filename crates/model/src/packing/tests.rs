@@ -3,12 +3,12 @@
 use turnwise_core::TokenSequence;
 
 use super::*;
-use crate::decoder::Workspace;
-use crate::decoder::tests::{config, llama, parameters, qwen3, sequence};
-use crate::lora::{Adapter, Dropout, LoraConfig};
+use crate::backend::Network;
+use crate::cpu::decoder::Workspace;
+use crate::cpu::decoder::tests::{config, llama, parameters, qwen3, sequence};
 use crate::ops::bf16::{Kernel, kernels};
 use crate::testing::random;
-use crate::weights::Network;
+use crate::weights::lora::{Adapter, Dropout, LoraConfig};
 use crate::{ModelConfig, Parameters, Real};
 
 /// Returns sequences that share prefixes in every possible way.

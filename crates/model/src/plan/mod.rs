@@ -13,10 +13,9 @@ mod device;
 mod pictures;
 
 pub use self::pictures::PicturePlan;
-pub(crate) use self::pictures::tower_weights;
-use crate::decoder::Workspace;
+use crate::cpu::decoder::Workspace;
+use crate::cpu::head::HeadState;
 use crate::engine::{EngineConfig, EngineWeights, NativeEngine};
-use crate::head::HeadState;
 use crate::{LearnerConfig, ModelConfig, ParameterLayout};
 
 const NUMBER: u64 = size_of::<f32>() as u64;

@@ -1,8 +1,10 @@
 //! Memory of pictures in prompts and of the vision tower, on the CPU.
 
 use super::{MemoryPlan, NUMBER, PlanPhase, PlanSettings};
-use crate::vision::{MOST_FEATURES, MOST_KEPT, TowerWork, VisionConfig};
-use crate::{ModelConfig, ParameterLayout};
+use crate::ModelConfig;
+use crate::pictures::VisionConfig;
+use crate::vision::{MOST_FEATURES, MOST_KEPT, TowerWork};
+use crate::weights::tower_weights;
 
 /// Number and size of the pictures that a run processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,11 +62,7 @@ impl MemoryPlan {
     }
 }
 
-pub(crate) fn tower_weights(config: &ModelConfig) -> usize {
-    ParameterLayout::new(config).vision.map_or(0, |tower| tower.len())
-}
-
-/// Returns the largest picture size, in pixels, that takes at most `tokens` tokens.
+/// Returns the largest size at which a tower reads a picture of at most so many tokens, for pictures of unknown size.
 pub(crate) fn largest(vision: &VisionConfig, tokens: usize) -> [usize; 2] {
     let factor = vision.factor();
     [factor, factor * (vision.image.max_pixels / (factor * factor)).clamp(1, tokens.max(1))]
@@ -76,7 +74,7 @@ impl PicturePlan {
     pub fn size(vision: &VisionConfig, drawn: Option<[usize; 2]>, max_model_len: usize) -> [usize; 2] {
         let pixels = [vision.image.min_pixels, vision.image.max_pixels];
         drawn
-            .and_then(|drawn| crate::vision::smart_resize(drawn, vision.factor(), pixels).ok())
+            .and_then(|drawn| crate::pictures::smart_resize(drawn, vision.factor(), pixels).ok())
             .unwrap_or_else(|| largest(vision, max_model_len))
     }
 }

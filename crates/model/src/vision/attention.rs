@@ -10,8 +10,8 @@ use rayon::prelude::*;
 
 use super::split::WORTH_A_THREAD;
 use crate::Real;
-use crate::head::grow;
 use crate::layers::{Accumulate, View, ViewMut, add_assign, matmul, softmax_rows, softmax_rows_backward};
+use crate::ops::grow;
 
 const QUERIES: usize = 128;
 

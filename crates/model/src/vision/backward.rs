@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
-use super::layout::BlockLayout;
 use super::split::{linear_backward, weight_backward};
 use super::tower::{Activations, Order, Tower, Trace, gelu_derivative};
 use super::{Prepared, TowerKind};
 use crate::Real;
 use crate::ops::mlp::{quick_gelu_backward, swiglu_backward};
 use crate::ops::rope::{Direction, rotate_rows};
+use crate::weights::BlockLayout;
 
 impl<T: Real> Tower<'_, T> {
     /// Adds a picture's derivative to `gradient`, which has the layout of the tower's weights.

@@ -8,12 +8,12 @@ use turnwise_core::{
 
 use super::tower::Tower;
 use super::*;
-use crate::decoder::Workspace;
-use crate::decoder::tests::whole_backward;
+use crate::backend::Network;
+use crate::cpu::decoder::Workspace;
+use crate::cpu::decoder::tests::whole_backward;
 use crate::engine::{EngineConfig, NativeEngine};
-use crate::hf::config_from_json;
+use crate::files::hf::config_from_json;
 use crate::packing::Packing;
-use crate::weights::Network;
 use crate::{Family, ModelConfig, ParameterLayout, Parameters};
 
 fn golden(name: &str) -> Value {

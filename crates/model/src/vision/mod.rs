@@ -4,13 +4,8 @@
 //! | file | subject |
 //! |---|---|
 //! | `attention.rs` | attention inside windows of patches, forward and backward |
-//! | `config.rs` | `vision_config` and the tokens around a picture |
-//! | `image.rs` | decoding of PNG and JPEG files, within limits |
-//! | `layout.rs` | tensors of the tower |
 //! | `norm.rs` | norms of the tower's rows, forward and backward |
-//! | `patches.rs` | the image processor: sizes, patches and their order |
-//! | `pictures.rs` | table of pictures, and positions of tokens (M-RoPE) |
-//! | `resize.rs` | bicubic resizing like Pillow |
+//! | `patches.rs` | patches and their order |
 //! | `split.rs` | products of the tower, split over threads |
 //! | `tower.rs` | forward pass of the tower |
 //! | `backward.rs` | backward pass of the tower |
@@ -26,31 +21,25 @@
 
 mod attention;
 mod backward;
-mod config;
 mod encode;
-mod image;
-mod layout;
 mod norm;
 mod patches;
-mod pictures;
-mod resize;
 mod split;
 mod tower;
 
-pub use config::{ImageSettings, TowerKind, VisionConfig, VisionTokens};
 pub(crate) use encode::{
     Encoded, MOST_FEATURES, MOST_KEPT, encode, encode_backward, encode_one, numbered_by_rows,
 };
-pub use image::Image;
-pub(crate) use layout::VisionLayout;
-pub(crate) use patches::Prepared;
-pub use patches::smart_resize;
-pub use pictures::{FIRST_PICTURE_TOKEN, HeldPicture, PictureTokens, Pictures};
 pub(crate) use tower::TowerWork;
+
+pub(crate) use crate::pictures::Prepared;
+pub use crate::pictures::{
+    FIRST_PICTURE_TOKEN, HeldPicture, Image, ImageSettings, PictureTokens, Pictures, TowerKind, VisionConfig,
+    VisionTokens, smart_resize,
+};
+pub(crate) use crate::weights::VisionLayout;
 
 #[cfg(test)]
 mod golden_tests;
 #[cfg(test)]
-mod image_tests;
-#[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,11 +1,11 @@
 //! Norms of the tower's rows: RMS norm in Qwen2.5-VL, layer norm in Qwen2-VL.
 
 use super::VisionConfig;
-use super::layout::NormLayout;
 use super::tower::Tower;
 use crate::Real;
 use crate::ops::layer_norm::{layer_norm, layer_norm_backward};
 use crate::ops::norm::{rms_norm, rms_norm_backward};
+use crate::weights::NormLayout;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Normed<T> {

@@ -18,8 +18,8 @@ use crate::{
     Weights, load_model, save_model,
 };
 
-/// Returns a small model with merged patches of 8 pixels, and windows of two by two of them.
-pub(super) fn config() -> ModelConfig {
+/// A small model: merged patches of 8 pixels, windows of two by two of them.
+pub(crate) fn config() -> ModelConfig {
     let vision = VisionConfig {
         kind: TowerKind::Qwen25Vl,
         depth: 2,
@@ -65,7 +65,7 @@ fn older() -> ModelConfig {
     ModelConfig { model_type: Family::Qwen2Vl, vision: Some(vision), ..config }
 }
 
-pub(super) fn vision(config: &ModelConfig) -> &VisionConfig {
+pub(crate) fn vision(config: &ModelConfig) -> &VisionConfig {
     config.vision.as_ref().unwrap()
 }
 
@@ -74,7 +74,7 @@ fn init(config: &ModelConfig) -> Parameters<f32> {
     Parameters::init(config, Seed::derive(5, Purpose::Init, &[])).unwrap()
 }
 
-pub(super) fn add(config: &ModelConfig, height: usize, width: usize) -> PictureTokens {
+pub(crate) fn add(config: &ModelConfig, height: usize, width: usize) -> PictureTokens {
     vision(config).pictures.add(&picture(height, width), vision(config)).unwrap()
 }
 

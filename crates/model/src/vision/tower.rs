@@ -6,7 +6,6 @@
 use std::ops::Range;
 
 use super::attention::Windows;
-use super::layout::BlockLayout;
 use super::norm::Normed;
 use super::patches::places;
 use super::split::{WORTH_A_THREAD, linear};
@@ -15,6 +14,7 @@ use crate::Real;
 use crate::layers::Accumulate;
 use crate::ops::mlp::{quick_gelu, swiglu};
 use crate::ops::rope::{Direction, rotate_rows};
+use crate::weights::BlockLayout;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Tower<'a, T> {

@@ -5,6 +5,7 @@
 #[cfg(feature = "cuda")]
 mod cuda;
 mod hf_configs;
+mod imports;
 mod peft;
 mod transformers;
 mod vision_peers;

@@ -108,7 +108,8 @@ impl BuildFolder {
 
     pub(crate) fn publish(&self, part: &str) -> Result<(), RetrievalError> {
         let path = self.finished(part);
-        fs::rename(self.unfinished(part), &path).map_err(|error| RetrievalError::file(&path, &error))
+        turnwise_files::rename_into_place(&self.unfinished(part), &path)
+            .map_err(|error| RetrievalError::file(&path, &error))
     }
 
     pub(crate) fn refuse_existing(&self, part: &str) -> Result<(), RetrievalError> {

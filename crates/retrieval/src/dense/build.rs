@@ -102,8 +102,9 @@ pub fn build_vectors(
     file.flush().and_then(|()| file.get_ref().sync_all()).map_err(failed)?;
     Manifest::new(FORMAT, description).write_without(&place, MANIFEST, &[OF])?;
     let finished = folder.finished(DENSE);
-    fs::rename(&place, &finished).map_err(|error| RetrievalError::file(&finished, &error))?;
-    // The vectors are complete with or without it.
+    turnwise_files::rename_into_place(&place, &finished)
+        .map_err(|error| RetrievalError::file(&finished, &error))?;
+    // The vectors are whole with it, too.
     let _ = fs::remove_file(finished.join(OF));
     Ok(progress)
 }

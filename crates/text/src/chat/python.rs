@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use minijinja::value::ValueKind;
 use minijinja::{Error, ErrorKind, Value};
+use turnwise_core::python::{float, quoted};
 
 /// Returns `str(value)`; empty for undefined values.
 pub(super) fn text(value: &Value) -> String {
@@ -21,7 +22,11 @@ fn repr(value: &Value) -> String {
         ValueKind::None => "None".into(),
         ValueKind::Bool => if value.is_true() { "True" } else { "False" }.into(),
         ValueKind::Number => number(value),
-        ValueKind::String => quoted(value.as_str().unwrap_or_default()),
+        ValueKind::String => {
+            let mut out = String::new();
+            quoted(&mut out, value.as_str().unwrap_or_default());
+            out
+        }
         ValueKind::Seq | ValueKind::Iterable => {
             items('[', ']', value.try_iter().into_iter().flatten().map(|item| repr(&item)).collect())
         }
@@ -36,34 +41,6 @@ fn repr(value: &Value) -> String {
     }
 }
 
-/// Quotes a text like Python: with single quotes, unless it contains single and no double ones.
-/// `turnwise_env` has a copy of this rule and of its test table, because the crates share no
-/// dependency for it.
-fn quoted(text: &str) -> String {
-    let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push(quote);
-    for character in text.chars() {
-        match character {
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            quoted if quoted == quote => {
-                out.push('\\');
-                out.push(quoted);
-            }
-            // Writing into a string cannot fail.
-            '\0'..='\u{1f}' | '\u{7f}'..='\u{a0}' | '\u{ad}' => {
-                let _ = write!(out, "\\x{:02x}", u32::from(character));
-            }
-            other => out.push(other),
-        }
-    }
-    out.push(quote);
-    out
-}
-
 fn number(value: &Value) -> String {
     if value.is_integer() {
         return value.to_string();
@@ -71,26 +48,7 @@ fn number(value: &Value) -> String {
     f64::try_from(value.clone()).map_or_else(|_| value.to_string(), float)
 }
 
-/// Returns the shortest digits that parse to the same number, in Python's layout: with an exponent
-/// below 1e-4 and from 1e16 on.
-fn float(value: f64) -> String {
-    if value.is_nan() {
-        return "nan".into();
-    }
-    if value.is_infinite() {
-        return if value > 0.0 { "inf" } else { "-inf" }.into();
-    }
-    let scientific = format!("{value:e}");
-    let Some((digits, exponent)) = scientific.split_once('e') else { return scientific };
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    if (-4..16).contains(&exponent) {
-        let plain = format!("{value}");
-        return if plain.contains('.') { plain } else { format!("{plain}.0") };
-    }
-    let sign = if exponent < 0 { '-' } else { '+' };
-    format!("{digits}e{sign}{:02}", exponent.abs())
-}
-
+/// Style of JSON: indentation and separators.
 pub(super) struct JsonStyle {
     /// Escapes everything outside ASCII as `\uXXXX`.
     pub(super) ascii: bool,
@@ -265,39 +223,6 @@ pub(super) fn slice(value: &Value, bounds: &[Value]) -> Result<Value, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_are_laid_out_as_in_python() {
-        for (value, expected) in [
-            (1.0, "1.0"),
-            (-0.0, "-0.0"),
-            (0.1, "0.1"),
-            (1e15, "1000000000000000.0"),
-            (1e16, "1e+16"),
-            (1.5e300, "1.5e+300"),
-            (0.0001, "0.0001"),
-            (0.00001, "1e-05"),
-            (1.25e-7, "1.25e-07"),
-            (f64::NAN, "nan"),
-            (f64::NEG_INFINITY, "-inf"),
-        ] {
-            assert_eq!(float(value), expected);
-        }
-    }
-
-    #[test]
-    fn texts_are_quoted_as_in_python() {
-        for (text, expected) in [
-            ("plain", "'plain'"),
-            ("it's", "\"it's\""),
-            ("it's \"so\"", "'it\\'s \"so\"'"),
-            ("a\nb\\\u{7f}é", "'a\\nb\\\\\\x7fé'"),
-            ("\0\t\r\u{1b}", "'\\x00\\t\\r\\x1b'"),
-            ("\u{9f}\u{a0}¡¬\u{ad}®", "'\\x9f\\xa0¡¬\\xad®'"),
-        ] {
-            assert_eq!(quoted(text), expected);
-        }
-    }
 
     #[test]
     fn slices_are_those_of_python() {

@@ -132,8 +132,7 @@ pub fn write(
         remove(&broken)?;
         fs::rename(&path, &broken).map_err(|error| TrainError::io(&path, error))?;
     }
-    fs::rename(&aside, &path).map_err(|error| TrainError::io(&path, error))?;
-    sync_folder(&folder)?;
+    turnwise_files::rename_into_place(&aside, &path).map_err(|error| TrainError::io(&path, error))?;
     Ok(checkpoint)
 }
 

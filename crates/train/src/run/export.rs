@@ -192,9 +192,6 @@ fn put(aside: &Path, out: &Path) -> Result<(), TrainError> {
         fs::rename(out, &old).map_err(|error| TrainError::io(out, error))?;
     }
     turnwise_files::sync_all_below(aside).map_err(|error| TrainError::io(aside, error))?;
-    fs::rename(aside, out).map_err(|error| TrainError::io(out, error))?;
-    if let Some(folder) = out.parent() {
-        turnwise_files::sync_folder(folder).map_err(|error| TrainError::io(folder, error))?;
-    }
+    turnwise_files::rename_into_place(aside, out).map_err(|error| TrainError::io(out, error))?;
     clear(&old)
 }

@@ -1,11 +1,11 @@
 //! Embedding, activation, biases, rows, dropout and the optimizer (`elementwise.cu`).
 
 use super::{Kernels, hold, long};
+use crate::cpu::optimizer::Rates;
 use crate::cuda::CudaError;
 use crate::cuda::driver::Argument;
 use crate::cuda::memory::{Bf16, Part};
-use crate::lora::Dropout;
-use crate::optimizer::Rates;
+use crate::weights::lora::Dropout;
 
 impl Kernels {
     /// Computes `out[row] = weight[token]`.

@@ -11,7 +11,7 @@ use turnwise_core::{
 use super::Trained;
 use super::emulator::{downloaded, emulator};
 use super::memory::Bf16;
-use crate::decoder::tests::{batch, config, parameters, sequence};
+use crate::cpu::decoder::tests::{batch, config, parameters, sequence};
 use crate::engine::{EngineConfig, NativeEngine};
 use crate::testing::{Probe, largest_difference as apart, relative_distance as distance};
 use crate::{

@@ -14,7 +14,7 @@ use super::dispatch::{LANES, Loop, add_assign, dot, vectorised};
 use super::linear::{Accumulate, View, ViewMut, matmul};
 use super::softmax::softmax;
 use crate::ModelConfig;
-use crate::head::grow;
+use crate::ops::grow;
 
 use place::key_values;
 pub(crate) use place::{Derivatives, KeyValues, Place};

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::{Heads, Real};
-use crate::head::grow;
+use crate::ops::grow;
 
 /// Rows of queries in a micro-batch, and the earlier rows that they see.
 #[derive(Clone, Debug)]

@@ -8,6 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha1::Sha1;
 use sha2::{Digest as _, Sha256};
+use turnwise_core::hexadecimal;
 
 use super::PushError;
 
@@ -61,16 +62,7 @@ pub(super) fn blob(bytes: &[u8]) -> String {
     hexadecimal(&hash.finalize())
 }
 
-pub(super) fn hexadecimal(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
-/// Lists the files of a folder and its subfolders by name, without hidden ones (such as git's and
-/// the hub's).
+/// Lists the files of a folder and its subfolders, by name. Hidden ones are left out, as git's and the hub's own are.
 pub(super) fn list(folder: &Path) -> Result<Vec<LocalFile>, PushError> {
     let mut found = Vec::new();
     walk(folder, "", &mut found)?;

@@ -10,8 +10,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
+use turnwise_core::hexadecimal;
 
-use super::super::files::{blob, hexadecimal};
+use super::super::files::blob;
 
 pub(super) const TOKEN: &str = "hf_secret";
 const PART: usize = 10;

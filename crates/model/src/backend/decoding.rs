@@ -1,0 +1,78 @@
+//! Steps of sampling over a cache of keys and values.
+
+use std::fmt::Debug;
+use std::ops::Range;
+
+use turnwise_core::{SampleError, SamplingParams};
+
+use crate::pictures::Pictures;
+
+/// One token to compute. Rows of a sequence are in ascending order of position.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Row {
+    /// Whose cache.
+    pub(crate) slot: usize,
+    /// Its position in the sequence.
+    pub(crate) position: usize,
+    /// The token there.
+    pub(crate) token: u32,
+    /// Its time, row and column. All three equal the position unless a picture comes before it.
+    pub(crate) place: [u32; 3],
+    /// True if the distribution of the next token is wanted.
+    pub(crate) logits: bool,
+}
+
+/// A sampled token.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Choice {
+    pub(crate) token: u32,
+    pub(crate) logprob: f32,
+    pub(crate) entropy: f32,
+}
+
+/// The caches of all slots of an engine, and what computes on them.
+pub(crate) trait Decoding: Debug + Send {
+    /// Returns the version of the weights.
+    fn version(&self) -> u64;
+
+    /// Returns the tokens of the vocabulary.
+    fn vocabulary(&self) -> usize;
+
+    /// Returns the pictures of a model that reads them.
+    fn pictures(&self) -> Option<&Pictures> {
+        None
+    }
+
+    /// Prompt rows that a step takes in besides the rows of sequences being decoded.
+    fn prompt_rows(&self) -> usize;
+
+    /// Gives a slot the keys and values of some positions of another, which has the same tokens up to their end.
+    fn copy(&mut self, from: usize, to: usize, positions: Range<usize>) -> Result<(), SampleError>;
+
+    /// Keeps the first positions of a slot; a device overwrites the others.
+    fn keep(&mut self, _slot: usize, _positions: usize) {}
+
+    /// Computes all rows and leaves the logits of those that want them.
+    fn step(&mut self, rows: &[Row]) -> Result<(), SampleError>;
+
+    /// Returns the choice of every row that wanted logits, in order, each with a number drawn from `[0, 1)`;
+    /// `None` if its logits are not finite.
+    fn choose(&mut self, draws: &[(&SamplingParams, f64)]) -> Result<Vec<Option<Choice>>, SampleError>;
+
+    /// Returns the most probable tokens of a row that wanted logits in the last step; none on a device, which keeps its
+    /// logits.
+    fn best(
+        &self,
+        _place: usize,
+        _params: &SamplingParams,
+        _chosen: &Choice,
+        _count: usize,
+    ) -> Vec<(u32, f32)> {
+        Vec::new()
+    }
+
+    /// Returns true if [`Decoding::best`] returns tokens.
+    fn knows_best(&self) -> bool {
+        false
+    }
+}

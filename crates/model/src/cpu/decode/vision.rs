@@ -1,0 +1,62 @@
+//! Features of pictures, which all engines of the same weights share.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::pictures::{Pictures, VisionConfig};
+use crate::vision::{MOST_FEATURES, encode_one};
+
+/// A vision tower with the features of pictures that it has encoded.
+#[derive(Debug)]
+pub(super) struct EngineVision {
+    config: VisionConfig,
+    /// Width of the decoder.
+    width: usize,
+    /// The tower's weights.
+    data: Vec<f32>,
+    /// Features by a picture's first token.
+    known: Mutex<BTreeMap<u32, Arc<Vec<f32>>>>,
+}
+
+impl EngineVision {
+    pub(super) fn new(config: VisionConfig, width: usize, data: Vec<f32>) -> Self {
+        Self { config, width, data, known: Mutex::default() }
+    }
+
+    /// Returns the pairs of a head that turn by time, row and column.
+    pub(super) fn sections(&self) -> [usize; 3] {
+        self.config.mrope_section
+    }
+
+    /// Returns the pictures of the model.
+    pub(super) fn pictures(&self) -> &Pictures {
+        &self.config.pictures
+    }
+
+    /// Appends the features of a picture's token. The picture is in memory, because its request holds it.
+    pub(super) fn embed(&self, token: u32, to: &mut Vec<f32>) {
+        let end = to.len() + self.width;
+        let picture = self.config.pictures.of_token(token);
+        if let Some(picture) = picture
+            && let Some(features) = self.features(picture.first)
+        {
+            to.extend_from_slice(&features[(token - picture.first) as usize * self.width..][..self.width]);
+        }
+        to.resize(end, 0.0);
+    }
+
+    fn features(&self, first: u32) -> Option<Arc<Vec<f32>>> {
+        let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = lock().get(&first) {
+            return Some(Arc::clone(found));
+        }
+        // Outside of the lock: another thread may encode another picture meanwhile.
+        let features = Arc::new(encode_one(&self.config, self.width, &self.data, first)?);
+        let mut known = lock();
+        if known.values().map(|features| features.len()).sum::<usize>() > MOST_FEATURES {
+            known.clear();
+        }
+        known.insert(first, Arc::clone(&features));
+        Some(features)
+    }
+}

@@ -1,0 +1,27 @@
+//! The check of a prompt, with the pictures in it.
+
+use turnwise_core::{RequestId, SampleError, SampleRequest};
+
+use super::NativeEngine;
+use super::slot::Held;
+use crate::pictures::FIRST_PICTURE_TOKEN;
+
+impl NativeEngine {
+    /// Checks the tokens of a prompt: its pictures, then its text. Returns the pictures.
+    pub(super) fn check_prompt(
+        &self,
+        request: RequestId,
+        asked: &SampleRequest,
+    ) -> Result<Held, SampleError> {
+        let vocabulary = Some(self.backend.vocabulary());
+        let Some(pictures) = self.backend.pictures() else {
+            return asked.check_prompt(request, self.max_model_len, vocabulary).map(|()| Vec::new());
+        };
+        let fail = |reason: String| SampleError::Request { request, reason };
+        let held = pictures.hold(&asked.prompt).map_err(fail)?;
+        // A picture's tokens are in no vocabulary.
+        let text = |&token: &u32| if token < FIRST_PICTURE_TOKEN { token } else { 0 };
+        let words = SampleRequest { prompt: asked.prompt.iter().map(text).collect(), ..asked.clone() };
+        words.check_prompt(request, self.max_model_len, vocabulary).map(|()| held)
+    }
+}

@@ -1,0 +1,44 @@
+//! The sum of the lanes' gradients.
+
+use rayon::prelude::*;
+
+use super::dispatch::{Loop, add_assign, vectorised};
+
+/// Elements that are worked on at a time; also the unit in which the norm is summed.
+pub(crate) const CHUNK: usize = 1 << 14;
+
+/// Adds the part of each lane's gradient that starts at `first`; returns the sum of squares.
+struct AddAndSquare;
+
+impl Loop<(&mut [f32], &[Vec<f32>], usize)> for AddAndSquare {
+    type Output = f64;
+    #[expect(clippy::inline_always, reason = "it is compiled for wider vectors only where it is inlined")]
+    #[inline(always)]
+    fn run((total, others, first): (&mut [f32], &[Vec<f32>], usize)) -> f64 {
+        for other in others {
+            add_assign(total, &other[first..]);
+        }
+        let mut lanes = [0.0f64; 8];
+        let (chunks, rest) = total.as_chunks::<8>();
+        for chunk in chunks {
+            for lane in 0..8 {
+                lanes[lane] += f64::from(chunk[lane]) * f64::from(chunk[lane]);
+            }
+        }
+        lanes.iter().sum::<f64>() + rest.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>()
+    }
+}
+
+/// Adds the gradients of all lanes to the first, in lane order, and returns the global norm. The
+/// result does not depend on the number of threads.
+pub fn sum_gradients(gradients: &mut [Vec<f32>]) -> f64 {
+    let Some((total, others)) = gradients.split_first_mut() else { return 0.0 };
+    let others = &*others;
+    let squares: Vec<f64> = total
+        .par_chunks_mut(CHUNK)
+        .enumerate()
+        .map(|(index, total)| vectorised(AddAndSquare, (total, others, index * CHUNK)))
+        .collect();
+    // The collection keeps the order of the chunks, so the sum does not depend on the threads.
+    squares.iter().sum::<f64>().sqrt()
+}

@@ -1,0 +1,438 @@
+//! The native learner: data-parallel lanes over packed micro-batches, then AdamW.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `batch.rs` | passes over a batch |
+//! | `config.rs` | settings |
+//! | `gradient.rs` | the accumulated gradient |
+
+mod batch;
+mod config;
+mod gradient;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use turnwise_core::{
+    LearnError, Learner, LossReport, MaskedContext, MaskedContextLearner, MaskedContextObjective, Objective,
+    StepReport, TokenScores, TokenSequence, TurnSpan,
+};
+
+use crate::backend::Network;
+use crate::engine::{EngineWeights, SharedWeights};
+use crate::train::micro::{Found, Lane};
+use crate::train::pass_over::PassOver;
+use crate::weights::Weights;
+use crate::weights::lora::Adapter;
+use crate::{ModelConfig, ModelError, OptimizerState, Parameters, TensorInfo};
+
+pub use config::LearnerConfig;
+pub use gradient::TakenGradient;
+
+/// Trains a decoder, or an adapter on one, on the CPU or on a device ([`LearnerConfig::device`]).
+///
+/// With an adapter, gradients, moments and norms cover the adapter only; the base weights stay
+/// frozen.
+///
+/// Each batch is cut into packed micro-batches, which are distributed over lanes. [`Learner::step`]
+/// sums the lanes' gradients in lane order, so results do not depend on thread timing. The way a
+/// batch is cut changes loss and gradient by rounding only.
+pub struct NativeLearner {
+    parameters: Arc<Parameters<f32>>,
+    adapter: Option<Arc<Adapter<f32>>>,
+    reference: Option<Weights>,
+    config: LearnerConfig,
+    lanes: Vec<Lane>,
+    /// Gradient of each lane; empty until the lane's first backward pass.
+    gradients: Vec<Vec<f32>>,
+    /// On a device, only the step count is used here: the moments stay on the device.
+    optimizer: OptimizerState,
+    #[cfg(feature = "cuda")]
+    cuda: Option<crate::cuda::Trained>,
+    /// Passes with a gradient since the last step; part of the dropout seed.
+    passes: u64,
+}
+
+impl NativeLearner {
+    /// Returns a learner of these weights, or of their adapter if they have one, with a fresh
+    /// optimizer.
+    ///
+    /// # Errors
+    /// Fails if [`ModelConfig::check`] rejects the model, a setting is out of range, or the adapter
+    /// has another architecture. A device must be supported by this build, present, able to run the
+    /// model's shape, and large enough.
+    pub fn new(weights: impl std::convert::Into<Weights>, config: LearnerConfig) -> Result<Self, ModelError> {
+        let weights = weights.into();
+        weights.base.config.check()?;
+        config.check()?;
+        weights.base.config.check_device(config.device)?;
+        if let Some(adapter) = &weights.adapter {
+            adapter.check_base(&weights.base.config)?;
+        }
+        #[cfg(feature = "cuda")]
+        if config.device == crate::Device::Cuda {
+            let trained =
+                crate::cuda::Trained::new(&weights).map_err(crate::cuda::CudaError::into_setting)?;
+            return Ok(Self::on_device(weights, config, trained));
+        }
+        let Weights { base, adapter } = weights;
+        let kernel = config.compute.kernel();
+        let lane = |_| Lane::new(&base.config, config.recompute, kernel);
+        let lanes = (0..config.lanes).map(lane).collect();
+        let len = adapter.as_ref().map_or(base.layout.len, |adapter| adapter.layout.len);
+        Ok(Self {
+            parameters: base,
+            adapter,
+            reference: None,
+            config,
+            lanes,
+            gradients: vec![Vec::new(); config.lanes],
+            optimizer: OptimizerState::new(len),
+            #[cfg(feature = "cuda")]
+            cuda: None,
+            passes: 0,
+        })
+    }
+
+    /// Restarts from the current weights, with a fresh optimizer and no accumulated gradient.
+    /// Weights are not copied.
+    ///
+    /// # Errors
+    /// Fails if a setting is out of range (naming its key) or the device fails.
+    pub fn restart(&mut self, config: LearnerConfig) -> Result<(), ModelError> {
+        config.check()?;
+        #[cfg(feature = "cuda")]
+        if let Some(cuda) = &mut self.cuda {
+            cuda.restart().map_err(crate::cuda::CudaError::into_setting)?;
+            self.config = LearnerConfig { lanes: self.config.lanes, ..config };
+            self.optimizer = OptimizerState::new(0);
+            self.passes = 0;
+            self.release();
+            return Ok(());
+        }
+        self.config = config;
+        // The old moments are freed before the new ones are allocated.
+        self.optimizer = OptimizerState::new(0);
+        self.optimizer = OptimizerState::new(self.trained_len());
+        self.passes = 0;
+        self.release();
+        Ok(())
+    }
+
+    /// Frees the memory of passes and gradients until the next pass, and discards the accumulated
+    /// gradient.
+    pub fn release(&mut self) {
+        #[cfg(feature = "cuda")]
+        if let Some(cuda) = &mut self.cuda {
+            cuda.release();
+            self.lanes = vec![Lane::cuda(self.config.recompute)];
+            return;
+        }
+        let lanes = self.config.lanes;
+        let Parameters { config, .. } = &*self.parameters;
+        let kernel = self.config.compute.kernel();
+        self.lanes = (0..lanes).map(|_| Lane::new(config, self.config.recompute, kernel)).collect();
+        self.gradients = vec![Vec::new(); lanes];
+    }
+
+    #[cfg(feature = "cuda")]
+    pub(crate) fn on_device(weights: Weights, config: LearnerConfig, trained: crate::cuda::Trained) -> Self {
+        Self {
+            parameters: weights.base,
+            adapter: weights.adapter,
+            reference: None,
+            config: LearnerConfig { lanes: 1, ..config },
+            lanes: vec![Lane::cuda(config.recompute)],
+            gradients: vec![Vec::new()],
+            optimizer: OptimizerState::new(0),
+            cuda: Some(trained),
+            passes: 0,
+        }
+    }
+
+    /// Loads the weights that the next passes of a device use: the reference's or the policy's.
+    #[cfg(feature = "cuda")]
+    fn bind(&mut self, reference: bool) -> Result<(), LearnError> {
+        if let Some(cuda) = &mut self.cuda {
+            let bound = cuda.bind(reference)?;
+            self.lanes.iter_mut().for_each(|lane| lane.bind(Some(&bound)));
+        }
+        Ok(())
+    }
+
+    /// Copies weights and moments from a device to the host. [`NativeLearner::weights`] and
+    /// [`NativeLearner::optimizer_state`] return these copies until the next update. Does nothing
+    /// on the CPU.
+    ///
+    /// # Errors
+    /// Fails if the device fails; the host then keeps its earlier copies.
+    pub fn fetch(&self) -> Result<(), LearnError> {
+        #[cfg(feature = "cuda")]
+        if let Some(cuda) = &self.cuda {
+            cuda.weights()?;
+            cuda.moments(self.optimizer.step)?;
+        }
+        Ok(())
+    }
+
+    /// Rejects trained weights that are not finite. A device checks its weights in place and
+    /// downloads them only to find the tensor's name.
+    ///
+    /// # Errors
+    /// Fails on a NaN or infinite weight, naming its tensor, or if the device fails.
+    pub fn check_finite(&self) -> Result<(), LearnError> {
+        #[cfg(feature = "cuda")]
+        if let Some(cuda) = &self.cuda {
+            if cuda.finite()? {
+                return Ok(());
+            }
+            cuda.weights()?;
+        }
+        check_finite(self.weights().trained(), self.trained_tensors())
+    }
+
+    /// Returns the current weights for sampling engines; on a device they are read in place.
+    ///
+    /// # Errors
+    /// Fails like [`EngineWeights::of`] on the CPU; never fails on a device.
+    pub fn engine_weights(&self) -> Result<SharedWeights, ModelError> {
+        let version = self.optimizer.step;
+        #[cfg(feature = "cuda")]
+        if let Some(cuda) = &self.cuda {
+            let network = cuda.network();
+            return Ok(SharedWeights::Cuda(crate::cuda::DeviceWeights { network, version }));
+        }
+        Ok(SharedWeights::Host(Arc::new(EngineWeights::of(&self.weights(), version, self.config.compute)?)))
+    }
+
+    /// Returns the current weights. If a sampler still uses them at the next update, the learner
+    /// copies them first.
+    pub fn weights(&self) -> Weights {
+        #[cfg(feature = "cuda")]
+        if let Some(Ok(weights)) = self.cuda.as_ref().map(crate::cuda::Trained::weights) {
+            return weights;
+        }
+        self.pass_weights()
+    }
+
+    /// Returns the weights for a pass. A device reads only shapes from these, so nothing is
+    /// downloaded.
+    fn pass_weights(&self) -> Weights {
+        Weights { base: Arc::clone(&self.parameters), adapter: self.adapter.clone() }
+    }
+
+    /// Returns the architecture.
+    pub fn model(&self) -> &ModelConfig {
+        &self.parameters.config
+    }
+
+    /// Returns the trained tensors: the layout of gradients and of the optimizer's state.
+    pub fn trained_tensors(&self) -> &[TensorInfo] {
+        match &self.adapter {
+            Some(adapter) => &adapter.layout.tensors,
+            None => &self.parameters.layout.tensors,
+        }
+    }
+
+    /// Returns the number of trained parameters.
+    pub fn trained_len(&self) -> usize {
+        self.adapter.as_ref().map_or(self.parameters.layout.len, |adapter| adapter.layout.len)
+    }
+
+    /// Returns the settings.
+    pub fn config(&self) -> &LearnerConfig {
+        &self.config
+    }
+
+    /// Returns the moments and the step count, for a checkpoint.
+    pub fn optimizer_state(&self) -> &OptimizerState {
+        #[cfg(feature = "cuda")]
+        if let Some(Ok(state)) = self.cuda.as_ref().map(|cuda| cuda.moments(self.optimizer.step)) {
+            return state;
+        }
+        &self.optimizer
+    }
+
+    /// Restores a checkpoint's optimizer; its step count becomes the version of the weights.
+    ///
+    /// # Errors
+    /// Fails if the number of moments differs from the number of trained parameters, or if the
+    /// device fails.
+    pub fn restore_optimizer(&mut self, state: OptimizerState) -> Result<(), ModelError> {
+        let len = self.trained_len();
+        if state.first.len() != len || state.second.len() != len {
+            return Err(ModelError::Setting {
+                key: "optimizer state".into(),
+                reason: format!(
+                    "has {} and {} moments, and {len} numbers are trained: it belongs to another model or adapter",
+                    state.first.len(),
+                    state.second.len()
+                ),
+            });
+        }
+        #[cfg(feature = "cuda")]
+        if let Some(cuda) = &mut self.cuda {
+            cuda.restore(&state).map_err(crate::cuda::CudaError::into_setting)?;
+            self.optimizer.step = state.step;
+            return Ok(());
+        }
+        self.optimizer = state;
+        Ok(())
+    }
+
+    /// Sets the reference policy for divergences and [`NativeLearner::reference_logprobs`]. When
+    /// training an adapter, [`Weights::without_adapter`] of this learner's weights is a reference
+    /// without extra memory.
+    ///
+    /// # Errors
+    /// Fails if the reference has other tensors than the policy, or if the device fails or lacks
+    /// memory.
+    pub fn set_reference(&mut self, reference: impl std::convert::Into<Weights>) -> Result<(), ModelError> {
+        let reference = reference.into();
+        if reference.base.layout != self.parameters.layout {
+            return Err(ModelError::Setting {
+                key: "reference".into(),
+                reason: "the reference policy has another shape than the policy; use one of the same model"
+                    .into(),
+            });
+        }
+        // If the device rejects the new reference, the old one is already gone.
+        self.reference = None;
+        #[cfg(feature = "cuda")]
+        if let Some(cuda) = &mut self.cuda {
+            cuda.set_reference(&reference).map_err(crate::cuda::CudaError::into_setting)?;
+        }
+        self.reference = Some(reference);
+        Ok(())
+    }
+
+    /// Returns the log-probs of the response tokens under the reference policy.
+    ///
+    /// # Errors
+    /// Fails if no reference was set ([`NativeLearner::set_reference`]), a sequence does not fit
+    /// the model, or the device fails.
+    pub fn reference_logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
+        let reference = self.reference()?;
+        #[cfg(feature = "cuda")]
+        self.bind(true)?;
+        let scores = self.score_under(Network::from(&reference), batch, self.config.temperature)?;
+        Ok(logprobs_of(scores))
+    }
+
+    /// Returns log-probs and entropies of the response tokens under the current weights at
+    /// `temperature`, which must be above 0.
+    ///
+    /// # Errors
+    /// Fails if a sequence does not fit the model.
+    pub fn score(
+        &mut self,
+        batch: &[TokenSequence],
+        temperature: f64,
+    ) -> Result<Vec<TokenScores>, LearnError> {
+        let weights = self.pass_weights();
+        #[cfg(feature = "cuda")]
+        self.bind(false)?;
+        self.score_under(Network::from(&weights), batch, temperature)
+    }
+
+    /// Returns the mean of the last layer's normed hidden states over each token range, under the
+    /// current weights. The result has one vector of `hidden_size` per range for each sequence.
+    /// Ranges must be ascending and disjoint. A token's state is the state after reading that
+    /// token.
+    ///
+    /// # Errors
+    /// Fails if a range is empty or outside its sequence, or a sequence does not fit the model.
+    pub fn mean_hidden(
+        &mut self,
+        batch: &[(Vec<u32>, Vec<Range<usize>>)],
+    ) -> Result<Vec<Vec<Vec<f32>>>, LearnError> {
+        // A pass returns the states that precede target tokens, so ranges are shifted by one token.
+        let shifted: Vec<TokenSequence> = batch
+            .iter()
+            .map(|(tokens, ranges)| {
+                let spans = ranges.iter().enumerate();
+                let spans =
+                    spans.map(|(turn, range)| TurnSpan { turn, start: range.start + 1, end: range.end + 1 });
+                let tokens = tokens.iter().copied().chain(tokens.last().copied()).collect();
+                TokenSequence { tokens, spans: spans.collect() }
+            })
+            .collect();
+        for (sequence, (tokens, ranges)) in batch.iter().enumerate() {
+            if ranges.iter().any(|range| range.is_empty() || range.end > tokens.len()) {
+                let reason = format!("a range of {ranges:?} is empty or outside its {} tokens", tokens.len());
+                return Err(LearnError::Sequence { sequence, reason });
+            }
+            self.check_tokens(sequence, tokens)?;
+            shifted[sequence].check().map_err(|reason| LearnError::Sequence { sequence, reason })?;
+        }
+        let weights = self.pass_weights();
+        let network = Network::from(&weights);
+        let pictures = self.encode(network, false, shifted.iter());
+        let network = Network { pictures: pictures.as_ref(), ..network };
+        let share = self.shares(network);
+        let pass = PassOver { network, batch: &shifted, masked_contexts: &[], scored: false, share };
+        #[cfg(feature = "cuda")]
+        self.bind(false)?;
+        let found = self.run(&pass, |mut micro, found| micro.mean_hidden(found))?;
+        let mut states = vec![Vec::new(); batch.len()];
+        for Found { sequence, value } in found {
+            states[sequence] = value;
+        }
+        Ok(states)
+    }
+}
+
+fn logprobs_of(scores: Vec<TokenScores>) -> Vec<Vec<f32>> {
+    scores.into_iter().map(|scores| scores.logprobs).collect()
+}
+
+impl Learner for NativeLearner {
+    /// Discards the accumulated gradient on failure.
+    fn forward_backward(
+        &mut self,
+        batch: &[TokenSequence],
+        objective: &dyn Objective,
+    ) -> Result<LossReport, LearnError> {
+        self.report(batch, &[], objective, None)
+    }
+
+    fn logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
+        let weights = self.pass_weights();
+        #[cfg(feature = "cuda")]
+        self.bind(false)?;
+        let scores = self.score_under(Network::from(&weights), batch, self.config.temperature)?;
+        Ok(logprobs_of(scores))
+    }
+
+    fn step(&mut self, learning_rate: f64) -> Result<StepReport, LearnError> {
+        self.update(learning_rate)
+    }
+
+    fn weights_version(&self) -> u64 {
+        self.optimizer.step
+    }
+}
+
+impl MaskedContextLearner for NativeLearner {
+    fn forward_backward_masked(
+        &mut self,
+        batch: &[TokenSequence],
+        masked_contexts: &[MaskedContext],
+        (objective, masked_context): (&dyn Objective, &dyn MaskedContextObjective),
+    ) -> Result<LossReport, LearnError> {
+        self.report(batch, masked_contexts, objective, Some(masked_context))
+    }
+}
+
+fn check_finite(weights: &[f32], tensors: &[TensorInfo]) -> Result<(), LearnError> {
+    // One branch-free pass; the tensor is searched for only if it finds something.
+    if weights.iter().map(|weight| weight * 0.0).sum::<f32>() == 0.0 {
+        return Ok(());
+    }
+    let broken = tensors.iter().find(|tensor| weights[tensor.range.clone()].iter().any(|w| !w.is_finite()));
+    let name = broken.map_or("?", |tensor| tensor.name.as_str());
+    Err(LearnError::Backend(format!("the weights of {name} are not finite")))
+}
+
+#[cfg(test)]
+mod tests;
