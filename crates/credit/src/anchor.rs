@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, Group, Turn, TurnKind};
 
-use crate::CreditError;
 use crate::hashing::FastMap;
 use crate::similarity::{Similarity, TextId};
 
