@@ -161,7 +161,7 @@ impl Episode {
         }
     }
 
-    /// Ends an episode with its rewards; `exit` is how the program ended, if it did.
+    /// Ends an episode with its rewards; `exit` is `None` if the program is still running.
     fn finished(&mut self, exit: Option<&Exit>) -> Result<Step, EnvError> {
         let config = &self.shared.config;
         let (observation, rewards) = match self.rewards() {
