@@ -268,7 +268,7 @@ impl Ui {
         self.bar.set_position(finished as u64);
     }
 
-    /// Prints a line if there is no bar and the last line is some time ago.
+    /// Prints a line if there is no bar and the last line was printed some time ago.
     fn say_now_and_then(&mut self, line: &str) {
         if !self.terminal && self.last_line.elapsed() >= LINE_INTERVAL {
             self.last_line = Instant::now();

@@ -190,7 +190,8 @@ struct Origin {
 }
 
 impl Origin {
-    /// Returns the replay named in a network's report, or that of its run; `None` without both.
+    /// Returns the replay named in a network's report, or that of its run; `None` if it has
+    /// neither.
     fn of(network: &Path) -> anyhow::Result<Option<Self>> {
         let path = network.join(REPORT);
         if path.is_file() {

@@ -21,7 +21,7 @@ pub(crate) struct Forest {
     pub(crate) row: f64,
     /// Range that the axis always covers, in hundredths.
     pub(crate) covers: (f64, f64),
-    /// Limits of the axis in hundredths; marks beyond are drawn at its end.
+    /// Limits of the axis in hundredths; marks beyond them are drawn at its end.
     pub(crate) limits: (f64, f64),
     /// Formats the label of a tick, given in hundredths.
     pub(crate) label: fn(f64) -> String,

@@ -17,7 +17,7 @@ const RIGHT: f64 = 20.0;
 const ENTRY: f64 = 20.0;
 const BESIDE: f64 = 48.0;
 
-/// If all curves are above this share of the highest, the axis of success is cut and marked.
+/// If all curves stay above this share of the highest, the success axis is cut and marked.
 /// Otherwise it begins at 0.
 const CUT: f64 = 0.6;
 

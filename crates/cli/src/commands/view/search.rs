@@ -20,7 +20,7 @@ const TIME: Duration = Duration::from_millis(1500);
 
 const AROUND: usize = 70;
 
-/// Name of the task's text, which a whole group shares.
+/// Label of matches in the task's text, which a whole group shares.
 const TASK: &str = "task";
 
 #[derive(Clone, Debug, PartialEq)]
