@@ -67,7 +67,7 @@ pub struct EvaluationSettings<'a> {
     pub stop: &'a AtomicBool,
 }
 
-/// Tasks and sampling of played episodes, for any sampler.
+/// Tasks and sampling settings of episodes, for any sampler.
 pub struct PlaySettings<'a> {
     /// Prompts, parsing and limits.
     pub config: &'a Config,
@@ -190,7 +190,7 @@ pub fn evaluate(
     evaluate_with(&play, panel, &mut samplers, tick)
 }
 
-/// Like [`evaluate`], but with the caller's samplers, one lane each.
+/// Like [`evaluate`], but with the caller's samplers, one per lane.
 ///
 /// # Errors
 /// Returns [`EvalError::Train`] for an invalid `prompt.template`, chat settings that do not fit the

@@ -7,7 +7,7 @@ use turnwise_train::rollout::{Job, RolloutContext, RolloutProgress, is_faulty, r
 
 use crate::EvalError;
 
-/// Maximum number of reflections in a prompt, the latest ones.
+/// Maximum number of reflections in a prompt; the latest are kept.
 const MEMORY: usize = 3;
 
 const REFLECTION_TOKENS: usize = 256;

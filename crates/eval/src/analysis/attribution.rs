@@ -10,9 +10,8 @@
 //! Masked prompts have the windowed form. For a policy with the concatenated layout, the
 //! attribution therefore also measures how unfamiliar that form is.
 //!
-//! Differs from the paper: parts are hidden like in STAPO's masked prompts (the paper ablates
-//! features with Captum and does not state the replacement), and all turns of the groups are
-//! measured.
+//! Differs from the paper: parts are hidden as in STAPO's masked prompts, and all turns of the
+//! groups are measured. The paper ablates features with Captum and does not state the replacement.
 
 use serde::Serialize;
 use turnwise_core::{Batch, ContextMask, Learner as _, TokenSequence};

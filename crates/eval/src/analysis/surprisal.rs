@@ -86,8 +86,8 @@ pub struct SurprisalStudy {
     pub certain: usize,
     /// Number of other responses for which `alpha - 1` and `H_MC(s) - S(a|s)` have the same sign.
     pub same_sign: usize,
-    /// Estimate of `Var[H(s)]`, the surprisal's variance between states, in square nats. A small
-    /// variance can be estimated below 0.
+    /// Estimate of `Var[H(s)]`, the surprisal's variance between states, in square nats. The
+    /// estimate of a small variance can be negative.
     pub variance_between: f64,
     /// Estimate of `E[Var(S|s)]`, its mean variance within a state, in square nats.
     pub variance_within: f64,

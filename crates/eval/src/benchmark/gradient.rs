@@ -152,7 +152,8 @@ impl Objective for Weighted {
     }
 }
 
-/// Products of gradients: `[i][j]` is that of the first of task `i` and the second of task `j`.
+/// Products of gradients: `[i][j]` is the product of the first gradient of task `i` and the second
+/// of task `j`.
 type Matrix = Vec<Vec<f64>>;
 
 fn products(first: &[Vec<f32>], second: &[Vec<f32>]) -> Matrix {

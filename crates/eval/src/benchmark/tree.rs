@@ -2,9 +2,9 @@
 //!
 //! If the environment depends only on the actions, trajectories of one task that begin with the
 //! same responses are in the same state with the same context. The samples are then a tree of
-//! responses: `V` is the mean return of the samples that pass through a state, and `Q` that of the
-//! samples that continue with the same response. A trajectory's own group is left out, because
-//! methods see its returns.
+//! responses: `V` is the mean return of the samples that pass through a state, and `Q` the mean
+//! return of those that continue with the same response. A trajectory's own group is left out,
+//! because methods see its returns.
 //!
 //! Only states that many samples visit get an estimate: early turns and likely responses.
 //! [`super::branching`] has no such limit.

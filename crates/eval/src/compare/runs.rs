@@ -51,7 +51,7 @@ pub struct RunResults {
     pub training: Vec<(u64, f64)>,
 }
 
-/// The only setting that is read from a run's config, so the rest may be of any version.
+/// The only setting that is read from a run's config, so the others may be from any version.
 #[derive(Deserialize)]
 struct Seeded {
     seed: Option<u64>,
