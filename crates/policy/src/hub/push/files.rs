@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::PushError;
 
-/// Bytes from a file's start that the hub uses to choose between text and LFS.
+/// Number of leading bytes of a file from which the hub chooses between text and LFS.
 const SAMPLE: u64 = 512;
 
 pub(super) struct LocalFile {
