@@ -66,10 +66,9 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Verifies the files of a checkpoint whose paths begin with `prefix`. At least one must be
-    /// listed, each listed file must be unchanged, and each existing file must be listed. Hidden
-    /// files are ignored, because no reader opens them, and tools and file systems leave such files
-    /// behind.
+    /// Verifies the files of a checkpoint whose paths begin with `prefix`. At least one file must
+    /// be listed, and no file may be missing, changed or unlisted. Hidden files are ignored,
+    /// because no reader opens them, and tools and file systems leave such files behind.
     ///
     /// # Errors
     /// The error names the first file that is missing, changed or not listed.

@@ -72,7 +72,7 @@ pub fn checkpoint_label(policy: &Path) -> Option<String> {
 }
 
 /// Returns true if a folder is a checkpoint, complete or not: it has a manifest, or the run's state
-/// beside its policy.
+/// next to its policy.
 pub fn is_checkpoint(folder: &Path) -> bool {
     folder.join(COMPLETE).is_file() || folder.join("state.json").is_file()
 }
