@@ -1,4 +1,4 @@
-//! The used messages of the protobuf dialect (package `tinker_public`).
+//! The messages of the protobuf dialect that are used here (package `tinker_public`).
 
 use std::collections::BTreeMap;
 

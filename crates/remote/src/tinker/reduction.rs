@@ -1,6 +1,6 @@
 //! The service's means over tokens and sequences, and their measurement.
 //!
-//! A service's loss over the sequences `i` of an update, of whose targets `T_i` have weight, is
+//! Let `T_i` be the number of weighted targets of sequence `i` of an update. The service's loss is
 //!
 //! ```text
 //! sum                  L = sum_i sum_t l_it                         SkyRL on FSDP and Megatron, Tinker
