@@ -28,7 +28,7 @@ pub(super) struct Progress<W, C> {
     pub(super) reply: Option<Reply<W, C>>,
     pub(super) sampling: SamplingFields,
     pub(super) prompts: Vec<Vec<u32>>,
-    /// For each response, whether it has a piece.
+    /// Whether each response has had a piece.
     begun: Vec<bool>,
     /// Number of responses that have not ended.
     left: usize,

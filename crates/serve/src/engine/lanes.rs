@@ -13,8 +13,8 @@ use super::OpenError;
 use super::worker::{Job, Worker};
 use crate::openai::ApiError;
 
-/// Number of cached tokens that outweighs one more sequence in a lane: about the cost of decoding
-/// one more sequence.
+/// Number of cached tokens that outweighs one more sequence in a lane: computing them costs about
+/// as much as decoding that sequence.
 const TOKENS_OF_LOAD: usize = 256;
 
 pub(super) struct Lanes {
