@@ -15,7 +15,7 @@ use crate::inbox::{Event, Inbox};
 use crate::program::Program;
 use crate::rewards::Rewards;
 
-/// Metric of episodes whose agent failed and got `env.failure_reward`.
+/// Metric that marks episodes whose agent failed and got `env.failure_reward`.
 const FAILED: &str = "agent_failed";
 
 pub(super) struct Episode {
