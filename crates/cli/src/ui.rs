@@ -194,7 +194,7 @@ pub(crate) struct Ui {
     last_line: Instant,
     started: Instant,
     recent: String,
-    /// All evaluations so far: label of the position, and results by split.
+    /// All evaluations so far: the position's label, and the results by split.
     pub(crate) evaluations: Vec<(String, Vec<Evaluation>)>,
 }
 
@@ -276,7 +276,7 @@ impl Ui {
         }
     }
 
-    /// Shows a bar for the demonstrations, which a custom environment may take long to play.
+    /// Shows a bar for demonstrations, because a custom environment may take long to play them.
     fn demonstrations(&mut self, played: usize, total: usize) {
         self.count("demonstrations", played, total);
         if played == total {

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use turnwise_files::{create_folders, is_special, part_of, write_shared};
 
-/// Creates the folder of an output file and rejects an unwritable path. An existing file is
+/// Creates the folder of an output file and rejects an unwritable path. An existing file is left
 /// unchanged.
 pub(crate) fn check_output(option: &str, path: &Path) -> anyhow::Result<()> {
     let shown = || format!("{option} {}", path.display());

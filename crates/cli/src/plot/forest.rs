@@ -40,7 +40,7 @@ pub(crate) struct Row {
 pub(crate) struct Mark {
     pub(crate) estimate: Estimate,
     pub(crate) colour: &'static str,
-    /// True for a ring instead of a disc: the value is a placeholder, not an estimate.
+    /// True to draw a ring instead of a disc, because the value is a placeholder, not an estimate.
     pub(crate) hollow: bool,
     pub(crate) text: String,
 }

@@ -9,7 +9,7 @@
 //! | `chart` | small charts: values on hover, smoothing, intervals |
 //! | `figure` | numbers as text |
 //!
-//! ADR 39 states why this is not a library.
+//! ADR 39 explains why no plotting library is used.
 
 pub(crate) mod chart;
 #[cfg(test)]

@@ -116,7 +116,7 @@ fn analyse(folder: &Path, replay: &mut Replay, round: u32, seed: u64) -> anyhow:
 pub(in crate::commands) struct Measures {
     pub(in crate::commands) fit: Fit,
     pub(in crate::commands) separation: Separation,
-    /// `None` without FiLM or without records.
+    /// `None` if there is no FiLM layer or no record.
     pub(in crate::commands) film: Option<FilmMeasures>,
 }
 
@@ -128,7 +128,7 @@ pub(in crate::commands) struct FilmMeasures {
 
 /// How well credits separate the turns that raise the progress signal from the others.
 pub(in crate::commands) struct Separation {
-    /// Area under the ROC curve over all turns; `None` if one kind is missing.
+    /// Area under the ROC curve over all turns; `None` if either kind is missing.
     pub(in crate::commands) auc: Option<f64>,
     /// Mean area within trajectories that have both kinds.
     pub(in crate::commands) auc_within: Option<f64>,

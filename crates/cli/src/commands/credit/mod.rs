@@ -58,7 +58,7 @@ pub(crate) struct CreditArgs {
     /// Write one row per trajectory to this file: .jsonl, .jsonl.zst or .parquet.
     #[arg(short, long, value_name = "FILE", alias = "out")]
     output: Option<PathBuf>,
-    /// Number of groups to print; --output has all.
+    /// Number of groups to print; --output writes all.
     #[arg(long, value_name = "N", default_value_t = 4)]
     groups: usize,
 }

@@ -14,7 +14,7 @@ use anyhow::Context as _;
 use self::http::{Reply, Request};
 use self::limit::Limit;
 
-/// Maximum number of open connections, each with a thread. More wait in the system's queue.
+/// Maximum number of open connections, each with a thread. Further ones wait in the system's queue.
 const CONNECTIONS: usize = 64;
 
 /// Maximum number of pages in memory: a large step's page takes many megabytes.

@@ -52,7 +52,7 @@ impl RunProcess {
         Ok(Self { child, log: log.to_path_buf(), log_start, started })
     }
 
-    /// Returns its start time in seconds since 1970, the unit of `metrics.jsonl`.
+    /// Returns the run's start time in seconds since 1970, the unit of `metrics.jsonl`.
     pub(super) fn started(&self) -> f64 {
         self.started
     }
@@ -71,8 +71,8 @@ impl RunProcess {
         let _ = self.child.kill();
     }
 
-    /// Returns why it failed, in one line: its error, the reason in `status.json`, or the last line
-    /// of its output.
+    /// Returns why the run failed, in one line: its error, the reason in `status.json`, or the last
+    /// line of its output.
     pub(super) fn reason(&self, root: &Path, status: ExitStatus) -> String {
         let said = said_since(&self.log, self.log_start);
         let error = said.lines().rev().find_map(|line| line.strip_prefix("error: "));
