@@ -59,7 +59,8 @@ pub struct EvaluationSettings<'a> {
     pub tokenizer: Arc<Tokenizer>,
     /// Softmax temperature; 0 is greedy.
     pub temperature: f32,
-    /// How to prompt the policy. Its prompts must be in the config ([`Agent::configure`]).
+    /// How to prompt the policy. The agent's prompts must already be in the config
+    /// ([`Agent::configure`]).
     pub agent: Agent,
     /// Maximum trials of `reflexion` per task, at least 1.
     pub trials: usize,

@@ -115,8 +115,8 @@ fn said(reply: &str) -> Option<String> {
     (!words.is_empty()).then_some(words)
 }
 
-/// Returns the prompt for a reflection. Drops the earliest turns until it fits; `None` if not even
-/// the task fits, or if the chat template rejects it.
+/// Returns the prompt for a reflection. Drops the earliest turns until the prompt fits; `None` if
+/// not even the task fits, or if the chat template rejects it.
 fn fitting(
     prompter: Prompter<'_>,
     trajectory: &Trajectory,

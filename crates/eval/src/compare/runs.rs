@@ -42,8 +42,7 @@ pub struct RunResults {
     pub seed: Option<u64>,
     /// True if all its steps are done.
     pub finished: bool,
-    /// Folders that the evaluations are from. Evaluations of several folders are draws, which are
-    /// averaged.
+    /// Folders of the evaluations. Evaluations of several folders are draws, which are averaged.
     pub folders: Vec<String>,
     /// Evaluations by RL step.
     pub evaluations: BTreeMap<u64, Vec<Evaluation>>,
