@@ -13,7 +13,7 @@ use crate::run_folder::COMPLETE;
 /// The files of a checkpoint.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// By path inside the checkpoint, with `/` between folders.
+    /// The files by path inside the checkpoint, with `/` between folders.
     files: BTreeMap<String, FileFacts>,
 }
 

@@ -54,7 +54,7 @@ pub fn checked_policy(checkpoint: &Path) -> Result<PathBuf, PolicyError> {
 /// Returns the newest complete checkpoint of a run.
 ///
 /// # Errors
-/// Fails if there is none.
+/// Fails if the run has no complete checkpoint.
 pub fn newest_checkpoint(run: &Path) -> Result<PathBuf, PolicyError> {
     whole_checkpoints(run)?.pop().ok_or_else(|| {
         PolicyError::file(&run.join("checkpoints"), "has no complete checkpoint; start the run again")

@@ -15,7 +15,7 @@ use super::PushError;
 const SAMPLE: u64 = 512;
 
 pub(super) struct LocalFile {
-    /// Path in the repository, with `/`.
+    /// Path in the repository, with `/` as separator.
     pub(super) name: String,
     pub(super) path: PathBuf,
     pub(super) size: u64,
