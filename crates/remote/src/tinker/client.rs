@@ -191,7 +191,7 @@ impl Client {
         Ok(RemoteModel { id, next: AtomicI32::new(1) })
     }
 
-    /// Drops a model. A model that is already dropped is not an error.
+    /// Drops a model. Dropping a model twice is not an error.
     ///
     /// # Errors
     /// Fails if there is no reply.
@@ -226,8 +226,8 @@ impl Client {
         self.pass(model, loss, examples, false)
     }
 
-    /// Runs a pass in requests of bounded size. All use one loss and are submitted in order before
-    /// the first is awaited.
+    /// Runs a pass in requests of bounded size. All requests use one loss and are submitted in
+    /// order before the first is awaited.
     fn pass(
         &self,
         model: &RemoteModel,
