@@ -75,9 +75,9 @@ pub enum OpenError {
 /// Settings of a server on the native engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EngineSettings {
-    /// Maximum sequences of a model in one batch, over all lanes; more wait.
+    /// Maximum sequences of a model in one batch, over all lanes; further ones wait.
     pub max_num_seqs: usize,
-    /// Maximum waiting and running sequences of a model; more are rejected with 429.
+    /// Maximum waiting and running sequences of a model; further ones are rejected with 429.
     pub max_queued: usize,
     /// Maximum tokens of prompt and response together; `None` for the model's limit, at most 8192.
     pub max_model_len: Option<usize>,

@@ -52,7 +52,7 @@ impl CallReader {
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Rest {
     pub(super) text: String,
-    /// Tool calls. The text before them was shown or is in `text`.
+    /// Tool calls. The text before the calls was shown or is in `text`.
     pub(super) calls: Vec<ToolCall>,
 }
 

@@ -19,7 +19,7 @@ pub(super) trait Sink: Send {
 
     fn done(self: Box<Self>, finish: FinishReason);
 
-    /// Receives an error instead of the end.
+    /// Receives an error instead of `done`.
     fn fail(self: Box<Self>, error: ApiError);
 
     fn is_closed(&self) -> bool;
