@@ -211,8 +211,8 @@ pub(crate) fn records(path: &Path, notes: &mut Vec<String>) -> Result<Vec<Record
     Ok(records)
 }
 
-/// Drops trajectories that failed for reasons other than the policy, and in steps with trained ones
-/// (`trained`, by record), all untrained ones.
+/// Drops trajectories that failed for reasons other than the policy. In steps with trained
+/// trajectories (`trained`, by record), drops all untrained ones, too.
 fn compared(records: Vec<Record>, trained: &[bool]) -> Vec<Record> {
     let steps: BTreeSet<u64> =
         records.iter().zip(trained).filter(|(_, trained)| **trained).map(|(record, _)| record.step).collect();

@@ -109,8 +109,8 @@ pub(crate) fn records(path: &Path) -> Result<Vec<Record>, DumpError> {
     Ok(records)
 }
 
-/// Returns the trajectory of consecutive samples. The last has its outcome, which verl copies to
-/// the others.
+/// Returns the trajectory of consecutive samples. The last sample has the outcome, which verl
+/// copies to the others.
 fn trajectory(samples: &BTreeMap<u64, Sample>) -> Option<Record> {
     let (first, last) = (samples.values().next()?, samples.values().next_back()?);
     let success = match &last.read.acc {
