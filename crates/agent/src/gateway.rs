@@ -36,7 +36,7 @@ pub const AGENT_HEADER: &str = "x-turnwise-agent";
 /// request's `metadata.state` has the same effect.
 pub const STATE_HEADER: &str = "x-turnwise-state";
 
-/// Number of ended episodes to remember, so that late requests get another error than wrong keys.
+/// Number of ended episodes to remember, so that late requests and wrong keys get different errors.
 const REMEMBERED: usize = 4096;
 
 #[derive(Default)]
