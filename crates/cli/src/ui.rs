@@ -84,7 +84,7 @@ pub(crate) fn usage(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Exit status of interrupted, resumable work: a shell's status for Ctrl-C.
+/// Exit status of interrupted, resumable work: the status that shells use for Ctrl-C.
 pub(crate) const INTERRUPTED: u8 = 130;
 
 /// Returns the flag that Ctrl-C sets. The first Ctrl-C requests a safe stop; the second ends the

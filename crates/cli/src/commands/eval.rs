@@ -204,8 +204,8 @@ fn check(args: &mut EvalArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Rejects overwriting an evaluation that training wrote with a different one, because comparisons
-/// and `train.keep_best` read it. Repeating the same evaluation is allowed.
+/// Refuses to replace an evaluation that training wrote by a different one, because comparisons and
+/// `train.keep_best` read it. Repeating the same evaluation is allowed.
 fn check_replaced(
     path: &Path,
     policy: &Path,

@@ -67,8 +67,8 @@ fn panel(svg: &mut String, left: f64, title: &str, curves: &[Curve], names: &[&s
     }
 }
 
-/// The axes of a panel: success in percent from 0 or the cut up to the tick above all bands, and
-/// steps up to the last one.
+/// The axes of a panel: success in percent, from 0 or the cut to the first tick above all bands,
+/// and steps up to the last one.
 struct Axes {
     left: f64,
     percents: Vec<f64>,

@@ -152,7 +152,7 @@ fn policy_name(folder: &Path) -> String {
     }
 }
 
-/// Measures by continuations, task by task; `None` if interrupted.
+/// Measures by continuations, one task at a time; `None` if interrupted.
 fn branch(
     analysis: &AnalysisSettings<'_>,
     source: &TruthSource,

@@ -26,8 +26,8 @@ pub(super) struct RunProcess {
 impl RunProcess {
     /// Starts this program with these arguments and appends its output to `log`.
     ///
-    /// The process stops when its standard input closes. With `beside_others` it returns freed
-    /// memory to the system, because other runs share the machine.
+    /// The process stops when its standard input closes. With `beside_others` the process returns
+    /// freed memory to the system, because other runs share the machine.
     pub(super) fn start(arguments: &[String], log: &Path, beside_others: bool) -> anyhow::Result<Self> {
         if let Some(folder) = log.parent() {
             // Syncs the folder, because the runs are in its parent.

@@ -39,7 +39,7 @@ enum State {
     /// The job waits for its warm start or for a free slot.
     Waiting,
     Running(RunProcess),
-    /// Another program does the run; it is checked again at this time.
+    /// Another program holds the run's lock; it is checked again at this time.
     Held(Instant),
     Ended(End),
 }

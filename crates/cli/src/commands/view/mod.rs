@@ -8,7 +8,7 @@
 //! | `explain` | explanations: recorded or recomputed |
 //! | `tokens`, `pictures` | token texts and colours; pictures of turns |
 //! | `site` | routes |
-//! | `query` | the query of an address, which links keep |
+//! | `query` | the query of an address, kept in links |
 //! | `list_page` | a folder of runs |
 //! | `run_page`, `settings` | a run: state, evaluations, curves, steps; settings that differ from the defaults |
 //! | `step_page`, `order` | a step: its groups, filtered and sorted, as rows of coloured turns |
