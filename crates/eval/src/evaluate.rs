@@ -123,8 +123,8 @@ pub struct Evaluation {
     pub temperature: f32,
     /// Seed for sampling; no effect if greedy.
     pub seed: u64,
-    /// Success over all tasks. With `reflexion`: solved within the trials; other fields are of each
-    /// task's last trial.
+    /// Success over all tasks. With `reflexion`, counts tasks solved within the trials; other
+    /// fields describe each task's last trial.
     pub success: Rate,
     /// Results of each trial of `reflexion`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

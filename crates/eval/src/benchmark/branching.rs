@@ -51,7 +51,7 @@ pub struct BranchProgress {
     pub tasks: usize,
     /// Finished and planned continuations of the current task; 0 while it is played.
     pub continuations: [usize; 2],
-    /// Continuations of this call so far.
+    /// Number of continuations in this call so far.
     pub all_continuations: usize,
 }
 
@@ -242,7 +242,7 @@ fn pilot(settings: &BranchingSettings) -> usize {
 }
 
 /// Returns how many continuations each state gets beyond `each`, at most `rest` in total (see the
-/// module). A state is given by its number of turns and the returns of its pilot.
+/// module). Each state is described by its number of turns and the returns of its pilot.
 ///
 /// The numbers are even, so that both halves of a state's continuations have the same size.
 fn allocation(states: &[(usize, &[f64])], each: usize, rest: usize) -> Vec<usize> {

@@ -23,7 +23,7 @@ pub struct TreeSettings {
     pub gamma: f64,
     /// Minimum number of samples that visit a state, without the turn's own group.
     pub fewest: usize,
-    /// Minimum number of these that continue with the same response.
+    /// Minimum number of those samples that continue with the same response.
     pub fewest_next: usize,
 }
 
@@ -133,7 +133,7 @@ mod tests {
 
     use super::*;
 
-    /// Samples by their responses, one number each, and the reward of the last response.
+    /// Each sample as one number per response, with the reward of its last response.
     fn samples(of: &[(&[u32], f64)]) -> Vec<Trajectory> {
         let sample = |(responses, reward): &(&[u32], f64)| {
             let turn = |(index, &response): (usize, &u32)| Turn {

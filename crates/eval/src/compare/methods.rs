@@ -50,7 +50,7 @@ pub struct MethodResult {
     pub mean_turns: f64,
 }
 
-/// Success rates by kind and run; runs without tasks of a kind are left out of it.
+/// Success rates by kind and run; runs without tasks of a kind are left out.
 pub(crate) struct Scores(Vec<Vec<Option<f64>>>);
 
 impl Scores {

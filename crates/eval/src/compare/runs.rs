@@ -40,7 +40,7 @@ pub struct RunResults {
     pub method: String,
     /// Seed in its config.
     pub seed: Option<u64>,
-    /// True if all its steps are done.
+    /// True if all steps of the run are done.
     pub finished: bool,
     /// Folders of the evaluations. Evaluations of several folders are draws, which are averaged.
     pub folders: Vec<String>,
