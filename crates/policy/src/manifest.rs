@@ -26,9 +26,9 @@ struct FileFacts {
 /// How strictly to verify a checkpoint against its manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
-    /// Every file exists with its size.
+    /// Every file exists and has the listed size.
     Sizes,
-    /// Every file also has its checksum.
+    /// Every file also has the listed checksum.
     Contents,
 }
 
