@@ -73,7 +73,7 @@ struct Known {
 
 struct Seen {
     tokens: Vec<u32>,
-    /// Log-probs by the server, and by the learner with the same weights.
+    /// Log-probs from the server, and from the learner with the same weights.
     theirs: Vec<f32>,
     own: Vec<f32>,
 }

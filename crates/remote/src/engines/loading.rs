@@ -177,9 +177,9 @@ impl ServerPool {
         }
     }
 
-    /// Replaces the weights of SGLang, which finishes its requests, loads, empties its cache and
-    /// keeps the version's name. Empties the cache of an idle server again, because older SGLang
-    /// versions do not empty it.
+    /// Replaces the weights of SGLang, which finishes its requests, loads the new weights, empties
+    /// its cache and keeps the version's name. Empties the cache of an idle server again, because
+    /// older SGLang versions do not empty it.
     async fn replace_sglang(&self, server: &Server, version: &Published, idle: bool) -> Result<(), Loading> {
         let body = json!({
             "model_path": version.server_path,

@@ -1,8 +1,8 @@
 //! Load reported by servers (`/metrics`): new trajectories start on the least loaded server, and a
 //! server with a queue gets fewer requests.
 //!
-//! Readings affect only when, and on which server, requests run. Tokens do not depend on them,
-//! because each request has its seed.
+//! Readings affect only when and where requests run. Tokens do not depend on readings, because each
+//! request has its own seed.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
