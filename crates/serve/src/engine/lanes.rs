@@ -27,7 +27,7 @@ struct Lane {
     /// Channel to the thread; `None` once the lane must end.
     jobs: Option<Sender<Job>>,
     load: Arc<AtomicUsize>,
-    /// Recent prompts, which may be in its cache.
+    /// Recent prompts, which may still be cached.
     recent: Mutex<VecDeque<Vec<u32>>>,
     slots: usize,
     thread: Option<JoinHandle<()>>,

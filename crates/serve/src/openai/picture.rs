@@ -11,7 +11,7 @@ use super::ApiError;
 pub(super) const PICTURE: &str = "<|vision_start|><|image_pad|><|vision_end|>";
 
 /// Maximum pixels of all pictures of a request: 50 MB of RGB. A PNG file of a few kilobytes can
-/// decode to as many.
+/// decode to that many pixels.
 pub(super) const PIXELS: u64 = 1 << 24;
 
 /// Decodes the picture of a data URL, and subtracts its pixels from `pixels`, the remaining budget
