@@ -30,7 +30,7 @@
 //!
 //! Trajectories that a run did not train on are left out, and a note states how many. These are
 //! failures of the environment or sampler (see `stop`), and trajectories without advantages in a
-//! step whose others have them.
+//! step where others have them.
 //!
 //! Unknown keys are errors in hand-written lines, because a misspelt `valid` would silently change
 //! the result; a run's line (with `schema_version`) may have more keys. `turns[].response` (the

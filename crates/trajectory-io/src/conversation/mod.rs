@@ -35,7 +35,7 @@ const CLOSE: &str = "</tool_call>";
 /// A tool call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChatCall {
-    /// Id that its result refers to; empty if the file has none.
+    /// Id by which its result refers to the call; empty if the file has none.
     pub id: String,
     /// Name of the tool.
     pub name: String,
