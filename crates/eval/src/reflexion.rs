@@ -162,8 +162,8 @@ fn question(trajectory: &Trajectory, notes: &[String], skipped: usize) -> String
     text
 }
 
-/// Returns the reply to each request, distributed over all samplers; `None` without a request or if
-/// it failed.
+/// Returns the reply to each request, distributed over all samplers; `None` for a missing or failed
+/// request.
 fn complete<S: Sampler + Send>(
     samplers: &mut [S],
     requests: &[Option<SampleRequest>],

@@ -8,7 +8,7 @@ use super::{Chosen, Estimate};
 use crate::interval::{wilson, wilson_of_rate};
 use crate::statistics::{Bootstrap, Interval, iqm, mean};
 
-/// The population of an interval.
+/// The population that an interval generalizes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Over {
