@@ -226,8 +226,7 @@ fn create(client: &Client, id: &str, private: bool, notes: &mut Notes<'_>) -> Re
     Ok(())
 }
 
-/// Asks the hub how to send each file. Returns whether to send it as text or by LFS, in the files'
-/// order.
+/// Asks the hub how to send each file, and returns the answers in the order of the files.
 fn modes(client: &Client, url: &str, files: &[LocalFile]) -> Result<Vec<Mode>, PushError> {
     let mut found = Vec::new();
     for files in files.chunks(BATCH) {
