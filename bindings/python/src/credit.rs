@@ -83,7 +83,7 @@ fn configured(
 /// Diagnostics by name for each training step, sorted so that dicts always have the same order.
 type Diagnostics = Vec<(u64, BTreeMap<String, f64>)>;
 
-/// Results of one trajectory, in the order of the batch.
+/// Results of one trajectory.
 #[derive(Default)]
 struct Row {
     advantages: Vec<f64>,

@@ -30,7 +30,7 @@ struct Registered {
 
 static METHODS: RwLock<BTreeMap<&'static str, Registered>> = RwLock::new(BTreeMap::new());
 
-/// The last exception of a function; a credit error carries only its text.
+/// The last exception of a function; a credit error has only its text.
 static RAISED: Mutex<Option<PyErr>> = Mutex::new(None);
 
 /// Registers a function as the method and preset `name`, replacing an earlier one of that name.
@@ -184,7 +184,7 @@ fn described(py: Python<'_>, error: &PyErr) -> String {
     format!("{error}{}", place().unwrap_or_default())
 }
 
-/// Sets the exception of the failed method, if any, as the cause of an exception.
+/// Sets the failed method's exception, if any, as the cause of an error.
 pub(crate) fn caused(py: Python<'_>, error: PyErr) -> PyErr {
     let raised = RAISED.lock().unwrap_or_else(PoisonError::into_inner).take();
     if raised.is_some() {

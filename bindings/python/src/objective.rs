@@ -15,7 +15,7 @@ use crate::numbers::{buffer, floats, singles};
 use crate::refused;
 use crate::value::{Place, value};
 
-/// One sequence from Python: arrays over its response tokens, span after span.
+/// One sequence from Python, with arrays over the response tokens of all spans.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Sequence<'py> {
@@ -24,7 +24,7 @@ pub(crate) struct Sequence<'py> {
     logprobs: Bound<'py, PyByteArray>,
     old_logprobs: Bound<'py, PyByteArray>,
     advantages: Bound<'py, PyByteArray>,
-    /// True for one advantage per span, false for one per token.
+    /// True if `advantages` has one entry per span, false if one per token.
     per_span: bool,
     mask: Option<Bound<'py, PyByteArray>>,
     ref_logprobs: Option<Bound<'py, PyByteArray>>,

@@ -1,4 +1,4 @@
-//! Training, evaluation and the program itself, with the methods that Python registered.
+//! Runs training, evaluation and the command line, with the methods registered in Python.
 //!
 //! Work runs on a separate thread without the GIL. The calling thread passes events to a Python
 //! function and checks for signals, so that Ctrl-C stops the work safely.

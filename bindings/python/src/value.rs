@@ -11,7 +11,7 @@ use crate::refused;
 /// Maximum nesting depth.
 const DEEPEST: usize = 32;
 
-/// Path of an object in an argument, for errors.
+/// Path of an object inside an argument, for error messages.
 pub(crate) struct Place<'a> {
     parent: Option<&'a Place<'a>>,
     name: Name<'a>,

@@ -1,5 +1,4 @@
-//! The HTTP endpoint of an environment's episodes: `turnwise-serve`'s server, answered by the
-//! episodes' inboxes.
+//! The HTTP endpoint of an environment's episodes, built on the server of `turnwise-serve`.
 //!
 //! | request | reply |
 //! |---|---|
@@ -7,7 +6,7 @@
 //! | `GET /v1/models` | one model |
 //! | `POST /v1/reward` | accepts a report ([`crate::rewards`]) |
 //!
-//! The API key identifies the episode. Keys of ended episodes get status 410, unknown ones 401;
+//! The API key identifies the episode. Keys of ended episodes get status 410 and unknown keys 401;
 //! OpenAI's clients retry neither. The run's sampling settings apply: a request's `temperature`,
 //! `top_p` and `seed` are ignored.
 
@@ -27,17 +26,17 @@ use turnwise_serve::{Call, ChatReply, Completions, Limits, ServeError, Server};
 use crate::inbox::{Answer, Asked, Client, Inbox, RetryMark};
 use crate::rewards::Report;
 
-/// Name of the model in the list of models.
+/// Name of the model in `/v1/models`.
 pub const MODEL: &str = "policy";
 
 /// Header with the agent's name, for programs with several agents; by default the request's model.
 pub const AGENT_HEADER: &str = "x-turnwise-agent";
 
-/// Header with a name of the request's state, for credit methods that compare turns by state. The
+/// Header that names the request's state, for credit methods that compare turns by state. The
 /// request's `metadata.state` has the same effect.
 pub const STATE_HEADER: &str = "x-turnwise-state";
 
-/// Number of ended episodes that are remembered, to distinguish late requests from wrong keys.
+/// Number of ended episodes to remember, so that late requests and wrong keys get different errors.
 const REMEMBERED: usize = 4096;
 
 #[derive(Default)]

@@ -2,10 +2,10 @@
 //!
 //! Concurrent requests (threads, sub-agents) wait in a queue and are answered one at a time in
 //! order of arrival. A client retries a request after a broken connection or a timeout. A retry
-//! gets the first reply and is not another turn. It is recognised by the same `Idempotency-Key`, or
-//! by the same body and a retry count above 0 (`x-stainless-retry-count`, sent by OpenAI's
-//! clients). If a client sends neither header, an equal body is a retry. So agents with OpenAI's
-//! clients may ask the same question repeatedly for several replies.
+//! gets the first reply and is not another turn. It is recognised by its `Idempotency-Key`, or by
+//! an equal body and a retry count above 0 (`x-stainless-retry-count`, sent by OpenAI's clients).
+//! If a client sends neither header, an equal body is a retry. Agents with OpenAI's clients can
+//! therefore sample several replies to one question.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -36,7 +36,7 @@ pub struct Asked {
 /// A reply and its id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Id of the completion, to which a reward can refer.
+    /// Id of the completion; a reward can name it.
     pub id: String,
     /// The reply.
     pub reply: Reply,
@@ -56,7 +56,7 @@ pub trait Client: Send {
 pub struct RetryMark {
     /// The idempotency key, or the digest of the body.
     pub digest: String,
-    /// True if an equal digest makes a request a retry.
+    /// True if a request with the same digest is a retry.
     pub may_repeat: bool,
 }
 
@@ -96,7 +96,7 @@ struct State {
     finished: bool,
     exited: bool,
     last_line: String,
-    /// The report in the last line, or the one that ended the episode.
+    /// The report in the last line, or the report that ended the episode.
     last_report: Option<Report>,
 }
 
@@ -107,7 +107,7 @@ impl State {
     }
 }
 
-/// The requests and reports of one program, for one episode at a time.
+/// The requests and reports of one program, one episode at a time.
 pub struct Inbox {
     state: Mutex<State>,
     changed: Condvar,
@@ -214,8 +214,8 @@ impl Inbox {
         state.answered.push(Answered { messages, tools, reply: given, agent });
     }
 
-    /// Waits for the agent, until `deadline` at the latest. Polls `has_ended` too, because a child
-    /// of an ended program may keep its output open.
+    /// Waits for the agent, until `deadline` at the latest. Also polls `has_ended`, because a child
+    /// process may keep the output of an ended program open.
     pub fn wait(&self, deadline: Instant, mut has_ended: impl FnMut() -> bool) -> Event {
         const LOOK: Duration = Duration::from_millis(200);
         // Time to read what a program wrote just before its end.
@@ -255,7 +255,7 @@ impl Inbox {
         }
     }
 
-    /// Returns the reports of the episode, including the last line's, and the last line itself.
+    /// Returns the last line and all reports of the episode, including one in the last line.
     ///
     /// # Errors
     /// Fails if the last line's report is invalid.

@@ -36,8 +36,8 @@ pub fn continued(answered: &[Answered], messages: &[ChatMessage], tools: &[Tool]
     Some(Continued { turn, messages: earlier.messages.len() + 1 })
 }
 
-/// Returns true if two messages are equal up to rewriting by frameworks, which trim texts and
-/// reformat JSON.
+/// Returns true if two messages are equal, ignoring trimmed text and reformatted JSON, since
+/// frameworks change both.
 fn same(a: &ChatMessage, b: &ChatMessage) -> bool {
     let content = |message: &ChatMessage| match message.role.as_str() {
         "assistant" => message.content.trim().to_owned(),

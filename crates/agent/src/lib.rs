@@ -8,7 +8,7 @@
 //! | file | subject |
 //! |---|---|
 //! | [`joining`] | the earlier turn that a request continues |
-//! | [`rewards`] | reports of an agent, and the turns that get their rewards |
+//! | [`rewards`] | reports of an agent, and how rewards are assigned to turns |
 //! | [`inbox`] | one episode: its requests, replies, retries and reports |
 //! | [`gateway`] | the HTTP endpoint of all episodes |
 //! | [`program`] | the agent's process |

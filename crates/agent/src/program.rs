@@ -1,4 +1,4 @@
-//! The agent's process: its start, its output, and its end together with its child processes.
+//! The agent's process: starts it, reads its output, and ends it together with its child processes.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -37,7 +37,7 @@ impl Program {
     /// Starts an agent with these environment variables.
     ///
     /// # Errors
-    /// Returns the reason, with the command.
+    /// Returns the error with the command.
     pub fn start(
         settings: &ProgramSettings,
         inbox: Arc<Inbox>,
@@ -111,7 +111,8 @@ impl Program {
         self.group.has_ended()
     }
 
-    /// Waits up to 2 s for the exit of a program whose output has ended, then kills it. Returns `None` if its exit is unknown.
+    /// Waits up to 2 s for the exit of a program whose output has ended, then kills it. Returns
+    /// `None` if the exit status is unknown.
     pub fn exit(&mut self) -> Option<ExitStatus> {
         const GRACE: Duration = Duration::from_secs(2);
         let until = Instant::now() + GRACE;

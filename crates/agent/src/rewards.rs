@@ -1,4 +1,4 @@
-//! Reports of an agent, and the turns that get their rewards.
+//! Reports of an agent, and how rewards are assigned to turns.
 //!
 //! | report | gets the reward |
 //! |---|---|
@@ -107,7 +107,7 @@ impl Rewards {
     }
 
     /// Returns the rewards by turn, each with its rule. `agents` has the name of each turn's agent.
-    /// The reward of an agent without a turn goes to the last turn.
+    /// If the agent has no turn, its reward goes to the last turn.
     pub fn by_turn(&self, agents: &[&str]) -> Vec<TurnReward> {
         let last = agents.len().saturating_sub(1);
         let give = |(target, &(reward, source)): (&Target, &(f64, &str))| {

@@ -1,9 +1,9 @@
 //! All terminal output of the program.
 //!
-//! Texts from files, worlds, servers, chat templates and models may contain control characters:
-//! terminal escapes that rename the window, hide lines or answer for the user, and bidirectional
-//! marks that reorder text. All output passes through [`visible`]. `crates/cli/clippy.toml` forbids
-//! the functions that would bypass this module.
+//! Untrusted text (of files, environments, servers, models) may contain terminal escapes that
+//! rename the window, hide lines or answer for the user, and bidirectional marks that reorder text.
+//! All output passes through [`visible`]. `crates/cli/clippy.toml` forbids the functions that would
+//! bypass this module.
 
 #![expect(clippy::disallowed_methods, reason = "the only file that may print")]
 

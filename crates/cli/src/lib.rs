@@ -1,8 +1,8 @@
 //! The `turnwise` command as a library: trains multi-turn LLM agents with reinforcement learning.
 //!
 //! A crate that depends on this one can add its own environments, methods and losses to `turnwise`.
-//! All commands know them, also the runs that a sweep starts. `turnwise init method NAME` writes
-//! such a crate.
+//! All commands know them, and so do the runs that a sweep starts. `turnwise init method NAME`
+//! writes such a crate.
 //!
 //! ```no_run
 //! use serde::{Deserialize, Serialize};
@@ -80,7 +80,7 @@ enum Command {
     Quickstart(commands::quickstart::QuickstartArgs),
     /// Train a policy: SFT warm start, then reinforcement learning.
     Train(commands::train::TrainArgs),
-    /// Train many runs: configs times seeds. Rerun the command to resume.
+    /// Train many runs: every config with every seed. Rerun the command to resume.
     Sweep(commands::sweep::SweepArgs),
     /// Compare runs: success with intervals over seeds, paired tests, learning curves.
     Compare(commands::compare::CompareArgs),
@@ -113,7 +113,7 @@ enum Command {
     Env(commands::env::EnvArgs),
     /// Build, query and serve passage indexes.
     Index(commands::index::IndexArgs),
-    /// Write files to start from: an environment in Python, or a crate with a method in Rust.
+    /// Create starter files: an environment in Python, or a crate with a method in Rust.
     Init(commands::init::InitArgs),
     /// Show or check a config.
     Config(commands::config::ConfigArgs),

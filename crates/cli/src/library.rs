@@ -22,7 +22,7 @@ pub type EvaluationProgress<'a> = dyn FnMut(&str, usize, usize, usize) + 'a;
 /// `opened` receives the run before its first step.
 ///
 /// # Errors
-/// Fails on invalid arguments, and if the command would fail.
+/// Fails on invalid arguments, or if the command would fail.
 pub fn train(
     registries: Registries,
     arguments: &[OsString],
@@ -46,7 +46,7 @@ pub fn described(error: &anyhow::Error) -> String {
 /// Evaluates like `turnwise eval ARGUMENTS`, and returns one result per split.
 ///
 /// # Errors
-/// Fails on invalid arguments, and if the command would fail.
+/// Fails on invalid arguments, or if the command would fail.
 pub fn evaluate(
     registries: Registries,
     arguments: &[OsString],

@@ -26,8 +26,8 @@ unsafe extern "C" {
 /// Keeps freed memory of a run in the process, if the machine has room for it and the environment
 /// variable is not set.
 ///
-/// Sampling and updates alternate in using gigabytes for seconds each. If the memory were returned
-/// in between, the system would have to clear it again at every step.
+/// Sampling and updates alternately use gigabytes for seconds at a time. If the memory were
+/// returned in between, the system would have to clear it again at every step.
 pub(crate) fn keep_freed_memory(run: &Run) {
     let config = run.config();
     // On a device, the size estimate would download the weights.

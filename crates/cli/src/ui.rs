@@ -84,7 +84,7 @@ pub(crate) fn usage(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Exit status of interrupted, resumable work: a shell's status for Ctrl-C.
+/// Exit status of interrupted, resumable work: the status that shells use for Ctrl-C.
 pub(crate) const INTERRUPTED: u8 = 130;
 
 /// Returns the flag that Ctrl-C sets. The first Ctrl-C requests a safe stop; the second ends the
@@ -194,7 +194,7 @@ pub(crate) struct Ui {
     last_line: Instant,
     started: Instant,
     recent: String,
-    /// All evaluations so far: label of the position, and results by split.
+    /// All evaluations so far: the position's label, and the results by split.
     pub(crate) evaluations: Vec<(String, Vec<Evaluation>)>,
 }
 
@@ -268,7 +268,7 @@ impl Ui {
         self.bar.set_position(finished as u64);
     }
 
-    /// Prints a line if there is no bar and the last line is some time ago.
+    /// Prints a line if there is no bar and the last line was printed some time ago.
     fn say_now_and_then(&mut self, line: &str) {
         if !self.terminal && self.last_line.elapsed() >= LINE_INTERVAL {
             self.last_line = Instant::now();
@@ -276,7 +276,7 @@ impl Ui {
         }
     }
 
-    /// Shows a bar for the demonstrations, which a custom environment may take long to play.
+    /// Shows a bar for demonstrations, because a custom environment may take long to play them.
     fn demonstrations(&mut self, played: usize, total: usize) {
         self.count("demonstrations", played, total);
         if played == total {

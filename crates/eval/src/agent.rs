@@ -24,7 +24,7 @@ pub enum Agent {
     Plain,
     /// A thought and an action each turn.
     React,
-    /// ReAct; after a failure, a reflection and another trial.
+    /// ReAct, with a reflection and another trial after each failure.
     Reflexion,
 }
 

@@ -59,7 +59,8 @@ pub struct EvaluationSettings<'a> {
     pub tokenizer: Arc<Tokenizer>,
     /// Softmax temperature; 0 is greedy.
     pub temperature: f32,
-    /// How to prompt the policy. Its prompts must be in the config ([`Agent::configure`]).
+    /// How to prompt the policy. The agent's prompts must already be in the config
+    /// ([`Agent::configure`]).
     pub agent: Agent,
     /// Maximum trials of `reflexion` per task, at least 1.
     pub trials: usize,
@@ -67,7 +68,7 @@ pub struct EvaluationSettings<'a> {
     pub stop: &'a AtomicBool,
 }
 
-/// Tasks and sampling of played episodes, for any sampler.
+/// Tasks and sampling settings of episodes, for any sampler.
 pub struct PlaySettings<'a> {
     /// Prompts, parsing and limits.
     pub config: &'a Config,
@@ -122,8 +123,8 @@ pub struct Evaluation {
     pub temperature: f32,
     /// Seed for sampling; no effect if greedy.
     pub seed: u64,
-    /// Success over all tasks. With `reflexion`: solved within the trials; other fields are of each
-    /// task's last trial.
+    /// Success over all tasks. With `reflexion`, counts tasks solved within the trials; other
+    /// fields describe each task's last trial.
     pub success: Rate,
     /// Results of each trial of `reflexion`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -190,7 +191,7 @@ pub fn evaluate(
     evaluate_with(&play, panel, &mut samplers, tick)
 }
 
-/// Like [`evaluate`], but with the caller's samplers, one lane each.
+/// Like [`evaluate`], but with the caller's samplers, one per lane.
 ///
 /// # Errors
 /// Returns [`EvalError::Train`] for an invalid `prompt.template`, chat settings that do not fit the

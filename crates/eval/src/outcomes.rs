@@ -45,7 +45,7 @@ impl Outcomes {
         Self(whole.map(outcome).collect())
     }
 
-    /// Returns true without outcomes.
+    /// Returns true if there are no outcomes.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -7,7 +7,7 @@ use turnwise_train::rollout::{Job, RolloutContext, RolloutProgress, is_faulty, r
 
 use crate::EvalError;
 
-/// Maximum number of reflections in a prompt, the latest ones.
+/// Maximum number of reflections in a prompt; the latest are kept.
 const MEMORY: usize = 3;
 
 const REFLECTION_TOKENS: usize = 256;
@@ -115,8 +115,8 @@ fn said(reply: &str) -> Option<String> {
     (!words.is_empty()).then_some(words)
 }
 
-/// Returns the prompt for a reflection. Drops the earliest turns until it fits; `None` if not even
-/// the task fits, or if the chat template rejects it.
+/// Returns the prompt for a reflection. Drops the earliest turns until the prompt fits; `None` if
+/// not even the task fits, or if the chat template rejects it.
 fn fitting(
     prompter: Prompter<'_>,
     trajectory: &Trajectory,
@@ -162,8 +162,8 @@ fn question(trajectory: &Trajectory, notes: &[String], skipped: usize) -> String
     text
 }
 
-/// Returns the reply to each request, distributed over all samplers; `None` without a request or if
-/// it failed.
+/// Returns the reply to each request, distributed over all samplers; `None` for a missing or failed
+/// request.
 fn complete<S: Sampler + Send>(
     samplers: &mut [S],
     requests: &[Option<SampleRequest>],

@@ -61,9 +61,8 @@ impl BaseModel {
 /// directory or the adapter.
 ///
 /// # Errors
-/// Fails if the run has no copy and `adapter_config.json` names no model, or names neither a folder
-/// with a `config.json` nor a model that [`policy_folder`] finds; the error has the key
-/// `base_model_name_or_path`.
+/// Fails if the run has no copy and `base_model_name_or_path` in `adapter_config.json` is missing,
+/// or is neither a folder with a `config.json` nor a model that [`policy_folder`] finds.
 pub fn find(folder: &Path, named: Option<&AdapterBase>) -> Result<PathBuf, PolicyError> {
     if let Some(own) = enclosing_run(folder).map(|run| run.join(FOLDER)).filter(|own| is_model(own)) {
         return Ok(own);
@@ -97,12 +96,11 @@ fn is_model(folder: &Path) -> bool {
 }
 
 /// Rejects a base other than the one that a checkpoint's adapter was trained on. An adapter outside
-/// a checkpoint is not checked, even if another tool's `state.json` is beside it.
+/// a checkpoint is not checked, even if another tool's `state.json` is next to it.
 ///
 /// # Errors
-/// Fails if the CRC-32C of the base's weights differs from that in the checkpoint's `state.json`,
-/// if that file cannot be read or, inside a run, is not a checkpoint's state, or if `adapter` does
-/// not exist.
+/// Fails if `adapter` does not exist, if `state.json` cannot be read or (inside a run) is not a
+/// checkpoint's state, or if its CRC-32C differs from that of the base's weights.
 pub fn verify(adapter: &Path, base: &Path, parameters: &Parameters<f32>) -> Result<(), PolicyError> {
     // Relative paths such as `policy` and `.` have no parent, and a link's parent is not the
     // adapter's.

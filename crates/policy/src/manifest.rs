@@ -13,7 +13,7 @@ use crate::run_folder::COMPLETE;
 /// The files of a checkpoint.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// By path inside the checkpoint, with `/` between folders.
+    /// The files by path inside the checkpoint, with `/` between folders.
     files: BTreeMap<String, FileFacts>,
 }
 
@@ -26,9 +26,9 @@ struct FileFacts {
 /// How strictly to verify a checkpoint against its manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
-    /// Every file exists with its size.
+    /// Every file exists and has the listed size.
     Sizes,
-    /// Every file also has its checksum.
+    /// Every file also has the listed checksum.
     Contents,
 }
 
@@ -66,10 +66,9 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Verifies the files of a checkpoint whose paths begin with `prefix`. At least one must be
-    /// listed, each listed file must be unchanged, and each existing file must be listed. Hidden
-    /// files are ignored, because no reader opens them, and tools and file systems leave such files
-    /// behind.
+    /// Verifies the files of a checkpoint whose paths begin with `prefix`. At least one file must
+    /// be listed, and no file may be missing, changed or unlisted. Hidden files are ignored,
+    /// because no reader opens them, and tools and file systems leave such files behind.
     ///
     /// # Errors
     /// The error names the first file that is missing, changed or not listed.

@@ -54,7 +54,7 @@ pub fn checked_policy(checkpoint: &Path) -> Result<PathBuf, PolicyError> {
 /// Returns the newest complete checkpoint of a run.
 ///
 /// # Errors
-/// Fails if there is none.
+/// Fails if the run has no complete checkpoint.
 pub fn newest_checkpoint(run: &Path) -> Result<PathBuf, PolicyError> {
     whole_checkpoints(run)?.pop().ok_or_else(|| {
         PolicyError::file(&run.join("checkpoints"), "has no complete checkpoint; start the run again")
@@ -72,7 +72,7 @@ pub fn checkpoint_label(policy: &Path) -> Option<String> {
 }
 
 /// Returns true if a folder is a checkpoint, complete or not: it has a manifest, or the run's state
-/// beside its policy.
+/// next to its policy.
 pub fn is_checkpoint(folder: &Path) -> bool {
     folder.join(COMPLETE).is_file() || folder.join("state.json").is_file()
 }

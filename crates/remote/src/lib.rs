@@ -6,10 +6,10 @@
 //! | [`engines`] | rollouts on vLLM and SGLang servers |
 //! | [`tinker`] | training and sampling on services with the Tinker interface |
 //! | `environments` | environments on servers (feature `environments`) |
-//! | `thread.rs`, `http.rs` | shared: the thread of requests, and HTTP requests with bounded replies |
+//! | `thread.rs`, `http.rs` | shared: the request thread, and HTTP requests with bounded replies |
 //!
-//! A run gets its policy from a source. This one moves the sampling of another source's policies to
-//! servers if the config has a table `rollout.engine`:
+//! A run gets its policy from a source. This source wraps another one and moves sampling to servers
+//! if the config has a table `rollout.engine`:
 //!
 //! ```
 //! use std::sync::Arc;

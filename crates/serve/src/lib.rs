@@ -1,5 +1,5 @@
-//! An OpenAI-compatible server, generic over what answers requests: the native sampling engine, or
-//! a gateway that records the requests of an agent. No public function is async.
+//! An OpenAI-compatible server, generic over its backend: the native sampling engine, or a gateway
+//! that records the requests of an agent. No public function is async.
 //!
 //! | folder | subject |
 //! |---|---|

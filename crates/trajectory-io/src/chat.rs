@@ -174,7 +174,7 @@ pub(crate) fn record(
     }
 }
 
-/// Returns the parts of an observation. A single user message has none, because its text is the
+/// Returns the parts of an observation. A single user message has no parts, because its text is the
 /// observation.
 fn parts_of(messages: &[Message]) -> Vec<Part> {
     let plain = |message: &Message| message.role.is_empty();

@@ -48,7 +48,8 @@ fn ends_a_message(last: char) -> bool {
     last == '\n' || !(last.is_whitespace() || matches!(last, '-' | '_' | '/' | '\''))
 }
 
-/// Parses a line as a heading: true for the policy, false for others, `None` for other lines.
+/// Parses a line as a heading: true for the policy, false for other speakers, `None` for other
+/// lines.
 fn heading(line: &str) -> Option<bool> {
     match line.trim_end().trim_start_matches("<|im_start|>") {
         "assistant" => Some(true),

@@ -1,5 +1,5 @@
-//! Limits the memory that a Parquet file expands to. Its encodings repeat a value or null millions
-//! of times in a few bytes, so the file size does not bound the rows.
+//! Limits the memory that a Parquet file expands to. Parquet's encodings can repeat a value or null
+//! millions of times in a few bytes, so the file size does not bound the rows.
 
 use parquet::basic::Type as Physical;
 use parquet::column::reader::get_typed_column_reader;

@@ -50,8 +50,8 @@ fn reason(error: &ParquetError) -> String {
 
 /// Reads the rows of a Parquet file as JSON objects by column name.
 ///
-/// Dates and times are the stored numbers. Null replaces numbers that are not finite, decimals, and
-/// bytes that are not UTF-8 in a column of bytes.
+/// Dates and times are returned as the stored numbers. Non-finite numbers, decimals, and values of
+/// bytes columns that are not UTF-8 become null.
 ///
 /// # Errors
 /// Fails if the file cannot be read, is not Parquet, has text that is not UTF-8, or has a column
@@ -89,7 +89,7 @@ fn table(file: File, mut budget: Budget) -> Result<Table, ParquetError> {
     Ok(Table { columns, rows })
 }
 
-/// Returns true if the library can read a column; it panics at others.
+/// Returns true if the library can read a column; it panics on others.
 fn is_known(column: &ColumnDescriptor) -> bool {
     use ConvertedType as As;
     let kind = column.converted_type();

@@ -3,9 +3,8 @@
 //!
 //! Prompt and completion are texts or lists of messages (`role`, `content`). Samples of one step
 //! with the same prompt form a group. The last turn gets the sum of the reward columns. The file
-//! does not state which columns these are, so by default every floating-point column except
-//! `advantage` counts with weight 1 ([`crate::ReadOptions::rewards`]). Missing rewards (null, NaN)
-//! count as 0.
+//! does not mark the reward columns, so by default every floating-point column except `advantage`
+//! counts with weight 1 ([`crate::ReadOptions::rewards`]). Missing rewards (null, NaN) count as 0.
 //!
 //! These files have no entropies, turn rewards, progress or values.
 

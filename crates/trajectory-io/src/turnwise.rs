@@ -30,7 +30,7 @@
 //!
 //! Trajectories that a run did not train on are left out, and a note states how many. These are
 //! failures of the environment or sampler (see `stop`), and trajectories without advantages in a
-//! step whose others have them.
+//! step where others have them.
 //!
 //! Unknown keys are errors in hand-written lines, because a misspelt `valid` would silently change
 //! the result; a run's line (with `schema_version`) may have more keys. `turns[].response` (the
@@ -211,8 +211,8 @@ pub(crate) fn records(path: &Path, notes: &mut Vec<String>) -> Result<Vec<Record
     Ok(records)
 }
 
-/// Drops trajectories that failed for reasons other than the policy, and in steps with trained ones
-/// (`trained`, by record), all untrained ones.
+/// Drops trajectories that failed for reasons other than the policy. In steps with trained
+/// trajectories (`trained`, by record), drops all untrained ones, too.
 fn compared(records: Vec<Record>, trained: &[bool]) -> Vec<Record> {
     let steps: BTreeSet<u64> =
         records.iter().zip(trained).filter(|(_, trained)| **trained).map(|(record, _)| record.step).collect();

@@ -10,8 +10,8 @@
 //!
 //! verl 0.9's trainer (`trainer.v1`) gives each line a distinct `uid`,
 //! `{prompt}_{session}_{output}` with the UUID of the prompt. The prompt is then the group, and a
-//! session is a trajectory whose outputs follow one another by number. The observation of a later
-//! output is the part of its `input` after the policy's last message. Lines that only pad the batch
+//! session is a trajectory whose outputs are numbered in order. The observation of a later output
+//! is the part of its `input` after the policy's last message. Lines that only pad the batch
 //! (`pad...`) are dropped.
 //!
 //! These dumps have no entropies, turn rewards, progress or values.
@@ -109,8 +109,8 @@ pub(crate) fn records(path: &Path) -> Result<Vec<Record>, DumpError> {
     Ok(records)
 }
 
-/// Returns the trajectory of consecutive samples. The last has its outcome, which verl copies to
-/// the others.
+/// Returns the trajectory of consecutive samples. The last sample has the outcome, which verl
+/// copies to the others.
 fn trajectory(samples: &BTreeMap<u64, Sample>) -> Option<Record> {
     let (first, last) = (samples.values().next()?, samples.values().next_back()?);
     let success = match &last.read.acc {

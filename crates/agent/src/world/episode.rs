@@ -15,7 +15,7 @@ use crate::inbox::{Event, Inbox};
 use crate::program::Program;
 use crate::rewards::Rewards;
 
-/// Metric of episodes whose agent failed and got `env.failure_reward`.
+/// Metric that marks episodes whose agent failed and got `env.failure_reward`.
 const FAILED: &str = "agent_failed";
 
 pub(super) struct Episode {
@@ -161,7 +161,7 @@ impl Episode {
         }
     }
 
-    /// Ends an episode with its rewards; `exit` is how the program ended, if it did.
+    /// Ends an episode with its rewards; `exit` is `None` if the program is still running.
     fn finished(&mut self, exit: Option<&Exit>) -> Result<Step, EnvError> {
         let config = &self.shared.config;
         let (observation, rewards) = match self.rewards() {

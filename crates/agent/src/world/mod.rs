@@ -50,8 +50,8 @@ struct Line {
 }
 
 impl AgentSet {
-    /// Reads the tasks and starts the endpoint. Episodes end at the request after `max_turns` (0:
-    /// no limit).
+    /// Reads the tasks and starts the endpoint. An episode ends at the first request after
+    /// `max_turns` turns (0: no limit).
     ///
     /// # Errors
     /// Fails if the tasks cannot be read or the address cannot be bound.

@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RewardRule {
-    /// The agent reports it in its last line or to `/v1/reward`. An episode without a report has
-    /// failed.
+    /// The agent reports it in its last line or to `/v1/reward`. Without a report, the episode
+    /// fails.
     #[default]
     Reported,
-    /// The program's exit code: 0 gives 1, others 0. Reported rewards are added.
+    /// The program's exit code: 0 gives 1, others 0. Reported rewards are added to it.
     ExitCode,
 }
 
@@ -24,13 +24,13 @@ pub enum RewardRule {
 pub struct AgentConfig {
     /// The agent's program and its arguments, for example `["python3", "agent.py"]`.
     pub command: Vec<String>,
-    /// Working directory of the agent; by default that of this program.
+    /// Working directory of the agent; by default the current directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
     /// Task files by split: JSON lines with an `id` and any keys that the agent reads.
     pub tasks: BTreeMap<String, PathBuf>,
     /// Let each program play several episodes: it reads one episode per line from its input, and
-    /// ends each with a line with its reward. Otherwise each episode starts a program.
+    /// ends each with a line with its reward. Otherwise each episode starts its own program.
     pub reuse: bool,
     /// Maximum number of concurrent agents.
     #[schemars(range(min = 1, max = 65536))]

@@ -15,7 +15,7 @@ const KEYS: [(KeyCode, char, &str); 4] = [
     (KeyCode::Left, 'D', "left"),
 ];
 
-/// State that the key bindings share with the reader of the lines.
+/// State shared by the key bindings and the line reader.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Arrows {
     actions: Arc<Mutex<Vec<String>>>,

@@ -13,7 +13,7 @@ use turnwise_train::RunDirectory;
 use super::name_of;
 use super::view::method_of_config;
 
-/// Evaluations by checkpoint label. SFT labels sort before those of reinforcement learning.
+/// Evaluations by checkpoint label. SFT labels sort before RL labels.
 type Evaluations = BTreeMap<String, Vec<Evaluation>>;
 
 fn evaluations(run: &RunDirectory) -> anyhow::Result<Evaluations> {

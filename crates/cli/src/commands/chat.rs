@@ -34,8 +34,8 @@ const HELP: &str = "\
 
 /// Talk to a model.
 ///
-/// A model with a chat template answers. A model without one (trained from scratch) continues the
-/// typed text, in which `\n` is a line break.
+/// A model with a chat template answers. A model without a template (trained from scratch)
+/// continues the typed text, in which `\n` is a line break.
 #[derive(Args)]
 pub(crate) struct ChatArgs {
     /// A model folder, a run directory (its newest checkpoint) or a checkpoint.

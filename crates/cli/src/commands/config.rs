@@ -19,8 +19,8 @@ pub(crate) struct ConfigArgs {
 
 #[derive(Subcommand)]
 enum ConfigCommand {
-    /// Print the resolved config, each key with its meaning, range and default. The output is a
-    /// config.
+    /// Print the resolved config, each key with its meaning, range and default. The output is
+    /// itself a config.
     Show(Sources),
     /// Check whether a config can run; if not, print the reasons and exit with status 2.
     Check(Sources),

@@ -177,7 +177,7 @@ struct ReplayArgs {
     /// Write the engine's output as a recording (compressed if the name ends in `.zst`).
     #[arg(short = 'o', long = "output", value_name = "FILE", aliases = ["out", "dump"])]
     dump: Option<PathBuf>,
-    /// WebShop only: a query without an answer in the recording; repeatable.
+    /// WebShop only: a query for which the recording has no answer; repeatable.
     #[arg(long, value_name = "QUERY")]
     unanswered: Vec<String>,
     /// Number of differences to show in full.

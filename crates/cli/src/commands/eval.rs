@@ -42,7 +42,7 @@ pub(crate) struct EvalArgs {
     /// Checkpoint of a run: `best` (train.keep_best), step-12 or sft-300 [default: the newest].
     #[arg(long, value_name = "NAME")]
     checkpoint: Option<String>,
-    /// Environment [default: the config's]. Another one uses its own prompts and splits.
+    /// Environment [default: the config's]. Another environment uses its own prompts and splits.
     #[arg(long)]
     env: Option<String>,
     /// Prompting: plain (the config's), ReAct (a thought and an action each turn), or Reflexion
@@ -204,8 +204,8 @@ fn check(args: &mut EvalArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Rejects overwriting an evaluation that training wrote with a different one, because comparisons
-/// and `train.keep_best` read it. Repeating the same evaluation is allowed.
+/// Refuses to replace an evaluation that training wrote by a different one, because comparisons and
+/// `train.keep_best` read it. Repeating the same evaluation is allowed.
 fn check_replaced(
     path: &Path,
     policy: &Path,
@@ -295,8 +295,8 @@ fn result_file(out: PathBuf, policy: &Path) -> anyhow::Result<PathBuf> {
     Ok(out)
 }
 
-/// Returns the policy's run if its stored panels of tasks are evaluated; `None` if the config asks
-/// for other tasks or another environment.
+/// Returns the policy's run if the evaluation uses its stored task panels; `None` if the config
+/// asks for other tasks or another environment.
 ///
 /// `env.data` may have moved; its content is verified against the panels.
 fn own_panels(policy: &Path, config: &Config) -> anyhow::Result<Option<RunDirectory>> {

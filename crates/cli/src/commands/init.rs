@@ -1,4 +1,4 @@
-//! `turnwise init`: files to start from.
+//! `turnwise init`: creates starter files.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -10,7 +10,7 @@ use turnwise_credit::{EstimatorConfig, RefinementConfig};
 use crate::registries::methods;
 use crate::ui;
 
-/// Write files to start from.
+/// Create starter files.
 #[derive(Args)]
 pub(crate) struct InitArgs {
     #[command(subcommand)]

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use turnwise_files::{create_folders, is_special, part_of, write_shared};
 
-/// Creates the folder of an output file and rejects an unwritable path. An existing file is
+/// Creates the folder of an output file and rejects an unwritable path. An existing file is left
 /// unchanged.
 pub(crate) fn check_output(option: &str, path: &Path) -> anyhow::Result<()> {
     let shown = || format!("{option} {}", path.display());
@@ -43,7 +43,7 @@ pub(crate) fn check_output_of(option: &str, path: &Path, input: &Path, holds: &s
 }
 
 /// Rejects a file name without the right extension, because a typo could overwrite another file,
-/// such as one of the displayed run.
+/// such as one in the displayed run.
 pub(crate) fn check_ending(option: &str, path: &Path, ending: &str) -> anyhow::Result<()> {
     let has_ending = path.extension().is_some_and(|found| found.eq_ignore_ascii_case(ending));
     if !has_ending && !is_special(path) {
@@ -148,7 +148,7 @@ mod tests {
         assert!(refused(&path.join("inside")).contains("--output"));
     }
 
-    /// The check must not send end-of-file to a reader that waits at a pipe.
+    /// The check must not send end-of-file to a reader that waits on a pipe.
     #[cfg(unix)]
     #[test]
     fn a_pipe_is_not_opened_before_there_is_something_to_write() {

@@ -123,14 +123,14 @@ pub(crate) fn run(args: PlayArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Key of the settings that names the folder for a world's pictures.
+/// Settings key for the folder of an environment's pictures.
 const DRAWN: &str = "pictures";
 
 struct Round {
     task: Task,
     environment: Box<dyn Environment>,
     max_turns: usize,
-    /// Follows every turn, so that its advice stays valid after any action.
+    /// Observes every turn, so that its advice stays valid after any action.
     advisor: Option<Box<dyn Advisor>>,
     help: String,
 }
@@ -211,7 +211,7 @@ fn choose(set: &dyn TaskSet, usual: &[&str], args: &PlayArgs) -> anyhow::Result<
 trait Input {
     /// Returns the next line; `None` at the end of the input. `actions` are offered as completions.
     fn line(&mut self, prompt: &str, actions: &[String]) -> anyhow::Result<Option<String>>;
-    /// Returns true if the terminal shows the typed line.
+    /// Returns true if the terminal echoes typed lines.
     fn echoes(&self) -> bool;
 }
 

@@ -8,8 +8,8 @@ use clap::Args;
 /// Upload a model or adapter to the Hugging Face hub, in one commit.
 ///
 /// Write the folder with `turnwise export RUN DIR --card`. The token is read from HF_TOKEN or from
-/// `hf auth login`; HF_ENDPOINT sets another hub. Rerun the command to resume: files that the hub
-/// has are not sent again. Needs a build with --features hub.
+/// `hf auth login`; HF_ENDPOINT sets another hub. Rerun the command to resume: files already on the
+/// hub are not sent again. Needs a build with --features hub.
 #[derive(Args)]
 pub(crate) struct PushArgs {
     /// Folder of a model or an adapter. Hidden files are not uploaded.

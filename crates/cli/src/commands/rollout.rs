@@ -23,8 +23,8 @@ use crate::ui::{self, Ui};
 
 /// Play tasks with a policy and write the trajectories.
 ///
-/// The exit status is 1 if some trajectories failed in the environment or the sampler. They are
-/// written with the reason.
+/// The exit status is 1 if some trajectories failed in the environment or the sampler. Failed
+/// trajectories are written with the reason.
 #[derive(Args)]
 pub(crate) struct RolloutArgs {
     /// A run directory (its newest checkpoint), a checkpoint, or a model folder.

@@ -40,7 +40,7 @@ pub(crate) struct TrainArgs {
     /// Start even if the memory plan does not fit this machine or device.
     #[arg(long, conflicts_with = "resume")]
     ignore_memory: bool,
-    /// Stop as at Ctrl-C when standard input closes, so that a killed sweep leaves no run behind.
+    /// Stop as on Ctrl-C when standard input closes, so that a killed sweep leaves no run behind.
     #[arg(long, hide = true)]
     stop_at_end_of_input: bool,
 }
@@ -49,8 +49,8 @@ pub(crate) struct TrainArgs {
 /// config.
 ///
 /// MODEL is a folder, a run or a hub model. DATA has OpenAI messages, ShareGPT, ATIF or another
-/// format that `turnwise credit` reads. The loss covers only assistant messages. All weights are
-/// trained, or an adapter with policy.lora.rank=16. Useful keys: sft.data.epochs,
+/// format that `turnwise credit` reads. The loss covers only assistant messages. Trains all
+/// weights, or an adapter with policy.lora.rank=16. Useful keys: sft.data.epochs,
 /// sft.data.held_out, sft.data.train_on=last, sft.learning_rate, sft.batch_tokens,
 /// rollout.max_model_len, name.
 #[derive(Args)]
@@ -68,7 +68,7 @@ pub(crate) struct SftArgs {
     /// Start even if the memory plan does not fit this machine or device.
     #[arg(long)]
     ignore_memory: bool,
-    /// Stop as at Ctrl-C when standard input closes, so that a killed sweep leaves no run behind.
+    /// Stop as on Ctrl-C when standard input closes, so that a killed sweep leaves no run behind.
     #[arg(long, hide = true)]
     stop_at_end_of_input: bool,
 }

@@ -46,7 +46,7 @@ struct TrainArgs {
     /// TOML file with settings of `decomposer.network`; missing keys have their defaults.
     #[arg(long)]
     config: Option<PathBuf>,
-    /// Do not condition on the goal, as presets without `-film`.
+    /// Do not condition on the goal, like presets without `-film`.
     #[arg(long)]
     no_film: bool,
     /// Number of passes over the replay.
@@ -185,12 +185,13 @@ fn train(args: &TrainArgs) -> anyhow::Result<()> {
 
 struct Origin {
     replay: PathBuf,
-    /// The `--hold-out` of the training, if known.
+    /// Value of `--hold-out` in training, if known.
     hold_out: Option<u64>,
 }
 
 impl Origin {
-    /// Returns the replay named in a network's report, or that of its run; `None` without both.
+    /// Returns the replay named in a network's report, or that of its run; `None` if it has
+    /// neither.
     fn of(network: &Path) -> anyhow::Result<Option<Self>> {
         let path = network.join(REPORT);
         if path.is_file() {

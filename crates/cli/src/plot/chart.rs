@@ -55,7 +55,7 @@ fn drawn(count: usize) -> Vec<usize> {
 /// finite are skipped.
 ///
 /// Each point shows its value on hover. A `window` above 1 draws the trailing mean, with pale
-/// points behind it. `dots` marks each point, for metrics that few steps have.
+/// points behind it. `dots` marks each point, for metrics that only few steps have.
 pub(crate) fn chart(title: &str, points: &[Point], dots: bool, window: usize) -> String {
     let points: Vec<Point> = points.iter().copied().filter(|point| point.value.is_finite()).collect();
     let ends = points.iter().flat_map(|point| {
@@ -150,8 +150,8 @@ fn marks(
     marks
 }
 
-/// Draws a sparkline of a word's height; empty for fewer than two values. `range` is that of the
-/// axis [default: that of the values]; `about` names the metric.
+/// Draws a sparkline of a word's height; empty for fewer than two values. `range` is the range of
+/// the axis, by default that of the values; `about` names the metric.
 pub(crate) fn spark(values: &[f64], range: Option<(f64, f64)>, about: &str) -> String {
     let values: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
     let Some(range) = range.or_else(|| extent(values.iter().copied())).filter(|_| values.len() > 1) else {

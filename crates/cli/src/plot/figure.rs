@@ -1,6 +1,7 @@
 //! Numbers as short text.
 
-/// Formats a number with four significant digits, with an exponent below 0.0001 and from a million.
+/// Formats a number with four significant digits, with an exponent if below 0.0001 or at least a
+/// million.
 pub(crate) fn figure(value: f64) -> String {
     if value == 0.0 {
         return "0".into();

@@ -21,7 +21,7 @@ pub(crate) struct Forest {
     pub(crate) row: f64,
     /// Range that the axis always covers, in hundredths.
     pub(crate) covers: (f64, f64),
-    /// Limits of the axis in hundredths; marks beyond are drawn at its end.
+    /// Limits of the axis in hundredths; marks beyond them are drawn at its end.
     pub(crate) limits: (f64, f64),
     /// Formats the label of a tick, given in hundredths.
     pub(crate) label: fn(f64) -> String,
@@ -40,7 +40,7 @@ pub(crate) struct Row {
 pub(crate) struct Mark {
     pub(crate) estimate: Estimate,
     pub(crate) colour: &'static str,
-    /// True for a ring instead of a disc: the value is a placeholder, not an estimate.
+    /// True to draw a ring instead of a disc, because the value is a placeholder, not an estimate.
     pub(crate) hollow: bool,
     pub(crate) text: String,
 }

@@ -17,7 +17,7 @@ const RIGHT: f64 = 20.0;
 const ENTRY: f64 = 20.0;
 const BESIDE: f64 = 48.0;
 
-/// If all curves are above this share of the highest, the axis of success is cut and marked.
+/// If all curves stay above this share of the highest, the success axis is cut and marked.
 /// Otherwise it begins at 0.
 const CUT: f64 = 0.6;
 
@@ -67,8 +67,8 @@ fn panel(svg: &mut String, left: f64, title: &str, curves: &[Curve], names: &[&s
     }
 }
 
-/// The axes of a panel: success in percent from 0 or the cut up to the tick above all bands, and
-/// steps up to the last one.
+/// The axes of a panel: success in percent, from 0 or the cut to the first tick above all bands,
+/// and steps up to the last one.
 struct Axes {
     left: f64,
     percents: Vec<f64>,

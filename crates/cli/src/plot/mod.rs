@@ -9,7 +9,7 @@
 //! | `chart` | small charts: values on hover, smoothing, intervals |
 //! | `figure` | numbers as text |
 //!
-//! ADR 39 states why this is not a library.
+//! ADR 39 explains why no plotting library is used.
 
 pub(crate) mod chart;
 #[cfg(test)]
@@ -45,7 +45,8 @@ pub(crate) struct Piece {
     pub(crate) height: f64,
 }
 
-/// Returns a document with a white background: a title, lines of text, then plots below each other.
+/// Returns a document with a white background: a title, lines of text, then the plots, one below
+/// the other.
 pub(crate) fn document(title: &str, lines: &[String], pieces: &[Piece]) -> String {
     let text = lines.iter().map(|line| 24.0 + 0.85 * LETTER * line.chars().count() as f64);
     let width = pieces.iter().map(|piece| piece.width).chain(text).fold(0.0_f64, f64::max);

@@ -8,11 +8,10 @@
 //! with those of other turns from the same state.
 //!
 //! Masked prompts have the windowed form. For a policy with the concatenated layout, the
-//! attribution therefore also measures how unfamiliar that form is.
+//! attribution therefore also measures how unfamiliar the windowed form is.
 //!
-//! Differs from the paper: parts are hidden like in STAPO's masked prompts (the paper ablates
-//! features with Captum and does not state the replacement), and all turns of the groups are
-//! measured.
+//! Differs from the paper: parts are hidden as in STAPO's masked prompts, and all turns of the
+//! groups are measured. The paper ablates features with Captum and does not state the replacement.
 
 use serde::Serialize;
 use turnwise_core::{Batch, ContextMask, Learner as _, TokenSequence};

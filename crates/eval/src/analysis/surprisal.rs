@@ -2,10 +2,10 @@
 //! A, and figure 2).
 //!
 //! The surprisal of a response `a` in a state `s` is `S(a|s) = - sum_l log pi(a_l | s, a_<l)`, in
-//! nats. Its mean over the policy's responses is their entropy. AEM raises the weight (`alpha > 1`)
-//! of a response that is less surprising than that mean: its coefficient is a proxy for
-//! `H(s) - S(a|s)`, which cannot be computed exactly. Here `K` more responses to the same prompt
-//! estimate the mean, `H_MC(s) = 1/K sum_j S(a_j|s)`.
+//! nats. Its mean over the policy's responses is the state's entropy `H(s)`. AEM raises the weight
+//! (`alpha > 1`) of a response that is less surprising than that mean: its coefficient is a proxy
+//! for `H(s) - S(a|s)`, which cannot be computed exactly. Here `K` more responses to the same
+//! prompt estimate the mean, `H_MC(s) = 1/K sum_j S(a_j|s)`.
 //!
 //! The variance of the surprisal has two parts: `Var[H(s)]` between states, and `E[Var(S|s)]`
 //! within a state. The relative surprisal is the second part. With `K` draws,
@@ -30,7 +30,7 @@ use super::AnalysisSettings;
 use crate::EvalError;
 use crate::statistics::pearson;
 
-/// A smaller relative surprisal, in nats, is rounding: all draws equal the response.
+/// A relative surprisal below this, in nats, is a rounding error: all draws equal the response.
 const NO_SURPRISAL: f64 = 1e-5;
 
 /// Settings of the analysis.
@@ -86,8 +86,8 @@ pub struct SurprisalStudy {
     pub certain: usize,
     /// Number of other responses for which `alpha - 1` and `H_MC(s) - S(a|s)` have the same sign.
     pub same_sign: usize,
-    /// Estimate of `Var[H(s)]`, the surprisal's variance between states, in square nats. A small
-    /// variance can be estimated below 0.
+    /// Estimate of `Var[H(s)]`, the surprisal's variance between states, in square nats. The
+    /// estimate of a small variance can be negative.
     pub variance_between: f64,
     /// Estimate of `E[Var(S|s)]`, its mean variance within a state, in square nats.
     pub variance_within: f64,

@@ -8,12 +8,12 @@
 //! errors would correlate with those of the truth.
 //!
 //! With a budget, a pilot of `K/2` continuations per state decides how the rest is allocated: in
-//! proportion to `s_i sqrt(u_i)`, with `s_i` the standard deviation of a state's returns and `u_i`
-//! the number of turns in that state (Neyman 1934: the allocation with the least summed variance).
-//! The pilot is excluded from all estimates, because it would bias them. A state whose first
-//! returns were equal by chance would keep only those, while other states get more returns, so
-//! values near 0 and 1 would be too extreme. The variance is smoothed by that of all states, so
-//! that no state looks certain after a few returns.
+//! proportion to `s_i sqrt(u_i)`, which minimizes the summed variance (Neyman 1934). `s_i` is the
+//! standard deviation of a state's returns and `u_i` the number of turns in that state. The pilot
+//! is excluded from all estimates, because it would bias them. A state whose pilot returns were
+//! equal by chance would get no further ones, so values near 0 and 1 would be too extreme. Each
+//! variance is smoothed towards that of all states, so that no state looks certain after a few
+//! returns.
 
 use std::time::Instant;
 
@@ -27,7 +27,8 @@ use turnwise_train::{TrainError, setup};
 use crate::EvalError;
 use crate::analysis::AnalysisSettings;
 
-/// Weight of the variance of all states in the smoothed variance of one, in returns.
+/// Weight of the variance of all states in the smoothed variance of a state, as a number of
+/// returns.
 const SMOOTHING: f64 = 2.0;
 
 /// Number of samples and continuations.
@@ -50,7 +51,7 @@ pub struct BranchProgress {
     pub tasks: usize,
     /// Finished and planned continuations of the current task; 0 while it is played.
     pub continuations: [usize; 2],
-    /// Continuations of this call so far.
+    /// Number of continuations in this call so far.
     pub all_continuations: usize,
 }
 
@@ -241,7 +242,7 @@ fn pilot(settings: &BranchingSettings) -> usize {
 }
 
 /// Returns how many continuations each state gets beyond `each`, at most `rest` in total (see the
-/// module). A state is given by its number of turns and the returns of its pilot.
+/// module). Each state is described by its number of turns and the returns of its pilot.
 ///
 /// The numbers are even, so that both halves of a state's continuations have the same size.
 fn allocation(states: &[(usize, &[f64])], each: usize, rest: usize) -> Vec<usize> {

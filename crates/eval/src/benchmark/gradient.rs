@@ -9,13 +9,13 @@
 //!   advantages. The noise of `A*` makes `|h|` larger. The *corrected* cosine replaces `|h|^2` by
 //!   `<h', h''>` of the two half estimates.
 //! * **signal**: `mean_{i != j} <g_i, g_j> / mean_i |g_i|^2`: the share of a task's gradient that
-//!   the tasks have in common. Its inverse is about the number of tasks for which the signal of a
-//!   mean gradient equals its noise.
+//!   the tasks have in common. The inverse of the signal is about the number of tasks for which a
+//!   mean gradient has as much signal as noise.
 //! * **ascent**: `mean_{i != j} <g_i, h_j> / sqrt(mean_{i != j} <h_i, h_j> E|g|^2)`, with `E|g|^2`
 //!   of the mean over `n` tasks. It is the expected cosine of one step's gradient with the true
-//!   gradient of the whole distribution, so it includes both lost signal and reduced noise. It is
-//!   `None` if the 95 % interval of the mean of `<h_i, h_j>` contains 0, because then the tasks are
-//!   too few to know the true gradient.
+//!   gradient of the whole distribution, so it includes both lost signal and reduced noise. The
+//!   ascent is `None` if the 95 % interval of the mean of `<h_i, h_j>` contains 0, because then the
+//!   tasks are too few to know the true gradient.
 
 use serde::Serialize;
 use turnwise_benchmark::difference::less;
@@ -152,7 +152,8 @@ impl Objective for Weighted {
     }
 }
 
-/// Products of gradients: `[i][j]` is that of the first of task `i` and the second of task `j`.
+/// Products of gradients: `[i][j]` is the product of the first gradient of task `i` and the second
+/// of task `j`.
 type Matrix = Vec<Vec<f64>>;
 
 fn products(first: &[Vec<f32>], second: &[Vec<f32>]) -> Matrix {
@@ -166,7 +167,7 @@ fn products(first: &[Vec<f32>], second: &[Vec<f32>]) -> Matrix {
 }
 
 /// Inner products of task gradients: among a method's, between a method's and the true ones, and
-/// among the true ones. Every score of resampled tasks is computed from them.
+/// among the true ones. Every score of resampled tasks is computed from these products.
 pub struct Products {
     own: Matrix,
     with_truth: Matrix,

@@ -1,7 +1,7 @@
 //! The credit benchmark: measures the true advantage of every turn, and scores methods against it.
 //!
-//! The crate [`turnwise_benchmark`] has the scores, which need no model; this module has the
-//! measurements that need one.
+//! The crate [`turnwise_benchmark`] computes the scores, which need no model; this module measures,
+//! which needs one.
 
 pub mod branching;
 pub mod files;

@@ -2,9 +2,9 @@
 //!
 //! If the environment depends only on the actions, trajectories of one task that begin with the
 //! same responses are in the same state with the same context. The samples are then a tree of
-//! responses: `V` is the mean return of the samples that pass through a state, and `Q` that of the
-//! samples that continue with the same response. A trajectory's own group is left out, because
-//! methods see its returns.
+//! responses: `V` is the mean return of the samples that pass through a state, and `Q` the mean
+//! return of those that continue with the same response. A trajectory's own group is left out,
+//! because methods see its returns.
 //!
 //! Only states that many samples visit get an estimate: early turns and likely responses.
 //! [`super::branching`] has no such limit.
@@ -23,7 +23,7 @@ pub struct TreeSettings {
     pub gamma: f64,
     /// Minimum number of samples that visit a state, without the turn's own group.
     pub fewest: usize,
-    /// Minimum number of these that continue with the same response.
+    /// Minimum number of those samples that continue with the same response.
     pub fewest_next: usize,
 }
 
@@ -133,7 +133,7 @@ mod tests {
 
     use super::*;
 
-    /// Samples by their responses, one number each, and the reward of the last response.
+    /// Each sample as one number per response, with the reward of its last response.
     fn samples(of: &[(&[u32], f64)]) -> Vec<Trajectory> {
         let sample = |(responses, reward): &(&[u32], f64)| {
             let turn = |(index, &response): (usize, &u32)| Turn {

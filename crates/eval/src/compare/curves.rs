@@ -16,7 +16,7 @@ const RESAMPLES: usize = 2_000;
 pub struct Point {
     /// RL step.
     pub step: u64,
-    /// Number of runs with this point.
+    /// Number of runs that have this point.
     pub runs: usize,
     /// Mean over runs, with its bootstrap interval over runs.
     #[serde(flatten)]
@@ -78,7 +78,7 @@ pub(crate) fn evaluations(
 }
 
 /// Returns the success of training rollouts. Each run is smoothed separately by the trailing mean
-/// of up to `smooth` steps. `None` if no run has any.
+/// of up to `smooth` steps. `None` if no run has training rollouts.
 pub(crate) fn training(
     method: &str,
     runs: &[&RunResults],

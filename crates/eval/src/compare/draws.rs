@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::{Evaluation, KindResult, Outcomes, Rate};
 
 /// Returns the average of evaluations. Successes and trials are summed, so that a rate is the mean
-/// over the draws. The outcomes are those of all draws. Fields that a comparison does not show come
+/// over the draws. The outcomes of all draws are kept. Fields that a comparison does not show come
 /// from the first draw.
 ///
 /// # Errors

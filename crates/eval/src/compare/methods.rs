@@ -8,7 +8,7 @@ use super::{Chosen, Estimate};
 use crate::interval::{wilson, wilson_of_rate};
 use crate::statistics::{Bootstrap, Interval, iqm, mean};
 
-/// The population of an interval.
+/// The population that an interval generalizes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Over {
@@ -50,7 +50,7 @@ pub struct MethodResult {
     pub mean_turns: f64,
 }
 
-/// Success rates by kind and run; a run without tasks of a kind has none there.
+/// Success rates by kind and run; runs without tasks of a kind are left out.
 pub(crate) struct Scores(Vec<Vec<Option<f64>>>);
 
 impl Scores {

@@ -110,7 +110,7 @@ impl Default for CompareSettings {
 }
 
 impl CompareSettings {
-    /// Returns the baseline of `method`: the one for all, else its own, else `first`.
+    /// Returns the baseline of `method`: the common one, else its own, else `first`.
     fn baseline_of<'a>(&'a self, method: &str, first: &'a str) -> &'a str {
         let own = || self.baselines.get(method).map(String::as_str);
         self.baseline.as_deref().or_else(own).unwrap_or(first)

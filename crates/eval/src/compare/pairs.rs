@@ -59,7 +59,7 @@ pub struct Pair {
     pub mcnemar: Vec<RunPair>,
 }
 
-/// Returns for each task its kind, and the mean success over draws of each run that played it.
+/// Returns each task's kind, and the mean success over draws of each run that played it.
 fn by_task<'a>(chosen: &[&Chosen<'a>]) -> BTreeMap<usize, (&'a str, Vec<f64>)> {
     let mut found: BTreeMap<usize, (&str, Vec<f64>)> = BTreeMap::new();
     for chosen in chosen {
@@ -101,7 +101,7 @@ fn training_success(chosen: &Chosen<'_>, steps: usize) -> Option<f64> {
 }
 
 /// Returns the runs of two methods to compare: if their seeds differ, those with shared seeds,
-/// because each seed has its own warm start. All runs if no seed is shared.
+/// because each seed has its own warm start. Returns all runs if no seed is shared.
 fn with_shared_seeds<'c, 'r>(
     method: &[&'c Chosen<'r>],
     baseline: &[&'c Chosen<'r>],
@@ -222,8 +222,8 @@ fn differences_by_kind(method: &[&Chosen<'_>], baseline: &[&Chosen<'_>]) -> Vec<
     strata.into_values().collect()
 }
 
-/// Runs McNemar's test for each pair of runs with the same seed, or for the only two. It needs
-/// single games, so means over several draws are skipped.
+/// Runs McNemar's test for each pair of runs with the same seed, or for the only two runs. The test
+/// needs single games, so means over several draws are skipped.
 fn run_pairs(method: &[&Chosen<'_>], baseline: &[&Chosen<'_>]) -> Vec<RunPair> {
     let one_draw = |chosen: &&&Chosen<'_>| chosen.run.folders.len() <= 1;
     let mut found = Vec::new();

@@ -40,10 +40,9 @@ pub struct RunResults {
     pub method: String,
     /// Seed in its config.
     pub seed: Option<u64>,
-    /// True if all its steps are done.
+    /// True if all steps of the run are done.
     pub finished: bool,
-    /// Folders that the evaluations are from. Evaluations of several folders are draws, which are
-    /// averaged.
+    /// Folders of the evaluations. Evaluations of several folders are draws, which are averaged.
     pub folders: Vec<String>,
     /// Evaluations by RL step.
     pub evaluations: BTreeMap<u64, Vec<Evaluation>>,
@@ -51,7 +50,7 @@ pub struct RunResults {
     pub training: Vec<(u64, f64)>,
 }
 
-/// The only setting that is read from a run's config, so the rest may be of any version.
+/// The only setting that is read from a run's config, so the others may be from any version.
 #[derive(Deserialize)]
 struct Seeded {
     seed: Option<u64>,

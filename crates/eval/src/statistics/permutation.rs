@@ -25,8 +25,8 @@ pub struct PairedTest {
 /// Under the hypothesis that the methods are exchangeable on every task, both signs of each `d_t`
 /// are equally likely. The statistic for signs `s` is `T = |mean_t s_t d_t|`; `T_0` is the observed
 /// one. `p` is the share of signs with `T >= T_0` (Pitman 1937). For up to 16 nonzero differences,
-/// all `2^n` signs are tried. Otherwise `resamples` random ones and the observed one are used,
-/// `(1 + #{T >= T_0}) / (1 + resamples)` (Phipson and Smyth 2010). `None` without tasks.
+/// all `2^n` signs are tried. Otherwise `resamples` random sign vectors and the observed one are
+/// used, `(1 + #{T >= T_0}) / (1 + resamples)` (Phipson and Smyth 2010). `None` without tasks.
 ///
 /// The population is tasks, not seeds: the test tells whether these runs differ on tasks like
 /// these.

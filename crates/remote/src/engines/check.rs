@@ -21,7 +21,7 @@ const TEMPERATURE: f32 = 0.7;
 const TOKENS: usize = 32;
 
 /// Maximum mean difference of log-probs, in nats, for two implementations of one model. A 16-bit
-/// server differs by some hundredths.
+/// server differs by a few hundredths.
 const SAME: f64 = 0.1;
 
 pub(crate) type Score<'a> = dyn FnMut(&[TokenSequence], f64) -> Result<Vec<TokenScores>, LearnError> + 'a;
@@ -73,7 +73,7 @@ struct Known {
 
 struct Seen {
     tokens: Vec<u32>,
-    /// Log-probs by the server, and by the learner with the same weights.
+    /// Log-probs from the server, and from the learner with the same weights.
     theirs: Vec<f32>,
     own: Vec<f32>,
 }

@@ -92,7 +92,7 @@ pub(crate) enum Refusal {
 /// Outcome of loading an adapter or replacing weights.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Loading {
-    /// Loaded, now or before.
+    /// Loaded, now or earlier.
     Done,
     /// A permanent failure.
     Refused(String),

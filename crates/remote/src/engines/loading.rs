@@ -50,10 +50,10 @@ fn failed(reply: &Reply, call: &str) -> Loading {
 }
 
 impl ServerPool {
-    /// Gives a version to one server, once: loads its adapter, or replaces the weights.
+    /// Installs a version on one server, once: loads its adapter, or replaces the weights.
     ///
     /// `seen` is the server's number of replacements when the version was missing; if it has
-    /// changed, nothing is repeated.
+    /// changed, another request has replaced the weights.
     pub(crate) async fn load(&self, index: usize, version: &Published, seen: Option<u64>) -> Loading {
         let server = &self.servers[index];
         let _alone = server.loading.lock().await;
@@ -177,9 +177,9 @@ impl ServerPool {
         }
     }
 
-    /// Replaces the weights of SGLang, which finishes its requests, loads, empties its cache and
-    /// keeps the version's name. Empties the cache of an idle server again, because older SGLang
-    /// versions do not empty it.
+    /// Replaces the weights of SGLang, which finishes its requests, loads the new weights, empties
+    /// its cache and keeps the version's name. Empties the cache of an idle server again, because
+    /// older SGLang versions do not empty it.
     async fn replace_sglang(&self, server: &Server, version: &Published, idle: bool) -> Result<(), Loading> {
         let body = json!({
             "model_path": version.server_path,
@@ -268,7 +268,7 @@ impl ServerPool {
         Ok(())
     }
 
-    /// Gives a version to every server, with retries. Unreachable servers load it later, at the
+    /// Installs a version on every server, with retries. Unreachable servers load it later, at the
     /// first request that lacks it.
     pub(crate) async fn load_everywhere(self: Arc<Self>, version: Arc<Published>) -> Result<(), EngineError> {
         self.current().clone_from(&version.name);

@@ -1,9 +1,9 @@
 //! Pictures in prompts for servers.
 //!
 //! The learner's prompt has a picture as a run of token ids that are valid in this process only. A
-//! server gets one image token instead, and the picture as a PNG file beside the tokens. It expands
-//! the token to one per merged patch, and returns the prompt as it parsed it.
-//! [`PromptPictures::check`] compares that with the learner's.
+//! server gets one image token instead, and the picture separately as a PNG file. The server
+//! expands the token to one per merged patch, and returns the prompt as parsed.
+//! [`PromptPictures::check`] compares the parsed prompt with the learner's.
 //!
 //! The file has the size that the learner's vision tower uses, so that the server does not resize
 //! it: the image processors of Pillow and torchvision differ by up to two levels.

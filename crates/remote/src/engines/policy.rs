@@ -99,8 +99,8 @@ impl EnginePolicy {
         Ok((policy, notes))
     }
 
-    /// Returns the published version of the current weights. If they changed, a new version is
-    /// written and loaded. Older versions are unloaded after their last request.
+    /// Returns the published version of the current weights. If the weights changed, a new version
+    /// is written and loaded. Older versions are unloaded after their last request.
     fn publish(&mut self) -> Result<Arc<Published>, TrainError> {
         if let Some(current) = self.versions.current.as_ref().filter(|_| !self.versions.changed) {
             return Ok(Arc::clone(current));

@@ -1,8 +1,8 @@
 //! Load reported by servers (`/metrics`): new trajectories start on the least loaded server, and a
 //! server with a queue gets fewer requests.
 //!
-//! Readings affect only when, and on which server, requests run. Tokens do not depend on them,
-//! because each request has its seed.
+//! Readings affect only when and where requests run. Tokens do not depend on readings, because each
+//! request has its own seed.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -39,7 +39,7 @@ pub(crate) struct Load {
     pub(crate) cache: Option<f64>,
 }
 
-/// Metric names of one program, newer ones first.
+/// Metric names of one server program, newer ones first.
 struct Names {
     running: &'static str,
     waiting: &'static str,
@@ -59,8 +59,8 @@ const SGLANG: Names = Names {
 };
 
 impl Load {
-    /// Parses a page in Prometheus' text format; `None` if it has no queue metrics. Data-parallel
-    /// engines behind one server are summed, except that the fullest cache counts.
+    /// Parses a page in Prometheus' text format; `None` if it has no queue metrics. For
+    /// data-parallel engines behind one server, requests are summed, and the fullest cache counts.
     pub(crate) fn parse(page: &[u8], dialect: Dialect) -> Option<Self> {
         let names = match dialect {
             Dialect::Generate | Dialect::Completions => VLLM,
@@ -120,8 +120,8 @@ impl Reports {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the number of requests ahead of a new session, besides those of this run's sessions:
-    /// others' requests and all waiting ones.
+    /// Returns the number of requests ahead of a new session: those of other clients, and all
+    /// waiting ones.
     pub(crate) fn before_a_session(&self, every: Duration) -> u64 {
         let last = self.last();
         let fresh = last.as_ref().filter(|report| report.at.elapsed() <= (5 * every).max(FRESH));
@@ -164,7 +164,7 @@ impl Highest {
 }
 
 impl ServerPool {
-    /// Reads the load of one server. On failure it counts as idle, which is noted once.
+    /// Reads the load of one server. On failure the server counts as idle, and one note is made.
     async fn read_load(&self, index: usize) {
         let server = &self.servers[index];
         let page = self.http.get(&format!("{}/metrics", server.url), SHORT, PAGE).await;

@@ -60,7 +60,7 @@ pub(crate) struct Server {
     sessions: AtomicUsize,
     /// Held while a version is loaded, so that concurrent requests that lack it load it once.
     pub(crate) loading: tokio::sync::Mutex<()>,
-    /// Number of starts and ends of replacements of its full weights.
+    /// Number of times that a replacement of its full weights started or ended.
     pub(crate) replacements: AtomicU64,
 }
 

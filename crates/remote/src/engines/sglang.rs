@@ -8,8 +8,8 @@ use super::dialect::{GenerateRequest, GenerateResponse, end, sampling_params};
 /// Returns a request with all sampling fields, as for vLLM. The seed has an effect if the server
 /// runs with deterministic inference.
 ///
-/// Unlike vLLM, a server with `ignore_eos` also ignores stop tokens. It is therefore off, so the
-/// model's end tokens also end a response, even if they are not stop tokens.
+/// Unlike vLLM, a server with `ignore_eos` also ignores stop tokens. `ignore_eos` is therefore off,
+/// so the model's end tokens also end a response, even if they are not stop tokens.
 pub(crate) fn request(request: &GenerateRequest<'_>) -> Value {
     let GenerateRequest { id, prompt, params, max_tokens, seed, .. } = request;
     let sampling = sampling_params(

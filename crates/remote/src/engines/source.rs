@@ -28,7 +28,8 @@ impl Default for EngineSource {
 }
 
 impl<S: PolicySource> EngineSource<S> {
-    /// Returns a source over another one, whose policies must have their weights in this process.
+    /// Returns a source that wraps another one, whose policies must have their weights in this
+    /// process.
     pub fn over(inner: S) -> Self {
         Self { inner }
     }

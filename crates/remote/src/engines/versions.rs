@@ -18,8 +18,8 @@ pub(crate) struct Published {
     /// Name on the servers: run, a random number of this process, version, and checksum of the
     /// files.
     ///
-    /// A name never refers to other weights. It is unique even among equal runs, because each run
-    /// removes its own versions.
+    /// Each name always refers to the same weights. It is unique even among equal runs, because
+    /// each run removes its own versions.
     pub(crate) name: String,
     /// True for an adapter, false for full weights that replace the old ones.
     pub(crate) adapter: bool,
@@ -69,8 +69,8 @@ impl VersionFolder {
         self.write(version, true, |part| Ok(save_adapter(adapter, part, base)?))
     }
 
-    /// Writes a model as a Hugging Face folder with its tokenizer, atomically. A server could also
-    /// start from it.
+    /// Writes a model as a Hugging Face folder with its tokenizer, atomically. A server can also be
+    /// started with it.
     pub(crate) fn write_model(
         &self,
         model: &Parameters<f32>,

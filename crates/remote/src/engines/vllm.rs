@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use super::dialect::{GenerateRequest, GenerateResponse, end, sampling_params, token_id};
 
 /// Returns a request. All sampling fields are sent, because missing ones come from the model's
-/// `generation_config.json` or from defaults such as `max_tokens` = 16. The model's end tokens are
-/// in the stop tokens, so the server's are off.
+/// `generation_config.json` or from defaults such as `max_tokens` = 16. The stop tokens include the
+/// model's end tokens, so the server's own are turned off.
 pub(crate) fn request(request: &GenerateRequest<'_>) -> Value {
     let mut body = json!({
         "request_id": request.id,

@@ -13,8 +13,8 @@
 //! | `text.rs` | texts of servers for the policy |
 //!
 //! A server failure is an environment error, not a reward: the trajectory is left out of its group
-//! (`rollout.on_error`). A mistake of the policy gives an observation. Messages contain neither
-//! addresses nor keys.
+//! (`rollout.on_error`). A mistake of the policy is reported as an observation. Messages contain
+//! neither addresses nor keys.
 
 mod address;
 pub mod appworld;

@@ -44,8 +44,8 @@ impl Slots {
 
     /// Takes a slot on the server with the fewest sessions; `None` if none is free within `wait`.
     ///
-    /// Servers in `avoid` are skipped, and recently lost ones, too, unless all were lost. A single
-    /// session then tests whether a lost server is back.
+    /// Skips servers in `avoid`, and recently lost ones unless all were lost. A single session then
+    /// tests whether a lost server is back.
     pub(crate) fn take(self: &Arc<Self>, avoid: &[usize], wait: Duration) -> Option<Slot> {
         let until = Instant::now() + wait;
         let mut servers = self.lock();

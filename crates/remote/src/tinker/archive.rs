@@ -17,8 +17,8 @@ const LARGEST_HEADER: u64 = 64 << 20;
 /// Unpacks the plain files of an archive into a folder, and sets `base` as the adapter's base
 /// model.
 ///
-/// Archives may be compressed, under any name. Subfolders are ignored, because the files of an
-/// adapter or model are at the top level.
+/// Archives may be compressed, whatever their names. Subfolders are ignored, because the files of
+/// an adapter or model are at the top level.
 ///
 /// # Errors
 /// Fails if the archive is neither an adapter nor a model, or if a file cannot be read or written.

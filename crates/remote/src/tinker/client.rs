@@ -46,7 +46,7 @@ pub struct AdamParams {
     pub beta1: f64,
     /// Decay of the second moment.
     pub beta2: f64,
-    /// Added to the root of the second moment.
+    /// Epsilon, added to the root of the second moment.
     pub eps: f64,
     /// Decoupled weight decay.
     pub weight_decay: f64,
@@ -161,7 +161,7 @@ impl Client {
     /// Creates a LoRA adapter on a base model.
     ///
     /// # Errors
-    /// Fails if the service rejects the request, for example for lack of room.
+    /// Fails if the service rejects the request, for example because it has no room.
     pub fn create_model(&self, base_model: &str, rank: usize, seed: u32) -> Result<RemoteModel, TinkerError> {
         let what = "create_model";
         let lora = json!({ "rank": rank, "seed": seed & 0x7fff_ffff, "train_attn": true, "train_mlp": true,
@@ -191,7 +191,7 @@ impl Client {
         Ok(RemoteModel { id, next: AtomicI32::new(1) })
     }
 
-    /// Drops a model. A model that is already dropped is not an error.
+    /// Drops a model. Dropping a model twice is not an error.
     ///
     /// # Errors
     /// Fails if there is no reply.
@@ -226,8 +226,8 @@ impl Client {
         self.pass(model, loss, examples, false)
     }
 
-    /// Runs a pass in requests of bounded size. All use one loss and are submitted in order before
-    /// the first is awaited.
+    /// Runs a pass in requests of bounded size. All requests use one loss and are submitted in
+    /// order before the first is awaited.
     fn pass(
         &self,
         model: &RemoteModel,
@@ -375,7 +375,7 @@ impl Client {
         self.ask_json("load_weights", "api/v1/load_weights", &body, Repeat::Never).map(|_| ())
     }
 
-    /// Downloads weights of [`Client::save_for_sampler`] as an archive.
+    /// Downloads weights saved by [`Client::save_for_sampler`] as an archive.
     ///
     /// # Errors
     /// Fails if the service does not have them, or if the file cannot be written.

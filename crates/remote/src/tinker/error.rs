@@ -38,7 +38,7 @@ pub enum TinkerError {
     Interrupted {
         /// Name of the request.
         what: &'static str,
-        /// Reason of the lost connection.
+        /// Reason for the lost connection.
         reason: String,
     },
     /// The service rejected a request, or failed to execute it.

@@ -15,7 +15,7 @@
 //! | `reduction` | the service's means over tokens and sequences, and their measurement |
 //! | `sampler` | responses from the service |
 //! | `archive` | downloaded adapters |
-//! | `client`, `session` | a session and its calls, and how it begins |
+//! | `client`, `session` | a session: its start and its calls |
 //! | `passes`, `proto`, `example` | encoding of passes: requests, messages, sequences |
 //! | `requests` | submission, results, retries |
 //! | `transport` | HTTP |

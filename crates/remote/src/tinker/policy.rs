@@ -62,7 +62,7 @@ pub struct TinkerPolicy {
 }
 
 pub(super) enum Reference {
-    /// The model exists, to reserve memory.
+    /// The model exists without weights, to reserve memory.
     Reserved(RemoteModel),
     /// The model has its weights.
     Loaded(RemoteModel),

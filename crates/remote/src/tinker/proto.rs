@@ -1,4 +1,4 @@
-//! The used messages of the protobuf dialect (package `tinker_public`).
+//! The messages of the protobuf dialect that are used here (package `tinker_public`).
 
 use std::collections::BTreeMap;
 
@@ -74,7 +74,7 @@ pub struct Tensor {
 /// Result of a pass.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ForwardBackwardOutput {
-    /// Kind of the outputs.
+    /// Type of the outputs.
     #[prost(string, tag = "1")]
     pub loss_fn_output_type: String,
     /// Outputs by sequence.
@@ -88,7 +88,7 @@ pub struct ForwardBackwardOutput {
 /// Arrays of several sequences.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ArrayRecord {
-    /// Kind of the record.
+    /// Type tag of the record.
     #[prost(string, tag = "1")]
     pub type_tag: String,
     /// Arrays by name.

@@ -1,6 +1,6 @@
 //! The service's means over tokens and sequences, and their measurement.
 //!
-//! A service's loss over the sequences `i` of an update, of whose targets `T_i` have weight, is
+//! Let `T_i` be the number of weighted targets of sequence `i` of an update. The service's loss is
 //!
 //! ```text
 //! sum                  L = sum_i sum_t l_it                         SkyRL on FSDP and Megatron, Tinker
@@ -17,7 +17,7 @@ use super::error::TinkerError;
 use super::example::Example;
 use super::passes::NamedLoss;
 
-/// Number of tokens of a measurement; every model has these ids.
+/// Number of tokens in a measurement, with ids that every model has.
 const TOKENS: u32 = 9;
 /// Maximum relative deviation of a measured ratio from the prediction.
 const TOLERANCE: f64 = 0.02;
@@ -69,11 +69,11 @@ impl Reduction {
 struct Norms {
     /// Only one token has weight.
     one: f64,
-    /// All tokens have weight, and the same loss.
+    /// All tokens have weight and the same loss.
     weighted: f64,
-    /// With a second sequence without a gradient.
+    /// A second sequence without a gradient is added.
     beside: f64,
-    /// With the negative loss.
+    /// The loss is negated.
     turned: f64,
 }
 

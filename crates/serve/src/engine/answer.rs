@@ -28,7 +28,7 @@ pub(super) struct Progress<W, C> {
     pub(super) reply: Option<Reply<W, C>>,
     pub(super) sampling: SamplingFields,
     pub(super) prompts: Vec<Vec<u32>>,
-    /// For each response, whether it has a piece.
+    /// True for each response that has had a piece.
     begun: Vec<bool>,
     /// Number of responses that have not ended.
     left: usize,
@@ -51,7 +51,7 @@ impl<W, C> Progress<W, C> {
         }
     }
 
-    /// Counts a piece; returns true for the first one of its response.
+    /// Counts a piece; returns true if it is the first of its response.
     pub(super) fn count(&mut self, index: usize, piece: &Piece) -> bool {
         self.completion_tokens += piece.count;
         if piece.count > 0 && index.is_multiple_of(self.sampling.n) {

@@ -13,8 +13,8 @@ use super::OpenError;
 use super::worker::{Job, Worker};
 use crate::openai::ApiError;
 
-/// Number of cached tokens that outweighs one more sequence in a lane: about the cost of decoding
-/// one more sequence.
+/// Number of cached tokens that outweighs one more sequence in a lane: computing them costs about
+/// as much as decoding that sequence.
 const TOKENS_OF_LOAD: usize = 256;
 
 pub(super) struct Lanes {
@@ -27,7 +27,7 @@ struct Lane {
     /// Channel to the thread; `None` once the lane must end.
     jobs: Option<Sender<Job>>,
     load: Arc<AtomicUsize>,
-    /// Recent prompts, which may be in its cache.
+    /// Recent prompts, which may still be cached.
     recent: Mutex<VecDeque<Vec<u32>>>,
     slots: usize,
     thread: Option<JoinHandle<()>>,

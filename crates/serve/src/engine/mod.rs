@@ -11,8 +11,8 @@
 //! | `visible.rs` | the text that a client sees, without stop strings and tool calls |
 //! | `worker.rs` | the thread of an engine |
 //!
-//! Requests of all clients share the batch of an engine. On the CPU, a response does not depend on
-//! other requests, bit for bit. The same request with the same seed gets the same response.
+//! Requests of all clients share the batch of an engine. On the CPU, a response is bit-identical
+//! whatever other requests run. The same request with the same seed gets the same response.
 //!
 //! Keys and values of a conversation stay in the cache until their slot is needed, so that its next
 //! turn computes only new tokens.
@@ -75,9 +75,9 @@ pub enum OpenError {
 /// Settings of a server on the native engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EngineSettings {
-    /// Maximum sequences of a model in one batch, over all lanes; more wait.
+    /// Maximum sequences of a model in one batch, over all lanes; further ones wait.
     pub max_num_seqs: usize,
-    /// Maximum waiting and running sequences of a model; more are rejected with 429.
+    /// Maximum waiting and running sequences of a model; further ones are rejected with 429.
     pub max_queued: usize,
     /// Maximum tokens of prompt and response together; `None` for the model's limit, at most 8192.
     pub max_model_len: Option<usize>,
@@ -115,7 +115,7 @@ impl Default for EngineSettings {
 pub struct EngineServer {
     models: Models,
     key: Option<String>,
-    /// Makes ids of answers unique between starts.
+    /// Makes answer ids unique across restarts.
     start: u64,
 }
 
@@ -324,7 +324,7 @@ fn most_tokens(
     Ok(asked.or(default).unwrap_or(room).min(room))
 }
 
-/// Returns a number that differs between calls and between starts.
+/// Returns a number that differs between calls and across restarts.
 fn random() -> u64 {
     RandomState::new().hash_one(0_u8)
 }

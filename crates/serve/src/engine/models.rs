@@ -76,7 +76,7 @@ fn call_format(template: &ChatTemplate) -> CallFormat {
 struct Entry {
     model: ServedModel,
     loaded: Mutex<Option<Arc<Loaded>>>,
-    /// Time of its last request, by a counter.
+    /// Value of a request counter at its last request.
     used: AtomicU64,
 }
 
@@ -129,7 +129,7 @@ impl Models {
     }
 
     /// Unloads idle models, least recently used first, until one more may be loaded. Models in use
-    /// stay.
+    /// are kept.
     fn make_room(&self, wanted: &Entry) {
         let others = || self.entries.iter().filter(|entry| !std::ptr::eq(*entry, wanted));
         let mut idle: Vec<(u64, &Entry)> = others()

@@ -11,7 +11,7 @@ pub(super) struct TextAnswer {
     progress: Progress<TextResponse, TextResponse>,
     head: TextResponse,
     choices: Vec<Option<TextChoice>>,
-    /// Characters of each response's tokens so far.
+    /// Number of characters in each response so far.
     offsets: Vec<usize>,
 }
 

@@ -34,7 +34,7 @@ impl CallReader {
         if parsed.valid { parsed.calls } else { Vec::new() }
     }
 
-    /// Returns the position from which the text may be calls, if any.
+    /// Returns the position from which the text may be tool calls, if any.
     fn begin(&self, text: &str) -> Option<usize> {
         if self.format != CallFormat::Hermes {
             return Some(0);
@@ -52,7 +52,7 @@ impl CallReader {
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Rest {
     pub(super) text: String,
-    /// Tool calls. The text before them was shown or is in `text`.
+    /// Tool calls. The text before the calls was shown or is in `text`.
     pub(super) calls: Vec<ToolCall>,
 }
 
@@ -63,7 +63,7 @@ pub(super) struct Visible {
     calls: Option<CallReader>,
     /// The text up to a stop string.
     text: String,
-    /// Number of its bytes that were shown.
+    /// Number of bytes of `text` that were shown.
     shown: usize,
     stopped: bool,
 }
@@ -73,7 +73,7 @@ impl Visible {
         Self { stream: DecodeStream::new(), stops, calls, text: String::new(), shown: 0, stopped: false }
     }
 
-    /// Adds a token and returns the new text that is certainly visible.
+    /// Adds a token and returns the new text that can already be shown.
     pub(super) fn push(&mut self, tokenizer: &Tokenizer, token: u32) -> String {
         let more = self.stream.push(tokenizer, token);
         self.add(&more);

@@ -19,7 +19,7 @@ pub(super) trait Sink: Send {
 
     fn done(self: Box<Self>, finish: FinishReason);
 
-    /// Receives an error instead of the end.
+    /// Receives an error instead of `done`.
     fn fail(self: Box<Self>, error: ApiError);
 
     fn is_closed(&self) -> bool;
@@ -110,8 +110,8 @@ impl<M: FnMut() -> Result<NativeEngine, ModelError>> Worker<M> {
         }
     }
 
-    /// Cancels the sequences whose clients have disconnected. Their keys and values stay in the
-    /// cache for conversations with the same prefix.
+    /// Cancels the sequences whose clients have disconnected. Keys and values of cancelled
+    /// sequences stay in the cache for conversations with the same prefix.
     fn drop_closed(&mut self) {
         let closed = self.in_work.iter().filter(|(_, in_work)| in_work.sink.is_closed());
         let closed: Vec<RequestId> = closed.map(|(&request, _)| request).collect();

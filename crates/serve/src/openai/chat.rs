@@ -34,7 +34,7 @@ pub struct ChatRequest {
     pub tools: Vec<Tool>,
     /// Which tools to call.
     pub tool_choice: ToolChoice,
-    /// False for at most one call per response.
+    /// False if a response may have at most one call.
     pub parallel_tool_calls: Option<bool>,
     /// `chat_template_kwargs.enable_thinking` (vLLM's extension).
     pub thinking: Option<bool>,

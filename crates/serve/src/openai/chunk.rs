@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{ChatResponse, ChoiceLogprobs, MessageCall, Usage};
 
-/// Addition of a chunk to the message.
+/// What a chunk adds to the message.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delta {
     /// `assistant`, in the first chunk.

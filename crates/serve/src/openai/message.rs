@@ -15,7 +15,7 @@ const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
 /// A tool call in a message or response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MessageCall {
-    /// Id that its result refers to.
+    /// Id by which its result refers to the call.
     pub id: String,
     /// `function`.
     #[serde(rename = "type", default = "function")]

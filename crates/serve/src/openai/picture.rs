@@ -11,15 +11,15 @@ use super::ApiError;
 pub(super) const PICTURE: &str = "<|vision_start|><|image_pad|><|vision_end|>";
 
 /// Maximum pixels of all pictures of a request: 50 MB of RGB. A PNG file of a few kilobytes can
-/// have as many.
+/// decode to that many pixels.
 pub(super) const PIXELS: u64 = 1 << 24;
 
 /// Decodes the picture of a data URL, and subtracts its pixels from `pixels`, the remaining budget
 /// of the request. The content decides between PNG and JPEG, whatever type the URL claims.
 ///
 /// # Errors
-/// Returns an error for `place` (400) for another URL (which is not fetched), another format than
-/// PNG or JPEG, or a picture that is damaged or too large.
+/// Returns an error for `place` (400) if the URL is not a data URL (others are not fetched), or if
+/// the picture is not PNG or JPEG, damaged or too large.
 pub(super) fn read(place: &str, url: &str, pixels: &mut u64) -> Result<Image, ApiError> {
     let error = |reason: &str| ApiError::field(place, format!("`{place}`: {reason}"));
     let Some(data) = url.strip_prefix("data:") else {

@@ -20,7 +20,7 @@ pub enum TextPrompt {
 pub struct TextRequest {
     /// Name of the model.
     pub model: String,
-    /// One or several prompts; choices are in their order.
+    /// One or several prompts; choices follow their order.
     pub prompts: Vec<TextPrompt>,
     /// Sampling and streaming fields.
     pub sampling: SamplingFields,

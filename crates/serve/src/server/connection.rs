@@ -19,7 +19,7 @@ use tokio::time::Sleep;
 
 use super::{Limits, Stop};
 
-/// Maximum headers of a request, and buffer size of its head.
+/// Maximum number of a request's headers, and buffer size for reading them.
 const MOST_HEADERS: usize = 64;
 const HEAD_BYTES: usize = 32 << 10;
 

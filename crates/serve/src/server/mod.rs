@@ -1,4 +1,4 @@
-//! The server: connections, routes and deadlines, generic over what answers requests.
+//! The server: connections, routes and deadlines, generic over the backend that answers requests.
 //!
 //! Clients that send or read too slowly are disconnected. If a client disconnects,
 //! [`Reply::is_closed`] returns true, so that work for it can stop.
@@ -23,7 +23,7 @@ use crate::openai::{ApiError, ChatRequest, ModelCard, TextRequest};
 /// Limits of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum concurrent connections; more wait to be accepted.
+    /// Maximum concurrent connections; further ones wait to be accepted.
     pub connections: usize,
     /// Maximum size of a request's body, in bytes.
     pub body_bytes: usize,
@@ -41,7 +41,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 256 connections, 8 MiB, 30 s, 30 s, 10 min, 30 s, any host.
+    /// Returns limits of 256 connections, 8 MiB, 30 s, 30 s, 10 min and 30 s, for any host.
     fn default() -> Self {
         Self {
             connections: 256,
@@ -80,7 +80,8 @@ pub trait Completions: Send + Sync + 'static {
     /// Returns the served models.
     fn models(&self) -> Vec<ModelCard>;
 
-    /// Answers a chat request, now or later from another thread, to which `reply` may be sent.
+    /// Answers a chat request, either at once or later from another thread to which `reply` was
+    /// moved.
     ///
     /// A request with `stream` may be answered in chunks or as a whole, which the server splits
     /// into chunks.

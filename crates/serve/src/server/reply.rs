@@ -15,8 +15,8 @@ pub(super) enum Part<W, C> {
 /// memory.
 const UNREAD: usize = 16_384;
 
-/// Sends an answer to the client: as a whole, or in chunks if the request has `stream`. If it is
-/// dropped without an end, the client gets an error.
+/// Sends an answer to the client: as a whole, or in chunks if the request has `stream`. If a reply
+/// is dropped before its end, the client gets an error.
 ///
 /// Sending never blocks. Up to 16,384 unread chunks are kept in memory; a client that is further
 /// behind counts as disconnected.

@@ -304,8 +304,8 @@ fn event_stream(body: Body) -> Response {
     (headers, body).into_response()
 }
 
-/// Returns the body of a stream: its first event, then those of the other parts until the end or an
-/// error.
+/// Returns the body of a stream: its first event, then the events of the other parts, until the end
+/// or an error.
 fn streamed<W: Whole>(first: String, parts: Receiver<Part<W, W::Chunk>>, deadline: Instant) -> Body {
     let state = (Some(first), Some(parts));
     let stream = stream::unfold(state, move |(first, parts)| async move {

@@ -16,7 +16,7 @@
 //! | `messages` | the conversation; each assistant message is a turn |
 //! | `tools` | the available tools: a list, or its JSON text |
 //! | `reward` | reward of the last turn, or a list with a reward for each assistant message |
-//! | `turn_rewards` | that list, if `reward` is its sum |
+//! | `turn_rewards` | list of the rewards of all assistant messages, if `reward` is their sum |
 //! | `group` | name (text or number) of the group of conversations that are compared; by default those with equal beginnings |
 //! | `task`, `step`, `sample`, `success` | as in a run's dump |
 //!

@@ -35,7 +35,7 @@ const CLOSE: &str = "</tool_call>";
 /// A tool call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChatCall {
-    /// Id that its result refers to; empty if the file has none.
+    /// Id by which its result refers to the call; empty if the file has none.
     pub id: String,
     /// Name of the tool.
     pub name: String,
@@ -57,7 +57,7 @@ pub struct ChatMessage {
     pub calls: Vec<ChatCall>,
     /// Id of the call that a tool message answers.
     pub call_id: Option<String>,
-    /// Name of the tool that a tool message is from.
+    /// Name of the tool that produced a tool message.
     pub name: Option<String>,
     /// True if the policy wrote it, so that it is a turn. Other assistant messages were copied or
     /// written by a program.

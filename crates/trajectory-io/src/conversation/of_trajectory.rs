@@ -100,7 +100,7 @@ fn said(turn: &Turn) -> ChatMessage {
     }
 }
 
-/// Returns a response without its calls, whose text is `words`.
+/// Returns a response without its calls; `words` is the text without them.
 fn without_calls(answer: &str, words: &str) -> String {
     if let Some(rest) = answer.strip_suffix(words) {
         return rest.strip_suffix('\n').unwrap_or(rest).to_owned();

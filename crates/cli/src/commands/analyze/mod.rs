@@ -1,4 +1,4 @@
-//! `turnwise analyze`: measurements of turns that the papers report besides success.
+//! `turnwise analyze`: turn-level measurements that the papers report in addition to success.
 
 mod attribution;
 mod played;

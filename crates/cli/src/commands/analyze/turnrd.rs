@@ -41,7 +41,7 @@ struct Round {
     /// Area under the ROC curve of the credits: over all turns, and the mean within trajectories.
     auc: Option<f64>,
     auc_within: Option<f64>,
-    /// These areas with FiLM set to zero; `None` without FiLM.
+    /// Both areas with FiLM set to zero; `None` without FiLM.
     auc_film_zeroed: Option<f64>,
     auc_within_film_zeroed: Option<f64>,
     film_norms: Option<FilmNorms>,
@@ -116,7 +116,7 @@ fn analyse(folder: &Path, replay: &mut Replay, round: u32, seed: u64) -> anyhow:
 pub(in crate::commands) struct Measures {
     pub(in crate::commands) fit: Fit,
     pub(in crate::commands) separation: Separation,
-    /// `None` without FiLM or without records.
+    /// `None` if there is no FiLM layer or no record.
     pub(in crate::commands) film: Option<FilmMeasures>,
 }
 
@@ -128,9 +128,9 @@ pub(in crate::commands) struct FilmMeasures {
 
 /// How well credits separate the turns that raise the progress signal from the others.
 pub(in crate::commands) struct Separation {
-    /// Area under the ROC curve over all turns; `None` if one kind is missing.
+    /// Area under the ROC curve over all turns; `None` if either kind of turn is missing.
     pub(in crate::commands) auc: Option<f64>,
-    /// Mean area within trajectories that have both kinds.
+    /// Mean area within trajectories that have both kinds of turns.
     pub(in crate::commands) auc_within: Option<f64>,
     pub(in crate::commands) achieving_turns: usize,
     pub(in crate::commands) other_turns: usize,

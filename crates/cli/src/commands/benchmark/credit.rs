@@ -30,7 +30,8 @@ use crate::ui::{self, INTERRUPTED, Meter, Ui};
 pub(crate) struct CreditArgs {
     /// A run directory (its newest checkpoint), a checkpoint, or a model folder.
     policy: PathBuf,
-    /// Config files and overrides written key.sub=value. A run or checkpoint brings its own config.
+    /// Config files and overrides of the form key.sub=value. A run or checkpoint has its own
+    /// config.
     #[arg(value_name = "CONFIG|KEY=VALUE")]
     sources: Vec<String>,
     /// File for the trajectories with the true advantages of their turns, as JSON lines (compressed
@@ -49,15 +50,16 @@ pub(crate) struct CreditArgs {
     /// Trajectories per task that are compared with each other.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
     samples: u32,
-    /// Continuations from each state [default: 64]. With --method tree: samples of each task that
-    /// are counted [default: 512]; the first eight groups are written.
+    /// Continuations from each state [default: 64]. With --method tree: samples of each task
+    /// [default: 512]; the first eight groups are written.
     #[arg(short = 'k', long, value_name = "K", value_parser = clap::value_parser!(u32).range(2..))]
     continuations: Option<u32>,
-    /// Total continuations over all tasks. Those left after the first K from each state go to the
+    /// Total continuations over all tasks. After the first K from each state, the rest go to the
     /// states whose returns vary most.
     #[arg(long, value_name = "N")]
     budget: Option<usize>,
-    /// Discount of the return. 1 is the outcome, which group-relative methods train on.
+    /// Discount of the return. With 1, the return is the outcome, on which group-relative methods
+    /// train.
     #[arg(long, default_value_t = 1.0)]
     gamma: f64,
     /// Seed for sampling [default: the config's].
@@ -72,7 +74,7 @@ enum Method {
     Tree,
 }
 
-/// Groups of each task that `--method tree` writes.
+/// Number of groups per task that `--method tree` writes.
 const TREE_GROUPS: usize = 8;
 
 const TASK: u64 = 1000;
@@ -150,7 +152,7 @@ fn policy_name(folder: &Path) -> String {
     }
 }
 
-/// Measures by continuations, task by task; `None` if interrupted.
+/// Measures by continuations, one task at a time; `None` if interrupted.
 fn branch(
     analysis: &AnalysisSettings<'_>,
     source: &TruthSource,

@@ -11,7 +11,7 @@ use turnwise_train::record::directory::write_atomically;
 pub(super) struct Parts(PathBuf);
 
 impl Parts {
-    /// Opens or creates the folder beside an output.
+    /// Opens or creates the folder for the parts of an output.
     ///
     /// # Errors
     /// Fails if the output already exists, or if the folder has tasks with other settings or cannot

@@ -114,7 +114,7 @@ enum Format {
     Text,
     /// Tables for Markdown.
     Markdown,
-    /// One number with its interval per line, with errors by part.
+    /// One number and its interval per line, including errors by part.
     Csv,
     /// Everything.
     Json,

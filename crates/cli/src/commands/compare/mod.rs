@@ -22,8 +22,8 @@ use crate::ui::{self, Ui};
 /// Compare runs: success by task kind, interquartile mean with bootstrap intervals over seeds,
 /// paired tests, learning curves.
 ///
-/// Runs whose names differ only in a final `-seed-N` are seeds of one method. In a folder or sweep,
-/// only finished runs are compared, or with --at those evaluated at that step.
+/// Runs whose names differ only in a final `-seed-N` are seeds of one method. A folder or sweep is
+/// compared on its finished runs, or with --at on those evaluated at that step.
 #[derive(Args)]
 pub(crate) struct CompareArgs {
     /// Run directories, folders of them (runs/SWEEP), or sweep files (SWEEP.toml).
@@ -71,7 +71,7 @@ enum Format {
     Markdown,
     /// Tables for LaTeX, with booktabs.
     Latex,
-    /// One number with its interval per line, with learning curves.
+    /// One number and its interval per line, including learning curves.
     Csv,
     /// Everything.
     Json,

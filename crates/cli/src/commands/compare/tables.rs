@@ -1,4 +1,4 @@
-//! A comparison as tables: for the terminal, Markdown and LaTeX; and as lines of numbers.
+//! Formats a comparison as tables for the terminal, Markdown and LaTeX, or as lines of numbers.
 
 use turnwise_eval::compare::methods::{MethodResult, Over};
 use turnwise_eval::compare::pairs::Pair;

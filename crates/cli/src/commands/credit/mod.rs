@@ -1,4 +1,4 @@
-//! `turnwise credit`: advantages for trajectories that somebody already has.
+//! `turnwise credit`: computes advantages for existing trajectories.
 
 pub(in crate::commands) mod settings;
 pub(super) mod table;
@@ -44,7 +44,7 @@ pub(crate) struct CreditArgs {
     /// Policy whose hidden states TurnRD reads: a run, a checkpoint or a model folder.
     #[arg(long, value_name = "MODEL", requires = "turnrd")]
     policy: Option<PathBuf>,
-    /// Maximum tokens of a turn, and of the goal, whose hidden states TurnRD averages [default:
+    /// Maximum tokens of a turn or goal over which TurnRD averages hidden states [default:
     /// decomposer.pool_tokens of the network's run].
     #[arg(long, value_name = "N", requires = "turnrd", value_parser = clap::value_parser!(u32).range(1..))]
     pool_tokens: Option<u32>,
@@ -58,7 +58,7 @@ pub(crate) struct CreditArgs {
     /// Write one row per trajectory to this file: .jsonl, .jsonl.zst or .parquet.
     #[arg(short, long, value_name = "FILE", alias = "out")]
     output: Option<PathBuf>,
-    /// Number of groups to print; --output has all.
+    /// Number of groups to print; --output writes all.
     #[arg(long, value_name = "N", default_value_t = 4)]
     groups: usize,
 }

@@ -75,8 +75,8 @@ fn turns(row: &Row, trajectory: &Trajectory) -> Vec<String> {
     lines
 }
 
-/// Returns the rule of each stage and the meaning of each of its facts, once, in their order. Stages and facts without
-/// a description are left out.
+/// Returns each stage's rule and the meanings of its facts, each once and in order. Stages and
+/// facts without a description are left out.
 pub(super) fn legend(rows: &[Row]) -> String {
     let records = rows.iter().flat_map(|row| row.explanation.iter().flatten().flatten());
     let mut stages: Vec<(&str, Vec<&str>)> = Vec::new();
@@ -106,7 +106,7 @@ pub(super) fn legend(rows: &[Row]) -> String {
     lines.join("\n")
 }
 
-/// Returns `start` and the text after it in lines of at most 100 columns; lines after the first begin with `indent`.
+/// Wraps `start` and the text after it at 100 columns; lines after the first begin with `indent`.
 fn wrapped(start: &str, indent: &str, text: &str) -> Vec<String> {
     let mut lines = vec![start.to_owned()];
     let mut is_first = true;

@@ -70,7 +70,7 @@ enum KindName {
     Bm25,
     /// Vector search.
     Dense,
-    /// Both, by reciprocal rank fusion.
+    /// Both, combined by reciprocal rank fusion.
     Hybrid,
 }
 

@@ -27,7 +27,7 @@ enum KeyName {
     /// The key of Search-R1's server.
     #[default]
     Queries,
-    /// The key of the clients of verl-agent and SkyRL.
+    /// The key that clients of verl-agent and SkyRL use.
     Query,
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct ServeArgs {
     /// collection.
     #[arg(long)]
     allow_remote: bool,
-    /// Passages per query if a request has no number.
+    /// Passages per query if a request does not set a number.
     #[arg(short = 'k', long, value_name = "N", default_value_t = 3)]
     top_k: usize,
     /// Maximum connections; further ones get status 503.

@@ -1,4 +1,4 @@
-//! A minimal HTTP/1.1 server side: one request per connection, without a body.
+//! A minimal HTTP/1.1 server: one request per connection, without a body.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

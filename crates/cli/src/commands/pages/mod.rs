@@ -14,13 +14,13 @@ use anyhow::Context as _;
 use self::http::{Reply, Request};
 use self::limit::Limit;
 
-/// Maximum number of open connections, each with a thread. More wait in the system's queue.
+/// Maximum number of open connections, each with a thread. Further ones wait in the system's queue.
 const CONNECTIONS: usize = 64;
 
-/// Maximum number of pages in memory: the page of a large step has many megabytes.
+/// Maximum number of pages in memory: a large step's page takes many megabytes.
 const PAGES: usize = 8;
 
-/// Wait after a connection that could not be accepted or given a thread: the next one would
+/// Wait after failing to accept a connection or to start its thread: an immediate retry would
 /// probably fail, too.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -40,7 +40,7 @@ pub(super) fn listen(option: &str, address: &str) -> anyhow::Result<(TcpListener
     Ok((listener, address))
 }
 
-/// Answers requests until the program ends, each on its own thread. Limits on connections and time
+/// Answers requests until the program ends, each on its own thread. Connection and time limits
 /// bound the resources that clients can use.
 ///
 /// A loopback listener rejects requests for other hosts, because a web page whose host name

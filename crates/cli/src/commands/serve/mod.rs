@@ -31,26 +31,26 @@ pub(crate) struct ServeArgs {
     /// Address to listen on; port 0 selects a free port.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8000")]
     address: String,
-    /// Allow an address that other machines can reach. Set an API key, too.
+    /// Allow an address that other machines can reach. Also set an API key.
     #[arg(long)]
     allow_remote: bool,
-    /// API key that requests must have. Prefer the variable TURNWISE_API_KEY, which lists of
-    /// processes do not show.
+    /// API key that requests must have. Prefer the variable TURNWISE_API_KEY, which process lists
+    /// do not show.
     #[arg(long, value_name = "KEY")]
     api_key: Option<String>,
     /// Maximum tokens of prompt and response together [default: the model's limit, at most 8192].
     #[arg(long, value_name = "TOKENS")]
     max_model_len: Option<usize>,
-    /// Maximum sequences of a model in one batch; more wait.
+    /// Maximum sequences of a model in one batch; further ones wait.
     #[arg(long, value_name = "N", default_value_t = 64)]
     max_num_seqs: usize,
-    /// Maximum waiting and running sequences of a model; more get status 429.
+    /// Maximum waiting and running sequences of a model; further ones get status 429.
     #[arg(long, value_name = "N", default_value_t = 1024)]
     max_queued: usize,
     /// Maximum models in memory; idle ones are unloaded.
     #[arg(long, value_name = "N", default_value_t = 4)]
     max_loaded: usize,
-    /// Maximum connections; more wait.
+    /// Maximum connections; further ones wait.
     #[arg(long, value_name = "N", default_value_t = 256)]
     connections: usize,
     /// Number of sampling threads [default: the number of cores].

@@ -19,7 +19,7 @@ use crate::commands::chat::DeviceName;
 use crate::console;
 use crate::ui;
 
-/// Time that running requests get after Ctrl-C.
+/// Time for running requests to finish after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(10);
 
 pub(super) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {

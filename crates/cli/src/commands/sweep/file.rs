@@ -346,8 +346,8 @@ impl SweepFile {
         points
     }
 
-    /// Returns a grid setting as part of a folder name. It uses the last part of the key, or the
-    /// whole key if the last part is ambiguous.
+    /// Returns a grid setting as part of a folder name. The name uses the last part of the key, or
+    /// the whole key if the last part is ambiguous.
     fn point_name(&self, key: &str, value: &Value) -> String {
         let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
         let alone = self.grid.iter().filter(|(other, _)| last(other) == last(key)).count() == 1;

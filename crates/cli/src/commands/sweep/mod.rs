@@ -1,4 +1,4 @@
-//! `turnwise sweep`: trains configs times seeds.
+//! `turnwise sweep`: trains every config with every seed.
 
 pub(crate) mod file;
 pub(crate) mod layout;
@@ -25,7 +25,7 @@ use self::supervise::{End, Limits, Supervisor};
 use crate::ui::{self, Ui};
 use crate::worlds;
 
-/// Train many runs: configs times seeds. Rerun the command to resume.
+/// Train many runs: every config with every seed. Rerun the command to resume.
 ///
 /// Runs are in RUNS/SWEEP/ENTRY-seed-N. Runs with equal SFT settings and seed share one warm start.
 /// `turnwise compare SWEEP.toml` compares the runs.
@@ -34,7 +34,7 @@ pub(crate) struct SweepArgs {
     /// The sweep file.
     #[arg(value_name = "SWEEP.toml")]
     file: PathBuf,
-    /// Overrides for all runs, such as train.steps=20; they win over the file.
+    /// Overrides for all runs, such as train.steps=20; they override the file.
     #[arg(value_name = "KEY=VALUE")]
     overrides: Vec<String>,
     /// Number of parallel runs, each in its own process.
@@ -129,8 +129,8 @@ fn list(runs: &[PlannedRun], chosen: &[usize], layout: &Layout) {
     }
 }
 
-/// Checks each method's first selected run as at its start. The configs of all runs are already
-/// checked.
+/// Checks each method's first selected run as starting it would. The configs of all runs are
+/// already checked.
 fn dry_run(
     runs: &[PlannedRun],
     chosen: &[usize],

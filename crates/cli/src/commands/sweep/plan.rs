@@ -21,13 +21,13 @@ use super::layout::Layout;
 pub(super) struct PlannedRun {
     pub(super) entry: Entry,
     pub(super) config: Config,
-    /// Name of the warm start that it shares with other runs.
+    /// Name of the warm start that the run shares with others.
     pub(super) warm_start: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OnDisk {
-    /// No run, or the remains of one that was killed during its start.
+    /// There is no run, or only the remains of one that was killed during its start.
     Absent,
     /// The run can be resumed.
     Begun,

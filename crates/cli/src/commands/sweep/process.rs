@@ -26,8 +26,8 @@ pub(super) struct RunProcess {
 impl RunProcess {
     /// Starts this program with these arguments and appends its output to `log`.
     ///
-    /// The process stops when its standard input closes. With `beside_others` it returns freed
-    /// memory to the system, because other runs share the machine.
+    /// The process stops when its standard input closes. With `beside_others` the process returns
+    /// freed memory to the system, because other runs share the machine.
     pub(super) fn start(arguments: &[String], log: &Path, beside_others: bool) -> anyhow::Result<Self> {
         if let Some(folder) = log.parent() {
             // Syncs the folder, because the runs are in its parent.
@@ -52,7 +52,7 @@ impl RunProcess {
         Ok(Self { child, log: log.to_path_buf(), log_start, started })
     }
 
-    /// Returns its start time in seconds since 1970, the unit of `metrics.jsonl`.
+    /// Returns the run's start time in seconds since 1970, the unit of `metrics.jsonl`.
     pub(super) fn started(&self) -> f64 {
         self.started
     }
@@ -71,8 +71,8 @@ impl RunProcess {
         let _ = self.child.kill();
     }
 
-    /// Returns why it failed, in one line: its error, the reason in `status.json`, or the last line
-    /// of its output.
+    /// Returns why the run failed, in one line: its error, the reason in `status.json`, or the last
+    /// line of its output.
     pub(super) fn reason(&self, root: &Path, status: ExitStatus) -> String {
         let said = said_since(&self.log, self.log_start);
         let error = said.lines().rev().find_map(|line| line.strip_prefix("error: "));

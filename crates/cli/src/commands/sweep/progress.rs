@@ -66,7 +66,7 @@ impl Progress {
         }
     }
 
-    /// Ends the progress of a run; `text` stays.
+    /// Ends the progress of a run and leaves `text`.
     pub(super) fn end(&mut self, name: &str, text: &str) {
         if let Some(bar) = self.bars.remove(name) {
             bar.finish_and_clear();

@@ -25,21 +25,21 @@ pub(super) struct Limits {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// It was already finished.
+    /// The run was already finished.
     Before,
-    /// It finished now.
+    /// The run finished now.
     Finished,
-    /// It failed for this reason.
+    /// The run failed for this reason.
     Failed(String),
-    /// It was interrupted, or never started because of the interrupt.
+    /// The run was interrupted, or never started because of the interrupt.
     Interrupted,
 }
 
 enum State {
-    /// Waiting for its warm start or for a free slot.
+    /// The job waits for its warm start or for a free slot.
     Waiting,
     Running(RunProcess),
-    /// Another program runs it; checked again at this time.
+    /// Another program holds the run's lock; it is checked again at this time.
     Held(Instant),
     Ended(End),
 }
@@ -47,7 +47,7 @@ enum State {
 struct Job {
     name: String,
     root: PathBuf,
-    /// Index of the run whose config it uses.
+    /// Index of the run whose config the job uses.
     run: usize,
     warm: Option<String>,
     /// Index of the job that must end first.

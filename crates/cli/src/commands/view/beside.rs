@@ -1,4 +1,4 @@
-//! Advantages of another method and true advantages, shown beside those of a step.
+//! Advantages of another method and true advantages, shown next to those of a step.
 
 use std::path::Path;
 
@@ -53,8 +53,8 @@ pub(super) fn add_truth(step: &mut Step, truth: &Truth) {
     }
 }
 
-/// Returns the largest absolute value of each column of a group: first the advantages, then those
-/// beside them.
+/// Returns the largest absolute value of each column of a group: first the advantages, then the
+/// other columns.
 pub(super) fn largest(shown: &[Shown]) -> Vec<f64> {
     let columns = shown.first().map_or(0, |shown| shown.beside.len());
     let most = |of: &dyn Fn(&Shown) -> Vec<f64>| {

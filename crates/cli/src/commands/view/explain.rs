@@ -111,7 +111,7 @@ fn again(batch: &Batch, settings: &Settings) -> Result<CreditReport, String> {
     pipeline.report(&inputs, true).map_err(|error| error.to_string())
 }
 
-/// Returns the step for random draws: a run counts steps from 0, its files from 1.
+/// Returns the step that seeds random draws: a run counts steps from 0, its files from 1.
 fn drawn_at(batch: &Batch) -> u64 {
     batch.trajectories().next().map_or(0, |trajectory| trajectory.step)
 }

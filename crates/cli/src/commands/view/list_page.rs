@@ -97,7 +97,7 @@ impl Runs {
         stamps.collect()
     }
 
-    /// Returns the summary of a run. Its files are read only if the stamp has changed.
+    /// Returns the summary of a run. A run's files are read only if its stamp has changed.
     fn summary(&self, name: &str, stamp: &str) -> Arc<Summary> {
         let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((known, summary)) = lock().get(name)

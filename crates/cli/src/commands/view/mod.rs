@@ -8,7 +8,7 @@
 //! | `explain` | explanations: recorded or recomputed |
 //! | `tokens`, `pictures` | token texts and colours; pictures of turns |
 //! | `site` | routes |
-//! | `query` | the query of an address, which links keep |
+//! | `query` | the query of an address, kept in links |
 //! | `list_page` | a folder of runs |
 //! | `run_page`, `settings` | a run: state, evaluations, curves, steps; settings that differ from the defaults |
 //! | `step_page`, `order` | a step: its groups, filtered and sorted, as rows of coloured turns |
@@ -68,8 +68,8 @@ pub(crate) struct ViewArgs {
     /// Show the advantages of this preset instead of the recorded ones.
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
-    /// Also show the advantages of this preset on the same trajectories. A file of
-    /// `turnwise benchmark credit` shows the true advantages, and by default grpo beside gigpo.
+    /// Also show the advantages of this preset on the same trajectories. A file of `turnwise
+    /// benchmark credit` shows the true advantages, and by default compares grpo with gigpo.
     #[arg(long, value_name = "NAME")]
     beside: Option<String>,
     #[command(flatten)]

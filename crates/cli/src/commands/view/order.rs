@@ -6,7 +6,7 @@ use super::search;
 use super::step::{Shown, Step};
 use crate::plot::extent;
 
-/// Filters: name in an address, and label.
+/// Filters, each with its name in addresses and its label.
 pub(super) const SHOWS: [(&str, &str); 7] = [
     ("", "all"),
     ("mixed", "mixed"),

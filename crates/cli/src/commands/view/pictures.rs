@@ -83,7 +83,8 @@ impl Pictures {
         })
     }
 
-    /// Reads a stored PNG file. Its name must be a digest, so that no other file can be read.
+    /// Reads a stored PNG file. The picture's name must be a digest, so that no other file can be
+    /// read.
     fn stored(&self, handle: &ImageHandle) -> Option<Vec<u8>> {
         let digits = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         if handle.sha256.len() != 64 || !handle.sha256.bytes().all(digits) {

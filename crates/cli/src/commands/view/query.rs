@@ -9,7 +9,7 @@ const KEYS: [&str; 7] = ["q", "show", "sort", "page", "smooth", "color", "before
 
 const LONGEST: usize = 200;
 
-/// Values by [`KEYS`]; other keys are dropped.
+/// Values of the keys in [`KEYS`]; other keys are dropped.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Query([String; KEYS.len()]);
 
@@ -69,7 +69,7 @@ impl Query {
 /// The base path of pages, and the query that links keep.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
-    /// Empty, or `/run/NAME` for a run of a folder.
+    /// Empty, or `/run/NAME` for a run in a folder of runs.
     pub(super) base: &'a str,
     pub(super) query: &'a Query,
 }

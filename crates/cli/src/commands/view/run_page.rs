@@ -1,5 +1,5 @@
-//! The page of a run: state, warnings, evaluations, charts, settings, steps. For files, it lists
-//! their steps.
+//! The page of a run: state, warnings, evaluations, charts, settings, steps. For files, the page
+//! lists their steps.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -20,7 +20,7 @@ const TIME: Duration = Duration::from_millis(1500);
 
 const AROUND: usize = 70;
 
-/// Name of the task's text, which a whole group shares.
+/// Label of matches in the task's text, which a whole group shares.
 const TASK: &str = "task";
 
 #[derive(Clone, Debug, PartialEq)]
@@ -94,7 +94,7 @@ fn find_ascii(text: &[u8], words: &[u8]) -> Option<usize> {
     None
 }
 
-/// Returns true if a line of JSON may contain the words. `quoted` has them escaped as in JSON.
+/// Returns true if a line of JSON may contain the words. `quoted` has the words escaped as in JSON.
 fn may_have(line: &str, quoted: &str) -> bool {
     if line.is_ascii() && quoted.is_ascii() {
         return find_ascii(line.as_bytes(), quoted.as_bytes()).is_some();

@@ -41,8 +41,8 @@ pub(super) fn page(text: &str) -> String {
     body
 }
 
-/// Compares a config with its preset, or with the defaults. Returns what it was compared with, and
-/// `[key, own value, other value]` for each difference.
+/// Compares a config with its preset, or with the defaults. Returns what the config was compared
+/// with, and `[key, own value, other value]` for each difference.
 fn compared(text: &str) -> Option<(String, Vec<[String; 3]>)> {
     let own: Table = text.parse().ok()?;
     let preset = own.get("preset").and_then(Value::as_str).map(str::to_owned);

@@ -100,7 +100,8 @@ fn data(version: &str) -> Reply {
     Reply::json(serde_json::json!({ "version": version }).to_string())
 }
 
-/// Returns a page. `live` is the address and version of its data; a page with it updates itself.
+/// Returns a page. `live` is the address and version of the page's data; with it, the page updates
+/// itself.
 fn page(title: &str, body: &str, live: Option<(&str, &str)>) -> Reply {
     let mut head = String::from("<script src=\"/viewer.js\" defer></script>");
     let mut attributes = String::new();

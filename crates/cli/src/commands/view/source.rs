@@ -55,7 +55,7 @@ pub(super) struct Files {
 struct DumpStep {
     number: u64,
     batch: Batch,
-    /// Parsed dump if the input is not a run directory (batch moved out).
+    /// Parsed dump, without its batch; `None` for a run directory.
     dump: Option<DumpBatch>,
     /// The true advantages of a file of `turnwise benchmark credit`, in the order of the batch.
     truth: Option<Truth>,
@@ -159,7 +159,7 @@ impl Source {
         Ok(())
     }
 
-    /// Returns the steps with trajectories in ascending order. During training, steps are added.
+    /// Returns the steps with trajectories in ascending order. Training adds steps.
     pub(super) fn steps(&self) -> Vec<u64> {
         match self {
             Self::Run { directory, .. } => directory.trajectory_steps().unwrap_or_default(),

@@ -13,7 +13,7 @@ pub(super) struct Step {
     /// Method of the advantages, such as `gigpo, then aem`.
     pub(super) method: Option<String>,
     pub(super) explained: Explained,
-    /// Short name of that method, as a column header beside other methods.
+    /// Short name of that method, as a column header next to other methods.
     pub(super) first: String,
     pub(super) diagnostics: BTreeMap<String, f64>,
 }
@@ -30,11 +30,11 @@ pub(super) struct Shown {
     pub(super) advantages: Option<Vec<f64>>,
     /// Stages of every turn; empty without explanations.
     pub(super) explanation: Vec<Vec<StageRecord>>,
-    /// Columns beside the advantages; the same for all trajectories of a step.
+    /// Columns next to the advantages; the same for all trajectories of a step.
     pub(super) beside: Vec<Beside>,
 }
 
-/// Advantages by another method, or the true ones.
+/// Advantages of another method, or the true ones.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Beside {
     /// Name of the method, or [`TRUTH`].

@@ -194,14 +194,14 @@ fn legend(step: &Step) -> String {
 
 pub(super) const DIFFERENCE: &str = "difference";
 
-/// Returns the column names: the first method, then those beside it.
+/// Returns the column names: the first method, then the other columns.
 pub(super) fn columns<'a>(step: &'a Step, shown: &'a Shown) -> Vec<&'a str> {
     let first = if step.first.is_empty() { "recorded" } else { &step.first };
     std::iter::once(first).chain(shown.beside.iter().map(|beside| beside.name.as_str())).collect()
 }
 
-/// Returns the metrics of a run's step, folded. Trajectories that were sampled and dropped are
-/// mentioned visibly, because the page shows only kept ones.
+/// Returns the metrics of a run's step, folded. Trajectories that were sampled but dropped are
+/// mentioned outside the fold, because the page shows only kept ones.
 pub(super) fn metrics(source: &Source, step: u64) -> String {
     let Some(line) = source.metrics(step) else { return String::new() };
     let of = |tag: &str| line.metrics.get(tag);
@@ -293,7 +293,7 @@ pub(super) fn group(step: &Step, group: usize, page: &str) -> String {
     body + "</table></section>"
 }
 
-/// Returns the rows of cells of a trajectory: the first method, the columns beside it, and the
+/// Returns the rows of cells of a trajectory: the first method, the other columns, and the
 /// difference of two methods.
 fn rows(step: &Step, shown: &Shown, most: &[f64], to: &dyn Fn(usize) -> String) -> String {
     let mut body = String::new();

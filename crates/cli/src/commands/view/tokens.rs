@@ -32,8 +32,8 @@ impl Color {
         Self::ALL.iter().find(|(_, known, _)| *known == name).map_or(Self::default(), |(color, ..)| *color)
     }
 
-    /// Returns the class and strength (0 to 1) of a token's colour. The darkest is 3 nats: a
-    /// probability of 5 %, or a choice of 20 tokens.
+    /// Returns the class and strength (0 to 1) of a token's colour. The darkest colour means 3
+    /// nats: a probability of 5 %, or a choice of 20 tokens.
     pub(super) fn of(self, token: &Token) -> (&'static str, f64) {
         let darker = |nats: f32| ("neg", (f64::from(nats) / 3.0).clamp(0.0, 1.0));
         match self {

@@ -9,7 +9,7 @@ use ureq::{Agent, Body, SendBody};
 
 use super::PushError;
 
-/// Maximum size of a response; that of an LFS batch is far smaller.
+/// Maximum size of a response; LFS batch responses are far smaller.
 const LARGEST: u64 = 16 << 20;
 const TRIES: u32 = 4;
 

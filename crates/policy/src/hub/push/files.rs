@@ -12,11 +12,11 @@ use turnwise_core::hexadecimal;
 
 use super::PushError;
 
-/// Bytes from a file's start that the hub uses to choose between text and LFS.
+/// Number of leading bytes of a file from which the hub chooses between text and LFS.
 const SAMPLE: u64 = 512;
 
 pub(super) struct LocalFile {
-    /// Path in the repository, with `/`.
+    /// Path in the repository, with `/` as separator.
     pub(super) name: String,
     pub(super) path: PathBuf,
     pub(super) size: u64,

@@ -91,8 +91,8 @@ struct Info {
 /// The token is `HF_TOKEN`, or that of `hf auth login`. `HF_ENDPOINT` sets another hub.
 ///
 /// # Errors
-/// Fails if the folder is not a complete model or adapter, without a token, or if the hub rejects a
-/// request.
+/// Fails if the folder is not a complete model or adapter, if there is no token, or if the hub
+/// rejects a request.
 pub fn push(options: &Push, notes: &mut Notes<'_>) -> Result<Pushed, PushError> {
     push_to(options, &Hub::find(|name| std::env::var_os(name))?, notes)
 }
@@ -226,7 +226,7 @@ fn create(client: &Client, id: &str, private: bool, notes: &mut Notes<'_>) -> Re
     Ok(())
 }
 
-/// Asks the hub how to send each file. Returns the modes in the files' order.
+/// Asks the hub how to send each file, and returns the answers in the order of the files.
 fn modes(client: &Client, url: &str, files: &[LocalFile]) -> Result<Vec<Mode>, PushError> {
     let mut found = Vec::new();
     for files in files.chunks(BATCH) {

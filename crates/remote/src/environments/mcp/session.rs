@@ -120,7 +120,7 @@ impl Caller {
     /// Returns the server's tools in the protocol's format.
     ///
     /// # Errors
-    /// Fails if the server fails, or the list has no end.
+    /// Fails if the server fails, or if the list never ends.
     pub(super) async fn tools(&self) -> Result<Vec<Value>, ServerError> {
         let mut tools = Vec::new();
         let mut cursor = None;
@@ -142,7 +142,7 @@ impl Caller {
         Err(ServerError::Answer(format!("its list of tools has more than {PAGES} pages")))
     }
 
-    /// Calls a tool. A call with an invalid name or arguments counts as failed by the tool.
+    /// Calls a tool. A call with an invalid name or arguments counts as a failure of the tool.
     pub(super) async fn call(
         &self,
         name: String,
@@ -180,7 +180,7 @@ impl Caller {
     }
 }
 
-/// Returns the server's command, with few environment variables.
+/// Returns the server's command, with a minimal set of environment variables.
 fn command(config: &McpConfig) -> Command {
     let mut command = Command::new(config.command.first().map(String::as_str).unwrap_or_default());
     command.args(config.command.iter().skip(1)).env_clear().kill_on_drop(true);

@@ -12,10 +12,11 @@ pub struct McpConfig {
     /// Command of a server that is started for every episode and uses stdin and stdout, for example
     /// `["python3", "server.py"]`. Set either this or `urls`.
     pub command: Vec<String>,
-    /// Working directory of the command; by default that of this program.
+    /// Working directory of the command; by default the current directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
-    /// Environment variables passed to the command, besides the usual ones (`PATH`, `HOME` etc.).
+    /// Environment variables passed to the command, in addition to the usual ones (`PATH`, `HOME`
+    /// etc.).
     pub environment: Vec<String>,
     /// Addresses of servers over streamable HTTP, for example `["http://127.0.0.1:8000/mcp"]`; an
     /// episode is a session.

@@ -25,7 +25,7 @@ pub(super) struct Call {
 pub(super) enum Match {
     #[default]
     Exact,
-    /// A regular expression matches the whole answer.
+    /// A regular expression that must match the whole answer.
     Regex,
 }
 

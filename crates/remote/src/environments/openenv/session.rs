@@ -1,7 +1,7 @@
 //! A WebSocket with one request at a time.
 //!
-//! A task on the request thread always reads from it, because servers send pings during sampling
-//! and close connections that do not answer them.
+//! A task on the request thread always reads from the socket, because servers send pings during
+//! sampling and close connections that do not answer them.
 
 use std::time::Duration;
 

@@ -41,7 +41,7 @@ pub struct OpenEnvConfig {
     pub test: usize,
     /// Additional arguments of every reset.
     pub reset: BTreeMap<String, Value>,
-    /// Fields of an observation to show; all if empty. A single one is shown without its name.
+    /// Fields of an observation to show; all if empty. A single field is shown without its name.
     pub observation: Vec<String>,
     /// Maximum characters of an observation; longer ones are truncated.
     #[schemars(range(min = 16, max = 10000000))]

@@ -21,7 +21,7 @@ pub(super) fn list_tools() -> String {
         .to_string()
 }
 
-/// An observation with reward and end of the episode.
+/// An observation, its reward, and whether the episode has ended.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Seen {
     pub(super) fields: Map<String, Value>,

@@ -306,8 +306,8 @@ struct Episode {
 }
 
 impl OpenEnvEnvironment {
-    /// Returns the arguments of a reset. The seed has 31 bits, which every random generator
-    /// accepts, unless the task has one.
+    /// Returns the arguments of a reset. Unless the task sets the seed, it has 31 bits, which every
+    /// random generator accepts.
     fn arguments(&self, task: &Task, seed: Seed) -> Map<String, Value> {
         let mut arguments: Map<String, Value> = self.served.config.reset.clone().into_iter().collect();
         let seed = task.metadata.get("seed").cloned().unwrap_or_else(|| (seed.rng().bits() >> 33).into());
