@@ -133,7 +133,7 @@ pub struct Demonstrations {
     pub failure: Option<String>,
 }
 
-/// Plays the episodes of a request on all threads. Episode `i` plays task `i` modulo the number of
+/// Plays the requested episodes on all threads. Episode `i` plays task `i` modulo the number of
 /// tasks with its own seed, so the result does not depend on scheduling. `play` returns `None` to
 /// drop an episode.
 ///
@@ -207,7 +207,7 @@ pub fn play_in_turn<T>(
 /// `worth` imitating.
 ///
 /// # Errors
-/// Returns errors of the environment.
+/// Returns the environment's errors.
 pub fn play_episode<E: Environment + ?Sized>(
     environment: &mut E,
     task: &Task,

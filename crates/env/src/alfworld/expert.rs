@@ -273,7 +273,7 @@ impl<'a> Expert<'a> {
         Decision::Fixed(object.clone())
     }
 
-    /// Returns the receptacle that already has most of the objects, or else the nearest.
+    /// Returns the receptacle that holds the most wanted objects, or else the nearest.
     fn destination(&self, scene: &View<'_>, wish: &Wish) -> Option<usize> {
         let settled = |index: usize| {
             let contents = self.spots[index].contents.as_deref().unwrap_or_default();
@@ -391,7 +391,7 @@ enum Decision {
     Forget,
 }
 
-/// The admissible commands and the position that follows from them.
+/// The admissible commands and the receptacles at the agent's place, derived from them.
 struct View<'a> {
     admissible: &'a [String],
     here: Vec<bool>,

@@ -34,9 +34,9 @@ impl Game {
     /// id. With fewer folders the split is `games`.
     ///
     /// # Errors
-    /// Returns [`EnvError::File`] if the file is not JSON, lacks a key, is marked unsolvable or is
-    /// truncated, if its facts or goal are unknown to ALFWorld, or if its folder names another task
-    /// type.
+    /// Returns [`EnvError::File`] if the file is not JSON, is truncated, lacks a key or is marked
+    /// unsolvable. Also if ALFWorld does not know its facts or goal, or if its folder names another
+    /// task type.
     pub fn parse(name: &str, text: &str) -> Result<Self, EnvError> {
         let unsolvable = || {
             "the game is marked `solvable: false`, and only solvable games are played; choose another"

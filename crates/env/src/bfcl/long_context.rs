@@ -25,11 +25,11 @@ pub struct LongContext {
     pub order_details: Dict,
     /// Text about the car.
     pub car: Value,
-    /// Weather of other days.
+    /// Weather of additional days.
     pub weather: Dict,
     /// Instructions for the parking brake.
     pub parking_brake: Value,
-    /// Cities between two others.
+    /// Cities listed between two others as padding.
     pub cities: Value,
     /// Credit cards.
     pub cards: Dict,

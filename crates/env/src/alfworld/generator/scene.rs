@@ -30,7 +30,7 @@ pub(super) struct Scene<'a> {
     pub(super) wording: usize,
 }
 
-/// Probability of one object of the task's type beyond those needed.
+/// Probability of an extra object of the task's type.
 const SPARE: f64 = 0.3;
 
 impl<'a> Scene<'a> {

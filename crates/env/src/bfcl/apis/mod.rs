@@ -198,7 +198,7 @@ impl Instance {
         }
     }
 
-    /// Applies what earlier episodes changed in shared objects.
+    /// Applies the changes that earlier episodes made to shared objects.
     pub(super) fn adopt(&mut self, leftovers: &Leftovers) {
         match &mut self.0 {
             State::Posting(posting) => posting.default_mentions.clone_from(&leftovers.mentions),
@@ -229,7 +229,7 @@ impl Instance {
     }
 }
 
-/// Changes to objects that all instances share in one process of the original; only replays carry
+/// Changes to objects that all instances in a process of the original share; only replays carry
 /// them over.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leftovers {

@@ -29,7 +29,7 @@ use crate::splits::SPLITS;
 
 pub(super) use self::functions::NAMES as FUNCTIONS;
 
-/// Maximum number of draws per task. About one draw in four is of the wanted split.
+/// Maximum number of draws per task. About one draw in four belongs to the wanted split.
 const ATTEMPTS: u64 = 400;
 
 /// Difficulty of a generated task.

@@ -273,7 +273,7 @@ pub fn is_less(left: &Value, right: &Value) -> Result<bool, Raise> {
 /// Evaluates `item in container`.
 ///
 /// # Errors
-/// Returns a `TypeError` if the container has no members, or if the item cannot be one.
+/// Returns a `TypeError` if the value is not a container or cannot contain such an item.
 pub fn contains(container: &Value, item: &Value) -> Result<bool, Raise> {
     match container {
         Value::Str(text) => {

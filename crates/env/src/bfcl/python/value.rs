@@ -30,7 +30,7 @@ pub enum Value {
     Set(Vec<Value>),
     /// A dictionary.
     Dict(Dict),
-    /// A number of another type, such as `decimal.Decimal`, of which only the text is needed.
+    /// A number of another type, such as `decimal.Decimal`, kept as text.
     Opaque {
         /// Name of the type.
         class: &'static str,
