@@ -99,8 +99,8 @@ pub fn pair(first: &str, second: &str) -> String {
     out
 }
 
-/// Appends the `repr` of a string: in single quotes unless it contains only those. Outside ASCII,
-/// Python escapes more characters, but readers treat both forms alike.
+/// Appends the `repr` of a string, in double quotes only if it contains single quotes and no double
+/// ones. Outside ASCII, Python escapes more characters, but readers treat both forms alike.
 pub(crate) fn quoted(out: &mut String, text: &str) {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     out.push(quote);

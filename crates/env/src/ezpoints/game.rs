@@ -6,7 +6,7 @@ use super::formula::{Symbol, eval, text};
 /// Target value of the formula.
 pub const TARGET: i128 = 12;
 
-/// Reward of a formula of both cards that equals the target.
+/// Reward for a formula of both cards that equals the target.
 pub const REWARD: f64 = 10.0;
 
 /// Maximum length of a formula that can be extended; once it is longer, the next action ends the

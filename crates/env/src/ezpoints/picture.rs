@@ -42,7 +42,7 @@ pub struct Cards {
     cards: Vec<Picture>,
     letters: Letters,
     lower: Picture,
-    /// PNG files up to the rows of the formula, by deal.
+    /// Compressed rows above the formula, by deal.
     starts: Mutex<HashMap<Deal, Arc<png::Start>>>,
 }
 
@@ -158,7 +158,7 @@ fn draw(card: Card) -> Picture {
     picture
 }
 
-/// Returns the signed distance of a point to a suit's symbol of size -1 to 1.
+/// Returns the signed distance from a point to a suit's symbol, which spans -1 to 1.
 fn suit_distance(suit: Suit, x: f32, y: f32) -> f32 {
     let x = x.abs();
     let heart = |y: f32| {

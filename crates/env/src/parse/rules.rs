@@ -39,12 +39,12 @@ pub enum Blocks {
     ///   be anywhere.
     /// * `json` (EZPoints): the one admissible action after the first `"action":` of the
     ///   lower-cased response. Without `"action":` only the last character is searched (`find`
-    ///   returns -1). None or several actions are malformed. `10` is matched and removed first, so
-    ///   it does not count as `1`.
-    /// * `named` (search): the response is cut after the first closing tag of the first name, or
-    ///   else of the second. The first block of the first name is the action, or else of the
-    ///   second, in any letter case. Without a block, or with several opening tags in the response,
-    ///   it is malformed.
+    ///   returns -1). A response without exactly one action is malformed. `10` is matched and
+    ///   removed first, so it does not count as `1`.
+    /// * `named` (search): the response is cut after the first closing tag of the first name, or of
+    ///   the second if there is none. The action is the first block of the first name, or of the
+    ///   second if there is none, in any letter case. A response without a block or with several
+    ///   opening tags is malformed.
     Any,
     /// As in Search-R1, with `style = "named"`: the response is cut as for `any`, and the first
     /// block of either name is the action. Any block is well-formed.
@@ -124,7 +124,7 @@ pub struct ResponseRules {
 }
 
 impl ResponseRules {
-    /// Creates rules of this style with the default of every other key.
+    /// Creates rules of this style with defaults for all other keys.
     pub fn new(style: Style) -> Self {
         Self {
             style,
@@ -144,8 +144,8 @@ impl ResponseRules {
         }
     }
 
-    /// Rejects keys that the template itself sets and this style does not use. Inherited keys may
-    /// stay. The error names the key and the style that reads it.
+    /// Rejects keys that the template itself sets and this style does not use. Inherited keys are
+    /// accepted. The error names the key and the style that reads it.
     pub(crate) fn check_effect<'a>(&self, keys: impl Iterator<Item = &'a str>) -> Result<(), String> {
         for key in keys {
             let (read, by) = match key {

@@ -8,7 +8,7 @@ use super::canvas::{Color, Picture};
 /// Half the width of a stroke at 20 pixels.
 const PEN: f32 = 0.95;
 
-/// Right of the pen's position, and above the baseline.
+/// Distances to the right of the pen and above the baseline.
 type Point = (f32, f32);
 
 enum Stroke {
@@ -140,7 +140,7 @@ fn shares(letter: char, (x, y): Point) -> Vec<(usize, usize, f32)> {
 
 const PHASES: i32 = 16;
 
-/// Leaves room for pixels to the left and above.
+/// Pen position in a letter's picture; leaves room for pixels to the left and above.
 const ORIGIN: (i32, i32) = (4, 20);
 
 type Mask = Vec<(i32, i32, f32)>;

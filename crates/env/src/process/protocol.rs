@@ -150,7 +150,7 @@ impl Line {
     }
 }
 
-/// Content of a response. A result stays JSON text, which preserves the key order of schemas.
+/// Content of a response. The result is kept as JSON text to preserve the key order of schemas.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(try_from = "Given")]
 pub enum Answer {

@@ -267,7 +267,7 @@ impl PromptTemplate {
     /// Loads a template file.
     ///
     /// # Errors
-    /// Returns [`EnvError::Io`] if the file cannot be read, and the errors of
+    /// Returns [`EnvError::Io`] if the file cannot be read, or an error of
     /// [`PromptTemplate::parse`].
     pub fn load(path: &Path) -> Result<Self, EnvError> {
         let file = path.display().to_string();
@@ -285,7 +285,7 @@ impl PromptTemplate {
         Self::parse_in(source, file, &Registry::builtin())
     }
 
-    /// Parses a template that may extend one of this registry.
+    /// Parses a template that may extend a template of this registry.
     ///
     /// # Errors
     /// Fails if it is not a valid template; the error names the key.

@@ -33,7 +33,7 @@ impl Scores {
 
 /// Normalizes a text.
 ///
-/// Differs from the original only if Unicode tables differ: a letter with a combining mark next to
+/// Differs from the original only in Unicode tables: for a letter with a combining mark next to
 /// `a`, `an` or `the`.
 pub fn normalize(text: &str) -> String {
     // Most texts are ASCII, and passages are normalized at every search.

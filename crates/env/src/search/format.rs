@@ -13,13 +13,13 @@ use crate::python::{json_string, strip};
 #[serde(rename_all = "snake_case")]
 pub enum ObservationFormat {
     /// Search-R1's format (`search_r1/llm_agent/generation.py`), also used by SORL: passages with
-    /// separate titles, blank lines around the block, and an error message for other output. For
-    /// multi-turn prompts.
+    /// separate titles, blank lines around the block, and an error message for other output.
+    /// Intended for multi-turn prompts.
     #[default]
     SearchR1,
     /// verl-agent's format (SkyRL's search tool): all passages as a JSON string in tags, with
-    /// non-ASCII characters escaped like Python's `json.dumps`; no error message. For per-turn
-    /// prompts.
+    /// non-ASCII characters escaped like Python's `json.dumps`; no error message. Intended for
+    /// per-turn prompts.
     VerlAgent,
 }
 

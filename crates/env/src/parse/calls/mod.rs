@@ -59,7 +59,7 @@ impl CallFormat {
 }
 
 /// Parses calls from the text of an action, one per line ([`turnwise_core::Action::text`]). Returns
-/// none if any line is not a call.
+/// an empty list if any line is not a call.
 pub fn calls_of_words(words: &str) -> Vec<ToolCall> {
     words.lines().map(ToolCall::from_text).collect::<Option<Vec<_>>>().unwrap_or_default()
 }
