@@ -108,8 +108,8 @@ fn of_medmcqa(record: &Map<String, Value>, counted: CountedFrom) -> Result<Optio
 }
 
 /// Parses options in the question's text (AlphaMed19K): `A: ..`, `B: ..` and so on, each label
-/// after a blank. A record without `subset_name` is of that data set if its `answer` is the label
-/// of such an option.
+/// after a blank. A record without `subset_name` belongs to that data set if its `answer` is the
+/// label of such an option.
 fn in_text<'a>(record: &Map<String, Value>, text: &'a str) -> Result<Asked<'a>, String> {
     let right = record.get("answer").and_then(Value::as_str).map(str::trim);
     let labelled = right.is_some_and(|right| LABELS.contains(&right));

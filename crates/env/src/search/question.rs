@@ -33,7 +33,7 @@ pub struct Question {
 pub struct PlannedSearch {
     /// Text of the query.
     pub query: String,
-    /// A plausible, usually wrong answer without this search and later ones.
+    /// A plausible, usually wrong answer that the expert gives if it skips this search.
     pub early_answer: String,
 }
 
@@ -67,7 +67,8 @@ impl Question {
         }
     }
 
-    /// Scores an answer. With options, each score is 1 if it names the right one, else 0.
+    /// Scores an answer. With options, each score is 1 if the answer names the right option, else
+    /// 0.
     pub fn scores(&self, answer: &str) -> Scores {
         match &self.choices {
             None => Scores::of(answer, &self.golden),

@@ -33,7 +33,7 @@ impl CountedFrom {
     }
 }
 
-/// Parses a question. `number` is its default name and `dataset` its default data set.
+/// Parses a question; `number` and `dataset` are used if the record has no id or data set.
 pub(super) fn question(
     record: &Value,
     number: usize,
@@ -154,7 +154,7 @@ fn titled(value: &Value) -> Option<(String, String)> {
     }
 }
 
-/// HotpotQA's sentences begin with their blank.
+/// Joins the sentences of a passage; HotpotQA's already begin with a blank.
 fn joined(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),

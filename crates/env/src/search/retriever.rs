@@ -31,7 +31,7 @@ pub struct RetrieverSettings {
     /// Timeout of a request in seconds, for `http`.
     #[schemars(range(max = 3600.0), extend("exclusiveMinimum" = 0.0))]
     pub timeout_s: f64,
-    /// Number of retries of a failed request, for `http`; `rollout.env_retries` come on top.
+    /// Number of retries of a failed request, for `http`, in addition to `rollout.env_retries`.
     #[schemars(range(max = 100))]
     pub retries: u32,
     /// Number of cached queries, for all kinds but `bm25`; 0 disables the cache.

@@ -155,7 +155,7 @@ impl Default for SearchSettings {
 #[serde(default, deny_unknown_fields)]
 pub struct SearchExpert {
     /// Probability that the expert skips its last search and guesses the answer. Such
-    /// demonstrations are imitated even if they are wrong. Only for generated questions.
+    /// demonstrations are imitated even if they are wrong. Applies only to generated questions.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub early_answer_prob: f64,
 }

@@ -98,7 +98,7 @@ impl Cell {
     }
 }
 
-/// A direction. The numbers of gym-sokoban's actions are one larger.
+/// A direction. gym-sokoban numbers its actions from 1 instead of 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Direction {
@@ -245,7 +245,8 @@ impl Room {
         self
     }
 
-    /// Returns the neighbour of a cell. Rooms are closed, so every reachable cell has all four.
+    /// Returns the neighbour of a cell. Rooms are closed, so every reachable cell has four
+    /// neighbours.
     pub(super) fn beside(&self, at: usize, direction: Direction) -> usize {
         match direction {
             Direction::Up => at - self.width,

@@ -126,14 +126,14 @@ impl Goals {
     /// Creates the goals of a catalogue in product order, then shuffles them with the seed
     /// `shuffle`.
     ///
-    /// `random` continues after the price draws. The price limit of a goal is the higher of two
-    /// random multiples of 10 dollars, drawn from the next four above the product's price and below
-    /// 1,000. The goals equal the original's bit for bit. With seed 42 everywhere, the
-    /// 1,000-product files give the 6,910 goals of verl-agent in its order.
+    /// `random` is the generator that drew the prices. A goal's price limit is the higher of two
+    /// random draws from the next four multiples of 10 dollars above the product's price, below
+    /// 1,000. The goals equal the original's bit for bit. With seed 42 for both, the 1,000-product
+    /// files yield verl-agent's 6,910 goals in its order.
     ///
-    /// `most` limits the goals per product; `None` keeps all option combinations, as in the
-    /// original, except that products with more than a million are skipped ([`Goals::skipped`]).
-    /// Products with more than 4,294,967,295 combinations are always skipped.
+    /// `most` limits the goals per product. `None` keeps all option combinations, as in the
+    /// original, but skips products with more than a million ([`Goals::skipped`]). Products with
+    /// more than 4,294,967,295 combinations are always skipped.
     ///
     /// # Errors
     /// Fails if a product's record is broken.
@@ -204,7 +204,7 @@ impl Goals {
         self.specs.len()
     }
 
-    /// Returns true without goals.
+    /// Returns true if there are no goals.
     pub fn is_empty(&self) -> bool {
         self.specs.is_empty()
     }

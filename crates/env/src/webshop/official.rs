@@ -88,8 +88,7 @@ impl CatalogueReport {
     }
 }
 
-/// Returns the size of the files in a folder: `Small` unless only those of the full catalogue
-/// exist.
+/// Returns which catalogue a folder contains: the full one only if the small one is missing.
 pub fn size_of(folder: &Path) -> Size {
     let there = |size: Size| find(folder, &size.products()).is_ok();
     if there(Size::Full) && !there(Size::Small) { Size::Full } else { Size::Small }

@@ -20,7 +20,7 @@ pub enum PartKind {
     Button,
     /// An option value.
     Option {
-        /// Whether it is chosen.
+        /// Whether the value is chosen.
         chosen: bool,
     },
     /// A link to a product.

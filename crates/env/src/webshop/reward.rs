@@ -17,7 +17,8 @@ use crate::python::pair;
 /// Minimum `token_set_ratio`, exclusive, for two texts to match.
 const ALIKE: u32 = 85;
 
-/// The original's colours, alphabetically. The first one that occurs in a text represents the text.
+/// The original's colours, alphabetically. The first colour that occurs in a text represents the
+/// text.
 const COLOURS: &str = "alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze brown \
     burgundy camel camo caramel champagne charcoal cheetah chestnut chocolate christmas coffee cognac copper coral \
     cranberry cream crystal dark denim eggplant elephant espresso fuchsia gold granite grape graphite grass gray green \
@@ -38,13 +39,13 @@ const FUNCTION_LIST: &str = "a about all also an and any are as at be best both 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Matching {
-    /// Compares as the original does. A colour represents every text that contains it:
-    /// `light blue` is `blue`, `tailored` is `red`. Synthetic goals compare the text of Python's
-    /// pair of name and value, which becomes a colour only if name or value is exactly one.
+    /// Compares as the original does. A colour represents every text that contains it: `light blue`
+    /// is `blue`, `tailored` is `red`. For synthetic goals, an option is the printed Python tuple
+    /// of name and value, or the colour if one of them is exactly a colour.
     #[default]
     Original,
-    /// An option is met only by exactly the requested value; for synthetic goals, under the
-    /// requested name.
+    /// Only exactly the requested value satisfies an option; for synthetic goals, its name must
+    /// match too.
     Strict,
 }
 

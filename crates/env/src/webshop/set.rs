@@ -35,7 +35,7 @@ use crate::python::PythonRandom;
 #[serde(rename_all = "snake_case")]
 pub enum Splits {
     /// `train`, `valid` and `test` share no product (about 80, 10 and 10 percent of the products
-    /// with goals). The first byte of the SHA-256 of the ASIN decides.
+    /// with goals). The first byte of the SHA-256 of the ASIN selects the split.
     #[default]
     ByProduct,
     /// As in the original: the first 500 shuffled goals are `test`, the next 1,000 `eval`, the rest
@@ -45,7 +45,7 @@ pub enum Splits {
     Original,
     /// As in verl-agent: the first 500 shuffled goals are `test`, the rest `train`, without two
     /// goals equal to a test goal. Differs from verl-agent, whose workers shuffle with their own
-    /// seeds, so test goals of one are training goals of another.
+    /// seeds, so one worker's test goals are another's training goals.
     VerlAgent,
 }
 
@@ -278,7 +278,7 @@ impl WebshopSet {
         self.world.goals.len()
     }
 
-    /// Returns true if there are none.
+    /// Returns true if there are no goals.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

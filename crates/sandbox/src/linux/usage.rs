@@ -31,7 +31,7 @@ pub(super) fn usage(first: i32) -> Usage {
     total
 }
 
-/// Parses `/proc/PID/stat`. The process name may contain spaces and parentheses.
+/// Parses `/proc/PID/stat`, whose process name may contain spaces and parentheses.
 fn parse(stat: &str) -> Option<Usage> {
     let (_, fields) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = fields.split_whitespace().collect();
