@@ -77,7 +77,7 @@ impl Panel {
     /// do not matter.
     ///
     /// # Errors
-    /// Fails if they share a task; the error names it.
+    /// Fails if the panels share a task; the error names the task.
     pub fn check_disjoint(&self, other: &Self) -> Result<(), EnvError> {
         if self.env != other.env {
             return Ok(());
@@ -213,7 +213,7 @@ impl PinnedSplit {
     /// do not matter.
     ///
     /// # Errors
-    /// Fails if they share a task; the error names it.
+    /// Fails if the panels share a task; the error names the task.
     pub fn check_disjoint(&self, panel: &Panel) -> Result<(), EnvError> {
         let (env, split, list) = match self {
             Self::Panel(own) => return panel.check_disjoint(own),

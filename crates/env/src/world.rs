@@ -186,9 +186,9 @@ impl<'a> ReplayRequest<'a> {
 
 /// A kind of environment, selected by `env.kind`.
 ///
-/// Its settings are the keys of `[env]` besides `kind`, `split`, `max_turns` and `reward_scale`.
-/// Descriptions and ranges are attributes of the fields ([`turnwise_settings`]). Every setting has
-/// a default.
+/// The settings of a kind are the keys of `[env]` other than `kind`, `split`, `max_turns` and
+/// `reward_scale`. Descriptions and ranges are attributes of the fields ([`turnwise_settings`]).
+/// Every setting has a default.
 pub trait WorldKind: Send + Sync + 'static {
     /// The keys of `[env]` that only this kind has, with their defaults.
     type Settings: Serialize + DeserializeOwned + JsonSchema + Default;

@@ -19,7 +19,7 @@ pub enum SearchOrder {
     /// Likely receptacles first.
     #[default]
     Likely,
-    /// In the order of the introduction: easier to imitate, but more steps.
+    /// The order of the introduction, which is easier to imitate but takes more steps.
     Listed,
 }
 
@@ -75,14 +75,14 @@ impl Wish {
 #[derive(Clone, Debug)]
 struct Spot {
     name: String,
-    /// Objects last seen in it; `None` before the first look.
+    /// Objects last seen in the receptacle; `None` before the first look.
     contents: Option<Vec<String>>,
     open: bool,
-    /// True if nothing can be put there.
+    /// True if nothing can be put into the receptacle.
     refused: bool,
 }
 
-/// Plays one episode at a time; see the [module](self).
+/// Expert that plays one episode at a time.
 #[derive(Clone, Debug)]
 pub struct Expert<'a> {
     prior: &'a Prior,

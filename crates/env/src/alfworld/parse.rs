@@ -31,7 +31,7 @@ impl Game {
     /// Parses the text of a `game.tw-pddl` file.
     ///
     /// The last three folders of the path `name` are split, task and trial; they form the game's
-    /// id. With fewer folders the split is `games`.
+    /// id. If there are fewer folders, the split is `games`.
     ///
     /// # Errors
     /// Returns [`EnvError::File`] if the file is not JSON, is truncated, lacks a key or is marked

@@ -1,6 +1,6 @@
 //! Compares this engine with recorded episodes of the original.
 //!
-//! A recording has one JSON object per line and episode:
+//! A recording is a JSON lines file with one object per episode:
 //!
 //! ```text
 //! {"gamefile": PATH, "mode": TEXT, "engine": TEXT,

@@ -193,7 +193,7 @@ impl Episode {
     }
 }
 
-/// Hides functions missing at a turn of a generated task.
+/// Hides the functions that a generated task adds only after this turn.
 fn hide(session: &mut Session, task: &BfclTask, turn: usize) {
     if task.functions.is_some() && !task.added.is_empty() {
         let later = task.added.iter().filter(|(added, _)| **added > turn);

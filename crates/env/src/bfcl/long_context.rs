@@ -59,7 +59,7 @@ impl LongContext {
     /// Parses the package's module of constants.
     ///
     /// # Errors
-    /// Returns the reason if it is not such a module or lacks a constant.
+    /// Returns the reason if the text is not such a module or lacks a constant.
     pub fn read(source: &str) -> Result<Self, String> {
         let mut constants = Dict::new();
         for (name, expression) in assignments(source).map_err(|raise| raise.text)? {

@@ -16,7 +16,7 @@ use super::workshop::{Job, Workshop};
 
 /// CPU seconds for all calls of a library; only endless loops exceed it.
 const SECONDS: f64 = 0.25;
-/// One of every this many checks is included in the agent's tests.
+/// Ratio of all checks to the checks in the agent's tests.
 const SEEN: usize = 3;
 
 /// Settings of the generated tasks.

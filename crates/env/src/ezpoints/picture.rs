@@ -38,7 +38,7 @@ const UPPER: usize = TEXT_ROWS.start;
 /// The card pictures with precomputed data.
 #[derive(Debug)]
 pub struct Cards {
-    /// Sorted by suit and rank.
+    /// Card pictures sorted by suit and rank.
     cards: Vec<Picture>,
     letters: Letters,
     lower: Picture,

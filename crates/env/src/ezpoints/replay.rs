@@ -1,6 +1,6 @@
 //! Compares these rules with recorded episodes of the original.
 //!
-//! A recording has one JSON object per line and episode:
+//! A recording is a JSON lines file with one object per episode:
 //!
 //! ```text
 //! {"seed", "cards": ["H4", "C8"], "numbers": [4, 8],

@@ -27,7 +27,7 @@ pub struct ParsedAction {
     pub calls: Vec<ToolCall>,
     /// True if the response is a valid action.
     pub valid: bool,
-    /// Reason if it is invalid.
+    /// Reason why the response is invalid, if it is.
     pub reason: Option<&'static str>,
     /// Error message for a malformed call in environments with tools.
     pub error: Option<String>,

@@ -32,7 +32,7 @@ pub enum Blocks {
     /// end, so a response cut off while reasoning has no action.
     #[default]
     One,
-    /// As in verl-agent; details depend on the style.
+    /// The same block as in verl-agent; details depend on the style.
     ///
     /// * `tags`: from the first opening to the first closing tag of the whole response, also inside
     ///   the reasoning and if empty. Tags in the wrong order give no action. Required reasoning may
@@ -118,7 +118,7 @@ pub struct ResponseRules {
     /// sent as the action. verl-agent sends 30 to ALFWorld and 20 to WebShop.
     #[serde(default = "tail")]
     pub tail: usize,
-    /// If true, white space is trimmed from that tail.
+    /// Whether to trim white space from the tail of a malformed response.
     #[serde(default = "yes")]
     pub trim_tail: bool,
 }

@@ -1,11 +1,11 @@
-//! Letters and digits drawn as strokes of a round pen. Proportions are those of DejaVu Sans at 20
-//! pixels, the original's font; pixels differ.
+//! Letters and digits drawn as strokes of a round pen. Letters have the proportions of the
+//! original's font, DejaVu Sans at 20 pixels, but not the same pixels.
 
 use std::collections::HashMap;
 
 use super::canvas::{Color, Picture};
 
-/// Half the width of a stroke at 20 pixels.
+/// Half the stroke width of a text 20 pixels high.
 const PEN: f32 = 0.95;
 
 /// Distances to the right of the pen and above the baseline.

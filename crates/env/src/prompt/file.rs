@@ -252,7 +252,7 @@ impl PromptTemplate {
     /// Loads a template file of this name, or else a template of an environment in the registry.
     ///
     /// # Errors
-    /// Fails if neither exists, or if it is not a template.
+    /// Fails if neither exists, or if the file is not a template.
     pub fn find(name: &str, registry: &Registry) -> Result<Self, EnvError> {
         let path = Path::new(name);
         if path.is_file() {
@@ -288,7 +288,7 @@ impl PromptTemplate {
     /// Parses a template that may extend a template of this registry.
     ///
     /// # Errors
-    /// Fails if it is not a valid template; the error names the key.
+    /// Fails if the text is not a valid template; the error names the key.
     pub fn parse_in(source: &str, file: &str, registry: &Registry) -> Result<Self, EnvError> {
         Self::read(source, registry).map_err(|reason| EnvError::File { path: file.to_owned(), reason })
     }

@@ -8,11 +8,11 @@ use crate::python::{is_space, strip};
 /// Scores of an answer against all golden answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Scores {
-    /// Whether it equals a golden answer after normalization.
+    /// Whether the answer equals a golden answer after normalization.
     pub exact: bool,
     /// The best F1 over words with any golden answer, in `[0, 1]`.
     pub f1: f64,
-    /// Whether it contains a golden answer after normalization.
+    /// Whether the answer contains a golden answer after normalization.
     pub cover: bool,
 }
 

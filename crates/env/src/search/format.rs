@@ -23,7 +23,7 @@ pub enum ObservationFormat {
     VerlAgent,
 }
 
-/// Search-R1's error message for other actions. Its models are trained on this text.
+/// Search-R1's error message for other actions; its models are trained on this text.
 pub const INVALID: &str = "\nMy previous action is invalid. If I want to search, I should put the query between <search> and \
                            </search>. If I want to give the final answer, I should put the answer between <answer> and \
                            </answer>. Let me try again.\n";
@@ -63,7 +63,7 @@ impl ObservationFormat {
     }
 }
 
-/// Returns the passages in an observation of either format; `None` if it has none. Truncated
+/// Returns the passages in an observation of either format; `None` if there are none. Truncated
 /// passages are returned as they are.
 pub(super) fn shown(observation: &str) -> Option<Cow<'_, str>> {
     #[derive(Deserialize)]

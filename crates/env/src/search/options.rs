@@ -3,7 +3,7 @@
 //! | data set | options | right option |
 //! |---|---|---|
 //! | MedQA | `options`, an object by label | `answer_idx`, a label |
-//! | MedXpertQA | the same, repeated after `Answer Choices:` in the question | `label`, a label |
+//! | MedXpertQA | `options` as in MedQA, repeated after `Answer Choices:` in the question | `label`, a label |
 //! | MedMCQA | `opa` to `opd` | `cop`, a number |
 //! | MMLU | `choices`, a list | `answer`, a number from 0 |
 //! | MMLU-Pro | `options`, a list | `answer_index`, a number from 0 |

@@ -37,16 +37,16 @@ pub struct PlannedSearch {
     pub early_answer: String,
 }
 
-/// Which score is the reward of an answer.
+/// Score of an answer that is used as the reward.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SearchReward {
-    /// 1 for an exact match, else 0, as in Search-R1, verl-agent and SORL.
+    /// The reward is 1 for an exact match, else 0, as in Search-R1, verl-agent and SORL.
     #[default]
     ExactMatch,
     /// F1 over words.
     F1,
-    /// 1 if the answer contains a golden answer, else 0.
+    /// The reward is 1 if the answer contains a golden answer, else 0.
     CoverMatch,
 }
 

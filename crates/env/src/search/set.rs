@@ -24,9 +24,9 @@ pub struct SearchOptions {
     pub top_k: usize,
     /// Format of observations.
     pub format: ObservationFormat,
-    /// Which score is the reward.
+    /// Score used as the reward.
     pub reward: SearchReward,
-    /// Where the answer is read from.
+    /// Source of an episode's answer.
     pub answer_from: AnswerFrom,
     /// Maximum tokens of an observation.
     pub observation_tokens: Option<usize>,

@@ -12,9 +12,9 @@ use crate::python::PythonRandom;
 /// Option values that a goal requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GoalOptions {
-    /// Pairs of option and value, sorted by option; synthetic goals.
+    /// Option names and values of a synthetic goal, sorted by name.
     Named(Vec<(String, String)>),
-    /// Values only; human goals.
+    /// Option values of a human goal, without names.
     Values(Vec<String>),
 }
 

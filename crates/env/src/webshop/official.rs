@@ -279,10 +279,10 @@ struct RawProduct {
     product_category: String,
     category: String,
     query: String,
-    /// Attributes; only in search documents.
+    /// Attributes, which only search documents have.
     #[serde(rename = "Attributes")]
     attributes: Option<Vec<String>>,
-    /// Human instructions; only in search documents.
+    /// Human instructions, which only search documents have.
     instructions: Option<Vec<RawHuman>>,
 }
 
@@ -293,7 +293,7 @@ enum OneOrMany {
     Many(Vec<Option<String>>),
 }
 
-/// A text such as `$9.99$12.50` in crawled files, numbers in search documents.
+/// Prices: a text such as `$9.99$12.50` in crawled files, numbers in search documents.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Pricing {

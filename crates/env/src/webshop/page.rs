@@ -1,8 +1,8 @@
 //! Pages of the shop as `text`, as `text_rich` and as a list of clickable items.
 //!
-//! The original renders HTML and parses it again. The result is the same here: a text of
-//! only white space becomes one space, or is dropped if it contains a newline. `text` strips each
-//! part, `text_rich` does not.
+//! The original renders HTML and parses it again. This renderer gives the same result: white space
+//! alone becomes one space, or is dropped if it contains a newline. `text` strips each part,
+//! `text_rich` does not.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -72,7 +72,7 @@ pub enum ObservationMode {
     TextRich,
 }
 
-/// State by which credit methods compare turns ([`turnwise_core::Observation::state_key`]).
+/// State that credit methods use to compare turns ([`turnwise_core::Observation::state_key`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StateKey {

@@ -1,6 +1,6 @@
 //! Compares this engine with recorded sessions of the original.
 //!
-//! A recording has one JSON object per line and session:
+//! A recording is a JSON lines file with one object per session:
 //!
 //! ```text
 //! {"goal_idx": INTEGER, "seed": INTEGER, "goal": {"asin", "instruction_text", "attributes", "price_upper", "goal_options"},

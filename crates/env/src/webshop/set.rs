@@ -98,7 +98,7 @@ pub struct WebshopOptions {
     pub observation: ObservationMode,
     /// Whether product pages have a button for their attributes.
     pub show_attributes: bool,
-    /// State by which credit methods compare turns.
+    /// State that credit methods use to compare turns.
     pub state_key: StateKey,
 }
 

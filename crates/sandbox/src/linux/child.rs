@@ -1,8 +1,8 @@
 //! Setup in the new processes before the command.
 //!
-//! The first process is PID 1 of its namespace. It creates the mounts, starts the command and waits
-//! for it. When it ends, the kernel kills all remaining processes. Nothing here allocates (see
-//! `kernel.rs`); a [`Plan`] contains all data.
+//! The first process is PID 1 of its namespace. This process creates the mounts, starts the command
+//! and waits for it. When it ends, the kernel kills all remaining processes. Nothing here allocates
+//! (see `kernel.rs`); a [`Plan`] contains all data.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 

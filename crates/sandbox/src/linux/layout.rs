@@ -50,7 +50,7 @@ pub(super) fn c_path(path: &Path) -> Result<CString, SandboxError> {
 }
 
 impl Layout {
-    /// Returns the default layout with additional folders. Fails if one of these is `/` or
+    /// Returns the default layout with additional folders. Fails if an additional folder is `/` or
     /// unreadable, or if there are too many.
     pub(super) fn new(further: &[PathBuf]) -> Result<Self, SandboxError> {
         let mut layout = Self::default();

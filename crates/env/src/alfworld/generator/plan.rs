@@ -56,7 +56,7 @@ pub(super) struct FloorPlan {
     pub(super) things: Vec<Thing>,
     /// Receptacles that can hold the desk lamp, with their weights.
     pub(super) lamp: Vec<(usize, f64)>,
-    /// In the order of [`TaskType::ALL`].
+    /// Possible tasks, by type in the order of [`TaskType::ALL`].
     pub(super) choices: [Vec<Choice>; 6],
 }
 

@@ -170,7 +170,7 @@ impl Instance {
         }
     }
 
-    /// Returns which API it is.
+    /// Returns the kind of API.
     pub fn api(&self) -> Api {
         match self.0 {
             State::Files(_) => Api::Files,

@@ -73,10 +73,12 @@ pub struct BfclGenerator {
     /// Difficulties, each equally frequent.
     #[schemars(length(min = 1))]
     pub levels: Vec<BfclLevel>,
-    /// Fraction of tasks in which the user first omits a value, so that the right reply is text.
+    /// Fraction of tasks in which the user first omits a value, so the correct reply is text
+    /// instead of calls.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub missing_value: f64,
-    /// Fraction of tasks in which a function is first missing, so that the right reply is text.
+    /// Fraction of tasks in which a function is first missing, so the correct reply is text instead
+    /// of calls.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub missing_function: f64,
     /// Number of training tasks.

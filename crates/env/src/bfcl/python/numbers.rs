@@ -63,7 +63,7 @@ pub(super) fn integer(value: BigInt) -> Value {
 /// Evaluates `base ** exponent`.
 ///
 /// # Errors
-/// Returns a `TypeError` for operands that are not numbers, or an `OverflowError` or
+/// Returns a `TypeError` if an operand is not a number, or an `OverflowError` or
 /// `ZeroDivisionError`.
 pub fn power(base: &Value, exponent: &Value) -> Result<Value, Raise> {
     let (Some(left), Some(right)) = (Number::of(base), Number::of(exponent)) else {

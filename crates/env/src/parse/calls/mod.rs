@@ -38,7 +38,7 @@ pub enum CallFormat {
 }
 
 impl CallFormat {
-    /// Returns the calls of a response in order, without ids; empty if it contains none. Returns a
+    /// Returns the calls of a response in order, without ids; empty if there are none. Returns a
     /// reason if a call begins but is malformed.
     pub(super) fn read(self, rules: &ResponseRules, answer: &str) -> Result<Vec<ToolCall>, &'static str> {
         match self {
