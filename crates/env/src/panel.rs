@@ -18,7 +18,7 @@ pub struct Choice {
     pub count: Option<usize>,
     /// Seed of a random selection; if absent, the first tasks in hash order are taken.
     pub seed: Option<u64>,
-    /// Balance the kinds of tasks: take equally many of each while the supply lasts.
+    /// Whether to take equally many tasks of each kind; kinds that run out contribute fewer.
     pub balanced: bool,
 }
 
@@ -278,7 +278,7 @@ fn sort(tasks: &mut [Task]) {
     tasks.sort_by_cached_key(|task| (rank(task), task.id.clone()));
 }
 
-/// Prefixes the length, so that no two lists of texts give the same bytes.
+/// Hashes the length and the text, so that different lists of texts never hash the same bytes.
 fn feed(hash: &mut Sha256, text: &str) {
     hash.update((text.len() as u64).to_le_bytes());
     hash.update(text.as_bytes());

@@ -174,7 +174,7 @@ impl Sandbox {
     ///
     /// # Errors
     /// Fails if a path or argument is invalid, the files exceed the limits, or the setup fails. A
-    /// failed command is an [`Outcome`].
+    /// command that fails is an [`Outcome`], not an error.
     pub fn run(&self, command: &Command, files: &Files, limits: &Limits) -> Result<Outcome, SandboxError> {
         #[cfg(target_os = "linux")]
         return self.inner.run(command, files, limits);

@@ -143,7 +143,8 @@ impl<'f> Things<'f> {
         }
     }
 
-    /// Returns all names, receptacles first. Within a type, numbers count down in id order.
+    /// Returns all names, receptacles first. Within a type, names are numbered downward in id
+    /// order.
     fn names(&self) -> Result<Vec<String>, String> {
         let ids = self.receptacles.iter().chain(&self.objects);
         let mut all: Vec<(&str, usize)> =

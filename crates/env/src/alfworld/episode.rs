@@ -35,7 +35,7 @@ pub struct StepOutcome {
     pub progress: f64,
 }
 
-/// One episode of a game, without step limit and rewards.
+/// One episode of a game, without step limit or rewards.
 #[derive(Clone, Debug)]
 pub struct Episode {
     game: Arc<Game>,

@@ -35,8 +35,8 @@ impl Game {
     ///
     /// # Errors
     /// Returns [`EnvError::File`] if the file is not JSON, is truncated, lacks a key or is marked
-    /// unsolvable. Also if ALFWorld does not know its facts or goal, or if its folder names another
-    /// task type.
+    /// unsolvable. Also returns it if ALFWorld does not know the facts or the goal, or if the
+    /// folder names another task type.
     pub fn parse(name: &str, text: &str) -> Result<Self, EnvError> {
         let unsolvable = || {
             "the game is marked `solvable: false`, and only solvable games are played; choose another"

@@ -69,7 +69,7 @@ struct RecordedStep {
 ///
 /// * `name`: the recording's name in errors.
 /// * `dump`: receives the engine's output as a recording of the same episodes, actions and keys.
-///   Replaying it gives no differences.
+///   Replaying this recording gives no differences.
 ///
 /// # Errors
 /// Fails if a line is not an episode, its game is unknown, or I/O fails. Differences are not

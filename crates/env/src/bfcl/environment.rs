@@ -40,7 +40,7 @@ struct Episode {
     turn: usize,
     /// Replies with calls in this turn.
     steps: usize,
-    /// Actions so far; the saved state consists of them.
+    /// Actions so far, which make up the saved state.
     actions: Vec<Action>,
     /// Digest of the calls and results so far; the state key.
     history: String,

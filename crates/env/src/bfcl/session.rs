@@ -1,4 +1,4 @@
-//! The APIs of one task, and textual calls of them.
+//! The APIs of one task, and their calls as text.
 
 use std::sync::Arc;
 

@@ -17,7 +17,7 @@ pub(super) const ALL: &str = "all";
 /// Default turn limit; enough for one gold call per reply.
 pub(super) const DEFAULT_MAX_TURNS: usize = 60;
 
-/// Consecutive calls after which the package abandons a turn.
+/// Number of consecutive calls after which the package abandons a turn.
 pub(super) const DEFAULT_MAX_STEPS: usize = 20;
 
 /// Shares of the test and validation splits, in 256ths.

@@ -86,7 +86,7 @@ const TEMPLATES: [(&str, &str); 3] = [
     ("bfcl-tools", include_str!("../../templates/bfcl-tools.toml")),
 ];
 
-/// Texts around values in results.
+/// Fixed texts around the values in results, for tokenizers of small models.
 const RESULTS: [&str; 5] =
     [" -> None", " -> {\"", "\": \"", "User: ", "I cannot do that yet: something is missing."];
 

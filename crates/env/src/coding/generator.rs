@@ -25,7 +25,7 @@ const SEEN: usize = 3;
 pub struct CodingGenerator {
     /// Seed for choosing defects.
     pub seed: u64,
-    /// Maximum number of defects per library; each is a task.
+    /// Maximum number of defects per library; each defect is a task.
     #[schemars(range(min = 1, max = 1000))]
     pub per_library: usize,
     /// Names of the libraries; empty means all.

@@ -1,4 +1,4 @@
-//! Formulas: their symbols, and evaluation as by Python's `eval`.
+//! Formulas: their symbols, and evaluation like Python's `eval`.
 
 /// A symbol of a formula.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -13,7 +13,7 @@ use super::game::Game;
 use crate::pictures::strokes::{self, Letters};
 use crate::pictures::{Color, Picture, png};
 
-/// Side of the picture in pixels.
+/// Side length of the picture in pixels.
 pub const SIDE: usize = 300;
 /// Width of a card in pixels.
 pub const CARD_WIDTH: usize = 135;

@@ -24,7 +24,7 @@ pub enum Style {
     Json,
 }
 
-/// Which block of tags, or JSON object, is the action.
+/// Selects the block of tags or the JSON object that is the action.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Blocks {
@@ -34,8 +34,8 @@ pub enum Blocks {
     One,
     /// The same block as in verl-agent; details depend on the style.
     ///
-    /// * `tags`: from the first opening to the first closing tag of the whole response, also inside
-    ///   the reasoning and if empty. Tags in the wrong order give no action. Required reasoning may
+    /// * `tags`: from the first opening to the first closing tag of the whole response, even inside
+    ///   the reasoning or if empty. Tags in the wrong order give no action. Required reasoning may
     ///   be anywhere.
     /// * `json` (EZPoints): the one admissible action after the first `"action":` of the
     ///   lower-cased response. Without `"action":` only the last character is searched (`find`
@@ -47,7 +47,7 @@ pub enum Blocks {
     ///   opening tags is malformed.
     Any,
     /// As in Search-R1, with `style = "named"`: the response is cut as for `any`, and the first
-    /// block of either name is the action. Any block is well-formed.
+    /// block of either name is the action. A response with any such block is well-formed.
     First,
 }
 

@@ -203,7 +203,7 @@ impl PromptTemplate {
     ///
     /// The first turn has its own prompt without history. With a window of 0, all later prompts
     /// omit the history and state the goal. A prompt that would exceed `history.max_chars` (Unicode
-    /// scalar values) also omits it, and so do masked prompts of that turn.
+    /// scalar values) also omits the history, and so do masked prompts of that turn.
     pub fn render(&self, view: &PromptView<'_>, kind: PromptKind) -> String {
         let mut shown = &view.history[view.history.len() - view.window.min(view.history.len())..];
         if let Some(most) = self.max_chars.filter(|_| !shown.is_empty()) {

@@ -56,7 +56,7 @@ pub fn normalize(text: &str) -> String {
 }
 
 /// Returns true if the normalized text contains a golden answer as whole words: `carcinoma` does
-/// not contain `no`. Golden answers that normalize to nothing are never contained.
+/// not contain `no`. Golden answers that normalize to an empty text are ignored.
 pub fn stands_in(text: &str, golden: &[String]) -> bool {
     let golden: Vec<String> = golden.iter().map(|golden| normalize(golden)).collect();
     let found = |text: &str| {

@@ -29,8 +29,8 @@ impl Expert {
         }
     }
 
-    /// Returns the first planned search whose passage was not seen; without a plan, it searches for
-    /// the question. Then it answers: with the golden answer if a passage contains it, otherwise
+    /// Returns the first planned search whose passage was not seen, or without a plan a search for
+    /// the question. Afterwards returns the golden answer if a passage contains it, otherwise
     /// `unknown`.
     fn next(&self) -> String {
         let is_shown = |title: &str| self.seen.contains(&format!("\"{title}\""));

@@ -26,7 +26,7 @@ pub(super) enum CountedFrom {
 
 impl CountedFrom {
     /// MedMCQA's `cop` counts from 0 in the Hugging Face hub's Parquet files and from 1 in the
-    /// original JSON. A file with any 0 counts from 0.
+    /// original JSON. A file in which a 0 occurs counts from 0.
     pub(super) fn of<'a>(records: impl IntoIterator<Item = &'a Value>) -> Self {
         let zero = records.into_iter().any(|record| record.get("cop").and_then(Value::as_i64) == Some(0));
         if zero { Self::Zero } else { Self::One }
@@ -74,7 +74,7 @@ pub(super) fn text_of(value: &Value) -> Option<String> {
     }
 }
 
-/// Returns the texts of a value or list. A text that is a JSON list of texts is parsed (PopQA's
+/// Returns the texts of a value or list. Parses a text that contains a JSON list of texts (PopQA's
 /// `possible_answers`).
 fn texts(value: &Value) -> Vec<String> {
     match value {

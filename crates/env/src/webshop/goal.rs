@@ -38,7 +38,7 @@ impl GoalOptions {
 pub struct Goal {
     /// `synthetic/ASIN/NUMBER` or `human/ASIN/NUMBER`: the goal's product and number.
     pub id: String,
-    /// Catalogue index of that product.
+    /// Catalogue index of the goal's product.
     pub product: u32,
     /// Instruction shown to the agent.
     pub instruction: String,
@@ -128,8 +128,8 @@ impl Goals {
     ///
     /// `random` is the generator that drew the prices. A goal's price limit is the higher of two
     /// random draws from the next four multiples of 10 dollars above the product's price, below
-    /// 1,000. The goals equal the original's bit for bit. With seed 42 for both, the 1,000-product
-    /// files yield verl-agent's 6,910 goals in its order.
+    /// 1,000. The goals equal the original's bit for bit. With seed 42 for prices and shuffling,
+    /// the 1,000-product files yield verl-agent's 6,910 goals in its order.
     ///
     /// `most` limits the goals per product. `None` keeps all option combinations, as in the
     /// original, but skips products with more than a million ([`Goals::skipped`]). Products with
@@ -212,7 +212,7 @@ impl Goals {
     /// Returns the goal at this index of the shuffled order.
     ///
     /// # Errors
-    /// Fails if the index is out of range, or if the product is missing or its record broken.
+    /// Fails if the index is out of range, if the product is missing, or if its record is broken.
     pub fn get(&self, catalogue: &Catalogue, index: usize) -> Result<Goal, EnvError> {
         let spec = self.spec(index)?;
         self.build(catalogue, *spec)

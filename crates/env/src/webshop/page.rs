@@ -76,8 +76,8 @@ pub enum ObservationMode {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StateKey {
-    /// The text of the page, as in verl-agent. With `observation = "text"` it does not show the
-    /// chosen options, so choosing one does not change the state.
+    /// The text of the page, as in verl-agent. With `observation = "text"`, pages do not show the
+    /// chosen options, so choosing an option does not change the state.
     #[default]
     Page,
     /// The text of the page and, on product pages, the chosen options.

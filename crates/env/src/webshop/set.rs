@@ -79,7 +79,7 @@ impl Splits {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WebshopOptions {
-    /// Official catalogue to read; if absent, chosen by the existing files.
+    /// Official catalogue to read; if absent, the small one if its files exist, else the full one.
     pub size: Option<Size>,
     /// Who wrote the instructions.
     pub goals: GoalKind,

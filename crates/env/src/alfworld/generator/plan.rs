@@ -60,11 +60,11 @@ pub(super) struct FloorPlan {
     pub(super) choices: [Vec<Choice>; 6],
 }
 
-/// Prevents colliding plan numbers.
+/// Maximum number of plans per room and class, so that plan numbers do not collide.
 pub(super) const MOST_PLANS: usize = 499;
 
-/// Factors by which a plan scales the household's weights, equally likely. A table, since `exp`
-/// differs between maths libraries.
+/// Factors by which a plan scales the household's weights, equally likely. The factors are a table
+/// since `exp` differs between maths libraries.
 const HABITS: [f64; 6] = [0.2, 0.5, 1.0, 1.0, 2.0, 4.0];
 
 /// Maximum number of draws before a duplicate is accepted.

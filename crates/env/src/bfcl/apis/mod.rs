@@ -184,7 +184,7 @@ impl Instance {
         }
     }
 
-    /// Returns the public attributes, by which states are compared.
+    /// Returns the public attributes, which are used to compare states.
     pub fn state(&self) -> Vec<(&'static str, Value)> {
         match &self.0 {
             State::Files(files) => files.state(),

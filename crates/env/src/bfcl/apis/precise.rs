@@ -10,7 +10,7 @@ const MOST_DIGITS: i64 = 2000;
 
 const BITS: f64 = 3.321_928_094_887_362_6;
 
-/// Additional bits of logarithms.
+/// Additional bits of precision for logarithms.
 const GUARD: u64 = 64;
 
 /// An arbitrary-precision binary number `mantissa * 2^exponent`, or infinity.

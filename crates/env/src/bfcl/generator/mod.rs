@@ -1,8 +1,8 @@
 //! Generated tasks for BFCL's APIs: start states, requests, and the calls that fulfil them.
 //!
-//! The tasks contain nothing of the package. The generator executes the calls of each task and
-//! draws again if one fails. The calls determine the split ([`SPLITS`]), so no call sequence is in
-//! two splits.
+//! The tasks use no data of the package. The generator executes the calls of each task and draws
+//! again if one fails. The calls determine the split ([`SPLITS`]), so no call sequence is in two
+//! splits.
 
 mod car;
 mod files;

@@ -116,7 +116,7 @@ fn complex_power(base: f64, exponent: f64) -> Value {
 /// Evaluates `round(number, digits)`.
 ///
 /// # Errors
-/// Returns a `TypeError` if the first is not a number or the second not an integer.
+/// Returns a `TypeError` if `number` is not a number or `digits` is not an integer.
 pub fn round(number: &Value, digits: &Value) -> Result<Value, Raise> {
     let digits = match digits {
         Value::Int(digits) => *digits,
