@@ -273,7 +273,7 @@ impl<'a> Expert<'a> {
         Decision::Fixed(object.clone())
     }
 
-    /// Returns the receptacle that holds the most wanted objects, or else the nearest.
+    /// Returns the target receptacle that holds the most wanted objects; ties prefer one that is here.
     fn destination(&self, scene: &View<'_>, wish: &Wish) -> Option<usize> {
         let settled = |index: usize| {
             let contents = self.spots[index].contents.as_deref().unwrap_or_default();
