@@ -15,13 +15,13 @@ pub struct DemonstrationRequest<'a> {
     pub split: &'a str,
     /// Number of episodes to play; fewer are returned if some fail.
     pub count: usize,
-    /// Probability of inserting an invalid or useless action before a step. Inserted actions are
-    /// not imitated. Environments in other processes ([`crate::process`]) insert none.
+    /// Probability of inserting an invalid or useless action before a step. SFT does not imitate
+    /// inserted actions. Environments in other processes ([`crate::process`]) insert none.
     pub invalid_action_prob: f64,
     /// Maximum number of turns of an episode, including inserted actions.
     pub max_turns: usize,
-    /// Keep the admissible actions of each turn, for prompts that list them. These lists take most
-    /// of the memory.
+    /// Keep the admissible actions of each turn, for prompts that list them. The lists of actions
+    /// take most of the memory.
     pub keep_admissible: bool,
     /// Seed of all random draws.
     pub seed: u64,
@@ -68,7 +68,7 @@ pub(crate) fn check_probability(name: &str, probability: f64) -> Result<(), EnvE
 pub struct DemonstrationTurn {
     /// Observation before the action.
     pub observation: String,
-    /// Picture of the observation, if it has one.
+    /// Picture of the observation, if any.
     pub image: Option<ImageHandle>,
     /// Admissible actions, if kept.
     pub admissible: Vec<String>,
@@ -129,11 +129,11 @@ pub struct Demonstrations {
     pub dropped: usize,
     /// Number of dropped episodes in which the environment returned an error.
     pub failed: usize,
-    /// The first of these errors.
+    /// The first error that an environment returned.
     pub failure: Option<String>,
 }
 
-/// Plays the episodes of a request on all threads. Episode `i` plays task `i` modulo the number of
+/// Plays the requested episodes on all threads. Episode `i` plays task `i` modulo the number of
 /// tasks with its own seed, so the result does not depend on scheduling. `play` returns `None` to
 /// drop an episode.
 ///
@@ -207,7 +207,7 @@ pub fn play_in_turn<T>(
 /// `worth` imitating.
 ///
 /// # Errors
-/// Returns errors of the environment.
+/// Returns the environment's errors.
 pub fn play_episode<E: Environment + ?Sized>(
     environment: &mut E,
     task: &Task,

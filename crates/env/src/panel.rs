@@ -18,7 +18,7 @@ pub struct Choice {
     pub count: Option<usize>,
     /// Seed of a random selection; if absent, the first tasks in hash order are taken.
     pub seed: Option<u64>,
-    /// Take equally many tasks of each kind, as far as there are enough.
+    /// Whether to take equally many tasks of each kind; kinds that run out contribute fewer.
     pub balanced: bool,
 }
 
@@ -73,11 +73,11 @@ impl Panel {
         Self { env: env.to_owned(), split: split.to_owned(), tasks, hash }
     }
 
-    /// Rejects another panel of the same environment with a common task. Contents are compared, so
-    /// names do not matter.
+    /// Rejects a panel of the same environment that shares a task. Contents are compared, so names
+    /// do not matter.
     ///
     /// # Errors
-    /// Fails if they share a task; the error names it.
+    /// Fails if the panels share a task; the error names the task.
     pub fn check_disjoint(&self, other: &Self) -> Result<(), EnvError> {
         if self.env != other.env {
             return Ok(());
@@ -165,13 +165,13 @@ impl Panel {
 pub enum PinnedSplit {
     /// The tasks themselves.
     Panel(Panel),
-    /// A list of tasks, for a split that is too large to create them all.
+    /// A list that creates tasks on demand, for splits too large to hold in memory.
     Listed {
         /// Name of the environment.
         env: String,
         /// Name of the split.
         split: String,
-        /// The list of its tasks.
+        /// Tasks of the split.
         list: Arc<dyn TaskList>,
     },
 }
@@ -209,11 +209,11 @@ impl PinnedSplit {
         }
     }
 
-    /// Rejects a panel of the same environment with a common task. Contents are compared, so names
+    /// Rejects a panel of the same environment that shares a task. Contents are compared, so names
     /// do not matter.
     ///
     /// # Errors
-    /// Fails if they share a task; the error names it.
+    /// Fails if the panels share a task; the error names the task.
     pub fn check_disjoint(&self, panel: &Panel) -> Result<(), EnvError> {
         let (env, split, list) = match self {
             Self::Panel(own) => return panel.check_disjoint(own),
@@ -278,7 +278,7 @@ fn sort(tasks: &mut [Task]) {
     tasks.sort_by_cached_key(|task| (rank(task), task.id.clone()));
 }
 
-/// Prefixes the length, so that no two lists of texts give the same bytes.
+/// Hashes the length and the text, so that different lists of texts never hash the same bytes.
 fn feed(hash: &mut Sha256, text: &str) {
     hash.update((text.len() as u64).to_le_bytes());
     hash.update(text.as_bytes());
@@ -298,7 +298,7 @@ fn hash(tasks: &[Task]) -> String {
     digest(tasks.iter().flat_map(|task| [task.id.clone(), task.content_digest()]))
 }
 
-/// Returns one task of each kind, then the second of each, and so on.
+/// Returns the tasks in turn by kind: the first of each kind, then the second of each, and so on.
 fn interleave(tasks: Vec<Task>) -> Vec<Task> {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     let mut ranked: Vec<(usize, Task)> = tasks

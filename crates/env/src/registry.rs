@@ -188,7 +188,7 @@ pub trait Kind: Send + Sync {
     /// See [`WorldKind::play_settings`].
     ///
     /// # Errors
-    /// Fails if they cannot be written as TOML.
+    /// Fails if the settings cannot be written as TOML.
     fn play_settings(&self, seed: u64, whole: bool) -> Result<Table, SettingsError>;
     /// See [`WorldKind::play_help`].
     fn play_help(&self) -> &str;
@@ -203,7 +203,7 @@ pub trait Kind: Send + Sync {
     /// See [`WorldKind::replay`].
     ///
     /// # Errors
-    /// Fails if there are no recordings of this world, or this one cannot be read.
+    /// Fails if this environment has no replay, or if the recording cannot be read.
     fn replay(&self, request: ReplayRequest<'_>) -> Result<ReplayReport, EnvError>;
 }
 

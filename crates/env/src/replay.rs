@@ -25,9 +25,9 @@ pub struct Difference {
 /// Result of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplayReport {
-    /// Readable counts of the replayed parts.
+    /// Counts of the replayed parts, as text for the user.
     pub counts: String,
-    /// What this environment calls an episode of the recording.
+    /// Name of an episode in this environment, such as `session`.
     pub unit: &'static str,
     /// All differences in the order of the recording.
     pub differences: Vec<Difference>,

@@ -17,7 +17,7 @@ pub(crate) trait SavedEpisode: Serialize + DeserializeOwned {
         serde_json::to_vec(&written).map(Snapshot).map_err(|error| EnvError::State(error.to_string()))
     }
 
-    /// Parses a saved episode. Rejects other environments and versions.
+    /// Parses a saved episode. Rejects episodes of other environments or versions.
     fn read(snapshot: &Snapshot) -> Result<Self, EnvError> {
         let broken = |error: serde_json::Error| {
             EnvError::State(format!("these bytes are no saved {} episode ({error})", Self::WORLD))

@@ -171,7 +171,7 @@ pub struct ReplayRequest<'a> {
 }
 
 impl<'a> ReplayRequest<'a> {
-    /// Returns [`Self::data`] for an environment that needs it.
+    /// Returns [`Self::data`], for environments that need it.
     ///
     /// # Errors
     /// Fails if `data` is `None`.
@@ -186,9 +186,9 @@ impl<'a> ReplayRequest<'a> {
 
 /// A kind of environment, selected by `env.kind`.
 ///
-/// Its settings are the keys of `[env]` besides `kind`, `split`, `max_turns` and `reward_scale`.
-/// Descriptions and ranges are attributes of the fields ([`turnwise_settings`]). Every setting has
-/// a default.
+/// The settings of a kind are the keys of `[env]` other than `kind`, `split`, `max_turns` and
+/// `reward_scale`. Descriptions and ranges are attributes of the fields ([`turnwise_settings`]).
+/// Every setting has a default.
 pub trait WorldKind: Send + Sync + 'static {
     /// The keys of `[env]` that only this kind has, with their defaults.
     type Settings: Serialize + DeserializeOwned + JsonSchema + Default;
@@ -199,7 +199,8 @@ pub trait WorldKind: Send + Sync + 'static {
     /// Returns a one-line description.
     fn summary(&self) -> &str;
 
-    /// Returns violations of rules between several settings, naming keys of the `[env]` table.
+    /// Returns messages about combinations of settings that are invalid; each names keys of the
+    /// `[env]` table.
     fn rules(&self, settings: &Self::Settings) -> Vec<Problem> {
         let _ = settings;
         Vec::new()
@@ -259,7 +260,7 @@ pub trait WorldKind: Send + Sync + 'static {
     /// tasks.
     ///
     /// # Errors
-    /// Fails if the world has no such files, or they cannot be written.
+    /// Fails if the environment has no such format, or the files cannot be written.
     fn write_files(&self, settings: &Self::Settings, folder: &Path) -> Result<usize, EnvError> {
         let _ = (settings, folder);
         Err(EnvError::Unsupported("to be written as files"))
@@ -274,7 +275,7 @@ pub trait WorldKind: Send + Sync + 'static {
     /// Replays a recording and compares every output of the engine with it.
     ///
     /// # Errors
-    /// Fails if there are no recordings of this world, or if the recording cannot be read.
+    /// Fails if this environment has no replay, or if the recording cannot be read.
     fn replay(&self, request: ReplayRequest<'_>) -> Result<ReplayReport, EnvError> {
         let _ = request;
         Err(EnvError::Unsupported("to be held against recordings"))

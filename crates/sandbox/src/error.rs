@@ -11,11 +11,11 @@ pub enum Stage {
     Namespaces,
     /// User and group ids of the new user namespace.
     Users,
-    /// Pipes and processes of this program.
+    /// Pipes and processes created by this program.
     Processes,
     /// System folders.
     System,
-    /// The root and the in-memory folder.
+    /// Mount of the root and of the in-memory folder.
     Mounts,
     /// Input files.
     Files,

@@ -31,14 +31,15 @@ pub use python::Python;
 /// Files by their path in `/work`, such as `src/a.py`.
 pub type Files = BTreeMap<String, Vec<u8>>;
 
-/// Resource limits of a command. Exceeding one never affects other commands.
+/// Resource limits of a command. A command that exceeds a limit never affects other commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Wall-clock time.
     pub wall: Duration,
-    /// CPU time of all its processes.
+    /// CPU time of all processes of the command.
     pub cpu: Duration,
-    /// Memory in bytes: address space of each process, and resident memory of all together.
+    /// Memory in bytes: the address space of each process, and the resident memory of all processes
+    /// together.
     pub memory: u64,
     /// Number of processes and threads.
     pub processes: u32,
@@ -116,15 +117,15 @@ impl Command {
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// It exited with this code.
+    /// The command exited with this code.
     Exited(i32),
-    /// A signal killed it, such as 9 at its own CPU limit.
+    /// This signal killed the command, for example 9 at the CPU limit of a single process.
     Signalled(i32),
     /// It exceeded [`Limits::wall`].
     WallTime,
     /// It exceeded [`Limits::cpu`].
     CpuTime,
-    /// Its processes together exceeded [`Limits::memory`].
+    /// The processes of the command together exceeded [`Limits::memory`].
     Memory,
     /// It exceeded [`Limits::output`].
     Output,
@@ -135,16 +136,16 @@ pub enum End {
 pub struct Outcome {
     /// How it ended.
     pub end: End,
-    /// Standard output and standard error in the order of writing.
+    /// Standard output and standard error, interleaved as written.
     pub output: Vec<u8>,
-    /// Regular files in `/work` afterwards. Links, empty folders and modes are lost.
+    /// Regular files in `/work` after the command; links, empty folders and modes are not returned.
     pub files: Files,
     /// Number of skipped entries of `/work`: unreadable, too deep, too large, or with a non-UTF-8
     /// name.
     pub left_out: usize,
 }
 
-/// Runs commands, also several at once from several threads.
+/// Runs commands; several threads can run commands at the same time.
 #[derive(Debug)]
 pub struct Sandbox {
     #[cfg(target_os = "linux")]
@@ -154,7 +155,7 @@ pub struct Sandbox {
 impl Sandbox {
     /// Prepares a sandbox and runs an empty command in it, to detect a refusal by the kernel early.
     ///
-    /// Commands see `folders` read-only, besides `/usr`, `/bin`, `/lib` and the like.
+    /// Commands see `folders` read-only, in addition to `/usr`, `/bin`, `/lib` and the like.
     ///
     /// # Errors
     /// Fails on systems other than Linux, if a folder cannot be read, or if the kernel refuses a
@@ -173,7 +174,7 @@ impl Sandbox {
     ///
     /// # Errors
     /// Fails if a path or argument is invalid, the files exceed the limits, or the setup fails. A
-    /// failed command is an [`Outcome`].
+    /// command that fails is an [`Outcome`], not an error.
     pub fn run(&self, command: &Command, files: &Files, limits: &Limits) -> Result<Outcome, SandboxError> {
         #[cfg(target_os = "linux")]
         return self.inner.run(command, files, limits);

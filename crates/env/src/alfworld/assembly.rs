@@ -54,7 +54,7 @@ struct Things<'f> {
     facts: &'f Facts<'f>,
     receptacles: Vec<u32>,
     objects: Vec<u32>,
-    /// Indexed by word number.
+    /// Role of each word of the problem, by word number.
     role: Vec<Option<Role>>,
 }
 
@@ -76,7 +76,7 @@ impl Types {
     }
 }
 
-/// Places of the receptacles in their order, then the start if it is another place.
+/// Places of the receptacles in their order, followed by the start unless a receptacle is there.
 struct Places {
     ids: Vec<u32>,
     of: Vec<u16>,
@@ -143,7 +143,8 @@ impl<'f> Things<'f> {
         }
     }
 
-    /// Returns all names, receptacles first. Within a type, numbers count down in id order.
+    /// Returns all names, receptacles first. Within a type, names are numbered downward in id
+    /// order.
     fn names(&self) -> Result<Vec<String>, String> {
         let ids = self.receptacles.iter().chain(&self.objects);
         let mut all: Vec<(&str, usize)> =
@@ -356,7 +357,7 @@ fn number(known: &mut Vec<u32>, id: u32) -> u16 {
     index as u16
 }
 
-/// Sets an empty slot. Fails if it holds another value.
+/// Sets a slot; fails if it already holds a different value.
 fn set_once(slot: &mut Option<u16>, value: u16) -> Result<(), ()> {
     match slot {
         Some(old) if *old != value => Err(()),

@@ -39,7 +39,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Parses a command; only surrounding white space is ignored. Returns `None` for other text.
+    /// Parses a command, ignoring surrounding white space; returns `None` if the text is not one.
     /// [`Episode::admits`] checks whether the command is possible now.
     pub fn parse(game: &Game, text: &str) -> Option<Self> {
         let world = &game.world;

@@ -1,7 +1,7 @@
 //! Demonstrations for SFT warm starts.
 //!
 //! The expert demonstrates searching and acting, a walkthrough only acting. Inserted invalid
-//! commands, which have no loss, show how to continue after `Nothing happens.`
+//! commands, which are excluded from the loss, show how to continue after `Nothing happens.`
 
 use std::sync::Arc;
 
@@ -25,11 +25,11 @@ pub enum Source {
     Walkthrough,
 }
 
-/// Plays the episodes of a request on the games of its split and keeps the solved ones. `order` is
+/// Plays the requested episodes on the games of their split and keeps the solved ones. `order` is
 /// the expert's search order.
 ///
 /// # Errors
-/// Returns [`EnvError::UnknownSplit`], and those of [`play_all`].
+/// Returns [`EnvError::UnknownSplit`] or an error of [`play_all`].
 pub fn demonstrate(
     set: &AlfworldSet,
     request: &DemonstrationRequest<'_>,

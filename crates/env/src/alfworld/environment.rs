@@ -27,7 +27,7 @@ pub struct AlfworldEnv {
 #[serde(deny_unknown_fields)]
 struct Saved {
     game: String,
-    /// [`super::Game::fingerprint`], to detect a changed game.
+    /// [`super::Game::fingerprint`] of the saved game, to detect changes.
     fingerprint: String,
     steps: u32,
     place: u16,

@@ -35,7 +35,7 @@ pub struct StepOutcome {
     pub progress: f64,
 }
 
-/// One episode of a game, without step limit and rewards.
+/// One episode of a game, without step limit or rewards.
 #[derive(Clone, Debug)]
 pub struct Episode {
     game: Arc<Game>,
@@ -73,7 +73,7 @@ impl Episode {
         episode
     }
 
-    /// Restores a saved state. The caller must have checked it against the game.
+    /// Restores a saved state, which the caller has checked against the game.
     pub(super) fn resume(
         game: Arc<Game>,
         words: Vec<u64>,
@@ -111,11 +111,12 @@ impl Episode {
     ///
     /// Differs from the original, which has no such measure. The measure is the largest fraction of
     /// these facts that hold for one object or receptacle:
-    /// * put: in hand or in place; in place.
-    /// * clean, heat, cool: treated; in hand or in place; treated and in place.
-    /// * look: in hand; some lamp switched on; a lit lamp at the agent's place.
-    /// * put two: four parts, of which each object in the same receptacle counts two and an object
-    ///   in hand one.
+    /// * put: the object is in hand or in place; it is in place.
+    /// * clean, heat, cool: the object is treated; it is in hand or in place; it is treated and in
+    ///   place.
+    /// * look: the object is in hand; a lamp is switched on; such a lamp is at the agent's place.
+    /// * put two: of four points, each object in the same receptacle scores two and an object in
+    ///   hand one.
     pub fn progress(&self) -> f64 {
         self.progress
     }
@@ -157,7 +158,7 @@ impl Episode {
         self.is(object, Condition::Hot)
     }
 
-    /// Returns true if an object is cool. Some are cool from the start.
+    /// Returns true if an object is cool. Some objects start cool.
     pub fn is_cool(&self, object: ObjectId) -> bool {
         self.is(object, Condition::Cool)
     }
@@ -290,7 +291,8 @@ impl Episode {
         }
     }
 
-    /// Returns only the first matching line, so a clean mug may be just a mug.
+    /// Describes an object by the first description that applies, so a clean mug may be just "a
+    /// mug".
     fn inspect(&self, object: ObjectId) -> String {
         let world = &self.game.world;
         let name = self.game.object_name(object);
@@ -321,7 +323,7 @@ impl Episode {
     }
 
     /// Describes the receptacles in front of the agent. "Next to it" lists objects at this place
-    /// that were taken from one of its receptacles since they were last put there.
+    /// that were taken out of one of its receptacles and not put back.
     fn look(&self) -> String {
         let world = &self.game.world;
         let layout = world.layout;

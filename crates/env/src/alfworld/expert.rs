@@ -19,7 +19,7 @@ pub enum SearchOrder {
     /// Likely receptacles first.
     #[default]
     Likely,
-    /// In the order of the introduction: easier to imitate, but more steps.
+    /// The order of the introduction, which is easier to imitate but takes more steps.
     Listed,
 }
 
@@ -75,14 +75,14 @@ impl Wish {
 #[derive(Clone, Debug)]
 struct Spot {
     name: String,
-    /// Objects last seen in it; `None` before the first look.
+    /// Objects last seen in the receptacle; `None` before the first look.
     contents: Option<Vec<String>>,
     open: bool,
-    /// True if nothing can be put there.
+    /// True if nothing can be put into the receptacle.
     refused: bool,
 }
 
-/// Plays one episode at a time; see the [module](self).
+/// Expert that plays one episode at a time.
 #[derive(Clone, Debug)]
 pub struct Expert<'a> {
     prior: &'a Prior,
@@ -273,7 +273,7 @@ impl<'a> Expert<'a> {
         Decision::Fixed(object.clone())
     }
 
-    /// Returns the receptacle that already has most of the objects, or else the nearest.
+    /// Returns the target receptacle that holds the most wanted objects; ties prefer one that is here.
     fn destination(&self, scene: &View<'_>, wish: &Wish) -> Option<usize> {
         let settled = |index: usize| {
             let contents = self.spots[index].contents.as_deref().unwrap_or_default();
@@ -391,7 +391,7 @@ enum Decision {
     Forget,
 }
 
-/// The admissible commands and the position that follows from them.
+/// The admissible commands and the receptacles at the agent's place, derived from them.
 struct View<'a> {
     admissible: &'a [String],
     here: Vec<bool>,

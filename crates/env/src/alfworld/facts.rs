@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::game::{Condition, trait_bit};
 use super::pddl::Reader;
 
-/// Unary predicates and the trait that each gives its argument.
+/// Unary predicates and the trait that each assigns to its argument.
 const OBJECT_TRAITS: [(&str, u16); 7] = [
     ("pickupable", trait_bit::PICKUPABLE),
     ("cleanable", trait_bit::CLEANABLE),

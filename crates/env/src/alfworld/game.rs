@@ -80,7 +80,7 @@ impl Strings {
 pub(super) struct StateLayout {
     pub(super) receptacles: usize,
     pub(super) objects: usize,
-    /// Number of places: those of receptacles, and the start if it is another one.
+    /// Number of places, including the start.
     pub(super) places: usize,
     /// Words per set of objects.
     pub(super) words: usize,
@@ -316,7 +316,8 @@ impl Game {
         has(&world.accepts, receptacle.index() * world.layout.words, object.index())
     }
 
-    /// Returns the number of a receptacle's place. Receptacles with equal numbers share it.
+    /// Returns the number of a receptacle's place. Receptacles at the same place have the same
+    /// number.
     pub fn place(&self, receptacle: ReceptacleId) -> usize {
         usize::from(self.world.place_of(receptacle.index()))
     }

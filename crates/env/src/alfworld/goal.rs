@@ -23,7 +23,7 @@ pub enum TaskType {
 }
 
 impl TaskType {
-    /// All types in the order of reports.
+    /// All task types, in the order of reports.
     pub const ALL: [Self; 6] = [
         Self::PickAndPlace,
         Self::LookInLight,

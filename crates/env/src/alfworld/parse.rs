@@ -31,12 +31,12 @@ impl Game {
     /// Parses the text of a `game.tw-pddl` file.
     ///
     /// The last three folders of the path `name` are split, task and trial; they form the game's
-    /// id. With fewer folders the split is `games`.
+    /// id. If there are fewer folders, the split is `games`.
     ///
     /// # Errors
-    /// Returns [`EnvError::File`] if the file is not JSON, lacks a key, is marked unsolvable or is
-    /// truncated, if its facts or goal are unknown to ALFWorld, or if its folder names another task
-    /// type.
+    /// Returns [`EnvError::File`] if the file is not JSON, is truncated, lacks a key or is marked
+    /// unsolvable. Also returns it if ALFWorld does not know the facts or the goal, or if the
+    /// folder names another task type.
     pub fn parse(name: &str, text: &str) -> Result<Self, EnvError> {
         let unsolvable = || {
             "the game is marked `solvable: false`, and only solvable games are played; choose another"

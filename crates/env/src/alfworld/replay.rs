@@ -1,6 +1,6 @@
 //! Compares this engine with recorded episodes of the original.
 //!
-//! A recording has one JSON object per line and episode:
+//! A recording is a JSON lines file with one object per episode:
 //!
 //! ```text
 //! {"gamefile": PATH, "mode": TEXT, "engine": TEXT,
@@ -69,7 +69,7 @@ struct RecordedStep {
 ///
 /// * `name`: the recording's name in errors.
 /// * `dump`: receives the engine's output as a recording of the same episodes, actions and keys.
-///   Replaying it gives no differences.
+///   Replaying this recording gives no differences.
 ///
 /// # Errors
 /// Fails if a line is not an episode, its game is unknown, or I/O fails. Differences are not

@@ -51,7 +51,8 @@ impl AlfworldSet {
     /// Loads only some splits; see [`AlfworldSet::load`].
     ///
     /// # Errors
-    /// Fails like [`AlfworldSet::load`], and if one of the splits has no playable game.
+    /// Fails for the same reasons as [`AlfworldSet::load`], or if one of the splits has no playable
+    /// game.
     pub fn load_splits(path: &Path, splits: &[&str]) -> Result<(Self, Vec<EnvError>), EnvError> {
         let others = Mutex::new(BTreeSet::new());
         let wanted = |id: &str| {

@@ -28,11 +28,11 @@ pub struct AlfworldSettings {
     pub data: Option<PathBuf>,
     /// Settings of the generator; ignored if `data` is set.
     pub generator: GeneratorConfig,
-    /// Who plays demonstrations, and how.
+    /// Settings of demonstrations.
     pub expert: AlfworldExpert,
 }
 
-/// Who plays demonstrations, and how.
+/// Settings of ALFWorld demonstrations.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AlfworldExpert {

@@ -18,8 +18,8 @@ pub enum BfclDocuments {
     /// One line per function: typed parameters and its purpose.
     #[default]
     Short,
-    /// The functions are declared as tools of the prompt. A function added by a later turn is a
-    /// line of JSON in its observation.
+    /// The functions are declared as tools of the prompt. Functions that a later turn adds are JSON
+    /// lines in the observation of that turn.
     Tools,
     /// No description; `prompt.system` or the policy's weights must provide it.
     None,

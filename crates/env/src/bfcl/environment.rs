@@ -40,7 +40,7 @@ struct Episode {
     turn: usize,
     /// Replies with calls in this turn.
     steps: usize,
-    /// Actions so far; the saved state consists of them.
+    /// Actions so far, which make up the saved state.
     actions: Vec<Action>,
     /// Digest of the calls and results so far; the state key.
     history: String,
@@ -193,7 +193,7 @@ impl Episode {
     }
 }
 
-/// Hides functions missing at a turn of a generated task.
+/// Hides the functions that a generated task adds only after this turn.
 fn hide(session: &mut Session, task: &BfclTask, turn: usize) {
     if task.functions.is_some() && !task.added.is_empty() {
         let later = task.added.iter().filter(|(added, _)| **added > turn);

@@ -25,11 +25,11 @@ pub struct LongContext {
     pub order_details: Dict,
     /// Text about the car.
     pub car: Value,
-    /// Weather of other days.
+    /// Weather of additional days.
     pub weather: Dict,
     /// Instructions for the parking brake.
     pub parking_brake: Value,
-    /// Cities between two others.
+    /// Cities listed between two others as padding.
     pub cities: Value,
     /// Credit cards.
     pub cards: Dict,
@@ -59,7 +59,7 @@ impl LongContext {
     /// Parses the package's module of constants.
     ///
     /// # Errors
-    /// Returns the reason if it is not such a module or lacks a constant.
+    /// Returns the reason if the text is not such a module or lacks a constant.
     pub fn read(source: &str) -> Result<Self, String> {
         let mut constants = Dict::new();
         for (name, expression) in assignments(source).map_err(|raise| raise.text)? {

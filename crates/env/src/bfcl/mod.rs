@@ -3,7 +3,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `python/` | Python values, operators and expressions as far as the APIs need them |
-//! | `apis/`, `method.rs`, `session` | the eight APIs and calls of them |
+//! | `apis/`, `method.rs`, `session` | the eight APIs and their calls |
 //! | `package`, `long_context.rs` | tasks and documents from the package `bfcl-eval` |
 //! | `generator/` | generated tasks |
 //! | `grade.rs` | comparison with the gold calls |

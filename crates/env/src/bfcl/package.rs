@@ -69,7 +69,7 @@ pub struct BfclTask {
     pub config: Dict,
     /// Messages of the user; empty for turns that add functions.
     pub turns: Vec<String>,
-    /// Functions described to the agent; if absent, all of the APIs.
+    /// Functions described to the agent; if absent, all functions of the task's APIs.
     pub functions: Option<Vec<String>>,
     /// Functions added by a turn, by its index.
     pub added: HashMap<usize, Vec<String>>,

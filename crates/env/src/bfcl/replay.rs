@@ -1,6 +1,6 @@
 //! Compares these APIs with recorded episodes of the original.
 //!
-//! A recording has one JSON object per line and episode:
+//! A recording is a JSON lines file with one object per episode:
 //!
 //! ```text
 //! {"id", "set", "variant", "calls": [[call, ..] per turn], "results": [[text, ..] per turn],
@@ -91,8 +91,8 @@ pub fn replay(name: &str, reader: impl BufRead, data: &Path) -> Result<ReplayRep
     Ok(ReplayReport { counts, unit: "play", differences })
 }
 
-/// Compares texts ignoring the order of sets. The original prints two: unknown fields of a ticket's
-/// update, and flight classes.
+/// Compares texts ignoring the order of sets. The original prints two sets: unknown fields of a
+/// ticket update, and flight classes.
 fn same_text(expected: &str, found: &str) -> bool {
     if expected == found {
         return true;

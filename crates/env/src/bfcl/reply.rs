@@ -5,8 +5,8 @@ use turnwise_core::ToolCall;
 use super::apis::Api;
 use super::python::{Caller, Dict, Raise, Value, calls, evaluate, parse};
 
-/// Returns the calls of a reply as text; empty if it is not a list of calls, which ends the user's
-/// turn.
+/// Returns the calls of a reply as text; empty if the reply is not a list of calls, which ends the
+/// user's turn.
 ///
 /// As in the package, quotes and brackets around the list may be missing. Differs from the package:
 /// positional arguments are kept.

@@ -1,4 +1,4 @@
-//! The APIs of one task, and textual calls of them.
+//! The APIs of one task, and their calls as text.
 
 use std::sync::Arc;
 
@@ -187,7 +187,8 @@ fn shown_or_error(result: Result<Value, Raise>) -> String {
     }
 }
 
-/// Strings stay, dictionaries become JSON if possible, everything else is formatted by `str`.
+/// Returns strings unchanged, dictionaries as JSON if possible, and other values formatted by
+/// `str`.
 fn shown(value: &Value) -> Result<String, Raise> {
     if value.is_too_long() {
         let text = "Exceeds the limit (4300 digits) for integer string conversion";

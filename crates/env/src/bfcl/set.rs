@@ -17,7 +17,7 @@ pub(super) const ALL: &str = "all";
 /// Default turn limit; enough for one gold call per reply.
 pub(super) const DEFAULT_MAX_TURNS: usize = 60;
 
-/// Consecutive calls after which the package abandons a turn.
+/// Number of consecutive calls after which the package abandons a turn.
 pub(super) const DEFAULT_MAX_STEPS: usize = 20;
 
 /// Shares of the test and validation splits, in 256ths.
@@ -51,7 +51,7 @@ impl Default for BfclOptions {
 pub(super) struct Shared {
     pub(super) package: Package,
     pub(super) options: BfclOptions,
-    /// Functions by API, if they are declared as tools.
+    /// Functions by API, if the prompt declares them as tools.
     pub(super) tools: HashMap<Api, Vec<(String, Tool)>>,
     places: HashMap<String, usize>,
     splits: [Vec<Task>; 4],
@@ -67,8 +67,8 @@ impl Shared {
 /// BFCL's multi-turn tasks, or generated ones.
 ///
 /// The splits `train`, `valid` and `test` (about 50, 10 and 40 percent) depend on the task's
-/// number, which its variants in the four sets share. For generated tasks they depend on the gold
-/// calls. The split `all` contains every task.
+/// number, which its variants in the four sets share. The splits of generated tasks depend on the
+/// gold calls. The split `all` contains every task.
 #[derive(Clone, Debug)]
 pub struct BfclTasks {
     pub(super) shared: Arc<Shared>,

@@ -49,8 +49,8 @@ pub struct BfclSettings {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct BfclExpert {
-    /// Fraction of demonstrations in which the expert omits the last call of a turn. These
-    /// demonstrations are imitated too, which leaves RL something to improve.
+    /// Fraction of demonstrations in which the expert omits the last call of a turn. SFT imitates
+    /// these demonstrations too, which leaves RL something to improve.
     #[schemars(range(min = 0.0, max = 0.99))]
     pub hasty_prob: f64,
     /// Make one call per reply instead of all calls of a turn.
@@ -86,7 +86,7 @@ const TEMPLATES: [(&str, &str); 3] = [
     ("bfcl-tools", include_str!("../../templates/bfcl-tools.toml")),
 ];
 
-/// Texts around the values of results.
+/// Fixed texts around the values in results, for tokenizers of small models.
 const RESULTS: [&str; 5] =
     [" -> None", " -> {\"", "\": \"", "User: ", "I cannot do that yet: something is missing."];
 

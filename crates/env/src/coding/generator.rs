@@ -16,7 +16,7 @@ use super::workshop::{Job, Workshop};
 
 /// CPU seconds for all calls of a library; only endless loops exceed it.
 const SECONDS: f64 = 0.25;
-/// One in this many checks is in the agent's tests.
+/// Ratio of all checks to the checks in the agent's tests.
 const SEEN: usize = 3;
 
 /// Settings of the generated tasks.
@@ -25,7 +25,7 @@ const SEEN: usize = 3;
 pub struct CodingGenerator {
     /// Seed for choosing defects.
     pub seed: u64,
-    /// Maximum number of defects per library; each is a task.
+    /// Maximum number of defects per library; each defect is a task.
     #[schemars(range(min = 1, max = 1000))]
     pub per_library: usize,
     /// Names of the libraries; empty means all.

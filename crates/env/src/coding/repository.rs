@@ -152,8 +152,8 @@ impl Repository {
     /// Edits a file.
     ///
     /// # Errors
-    /// Fails without a change if the place is missing or ambiguous, or the files would be too
-    /// large.
+    /// Fails without changing the file if the place is missing or ambiguous, or the files would be
+    /// too large.
     pub fn edit(&mut self, path: &str, place: &Place, new: &str) -> Result<String, String> {
         check_path(path)?;
         if self.bytes().saturating_add(new.len()) > MOST_BYTES {

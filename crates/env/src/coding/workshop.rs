@@ -18,7 +18,7 @@ pub struct CodingLimits {
     /// Wall-clock seconds.
     #[schemars(range(min = 1, max = 3600))]
     pub wall_s: u64,
-    /// CPU seconds of all its processes; the limit also applies to the checks.
+    /// CPU seconds of all processes of the command; the limit also applies to the checks.
     #[schemars(range(min = 1, max = 3600))]
     pub cpu_s: u64,
     /// Memory in MiB.
@@ -54,7 +54,7 @@ impl CodingLimits {
     }
 }
 
-/// Calls to evaluate with files. Jobs are isolated from each other.
+/// Calls to evaluate, and the files that they need. Jobs are isolated from each other.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Job {
     /// File contents by path.

@@ -99,7 +99,7 @@ pub struct Deal(pub [Card; 2]);
 
 impl Deal {
     /// Draws a deal from the original's distribution. The first rank is uniform from 2 to the king;
-    /// its suit is uniform. The second number gives 12 with the first, by multiplication with
+    /// its suit is uniform. The second number makes 12 with the first: by multiplication with
     /// probability 1/2 if possible, otherwise by addition. Then the cards are swapped with
     /// probability 1/2.
     pub fn draw(rng: &mut Rng) -> Self {

@@ -14,8 +14,8 @@ use crate::saved::SavedEpisode;
 /// Plays the deals of a [`super::EzPointsSet`], one episode at a time.
 ///
 /// An episode ends with `=` (`terminated`), with the first action after a formula of six symbols,
-/// or at the step limit (`truncated`). Actions without effect count as steps. With pictures, each
-/// observation has one after its text.
+/// or at the step limit (`truncated`). Actions without effect count as steps. If pictures are on,
+/// each observation has a picture after its text.
 #[derive(Debug)]
 pub struct EzPointsEnv {
     shared: Arc<Shared>,

@@ -56,8 +56,8 @@ impl Advisor for Adviser {
     }
 }
 
-/// Plays `count` deals of a split in turn. With probability `early_evaluation_prob` it evaluates
-/// the formula without its second number; this is imitated.
+/// Plays `count` deals of a split in turn. With probability `early_evaluation_prob` the expert
+/// evaluates the formula before its second number, and SFT imitates this mistake.
 pub(super) fn demonstrate(
     set: &EzPointsSet,
     request: &DemonstrationRequest<'_>,

@@ -1,4 +1,4 @@
-//! Formulas: their symbols, and evaluation as by Python's `eval`.
+//! Formulas: their symbols, and evaluation like Python's `eval`.
 
 /// A symbol of a formula.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,7 +14,7 @@ pub enum Symbol {
 const NUMBERS: [&str; 10] = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10"];
 
 impl Symbol {
-    /// Returns the symbol's text; empty for a number that no card has.
+    /// Returns the symbol's text, or an empty text for a number that no card has.
     pub fn text(self) -> &'static str {
         match self {
             Self::Number(number) => {

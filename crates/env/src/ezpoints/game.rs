@@ -6,11 +6,11 @@ use super::formula::{Symbol, eval, text};
 /// Target value of the formula.
 pub const TARGET: i128 = 12;
 
-/// Reward of a formula of both cards that equals the target.
+/// Reward for a formula of both cards that equals the target.
 pub const REWARD: f64 = 10.0;
 
-/// Maximum length of a formula that can be extended. After one more symbol, the next action ends
-/// the episode.
+/// Maximum length of a formula that can be extended; once it is longer, the next action ends the
+/// episode.
 pub const MOST_SYMBOLS: usize = 5;
 
 /// The actions in the order of the original's numbers.

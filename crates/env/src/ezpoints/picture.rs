@@ -13,7 +13,7 @@ use super::game::Game;
 use crate::pictures::strokes::{self, Letters};
 use crate::pictures::{Color, Picture, png};
 
-/// Side of the picture in pixels.
+/// Side length of the picture in pixels.
 pub const SIDE: usize = 300;
 /// Width of a card in pixels.
 pub const CARD_WIDTH: usize = 135;
@@ -38,11 +38,11 @@ const UPPER: usize = TEXT_ROWS.start;
 /// The card pictures with precomputed data.
 #[derive(Debug)]
 pub struct Cards {
-    /// Sorted by suit and rank.
+    /// Card pictures sorted by suit and rank.
     cards: Vec<Picture>,
     letters: Letters,
     lower: Picture,
-    /// PNG files up to the rows of the formula, by deal.
+    /// Compressed rows above the formula, by deal.
     starts: Mutex<HashMap<Deal, Arc<png::Start>>>,
 }
 
@@ -158,7 +158,7 @@ fn draw(card: Card) -> Picture {
     picture
 }
 
-/// Returns the signed distance of a point to a suit's symbol of size -1 to 1.
+/// Returns the signed distance from a point to a suit's symbol, which spans -1 to 1.
 fn suit_distance(suit: Suit, x: f32, y: f32) -> f32 {
     let x = x.abs();
     let heart = |y: f32| {

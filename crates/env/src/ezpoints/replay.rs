@@ -1,15 +1,16 @@
 //! Compares these rules with recorded episodes of the original.
 //!
-//! A recording has one JSON object per line and episode:
+//! A recording is a JSON lines file with one object per episode:
 //!
 //! ```text
 //! {"seed", "cards": ["H4", "C8"], "numbers": [4, 8],
 //!  "steps": [{"action": -1..12, "reward", "terminated", "truncated", "formula", "won"}, ..]}
 //! ```
 //!
-//! A folder of the original's pictures is optional: the cards in `cards_135x189`, and the last observations
-//! of episodes as `final_obs_seedN.png`. Pixels outside the formula's rows must be equal. Inside, where
-//! fonts differ, the mean absolute difference of the channels must be at most [`TEXT_TOLERANCE`].
+//! A folder of the original's pictures is optional: the cards in `cards_135x189`, and the last
+//! observations of episodes as `final_obs_seedN.png`. Pixels outside the formula's rows must be
+//! equal. In the formula's rows, where fonts differ, the mean absolute difference of the channels
+//! must be at most [`TEXT_TOLERANCE`].
 
 use std::io::BufRead;
 use std::path::Path;

@@ -31,10 +31,10 @@ const MOST_DRAWS: usize = 100_000;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EzPointsReward {
-    /// 10 for a formula that equals 12, otherwise 0, as in verl-agent.
+    /// The reward is 10 for a formula that equals 12, otherwise 0, as in verl-agent.
     #[default]
     Original,
-    /// 1 for a formula that equals 12, otherwise 0.
+    /// The reward is 1 for a formula that equals 12, otherwise 0.
     Success,
 }
 

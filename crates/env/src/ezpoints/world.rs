@@ -25,7 +25,7 @@ pub struct EzPointsKind;
 #[serde(default, deny_unknown_fields)]
 pub struct EzPointsSettings {
     /// File of deals for the split `test`, plain or zstd-compressed: JSON lines with `cards`, such
-    /// as recorded episodes. Training deals contain none of their card pairs.
+    /// as recorded episodes. Training deals share no card pair with them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
     /// Reward of a step.
@@ -48,8 +48,8 @@ pub struct EzPointsSettings {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EzPointsExpert {
-    /// Probability that the expert evaluates the formula without its second number and fails. Such
-    /// demonstrations are imitated too.
+    /// Probability that the expert evaluates the formula before its second number and fails. SFT
+    /// imitates these failures too.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub early_evaluation_prob: f64,
 }

@@ -27,7 +27,7 @@ pub struct ParsedAction {
     pub calls: Vec<ToolCall>,
     /// True if the response is a valid action.
     pub valid: bool,
-    /// Reason if it is invalid.
+    /// Reason why the response is invalid, if it is.
     pub reason: Option<&'static str>,
     /// Error message for a malformed call in environments with tools.
     pub error: Option<String>,
@@ -167,7 +167,7 @@ fn labelled(rules: &ResponseRules, response: &str, text: &str) -> Read {
     }
 }
 
-/// Returns the action for unclosed reasoning as the error.
+/// Splits off the reasoning; if it is unclosed, the error is the action to send.
 fn after_reasoning<'a>(rules: &ResponseRules, response: &'a str) -> Result<(Reasoning<'a>, &'a str), Read> {
     let [open, close] = &rules.reasoning_tags;
     let reasoning = Reasoning::between(response, open, close);
@@ -211,8 +211,8 @@ fn one_block(rules: &ResponseRules, response: &str) -> Read {
     (action.to_owned(), reason)
 }
 
-/// Returns the calls after the reasoning, and their text; without a call, an answer if the template
-/// allows answers. The error is the text to send and the reason.
+/// Returns the calls after the reasoning and their text. Without a call, the text is an answer, if
+/// the template allows answers. The error is the text to send and the reason.
 fn called(rules: &ResponseRules, response: &str) -> Result<(String, Vec<ToolCall>), (String, &'static str)> {
     let unread = |(text, reason): Read| (text, reason.unwrap_or("there is no call after the reasoning"));
     let (reasoning, answer) = after_reasoning(rules, response).map_err(unread)?;

@@ -49,7 +49,7 @@ fn block(name: &str, text: &str) -> String {
     format!("<{name}>{}</{name}>", strip(text))
 }
 
-/// Cuts a response after the first closing tag of the first name that occurs closed.
+/// Cuts a response after the first closing tag of the first name that has one.
 fn cut<'a>(response: &'a str, names: &[String]) -> &'a str {
     let end = names.iter().find_map(|name| {
         let tag = closing(name);

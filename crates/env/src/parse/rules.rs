@@ -24,7 +24,7 @@ pub enum Style {
     Json,
 }
 
-/// Which block of tags, or JSON object, is the action.
+/// Selects the block of tags or the JSON object that is the action.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Blocks {
@@ -32,22 +32,22 @@ pub enum Blocks {
     /// end, so a response cut off while reasoning has no action.
     #[default]
     One,
-    /// As in verl-agent; details depend on the style.
+    /// The same block as in verl-agent; details depend on the style.
     ///
-    /// * `tags`: from the first opening to the first closing tag of the whole response, also inside
-    ///   the reasoning and if empty. Tags in the wrong order give no action. Required reasoning may
+    /// * `tags`: from the first opening to the first closing tag of the whole response, even inside
+    ///   the reasoning or if empty. Tags in the wrong order give no action. Required reasoning may
     ///   be anywhere.
     /// * `json` (EZPoints): the one admissible action after the first `"action":` of the
     ///   lower-cased response. Without `"action":` only the last character is searched (`find`
-    ///   returns -1). None or several actions are malformed. `10` is matched and removed first, so
-    ///   it does not count as `1`.
-    /// * `named` (search): the response is cut after the first closing tag of the first name, or
-    ///   else of the second. The first block of the first name is the action, or else of the
-    ///   second, in any letter case. Without a block, or with several opening tags in the response,
-    ///   it is malformed.
+    ///   returns -1). A response without exactly one action is malformed. `10` is matched and
+    ///   removed first, so it does not count as `1`.
+    /// * `named` (search): the response is cut after the first closing tag of the first name, or of
+    ///   the second if there is none. The action is the first block of the first name, or of the
+    ///   second if there is none, in any letter case. A response without a block or with several
+    ///   opening tags is malformed.
     Any,
     /// As in Search-R1, with `style = "named"`: the response is cut as for `any`, and the first
-    /// block of either name is the action. Any block is well-formed.
+    /// block of either name is the action. A response with any such block is well-formed.
     First,
 }
 
@@ -118,13 +118,13 @@ pub struct ResponseRules {
     /// sent as the action. verl-agent sends 30 to ALFWorld and 20 to WebShop.
     #[serde(default = "tail")]
     pub tail: usize,
-    /// If true, white space is trimmed from that tail.
+    /// Whether to trim white space from the tail of a malformed response.
     #[serde(default = "yes")]
     pub trim_tail: bool,
 }
 
 impl ResponseRules {
-    /// Creates rules of this style with the default of every other key.
+    /// Creates rules of this style with defaults for all other keys.
     pub fn new(style: Style) -> Self {
         Self {
             style,
@@ -144,8 +144,8 @@ impl ResponseRules {
         }
     }
 
-    /// Rejects keys that the template itself sets and this style does not use. Inherited keys may
-    /// stay. The error names the key and the style that reads it.
+    /// Rejects keys that the template itself sets and this style does not use. Inherited keys are
+    /// accepted. The error names the key and the style that reads it.
     pub(crate) fn check_effect<'a>(&self, keys: impl Iterator<Item = &'a str>) -> Result<(), String> {
         for key in keys {
             let (read, by) = match key {

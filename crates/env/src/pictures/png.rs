@@ -35,14 +35,14 @@ pub struct Start {
     width: usize,
     height: usize,
     rows: usize,
-    /// The file up to the end of these rows.
+    /// The PNG file up to the end of these rows.
     file: Vec<u8>,
     /// Checksum of the filtered rows.
     adler: u32,
     last: Vec<u8>,
 }
 
-/// After signature, header, and length and name of the chunk.
+/// Offset of the compressed data: after the signature, the header, and the chunk's length and name.
 const DATA: usize = 8 + 25 + 8;
 
 impl Start {
@@ -75,7 +75,7 @@ impl Start {
     /// Returns the file of a picture with these remaining rows.
     ///
     /// # Errors
-    /// Fails if their width or number does not fit.
+    /// Fails if the width or number of the rows does not fit.
     pub fn finish(&self, rest: &Picture) -> Result<Vec<u8>, EnvError> {
         if (rest.width(), self.rows + rest.height()) != (self.width, self.height) {
             return Err(EnvError::Other(format!(
@@ -117,7 +117,7 @@ fn header(width: usize, height: usize) -> Vec<u8> {
     file
 }
 
-/// Returns the differences between rows; `above` becomes the last row.
+/// Returns each row's difference from the row above; `above` becomes the last row.
 fn filter(picture: &Picture, above: &mut [u8]) -> Vec<u8> {
     let mut filtered = Vec::with_capacity(picture.rgb().len() + picture.height());
     for row in picture.rgb().chunks_exact(above.len()) {

@@ -29,10 +29,11 @@ impl PictureStore {
         Ok(Self { folder: folder.to_owned(), known: Mutex::default() })
     }
 
-    /// Returns the handle of a state's picture. If it is not cached, `draw` creates its PNG bytes.
+    /// Returns the handle of a state's picture. If the picture is not cached, `draw` creates its
+    /// PNG bytes.
     ///
     /// # Errors
-    /// Fails if `draw` does, or if the file cannot be written.
+    /// Fails if `draw` fails, or if the file cannot be written.
     pub fn handle(
         &self,
         state: &[u8],

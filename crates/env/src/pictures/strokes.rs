@@ -1,14 +1,14 @@
-//! Letters and digits drawn as strokes of a round pen. Proportions are those of DejaVu Sans at 20
-//! pixels, the original's font; pixels differ.
+//! Letters and digits drawn as strokes of a round pen. Letters have the proportions of the
+//! original's font, DejaVu Sans at 20 pixels, but not the same pixels.
 
 use std::collections::HashMap;
 
 use super::canvas::{Color, Picture};
 
-/// Half the width of a stroke at 20 pixels.
+/// Half the stroke width of a text 20 pixels high.
 const PEN: f32 = 0.95;
 
-/// Right of the pen's position, and above the baseline.
+/// Distances to the right of the pen and above the baseline.
 type Point = (f32, f32);
 
 enum Stroke {
@@ -140,7 +140,7 @@ fn shares(letter: char, (x, y): Point) -> Vec<(usize, usize, f32)> {
 
 const PHASES: i32 = 16;
 
-/// Leaves room for pixels to the left and above.
+/// Pen position in a letter's picture; leaves room for pixels to the left and above.
 const ORIGIN: (i32, i32) = (4, 20);
 
 type Mask = Vec<(i32, i32, f32)>;

@@ -23,7 +23,7 @@ pub enum ProcessError {
     /// The program exited or was killed; all its episodes are lost.
     #[error("the world's program was lost: {reason}{stderr}")]
     Lost {
-        /// Why it was lost.
+        /// Why the program was lost.
         reason: String,
         /// The last lines of its stderr with a heading, or nothing.
         stderr: String,

@@ -1,4 +1,4 @@
-//! A process group that is killed as a whole, also when this process dies.
+//! A process group that is killed as a whole, even if this process dies.
 
 use std::io;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus};

@@ -37,8 +37,7 @@ impl Room {
     }
 }
 
-/// Estimates the memory of a value in bytes. For short values it is many times the length of their
-/// text.
+/// Estimates the memory of a value in bytes. Short values take many times the length of their text.
 fn memory(value: &Value) -> usize {
     const ENTRY: usize = size_of::<Value>() + size_of::<String>();
     match value {

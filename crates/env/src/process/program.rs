@@ -225,7 +225,7 @@ impl Process {
         &self.welcome
     }
 
-    /// Returns true if it accepts requests.
+    /// Returns true if the process accepts requests.
     pub fn is_alive(&self) -> bool {
         matches!(&*lock(&self.shared.waiting), Waiting::Open(_))
     }
@@ -297,7 +297,7 @@ impl Process {
 }
 
 impl Drop for Process {
-    /// Asks the program to exit, and kills it if it does not.
+    /// Asks the program to exit, and kills it if it does not comply.
     fn drop(&mut self) {
         if self.is_alive() {
             self.notify(&Request::Shutdown {});
@@ -373,7 +373,7 @@ fn accept(answer: Answer) -> Result<Box<RawValue>, ProcessError> {
     }
 }
 
-/// Parses a response inside the response to `step_many`.
+/// Parses one of the responses that a response to `step_many` contains.
 pub(super) fn read_answer<T: DeserializeOwned>(op: &'static str, answer: Answer) -> Result<T, ProcessError> {
     read(op, &accept(answer)?)
 }

@@ -48,7 +48,7 @@ pub enum Request<'a> {
         episode: u64,
         /// Text of the action.
         action: &'a str,
-        /// The action as a structured call, if it is one; `action` is then
+        /// The action as a structured call, if the action is a call; `action` is then
         /// `name(arguments as JSON)`.
         #[serde(skip_serializing_if = "Option::is_none")]
         call: Option<&'a ToolCall>,
@@ -123,7 +123,7 @@ pub struct EpisodeAction<'a> {
     pub episode: u64,
     /// Text of the action.
     pub action: &'a str,
-    /// The action as a structured call, if it is one.
+    /// The action as a structured call, if the action is a call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call: Option<&'a ToolCall>,
 }
@@ -150,7 +150,7 @@ impl Line {
     }
 }
 
-/// Content of a response. A result stays JSON text, which preserves the key order of schemas.
+/// Content of a response. The result is kept as JSON text to preserve the key order of schemas.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(try_from = "Given")]
 pub enum Answer {

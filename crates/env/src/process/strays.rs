@@ -1,8 +1,8 @@
 //! Finds processes that left a program's process group, by a mark in their environment.
 //!
-//! A process can leave its group and session (`setsid`), but it keeps its environment unless it
-//! clears it on purpose. `PR_SET_CHILD_SUBREAPER` would also adopt unrelated orphans of the program
-//! that embeds this crate.
+//! A process can leave its group and session (`setsid`), but it keeps its environment variables
+//! unless it deliberately clears them. `PR_SET_CHILD_SUBREAPER` would also adopt unrelated orphans
+//! of the program that embeds this crate.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};

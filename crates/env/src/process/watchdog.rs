@@ -3,8 +3,9 @@
 //! A killed process cannot clean up, and a hanging program does not notice that its stdin was
 //! closed. So a shell waits for the end of a pipe that only this process writes to.
 //!
-//! A parent-death signal (`PR_SET_PDEATHSIG`) is unsuitable: it is sent when the *thread* that
-//! started the program ends, as rollout threads do, and does not reach the program's children.
+//! A parent-death signal (`PR_SET_PDEATHSIG`) is unsuitable. The kernel sends it when the *thread*
+//! that started the program ends, as rollout threads do. The signal also does not reach the
+//! program's children.
 
 use std::process::{Child, Command, Stdio};
 

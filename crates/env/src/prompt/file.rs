@@ -252,7 +252,7 @@ impl PromptTemplate {
     /// Loads a template file of this name, or else a template of an environment in the registry.
     ///
     /// # Errors
-    /// Fails if neither exists, or if it is not a template.
+    /// Fails if neither exists, or if the file is not a template.
     pub fn find(name: &str, registry: &Registry) -> Result<Self, EnvError> {
         let path = Path::new(name);
         if path.is_file() {
@@ -267,7 +267,7 @@ impl PromptTemplate {
     /// Loads a template file.
     ///
     /// # Errors
-    /// Returns [`EnvError::Io`] if the file cannot be read, and the errors of
+    /// Returns [`EnvError::Io`] if the file cannot be read, or an error of
     /// [`PromptTemplate::parse`].
     pub fn load(path: &Path) -> Result<Self, EnvError> {
         let file = path.display().to_string();
@@ -285,10 +285,10 @@ impl PromptTemplate {
         Self::parse_in(source, file, &Registry::builtin())
     }
 
-    /// Parses a template that may extend one of this registry.
+    /// Parses a template that may extend a template of this registry.
     ///
     /// # Errors
-    /// Fails if it is not a valid template; the error names the key.
+    /// Fails if the text is not a valid template; the error names the key.
     pub fn parse_in(source: &str, file: &str, registry: &Registry) -> Result<Self, EnvError> {
         Self::read(source, registry).map_err(|reason| EnvError::File { path: file.to_owned(), reason })
     }

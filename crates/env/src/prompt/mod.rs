@@ -6,20 +6,21 @@
 //! | template | prompts |
 //! |---|---|
 //! | `alfworld`, `webshop` | free reasoning and tags; figures 12 to 15 of the STAPO paper |
-//! | `alfworld-stapo`, `webshop-stapo` | the same, with responses parsed as in verl-agent |
+//! | `alfworld-stapo`, `webshop-stapo` | as above, with responses parsed as in verl-agent |
 //! | `*-verl-agent` | the prompts of verl-agent, which the other papers train with |
 //! | `*-compact` | the environment's own words, for small policies |
 //! | `*-react` | a thought and an action, one worked example |
 //! | `search-r1` | the prompts of Search-R1 |
 //!
-//! A user's file replaces them. With `base = "alfworld"` it needs only the keys that differ.
+//! A template file replaces these templates. A file with `base = "alfworld"` needs only the keys
+//! that differ.
 //!
 //! | placeholder | value |
 //! |---|---|
 //! | `{task_description}` | the goal without its final full stop |
 //! | `{step_count}`, `{current_step}` | turns taken, and that number plus one |
 //! | `{action_history}` | earlier turns, one history line each |
-//! | `{history_length}` | number of these turns |
+//! | `{history_length}` | number of turns in `{action_history}` |
 //! | `{current_observation}` | the observation to act on |
 //! | `{admissible_actions}` | the actions that the environment lists |
 //! | `{first_observation}`, `{summary}` | in `compacted` only |
@@ -53,7 +54,7 @@ pub enum PromptKind {
 pub struct PromptView<'a> {
     /// The goal as the task states it.
     pub goal: &'a str,
-    /// Turns so far as (observation, action), oldest first. It may omit early turns.
+    /// Turns so far as (observation, action), oldest first. The list may omit early turns.
     pub history: &'a [(String, String)],
     /// Maximum number of earlier turns in a per-turn prompt.
     pub window: usize,
@@ -161,8 +162,8 @@ impl PromptTemplate {
         &self.stop
     }
 
-    /// Returns the strings that end a response in a chat. Tool calls have none: the reply may
-    /// contain several calls and ends with EOS.
+    /// Returns the strings that end a response in a chat. Templates with tool calls return none:
+    /// the reply may contain several calls and ends with EOS.
     pub fn stop_in_chat(&self) -> &[String] {
         if self.rules.style == Style::Call && !self.open_reply { &[] } else { &self.stop }
     }
@@ -201,9 +202,8 @@ impl PromptTemplate {
     /// Renders the per-turn prompt of one turn.
     ///
     /// The first turn has its own prompt without history. With a window of 0, all later prompts
-    /// omit the history and state the goal. The same holds if the full prompt would exceed
-    /// `history.max_chars` (Unicode scalar values); masked prompts of that turn then omit the
-    /// history too.
+    /// omit the history and state the goal. A prompt that would exceed `history.max_chars` (Unicode
+    /// scalar values) also omits the history, and so do masked prompts of that turn.
     pub fn render(&self, view: &PromptView<'_>, kind: PromptKind) -> String {
         let mut shown = &view.history[view.history.len() - view.window.min(view.history.len())..];
         if let Some(most) = self.max_chars.filter(|_| !shown.is_empty()) {

@@ -17,9 +17,8 @@ pub enum Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Parses an action: a whole text of the form `<search>query</search>`,
-    /// `<answer>answer</answer>`, `search[query]` or `answer[answer]`; or a call of `search` with
-    /// `query` or of `answer` with `answer`.
+    /// Parses a call of `search` or `answer`, or a text that is exactly `<search>query</search>`,
+    /// `<answer>answer</answer>`, `search[query]` or `answer[answer]`.
     pub fn of(action: &'a Action) -> Self {
         match action {
             Action::Text { text } | Action::Malformed { text, .. } => Self::parse(text),

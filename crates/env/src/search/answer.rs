@@ -8,11 +8,11 @@ use crate::python::{is_space, strip};
 /// Scores of an answer against all golden answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Scores {
-    /// Whether it equals a golden answer after normalization.
+    /// Whether the answer equals a golden answer after normalization.
     pub exact: bool,
     /// The best F1 over words with any golden answer, in `[0, 1]`.
     pub f1: f64,
-    /// Whether it contains a golden answer after normalization.
+    /// Whether the answer contains a golden answer after normalization.
     pub cover: bool,
 }
 
@@ -33,7 +33,7 @@ impl Scores {
 
 /// Normalizes a text.
 ///
-/// Differs from the original only if Unicode tables differ: a letter with a combining mark next to
+/// Differs from the original only in Unicode tables: for a letter with a combining mark next to
 /// `a`, `an` or `the`.
 pub fn normalize(text: &str) -> String {
     // Most texts are ASCII, and passages are normalized at every search.
@@ -56,7 +56,7 @@ pub fn normalize(text: &str) -> String {
 }
 
 /// Returns true if the normalized text contains a golden answer as whole words: `carcinoma` does
-/// not contain `no`. Golden answers that normalize to nothing are never contained.
+/// not contain `no`. Golden answers that normalize to an empty text are ignored.
 pub fn stands_in(text: &str, golden: &[String]) -> bool {
     let golden: Vec<String> = golden.iter().map(|golden| normalize(golden)).collect();
     let found = |text: &str| {

@@ -16,7 +16,7 @@ use super::retriever::search_failed;
 use super::set::Shared;
 use crate::saved::SavedEpisode;
 
-/// Where the answer is read from.
+/// Source of an episode's answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AnswerFrom {

@@ -29,8 +29,9 @@ impl Expert {
         }
     }
 
-    /// Returns the first planned search whose passage was not seen (without a plan, the question),
-    /// then the golden answer if a passage contains it, or else `unknown`.
+    /// Returns the first planned search whose passage was not seen, or without a plan a search for
+    /// the question. Afterwards returns the golden answer if a passage contains it, otherwise
+    /// `unknown`.
     fn next(&self) -> String {
         let is_shown = |title: &str| self.seen.contains(&format!("\"{title}\""));
         if let Some(search) = self.question.plan.iter().find(|search| !is_shown(&search.query)) {
@@ -75,7 +76,7 @@ fn answered(answer: &str) -> String {
 }
 
 /// Plays `count` questions of a split in turn. With probability `early_answer_prob` the expert
-/// skips its last planned search and guesses; this is imitated.
+/// skips its last planned search and guesses, and SFT imitates this mistake.
 pub(super) fn demonstrate(
     set: &SearchSet,
     request: &DemonstrationRequest<'_>,

@@ -65,8 +65,8 @@ pub(super) fn json_values<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, En
     read.map_err(|error| file_error(path, format!("this cannot be read as JSON: {error}")))
 }
 
-/// Reads the questions of a file. Their default data set is the name of the file, or of its folder
-/// if the file is named after a split (`nq/test.jsonl` is `nq`).
+/// Reads the questions of a file. The default data set is the name of the file, or of its folder if
+/// the file is named after a split (`nq` for `nq/test.jsonl`).
 pub(super) fn questions(path: &Path, tables: Option<&TableReader>) -> Result<Vec<Question>, EnvError> {
     let records = records(path, tables)?;
     let counted = CountedFrom::of(&records);

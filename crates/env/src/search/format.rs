@@ -13,17 +13,17 @@ use crate::python::{json_string, strip};
 #[serde(rename_all = "snake_case")]
 pub enum ObservationFormat {
     /// Search-R1's format (`search_r1/llm_agent/generation.py`), also used by SORL: passages with
-    /// separate titles, blank lines around the block, and an error message for other output. For
-    /// multi-turn prompts.
+    /// separate titles, blank lines around the block, and an error message for other output.
+    /// Intended for multi-turn prompts.
     #[default]
     SearchR1,
     /// verl-agent's format (SkyRL's search tool): all passages as a JSON string in tags, with
-    /// non-ASCII characters escaped like Python's `json.dumps`; no error message. For per-turn
-    /// prompts.
+    /// non-ASCII characters escaped like Python's `json.dumps`; no error message. Intended for
+    /// per-turn prompts.
     VerlAgent,
 }
 
-/// Search-R1's error message for other actions. Its models are trained on this text.
+/// Search-R1's error message for other actions; its models are trained on this text.
 pub const INVALID: &str = "\nMy previous action is invalid. If I want to search, I should put the query between <search> and \
                            </search>. If I want to give the final answer, I should put the answer between <answer> and \
                            </answer>. Let me try again.\n";
@@ -63,7 +63,7 @@ impl ObservationFormat {
     }
 }
 
-/// Returns the passages in an observation of either format; `None` if it has none. Truncated
+/// Returns the passages in an observation of either format; `None` if there are none. Truncated
 /// passages are returned as they are.
 pub(super) fn shown(observation: &str) -> Option<Cow<'_, str>> {
     #[derive(Deserialize)]

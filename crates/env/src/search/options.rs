@@ -3,7 +3,7 @@
 //! | data set | options | right option |
 //! |---|---|---|
 //! | MedQA | `options`, an object by label | `answer_idx`, a label |
-//! | MedXpertQA | the same, repeated after `Answer Choices:` in the question | `label`, a label |
+//! | MedXpertQA | `options` as in MedQA, repeated after `Answer Choices:` in the question | `label`, a label |
 //! | MedMCQA | `opa` to `opd` | `cop`, a number |
 //! | MMLU | `choices`, a list | `answer`, a number from 0 |
 //! | MMLU-Pro | `options`, a list | `answer_index`, a number from 0 |
@@ -108,8 +108,8 @@ fn of_medmcqa(record: &Map<String, Value>, counted: CountedFrom) -> Result<Optio
 }
 
 /// Parses options in the question's text (AlphaMed19K): `A: ..`, `B: ..` and so on, each label
-/// after a blank. A record without `subset_name` is of that data set if its `answer` is the label
-/// of such an option.
+/// after a blank. A record without `subset_name` belongs to that data set if its `answer` is the
+/// label of such an option.
 fn in_text<'a>(record: &Map<String, Value>, text: &'a str) -> Result<Asked<'a>, String> {
     let right = record.get("answer").and_then(Value::as_str).map(str::trim);
     let labelled = right.is_some_and(|right| LABELS.contains(&right));

@@ -33,20 +33,20 @@ pub struct Question {
 pub struct PlannedSearch {
     /// Text of the query.
     pub query: String,
-    /// A plausible, usually wrong answer without this search and later ones.
+    /// A plausible, usually wrong answer that the expert gives if it skips this search.
     pub early_answer: String,
 }
 
-/// Which score is the reward of an answer.
+/// Score of an answer that is used as the reward.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SearchReward {
-    /// 1 for an exact match, else 0, as in Search-R1, verl-agent and SORL.
+    /// The reward is 1 for an exact match, else 0, as in Search-R1, verl-agent and SORL.
     #[default]
     ExactMatch,
     /// F1 over words.
     F1,
-    /// 1 if the answer contains a golden answer, else 0.
+    /// The reward is 1 if the answer contains a golden answer, else 0.
     CoverMatch,
 }
 
@@ -67,7 +67,8 @@ impl Question {
         }
     }
 
-    /// Scores an answer. With options, each score is 1 if it names the right one, else 0.
+    /// Scores an answer. With options, each score is 1 if the answer names the right option, else
+    /// 0.
     pub fn scores(&self, answer: &str) -> Scores {
         match &self.choices {
             None => Scores::of(answer, &self.golden),

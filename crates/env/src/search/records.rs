@@ -26,14 +26,14 @@ pub(super) enum CountedFrom {
 
 impl CountedFrom {
     /// MedMCQA's `cop` counts from 0 in the Hugging Face hub's Parquet files and from 1 in the
-    /// original JSON. A file with any 0 counts from 0.
+    /// original JSON. A file in which a 0 occurs counts from 0.
     pub(super) fn of<'a>(records: impl IntoIterator<Item = &'a Value>) -> Self {
         let zero = records.into_iter().any(|record| record.get("cop").and_then(Value::as_i64) == Some(0));
         if zero { Self::Zero } else { Self::One }
     }
 }
 
-/// Parses a question. `number` is its default name and `dataset` its default data set.
+/// Parses a question; `number` and `dataset` are used if the record has no id or data set.
 pub(super) fn question(
     record: &Value,
     number: usize,
@@ -74,7 +74,7 @@ pub(super) fn text_of(value: &Value) -> Option<String> {
     }
 }
 
-/// Returns the texts of a value or list. A text that is a JSON list of texts is parsed (PopQA's
+/// Returns the texts of a value or list. Parses a text that contains a JSON list of texts (PopQA's
 /// `possible_answers`).
 fn texts(value: &Value) -> Vec<String> {
     match value {
@@ -154,7 +154,7 @@ fn titled(value: &Value) -> Option<(String, String)> {
     }
 }
 
-/// HotpotQA's sentences begin with their blank.
+/// Joins the sentences of a passage; HotpotQA's already begin with a blank.
 fn joined(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),

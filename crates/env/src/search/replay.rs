@@ -99,7 +99,7 @@ impl Collection {
     }
 
     /// Returns the passages found; `None` if the query was not recorded. Titles get the quotation
-    /// marks of the recorded observation, because collections differ in them.
+    /// marks of the recorded observation, since these marks differ between collections.
     fn hits(&self, question: &str, query: &str, shown: &[Hit]) -> Option<Vec<Hit>> {
         let ids = self.found.get(&(question.to_owned(), query.to_owned()))?;
         let passage = |(place, id): (usize, &String)| {

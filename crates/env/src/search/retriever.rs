@@ -11,8 +11,8 @@ use turnwise_retrieval::{Bm25Retriever, Cached, Passage, RetrievalError, Retriev
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RetrieverSettings {
-    /// Kind of retriever. Only `bm25` runs in the sampler's thread. With the others, episodes wait
-    /// on their own threads (`rollout.env_threads`).
+    /// Kind of retriever. Only `bm25` runs in the sampler's thread. With other retrievers, episodes
+    /// wait on their own threads (`rollout.env_threads`).
     pub kind: RetrieverKind,
     /// Folder of an index made by `turnwise index build`, for `bm25`, `dense` and `hybrid`. If
     /// absent, `bm25` indexes `corpus` in memory at every start.
@@ -31,7 +31,7 @@ pub struct RetrieverSettings {
     /// Timeout of a request in seconds, for `http`.
     #[schemars(range(max = 3600.0), extend("exclusiveMinimum" = 0.0))]
     pub timeout_s: f64,
-    /// Number of retries of a failed request, for `http`; `rollout.env_retries` come on top.
+    /// Number of retries of a failed request, for `http`, in addition to `rollout.env_retries`.
     #[schemars(range(max = 100))]
     pub retries: u32,
     /// Number of cached queries, for all kinds but `bm25`; 0 disables the cache.

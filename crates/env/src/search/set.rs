@@ -24,9 +24,9 @@ pub struct SearchOptions {
     pub top_k: usize,
     /// Format of observations.
     pub format: ObservationFormat,
-    /// Which score is the reward.
+    /// Score used as the reward.
     pub reward: SearchReward,
-    /// Where the answer is read from.
+    /// Source of an episode's answer.
     pub answer_from: AnswerFrom,
     /// Maximum tokens of an observation.
     pub observation_tokens: Option<usize>,
@@ -77,8 +77,8 @@ impl fmt::Debug for Shared {
 
 /// Questions answered by searching, as a task set.
 ///
-/// A task is a question. Its kind is the data set (or the type of a generated question). Its id
-/// consists of split, data set and the question's id.
+/// A task is a question. The task's kind is the data set (or the type of a generated question). The
+/// task's id consists of split, data set and question id.
 #[derive(Clone, Debug)]
 pub struct SearchSet {
     shared: Arc<Shared>,

@@ -118,11 +118,11 @@ pub struct SearchSettings {
     pub observation_tokens: Option<usize>,
     /// Search for the question (without its options) before the first turn, and show the passages
     /// with it. With `max_turns = 1` this is retrieval-augmented generation. Each episode sends its
-    /// query alone.
+    /// query separately.
     pub search_first: bool,
-    /// Which score is the reward. Success is always an exact match.
+    /// Score used as the reward. Success is always an exact match.
     pub reward: SearchReward,
-    /// Where the answer is read from.
+    /// Source of an episode's answer.
     pub answer_from: AnswerFrom,
     /// Settings of the generated encyclopaedia; ignored if `data` is set.
     pub generator: SearchGenerator,
@@ -154,8 +154,8 @@ impl Default for SearchSettings {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SearchExpert {
-    /// Probability that the expert skips its last search and guesses the answer. Such
-    /// demonstrations are imitated even if they are wrong. Only for generated questions.
+    /// Probability that the expert skips its last search and guesses the answer. SFT imitates such
+    /// demonstrations even if the answer is wrong. Applies only to generated questions.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub early_answer_prob: f64,
 }

@@ -16,8 +16,8 @@ use crate::saved::SavedEpisode;
 ///
 /// An episode ends when all boxes are on targets (`terminated`), or at the step limit
 /// (`truncated`). `still` and invalid actions move nothing but count as steps, as in verl-agent's
-/// rollout. With pictures, each observation has one after its text. Progress is the fraction of
-/// boxes on targets.
+/// rollout. If pictures are on, each observation has a picture after its text. Progress is the
+/// fraction of boxes on targets.
 #[derive(Debug)]
 pub struct SokobanEnv {
     shared: Arc<Shared>,

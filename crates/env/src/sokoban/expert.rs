@@ -35,9 +35,9 @@ impl Advisor for Expert {
     }
 }
 
-/// Plays `count` levels of a split in order. Random moves (probability `random_move_prob`) are
-/// imitated too. An episode ends when no solution is left. Without noise, only solved episodes are
-/// imitated.
+/// Plays `count` levels of a split in order. SFT imitates random moves (probability
+/// `random_move_prob`) too. An episode ends when no solution is left. If the probability is 0, only
+/// solved episodes are kept.
 pub(super) fn demonstrate(
     set: &SokobanSet,
     request: &DemonstrationRequest<'_>,

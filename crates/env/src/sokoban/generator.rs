@@ -208,8 +208,8 @@ fn opposite(direction: Direction) -> Direction {
     }
 }
 
-/// Carves a room by a random walk, sometimes two cells wide, up to a random size between what the
-/// boxes need and the whole room.
+/// Carves a room of random size by a random walk, sometimes two cells wide. The size is at least
+/// what the boxes need.
 fn carve(config: &GeneratorConfig, boxes: usize, rng: &mut Rng) -> Option<(Vec<Cell>, Vec<usize>)> {
     let GeneratorConfig { width, height, .. } = *config;
     let (columns, rows) = (width.checked_sub(2)?, height.checked_sub(2)?);

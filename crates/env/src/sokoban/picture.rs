@@ -8,7 +8,7 @@ use turnwise_core::EnvError;
 use super::room::{Cell, Room};
 use crate::pictures::{Picture, png};
 
-/// Side of a tile in pixels.
+/// Side length of a tile in pixels.
 pub const TILE: usize = 16;
 
 /// The original's file names, in the order of [`Cell::ALL`].

@@ -1,13 +1,13 @@
 //! Compares these rules with recorded episodes of the original.
 //!
-//! A recording has one JSON object per line and episode:
+//! A recording is a JSON lines file with one object per episode:
 //!
 //! ```text
 //! {"num_boxes", "max_steps", "seed", "room_fixed": [[..]], "room_state": [[..]], "text", "shortest_solution": [1..],
 //!  "steps": [{"action": 1..4, "reward", "done", "moved", "won", "text"}, ..]}
 //! ```
 //!
-//! Texts are compared byte for byte, rewards bit for bit, and all flags. A recorded shortest
+//! All flags are compared, texts byte for byte, and rewards bit for bit. A recorded shortest
 //! solution must solve the level and have the solver's length. The recorded solution is empty for
 //! levels that the recorder did not solve.
 

@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 
 /// Reward of every step.
 pub const STEP_REWARD: f64 = -0.1;
-/// Reward for each additional box on a target, and penalty for each one less.
+/// Reward for each box moved onto a target, and penalty for each box moved off.
 pub const TARGET_REWARD: f64 = 1.0;
 /// Reward added if all boxes are on targets.
 pub const SOLVED_REWARD: f64 = 10.0;
 
-/// Maximum side of a room in cells.
+/// Maximum side length of a room in cells.
 pub const MOST_SIDE: usize = 32;
 /// Maximum number of boxes in a room.
 pub const MOST_BOXES: usize = 8;
@@ -98,15 +98,15 @@ impl Cell {
     }
 }
 
-/// A direction. The numbers of gym-sokoban's actions are one larger.
+/// A direction. gym-sokoban numbers its actions from 1 instead of 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Direction {
-    /// Action 1, toward the first row.
+    /// A move toward the first row; action 1 of gym-sokoban.
     Up,
     /// Action 2
     Down,
-    /// Action 3, toward the first column.
+    /// A move toward the first column; action 3 of gym-sokoban.
     Left,
     /// Action 4
     Right,
@@ -126,7 +126,8 @@ impl Direction {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RoomText {
-    /// verl-agent's: each symbol between a blank, a blank and a tab (`" # \t"`); one line per row.
+    /// verl-agent's: each symbol with a blank before it, and a blank and a tab after it (`" #
+    /// \t"`); one line per row.
     #[default]
     VerlAgent,
     /// RAGEN's: symbols without separators; one line per row.
@@ -160,7 +161,7 @@ impl Room {
     /// Creates a room of rows of `width` cells.
     ///
     /// # Errors
-    /// Fails unless there are one player and as many boxes as targets, at least one. The outer wall
+    /// Fails unless there is one player, at least one box, and one target per box. The outer wall
     /// must be closed, and the room within [`MOST_SIDE`] and [`MOST_BOXES`].
     pub fn new(width: usize, cells: Vec<Cell>) -> Result<Self, String> {
         if width == 0 || cells.is_empty() || !cells.len().is_multiple_of(width) {
@@ -245,7 +246,8 @@ impl Room {
         self
     }
 
-    /// Returns the neighbour of a cell. Rooms are closed, so every reachable cell has all four.
+    /// Returns the neighbour of a cell. Rooms are closed, so every reachable cell has four
+    /// neighbours.
     pub(super) fn beside(&self, at: usize, direction: Direction) -> usize {
         match direction {
             Direction::Up => at - self.width,

@@ -38,11 +38,11 @@ const MOST_IN_VAIN: usize = 10_240;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SokobanReward {
-    /// The original's: -0.1 per step, 1 for a box that comes onto a target, -1 for one that leaves
-    /// it, 10 for solving the level.
+    /// The original's reward: -0.1 per step, 1 for each box moved onto a target, -1 for each moved
+    /// off, 10 for solving the level.
     #[default]
     Original,
-    /// 1 for the step that solves the level, 0 otherwise.
+    /// The reward is 1 for the step that solves the level, 0 otherwise.
     Success,
 }
 
@@ -68,7 +68,7 @@ pub struct SokobanPictures {
 
 struct Made {
     room: Room,
-    /// Digest without the player.
+    /// Digest of the level without the player.
     whole: String,
     digest: String,
     split: usize,

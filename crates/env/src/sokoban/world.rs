@@ -57,8 +57,8 @@ pub struct SokobanSettings {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SokobanExpert {
-    /// Probability of a random move instead of one along a shortest solution. Such moves are
-    /// imitated, even if the episode then fails.
+    /// Probability of a random move instead of one along a shortest solution. SFT imitates such
+    /// moves, even if the episode then fails.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub random_move_prob: f64,
 }

@@ -113,7 +113,7 @@ impl Catalogue {
         }
     }
 
-    /// Returns the price that a purchase is judged by; 100 if the product has none.
+    /// Returns the price used to score a purchase; 100 if the product has none.
     pub fn price(&self, index: u32) -> f64 {
         self.prices.get(index as usize).copied().unwrap_or(UNKNOWN_PRICE)
     }

@@ -11,7 +11,7 @@ use super::catalogue::Catalogue;
 use super::goal::{GoalKind, Goals};
 use super::product::Product;
 
-/// Removes goals that also occur in a later split; the last one (test) does not change.
+/// Removes goals that also occur in a later split; the last split (test) does not change.
 pub(super) fn take_out(
     goals: &Goals,
     catalogue: &Catalogue,

@@ -18,7 +18,7 @@ use crate::demonstration::{
 /// items that are not on the page.
 ///
 /// # Errors
-/// Returns the errors of [`play_all`] and of the shop. Also fails if the split is unknown or
+/// Returns an error of [`play_all`] or of the shop. Also fails if the split is unknown or
 /// `option_drop_prob` is not in `[0, 1)`.
 pub fn demonstrate(
     set: &WebshopSet,

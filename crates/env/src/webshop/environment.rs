@@ -32,8 +32,8 @@ pub const TYPE_STAND_IN: &str = "type_stand_in";
 /// effect count as steps.
 ///
 /// Progress is the fraction of the goal's requirements that the open page meets: attributes,
-/// options, price, and the type with its factor. On result pages, only price and type of the best
-/// listed product count. Progress is 1 exactly if buying now would reach the goal.
+/// options, price, and the type with its factor. On result pages, only the price and type of the
+/// best listed product count. Progress is 1 exactly if buying now would reach the goal.
 #[derive(Debug)]
 pub struct WebshopEnv {
     world: Arc<World>,

@@ -1,9 +1,9 @@
 //! An expert that shops by reading the pages, for demonstrations and for advising players.
 //!
-//! The expert searches for words of the instruction and opens the product whose title has most of
-//! them within the price limit. It checks the requested options, and reads the features if the
-//! title misses words. If too much is missing, it tries the next product. With few steps left, it
-//! buys the best product so far.
+//! The expert searches for words of the instruction and opens the product within the price limit
+//! whose title contains most of them. It checks the requested options, and reads the features if
+//! the title lacks words. If too much is missing, it tries the next product. With few steps left,
+//! it buys the best product so far.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -306,8 +306,8 @@ impl Wish {
         parts.iter().filter(named).filter(|name| !met(name)).count()
     }
 
-    /// Returns the offered values to choose: the requested ones. In free wording, the values that
-    /// occur in the instruction, longest first and without overlaps.
+    /// Returns the requested option values among those offered. If the instruction is in free
+    /// wording, these are the values that occur in it, longest first and without overlaps.
     fn wanted(&self, offered: &[&str]) -> Vec<String> {
         if !self.values.is_empty() {
             return self.values.iter().filter(|value| offered.contains(&value.as_str())).cloned().collect();

@@ -12,9 +12,9 @@ use crate::python::PythonRandom;
 /// Option values that a goal requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GoalOptions {
-    /// Pairs of option and value, sorted by option; synthetic goals.
+    /// Option names and values of a synthetic goal, sorted by name.
     Named(Vec<(String, String)>),
-    /// Values only; human goals.
+    /// Option values of a human goal, without names.
     Values(Vec<String>),
 }
 
@@ -38,7 +38,7 @@ impl GoalOptions {
 pub struct Goal {
     /// `synthetic/ASIN/NUMBER` or `human/ASIN/NUMBER`: the goal's product and number.
     pub id: String,
-    /// Catalogue index of that product.
+    /// Catalogue index of the goal's product.
     pub product: u32,
     /// Instruction shown to the agent.
     pub instruction: String,
@@ -126,14 +126,14 @@ impl Goals {
     /// Creates the goals of a catalogue in product order, then shuffles them with the seed
     /// `shuffle`.
     ///
-    /// `random` continues after the price draws. The price limit of a goal is the higher of two
-    /// random multiples of 10 dollars, drawn from the next four above the product's price and below
-    /// 1,000. The goals equal the original's bit for bit. With seed 42 everywhere, the
-    /// 1,000-product files give the 6,910 goals of verl-agent in its order.
+    /// `random` is the generator that drew the prices. A goal's price limit is the higher of two
+    /// random draws from the next four multiples of 10 dollars above the product's price, below
+    /// 1,000. The goals equal the original's bit for bit. With seed 42 for prices and shuffling,
+    /// the 1,000-product files yield verl-agent's 6,910 goals in its order.
     ///
-    /// `most` limits the goals per product; `None` keeps all option combinations, as in the
-    /// original, except that products with more than a million are skipped ([`Goals::skipped`]).
-    /// Products with more than 4,294,967,295 combinations are always skipped.
+    /// `most` limits the goals per product. `None` keeps all option combinations, as in the
+    /// original, but skips products with more than a million ([`Goals::skipped`]). Products with
+    /// more than 4,294,967,295 combinations are always skipped.
     ///
     /// # Errors
     /// Fails if a product's record is broken.
@@ -204,7 +204,7 @@ impl Goals {
         self.specs.len()
     }
 
-    /// Returns true without goals.
+    /// Returns true if there are no goals.
     pub fn is_empty(&self) -> bool {
         self.specs.is_empty()
     }
@@ -212,7 +212,7 @@ impl Goals {
     /// Returns the goal at this index of the shuffled order.
     ///
     /// # Errors
-    /// Fails if the index is out of range, or if the product is missing or its record broken.
+    /// Fails if the index is out of range, if the product is missing, or if its record is broken.
     pub fn get(&self, catalogue: &Catalogue, index: usize) -> Result<Goal, EnvError> {
         let spec = self.spec(index)?;
         self.build(catalogue, *spec)

@@ -1,7 +1,7 @@
 //! Caches the goals of a large catalogue in a file, since creating them takes minutes and
 //! gigabytes.
 //!
-//! The file starts with a JSON line with the source and the number of goals. Little-endian 32-bit
+//! The first line of the file is JSON with the source and the number of goals. Little-endian 32-bit
 //! numbers follow: product, number and price limit in tens of each goal; the indices sorted by
 //! product and number; and the indices of each split.
 
@@ -17,7 +17,7 @@ use super::set::{Splits, WebshopOptions};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Source {
-    /// Increase if the same options give other goals.
+    /// Increase this if the same options would give different goals.
     version: u32,
     products: String,
     goals: GoalKind,

@@ -88,8 +88,7 @@ impl CatalogueReport {
     }
 }
 
-/// Returns the size of the files in a folder: `Small` unless only those of the full catalogue
-/// exist.
+/// Returns which catalogue a folder contains: the full one only if the small one is missing.
 pub fn size_of(folder: &Path) -> Size {
     let there = |size: Size| find(folder, &size.products()).is_ok();
     if there(Size::Full) && !there(Size::Small) { Size::Full } else { Size::Small }
@@ -280,10 +279,10 @@ struct RawProduct {
     product_category: String,
     category: String,
     query: String,
-    /// Attributes; only in search documents.
+    /// Attributes, which only search documents have.
     #[serde(rename = "Attributes")]
     attributes: Option<Vec<String>>,
-    /// Human instructions; only in search documents.
+    /// Human instructions, which only search documents have.
     instructions: Option<Vec<RawHuman>>,
 }
 
@@ -294,7 +293,7 @@ enum OneOrMany {
     Many(Vec<Option<String>>),
 }
 
-/// A text such as `$9.99$12.50` in crawled files, numbers in search documents.
+/// Prices: a text such as `$9.99$12.50` in crawled files, numbers in search documents.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Pricing {

@@ -1,8 +1,8 @@
 //! Pages of the shop as `text`, as `text_rich` and as a list of clickable items.
 //!
-//! The original renders HTML and parses it again. The result is the same here: a text of
-//! only white space becomes one space, or is dropped if it contains a newline. `text` strips each
-//! part, `text_rich` does not.
+//! The original renders HTML and parses it again. This renderer gives the same result: white space
+//! alone becomes one space, or is dropped if it contains a newline. `text` strips each part,
+//! `text_rich` does not.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ pub enum PartKind {
     Button,
     /// An option value.
     Option {
-        /// Whether it is chosen.
+        /// Whether the value is chosen.
         chosen: bool,
     },
     /// A link to a product.
@@ -72,12 +72,12 @@ pub enum ObservationMode {
     TextRich,
 }
 
-/// State by which credit methods compare turns ([`turnwise_core::Observation::state_key`]).
+/// State that credit methods use to compare turns ([`turnwise_core::Observation::state_key`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StateKey {
-    /// The text of the page, as in verl-agent. With `observation = "text"` it does not show the
-    /// chosen options, so choosing one does not change the state.
+    /// The text of the page, as in verl-agent. With `observation = "text"`, pages do not show the
+    /// chosen options, so choosing an option does not change the state.
     #[default]
     Page,
     /// The text of the page and, on product pages, the chosen options.

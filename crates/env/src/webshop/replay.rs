@@ -1,15 +1,16 @@
 //! Compares this engine with recorded sessions of the original.
 //!
-//! A recording has one JSON object per line and session:
+//! A recording is a JSON lines file with one object per session:
 //!
 //! ```text
 //! {"goal_idx": INTEGER, "seed": INTEGER, "goal": {"asin", "instruction_text", "attributes", "price_upper", "goal_options"},
 //!  "initial": PAGE, "steps": [{"action": TEXT, "reward": NUMBER, "done": BOOL, PAGE.., "reward_info_without_pos": {..}}, ..]}
 //! ```
 //!
-//! PAGE stands for `text`, `text_rich`, `has_search_bar` and `clickables`; the page after a purchase has
-//! only `text`. Everything is compared byte for byte. The exception is the score for buying another product
-//! than the goal's, since its type factor needs a language model ([`super::reward::Judge::type_score`]).
+//! PAGE stands for `text`, `text_rich`, `has_search_bar` and `clickables`; the page after a
+//! purchase has only `text`. Everything is compared byte for byte. The exception is the score for
+//! buying a product other than the goal's, since its type factor needs a language model
+//! ([`super::reward::Judge::type_score`]).
 //!
 //! A recording may have used a fixed list of search results instead of the search engine. For a replay,
 //! name the queries that this list lacked.

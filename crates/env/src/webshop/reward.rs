@@ -17,7 +17,8 @@ use crate::python::pair;
 /// Minimum `token_set_ratio`, exclusive, for two texts to match.
 const ALIKE: u32 = 85;
 
-/// The original's colours, alphabetically. The first one that occurs in a text represents the text.
+/// The original's colours, alphabetically. The first colour that occurs in a text represents the
+/// text.
 const COLOURS: &str = "alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze brown \
     burgundy camel camo caramel champagne charcoal cheetah chestnut chocolate christmas coffee cognac copper coral \
     cranberry cream crystal dark denim eggplant elephant espresso fuchsia gold granite grape graphite grass gray green \
@@ -38,13 +39,13 @@ const FUNCTION_LIST: &str = "a about all also an and any are as at be best both 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Matching {
-    /// Compares as the original does. A colour represents every text that contains it:
-    /// `light blue` is `blue`, `tailored` is `red`. Synthetic goals compare the text of Python's
-    /// pair of name and value, which becomes a colour only if name or value is exactly one.
+    /// Compares as the original does. A colour represents every text that contains it: `light blue`
+    /// is `blue`, `tailored` is `red`. For synthetic goals, an option is the printed Python tuple
+    /// of name and value, or the colour if one of them is exactly a colour.
     #[default]
     Original,
-    /// An option is met only by exactly the requested value; for synthetic goals, under the
-    /// requested name.
+    /// Only exactly the requested value satisfies an option; for synthetic goals, its name must
+    /// match too.
     Strict,
 }
 
@@ -52,11 +53,11 @@ pub enum Matching {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Reward {
-    /// 1 for a score of 1, else 0. As in verl-agent, except for its factor of 10
+    /// The reward is 1 for a score of 1, else 0. As in verl-agent, except for its factor of 10
     /// (`env.reward_scale = 10`).
     #[default]
     Success,
-    /// The score from 0 to 1, as in the original.
+    /// The reward is the score, from 0 to 1, as in the original.
     Score,
 }
 
@@ -73,9 +74,9 @@ impl Reward {
 /// How well a product's type matches the goal's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TypeScore {
-    /// Whether both have the same `query`.
+    /// Whether the products have the same `query`.
     pub query_match: bool,
-    /// Whether they share at least two categories.
+    /// Whether the products share at least two categories.
     pub category_match: bool,
     /// Distinct common nouns of both titles, divided by the number of nouns of the goal's title
     /// including repeats.
@@ -234,7 +235,7 @@ impl Judge {
     ///
     /// Differs from the original if the catalogue has no nouns for a title ([`super::nouns`]). All
     /// words with a letter, except common function words, then replace the nouns and names found by
-    /// spaCy, and `type_stand_in` is set. For the goal's own product the factor is 1 in either case.
+    /// spaCy, and `type_stand_in` is set. The factor is always 1 for the goal's own product.
     pub fn type_score(&self, product: &Product) -> TypeScore {
         let query_match = product.query == self.target.query;
         let shared: BTreeSet<&str> = categories(&product.product_category)

@@ -119,7 +119,7 @@ impl Session {
     ///
     /// # Errors
     /// Returns [`EnvError::State`] if the visit is impossible in this shop, for example with an
-    /// unknown product. Also fails if the search fails or a product cannot be read.
+    /// unknown product. Also returns an error if the search fails or a product cannot be read.
     pub fn resume(shop: Arc<Shop>, instruction: String, visit: Visit) -> Result<Self, EnvError> {
         let refuse = |reason: &str| EnvError::State(format!("{reason}; the state was altered"));
         let mut session = Self::new(shop, instruction);

@@ -35,7 +35,7 @@ use crate::python::PythonRandom;
 #[serde(rename_all = "snake_case")]
 pub enum Splits {
     /// `train`, `valid` and `test` share no product (about 80, 10 and 10 percent of the products
-    /// with goals). The first byte of the SHA-256 of the ASIN decides.
+    /// with goals). The first byte of the SHA-256 of the ASIN selects the split.
     #[default]
     ByProduct,
     /// As in the original: the first 500 shuffled goals are `test`, the next 1,000 `eval`, the rest
@@ -45,7 +45,7 @@ pub enum Splits {
     Original,
     /// As in verl-agent: the first 500 shuffled goals are `test`, the rest `train`, without two
     /// goals equal to a test goal. Differs from verl-agent, whose workers shuffle with their own
-    /// seeds, so test goals of one are training goals of another.
+    /// seeds, so one worker's test goals are another's training goals.
     VerlAgent,
 }
 
@@ -79,7 +79,7 @@ impl Splits {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WebshopOptions {
-    /// Official catalogue to read; if absent, chosen by the existing files.
+    /// Official catalogue to read; if absent, the small one if its files exist, else the full one.
     pub size: Option<Size>,
     /// Who wrote the instructions.
     pub goals: GoalKind,
@@ -98,7 +98,7 @@ pub struct WebshopOptions {
     pub observation: ObservationMode,
     /// Whether product pages have a button for their attributes.
     pub show_attributes: bool,
-    /// State by which credit methods compare turns.
+    /// State that credit methods use to compare turns.
     pub state_key: StateKey,
 }
 
@@ -278,7 +278,7 @@ impl WebshopSet {
         self.world.goals.len()
     }
 
-    /// Returns true if there are none.
+    /// Returns true if there are no goals.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,10 +1,11 @@
-//! Caches order, hash and content digests of a split's tasks in a file, so that a start creates
-//! only the tasks that it plays.
+//! Caches order, hash and content digests of a split's tasks in a file, so that a run creates only
+//! the tasks that it plays.
 //!
-//! Computing these reads every product. The file starts with a JSON line with its source.
-//! Little-endian numbers follow: the task indices in panel order (32 bits), the first 64 bits of
-//! the digests in ascending order, and the task index of each (32 bits). The file is recreated if
-//! the size or modification time of the catalogue changes, or if its own digest is wrong.
+//! Computing these reads every product. The first line of the file is JSON and describes the file's
+//! source. Little-endian numbers follow: the task indices in panel order (32 bits), the first 64
+//! bits of the digests in ascending order, and the task index of each (32 bits). The file is
+//! recreated if the size or modification time of the catalogue changes, or if the file's digest is
+//! wrong.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -45,7 +46,7 @@ impl Stamp {
 
 #[derive(Serialize, Deserialize)]
 struct Header {
-    /// Increase if the same goals give another file.
+    /// Increase this if the same goals would give a different file.
     version: u32,
     source: Source,
     catalogue: Stamp,

@@ -57,7 +57,7 @@ pub struct WebshopSettings {
     pub observation: ObservationMode,
     /// Add a button for attributes to product pages.
     pub show_attributes: bool,
-    /// State by which credit methods compare turns (GiGPO's anchor states, HGPO, SALT, STAPO).
+    /// State that credit methods use to compare turns (GiGPO's anchor states, HGPO, SALT, STAPO).
     pub state_key: StateKey,
     /// Settings of generated products; ignored if `data` is set.
     pub generator: WebshopCatalogue,
@@ -138,8 +138,8 @@ impl Default for WebshopCatalogue {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct WebshopExpert {
-    /// Probability that the expert skips a requested option and buys without it. Such
-    /// demonstrations are imitated although they miss their goal.
+    /// Probability that the expert skips a requested option and buys without it. SFT imitates such
+    /// demonstrations although they miss the goal.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub option_drop_prob: f64,
 }

@@ -1,8 +1,8 @@
-//! Setup in the new processes before the command.
+//! Setup in the new processes before the command starts.
 //!
-//! The first process is PID 1 of its namespace. It creates the mounts, starts the command and waits
-//! for it. When it ends, the kernel kills all remaining processes. Nothing here allocates (see
-//! `kernel.rs`); a [`Plan`] contains all data.
+//! The first process is PID 1 of its namespace. This process creates the mounts, starts the command
+//! and waits for it. When it ends, the kernel kills all remaining processes. Nothing here allocates
+//! (see `kernel.rs`); a [`Plan`] contains all data.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 
@@ -18,7 +18,7 @@ pub(super) const USER: u32 = 1000;
 const CONTROL: c_int = 3;
 const OUTPUT: c_int = 4;
 const RULES: c_int = 5;
-/// A number above all final descriptors.
+/// A descriptor number above `CONTROL`, `OUTPUT` and `RULES`.
 const HIGH: c_int = 64;
 
 pub(super) const MOST_MOUNTS: usize = 48;

@@ -1,4 +1,4 @@
-//! Reads the files of a sandbox back.
+//! Reads back the files of a sandbox.
 //!
 //! The content comes from an untrusted command: links are never followed, only regular files are
 //! read, and sizes, numbers and depths are bounded.

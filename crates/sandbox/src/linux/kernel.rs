@@ -107,7 +107,7 @@ pub(super) fn duplicate_above(descriptor: c_int, least: c_int) -> Result<c_int, 
     call!(libc::SYS_fcntl, descriptor, libc::F_DUPFD_CLOEXEC, least).map(|number| number as c_int)
 }
 
-/// Duplicates a descriptor to a number. It is closed by `exec` unless `keep` is set.
+/// Duplicates a descriptor to a number. `exec` closes the duplicate unless `keep` is set.
 pub(super) fn duplicate(descriptor: c_int, number: c_int, keep: bool) -> Done {
     call!(libc::SYS_dup3, descriptor, number, if keep { 0 } else { libc::O_CLOEXEC }).map(drop)
 }

@@ -11,7 +11,7 @@ use super::child::MOST_MOUNTS;
 use super::kernel::{ATTR_NODEV, ATTR_NOEXEC, ATTR_NOSUID, ATTR_RDONLY};
 use crate::SandboxError;
 
-/// Programs, libraries and the loader's cache, as far as they exist.
+/// Paths of programs, libraries and the loader's cache; missing ones are skipped.
 const SYSTEM: [&str; 9] = [
     "/usr",
     "/bin",
@@ -50,8 +50,8 @@ pub(super) fn c_path(path: &Path) -> Result<CString, SandboxError> {
 }
 
 impl Layout {
-    /// Returns the default layout with additional folders. Fails if one is `/` or unreadable, or if
-    /// there are too many.
+    /// Returns the default layout with additional folders. Fails if an additional folder is `/` or
+    /// unreadable, or if there are too many.
     pub(super) fn new(further: &[PathBuf]) -> Result<Self, SandboxError> {
         let mut layout = Self::default();
         let mut folders: BTreeSet<PathBuf> = ["data", "work", "tmp", "dev"].map(PathBuf::from).into();

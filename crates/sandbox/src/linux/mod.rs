@@ -46,7 +46,7 @@ const LANDLOCK: ABI = ABI::V6;
 pub(super) struct Sandbox {
     layout: Layout,
     filter: BpfProgram,
-    /// Where the new root is mounted first.
+    /// Folder where the new root is mounted first.
     root: CString,
     page: u64,
     tick: Duration,

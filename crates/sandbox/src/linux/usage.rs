@@ -10,7 +10,7 @@ pub(super) struct Usage {
     pub(super) ticks: u64,
 }
 
-/// Sums the usage of all descendants of a sandbox's first process, and its own CPU time.
+/// Sums the usage of all descendants of a sandbox's first process and the CPU time of that process.
 ///
 /// The first process's memory is excluded, since it is a copy of the program.
 pub(super) fn usage(first: i32) -> Usage {
@@ -31,7 +31,7 @@ pub(super) fn usage(first: i32) -> Usage {
     total
 }
 
-/// Parses `/proc/PID/stat`. The process name may contain spaces and parentheses.
+/// Parses `/proc/PID/stat`, whose process name may contain spaces and parentheses.
 fn parse(stat: &str) -> Option<Usage> {
     let (_, fields) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = fields.split_whitespace().collect();

@@ -34,7 +34,7 @@ pub(super) struct ObjectKind {
 pub(super) struct ReceptacleKind {
     pub(super) name: &'static str,
     pub(super) openable: Openable,
-    /// Object types that fit.
+    /// Object types that fit into the receptacle.
     pub(super) fits: Vec<usize>,
 }
 

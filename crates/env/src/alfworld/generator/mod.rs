@@ -1,14 +1,14 @@
 //! Generated household games in the official file format.
 //!
-//! A **floor plan** is a type of room with its receptacles and hidden frequencies of where objects
-//! are. A **game** places objects on a floor plan by these frequencies and poses one of the six
-//! task types. The generator replays the shortest plan of each game in the engine.
+//! A **floor plan** is a type of room with its receptacles and hidden probabilities of objects in
+//! them. A **game** places objects on a floor plan with these probabilities and poses one of the
+//! six task types. The generator replays the shortest plan of each game in the engine.
 //!
 //! * `train` and `valid_seen` share floor plans; `valid_unseen` has its own. Whether a set of
 //!   furniture is unseen does not depend on the seed, so data of different seeds do not leak into
 //!   each other.
 //! * Random draws are indexed: the first hundred training games do not depend on the total number.
-//!   Exception: a layout that an earlier game already has is drawn again.
+//!   Exception: a layout that repeats an earlier game's is redrawn.
 //!
 //! Differs from the original: there are no windows, stove knobs and other fixtures without
 //! commands. Nothing starts cool, and no object is inside another.
@@ -88,8 +88,9 @@ pub struct GeneratorConfig {
     /// Number of validation games on floor plans that no training game has.
     #[schemars(range(max = 1000000))]
     pub valid_unseen: usize,
-    /// Number of training floor plans per type of room, at most 499; a quarter as many are unseen.
-    /// If there are fewer games than plans, `valid_seen` uses only plans with a training game.
+    /// Number of training floor plans per type of room, at most 499; `valid_unseen` gets a quarter
+    /// as many. If there are fewer games than plans, `valid_seen` uses only plans with a training
+    /// game.
     #[schemars(range(min = 1, max = 499))]
     pub floor_plans: usize,
     /// Task types by their official names, used in turn.

@@ -43,7 +43,8 @@ pub(super) fn place(at: [i32; 4]) -> String {
     id
 }
 
-/// Returns the names (`mug 2`) of ids sorted in lower case. Within a type the numbers count down.
+/// Returns the names (`mug 2`) of ids sorted in lower case. Within a type, names are numbered
+/// downward.
 pub(super) fn number<'a>(ids: impl Iterator<Item = &'a str> + Clone) -> Vec<String> {
     let kind = |id: &str| {
         let mut kind = id.split("_bar_").next().unwrap_or_default().to_ascii_lowercase();

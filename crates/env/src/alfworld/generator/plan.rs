@@ -56,15 +56,15 @@ pub(super) struct FloorPlan {
     pub(super) things: Vec<Thing>,
     /// Receptacles that can hold the desk lamp, with their weights.
     pub(super) lamp: Vec<(usize, f64)>,
-    /// In the order of [`TaskType::ALL`].
+    /// Possible tasks, by type in the order of [`TaskType::ALL`].
     pub(super) choices: [Vec<Choice>; 6],
 }
 
-/// Prevents colliding plan numbers.
+/// Maximum number of plans per room and class, so that plan numbers do not collide.
 pub(super) const MOST_PLANS: usize = 499;
 
-/// Equally likely factors of the household's weights. A table, since `exp` differs between maths
-/// libraries.
+/// Factors by which a plan scales the household's weights, equally likely. The factors are a table
+/// since `exp` differs between maths libraries.
 const HABITS: [f64; 6] = [0.2, 0.5, 1.0, 1.0, 2.0, 4.0];
 
 /// Maximum number of draws before a duplicate is accepted.
@@ -76,8 +76,8 @@ fn plan_number(room: usize, class: Class, index: usize) -> u16 {
     (if room == 0 { 0 } else { (room + 1) * 1000 } + base + index) as u16
 }
 
-/// Draws the floor plans of one class. The class of a set of furniture depends on the set (one in
-/// four is unseen), not on the seed, so splits of different seeds do not overlap.
+/// Draws the floor plans of one class. Whether a set of furniture is unseen (one in four is) does
+/// not depend on the seed, so splits of different seeds do not overlap.
 pub(super) fn draw_all(
     house: &Household,
     seed: u64,

@@ -25,12 +25,12 @@ pub(super) struct Scene<'a> {
     pub(super) object: usize,
     /// Type of the target receptacle; the lamp's type for `look_at_obj_in_light`.
     pub(super) target: usize,
-    /// Sorted by lower-case id.
+    /// Objects sorted by lower-case id.
     pub(super) objects: Vec<Object>,
     pub(super) wording: usize,
 }
 
-/// Probability of one object of the task's type beyond those needed.
+/// Probability of an extra object of the task's type.
 const SPARE: f64 = 0.3;
 
 impl<'a> Scene<'a> {

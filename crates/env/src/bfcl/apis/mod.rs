@@ -170,7 +170,7 @@ impl Instance {
         }
     }
 
-    /// Returns which API it is.
+    /// Returns the kind of API.
     pub fn api(&self) -> Api {
         match self.0 {
             State::Files(_) => Api::Files,
@@ -184,7 +184,7 @@ impl Instance {
         }
     }
 
-    /// Returns the public attributes, by which states are compared.
+    /// Returns the public attributes, which are used to compare states.
     pub fn state(&self) -> Vec<(&'static str, Value)> {
         match &self.0 {
             State::Files(files) => files.state(),
@@ -198,7 +198,7 @@ impl Instance {
         }
     }
 
-    /// Applies what earlier episodes changed in shared objects.
+    /// Applies the changes that earlier episodes made to shared objects.
     pub(super) fn adopt(&mut self, leftovers: &Leftovers) {
         match &mut self.0 {
             State::Posting(posting) => posting.default_mentions.clone_from(&leftovers.mentions),
@@ -229,7 +229,7 @@ impl Instance {
     }
 }
 
-/// Changes to objects that all instances share in one process of the original; only replays carry
+/// Changes to objects that all instances in a process of the original share; only replays carry
 /// them over.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leftovers {

@@ -1,4 +1,4 @@
-//! Logarithms and roots of a given precision, formatted like `mpmath` and `decimal`.
+//! Logarithms and roots to a given precision, formatted like `mpmath` and `decimal`.
 
 use num_bigint::{BigInt, BigUint, Sign};
 
@@ -10,7 +10,7 @@ const MOST_DIGITS: i64 = 2000;
 
 const BITS: f64 = 3.321_928_094_887_362_6;
 
-/// Additional bits of logarithms.
+/// Additional bits of precision for logarithms.
 const GUARD: u64 = 64;
 
 /// An arbitrary-precision binary number `mantissa * 2^exponent`, or infinity.
@@ -226,7 +226,7 @@ impl Real {
     }
 }
 
-/// Returns true if the rounded result has one more digit before the point.
+/// Rounds half to even; returns true if rounding up adds a digit before the point.
 fn round_text(written: &mut String, digits: usize) -> bool {
     let bytes = written.as_bytes();
     let tie = bytes[digits] == b'5' && bytes[digits + 1..].iter().all(|byte| *byte == b'0');
@@ -347,7 +347,7 @@ fn decimal(text: &str) -> Value {
     dict([("result", Value::Opaque { class: "decimal.Decimal", repr: format!("Decimal('{text}')") })])
 }
 
-/// Returns the root of `whole * 10^exponent`.
+/// Returns the square root of `whole * 10^exponent`.
 fn root(whole: BigUint, exponent: i64, digits: u64) -> String {
     let ten = BigUint::from(10u8);
     let power = |places: i64| ten.pow(u32::try_from(places.unsigned_abs()).unwrap_or(u32::MAX));

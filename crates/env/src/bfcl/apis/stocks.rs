@@ -1,4 +1,4 @@
-//! Constants of `TradingBot`, and its times.
+//! Constants and times of day of `TradingBot`.
 
 use crate::bfcl::python::{Dict, Raise, Value, date, dict};
 

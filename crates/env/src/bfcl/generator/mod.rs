@@ -1,8 +1,8 @@
 //! Generated tasks for BFCL's APIs: start states, requests, and the calls that fulfil them.
 //!
-//! The tasks contain nothing of the package. The generator executes the calls of each task and
-//! draws again if one fails. The calls determine the split ([`SPLITS`]), so no call sequence is in
-//! two splits.
+//! The tasks use no data of the package. The generator executes the calls of each task and draws
+//! again if one fails. The calls determine the split ([`SPLITS`]), so no call sequence is in two
+//! splits.
 
 mod car;
 mod files;
@@ -29,7 +29,7 @@ use crate::splits::SPLITS;
 
 pub(super) use self::functions::NAMES as FUNCTIONS;
 
-/// Maximum number of draws per task. About one draw in four is of the wanted split.
+/// Maximum number of draws per task. About one draw in four belongs to the wanted split.
 const ATTEMPTS: u64 = 400;
 
 /// Difficulty of a generated task.
@@ -73,10 +73,12 @@ pub struct BfclGenerator {
     /// Difficulties, each equally frequent.
     #[schemars(length(min = 1))]
     pub levels: Vec<BfclLevel>,
-    /// Fraction of tasks in which the user first omits a value, so that the right reply is text.
+    /// Fraction of tasks in which the user first omits a value, so the correct reply is text
+    /// instead of calls.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub missing_value: f64,
-    /// Fraction of tasks in which a function is first missing, so that the right reply is text.
+    /// Fraction of tasks in which a function is first missing, so the correct reply is text instead
+    /// of calls.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub missing_function: f64,
     /// Number of training tasks.

@@ -7,7 +7,7 @@ use crate::bfcl::python::{Dict, Value};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Request {
     pub(super) says: String,
-    /// Text without a needed value, and the text that supplies it.
+    /// Text that omits a needed value, and a later text that supplies it.
     pub(super) vague: Option<[String; 2]>,
     pub(super) calls: Vec<Call>,
 }
@@ -16,7 +16,7 @@ pub(super) struct Request {
 pub(super) struct Call {
     pub(super) name: &'static str,
     pub(super) text: String,
-    /// False for a lookup, which is not graded, since there may be other ways.
+    /// False for lookups, which are not graded since other calls may find the same value.
     pub(super) is_graded: bool,
 }
 

@@ -10,7 +10,7 @@ use crate::python;
 /// Evaluates `float(value)`.
 ///
 /// # Errors
-/// Returns a `TypeError` or `ValueError` if it is not a number.
+/// Returns a `TypeError` or `ValueError` if the value is not a number.
 pub fn float_of(value: &Value) -> Result<f64, Raise> {
     match value {
         Value::Float(value) => Ok(*value),
@@ -31,7 +31,7 @@ pub fn float_of(value: &Value) -> Result<f64, Raise> {
     }
 }
 
-/// Removes underscores between digits; `None` if one is elsewhere.
+/// Removes underscores between digits; `None` if an underscore is elsewhere.
 fn without_underscores(text: &str) -> Option<String> {
     let bytes = text.as_bytes();
     let digit = |place: Option<usize>| place.and_then(|p| bytes.get(p)).is_some_and(u8::is_ascii_digit);
@@ -45,7 +45,7 @@ fn without_underscores(text: &str) -> Option<String> {
 /// Evaluates `int(value)`.
 ///
 /// # Errors
-/// Returns a `TypeError`, `ValueError` or `OverflowError` if it is not an integer.
+/// Returns a `TypeError`, `ValueError` or `OverflowError` if the value is not an integer.
 pub fn int_of(value: &Value) -> Result<Value, Raise> {
     match value {
         Value::Int(_) | Value::Big(_) => Ok(value.clone()),
@@ -109,7 +109,7 @@ pub fn words(text: &str) -> impl Iterator<Item = &str> {
 /// Returns year, month and day of `datetime.strptime(value, "%Y-%m-%d")`.
 ///
 /// # Errors
-/// Returns a `TypeError` if it is not a string, a `ValueError` if it is not such a date.
+/// Returns a `TypeError` if the value is not a string, or a `ValueError` if it is not such a date.
 pub fn date(value: &Value) -> Result<(i64, i64, i64), Raise> {
     let Value::Str(text) = value else {
         let name = if matches!(value, Value::None) { "None" } else { value.type_name() };

@@ -35,7 +35,7 @@ impl Number {
         }
     }
 
-    /// Returns the integer; 0 for a float.
+    /// Returns the integer, or 0 for a float.
     pub(super) fn big(self) -> BigInt {
         match self {
             Self::Small(value) => value.into(),
@@ -63,7 +63,8 @@ pub(super) fn integer(value: BigInt) -> Value {
 /// Evaluates `base ** exponent`.
 ///
 /// # Errors
-/// Returns a `TypeError` if they are not numbers, an `OverflowError` or a `ZeroDivisionError`.
+/// Returns a `TypeError` if an operand is not a number, or an `OverflowError` or
+/// `ZeroDivisionError`.
 pub fn power(base: &Value, exponent: &Value) -> Result<Value, Raise> {
     let (Some(left), Some(right)) = (Number::of(base), Number::of(exponent)) else {
         let (left, right) = (base.type_name(), exponent.type_name());
@@ -115,7 +116,7 @@ fn complex_power(base: f64, exponent: f64) -> Value {
 /// Evaluates `round(number, digits)`.
 ///
 /// # Errors
-/// Returns a `TypeError` if the first is not a number or the second not an integer.
+/// Returns a `TypeError` if `number` is not a number or `digits` is not an integer.
 pub fn round(number: &Value, digits: &Value) -> Result<Value, Raise> {
     let digits = match digits {
         Value::Int(digits) => *digits,

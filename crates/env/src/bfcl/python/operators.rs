@@ -72,7 +72,7 @@ fn arithmetic(
 /// Evaluates `left + right`.
 ///
 /// # Errors
-/// Returns a `TypeError` if their types cannot be added.
+/// Returns a `TypeError` if the types of the operands cannot be added.
 pub fn add(left: &Value, right: &Value) -> Result<Value, Raise> {
     add_by("+", left, right)
 }
@@ -80,7 +80,7 @@ pub fn add(left: &Value, right: &Value) -> Result<Value, Raise> {
 /// Evaluates `left += right` of numbers and strings, as a new value.
 ///
 /// # Errors
-/// Returns a `TypeError` if their types cannot be added.
+/// Returns a `TypeError` if the types of the operands cannot be added.
 pub fn add_in_place(left: &Value, right: &Value) -> Result<Value, Raise> {
     add_by("+=", left, right)
 }
@@ -102,7 +102,7 @@ fn add_by(operator: &str, left: &Value, right: &Value) -> Result<Value, Raise> {
 /// Evaluates `left - right`.
 ///
 /// # Errors
-/// Returns a `TypeError` if they are not numbers.
+/// Returns a `TypeError` if an operand is not a number.
 pub fn subtract(left: &Value, right: &Value) -> Result<Value, Raise> {
     subtract_by("-", left, right)
 }
@@ -110,7 +110,7 @@ pub fn subtract(left: &Value, right: &Value) -> Result<Value, Raise> {
 /// Evaluates `left -= right`, as a new value.
 ///
 /// # Errors
-/// Returns a `TypeError` if they are not numbers.
+/// Returns a `TypeError` if an operand is not a number.
 pub fn subtract_in_place(left: &Value, right: &Value) -> Result<Value, Raise> {
     subtract_by("-=", left, right)
 }
@@ -126,8 +126,8 @@ fn subtract_by(operator: &str, left: &Value, right: &Value) -> Result<Value, Rai
 /// Evaluates `left * right`.
 ///
 /// # Errors
-/// Returns a `TypeError` if their types cannot be multiplied, or a `MemoryError` if a repetition is
-/// too long.
+/// Returns a `TypeError` if the types of the operands cannot be multiplied, or a `MemoryError` if a
+/// repetition is too long.
 pub fn multiply(left: &Value, right: &Value) -> Result<Value, Raise> {
     let is_sequence = |value: &Value| matches!(value, Value::Str(_) | Value::List(_) | Value::Tuple(_));
     if let Some(product) = arithmetic(left, right, i64::checked_mul, |l, r| l * r, |l, r| l * r) {
@@ -169,7 +169,7 @@ fn repeat(sequence: &Value, count: &Value) -> Result<Value, Raise> {
 /// Evaluates `left / right`.
 ///
 /// # Errors
-/// Returns a `TypeError` if they are not numbers, or a `ZeroDivisionError`.
+/// Returns a `TypeError` if an operand is not a number, or a `ZeroDivisionError`.
 pub fn divide(left: &Value, right: &Value) -> Result<Value, Raise> {
     let (Some(one), Some(other)) = (Number::of(left), Number::of(right)) else {
         return Err(unsupported("/", left, right));
@@ -192,7 +192,7 @@ pub fn remainder(left: f64, right: f64) -> f64 {
 /// Evaluates `-value`.
 ///
 /// # Errors
-/// Returns a `TypeError` if it is not a number.
+/// Returns a `TypeError` if the value is not a number.
 pub fn negate(value: &Value) -> Result<Value, Raise> {
     match value {
         Value::Int(number) => {
@@ -208,7 +208,7 @@ pub fn negate(value: &Value) -> Result<Value, Raise> {
 /// Evaluates `abs(value)`.
 ///
 /// # Errors
-/// Returns a `TypeError` if it is not a number.
+/// Returns a `TypeError` if the value is not a number.
 pub fn abs(value: &Value) -> Result<Value, Raise> {
     match value {
         Value::Float(value) => Ok(Value::Float(value.abs())),
@@ -223,7 +223,7 @@ pub fn abs(value: &Value) -> Result<Value, Raise> {
 /// Evaluates `left ORDER right`.
 ///
 /// # Errors
-/// Returns a `TypeError` if their types have no order.
+/// Returns a `TypeError` if the types of the operands have no order.
 pub fn compare(order: Order, left: &Value, right: &Value) -> Result<bool, Raise> {
     let refused = || {
         Raise::type_error(format!(
@@ -265,7 +265,7 @@ fn nearest(number: &Number) -> f64 {
 /// Evaluates `left < right`.
 ///
 /// # Errors
-/// Returns a `TypeError` if their types have no order.
+/// Returns a `TypeError` if the types of the operands have no order.
 pub fn is_less(left: &Value, right: &Value) -> Result<bool, Raise> {
     compare(Order::Less, left, right)
 }
@@ -273,7 +273,7 @@ pub fn is_less(left: &Value, right: &Value) -> Result<bool, Raise> {
 /// Evaluates `item in container`.
 ///
 /// # Errors
-/// Returns a `TypeError` if the container has no members, or if the item cannot be one.
+/// Returns a `TypeError` if the value is not a container or cannot contain such an item.
 pub fn contains(container: &Value, item: &Value) -> Result<bool, Raise> {
     match container {
         Value::Str(text) => {
@@ -298,7 +298,7 @@ pub fn contains(container: &Value, item: &Value) -> Result<bool, Raise> {
 /// Checks that a value can be a dictionary key.
 ///
 /// # Errors
-/// Returns a `TypeError` if it cannot.
+/// Returns a `TypeError` if the value is not hashable.
 pub fn hashable(value: &Value) -> Result<(), Raise> {
     match value {
         Value::List(_) | Value::Dict(_) | Value::Set(_) => {
@@ -312,7 +312,7 @@ pub fn hashable(value: &Value) -> Result<(), Raise> {
 /// Returns the items of `for item in value`.
 ///
 /// # Errors
-/// Returns a `TypeError` if it is not iterable.
+/// Returns a `TypeError` if the value is not iterable.
 pub fn iterate(value: &Value) -> Result<Vec<Value>, Raise> {
     match value {
         Value::List(items) | Value::Tuple(items) | Value::Set(items) => Ok(items.clone()),
@@ -325,7 +325,7 @@ pub fn iterate(value: &Value) -> Result<Vec<Value>, Raise> {
 /// Evaluates `len(value)`.
 ///
 /// # Errors
-/// Returns a `TypeError` if it has no length.
+/// Returns a `TypeError` if the value has no length.
 pub fn length(value: &Value) -> Result<usize, Raise> {
     match value {
         Value::List(items) | Value::Tuple(items) | Value::Set(items) => Ok(items.len()),

@@ -7,7 +7,7 @@ use super::value::Value;
 pub enum Class {
     /// `AttributeError`
     Attribute,
-    /// A class that no code catches.
+    /// Any other class; no code catches it.
     Other,
     /// `KeyError` or `IndexError`
     Lookup,

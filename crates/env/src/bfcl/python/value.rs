@@ -5,8 +5,8 @@ use std::fmt;
 use num_bigint::BigInt;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
-/// A Python value. `==` is Python's: `1 == 1.0 == True`, and the order of dictionaries and sets
-/// does not matter.
+/// A Python value. `==` compares as in Python: `1 == 1.0 == True`, and the order of dictionaries
+/// and sets does not matter.
 #[derive(Clone, Debug, Default)]
 pub enum Value {
     /// `None`
@@ -30,7 +30,7 @@ pub enum Value {
     Set(Vec<Value>),
     /// A dictionary.
     Dict(Dict),
-    /// A number of another type, such as `decimal.Decimal`, of which only the text is needed.
+    /// A number of another type, such as `decimal.Decimal`, kept as text.
     Opaque {
         /// Name of the type.
         class: &'static str,
@@ -180,8 +180,8 @@ impl Value {
         }
     }
 
-    /// Returns true if two values are equal and all their types are too. The order of dictionaries
-    /// does not matter.
+    /// Returns true if two values and all their types are equal. The order of dictionaries does not
+    /// matter.
     pub fn is_identical(&self, other: &Self) -> bool {
         let all = |left: &[Value], right: &[Value]| {
             left.len() == right.len() && left.iter().zip(right).all(|(one, other)| one.is_identical(other))

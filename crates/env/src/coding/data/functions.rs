@@ -75,7 +75,7 @@ fn mbpp(keys: &Map<String, Value>) -> Result<Option<Draft>, String> {
     Ok(Some(Draft { task, checks }))
 }
 
-/// Parses lines `assert call == value`; `None` if there are others.
+/// Parses lines `assert call == value`; `None` if a line has another form.
 fn assertions(text: &str) -> Option<Vec<(String, String)>> {
     let mut found = Vec::new();
     for line in text.lines().map(str::trim).filter(|line| line.starts_with("assert")) {

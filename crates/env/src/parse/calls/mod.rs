@@ -38,7 +38,7 @@ pub enum CallFormat {
 }
 
 impl CallFormat {
-    /// Returns the calls of a response in order, without ids; empty if it contains none. Returns a
+    /// Returns the calls of a response in order, without ids; empty if there are none. Returns a
     /// reason if a call begins but is malformed.
     pub(super) fn read(self, rules: &ResponseRules, answer: &str) -> Result<Vec<ToolCall>, &'static str> {
         match self {
@@ -59,7 +59,7 @@ impl CallFormat {
 }
 
 /// Parses calls from the text of an action, one per line ([`turnwise_core::Action::text`]). Returns
-/// none if any line is not a call.
+/// an empty list if any line is not a call.
 pub fn calls_of_words(words: &str) -> Vec<ToolCall> {
     words.lines().map(ToolCall::from_text).collect::<Option<Vec<_>>>().unwrap_or_default()
 }

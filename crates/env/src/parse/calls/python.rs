@@ -226,7 +226,7 @@ impl<'a> Reader<'a> {
         Ok(text)
     }
 
-    /// Parses an escape sequence. A backslash before an unknown character stays.
+    /// Parses an escape sequence; keeps the backslash of an unknown one.
     fn escaped(&mut self, text: &mut String) -> Read<()> {
         let mut characters = self.rest.chars();
         let kind = characters.next().ok_or("a text is not closed")?;

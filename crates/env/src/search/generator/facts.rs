@@ -71,7 +71,7 @@ pub(super) struct Event {
 /// occupation; nobody works before the age of 20 or after death.
 #[derive(Clone, Debug)]
 pub(super) struct Encyclopaedia {
-    /// Sorted by year of birth.
+    /// People sorted by year of birth.
     pub(super) people: Vec<Person>,
     pub(super) towns: Vec<Town>,
     pub(super) works: Vec<Work>,

@@ -70,8 +70,8 @@ impl Default for SearchGenerator {
 pub struct Generated {
     /// One passage for each entity.
     pub passages: Vec<Passage>,
-    /// Questions of `train`, `valid` and `test`. The name from which a question starts is in only
-    /// one split, for any seed.
+    /// Questions of `train`, `valid` and `test`. The name that a question starts from occurs in
+    /// only one split, for any seed.
     pub splits: [Vec<Question>; 3],
 }
 

@@ -3,12 +3,12 @@
 //! Product `i` is generated from (seed, `i`) alone in constant time, so a million products can be
 //! streamed.
 //!
-//! * Its category is `i % 12`; its type is one of that category.
-//! * It has four to seven attributes of the category. Each is named in a bullet point, one or two
-//!   in the title, and about half in the description.
+//! * The product's category is `i % 12`; its type belongs to that category.
+//! * The product has four to seven attributes of its category. Bullet points name all attributes,
+//!   the title one or two, and the description about half.
 //! * One product in ten has no options, and one in ten has a price range.
-//! * It has an instruction in the original's form, and one in free wording that may name option
-//!   values.
+//! * The product has an instruction in the original's form, and one in free wording that may name
+//!   option values.
 //!
 //! Differs from the official catalogue: other vocabulary, brands and sentences; every product has
 //! an instruction; more products have options (42 of 100 there); descriptions are shorter.
@@ -24,7 +24,7 @@ use super::product::{HumanInstruction, Product, ProductOption};
 /// Default number of products.
 pub const DEFAULT_PRODUCTS: u32 = 12_000;
 
-/// Keeps the draws apart from those of other generators.
+/// Separates the random draws from those of other generators.
 const STREAM: u64 = 0x7765_6273_686f_7001;
 
 const DIGITS: &[u8; 36] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
@@ -145,8 +145,8 @@ fn option(rng: &mut Rng, list: &OptionList) -> Option<ProductOption> {
     Some(ProductOption { name: list.name.to_owned(), values })
 }
 
-/// Draws a price, log-uniform within the type's range and ending in .99, .49 or .00. One in ten is
-/// a range.
+/// Draws a price, log-uniform within the type's range and ending in .99, .49 or .00. One price in
+/// ten is a range.
 fn pricing(rng: &mut Rng, kind: &Kind) -> Vec<f64> {
     let (low, high) = kind.prices;
     let mut price = || {

@@ -1,7 +1,7 @@
 //! The shop's search: the original's Lucene ranking (`turnwise-retrieval`) over product texts.
 //!
-//! A text's name is the product's ASIN; its position is the product's catalogue index. Equal scores
-//! are ordered by ASIN, then by position, ascending.
+//! Each indexed text is named by the product's ASIN; its position is the product's catalogue index.
+//! Equal scores are ordered by ASIN, then by position, ascending.
 
 pub mod recording;
 mod text;

@@ -54,7 +54,7 @@ pub fn answer(index: &SearchIndex, query: &str, limit: usize) -> Result<Answer, 
 ///
 /// # Errors
 ///
-/// Returns [`SearchError::Line`] if a line is not a query, and errors of reading, searching and
+/// Returns [`SearchError::Line`] if a line is not a query, or an error of reading, searching or
 /// writing.
 pub fn record(
     name: &str,
