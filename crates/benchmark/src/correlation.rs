@@ -1,7 +1,8 @@
 //! Correlations of weighted pairs: a bootstrap over tasks draws all pairs of a task together,
 //! repeatedly.
 
-/// Weighted sums of pairs, for means, variances and correlations. Sums of parts can be added.
+/// Weighted sums of pairs, for means, variances and correlations. The sums of two parts can be
+/// added.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sums {
     /// Sum of the weights.

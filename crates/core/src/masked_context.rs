@@ -79,7 +79,7 @@ pub trait MaskedContextObjective: Sync {
 
 /// A learner that can score responses under two prompts.
 pub trait MaskedContextLearner {
-    /// Like [`crate::Learner::forward_backward`], and also accumulates the gradient of
+    /// Like [`crate::Learner::forward_backward`], but also accumulates the gradient of
     /// `objective.1` over the masked contexts.
     ///
     /// # Errors

@@ -33,7 +33,7 @@ pub enum Part {
         /// The result.
         text: String,
     },
-    /// A message of a prompt with several messages, or with another role than `user`.
+    /// A message of a prompt with several messages, or with a role other than `user`.
     Message {
         /// Role of the message: `system`, `user` or another.
         role: String,

@@ -38,11 +38,11 @@ pub enum AemMode {
     Reverse,
     /// Permutes the coefficients within the scope, seeded by run, step and scope.
     Shuffle,
-    /// Sets the advantage to 0 if `A (alpha - 1)` is positive, else keeps it unscaled. According to
-    /// the paper, this raises entropy.
+    /// Sets the advantage to 0 if `A (alpha - 1)` is positive, else keeps it unscaled. The paper
+    /// reports that this raises entropy.
     MaskPositive,
-    /// Sets the advantage to 0 if `A (alpha - 1)` is negative, else keeps it unscaled. According to
-    /// the paper, this lowers entropy.
+    /// Sets the advantage to 0 if `A (alpha - 1)` is negative, else keeps it unscaled. The paper
+    /// reports that this lowers entropy.
     MaskNegative,
     /// `mask-positive` with shuffled coefficients, so that the mask does not depend on entropy.
     MaskPositiveShuffle,
@@ -81,7 +81,7 @@ impl AemMode {
     }
 }
 
-/// Which responses an entropy is compared with.
+/// Responses with which an entropy is compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum AemScope {
@@ -104,12 +104,12 @@ pub struct AemConfig {
     /// Added to both denominators.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
-    /// Skip the modulation if the entropies in the scope span less than this, in nats.
+    /// Skip the modulation if the range of entropies in the scope is below this, in nats.
     #[schemars(range(min = 0.0, max = 1000.0))]
     pub min_spread: f64,
     /// Variant.
     pub mode: AemMode,
-    /// Which responses an entropy is compared with.
+    /// Responses with which an entropy is compared.
     pub scope: AemScope,
 }
 

@@ -26,7 +26,7 @@ pub struct EmpgConfig {
     /// Strength of the bonus for a confident next turn.
     #[schemars(range(min = -100.0, max = 100.0))]
     pub k_future: f64,
-    /// Weight of that bonus.
+    /// Weight of the future-clarity bonus.
     #[schemars(range(min = -1000.0, max = 1000.0))]
     pub zeta: f64,
     /// Added to the range of entropies.

@@ -42,7 +42,7 @@ pub struct PpoConfig {
     pub bootstrap_across_turns: bool,
     /// Whiten advantages over the batch's response tokens.
     pub whiten: bool,
-    /// Penalty subtracted from the reward of an invalid turn.
+    /// Penalty subtracted from an invalid turn's reward.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub invalid_penalty: f64,
 }
@@ -199,7 +199,7 @@ pub(crate) fn values<'a>(
     }
 }
 
-/// Shift and scale that give values mean 0 and variance 1.
+/// Shift and scale to mean 0 and variance 1.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Whitening {
     mean: f64,

@@ -3,8 +3,8 @@
 //! `A_turn` is the per-turn credit of a reward redistribution model (decomposer), z-scored at each
 //! turn index over the group's trajectories that reach it (population standard deviation; 0 if only
 //! one does). The result is not standardized again. `alpha = 1` gives the estimator's advantage
-//! bit-identically. Groups with equal environment returns keep the estimator's advantages. For GRPO
-//! these are 0, unless an invalid-action penalty or shaping (KL, length penalty) makes scores
+//! bit-identically. Groups with equal environment returns keep the estimator's advantages. GRPO's
+//! are 0 then, unless an invalid-action penalty or shaping (KL, length penalty) makes scores
 //! differ.
 //!
 //! `baseline = "leave-one-out"` (after verl's RFC 7244, "a turn-level baseline that stays unbiased
@@ -83,8 +83,8 @@ pub enum TurnBaseline {
     /// Z-score among the trajectories that reach the turn (the paper).
     #[default]
     ZScore,
-    /// Subtracts the mean over the group's other trajectories, 0 for those that ended before. It
-    /// stays unbiased if the policy decides when to stop.
+    /// Subtracts the mean over the group's other trajectories, 0 for those that ended before.
+    /// Unbiased even if the policy decides when to stop.
     LeaveOneOut,
 }
 

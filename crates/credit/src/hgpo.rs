@@ -73,7 +73,7 @@ pub struct HgpoConfig {
     /// Remove the weights of levels with advantage 0, like the authors' code; the paper keeps them.
     pub skip_zero_levels: bool,
     /// Skip level k for turns with fewer than k observations, like the authors' code. Otherwise
-    /// they are compared with turns of the same short history.
+    /// such turns are compared with each other if their short histories are equal.
     pub skip_short_histories: bool,
     /// Whether to use level 0, the trajectory's advantage.
     pub base_group: BaseGroup,

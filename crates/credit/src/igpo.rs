@@ -6,7 +6,7 @@
 //! * The reward of turn t is its information gain `r_{i,t} = p_{i,t+1} - p_{i,t}`; the last turn's
 //!   is the outcome `R_i`.
 //! * Rewards are standardized over the group, `r' = (r - mean) / (std + eps)`: gains and outcomes
-//!   together (`joint`) or apart (`separate`, an option of the authors' code).
+//!   together (`joint`) or separately (`separate`, an option of the authors' code).
 //! * `A_{i,t} = sum_{k >= t} gamma^(k-t) r'_{i,k}` replaces the estimator's advantage.
 //!
 //! The policy that played scores the answer ([`turnwise_core::Task::answer`]) after each turn's
@@ -14,13 +14,13 @@
 //! batch. No gradient flows through it.
 //!
 //! Differs from the paper:
-//! * It puts the answer into a sentence ("Now there's enough information to answer", then the tag).
-//!   Here `lead` is only the tag, because policies trained from scratch have never seen such a
-//!   sentence.
-//! * Its outcome is F1, and -1 for a malformed episode. Here it is the environment's return.
+//! * The paper puts the answer into a sentence ("Now there's enough information to answer", then
+//!   the tag). Here `lead` is only the tag, because policies trained from scratch have never seen
+//!   such a sentence.
+//! * The paper's outcome is F1, or -1 for a malformed episode. Here it is the environment's return.
 //! * IGPO replaces the estimator's advantage, including its invalid-action penalty.
-//! * If a prompt leaves no room for the answer, the answer has no probability there, and gains from
-//!   or to that turn are 0 (`igpo/unscored`).
+//! * If a prompt leaves no room for the answer, the answer has no probability there, and both gains
+//!   next to that prompt are 0 (`igpo/unscored`).
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, PerTurn, Preset, Trajectory};
@@ -38,7 +38,7 @@ pub enum Standardize {
     /// All rewards of the group together.
     #[default]
     Joint,
-    /// Gains and outcomes apart.
+    /// Gains and outcomes separately.
     Separate,
 }
 

@@ -1,4 +1,4 @@
-//! Credit assignment: estimators compute one advantage per turn, refinements change them.
+//! Credit assignment: estimators compute one advantage per turn, and refinements change it.
 //!
 //! This crate has no tensors and no I/O. Statistics are computed in f64.
 //!

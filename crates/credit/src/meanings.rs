@@ -1,5 +1,5 @@
 //! Descriptions of the stages and facts in a [`StageRecord`](crate::StageRecord), for viewers.
-//! Stages of other crates have none.
+//! Stages of other crates have no descriptions.
 
 /// Returns the rule of a stage of this crate.
 pub fn stage_rule(stage: &str) -> Option<&'static str> {

@@ -5,9 +5,9 @@
 //! current policy samples from s. The value after the last turn is 0. The trajectory itself is not
 //! among the continuations.
 //!
-//! The estimate is unbiased for any `K`, and less noisy for a larger one. In the limit it is each
-//! turn's true advantage. It costs `K` continuations from each state of the batch, each state once,
-//! by the policy that played ([`turnwise_core::Turn::state_value`]).
+//! The estimate is unbiased for any `K`; a larger `K` reduces its noise. It costs `K` continuations
+//! from each distinct state of the batch, sampled by the policy that played
+//! ([`turnwise_core::Turn::state_value`]).
 //!
 //! With `per_turn = false` all turns of a trajectory have `sum_t gamma^t A_t = R - V(s_0)`: a
 //! control that only improves the baseline, not the credit of turns.

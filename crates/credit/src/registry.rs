@@ -1,7 +1,7 @@
 //! Registry of estimators and refinements by their config `kind`.
 //!
 //! A method of this crate is one file (settings, presets, equation) and one line here. Other crates
-//! add theirs at run time:
+//! register methods at run time:
 //!
 //! ```
 //! use serde::{Deserialize, Serialize};

@@ -186,7 +186,7 @@ impl Sketches {
         Self { counts: [sketch(2), sketch(3), sketch(4)] }
     }
 
-    /// Returns true if `needed` characters can match, given the `length` of both texts together.
+    /// Returns true if `needed` characters can match, given the total `length` of both texts.
     ///
     /// Consecutive blocks are separated in at least one text, so there is at most one more block
     /// than unmatched characters. A block of k characters shares k - n + 1 n-grams. Collisions in

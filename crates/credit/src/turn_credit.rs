@@ -69,7 +69,8 @@ pub struct TurnCredit {
     config: TurnCreditConfig,
 }
 
-/// Returns the progress of each turn from the levels after turns; `first_turn` starts at 0.
+/// Returns each turn's progress from the levels after the turns; with `first_turn`, the first
+/// turn's progress counts from 0.
 pub fn progress(levels: &[Option<f64>], first_turn: bool) -> Vec<f64> {
     let mut before = first_turn.then_some(0.0);
     let change = |level: &Option<f64>| {

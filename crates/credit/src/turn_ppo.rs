@@ -12,9 +12,9 @@
 //! The preset also uses turn ratios (SORL's, the geometric mean over a turn's tokens), because the
 //! paper clips whole turns.
 //!
-//! Differs from the paper: the critic is trained to `A_k + V_k` at each token of the turn, but only
-//! the first is used. A turn without tokens is not a step. Its reward goes to the previous turn
-//! with tokens, or else to the first one.
+//! Differs from the paper: the critic is trained toward `A_k + V_k` at each token of the turn, but
+//! only the first token's value is used. A turn without tokens is not a step. Its reward goes to
+//! the previous turn with tokens, or else to the first one.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset, Trajectory};

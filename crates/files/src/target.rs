@@ -1,4 +1,4 @@
-//! Resolves an output path to a file to replace, or something to write to.
+//! Resolves an output path to a file to replace, or to a device, pipe or open file.
 
 use std::fs::{self, File};
 use std::io;

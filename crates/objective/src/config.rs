@@ -100,7 +100,7 @@ pub struct ObjectiveConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 1000.0), extend("exclusiveMinimum" = 1.0))]
     pub dual_clip: Option<f64>,
-    /// Which mean over tokens the loss is.
+    /// How the loss averages over tokens.
     pub loss_agg_mode: Aggregation,
     /// The KL penalty to the reference policy.
     pub kl: KlConfig,

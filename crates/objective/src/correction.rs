@@ -1,7 +1,7 @@
 //! Rollout correction: importance weights for tokens that another policy sampled.
 //!
-//! Inference servers compute in 16 bits, and asynchronous rollouts use older weights. So the
-//! sampling policy `mu` differs from `pi_old`, the policy before the step's updates. Each token's
+//! Inference servers compute in 16 bits, and asynchronous rollouts use older weights. The sampling
+//! policy `mu` therefore differs from `pi_old`, the policy before the step's updates. Each token's
 //! surrogate is multiplied by a constant weight
 //!
 //! `c_t = pi_old(y_t) / mu(y_t)` (`token`), or `c = prod_t pi_old(y_t) / mu(y_t)` (`sequence`),
