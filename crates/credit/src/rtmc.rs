@@ -14,9 +14,9 @@
 //! by the environment's state keys, actions by their parsed text. This Monte-Carlo estimate needs
 //! neither a model nor additional rollouts.
 //!
-//! Differs from the paper: written from its abstract and summaries, which name first-visit
-//! estimates, `Q - V` and a smoothing prior. The prior's form and strength are ours. Its signatures
-//! compress the history of interaction; ours are the state keys. The penalty lowers an invalid
+//! Differs from the paper: we had only its abstract and summaries, which name first-visit
+//! estimates, `Q - V` and a smoothing prior. The prior's form and strength are ours. The paper's
+//! state signatures compress the history; we use the state keys. The penalty lowers an invalid
 //! turn's return. Values equal up to rounding give exactly 0.
 
 use std::collections::HashMap;

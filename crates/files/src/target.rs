@@ -54,7 +54,7 @@ pub(crate) fn open_special(path: &Path) -> io::Result<File> {
 }
 
 /// Returns the program's own stdout or stderr if the path names it. Opening the file again would
-/// give a second position in it, and later output would overwrite this one.
+/// create a second file position, and later output would overwrite earlier output.
 #[cfg(unix)]
 fn own_output(path: &Path) -> io::Result<Option<File>> {
     use std::io::Write as _;

@@ -33,7 +33,7 @@ pub enum CorrectionLevel {
     Sequence,
 }
 
-/// What happens to weights outside the bounds.
+/// How to treat weights outside the bounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CorrectionMode {
@@ -50,7 +50,7 @@ pub enum CorrectionMode {
 pub struct RolloutCorrection {
     /// Which tokens share a weight.
     pub level: CorrectionLevel,
-    /// What happens to weights outside the bounds.
+    /// How to treat weights outside the bounds.
     pub mode: CorrectionMode,
     /// Upper bound of a weight.
     #[schemars(range(min = 1.0, max = 1e6))]
@@ -97,7 +97,7 @@ impl CorrectionSums {
         self.cut += other.cut;
     }
 
-    /// Returns the mean over the tokens of a sum; 0 without tokens.
+    /// Returns a sum divided by the number of tokens; 0 without tokens.
     pub fn mean(&self, sum: f64) -> f64 {
         if self.tokens > 0.0 { sum / self.tokens } else { 0.0 }
     }

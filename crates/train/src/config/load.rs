@@ -66,9 +66,9 @@ pub fn load_with(source: &ConfigSource, worlds: &Registry, methods: &Methods) ->
     resolve(&merged(source, methods, &mut |_| Ok(()))?, worlds, methods)
 }
 
-/// Like [`load_with`], for playing a policy. Training settings of presets and files are ignored
-/// (`credit`, `objective`, `decomposer`, `critic`, `sft`, `train`, the selection of groups), and so
-/// are their rules.
+/// Like [`load_with`], but for playing a policy without training it. Training settings of presets
+/// and files are ignored (`credit`, `objective`, `decomposer`, `critic`, `sft`, `train`, the
+/// selection of groups), and so are their rules.
 ///
 /// # Errors
 /// Fails like [`load`].

@@ -261,7 +261,7 @@ pub struct PolicyConfig {
     #[schemars(range(max = 1e6), extend("exclusiveMinimum" = 0.0))]
     pub device_memory: Option<f64>,
     /// Precision of matrix products on the CPU: `f32`, or `bf16` with weights and sums in `f32`.
-    /// GPUs always use `bf16` like this.
+    /// GPUs always use this `bf16`.
     pub compute: Compute,
     /// Compute prefixes shared by sequences of a micro-batch (a group's prompt, a template's head)
     /// only once. Results differ by rounding. Off with adapter dropout and on `cuda`.
@@ -301,9 +301,8 @@ pub struct SftConfig {
     /// Maximum number of demonstrations.
     #[schemars(range(max = 10000000))]
     pub demonstrations: usize,
-    /// Probability of inserting an action that the environment does not understand before a step,
-    /// without loss, so that the policy sees failures. Environments over JSON lines or servers
-    /// insert none.
+    /// Probability of inserting an invalid action before a step, excluded from the loss, so that
+    /// the policy sees failures. JSON-lines and server environments insert none.
     // With higher values hardly any demonstration reaches its goal.
     #[schemars(range(min = 0.0, max = 0.9))]
     pub invalid_action_prob: f64,

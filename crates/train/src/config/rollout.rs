@@ -72,8 +72,8 @@ pub struct RolloutConfig {
     #[schemars(range(min = 1, max = 4096))]
     pub env_threads: usize,
     /// Maximum seconds of a reset or step of a blocking environment, including retries; a batch of
-    /// steps has the sum. JSON-lines environments use `env.timeout_s` instead, from the start of
-    /// the call.
+    /// steps gets the sum of its steps' limits. JSON-lines environments use `env.timeout_s`
+    /// instead, from the start of the call.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub env_timeout_s: f64,
     /// Maximum retries of a reset or step after a transient failure, with increasing waits.

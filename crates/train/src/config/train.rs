@@ -69,8 +69,8 @@ pub struct TrainConfig {
     /// Number of checkpoints to keep; 0: all. Those at the end of a phase are always kept.
     #[schemars(range(max = 1000000000))]
     pub keep_last: usize,
-    /// A split of `eval.splits`: also keep the checkpoint with the best success on it, for
-    /// `turnwise eval RUN --checkpoint best`. Each new best evaluation (`eval.every`) writes a
+    /// Split of `eval.splits` on which the checkpoint with the highest success rate is also kept,
+    /// for `turnwise eval RUN --checkpoint best`. Each new best evaluation (`eval.every`) writes a
     /// checkpoint. Absent: off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_best: Option<String>,

@@ -19,7 +19,7 @@ pub(crate) struct RunCritic {
     settings: CriticConfig,
 }
 
-/// Lets a critic from a checkpoint read the policy's pictures, unless it shares the policy's
+/// Gives a critic from a checkpoint access to the policy's pictures, unless it shares the policy's
 /// weights.
 fn share_pictures(weights: &mut Arc<Parameters<f32>>, policy: Option<&VisionConfig>) {
     let own = Arc::get_mut(weights).and_then(|weights| weights.config.vision.as_mut());

@@ -119,7 +119,8 @@ impl RunDecomposer {
         }
     }
 
-    /// Discards the records from `step` on, which will be repeated with other results.
+    /// Discards the records from `step` on, because those steps will be repeated with other
+    /// results.
     pub(crate) fn abandon_from(&mut self, step: u64) -> Result<(), TrainError> {
         if let Self::TurnRd(turnrd) = self {
             let round_steps = turnrd.settings.round_steps;

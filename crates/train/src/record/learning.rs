@@ -1,4 +1,4 @@
-//! Warnings about a run that learns nothing, or soon will not, with likely causes from its last
+//! Warnings about a run that has stopped learning or soon will, with likely causes from its last
 //! steps' metrics.
 
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ const MOST: f64 = 0.9;
 /// Minimum fall of the success rate for a warning.
 const FALL: f64 = 0.15;
 
-/// Fraction of turns above which they are a likely cause.
+/// Fraction of turns above which a problem counts as a likely cause.
 const MANY: f64 = 0.5;
 
 const EXAMPLE: usize = 160;
@@ -66,7 +66,7 @@ pub struct Learning {
     /// True if credit compares returns only, so groups with equal returns carry no signal.
     outcomes_only: bool,
     steps: Vec<Numbers>,
-    /// An invalid response of the last step that has one.
+    /// An invalid response from the last step that had one.
     unread: Option<String>,
     warned: BTreeSet<Trouble>,
 }

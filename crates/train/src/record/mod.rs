@@ -6,7 +6,7 @@
 //! | [`directory`] | the files of a run |
 //! | [`state`] | position, tasks drawn, KL coefficient: checkpoint state besides weights |
 //! | [`checkpoint`] | complete and broken checkpoints |
-//! | `abandoned` | results and checkpoints before a rewind or of an interrupted start |
+//! | `abandoned` | obsolete results and checkpoints after a rewind or an interrupted start |
 //! | [`earlier_configs`] | configs before a resume changed settings |
 //! | [`panels`] | evaluation tasks |
 //! | [`metrics`], [`tensorboard`] | metrics of each step |

@@ -17,8 +17,7 @@ use crate::rollout::observations::shorten;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Branch {
     pub(super) snapshot: Snapshot,
-    /// The turns before it without their tokens. Sequences are kept as far as later prompts need
-    /// them.
+    /// The earlier turns, without token ids except those that later prompts need.
     pub(super) before: Trajectory,
     pub(super) observation: Observation,
     pub(super) prompt: Vec<u32>,
@@ -66,8 +65,8 @@ impl Branch {
 /// Returns the state before each turn of a trajectory by replaying its actions in this context.
 ///
 /// # Errors
-/// Returns [`TrainError::Env`] if the environment fails, cannot save its state, or answers
-/// differently. Also fails if the trajectory lacks the tokens of its prompts.
+/// Returns [`TrainError::Env`] if the environment fails, cannot save its state, or returns other
+/// observations. Also fails if the trajectory lacks the tokens of its prompts.
 pub fn branches(context: &RolloutContext<'_>, trajectory: &Trajectory) -> Result<Vec<Branch>, TrainError> {
     let mut environment = context.task_set.environment()?;
     let coordinates = [context.purpose as u64, context.step, trajectory.group as u64];

@@ -147,8 +147,8 @@ impl PicturePrompts {
         known.pictures.retain(|_, kept| kept.used + age >= step);
     }
 
-    /// Replaces the image tokens of [`PicturePrompts::hide`] in a prompt by the tokens of its
-    /// picture.
+    /// Replaces the image tokens that [`PicturePrompts::hide`] wrote into a prompt by the tokens of
+    /// its picture.
     ///
     /// # Errors
     /// Fails like [`PicturePrompts::insert`], or if the numbers of tokens differ.

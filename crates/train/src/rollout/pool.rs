@@ -101,7 +101,7 @@ struct State {
     /// Number of threads, without hanging ones.
     threads: usize,
     waiting: usize,
-    /// Number of running resets, which may or may not occupy an episode's room yet.
+    /// Number of running resets, which the environment may not count as episodes yet.
     beginning: usize,
     next: u64,
     closed: bool,

@@ -310,8 +310,8 @@ pub(super) fn view<'a>(
     PromptView { goal: &task.goal, history, window, observation: text, admissible, step: turn }
 }
 
-/// Returns the rest of a reply after the chat template's opening. If that opens a thought, the rest
-/// continues or ends it.
+/// Returns the rest of a reply after the chat template's opening. If the opening starts a thought,
+/// the rest continues or ends it.
 pub(super) fn after_opening<'t>(opening: &str, text: &'t str) -> Cow<'t, str> {
     if let Some(rest) = text.strip_prefix(opening) {
         return Cow::Borrowed(rest);

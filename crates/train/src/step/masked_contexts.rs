@@ -38,7 +38,7 @@ impl MaskedPrompts<'_> {
     ///
     /// An agent's request always keeps its system messages, newest messages and tools. The goal is
     /// the messages before the first assistant message, and the history those from there to the
-    /// newest.
+    /// newest messages.
     ///
     /// # Errors
     /// Fails like [`Prompter::start_seeing`].
