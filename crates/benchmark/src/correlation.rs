@@ -126,8 +126,8 @@ mod tests {
         sums
     }
 
-    /// Golden numbers from `tests/golden/golden_benchmark.py` with `scipy.stats`, on lists with
-    /// repeats for weights.
+    /// Reference values of `scipy.stats` from `tests/golden/golden_benchmark.py`, with values
+    /// repeated by weight.
     #[test]
     fn correlations_are_scipys() {
         let close =

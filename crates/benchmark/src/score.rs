@@ -335,8 +335,8 @@ pub fn score(
     }
 }
 
-/// Returns, per task, the turns whose sign counts (`n`) and the correct signs (`x`), and the total of
-/// `n`.
+/// Returns each task's number of turns whose sign counts (`n`) and of correct signs (`x`), and the
+/// total of `n`.
 fn signs(
     turns: &ScoredTurns,
     advantages: &[f64],

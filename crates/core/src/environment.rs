@@ -78,7 +78,8 @@ pub struct Snapshot(pub Vec<u8>);
 
 /// Plays one episode at a time, without access to tokens, prompts or the policy.
 ///
-/// It can be reset any number of times. Its [`TaskSet`] shares read-only data among environments.
+/// An environment can be reset any number of times. Its [`TaskSet`] shares read-only data among
+/// environments.
 pub trait Environment: Any + Send {
     /// Starts `task` and returns the first observation. All randomness of the episode comes from
     /// `seed`, which its group shares.

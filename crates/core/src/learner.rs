@@ -42,7 +42,7 @@ pub struct TokenGradients {
 /// Thresholds of [`LossMetrics::log_ratio_above`], in nats.
 pub const LOG_RATIO_BOUNDS: [f64; 7] = [0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0];
 
-/// Sums over tokens. Sums are added over sequences, so metrics do not depend on micro-batches.
+/// Sums over tokens, added over sequences, so that metrics do not depend on micro-batches.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LossMetrics {
     /// Number of response tokens with nonzero weight.
@@ -135,8 +135,8 @@ pub enum DirectLoss {
     },
 }
 
-/// A loss over one optimizer batch, evaluated one sequence at a time, in any order and packing. Its
-/// means are over the whole batch.
+/// A loss over one optimizer batch, evaluated one sequence at a time, in any order and packing. The
+/// loss averages over the whole batch.
 pub trait Objective: Sync {
     /// Returns true if [`TokenStatistics::entropies`] must be filled.
     fn needs_entropies(&self) -> bool {

@@ -38,7 +38,7 @@ pub struct MaskedContextStatistics<'a> {
 /// empty vector means zeros.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MaskedContextGradients {
-    /// Its part of the batch loss.
+    /// The masked context's part of the batch loss.
     pub loss: f64,
     /// With respect to `full`.
     pub d_full: Vec<f32>,

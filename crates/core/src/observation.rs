@@ -68,11 +68,11 @@ pub struct Observation {
     /// All actions that the environment would understand now, in its order.
     pub admissible: Vec<String>,
     /// Identifies the state for credit methods that compare turns by state. Default: the text. Set
-    /// it if observations of one state differ (a clock, a greeting), or if different states look
+    /// a key if observations of one state differ (a clock, a greeting), or if different states look
     /// alike.
     pub state_key: Option<String>,
-    /// An agent's request that the policy answers with an [`crate::Action::Reply`]. Its messages
-    /// form the prompt.
+    /// An agent's request that the policy answers with an [`crate::Action::Reply`]. The request's
+    /// messages form the prompt.
     pub conversation: Option<Box<Conversation>>,
 }
 

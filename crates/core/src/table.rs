@@ -1,8 +1,8 @@
 //! One value per turn or response token of a batch.
 //!
 //! [`PerTurn`] and [`PerToken`] are ragged tables `[group][trajectory][turn or token]` in the order
-//! of their [`Batch`]. Call [`Table::check_shape`] for tables from outside; [`Table::from_fn`]
-//! always has the batch's shape.
+//! of their [`Batch`]. Call [`Table::check_shape`] for tables from other sources;
+//! [`Table::from_fn`] always has the batch's shape.
 //!
 //! ```
 //! use turnwise_core::{Batch, PerTurn};

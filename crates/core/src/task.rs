@@ -47,8 +47,8 @@ pub struct Task {
     /// the rest.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Value>,
-    /// SHA-256, in lower-case hexadecimal, of everything that defines the task besides its id.
-    /// Empty if unknown ([`Task::content_digest`]).
+    /// SHA-256, in lower-case hexadecimal, of everything that defines the task except its id. Empty
+    /// if unknown ([`Task::content_digest`]).
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub digest: String,
     /// Limits of this task.

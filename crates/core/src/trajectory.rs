@@ -8,7 +8,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{AgentTurn, Part, StageRecord, Task, TokenSequence, Tool, ToolCall, null_as_nan};
 
-/// Version of [`Trajectory`]'s JSON form. It increases if older readers would misread newer files.
+/// Version of [`Trajectory`]'s JSON form. The version increases if older readers would misread
+/// newer files.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// Why a trajectory ended.
@@ -99,8 +100,8 @@ pub struct Turn {
     /// Measured only for methods that need it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_value: Option<f64>,
-    /// Shaped reward per response token (KL in the reward), if any. Their sum is included in
-    /// `shaped_reward`.
+    /// Shaped reward per response token (KL in the reward), if any. `shaped_reward` includes their
+    /// sum.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub token_rewards: Vec<f64>,
     /// Token ids of the response, as sampled.

@@ -23,7 +23,8 @@ const NAME: &str = "aem";
 
 const SETTINGS: &str = "credit.refinements = [{ kind = \"aem\" }]\nobjective.kl.coef = 0.01";
 
-/// Settings on GRPO. The paper's loss is a mean over sequences of their token means (equation 69).
+/// Settings on GRPO. The paper averages the loss over the tokens of each sequence, then over
+/// sequences (equation 69).
 const GRPO_SETTINGS: &str = "credit.refinements = [{ kind = \"aem\" }]\n\
                              objective = { loss_agg_mode = \"seq-mean-token-mean\", kl.coef = 0.01 }";
 

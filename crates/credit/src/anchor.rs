@@ -16,7 +16,7 @@ use crate::similarity::{Similarity, TextId};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Matching {
-    /// Their texts are equal.
+    /// The texts are equal.
     #[default]
     Exact,
     /// difflib's ratio to the first member of an anchor group reaches the threshold.

@@ -11,8 +11,8 @@
 //! sample variance. Zero variance gives exactly 0. A turn's advantage is the mean over its tokens.
 //!
 //! Differs from the paper: with `bootstrap_across_turns = false` each turn is its own episode, as
-//! in frameworks that train on single turns. A turn without tokens has advantage 0. Its reward goes
-//! to the last token before it, or else to the first turn with tokens.
+//! in frameworks that train on single turns. A turn without tokens has advantage 0, and its reward
+//! goes to the last token before it, or else to the first turn with tokens.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, Group, PerToken, PerTurn, Preset, Table, Trajectory, Turn, Unit};

@@ -28,7 +28,7 @@ use crate::{CreditError, CreditInputs, Explanation, Refinement, RequiredInputs, 
 
 const NAME: &str = "has";
 
-/// The paper does not name its standard deviation; we use the population's. It has no
+/// The paper does not specify the standard deviation; we use the population's. The paper has no
 /// invalid-action penalty, leaves groups of equal returns out of the update (appendix C), and
 /// adapts its KL coefficient from 0.04 (appendix B, sweeps).
 const PROGRESSIVE: &str = "credit.estimator = { ddof = 0, invalid_penalty = 0.0 }\n\

@@ -51,7 +51,7 @@ pub struct IgpoConfig {
     pub gamma: f64,
     /// Which rewards are standardized together.
     pub standardize: Standardize,
-    /// Unscored text between prompt and answer. Its final spaces belong to the answer's first
+    /// Unscored text between prompt and answer. Trailing spaces become part of the answer's first
     /// token.
     pub lead: String,
     /// Added to the standard deviation.

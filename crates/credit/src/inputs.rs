@@ -1,4 +1,4 @@
-//! Inputs of credit besides trajectories.
+//! Inputs of credit assignment other than trajectories.
 //!
 //! A method declares its needs ([`RequiredInputs`], [`ScoreRequest`]). [`crate::Pipeline::supply`]
 //! gets them from an [`InputProvider`], checks their shapes and passes them on in [`CreditInputs`].

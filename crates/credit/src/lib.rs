@@ -103,7 +103,7 @@ pub trait Estimator: Send + Sync {
         RequiredInputs::default()
     }
 
-    /// Returns the required turn fields besides rewards.
+    /// Returns the required turn fields other than rewards.
     fn fields(&self) -> Vec<TurnField> {
         Vec::new()
     }

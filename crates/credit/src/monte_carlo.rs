@@ -45,7 +45,7 @@ pub struct MonteCarloConfig {
     /// Discount of the return, per turn.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub gamma: f64,
-    /// Whether each turn gets its own change of value. Otherwise all turns get the return minus the
+    /// Whether each turn gets its own change of value. If false, all turns get the return minus the
     /// first state's value.
     pub per_turn: bool,
     /// Whiten advantages over the batch's turns.

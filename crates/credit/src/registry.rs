@@ -304,7 +304,7 @@ impl Registry {
     }
 
     /// Adds a refinement with settings known only at run time. `build` gets the table and returns
-    /// the method and the table with all defaults. It should reject unknown keys.
+    /// the method and the table with all defaults. `build` should reject unknown keys.
     pub fn with_refinement_table(
         mut self,
         kind: &'static str,

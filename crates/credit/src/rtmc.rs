@@ -97,7 +97,7 @@ impl Visits {
         }
     }
 
-    /// Returns the mean including `strength` more returns of value `prior`.
+    /// Returns the mean including `strength` additional returns of value `prior`.
     fn mean(&self, prior: f64, strength: f64) -> f64 {
         (self.sum + strength * prior) / (self.count as f64 + strength)
     }

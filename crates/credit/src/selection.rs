@@ -16,8 +16,8 @@ use crate::CreditError;
 /// DAPO: dynamic sampling, the higher upper clip bound and the length penalty.
 ///
 /// DeepSWE's recipe: leave-one-out baseline, higher upper clip bound, no KL, token sums divided by
-/// the number of sequences, rejection of one-outcome groups, compact filtering. It also divides by
-/// the maximum length, a constant that AdamW cancels.
+/// the number of sequences, rejection of one-outcome groups, compact filtering. DeepSWE also
+/// divides by the maximum length, a constant that AdamW cancels.
 pub(crate) const PRESETS: &[Preset] = &[
     Preset::on(
         "grpo",

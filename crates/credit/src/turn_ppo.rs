@@ -13,7 +13,7 @@
 //! paper clips whole turns.
 //!
 //! Differs from the paper: the critic is trained toward `A_k + V_k` at each token of the turn, but
-//! only the first token's value is used. A turn without tokens is not a step. Its reward goes to
+//! only the first token's value is used. A turn without tokens is not a step; its reward goes to
 //! the previous turn with tokens, or else to the first one.
 
 use serde::{Deserialize, Serialize};

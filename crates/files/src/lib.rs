@@ -251,7 +251,7 @@ mod tests {
         assert!(write_atomically(Path::new("/dev/nul"), b"").is_err(), "a name that is mistyped");
     }
 
-    /// Runs in its own process, with output to a file, for the next test.
+    /// Helper that the next test runs in a separate process, with output to a file.
     #[cfg(unix)]
     #[test]
     fn writes_to_the_output() {

@@ -14,8 +14,8 @@ pub enum RatioKind {
     Token,
     /// One ratio per turn: `exp(mean over the turn's tokens of (lp - old))` (SORL).
     Turn,
-    /// One ratio per sequence, over all its response tokens (GSPO). Its gradient averages the
-    /// sequence's advantages, so differences between turns are lost.
+    /// One ratio per sequence, over all its response tokens (GSPO). The ratio's gradient averages
+    /// the sequence's advantages, so differences between turns are lost.
     Sequence,
     /// Ratio and clip of `sequence`, with a gradient per token that keeps each turn's advantage
     /// (GSPO-token, section 4.3 of GSPO's paper; verl's `gspo`). Equal to `sequence` if all

@@ -64,8 +64,8 @@ pub fn reward_kl(estimator: KlEstimator, coef: f64, old_logprobs: &[f32], ref_lo
 
 /// Adapts the KL coefficient to a target. HAS (tables 5 and 6) gives only the target; the rule
 /// follows Ziegler et al. 2019. After each step the coefficient is multiplied by `raise` if the
-/// measured KL is above `raise` times the target. It is multiplied by `lower` if the KL is below
-/// `lower` times the target.
+/// measured KL is above `raise` times the target. The coefficient is multiplied by `lower` if the
+/// KL is below `lower` times the target.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AdaptiveKl {

@@ -93,7 +93,7 @@ impl Loss {
         &self.config
     }
 
-    /// Returns the terms besides surrogate, KL penalty and entropy bonus.
+    /// Returns the terms other than surrogate, KL penalty and entropy bonus.
     pub fn terms(&self) -> impl Iterator<Item = &dyn LossTerm> {
         self.terms.iter().map(AsRef::as_ref)
     }
@@ -232,7 +232,8 @@ fn check_lengths(sequence: usize, share: &TokenGradients, expected: usize) -> Re
     Ok(())
 }
 
-/// Adds the loss and derivatives of a term. Its token counts are ignored: the policy counted them.
+/// Adds the loss and derivatives of a term. The term's token counts are ignored, because the policy
+/// counted the tokens.
 fn add(gradients: &mut TokenGradients, mut term: TokenGradients) {
     fn sum<T: Copy + std::ops::AddAssign>(to: &mut Vec<T>, from: Vec<T>) {
         if to.is_empty() {

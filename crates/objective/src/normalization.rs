@@ -2,10 +2,10 @@
 //! equations 8, 9 and 12).
 //!
 //! The clipping bias C has the entries `1 / (B |y|) 1[clipped] w_t A_t` over the minibatch's
-//! tokens. Its norm is a setting:
+//! tokens. The norm of C is a setting:
 //! * `parameter`: the norm of the gradient with respect to the weights of the clipped tokens'
-//!   unclipped surrogate (the paper's proof A.3 and figure 4). It costs one more backward pass over
-//!   the sequences with clipped tokens, from [`ClippingBias::d_logprobs`];
+//!   unclipped surrogate (the paper's proof A.3 and figure 4). This norm costs one more backward
+//!   pass over the sequences with clipped tokens, from [`ClippingBias::d_logprobs`];
 //! * `token`: the L2 norm over the entries;
 //! * `scalar`: the absolute value of their sum.
 //!
@@ -50,7 +50,7 @@ pub struct NormalizationConfig {
     #[schemars(range(max = 1e9), extend("exclusiveMinimum" = 0.0))]
     pub delta: f64,
     /// Measures the norm (`normalization/bias_norm`) without scaling the gradient, at the same
-    /// cost. It gives the curve of SORL's figure 4 for other methods.
+    /// cost. This gives the curve of SORL's figure 4 for other methods.
     pub measure_only: bool,
 }
 
@@ -81,7 +81,7 @@ impl NormalizationConfig {
 /// normalization.
 ///
 /// Each batch is split into two minibatches (appendix A.4: 512 and 256) and used once: appendix A.5
-/// counts one on-policy and three off-policy updates for a batch split in four. Its "150th
+/// counts one on-policy and three off-policy updates for a batch split in four. The paper's "150th
 /// optimization step (2 epochs)" fits updates by minibatches of 256 on `AlphaMed19K`, so its "4
 /// epochs" are passes over the questions.
 pub(crate) const PRESETS: &[Preset] = &[
@@ -119,8 +119,8 @@ impl LossTerm for NormalizationConfig {
     }
 }
 
-/// The normalization of one optimizer batch. It records each sequence's clipping bias in the
-/// backward pass.
+/// The normalization of one optimizer batch. Records each sequence's clipping bias in the backward
+/// pass.
 #[derive(Debug)]
 struct ClippingScale {
     config: NormalizationConfig,

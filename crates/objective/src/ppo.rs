@@ -14,7 +14,7 @@
 //! `ratio = "sequence-token"` is GSPO-token (section 4.3 of GSPO's paper), for advantages of tokens
 //! or turns: `w_t = sg[w] exp(lp_t - sg[lp_t])`, where `sg` stops the gradient. The loss and the
 //! clipping equal those of `sequence`, and token t gets `-w weight_t A_t` unless it is clipped.
-//! Both are equal if all advantages of a sequence are equal.
+//! The two ratios have equal gradients if all advantages of a sequence are equal.
 //!
 //! Differs from the papers: the loss is weighted by [`crate::Aggregation`]; `seq-mean-token-mean`
 //! is the papers' `1/|y|`.

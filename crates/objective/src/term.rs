@@ -1,4 +1,4 @@
-//! Loss terms besides the clipped surrogate, the KL penalty and the entropy bonus.
+//! Loss terms other than the clipped surrogate, the KL penalty and the entropy bonus.
 //!
 //! A term is one file with its settings, equation and [`LossTerm`]. [`crate::registry`] registers
 //! it for configs; other crates use [`crate::Registry::with_term`].

@@ -35,8 +35,8 @@ pub enum ServedWeights {
     /// versions.
     #[default]
     Adapter,
-    /// All weights as a model folder, with an adapter merged. A server has one version at a time,
-    /// and belongs to this run.
+    /// All weights as a model folder, with an adapter merged. A server holds one version at a time
+    /// and serves only this run.
     Full,
 }
 
@@ -78,10 +78,11 @@ pub struct ServersConfig {
     /// Maximum concurrent requests per server. Busy servers, or servers with a queue, get fewer.
     #[schemars(range(min = 1, max = 65536))]
     pub max_requests_per_server: usize,
-    /// Timeout of a request in seconds. It is then retried, on another server if possible.
+    /// Timeout of a request in seconds. A request that times out is retried, on another server if
+    /// possible.
     #[schemars(range(min = 0.001, max = 86400.0))]
     pub timeout_s: f64,
-    /// Maximum seconds of retries of a request or of loading an adapter.
+    /// Maximum seconds spent on retries of a request or of loading an adapter.
     #[schemars(range(min = 0.001, max = 604800.0))]
     pub give_up_s: f64,
     /// Seconds between readings of a server's load (`/metrics`) during requests; 0: off. New

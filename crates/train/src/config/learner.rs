@@ -30,8 +30,8 @@ pub struct TinkerConfig {
     /// Rank of the adapter. The service sets its scale (SkyRL and Tinker: alpha = 32).
     #[schemars(range(min = 1, max = 4096))]
     pub rank: usize,
-    /// How the service averages a loss over tokens and sequences. A run measures it at its start
-    /// and rejects a different setting.
+    /// How the service averages a loss over tokens and sequences. A run measures this at its start
+    /// and rejects a setting that differs.
     pub reduction: ReductionSetting,
     /// `direct`: send a loss by name if the service has exactly this one. `linearised`: send
     /// derivatives of all losses.

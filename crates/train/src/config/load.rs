@@ -39,7 +39,7 @@ const TRAINING_KEYS: [&str; 9] = [
 ///
 /// A method named on the command line replaces the files' method preset and their settings under
 /// `credit`, `objective`, `decomposer`, `rollout.filter_groups`, `rollout.compact_filter` and
-/// `rollout.overlong`. It also removes `critic` if it needs none.
+/// `rollout.overlong`. A method that needs no critic also removes `critic`.
 #[derive(Clone, Debug, Default)]
 pub struct ConfigSource {
     /// Preset named on the command line: a method or a full config.

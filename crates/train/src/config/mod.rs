@@ -168,8 +168,8 @@ pub enum Validity {
     Format,
     /// The action must also be admissible, if the environment lists actions.
     Admissible,
-    /// The environment must also understand the action (Sokoban: it contains one of its words,
-    /// verl-agent's rule).
+    /// The environment must also understand the action (Sokoban: any response that contains an
+    /// action word, as in verl-agent).
     Understood,
 }
 
@@ -255,7 +255,7 @@ pub struct PolicyConfig {
     /// Device for training and sampling: `cpu`, or `cuda` (a build with that feature, and an NVIDIA
     /// GPU with compute capability 8.0 or newer).
     pub device: Device,
-    /// Device memory in GiB for the memory plan. Absent: read from the device. Set it for
+    /// Device memory in GiB for the memory plan. Absent: read from the device. Needed for
     /// `--dry-run` on a machine without the device.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 1e6), extend("exclusiveMinimum" = 0.0))]

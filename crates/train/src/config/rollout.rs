@@ -52,8 +52,8 @@ pub struct RolloutConfig {
     /// Maximum tokens of a sequence.
     #[schemars(range(min = 2, max = 10000000))]
     pub max_model_len: usize,
-    /// Number of samplers, each on its own thread. It affects the results, so the default does not
-    /// depend on the machine.
+    /// Number of samplers, each on its own thread. The number affects the results, so the default
+    /// does not depend on the machine.
     #[schemars(range(min = 1, max = 256))]
     pub num_workers: usize,
     /// Concurrent trajectories per lane.
@@ -61,8 +61,9 @@ pub struct RolloutConfig {
     pub max_num_seqs: usize,
     /// Which sampled groups to train on: all, DAPO's dynamic sampling, or rejection.
     pub filter_groups: SelectionConfig,
-    /// DeepSWE's compact filtering: truncated or looping trajectories have no gradient. They still
-    /// count in their group's baseline and in the means of the loss. Absent: off.
+    /// DeepSWE's compact filtering: truncated or looping trajectories have no gradient. Such
+    /// trajectories still count in their group's baseline and in the means of the loss. Absent:
+    /// off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compact_filter: Option<CompactFilterConfig>,
     /// DAPO's penalty on responses near the length limit. Absent: off.

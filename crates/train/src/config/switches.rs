@@ -1,8 +1,8 @@
 //! Settings that are rejected unless another setting, their switch, is set, because they would have
 //! no effect.
 //!
-//! A source that sets the switch, even to off, satisfies the rule. So a sweep can turn off a part
-//! of its base and keep the part's settings, and a resolved config with all defaults is valid.
+//! A source that sets the switch, even to off, satisfies the rule. A sweep can therefore turn off a
+//! part of its base and keep its settings, and a resolved config with all defaults is valid.
 
 use toml::{Table, Value};
 use turnwise_settings::Problem;

@@ -47,7 +47,7 @@ impl CriticReport {
 
 impl RunCritic {
     /// Creates a critic from the policy's layers, or with `lora` an adapter on the policy's base.
-    /// It starts as the policy's adapter if their settings are equal.
+    /// The adapter starts as a copy of the policy's if their settings are equal.
     pub(crate) fn new(
         policy: &Weights,
         lora: Option<&LoraConfig>,

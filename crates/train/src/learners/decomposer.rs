@@ -270,7 +270,7 @@ impl RunTurnRd {
         Ok(self.network.save(&round_folder(&self.folder, round + 1))?)
     }
 
-    /// Trains on all records up to a round, and measures the fit of held-out records before and
+    /// Trains on all records up to a round, and measures the fit on held-out records before and
     /// after.
     fn train(&mut self, round: u32, metrics: &mut Metrics) -> Result<(), TrainError> {
         let (mut trained, mut held_out) = self.replay.split(self.settings.hold_out);

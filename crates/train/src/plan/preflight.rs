@@ -45,7 +45,7 @@ pub struct Preflight {
     pub shared_folder: Option<u64>,
 }
 
-/// The part of a run's start without a model.
+/// Result of the start checks that need no model.
 pub(crate) struct Checked {
     pub(crate) directory: RunDirectory,
     pub(crate) template: PromptTemplate,

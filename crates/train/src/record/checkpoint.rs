@@ -25,8 +25,8 @@ const BROKEN: &str = ".broken-";
 const ABANDONED: &str = "abandoned-";
 const STATE: &str = "state.json";
 
-/// State of a run besides weights and optimizer. Random draws depend only on coordinates, so there
-/// is no generator state.
+/// State of a run other than weights and optimizer. Random draws depend only on coordinates, so
+/// there is no generator state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CheckpointState {
     /// Position of the run.

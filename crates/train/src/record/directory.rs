@@ -47,7 +47,7 @@ pub struct Status {
     /// Error that ended the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Current warnings that the run has stopped learning or soon will, with likely causes.
+    /// Current warnings that the run is not learning, or soon will not be, with likely causes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }

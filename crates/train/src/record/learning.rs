@@ -1,4 +1,4 @@
-//! Warnings about a run that has stopped learning or soon will, with likely causes from its last
+//! Warnings about a run that is not learning, or soon will not be, with likely causes from its last
 //! steps' metrics.
 
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! State of a run in a checkpoint, besides weights.
+//! State of a run in a checkpoint, other than weights.
 
 use crate::config::Config;
 use crate::record::checkpoint::CheckpointState;

@@ -49,8 +49,8 @@ impl Branch {
     }
 
     /// Returns a key that branches of one task share if and only if their continuations have the
-    /// same distribution. It consists of environment state, prompt, number of turns, and the turns in
-    /// later windowed prompts.
+    /// same distribution. The key consists of environment state, prompt, number of turns, and the
+    /// turns in later windowed prompts.
     pub fn key(&self, history: usize) -> String {
         let turns = &self.before.turns;
         let prompt: Vec<u8> = self.prompt.iter().flat_map(|token| token.to_le_bytes()).collect();

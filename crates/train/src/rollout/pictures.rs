@@ -1,8 +1,8 @@
 //! Pictures of observations in prompts.
 //!
 //! An observation names its picture by the SHA-256 of a PNG file in `env.pictures`. A prompt has
-//! the tokens that the model's picture table assigns to it ([`turnwise_model::vision`]). They are
-//! only valid in this process, so files have the model's image token instead.
+//! the tokens that the model's picture table assigns to it ([`turnwise_model::vision`]). These
+//! tokens are only valid in this process, so files have the model's image token instead.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

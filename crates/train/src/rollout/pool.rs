@@ -23,11 +23,12 @@ use crate::config::RolloutConfig;
 pub struct EnvCalls {
     /// Number of threads that reset and step environments.
     pub threads: usize,
-    /// Maximum time of a reset or step, retries included; a batch of steps has the sum.
+    /// Maximum time of a reset or step, retries included; a batch of steps gets the sum of its
+    /// steps' limits.
     pub timeout: Duration,
     /// Maximum retries after a transient failure.
     pub retries: u32,
-    /// Wait before the first retry; doubled for each further one.
+    /// Wait before the first retry; doubled for each later retry.
     pub backoff: Duration,
 }
 

@@ -61,8 +61,8 @@ impl World {
         found.ok_or_else(|| no_expert(config))
     }
 
-    /// Rejects settings before long work: SFT without an expert, an estimator without saved states,
-    /// and an environment timeout above that of the rollout.
+    /// Rejects settings that would fail only after long work: SFT without an expert, an estimator
+    /// without the saved states it needs, and an environment timeout above the rollout's.
     pub(crate) fn check(&self, config: &Config) -> Result<(), TrainError> {
         if config.sft.steps > 0 && config.sft.data.is_none() && !self.0.has_expert() {
             return Err(no_expert(config));

@@ -1,8 +1,9 @@
 //! Rollouts that are sampled while the policy is updated (`rollout.max_staleness`).
 //!
 //! Before step `k` waits for its rollout, the rollouts of all steps up to `k + max_staleness` have
-//! started, each with the weights at its start. So training does not depend on timing. No rollout
-//! crosses a periodic checkpoint, so a resume starts the same rollouts with the same weights.
+//! started, each with the weights at its start. Training therefore does not depend on timing. No
+//! rollout crosses a periodic checkpoint, so a resume starts the same rollouts with the same
+//! weights.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

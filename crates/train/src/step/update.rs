@@ -41,7 +41,7 @@ pub struct UpdateReport {
 }
 
 impl UpdateReport {
-    /// Returns the next step's KL coefficient, from the KL per token in nats: that of the rewards
+    /// Returns the next step's KL coefficient, from the KL per token in nats: the KL of the rewards
     /// if measured, else the mean over updates. `None` without updates: no change.
     pub(crate) fn next_kl_coef(&self, loss: &Loss, in_reward: Option<f64>) -> Option<f64> {
         let in_loss = self.metrics.mean(self.metrics.reference_kl);
