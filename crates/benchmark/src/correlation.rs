@@ -98,8 +98,8 @@ impl Ranking {
     }
 }
 
-/// Returns Spearman's correlation of weighted pairs: Pearson's of their ranks. `None` if `x` or `y`
-/// is constant.
+/// Returns Spearman's correlation of weighted pairs: Pearson's correlation of their ranks. `None`
+/// if `x` or `y` is constant.
 pub fn spearman(x: &Ranking, y: &Ranking, weight: impl Fn(usize) -> f64) -> Option<f64> {
     let (x, y) = (x.ranks(&weight), y.ranks(&weight));
     let mut sums = Sums::default();

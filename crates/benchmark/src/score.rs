@@ -29,7 +29,7 @@ use crate::turns::{ScoredTurn, ScoredTurns};
 /// Settings of the scores.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ScoreSettings {
-    /// Resamples of the intervals, and their seed.
+    /// Number of resamples for the intervals, and the seed.
     pub bootstrap: Bootstrap,
     /// Minimum distance of `A*` from 0, in standard errors, for its sign to count.
     pub sign_errors: f64,

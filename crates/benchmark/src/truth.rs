@@ -1,7 +1,7 @@
 //! The benchmark's data set: trajectories with the truth of their turns.
 //!
 //! Each line is a [`Trajectory`] as JSON with two more keys: `truth`, one entry per turn, and
-//! `benchmark`, the source of the truth. Every reader of trajectory files accepts it.
+//! `benchmark`, the source of the truth. Every reader of trajectory files accepts such lines.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::Trajectory;
@@ -44,10 +44,10 @@ pub struct TruthSource {
     pub split: String,
     /// Discount of the return.
     pub gamma: f64,
-    /// Number of continuations from each state, or of samples of each task.
+    /// Number of continuations from each state, or number of samples per task.
     pub continuations: usize,
-    /// Maximum number of continuations over all tasks; those beyond `continuations` go to states
-    /// with large errors. 0: none.
+    /// Maximum total number of continuations; the additional ones start from states with large
+    /// standard errors. 0: none.
     #[serde(default)]
     pub budget: usize,
     /// Number of scored trajectories per task.

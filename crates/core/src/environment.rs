@@ -97,7 +97,7 @@ pub trait Environment: Any + Send {
     /// Returns the tools of the episode; called after every reset. Default: none.
     ///
     /// Chat templates that support tools get them as `tools`; other prompts begin with a list of
-    /// them. Observations need not list them.
+    /// them. Observations need not list the tools.
     fn tools(&self) -> &[Tool] {
         &[]
     }

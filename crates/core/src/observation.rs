@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Conversation;
 
-/// Reference by content to an image stored outside the trajectory.
+/// Content-addressed reference to an image outside the trajectory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ImageHandle {
     /// SHA-256 of the image file's bytes, lower-case hexadecimal.

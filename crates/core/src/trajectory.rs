@@ -282,7 +282,7 @@ impl Trajectory {
         returns
     }
 
-    /// Returns the number of turns that are actions; summaries are not.
+    /// Returns the number of action turns, without summaries.
     pub fn actions(&self) -> usize {
         self.turns.iter().filter(|turn| !turn.is_compaction()).count()
     }

@@ -5,7 +5,7 @@
 //! `A_k` standardizes the step returns within it. Clusters of one are skipped. `A = sum_k w_k A_k /
 //! sum_k w_k` over the remaining levels, with `w_k = (k + 1)^alpha`.
 //!
-//! At level `k`, turns with fewer than `k` observations form clusters of the same short history. A
+//! At level `k`, turns with fewer than `k` observations are clustered by their whole history. A
 //! turn in a state that no other turn visits has advantage 0.
 //!
 //! Differs from the paper: weights are renormalized over a turn's levels, so that turns in small

@@ -19,7 +19,7 @@
 //! * Each turn has one weight, from the mean over its tokens. RLSD has one weight per token.
 //! * The hint is the actions of a successful trajectory of the same group, as in SDPO (arXiv
 //!   2601.20802), or the reference answer. RLSD uses a reference solution, SDAR a retrieved skill.
-//! * `lambda` is constant. RLSD lowers it to 0 during training.
+//! * `lambda` is constant. RLSD lowers `lambda` to 0 during training.
 //! * We had only abstracts and summaries, which give neither `epsilon` nor `lambda`: the defaults
 //!   are ours.
 

@@ -41,8 +41,8 @@ pub struct RtmcConfig {
     /// Discount of the returns.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub gamma: f64,
-    /// Weight of the prior, in rollouts. A state's prior is the group's mean return, an action's is
-    /// the value of its state.
+    /// Weight of the prior, in rollouts. A state's prior is the group's mean return, an action's
+    /// prior is the value of its state.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub prior: f64,
     /// Penalty for an invalid turn.

@@ -95,7 +95,7 @@ impl<R: Read> Read for Bounded<R> {
 
 struct Unmarked<R> {
     reader: R,
-    /// First bytes after inspection, not yet returned.
+    /// First bytes, already inspected but not yet returned.
     start: Option<Cursor<Vec<u8>>>,
 }
 

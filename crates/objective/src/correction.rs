@@ -25,7 +25,8 @@ const LOG_RATIO_LIMIT: f64 = 20.0;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CorrectionLevel {
-    /// One weight per token. Low variance, but biased because the other policy visits other states.
+    /// One weight per token. Low variance, but biased because the sampling policy visits other
+    /// states.
     #[default]
     Token,
     /// One weight per sequence, the product over its tokens. Unbiased before truncation, but

@@ -72,10 +72,10 @@ pub struct AdaptiveKl {
     /// Target KL, in nats per token.
     #[schemars(range(max = 1000.0), extend("exclusiveMinimum" = 0.0))]
     pub target: f64,
-    /// Factor that raises the coefficient, and that of the upper threshold.
+    /// Factor that raises the coefficient and defines the upper threshold.
     #[schemars(range(min = 1.0, max = 1000.0))]
     pub raise: f64,
-    /// Factor that lowers the coefficient, and that of the lower threshold.
+    /// Factor that lowers the coefficient and defines the lower threshold.
     #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0.0))]
     pub lower: f64,
     /// Smallest coefficient.

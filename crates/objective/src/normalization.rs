@@ -186,7 +186,7 @@ impl Objective for BiasOf<'_> {
 /// The clipping bias of one sequence.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClippingBias {
-    /// Entry per response token; 0 if the token is not clipped.
+    /// Bias of each response token; 0 if the token is not clipped.
     pub entries: Vec<f64>,
     /// Derivative of the entries' sum with respect to each log-prob, for a fixed set of clipped
     /// tokens.

@@ -64,8 +64,8 @@ pub struct ServersConfig {
     /// Weights that servers get: `adapter` (of `policy.lora`), or `full`, which replaces all of the
     /// server's weights (vLLM with `VLLM_SERVER_DEV_MODE=1`, or SGLang).
     pub weights: ServedWeights,
-    /// Base URLs of the servers, such as `http://127.0.0.1:8000`. All serve the model of
-    /// `policy.model`. A trajectory stays on one server.
+    /// Base URLs of the servers, such as `http://127.0.0.1:8000`. All servers must serve the model
+    /// of `policy.model`. A trajectory stays on one server.
     #[schemars(length(min = 1, max = 1024))]
     pub urls: Vec<String>,
     /// Folder shared with the servers. Each version of the adapter or model is written there under

@@ -69,7 +69,7 @@ pub enum ReductionSetting {
     SeqMeanBatchMean,
 }
 
-/// How losses are sent.
+/// How losses are sent to the service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LossForm {

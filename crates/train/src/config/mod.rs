@@ -214,7 +214,7 @@ pub struct PromptConfig {
     /// Use the model's chat template, with prompts as user messages and responses as replies.
     /// `auto`: if the model has one.
     pub chat: AutoOnOff,
-    /// System message. Absent: the chat template may insert its own.
+    /// System message. Absent: the chat template may insert its own message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,
     /// `enable_thinking` for chat templates that support it (Qwen3); `auto` uses the template's
@@ -261,7 +261,7 @@ pub struct PolicyConfig {
     #[schemars(range(max = 1e6), extend("exclusiveMinimum" = 0.0))]
     pub device_memory: Option<f64>,
     /// Precision of matrix products on the CPU: `f32`, or `bf16` with weights and sums in `f32`.
-    /// GPUs always use this `bf16`.
+    /// GPUs always use `bf16` in this way.
     pub compute: Compute,
     /// Compute prefixes shared by sequences of a micro-batch (a group's prompt, a template's head)
     /// only once. Results differ by rounding. Off with adapter dropout and on `cuda`.

@@ -11,7 +11,7 @@ use turnwise_settings::Problem;
 struct Switched {
     /// The table; `[]` means each table of a list.
     table: &'static str,
-    /// The settings; empty: all others of the table.
+    /// The settings; empty: all other settings of the table.
     keys: &'static [&'static str],
     switch: &'static str,
     /// The switch's default, and how to set it.

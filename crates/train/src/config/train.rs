@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use turnwise_model::ScheduleKind;
 use turnwise_objective::RolloutCorrection;
 
-/// What to shuffle before a pass over a rollout is split into minibatches of nearly equal numbers
-/// of trajectories.
+/// What to shuffle before splitting a pass over a rollout into minibatches with nearly equal
+/// numbers of trajectories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Shuffle {
@@ -35,7 +35,7 @@ pub struct TrainConfig {
     /// Updates per pass over a rollout.
     #[schemars(range(min = 1, max = 1000000))]
     pub num_minibatches: usize,
-    /// What to shuffle before a pass over a rollout is split into minibatches.
+    /// What to shuffle before splitting a pass over a rollout into minibatches.
     pub shuffle: Shuffle,
     /// Passes over a rollout (PPO epochs).
     #[schemars(range(min = 1, max = 1000))]

@@ -43,8 +43,8 @@ struct Vectors {
 }
 
 impl RunDecomposer {
-    /// Fails if the judge does not answer. Called before SFT, because the judge is first needed
-    /// after it.
+    /// Fails if the judge does not answer. Called before SFT, because the first judge request comes
+    /// after SFT.
     pub(crate) fn check_service(config: &Config) -> Result<(), TrainError> {
         if let DecomposerConfig::Judge(judge) = &config.decomposer {
             let judge = JudgeConfig { cache: PathBuf::new(), ..judge.clone() };

@@ -1,4 +1,4 @@
-//! The checks of a run's start, without writing files or creating weights.
+//! Runs the checks of a run's start without writing files or creating weights.
 
 use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};

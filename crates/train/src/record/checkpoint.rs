@@ -86,7 +86,7 @@ impl Checkpoint {
         self.path.join("critic-optimizer.safetensors")
     }
 
-    /// Reads the rest of the state.
+    /// Reads the state other than weights and optimizers.
     ///
     /// # Errors
     /// Fails if `state.json` cannot be read or is invalid.

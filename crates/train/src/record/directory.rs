@@ -27,7 +27,7 @@ pub use crate::record::position::{Phase, Position};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RunStatus {
-    /// A process works on it, or was killed.
+    /// A process is working on the run, or was killed.
     Running,
     /// The run was stopped and can be resumed.
     Interrupted,

@@ -75,7 +75,7 @@ impl Learning {
     /// Creates the tracker from the metrics of past steps.
     ///
     /// # Errors
-    /// Fails if the config's credit is invalid.
+    /// Fails if the credit settings are invalid.
     pub fn new<'a>(
         config: &Config,
         steps: impl IntoIterator<Item = &'a Metrics>,
@@ -111,7 +111,8 @@ impl Learning {
         now.into_iter().filter(|(trouble, _)| !known.contains(trouble)).map(|(_, text)| text).collect()
     }
 
-    /// Returns why a finished run has trained nothing; `None` if it has, or had no RL steps.
+    /// Returns why a finished run has trained nothing; `None` if it has trained, or had no RL
+    /// steps.
     pub fn nothing_trained(&self, config: &Config) -> Option<String> {
         let steps = self.steps.get(self.warmup..).unwrap_or_default();
         let none = !steps.is_empty() && self.updates() == 0;

@@ -111,8 +111,8 @@ impl Prompter<'_> {
         self.template.rules().style == Style::Call && !asked.tools.is_empty() && chat.takes_tools()
     }
 
-    /// Converts messages for the chat template. If it does not support tools, tools and calls
-    /// become text.
+    /// Converts messages for the chat template. If the template does not support tools, tools and
+    /// calls become text.
     fn messages(
         &self,
         chat: &ChatFormat,

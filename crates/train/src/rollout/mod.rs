@@ -252,7 +252,7 @@ pub fn run_each<S: Sampler + Send>(
 }
 
 /// Assigns jobs to lanes: whole groups, which share their prompt, if that gives all lanes equally
-/// many; otherwise single jobs.
+/// many jobs; otherwise single jobs.
 fn deal(jobs: &[Job], lanes: usize) -> Vec<Vec<usize>> {
     let sizes: Vec<usize> = jobs.chunk_by(|a, b| a.group == b.group).map(<[Job]>::len).collect();
     let even = sizes.len().is_multiple_of(lanes) && sizes.iter().all(|size| *size == sizes[0]);

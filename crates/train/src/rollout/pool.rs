@@ -2,7 +2,7 @@
 //!
 //! Lanes submit calls (`LanePool::begin`, `LanePool::step`) and take results later
 //! (`LanePool::poll`), in any order. A call that exceeds its time limit ends its trajectory
-//! ([`EnvError::Timeout`]), and a new thread replaces the hanging one; environments may limit calls
+//! ([`EnvError::Timeout`]), and a new thread replaces the hanging one. Environments may limit calls
 //! themselves ([`TaskSet::limits_calls`]). Transient errors are retried. Environments are reused
 //! after an episode, and dropped after a failure. New episodes wait for room
 //! ([`TaskSet::free_episodes`]), and steps have priority.

@@ -46,7 +46,7 @@ impl World {
     }
 
     /// Plays up to `count` episodes of the expert on the training split. `progress` gets the number
-    /// played after each; `Break` stops early, so fewer are returned.
+    /// played after each; if it returns `Break`, fewer are returned.
     ///
     /// # Errors
     /// Fails if the split has no tasks, or if the environment has no expert.

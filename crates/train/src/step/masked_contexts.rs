@@ -33,8 +33,8 @@ impl MaskedPrompts<'_> {
     /// Returns one turn's response after its prompt with the masked part hidden.
     ///
     /// The prompt has the windowed form, because only that form can omit parts. Policies of the
-    /// concatenated layout have never seen it ([`crate::config::Config::warnings`]). The history of
-    /// a concatenated sequence is everything before the turn since the last summary.
+    /// concatenated layout have never seen this form ([`crate::config::Config::warnings`]). The
+    /// history of a concatenated sequence is everything before the turn since the last summary.
     ///
     /// An agent's request always keeps its system messages, newest messages and tools. The goal is
     /// the messages before the first assistant message, and the history those from there to the

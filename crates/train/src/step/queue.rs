@@ -170,8 +170,8 @@ impl Drop for RolloutQueue {
     }
 }
 
-/// Samples a step, and returns the result with its time. `drawn` gets the next task position as
-/// soon as it is known: immediately if all groups are kept.
+/// Samples a step, and returns the result with the time it took. `drawn` gets the next task
+/// position as soon as it is known: immediately if all groups are kept.
 fn work(
     job: SamplingJob,
     drawn: &Sender<u64>,

@@ -40,7 +40,7 @@ pub(crate) struct SamplingJob {
     pub(crate) samplers: Vec<Box<dyn Sampler + Send>>,
     pub(crate) step: u64,
     pub(crate) first_task: u64,
-    /// Minimum number of remaining members of a group with failures.
+    /// Minimum number of members that a group must keep after failures.
     pub(crate) fewest: usize,
     pub(crate) state_values: Option<StateValues>,
 }
