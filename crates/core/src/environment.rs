@@ -82,7 +82,7 @@ pub struct Snapshot(pub Vec<u8>);
 /// environments.
 pub trait Environment: Any + Send {
     /// Starts `task` and returns the first observation. All randomness of the episode comes from
-    /// `seed`, which its group shares.
+    /// `seed`, which is the same for all episodes of a group.
     ///
     /// # Errors
     /// Fails if the task is unknown, or if the environment fails ([`EnvError::is_transient`]).

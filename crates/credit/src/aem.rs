@@ -9,8 +9,8 @@
 //! 0`, or for those with `A (alpha - 1) < 0`, and keep the others unscaled.
 //!
 //! Differs from the paper: `lambda = 0` leaves the advantages bit-identical; the formula would
-//! divide them by `1 + eps`. The paper's ablations are settings (`mode`). The two shuffled masks
-//! and the masks by entropy alone are our controls for figure 3.
+//! divide them by `1 + eps`. `mode` selects the paper's ablations. The two shuffled masks and the
+//! masks by entropy alone are our controls for figure 3.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, PerToken, PerTurn, Preset};

@@ -41,8 +41,8 @@ const PAPERS_TURNRD: &str = "decomposer.network = { credits = \"projection\", ep
                              min_improvement = 0.0 }";
 
 /// Number of first turns whose credit is correlated with the outcome
-/// (`has/early_turn_correlation`). The result is negative if a decomposer takes credit from the
-/// first turns of successes.
+/// (`has/early_turn_correlation`). The result is negative if a decomposer takes credit away from
+/// the first turns of successful trajectories.
 const EARLY_TURNS: usize = 3;
 
 /// Splits a trajectory's return into one credit per turn.

@@ -13,7 +13,7 @@
 //! control that only improves the baseline, not the credit of turns.
 //!
 //! Differs from the paper:
-//! * A step is a turn, not a line of reasoning. All tokens of a turn have its advantage.
+//! * A step is a turn, not a line of reasoning. All tokens of a turn get the turn's advantage.
 //! * The paper's code whitens over tokens. Here each turn counts once. `whiten = false` trains on
 //!   the plain difference, on the scale of the rewards.
 //! * The reward of an invalid turn is lowered by `invalid_penalty`. The values do not include

@@ -89,7 +89,7 @@ pub struct RolloutConfig {
     pub max_resamples: u64,
     /// Async off-policy steps: how many steps older than the trained weights a rollout may be. 0: a
     /// rollout starts after the previous step's updates. N: the next N steps' rollouts run during
-    /// updates, each sampled by the weights of N steps earlier.
+    /// updates, each with the weights from N steps earlier.
     #[schemars(range(max = 64))]
     pub max_staleness: u64,
     /// Inference servers (vLLM, SGLang) that sample instead of this process. Needs the feature

@@ -236,7 +236,7 @@ impl Rules<'_> {
         self.servers();
     }
 
-    /// Checks that rollouts during updates do not share weights with them.
+    /// Checks that rollouts during updates do not share the weights being updated.
     fn staleness(&mut self) {
         let Config { rollout, policy, train, .. } = self.config;
         let RolloutConfig { max_staleness, engine, .. } = rollout;

@@ -123,7 +123,7 @@ pub fn read_metrics(path: &Path) -> Result<Vec<MetricsLine>, TrainError> {
 
 struct Readable {
     lines: Vec<MetricsLine>,
-    /// The first unreadable line with the reason, except an incomplete last line.
+    /// First unreadable line with the reason; an incomplete last line does not count.
     unreadable: Option<String>,
 }
 

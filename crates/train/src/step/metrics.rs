@@ -217,8 +217,8 @@ fn credit(metrics: &mut Metrics, advantages: &PerTurn<f64>) {
 
 /// Returns the fraction of the sum of absolute advantages in groups with equal returns. Such
 /// advantages come from other differences, such as a discount or an invalid-action penalty. The
-/// fraction is 0 for GRPO without reward shaping, and higher if a method standardizes such
-/// differences to the size of success and failure.
+/// fraction is 0 for GRPO without reward shaping, and higher if a method scales such differences up
+/// to the size of success and failure.
 fn same_outcome_frac(batch: &Batch, advantages: &PerTurn<f64>) -> f64 {
     let (mut same, mut all) = (0.0, 0.0);
     for (group, advantages) in batch.groups.iter().zip(advantages.groups()) {
