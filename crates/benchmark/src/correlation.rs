@@ -1,7 +1,8 @@
 //! Correlations of weighted pairs: a bootstrap over tasks draws all pairs of a task together,
 //! repeatedly.
 
-/// Weighted sums of pairs, for means, variances and correlations. Sums of parts can be added.
+/// Weighted sums of pairs, for means, variances and correlations. The sums of two parts can be
+/// added.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sums {
     /// Sum of the weights.
@@ -97,8 +98,8 @@ impl Ranking {
     }
 }
 
-/// Returns Spearman's correlation of weighted pairs: Pearson's of their ranks. `None` if `x` or `y`
-/// is constant.
+/// Returns Spearman's correlation of weighted pairs: Pearson's correlation of their ranks. `None`
+/// if `x` or `y` is constant.
 pub fn spearman(x: &Ranking, y: &Ranking, weight: impl Fn(usize) -> f64) -> Option<f64> {
     let (x, y) = (x.ranks(&weight), y.ranks(&weight));
     let mut sums = Sums::default();
@@ -125,8 +126,8 @@ mod tests {
         sums
     }
 
-    /// Golden numbers from `tests/golden/golden_benchmark.py` with `scipy.stats`, on lists with
-    /// repeats for weights.
+    /// Reference values of `scipy.stats` from `tests/golden/golden_benchmark.py`, with values
+    /// repeated by weight.
     #[test]
     fn correlations_are_scipys() {
         let close =

@@ -1,8 +1,8 @@
 //! Differences between the scores of two methods on the same turns.
 //!
-//! Hard tasks are hard for both methods, so resampling tasks for both at once often gives a far
-//! narrower interval than the scores have. An undefined correlation counts as 0: methods with equal
-//! advantages within trajectories (GRPO) give no credit there.
+//! Hard tasks are hard for both methods, so resampling tasks for both at once often gives far
+//! narrower intervals than those of the scores. An undefined correlation counts as 0: methods with
+//! equal advantages within trajectories (GRPO) give no credit there.
 
 use serde::Serialize;
 

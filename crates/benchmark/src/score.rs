@@ -5,12 +5,11 @@
 //! * Pearson's and Spearman's correlation over all turns, and **within trajectories**: of `x` and
 //!   `y` minus their means over the trajectory's turns. Advantages that are equal within
 //!   trajectories (GRPO, RLOO) have no correlation there.
-//! * Corrected correlations: the noise of the truth lowers each correlation by the root of its
-//!   reliability, so they are divided by it. The reliability is `2 r / (1 + r)` (Spearman 1910,
-//!   Brown 1910), where `r` is the correlation of the two half estimates (of their ranks for
-//!   Spearman's).
-//! * Signs: of the turns with `|y|` above twice its standard error, the fraction in which `x` and
-//!   `y` have the same sign; `x = 0` counts half.
+//! * Corrected correlations: each is divided by the root of the truth's reliability, the factor by
+//!   which noise lowers it. The reliability is `2 r / (1 + r)` (Spearman 1910, Brown 1910), where
+//!   `r` is the correlation of the two half estimates (of their ranks for Spearman's).
+//! * Signs: the fraction of turns in which `x` and `y` have the same sign, among those with `|y|`
+//!   above twice its standard error; `x = 0` counts half.
 //! * The slope of `y` on `x`: the true advantage per unit of the method's advantage. Noise of the
 //!   truth does not bias it.
 //! * Noise: `1 - r_c^2` with the corrected correlation `r_c`, the fraction of the variance of `x`
@@ -30,7 +29,7 @@ use crate::turns::{ScoredTurn, ScoredTurns};
 /// Settings of the scores.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ScoreSettings {
-    /// Resamples of the intervals, and their seed.
+    /// Number of resamples for the intervals, and the seed.
     pub bootstrap: Bootstrap,
     /// Minimum distance of `A*` from 0, in standard errors, for its sign to count.
     pub sign_errors: f64,
@@ -168,7 +167,8 @@ fn without_noise(r: Option<f64>, halves: Option<f64>, against: Against) -> Optio
     Some(r? / reliability.sqrt())
 }
 
-/// Returns a statistic over all tasks, with its bootstrap interval. Undefined resamples count as 0.
+/// Returns a statistic over all tasks, with its bootstrap interval. Resamples with an undefined
+/// statistic count as 0.
 pub fn estimate(
     settings: &ScoreSettings,
     tasks: usize,
@@ -335,8 +335,8 @@ pub fn score(
     }
 }
 
-/// Returns, per task, the turns whose sign counts (`n`) and the correct signs (`x`), and the total of
-/// `n`.
+/// Returns each task's number of turns whose sign counts (`n`) and of correct signs (`x`), and the
+/// total of `n`.
 fn signs(
     turns: &ScoredTurns,
     advantages: &[f64],

@@ -1,7 +1,7 @@
 //! The benchmark's data set: trajectories with the truth of their turns.
 //!
-//! A line is a [`Trajectory`] in its JSON form with two more keys: `truth`, one entry per turn, and
-//! `benchmark`, the source of the truth. All readers of trajectories can read it.
+//! Each line is a [`Trajectory`] as JSON with two more keys: `truth`, one entry per turn, and
+//! `benchmark`, the source of the truth. Every reader of trajectory files accepts such lines.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::Trajectory;
@@ -44,10 +44,10 @@ pub struct TruthSource {
     pub split: String,
     /// Discount of the return.
     pub gamma: f64,
-    /// Number of continuations from each state, or of samples of each task.
+    /// Number of continuations from each state, or number of samples per task.
     pub continuations: usize,
-    /// Maximum number of continuations over all tasks; those beyond `continuations` go to states
-    /// with large errors. 0: none.
+    /// Maximum total number of continuations; the additional ones start from states with large
+    /// standard errors. 0: none.
     #[serde(default)]
     pub budget: usize,
     /// Number of scored trajectories per task.
@@ -74,7 +74,7 @@ impl TruthLine {
     /// Checks that `truth` has one entry per turn.
     ///
     /// # Errors
-    /// Returns the numbers of turns and of entries.
+    /// Returns both numbers if they differ.
     pub fn check(&self) -> Result<(), String> {
         let (turns, truth) = (self.trajectory.turns.len(), self.truth.len());
         if turns == truth { Ok(()) } else { Err(format!("{turns} turns have {truth} entries of `truth`")) }

@@ -114,9 +114,9 @@ impl ScoredTurns {
         self.turns.iter().map(|turn| by_line.get(turn.line)?.get(turn.place[3]).copied()).collect()
     }
 
-    /// Returns `A*` of an estimator with `k` continuations from each state, the first `k` of the
-    /// truth's first half, to compare with the second half. Returns `None` if a turn has fewer than
-    /// `k` continuations in its first half.
+    /// Returns `A*` estimated from the first `k` continuations of each state in the truth's first
+    /// half, to compare with the second half. Returns `None` if a turn has fewer than `k`
+    /// continuations in its first half.
     pub fn ladder(&self, k: usize) -> Option<Advantages> {
         let first = |turn: &ScoredTurn| {
             let [mut first, second] = halves(&turn.returns);
@@ -136,11 +136,12 @@ impl ScoredTurns {
     }
 }
 
-/// Returns a method's advantages, computed per batch as in training. `model_inputs` has each
-/// batch's inputs from models, or is empty. `seed` is for random methods.
+/// Returns a method's advantages, computed per batch as in training. `model_inputs` has one entry
+/// per batch, or is empty if the method needs no model. `seed` is used by methods that draw random
+/// numbers.
 ///
 /// # Errors
-/// Fails if a turn lacks a field that the method needs, or on NaN or infinity.
+/// Fails if a turn lacks a field that the method needs, or if a number is NaN or infinite.
 pub fn advantages(
     turns: &ScoredTurns,
     pipeline: &Pipeline,

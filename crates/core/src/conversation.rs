@@ -1,7 +1,7 @@
 //! Agents' requests: conversations that the policy continues, and its replies.
 //!
-//! An agent is a program with one or more conversations, whose next messages it requests. Each
-//! request is a turn.
+//! An agent is a program that holds one or more conversations and requests their next messages.
+//! Each request is a turn.
 
 use std::fmt::Write as _;
 
@@ -58,7 +58,7 @@ pub struct Conversation {
     pub messages: Vec<ChatMessage>,
     /// Functions that the reply may call.
     pub tools: Vec<Tool>,
-    /// The turn that the request continues. If absent, its prompt begins a new sequence.
+    /// The turn that the request continues. If absent, the prompt starts a new sequence.
     pub continues: Option<Continued>,
     /// Name of the agent, if a program has several.
     pub agent: String,
@@ -95,7 +95,7 @@ impl Conversation {
 /// The policy's answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reply {
-    /// The text besides the calls.
+    /// The text without the tool calls.
     pub content: String,
     /// Tool calls.
     pub calls: Vec<MessageCall>,

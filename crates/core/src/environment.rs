@@ -16,7 +16,7 @@ pub enum Merge {
     Sum,
 }
 
-/// A metric that an environment reports beside the reward.
+/// A metric that an environment reports in addition to the reward.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Metric {
     /// Metric name; a key of the trajectory's metrics.
@@ -38,7 +38,7 @@ impl Metric {
         Self { name: name.into(), value, merge: Merge::Sum }
     }
 
-    /// Merges the metric into those of its episode.
+    /// Merges the metric into the episode's metrics.
     pub fn merge_into(self, metrics: &mut BTreeMap<String, f64>) {
         match self.merge {
             Merge::Last => {
@@ -68,7 +68,7 @@ pub struct Step {
     pub understood: bool,
     /// Metrics of this action; usually none.
     pub metrics: Vec<Metric>,
-    /// Rewards of this and earlier turns by rule, besides `reward`; usually none.
+    /// Additional rewards that rules assign to this or earlier turns; usually none.
     pub rewards: Vec<TurnReward>,
 }
 
@@ -78,10 +78,11 @@ pub struct Snapshot(pub Vec<u8>);
 
 /// Plays one episode at a time, without access to tokens, prompts or the policy.
 ///
-/// It can be reset any number of times. Its [`TaskSet`] shares read-only data among environments.
+/// An environment can be reset any number of times. Its [`TaskSet`] shares read-only data among
+/// environments.
 pub trait Environment: Any + Send {
     /// Starts `task` and returns the first observation. All randomness of the episode comes from
-    /// `seed`, which its group shares.
+    /// `seed`, which is the same for all episodes of a group.
     ///
     /// # Errors
     /// Fails if the task is unknown, or if the environment fails ([`EnvError::is_transient`]).
@@ -96,7 +97,7 @@ pub trait Environment: Any + Send {
     /// Returns the tools of the episode; called after every reset. Default: none.
     ///
     /// Chat templates that support tools get them as `tools`; other prompts begin with a list of
-    /// them. So observations need not list them.
+    /// them. Observations need not list the tools.
     fn tools(&self) -> &[Tool] {
         &[]
     }
@@ -173,8 +174,8 @@ pub trait TaskSet: Send + Sync {
         None
     }
 
-    /// Returns true if the environment enforces its own time limits, without queueing time. For
-    /// others, the caller measures the time, queueing included.
+    /// Returns true if the environment enforces its own time limits, without queueing time.
+    /// Otherwise the caller limits the time of each call, queueing included.
     fn limits_calls(&self) -> bool {
         false
     }
@@ -188,7 +189,8 @@ pub trait TaskSet: Send + Sync {
     /// execute many actions at once (`<dyn Any>::downcast_mut` recovers the environments' type).
     ///
     /// # Errors
-    /// An entry fails like [`Environment::step`], or if its environment belongs to another set.
+    /// An entry is an error if [`Environment::step`] fails or the environment belongs to another
+    /// set.
     fn step_many(&self, pending: &mut [PendingStep<'_>]) -> Vec<Result<Step, EnvError>> {
         pending.iter_mut().map(|pending| pending.environment.step(pending.action)).collect()
     }

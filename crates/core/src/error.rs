@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-/// Error while an environment is loaded, reset, stepped or restored.
+/// Error while loading, resetting, stepping or restoring an environment.
 #[derive(Debug, Error)]
 pub enum EnvError {
     /// A file of the environment could not be read.
@@ -87,7 +87,7 @@ impl EnvError {
     }
 }
 
-/// Error while responses are sampled.
+/// Error while sampling responses.
 #[derive(Debug, Error)]
 pub enum SampleError {
     /// The request can never be served.
@@ -135,7 +135,7 @@ pub enum ObjectiveError {
     },
 }
 
-/// Error while weights are trained.
+/// Error while training weights.
 #[derive(Debug, Error)]
 pub enum LearnError {
     /// The objective failed.
@@ -155,7 +155,7 @@ pub enum LearnError {
     /// The backend failed.
     #[error("learner: {0}")]
     Backend(String),
-    /// A device or a remote learner failed or did not answer; the run's numbers are sound.
+    /// A device or a remote learner failed or did not answer; the run's results so far are valid.
     #[error("learner: {0}")]
     Unavailable(String),
 }

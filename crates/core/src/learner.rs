@@ -42,7 +42,7 @@ pub struct TokenGradients {
 /// Thresholds of [`LossMetrics::log_ratio_above`], in nats.
 pub const LOG_RATIO_BOUNDS: [f64; 7] = [0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0];
 
-/// Sums over tokens. Adding the sums of sequences makes metrics independent of micro-batches.
+/// Sums over tokens, added over sequences, so that metrics do not depend on micro-batches.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LossMetrics {
     /// Number of response tokens with nonzero weight.
@@ -114,7 +114,7 @@ impl LossMetrics {
     }
 }
 
-/// The loss of one sequence in a form that training services support by name.
+/// The loss of one sequence, in a form that training services support by name.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DirectLoss {
     /// `-sum_t weight_t lp_t`.
@@ -135,8 +135,8 @@ pub enum DirectLoss {
     },
 }
 
-/// A loss over one optimizer batch, evaluated one sequence at a time, in any order and packing. Its
-/// means are over the whole batch.
+/// A loss over one optimizer batch, evaluated one sequence at a time, in any order and packing. The
+/// loss averages over the whole batch.
 pub trait Objective: Sync {
     /// Returns true if [`TokenStatistics::entropies`] must be filled.
     fn needs_entropies(&self) -> bool {
@@ -171,11 +171,11 @@ pub trait Objective: Sync {
 pub struct LossReport {
     /// The loss.
     pub loss: f64,
-    /// Sums over its tokens.
+    /// Metric sums over the batch's tokens.
     pub metrics: LossMetrics,
     /// Tokens of all sequences, prompts included.
     pub total_tokens: usize,
-    /// Tokens that were not run because another sequence had the same prefix.
+    /// Tokens skipped because another sequence had the same prefix.
     pub shared_tokens: usize,
 }
 
@@ -184,7 +184,7 @@ pub struct LossReport {
 pub struct StepReport {
     /// Global L2 norm of the gradient before clipping.
     pub grad_norm: f64,
-    /// Optimizer steps so far, with this one.
+    /// Optimizer steps so far, including this one.
     pub step: u64,
 }
 

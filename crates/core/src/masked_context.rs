@@ -38,7 +38,7 @@ pub struct MaskedContextStatistics<'a> {
 /// empty vector means zeros.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MaskedContextGradients {
-    /// Its part of the batch loss.
+    /// The masked context's part of the batch loss.
     pub loss: f64,
     /// With respect to `full`.
     pub d_full: Vec<f32>,
@@ -79,7 +79,7 @@ pub trait MaskedContextObjective: Sync {
 
 /// A learner that can score responses under two prompts.
 pub trait MaskedContextLearner {
-    /// Like [`crate::Learner::forward_backward`], and also accumulates the gradient of
+    /// Like [`crate::Learner::forward_backward`], but also accumulates the gradient of
     /// `objective.1` over the masked contexts.
     ///
     /// # Errors

@@ -53,7 +53,7 @@ pub struct Preset {
     pub name: &'static str,
     /// The preset that it extends.
     pub base: Option<&'static str>,
-    /// Credit, loss and data settings as TOML. Lists replace those of the base as a whole.
+    /// Credit, loss and data settings as TOML. A list replaces the base's whole list.
     pub settings: &'static str,
 }
 

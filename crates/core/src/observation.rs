@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Conversation;
 
-/// Reference by content to an image stored outside the trajectory.
+/// Content-addressed reference to an image outside the trajectory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ImageHandle {
     /// SHA-256 of the image file's bytes, lower-case hexadecimal.
@@ -33,7 +33,7 @@ pub enum Part {
         /// The result.
         text: String,
     },
-    /// A message of a prompt with several messages, or with another role than `user`.
+    /// A message of a prompt with several messages, or with a role other than `user`.
     Message {
         /// Role of the message: `system`, `user` or another.
         role: String,
@@ -68,11 +68,11 @@ pub struct Observation {
     /// All actions that the environment would understand now, in its order.
     pub admissible: Vec<String>,
     /// Identifies the state for credit methods that compare turns by state. Default: the text. Set
-    /// it if observations of one state differ (a clock, a greeting), or if different states look
+    /// a key if observations of one state differ (a clock, a greeting), or if different states look
     /// alike.
     pub state_key: Option<String>,
-    /// An agent's request that the policy answers with an [`crate::Action::Reply`]. Its messages
-    /// form the prompt.
+    /// An agent's request that the policy answers with an [`crate::Action::Reply`]. The request's
+    /// messages form the prompt.
     pub conversation: Option<Box<Conversation>>,
 }
 

@@ -112,7 +112,7 @@ pub trait GradientScaling {
     /// [`GradientScaling::scale`].
     ///
     /// # Errors
-    /// Fails if numbers of the first pass are missing.
+    /// Fails if statistics of the first pass are missing.
     fn second_pass(&self) -> Result<Option<SecondPass<'_>>, ObjectiveError>;
 
     /// Returns the factor, given the gradient norm of the second pass (`None` without one).

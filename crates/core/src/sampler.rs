@@ -54,7 +54,7 @@ pub struct SampleRequest {
 }
 
 impl SampleRequest {
-    /// Rejects prompts that are empty, longer than `max_model_len`, or have tokens outside the
+    /// Rejects a prompt that is empty, longer than `max_model_len`, or has tokens outside the
     /// vocabulary. `request` is the id in the error.
     ///
     /// # Errors
@@ -85,8 +85,8 @@ impl SampleRequest {
         Ok(())
     }
 
-    /// Returns an empty response for requests of zero tokens or with a prompt that fills the
-    /// context; `None` for all others.
+    /// Returns an empty response if the request allows no tokens or its prompt fills the context;
+    /// otherwise `None`.
     pub fn answer_without_tokens(
         &self,
         request: RequestId,

@@ -1,7 +1,8 @@
-//! Random seeds by coordinates: each draw belongs to a place in the run, not to an order of events.
+//! Random seeds by coordinates: each draw depends on its place in the run, not on the order of
+//! events.
 //!
-//! A [`Seed`] is the SHA-256 of (run seed, purpose, coordinates); its generator is ChaCha8. So
-//! draws do not depend on the machine, the order of execution, or a resume.
+//! A [`Seed`] is the SHA-256 of (run seed, purpose, coordinates); its generator is ChaCha8. Draws
+//! do not depend on the machine, the order of execution, or a resume.
 
 use rand::rngs::ChaCha8Rng;
 use rand::{Rng as _, SeedableRng as _};

@@ -1,8 +1,8 @@
 //! One value per turn or response token of a batch.
 //!
 //! [`PerTurn`] and [`PerToken`] are ragged tables `[group][trajectory][turn or token]` in the order
-//! of their [`Batch`]. Call [`Table::check_shape`] for tables from outside; [`Table::from_fn`]
-//! always has the batch's shape.
+//! of their [`Batch`]. Call [`Table::check_shape`] for tables from other sources;
+//! [`Table::from_fn`] always has the batch's shape.
 //!
 //! ```
 //! use turnwise_core::{Batch, PerTurn};
@@ -154,7 +154,7 @@ impl<T, U: Unit> Table<T, U> {
             .collect()
     }
 
-    /// Like [`Table::from_fn`], for values that can fail.
+    /// Like [`Table::from_fn`], but `value` may fail.
     ///
     /// # Errors
     /// Returns the first error of `value` in batch order.
@@ -353,7 +353,7 @@ mod tests {
     use super::*;
     use crate::{Group, Turn};
 
-    /// Returns a batch whose trajectories have turns of these numbers of tokens, `[group][trajectory][turn]`.
+    /// Returns a batch whose turns have the given numbers of tokens, `[group][trajectory][turn]`.
     fn batch(tokens: &[&[&[usize]]]) -> Batch {
         let turn = |&tokens: &usize| Turn { response_ids: vec![0; tokens], ..Turn::default() };
         let trajectory = |turns: &&[usize]| {

@@ -39,7 +39,7 @@ impl TaskLimits {
 pub struct Task {
     /// Id within its task set, stable across machines and runs.
     pub id: String,
-    /// Kind of task by which success is reported, for example `pick_and_place_simple`.
+    /// Kind of task; success is reported per kind, for example `pick_and_place_simple`.
     pub kind: String,
     /// The goal as the agent reads it.
     pub goal: String,
@@ -47,8 +47,8 @@ pub struct Task {
     /// the rest.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Value>,
-    /// SHA-256, in lower-case hexadecimal, of everything that defines the task besides its id.
-    /// Empty if unknown ([`Task::content_digest`]).
+    /// SHA-256, in lower-case hexadecimal, of everything that defines the task except its id. Empty
+    /// if unknown ([`Task::content_digest`]).
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub digest: String,
     /// Limits of this task.
@@ -60,7 +60,7 @@ impl Task {
     /// Key in [`Task::metadata`] of the reference answer, which some credit methods need.
     pub const ANSWER: &'static str = "answer";
 
-    /// Creates a task without metadata, digest and limits.
+    /// Creates a task without metadata, digest or limits.
     pub fn new(id: impl Into<String>, kind: impl Into<String>, goal: impl Into<String>) -> Self {
         Self { id: id.into(), kind: kind.into(), goal: goal.into(), ..Self::default() }
     }

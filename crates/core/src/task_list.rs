@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{EnvError, Task, TaskSet};
 
-/// The tasks of a split that is too large to create at once. Order and hashes for panels are known
+/// The tasks of a split that is too large to create at once. Their panel order and hash are known
 /// without creating tasks.
 pub trait TaskList: Send + Sync {
     /// Returns the number of tasks.
@@ -33,7 +33,7 @@ pub trait TaskList: Send + Sync {
     /// Returns the hash of a panel of all tasks: their ids and contents ([`Task::content_digest`]).
     fn hash(&self) -> &str;
 
-    /// Returns the positions of all tasks with this content digest; may include others.
+    /// Returns the positions of all tasks with this content digest; may include other tasks.
     fn places_of(&self, content_digest: &str) -> Vec<usize>;
 }
 

@@ -8,7 +8,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{AgentTurn, Part, StageRecord, Task, TokenSequence, Tool, ToolCall, null_as_nan};
 
-/// Version of [`Trajectory`]'s JSON form. It increases if older readers would misread newer files.
+/// Version of [`Trajectory`]'s JSON form. The version increases if older readers would misread
+/// newer files.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// Why a trajectory ended.
@@ -86,7 +87,7 @@ pub struct Turn {
     pub calls: Vec<ToolCall>,
     /// True if the response was a well-formed action.
     pub valid: bool,
-    /// The environment's reward for the turn. Never modified.
+    /// Reward from the environment for the turn. Never modified.
     pub reward: f64,
     /// Reward after shaping (scale, KL to the reference policy, length penalty), if any; credit
     /// uses it ([`Turn::credited_reward`]).
@@ -99,8 +100,8 @@ pub struct Turn {
     /// Measured only for methods that need it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_value: Option<f64>,
-    /// Shaped reward per response token (KL in the reward), if any. Their sum is included in
-    /// `shaped_reward`.
+    /// Shaped reward per response token (KL in the reward), if any. `shaped_reward` includes their
+    /// sum.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub token_rewards: Vec<f64>,
     /// Token ids of the response, as sampled.
@@ -189,7 +190,7 @@ pub struct Trajectory {
     pub group: usize,
     /// Index within the group.
     pub sample: usize,
-    /// The training step it was sampled for.
+    /// The training step that sampled it.
     #[serde(default)]
     pub step: u64,
     /// Functions that the actions could call.
@@ -211,7 +212,7 @@ pub struct Trajectory {
     /// Token sequences: one per turn (`windowed`), or one plus one per compaction (`concatenated`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sequences: Vec<TokenSequence>,
-    /// Advantage of each turn; `None` before credit assignment, which differs from zero.
+    /// Advantage of each turn; `None` (not zero) before credit assignment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advantages: Option<Vec<f64>>,
     /// How each turn's advantage was computed, `[turn][stage]`, if requested.
@@ -223,7 +224,7 @@ pub struct Trajectory {
 }
 
 impl Trajectory {
-    /// Creates a trajectory of the first group at step 0, without success, sequences and
+    /// Creates an unsolved trajectory of the first group at step 0, without sequences or
     /// advantages.
     pub fn new(task: Task, turns: Vec<Turn>) -> Self {
         Self {
@@ -281,7 +282,7 @@ impl Trajectory {
         returns
     }
 
-    /// Returns the number of turns that are actions; summaries are not.
+    /// Returns the number of action turns, without summaries.
     pub fn actions(&self) -> usize {
         self.turns.iter().filter(|turn| !turn.is_compaction()).count()
     }
@@ -302,7 +303,7 @@ pub struct Group {
 impl Group {
     /// Returns true if all trajectories have the same return of environment rewards, so comparing
     /// them carries no information. Shaping (KL, length penalty) is ignored, because it makes every
-    /// return different. The tolerance for float sums is `1e-12` of the rewards' absolute sum.
+    /// return different. The tolerance is `1e-12` times the sum of the rewards' absolute values.
     pub fn has_equal_returns(&self) -> bool {
         let (mut low, mut high, mut size) = (f64::INFINITY, f64::NEG_INFINITY, 0.0_f64);
         for trajectory in &self.trajectories {
@@ -328,7 +329,7 @@ impl Batch {
     }
 }
 
-/// A field of a turn that some methods need and some files lack.
+/// A turn field that some methods need and some files lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TurnField {
     /// The text that identifies the state.

@@ -9,8 +9,8 @@
 //! 0`, or for those with `A (alpha - 1) < 0`, and keep the others unscaled.
 //!
 //! Differs from the paper: `lambda = 0` leaves the advantages bit-identical; the formula would
-//! divide them by `1 + eps`. The paper's ablations are settings (`mode`). The two shuffled masks
-//! and the masks by entropy alone are our controls for figure 3.
+//! divide them by `1 + eps`. `mode` selects the paper's ablations. The two shuffled masks and the
+//! masks by entropy alone are our controls for figure 3.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, PerToken, PerTurn, Preset};
@@ -23,7 +23,8 @@ const NAME: &str = "aem";
 
 const SETTINGS: &str = "credit.refinements = [{ kind = \"aem\" }]\nobjective.kl.coef = 0.01";
 
-/// Settings on GRPO. The paper's loss is a mean over sequences of their token means (equation 69).
+/// Settings on GRPO. The paper averages the loss over the tokens of each sequence, then over
+/// sequences (equation 69).
 const GRPO_SETTINGS: &str = "credit.refinements = [{ kind = \"aem\" }]\n\
                              objective = { loss_agg_mode = \"seq-mean-token-mean\", kl.coef = 0.01 }";
 
@@ -38,11 +39,11 @@ pub enum AemMode {
     Reverse,
     /// Permutes the coefficients within the scope, seeded by run, step and scope.
     Shuffle,
-    /// Sets the advantage to 0 if `A (alpha - 1)` is positive, else keeps it unscaled. According to
-    /// the paper, this raises entropy.
+    /// Sets the advantage to 0 if `A (alpha - 1)` is positive, else keeps it unscaled. The paper
+    /// reports that this raises entropy.
     MaskPositive,
-    /// Sets the advantage to 0 if `A (alpha - 1)` is negative, else keeps it unscaled. According to
-    /// the paper, this lowers entropy.
+    /// Sets the advantage to 0 if `A (alpha - 1)` is negative, else keeps it unscaled. The paper
+    /// reports that this lowers entropy.
     MaskNegative,
     /// `mask-positive` with shuffled coefficients, so that the mask does not depend on entropy.
     MaskPositiveShuffle,
@@ -81,7 +82,7 @@ impl AemMode {
     }
 }
 
-/// Which responses an entropy is compared with.
+/// Responses with which an entropy is compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum AemScope {
@@ -104,12 +105,12 @@ pub struct AemConfig {
     /// Added to both denominators.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
-    /// Skip the modulation if the entropies in the scope span less than this, in nats.
+    /// Skip the modulation if the range of entropies in the scope is below this, in nats.
     #[schemars(range(min = 0.0, max = 1000.0))]
     pub min_spread: f64,
     /// Variant.
     pub mode: AemMode,
-    /// Which responses an entropy is compared with.
+    /// Responses with which an entropy is compared.
     pub scope: AemScope,
 }
 

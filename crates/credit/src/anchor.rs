@@ -15,7 +15,7 @@ use crate::similarity::{Similarity, TextId};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Matching {
-    /// Their texts are equal.
+    /// The texts are equal.
     #[default]
     Exact,
     /// difflib's ratio to the first member of an anchor group reaches the threshold.
@@ -95,7 +95,7 @@ impl Anchors {
         Self::find_all_on(batch, config, threads)
     }
 
-    /// Like [`Anchors::find_all`], with this many threads. The result does not depend on it.
+    /// Like [`Anchors::find_all`], with a number of threads that does not affect the result.
     pub fn find_all_on(batch: &Batch, config: &AnchorConfig, threads: usize) -> Vec<Self> {
         let groups = &batch.groups;
         let threads = threads.min(groups.len());
@@ -160,8 +160,8 @@ struct Grouper {
     threshold: f64,
     assignment: Assignment,
     representatives: Vec<TextId>,
-    /// For each text, the number of groups it was compared with, and the best match. A repeated
-    /// text is compared only with newer groups.
+    /// Best match of each text, and the number of groups it was compared with. A repeated text is
+    /// compared only with newer groups.
     seen: Vec<(usize, Option<(usize, f64)>)>,
 }
 

@@ -1,8 +1,8 @@
 //! Compact filtering (DeepSWE's recipe): truncated and looping trajectories stay in their groups
 //! but are left out of the loss.
 //!
-//! A filtered trajectory still counts in its group's baseline and in the means of the loss, like
-//! one with gradient 0.
+//! A filtered trajectory still counts in its group's baseline and in the means of the loss, like a
+//! trajectory with gradient 0.
 //!
 //! | filtered | if the trajectory |
 //! |---|---|
@@ -11,7 +11,7 @@
 //! | looping | took the same action in the same state more than `max_repeats` times |
 //!
 //! Source: DeepSWE (Luo et al. 2025, with rLLM), also a base of AEM (its section 5.2). Differs from
-//! it: rLLM masks only by the stop reason; we also detect loops, by state key and parsed action.
+//! rLLM, which masks only by the stop reason: we also detect loops, by state key and parsed action.
 
 use std::collections::HashMap;
 

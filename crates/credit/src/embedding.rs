@@ -1,10 +1,10 @@
 //! A text embedder without a model: hashed character n-grams.
 //!
-//! The features of a text are its words and the runs of 3 to 5 characters in each word, with both
-//! word ends marked. Words are runs of lower-case letters and digits. A feature that occurs `n`
-//! times has the weight `1 + ln n`; its hash selects the component and the sign. Vectors have
+//! The features of a text are its words and the character 3-, 4- and 5-grams of each word, with
+//! both word ends marked. Words are runs of lower-case letters and digits. A feature that occurs
+//! `n` times has the weight `1 + ln n`; its hash selects the component and the sign. Vectors have
 //! length 1; a text without words has the zero vector. Texts with mostly the same words and word
-//! parts, in any order, have a cosine near 1. Meaning beyond spelling is not captured.
+//! parts, in any order, have a cosine near 1. Vectors capture spelling, not meaning.
 //!
 //! Sources: feature hashing with signs (Weinberger et al. 2009, "Feature Hashing for Large Scale
 //! Multitask Learning"); character n-grams within words (Bojanowski et al. 2017, "Enriching Word

@@ -1,11 +1,11 @@
 //! EMPG, entropy-modulated policy gradients (Wang et al. 2025, "Harnessing Uncertainty").
 //!
 //! `hn = (Hbar - min) / (max - min + eps)` over the batch, `g = exp(-k hn) / mean(exp(-k hn))`, `f
-//! = exp(-k' hn)`. If the trajectory has a next turn, `A_t <- g_t A_t + zeta f_{t+1}`. Then the
-//! mean over all turns of the batch is subtracted.
+//! = exp(-k' hn)`. If the trajectory has a next turn, `A_t <- g_t A_t + zeta f_{t+1}`. Finally,
+//! EMPG subtracts the mean over all turns of the batch.
 //!
-//! Differs from the paper: normalization is over the batch's turns, one response each. The last
-//! turn gets no bonus, because its next state has no response.
+//! Differs from the paper: entropies are normalized over the batch's turns, each with one response.
+//! The last turn gets no bonus, because its next state has no response.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset};
@@ -26,7 +26,7 @@ pub struct EmpgConfig {
     /// Strength of the bonus for a confident next turn.
     #[schemars(range(min = -100.0, max = 100.0))]
     pub k_future: f64,
-    /// Weight of that bonus.
+    /// Weight of the future-clarity bonus.
     #[schemars(range(min = -1000.0, max = 1000.0))]
     pub zeta: f64,
     /// Added to the range of entropies.

@@ -35,7 +35,7 @@ pub enum CreditError {
     Shape {
         /// Name of the table.
         what: &'static str,
-        /// Where the shapes differ.
+        /// Where its shape differs from the batch's.
         source: ShapeError,
     },
     /// The number of supplied and requested scores differs.

@@ -11,8 +11,8 @@
 //! sample variance. Zero variance gives exactly 0. A turn's advantage is the mean over its tokens.
 //!
 //! Differs from the paper: with `bootstrap_across_turns = false` each turn is its own episode, as
-//! in frameworks that train on single turns. A turn without tokens has advantage 0. Its reward goes
-//! to the last token before it, or else to the first turn with tokens.
+//! in frameworks that train on single turns. A turn without tokens has advantage 0, and its reward
+//! goes to the last token before it, or else to the first turn with tokens.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, Group, PerToken, PerTurn, Preset, Table, Trajectory, Turn, Unit};
@@ -40,7 +40,7 @@ pub struct PpoConfig {
     pub bootstrap_across_turns: bool,
     /// Whiten advantages over the batch's response tokens.
     pub whiten: bool,
-    /// Penalty subtracted from the reward of an invalid turn.
+    /// Penalty subtracted from an invalid turn's reward.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub invalid_penalty: f64,
 }
@@ -192,7 +192,7 @@ pub(crate) fn values<'a>(
     }
 }
 
-/// Shift and scale that give values mean 0 and variance 1.
+/// Shift and scale to mean 0 and variance 1.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Whitening {
     mean: f64,

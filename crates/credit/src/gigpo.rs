@@ -7,7 +7,7 @@
 //!
 //! Differs from the paper: the penalty lowers the score and the step return of an invalid turn.
 //! Zero variance gives exactly 0 at both levels. The preset's loss is verl-agent's mean over
-//! tokens; the paper's is the mean over turns of their means (`objective.loss_agg_mode =
+//! tokens; the paper averages each turn's tokens, then the turns (`objective.loss_agg_mode =
 //! "turn-mean"`, set by `stapo`).
 
 use serde::{Deserialize, Serialize};

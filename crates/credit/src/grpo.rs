@@ -3,7 +3,7 @@
 //!
 //! Differs from the paper: the penalty lowers the score of an invalid turn before the comparison.
 //! Zero variance gives exactly 0. `normalize = "mean"` omits the division (Dr. GRPO). The preset's
-//! loss is verl's mean over tokens; the paper's is the mean over responses of their means
+//! loss is verl's mean over tokens; the paper averages each response's tokens, then the responses
 //! (`objective.loss_agg_mode = "seq-mean-token-mean"`, set by `aem-grpo` and the GRPO runs of
 //! `configs/paper/aem`).
 

@@ -3,9 +3,9 @@
 //! `A_turn` is the per-turn credit of a reward redistribution model (decomposer), z-scored at each
 //! turn index over the group's trajectories that reach it (population standard deviation; 0 if only
 //! one does). The result is not standardized again. `alpha = 1` gives the estimator's advantage
-//! bit-identically. Groups with equal environment returns keep the estimator's advantages. For GRPO
-//! these are 0, unless an invalid-action penalty or shaping (KL, length penalty) makes scores
-//! differ.
+//! bit-identically. Groups with equal environment returns keep the estimator's advantages. GRPO's
+//! advantages are then 0, unless an invalid-action penalty or shaping (KL, length penalty) makes
+//! scores differ.
 //!
 //! `baseline = "leave-one-out"` (after verl's RFC 7244, "a turn-level baseline that stays unbiased
 //! under variable turn counts") uses `A_turn,i,t = c_{i,t} - 1/(K-1) sum_{j != i} c_{j,t}` without
@@ -14,7 +14,7 @@
 //! credit, with a weight that depends on how many trajectories reached the turn. The credits keep
 //! their scale, so use a base without a division too (`credit.estimator.normalize = "mean"`).
 //!
-//! Differs from the paper: the paper drops groups with equal returns from the update. Here
+//! Differs from the paper: the paper drops groups with equal returns from the update; here
 //! `train.skip_equal_groups` (set by the presets) does so. `min_std` bounds the deviation from
 //! below, because credits at one turn index may differ only by noise. The paper does not say
 //! whether the progress credit is the signal's level (our default) or its change (`signal`).
@@ -28,7 +28,7 @@ use crate::{CreditError, CreditInputs, Explanation, Refinement, RequiredInputs, 
 
 const NAME: &str = "has";
 
-/// The paper does not name its standard deviation; we use the population's. It has no
+/// The paper does not specify the standard deviation; we use the population's. The paper has no
 /// invalid-action penalty, leaves groups of equal returns out of the update (appendix C), and
 /// adapts its KL coefficient from 0.04 (appendix B, sweeps).
 const PROGRESSIVE: &str = "credit.estimator = { ddof = 0, invalid_penalty = 0.0 }\n\
@@ -41,8 +41,8 @@ const PAPERS_TURNRD: &str = "decomposer.network = { credits = \"projection\", ep
                              min_improvement = 0.0 }";
 
 /// Number of first turns whose credit is correlated with the outcome
-/// (`has/early_turn_correlation`). The result is negative if a decomposer takes credit from the
-/// first turns of successes.
+/// (`has/early_turn_correlation`). The result is negative if a decomposer takes credit away from
+/// the first turns of successful trajectories.
 const EARLY_TURNS: usize = 3;
 
 /// Splits a trajectory's return into one credit per turn.
@@ -83,8 +83,8 @@ pub enum TurnBaseline {
     /// Z-score among the trajectories that reach the turn (the paper).
     #[default]
     ZScore,
-    /// Subtracts the mean over the group's other trajectories, 0 for those that ended before. It
-    /// stays unbiased if the policy decides when to stop.
+    /// Subtracts the mean over the group's other trajectories, counting 0 for those that ended
+    /// earlier. Unbiased even if the policy decides when to stop.
     LeaveOneOut,
 }
 

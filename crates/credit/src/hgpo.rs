@@ -5,7 +5,7 @@
 //! `A_k` standardizes the step returns within it. Clusters of one are skipped. `A = sum_k w_k A_k /
 //! sum_k w_k` over the remaining levels, with `w_k = (k + 1)^alpha`.
 //!
-//! At level `k`, turns with fewer than `k` observations form clusters of the same short history. A
+//! At level `k`, turns with fewer than `k` observations are clustered by their whole history. A
 //! turn in a state that no other turn visits has advantage 0.
 //!
 //! Differs from the paper: weights are renormalized over a turn's levels, so that turns in small
@@ -71,7 +71,7 @@ pub struct HgpoConfig {
     /// Remove the weights of levels with advantage 0, like the authors' code; the paper keeps them.
     pub skip_zero_levels: bool,
     /// Skip level k for turns with fewer than k observations, like the authors' code. Otherwise
-    /// they are compared with turns of the same short history.
+    /// such turns are compared with each other if their short histories are equal.
     pub skip_short_histories: bool,
     /// Whether to use level 0, the trajectory's advantage.
     pub base_group: BaseGroup,

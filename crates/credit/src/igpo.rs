@@ -4,23 +4,24 @@
 //! With `p_{i,t} = exp(mean_j log pi(a_j | prompt of turn t, a_<j))` over the tokens of the
 //! reference answer `a`:
 //! * The reward of turn t is its information gain `r_{i,t} = p_{i,t+1} - p_{i,t}`; the last turn's
-//!   is the outcome `R_i`.
+//!   reward is the outcome `R_i`.
 //! * Rewards are standardized over the group, `r' = (r - mean) / (std + eps)`: gains and outcomes
-//!   together (`joint`) or apart (`separate`, an option of the authors' code).
+//!   together (`joint`) or separately (`separate`, an option of the authors' code).
 //! * `A_{i,t} = sum_{k >= t} gamma^(k-t) r'_{i,k}` replaces the estimator's advantage.
 //!
 //! The policy that played scores the answer ([`turnwise_core::Task::answer`]) after each turn's
 //! exact prompt and `lead` ([`ScoreRequest`]). This costs one forward pass over each prompt of the
-//! batch. No gradient flows through it.
+//! batch. No gradient flows through this pass.
 //!
 //! Differs from the paper:
-//! * It puts the answer into a sentence ("Now there's enough information to answer", then the tag).
-//!   Here `lead` is only the tag, because policies trained from scratch have never seen such a
-//!   sentence.
-//! * Its outcome is F1, and -1 for a malformed episode. Here it is the environment's return.
+//! * The paper puts the answer into a sentence ("Now there's enough information to answer", then
+//!   the tag). Here `lead` is only the tag, because policies trained from scratch have never seen
+//!   such a sentence.
+//! * The paper's outcome is F1, or -1 for a malformed episode. Here the outcome is the
+//!   environment's return.
 //! * IGPO replaces the estimator's advantage, including its invalid-action penalty.
-//! * If a prompt leaves no room for the answer, the answer has no probability there, and gains from
-//!   or to that turn are 0 (`igpo/unscored`).
+//! * If a prompt leaves no room for the answer, the answer has no probability there, and both gains
+//!   next to that prompt are 0 (`igpo/unscored`).
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, PerTurn, Preset, Trajectory};
@@ -38,7 +39,7 @@ pub enum Standardize {
     /// All rewards of the group together.
     #[default]
     Joint,
-    /// Gains and outcomes apart.
+    /// Gains and outcomes separately.
     Separate,
 }
 
@@ -51,7 +52,7 @@ pub struct IgpoConfig {
     pub gamma: f64,
     /// Which rewards are standardized together.
     pub standardize: Standardize,
-    /// Unscored text between prompt and answer. Its final spaces belong to the answer's first
+    /// Unscored text between prompt and answer. Trailing spaces become part of the answer's first
     /// token.
     pub lead: String,
     /// Added to the standard deviation.
@@ -110,7 +111,7 @@ impl Igpo {
         Ok(PerTurn::from_fn(inputs.batch, |_, _, _| scores.next().and_then(|score| likelihood(score))))
     }
 
-    /// Returns the gain of each turn, or the outcome for the last.
+    /// Returns the gain of each turn, or the outcome for the last turn.
     fn rewards(batch: &Batch, likelihoods: &PerTurn<Option<f64>>) -> PerTurn<f64> {
         PerTurn::from_fn(batch, |group, trajectory, turn| {
             let data = &batch.groups[group].trajectories[trajectory];

@@ -1,4 +1,4 @@
-//! Inputs of credit besides trajectories.
+//! Inputs of credit assignment other than trajectories.
 //!
 //! A method declares its needs ([`RequiredInputs`], [`ScoreRequest`]). [`crate::Pipeline::supply`]
 //! gets them from an [`InputProvider`], checks their shapes and passes them on in [`CreditInputs`].
@@ -89,7 +89,7 @@ impl ScoreRequest {
     }
 }
 
-/// Supplies a pipeline's inputs: the training loop, or numbers from a file.
+/// Supplies a pipeline's inputs, from the training loop or from a file.
 pub trait InputProvider {
     /// Error from the provider.
     type Error: From<crate::CreditError>;
@@ -114,8 +114,8 @@ pub trait InputProvider {
     fn hidden_states(&mut self, batch: &Batch, most_tokens: usize) -> Result<PerTurn<Vec<f32>>, Self::Error>;
 
     /// Returns the policy's log-probs of each request's tokens, in nats, in the order of the
-    /// requests. A list is empty if the request does not fit the context, or if its prompt cannot
-    /// take a preamble (an agent's own messages).
+    /// requests. A list is empty if the request does not fit the context, or if its prompt allows
+    /// no preamble (an agent's own messages).
     ///
     /// # Errors
     /// Fails if the policy provides no log-probs, or if its forward pass fails.

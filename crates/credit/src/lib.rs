@@ -1,4 +1,4 @@
-//! Credit assignment: estimators compute one advantage per turn, refinements change them.
+//! Credit assignment: estimators compute one advantage per turn, and refinements change it.
 //!
 //! This crate has no tensors and no I/O. Statistics are computed in f64.
 //!
@@ -103,13 +103,13 @@ pub trait Estimator: Send + Sync {
         RequiredInputs::default()
     }
 
-    /// Returns the required turn fields besides rewards.
+    /// Returns the required turn fields other than rewards.
     fn fields(&self) -> Vec<TurnField> {
         Vec::new()
     }
 
-    /// Returns what the policy must score, if [`RequiredInputs::scores`] is set. The results are in
-    /// [`CreditInputs::scores`].
+    /// Returns the texts or responses that the policy must score, if [`RequiredInputs::scores`] is
+    /// set. The results are in [`CreditInputs::scores`].
     fn score_requests(&self, batch: &Batch) -> Vec<ScoreRequest> {
         let _ = batch;
         Vec::new()
@@ -161,15 +161,15 @@ pub trait Refinement: Send + Sync {
         Vec::new()
     }
 
-    /// Returns what the policy must score, if [`RequiredInputs::scores`] is set. The results are in
-    /// [`CreditInputs::scores`].
+    /// Returns the texts or responses that the policy must score, if [`RequiredInputs::scores`] is
+    /// set. The results are in [`CreditInputs::scores`].
     fn score_requests(&self, batch: &Batch) -> Vec<ScoreRequest> {
         let _ = batch;
         Vec::new()
     }
 
     /// Returns true if [`Refinement::refine_tokens`] is supported. Refinements that compare or
-    /// blend whole turns do not support it.
+    /// blend whole turns do not support tokens.
     fn works_on_tokens(&self) -> bool {
         false
     }

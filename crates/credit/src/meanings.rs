@@ -1,7 +1,7 @@
 //! Descriptions of the stages and facts in a [`StageRecord`](crate::StageRecord), for viewers.
-//! Stages of other crates have none.
+//! Stages of other crates have no descriptions.
 
-/// Returns the rule of a stage of this crate.
+/// Returns the update rule of a built-in stage.
 pub fn stage_rule(stage: &str) -> Option<&'static str> {
     Some(match stage {
         "grpo" => {
@@ -56,7 +56,7 @@ pub fn stage_rule(stage: &str) -> Option<&'static str> {
     })
 }
 
-/// Returns the meaning of a fact of a stage of this crate.
+/// Returns the meaning of a fact reported by a built-in stage.
 pub fn fact_meaning(stage: &str, fact: &str) -> Option<&'static str> {
     Some(match (stage, fact) {
         ("grpo" | "rloo" | "gigpo", "score") => {

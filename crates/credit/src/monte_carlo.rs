@@ -5,15 +5,15 @@
 //! current policy samples from s. The value after the last turn is 0. The trajectory itself is not
 //! among the continuations.
 //!
-//! The estimate is unbiased for any `K`, and less noisy for a larger one. In the limit it is each
-//! turn's true advantage. It costs `K` continuations from each state of the batch, each state once,
-//! by the policy that played ([`turnwise_core::Turn::state_value`]).
+//! The estimate is unbiased for any `K`; a larger `K` reduces its noise. It costs `K` continuations
+//! from each distinct state of the batch, sampled by the policy that played
+//! ([`turnwise_core::Turn::state_value`]).
 //!
 //! With `per_turn = false` all turns of a trajectory have `sum_t gamma^t A_t = R - V(s_0)`: a
 //! control that only improves the baseline, not the credit of turns.
 //!
 //! Differs from the paper:
-//! * A step is a turn, not a line of reasoning. All tokens of a turn have its advantage.
+//! * A step is a turn, not a line of reasoning. All tokens of a turn get the turn's advantage.
 //! * The paper's code whitens over tokens. Here each turn counts once. `whiten = false` trains on
 //!   the plain difference, on the scale of the rewards.
 //! * The reward of an invalid turn is lowered by `invalid_penalty`. The values do not include
@@ -43,7 +43,7 @@ pub struct MonteCarloConfig {
     /// Discount of the return, per turn.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub gamma: f64,
-    /// Whether each turn gets its own change of value. Otherwise all turns get the return minus the
+    /// Whether each turn gets its own change of value. If false, all turns get the return minus the
     /// first state's value.
     pub per_turn: bool,
     /// Whiten advantages over the batch's turns.

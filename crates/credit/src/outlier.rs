@@ -118,7 +118,7 @@ pub struct Outliers {
     pub states: Vec<Anchors>,
     /// Interval of inliers; `None` for `locate = "all"` or an empty batch.
     pub bounds: Option<(f64, f64)>,
-    /// Whether the interval was a point and was ignored.
+    /// Whether the interval was ignored because it was a single point.
     pub degenerate: bool,
     /// Outliers below the interval: unusually certain.
     pub low: usize,

@@ -43,7 +43,7 @@ impl OverlongConfig {
         }
     }
 
-    /// Returns the settings for a task with a shorter limit, with the buffer in proportion.
+    /// Returns the settings for a task with a shorter limit, with the buffer scaled in proportion.
     fn within(&self, own: Option<usize>) -> Self {
         let limit = own.map_or(self.limit, |own| own.min(self.limit));
         Self { limit, buffer: self.buffer * limit / self.limit.max(1), penalty: self.penalty }

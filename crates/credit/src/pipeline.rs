@@ -36,7 +36,7 @@ pub struct CreditReport {
 
 const OF_TOKENS: &str = "advantages of tokens";
 
-/// Rejects a table without exactly one advantage per turn, which stages of other crates can return.
+/// Checks that a stage, possibly of another crate, returned one advantage per turn.
 fn fits<U: Unit>(table: &Table<f64, U>, what: &'static str, batch: &Batch) -> Result<(), CreditError> {
     table.check_shape(batch).map_err(|source| CreditError::Shape { what, source })
 }

@@ -16,11 +16,11 @@
 //! the scores.
 //!
 //! Differs from the papers:
-//! * Each turn has one weight, from the mean over its tokens. RLSD has one per token.
-//! * The hint is the actions of a success of the same group, like SDPO's (arXiv 2601.20802), or the
-//!   reference answer. RLSD's is a reference solution, SDAR's a retrieved skill.
-//! * `lambda` is constant. RLSD lowers it to 0 during training.
-//! * Written from abstracts and summaries, which give neither `epsilon` nor `lambda`: the defaults
+//! * Each turn has one weight, from the mean over its tokens. RLSD has one weight per token.
+//! * The hint is the actions of a successful trajectory of the same group, as in SDPO (arXiv
+//!   2601.20802), or the reference answer. RLSD uses a reference solution, SDAR a retrieved skill.
+//! * `lambda` is constant. RLSD lowers `lambda` to 0 during training.
+//! * We had only abstracts and summaries, which give neither `epsilon` nor `lambda`: the defaults
 //!   are ours.
 
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,7 @@
 //! Registry of estimators and refinements by their config `kind`.
 //!
 //! A method of this crate is one file (settings, presets, equation) and one line here. Other crates
-//! add theirs at run time:
+//! register methods at run time:
 //!
 //! ```
 //! use serde::{Deserialize, Serialize};
@@ -302,7 +302,7 @@ impl Registry {
     }
 
     /// Adds a refinement with settings known only at run time. `build` gets the table and returns
-    /// the method and the table with all defaults. It should reject unknown keys.
+    /// the method and the table with all defaults. `build` should reject unknown keys.
     pub fn with_refinement_table(
         mut self,
         kind: &'static str,

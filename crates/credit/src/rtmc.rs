@@ -14,9 +14,9 @@
 //! by the environment's state keys, actions by their parsed text. This Monte-Carlo estimate needs
 //! neither a model nor additional rollouts.
 //!
-//! Differs from the paper: written from its abstract and summaries, which name first-visit
-//! estimates, `Q - V` and a smoothing prior. The prior's form and strength are ours. Its signatures
-//! compress the history of interaction; ours are the state keys. The penalty lowers an invalid
+//! Differs from the paper: we had only its abstract and summaries, which name first-visit
+//! estimates, `Q - V` and a smoothing prior. The prior's form and strength are ours. The paper's
+//! state signatures compress the history; we use the state keys. The penalty lowers an invalid
 //! turn's return. Values equal up to rounding give exactly 0.
 
 use std::collections::HashMap;
@@ -39,8 +39,8 @@ pub struct RtmcConfig {
     /// Discount of the returns.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub gamma: f64,
-    /// Weight of the prior, in rollouts. A state's prior is the group's mean return, an action's is
-    /// the value of its state.
+    /// Weight of the prior, in rollouts. A state's prior is the group's mean return, an action's
+    /// prior is the value of its state.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub prior: f64,
     /// Penalty for an invalid turn.
@@ -95,7 +95,7 @@ impl Visits {
         }
     }
 
-    /// Returns the mean including `strength` more returns of value `prior`.
+    /// Returns the mean including `strength` additional returns of value `prior`.
     fn mean(&self, prior: f64, strength: f64) -> f64 {
         (self.sum + strength * prior) / (self.count as f64 + strength)
     }

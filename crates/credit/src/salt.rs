@@ -27,7 +27,7 @@ const SETTINGS: &str = "credit.refinements = [{ kind = \"salt\" }]\nobjective.kl
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SaltMatching {
-    /// Their texts are equal.
+    /// The texts are equal.
     #[default]
     Exact,
     /// The cosine of their embeddings is above the threshold. Embeddings come from

@@ -33,7 +33,7 @@ pub enum PenaltyScope {
 pub struct InvalidActionPenalty {
     /// Penalty of an invalid turn, 0 or more.
     pub cost: f64,
-    /// Quantity from which it is subtracted.
+    /// Quantity from which the penalty is subtracted.
     pub scope: PenaltyScope,
 }
 

@@ -16,8 +16,8 @@ use crate::CreditError;
 /// DAPO: dynamic sampling, the higher upper clip bound and the length penalty.
 ///
 /// DeepSWE's recipe: leave-one-out baseline, higher upper clip bound, no KL, token sums divided by
-/// the number of sequences, rejection of one-outcome groups, compact filtering. It also divides by
-/// the maximum length, which AdamW normalizes away.
+/// the number of sequences, rejection of one-outcome groups, compact filtering. DeepSWE also
+/// divides by the maximum length, a constant that AdamW cancels.
 pub(crate) const PRESETS: &[Preset] = &[
     Preset::on(
         "grpo",
@@ -33,7 +33,7 @@ pub(crate) const PRESETS: &[Preset] = &[
     ),
 ];
 
-/// Which groups are trained on: `{ kind = "dynamic", max_rounds = 10 }`.
+/// Groups to train on: `{ kind = "dynamic", max_rounds = 10 }`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum SelectionConfig {

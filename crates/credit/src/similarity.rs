@@ -5,10 +5,10 @@
 //! all characters. With `autojunk` and an `other` of at least 200 characters, characters of more
 //! than 1 % only extend matches.
 //!
-//! Three optimizations keep results exact. Runs are found by positions of equal 8-grams, with
-//! 4-grams and single characters as fallbacks. Texts are interned, so per-text work is done once. A
-//! comparison with a threshold stops once an upper bound (lengths, bags of characters, unmatched
-//! characters) falls below it.
+//! Three optimizations do not change the results. Runs are found by positions of equal 8-grams,
+//! with 4-grams and single characters as fallbacks. Texts are interned, so per-text work is done
+//! once. A comparison with a threshold stops once an upper bound (lengths, bags of characters,
+//! unmatched characters) falls below it.
 
 use crate::hashing::FastMap;
 
@@ -186,7 +186,7 @@ impl Sketches {
         Self { counts: [sketch(2), sketch(3), sketch(4)] }
     }
 
-    /// Returns true if `needed` characters can match, given the `length` of both texts together.
+    /// Returns true if `needed` characters can match, given the total `length` of both texts.
     ///
     /// Consecutive blocks are separated in at least one text, so there is at most one more block
     /// than unmatched characters. A block of k characters shares k - n + 1 n-grams. Collisions in

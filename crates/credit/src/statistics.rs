@@ -65,7 +65,7 @@ impl Moments {
         self.std == 0.0
     }
 
-    /// Returns the advantage of `score`, a member of the population or a penalized member.
+    /// Returns the advantage of `score`, the score of a member before or after a penalty.
     ///
     /// Zero variance gives exactly 0 under [`Normalize::MeanStd`] for any score, because there is
     /// no scale. Under [`Normalize::Mean`] each unpenalized member gets exactly 0.

@@ -3,7 +3,8 @@
 //!
 //! With `phi_t` the environment's progress after turn t (t = 0, 1, ..):
 //! * progress of a turn: `v_t = phi_t - phi_{t-1}`, and 0 for the first turn, whose state counts as
-//!   the start. A turn without a signal has 0; its progress counts in the next turn with a signal;
+//!   the start. A turn without a signal has progress 0; its progress counts in the next turn with a
+//!   signal;
 //! * smear: `c_t = sum_{s >= t} gamma^(s-t) v_s / Z_s` with `Z_s = 1 + gamma + .. + gamma^s`
 //!   divides each turn's progress among it and the turns before it, so `sum_t c_t = sum_t v_t = P`;
 //! * `A_t <- A_t + (P - mean P) + beta (c_t - c)`, with the mean over the group and `c` the
@@ -69,7 +70,8 @@ pub struct TurnCredit {
     config: TurnCreditConfig,
 }
 
-/// Returns the progress of each turn from the levels after turns; `first_turn` starts at 0.
+/// Returns each turn's progress from the levels after the turns; with `first_turn`, the first
+/// turn's progress counts from 0.
 pub fn progress(levels: &[Option<f64>], first_turn: bool) -> Vec<f64> {
     let mut before = first_turn.then_some(0.0);
     let change = |level: &Option<f64>| {

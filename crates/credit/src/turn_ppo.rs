@@ -5,16 +5,17 @@
 //! A turn is one step of the decision process: its state is everything before its first token, its
 //! action the response. With `V_k` the critic's value at turn k's first token and `r_k` the turn's
 //! reward, minus the penalty if it is invalid: `delta_k = r_k + gamma V_{k+1} - V_k`, `A_k =
-//! delta_k + gamma lambda A_{k+1}`. The value after the last turn is 0. All tokens of a turn have
-//! its advantage. Advantages are whitened over the batch's turns: `(A - mean) / sqrt(var + 1e-8)`,
-//! exactly 0 without variance. The defaults, gamma 0.99 and lambda 0.9, work best in the paper.
+//! delta_k + gamma lambda A_{k+1}`. The value after the last turn is 0. All tokens of a turn get
+//! the turn's advantage. Advantages are whitened over the batch's turns: `(A - mean) / sqrt(var +
+//! 1e-8)`, exactly 0 without variance. The defaults, gamma 0.99 and lambda 0.9, work best in the
+//! paper.
 //!
 //! The preset also uses turn ratios (SORL's, the geometric mean over a turn's tokens), because the
 //! paper clips whole turns.
 //!
-//! Differs from the paper: the critic is trained to `A_k + V_k` at each token of the turn, but only
-//! the first is used. A turn without tokens is not a step. Its reward goes to the previous turn
-//! with tokens, or else to the first one.
+//! Differs from the paper: the critic is trained toward `A_k + V_k` at each token of the turn, but
+//! only the first token's value is used. A turn without tokens is not a step; its reward goes to
+//! the previous turn with tokens, or else to the first one.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset, Trajectory};

@@ -18,8 +18,8 @@ const WINDOW_LOG_MAX: u32 = 31;
 /// Expanded size that is always allowed, in bytes.
 const FREE_EXPANSION: u64 = 64 << 20;
 
-/// Maximum expansion factor beyond that. Recorded episodes expand 5 to 30 times, a decompression
-/// bomb 30,000 times.
+/// Maximum expansion factor above that size. Recorded episodes expand 5 to 30 times, a
+/// decompression bomb 30,000 times.
 const MOST_TIMES: u64 = 256;
 
 const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
@@ -34,7 +34,7 @@ pub fn most_expanded(stored: u64) -> u64 {
 /// them. Skips a leading byte order mark.
 ///
 /// # Errors
-/// Fails with the operating system's error. Reads fail on a damaged frame, or on contents above
+/// Fails with the operating system's error. Reading fails on a damaged frame, or on contents above
 /// [`most_expanded`] ([`ErrorKind::FileTooLarge`]).
 pub fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
     Ok(open_counted(path)?.reader)
@@ -95,7 +95,7 @@ impl<R: Read> Read for Bounded<R> {
 
 struct Unmarked<R> {
     reader: R,
-    /// First bytes after inspection, not yet returned.
+    /// First bytes, already inspected but not yet returned.
     start: Option<Cursor<Vec<u8>>>,
 }
 

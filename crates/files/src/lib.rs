@@ -31,8 +31,8 @@ pub use lock::{Lock, try_lock};
 #[cfg(feature = "zstd")]
 pub use compressed::{Counted, most_expanded, open, open_counted};
 
-/// Writes a file atomically, flushed to disk: through `NAME.part` beside it, which replaces `path`.
-/// After a power failure, `path` is the old file, the new one or absent.
+/// Writes a file atomically and flushes it to disk: writes `NAME.part` in the same folder, which
+/// then replaces `path`. After a power failure, `path` is the old file, the new one or absent.
 ///
 /// Only one process may write the file at a time. If `path` is a link, its target is replaced.
 /// Devices and pipes ([`is_special`]) are written to directly.
@@ -250,7 +250,7 @@ mod tests {
         assert!(write_atomically(Path::new("/dev/nul"), b"").is_err(), "a name that is mistyped");
     }
 
-    /// Runs in its own process, with output to a file, for the next test.
+    /// Helper that the next test runs in a separate process, with output to a file.
     #[cfg(unix)]
     #[test]
     fn writes_to_the_output() {

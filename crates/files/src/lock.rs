@@ -8,7 +8,7 @@ use std::io;
 pub enum Lock {
     /// This process has the lock until it closes the file.
     Taken,
-    /// Another process, or another open file of this process, has it.
+    /// Another process, or another open file of this process, has the lock.
     Busy,
     /// The file system has no locks, like some network file systems; callers continue without.
     Unsupported,

@@ -1,4 +1,4 @@
-//! Resolves an output path to a file to replace, or something to write to.
+//! Resolves an output path to a file to replace, or to a device, pipe or open file.
 
 use std::fs::{self, File};
 use std::io;
@@ -54,7 +54,7 @@ pub(crate) fn open_special(path: &Path) -> io::Result<File> {
 }
 
 /// Returns the program's own stdout or stderr if the path names it. Opening the file again would
-/// give a second position in it, and later output would overwrite this one.
+/// create a second file position, and later output would overwrite earlier output.
 #[cfg(unix)]
 fn own_output(path: &Path) -> io::Result<Option<File>> {
     use std::io::Write as _;

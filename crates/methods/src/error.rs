@@ -29,15 +29,15 @@ pub enum MethodError {
     /// A path continues after a value.
     #[error("`{path}` is a value and has no `{key}`")]
     Value {
-        /// The path of the value.
+        /// Path of the value.
         path: String,
-        /// The part after it.
+        /// The rest of the path.
         key: String,
     },
     /// A path has an invalid list index.
     #[error("`{key}` is no index of a list of {count}")]
     Index {
-        /// The part of the path.
+        /// The invalid part of the path.
         key: String,
         /// Length of the list.
         count: usize,

@@ -70,7 +70,7 @@ fn split(path: &str) -> Vec<String> {
 }
 
 /// Returns the configuration with the value at a path replaced. `more` lists keys that are absent
-/// while off.
+/// while their part is off.
 fn replaced<C: Serialize + DeserializeOwned>(
     mut whole: Value,
     keys: &[String],

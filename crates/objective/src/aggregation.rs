@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::ObjectiveBatch;
 
-/// Which mean over response tokens the loss is. Counts are over the whole optimizer batch,
-/// including sequences left out because they have no gradient ([`crate::LeftOut`]). Masked tokens
-/// do not count, nor do turns and sequences with only masked tokens.
+/// How the loss averages over response tokens. Counts are over the whole optimizer batch, including
+/// sequences left out because they have no gradient ([`crate::LeftOut`]). Masked tokens do not
+/// count, nor do turns and sequences with only masked tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Aggregation {

@@ -115,8 +115,8 @@ impl ObjectiveSequence {
     }
 }
 
-/// Size of sequences that the learner skips because they have no gradient. Means of the loss
-/// include them.
+/// Size of sequences that the learner skips because they have no gradient. Skipped sequences count
+/// in the means of the loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
     /// Unmasked response tokens.

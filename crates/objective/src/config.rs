@@ -14,8 +14,8 @@ pub enum RatioKind {
     Token,
     /// One ratio per turn: `exp(mean over the turn's tokens of (lp - old))` (SORL).
     Turn,
-    /// One ratio per sequence, over all its response tokens (GSPO). Its gradient averages the
-    /// sequence's advantages, so differences between turns are lost.
+    /// One ratio per sequence, over all its response tokens (GSPO). The ratio's gradient averages
+    /// the sequence's advantages, so differences between turns are lost.
     Sequence,
     /// Ratio and clip of `sequence`, with a gradient per token that keeps each turn's advantage
     /// (GSPO-token, section 4.3 of GSPO's paper; verl's `gspo`). Equal to `sequence` if all
@@ -100,7 +100,7 @@ pub struct ObjectiveConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 1000.0), extend("exclusiveMinimum" = 1.0))]
     pub dual_clip: Option<f64>,
-    /// Which mean over tokens the loss is.
+    /// How the loss averages over tokens.
     pub loss_agg_mode: Aggregation,
     /// The KL penalty to the reference policy.
     pub kl: KlConfig,

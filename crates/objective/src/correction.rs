@@ -1,7 +1,7 @@
 //! Rollout correction: importance weights for tokens that another policy sampled.
 //!
-//! Inference servers compute in 16 bits, and asynchronous rollouts use older weights. So the
-//! sampling policy `mu` differs from `pi_old`, the policy before the step's updates. Each token's
+//! Inference servers compute in 16 bits, and asynchronous rollouts use older weights. The sampling
+//! policy `mu` therefore differs from `pi_old`, the policy before the step's updates. Each token's
 //! surrogate is multiplied by a constant weight
 //!
 //! `c_t = pi_old(y_t) / mu(y_t)` (`token`), or `c = prod_t pi_old(y_t) / mu(y_t)` (`sequence`),
@@ -25,7 +25,8 @@ const LOG_RATIO_LIMIT: f64 = 20.0;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CorrectionLevel {
-    /// One weight per token. Low variance, but biased because the other policy visits other states.
+    /// One weight per token. Low variance, but biased because the sampling policy visits other
+    /// states.
     #[default]
     Token,
     /// One weight per sequence, the product over its tokens. Unbiased before truncation, but
@@ -33,7 +34,7 @@ pub enum CorrectionLevel {
     Sequence,
 }
 
-/// What happens to weights outside the bounds.
+/// How to treat weights outside the bounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CorrectionMode {
@@ -50,7 +51,7 @@ pub enum CorrectionMode {
 pub struct RolloutCorrection {
     /// Which tokens share a weight.
     pub level: CorrectionLevel,
-    /// What happens to weights outside the bounds.
+    /// How to treat weights outside the bounds.
     pub mode: CorrectionMode,
     /// Upper bound of a weight.
     #[schemars(range(min = 1.0, max = 1e6))]
@@ -97,7 +98,7 @@ impl CorrectionSums {
         self.cut += other.cut;
     }
 
-    /// Returns the mean over the tokens of a sum; 0 without tokens.
+    /// Returns a sum divided by the number of tokens; 0 without tokens.
     pub fn mean(&self, sum: f64) -> f64 {
         if self.tokens > 0.0 { sum / self.tokens } else { 0.0 }
     }

@@ -53,7 +53,7 @@ pub fn kl_estimate(estimator: KlEstimator, logprob: f64, ref_logprob: f64) -> (f
 }
 
 /// Returns the KL penalty of a turn's reward (`objective.kl.apply_to = "reward"`): `coef` times the
-/// sum of its tokens' estimates between sampling policy and reference.
+/// sum of its tokens' estimates between the sampling policy and the reference.
 pub fn reward_kl(estimator: KlEstimator, coef: f64, old_logprobs: &[f32], ref_logprobs: &[f32]) -> f64 {
     coef * old_logprobs
         .iter()
@@ -64,18 +64,18 @@ pub fn reward_kl(estimator: KlEstimator, coef: f64, old_logprobs: &[f32], ref_lo
 
 /// Adapts the KL coefficient to a target. HAS (tables 5 and 6) gives only the target; the rule
 /// follows Ziegler et al. 2019. After each step the coefficient is multiplied by `raise` if the
-/// measured KL is above `raise` times the target. It is multiplied by `lower` if the KL is below
-/// `lower` times the target.
+/// measured KL is above `raise` times the target. The coefficient is multiplied by `lower` if the
+/// KL is below `lower` times the target.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AdaptiveKl {
     /// Target KL, in nats per token.
     #[schemars(range(max = 1000.0), extend("exclusiveMinimum" = 0.0))]
     pub target: f64,
-    /// Factor of the coefficient, and of the upper threshold.
+    /// Factor that raises the coefficient and defines the upper threshold.
     #[schemars(range(min = 1.0, max = 1000.0))]
     pub raise: f64,
-    /// Factor of the coefficient, and of the lower threshold.
+    /// Factor that lowers the coefficient and defines the lower threshold.
     #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0.0))]
     pub lower: f64,
     /// Smallest coefficient.
@@ -93,7 +93,7 @@ impl Default for AdaptiveKl {
 }
 
 impl AdaptiveKl {
-    /// Returns the coefficient after measuring a KL. NaN leaves it unchanged.
+    /// Returns the next coefficient, given a measured KL. NaN leaves the coefficient unchanged.
     pub fn next(&self, coef: f64, kl: f64) -> f64 {
         let factor = if kl > self.raise * self.target {
             self.raise

@@ -17,7 +17,7 @@
 //! | `loss` | a configured loss: the passes it needs, the objective of each minibatch |
 //! | `ppo`, `aggregation`, `kl`, `entropy` | clipped surrogate and ratios, means over tokens, KL penalty, entropy bonus |
 //! | `selective`, `normalization` | terms with their own config keys |
-//! | `term`, `registry` | the trait of further terms, and terms by name |
+//! | `term`, `registry` | the trait for additional terms, and their registry |
 //! | `correction` | importance weights of tokens that another policy sampled |
 //! | `value`, `supervised` | the losses of the critic and of the SFT warm start |
 //! | `batch`, `gradient`, `config` | inputs, results, settings |

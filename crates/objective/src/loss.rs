@@ -93,7 +93,7 @@ impl Loss {
         &self.config
     }
 
-    /// Returns the terms besides surrogate, KL penalty and entropy bonus.
+    /// Returns the terms other than surrogate, KL penalty and entropy bonus.
     pub fn terms(&self) -> impl Iterator<Item = &dyn LossTerm> {
         self.terms.iter().map(AsRef::as_ref)
     }
@@ -106,7 +106,7 @@ impl Loss {
     }
 
     /// Returns the KL penalty of a turn's reward (`objective.kl.apply_to = "reward"`), from its
-    /// tokens' log-probs under sampling policy and reference.
+    /// tokens' log-probs under the sampling policy and the reference.
     pub fn reward_kl(&self, old_logprobs: &[f32], ref_logprobs: &[f32]) -> f64 {
         if self.config.kl.place == KlPlace::Loss {
             return 0.0;
@@ -154,8 +154,8 @@ pub struct MinibatchLoss {
 }
 
 impl MinibatchLoss {
-    /// Returns the sequences with clipped tokens evaluated since the last call, unordered, each
-    /// with its tokens' branches.
+    /// Returns the sequences with clipped tokens that were evaluated since the last call,
+    /// unordered, with each token's branch.
     pub fn take_clipped(&self) -> Vec<(usize, Vec<Surrogate>)> {
         std::mem::take(&mut self.tokens.clipped.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -232,7 +232,8 @@ fn check_lengths(sequence: usize, share: &TokenGradients, expected: usize) -> Re
     Ok(())
 }
 
-/// Adds the loss and derivatives of a term. Its token counts are ignored: the policy counted them.
+/// Adds the loss and derivatives of a term. The term's token counts are ignored, because the policy
+/// counted the tokens.
 fn add(gradients: &mut TokenGradients, mut term: TokenGradients) {
     fn sum<T: Copy + std::ops::AddAssign>(to: &mut Vec<T>, from: Vec<T>) {
         if to.is_empty() {

@@ -2,20 +2,20 @@
 //! equations 8, 9 and 12).
 //!
 //! The clipping bias C has the entries `1 / (B |y|) 1[clipped] w_t A_t` over the minibatch's
-//! tokens. Its norm is a setting:
+//! tokens. The norm of C is a setting:
 //! * `parameter`: the norm of the gradient with respect to the weights of the clipped tokens'
-//!   unclipped surrogate (the paper's proof A.3 and figure 4). It costs one more backward pass over
-//!   the sequences with clipped tokens, from [`ClippingBias::d_logprobs`];
+//!   unclipped surrogate (the paper's proof A.3 and figure 4). This norm costs one more backward
+//!   pass over the sequences with clipped tokens, from [`ClippingBias::d_logprobs`];
 //! * `token`: the L2 norm over the entries;
 //! * `scalar`: the absolute value of their sum.
 //!
-//! Differs from the paper: equation 8 is a number without a gradient, but proof and figure use the
-//! gradient; hence the setting. With turn or sequence ratios the gradient flows through the ratio,
-//! as in the objective. The factor scales the minibatch's whole gradient, including KL term,
-//! entropy bonus and selective term; equations 12 and 15 scale only the surrogate.
-//! `objective.kl.apply_to = "reward"` makes the KL part of the advantages, a possible reading of PPO's
-//! conventions in appendix A.4. Both presets have the KL in the loss, like GRPO, so that `so-ppo`
-//! and `so-grpo` differ only in credit and ratio.
+//! Differs from the paper: in equation 8, C is a number without a gradient, but the proof and the
+//! figure use its gradient; hence the setting. With turn or sequence ratios the gradient flows
+//! through the ratio, as in the objective. The factor scales the minibatch's whole gradient,
+//! including KL term, entropy bonus and selective term; equations 12 and 15 scale only the
+//! surrogate. `objective.kl.apply_to = "reward"` makes the KL part of the advantages, a possible
+//! reading of PPO's conventions in appendix A.4. Both presets have the KL in the loss, like GRPO,
+//! so that `so-ppo` and `so-grpo` differ only in credit and ratio.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -27,7 +27,7 @@ use turnwise_core::{
 
 use crate::{LossTerm, Minibatch, ObservedScaling, PolicyObjective, TermParts};
 
-/// Which norm of the clipping bias is the divisor.
+/// Norm of the clipping bias to divide by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum BiasNorm {
@@ -44,13 +44,13 @@ pub enum BiasNorm {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct NormalizationConfig {
-    /// Which norm of the clipping bias is the divisor.
+    /// Norm of the clipping bias to divide by.
     pub norm: BiasNorm,
     /// Lower bound of the divisor.
     #[schemars(range(max = 1e9), extend("exclusiveMinimum" = 0.0))]
     pub delta: f64,
     /// Measures the norm (`normalization/bias_norm`) without scaling the gradient, at the same
-    /// cost. It gives the curve of SORL's figure 4 for other methods.
+    /// cost. This gives the curve of SORL's figure 4 for other methods.
     pub measure_only: bool,
 }
 
@@ -77,13 +77,13 @@ impl NormalizationConfig {
     }
 }
 
-/// SORL's two methods: the turn ratio on PPO and the token ratio on GRPO, both with this
+/// SORL's two methods, PPO with turn ratios and GRPO with token ratios, both with this
 /// normalization.
 ///
 /// Each batch is split into two minibatches (appendix A.4: 512 and 256) and used once: appendix A.5
-/// counts one on-policy and three off-policy updates per batch in quarters. Its "150th optimization
-/// step (2 epochs)" fits updates by minibatches of 256 on `AlphaMed19K`, so its "4 epochs" are
-/// passes over the questions.
+/// counts one on-policy and three off-policy updates for a batch split in four. The paper's "150th
+/// optimization step (2 epochs)" fits updates by minibatches of 256 on `AlphaMed19K`, so its "4
+/// epochs" are passes over the questions.
 pub(crate) const PRESETS: &[Preset] = &[
     Preset::on(
         "ppo",
@@ -119,8 +119,8 @@ impl LossTerm for NormalizationConfig {
     }
 }
 
-/// The normalization of one optimizer batch. It records each sequence's clipping bias in the
-/// backward pass.
+/// The normalization of one optimizer batch. Records each sequence's clipping bias in the backward
+/// pass.
 #[derive(Debug)]
 struct ClippingScale {
     config: NormalizationConfig,
@@ -186,7 +186,7 @@ impl Objective for BiasOf<'_> {
 /// The clipping bias of one sequence.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClippingBias {
-    /// Entry per response token; 0 if the token is not clipped.
+    /// Bias of each response token; 0 if the token is not clipped.
     pub entries: Vec<f64>,
     /// Derivative of the entries' sum with respect to each log-prob, for a fixed set of clipped
     /// tokens.

@@ -8,13 +8,13 @@
 //! |u|`, with `S_u` the sum of `weight_t A_t` over the unit's unclipped tokens (SORL, Lemma 4.1).
 //!
 //! This gradient uses only the mean of the unit's advantages, so all turns of a sequence get the
-//! same gradient. If `w` is clipped, only advantages of the other sign remain and act on the whole
-//! sequence.
+//! same gradient. If `w` is clipped, only advantages of the opposite sign remain, and they act on
+//! the whole sequence.
 //!
 //! `ratio = "sequence-token"` is GSPO-token (section 4.3 of GSPO's paper), for advantages of tokens
-//! or turns: `w_t = sg[w] exp(lp_t - sg[lp_t])`, where `sg` stops the gradient. Loss and clip are
-//! those of `sequence`, and token t gets `-w weight_t A_t` unless it is clipped. Both are equal if
-//! all advantages of a sequence are equal.
+//! or turns: `w_t = sg[w] exp(lp_t - sg[lp_t])`, where `sg` stops the gradient. The loss and the
+//! clipping equal those of `sequence`, and token t gets `-w weight_t A_t` unless it is clipped.
+//! The two ratios have equal gradients if all advantages of a sequence are equal.
 //!
 //! Differs from the papers: the loss is weighted by [`crate::Aggregation`]; `seq-mean-token-mean`
 //! is the papers' `1/|y|`.
@@ -87,7 +87,7 @@ impl PolicyObjective {
         Self::new_unchecked(config, batch)
     }
 
-    /// Creates the objective without checking the settings: the KL coefficient may be beyond the
+    /// Creates the objective without checking the settings: the KL coefficient may exceed the
     /// config's bounds.
     pub(crate) fn new_unchecked(
         config: &ObjectiveConfig,

@@ -9,9 +9,9 @@
 //! The inputs are full-vocabulary KLs per token, which the learner differentiates, or log-probs of
 //! the sampled tokens, from which k3 estimates the KLs.
 //!
-//! Differs from the paper: the tokens come from the response sampled with the full context. So k3
-//! estimates `R_TA` without bias, but `P_TI` with bias, because its tokens should be sampled with
-//! the masked context. `estimator = "full"` computes both KLs exactly at each token.
+//! Differs from the paper: the tokens come from the response sampled with the full context.
+//! Therefore k3 estimates `R_TA` without bias, but `P_TI` with bias, because its tokens should be
+//! sampled with the masked context. `estimator = "full"` computes both KLs exactly at each token.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{
@@ -49,10 +49,10 @@ pub enum SelectivePenalty {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SelectiveConfig {
-    /// Weight of the trajectory-aware reward (0.01; search 0.001).
+    /// Weight of the trajectory-aware reward (0.01, or 0.001 for search).
     #[schemars(range(min = 0.0, max = 1000.0))]
     pub alpha: f64,
-    /// Weight of the trajectory-independent penalty (0.01; search 0.001).
+    /// Weight of the trajectory-independent penalty (0.01, or 0.001 for search).
     #[schemars(range(min = 0.0, max = 1000.0))]
     pub gamma: f64,
     /// Estimator of the two KLs.

@@ -1,7 +1,7 @@
-//! Loss terms besides the clipped surrogate, the KL penalty and the entropy bonus.
+//! Loss terms other than the clipped surrogate, the KL penalty and the entropy bonus.
 //!
 //! A term is one file with its settings, equation and [`LossTerm`]. [`crate::registry`] registers
-//! it for configs; other crates use [`crate::Registry::with_term`].
+//! terms for configs; other crates use [`crate::Registry::with_term`].
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ pub struct Minibatch<'a> {
 /// Parts of a term; each may be absent.
 #[derive(Default)]
 pub struct TermParts {
-    /// A loss over response tokens, added to the policy's.
+    /// A loss over response tokens, added to the policy's loss.
     pub tokens: Option<Box<dyn Objective + Send>>,
     /// A loss over masked contexts.
     pub masked_context: Option<Box<dyn MaskedContextObjective + Send>>,

@@ -21,10 +21,10 @@ impl Default for ValueConfig {
     }
 }
 
-/// The numbers of one sequence, one entry per response token.
+/// Inputs of one sequence, one entry per response token.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ValueSequence {
-    /// The critic's values at the time of computing advantages.
+    /// The critic's values from which the advantages were computed.
     pub old_values: Vec<f64>,
     /// Value targets.
     pub returns: Vec<f64>,

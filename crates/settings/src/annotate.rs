@@ -42,7 +42,7 @@ pub fn annotate<T: JsonSchema + Serialize + 'static>(settings: &T) -> Result<Str
     Ok(out)
 }
 
-/// Comments by line: text after the line (unset keys, after a table's header), and text above it.
+/// Comments of each line: text above it, and text after it (unset keys, after a table's header).
 struct Notes<'a> {
     text: &'a str,
     above: BTreeMap<usize, (String, String)>,

@@ -20,8 +20,8 @@ pub enum ApiKeyError {
 }
 
 /// Returns the API key in the environment variable that a setting names; `None` if the setting is
-/// empty. Missing and empty variables are rejected early, because a service's error would name
-/// neither.
+/// empty. Missing and empty variables are rejected early, because a service's error message would
+/// not name the variable.
 ///
 /// # Errors
 /// Fails if the variable does not contain a key.

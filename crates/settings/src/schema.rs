@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
-/// Cached schemas: making one takes milliseconds, and settings are checked often.
+/// Cached schemas, because generating one takes milliseconds and settings are checked often.
 static KNOWN: Mutex<Option<HashMap<TypeId, Arc<Value>>>> = Mutex::new(None);
 
 /// Returns the JSON Schema (draft 2020-12) of a settings type, without references.

@@ -92,7 +92,7 @@ pub enum TrainError {
         failed: usize,
         /// Number of sampled trajectories.
         sampled: usize,
-        /// Why the first of them failed.
+        /// Reason why the first of these trajectories failed.
         reason: String,
     },
     /// A worker thread ended unexpectedly.

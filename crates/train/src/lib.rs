@@ -1,6 +1,6 @@
 //! Training: rollouts, credit, updates, checkpoints and the run directory.
 //!
-//! [`Run`] is the complete loop. It writes everything to its [`RunDirectory`], and resumes from
+//! [`Run`] is the complete loop. A run writes everything to its [`RunDirectory`], and resumes from
 //! there bit-identically. An [`Observer`] receives its messages.
 //!
 //! | folder | subject |

@@ -35,8 +35,8 @@ pub enum ServedWeights {
     /// versions.
     #[default]
     Adapter,
-    /// All weights as a model folder, with an adapter merged. A server has one version at a time,
-    /// and belongs to this run.
+    /// All weights as a model folder, with an adapter merged. A server holds one version at a time
+    /// and serves only this run.
     Full,
 }
 
@@ -52,7 +52,7 @@ pub enum EntropyKind {
     Sampled,
 }
 
-/// Inference servers that sample instead of this process, with each new version of the weights.
+/// Inference servers that sample instead of this process; they get each new version of the weights.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServersConfig {
@@ -64,8 +64,8 @@ pub struct ServersConfig {
     /// Weights that servers get: `adapter` (of `policy.lora`), or `full`, which replaces all of the
     /// server's weights (vLLM with `VLLM_SERVER_DEV_MODE=1`, or SGLang).
     pub weights: ServedWeights,
-    /// Base URLs of the servers, such as `http://127.0.0.1:8000`. All serve the model of
-    /// `policy.model`. A trajectory stays on one server.
+    /// Base URLs of the servers, such as `http://127.0.0.1:8000`. All servers must serve the model
+    /// of `policy.model`. A trajectory stays on one server.
     #[schemars(length(min = 1, max = 1024))]
     pub urls: Vec<String>,
     /// Folder shared with the servers. Each version of the adapter or model is written there under
@@ -78,10 +78,11 @@ pub struct ServersConfig {
     /// Maximum concurrent requests per server. Busy servers, or servers with a queue, get fewer.
     #[schemars(range(min = 1, max = 65536))]
     pub max_requests_per_server: usize,
-    /// Timeout of a request in seconds. It is then retried, on another server if possible.
+    /// Timeout of a request in seconds. A request that times out is retried, on another server if
+    /// possible.
     #[schemars(range(min = 0.001, max = 86400.0))]
     pub timeout_s: f64,
-    /// Maximum seconds of retries of a request or of loading an adapter.
+    /// Maximum seconds spent on retries of a request or of loading an adapter.
     #[schemars(range(min = 0.001, max = 604800.0))]
     pub give_up_s: f64,
     /// Seconds between readings of a server's load (`/metrics`) during requests; 0: off. New

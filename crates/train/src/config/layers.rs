@@ -13,8 +13,8 @@ pub(super) struct Layer {
     pub(super) origins: Origins,
 }
 
-/// Origins of settings by `table.key`: file and line, or argument. All values are equal, because
-/// configs are compared only by their settings.
+/// Origins of settings by `table.key`: file and line, or argument. Any two `Origins` are equal,
+/// because configs are compared only by their settings.
 #[derive(Clone, Debug, Default)]
 pub struct Origins(BTreeMap<String, String>);
 

@@ -30,8 +30,8 @@ pub struct TinkerConfig {
     /// Rank of the adapter. The service sets its scale (SkyRL and Tinker: alpha = 32).
     #[schemars(range(min = 1, max = 4096))]
     pub rank: usize,
-    /// How the service averages a loss over tokens and sequences. A run measures it at its start
-    /// and rejects a different setting.
+    /// How the service averages a loss over tokens and sequences. A run measures this at its start
+    /// and rejects a setting that differs.
     pub reduction: ReductionSetting,
     /// `direct`: send a loss by name if the service has exactly this one. `linearised`: send
     /// derivatives of all losses.
@@ -69,7 +69,7 @@ pub enum ReductionSetting {
     SeqMeanBatchMean,
 }
 
-/// How losses are sent.
+/// How losses are sent to the service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LossForm {

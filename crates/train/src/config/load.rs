@@ -39,7 +39,7 @@ const TRAINING_KEYS: [&str; 9] = [
 ///
 /// A method named on the command line replaces the files' method preset and their settings under
 /// `credit`, `objective`, `decomposer`, `rollout.filter_groups`, `rollout.compact_filter` and
-/// `rollout.overlong`. It also removes `critic` if it needs none.
+/// `rollout.overlong`. A method that needs no critic also removes `critic`.
 #[derive(Clone, Debug, Default)]
 pub struct ConfigSource {
     /// Preset named on the command line: a method or a full config.
@@ -66,9 +66,9 @@ pub fn load_with(source: &ConfigSource, worlds: &Registry, methods: &Methods) ->
     resolve(&merged(source, methods, &mut |_| Ok(()))?, worlds, methods)
 }
 
-/// Like [`load_with`], for playing a policy. Training settings of presets and files are ignored
-/// (`credit`, `objective`, `decomposer`, `critic`, `sft`, `train`, the selection of groups), and so
-/// are their rules.
+/// Like [`load_with`], but for playing a policy without training it. Training settings of presets
+/// and files are ignored (`credit`, `objective`, `decomposer`, `critic`, `sft`, `train`, the
+/// selection of groups), and so are their rules.
 ///
 /// # Errors
 /// Fails like [`load`].

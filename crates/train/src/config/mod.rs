@@ -168,8 +168,8 @@ pub enum Validity {
     Format,
     /// The action must also be admissible, if the environment lists actions.
     Admissible,
-    /// The environment must also understand the action (Sokoban: it contains one of its words,
-    /// verl-agent's rule).
+    /// The environment must also understand the action (Sokoban: any response that contains an
+    /// action word, as in verl-agent).
     Understood,
 }
 
@@ -214,7 +214,7 @@ pub struct PromptConfig {
     /// Use the model's chat template, with prompts as user messages and responses as replies.
     /// `auto`: if the model has one.
     pub chat: AutoOnOff,
-    /// System message. Absent: the chat template may insert its own.
+    /// System message. Absent: the chat template may insert its own message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,
     /// `enable_thinking` for chat templates that support it (Qwen3); `auto` uses the template's
@@ -255,13 +255,13 @@ pub struct PolicyConfig {
     /// Device for training and sampling: `cpu`, or `cuda` (a build with that feature, and an NVIDIA
     /// GPU with compute capability 8.0 or newer).
     pub device: Device,
-    /// Device memory in GiB for the memory plan. Absent: read from the device. Set it for
+    /// Device memory in GiB for the memory plan. Absent: read from the device. Needed for
     /// `--dry-run` on a machine without the device.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 1e6), extend("exclusiveMinimum" = 0.0))]
     pub device_memory: Option<f64>,
     /// Precision of matrix products on the CPU: `f32`, or `bf16` with weights and sums in `f32`.
-    /// GPUs always use `bf16` like this.
+    /// GPUs always use `bf16` in this way.
     pub compute: Compute,
     /// Compute prefixes shared by sequences of a micro-batch (a group's prompt, a template's head)
     /// only once. Results differ by rounding. Off with adapter dropout and on `cuda`.
@@ -301,9 +301,8 @@ pub struct SftConfig {
     /// Maximum number of demonstrations.
     #[schemars(range(max = 10000000))]
     pub demonstrations: usize,
-    /// Probability of inserting an action that the environment does not understand before a step,
-    /// without loss, so that the policy sees failures. Environments over JSON lines or servers
-    /// insert none.
+    /// Probability of inserting an invalid action before a step, excluded from the loss, so that
+    /// the policy sees failures. JSON-lines and server environments insert none.
     // With higher values hardly any demonstration reaches its goal.
     #[schemars(range(min = 0.0, max = 0.9))]
     pub invalid_action_prob: f64,

@@ -73,7 +73,7 @@ pub(super) enum Preset {
 }
 
 impl Preset {
-    /// Finds a preset among full configs and these methods. `origin` is where it is named.
+    /// Finds a preset among full configs and these methods. `origin` says where it was named.
     pub(super) fn named(name: &str, origin: Option<&str>, methods: &Methods) -> Result<Self, SettingsError> {
         if let Some((_, text)) = CONFIGS.iter().find(|(known, _)| *known == name) {
             return Ok(Self::Whole(Layer::file(text, &format!("preset {name}"))?));

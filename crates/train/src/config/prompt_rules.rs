@@ -49,7 +49,8 @@ impl Rules<'_> {
         }
     }
 
-    /// Checks that prompts grow, that the environment is not an agent, and that a summary fits.
+    /// Checks that compaction is possible: prompts grow, summaries fit, and the environment is not
+    /// an agent.
     fn compaction(&mut self) {
         let Config { env, prompt, rollout, .. } = self.config;
         let Some(after) = prompt.compact_after else {

@@ -52,8 +52,8 @@ pub struct RolloutConfig {
     /// Maximum tokens of a sequence.
     #[schemars(range(min = 2, max = 10000000))]
     pub max_model_len: usize,
-    /// Number of samplers, each on its own thread. It affects the results, so the default does not
-    /// depend on the machine.
+    /// Number of samplers, each on its own thread. The number affects the results, so the default
+    /// does not depend on the machine.
     #[schemars(range(min = 1, max = 256))]
     pub num_workers: usize,
     /// Concurrent trajectories per lane.
@@ -61,8 +61,9 @@ pub struct RolloutConfig {
     pub max_num_seqs: usize,
     /// Which sampled groups to train on: all, DAPO's dynamic sampling, or rejection.
     pub filter_groups: SelectionConfig,
-    /// DeepSWE's compact filtering: truncated or looping trajectories have no gradient. They still
-    /// count in their group's baseline and in the means of the loss. Absent: off.
+    /// DeepSWE's compact filtering: truncated or looping trajectories have no gradient. Such
+    /// trajectories still count in their group's baseline and in the means of the loss. Absent:
+    /// off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compact_filter: Option<CompactFilterConfig>,
     /// DAPO's penalty on responses near the length limit. Absent: off.
@@ -72,8 +73,8 @@ pub struct RolloutConfig {
     #[schemars(range(min = 1, max = 4096))]
     pub env_threads: usize,
     /// Maximum seconds of a reset or step of a blocking environment, including retries; a batch of
-    /// steps has the sum. JSON-lines environments use `env.timeout_s` instead, from the start of
-    /// the call.
+    /// steps gets the sum of its steps' limits. JSON-lines environments use `env.timeout_s`
+    /// instead, from the start of the call.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub env_timeout_s: f64,
     /// Maximum retries of a reset or step after a transient failure, with increasing waits.
@@ -88,7 +89,7 @@ pub struct RolloutConfig {
     pub max_resamples: u64,
     /// Async off-policy steps: how many steps older than the trained weights a rollout may be. 0: a
     /// rollout starts after the previous step's updates. N: the next N steps' rollouts run during
-    /// updates, each sampled by the weights of N steps earlier.
+    /// updates, each with the weights from N steps earlier.
     #[schemars(range(max = 64))]
     pub max_staleness: u64,
     /// Inference servers (vLLM, SGLang) that sample instead of this process. Needs the feature

@@ -12,8 +12,8 @@ use super::load::schema_with;
 use super::{Config, CriticConfig, DecomposerConfig, PolicyLearnerConfig, RolloutConfig, ServedWeights};
 use crate::TrainError;
 
-/// Maximum length of a run's name in bytes: file systems allow 255, and files beside the run add an
-/// ending.
+/// Maximum length of a run's name in bytes: file systems allow 255, and files next to the run
+/// append a suffix.
 const LONGEST_NAME: usize = 200;
 
 /// Rejects names that file systems cannot store, or that shells or people could misread.
@@ -236,7 +236,7 @@ impl Rules<'_> {
         self.servers();
     }
 
-    /// Checks that rollouts during updates do not share weights with them.
+    /// Checks that rollouts during updates do not share the weights being updated.
     fn staleness(&mut self) {
         let Config { rollout, policy, train, .. } = self.config;
         let RolloutConfig { max_staleness, engine, .. } = rollout;

@@ -29,7 +29,7 @@ pub struct ScratchConfig {
     /// Standard deviation of the initial weights.
     #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0.0))]
     pub initializer_range: f64,
-    /// Maximum number of vocabulary entries besides the 256 bytes.
+    /// Maximum number of vocabulary entries in addition to the 256 bytes.
     #[schemars(range(max = 1000000))]
     pub max_pieces: usize,
     /// A vision tower with Qwen2.5-VL's architecture, for pictures in prompts. Absent: text only.

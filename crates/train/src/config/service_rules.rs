@@ -1,4 +1,4 @@
-//! Rules for policies trained by a service, which reject unsupported methods at the start.
+//! Rules that reject methods unsupported by training services before a run starts.
 
 use turnwise_credit::{Pipeline, TurnField};
 use turnwise_objective::{Loss, LossTerm};

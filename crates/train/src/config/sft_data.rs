@@ -32,8 +32,8 @@ pub struct SftDataConfig {
     /// Fraction of conversations to hold out; 0: none.
     #[schemars(range(min = 0.0, max = 0.9))]
     pub held_out: f64,
-    /// Updates between measurements of the held-out loss; 0: once per epoch. It is always measured
-    /// before the first and after the last update.
+    /// Updates between measurements of the held-out loss; 0: once per epoch. The loss is always
+    /// measured before the first and after the last update.
     #[schemars(range(max = 1000000000))]
     pub held_out_every: u64,
     /// Which assistant messages to train on.

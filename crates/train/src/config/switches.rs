@@ -1,8 +1,8 @@
 //! Settings that are rejected unless another setting, their switch, is set, because they would have
 //! no effect.
 //!
-//! A source that sets the switch, even to off, satisfies the rule. So a sweep can turn off a part
-//! of its base and keep the part's settings, and a resolved config with all defaults is valid.
+//! A source that sets the switch, even to off, satisfies the rule. A sweep can therefore turn off a
+//! part of its base and keep its settings, and a resolved config with all defaults is valid.
 
 use toml::{Table, Value};
 use turnwise_settings::Problem;
@@ -11,7 +11,7 @@ use turnwise_settings::Problem;
 struct Switched {
     /// The table; `[]` means each table of a list.
     table: &'static str,
-    /// The settings; empty: all others of the table.
+    /// The settings; empty: all other settings of the table.
     keys: &'static [&'static str],
     switch: &'static str,
     /// The switch's default, and how to set it.

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use turnwise_model::ScheduleKind;
 use turnwise_objective::RolloutCorrection;
 
-/// What to shuffle before a pass over a rollout is split into minibatches of nearly equal numbers
-/// of trajectories.
+/// What to shuffle before splitting a pass over a rollout into minibatches with nearly equal
+/// numbers of trajectories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Shuffle {
@@ -35,17 +35,18 @@ pub struct TrainConfig {
     /// Updates per pass over a rollout.
     #[schemars(range(min = 1, max = 1000000))]
     pub num_minibatches: usize,
-    /// What to shuffle before a pass over a rollout is split into minibatches.
+    /// What to shuffle before splitting a pass over a rollout into minibatches.
     pub shuffle: Shuffle,
     /// Passes over a rollout (PPO epochs).
     #[schemars(range(min = 1, max = 1000))]
     pub ppo_epochs: usize,
     /// Skip trajectories without a gradient: all advantages are zero, and the loss has no KL or
-    /// entropy term. They still count in the means of the loss. A minibatch without any gradient
-    /// makes no update.
+    /// entropy term. Skipped trajectories still count in the means of the loss. A minibatch without
+    /// any gradient makes no update.
     pub skip_zero_advantage: bool,
     /// Leave groups with equal returns out of the update, even if a KL or entropy term would act on
-    /// them (HAS, appendix C). They still count in the metrics and train a learned decomposer.
+    /// them (HAS, appendix C). Such groups still count in the metrics and train a learned
+    /// decomposer.
     pub skip_equal_groups: bool,
     /// Recompute old log-probs with the learner instead of using the sampler's.
     pub recompute_old_logprobs: bool,
@@ -56,8 +57,8 @@ pub struct TrainConfig {
     /// Tokens per forward pass of each lane.
     #[schemars(range(min = 1, max = 100000000))]
     pub micro_batch_tokens: usize,
-    /// Number of data-parallel lanes. It affects the results, so the default does not depend on the
-    /// machine.
+    /// Number of data-parallel lanes. The number affects the results, so the default does not
+    /// depend on the machine.
     #[schemars(range(min = 1, max = 256))]
     pub num_workers: usize,
     /// Keep only layer inputs for the backward pass and recompute the rest (activation
@@ -66,11 +67,11 @@ pub struct TrainConfig {
     /// Steps between checkpoints; the last step always writes one.
     #[schemars(range(max = 1000000000))]
     pub checkpoint_every: u64,
-    /// Number of checkpoints to keep; 0: all. Those at the end of a phase are always kept.
+    /// Number of checkpoints to keep; 0: all. Checkpoints at the end of a phase are always kept.
     #[schemars(range(max = 1000000000))]
     pub keep_last: usize,
-    /// A split of `eval.splits`: also keep the checkpoint with the best success on it, for
-    /// `turnwise eval RUN --checkpoint best`. Each new best evaluation (`eval.every`) writes a
+    /// Split of `eval.splits` on which the checkpoint with the highest success rate is also kept,
+    /// for `turnwise eval RUN --checkpoint best`. Each new best evaluation (`eval.every`) writes a
     /// checkpoint. Absent: off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_best: Option<String>,

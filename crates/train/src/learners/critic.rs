@@ -19,7 +19,7 @@ pub(crate) struct RunCritic {
     settings: CriticConfig,
 }
 
-/// Lets a critic from a checkpoint read the policy's pictures, unless it shares the policy's
+/// Gives a critic from a checkpoint access to the policy's pictures, unless it shares the policy's
 /// weights.
 fn share_pictures(weights: &mut Arc<Parameters<f32>>, policy: Option<&VisionConfig>) {
     let own = Arc::get_mut(weights).and_then(|weights| weights.config.vision.as_mut());
@@ -47,7 +47,7 @@ impl CriticReport {
 
 impl RunCritic {
     /// Creates a critic from the policy's layers, or with `lora` an adapter on the policy's base.
-    /// It starts as the policy's adapter if their settings are equal.
+    /// The adapter starts as a copy of the policy's if their settings are equal.
     pub(crate) fn new(
         policy: &Weights,
         lora: Option<&LoraConfig>,

@@ -43,8 +43,8 @@ struct Vectors {
 }
 
 impl RunDecomposer {
-    /// Fails if the judge does not answer. Called before SFT, because the judge is first needed
-    /// after it.
+    /// Fails if the judge does not answer. Called before SFT, because the first judge request comes
+    /// after SFT.
     pub(crate) fn check_service(config: &Config) -> Result<(), TrainError> {
         if let DecomposerConfig::Judge(judge) = &config.decomposer {
             let judge = JudgeConfig { cache: PathBuf::new(), ..judge.clone() };
@@ -119,7 +119,8 @@ impl RunDecomposer {
         }
     }
 
-    /// Discards the records from `step` on, which will be repeated with other results.
+    /// Discards the records from `step` on, because those steps will be repeated with other
+    /// results.
     pub(crate) fn abandon_from(&mut self, step: u64) -> Result<(), TrainError> {
         if let Self::TurnRd(turnrd) = self {
             let round_steps = turnrd.settings.round_steps;
@@ -269,7 +270,7 @@ impl RunTurnRd {
         Ok(self.network.save(&round_folder(&self.folder, round + 1))?)
     }
 
-    /// Trains on all records up to a round, and measures the fit of held-out records before and
+    /// Trains on all records up to a round, and measures the fit on held-out records before and
     /// after.
     fn train(&mut self, round: u32, metrics: &mut Metrics) -> Result<(), TrainError> {
         let (mut trained, mut held_out) = self.replay.split(self.settings.hold_out);

@@ -182,7 +182,7 @@ fn unsupported(what: &str) -> LearnError {
 pub struct NativePolicy {
     learner: NativeLearner,
     tokenizer: Arc<Tokenizer>,
-    /// Reasoning tags; engines ignore stop strings inside.
+    /// Reasoning tags; engines ignore stop strings inside them.
     reasoning: Option<Arc<ReasoningTags>>,
     /// Sampling settings written into model folders.
     sampling: GenerationSampling,
@@ -300,7 +300,7 @@ impl PolicyLearner for NativePolicy {
         self.learner.reference_logprobs(batch)
     }
 
-    /// An adapter's reference is its base without a copy: with the adapter off, or as SFT left it.
+    /// An adapter's reference shares the base: without an adapter, or with the adapter after SFT.
     fn set_reference(&mut self, start: &Path) -> Result<(), TrainError> {
         let weights = self.learner.weights();
         let reference = if weights.adapter.is_some() {

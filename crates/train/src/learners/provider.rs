@@ -74,7 +74,7 @@ impl Openings<'_> {
 
 /// Returns the turn's exact prompt, with the request's preamble inserted, and the tokens to score
 /// after it. Returns `None` if there is nothing to score, if the sequence exceeds `longest`, or if
-/// the prompt cannot take a preamble.
+/// the prompt allows no preamble.
 fn scored_sequence(
     batch: &Batch,
     request: &ScoreRequest,

@@ -2,8 +2,8 @@
 //! and action, at most 512).
 //!
 //! The search for the observation starts at the prompt's end, because a history may contain the
-//! same text. If it is not found (cut or changed by a template), the last tokens since the previous
-//! response are used.
+//! same text. If the observation is not found (cut or changed by a template), the last tokens since
+//! the previous response are used.
 
 use std::ops::Range;
 

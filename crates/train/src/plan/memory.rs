@@ -20,11 +20,11 @@ pub struct MemoryReport {
     pub machine: Memory,
     /// Plan for the NVIDIA device (`policy.device = "cuda"`).
     pub device: Option<Memory>,
-    /// Changes of settings that need less memory, with the resulting bytes.
+    /// Changes of settings that save memory, with the resulting bytes.
     pub advice: Vec<(String, u64)>,
 }
 
-/// Required and available memory of one kind.
+/// Required and available memory of the machine or the device.
 #[derive(Clone, Debug)]
 pub struct Memory {
     /// Memory plan of one process.

@@ -1,8 +1,8 @@
-//! Checks before a run starts, and its memory.
+//! Checks before a run starts, including its memory.
 //!
 //! | file | subject |
 //! |---|---|
-//! | [`preflight`] | all checks of a run's start, without the run |
+//! | [`preflight`] | the checks of a run's start, without starting it |
 //! | [`memory`] | memory of a config, and how to reduce it |
 //! | `sizes.rs` | sizes in a config that determine its memory |
 

@@ -1,4 +1,4 @@
-//! The checks of a run's start, without writing files or creating weights.
+//! Runs the checks of a run's start without writing files or creating weights.
 
 use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
@@ -34,18 +34,18 @@ pub struct Preflight {
     pub parameters: usize,
     /// Number of tasks in the training split and each evaluation panel.
     pub tasks: Vec<(String, usize)>,
-    /// Parts that the run needs but the plan does not.
+    /// Missing parts that the run needs but the dry run does not.
     pub missing: Vec<String>,
     /// Memory of the run.
     pub memory: MemoryReport,
-    /// True if this process trains the policy, so `memory` applies here.
+    /// True if this process trains the policy, so `memory` applies to this machine.
     pub trained_here: bool,
     /// Disk space in bytes of the folder shared with inference servers
     /// (`rollout.engine.adapter_dir`), if they get all weights.
     pub shared_folder: Option<u64>,
 }
 
-/// The part of a run's start without a model.
+/// Result of the start checks that need no model.
 pub(crate) struct Checked {
     pub(crate) directory: RunDirectory,
     pub(crate) template: PromptTemplate,
@@ -88,7 +88,8 @@ fn of_split(config: &Config, error: TrainError) -> TrainError {
     }
 }
 
-/// Rejects a context beyond the model's positions now; sampling would reject it only after SFT.
+/// Rejects a context longer than the model's maximum; without this check, sampling would reject it
+/// only after SFT.
 pub(crate) fn check_context(config: &Config, positions: usize) -> Result<(), SettingsError> {
     let (key, context) = ("rollout.max_model_len", config.rollout.max_model_len);
     if context <= positions {
@@ -167,7 +168,7 @@ pub fn preflight(config: &Config, root: &Path, observer: &mut dyn Observer) -> R
     })
 }
 
-/// Returns the folder and shape of a policy's decoder; for an adapter, its base's.
+/// Returns the folder and shape of a policy's decoder; for an adapter, those of its base.
 pub(crate) fn shape_of(policy: &Path) -> Result<(PathBuf, ModelConfig), TrainError> {
     let folder = if is_adapter(policy) {
         base::find(policy, AdapterFile::read(policy)?.base.as_ref())?

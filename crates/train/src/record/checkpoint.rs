@@ -19,14 +19,14 @@ use crate::record::directory::{
 };
 
 const PART: &str = ".part-";
-/// Prefix of a checkpoint that does not match its manifest, kept until it is replaced.
+/// Name prefix of a checkpoint that does not match its manifest, kept until it is replaced.
 const BROKEN: &str = ".broken-";
-/// Prefix of a checkpoint after the position of a rewind.
+/// Name prefix of a checkpoint after the position of a rewind.
 const ABANDONED: &str = "abandoned-";
 const STATE: &str = "state.json";
 
-/// State of a run besides weights and optimizer. Random draws depend only on coordinates, so there
-/// is no generator state.
+/// State of a run other than weights and optimizer. Random draws depend only on coordinates, so
+/// there is no generator state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CheckpointState {
     /// Position of the run.
@@ -36,13 +36,13 @@ pub struct CheckpointState {
     /// Number of tasks drawn from the training order. `None` in older runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks_drawn: Option<u64>,
-    /// KL coefficient, if it adapts.
+    /// KL coefficient, if adaptive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kl_coef: Option<f64>,
     /// Base model of the policy, if only an adapter is trained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<BaseModel>,
-    /// Counts of the judge, if the run has one.
+    /// Counters of the judge, if the run has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub judge: Option<JudgeMetrics>,
 }
@@ -86,7 +86,7 @@ impl Checkpoint {
         self.path.join("critic-optimizer.safetensors")
     }
 
-    /// Reads the rest of the state.
+    /// Reads the state other than weights and optimizers.
     ///
     /// # Errors
     /// Fails if `state.json` cannot be read or is invalid.
@@ -205,9 +205,9 @@ pub fn abandon_after(run: &RunDirectory, position: Position) -> Result<(), Train
     sync_folder(&run.checkpoints())
 }
 
-/// Removes old checkpoints and the remains of killed processes. Keeps the newest `keep` up to the
-/// position `written` (0: all), those at `keep_always`, and those after `written`, which a resume
-/// skipped as broken.
+/// Removes old checkpoints and the remains of killed processes. Keeps the newest `keep` (0: all) up
+/// to `written`, those at `keep_always`, and those after `written`, which a resume skipped as
+/// broken.
 ///
 /// # Errors
 /// Fails if the run's folder `checkpoints` cannot be read, or if a folder cannot be renamed or

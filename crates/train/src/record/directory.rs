@@ -27,7 +27,7 @@ pub use crate::record::position::{Phase, Position};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RunStatus {
-    /// A process works on it, or was killed.
+    /// A process is working on the run, or was killed.
     Running,
     /// The run was stopped and can be resumed.
     Interrupted,
@@ -47,7 +47,7 @@ pub struct Status {
     /// Error that ended the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Current warnings that the run learns nothing, or soon will not, with likely causes.
+    /// Current warnings that the run is not learning, or soon will not be, with likely causes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
@@ -143,7 +143,7 @@ impl RunDirectory {
     /// Reads a JSON file of the run.
     ///
     /// # Errors
-    /// Fails if the file cannot be read or is not a `T` as JSON; the error names the file.
+    /// Fails if the file cannot be read or its JSON is not a `T`; the error names the file.
     pub fn read_json<T: for<'a> Deserialize<'a>>(&self, name: &str) -> Result<T, TrainError> {
         let path = self.root.join(name);
         let text = fs::read_to_string(&path).map_err(|error| TrainError::io(&path, error))?;

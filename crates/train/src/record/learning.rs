@@ -1,4 +1,4 @@
-//! Warnings about a run that learns nothing, or soon will not, with likely causes from its last
+//! Warnings about a run that is not learning, or soon will not be, with likely causes from its last
 //! steps' metrics.
 
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ const MOST: f64 = 0.9;
 /// Minimum fall of the success rate for a warning.
 const FALL: f64 = 0.15;
 
-/// Fraction of turns above which they are a likely cause.
+/// Fraction of turns above which a problem counts as a likely cause.
 const MANY: f64 = 0.5;
 
 const EXAMPLE: usize = 160;
@@ -66,7 +66,7 @@ pub struct Learning {
     /// True if credit compares returns only, so groups with equal returns carry no signal.
     outcomes_only: bool,
     steps: Vec<Numbers>,
-    /// An invalid response of the last step that has one.
+    /// An invalid response from the last step that had one.
     unread: Option<String>,
     warned: BTreeSet<Trouble>,
 }
@@ -75,7 +75,7 @@ impl Learning {
     /// Creates the tracker from the metrics of past steps.
     ///
     /// # Errors
-    /// Fails if the config's credit is invalid.
+    /// Fails if the credit settings are invalid.
     pub fn new<'a>(
         config: &Config,
         steps: impl IntoIterator<Item = &'a Metrics>,
@@ -111,7 +111,8 @@ impl Learning {
         now.into_iter().filter(|(trouble, _)| !known.contains(trouble)).map(|(_, text)| text).collect()
     }
 
-    /// Returns why a finished run has trained nothing; `None` if it has, or had no RL steps.
+    /// Returns why a finished run has trained nothing; `None` if it has trained, or had no RL
+    /// steps.
     pub fn nothing_trained(&self, config: &Config) -> Option<String> {
         let steps = self.steps.get(self.warmup..).unwrap_or_default();
         let none = !steps.is_empty() && self.updates() == 0;

@@ -53,7 +53,7 @@ impl RunLock {
     /// Locks a run directory.
     ///
     /// # Errors
-    /// Fails if another process holds it.
+    /// Fails if another process holds the lock.
     pub fn take(root: &Path) -> Result<Self, TrainError> {
         Self::try_take(root)?.ok_or_else(|| {
             let holder = fs::read_to_string(root.join(LOCK)).unwrap_or_default();

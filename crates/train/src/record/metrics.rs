@@ -77,7 +77,8 @@ impl MetricsWriter {
         Ok(Self { lines, events, path, sft_steps })
     }
 
-    /// Flushes all lines to disk, before a checkpoint: a resume does not repeat earlier steps.
+    /// Flushes all lines to disk; needed before a checkpoint, because a resume does not repeat
+    /// earlier steps.
     pub(crate) fn sync(&self) -> Result<(), TrainError> {
         self.lines.sync_data().map_err(|error| TrainError::io(&self.path, error))?;
         self.events.sync().map_err(|error| TrainError::io(self.events.path(), error))
@@ -122,7 +123,7 @@ pub fn read_metrics(path: &Path) -> Result<Vec<MetricsLine>, TrainError> {
 
 struct Readable {
     lines: Vec<MetricsLine>,
-    /// The first unreadable line with the reason, except an incomplete last line.
+    /// First unreadable line with the reason; an incomplete last line does not count.
     unreadable: Option<String>,
 }
 
@@ -147,7 +148,7 @@ fn readable_lines(path: &Path) -> Result<Readable, TrainError> {
 
 /// Returns the lines of a run up to `position`, one per step, oldest first. Missing lines are
 /// rebuilt from TensorBoard files in single precision; the last repetition of a step counts.
-/// `report` receives which lines were lost and which were rebuilt.
+/// `report` receives a message about lost and rebuilt lines.
 pub(crate) fn recover(
     run: &RunDirectory,
     position: Position,

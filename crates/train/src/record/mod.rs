@@ -4,13 +4,13 @@
 //! |---|---|
 //! | [`position`] | phase and step |
 //! | [`directory`] | the files of a run |
-//! | [`state`] | position, tasks drawn, KL coefficient: checkpoint state besides weights |
+//! | [`state`] | position, tasks drawn, KL coefficient: checkpoint state other than weights |
 //! | [`checkpoint`] | complete and broken checkpoints |
-//! | `abandoned` | results and checkpoints before a rewind or of an interrupted start |
+//! | `abandoned` | obsolete results and checkpoints after a rewind or an interrupted start |
 //! | [`earlier_configs`] | configs before a resume changed settings |
 //! | [`panels`] | evaluation tasks |
 //! | [`metrics`], [`tensorboard`] | metrics of each step |
-//! | [`learning`] | warnings about a run that learns nothing |
+//! | [`learning`] | warnings about a run that is not learning |
 //! | [`lock`] | one process per run |
 //! | [`observer`], `log` | messages of a run |
 

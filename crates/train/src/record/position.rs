@@ -24,7 +24,7 @@ pub struct Position {
 }
 
 impl Position {
-    /// Returns the label in file names of checkpoints, trajectories and evaluations.
+    /// Returns the label used in file names of checkpoints, trajectories and evaluations.
     pub fn label(self) -> String {
         match self.phase {
             Phase::Sft => format!("sft-{:06}", self.step),

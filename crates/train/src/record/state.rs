@@ -1,4 +1,4 @@
-//! State of a run in a checkpoint, besides weights.
+//! State of a run in a checkpoint, other than weights.
 
 use crate::config::Config;
 use crate::record::checkpoint::CheckpointState;
@@ -24,8 +24,8 @@ impl RunState {
         Self { position: Position { phase, step: 0 }, tasks_drawn: 0, kl_coef: config.objective.kl.coef }
     }
 
-    /// Returns the state of a checkpoint for a run with this config. An adapted KL coefficient is
-    /// kept unless the config's differs from that of `made`, the checkpoint's config.
+    /// Returns the state of a checkpoint for a run with this config. Keeps an adapted KL
+    /// coefficient unless `made`, the checkpoint's config, sets another initial coefficient.
     pub fn of_checkpoint(made: &Config, config: &Config, state: &CheckpointState) -> Self {
         // Older runs drew as many tasks as they have groups.
         let drawn = || state.position.rl_step() * config.rollout.tasks_per_step as u64;

@@ -17,8 +17,7 @@ use crate::rollout::observations::shorten;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Branch {
     pub(super) snapshot: Snapshot,
-    /// The turns before it without their tokens. Sequences are kept as far as later prompts need
-    /// them.
+    /// The earlier turns, without token ids except those that later prompts need.
     pub(super) before: Trajectory,
     pub(super) observation: Observation,
     pub(super) prompt: Vec<u32>,
@@ -50,8 +49,8 @@ impl Branch {
     }
 
     /// Returns a key that branches of one task share if and only if their continuations have the
-    /// same distribution. It consists of environment state, prompt, number of turns, and the turns in
-    /// later windowed prompts.
+    /// same distribution. The key consists of environment state, prompt, number of turns, and the
+    /// turns in later windowed prompts.
     pub fn key(&self, history: usize) -> String {
         let turns = &self.before.turns;
         let prompt: Vec<u8> = self.prompt.iter().flat_map(|token| token.to_le_bytes()).collect();
@@ -66,8 +65,8 @@ impl Branch {
 /// Returns the state before each turn of a trajectory by replaying its actions in this context.
 ///
 /// # Errors
-/// Returns [`TrainError::Env`] if the environment fails, cannot save its state, or answers
-/// differently. Also fails if the trajectory lacks the tokens of its prompts.
+/// Returns [`TrainError::Env`] if the environment fails, cannot save its state, or returns other
+/// observations. Also fails if the trajectory lacks the tokens of its prompts.
 pub fn branches(context: &RolloutContext<'_>, trajectory: &Trajectory) -> Result<Vec<Branch>, TrainError> {
     let mut environment = context.task_set.environment()?;
     let coordinates = [context.purpose as u64, context.step, trajectory.group as u64];

@@ -21,7 +21,7 @@ use crate::TrainError;
 #[derive(Clone, Debug)]
 pub struct State {
     branch: Arc<Branch>,
-    /// Number of turns in this state.
+    /// Number of turns that start in this state.
     pub uses: usize,
     asked: usize,
     /// Returns of the successful continuations, in order.
@@ -98,7 +98,7 @@ pub struct Continued {
     pub turns: usize,
     /// Number of response tokens in continuations.
     pub tokens: usize,
-    /// Why the first of the failed ones failed.
+    /// Reason of the first failure.
     pub failure: Option<String>,
 }
 
@@ -177,8 +177,8 @@ pub(crate) struct Estimated {
 }
 
 /// Estimates the value of the state before each turn and stores it in the turn; returns `None` if
-/// stopped. The groups were played in `playing`, with their sampling numbers; continuations use
-/// `continuing`.
+/// stopped. `playing` is the context in which the groups were sampled, `continuing` that of the
+/// continuations.
 pub(crate) fn estimate_state_values<S: Sampler + Send>(
     playing: &RolloutContext<'_>,
     continuing: &RolloutContext<'_>,

@@ -28,7 +28,7 @@ pub(super) fn tokens_until(sequences: &[TokenSequence], turn: usize) -> Option<&
 
 /// Adds a turn's prompt and response to its trajectory's sequences: to the sequence whose last turn
 /// it continues, or as a new sequence. A branch repeats earlier tokens without their spans, so each
-/// turn is trained once.
+/// turn is trained on once.
 pub(super) fn add_response(
     sequences: &mut Vec<TokenSequence>,
     (tokens, span): (Vec<u32>, TurnSpan),
@@ -111,8 +111,8 @@ impl Prompter<'_> {
         self.template.rules().style == Style::Call && !asked.tools.is_empty() && chat.takes_tools()
     }
 
-    /// Converts messages for the chat template. If it does not support tools, tools and calls
-    /// become text.
+    /// Converts messages for the chat template. If the template does not support tools, tools and
+    /// calls become text.
     fn messages(
         &self,
         chat: &ChatFormat,

@@ -38,8 +38,8 @@ pub fn sampling_params(config: &Config, prompter: Prompter<'_>, temperature: f32
     params
 }
 
-/// Returns the token equivalent to a stop string, for sampling without decoding: the string is one
-/// byte and occurs in no other token.
+/// Returns the token equivalent to a stop string, for sampling without decoding, if the string is
+/// one byte that occurs in no other token.
 fn only_token(tokenizer: &Tokenizer, stop: &str) -> Option<u32> {
     let &[byte] = stop.as_bytes() else { return None };
     let mut having =

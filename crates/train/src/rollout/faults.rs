@@ -1,9 +1,9 @@
 //! Trajectories that failed for reasons other than the policy.
 //!
-//! Training on them as failed episodes would change their groups' mean and deviation. So they are
-//! sampled again if configured ([`crate::config::OnError::Resample`]), and removed from their
-//! groups before reward shaping if they fail again. Trajectory files keep them with their stop
-//! reasons.
+//! Training on such trajectories as failed episodes would change their groups' mean and deviation.
+//! Failed trajectories are therefore sampled again if configured
+//! ([`crate::config::OnError::Resample`]), and removed from their groups before reward shaping if
+//! they fail again. Trajectory files keep failed trajectories with their stop reasons.
 
 use turnwise_core::{Group, Sampler, StopReason, Trajectory};
 

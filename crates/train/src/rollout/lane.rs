@@ -2,8 +2,9 @@
 //!
 //! A trajectory waits either for its response ([`Sampler`]) or for its environment
 //! ([`super::pool`]). Instantaneous environments ([`turnwise_core::TaskSet::is_instant`]) are
-//! called in place, in a fixed order. For others, the order of results only affects batching: seeds
-//! come from coordinates, and a response's numbers do not depend on other sequences.
+//! called in place, in a fixed order. For other environments, the order of results only affects
+//! batching: seeds come from coordinates, and a response's numbers do not depend on other
+//! sequences.
 
 mod prompts;
 
@@ -130,8 +131,8 @@ impl<'a, S: Sampler> Lane<'a, S> {
         }
     }
 
-    /// Continues trajectories whose environments have answered, and returns ended ones. Waits for
-    /// one if there is nothing to sample.
+    /// Continues trajectories whose environments have answered, and returns those that ended. Waits
+    /// for an answer if there is nothing to sample.
     fn take_outcomes(&mut self) -> Result<Vec<(usize, Trajectory)>, TrainError> {
         let mut ended = Vec::new();
         if self.waiting.is_empty() {

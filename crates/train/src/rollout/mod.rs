@@ -17,7 +17,7 @@
 //! | `conversations` | requests of agents as tokens |
 //! | `compaction` | summaries that replace earlier turns |
 //! | [`pictures`] | pictures of observations in prompts |
-//! | [`observations`] | observations within their token limit, and as tool results |
+//! | [`observations`] | the token limit of observations, and tool results |
 
 pub mod branch;
 pub mod compaction;
@@ -251,8 +251,8 @@ pub fn run_each<S: Sampler + Send>(
     Ok(!context.stop.load(Ordering::Relaxed))
 }
 
-/// Assigns jobs to lanes: whole groups, which share their prompt, if all lanes then have equally
-/// many; otherwise single jobs.
+/// Assigns jobs to lanes: whole groups, which share their prompt, if that gives all lanes equally
+/// many jobs; otherwise single jobs.
 fn deal(jobs: &[Job], lanes: usize) -> Vec<Vec<usize>> {
     let sizes: Vec<usize> = jobs.chunk_by(|a, b| a.group == b.group).map(<[Job]>::len).collect();
     let even = sizes.len().is_multiple_of(lanes) && sizes.iter().all(|size| *size == sizes[0]);

@@ -1,4 +1,4 @@
-//! Observations within their token limit, and as tool results.
+//! Cuts observations to their token limit and converts them to tool results.
 
 use turnwise_core::{Observation, Part, Task, ToolCall};
 use turnwise_text::Tokenizer;

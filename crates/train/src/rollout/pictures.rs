@@ -1,8 +1,8 @@
 //! Pictures of observations in prompts.
 //!
 //! An observation names its picture by the SHA-256 of a PNG file in `env.pictures`. A prompt has
-//! the tokens that the model's picture table assigns to it ([`turnwise_model::vision`]). They are
-//! only valid in this process, so files have the model's image token instead.
+//! the tokens that the model's picture table assigns to it ([`turnwise_model::vision`]). These
+//! tokens are only valid in this process, so files have the model's image token instead.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -147,8 +147,8 @@ impl PicturePrompts {
         known.pictures.retain(|_, kept| kept.used + age >= step);
     }
 
-    /// Replaces the image tokens of [`PicturePrompts::hide`] in a prompt by the tokens of its
-    /// picture.
+    /// Replaces the image tokens that [`PicturePrompts::hide`] wrote into a prompt by the tokens of
+    /// its picture.
     ///
     /// # Errors
     /// Fails like [`PicturePrompts::insert`], or if the numbers of tokens differ.

@@ -2,7 +2,7 @@
 //!
 //! Lanes submit calls (`LanePool::begin`, `LanePool::step`) and take results later
 //! (`LanePool::poll`), in any order. A call that exceeds its time limit ends its trajectory
-//! ([`EnvError::Timeout`]), and a new thread replaces the hanging one; environments may limit calls
+//! ([`EnvError::Timeout`]), and a new thread replaces the hanging one. Environments may limit calls
 //! themselves ([`TaskSet::limits_calls`]). Transient errors are retried. Environments are reused
 //! after an episode, and dropped after a failure. New episodes wait for room
 //! ([`TaskSet::free_episodes`]), and steps have priority.
@@ -23,11 +23,12 @@ use crate::config::RolloutConfig;
 pub struct EnvCalls {
     /// Number of threads that reset and step environments.
     pub threads: usize,
-    /// Maximum time of a reset or step, retries included; a batch of steps has the sum.
+    /// Maximum time of a reset or step, retries included; a batch of steps gets the sum of its
+    /// steps' limits.
     pub timeout: Duration,
     /// Maximum retries after a transient failure.
     pub retries: u32,
-    /// Wait before the first retry; doubled for each further one.
+    /// Wait before the first retry; doubled for each later retry.
     pub backoff: Duration,
 }
 
@@ -101,7 +102,7 @@ struct State {
     /// Number of threads, without hanging ones.
     threads: usize,
     waiting: usize,
-    /// Number of running resets, which may or may not occupy an episode's room yet.
+    /// Number of running resets, which the environment may not count as episodes yet.
     beginning: usize,
     next: u64,
     closed: bool,

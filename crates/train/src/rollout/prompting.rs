@@ -6,7 +6,8 @@
 //! replies as sampled, or one open reply with the observations inside (Search-R1's template).
 //!
 //! Chat templates that support tools get them as `tools`, and tool results as messages of the role
-//! `tool`. Otherwise a prompt begins with a list of the tools, and results are user text.
+//! `tool`. With other chat templates, a prompt begins with a list of the tools, and results are
+//! user text.
 
 use std::borrow::Cow;
 
@@ -213,7 +214,7 @@ impl Prompter<'_> {
         Ok(self.tokenizer.encode(&render(view, closed)))
     }
 
-    /// Returns the calls of a demonstrated action, with the ids of a rollout.
+    /// Returns the calls of a demonstrated action, with ids as in a rollout.
     pub fn demonstrated_calls(&self, action: &str, turn: usize) -> Vec<ToolCall> {
         if self.template.rules().style != Style::Call {
             return Vec::new();
@@ -225,8 +226,8 @@ impl Prompter<'_> {
         }
     }
 
-    /// Returns a demonstrated action with the chat template's calls, if it gets these tools and the
-    /// action can be parsed.
+    /// Returns a demonstrated action with calls in the chat template's format, if the template gets
+    /// these tools and the action can be parsed.
     fn demonstrated_by(&self, chat: &ChatFormat, action: &str) -> Option<String> {
         let calls = calls_of_words(action);
         let arguments: Vec<String> = calls.iter().map(|call| call.arguments.to_string()).collect();
@@ -310,8 +311,8 @@ pub(super) fn view<'a>(
     PromptView { goal: &task.goal, history, window, observation: text, admissible, step: turn }
 }
 
-/// Returns the rest of a reply after the chat template's opening. If that opens a thought, the rest
-/// continues or ends it.
+/// Returns the rest of a reply after the chat template's opening. If the opening starts a thought,
+/// the rest continues or ends it.
 pub(super) fn after_opening<'t>(opening: &str, text: &'t str) -> Cow<'t, str> {
     if let Some(rest) = text.strip_prefix(opening) {
         return Cow::Borrowed(rest);

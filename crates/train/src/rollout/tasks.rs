@@ -15,8 +15,8 @@ impl TaskOrder {
         (!tasks.is_empty()).then_some(Self { tasks, seed })
     }
 
-    /// Returns `count` tasks from position `first` of the order; depends only on the seed and
-    /// these.
+    /// Returns `count` tasks from position `first` of the order; depends only on the seed and these
+    /// arguments.
     ///
     /// # Errors
     /// Fails if the data of a task cannot be read.

@@ -96,7 +96,7 @@ pub(crate) fn beats_all_before(
     Ok(before.is_none_or(|best| rate > best.success_rate))
 }
 
-/// Updates the marker if it changed, and returns its content.
+/// Updates the marker if its content changed, and returns its content.
 ///
 /// The content depends only on checkpoints and evaluations, so killed and rewound runs get the same
 /// marker.

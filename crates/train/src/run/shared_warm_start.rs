@@ -26,8 +26,8 @@ use crate::rollout::env_runner::EnvRunner;
 use crate::run::{Run, RunParts};
 use turnwise_policy::base;
 
-/// Tables and keys that only RL and evaluation use. Keys not listed count as used by SFT, so a new
-/// key can only prevent sharing.
+/// Tables and keys that only RL and evaluation use. Unlisted keys count as used by SFT, so a new
+/// key may prevent sharing but never allows it wrongly.
 const RL_ONLY: [&str; 46] = [
     "name",
     "preset",
@@ -115,7 +115,7 @@ fn table_of(config: &Config) -> Result<Table, TrainError> {
     Ok(table)
 }
 
-/// Returns the end of another run's SFT, if this config can use it.
+/// Returns the checkpoint at the end of another run's SFT, if this config can use it.
 ///
 /// # Errors
 /// Fails if either config has no complete SFT, or if their settings differ in keys that SFT uses.

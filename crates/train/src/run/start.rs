@@ -38,8 +38,8 @@ use crate::sft::conversations::{self, SftData, SftSummary};
 pub struct RunParts {
     /// Source of the policy.
     pub policies: Arc<dyn PolicySource>,
-    /// Environments for the config of a resumed run. A new run uses those it was loaded with
-    /// ([`config::load_with`]).
+    /// Environments for the config of a resumed run. A new run uses the environments it was loaded
+    /// with ([`config::load_with`]).
     pub worlds: Registry,
     /// Methods for the config of a resumed run.
     pub methods: Methods,

@@ -22,8 +22,8 @@ pub fn reasoning(template: &PromptTemplate, chat: Option<&ChatFormat>) -> Option
     is_read_behind.then_some(ReasoningTags { open, close, opening })
 }
 
-/// Returns true if this process's engine samples, which ignores stop strings in reasoning.
-/// Inference servers and training services do not.
+/// Returns true if this process samples: its engine ignores stop strings in reasoning, but
+/// inference servers and training services do not.
 pub(crate) fn samples_here(config: &Config) -> bool {
     config.rollout.engine.is_none() && config.policy.learner == PolicyLearnerConfig::Native
 }

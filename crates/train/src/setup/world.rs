@@ -46,7 +46,7 @@ impl World {
     }
 
     /// Plays up to `count` episodes of the expert on the training split. `progress` gets the number
-    /// played after each; `Break` stops early, so fewer are returned.
+    /// played after each; if it returns `Break`, fewer are returned.
     ///
     /// # Errors
     /// Fails if the split has no tasks, or if the environment has no expert.
@@ -61,8 +61,8 @@ impl World {
         found.ok_or_else(|| no_expert(config))
     }
 
-    /// Rejects settings before long work: SFT without an expert, an estimator without saved states,
-    /// and an environment timeout above that of the rollout.
+    /// Rejects settings that would fail only after long work: SFT without an expert, an estimator
+    /// without the saved states it needs, and an environment timeout above the rollout's.
     pub(crate) fn check(&self, config: &Config) -> Result<(), TrainError> {
         if config.sft.steps > 0 && config.sft.data.is_none() && !self.0.has_expert() {
             return Err(no_expert(config));

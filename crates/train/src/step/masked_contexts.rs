@@ -32,13 +32,13 @@ fn after(prompt: Vec<u32>, turn: usize, response: &[u32]) -> TokenSequence {
 impl MaskedPrompts<'_> {
     /// Returns one turn's response after its prompt with the masked part hidden.
     ///
-    /// The prompt has the windowed form, because only that form can omit parts; policies of the
-    /// concatenated layout have never seen it ([`crate::config::Config::warnings`]). The history of
-    /// a concatenated sequence is everything before the turn since the last summary.
+    /// The prompt has the windowed form, because only that form can omit parts. Policies of the
+    /// concatenated layout have never seen this form ([`crate::config::Config::warnings`]). The
+    /// history of a concatenated sequence is everything before the turn since the last summary.
     ///
     /// An agent's request always keeps its system messages, newest messages and tools. The goal is
     /// the messages before the first assistant message, and the history those from there to the
-    /// newest.
+    /// newest messages.
     ///
     /// # Errors
     /// Fails like [`Prompter::start_seeing`].
@@ -122,7 +122,7 @@ fn masked_request(trajectory: &Trajectory, turn: usize, mask: ContextMask) -> Co
     Conversation { messages, tools: tools.clone(), ..Conversation::default() }
 }
 
-/// Returns the messages of an agent's turn: those of the turns it continues, then its new ones.
+/// Returns the messages of an agent's turn: the messages of the turns it continues, then its own.
 fn messages_until(trajectory: &Trajectory, turn: usize) -> Vec<ChatMessage> {
     let continues = |turn: usize| trajectory.turns[turn].agent.as_ref().and_then(|agent| agent.continues);
     // The check prevents endless loops in files with cyclic turns.

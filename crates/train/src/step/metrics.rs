@@ -215,10 +215,10 @@ fn credit(metrics: &mut Metrics, advantages: &PerTurn<f64>) {
     );
 }
 
-/// Returns the fraction of the sum of absolute advantages in groups with equal returns. They come
-/// from other differences, such as a discount or an invalid-action penalty. It is 0 for GRPO
-/// without reward shaping, and higher if a method standardizes such differences to the size of
-/// success and failure.
+/// Returns the fraction of the sum of absolute advantages in groups with equal returns. Such
+/// advantages come from other differences, such as a discount or an invalid-action penalty. The
+/// fraction is 0 for GRPO without reward shaping, and higher if a method scales such differences up
+/// to the size of success and failure.
 fn same_outcome_frac(batch: &Batch, advantages: &PerTurn<f64>) -> f64 {
     let (mut same, mut all) = (0.0, 0.0);
     for (group, advantages) in batch.groups.iter().zip(advantages.groups()) {
@@ -263,8 +263,8 @@ fn updates(metrics: &mut Metrics, report: &UpdateReport, seconds: f64) {
 }
 
 /// Returns the KL (k3) between the sampler's and the learner's log-probs of the first few
-/// trajectories. It measures rounding or different numerics, and with `rollout.max_staleness` also
-/// the change of the weights.
+/// trajectories. This KL measures rounding or different numerics, and with `rollout.max_staleness`
+/// also the change of the weights.
 pub(crate) fn mismatch(policy: &mut dyn PolicyLearner, batch: &Batch) -> Result<f64, TrainError> {
     let mut sequences: Vec<TokenSequence> = Vec::new();
     let mut sampled: Vec<Vec<f32>> = Vec::new();

@@ -117,7 +117,7 @@ pub(crate) fn step(
     Ok(Some(Stepped { metrics, unread: unread_response(&batch) }))
 }
 
-/// Writes the trajectories of a step. Those not trained on come last, each in its own group,
+/// Writes the trajectories of a step. Trajectories not trained on come last, each in its own group,
 /// because they were not compared with any group.
 fn write_trajectories(
     directory: &RunDirectory,

@@ -1,8 +1,9 @@
 //! Rollouts that are sampled while the policy is updated (`rollout.max_staleness`).
 //!
 //! Before step `k` waits for its rollout, the rollouts of all steps up to `k + max_staleness` have
-//! started, each with the weights at its start. So training does not depend on timing. No rollout
-//! crosses a periodic checkpoint, so a resume starts the same rollouts with the same weights.
+//! started, each with the weights at its start. Training therefore does not depend on timing. No
+//! rollout crosses a periodic checkpoint, so a resume starts the same rollouts with the same
+//! weights.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -169,8 +170,8 @@ impl Drop for RolloutQueue {
     }
 }
 
-/// Samples a step, and returns the result with its time. `drawn` gets the next task position as
-/// soon as it is known: immediately if all groups are kept.
+/// Samples a step, and returns the result with the time it took. `drawn` gets the next task
+/// position as soon as it is known: immediately if all groups are kept.
 fn work(
     job: SamplingJob,
     drawn: &Sender<u64>,

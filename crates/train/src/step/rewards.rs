@@ -40,7 +40,7 @@ pub(crate) fn shape_rewards(
 
 /// Subtracts the KL to the reference policy from each response token's reward (`objective.kl.apply_to
 /// = "reward"`), and returns its mean over tokens. With `anew`, the policy's log-probs come from
-/// the learner, because a sampler with top-k reports the truncated distribution's.
+/// the learner, because a sampler with top-k reports those of the truncated distribution.
 fn subtract_reward_kl(
     policy: &mut dyn PolicyLearner,
     loss: &Loss,

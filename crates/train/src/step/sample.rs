@@ -29,7 +29,7 @@ pub(crate) struct Sampled {
     pub(crate) metrics: Metrics,
     pub(crate) overflows: Overflows,
     pub(crate) continuing: f64,
-    /// Trajectories not trained on, because they or too many of their group failed.
+    /// Trajectories left out because they, or too many members of their group, failed.
     pub(crate) masked: Vec<Trajectory>,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct SamplingJob {
     pub(crate) samplers: Vec<Box<dyn Sampler + Send>>,
     pub(crate) step: u64,
     pub(crate) first_task: u64,
-    /// Minimum number of remaining members of a group with failures.
+    /// Minimum number of members that a group must keep after failures.
     pub(crate) fewest: usize,
     pub(crate) state_values: Option<StateValues>,
 }
@@ -54,7 +54,7 @@ struct Totals {
     solved: f64,
     reward: f64,
     overflows: Overflows,
-    /// Number of failed trajectories, and those left out with them.
+    /// Number of failed trajectories, and the trajectories left out with them.
     failed: usize,
     masked: Vec<Trajectory>,
     groups_masked: usize,

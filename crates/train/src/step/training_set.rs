@@ -17,8 +17,8 @@ use crate::step::masked_contexts::MaskedPrompts;
 
 pub(crate) struct TrainingSet {
     pub(crate) trajectories: Vec<TrainingTrajectory>,
-    /// Number of selected turns without a masked-context pass because it does not fit the model;
-    /// `None` without such a pass.
+    /// Number of selected turns whose masked-context pass does not fit the model; `None` without
+    /// such a pass.
     pub(crate) masked_too_long: Option<usize>,
     pub(crate) filtered: Option<usize>,
     pub(crate) corrected: Option<CorrectionSums>,

@@ -29,7 +29,7 @@ pub struct UpdateReport {
     pub updates: u64,
     /// Number of tokens in the sequences.
     pub tokens: usize,
-    /// Number of tokens not run because sequences share them.
+    /// Number of tokens not run again because sequences share them.
     pub shared_tokens: usize,
     /// Response tokens of sequences without a gradient, which are not run; none of them is clipped.
     pub left_out_tokens: usize,
@@ -41,8 +41,9 @@ pub struct UpdateReport {
 }
 
 impl UpdateReport {
-    /// Returns the next step's KL coefficient, from the KL per token in nats: that of the rewards
-    /// if measured, else the mean over updates. `None` without updates: no change.
+    /// Returns the next step's KL coefficient, from the KL per token in nats: the KL of the rewards
+    /// if measured, else the mean over updates. `None` without updates, because nothing was
+    /// measured.
     pub(crate) fn next_kl_coef(&self, loss: &Loss, in_reward: Option<f64>) -> Option<f64> {
         let in_loss = self.metrics.mean(self.metrics.reference_kl);
         (self.updates > 0).then(|| loss.next_kl_coef(in_reward.unwrap_or(in_loss)))
