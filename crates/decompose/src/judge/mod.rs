@@ -15,8 +15,8 @@
 //! | `cache.rs` | cache of answers on disk |
 //! | `config.rs`, `error.rs` | settings, errors |
 //!
-//! Answers are cached on disk by the SHA-256 of model, settings, template and trajectory, so that a
-//! resumed run repeats no question.
+//! Answers are cached on disk by the SHA-256 of model, settings, template and trajectory, so a
+//! resumed run does not repeat questions.
 //!
 //! The API key is read from an environment variable named in the config. The key never appears in
 //! configs, messages, files or `Debug` output.
