@@ -4,15 +4,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::ModelError;
 
-/// Device that runs the model. All settings are valid for both.
+/// Device that runs the model. Both devices support all settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Device {
     /// CPU, in `f32`; the reference.
     #[default]
     Cpu,
-    /// NVIDIA GPU, with products in `bfloat16`, and sums and master weights in `f32`. Needs a build
-    /// with the feature `cuda`.
+    /// NVIDIA GPU, with `bfloat16` matrix products; sums and master weights are `f32`. Needs a
+    /// build with the feature `cuda`.
     Cuda,
 }
 

@@ -22,8 +22,8 @@ pub(crate) struct Workspace<T> {
     /// Kernel for bf16 products; `None` means `f32`.
     bf16: Option<Kernel>,
     rope: RopeTable<T>,
-    /// Residual stream before each layer and after the last; two alternating buffers without a
-    /// backward pass.
+    /// Residual stream before each layer and after the last; only two alternating buffers if there
+    /// is no backward pass.
     residual: Vec<Vec<T>>,
     activations: Vec<Activations<T>>,
     pub(crate) head: HeadState<T>,
@@ -69,8 +69,8 @@ impl<T: Real> Workspace<T> {
         Self { residual: vec![Vec::new(); 2], ..Self::new(config, true) }
     }
 
-    /// Returns the bytes of the layers' and of the head's buffers. The pass has `tokens` rows,
-    /// `targets` targets and sequences of at most `longest` tokens. Includes room for shared
+    /// Returns the size in bytes of the layers' buffers and of the head's. The pass has `tokens`
+    /// rows, `targets` targets and sequences of at most `longest` tokens. Includes room for shared
     /// prefixes if requested. A [`forward_only`](Self::forward_only) workspace has no backward
     /// buffers.
     pub(crate) fn bytes(
@@ -155,7 +155,7 @@ impl<T: Real> Workspace<T> {
     }
 
     /// Sets the derivatives of the loss with respect to each target's log-prob and entropy (or
-    /// value), and runs the output layer's backward pass. The derivatives are zero outside `wanted`
+    /// value), and runs the output layer's backward pass. Derivatives are zero outside the `wanted`
     /// sequences. [`Workspace::backward_layers`] continues through the layers.
     pub(crate) fn backward_outputs<'a>(
         &mut self,

@@ -1,5 +1,5 @@
 //! Heads on the decoder's last layer: the output layer with log-probs and entropies, a critic's
-//! value head, and divergences between rows. Logits are computed in chunks of rows.
+//! value head, and KL divergences between rows. Logits are computed in chunks of rows.
 
 use std::ops::Range;
 
@@ -13,12 +13,12 @@ use crate::packing::Packing;
 use crate::weights::Network;
 use crate::{ModelConfig, Parameters, Real};
 
-/// Maximum number of logits in memory, unless [`FEWEST_ROWS`] needs more. Determines the rows of a
-/// chunk.
+/// Maximum number of logits in memory, unless [`FEWEST_ROWS`] needs more. This limits the number of
+/// rows in a chunk.
 pub(crate) const LOGITS: usize = 1 << 23;
 
-/// Minimum rows of a chunk. Every chunk packs the whole output matrix, and with a vocabulary of
-/// 151,936, [`LOGITS`] would allow 55 rows only.
+/// Minimum number of rows in a chunk. Every chunk packs the whole output matrix, and with a
+/// vocabulary of 151,936, [`LOGITS`] would allow only 55 rows.
 pub(crate) const FEWEST_ROWS: usize = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +105,8 @@ fn chunk_rows(vocabulary: usize) -> usize {
 }
 
 impl<T: Real> HeadState<T> {
-    /// Returns the bytes of the buffers without divergences, if each target has its own row.
+    /// Returns the size in bytes of the buffers, without divergences, if each target has its own
+    /// row.
     pub(crate) fn bytes(config: &ModelConfig, targets: usize, forward_only: bool) -> usize {
         let rows = if forward_only { 2 } else { 3 };
         let numbers = targets * (rows * config.hidden_size + 1);
@@ -323,8 +324,8 @@ impl<T: Real> HeadState<T> {
         }
     }
 
-    /// Runs back through the final norm and passes each wanted row's derivative to `put`, with its
-    /// output index.
+    /// Runs backward through the final norm and passes each wanted row's derivative to `put`, with
+    /// its output index.
     pub(crate) fn finish_backward(
         &mut self,
         network: Network<'_, T>,
@@ -404,8 +405,8 @@ impl<T: Real> HeadState<T> {
     }
 }
 
-/// Returns runs of divergences with the same kind of second side, short enough for the logits of
-/// both.
+/// Returns runs of divergences with the same kind of second side, short enough that both sides'
+/// logits fit.
 fn chunks(terms: &[Divergence], vocabulary: usize) -> impl Iterator<Item = &[Divergence]> {
     let most = (chunk_rows(vocabulary) / 2).max(1);
     terms

@@ -13,7 +13,7 @@ use super::pages::Cache;
 use super::vision::EngineVision;
 use super::weights::EngineWeights;
 
-/// Maximum prompt rows in a step on the CPU, besides the rows of sequences being decoded.
+/// Maximum prompt rows in a step on the CPU, in addition to the rows being decoded.
 pub(super) const PROMPT_ROWS: usize = 128;
 
 #[derive(Debug)]
@@ -73,7 +73,8 @@ impl Backend {
         }
     }
 
-    /// Copies keys and values of some positions from another slot with the same tokens up to there.
+    /// Copies keys and values of the first positions from another slot that has the same tokens
+    /// there.
     pub(super) fn copy(
         &mut self,
         from: usize,
@@ -88,7 +89,7 @@ impl Backend {
         Ok(())
     }
 
-    /// Keeps the first positions of a slot; a device overwrites the others.
+    /// Keeps only the first positions of a slot; a device overwrites the others later.
     pub(super) fn keep(&mut self, slot: usize, positions: usize) {
         match self {
             Self::Host(host) => host.cache.keep(slot, positions),
@@ -128,7 +129,7 @@ impl Backend {
     }
 
     /// Returns the most probable tokens of one of the last step's rows with logits. Always empty on
-    /// a device, which keeps its logits.
+    /// a device, because logits are not downloaded.
     pub(super) fn best(
         &self,
         place: usize,

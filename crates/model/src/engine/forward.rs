@@ -19,7 +19,7 @@ pub(crate) struct Row {
     pub(crate) slot: usize,
     pub(crate) position: usize,
     pub(crate) token: u32,
-    /// Time, row and column. All equal the position unless a picture precedes the token.
+    /// Time, row and column. All three equal the position unless a picture precedes the token.
     pub(crate) place: [u32; 3],
     pub(crate) logits: bool,
 }
@@ -42,7 +42,7 @@ pub(super) struct Forward {
     products: projection::Scratch,
     sharing: Sharing,
     scratch: Scratch,
-    /// `[rows with logits, stride]`, padded with the lowest numbers.
+    /// `[rows with logits, stride]`, padded with the lowest finite number.
     pub(super) logits: Vec<f32>,
 }
 
@@ -76,7 +76,7 @@ impl Forward {
         self.weights.output.width
     }
 
-    /// Computes all rows, writes their keys and values, and leaves the logits of rows that need
+    /// Computes all rows, writes their keys and values, and stores the logits of rows that need
     /// them, in order.
     pub(super) fn step(&mut self, rows: &[Row], cache: &mut Cache) {
         let weights = Arc::clone(&self.weights);

@@ -38,7 +38,8 @@ impl Cache {
         value_width(self.heads)
     }
 
-    /// Returns the elements per layer of a sequence with this many unshared positions.
+    /// Returns the number of cached elements per layer for a sequence with this many unshared
+    /// positions.
     pub(super) fn numbers(heads: Heads, positions: usize) -> usize {
         positions.div_ceil(PAGE) * heads.keys * part_len(heads)
     }
@@ -57,7 +58,7 @@ impl Cache {
         self.pages[page].data.get()[start..start + len].split_at(self.heads.width * PAGE)
     }
 
-    /// Keeps the first positions of a sequence and frees its other pages.
+    /// Keeps only the first positions of a sequence and frees its other pages.
     pub(super) fn keep(&mut self, sequence: usize, positions: usize) {
         let whole = positions.div_ceil(PAGE).min(self.tables[sequence].len());
         for page in self.tables[sequence].split_off(whole) {

@@ -1,4 +1,4 @@
-//! Pictures of prompts: positions, and features shared by all engines of the same weights.
+//! Pictures in prompts: their positions, and features shared by all engines with the same weights.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -18,7 +18,7 @@ use crate::{Compute, Device, LayerLayout, ModelConfig, ModelError, Parameters, R
 pub enum SharedWeights {
     /// Packed weights for the CPU.
     Host(Arc<EngineWeights>),
-    /// The learner's weights on a device, read in place.
+    /// The learner's weights on a device, used without a copy.
     #[cfg(feature = "cuda")]
     Cuda(crate::cuda::DeviceWeights),
 }
@@ -27,9 +27,8 @@ impl SharedWeights {
     /// Prepares weights for engines on a device; completions report `version`. A device ignores
     /// `compute`.
     ///
-    /// # Errors
-    /// On the CPU, fails like [`EngineWeights::of`]. A device must be supported by this build,
-    /// present, able to run the model's shape, and large enough.
+    /// # Errors On the CPU, fails like [`EngineWeights::of`]. On a device, fails if this build does
+    /// not support it, none is present, or it cannot run the model's shape or hold it.
     pub fn of(weights: &Weights, version: u64, device: Device, compute: Compute) -> Result<Self, ModelError> {
         weights.config().check_device(device)?;
         #[cfg(feature = "cuda")]
@@ -60,7 +59,7 @@ pub struct EngineWeights {
     pub(super) vision: Option<EngineVision>,
 }
 
-/// One layer, with projections of the same input joined.
+/// One layer, with projections of the same input concatenated.
 #[derive(Debug)]
 pub(super) struct LayerWeights {
     pub(super) input_norm: Vec<f32>,
@@ -74,8 +73,8 @@ pub(super) struct LayerWeights {
 }
 
 impl EngineWeights {
-    /// Returns the maximum bytes of packed weights with an adapter of this rank (0 without one),
-    /// except norms and biases.
+    /// Returns the maximum size in bytes of packed weights with an adapter of this rank (0 for
+    /// none), without norms and biases.
     pub(crate) fn bytes(config: &ModelConfig, rank: usize, compute: Compute) -> usize {
         let (hidden, inner) = (config.hidden_size, config.intermediate_size);
         let (query, key_value) = (config.query_width(), config.key_value_width());
@@ -94,7 +93,7 @@ impl EngineWeights {
         config.num_hidden_layers * layer + beside + embedding + tower + packed(hidden, config.vocab_size)
     }
 
-    /// Returns true if the packed output layer equals the embedding bit for bit, so that one copy
+    /// Returns true if the packed output layer equals the embedding bit for bit, so one copy
     /// suffices.
     fn embeds_by_output(config: &ModelConfig, compute: Compute) -> bool {
         config.tie_word_embeddings && compute.kernel().is_none()
@@ -112,8 +111,8 @@ impl EngineWeights {
     /// Packs weights with their adapter merged, so that sampling costs the same as without one.
     /// Merging takes `2 rank` operations per adapted weight and memory for one more layer.
     ///
-    /// If `compute` is bf16 and supported, matrices are rounded to half the memory and the adapter
-    /// stays separate in `f32`, because rounding would lose it. Keys, values, softmax and logits
+    /// With a supported bf16 `compute`, matrices take half the memory, and the adapter stays
+    /// separate in `f32`, because rounding would lose its updates. Keys, values, softmax and logits
     /// stay `f32`.
     ///
     /// # Errors

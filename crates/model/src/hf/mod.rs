@@ -1,4 +1,4 @@
-//! Models in Hugging Face's layout: `config.json`, safetensors in one file or several,
+//! Models in Hugging Face's layout: `config.json`, safetensors in one or more files,
 //! `generation_config.json`.
 //!
 //! | file | subject |
@@ -56,8 +56,8 @@ pub fn load_critic(folder: &Path) -> Result<Parameters<f32>, ModelError> {
     Ok(parameters)
 }
 
-/// Rejects weights that do not fit into memory, if the system reports it; the allocator would abort
-/// the program.
+/// Rejects weights that do not fit into memory, if its size is known; otherwise the allocator would
+/// abort the program.
 fn check_room(folder: &Path, numbers: usize) -> Result<(), ModelError> {
     let mut room: Vec<f32> = Vec::new();
     let reserved = room.try_reserve_exact(numbers);
