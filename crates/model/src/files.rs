@@ -29,8 +29,9 @@ pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> Result<(), ModelError> {
 
 /// Writes a file atomically.
 ///
-/// # Errors Returns [`ModelError::Io`] with the path if the folder does not exist or is not
-/// writable, or the disk is full.
+/// # Errors
+/// Returns [`ModelError::Io`] with the path if the folder does not exist or is not writable, or the
+/// disk is full.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), ModelError> {
     turnwise_files::write_atomically(path, bytes).map_err(ModelError::io(path))
 }

@@ -15,8 +15,8 @@ use crate::weights::Network;
 
 /// Buffers, and forward and backward passes, of one lane.
 ///
-/// A device uses its own weights and gradients, which the learner binds beforehand; it ignores
-/// those passed here.
+/// A device ignores the weights and gradients passed here and uses its own, which the learner binds
+/// beforehand.
 pub(crate) enum LanePasses {
     Host(Box<Workspace<f32>>),
     #[cfg(feature = "cuda")]
@@ -170,7 +170,7 @@ impl LanePasses {
         }
     }
 
-    /// Runs backward through the layers for the `wanted` sequences; once per forward pass.
+    /// Runs backward through the layers for the `wanted` sequences. Call it once per forward pass.
     pub(crate) fn backward_layers(
         &mut self,
         network: Network<'_, f32>,

@@ -1,4 +1,4 @@
-//! AdamW with global norm clipping, and files of its state.
+//! AdamW with global norm clipping, and its state files.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,7 +24,7 @@ pub struct AdamWConfig {
     /// Decay rate of the second moment.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub beta2: f64,
-    /// Added to the root of the second moment.
+    /// Added to the square root of the second moment.
     #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0.0))]
     pub epsilon: f64,
     /// Decoupled weight decay of matrices. Norms and biases do not decay.
@@ -141,11 +141,11 @@ impl OptimizerState {
         files::write_tensors(path, tensors, header)
     }
 
-    /// Reads the file of [`OptimizerState::save`], bit for bit.
+    /// Reads a file written by [`OptimizerState::save`], bit for bit.
     ///
     /// # Errors
     /// Fails, naming the file, if it cannot be read, is not complete `safetensors`, has no `step`
-    /// in its header, or if a tensor's moments are missing or of another shape.
+    /// in its header, or if a tensor's moments are missing or of the wrong shape.
     pub fn load(path: &Path, trained: &[TensorInfo]) -> Result<Self, ModelError> {
         let file = Mapped::open(path)?;
         let (_, header) =
@@ -235,8 +235,8 @@ impl Loop<(&mut [f32], &[Vec<f32>], usize)> for AddAndSquare {
     }
 }
 
-/// Adds the gradients of all lanes to the first, in lane order, and returns the global norm. The
-/// number of threads does not change the result.
+/// Adds the gradients of all lanes to that of the first, in lane order, and returns the global
+/// norm. The number of threads does not change the result.
 pub fn sum_gradients(gradients: &mut [Vec<f32>]) -> f64 {
     let Some((total, others)) = gradients.split_first_mut() else { return 0.0 };
     let others = &*others;

@@ -100,14 +100,14 @@ pub struct ParameterLayout {
     pub layers: Vec<LayerLayout>,
     /// Norm after the last layer, `[hidden]`.
     pub final_norm: Range<usize>,
-    /// Output layer, `[vocab, hidden]`. Equals `embedding` if tied, and in a critic, which has no
-    /// output layer.
+    /// Output layer, `[vocab, hidden]`. The same range as `embedding` if tied, or in a critic,
+    /// which has no output layer.
     pub output: Range<usize>,
     /// A critic's value head: `[hidden]` weights and one bias. `None` in a policy.
     pub value: Option<Range<usize>>,
     /// All weights of the vision tower, if the model has one.
     pub vision: Option<Range<usize>>,
-    /// Every tensor once, in buffer order.
+    /// All tensors, in buffer order.
     pub tensors: Vec<TensorInfo>,
     /// Length of the flat buffer.
     pub len: usize,
@@ -185,7 +185,7 @@ impl ParameterLayout {
     }
 }
 
-/// A list of tensors that follow each other in a flat buffer.
+/// A list of consecutive tensors in a flat buffer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TensorList {
     /// Tensors in buffer order.
@@ -236,7 +236,7 @@ impl<T: Real> Parameters<T> {
         Self { config, layout, data }
     }
 
-    /// Returns a critic with this policy's layers and a value head of zeros.
+    /// Returns a critic with this policy's layers and a zero value head.
     pub fn to_critic(&self) -> Self {
         let mut critic = Self::critic(self.config.clone());
         let ranges = critic.layout.tensors.iter().map(|tensor| (tensor.name.as_str(), tensor.range.clone()));
@@ -248,7 +248,7 @@ impl<T: Real> Parameters<T> {
         critic
     }
 
-    /// Converts the weights to another number type.
+    /// Converts the weights to another data type.
     pub fn cast<U: Real>(&self) -> Parameters<U> {
         Parameters {
             config: self.config.clone(),
@@ -271,7 +271,7 @@ impl<T: Real> Parameters<T> {
 }
 
 impl Parameters<f32> {
-    /// Returns the CRC-32C of the weights' bytes, for checking that dependent files belong to these
+    /// Returns the CRC-32C of the weights' bytes, to check that dependent files belong to these
     /// weights.
     pub fn checksum(&self) -> u32 {
         crc32c::crc32c(crate::files::bytes_of(&self.data))

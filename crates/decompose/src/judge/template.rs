@@ -34,8 +34,8 @@ impl Template {
 
     /// Reads a template file, or the built-in one for an empty path.
     ///
-    /// # Errors Fails if the file cannot be read, is not a valid template, or has an unknown
-    /// placeholder.
+    /// # Errors
+    /// Fails if the file cannot be read, is not a valid template, or has an unknown placeholder.
     pub fn load(path: &Path) -> Result<Self, JudgeError> {
         if path.as_os_str().is_empty() {
             return Self::parse(BUILT_IN, Path::new("the built-in template"));

@@ -155,8 +155,8 @@ impl TurnRd {
     /// `turns` is row-major `[T, D]`, `goal` is `[D]`. The result depends only on the arguments and
     /// the weights, bit for bit.
     ///
-    /// # Errors Fails on vectors of the wrong width, more turns than `max_turns`, or NaN or
-    /// infinite values.
+    /// # Errors
+    /// Fails on vectors of the wrong width, more turns than `max_turns`, or NaN or infinite values.
     pub fn credits(&self, turns: &[f32], goal: &[f32], ret: f64) -> Result<Credits, ModelError> {
         check_vectors(&self.config, self.input_dim, turns, goal)?;
         let pack = self.pack([(turns, goal)].into_iter(), None);
@@ -190,8 +190,9 @@ impl TurnRd {
     /// All random draws derive from (`seed`, `round`, epoch, sample), so a repeated round is
     /// bit-identical. Calls `progress` after every minibatch.
     ///
-    /// # Errors Fails without samples, on a sample that cannot be read or has the wrong shape, or
-    /// on a NaN or infinite gradient. The weights are then those after the last complete minibatch.
+    /// # Errors
+    /// Fails without samples, on a sample that cannot be read or has the wrong shape, or on a NaN
+    /// or infinite gradient. The weights are then those after the last complete minibatch.
     pub fn train(
         &mut self,
         samples: &mut dyn SampleSource,
@@ -292,7 +293,8 @@ impl TurnRd {
 
     /// Measures how well the network predicts the returns, without dropout.
     ///
-    /// # Errors Fails on a sample that cannot be read or has the wrong shape.
+    /// # Errors
+    /// Fails on a sample that cannot be read or has the wrong shape.
     pub fn fit(&self, samples: &mut dyn SampleSource) -> Result<Fit, ModelError> {
         let mut fit = Fit { samples: samples.len(), ..Fit::default() };
         let (mut weights, mut returns, mut squares) = (0.0, 0.0, 0.0);

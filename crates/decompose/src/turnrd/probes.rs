@@ -62,7 +62,8 @@ impl TurnRd {
 
     /// Returns the change of the values if FiLM is set to zero; 0 without FiLM.
     ///
-    /// # Errors Fails on a sample that cannot be read or has the wrong shape.
+    /// # Errors
+    /// Fails on a sample that cannot be read or has the wrong shape.
     pub fn probe_film_zeroed(&self, samples: &mut dyn SampleSource) -> Result<FilmZeroed, ModelError> {
         let zeroed = self.without_film();
         let (mut change, mut size) = (0.0, 0.0);
@@ -80,7 +81,8 @@ impl TurnRd {
 
     /// Compares errors with own goals and with goals shuffled by `seed`.
     ///
-    /// # Errors Fails on a sample that cannot be read or has the wrong shape.
+    /// # Errors
+    /// Fails on a sample that cannot be read or has the wrong shape.
     pub fn probe_goals_shuffled(
         &self,
         samples: &mut dyn SampleSource,
@@ -128,7 +130,8 @@ impl TurnRd {
 
     /// Returns the norms of gamma and beta; `None` without FiLM or samples.
     ///
-    /// # Errors Fails on a sample that cannot be read or has the wrong shape.
+    /// # Errors
+    /// Fails on a sample that cannot be read or has the wrong shape.
     pub fn probe_film_norms(&self, samples: &mut dyn SampleSource) -> Result<Option<FilmNorms>, ModelError> {
         if self.tensors.film.is_none() || samples.is_empty() {
             return Ok(None);

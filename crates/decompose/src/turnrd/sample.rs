@@ -90,7 +90,8 @@ pub trait SampleSource {
 
     /// Returns a sample by its index in `0..len()`.
     ///
-    /// # Errors Fails if the sample cannot be read.
+    /// # Errors
+    /// Fails if the sample cannot be read.
     fn sample(&mut self, index: usize) -> Result<Sample, ModelError>;
 }
 

@@ -24,8 +24,9 @@ pub(crate) fn device() -> Result<Arc<dyn Driver>, CudaError> {
 
 /// Returns a description of the device.
 ///
-/// # Errors Fails if a CUDA library cannot be loaded, `LOCAL_RANK` names no device, the device's
-/// compute capability is below 8.0, or a driver call fails.
+/// # Errors
+/// Fails if a CUDA library cannot be loaded, `LOCAL_RANK` names no device, the device's compute
+/// capability is below 8.0, or a driver call fails.
 pub fn describe() -> Result<String, CudaError> {
     let device = device()?;
     let [free, total] = device.memory()?;

@@ -114,7 +114,8 @@ fn widen(bits: u16) -> f32 {
 
 /// Returns an entry of a matrix, transposed if the product uses its transpose.
 ///
-/// # Safety The matrix must be in live memory.
+/// # Safety
+/// The matrix must be in live memory.
 unsafe fn entry(matrix: Matrix, row: usize, column: usize) -> f32 {
     let (row, column) = if matrix.transposed { (column, row) } else { (row, column) };
     let address = (matrix.at as *const u16).wrapping_add(row * matrix.stride + column);

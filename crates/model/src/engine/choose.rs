@@ -25,9 +25,8 @@ impl TokenSampler {
     ///
     /// `logits` has `vocab` entries, padded to whole vectors with the lowest finite number.
     /// Log-prob `x - ln Z` and entropy `ln Z - (sum x e^x) / Z` describe the full distribution,
-    /// with `x = (logit
-    /// - max) / temperature` and `Z = sum e^x`. `uniform` is in `[0, 1)`; greedy choices ignore it.
-    /// Returns `None` if the logits are not finite.
+    /// with `x = (logit - max) / temperature` and `Z = sum e^x`. `uniform` is in `[0, 1)`; greedy
+    /// choices ignore it. Returns `None` if the logits are not finite.
     pub(crate) fn choose(
         &mut self,
         arch: Arch,

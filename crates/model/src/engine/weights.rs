@@ -27,8 +27,9 @@ impl SharedWeights {
     /// Prepares weights for engines on a device; completions report `version`. A device ignores
     /// `compute`.
     ///
-    /// # Errors On the CPU, fails like [`EngineWeights::of`]. On a device, fails if this build does
-    /// not support it, none is present, or it cannot run the model's shape or hold it.
+    /// # Errors
+    /// On the CPU, fails like [`EngineWeights::of`]. On a device, fails if this build does not
+    /// support it, none is present, or it cannot run the model's shape or hold it.
     pub fn of(weights: &Weights, version: u64, device: Device, compute: Compute) -> Result<Self, ModelError> {
         weights.config().check_device(device)?;
         #[cfg(feature = "cuda")]

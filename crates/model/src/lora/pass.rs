@@ -50,7 +50,7 @@ impl<T: Real> BranchPass<'_, T> {
         }
     }
 
-    /// Adds the derivative with respect to `x` to `d_x`, and those of the adapter's matrices to
+    /// Adds the derivative with respect to `x` to `d_x`, and the adapter's derivatives to
     /// `gradient`, in the adapter's layout.
     pub(crate) fn backward(
         &self,

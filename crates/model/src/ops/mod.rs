@@ -1,10 +1,10 @@
-//! The differentiable operations of a decoder, with hand-written backward passes.
+//! The differentiable operations of a decoder, with handwritten backward passes.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `attention.rs` | causal grouped-query attention over packed sequences, by blocks of queries |
 //! | `bf16/` | matrix products of elements rounded to bf16, with sums in f32 |
-//! | `bf16_elsewhere.rs` | stub of `bf16` on other CPUs than x86-64 |
+//! | `bf16_elsewhere.rs` | stub of `bf16` on CPUs other than x86-64 |
 //! | `dispatch.rs` | vectorised loops and reductions |
 //! | `divergence.rs` | Kullback-Leibler divergence of two rows of logits |
 //! | `layer_norm.rs` | layer norm |

@@ -64,7 +64,7 @@ pub trait Real:
     /// Returns `ln x`.
     fn ln(self) -> Self;
 
-    /// Returns the matrix product of this type for this CPU.
+    /// Returns the fastest matrix product for this type on this CPU.
     fn matrix_product() -> MatrixProduct<Self>;
 
     /// Returns the slice if this type is `f32`.
@@ -103,7 +103,7 @@ impl Real for f32 {
         f32::sqrt(self)
     }
 
-    /// Accurate within about two units in the last place; below -87 the result stays near the
+    /// The error is at most about two units in the last place; below -87 the result stays near the
     /// smallest normal number. Propagates NaN.
     ///
     /// `x = n ln 2 + r` with `|r| <= ln 2 / 2`, a polynomial in `r` (coefficients: Cephes `expf`),

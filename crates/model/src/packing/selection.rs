@@ -1,4 +1,4 @@
-//! Selects the rows that some sequences need: their own and those of their paths.
+//! Selects the rows that a subset of the sequences needs: their own rows and their paths.
 
 use std::ops::Range;
 
@@ -20,7 +20,7 @@ pub(crate) struct Run {
     pub(crate) segments: Vec<Segment>,
 }
 
-/// Rows of a micro-batch, in ascending order. Includes the path of every row.
+/// Rows of a micro-batch, in ascending order. The selection includes the path of every row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Selection {
     /// Maximal runs of rows.

@@ -64,7 +64,7 @@ pub(crate) fn tower_weights(config: &ModelConfig) -> usize {
     ParameterLayout::new(config).vision.map_or(0, |tower| tower.len())
 }
 
-/// Returns the largest picture size, in pixels, that takes at most `tokens` tokens.
+/// Returns the largest picture size, in pixels, that needs at most `tokens` tokens.
 pub(crate) fn largest(vision: &VisionConfig, tokens: usize) -> [usize; 2] {
     let factor = vision.factor();
     [factor, factor * (vision.image.max_pixels / (factor * factor)).clamp(1, tokens.max(1))]

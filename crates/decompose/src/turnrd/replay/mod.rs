@@ -240,8 +240,8 @@ impl Replay {
 
     /// Reads a record by its index in `0..len()`.
     ///
-    /// # Errors Fails on an unknown index, a failed read, or a record damaged since the file was
-    /// opened.
+    /// # Errors
+    /// Fails on an unknown index, a failed read, or a record damaged since the file was opened.
     pub fn read(&mut self, index: usize) -> Result<ReplayRecord, ModelError> {
         let Some(entry) = self.index.get(index).copied() else {
             return Err(ModelError::file(
@@ -262,14 +262,16 @@ impl Replay {
 
     /// Returns the round of a record.
     ///
-    /// # Panics If `index` is out of range.
+    /// # Panics
+    /// If `index` is out of range.
     pub fn round(&self, index: usize) -> u32 {
         self.index[index].round
     }
 
     /// Returns the id of a record within its round.
     ///
-    /// # Panics If `index` is out of range.
+    /// # Panics
+    /// If `index` is out of range.
     pub fn id(&self, index: usize) -> u64 {
         self.index[index].id
     }
@@ -290,7 +292,8 @@ impl Replay {
     /// Returns these records as samples for training after round `now`, with weight `0.5^((now -
     /// round) / half_life)`.
     ///
-    /// # Errors Fails on an unknown index, or a half-life that is not positive.
+    /// # Errors
+    /// Fails on an unknown index, or a half-life that is not positive.
     pub fn view(
         &mut self,
         indices: Vec<usize>,
