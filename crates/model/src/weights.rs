@@ -50,7 +50,7 @@ impl Weights {
         Ok(Arc::new(merged))
     }
 
-    /// Returns the trained parameters: the adapter's if there is one, else all weights.
+    /// Returns the trained parameters: the adapter's if there is one, else all.
     pub fn trained(&self) -> &[f32] {
         self.adapter.as_ref().map_or(&self.base.data, |adapter| &adapter.data)
     }
@@ -85,7 +85,7 @@ impl From<Arc<Parameters<f32>>> for Weights {
 pub(crate) struct Network<'a, T> {
     pub(crate) parameters: &'a Parameters<T>,
     pub(crate) adapter: Option<&'a Adapter<T>>,
-    /// Dropout of an adapter, in training passes only.
+    /// Dropout of an adapter; only in training passes.
     pub(crate) dropout: Option<Dropout>,
     pub(crate) pictures: Option<&'a Encoded<T>>,
 }

@@ -5,7 +5,7 @@ use super::{Image, VisionConfig};
 use crate::Real;
 
 /// Returns the height and width after resizing: multiples of `factor`, with `min_pixels` to
-/// `max_pixels` pixels and about the same aspect ratio. Halves are rounded to even.
+/// `max_pixels` pixels and about the same aspect ratio. Halves round to even.
 ///
 /// # Errors
 /// Returns the reason if the picture has no pixels, or one side is more than 200 times the other.
@@ -41,7 +41,7 @@ pub fn smart_resize(
 /// A resized picture, ready for the tower.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Prepared {
-    /// Merged patches per column and per row.
+    /// Number of merged patches per column and per row.
     pub(crate) grid: [usize; 2],
     /// Pixel values, `[height, width, 3]`.
     pub(crate) levels: Vec<u8>,
@@ -71,8 +71,8 @@ impl Prepared {
         self.grid[0] * self.grid[1]
     }
 
-    /// Returns the normalised patches, `[patches, 3 x temporal x patch x patch]`, row by row of
-    /// merged patches, and row by row inside each.
+    /// Returns the normalised patches, `[patches, 3 x temporal x patch x patch]`, ordered by row
+    /// and column of merged patches, then by row and column within each.
     pub(crate) fn patches<T: Real>(&self, config: &VisionConfig) -> Vec<T> {
         let (side, merge) = (config.patch_size, config.spatial_merge_size);
         let stride = self.grid[1] * config.factor();
