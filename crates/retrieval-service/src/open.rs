@@ -16,7 +16,7 @@ pub struct OpenRetriever {
 }
 
 impl OpenRetriever {
-    /// Returns the number of queries, and how many were cache hits.
+    /// Returns the number of queries, and of cache hits among them.
     pub fn counts(&self) -> CacheCounts {
         self.cached.counts()
     }
@@ -28,7 +28,7 @@ impl Retriever for OpenRetriever {
     }
 }
 
-/// Opens a retriever with a cache, and with batching for servers and vectors.
+/// Opens a retriever with a cache; servers and vectors also get batching.
 ///
 /// # Errors
 ///
