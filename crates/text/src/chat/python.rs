@@ -36,9 +36,9 @@ fn repr(value: &Value) -> String {
     }
 }
 
-/// Quotes a text like Python: with single quotes, unless it contains single and no double ones.
-/// `turnwise_env` has a copy of this rule and of its test table, because the crates share no
-/// dependency for it.
+/// Quotes a text like Python: with single quotes, unless it contains single quotes and no double
+/// quotes. `turnwise_env` has a copy of this rule and of its test table, because the crates share
+/// no dependency for it.
 fn quoted(text: &str) -> String {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     let mut out = String::with_capacity(text.len() + 2);
@@ -72,7 +72,7 @@ fn number(value: &Value) -> String {
 }
 
 /// Returns the shortest digits that parse to the same number, in Python's layout: with an exponent
-/// below 1e-4 and from 1e16 on.
+/// if it is below 1e-4 or at least 1e16.
 fn float(value: f64) -> String {
     if value.is_nan() {
         return "nan".into();
@@ -92,7 +92,7 @@ fn float(value: f64) -> String {
 }
 
 pub(super) struct JsonStyle {
-    /// Escapes everything outside ASCII as `\uXXXX`.
+    /// True to escape non-ASCII characters as `\uXXXX`.
     pub(super) ascii: bool,
     /// Indentation per level; `None` puts everything on one line.
     pub(super) indent: Option<String>,
@@ -216,7 +216,7 @@ impl JsonWriter<'_> {
     }
 }
 
-/// Returns `value[start:stop:step]` of a text or a list. Other values give undefined, as in Jinja;
+/// Returns `value[start:stop:step]` of a text or a list. Other values yield undefined, as in Jinja;
 /// undefined values fail.
 pub(super) fn slice(value: &Value, bounds: &[Value]) -> Result<Value, Error> {
     let text: Option<Vec<char>> = value.as_str().map(|text| text.chars().collect());
