@@ -1,4 +1,4 @@
-//! Passages, hits, and the trait of all retrievers.
+//! Passages, hits, and the trait for retrievers.
 
 use std::sync::Arc;
 
@@ -25,12 +25,12 @@ impl Passage {
     }
 }
 
-/// A passage that was found.
+/// A passage returned by a search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hit {
     /// The passage, shared with other results.
     pub passage: Arc<Passage>,
-    /// Score; higher is better, comparable within one list only.
+    /// Score; higher is better. Scores are comparable only within one list.
     pub score: f32,
 }
 

@@ -4,7 +4,7 @@
 //! avgdl)))` with `w = n idf`, `n` the term's count in the query, and `idf = ln(1 + (N - df + 0.5)
 //! / (df + 0.5))`. There is no factor `k1 + 1`.
 //!
-//! * `tf`: occurrences of the term in the document;
+//! * `tf`: number of occurrences of the term in the document;
 //! * `dl`: number of terms in the document, decoded from its one-byte norm ([`decode_length`]):
 //!   exact up to 40, then with five significant bits;
 //! * `avgdl`: mean number of terms, not rounded, over documents with at least one term;
@@ -81,7 +81,7 @@ pub(super) fn weight(collection: Collection, document_frequency: u64, count: u32
     count as f32 * idf
 }
 
-/// Returns a term's contribution to the score of a document that has it `frequency` times.
+/// Returns a term's contribution to the score of a document that contains it `frequency` times.
 #[inline]
 pub(super) fn term_score(weight: f32, frequency: u32, inverse_norm: f32) -> f32 {
     weight - weight / (1.0 + frequency as f32 * inverse_norm)
