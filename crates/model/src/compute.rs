@@ -18,8 +18,8 @@ pub enum Compute {
     /// Rounds operands to bf16 (8 bits of mantissa) and sums in `f32`; several times as fast on
     /// CPUs with AMX tiles. Attention's softmax, norms and the loss stay `f32`.
     ///
-    /// Results are bit-identical only on CPUs with the same kind of bf16 unit: tiles and vectors
-    /// round sums differently.
+    /// Results are bit-identical only on CPUs with the same kind of bf16 unit: AMX tiles and
+    /// AVX-512 vectors round sums differently.
     Bf16,
 }
 

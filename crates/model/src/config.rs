@@ -165,7 +165,7 @@ impl ModelConfig {
         self.num_key_value_heads * self.head_dim
     }
 
-    /// Returns true if query, key and value projection have biases.
+    /// Returns true if the query, key and value projections have biases.
     pub fn qkv_bias(&self) -> bool {
         self.has_qkv_bias_alone() || self.attention_bias
     }
@@ -200,7 +200,7 @@ impl ModelConfig {
     /// # Errors
     /// Returns [`ModelError::Config`] with the key. Causes are a size that is 0 or too large, key
     /// heads that do not divide the query heads, or an odd head width. Other causes are norm or
-    /// rotary settings out of range, and biases that the family does not have.
+    /// rotary settings out of range, or biases that the family does not have.
     pub fn check(&self) -> Result<(), ModelError> {
         let fail = |key: &str, reason: String| Err(ModelError::Config { key: key.into(), reason });
         for (key, value) in [

@@ -19,7 +19,7 @@ use crate::{ModelConfig, Parameters, Real};
 pub(crate) struct Workspace<T> {
     /// True if only layer inputs are kept and backward recomputes the rest.
     recompute: bool,
-    /// Kernel for bf16 products; `None` means `f32`.
+    /// Kernel for bf16 matrix products; `None` means `f32`.
     bf16: Option<Kernel>,
     rope: RopeTable<T>,
     /// Residual stream before each layer and after the last; only two alternating buffers if there
@@ -69,10 +69,10 @@ impl<T: Real> Workspace<T> {
         Self { residual: vec![Vec::new(); 2], ..Self::new(config, true) }
     }
 
-    /// Returns the size in bytes of the layers' buffers and of the head's. The pass has `tokens`
-    /// rows, `targets` targets and sequences of at most `longest` tokens. Includes room for shared
-    /// prefixes if requested. A [`forward_only`](Self::forward_only) workspace has no backward
-    /// buffers.
+    /// Returns the size in bytes of the buffers of the layers and the head. The pass has `tokens`
+    /// rows, `targets` targets and sequences of at most `longest` tokens. The size includes room
+    /// for shared prefixes if requested. A [`forward_only`](Self::forward_only) workspace has no
+    /// backward buffers.
     pub(crate) fn bytes(
         &self,
         config: &ModelConfig,
@@ -171,7 +171,7 @@ impl<T: Real> Workspace<T> {
 
     /// Runs backward through the layers for the `wanted` sequences and adds to `gradient`.
     ///
-    /// Each row may run backward once, because its stored values are overwritten. Sequences that
+    /// Run each row backward only once, because its stored values are overwritten. Sequences that
     /// share rows must be in one call.
     pub(crate) fn backward_layers<'a>(
         &mut self,

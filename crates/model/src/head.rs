@@ -13,8 +13,8 @@ use crate::packing::Packing;
 use crate::weights::Network;
 use crate::{ModelConfig, Parameters, Real};
 
-/// Maximum number of logits in memory, unless [`FEWEST_ROWS`] needs more. This limits the number of
-/// rows in a chunk.
+/// Maximum number of logits in memory, unless [`FEWEST_ROWS`] needs more. The number of rows in a
+/// chunk follows from it.
 pub(crate) const LOGITS: usize = 1 << 23;
 
 /// Minimum number of rows in a chunk. Every chunk packs the whole output matrix, and with a
@@ -58,7 +58,7 @@ pub(crate) struct ReferenceRows<'a, T> {
 /// Buffers of the head, with one row for each row that predicts a token ([`Packing::outputs`]).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HeadState<T> {
-    /// Kernel for bf16 products; `None` means `f32`.
+    /// Kernel for bf16 matrix products; `None` means `f32`.
     pub(crate) bf16: Option<Kernel>,
     rows: Vec<T>,
     normed: Vec<T>,
@@ -192,7 +192,7 @@ impl<T: Real> HeadState<T> {
     }
 
     /// Sets the derivatives with respect to each target's log-prob and entropy (or value). Reads
-    /// only outputs in `wanted`; other targets have none.
+    /// only outputs in `wanted`; other targets have no derivatives.
     pub(crate) fn backward(
         &mut self,
         network: Network<'_, T>,

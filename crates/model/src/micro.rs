@@ -305,8 +305,8 @@ impl<'a> Micro<'a> {
         Ok(value)
     }
 
-    /// Evaluates one masked context and adds to its sequence's derivatives. Returns the start of
-    /// the next context's divergences.
+    /// Evaluates one masked context and adds its derivatives to those of its sequence. Returns the
+    /// start of the next context's divergences.
     fn ask_masked_context(
         &mut self,
         objective: &dyn MaskedContextObjective,

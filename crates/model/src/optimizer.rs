@@ -144,8 +144,8 @@ impl OptimizerState {
     /// Reads a file written by [`OptimizerState::save`], bit for bit.
     ///
     /// # Errors
-    /// Fails, naming the file, if it cannot be read, is not complete `safetensors`, has no `step`
-    /// in its header, or if a tensor's moments are missing or of the wrong shape.
+    /// Fails, naming the file, if it cannot be read, is not complete `safetensors`, or has no
+    /// `step` in its header. Also fails if a tensor's moments are missing or of the wrong shape.
     pub fn load(path: &Path, trained: &[TensorInfo]) -> Result<Self, ModelError> {
         let file = Mapped::open(path)?;
         let (_, header) =

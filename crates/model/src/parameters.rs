@@ -64,28 +64,28 @@ pub struct LayerLayout {
 }
 
 impl LayerLayout {
-    /// Returns query, key and value projection as one matrix, `[query_width + 2 key_value_width,
-    /// hidden]`.
+    /// Returns the query, key and value projections as one matrix, `[query_width + 2
+    /// key_value_width, hidden]`.
     pub fn qkv_weight(&self) -> Range<usize> {
         self.q_weight.start..self.v_weight.end
     }
 
-    /// Returns query, key and value bias as one vector.
+    /// Returns the query, key and value biases as one vector.
     pub fn qkv_bias(&self) -> Option<Range<usize>> {
         Some(self.q_bias.as_ref()?.start..self.v_bias.as_ref()?.end)
     }
 
-    /// Returns the norm of query and key heads as one vector, `[2 head_dim]`.
+    /// Returns the norm weights of query and key heads as one vector, `[2 head_dim]`.
     pub fn qk_norm(&self) -> Option<Range<usize>> {
         Some(self.q_norm.as_ref()?.start..self.k_norm.as_ref()?.end)
     }
 
-    /// Returns gate and up projection as one matrix, `[2 intermediate, hidden]`.
+    /// Returns the gate and up projections as one matrix, `[2 intermediate, hidden]`.
     pub fn gate_up_weight(&self) -> Range<usize> {
         self.gate_weight.start..self.up_weight.end
     }
 
-    /// Returns gate and up bias as one vector.
+    /// Returns the gate and up biases as one vector.
     pub fn gate_up_bias(&self) -> Option<Range<usize>> {
         Some(self.gate_bias.as_ref()?.start..self.up_bias.as_ref()?.end)
     }
@@ -195,7 +195,7 @@ pub struct TensorList {
 }
 
 impl TensorList {
-    /// Appends a tensor and returns its range. Weight decay applies if it has more than one
+    /// Appends a tensor and returns its range. Weight decay applies if the tensor has more than one
     /// dimension.
     pub fn add(&mut self, name: &str, shape: &[usize]) -> Range<usize> {
         let range = self.len..self.len + shape.iter().product::<usize>();

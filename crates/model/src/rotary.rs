@@ -15,8 +15,8 @@ pub enum RopeScaling {
         /// Divisor, at least 1.
         factor: f64,
     },
-    /// Llama 3.1's rule: low frequencies are divided by a factor, high ones are unchanged, with a
-    /// smooth transition.
+    /// Llama 3.1's rule: low frequencies are divided by a factor and high frequencies unchanged,
+    /// with a smooth transition.
     Llama3 {
         /// Divisor of low frequencies.
         factor: f64,
@@ -45,7 +45,7 @@ pub enum RopeScaling {
 }
 
 /// Rotary embedding of a model. Pair `(i, i + head_dim / 2)` of a head at position `p` is rotated
-/// by `p * frequencies[i]`. Its cosine and sine are multiplied by `attention_factor`.
+/// by `p * frequencies[i]`. Cosines and sines are multiplied by `attention_factor`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rotary {
     /// Radians per position for each pair, `[head_dim / 2]`.

@@ -107,7 +107,7 @@ pub(crate) trait Driver: Send + Sync {
 }
 
 /// An active recording. Dropping an unfinished recording, after an error or a panic, ends and frees
-/// it. Otherwise this thread's work would never run and other threads would wait forever.
+/// it. Without that, this thread's work would never run and other threads would wait forever.
 pub(crate) struct Recorder<'a> {
     driver: &'a dyn Driver,
     finished: bool,

@@ -131,7 +131,7 @@ impl Engine {
     }
 
     /// Computes all rows, writes their keys and values, and stores the logits of rows that need
-    /// them, in order. Rows of decoding sequences come first, one each.
+    /// them, in order. Decoding sequences come first, with one row each.
     pub(crate) fn step(&mut self, rows: &[Row]) -> Result<(), CudaError> {
         let single = |pair: &[Row]| pair[0].slot != pair[1].slot;
         let next_token = |row: &Row| row.logits;

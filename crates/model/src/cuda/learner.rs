@@ -26,7 +26,7 @@ pub(crate) struct Trained {
     network: Arc<Network>,
     reference: Option<Arc<Network>>,
     weights: Buffer<f32>,
-    /// Empty from when it is taken until the next pass.
+    /// The buffer is empty after the gradient is taken, until the next pass.
     gradient: Buffer<f32>,
     /// Error from an earlier call that could not return it; the next pass or update returns it.
     failed: Option<CudaError>,
@@ -70,7 +70,7 @@ impl Trained {
         })
     }
 
-    /// Returns the rounded weights for a sampler. Updates do not change them.
+    /// Returns the rounded weights for a sampler. Later updates do not change these weights.
     pub(crate) fn network(&self) -> Arc<Network> {
         Arc::clone(&self.network)
     }

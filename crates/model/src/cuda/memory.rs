@@ -69,7 +69,7 @@ impl<T: Plain> Buffer<T> {
         Ok(copy)
     }
 
-    /// Ensures room for `len` elements; growing discards the content.
+    /// Grows the buffer to at least `len` elements if needed; growing discards its content.
     pub(crate) fn grow(&mut self, len: usize) -> Result<(), CudaError> {
         if self.len < len {
             // The old memory is freed first, because both may not fit.

@@ -23,8 +23,8 @@ pub(crate) fn query_tiles(sequences: &[Range<usize>]) -> Vec<Tile> {
     tiles
 }
 
-/// Returns tiles of keys: {first row, number, first row of the sequence, its length}. Most queries
-/// attend to the first keys of a sequence.
+/// Returns tiles of keys: {first row, number of rows, first row of the sequence, its length}. Most
+/// queries attend to the first keys of a sequence.
 pub(crate) fn key_tiles(sequences: &[Range<usize>]) -> Vec<Tile> {
     let mut tiles = Vec::new();
     for sequence in sequences {

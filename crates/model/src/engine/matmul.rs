@@ -1,6 +1,6 @@
 //! Products of rows with a packed weight matrix, for the few rows of a decoding step.
 //!
-//! Each output is one chain of fused multiply-adds over the inputs in ascending order, for any
+//! Each output is one chain of fused multiply-adds over the inputs in ascending order, whatever the
 //! number and position of rows. Results of a sequence therefore do not depend on the rest of the
 //! batch.
 //!

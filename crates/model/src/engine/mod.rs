@@ -105,9 +105,9 @@ impl EngineConfig {
 }
 
 /// Samples from a decoder on the calling thread or on a device. For more threads, create several
-/// engines on one [`EngineWeights`].
+/// engines that share one [`EngineWeights`].
 ///
-/// On the CPU, equal requests give bit-identical results in any order and batch. On a device, this
+/// On the CPU, equal requests yield bit-identical results in any order and batch. On a device, this
 /// holds only if the same requests arrive in the same order and batches. The number of rows of a
 /// step decides how keys are split and which cuBLAS algorithm runs.
 #[derive(Debug)]
@@ -239,7 +239,7 @@ impl NativeEngine {
     }
 
     /// Starts waiting requests. Requests with a cached session come first, so that it is not
-    /// evicted; the others get a free slot or the one idle longest.
+    /// evicted; other requests get a free slot or the slot idle the longest.
     fn admit(&mut self) {
         for cached in [true, false] {
             let mut index = 0;

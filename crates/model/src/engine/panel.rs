@@ -19,7 +19,7 @@ const UPPER: u32 = 0xffff_0000;
 pub(super) trait Element: Copy + Default {
     const ROW: usize;
 
-    /// Stores one output's weight in its element, which must be zero.
+    /// Stores one output's weight in its element, which must be zero before.
     fn store(row: &mut [Self], output: usize, weight: f32);
 
     fn weight(row: &[Self], output: usize) -> f32;

@@ -109,7 +109,7 @@ impl EngineWeights {
         Self::pack_network(parameters.into(), version, Compute::F32, false)
     }
 
-    /// Packs weights with their adapter merged, so that sampling costs the same as without one.
+    /// Packs weights with their adapter merged, so sampling costs the same as without an adapter.
     /// Merging takes `2 rank` operations per adapted weight and memory for one more layer.
     ///
     /// With a supported bf16 `compute`, matrices take half the memory, and the adapter stays

@@ -145,7 +145,7 @@ fn put_row(bytes: &mut Vec<u8>, row: &[f32], kind: u32) {
     }
 }
 
-/// Returns the divisors of the rotary frequencies by Llama 3's rule, one per pair.
+/// Returns Llama 3's divisor of the rotary frequency for each pair.
 fn factors(config: &ModelConfig) -> Tensor<'static> {
     let plain = ModelConfig { rope_scaling: RopeScaling::None, ..config.clone() }.rotary().frequencies;
     let scaled = config.rotary().frequencies;

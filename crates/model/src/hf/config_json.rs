@@ -47,7 +47,7 @@ pub fn load_config(folder: &Path) -> Result<ModelConfig, ModelError> {
 /// # Errors
 /// The error names the file and the key. Fails on an unreadable file, invalid JSON, or a missing or
 /// mistyped number. Rejects unsupported families, activations, sliding windows, quantisation and
-/// rotary scaling. Also fails if [`ModelConfig::check`] rejects the shape.
+/// rotary scaling. It also fails if [`ModelConfig::check`] rejects the shape.
 pub fn read_config(path: &Path) -> Result<ModelConfig, ModelError> {
     let bytes = files::read(path)?;
     let value: Value = serde_json::from_slice(&bytes).map_err(|error| ModelError::file(path, error))?;

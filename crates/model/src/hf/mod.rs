@@ -34,7 +34,7 @@ const INDEX: &str = "model.safetensors.index.json";
 ///
 /// # Errors
 /// The error names the file and the key or tensor. Fails on an unsupported family or setting, a
-/// missing or unexpected tensor, or a shape that does not fit the config.
+/// missing or unexpected tensor, or a shape that does not match the config.
 pub fn load_model(folder: &Path) -> Result<Parameters<f32>, ModelError> {
     let config = load_config(folder)?;
     check_room(folder, ParameterLayout::new(&config).len)?;

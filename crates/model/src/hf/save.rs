@@ -126,7 +126,7 @@ pub fn save_model_as(
     remove_others(folder, &names)
 }
 
-/// Returns the tensors of each file, in order: as many as fit, at least one.
+/// Assigns tensors to files, in order: as many as fit, at least one per file.
 fn shards(tensors: &[TensorInfo], options: SaveOptions) -> Vec<Vec<&TensorInfo>> {
     let mut shards = vec![Vec::new()];
     let mut bytes = 0;

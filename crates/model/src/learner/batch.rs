@@ -159,8 +159,8 @@ impl NativeLearner {
         }
     }
 
-    /// Returns true if passes compute shared prefixes only once. Not with dropout, which differs
-    /// between sequences, nor on devices, which have no kernels for sharing.
+    /// Returns true if passes compute shared prefixes only once. Dropout rules this out because it
+    /// differs between sequences; devices have no kernels for it.
     pub(super) fn shares(&self, network: Network<'_, f32>) -> bool {
         #[cfg(feature = "cuda")]
         if self.cuda.is_some() {

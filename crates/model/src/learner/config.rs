@@ -21,8 +21,8 @@ pub struct LearnerConfig {
     /// Divides the logits, so that log-probs match the sampling temperature.
     #[schemars(range(max = 100.0), extend("exclusiveMinimum" = 0.0))]
     pub temperature: f64,
-    /// Keep only layer inputs and recompute other activations in the backward pass. This adds about
-    /// a third more compute and uses a fraction of the memory.
+    /// Keep only layer inputs and recompute other activations in the backward pass. Recomputation
+    /// takes about a third more compute and a fraction of the memory.
     pub recompute: bool,
     /// Group sequences by prefix, and compute a prefix shared within a micro-batch only once.
     /// Results change only by rounding. Ignored with dropout and on a device.

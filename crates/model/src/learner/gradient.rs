@@ -66,7 +66,7 @@ impl NativeLearner {
     }
 
     /// Returns the accumulated gradient, summed over lanes, in the layout of the trained
-    /// parameters. Empty if a device failed.
+    /// parameters. The result is empty if a device failed.
     pub fn gradient(&self) -> Vec<f32> {
         #[cfg(feature = "cuda")]
         if let Some(cuda) = &self.cuda {

@@ -28,7 +28,7 @@ use crate::{ModelConfig, ModelError, OptimizerState, Parameters, TensorInfo};
 pub use config::LearnerConfig;
 pub use gradient::TakenGradient;
 
-/// Trains a decoder, or an adapter on one, on the CPU or on a device ([`LearnerConfig::device`]).
+/// Trains a decoder or its adapter, on the CPU or on a device ([`LearnerConfig::device`]).
 ///
 /// With an adapter, gradients, moments and norms cover the adapter only; the base weights stay
 /// frozen.

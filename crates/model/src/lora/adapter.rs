@@ -36,7 +36,7 @@ pub struct Branch {
     pub outputs: usize,
 }
 
-/// Ranges of all tensors of an adapter.
+/// Ranges of all tensors in an adapter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdapterLayout {
     /// For each layer, the branches in the order of [`Joint::ALL`].

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `adapter.rs` | an adapter's weights in one flat buffer |
 //! | `dropout.rs` | dropout seeded by each entry's coordinates |
-//! | `pass.rs` | forward and backward of the adapters on one product |
+//! | `pass.rs` | forward and backward pass of the adapters on one product |
 //! | `peft.rs` | adapters in PEFT's layout: `adapter_config.json` and `adapter_model.safetensors` |
 //!
 //! Hu et al. (2021), "LoRA: Low-Rank Adaptation of Large Language Models": a frozen matrix `W`,

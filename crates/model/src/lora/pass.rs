@@ -1,4 +1,4 @@
-//! Forward and backward of the adapters on one product.
+//! Forward and backward pass of the adapters on one product.
 
 use std::ops::Range;
 

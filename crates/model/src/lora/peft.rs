@@ -17,8 +17,8 @@ const VALUE_HEAD: &str = "value_head.safetensors";
 
 const PREFIX: &str = "base_model.model.";
 
-/// Keys of `adapter_config.json` that do not affect the adapter or are checked individually. Other
-/// keys with a value are rejected.
+/// Keys of `adapter_config.json` that do not affect the adapter or are checked individually. All
+/// other keys with a value are rejected.
 const KNOWN: [&str; 24] = [
     "auto_mapping",
     "base_model_name_or_path",
@@ -190,7 +190,7 @@ fn has_effect(key: &str, value: &Value) -> bool {
     !start && has_value(value)
 }
 
-/// Loads an adapter for a model of this architecture; with a value head if the folder has one.
+/// Loads an adapter for a model of this architecture, including a value head if the folder has one.
 /// Weights in `f32`, `bf16` or `f16` become `f32`.
 ///
 /// # Errors

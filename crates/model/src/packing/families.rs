@@ -20,9 +20,9 @@ pub(crate) struct Shared<'a> {
 /// sequences with a common prefix together.
 ///
 /// In lexicographic order, sequences with a shared prefix are neighbours, and each adds only the
-/// rows that it does not share with its predecessor. The order is cut at the shortest shared
+/// rows that it does not share with its predecessor. The order is split at the shortest shared
 /// prefixes, until each piece is within the budget and below a cost limit. A prefix on both sides
-/// of a cut is computed twice. Several limits are tried, down to single sequences; the limit with
+/// of a split is computed twice. Several limits are tried, down to single sequences; the limit with
 /// the fastest slowest lane wins.
 pub(crate) fn deal_shared(
     sequences: &[Shared<'_>],
@@ -74,7 +74,7 @@ struct Families<'a> {
     order: Vec<usize>,
     /// Position of each sequence in lexicographic order.
     place: Vec<usize>,
-    /// Tokens that each sequence shares with its predecessor in the order.
+    /// Number of tokens that each sequence shares with its predecessor in this order.
     shared: Vec<usize>,
     config: &'a ModelConfig,
 }

@@ -42,19 +42,19 @@ pub(crate) struct Target {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Packing {
     pub(crate) tokens: Vec<u32>,
-    /// Start of each sequence's own rows, and the end.
+    /// Start of each sequence's own rows, followed by the end.
     pub(crate) offsets: Vec<usize>,
     paths: Vec<Range<usize>>,
-    /// Start of each sequence's path in `paths`, and the end.
+    /// Start of each sequence's path in `paths`, followed by the end.
     path_offsets: Vec<usize>,
     pub(crate) targets: Vec<Target>,
-    /// Start of each sequence in `targets`, and the end.
+    /// Start of each sequence in `targets`, followed by the end.
     pub(crate) target_offsets: Vec<usize>,
     /// Rows that predict a token, in order of their first targets. A flat packing has one such row
     /// per target.
     pub(crate) outputs: Vec<usize>,
     by_output: Vec<usize>,
-    /// Start of each output in `by_output`, and the end.
+    /// Start of each output in `by_output`, followed by the end.
     output_offsets: Vec<usize>,
     /// Identity of each sequence for random draws; by default its index.
     pub(crate) identities: Vec<u64>,
@@ -70,8 +70,8 @@ impl Packing {
         self.fill_rows(sequences, true);
     }
 
-    /// This is the only place that shifts by one: the row at position `p - 1` predicts token `p`.
-    /// Tokens after the last predicting row are not run.
+    /// Only this function shifts by one: the row at position `p - 1` predicts token `p`. Tokens
+    /// after the last predicting row are not run.
     fn fill_rows<'a>(&mut self, sequences: impl Iterator<Item = &'a TokenSequence>, share: bool) {
         self.tokens.clear();
         self.paths.clear();

@@ -1,9 +1,8 @@
 //! Memory plan of training and sampling on an NVIDIA device, for the device and the host.
 //!
-//! A trained weight takes 18 bytes on the device: 2 for the bf16 copy, 4 for its f32 master, 8 for
-//! its two moments and 4 for its gradient. A frozen weight (of a reference policy or of an
-//! adapter's base) takes 2. Buffer shapes match `cuda/decoder.rs`, `cuda/head.rs` and
-//! `cuda/engine.rs`.
+//! A trained weight takes 18 bytes on the device: bf16 copy 2, f32 master 4, two moments 8,
+//! gradient 4. A frozen weight (of a reference policy or of an adapter's base) takes 2. Buffer
+//! shapes match `cuda/decoder.rs`, `cuda/head.rs` and `cuda/engine.rs`.
 
 use super::{MemoryPlan, NUMBER, PlanPhase, PlanSettings};
 use crate::{ModelConfig, ParameterLayout};

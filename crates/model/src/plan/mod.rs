@@ -41,7 +41,7 @@ pub struct PlanItem {
     pub name: &'static str,
     /// Maximum bytes.
     pub bytes: u64,
-    /// How the bytes are made up, such as shapes.
+    /// How the bytes were computed, such as shapes.
     pub detail: String,
 }
 

@@ -71,10 +71,10 @@ pub struct VisionConfig {
     pub temporal_patch_size: usize,
     /// Side of a merged patch in patches. Each merged patch is one token.
     pub spatial_merge_size: usize,
-    /// Side of an attention window in pixels. Not used by Qwen2-VL.
+    /// Side of an attention window in pixels. Qwen2-VL does not use it.
     pub window_size: usize,
     /// Ascending indices of blocks that attend over the whole picture; the others attend inside
-    /// windows. Not used by Qwen2-VL.
+    /// windows. Qwen2-VL does not use it.
     pub fullatt_block_indexes: Vec<usize>,
     /// Standard deviation of initial weights; only saved with the model.
     pub initializer_range: f64,
@@ -106,7 +106,7 @@ impl VisionConfig {
     }
 
     /// Returns the side of a merged patch in pixels. A picture's height and width are multiples of
-    /// it.
+    /// this side.
     pub fn factor(&self) -> usize {
         self.patch_size * self.spatial_merge_size
     }

@@ -11,7 +11,7 @@ use super::{FIRST_PICTURE_TOKEN, Pictures, Prepared, VisionConfig};
 use crate::vision::tower::{Tower, Trace};
 use crate::{Parameters, Real};
 
-/// Maximum bytes of activations kept for backward (1 GiB); activations of further pictures are
+/// Maximum bytes of activations kept for backward (1 GiB); activations of additional pictures are
 /// recomputed.
 pub(crate) const MOST_KEPT: usize = 1 << 30;
 
@@ -119,7 +119,8 @@ pub(crate) fn encode<T: Real>(
     Some(Encoded { starts, pictures, traces, table: table.clone(), width: tower.width, features })
 }
 
-/// Separates large jobs and distributes the others over lanes. The split depends only on the jobs.
+/// Separates large jobs and distributes the smaller ones over lanes. The split depends only on the
+/// jobs.
 fn deal<J>(jobs: Vec<J>, large: impl Fn(&J) -> bool, lanes: usize) -> (Vec<J>, Vec<Vec<J>>) {
     let (alone, small): (Vec<J>, Vec<J>) = jobs.into_iter().partition(large);
     let each = small.len().div_ceil(lanes).max(1);

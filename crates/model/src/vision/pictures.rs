@@ -146,7 +146,7 @@ impl Pictures {
         }
     }
 
-    /// Returns the picture with this name if it is in memory, and keeps it in memory.
+    /// Looks up the picture with this name in memory, and keeps it there.
     pub fn named(&self, name: &str) -> Option<(PictureTokens, HeldPicture)> {
         let first = *self.lock().names.get(name)?;
         let prepared = self.get(first)?;

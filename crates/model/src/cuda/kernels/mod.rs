@@ -70,7 +70,7 @@ impl<T> From<Part<T>> for Argument {
 }
 
 impl From<usize> for Argument {
-    /// Converts to a C `int`, for sizes of one dimension.
+    /// Converts the size of one dimension to a C `int`.
     fn from(value: usize) -> Self {
         Self::Int(i32::try_from(value).unwrap_or(i32::MAX))
     }

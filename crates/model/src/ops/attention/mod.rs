@@ -208,7 +208,7 @@ impl<T: Real> Loop<(&mut [T], usize, usize, &mut [T], usize)> for SoftmaxRows {
 struct BackwardBlock<'a, T> {
     /// Scores, overwritten by probabilities.
     scores: &'a mut [T],
-    /// Derivatives of the probabilities, overwritten by those of the scores.
+    /// Derivatives of the probabilities, overwritten by the scores' derivatives.
     derivatives: &'a mut [T],
     out: &'a [T],
     d_out: &'a [T],
@@ -255,8 +255,8 @@ pub(crate) struct Output<'a, T> {
 /// Computes the derivative of [`attention`] with respect to `qkv`. Query derivatives are written to
 /// their rows of `d_qkv`; key and value derivatives are added to all rows that the queries see.
 ///
-/// With `P` the probabilities and `D_t = dO_t . O_t`: `dV = P^T dO`, `dP = dO V^T`, `dS = P (dP -
-/// D)`, `dQ = dS K / sqrt(width)`, `dK = dS^T Q / sqrt(width)`.
+/// With `P` the probabilities and `D_t = sum(dO_t O_t)`: `dV = P^T dO`, `dP = dO V^T`, `dS = P
+/// (dP - D)`, `dQ = dS K / sqrt(width)`, `dK = dS^T Q / sqrt(width)`.
 pub(crate) fn attention_backward<T: Real>(
     bf16: Option<Kernel>,
     heads: Heads,

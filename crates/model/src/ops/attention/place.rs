@@ -77,8 +77,8 @@ impl<T: Real> Derivatives<'_, T> {
     }
 }
 
-/// Returns the keys and values that the queries of a place see; those of a path are copied to
-/// `gathered`.
+/// Returns the keys and values that the queries of a place see; keys and values of a path are
+/// copied to `gathered`.
 pub(super) fn key_values<'a, T: Real>(
     heads: Heads,
     place: &Place<'_>,

@@ -77,7 +77,8 @@ static SHAPES: Shapes = {
     Shapes { palette: 1, start_row: 0, reserved: [0; 14], bytes, rows }
 };
 
-/// This thread's configured tile registers, released on drop. At most one may exist at a time.
+/// This thread's configured tile registers, released on drop. At most one instance may exist at a
+/// time.
 #[derive(Debug)]
 pub(super) struct Tiles(PhantomData<*const ()>);
 

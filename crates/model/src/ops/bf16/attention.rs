@@ -2,9 +2,9 @@
 //!
 //! Computes the equations of [`super::super::attention`] in a different order. Forward takes 32
 //! queries at a time against all earlier keys. Backward takes a block of keys at a time against all
-//! later queries, with transposed scores (`S^T = K Q^T`). Each key's and value's derivative is then
-//! one product over all these queries, and only narrow operands are transposed. Blocks of 32 x 32
-//! that the mask hides are skipped. Probabilities and their derivatives are rounded to bf16; row
+//! later queries, with transposed scores (`S^T = K Q^T`). The derivative of each key and value is
+//! then one product over all these queries, and only narrow operands are transposed. Blocks of 32 x
+//! 32 that the mask hides are skipped. Probabilities and their derivatives are rounded to bf16; row
 //! sums, maxima and logarithms are `f32`.
 //!
 //! Queries and keys are counted in panels of 32. Query `q` has position `before + q`; if `before`
@@ -62,8 +62,8 @@ fn pack(to: &mut Panels, side: Side, from: Operand<'_>) {
     to.pack(side, from, 0..from.outer, 0..from.depth);
 }
 
-/// Returns the row stride of scores, in vectors. Not a power of two, which would map all rows to
-/// one cache set.
+/// Returns the row stride of scores, in vectors. The stride is not a power of two, which would map
+/// all rows to one cache set.
 fn score_stride(panels: usize) -> usize {
     2 * panels + 1
 }

@@ -8,7 +8,7 @@ use std::arch::x86_64::{
 
 use super::tiles::{Line, PANEL, PANEL_LINES, TILE};
 
-/// Rows per step. With both halves of the columns, this takes 16 accumulators, and ten loads feed
+/// Rows per step. With both halves of the columns, a step uses 16 accumulators, and ten loads feed
 /// 16 products.
 const ROWS: usize = 8;
 

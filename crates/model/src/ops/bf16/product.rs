@@ -1,4 +1,4 @@
-//! Splits a product into blocks, whose panels a kernel multiplies.
+//! Splits a matrix product into blocks and multiplies their panels with a kernel.
 #![expect(unsafe_code, reason = "kernels write through pointers; every bound is checked right before")]
 
 use std::cell::RefCell;

@@ -27,7 +27,7 @@ use std::ops::Range;
 
 /// Number of rows in a tile, and of bf16 pairs in a row.
 pub(super) const TILE: usize = 16;
-/// Rows of the left operand, or columns of the right one, per panel.
+/// Number of rows of the left operand, or columns of the right operand, per panel.
 pub(crate) const PANEL: usize = 2 * TILE;
 pub(crate) const STEP: usize = 2 * TILE;
 pub(super) const PANEL_LINES: usize = 2 * TILE;
@@ -89,7 +89,7 @@ impl Panels {
         &self.lines[index * self.length..(index + 1) * self.length]
     }
 
-    /// Packs a block of an operand.
+    /// Packs a block of an operand into panels.
     ///
     /// # Panics
     /// If the CPU lacks the instructions, neither stride is 1, or the block or operand is out of
