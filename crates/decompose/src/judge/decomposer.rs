@@ -250,7 +250,7 @@ impl Judge {
     }
 
     /// Sends a short request, so that a wrong URL, model or key is reported before a run starts.
-    /// Any answer is accepted. Metrics count this request like any other. Nothing is sent if
+    /// Accepts any answer. Metrics count this request like any other. Sends nothing if
     /// `call_budget` is 0.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 //! scores split a trajectory's return into credits (HAS, decomposer `judge`).
 //!
 //! With the score `s_t` in 0..10 of turn `t`: `r_t = s_t R / sum_s s_s`. Every turn gets `R / T` if
-//! the scores sum to about 0 or there is no answer. Such fallbacks are reported and counted in
+//! the scores sum to about 0 or there is no answer. These fallbacks are reported and counted in
 //! [`JudgeMetrics`]. [`Judge::credits`] fails if more than [`JudgeConfig::max_failed_share`] of the
 //! last questions were not answered.
 //!

@@ -16,8 +16,8 @@ pub(super) fn parse(answer: &str, turns: usize) -> Result<Vec<f64>, String> {
 }
 
 /// Returns credits that sum to the return `R`: `s_t R / sum s`, or `(10 - s_t) R / sum (10 - s)`
-/// for a negative `R`, so that better turns always get more. Returns `None` if the shares sum to
-/// about 0.
+/// for a negative `R`, so better turns always get more. Returns `None` if the shares sum to about
+/// 0.
 ///
 /// Differs from the paper: its returns are only 0 and 1, so it has no formula for negative returns.
 pub(super) fn rescale(scores: &[f64], ret: f64) -> Option<Vec<f64>> {

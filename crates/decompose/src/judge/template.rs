@@ -85,7 +85,7 @@ impl Template {
     }
 }
 
-/// Replaces placeholders in one pass, so that braces in values are kept. `Err` names an unknown
+/// Replaces placeholders in one pass, so braces in values are kept. `Err` names an unknown
 /// placeholder.
 fn fill(text: &str, value: impl Fn(&str) -> Option<String>) -> Result<String, String> {
     let mut filled = String::with_capacity(text.len());

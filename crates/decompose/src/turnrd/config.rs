@@ -62,7 +62,7 @@ pub struct TurnRdConfig {
     /// Width of the feed-forward part as a multiple of `hidden`.
     #[schemars(range(min = 1, max = 64))]
     pub feed_forward: usize,
-    /// Maximum turns of a trajectory: the number of learned positions.
+    /// Maximum number of turns in a trajectory, which is the number of learned positions.
     #[schemars(range(min = 1, max = 100000))]
     pub max_turns: usize,
     /// Fraction of activations dropped in training, in steps of 1/65536.
@@ -107,7 +107,7 @@ pub struct TurnRdConfig {
     #[schemars(range(min = 0.0, max = 1e6))]
     pub older_per_new: f64,
     /// Minimum relative decrease of the loss per pass; the round ends after a pass that improves
-    /// less. 0 runs all `epochs`, as in the paper.
+    /// less. With 0, all `epochs` run, as in the paper.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub min_improvement: f64,
     /// Trajectories per minibatch.

@@ -41,8 +41,8 @@ pub(super) struct Tensors {
     pub(super) blocks: Vec<Block>,
     pub(super) attention: Head,
     pub(super) value: Head,
-    /// `[2 H, D]`: gamma's rows, then beta's. Last in the buffer, so that the other initial weights
-    /// do not depend on it.
+    /// `[2 H, D]`: gamma's rows, then beta's. Last in the buffer, so that other initial weights do
+    /// not depend on FiLM.
     pub(super) film: Option<Linear>,
     pub(super) layout: TensorList,
 }

@@ -38,7 +38,8 @@
 //!
 //! * Credits are `w_t R` by default. Equation 5 subtracts the excess of a success's values over its
 //!   return equally from every turn, so early turns get less credit in successes than in failures.
-//! * A round's passes read all new and half as many old records, and end early (`pass.rs`).
+//! * Each pass reads all new records and half as many old ones, and a round can end early
+//!   (`pass.rs`).
 //! * FiLM is `h (1 + gamma) + beta` instead of `gamma h + beta`, so that a zero projector is the
 //!   identity, as the paper requires.
 //! * Details missing in the paper follow PyTorch's `TransformerEncoderLayer` (layer norm with

@@ -40,9 +40,9 @@ pub struct Credits {
 /// Progress of a training round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrainProgress {
-    /// Minibatches done, over all epochs.
+    /// Number of minibatches done, over all epochs.
     pub done: usize,
-    /// Minibatches of all epochs.
+    /// Number of minibatches in all epochs.
     pub total: usize,
     /// Losses of the last minibatch.
     pub losses: Losses,

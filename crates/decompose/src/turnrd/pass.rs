@@ -2,8 +2,8 @@
 //!
 //! Losses are means with weights `q_i = 0.5^(age_i / half_life)`. If a pass read every record, its
 //! cost would grow with the run. With `older_per_new = c`, a pass reads the `n` samples of age 0
-//! and `k = round(c n)` older ones, drawn in proportion to `q_i` and weighted by `sum_old q / k`.
-//! The expected losses are then the same as over all samples.
+//! and `k = round(c n)` older ones. These are drawn in proportion to `q_i` and weighted by `sum_old
+//! q / k`. The expected losses are then the same as over all samples.
 
 use turnwise_core::Rng;
 
@@ -18,7 +18,7 @@ pub(super) fn weight_at(age: u32, half_life: f64) -> f64 {
 pub(super) struct Pass {
     /// Indices of the samples in the order of the pass; older ones may repeat.
     pub(super) order: Vec<usize>,
-    /// Weight of each older sample if they are drawn; `None` if each has its own weight.
+    /// Weight of each older sample if older samples are drawn; `None` if each has its own weight.
     pub(super) older_weight: Option<f64>,
 }
 

@@ -79,7 +79,7 @@ impl TurnRd {
         Ok(FilmZeroed { relative_change, samples: samples.len() })
     }
 
-    /// Compares errors with own goals and with goals shuffled by `seed`.
+    /// Compares errors with each trajectory's own goal and with goals shuffled by `seed`.
     ///
     /// # Errors
     /// Fails on a sample that cannot be read or has the wrong shape.

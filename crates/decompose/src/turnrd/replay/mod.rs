@@ -7,7 +7,7 @@
 //! ```
 //!
 //! All numbers are little-endian. A kill leaves a prefix of the data. Opening the file skips and
-//! counts an unfinished last frame, and the next append cuts it off. A frame with a wrong payload
+//! counts an unfinished last frame, and the next append removes it. A frame with a wrong payload
 //! checksum is skipped and reported. After a damaged frame header, reading continues at the next
 //! valid header.
 //!
