@@ -40,8 +40,8 @@ pub(crate) fn library(json: &[u8]) -> Result<tokenizers::Tokenizer, String> {
     tokenizers::Tokenizer::from_bytes(json).map_err(|error| error.to_string())
 }
 
-/// Rejects a part or one inside it. Parts are identified by their keys, as in the library, because
-/// `type` may be missing.
+/// Rejects a disallowed part, including nested parts. Parts are identified by their keys, as in the
+/// library, because `type` may be missing.
 fn check(key: &str, part: &Value) -> Result<(), String> {
     let (mut growth, mut parts) = (1.0, 0);
     let mut open = vec![(key.to_owned(), part)];

@@ -105,7 +105,7 @@ pub(super) fn check_method(method: &str, value: &Value, arguments: &[Value]) -> 
     }
 }
 
-/// Runs a rendering on a thread with [`STACK`].
+/// Runs a rendering on a thread whose stack has the size [`STACK`].
 pub(super) fn rendering<T: Send>(
     render: impl FnOnce() -> Result<T, TextError> + Send,
 ) -> Result<T, TextError> {

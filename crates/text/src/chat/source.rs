@@ -63,8 +63,8 @@ fn raw_length(tag: &str) -> usize {
     end.map_or(tag.len(), |(at, open)| at + open.len())
 }
 
-/// Returns the start of the next tag, and its closing. The search stops at the first tag, because a
-/// template may have a tag every few bytes.
+/// Returns the start of the next tag, and its closing delimiter. The search stops at the first tag,
+/// because a template may have a tag every few bytes.
 fn next_tag(text: &str) -> Option<(usize, &'static str)> {
     text.match_indices('{').find_map(|(at, _)| match text.as_bytes().get(at + 1)? {
         b'{' => Some((at, "}}")),

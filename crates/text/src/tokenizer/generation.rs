@@ -100,7 +100,7 @@ impl Tokenizer {
 
 /// Returns the ids that end a response, and the padding id.
 ///
-/// As in `transformers`, these are the ids in `generation_config.json` (a number or a list), or in
+/// As in `transformers`, end ids come from `generation_config.json` (a number or a list), or from
 /// `config.json` if it has none. The tokenizer's `eos_token` is always added.
 pub(super) fn end_and_padding(
     folder: &Path,

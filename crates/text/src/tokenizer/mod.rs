@@ -90,7 +90,7 @@ impl Tokenizer {
         Self::new(parts::library(json).map_err(TextError::Tokenizer)?)
     }
 
-    /// Returns the text of its `tokenizer.json`; equal tokenizers give equal bytes.
+    /// Returns the text of its `tokenizer.json`; equal tokenizers yield equal bytes.
     ///
     /// # Errors
     /// Fails if the `tokenizers` library cannot write it as JSON.

@@ -6,8 +6,8 @@
 
 use std::fmt::Write as _;
 
-/// Alternatives after the phrases. Together they match any character, so pieces have no gaps. White
-/// space is spelled out because regex engines disagree on `\s`.
+/// Alternatives after the phrases. Together, the alternatives match any character, so pieces have
+/// no gaps. White space is spelled out because regex engines disagree on `\s`.
 const TAIL: &str = r"\n| ?[a-z]+ [0-9]+| ?[A-Za-z']+| ?[0-9]+| ?[^\x09-\x0D\x20A-Za-z0-9]+|[\x09-\x0D\x20]";
 
 /// Alternatives like [`TAIL`], with a name and its number as two pieces.

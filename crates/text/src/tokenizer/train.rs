@@ -11,8 +11,8 @@ use crate::TextError;
 /// Settings of [`Tokenizer::train`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TokenizerConfig {
-    /// Strings that become one token wherever a piece starts with them. Each gets a token even if
-    /// it does not occur.
+    /// Strings that become one token wherever a piece starts with them. Each string gets a token
+    /// even if it does not occur.
     pub phrases: Vec<String>,
     /// Maximum number of tokens besides the 256 bytes and the special tokens, including phrases.
     pub max_pieces: usize,

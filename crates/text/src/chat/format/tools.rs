@@ -2,7 +2,7 @@
 //! results.
 //!
 //! Replies are kept as sampled. Because some templates refer back to calls (their number or ids),
-//! the text after it is rendered with placeholder calls.
+//! the text after a reply is rendered with placeholder calls.
 
 use super::{ChatFormat, NEXT, QUESTION};
 use crate::chat::{Message, RenderOptions, Tool};
@@ -101,8 +101,8 @@ impl ChatFormat {
     }
 
     /// Returns the tokens between a reply with calls and the next reply: the missing end of the
-    /// first, the results, an optional user message, and the start of the second. `last` is the
-    /// last sampled token of the reply.
+    /// first, the results, an optional user message, and the next reply's start. `last` is the last
+    /// sampled token of the reply.
     ///
     /// # Errors
     /// Fails like [`ChatFormat::next`], or if the template has no tools.
