@@ -33,8 +33,8 @@ impl Retriever for OpenRetriever {
 /// # Errors
 ///
 /// Returns [`RetrievalError::Setting`] for invalid settings, and [`RetrievalError::File`] or
-/// [`RetrievalError::Index`] for incomplete index folders. Servers are not contacted before the
-/// first query.
+/// [`RetrievalError::Index`] for incomplete index folders. Servers are contacted only at the first
+/// query.
 pub fn open(config: &RetrievalConfig) -> Result<Arc<OpenRetriever>, RetrievalError> {
     config.check()?;
     let batched = |retriever: Arc<dyn Retriever>| -> Arc<dyn Retriever> {

@@ -42,8 +42,8 @@ pub struct RetrievalConfig {
     /// Model folder of the encoder (E5 or sentence-transformers), for `dense` and `hybrid`.
     pub encoder: PathBuf,
     /// Searches vectors approximately with the folder's HNSW graph (`turnwise index build
-    /// --approximate`). It compares a few thousand vectors instead of all, and may miss some hits.
-    /// For `dense` and `hybrid`; needs the feature `hnsw`.
+    /// --approximate`). The search compares a few thousand vectors instead of all, and may miss
+    /// some hits. For `dense` and `hybrid`; needs the feature `hnsw`.
     pub approximate: bool,
     /// Text before every encoded query. This and the next two settings default to the index's
     /// settings, or to E5's (`query: `, `passage: `, 256 tokens) if the index has none. Values that

@@ -29,7 +29,7 @@ impl<D: Serialize + DeserializeOwned> Manifest<D> {
     }
 
     /// Writes the manifest, leaving out files that are deleted after the folder is renamed. The
-    /// folder counts as complete with or without them.
+    /// folder counts as complete with or without those files.
     pub(crate) fn write_without(
         mut self,
         folder: &Path,

@@ -19,7 +19,7 @@ impl Passage {
         self.contents.split_once('\n').map_or(self.contents.as_str(), |(title, _)| title)
     }
 
-    /// Returns everything after the first newline; empty without one.
+    /// Returns everything after the first newline; empty if there is none.
     pub fn text(&self) -> &str {
         self.contents.split_once('\n').map_or("", |(_, text)| text)
     }

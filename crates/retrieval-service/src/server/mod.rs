@@ -50,7 +50,7 @@ pub struct ServerOptions {
     pub timeout: Duration,
     /// Time for which an idle connection is kept open.
     pub idle: Duration,
-    /// Allows listening on addresses that other machines can reach.
+    /// True to allow addresses that other machines can reach.
     pub allow_remote: bool,
 }
 

@@ -155,7 +155,7 @@ struct Prepared {
 /// Parts of an index to build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parts {
-    /// Only the passages, for an index of vectors.
+    /// Only the passages, for a vector index.
     Passages,
     /// Passages and terms.
     Bm25,

@@ -58,7 +58,7 @@ struct Description {
     vectors: usize,
     /// Fraction of the ten nearest vectors that the graph found, with its own vectors as queries.
     recall: f64,
-    /// SHA-256 of the two files that the HNSW library writes. They are checked before loading,
+    /// SHA-256 of the two files that the HNSW library writes. Hashes are checked before loading,
     /// because the library aborts the program on some damaged files. Earlier versions did not store
     /// them.
     #[serde(default)]

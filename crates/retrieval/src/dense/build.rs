@@ -14,8 +14,8 @@ use crate::{Passage, RetrievalError};
 /// Number of passages per encoder call.
 const TOGETHER: usize = 256;
 
-/// Folder of unfinished vectors inside an index folder. It is kept when a build stops, because
-/// encoding millions of passages takes days.
+/// Folder of unfinished vectors inside an index folder. The folder is kept when a build stops,
+/// because encoding millions of passages takes days.
 const PARTIAL: &str = "dense.partial";
 /// File that describes unfinished vectors. The file is deleted last, after the folder is renamed,
 /// so that a killed build can always be resumed.

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::open_vectors;
 use crate::RetrievalError;
 
-/// Encoding settings besides the model. They are stored with the vectors, so queries need not
-/// repeat them.
+/// Encoding settings besides the model. These settings are stored with the vectors, so queries need
+/// not repeat them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Encoding {
@@ -31,7 +31,7 @@ impl Encoding {
         Ok(open_vectors(folder)?.encoding().cloned())
     }
 
-    /// Rejects query settings that differ from those of the vectors.
+    /// Rejects query settings that differ from the vectors' settings.
     pub(super) fn refuse_other(&self, asked: &Self, vectors: &Path) -> Result<(), RetrievalError> {
         let quoted = |text: &str| format!("{text:?}");
         let settings = [

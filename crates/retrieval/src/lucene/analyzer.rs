@@ -4,9 +4,9 @@
 //! 33 stop words, Porter's stemmer (`porter.rs`).
 //!
 //! The tokenizer follows the word boundaries of Unicode Standard Annex 29 and keeps segments with a
-//! letter, a digit, an ideograph or an emoji. It takes the longest token at each position, or skips
-//! a character if none starts there. The grammar is a regular expression ([`grammar`]), compiled to
-//! an automaton that reports the longest match.
+//! letter, a digit, an ideograph or an emoji. The tokenizer takes the longest token at each
+//! position, or skips a character if none starts there. The grammar is a regular expression
+//! ([`grammar`]), compiled to an automaton that reports the longest match.
 //!
 //! Differs from Lucene: character classes follow the newer Unicode version of `regex-syntax`, so
 //! letters and emoji added since Lucene's version are tokens.
@@ -47,9 +47,9 @@ static AUTOMATON: LazyLock<Result<DFA, String>> = LazyLock::new(|| {
 /// Returns the tokens of the standard tokenizer as one regular expression.
 ///
 /// Every class includes the marks that follow it (rule WB4). A word is a run of letters, digits and
-/// characters that join them (WB5 to WB13b), a run of Katakana, a run of a script that Unicode
-/// breaks by dictionary, one ideograph, one Hiragana, or an emoji sequence of Unicode Technical
-/// Standard 51.
+/// characters that join them (WB5 to WB13b), a run of Katakana, or a run of a script that Unicode
+/// breaks by dictionary. A single ideograph, a single Hiragana, or an emoji sequence of Unicode
+/// Technical Standard 51 is also a word.
 pub fn grammar() -> String {
     let marks = r"[\p{wb=Format}\p{wb=Extend}\p{wb=ZWJ}]*";
     let letter = format!(r"(?:[\p{{wb=ALetter}}\p{{wb=Hebrew_Letter}}]{marks})");
@@ -207,7 +207,7 @@ impl Analyzer {
 }
 
 /// Returns the end of the token at `start` if it is a run of ASCII letters and digits that cannot
-/// extend further. This handles most tokens without the grammar.
+/// extend further. This shortcut handles most tokens without the grammar.
 fn plain_word(text: &[u8], start: usize) -> Option<usize> {
     // Limited, because a longer run is counted again for each of its tokens.
     let reach = text[start..].iter().take(MAX_TOKEN_UNITS + 1);

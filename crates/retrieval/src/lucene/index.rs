@@ -206,8 +206,8 @@ impl SearchIndex {
         &self.analyzer
     }
 
-    /// Returns the best `limit` texts for a query, best first. Only texts with one of its terms are
-    /// returned.
+    /// Returns the best `limit` texts for a query, best first. Only texts that contain a query term
+    /// are returned.
     ///
     /// # Errors
     /// Returns [`SearchError::Damaged`] if the postings of a query term are invalid.
@@ -256,7 +256,8 @@ impl SearchIndex {
     }
 
     /// Returns the greatest `tf / (k1 (1 - b + b dl / avgdl))` of the documents with a term, which
-    /// bounds its contribution. It is computed once from all of the term's postings, then cached.
+    /// bounds its contribution. The bound is computed once from all of the term's postings, then
+    /// cached.
     pub(super) fn reach(&self, list: List) -> Result<f32, SearchError> {
         let known = self.reaches.read().unwrap_or_else(PoisonError::into_inner).get(&list.start).copied();
         if let Some(reach) = known {

@@ -11,7 +11,7 @@ use super::SearchError;
 /// Name of the manifest, which is written last and renamed: if it exists, the index is complete.
 pub const MANIFEST: &str = "turnwise-search.json";
 
-/// Format version; bump it if the meaning of terms, norms or files changes.
+/// Format version; increase it if the meaning of terms, norms or files changes.
 pub(super) const FORMAT: u32 = 2;
 
 pub(super) const POSTINGS: &str = "postings.idx";

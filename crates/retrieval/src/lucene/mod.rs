@@ -1,4 +1,4 @@
-//! Keyword search with Lucene's ranking, as configured in Anserini and Pyserini, on our own index
+//! Keyword search with Lucene's ranking, as configured in Anserini and Pyserini, on a custom index
 //! format.
 //!
 //! | file | subject |
@@ -16,7 +16,7 @@
 //! A query is a bag of words: each distinct term is weighted by how often it occurs. Ties are
 //! ordered by the text's name (ascending bytes), then by its position in the collection.
 //!
-//! Storage and scoring are our own (`postings.rs`, `invert.rs`, `pruned.rs`), because no library
+//! Storage and scoring are custom (`postings.rs`, `invert.rs`, `pruned.rs`), because no library
 //! scores like Lucene and breaks ties by name.
 //!
 //! Differs from Lucene: term scores are added in query order and in double precision, while

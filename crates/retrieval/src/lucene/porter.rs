@@ -8,7 +8,7 @@
 //! Like Java, the stemmer processes UTF-16 code units: every unit except `a e i o u`, and `y` after
 //! a consonant, is a consonant.
 
-/// Suffixes of the third and fourth steps, and their replacements after a stem of measure above 0.
+/// Suffixes of the third and fourth steps, and their replacements if the stem's measure is above 0.
 const DOUBLE_SUFFIXES: [(&str, &str); 21] = [
     ("ational", "ate"),
     ("tional", "tion"),
@@ -41,7 +41,7 @@ const SHORT_SUFFIXES: [(&str, &str); 7] = [
     ("ful", ""),
     ("ness", ""),
 ];
-/// Suffixes removed after a stem of measure above 1. `ement` and `ment` precede `ent`, which is a
+/// Suffixes removed if the stem's measure is above 1. `ement` and `ment` precede `ent`, which is a
 /// suffix of both.
 const LAST_SUFFIXES: [&str; 19] = [
     "al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ion", "ou", "ism",

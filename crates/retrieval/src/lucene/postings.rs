@@ -14,9 +14,9 @@
 //!
 //! A term's postings are blocks of 128 documents. If there are several, a table with 8 bytes per
 //! block precedes them: last document (u32) and end of its bytes (u32). A posting stores the
-//! distance `d` from the previous document as a variable-length integer (the form of Lucene 3). It
-//! is `2 d + 1` if the term occurs once in the document; otherwise it is `2 d`, followed by the
-//! count. All numbers are little-endian. The file is read in place, from memory or mapped, and
+//! distance `d` from the previous document as a variable-length integer (the form of Lucene 3). The
+//! integer is `2 d + 1` if the term occurs once in the document; otherwise it is `2 d`, followed by
+//! the count. All numbers are little-endian. The file is read in place, from memory or mapped, and
 //! every number is checked before use.
 
 use std::ops::Range;
