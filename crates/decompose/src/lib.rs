@@ -5,7 +5,7 @@
 //! | [`judge`] | a language model behind an OpenAI-compatible endpoint scores the turns |
 //! | [`turnrd`] | a small network learns which turns earned the return |
 //!
-//! Both split a return `R` into credits `r_t` that sum to it (HAS, section 3).
+//! Both methods split a return `R` into credits `r_t` that sum to `R` (HAS, section 3).
 //!
 //! ```
 //! use turnwise_decompose::turnrd::{TurnRd, TurnRdConfig};

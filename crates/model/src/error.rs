@@ -5,7 +5,7 @@ use std::path::Path;
 
 use thiserror::Error;
 
-/// A model that cannot be created, read or written.
+/// Error from creating, reading or writing a model.
 #[derive(Debug, Error)]
 pub enum ModelError {
     /// A key of `config.json` has an unsupported value.
@@ -13,7 +13,7 @@ pub enum ModelError {
     Config {
         /// Name of the key.
         key: String,
-        /// Cause, and a valid value.
+        /// Cause and a valid value.
         reason: String,
     },
     /// A file could not be read or written.

@@ -1,9 +1,9 @@
 //! Building blocks for small networks such as TurnRD: linear layers, vectorised loops, flat weight
 //! buffers and sums of lane gradients.
 //!
-//! All work on row-major slices and are generic over [`Real`]: `f32` for training, `f64` for
-//! comparison with finite differences ([`crate::testing`]). Sums run over [`LANES`] fixed lanes, so
-//! they do not depend on the CPU's vector width.
+//! All functions work on row-major slices and are generic over [`Real`]: `f32` for training, `f64`
+//! for comparison with finite differences ([`crate::testing`]). Sums run over [`LANES`] fixed
+//! lanes, so they do not depend on the CPU's vector width.
 //!
 //! ```
 //! use turnwise_model::layers::{Accumulate, linear};

@@ -1,5 +1,5 @@
-//! The policy: decoders with hand-written forward and backward, LoRA, AdamW, a sampling engine, and
-//! Hugging Face files.
+//! The policy: decoders with handwritten forward and backward passes, LoRA, AdamW, a sampling
+//! engine, and Hugging Face files.
 //!
 //! ```
 //! use turnwise_core::{Learner as _, TokenSequence, TurnSpan};

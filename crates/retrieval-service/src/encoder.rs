@@ -17,7 +17,7 @@ pub struct EncoderOptions {
     pub query_prefix: String,
     /// Text before every passage.
     pub passage_prefix: String,
-    /// Maximum length of a text, and precision.
+    /// Maximum length of a text, and precision of matrix products.
     pub sentence: SentenceOptions,
 }
 
@@ -32,7 +32,7 @@ impl Default for EncoderOptions {
 }
 
 impl EncoderOptions {
-    /// Returns the settings stored with vectors: all that change them beyond rounding.
+    /// Returns the settings to store with vectors: all that change them by more than rounding.
     pub fn encoding(&self) -> Encoding {
         Encoding {
             query_prefix: self.query_prefix.clone(),
@@ -48,8 +48,8 @@ pub struct PrefixedEncoder {
     encoder: SentenceEncoder,
     options: EncoderOptions,
     fingerprint: String,
-    /// Fingerprint of earlier versions, which covers the weights only. Vectors are expensive, so
-    /// old ones can still be opened.
+    /// Fingerprint in the format of earlier versions, which covers only the weights. Vectors are
+    /// expensive to compute, so old ones can still be opened.
     earlier: String,
 }
 
@@ -104,8 +104,8 @@ impl PrefixedEncoder {
     }
 }
 
-/// Returns the files, besides the weights, that determine a model folder's vectors: those read by
-/// [`SentenceEncoder::load`] and its tokenizer.
+/// Returns the files of a model folder, besides the weights, that determine its vectors: those read
+/// by [`SentenceEncoder::load`] and its tokenizer.
 fn other_files(folder: &Path) -> Vec<String> {
     let mut names = vec!["modules.json".to_owned(), "sentence_bert_config.json".to_owned()];
     // The encoder has already checked the list.

@@ -1,5 +1,5 @@
-//! Retrieval over HTTP, and construction of retrievers from settings. Calls block; no async runtime
-//! is used.
+//! Retrieval over HTTP, and construction of retrievers from settings. Calls block, without an async
+//! runtime.
 //!
 //! | file | subject |
 //! |---|---|

@@ -16,7 +16,7 @@ pub struct OpenRetriever {
 }
 
 impl OpenRetriever {
-    /// Returns the number of queries, and how many were cache hits.
+    /// Returns the number of queries, and of cache hits among them.
     pub fn counts(&self) -> CacheCounts {
         self.cached.counts()
     }
@@ -28,13 +28,13 @@ impl Retriever for OpenRetriever {
     }
 }
 
-/// Opens a retriever with a cache, and with batching for servers and vectors.
+/// Opens a retriever with a cache; servers and vectors also get batching.
 ///
 /// # Errors
 ///
 /// Returns [`RetrievalError::Setting`] for invalid settings, and [`RetrievalError::File`] or
-/// [`RetrievalError::Index`] for incomplete index folders. Servers are not contacted before the
-/// first query.
+/// [`RetrievalError::Index`] for incomplete index folders. Servers are contacted only at the first
+/// query.
 pub fn open(config: &RetrievalConfig) -> Result<Arc<OpenRetriever>, RetrievalError> {
     config.check()?;
     let batched = |retriever: Arc<dyn Retriever>| -> Arc<dyn Retriever> {

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! The clients of verl-agent and SkyRL write `query` instead of `queries`. The server accepts both
-//! keys, and a single text instead of a list. `topk` may be missing or null (the server's default
-//! applies), and `return_scores` may be missing (false). Some servers return no `id`, or a number;
-//! further keys are ignored.
+//! keys, and a single text instead of a list. `topk` may be missing or null (then the server's
+//! default applies), and `return_scores` may be missing (then false). Some servers return no `id`,
+//! or a number as `id`; other keys are ignored.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use turnwise_retrieval::{Hit, Passage};
 pub struct Request {
     /// Texts to search for.
     pub queries: Vec<String>,
-    /// Passages per query; `None` means the server's default.
+    /// Number of passages per query; `None` means the server's default.
     pub top_k: Option<usize>,
     /// True if the answer should contain scores.
     pub return_scores: bool,
@@ -85,7 +85,7 @@ pub fn answer(lists: &[Vec<Hit>], return_scores: bool) -> Result<Vec<u8>, serde_
     Ok(body)
 }
 
-/// Returns the body of an answer; `None` if it would exceed `most` bytes.
+/// Returns the body of an answer; `None` if the body would exceed `most` bytes.
 pub(crate) fn answer_within(
     lists: &[Vec<Hit>],
     return_scores: bool,
@@ -147,7 +147,7 @@ fn write_answer(
 /// Parses the body of an answer to `queries` queries.
 ///
 /// A document without an id gets the first 16 digits of its contents' SHA-256. Missing scores
-/// are 0. Lists longer than `top_k` are cut.
+/// are 0. Lists longer than `top_k` are truncated.
 ///
 /// # Errors
 ///

@@ -11,7 +11,7 @@ use turnwise_retrieval::{BatchingOptions, Hybrid, RetrievalError, RetrieverKind}
 
 use crate::{EncoderOptions, HttpOptions};
 
-/// Key of the queries in a request.
+/// JSON key of the queries in a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RequestKey {
@@ -42,18 +42,18 @@ pub struct RetrievalConfig {
     /// Model folder of the encoder (E5 or sentence-transformers), for `dense` and `hybrid`.
     pub encoder: PathBuf,
     /// Searches vectors approximately with the folder's HNSW graph (`turnwise index build
-    /// --approximate`). Reads a few thousand vectors instead of all and may miss some. For `dense`
-    /// and `hybrid`; needs the feature `hnsw`.
+    /// --approximate`). The search compares a few thousand vectors instead of all, and may miss
+    /// some hits. For `dense` and `hybrid`; needs the feature `hnsw`.
     pub approximate: bool,
-    /// Text before every encoded query. This and the next two settings default to the index's, or
-    /// to E5's (`query: `, `passage: `, 256 tokens) if the index has none. Values that differ from
-    /// the index's are rejected.
+    /// Text before every encoded query. This and the next two settings default to the index's
+    /// settings, or to E5's (`query: `, `passage: `, 256 tokens) if the index has none. Values that
+    /// differ from the index's settings are rejected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub query_prefix: Option<String>,
     /// Text before every encoded passage.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub passage_prefix: Option<String>,
-    /// Maximum tokens of an encoded text.
+    /// Maximum number of tokens in an encoded text.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 3, max = 65536))]
     pub max_tokens: Option<usize>,
@@ -62,39 +62,40 @@ pub struct RetrievalConfig {
     /// Constant of reciprocal rank fusion (`hybrid`).
     #[schemars(range(min = 0.0, max = 1e9))]
     pub fusion_k: f64,
-    /// Passages requested from each part of a hybrid.
+    /// Number of passages requested from each part of a hybrid.
     #[schemars(range(min = 1, max = 100_000))]
     pub fusion_depth: usize,
-    /// Addresses of servers with the same collection. Requests rotate among them, and a failed one
-    /// goes to the next server.
+    /// Addresses of servers with the same collection. Requests rotate among them; a failed request
+    /// is retried at the next server.
     pub servers: Vec<String>,
-    /// Key of the queries in requests to servers.
+    /// JSON key of the queries in requests to servers.
     pub request_key: RequestKey,
     /// Allows servers on other machines.
     pub allow_remote: bool,
     /// Timeout of a request to a server in seconds, including the answer.
     #[schemars(range(min = 0.001, max = 86400.0))]
     pub timeout_s: f64,
-    /// Number of retries of a failed request, each at the next server.
+    /// Number of retries of a failed request, each on the next server.
     #[schemars(range(max = 100))]
     pub retries: u32,
-    /// Seconds to wait after every server has failed; doubled each time, and shortened randomly by
+    /// Seconds to wait after every server has failed; doubled each time, and randomly shortened by
     /// up to half.
     #[schemars(range(min = 0.0, max = 3600.0))]
     pub backoff_s: f64,
     /// Longest wait between two attempts, in seconds.
     #[schemars(range(min = 0.0, max = 86400.0))]
     pub backoff_max_s: f64,
-    /// Maximum queries per search of servers or vectors; 1 disables batching.
+    /// Maximum number of queries per search of servers or vectors; 1 disables batching.
     #[schemars(range(min = 1, max = 4096))]
     pub batch_queries: usize,
-    /// Milliseconds that a search waits for further queries.
+    /// Milliseconds that a search waits for more queries.
     #[schemars(range(min = 0.0, max = 10000.0))]
     pub batch_wait_ms: f64,
-    /// Maximum concurrent searches; later queries join the next one.
+    /// Maximum number of concurrent searches; additional queries join the next search.
     #[schemars(range(min = 1, max = 256))]
     pub batch_in_flight: usize,
-    /// Maximum number of cached queries, evicted by least recent use; 0 disables the cache.
+    /// Maximum number of cached queries; the least recently used is evicted first. 0 disables the
+    /// cache.
     #[schemars(range(max = 100_000_000))]
     pub cache: usize,
 }
@@ -176,7 +177,8 @@ impl RetrievalConfig {
         }
     }
 
-    /// Returns the settings of the encoder. `made` are the index's settings, used as defaults.
+    /// Returns the settings of the encoder. `made` has the index's settings, which are the
+    /// defaults.
     pub fn encoder_options(&self, made: Option<Encoding>) -> EncoderOptions {
         let made = made.unwrap_or_else(|| EncoderOptions::default().encoding());
         EncoderOptions {

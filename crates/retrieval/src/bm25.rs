@@ -9,11 +9,11 @@ use crate::lucene::{Bm25, IndexBuilder, SearchIndex};
 use crate::store::PassageStore;
 use crate::{Hit, Passage, RetrievalError, Retriever};
 
-/// Minimum queries for which a call uses several threads.
+/// Minimum number of queries for which a call uses several threads.
 const MANY_QUERIES: usize = 16;
 
-/// Finds passages by words: Lucene's BM25 with k1 = 0.9 and b = 0.4 over the contents including the
-/// title. Ties are ordered by id.
+/// Finds passages by keyword: Lucene's BM25 with k1 = 0.9 and b = 0.4 over the contents including
+/// the title. Ties are ordered by id.
 #[derive(Debug)]
 pub struct Bm25Retriever {
     index: SearchIndex,
@@ -21,11 +21,11 @@ pub struct Bm25Retriever {
 }
 
 impl Bm25Retriever {
-    /// Returns an in-memory index of some passages, for collections of up to a million.
+    /// Builds an in-memory index, for collections of up to a million passages.
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::Index`] if it cannot be built.
+    /// Returns [`RetrievalError::Index`] if the index cannot be built.
     pub fn in_memory(passages: impl IntoIterator<Item = Passage>) -> Result<Self, RetrievalError> {
         let passages = PassageStore::in_memory(passages);
         let mut builder = IndexBuilder::in_memory()?;
@@ -41,7 +41,7 @@ impl Bm25Retriever {
     /// # Errors
     ///
     /// Returns [`RetrievalError::File`] or [`RetrievalError::Index`] if the folder has no complete
-    /// index of this program.
+    /// Turnwise index.
     pub fn open(folder: &Path) -> Result<Self, RetrievalError> {
         let passages = PassageStore::open(&folder.join(PASSAGES))?;
         let terms = folder.join(BM25);
@@ -58,7 +58,7 @@ impl Bm25Retriever {
         Ok(Self { index, passages })
     }
 
-    /// Sets the constants of the ranking.
+    /// Sets the BM25 constants.
     pub fn with_ranking(self, ranking: Bm25) -> Self {
         Self { index: self.index.with_ranking(ranking), passages: self.passages }
     }

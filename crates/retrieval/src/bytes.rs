@@ -1,4 +1,4 @@
-//! Read-only bytes of a mapped file or in memory.
+//! Read-only bytes, in memory or in a memory-mapped file.
 
 use std::fs::File;
 use std::io;

@@ -28,7 +28,7 @@ struct Kept {
 /// Numbers of cache hits and misses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheCounts {
-    /// Queries answered from the cache, or by an equal query of the same call.
+    /// Queries answered from the cache, or by an identical query in the same call.
     pub hits: u64,
     /// Queries that were searched.
     pub misses: u64,
@@ -41,8 +41,8 @@ impl CacheCounts {
     }
 }
 
-/// A retriever with a cache of `capacity` queries, evicted by least recent use. Queries are equal
-/// if their text and `top_k` are. Errors are not cached.
+/// A retriever with a cache of `capacity` queries, which evicts the least recently used. Queries
+/// are equal if their text and `top_k` are equal. Errors are not cached.
 pub struct Cached {
     inner: Arc<dyn Retriever>,
     capacity: usize,

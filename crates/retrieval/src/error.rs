@@ -11,7 +11,7 @@ pub enum RetrievalError {
     Setting {
         /// Name of the setting.
         key: String,
-        /// Cause, and how to fix it.
+        /// Cause and fix.
         reason: String,
     },
     /// A file or folder cannot be read or written, or has invalid content.
@@ -19,7 +19,7 @@ pub enum RetrievalError {
     File {
         /// Path of the file or folder.
         path: PathBuf,
-        /// Cause, and how to fix it.
+        /// Cause and fix.
         reason: String,
     },
     /// A line of a file is not a passage.
@@ -29,7 +29,7 @@ pub enum RetrievalError {
         path: PathBuf,
         /// Line number, counted from 1.
         line: u64,
-        /// Cause, and how to fix it.
+        /// Cause and fix.
         reason: String,
     },
     /// The index failed.
@@ -63,7 +63,7 @@ pub enum RetrievalError {
         /// Cause of the failure.
         reason: String,
     },
-    /// The server returned another status than 200.
+    /// The server returned a status other than 200.
     #[error("{server}: status {status}: {body}")]
     Status {
         /// Address of the server.
@@ -109,7 +109,7 @@ impl RetrievalError {
         }
     }
 
-    /// Returns true if a query may have caused the error, rather than an unreachable or overloaded
+    /// Returns true if a query may have caused the error, and not an unreachable or overloaded
     /// retriever. Servers return 500 if their search fails.
     pub fn may_lie_in_a_query(&self) -> bool {
         !self.is_transient() || matches!(self, Self::Status { status: 500, .. })

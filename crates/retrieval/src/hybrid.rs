@@ -33,7 +33,7 @@ impl Hybrid {
     /// The paper's constant.
     pub const K: f64 = 60.0;
 
-    /// Combines retrievers, each asked for `depth` passages, or for `top_k` if that is more.
+    /// Combines retrievers, requesting `depth` passages from each, or `top_k` if that is more.
     ///
     /// # Errors
     ///

@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RetrieverKind {
-    /// Shared words, ranked like Lucene's BM25.
+    /// Keyword search, ranked like Lucene's BM25.
     #[default]
     Bm25,
-    /// Vectors of an encoder such as E5.
+    /// Vector search with an encoder such as E5.
     Dense,
     /// BM25 and vectors, combined by reciprocal rank fusion.
     Hybrid,
@@ -18,7 +18,7 @@ pub enum RetrieverKind {
 }
 
 impl RetrieverKind {
-    /// Returns the name in settings.
+    /// Returns the name used in settings.
     pub fn name(self) -> &'static str {
         match self {
             Self::Bm25 => "bm25",

@@ -1,7 +1,7 @@
-//! Finds passages for queries.
+//! Retrieval of passages for queries.
 //!
-//! A [`Retriever`] returns the best passages of its collection for each query, by terms, vectors or
-//! a server. Encoders and HTTP are implemented in other crates.
+//! A [`Retriever`] returns the best passages of its collection for each query, by keywords, vectors
+//! or a request to a server. Encoders and HTTP are implemented in other crates.
 //!
 //! ```
 //! use turnwise_retrieval::{Bm25Retriever, Passage, Retriever as _};

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::RetrievalError;
 
-/// Description of a folder's files. The manifest is written last and renamed: if it exists, the
-/// files are complete.
+/// Describes a folder's files. The manifest is written last and renamed: if it exists, the files
+/// are complete.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Manifest<D> {
     format: u32,
@@ -28,8 +28,8 @@ impl<D: Serialize + DeserializeOwned> Manifest<D> {
         self.write_without(folder, name, &[])
     }
 
-    /// Writes the manifest without files that are deleted after the folder is renamed. The folder
-    /// is complete with or without them.
+    /// Writes the manifest, leaving out files that are deleted after the folder is renamed. The
+    /// folder counts as complete with or without those files.
     pub(crate) fn write_without(
         mut self,
         folder: &Path,
@@ -44,7 +44,7 @@ impl<D: Serialize + DeserializeOwned> Manifest<D> {
             .map_err(|error| RetrievalError::file(&path, &error))
     }
 
-    /// Reads the manifest and compares the folder with it. `subject` names the expected content in
+    /// Reads the manifest and checks the folder against it. `subject` names the expected content in
     /// errors.
     pub(crate) fn read(
         folder: &Path,

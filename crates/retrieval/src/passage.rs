@@ -1,4 +1,4 @@
-//! Passages, hits, and the trait of all retrievers.
+//! Passages, hits, and the trait for retrievers.
 
 use std::sync::Arc;
 
@@ -19,18 +19,18 @@ impl Passage {
         self.contents.split_once('\n').map_or(self.contents.as_str(), |(title, _)| title)
     }
 
-    /// Returns everything after the first newline; empty without one.
+    /// Returns everything after the first newline; empty if there is none.
     pub fn text(&self) -> &str {
         self.contents.split_once('\n').map_or("", |(_, text)| text)
     }
 }
 
-/// A passage that was found.
+/// A passage returned by a search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hit {
     /// The passage, shared with other results.
     pub passage: Arc<Passage>,
-    /// Score; higher is better, comparable within one list only.
+    /// Score; higher is better. Scores are comparable only within one list.
     pub score: f32,
 }
 

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-/// A tokenizer or chat template that cannot be created, read, written or used. Messages name the
+/// Error from creating, reading, writing or using a tokenizer or chat template. Messages name the
 /// file, if there is one, and the fix.
 #[derive(Debug, Error)]
 pub enum TextError {

@@ -1,4 +1,4 @@
-//! Tokenizers, and conversations in a model's chat template.
+//! Tokenizers, chat templates and multi-turn conversations.
 //!
 //! | module | subject |
 //! |---|---|

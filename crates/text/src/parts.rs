@@ -7,11 +7,11 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokenizers::utils::SysRegex;
 
-/// Maximum factor by which normaliser or decoder may lengthen a text.
+/// Maximum factor by which a normaliser or decoder may lengthen a text.
 const MOST_GROWTH: f64 = 256.0;
 /// Maximum bytes of an inserted text.
 const LONGEST: usize = 1024;
-/// Maximum parts of a normaliser, of a pre-tokenizer and of a decoder.
+/// Maximum number of parts of a normaliser, of a pre-tokenizer and of a decoder.
 const MOST_PARTS: usize = 64;
 /// A text with common characters of several kinds, to find patterns that match the empty string.
 const PROBE: &str = "aZ 09_.-'\"\n\té漢\u{2581}x";
@@ -40,8 +40,8 @@ pub(crate) fn library(json: &[u8]) -> Result<tokenizers::Tokenizer, String> {
     tokenizers::Tokenizer::from_bytes(json).map_err(|error| error.to_string())
 }
 
-/// Rejects a part or one inside it. Parts are identified by their keys, as in the library, because
-/// `type` may be missing.
+/// Rejects a disallowed part, including nested parts. Parts are identified by their keys, as in the
+/// library, because `type` may be missing.
 fn check(key: &str, part: &Value) -> Result<(), String> {
     let (mut growth, mut parts) = (1.0, 0);
     let mut open = vec![(key.to_owned(), part)];
@@ -82,8 +82,8 @@ fn check(key: &str, part: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the minimum bytes that a pattern matches, at least 1. Rejects patterns that match the
-/// empty string, on which `Replace` panics.
+/// Returns the minimum number of bytes that a pattern matches, at least 1. Rejects patterns that
+/// match the empty string, because `Replace` panics on them.
 fn shortest_match(key: &str, pattern: &Value, replaces: bool) -> Result<usize, String> {
     let empty = |pattern: &str| {
         Err(format!(

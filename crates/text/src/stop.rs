@@ -12,7 +12,7 @@ pub struct ReasoningTags {
     /// Closing tag.
     pub close: String,
     /// End of prompts that already open the reasoning, such as a chat template's `<think>` and line
-    /// break; empty if none do.
+    /// break; empty if no prompt does.
     pub opening: String,
 }
 
@@ -51,7 +51,7 @@ enum Part {
 /// Finds stop strings in the bytes of a growing response.
 #[derive(Debug, Default)]
 pub struct StopStringMatcher {
-    /// Last bytes of the response, as many as a stop string or tag may need.
+    /// Last bytes of the response, as many as matching a stop string or tag may need.
     tail: Vec<u8>,
     /// Without tags, stop strings apply everywhere.
     tags: Option<Arc<ReasoningTags>>,
@@ -61,8 +61,8 @@ pub struct StopStringMatcher {
 impl StopStringMatcher {
     /// Returns a matcher that ignores stop strings inside the reasoning. Reasoning lasts from the
     /// prompt's opening tag, or the first in the response, to the first closing tag. Stop strings
-    /// of white space only are also ignored directly after it. Without reasoning, all stop strings
-    /// apply.
+    /// that are only white space are also ignored directly after the reasoning. Without reasoning,
+    /// all stop strings apply.
     pub fn past_reasoning(tags: Arc<ReasoningTags>, tokenizer: &Tokenizer, prompt: &[u32]) -> Self {
         let part = if tags.are_open_after(tokenizer, prompt) { Part::Reasoning } else { Part::Start };
         Self { tail: Vec::new(), tags: Some(tags), part }
@@ -84,7 +84,7 @@ impl StopStringMatcher {
         found
     }
 
-    /// Returns true if the last byte completes a stop string that applies here.
+    /// Returns true if the last byte completes a stop string that is not ignored here.
     fn is_stopped(&mut self, byte: u8, stops: &[String]) -> bool {
         let is_last = |tail: &[u8], text: &str| !text.is_empty() && tail.ends_with(text.as_bytes());
         let complete = stops.iter().any(|stop| is_last(&self.tail, stop));
@@ -113,8 +113,8 @@ impl StopStringMatcher {
     }
 }
 
-/// Returns the number of tokens up to and including the one that completes a string; `None` without
-/// one.
+/// Returns the number of tokens up to and including the one that completes a stop string; `None` if
+/// none does.
 pub fn stop_length(tokenizer: &Tokenizer, tokens: &[u32], stops: &[String]) -> Option<usize> {
     let mut matcher = StopStringMatcher::default();
     let last = tokens.iter().position(|&token| matcher.push(tokenizer, token, stops))?;
@@ -187,7 +187,7 @@ mod tests {
         Tokenizer::train(["a"].into_iter(), &config).unwrap()
     }
 
-    /// Returns the part of a response before it stops; `None` if it does not stop.
+    /// Returns the part of a response before its stop string; `None` without one.
     fn kept(tokenizer: &Tokenizer, opening: &str, prompt: &str, text: &str) -> Option<String> {
         let [open, close, opening] = ["<think>", "</think>", opening].map(str::to_owned);
         let tags = Arc::new(ReasoningTags { open, close, opening });

@@ -1,4 +1,4 @@
-//! Atomic file access with errors that name the file.
+//! Atomic file access; errors name the file.
 
 use std::fmt::Display;
 use std::fs;

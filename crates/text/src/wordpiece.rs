@@ -46,14 +46,14 @@ fn name_of(token: Option<Named>, usual: &str) -> String {
 }
 
 impl WordPiece {
-    /// Reads `tokenizer.json` of a folder, or `vocab.txt` with `tokenizer_config.json` if there is
-    /// none. Special tokens in a text (`[SEP]`) become themselves, as in `transformers`.
+    /// Reads `tokenizer.json` of a folder, or else `vocab.txt` with `tokenizer_config.json`.
+    /// Special tokens in a text (`[SEP]`) become themselves, as in `transformers`.
     ///
     /// # Errors
     ///
-    /// Returns [`TextError`] with the file if both are missing, or if the tokenizer does not add a
-    /// marker before and after a text. The pieces need not be word pieces: E5's small multilingual
-    /// model is a BERT with those of XLM-R.
+    /// Returns [`TextError`] with the file if both are missing, or if the tokenizer does not add
+    /// markers around a text. The tokenizer need not be WordPiece: E5's small multilingual model is
+    /// a BERT with XLM-R's tokenizer.
     pub fn load_folder(folder: &Path, max_tokens: usize) -> Result<Self, TextError> {
         let whole = folder.join("tokenizer.json");
         let wrong =
@@ -84,11 +84,12 @@ impl WordPiece {
         Ok(Self { library })
     }
 
-    /// Returns the ids of a text with its markers.
+    /// Returns the ids of a text, with the markers around it.
     ///
     /// # Errors
     ///
-    /// Returns [`TextError::Tokenizer`] if only this text reveals a fault in the tokenizer's file.
+    /// Returns [`TextError::Tokenizer`] if the tokenizer's file has a fault that only this text
+    /// reveals.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, TextError> {
         let encoding =
             self.library.encode_fast(text, true).map_err(|error| TextError::Tokenizer(error.to_string()))?;

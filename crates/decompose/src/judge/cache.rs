@@ -15,7 +15,8 @@ use super::{JudgeError, scores};
 pub(super) struct Key([u8; 32]);
 
 impl Key {
-    /// Returns the key of some texts. Includes their lengths, so that no two lists share a key.
+    /// Returns the cache key of `texts`. The key includes their lengths, so no two lists share a
+    /// key.
     pub(super) fn of(texts: &[&str]) -> Self {
         let mut hash = Sha256::new();
         hash.update(b"turnwise judge 1");

@@ -1,4 +1,4 @@
-//! Requests to the service, and their failures.
+//! HTTP requests to the judge's service, and their errors.
 
 use std::fmt;
 use std::time::Duration;
@@ -43,7 +43,7 @@ pub(super) enum Failure {
     Timeout,
     Transport(String),
     Status(u16, String),
-    /// The answer is not a chat completion, or not scores.
+    /// The answer is not a chat completion, or has no valid scores.
     Malformed(String),
 }
 

@@ -13,7 +13,7 @@ pub struct JudgeConfig {
     /// Base URL of the service; requests go to `{endpoint}/chat/completions`. `https://` needs the
     /// feature `tls`.
     pub endpoint: String,
-    /// Name of the model at the service.
+    /// Model name, as the service knows it.
     pub model: String,
     /// Name of the environment variable with the API key; empty if the service needs none.
     pub api_key_env: String,
@@ -24,7 +24,7 @@ pub struct JudgeConfig {
     /// Sampling temperature of the judge.
     #[schemars(range(min = 0.0, max = 2.0))]
     pub temperature: f64,
-    /// Maximum tokens of an answer.
+    /// Maximum number of tokens in an answer.
     #[schemars(range(min = 1, max = 1000000))]
     pub max_tokens: u32,
     /// Timeout of a request in seconds, including the answer.
@@ -33,20 +33,19 @@ pub struct JudgeConfig {
     /// Number of retries of a failed request.
     #[schemars(range(max = 100))]
     pub retries: u32,
-    /// Seconds before the first retry; doubled for each further one, and shortened randomly by up
+    /// Seconds before the first retry; doubled for each further retry, and randomly shortened by up
     /// to half.
     #[schemars(range(min = 0.0, max = 3600.0))]
     pub backoff_s: f64,
     /// Longest wait between two attempts, in seconds.
     #[schemars(range(min = 0.0, max = 86400.0))]
     pub backoff_max_s: f64,
-    /// Maximum requests of a run, including retries and those before a resume; 0 uses the cache
-    /// only. The check before a run starts is not counted.
+    /// Maximum number of requests in a run, including retries and requests before a resume; 0 uses
+    /// the cache only. The check before a run starts is not counted.
     #[schemars(range(max = 1_000_000_000))]
     pub call_budget: u64,
-    /// Maximum fraction of unanswered questions. The run stops if the last 20 questions (from the
-    /// eighth on) and the current batch, with cache hits counted as answered, both exceed it. 1
-    /// never stops.
+    /// Maximum fraction of unanswered questions. The run stops if both the last 20 questions (at
+    /// least 8) and the current batch exceed it; cache hits count as answered. 1 never stops.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub max_failed_share: f64,
     /// Maximum concurrent requests.

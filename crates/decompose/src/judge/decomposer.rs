@@ -12,9 +12,9 @@ use super::client::{Client, Failure};
 use super::scores::{parse, rescale, uniform};
 use super::{JudgeConfig, JudgeError, Template};
 
-/// Number of recent questions for the fraction of failures.
+/// Number of recent questions over which the failure rate is computed.
 const WINDOW: usize = 20;
-/// Minimum number of questions for that fraction.
+/// Minimum number of questions before the failure rate is checked.
 const FEWEST: usize = 8;
 
 /// Counts of a judge since it was created, or since the start of a resumed run
@@ -106,8 +106,8 @@ impl State {
     }
 
     /// Records the outcome of a question sent to the judge. Cache hits of the batch count as
-    /// answered: a resumed run only repeats failed questions, which must not make a good judge look
-    /// dead.
+    /// answered: a resumed run only repeats failed questions, which must not make a working judge
+    /// look dead.
     fn note(&mut self, failed: bool, most: f64) {
         self.asked += 1;
         self.unanswered += usize::from(failed);
@@ -133,7 +133,7 @@ struct Question {
 }
 
 impl Judge {
-    /// Returns a judge; `seed` determines the random part of waits.
+    /// Creates a judge; `seed` determines the jitter of retry waits.
     ///
     /// # Errors
     /// Fails on an invalid setting, an unreadable template, a cache folder that cannot be created,
@@ -150,7 +150,7 @@ impl Judge {
         })
     }
 
-    /// Continues the counts of an earlier judge, whose requests count against the budget.
+    /// Continues from the counts of an earlier judge; its requests count against the budget.
     pub fn resume_counts(&mut self, counts: JudgeMetrics) {
         *self.calls.get_mut() = counts.calls;
         self.state.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).metrics = counts;
@@ -196,7 +196,8 @@ impl Judge {
         None
     }
 
-    /// Returns the judge's scores; `None` if all attempts fail. Reports every failed request.
+    /// Returns the judge's scores; `None` if all attempts fail. Calls `failed` for every failed
+    /// request.
     fn scores(&self, question: &Question, failures: &mpsc::Sender<String>) -> Option<Vec<f64>> {
         let once = || {
             let answer = self.client.ask(&self.config, &self.template.system, &question.user)?;
@@ -213,8 +214,8 @@ impl Judge {
         scores
     }
 
-    /// Sends a request with retries and counts them. Calls `failed` for every failure; `Err` has
-    /// the last reason.
+    /// Sends a request with retries and counts them. Calls `failed` for every failure; `Err`
+    /// contains the last reason.
     fn tries<T>(
         &self,
         key: &Key,
@@ -249,7 +250,7 @@ impl Judge {
     }
 
     /// Sends a short request, so that a wrong URL, model or key is reported before a run starts.
-    /// Any answer is accepted. The request counts in the metrics like others. Nothing is sent if
+    /// Accepts any answer. Metrics count this request like any other. Sends nothing if
     /// `call_budget` is 0.
     ///
     /// # Errors
@@ -284,7 +285,7 @@ impl Judge {
     }
 
     /// Answers all questions from the cache or with `concurrency` requests at a time, calling
-    /// `failed` as requests fail. Stops asking a dead judge.
+    /// `failed` as requests fail. Stops once the judge is considered dead.
     fn answers(&self, questions: &[Question], failed: &mut dyn FnMut(String)) -> Vec<Option<Vec<f64>>> {
         let cached: Vec<Option<Vec<f64>>> = questions.iter().map(|question| self.cached(question)).collect();
         self.with(|state| state.begin(cached.iter().flatten().count()));

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use thiserror::Error;
 
-/// A judge that cannot be set up, or does not answer often enough.
+/// Error from a judge: it cannot be set up, or leaves too many questions unanswered.
 #[derive(Debug, Error)]
 pub enum JudgeError {
     /// A setting is invalid.
@@ -12,7 +12,7 @@ pub enum JudgeError {
     Setting {
         /// Key of [`super::JudgeConfig`].
         key: &'static str,
-        /// Cause, and how to fix it.
+        /// Cause and fix.
         reason: String,
     },
     /// Settings are out of range.
@@ -31,7 +31,7 @@ pub enum JudgeError {
     Template {
         /// Path of the file.
         path: String,
-        /// Cause, and how to fix it.
+        /// Cause and fix.
         reason: String,
     },
     /// The service does not answer, or rejects these settings.
@@ -45,7 +45,7 @@ pub enum JudgeError {
         endpoint: String,
         /// Name of the requested model.
         model: String,
-        /// Reason of the last failure.
+        /// Reason for the last failure.
         reason: String,
     },
     /// Too many questions were not answered.
@@ -61,7 +61,7 @@ pub enum JudgeError {
         failed: usize,
         /// Questions sent.
         asked: usize,
-        /// Reason of the last failure.
+        /// Reason for the last failure.
         reason: String,
     },
 }

@@ -16,10 +16,10 @@ pub(super) fn parse(answer: &str, turns: usize) -> Result<Vec<f64>, String> {
 }
 
 /// Returns credits that sum to the return `R`: `s_t R / sum s`, or `(10 - s_t) R / sum (10 - s)`
-/// for a negative `R`, so that better turns always get more. Returns `None` if the shares sum to
-/// about 0.
+/// for a negative `R`, so better turns always get more. Returns `None` if the shares sum to about
+/// 0.
 ///
-/// Differs from the paper: its returns are 0 and 1, and it has no formula for negative ones.
+/// Differs from the paper: its returns are only 0 and 1, so it has no formula for negative returns.
 pub(super) fn rescale(scores: &[f64], ret: f64) -> Option<Vec<f64>> {
     let share = |score: &f64| if ret < 0.0 { BEST - score } else { *score };
     let sum: f64 = scores.iter().map(share).sum();

@@ -11,7 +11,7 @@ use super::JudgeError;
 const BUILT_IN: &str = include_str!("template.toml");
 
 /// A prompt, read from a TOML file with the texts `system`, `user` and `turn`. Comments in the
-/// built-in file explain it.
+/// built-in file explain the format.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Template {
@@ -35,7 +35,7 @@ impl Template {
     /// Reads a template file, or the built-in one for an empty path.
     ///
     /// # Errors
-    /// Fails on a file that cannot be read, is not such a TOML file or has an unknown placeholder.
+    /// Fails if the file cannot be read, is not a valid template, or has an unknown placeholder.
     pub fn load(path: &Path) -> Result<Self, JudgeError> {
         if path.as_os_str().is_empty() {
             return Self::parse(BUILT_IN, Path::new("the built-in template"));
@@ -85,7 +85,7 @@ impl Template {
     }
 }
 
-/// Replaces placeholders in one pass, so that braces in values are kept. `Err` names an unknown
+/// Replaces placeholders in one pass, so braces in values are kept. `Err` names an unknown
 /// placeholder.
 fn fill(text: &str, value: impl Fn(&str) -> Option<String>) -> Result<String, String> {
     let mut filled = String::with_capacity(text.len());

@@ -59,7 +59,7 @@ impl TurnRd {
         write_atomically(&folder.join(CONFIG), text.as_bytes())
     }
 
-    /// Reads the files of [`TurnRd::save`], bit for bit.
+    /// Reads a checkpoint written by [`TurnRd::save`], bit for bit.
     ///
     /// # Errors
     /// The error names the file and the tensor or key.

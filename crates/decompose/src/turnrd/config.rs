@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use turnwise_model::{AdamWConfig, ModelError};
 
-/// Formula that makes credits from values and weights. Credits always sum to the return.
+/// Formula for credits from values and attention weights. Credits always sum to the return.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CreditRule {
@@ -62,7 +62,7 @@ pub struct TurnRdConfig {
     /// Width of the feed-forward part as a multiple of `hidden`.
     #[schemars(range(min = 1, max = 64))]
     pub feed_forward: usize,
-    /// Maximum turns of a trajectory: the number of learned positions.
+    /// Maximum number of turns in a trajectory, which is the number of learned positions.
     #[schemars(range(min = 1, max = 100000))]
     pub max_turns: usize,
     /// Fraction of activations dropped in training, in steps of 1/65536.
@@ -70,7 +70,7 @@ pub struct TurnRdConfig {
     pub dropout: f64,
     /// Norm of the input vectors.
     pub input_norm: InputNorm,
-    /// Formula that makes credits from values and weights.
+    /// Formula for credits from values and attention weights.
     pub credits: CreditRule,
     /// Clipping bound `c` of equation 5.
     #[schemars(range(max = 1e6), extend("exclusiveMinimum" = 0.0))]
@@ -92,32 +92,32 @@ pub struct TurnRdConfig {
     /// Learning rate of AdamW.
     #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0.0))]
     pub learning_rate: f64,
-    /// Decoupled weight decay of matrices. The paper gives none; this is PyTorch's default.
+    /// Decoupled weight decay of matrices. The paper does not state it; this is PyTorch's default.
     #[schemars(range(min = 0.0, max = 10.0))]
     pub weight_decay: f64,
-    /// Maximum global norm of the gradient; 0 disables clipping. The paper gives none.
+    /// Maximum global norm of the gradient; 0 disables clipping. The paper does not state it.
     #[schemars(range(min = 0.0, max = 1e9))]
     pub clip_norm: f64,
-    /// Maximum passes over the replay per round.
+    /// Maximum number of passes over the replay per round.
     #[schemars(range(min = 1, max = 1000))]
     pub epochs: usize,
-    /// Older records per newest record in a pass, drawn in proportion to their weight. If there are
-    /// fewer, all are read. With 1e6, as in the paper, every pass reads all records, so passes grow
-    /// with the run.
+    /// Number of older records per new record in a pass, drawn in proportion to their weight. If
+    /// fewer exist, all are read. With 1e6, as in the paper, every pass reads all records, so
+    /// passes grow with the run.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub older_per_new: f64,
-    /// Minimum relative decrease of the loss per pass; the round ends after a pass with less. 0
-    /// runs all `epochs`, as in the paper.
+    /// Minimum relative decrease of the loss per pass; the round ends after a pass that improves
+    /// less. With 0, all `epochs` run, as in the paper.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub min_improvement: f64,
     /// Trajectories per minibatch.
     #[schemars(range(min = 1, max = 65536))]
     pub batch: usize,
-    /// Rounds after which a replay record's weight is halved.
+    /// Half-life of a replay record's weight, in rounds.
     #[schemars(range(max = 1e9), extend("exclusiveMinimum" = 0.0))]
     pub half_life: f64,
-    /// Parts of a minibatch that run in parallel. With equal values, results are bit-identical on
-    /// every machine, with any number of cores.
+    /// Number of parts of a minibatch that run in parallel. Results depend on this value, but not
+    /// on the machine or its number of cores.
     #[schemars(range(min = 1, max = 256))]
     pub num_workers: usize,
 }

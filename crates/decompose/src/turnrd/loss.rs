@@ -12,7 +12,7 @@
 //! ```
 //!
 //! `M_i` are the turns of `i` with a progress signal. The prior falls back to `t/T` (`t` from 1) if
-//! any turn has none.
+//! any turn lacks a progress signal.
 
 use serde::{Deserialize, Serialize};
 

@@ -11,7 +11,7 @@
 //! | `ops.rs` | GELU, attention, dropout |
 //! | `pass.rs` | selection and weights of the samples of one pass |
 //! | `probes.rs` | probes of the paper's section 5.2 |
-//! | `replay/` | file of trajectories for training |
+//! | `replay/` | file of training trajectories |
 //! | `sample.rs` | training data |
 //!
 //! Inputs are one vector per turn, `h_1 .. h_T` (the policy's mean-pooled hidden state), and one
@@ -29,7 +29,7 @@
 //! sum to the return `R`. Alternatives shift in proportion to `w_t`, or use `w_t R` (`credits`).
 //!
 //! Trajectories of different lengths are concatenated without padding. [`TurnRd::credits`] runs one
-//! trajectory at a time, so that others cannot change a bit of its credits.
+//! trajectory at a time, so its credits do not depend on other trajectories.
 //!
 //! Paper: "Hybrid Advantage Shaping with Goal-Aware Attention for Per-Turn Credit Assignment in
 //! LLM-Agent Reinforcement Learning", section 3.3 and appendix B.
@@ -37,11 +37,12 @@
 //! Differs from the paper:
 //!
 //! * Credits are `w_t R` by default. Equation 5 subtracts the excess of a success's values over its
-//!   return equally from every turn, so early turns of successes get less than those of failures.
-//! * A round's passes read all new and half as many old records, and end early (`pass.rs`).
+//!   return equally from every turn, so early turns get less credit in successes than in failures.
+//! * Each pass reads all new records and half as many old ones, and a round can end early
+//!   (`pass.rs`).
 //! * FiLM is `h (1 + gamma) + beta` instead of `gamma h + beta`, so that a zero projector is the
 //!   identity, as the paper requires.
-//! * Where the paper is silent, layers follow PyTorch's `TransformerEncoderLayer` (layer norm with
+//! * Details missing in the paper follow PyTorch's `TransformerEncoderLayer` (layer norm with
 //!   epsilon 1e-5, dropout after attention, inside and after the feed-forward part). Exceptions:
 //!   GELU has the tanh form, and attention probabilities are not dropped.
 //! * The paper names ALFWorld's signal "facts-diff (per-turn)" (table 6) without an equation.

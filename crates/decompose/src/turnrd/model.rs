@@ -40,9 +40,9 @@ pub struct Credits {
 /// Progress of a training round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrainProgress {
-    /// Minibatches done, over all epochs.
+    /// Number of minibatches done, over all epochs.
     pub done: usize,
-    /// Minibatches of all epochs.
+    /// Number of minibatches in all epochs.
     pub total: usize,
     /// Losses of the last minibatch.
     pub losses: Losses,
@@ -65,7 +65,7 @@ pub struct TrainReport {
     pub epochs: Vec<EpochReport>,
 }
 
-/// Fit of the estimated returns, with the samples' weights.
+/// How well the estimated returns fit, weighted by sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Fit {
     /// Number of trajectories.
@@ -74,7 +74,7 @@ pub struct Fit {
     pub mse: f64,
     /// Variance of the returns: the error of always predicting their mean.
     pub variance: f64,
-    /// `1 - mse / variance`; `None` if all returns are equal.
+    /// `1 - mse / variance`; `None` if all returns are the same.
     pub r2: Option<f64>,
     /// `max |sum_t r_t - R|`.
     pub sum_drift: f64,
@@ -152,12 +152,11 @@ impl TurnRd {
 
     /// Splits a return into one credit per turn.
     ///
-    /// `turns` is row-major `[T, D]`, `goal` is `[D]`. The result depends only on these and the
-    /// weights, bit for bit.
+    /// `turns` is row-major `[T, D]`, `goal` is `[D]`. The result depends only on the arguments and
+    /// the weights, bit for bit.
     ///
     /// # Errors
-    /// Fails on vectors of another width, more turns than `max_turns`, or numbers that are not
-    /// finite.
+    /// Fails on vectors of the wrong width, more turns than `max_turns`, or NaN or infinite values.
     pub fn credits(&self, turns: &[f32], goal: &[f32], ret: f64) -> Result<Credits, ModelError> {
         check_vectors(&self.config, self.input_dim, turns, goal)?;
         let pack = self.pack([(turns, goal)].into_iter(), None);
@@ -192,8 +191,8 @@ impl TurnRd {
     /// bit-identical. Calls `progress` after every minibatch.
     ///
     /// # Errors
-    /// Fails without samples, on a sample that cannot be read or does not fit, or on a gradient
-    /// that is not finite. The weights are then those after the last complete minibatch.
+    /// Fails without samples, on a sample that cannot be read or has the wrong shape, or on a NaN
+    /// or infinite gradient. The weights are then those after the last complete minibatch.
     pub fn train(
         &mut self,
         samples: &mut dyn SampleSource,
@@ -245,7 +244,8 @@ impl TurnRd {
         Ok(report)
     }
 
-    /// Trains on one minibatch: forward in lanes, losses over all of it, backward in lanes, AdamW.
+    /// Trains on one minibatch: parallel forward, losses over the whole minibatch, parallel
+    /// backward, AdamW.
     fn step(&mut self, samples: &[Sample], dropout: &Dropout) -> Result<(Losses, f64), ModelError> {
         for sample in samples {
             sample.check(&self.config, self.input_dim)?;
@@ -291,10 +291,10 @@ impl TurnRd {
         Ok((losses, norm))
     }
 
-    /// Returns the fit of the estimated returns, without dropout.
+    /// Measures how well the network predicts the returns, without dropout.
     ///
     /// # Errors
-    /// Fails on a sample that cannot be read or does not fit.
+    /// Fails on a sample that cannot be read or has the wrong shape.
     pub fn fit(&self, samples: &mut dyn SampleSource) -> Result<Fit, ModelError> {
         let mut fit = Fit { samples: samples.len(), ..Fit::default() };
         let (mut weights, mut returns, mut squares) = (0.0, 0.0, 0.0);

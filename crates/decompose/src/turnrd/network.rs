@@ -1,4 +1,4 @@
-//! Forward and backward of the network over packed trajectories.
+//! Forward and backward pass of the network over packed trajectories.
 
 use turnwise_core::{Purpose, Seed};
 
@@ -21,7 +21,7 @@ pub(super) struct Pack<T> {
     /// Goal vectors, `[trajectories, D]`.
     pub(super) goals: Vec<T>,
     pub(super) lengths: Vec<usize>,
-    /// Seeds of dropout; `None` disables it.
+    /// Dropout seeds; `None` disables it.
     pub(super) dropout: Option<Dropout>,
 }
 

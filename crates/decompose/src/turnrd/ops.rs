@@ -1,5 +1,5 @@
-//! Operations of TurnRD besides the decoder's: GELU, attention over all turns, dropout, each with a
-//! hand-written backward.
+//! TurnRD's operations that the decoder lacks: GELU, attention over all turns, and dropout, each
+//! with a handwritten backward pass.
 
 #![expect(clippy::inline_always, reason = "a loop is compiled for wider vectors only where it is inlined")]
 
@@ -56,7 +56,7 @@ pub(super) fn gelu_backward<T: Real>(x: &[T], d: &mut [T]) {
     vectorised(Rows, (x, d));
 }
 
-/// Turns of one trajectory in packed rows of `[query | key | value]`, each `width` wide over all
+/// One trajectory's turns in packed rows of `[query | key | value]`, each `width` wide over all
 /// heads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attention {
@@ -114,8 +114,8 @@ impl Attention {
     }
 }
 
-/// Fills `mask` with 0 at the rate `dropout`, and `1 / (1 - rate)` otherwise. Sixteen random bits
-/// decide each entry, so the rate is a multiple of 1/65536.
+/// Fills `mask` with 0 with probability `dropout`, otherwise with `1 / (1 - dropout)`. Sixteen
+/// random bits decide each entry, so the rate is a multiple of 1/65536.
 pub(super) fn dropout_mask<T: Real>(dropout: f64, seed: Seed, mask: &mut [T]) {
     let threshold = (dropout * 65536.0).round() as u64;
     let keep = T::from_f64(65536.0 / (65536.0 - threshold as f64));

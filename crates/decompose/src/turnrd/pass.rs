@@ -1,9 +1,9 @@
 //! Selects, weights and orders the samples of one pass.
 //!
-//! Losses are means with weights `q_i = 0.5^(age_i / half_life)`. Reading every record would make a
-//! round as long as the run before it. With `older_per_new = c`, a pass reads the `n` samples of
-//! age 0 and `k = round(c n)` older ones, drawn in proportion to `q_i` and weighted by `sum_old q /
-//! k`. The losses' expected sums are then those over all samples.
+//! Losses are means with weights `q_i = 0.5^(age_i / half_life)`. If a pass read every record, its
+//! cost would grow with the run. With `older_per_new = c`, a pass reads the `n` samples of age 0
+//! and `k = round(c n)` older ones. These are drawn in proportion to `q_i` and weighted by `sum_old
+//! q / k`. The expected losses are then the same as over all samples.
 
 use turnwise_core::Rng;
 
@@ -18,7 +18,7 @@ pub(super) fn weight_at(age: u32, half_life: f64) -> f64 {
 pub(super) struct Pass {
     /// Indices of the samples in the order of the pass; older ones may repeat.
     pub(super) order: Vec<usize>,
-    /// Weight of each older sample if they are drawn; `None` if each has its own weight.
+    /// Weight of each older sample if older samples are drawn; `None` if each has its own weight.
     pub(super) older_weight: Option<f64>,
 }
 
@@ -42,8 +42,8 @@ impl Pass {
     }
 }
 
-/// Draws `count` indices in proportion to their weights by systematic sampling: equidistant points
-/// on the cumulative weights, starting at `offset` in [0, 1) of that distance.
+/// Draws `count` indices in proportion to their weights by systematic sampling: equally spaced
+/// points on the cumulative weights, the first at `offset` in [0, 1) of the spacing.
 fn systematic(weights: &[f64], count: usize, offset: f64) -> impl Iterator<Item = usize> {
     let step = weights.iter().sum::<f64>() / count.max(1) as f64;
     let (mut index, mut cumulated) = (0, weights.first().copied().unwrap_or(0.0));

@@ -20,14 +20,14 @@ pub struct FilmZeroed {
 /// Errors with each trajectory's own goal and with another trajectory's goal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GoalsShuffled {
-    /// Mean squared error with the own goals.
+    /// Mean squared error with each trajectory's own goal.
     pub mse: f64,
     /// Mean squared error with shuffled goals.
     pub shuffled_mse: f64,
     /// Fraction of trajectories whose error grew.
     pub worse: f64,
     /// True for the error of `V_t` against the progress signal, used if any trajectory has one;
-    /// false for that of `Rhat` against the return.
+    /// false for the error of `Rhat` against the return.
     pub of_values: bool,
     /// Number of trajectories.
     pub samples: usize,
@@ -40,7 +40,7 @@ impl GoalsShuffled {
     }
 }
 
-/// Strength of the goal's modulation: mean Euclidean norms over trajectories.
+/// Strength of the goal's FiLM modulation: mean L2 norms over trajectories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FilmNorms {
     /// Norm of gamma.
@@ -63,7 +63,7 @@ impl TurnRd {
     /// Returns the change of the values if FiLM is set to zero; 0 without FiLM.
     ///
     /// # Errors
-    /// Fails on a sample that cannot be read or does not fit.
+    /// Fails on a sample that cannot be read or has the wrong shape.
     pub fn probe_film_zeroed(&self, samples: &mut dyn SampleSource) -> Result<FilmZeroed, ModelError> {
         let zeroed = self.without_film();
         let (mut change, mut size) = (0.0, 0.0);
@@ -79,10 +79,10 @@ impl TurnRd {
         Ok(FilmZeroed { relative_change, samples: samples.len() })
     }
 
-    /// Compares errors with own goals and with goals shuffled by `seed`.
+    /// Compares errors with each trajectory's own goal and with goals shuffled by `seed`.
     ///
     /// # Errors
-    /// Fails on a sample that cannot be read or does not fit.
+    /// Fails on a sample that cannot be read or has the wrong shape.
     pub fn probe_goals_shuffled(
         &self,
         samples: &mut dyn SampleSource,
@@ -131,7 +131,7 @@ impl TurnRd {
     /// Returns the norms of gamma and beta; `None` without FiLM or samples.
     ///
     /// # Errors
-    /// Fails on a sample that cannot be read or does not fit.
+    /// Fails on a sample that cannot be read or has the wrong shape.
     pub fn probe_film_norms(&self, samples: &mut dyn SampleSource) -> Result<Option<FilmNorms>, ModelError> {
         if self.tensors.film.is_none() || samples.is_empty() {
             return Ok(None);

@@ -82,7 +82,7 @@ pub trait SampleSource {
         self.len() == 0
     }
 
-    /// Returns the rounds since sample `index` was sampled; 0 for the newest.
+    /// Returns the age of sample `index` in rounds; 0 for the newest.
     fn age(&self, index: usize) -> u32 {
         let _ = index;
         0
@@ -91,7 +91,7 @@ pub trait SampleSource {
     /// Returns a sample by its index in `0..len()`.
     ///
     /// # Errors
-    /// Fails if it cannot be read.
+    /// Fails if the sample cannot be read.
     fn sample(&mut self, index: usize) -> Result<Sample, ModelError>;
 }
 

@@ -10,7 +10,7 @@ use crate::{ModelError, files};
 /// Activation of the MLP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
-    /// `x Phi(x)` with the exact normal distribution function.
+    /// `x Phi(x)` with the exact normal CDF.
     Gelu,
     /// GELU approximated by a hyperbolic tangent.
     GeluTanh,
@@ -33,7 +33,7 @@ pub struct BertConfig {
     pub heads: usize,
     /// Maximum length of a sequence.
     pub max_positions: usize,
-    /// Rows of the token type table; only the first is used.
+    /// Number of token types; only the first is used.
     pub types: usize,
     /// Epsilon of LayerNorm, added to the variance.
     pub epsilon: f64,
@@ -75,8 +75,8 @@ impl BertConfig {
     ///
     /// # Errors
     ///
-    /// Returns [`ModelError::File`] with the key for another kind of model, a missing number, or an
-    /// unknown activation or position type.
+    /// Returns [`ModelError::File`] with the key for a model that is not a BERT, a missing number,
+    /// or an unknown activation or position type.
     pub fn load(folder: &Path) -> Result<Self, ModelError> {
         let path = folder.join("config.json");
         let wrong = |reason: String| ModelError::file(&path, reason);

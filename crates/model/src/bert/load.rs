@@ -44,7 +44,7 @@ pub(super) struct Weights {
     pub(super) layers: Vec<Layer>,
 }
 
-/// Tensors of a file, named as in a bare model or in one with a head.
+/// Tensors of a file, with the names of a bare model or of one with a head.
 struct Tensors<'a> {
     path: PathBuf,
     tensors: SafeTensors<'a>,

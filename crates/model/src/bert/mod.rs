@@ -1,5 +1,5 @@
-//! BERT, an encoder that reads whole sequences at once: forward pass from Hugging Face files. E5,
-//! MiniLM and other sentence encoders are BERTs.
+//! BERT, a bidirectional encoder: forward pass with Hugging Face weights. E5, MiniLM and other
+//! sentence encoders use this architecture.
 //!
 //! ```text
 //! x   = LayerNorm(word[token] + position[i] + type[0])

@@ -1,4 +1,4 @@
-//! Vectors of texts: tokenization, hidden states, pooling, normalisation.
+//! Sentence embeddings: tokenization, hidden states, pooling, normalisation.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -10,7 +10,7 @@ use turnwise_text::WordPiece;
 use super::Bert;
 use crate::{Compute, ModelError, files};
 
-/// Pooling of a text's hidden states to one vector.
+/// How a text's hidden states are pooled into one vector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pooling {
     /// Mean of all hidden states.
@@ -20,11 +20,11 @@ pub enum Pooling {
     First,
 }
 
-/// Settings of an encoder that its folder does not define.
+/// Encoder settings that the model folder does not define.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SentenceOptions {
-    /// Maximum tokens of a text, with the two special tokens; longer texts are truncated. The
-    /// folder may set a lower limit.
+    /// Maximum number of tokens in a text, including the two special tokens; longer texts are
+    /// truncated. The folder may set a lower limit.
     pub max_tokens: usize,
     /// Precision of matrix products.
     pub compute: Compute,
@@ -38,7 +38,7 @@ impl Default for SentenceOptions {
 
 /// A read-only text encoder that threads can share.
 ///
-/// Loads a folder of `transformers` (E5: mean pooling, unit length) or sentence-transformers, whose
+/// Loads a `transformers` folder (E5: mean pooling, unit length) or sentence-transformers, whose
 /// `modules.json` and `1_Pooling/config.json` define the pooling.
 #[derive(Clone, Debug)]
 pub struct SentenceEncoder {
@@ -86,8 +86,8 @@ impl SentenceEncoder {
     ///
     /// # Errors
     ///
-    /// Returns [`ModelError`] with the file and the key if it has no BERT or tokenizer, or an
-    /// unknown module or pooling.
+    /// Returns [`ModelError`] with the file and the key if the folder has no BERT or tokenizer, or
+    /// an unknown module or pooling.
     pub fn load(folder: &Path, options: SentenceOptions) -> Result<Self, ModelError> {
         let bert = Bert::load(folder, options.compute)?;
         let (mut pooling, mut normalise) = (Pooling::Mean, true);
@@ -124,13 +124,13 @@ impl SentenceEncoder {
         Ok(Self { bert, tokenizer, pooling, normalise, lowercase })
     }
 
-    /// Returns the number of dimensions of a vector.
+    /// Returns the dimension of the vectors.
     pub fn dimensions(&self) -> usize {
         self.bert.config().hidden_size
     }
 
-    /// Returns the vectors of some texts, `[texts, dimensions]`. Other texts affect a vector by
-    /// rounding only.
+    /// Embeds texts as vectors, `[texts, dimensions]`. The other texts change a vector only by
+    /// rounding.
     ///
     /// # Errors
     ///

@@ -19,8 +19,8 @@ use crate::pictures::{TowerKind, VisionConfig};
 /// A family of decoders, named by `model_type` in `config.json`.
 ///
 /// All families share one decoder: RMS norm before attention and MLP, grouped-query attention with
-/// rotary positions, and a gated SiLU MLP. The families differ in biases and in a norm of queries
-/// and keys.
+/// rotary positions, and a gated SiLU MLP. The families differ in their biases and in whether
+/// queries and keys are normed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Family {
     /// Qwen2 and Qwen2.5: biases on query, key and value.
@@ -32,7 +32,7 @@ pub enum Family {
     Llama,
     /// Qwen2-VL: Qwen2's decoder with a vision tower and two-dimensional positions for pictures.
     Qwen2Vl,
-    /// Qwen2.5-VL: like Qwen2-VL, with another vision tower.
+    /// Qwen2.5-VL: like Qwen2-VL, with a different vision tower.
     Qwen25Vl,
 }
 
@@ -40,7 +40,7 @@ impl Family {
     /// All families.
     pub const ALL: [Self; 5] = [Self::Qwen2, Self::Qwen3, Self::Llama, Self::Qwen2Vl, Self::Qwen25Vl];
 
-    /// Returns the name in `model_type`.
+    /// Returns the family's `model_type`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Qwen2 => "qwen2",
@@ -116,7 +116,7 @@ pub struct ModelConfig {
     pub head_dim: usize,
     /// Longest sequence the model supports.
     pub max_position_embeddings: usize,
-    /// Epsilon of the RMS norm, inside the root.
+    /// Epsilon of the RMS norm, inside the square root.
     pub rms_norm_eps: f64,
     /// Base of the rotary frequencies.
     pub rope_theta: f64,
@@ -124,8 +124,8 @@ pub struct ModelConfig {
     pub rope_scaling: RopeScaling,
     /// True if the output layer shares the embedding's weights.
     pub tie_word_embeddings: bool,
-    /// True if attention has biases on query, key, value and output (Qwen3 and Llama). Qwen2 always
-    /// has them on query, key and value only.
+    /// True if attention has biases on query, key, value and output (Qwen3 and Llama). Qwen2
+    /// ignores it: it has biases on query, key and value only.
     pub attention_bias: bool,
     /// True if the MLP has biases (Llama).
     pub mlp_bias: bool,
@@ -137,8 +137,8 @@ pub struct ModelConfig {
     pub vision: Option<VisionConfig>,
 }
 
-/// Returns a Qwen2 config with unscaled positions and the values that all families share. Sizes are
-/// 0 and must be set, or [`ModelConfig::check`] rejects the config.
+/// Returns a Qwen2 config with unscaled rotary positions and values common to all families. Sizes
+/// are 0 and must be set, otherwise [`ModelConfig::check`] rejects the config.
 impl Default for ModelConfig {
     fn default() -> Self {
         Self {
@@ -170,12 +170,12 @@ impl ModelConfig {
         self.num_attention_heads * self.head_dim
     }
 
-    /// Returns the total width of the key heads, which equals that of the value heads.
+    /// Returns the total width of the key heads, equal to that of the value heads.
     pub fn key_value_width(&self) -> usize {
         self.num_key_value_heads * self.head_dim
     }
 
-    /// Returns true if query, key and value projection have biases.
+    /// Returns true if the query, key and value projections have biases.
     pub fn qkv_bias(&self) -> bool {
         self.has_qkv_bias_alone() || self.attention_bias
     }
@@ -189,7 +189,7 @@ impl ModelConfig {
         matches!(self.model_type, Family::Qwen2 | Family::Qwen2Vl | Family::Qwen25Vl)
     }
 
-    /// Returns true if query and key heads are normed before rotation.
+    /// Returns true if query and key heads get an RMS norm before rotation.
     pub fn qk_norm(&self) -> bool {
         self.model_type == Family::Qwen3
     }
@@ -210,7 +210,7 @@ impl ModelConfig {
     /// # Errors
     /// Returns [`ModelError::Config`] with the key. Causes are a size that is 0 or too large, key
     /// heads that do not divide the query heads, or an odd head width. Other causes are norm or
-    /// rotary settings out of range, and biases that the family does not have.
+    /// rotary settings out of range, or biases that the family does not have.
     pub fn check(&self) -> Result<(), ModelError> {
         let fail = |key: &str, reason: String| Err(ModelError::Config { key: key.into(), reason });
         for (key, value) in [

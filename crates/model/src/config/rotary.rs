@@ -15,14 +15,14 @@ pub enum RopeScaling {
         /// Divisor, at least 1.
         factor: f64,
     },
-    /// Llama 3.1's rule: low frequencies are divided by a factor, high ones are unchanged, with a
-    /// smooth transition.
+    /// Llama 3.1's rule: low frequencies are divided by a factor and high frequencies unchanged,
+    /// with a smooth transition.
     Llama3 {
         /// Divisor of low frequencies.
         factor: f64,
-        /// Frequencies with fewer turns in the original context are low.
+        /// Frequencies with fewer rotations within the original context count as low.
         low_freq_factor: f64,
-        /// Frequencies with more turns in the original context are high.
+        /// Frequencies with more rotations within the original context count as high.
         high_freq_factor: f64,
         /// Context length of pretraining.
         original_max_position_embeddings: usize,
@@ -33,9 +33,9 @@ pub enum RopeScaling {
         factor: f64,
         /// Factor on cosines and sines.
         attention_factor: f64,
-        /// Frequencies with more turns in the original context are unchanged.
+        /// Frequencies with more rotations within the original context are unchanged.
         beta_fast: f64,
-        /// Frequencies with fewer turns in the original context are divided by `factor`.
+        /// Frequencies with fewer rotations within the original context are divided by `factor`.
         beta_slow: f64,
         /// Context length of pretraining.
         original_max_position_embeddings: usize,
@@ -44,8 +44,8 @@ pub enum RopeScaling {
     },
 }
 
-/// Rotary embedding of a model. Pair `(i, i + head_dim / 2)` of a head at position `p` turns by
-/// `p * frequencies[i]`. Its cosine and sine are multiplied by `attention_factor`.
+/// Rotary embedding of a model. Pair `(i, i + head_dim / 2)` of a head at position `p` is rotated
+/// by `p * frequencies[i]`. Cosines and sines are multiplied by `attention_factor`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rotary {
     /// Radians per position for each pair, `[head_dim / 2]`.
@@ -59,7 +59,7 @@ impl ModelConfig {
     ///
     /// Without scaling, frequencies are `theta^(-2 i / head_dim)` (Su et al. (2021), "RoFormer").
     /// These frequencies have double precision, while `transformers` uses single: at large
-    /// positions, angles differ by up to `position * 6e-8` of their size.
+    /// positions, angles differ by up to `position * 6e-8` relative to their size.
     pub fn rotary(&self) -> Rotary {
         let half = self.head_dim / 2;
         let plain = |i: usize| self.rope_theta.powf(-(i as f64) / half as f64);

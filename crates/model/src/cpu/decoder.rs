@@ -20,11 +20,11 @@ use crate::{ModelConfig, Parameters, Real};
 pub(crate) struct Workspace<T> {
     /// True if only layer inputs are kept and backward recomputes the rest.
     recompute: bool,
-    /// Kernel for bf16 products; `None` means `f32`.
+    /// Kernel for bf16 matrix products; `None` means `f32`.
     bf16: Option<Kernel>,
     rope: RopeTable<T>,
-    /// Residual stream before each layer and after the last; two alternating buffers without a
-    /// backward pass.
+    /// Residual stream before each layer and after the last; only two alternating buffers if there
+    /// is no backward pass.
     residual: Vec<Vec<T>>,
     activations: Vec<Activations<T>>,
     pub(crate) head: HeadState<T>,
@@ -70,10 +70,10 @@ impl<T: Real> Workspace<T> {
         Self { residual: vec![Vec::new(); 2], ..Self::new(config, true) }
     }
 
-    /// Returns the bytes of the layers' and of the head's buffers. The pass has `tokens` rows,
-    /// `targets` targets and sequences of at most `longest` tokens. Includes room for shared
-    /// prefixes if requested. A [`forward_only`](Self::forward_only) workspace has no backward
-    /// buffers.
+    /// Returns the size in bytes of the buffers of the layers and the head. The pass has `tokens`
+    /// rows, `targets` targets and sequences of at most `longest` tokens. The size includes room
+    /// for shared prefixes if requested. A [`forward_only`](Self::forward_only) workspace has no
+    /// backward buffers.
     pub(crate) fn bytes(
         &self,
         config: &ModelConfig,
@@ -156,7 +156,7 @@ impl<T: Real> Workspace<T> {
     }
 
     /// Sets the derivatives of the loss with respect to each target's log-prob and entropy (or
-    /// value), and runs the output layer's backward pass. The derivatives are zero outside `wanted`
+    /// value), and runs the output layer's backward pass. Derivatives are zero outside the `wanted`
     /// sequences. [`Workspace::backward_layers`] continues through the layers.
     pub(crate) fn backward_outputs<'a>(
         &mut self,
@@ -172,7 +172,7 @@ impl<T: Real> Workspace<T> {
 
     /// Runs backward through the layers for the `wanted` sequences and adds to `gradient`.
     ///
-    /// Each row may run backward once, because its stored values are overwritten. Sequences that
+    /// Run each row backward only once, because its stored values are overwritten. Sequences that
     /// share rows must be in one call.
     pub(crate) fn backward_layers<'a>(
         &mut self,

@@ -34,7 +34,7 @@ pub(crate) struct Activations<T> {
 }
 
 impl<T: Real> Activations<T> {
-    /// Returns the buffers with their number of elements per token.
+    /// Returns each buffer with its number of elements per token.
     pub(crate) fn buffers<'a>(&'a mut self, config: &ModelConfig) -> [(&'a mut Vec<T>, usize); 12] {
         let hidden = config.hidden_size;
         let qkv = config.query_width() + 2 * config.key_value_width();
@@ -82,9 +82,9 @@ pub(crate) struct Pass<'a, T> {
 }
 
 pub(crate) struct Derivatives<'a, T> {
-    /// Derivative of the layer's output; overwritten by that of its input.
+    /// Derivative of the layer's output; overwritten by the derivative of its input.
     pub(crate) residual: &'a mut [T],
-    /// As wide as the residual stream or the queries: each run of rows has room for the wider.
+    /// Each run of rows has room for the residual stream or the queries, whichever is wider.
     pub(crate) hidden: &'a mut [T],
     pub(crate) qkv: &'a mut [T],
     pub(crate) inner: &'a mut [T],

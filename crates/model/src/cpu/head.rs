@@ -1,5 +1,5 @@
 //! Heads on the decoder's last layer: the output layer with log-probs and entropies, a critic's
-//! value head, and divergences between rows. Logits are computed in chunks of rows.
+//! value head, and KL divergences between rows. Logits are computed in chunks of rows.
 
 use std::ops::Range;
 
@@ -14,12 +14,12 @@ use crate::ops::norm::{rms_norm, rms_norm_backward};
 use crate::packing::Packing;
 use crate::{ModelConfig, Parameters, Real};
 
-/// Maximum number of logits in memory, unless [`FEWEST_ROWS`] needs more. Determines the rows of a
-/// chunk.
+/// Maximum number of logits in memory, unless [`FEWEST_ROWS`] needs more. The number of rows in a
+/// chunk follows from it.
 pub(crate) const LOGITS: usize = 1 << 23;
 
-/// Minimum rows of a chunk. Every chunk packs the whole output matrix, and with a vocabulary of
-/// 151,936, [`LOGITS`] would allow 55 rows only.
+/// Minimum number of rows in a chunk. Every chunk packs the whole output matrix, and with a
+/// vocabulary of 151,936, [`LOGITS`] would allow only 55 rows.
 pub(crate) const FEWEST_ROWS: usize = 256;
 
 /// The reference policy after its own forward pass.
@@ -32,7 +32,7 @@ pub(crate) struct ReferenceRows<'a, T> {
 /// Buffers of the head, with one row for each row that predicts a token ([`Packing::outputs`]).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HeadState<T> {
-    /// Kernel for bf16 products; `None` means `f32`.
+    /// Kernel for bf16 matrix products; `None` means `f32`.
     pub(crate) bf16: Option<Kernel>,
     rows: Vec<T>,
     normed: Vec<T>,
@@ -71,7 +71,8 @@ fn chunk_rows(vocabulary: usize) -> usize {
 }
 
 impl<T: Real> HeadState<T> {
-    /// Returns the bytes of the buffers without divergences, if each target has its own row.
+    /// Returns the size in bytes of the buffers, without divergences, if each target has its own
+    /// row.
     pub(crate) fn bytes(config: &ModelConfig, targets: usize, forward_only: bool) -> usize {
         let rows = if forward_only { 2 } else { 3 };
         let numbers = targets * (rows * config.hidden_size + 1);
@@ -157,7 +158,7 @@ impl<T: Real> HeadState<T> {
     }
 
     /// Sets the derivatives with respect to each target's log-prob and entropy (or value). Reads
-    /// only outputs in `wanted`; other targets have none.
+    /// only outputs in `wanted`; other targets have no derivatives.
     pub(crate) fn backward(
         &mut self,
         network: Network<'_, T>,
@@ -289,8 +290,8 @@ impl<T: Real> HeadState<T> {
         }
     }
 
-    /// Runs back through the final norm and passes each wanted row's derivative to `put`, with its
-    /// output index.
+    /// Runs backward through the final norm and passes each wanted row's derivative to `put`, with
+    /// its output index.
     pub(crate) fn finish_backward(
         &mut self,
         network: Network<'_, T>,
@@ -370,8 +371,8 @@ impl<T: Real> HeadState<T> {
     }
 }
 
-/// Returns runs of divergences with the same kind of second side, short enough for the logits of
-/// both.
+/// Returns runs of divergences with the same kind of second side, short enough that both sides'
+/// logits fit.
 fn chunks(terms: &[Divergence], vocabulary: usize) -> impl Iterator<Item = &[Divergence]> {
     let most = (chunk_rows(vocabulary) / 2).max(1);
     terms

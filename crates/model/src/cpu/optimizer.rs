@@ -1,4 +1,4 @@
-//! AdamW with global norm clipping, and files of its state.
+//! AdamW with global norm clipping, and its state files.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,7 +23,7 @@ pub struct AdamWConfig {
     /// Decay rate of the second moment.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub beta2: f64,
-    /// Added to the root of the second moment.
+    /// Added to the square root of the second moment.
     #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0.0))]
     pub epsilon: f64,
     /// Decoupled weight decay of matrices. Norms and biases do not decay.
@@ -140,11 +140,11 @@ impl OptimizerState {
         files::write_tensors(path, tensors, header)
     }
 
-    /// Reads the file of [`OptimizerState::save`], bit for bit.
+    /// Reads a file written by [`OptimizerState::save`], bit for bit.
     ///
     /// # Errors
-    /// Fails, naming the file, if it cannot be read, is not complete `safetensors`, has no `step`
-    /// in its header, or if a tensor's moments are missing or of another shape.
+    /// Fails, naming the file, if it cannot be read, is not complete `safetensors`, or has no
+    /// `step` in its header. Also fails if a tensor's moments are missing or of the wrong shape.
     pub fn load(path: &Path, trained: &[TensorInfo]) -> Result<Self, ModelError> {
         let file = Mapped::open(path)?;
         let (_, header) =

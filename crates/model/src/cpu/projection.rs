@@ -1,6 +1,6 @@
-//! The decoder's linear layers: ranges of their weights, forward and backward.
+//! The decoder's linear layers: weight ranges, forward and backward pass.
 //!
-//! Projections of the same input are contiguous in the flat buffer and form one product.
+//! Projections of the same input are contiguous in the flat buffer and computed as one product.
 
 use std::ops::Range;
 

@@ -49,8 +49,8 @@ pub(crate) fn kernels() -> Vec<&'static str> {
 
 /// Returns the machine code for an architecture such as `sm_90`, from the cache if possible.
 ///
-/// The cache is `turnwise/cuda` in the user's cache folder. If it cannot be read or written, the
-/// code is compiled again. Processes may write it concurrently.
+/// The cache is `turnwise/cuda` in the user's cache folder. If the cache cannot be read or written,
+/// the code is compiled again. Concurrent writers are safe.
 pub(super) fn binary(shape: Shape, architecture: &str) -> Result<Vec<u8>, CudaError> {
     let source = source(shape);
     let library = compiler()?;
@@ -159,7 +159,7 @@ fn read_log(library: &CompilerLibrary, program: Handle) -> String {
     String::from_utf8_lossy(&log).trim_end_matches('\0').to_owned()
 }
 
-/// Returns the supported architectures as numbers: 90 for `sm_90`.
+/// Returns the supported architectures as numbers, such as 90 for `sm_90`.
 fn known(library: &CompilerLibrary) -> Result<Vec<c_int>, CudaError> {
     let check = |call, code| match code {
         0 => Ok(()),
@@ -174,7 +174,7 @@ fn known(library: &CompilerLibrary) -> Result<Vec<c_int>, CudaError> {
     Ok(known)
 }
 
-/// Compiles all kernels for some architectures without a device, for the build check.
+/// Compiles all kernels for the given architectures without a device, to check the build.
 ///
 /// Returns the size of the machine code for each architecture in bytes; `None` if this NVRTC does
 /// not support it.

@@ -1,6 +1,6 @@
 //! Forward and backward pass of the decoder's layers over a packed micro-batch.
 //!
-//! The residual stream and its derivative are f32, all other kept values bfloat16. Backward
+//! The residual stream and its derivative are f32, all other stored values are bfloat16. Backward
 //! recomputes the gated product, and with `recompute` all values except layer inputs.
 
 use std::ops::Range;
@@ -72,7 +72,7 @@ impl Activations {
 
 struct Derivatives {
     residual: Buffer<f32>,
-    /// The residual's derivative, rounded for products.
+    /// The residual's derivative, rounded for matrix products.
     rounded: Buffer<Bf16>,
     hidden: Buffer<Bf16>,
     attended: Buffer<Bf16>,
@@ -235,10 +235,10 @@ impl Decoder {
         network.linear(index, Joint::Down).add(activated, count, out, &self.low)
     }
 
-    /// Runs backward from the head's derivatives for a range of sequences, and adds to the
+    /// Runs backward from the head's derivatives for a range of sequences, and accumulates the
     /// gradient.
     ///
-    /// Each sequence may be in one range only, because its stored values are overwritten.
+    /// Run each sequence backward only once, because its stored values are overwritten.
     pub(crate) fn backward(
         &mut self,
         network: &Network,
@@ -357,7 +357,8 @@ impl Decoder {
         kernels.rms_norm_backward(d_hidden, input, weight, count, (residual, rounded), sums)
     }
 
-    /// Adds the residual's derivative to the embedding, rows of a token in order.
+    /// Adds the residual's derivative to the embedding's gradient; a token's rows are summed in
+    /// order.
     fn embedding_backward(
         &mut self,
         network: &Network,

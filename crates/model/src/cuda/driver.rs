@@ -5,7 +5,7 @@ use super::CudaError;
 
 pub(crate) type Address = u64;
 
-/// Sizes that kernels are compiled for; one module per shape.
+/// Sizes for which kernels are compiled; one module per shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Shape {
     pub(crate) hidden: usize,
@@ -25,7 +25,7 @@ pub(crate) enum Argument {
 }
 
 impl Argument {
-    /// Returns its bytes in the low end of a word, which a kernel reads through a pointer.
+    /// Returns the value's bytes in the low end of a word; the kernel reads them through a pointer.
     pub(crate) fn word(self) -> u64 {
         match self {
             Self::At(address) => address,
@@ -86,10 +86,10 @@ pub(crate) trait Driver: Send + Sync {
     fn memory(&self) -> Result<[usize; 2], CudaError>;
     /// Allocates uninitialised memory, aligned to at least 256 bytes.
     fn allocate(&self, bytes: usize) -> Result<Address, CudaError>;
-    /// Frees memory after all earlier operations.
+    /// Frees memory once all earlier operations have finished.
     fn free(&self, at: Address);
     fn upload(&self, to: Address, bytes: &[u8]) -> Result<(), CudaError>;
-    /// Copies from device to host after all earlier operations.
+    /// Copies from device to host once all earlier operations have finished.
     fn download(&self, from: Address, bytes: &mut [u8]) -> Result<(), CudaError>;
     fn copy(&self, from: Address, to: Address, bytes: usize) -> Result<(), CudaError>;
     fn clear(&self, at: Address, bytes: usize) -> Result<(), CudaError>;
@@ -98,7 +98,7 @@ pub(crate) trait Driver: Send + Sync {
     fn launch(&self, launch: &Launch<'_>) -> Result<(), CudaError>;
     fn multiply(&self, product: &Product) -> Result<(), CudaError>;
     /// Starts recording this thread's launches, products, copies and clears instead of running
-    /// them. Called by [`Recorder`], which always ends it.
+    /// them. Called by [`Recorder`], which always ends the recording.
     fn record(&self) -> Result<(), CudaError>;
     /// Ends [`Driver::record`] and returns the recording's number for replays.
     fn finish_recording(&self) -> Result<usize, CudaError>;
@@ -107,7 +107,7 @@ pub(crate) trait Driver: Send + Sync {
 }
 
 /// An active recording. Dropping an unfinished recording, after an error or a panic, ends and frees
-/// it. Otherwise this thread's work would never run and other threads would wait forever.
+/// it. Without that, this thread's work would never run and other threads would wait forever.
 pub(crate) struct Recorder<'a> {
     driver: &'a dyn Driver,
     finished: bool,

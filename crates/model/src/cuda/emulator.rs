@@ -1,5 +1,5 @@
-//! A device for tests: compiles the kernels' source with a C++ compiler, after `emulator/host.h`,
-//! and runs it on the CPU. Arithmetic, indices and barriers are real; timing is not.
+//! A device for tests: compiles the kernels' source, prefixed by `emulator/host.h`, with a C++
+//! compiler and runs it on the CPU. Arithmetic, indices and barriers are real; timing is not.
 #![expect(unsafe_code, reason = "it calls what a C++ compiler made, and its addresses are the host's")]
 
 use std::alloc::{Layout, alloc, dealloc};
@@ -22,7 +22,7 @@ const GUARD_BYTE: u8 = 0xa5;
 type LaunchFunction =
     unsafe extern "C" fn(*const c_char, *const u32, *const u32, usize, *mut *mut c_void) -> c_int;
 
-/// Compiler flags that keep the order of sums.
+/// Compiler flags that preserve the order of sums.
 const FLAGS: [&str; 7] =
     ["-O2", "-std=c++17", "-shared", "-fPIC", "-U_FORTIFY_SOURCE", "-ffp-contract=off", "-w"];
 
@@ -115,7 +115,7 @@ fn widen(bits: u16) -> f32 {
 /// Returns an entry of a matrix, transposed if the product uses its transpose.
 ///
 /// # Safety
-/// The matrix is in live memory.
+/// The matrix must be in live memory.
 unsafe fn entry(matrix: Matrix, row: usize, column: usize) -> f32 {
     let (row, column) = if matrix.transposed { (column, row) } else { (row, column) };
     let address = (matrix.at as *const u16).wrapping_add(row * matrix.stride + column);

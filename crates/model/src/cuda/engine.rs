@@ -1,8 +1,8 @@
 //! Decoding on a device: key/value cache, steps over rows of different sequences, and token choice.
 //!
-//! All memory is allocated when an engine is created. A step in which each row is a sequence's next
-//! token can therefore be recorded once per number of rows (rounded up) and replayed. A step reads
-//! weights once, and a sequence's keys and values once for all heads that share them.
+//! All memory is allocated when an engine is created. A decode-only step, with one new token per
+//! sequence, can therefore be recorded once per number of rows (rounded up) and replayed. A step
+//! reads weights once, and a sequence's keys and values once for all heads that share them.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -63,7 +63,7 @@ pub(crate) struct Engine {
 
 #[derive(Clone, Copy)]
 enum Recording {
-    /// Ran once, so that all kernels are loaded.
+    /// Has run once, so all kernels are loaded.
     Warm,
     Recorded(usize),
 }
@@ -130,8 +130,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Computes all rows, writes their keys and values, and leaves the logits of rows that need
-    /// them, in order. Rows of decoding sequences come first, one each.
+    /// Computes all rows, writes their keys and values, and stores the logits of rows that need
+    /// them, in order. Decoding sequences come first, with one row each.
     pub(crate) fn step(&mut self, rows: &[Row]) -> Result<(), CudaError> {
         let single = |pair: &[Row]| pair[0].slot != pair[1].slot;
         let next_token = |row: &Row| row.logits;
@@ -152,7 +152,8 @@ impl Engine {
         self.run(rows.len(), decoded, tiles, wanted.len())
     }
 
-    /// Runs a step in which each row is a sequence's next token; its second run is recorded.
+    /// Runs a step in which each row is a sequence's next token; the second step of each size is
+    /// recorded.
     fn decode(&mut self, rows: &[Row]) -> Result<(), CudaError> {
         let count = rows.len().next_multiple_of(ROUNDED);
         self.upload(rows, count)?;
@@ -174,7 +175,8 @@ impl Engine {
         self.run(count, count, 0, count)
     }
 
-    /// Records a step; `None` if the device cannot, so that later steps launch kernels one by one.
+    /// Records a step. Returns `None` if the device cannot record; later steps then launch kernels
+    /// one by one.
     fn record(&mut self, count: usize) -> Option<usize> {
         let network = Arc::clone(&self.network);
         let recorder = Recorder::begin(network.driver()).ok()?;
@@ -186,7 +188,7 @@ impl Engine {
         buffer.part(0..values.len()).upload(self.network.driver(), values)
     }
 
-    /// Uploads tokens, positions and cache rows, padded with rows of the padding slot.
+    /// Uploads tokens, positions and cache rows, padded with rows that use the padding slot.
     fn upload(&self, rows: &[Row], count: usize) -> Result<(), CudaError> {
         let padding = Row { slot: self.slots, position: 0, token: 0, place: [0; 3], logits: false };
         let all = || rows.iter().chain(std::iter::repeat_n(&padding, count - rows.len()));
@@ -197,7 +199,7 @@ impl Engine {
         self.put(&self.key_rows, &ints(&|row| row.slot * self.max_model_len))
     }
 
-    /// Uploads the tiles of rows from `first` on, and returns their number.
+    /// Uploads the attention tiles for rows from `first` on; returns the number of tiles.
     fn upload_tiles(&self, rows: &[Row], first: usize) -> Result<usize, CudaError> {
         let mut tiles: Vec<Tile> = Vec::new();
         for (at, row) in rows.iter().enumerate().skip(first) {
@@ -221,8 +223,8 @@ impl Engine {
         Ok(tiles.len())
     }
 
-    /// Launches a step of `count` rows, of which the first `decoded` are single rows of their
-    /// sequences.
+    /// Launches a step of `count` rows, of which the first `decoded` are next tokens, one per
+    /// sequence.
     fn run(&self, count: usize, decoded: usize, tiles: usize, wanted: usize) -> Result<(), CudaError> {
         let network = &*self.network;
         let (config, kernels, epsilon) = (&network.config, &network.kernels, network.epsilon());

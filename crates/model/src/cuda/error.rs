@@ -75,7 +75,7 @@ impl From<CudaError> for SampleError {
 }
 
 impl CudaError {
-    /// Converts to a settings error, for setup.
+    /// Converts to a settings error, for failures during setup.
     pub(crate) fn into_setting(self) -> ModelError {
         match self {
             Self::Unsupported { key, reason } => {

@@ -17,12 +17,13 @@ use super::library::{
 
 /// Oldest architecture with bfloat16 matrix products and asynchronous copies.
 const OLDEST: c_int = 80;
-/// Bytes of cuBLAS's workspace. A fixed workspace makes products capturable and reproducible.
+/// Bytes of cuBLAS's workspace. A fixed workspace makes matrix products capturable and
+/// reproducible.
 const WORKSPACE: usize = 32 << 20;
 /// Default limit of a kernel's shared memory.
 const PLAIN_SHARED: u32 = 48 << 10;
 
-/// A device. Uses the primary context, which PyTorch and others share.
+/// A device. Uses the primary context, which is shared with PyTorch and other libraries.
 pub(crate) struct Gpu {
     driver: &'static DriverLibrary,
     blas: &'static BlasLibrary,
@@ -30,7 +31,7 @@ pub(crate) struct Gpu {
     architecture: String,
     multiprocessors: usize,
     context: Handle,
-    /// Runs all work, in order.
+    /// Runs all work in order.
     main: Queue,
     /// Captures launches while a thread records, so that other threads' work is not captured.
     recorder: Queue,

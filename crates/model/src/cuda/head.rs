@@ -1,5 +1,5 @@
 //! Heads on the decoder's last layer: the output layer with log-probs and entropies, a critic's
-//! value head, and divergences between rows. Logits are computed in chunks of rows.
+//! value head, and KL divergences between rows. Logits are computed in chunks of rows.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl Pair {
     }
 }
 
-/// Returns the elements between rows of logits, aligned to 32 bytes for fast products.
+/// Returns the row stride of the logits in elements, aligned to 32 bytes for fast products.
 fn stride(network: &Network) -> usize {
     network.config.vocab_size.next_multiple_of(16)
 }
@@ -171,7 +171,7 @@ impl Head {
     }
 
     /// Sets the derivatives with respect to log-prob and entropy (or value) of each target in a
-    /// range of sequences. Called at most once per sequence.
+    /// range of sequences. Call this at most once per sequence.
     pub(crate) fn backward(
         &mut self,
         network: &Network,
@@ -285,7 +285,7 @@ impl Head {
         Ok(())
     }
 
-    /// Runs back through the final norm to the residual stream's derivative for a range of
+    /// Runs backward through the final norm to the residual stream's derivative for a range of
     /// sequences. `x` and its derivative cover this range only.
     pub(crate) fn finish_backward(
         &mut self,
@@ -346,7 +346,8 @@ impl Head {
     }
 }
 
-/// Computes the derivatives of the normed rows and of the output layer from those of the logits.
+/// Computes the derivatives with respect to the normed rows and the output layer, given the
+/// derivatives of the logits.
 fn output_backward(
     network: &Network,
     (d_logits, count): (Part<Bf16>, usize),
@@ -366,8 +367,8 @@ fn output_backward(
     Ok(())
 }
 
-/// Returns runs of divergences with the same kind of second side, short enough for the logits of
-/// both.
+/// Returns runs of divergences with the same kind of second side, short enough that both sides'
+/// logits fit.
 fn chunks<'a>(terms: &'a [Divergence], network: &Network) -> impl Iterator<Item = &'a [Divergence]> {
     let most = (chunk_rows(network) / 2).max(1);
     terms

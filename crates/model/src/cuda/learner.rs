@@ -18,7 +18,7 @@ use crate::packing::Packing;
 use crate::weights::lora::Dropout;
 use crate::{AdamWConfig, Adapter, OptimizerState, Parameters, TensorInfo, Weights};
 
-/// Blocks that sum squares; each adds one number to the download.
+/// Number of blocks that sum squares; each downloads one number.
 const NORM_BLOCKS: usize = 1024;
 
 pub(crate) struct Trained {
@@ -26,9 +26,9 @@ pub(crate) struct Trained {
     network: Arc<Network>,
     reference: Option<Arc<Network>>,
     weights: Buffer<f32>,
-    /// Empty after it was taken, until the next pass.
+    /// The buffer is empty after the gradient is taken, until the next pass.
     gradient: Buffer<f32>,
-    /// Error of an earlier call that cannot return one; the next pass or update returns it.
+    /// Error from an earlier call that could not return it; the next pass or update returns it.
     failed: Option<CudaError>,
     first: Buffer<f32>,
     second: Buffer<f32>,
@@ -36,7 +36,7 @@ pub(crate) struct Trained {
     tensors: Vec<TensorInfo>,
     /// Weights downloaded since the last update.
     on_host: OnceLock<Weights>,
-    /// Original weights, for layouts and an adapter's base.
+    /// Initial weights, for their layouts and an adapter's base.
     like: Weights,
     moments: OnceLock<OptimizerState>,
 }
@@ -70,7 +70,7 @@ impl Trained {
         })
     }
 
-    /// Returns the rounded weights for a sampler. Updates do not change them.
+    /// Returns the rounded weights for a sampler. Later updates do not change these weights.
     pub(crate) fn network(&self) -> Arc<Network> {
         Arc::clone(&self.network)
     }
@@ -144,7 +144,7 @@ impl Trained {
         self.gradient = Buffer::empty(&self.driver);
     }
 
-    /// Returns the gradient on the host; waits for the device.
+    /// Copies the gradient to the host; waits for the device.
     pub(crate) fn gradient(&self) -> Result<Vec<f32>, CudaError> {
         if self.gradient.len() == 0 {
             return Ok(vec![0.0; self.weights.len()]);
@@ -171,7 +171,7 @@ impl Trained {
         }
     }
 
-    /// Returns an earlier error, and allocates the gradient if needed.
+    /// Returns a pending error, if any, and allocates the gradient if needed.
     fn ready(&mut self) -> Result<(), CudaError> {
         if let Some(error) = self.failed.take() {
             return Err(error);
@@ -226,7 +226,7 @@ impl Trained {
 pub(crate) struct TakenGradient(Buffer<f32>);
 
 /// Shares an adapter's frozen base on the device, for example between policy and critic. With
-/// `uploaded`, registers it while it is used.
+/// `uploaded`, registers the base while it is in use.
 fn shared_base(
     base: &Arc<Parameters<f32>>,
     uploaded: Option<&Arc<Buffer<Bf16>>>,

@@ -18,7 +18,7 @@ pub(super) type Handle = usize;
 pub(super) const BF16: c_int = 14;
 pub(super) const F32: c_int = 0;
 pub(super) const COMPUTE_F32: c_int = 68;
-/// Math mode that also joins partial sums of split products in f32, never in bfloat16
+/// Math mode that also adds partial sums of split products in f32, never in bfloat16
 /// (`CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION` with the default mode).
 pub(super) const F32_REDUCTION: c_int = 16;
 pub(super) const DEFAULT_ALGORITHM: c_int = -1;
@@ -28,7 +28,7 @@ pub(super) const CAPABILITY_MINOR: c_int = 76;
 pub(super) const DYNAMIC_SHARED: c_int = 8;
 /// A stream that does not synchronise with the legacy stream.
 pub(super) const NON_BLOCKING: c_uint = 1;
-/// A capture that other threads' calls do not disturb.
+/// A capture that calls from other threads do not affect.
 pub(super) const CAPTURE_THREAD_LOCAL: c_uint = 1;
 pub(super) const OUT_OF_MEMORY: c_int = 2;
 pub(super) const INVALID_OPTION: c_int = 5;
@@ -133,8 +133,8 @@ library! {
     }
 }
 
-/// Returns folders to search if the loader finds nothing: those of the environment variable, then
-/// the toolkit's default folder.
+/// Returns folders to search if the loader finds nothing: those in the environment variable, then
+/// the toolkit's default.
 fn folders() -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = Vec::new();
     if let Some(paths) = std::env::var_os("TURNWISE_CUDA_PATH") {
@@ -163,15 +163,14 @@ fn versions(file: &str, newest: Option<c_int>) -> Vec<String> {
     majors.map(|major| format!("{file}.{major}")).chain([file.to_owned()]).collect()
 }
 
-/// Returns true if the loader reports that this file is missing, rather than one of its
-/// dependencies.
+/// Returns true if the loader reports this file itself as missing, not one of its dependencies.
 fn is_absence(candidate: &Path, reason: &str) -> bool {
     let reason = reason.strip_prefix(&*candidate.to_string_lossy());
     reason.is_some_and(|rest| rest.starts_with(": cannot open shared object file: No such file"))
 }
 
-/// Opens the first file that loads. An error is that of the first existing file, or else of the
-/// first one.
+/// Opens the first file that loads. On failure, returns the error of the first existing file, or
+/// else of the first file.
 fn open(
     library: &'static str,
     names: &[String],

@@ -11,7 +11,7 @@ use super::driver::{Address, Driver};
 
 pub(crate) type Bf16 = half::bf16;
 
-/// Elements without padding or pointers, for which all bits are valid.
+/// An element type without padding or pointers, for which all bit patterns are valid.
 pub(crate) trait Plain: Pod + Default + Send + Sync {}
 
 impl<T: Pod + Default + Send + Sync> Plain for T {}
@@ -69,7 +69,7 @@ impl<T: Plain> Buffer<T> {
         Ok(copy)
     }
 
-    /// Ensures room for `len` elements; growing discards the content.
+    /// Grows the buffer to at least `len` elements if needed; growing discards its content.
     pub(crate) fn grow(&mut self, len: usize) -> Result<(), CudaError> {
         if self.len < len {
             // The old memory is freed first, because both may not fit.
@@ -79,7 +79,8 @@ impl<T: Plain> Buffer<T> {
         Ok(())
     }
 
-    /// Copies host elements to the start, growing if needed, and returns their part.
+    /// Copies host elements to the start of the buffer, growing it if needed, and returns the
+    /// range.
     pub(crate) fn put(&mut self, values: &[T]) -> Result<Part<T>, CudaError> {
         self.grow(values.len())?;
         let part = self.part(0..values.len());
@@ -110,8 +111,8 @@ impl<T> Drop for Buffer<T> {
     }
 }
 
-/// Address of elements in a buffer. Like a pointer, it can be copied and does not keep its
-/// [`Buffer`] alive.
+/// Address of a range of elements in a buffer. Like a pointer, it can be copied and does not keep
+/// its [`Buffer`] alive.
 pub(crate) struct Part<T> {
     pub(crate) at: Address,
     pub(crate) len: usize,

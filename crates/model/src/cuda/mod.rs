@@ -1,4 +1,4 @@
-//! Learner and engine on an NVIDIA GPU: bfloat16 products with f32 sums, f32 master weights.
+//! Learner and engine on an NVIDIA GPU: bfloat16 matrix products with f32 sums, f32 master weights.
 //!
 //! | file | subject |
 //! |---|---|

@@ -67,7 +67,7 @@ impl Network {
         Ok(Self { kernels, config, layout, weights: shared, adapter, value })
     }
 
-    /// Returns a copy of the trained part that shares the rest.
+    /// Returns a copy of the trained weights that shares all other weights.
     pub(crate) fn duplicate(&self) -> Result<Self, CudaError> {
         let driver = &self.kernels.driver;
         let value = self.value.as_ref().map(|value| value.duplicate(driver)).transpose()?;
@@ -148,7 +148,7 @@ impl Network {
     }
 }
 
-/// Rounds on the host and uploads in pieces.
+/// Rounds weights on the host and uploads them in pieces.
 pub(crate) fn upload_narrow(driver: &Arc<dyn Driver>, values: &[f32]) -> Result<Buffer<Bf16>, CudaError> {
     const PIECE: usize = 1 << 22;
     let buffer = Buffer::new(driver, values.len())?;
@@ -186,7 +186,7 @@ pub(crate) struct Low {
     dropped: Buffer<Bf16>,
     d_dropped: Buffer<Bf16>,
     identities: Buffer<u64>,
-    /// Dropout of this pass, with its rows and their positions.
+    /// Dropout of this pass, with the sequence and position of each row.
     dropout: Option<(Dropout, Range<usize>, Part<i32>)>,
 }
 
@@ -202,7 +202,7 @@ impl Low {
         }
     }
 
-    /// Grows the buffers to a number of rows; those of backward only with `backward`.
+    /// Grows the buffers to a number of rows; backward buffers grow only with `backward`.
     pub(crate) fn grow(&mut self, network: &Network, rows: usize, backward: bool) -> Result<(), CudaError> {
         self.low.grow(rows * network.low_width())?;
         self.d_low.grow(if backward { rows * network.low_width() } else { 0 })
@@ -262,7 +262,7 @@ pub(crate) struct Linear<'a> {
 
 #[derive(Clone, Copy)]
 pub(crate) struct Gradient {
-    /// In the layout of the trained parameters.
+    /// The gradient, in the layout of the trained parameters.
     pub(crate) at: Part<f32>,
     /// True if an adapter is trained and the base frozen.
     pub(crate) frozen: bool,
@@ -378,7 +378,7 @@ impl Linear<'_> {
         }
     }
 
-    /// Adds the adapter's derivative to `d_x`, and the derivatives of its matrices.
+    /// Adds the adapter's derivative to `d_x`, and its matrices' derivatives to the gradient.
     fn adapter_backward(
         &self,
         x: Part<Bf16>,

@@ -1,4 +1,4 @@
-//! Attention tiles over packed sequences, the longest work first.
+//! Attention tiles over packed sequences, longest first.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -23,8 +23,8 @@ pub(crate) fn query_tiles(sequences: &[Range<usize>]) -> Vec<Tile> {
     tiles
 }
 
-/// Returns tiles of keys: {first row, number, first row of the sequence, its length}. The first
-/// keys of a sequence are seen by most queries.
+/// Returns tiles of keys: {first row, number of rows, first row of the sequence, its length}. Most
+/// queries attend to the first keys of a sequence.
 pub(crate) fn key_tiles(sequences: &[Range<usize>]) -> Vec<Tile> {
     let mut tiles = Vec::new();
     for sequence in sequences {

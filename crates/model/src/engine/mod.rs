@@ -1,5 +1,4 @@
-//! The sampling engine: continuous batching over a cache of keys and values that outlives a
-//! request.
+//! The sampling engine: continuous batching over a key/value cache that persists between requests.
 //!
 //! | file | subject |
 //! |---|---|
@@ -17,8 +16,8 @@
 //! differ, because sums are split by the number of rows of a step.
 //!
 //! Keys and values of a shared prefix are computed once. A slot keeps a session's keys and values
-//! between turns, and after its end until the slot is reused. Sessions with the same prefix share
-//! them. A prompt waits for an older one that computes the same tokens.
+//! between turns and, after the session ends, until the slot is reused. Sessions with the same
+//! prefix share its keys and values. A prompt waits if an older one is computing the same tokens.
 
 mod device;
 mod prompt;
@@ -47,16 +46,16 @@ use crate::ops::attention::Heads;
 use crate::packing::common_prefix;
 use crate::{ModelConfig, ModelError, Parameters};
 
-/// Minimum common prefix, in tokens, for which a sequence waits until another one has computed it.
+/// Minimum common prefix, in tokens, for which a sequence waits for another one to compute it.
 const SHARED_PREFIX: usize = 16;
 
 /// Capacity of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineConfig {
-    /// Maximum sequences in the key/value cache, one slot each. Further sessions wait for a slot or
-    /// evict an idle session.
+    /// Maximum number of sequences in the key/value cache, one slot each. Additional sessions evict
+    /// an idle session, or wait for a slot.
     pub max_num_seqs: usize,
-    /// Maximum tokens of prompt and response together.
+    /// Maximum number of tokens in prompt and response together.
     pub max_model_len: usize,
 }
 
@@ -81,9 +80,9 @@ impl EngineConfig {
 }
 
 /// Samples from a decoder on the calling thread or on a device. For more threads, create several
-/// engines on one [`EngineWeights`].
+/// engines that share one [`EngineWeights`].
 ///
-/// On the CPU, equal requests give bit-identical results in any order and batch. On a device, this
+/// On the CPU, equal requests yield bit-identical results in any order and batch. On a device, this
 /// holds only if the same requests arrive in the same order and batches. The number of rows of a
 /// step decides how keys are split and which cuBLAS algorithm runs.
 #[derive(Debug)]
@@ -100,13 +99,13 @@ pub struct NativeEngine {
     clock: u64,
     rows: Vec<Row>,
     prompt_tokens: PromptTokens,
-    /// Requests whose tokens are streamed, with the number of alternatives per token.
+    /// Requests whose tokens are streamed, and their number of alternatives per token.
     watched: BTreeMap<RequestId, usize>,
     sampled: Vec<Sampled>,
 }
 
 impl NativeEngine {
-    /// Returns an engine with its own weights. The tokenizer is only needed for stop strings.
+    /// Creates an engine with its own weights. The tokenizer is only needed for stop strings.
     ///
     /// # Errors
     /// Fails like [`EngineWeights::pack`] and [`NativeEngine::with_weights`].
@@ -121,7 +120,7 @@ impl NativeEngine {
         Self::with_weights(Arc::new(weights), config, tokenizer)
     }
 
-    /// Returns an engine on weights shared with other engines.
+    /// Creates an engine that shares weights with other engines.
     ///
     /// # Errors
     /// Returns [`ModelError::Engine`] with the key if `max_num_seqs` is 0, or `max_model_len` is
@@ -136,7 +135,7 @@ impl NativeEngine {
         Ok(Self::on(Box::new(backend), config, tokenizer))
     }
 
-    /// Returns an engine on a learner's weights ([`crate::NativeLearner::engine_weights`]), which
+    /// Creates an engine on a learner's weights ([`crate::NativeLearner::engine_weights`]), which
     /// all engines share.
     ///
     /// # Errors
@@ -178,7 +177,7 @@ impl NativeEngine {
         }
     }
 
-    /// Returns the bytes of an engine's full caches, and of the rows of its largest step.
+    /// Returns the size in bytes of an engine's full caches and of its largest step's buffers.
     pub(crate) fn bytes(config: &ModelConfig, engine: EngineConfig) -> [usize; 2] {
         let EngineConfig { max_num_seqs: slots, max_model_len } = engine;
         let heads = Heads::of(config);
@@ -215,7 +214,7 @@ impl NativeEngine {
     }
 
     /// Starts waiting requests. Requests with a cached session come first, so that it is not
-    /// evicted; the others get a free slot or the one idle longest.
+    /// evicted; other requests get a free slot or the slot idle the longest.
     fn admit(&mut self) {
         for cached in [true, false] {
             let mut index = 0;
@@ -302,8 +301,8 @@ impl NativeEngine {
     }
 
     /// Copies the prompt's keys and values that another slot has computed. Returns true if the
-    /// request should wait for more of them. A request waits for older requests only, so the oldest
-    /// never waits.
+    /// request should wait for more. A request waits for older requests only, so the oldest never
+    /// waits.
     fn shares_prefix(&mut self, request: RequestId, index: usize) -> Result<bool, SampleError> {
         let slot = &self.slots[index];
         let wanted = &slot.tokens[..slot.tokens.len() - 1];

@@ -10,7 +10,7 @@ use crate::pictures::Prepared;
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     pub(super) session: Option<u64>,
-    /// Prompt and response of the last request in this slot, possibly of an earlier session.
+    /// Prompt and response of the last request in this slot, possibly from an earlier session.
     pub(super) tokens: Vec<u32>,
     /// Time, row and column of each token; empty without pictures.
     pub(super) places: Vec<[u32; 3]>,
@@ -22,7 +22,7 @@ pub(super) struct Slot {
     pub(super) ended: bool,
 }
 
-/// Pictures of a prompt, kept in memory until its request is done.
+/// Pictures of a prompt, kept in memory until the request is done.
 pub(super) type Held = Vec<Arc<Prepared>>;
 
 #[derive(Debug)]
@@ -50,8 +50,8 @@ impl Slot {
         self.places.get(position).copied().unwrap_or([position as u32; 3])
     }
 
-    /// Ends the session. Its cache stays for sessions with the same prefix until the slot is
-    /// reused.
+    /// Ends the session. Until the slot is reused, its cache remains available to sessions with the
+    /// same prefix.
     pub(super) fn end(&mut self) {
         self.session = None;
         self.ended = false;

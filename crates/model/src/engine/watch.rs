@@ -68,8 +68,8 @@ impl NativeEngine {
         std::mem::take(&mut self.sampled)
     }
 
-    /// Cancels a request without a completion. Returns false if it is done or unknown. The keys and
-    /// values of its tokens stay cached.
+    /// Cancels a request, which then gets no completion. Returns false if the request is done or
+    /// unknown. Keys and values of the request's tokens stay cached.
     pub fn cancel(&mut self, request: RequestId) -> bool {
         self.watched.remove(&request);
         if let Some(place) = self.queue.iter().position(|queued| queued.request == request) {

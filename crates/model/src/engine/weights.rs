@@ -10,7 +10,7 @@ use crate::{Compute, Device, ModelError, Weights};
 pub enum SharedWeights {
     /// Packed weights for the CPU.
     Host(Arc<EngineWeights>),
-    /// The learner's weights on a device, read in place.
+    /// The learner's weights on a device, used without a copy.
     #[cfg(feature = "cuda")]
     Cuda(crate::cuda::DeviceWeights),
 }
@@ -20,8 +20,8 @@ impl SharedWeights {
     /// `compute`.
     ///
     /// # Errors
-    /// On the CPU, fails like [`EngineWeights::of`]. A device must be supported by this build,
-    /// present, able to run the model's shape, and large enough.
+    /// On the CPU, fails like [`EngineWeights::of`]. On a device, fails if this build does not
+    /// support it, none is present, or it cannot run the model's shape or hold it.
     pub fn of(weights: &Weights, version: u64, device: Device, compute: Compute) -> Result<Self, ModelError> {
         weights.config().check_device(device)?;
         #[cfg(feature = "cuda")]

@@ -40,12 +40,13 @@ pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> Result<(), ModelError> {
 /// Writes a file atomically.
 ///
 /// # Errors
-/// Returns [`ModelError::Io`] with the path if the folder does not exist, is full or not writable.
+/// Returns [`ModelError::Io`] with the path if the folder does not exist or is not writable, or the
+/// disk is full.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), ModelError> {
     turnwise_files::write_atomically(path, bytes).map_err(ModelError::io(path))
 }
 
-/// Writes tensors one by one, without a copy of all of them in memory, and syncs the file to disk.
+/// Writes tensors one at a time to save memory, and syncs the file to disk.
 pub(crate) fn write_tensors_new<S: AsRef<str> + Ord + Display, V: View>(
     aside: &Path,
     tensors: impl IntoIterator<Item = (S, V)>,
@@ -60,7 +61,7 @@ pub(crate) fn write_tensors_new<S: AsRef<str> + Ord + Display, V: View>(
     file.sync_all().map_err(ModelError::io(aside))
 }
 
-/// Writes tensors next to `path` and renames, like [`write_atomically`].
+/// Writes tensors to a temporary file and renames it to `path`, like [`write_atomically`].
 pub(crate) fn write_tensors<S: AsRef<str> + Ord + Display, V: View>(
     path: &Path,
     tensors: impl IntoIterator<Item = (S, V)>,

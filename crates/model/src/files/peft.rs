@@ -12,13 +12,13 @@ use crate::{ModelConfig, ModelError, TensorInfo};
 
 const CONFIG: &str = "adapter_config.json";
 const WEIGHTS: &str = "adapter_model.safetensors";
-/// File of a critic's value head, which PEFT's format cannot store beside frozen layers.
+/// File of a critic's value head, which PEFT's format cannot store along with frozen layers.
 const VALUE_HEAD: &str = "value_head.safetensors";
 
 const PREFIX: &str = "base_model.model.";
 
-/// Keys of `adapter_config.json` that do not affect the adapter or are checked individually. Other
-/// keys with a value are rejected.
+/// Keys of `adapter_config.json` that do not affect the adapter or are checked individually. All
+/// other keys with a value are rejected.
 const KNOWN: [&str; 24] = [
     "auto_mapping",
     "base_model_name_or_path",
@@ -75,8 +75,8 @@ impl AdapterFile {
     /// Reads `adapter_config.json` and rejects unsupported settings.
     ///
     /// # Errors
-    /// The error names the file and the key. Rejects methods other than LoRA, weights of whole
-    /// modules, biases, ranks or scales per module, and variants of the computation.
+    /// The error names the file and the key. Rejects methods other than LoRA, fully trained
+    /// modules, biases, per-module ranks or scales, and variants such as DoRA.
     pub fn read(folder: &Path) -> Result<Self, ModelError> {
         let path = folder.join(CONFIG);
         let value: Value =
@@ -183,19 +183,19 @@ fn has_value(value: &Value) -> bool {
     }
 }
 
-/// Returns true if a key has a value and is not a setting of an initialisation, which
-/// `init_lora_weights` covers.
+/// Returns true if a key has a value and is not an initialisation setting; `init_lora_weights`
+/// covers those.
 fn has_effect(key: &str, value: &Value) -> bool {
     let start = matches!(key, "loftq_config" | "corda_config" | "lora_ga_config");
     !start && has_value(value)
 }
 
-/// Loads an adapter for a model of this architecture; a critic's if it has a value head. Weights in
-/// `f32`, `bf16` or `f16` become `f32`.
+/// Loads an adapter for a model of this architecture, including a value head if the folder has one.
+/// Weights in `f32`, `bf16` or `f16` become `f32`.
 ///
 /// # Errors
 /// The error names the file and the key or tensor. Fails like [`AdapterFile::read`], and if a
-/// tensor is missing, unexpected or of another shape.
+/// tensor is missing, unexpected or of the wrong shape.
 pub fn load_adapter(folder: &Path, model: &ModelConfig) -> Result<Adapter<f32>, ModelError> {
     let AdapterFile { mut config, .. } = AdapterFile::read(folder)?;
     let path = folder.join(WEIGHTS);

@@ -18,12 +18,12 @@ pub enum Compute {
     /// Rounds operands to bf16 (8 bits of mantissa) and sums in `f32`; several times as fast on
     /// CPUs with AMX tiles. Attention's softmax, norms and the loss stay `f32`.
     ///
-    /// Bits repeat only on CPUs with the same kind of bf16 unit: tiles and vectors round sums
-    /// differently.
+    /// Results are bit-identical only on CPUs with the same kind of bf16 unit: AMX tiles and
+    /// AVX-512 vectors round sums differently.
     Bf16,
 }
 
-/// Instructions that run a [`Compute`] on this machine.
+/// Instruction set used for a [`Compute`] on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ComputePath {
     /// `f32` products.
@@ -42,7 +42,7 @@ impl Compute {
         }
     }
 
-    /// Returns the path used on this machine.
+    /// Returns the instruction set used on this machine.
     pub fn path(self) -> ComputePath {
         self.kernel().map_or(ComputePath::F32, Kernel::path)
     }
@@ -74,7 +74,7 @@ impl Compute {
         linear_backward_weight(self.kernel(), d_y, x, d_weight, shape);
     }
 
-    /// Describes the fallback path if this machine does not support the setting.
+    /// Describes the fallback if this machine does not support the setting.
     pub fn fallback(self) -> Option<String> {
         let path = self.path();
         match (self, path) {

@@ -7,7 +7,7 @@ use pulp::{Arch, Simd, WithSimd};
 
 use super::Real;
 
-/// Partial sums of a reduction. At least as many as any vector width needs, so results do not
+/// Number of partial sums in a reduction. There are enough for any vector width, so results do not
 /// depend on the CPU.
 pub const LANES: usize = 16;
 

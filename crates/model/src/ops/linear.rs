@@ -60,7 +60,7 @@ impl<'a, T> ViewMut<'a, T> {
     /// Checks that this matrix can store the product `a b`.
     ///
     /// # Panics
-    /// If the shapes do not fit each other or their slices, which is a caller's bug.
+    /// If the shapes do not match each other or their slices, which is a bug in the caller.
     pub(super) fn check(&self, a: &View<'_, T>, b: &View<'_, T>) {
         assert!(
             self.rows == a.rows && self.columns == b.columns && a.columns == b.rows,
@@ -94,7 +94,7 @@ impl<T: Real> ViewMut<'_, T> {
     }
 }
 
-/// How a product is stored in its destination.
+/// How a product is written to its destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accumulate {
     /// Overwrites the destination.
@@ -110,7 +110,7 @@ fn extent(rows: usize, columns: usize, row_stride: usize, column_stride: usize) 
 /// Computes `to = scale * a b` or `to += scale * a b` on one thread.
 ///
 /// # Panics
-/// If the shapes do not fit each other or their slices, which is a caller's bug.
+/// If the shapes do not match each other or their slices, which is a bug in the caller.
 #[expect(unsafe_code, reason = "the kernel takes pointers; every bound is checked right before")]
 #[expect(clippy::needless_pass_by_value, reason = "a view is a borrow itself")]
 pub fn matmul<T: Real>(to: ViewMut<'_, T>, a: View<'_, T>, b: View<'_, T>, into: Accumulate, scale: T) {

@@ -28,10 +28,10 @@ impl<T: Real> RowSums<T> {
     }
 }
 
-/// Returns the sums over one row of logits `z`, already divided by the temperature.
+/// Returns the statistics of one row of logits `z`, already divided by the temperature.
 ///
 /// The entropy uses shifted logits, `H = ln s - sum_j e^{z_j - m} (z_j - m) / s` with `m = max z`
-/// and `s = sum_j e^{z_j - m}`, to avoid cancellation of large numbers.
+/// and `s = sum_j e^{z_j - m}`, to avoid cancellation between large numbers.
 pub(crate) fn row_sums<T: Real>(logits: &[T]) -> RowSums<T> {
     struct Rows;
 
@@ -73,8 +73,8 @@ pub(crate) fn row_statistics<T: Real>(logits: &[T], target: usize) -> RowStatist
 /// Overwrites logits with their derivative, for targets with derivatives `d_logprob` and
 /// `d_entropy`: `d z_j = sum_targets d_logprob (1[j = target] - p_j) - d_entropy p_j (ln p_j + H)`.
 ///
-/// `targets` lists each target's token and both derivatives; `row` has the statistics of any of
-/// them.
+/// `targets` lists each target's token and both derivatives; `row` has the row's statistics, from
+/// any of its targets.
 pub(crate) fn row_backward<T: Real>(
     logits: &mut [T],
     row: RowStatistics<T>,

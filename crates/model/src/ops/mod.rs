@@ -1,4 +1,4 @@
-//! The differentiable operations of a decoder, with hand-written backward passes.
+//! The differentiable operations of a decoder, with handwritten backward passes.
 //!
 //! | file | subject |
 //! |---|---|

@@ -84,7 +84,8 @@ fn triple<T: Real>(a: &[T], b: &[T], c: &[T]) -> T {
     fold(lanes)
 }
 
-/// Norms every query and key head of the rows of `qkv` in place, like a row of [`rms_norm`].
+/// Normalises every query and key head in the rows of `qkv` in place, as if it were a row of
+/// [`rms_norm`].
 ///
 /// `weight` is `[2, width]`: queries, then keys. `raw` stores the original heads, `[rows,
 /// (queries + keys) width]`, and `inverse` their `r`, `[rows, queries + keys]`.

@@ -1,11 +1,12 @@
-//! Number types of the operations.
+//! Floating-point types of the operations.
 
 use std::fmt::Debug;
 use std::ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Sub, SubAssign};
 
-/// A product of two strided matrices: `m`, `n`, `k`; destination, its column and row stride, and
-/// whether it is read; left and right operand with their strides; factors of destination and
-/// product; three conjugations, which do not affect real numbers; threads.
+/// A product of two strided matrices. Arguments: `m`, `n`, `k`; destination, its column and row
+/// stride, and whether it is read; left and right operand with their strides. Then the factors of
+/// destination and product; three conjugations, which do not affect real numbers; and the number of
+/// threads.
 pub(crate) type MatrixProduct<T> = unsafe fn(
     usize,
     usize,
@@ -53,7 +54,7 @@ pub trait Real:
     /// Minus infinity.
     const NEG_INFINITY: Self;
 
-    /// Returns the nearest number of this type.
+    /// Returns the nearest number in this type.
     fn from_f64(value: f64) -> Self;
     /// Converts exactly.
     fn to_f64(self) -> f64;
@@ -64,7 +65,7 @@ pub trait Real:
     /// Returns `ln x`.
     fn ln(self) -> Self;
 
-    /// Returns the matrix product of this type for this CPU.
+    /// Returns the fastest matrix product for this type on this CPU.
     fn matrix_product() -> MatrixProduct<Self>;
 
     /// Returns the slice if this type is `f32`.
@@ -103,7 +104,7 @@ impl Real for f32 {
         f32::sqrt(self)
     }
 
-    /// Accurate within about two units in the last place; below -87 the result stays near the
+    /// The error is at most about two units in the last place; below -87 the result stays near the
     /// smallest normal number. Propagates NaN.
     ///
     /// `x = n ln 2 + r` with `|r| <= ln 2 / 2`, a polynomial in `r` (coefficients: Cephes `expf`),

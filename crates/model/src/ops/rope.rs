@@ -22,7 +22,7 @@ impl<T: Real> RopeTable<T> {
         Self { half: rotary.frequencies.len(), rotary, values: Vec::new(), rows: Vec::new() }
     }
 
-    /// Computes the values of the first `positions` positions.
+    /// Computes cosines and sines for the first `positions` positions.
     pub(crate) fn extend_to(&mut self, positions: usize) {
         let Rotary { frequencies, attention_factor } = &self.rotary;
         for position in self.values.len() / (2 * self.half)..positions {
@@ -38,9 +38,9 @@ impl<T: Real> RopeTable<T> {
         &self.values
     }
 
-    /// Sets time, row and column of every row of a micro-batch; empty if positions count tokens.
-    /// `sections` gives the number of pairs of a head that rotate by time, row and column, in this
-    /// order (M-RoPE; Wang et al. (2024), "Qwen2-VL").
+    /// Sets time, row and column of every row of a micro-batch; empty if positions are token
+    /// indices. `sections` gives the number of pairs of a head that rotate by time, row and column,
+    /// in this order (M-RoPE; Wang et al. (2024), "Qwen2-VL").
     pub(crate) fn set_places(&mut self, places: &[[u32; 3]], sections: [usize; 3]) {
         let (half, values) = (self.half, &self.values);
         self.rows.clear();
@@ -57,8 +57,8 @@ impl<T: Real> RopeTable<T> {
         }
     }
 
-    /// Rotates heads like [`RopeTable::rotate`], for `rows` of a micro-batch that start at position
-    /// `depth`.
+    /// Rotates heads like [`RopeTable::rotate`], for `rows` of a micro-batch, the first of which
+    /// has position `depth`.
     pub(crate) fn rotate_segment(
         &self,
         x: &mut [T],
@@ -77,9 +77,9 @@ impl<T: Real> RopeTable<T> {
     /// Rotates the first `heads` heads of each row of `x` in place; row `r` has position `first +
     /// r`.
     ///
-    /// Pair `(i, i + half)` of a head turns by its angle; backward turns by the negative angle. An
-    /// attention factor scales the result of forward and backward alike. Su et al. (2021),
-    /// "RoFormer".
+    /// Each pair `(i, i + half)` of a head is rotated by its angle; backward rotates by the
+    /// negative angle. An attention factor scales both the forward and the backward result. Su et
+    /// al. (2021), "RoFormer".
     pub(crate) fn rotate(
         &self,
         x: &mut [T],
@@ -131,9 +131,9 @@ pub(crate) fn rotate_rows<T: Real>(
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
-    /// Rotates by the angle.
+    /// Rotates by the position's angle.
     Forward,
-    /// Rotates by the negative angle.
+    /// Rotates by the negative angle, for the backward pass.
     Backward,
 }
 

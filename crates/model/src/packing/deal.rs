@@ -1,4 +1,4 @@
-//! Cuts a batch into micro-batches and distributes them over lanes.
+//! Splits a batch into micro-batches and distributes them over lanes.
 
 use std::cmp::Reverse;
 
@@ -7,9 +7,10 @@ use crate::ModelConfig;
 /// Distributes the sequences of a batch over lanes. Returns each lane's micro-batches as lists of
 /// sequence indices.
 ///
-/// A micro-batch has at most `budget` input tokens, or one longer sequence. Sequences go in
-/// descending order of cost to the micro-batch with the lowest cost, and micro-batches likewise to
-/// lanes. Lanes thus finish at about the same time. Sequences without predictions are omitted.
+/// A micro-batch has at most `budget` input tokens, or one longer sequence. Sequences, in
+/// descending order of cost, go to the micro-batch with the lowest cost; micro-batches go to lanes
+/// in the same way. Lanes therefore finish at about the same time. Sequences without predictions
+/// are omitted.
 pub(crate) fn deal(
     lengths: &[usize],
     budget: usize,
@@ -36,8 +37,8 @@ pub(super) struct Piece {
     pub(super) cost: usize,
 }
 
-/// Gathers pieces into micro-batches. Each piece, in order, goes to the cheapest micro-batch that
-/// has room.
+/// Gathers pieces into micro-batches. Each piece goes, in order, to the micro-batch of lowest cost
+/// that has room.
 pub(super) fn gather(pieces: &[Piece], budget: usize, lanes: usize) -> Vec<Piece> {
     let total: usize = pieces.iter().map(|piece| piece.tokens).sum();
     let most = pieces.len().max(1);
@@ -81,8 +82,8 @@ pub(super) fn lanes_of(mut bins: Vec<Piece>, lanes: usize) -> Vec<Load> {
     dealt
 }
 
-/// Returns the multiply-adds per layer of `length` tokens after `before` others: matrices and
-/// attention.
+/// Returns the multiply-adds per layer of `length` tokens after `before` others, in matrix products
+/// and attention.
 pub(super) fn cost(length: usize, before: usize, config: &ModelConfig) -> usize {
     let heads = 2 * config.query_width() + 2 * config.key_value_width();
     let matrices = config.hidden_size * (heads + 3 * config.intermediate_size);

@@ -11,7 +11,7 @@ use crate::ModelConfig;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shared<'a> {
     pub(crate) tokens: &'a [u32],
-    /// Tokens of its masked contexts, which run in the same micro-batch and are counted as
+    /// Number of tokens in its masked contexts, which run in the same micro-batch and count as
     /// unshared.
     pub(crate) beside: usize,
 }
@@ -20,10 +20,10 @@ pub(crate) struct Shared<'a> {
 /// sequences with a common prefix together.
 ///
 /// In lexicographic order, sequences with a shared prefix are neighbours, and each adds only the
-/// rows that it does not share with its predecessor. The order is cut at the shortest shared
+/// rows that it does not share with its predecessor. The order is split at the shortest shared
 /// prefixes, until each piece is within the budget and below a cost limit. A prefix on both sides
-/// of a cut is computed twice. Several limits are tried, down to single sequences; the limit that
-/// makes the slowest lane fastest wins.
+/// of a split is computed twice. Several limits are tried, down to single sequences; the limit with
+/// the fastest slowest lane wins.
 pub(crate) fn deal_shared(
     sequences: &[Shared<'_>],
     budget: usize,
@@ -72,9 +72,9 @@ pub(crate) fn deal_shared(
 struct Families<'a> {
     sequences: &'a [Shared<'a>],
     order: Vec<usize>,
-    /// Place of each sequence in lexicographic order.
+    /// Position of each sequence in lexicographic order.
     place: Vec<usize>,
-    /// Tokens that each sequence shares with its predecessor in the order.
+    /// Number of tokens that each sequence shares with its predecessor in this order.
     shared: Vec<usize>,
     config: &'a ModelConfig,
 }
@@ -103,8 +103,8 @@ impl Families<'_> {
         piece
     }
 
-    /// Adds the sequence at a place of the order, whose first `before` tokens the piece already
-    /// has.
+    /// Adds the sequence at position `place` of the order; the piece already has its first `before`
+    /// tokens.
     fn add(&self, piece: &mut Piece, at: usize, before: usize) {
         let index = self.order[at];
         let Shared { tokens, beside } = self.sequences[index];
@@ -114,7 +114,7 @@ impl Families<'_> {
         piece.cost += cost(own, before, self.config) + cost(beside, 0, self.config);
     }
 
-    /// Cuts neighbours until every piece is within the limits or a single sequence.
+    /// Separates neighbours until every piece is within the limits or a single sequence.
     fn cut(&self, range: Range<usize>, budget: usize, limit: usize, pieces: &mut Vec<Piece>) {
         let mut open = vec![range];
         while let Some(range) = open.pop() {
@@ -142,8 +142,8 @@ mod tests {
     use super::*;
     use crate::cpu::decoder::tests::config;
 
-    /// Returns groups of responses in mixed order. All prompts share a start, and a group shares
-    /// its prompt.
+    /// Returns groups of responses in mixed order. All prompts have a common prefix, and each group
+    /// shares one prompt.
     fn groups(groups: usize, size: usize, head: usize, prompt: usize, response: usize) -> Vec<Vec<u32>> {
         let mut all = Vec::new();
         for member in 0..size {

@@ -1,10 +1,10 @@
-//! Sequences packed into the rows of a micro-batch, and batches cut into micro-batches.
+//! Packs sequences into the rows of a micro-batch, and splits batches into micro-batches.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `mod.rs` | rows of a micro-batch, flat or as a tree of prefixes |
 //! | `tree.rs` | longest prefix shared with earlier sequences |
-//! | `selection.rs` | rows that some sequences need |
+//! | `selection.rs` | rows needed by a subset of the sequences |
 //! | `deal.rs` | split of a batch into micro-batches and lanes |
 //! | `families.rs` | the same split for sequences with shared prefixes |
 
@@ -28,35 +28,35 @@ pub(crate) use tree::common_prefix;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) row: usize,
-    /// Index of that row in [`Packing::outputs`].
+    /// Index of the predicting row in [`Packing::outputs`].
     pub(crate) output: usize,
     pub(crate) token: u32,
 }
 
 /// One micro-batch.
 ///
-/// In a flat packing, every sequence has a row for each of its tokens. In a tree, a token with the
-/// same tokens before it in several sequences has one row. A sequence's own rows are those that no
-/// earlier sequence has; its path are the earlier rows. A row's position is the number of tokens
-/// before it.
+/// In a flat packing, every sequence has a row for each of its tokens. In a tree, a token that
+/// follows the same prefix in several sequences has one row. A sequence's own rows are those that
+/// no earlier sequence has; its path is the rows it shares with earlier sequences. A row's position
+/// is the number of tokens before it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Packing {
     pub(crate) tokens: Vec<u32>,
-    /// Start of each sequence's own rows, and the end.
+    /// Start of each sequence's own rows, followed by the end.
     pub(crate) offsets: Vec<usize>,
     paths: Vec<Range<usize>>,
-    /// Start of each sequence's path in `paths`, and the end.
+    /// Start of each sequence's path in `paths`, followed by the end.
     path_offsets: Vec<usize>,
     pub(crate) targets: Vec<Target>,
-    /// Start of each sequence in `targets`, and the end.
+    /// Start of each sequence in `targets`, followed by the end.
     pub(crate) target_offsets: Vec<usize>,
-    /// Rows that predict a token, in order of their first targets. A flat packing has one per
-    /// target.
+    /// Rows that predict a token, in order of their first targets. A flat packing has one such row
+    /// per target.
     pub(crate) outputs: Vec<usize>,
     by_output: Vec<usize>,
-    /// Start of each output in `by_output`, and the end.
+    /// Start of each output in `by_output`, followed by the end.
     output_offsets: Vec<usize>,
-    /// Identity of each sequence in random draws; its index by default.
+    /// Identity of each sequence for random draws; by default its index.
     pub(crate) identities: Vec<u64>,
 }
 
@@ -70,8 +70,8 @@ impl Packing {
         self.fill_rows(sequences, true);
     }
 
-    /// Shifts by one, and is the only place that does: the row at position `p - 1` predicts token
-    /// `p`. Tokens after the last predicting row are not run.
+    /// Only this function shifts by one: the row at position `p - 1` predicts token `p`. Tokens
+    /// after the last predicting row are not run.
     fn fill_rows<'a>(&mut self, sequences: impl Iterator<Item = &'a TokenSequence>, share: bool) {
         self.tokens.clear();
         self.paths.clear();
@@ -154,7 +154,7 @@ impl Packing {
         self.offsets[sequence]..self.offsets[sequence + 1]
     }
 
-    /// Returns the rows before a sequence's own, in position order; empty in a flat packing.
+    /// Returns the rows of a sequence's path, in position order; empty in a flat packing.
     pub(crate) fn path(&self, sequence: usize) -> &[Range<usize>] {
         &self.paths[self.path_offsets[sequence]..self.path_offsets[sequence + 1]]
     }
@@ -171,8 +171,8 @@ impl Packing {
         &self.by_output[self.output_offsets[output]..self.output_offsets[output + 1]]
     }
 
-    /// Returns time, row and column of every row. `after` computes them from the token and its
-    /// predecessor.
+    /// Returns time, row and column of every row. `after` computes them from the token and the
+    /// preceding position.
     pub(crate) fn places(&self, after: impl Fn(Option<(u32, [u32; 3])>, u32) -> [u32; 3]) -> Vec<[u32; 3]> {
         let mut places: Vec<[u32; 3]> = Vec::with_capacity(self.tokens.len());
         for sequence in 0..self.sequences() {
@@ -187,7 +187,7 @@ impl Packing {
         places
     }
 
-    /// Returns identity and position of each row, if each belongs to a single sequence.
+    /// Returns each row's sequence identity and position, if each row belongs to a single sequence.
     pub(crate) fn coordinates(&self, rows: Range<usize>) -> impl Iterator<Item = [u64; 2]> {
         let first = self.offsets.partition_point(|&offset| offset <= rows.start).saturating_sub(1);
         (first..self.sequences())
@@ -204,7 +204,7 @@ impl Packing {
     }
 }
 
-/// Returns the number of tokens to run: all before the last response token.
+/// Returns the number of tokens to run: all tokens before the last response token.
 pub(crate) fn input_length(sequence: &TokenSequence) -> usize {
     sequence.response_positions().last().unwrap_or(0)
 }

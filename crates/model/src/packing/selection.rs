@@ -1,4 +1,4 @@
-//! Selects the rows that some sequences need: their own and those of their paths.
+//! Selects the rows that a subset of the sequences needs: their own rows and their paths.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use super::Packing;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub(crate) sequence: usize,
-    /// Rows, starting at the first own row of the sequence.
+    /// Rows, as indices from the sequence's first own row.
     pub(crate) rows: Range<usize>,
     pub(crate) depth: usize,
 }
@@ -20,7 +20,7 @@ pub(crate) struct Run {
     pub(crate) segments: Vec<Segment>,
 }
 
-/// Rows of a micro-batch, in ascending order. Includes the path of every row.
+/// Rows of a micro-batch, in ascending order. It includes the path of every row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Selection {
     /// Maximal runs of rows.

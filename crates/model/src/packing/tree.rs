@@ -12,8 +12,8 @@ pub(crate) struct Tree {
 #[derive(Debug)]
 struct Branch {
     rows: Range<usize>,
-    /// Branches that leave this one, with the number of its rows before each. Branches at the same
-    /// place start with different tokens.
+    /// Branches that leave this one, each with the number of rows before it. Branches at the same
+    /// row start with different tokens.
     children: Vec<(usize, usize)>,
 }
 

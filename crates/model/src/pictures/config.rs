@@ -6,9 +6,9 @@ use crate::ModelError;
 /// Settings of the image processor, from `preprocessor_config.json`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ImageSettings {
-    /// Minimum pixels after resizing.
+    /// Minimum number of pixels after resizing.
     pub min_pixels: usize,
-    /// Maximum pixels after resizing.
+    /// Maximum number of pixels after resizing.
     pub max_pixels: usize,
     /// Mean of each channel, for values from 0 to 1.
     pub mean: [f64; 3],
@@ -16,7 +16,7 @@ pub struct ImageSettings {
     pub std: [f64; 3],
 }
 
-/// The defaults of `Qwen2VLImageProcessor`, with CLIP's means and deviations.
+/// The defaults of `Qwen2VLImageProcessor`, with CLIP's means and standard deviations.
 impl Default for ImageSettings {
     fn default() -> Self {
         Self {
@@ -52,8 +52,7 @@ pub enum TowerKind {
     Qwen25Vl,
 }
 
-/// Shape of a vision tower, and the table of its pictures. Names follow Qwen2.5-VL's
-/// `vision_config`.
+/// Shape of a vision tower, and its table of pictures. Names follow Qwen2.5-VL's `vision_config`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VisionConfig {
     /// Kind of the blocks.
@@ -72,14 +71,14 @@ pub struct VisionConfig {
     pub temporal_patch_size: usize,
     /// Side of a merged patch in patches. Each merged patch is one token.
     pub spatial_merge_size: usize,
-    /// Side of an attention window in pixels. Not used by Qwen2-VL.
+    /// Side of an attention window in pixels. Qwen2-VL does not use it.
     pub window_size: usize,
     /// Ascending indices of blocks that attend over the whole picture; the others attend inside
-    /// windows. Not used by Qwen2-VL.
+    /// windows. Qwen2-VL does not use it.
     pub fullatt_block_indexes: Vec<usize>,
     /// Standard deviation of initial weights; only saved with the model.
     pub initializer_range: f64,
-    /// Pairs of a decoder head that rotate by time, row and column (M-RoPE).
+    /// Number of pairs in a decoder head that rotate by time, row and column (M-RoPE).
     pub mrope_section: [usize; 3],
     /// Tokens around a picture.
     pub tokens: VisionTokens,
@@ -97,7 +96,7 @@ impl VisionConfig {
         self.hidden_size / self.num_heads
     }
 
-    /// Returns the numbers of a patch: `[3, temporal_patch_size, patch_size, patch_size]`.
+    /// Returns the number of values in a patch: `[3, temporal_patch_size, patch_size, patch_size]`.
     pub(crate) fn patch_len(&self) -> usize {
         3 * self.temporal_patch_size * self.patch_size * self.patch_size
     }
@@ -106,7 +105,8 @@ impl VisionConfig {
         self.spatial_merge_size * self.spatial_merge_size
     }
 
-    /// Returns the side of a merged patch in pixels. A picture's sides are multiples of it.
+    /// Returns the side of a merged patch in pixels. A picture's height and width are multiples of
+    /// this side.
     pub fn factor(&self) -> usize {
         self.patch_size * self.spatial_merge_size
     }
@@ -130,11 +130,11 @@ impl VisionConfig {
         }
     }
 
-    /// Replaces each image token of a prompt by the tokens of a picture, in order.
+    /// Replaces each image token in a prompt with a picture's tokens, in order.
     ///
     /// # Errors
     /// Returns [`ModelError::Setting`] unless the prompt has as many image tokens as there are
-    /// pictures. Text that contains the token's name adds one.
+    /// pictures. Prompt text that contains the token's name counts, too.
     pub fn insert(&self, prompt: &[u32], pictures: &[PictureTokens]) -> Result<Vec<u32>, ModelError> {
         let found = prompt.iter().filter(|&&token| token == self.tokens.image).count();
         if found != pictures.len() {

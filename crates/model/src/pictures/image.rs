@@ -13,13 +13,13 @@ use crate::ModelError;
 
 const MOST_SIDE: usize = 8192;
 
-/// Maximum pixels: 100 MB of RGB.
+/// Maximum number of pixels: 100 MB of RGB.
 const MOST_PIXELS: usize = 1 << 25;
 
 const MOST_BYTES: u64 = 1 << 27;
 
-/// Maximum pixels over all scans of a JPEG file. Each scan of a progressive file costs a pass over
-/// the picture.
+/// Maximum number of pixels over all scans of a JPEG file. Each scan of a progressive file takes
+/// one pass over the picture.
 const MOST_SCANNED: usize = 1 << 30;
 
 /// An RGB picture with eight bits per channel.
@@ -117,7 +117,7 @@ impl Image {
     /// Encodes the picture as a PNG file, which [`Image::decode`] can read.
     ///
     /// # Errors
-    /// Returns the reason if the picture has no pixels, or `rgb` does not match its size.
+    /// Returns the reason if the picture has no pixels, or if `rgb` does not match its size.
     pub fn encode_png(&self) -> Result<Vec<u8>, String> {
         let refused = |error: &dyn std::fmt::Display| format!("the picture cannot be encoded: {error}");
         let side = |side: usize| u32::try_from(side).map_err(|error| refused(&error));

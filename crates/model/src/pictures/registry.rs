@@ -11,8 +11,8 @@ use crate::ModelError;
 /// First token id of pictures, above every vocabulary.
 pub const FIRST_PICTURE_TOKEN: u32 = 1 << 31;
 
-/// Maximum bytes of cached pictures. Beyond it, the least recently used pictures that are not held
-/// are dropped.
+/// Maximum bytes of cached pictures. Beyond this limit, the least recently used pictures that are
+/// not in use are dropped.
 const MOST_BYTES: usize = 1 << 30;
 
 /// Token ids of a picture.
@@ -20,7 +20,7 @@ const MOST_BYTES: usize = 1 << 30;
 pub struct PictureTokens {
     /// First token id; the others follow consecutively.
     pub first: u32,
-    /// Tokens per column and per row. The product of both is the number of tokens.
+    /// Number of tokens per column and per row. Their product is the picture's number of tokens.
     pub grid: [usize; 2],
 }
 
@@ -31,7 +31,7 @@ impl PictureTokens {
     }
 }
 
-/// Keeps a picture in memory while it exists.
+/// Keeps a picture in memory while this handle exists.
 #[derive(Clone, Debug)]
 pub struct HeldPicture {
     prepared: Arc<Prepared>,
@@ -46,14 +46,14 @@ impl HeldPicture {
     }
 }
 
-/// Table of pictures that sequences refer to by token ids. Clones share the table.
+/// Table of pictures that sequences refer to by token ids. Clones share the same table.
 ///
 /// Equal pictures have equal ids while they are in memory. Ids are valid only in this process and
 /// for this model, and must not be written to files.
 #[derive(Clone, Default)]
 pub struct Pictures(Arc<Mutex<Table>>);
 
-/// All tables compare equal, so that configs are equal if their shapes are.
+/// All tables compare equal, so two configs are equal if their shapes are equal.
 impl PartialEq for Pictures {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -73,7 +73,7 @@ struct Table {
     known: BTreeMap<u32, Entry>,
     names: HashMap<String, u32>,
     bytes: usize,
-    /// Use counter, for dropping the least recently used.
+    /// Use counter, to find the least recently used picture.
     clock: u64,
 }
 
@@ -92,8 +92,8 @@ impl Pictures {
     /// Adds a picture, resized like the model's image processor does, and returns its tokens.
     ///
     /// # Errors
-    /// Returns [`ModelError::Setting`] if the picture has no pixels or a ratio above 200, or if all
-    /// ids are used.
+    /// Returns [`ModelError::Setting`] if the picture has no pixels or an aspect ratio above 200,
+    /// or if no ids are left.
     pub fn add(&self, image: &Image, config: &VisionConfig) -> Result<PictureTokens, ModelError> {
         Ok(self.add_held(image, config)?.0)
     }
@@ -137,7 +137,7 @@ impl Pictures {
         Ok((PictureTokens { first, grid }, held))
     }
 
-    /// Names a picture, given by its first token; the name may be a hash of its file.
+    /// Assigns a name, such as a hash of its file, to a picture given by its first token.
     pub fn name(&self, first: u32, name: &str) {
         let mut table = self.lock();
         if let Some(entry) = table.known.get_mut(&first) {
@@ -146,7 +146,7 @@ impl Pictures {
         }
     }
 
-    /// Returns the picture with this name if it is in memory, and keeps it there.
+    /// Looks up the picture with this name in memory, and keeps it there.
     pub fn named(&self, name: &str) -> Option<(PictureTokens, HeldPicture)> {
         let first = *self.lock().names.get(name)?;
         let prepared = self.get(first)?;
@@ -176,8 +176,8 @@ impl Pictures {
     /// in memory.
     ///
     /// # Errors
-    /// Returns the reason and the position if a picture was dropped from memory, or some of its
-    /// tokens are missing.
+    /// Returns the reason and the token's position if a picture was dropped from memory, or some of
+    /// its tokens are missing.
     pub fn shown(&self, tokens: &[u32]) -> Result<Vec<(Range<usize>, HeldPicture)>, String> {
         let mut held = Vec::new();
         let mut position = 0;
@@ -204,8 +204,8 @@ impl Pictures {
         Ok(held)
     }
 
-    /// Checks that the pictures of a sequence are known and complete, and returns them. Held
-    /// pictures are not dropped from the table.
+    /// Checks that the pictures of a sequence are known and complete, and returns them. Returned
+    /// pictures are not dropped from the table while in use.
     ///
     /// # Errors
     /// Fails like [`Pictures::shown`].
@@ -229,8 +229,9 @@ impl Pictures {
 
     /// Returns time, row and column of a token after the one `before` it, given with its place.
     ///
-    /// Text advances all three by one. Inside a picture, time is constant, and row and column are
-    /// those of the merged patch. The token after a picture advances by the picture's longer side.
+    /// Text advances all three by one. Inside a picture, time is constant, and row and column
+    /// follow the merged patch. After a picture, the position advances by the picture's longer
+    /// side.
     pub(crate) fn place_after(&self, before: Option<(u32, [u32; 3])>, token: u32) -> [u32; 3] {
         let start = match before {
             None => 0,
@@ -252,7 +253,7 @@ impl Pictures {
 
 impl Table {
     /// Drops the least recently used pictures until at most `most` bytes are left. Keeps picture
-    /// `but`, and pictures in use: those with more references than the table's own two.
+    /// `but`, and pictures in use, which have more references than the table's own two.
     fn drop_oldest(&mut self, but: u32, most: usize) {
         while self.bytes > most {
             let unused = |entry: &Entry| Arc::strong_count(&entry.prepared) == 2;

@@ -3,7 +3,7 @@
 
 const PRECISION: u32 = 32 - 8 - 2;
 
-/// Source pixels of one output pixel, along one side.
+/// Source pixels of one output pixel along one axis.
 struct Taps {
     first: usize,
     weights: Vec<i32>,

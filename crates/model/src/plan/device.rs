@@ -1,21 +1,22 @@
 //! Memory plan of training and sampling on an NVIDIA device, for the device and the host.
 //!
-//! A trained weight takes 18 bytes on the device: 2 in bf16, 4 of its f32 master, 8 of its two
-//! moments and 4 of its gradient. A frozen weight (a reference policy's, or the base under an
-//! adapter) takes 2. Buffer shapes match `cuda/decoder.rs`, `cuda/head.rs` and `cuda/engine.rs`.
+//! A trained weight takes 18 bytes on the device: bf16 copy 2, f32 master 4, two moments 8,
+//! gradient 4. A frozen weight (of a reference policy or of an adapter's base) takes 2. Buffer
+//! shapes match `cuda/decoder.rs`, `cuda/head.rs` and `cuda/engine.rs`.
 
 use super::{MemoryPlan, NUMBER, PlanPhase, PlanSettings};
 use crate::{ModelConfig, ParameterLayout};
 
 const HALF: u64 = 2;
 
-/// Estimated bytes of the CUDA context, kernels and cuBLAS workspace, which no shape determines.
+/// Estimated bytes of the CUDA context, kernels and cuBLAS workspace, which do not depend on
+/// shapes.
 const CONTEXT: u64 = 1 << 30;
 
 const LOGITS: u64 = 1 << 27;
 
-/// Maximum prompt rows per sampling step, and maximum blocks that a row's keys are split into. Must
-/// match `cuda/engine.rs`.
+/// Maximum number of prompt rows per sampling step, and of blocks into which a row's keys are
+/// split. Must match `cuda/engine.rs`.
 const PROMPT_ROWS: u64 = 2048;
 const SPLITS: u64 = 16;
 
@@ -57,7 +58,7 @@ impl Widths {
         narrow * HALF + wide * NUMBER
     }
 
-    /// Returns the bytes of a decoder's passes over this many tokens, without the head.
+    /// Returns the memory in bytes of a decoder's passes over this many tokens, without the head.
     fn decoder(&self, tokens: u64, kept_layers: u64, adapter_row: u64, backward: bool) -> u64 {
         let residual = (self.layers + 1) * self.hidden * NUMBER;
         let forward = residual + kept_layers * self.kept() + (self.inner + adapter_row) * HALF;
@@ -73,7 +74,7 @@ impl Widths {
 }
 
 impl MemoryPlan {
-    /// Returns the device's memory plan for one training process. Samplers share the weights of the
+    /// Returns the device's memory plan for one training process. Samplers share weights with the
     /// passes, and lanes share one set of buffers.
     pub fn on_device(config: &ModelConfig, settings: &PlanSettings) -> Self {
         let mut plan = Self::default();

@@ -6,7 +6,7 @@
 //! | `pictures.rs` | pictures and the vision tower |
 //! | `device.rs` | training and sampling on an NVIDIA device |
 //!
-//! All sizes are computed from the shapes that allocate the buffers. `tests/memory.rs` compares
+//! Sizes are computed from the same shapes that allocate the buffers. `tests/memory.rs` compares
 //! them with an allocator's counts.
 
 mod device;
@@ -40,7 +40,7 @@ pub struct PlanItem {
     pub name: &'static str,
     /// Maximum bytes.
     pub bytes: u64,
-    /// Explanation of the bytes, such as the shapes.
+    /// How the bytes were computed, such as shapes.
     pub detail: String,
 }
 
@@ -49,22 +49,23 @@ pub struct PlanItem {
 pub struct PlanSettings {
     /// Configuration of the learner, with the lanes of one process.
     pub learner: LearnerConfig,
-    /// Number of trained parameters: all weights, or those of the adapter.
+    /// Number of trained parameters: all weights, or only the adapter's.
     pub trainable: usize,
-    /// Maximum tokens of a sequence.
+    /// Maximum number of tokens in a sequence.
     pub longest: usize,
     /// Elements per token in the buffers of an adapter's passes; 0 without an adapter.
     pub adapter_row: usize,
     /// Rank of the policy's adapter; 0 without one.
     pub adapter_rank: usize,
-    /// Parameters of a separate reference policy; 0 without one or if it is the base itself.
+    /// Parameters of a separate reference policy; 0 without a reference, or if it is the base
+    /// itself.
     pub reference: usize,
-    /// True if the run computes divergences over the whole vocabulary, from a reference policy or
-    /// another prompt.
+    /// True if the run computes divergences over the whole vocabulary, against a reference policy
+    /// or a masked prompt.
     pub divergences: bool,
     /// True if a second gradient is accumulated while the first is kept.
     pub second_gradient: bool,
-    /// Parameters of a separate critic, and how many of them are trained.
+    /// Number of parameters of a separate critic, and how many of them are trained.
     pub critic: Option<[usize; 2]>,
     /// Number and configuration of one process's samplers.
     pub sampling: Option<(usize, EngineConfig)>,
@@ -79,7 +80,7 @@ pub struct PlanSettings {
 }
 
 impl PlanSettings {
-    /// Returns the parameters that a pass reads: an adapter adds its own to the base's.
+    /// Returns the parameters that a pass reads: an adapter's are added to the base's.
     fn read(&self, weights: u64) -> u64 {
         let trainable = self.trainable as u64;
         if trainable == weights { weights } else { weights + trainable }
@@ -176,8 +177,8 @@ impl MemoryPlan {
         self.add(PlanPhase::Sampling, "sampling rows", rows, "activations and logits of a step".into());
     }
 
-    /// Moves the sampling items to [`PlanPhase::Always`] and counts them once per concurrent
-    /// rollout. Each rollout that began in an earlier step also keeps the weights it started with.
+    /// Moves the sampling items to [`PlanPhase::Always`] and counts them once per rollout in
+    /// progress. Each rollout that began in an earlier step also keeps the weights it started with.
     fn during_training(&mut self, rollouts: u64, trainable: u64) {
         for item in self.items.iter_mut().filter(|item| item.phase == PlanPhase::Sampling) {
             item.phase = PlanPhase::Always;
@@ -221,7 +222,7 @@ impl MemoryPlan {
         }
     }
 
-    /// Returns the bytes of one phase.
+    /// Returns one phase's memory in bytes.
     pub fn of(&self, phase: PlanPhase) -> u64 {
         self.items.iter().filter(|item| item.phase == phase).map(|item| item.bytes).sum()
     }
@@ -236,7 +237,7 @@ impl MemoryPlan {
         self.items.iter().map(|item| item.bytes).sum()
     }
 
-    /// Returns the bytes of the items with this name, 0 if there are none.
+    /// Returns the total size in bytes of the items with this name.
     pub fn item(&self, name: &str) -> u64 {
         self.items.iter().filter(|item| item.name == name).map(|item| item.bytes).sum()
     }

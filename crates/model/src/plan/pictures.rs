@@ -11,11 +11,11 @@ use crate::weights::tower_weights;
 pub struct PicturePlan {
     /// Height and width of each picture after resizing for the tower.
     pub size: [usize; 2],
-    /// Distinct pictures in memory.
+    /// Number of distinct pictures in memory.
     pub known: usize,
-    /// Distinct pictures in the rollouts of one step, which one pass may score.
+    /// Number of distinct pictures in the rollouts of one step, all of which one pass may score.
     pub scored: usize,
-    /// Distinct pictures in a pass with a gradient.
+    /// Number of distinct pictures in a pass with a gradient.
     pub differentiated: usize,
 }
 

@@ -5,14 +5,14 @@ use turnwise_core::{LearnError, Learner as _, LossReport, Objective, StepReport,
 use crate::{LearnerConfig, ModelError, NativeLearner, OptimizerState, TensorInfo, Weights};
 
 /// PPO's value model: `V(s_t) = w . norm(h_t) + b` with the hidden state `h_t` of the position
-/// before token `t`. Entry `t` is the value of the state in which token `t` was chosen.
+/// before token `t`. Entry `t` is the value of the state before token `t`.
 ///
 /// The critic is a full copy of the policy's layers, or an adapter with a value head on the
 /// policy's base.
 pub struct Critic(NativeLearner);
 
 impl Critic {
-    /// Returns a critic of these weights with a fresh optimizer. The weights need a value head
+    /// Creates a critic from these weights with a fresh optimizer. The weights need a value head
     /// ([`crate::Parameters::to_critic`], [`crate::load_critic`], [`crate::Adapter::critic`]).
     ///
     /// # Errors

@@ -60,7 +60,7 @@ impl Lane {
         self.passes.take_picture_gradient()
     }
 
-    /// Returns the tokens saved by shared prefixes since the last call.
+    /// Returns the number of tokens saved by shared prefixes since the last call.
     pub(crate) fn take_shared(&mut self) -> usize {
         std::mem::take(&mut self.shared)
     }
@@ -75,7 +75,7 @@ pub(crate) struct Found<T> {
 pub(crate) struct Micro<'a> {
     pass: &'a PassOver<'a>,
     members: &'a [usize],
-    /// Indices of its masked contexts, each with its sequence's index in `members`.
+    /// Indices of the masked contexts, each with its sequence's index in `members`.
     masked_contexts: Vec<(usize, usize)>,
     lane: &'a mut Lane,
     gradient: &'a mut Vec<f32>,
@@ -217,9 +217,9 @@ impl<'a> Micro<'a> {
         Ok(())
     }
 
-    /// Returns the divergences that the objectives need, in this order: for every member, its
-    /// targets against the reference; then for every masked context, the original prompt's tokens
-    /// against the masked ones, and the masked ones against the reference.
+    /// Returns the divergences that the objectives need. First, for every member: its targets
+    /// against the reference. Then, for every masked context: its original targets against the
+    /// masked ones, and the masked ones against the reference.
     fn terms(
         &self,
         objective: &dyn Objective,
@@ -254,8 +254,8 @@ impl<'a> Micro<'a> {
         terms
     }
 
-    /// Returns the targets of a masked context's response, in its sequence and after the masked
-    /// prompt.
+    /// Returns the targets of a masked context's response: in its original sequence, and after the
+    /// masked prompt.
     fn target_ranges(&self, index: usize) -> (Range<usize>, Range<usize>) {
         let (masked_context, member) = self.masked_contexts[index];
         let MaskedContext { sequence, span, .. } = self.pass.masked_contexts[masked_context];
@@ -303,8 +303,8 @@ impl<'a> Micro<'a> {
         Ok(value)
     }
 
-    /// Evaluates one masked context and adds to its sequence's derivatives. Returns the start of
-    /// the next one's divergences.
+    /// Evaluates one masked context and adds its derivatives to those of its sequence. Returns the
+    /// start of the next context's divergences.
     fn ask_masked_context(
         &mut self,
         objective: &dyn MaskedContextObjective,
@@ -396,7 +396,7 @@ fn reference_passes<'a>(
     Some((reference?, &*kept?.0))
 }
 
-/// Copies values; an empty slice means zeros.
+/// Copies values; an empty slice counts as zeros.
 fn fill(to: &mut [f64], from: &[f64]) {
     to.iter_mut().zip(from).for_each(|(to, &value)| *to = value);
 }

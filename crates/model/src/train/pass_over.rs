@@ -11,7 +11,7 @@ pub(crate) struct PassOver<'a> {
     pub(crate) batch: &'a [TokenSequence],
     pub(crate) masked_contexts: &'a [MaskedContext],
     pub(crate) scored: bool,
-    /// True if prefixes shared by sequences are computed once.
+    /// True if shared prefixes are computed only once.
     pub(crate) share: bool,
 }
 
@@ -48,7 +48,7 @@ impl PassOver<'_> {
         deal_shared(&shared.collect::<Vec<_>>(), budget, lanes, config)
     }
 
-    /// Returns the tokens to run for every sequence, with its masked contexts.
+    /// Returns the number of tokens to run for each sequence and its masked contexts.
     fn lengths(&self, companions: &[Vec<usize>]) -> Vec<usize> {
         let mut lengths: Vec<usize> = self.batch.iter().map(input_length).collect();
         for (length, companions) in lengths.iter_mut().zip(companions) {

@@ -31,18 +31,18 @@ pub enum ScheduleKind {
 pub struct Schedule {
     /// Peak learning rate.
     pub peak: f64,
-    /// Steps of linear warm-up: the first step has `peak / warmup_steps`, step `warmup_steps` has
-    /// `peak`.
+    /// Number of linear warm-up steps: the first step uses `peak / warmup_steps`, step
+    /// `warmup_steps` uses `peak`.
     pub warmup_steps: u64,
-    /// Number of steps of the run; the last one has the min_lr_ratio rate.
+    /// Number of steps of the run; the last one reaches the final rate.
     pub total_steps: u64,
     /// Shape after the warm-up.
     pub shape: ScheduleKind,
 }
 
 impl Schedule {
-    /// Returns the learning rate of step `step`, counted from 0. Later steps than the last have the
-    /// last step's rate.
+    /// Returns the learning rate of step `step`, counted from 0. Steps after the last use the last
+    /// step's rate.
     pub fn learning_rate(&self, step: u64) -> f64 {
         if step < self.warmup_steps {
             return self.peak * (step + 1) as f64 / self.warmup_steps as f64;

@@ -2,7 +2,7 @@
 //! window.
 //!
 //! Rows of `qkv` are `[queries | keys | values]`. Backward recomputes the probabilities, so memory
-//! does not grow with the square of a window.
+//! does not grow quadratically with the window.
 
 use std::ops::Range;
 
@@ -24,7 +24,7 @@ pub(super) struct Windows<'a> {
 
 #[derive(Clone, Copy)]
 struct Block {
-    /// Offsets of the head's first query in `qkv`, of its window's first key and value, and in the
+    /// Offsets of the head's first query and its window's first key and value in `qkv`, and of its
     /// output.
     query: usize,
     key: usize,

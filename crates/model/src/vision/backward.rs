@@ -12,7 +12,7 @@ use crate::weights::BlockLayout;
 
 impl<T: Real> Tower<'_, T> {
     /// Adds a picture's derivative to `gradient`, which has the layout of the tower's weights.
-    /// `trace` is from a forward pass with `keep`.
+    /// `trace` must come from a forward pass with `keep`.
     pub(crate) fn backward(&self, picture: &Prepared, trace: Trace<T>, d_features: &[T], gradient: &mut [T]) {
         let Self { config, layout, width, .. } = self;
         let width = *width;
@@ -97,7 +97,7 @@ impl<T: Real> Tower<'_, T> {
 }
 
 struct Derivatives<'a, T> {
-    /// Derivative of a block's output; overwritten by that of its input.
+    /// Derivative of a block's output; overwritten by the derivative of its input.
     d_x: &'a mut [T],
     d_normed: &'a mut [T],
     gradient: &'a mut [T],

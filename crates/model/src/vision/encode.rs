@@ -1,4 +1,4 @@
-//! Computes the features of a batch's pictures, each once, and their gradient.
+//! Computes the features of a batch's distinct pictures, and their gradient.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,18 +11,18 @@ use super::{FIRST_PICTURE_TOKEN, Pictures, Prepared, VisionConfig};
 use crate::vision::tower::{Tower, Trace};
 use crate::{Parameters, Real};
 
-/// Maximum bytes of activations kept for backward (1 GiB); those of further pictures are
+/// Maximum bytes of activations kept for backward (1 GiB); activations of additional pictures are
 /// recomputed.
 pub(crate) const MOST_KEPT: usize = 1 << 30;
 
-/// Maximum feature elements cached by engines of the same weights: 1 GiB in f32.
+/// Maximum number of feature elements cached by engines with the same weights: 1 GiB in f32.
 pub(crate) const MOST_FEATURES: usize = 1 << 28;
 
 #[derive(Debug)]
 pub(crate) struct Encoded<T> {
     /// First row of each picture, by its first token.
     starts: BTreeMap<u32, usize>,
-    /// Pictures in the order of their rows, in which they appear in the batch.
+    /// Pictures in the order of their rows: by first appearance in the batch.
     pictures: Vec<Arc<Prepared>>,
     /// Activations for backward, if kept.
     traces: Vec<Option<Trace<T>>>,
@@ -36,7 +36,7 @@ impl<T: Real> Encoded<T> {
     /// Returns the row of a picture's token.
     ///
     /// # Panics
-    /// If the token belongs to none of these pictures, which the learner has checked.
+    /// If the token belongs to none of these pictures; the learner has already checked this.
     pub(crate) fn row(&self, token: u32) -> usize {
         let found = self.starts.range(..=token).next_back();
         let (&first, &start) = found.unwrap_or_else(|| unreachable!("pictures are encoded before a pass"));
@@ -45,7 +45,7 @@ impl<T: Real> Encoded<T> {
 }
 
 /// Returns input tokens with picture ids replaced by row numbers. Sequences are sorted by tokens,
-/// and ids differ between processes, so a resumed run would sort by ids differently.
+/// and ids differ between processes, so ids would make a resumed run sort differently.
 pub(crate) fn numbered_by_rows<'a, T: Real>(
     pictures: Option<&Encoded<T>>,
     tokens: &'a [u32],
@@ -68,14 +68,14 @@ fn tower<T: Real>(parameters: &Parameters<T>) -> Option<Tower<'_, T>> {
     Some(Tower::new(config, parameters.config.hidden_size, data))
 }
 
-/// Returns the features of one picture, by its first token, from a tower's weights.
+/// Computes the features of one picture, given its first token and the tower's weights.
 pub(crate) fn encode_one(config: &VisionConfig, width: usize, data: &[f32], first: u32) -> Option<Vec<f32>> {
     let picture = config.pictures.get(first)?;
     Some(Tower::new(config, width, data).forward(&picture, false).features)
 }
 
-/// Encodes each picture of these tokens once. Returns `None` without pictures. With `keep`, stores
-/// up to [`MOST_KEPT`] bytes of activations for [`encode_backward`].
+/// Encodes each distinct picture of these tokens once. Returns `None` without pictures. With
+/// `keep`, stores up to [`MOST_KEPT`] bytes of activations for [`encode_backward`].
 ///
 /// Rows follow the order in which pictures appear, so results do not depend on token ids, which
 /// differ between processes.
@@ -119,7 +119,8 @@ pub(crate) fn encode<T: Real>(
     Some(Encoded { starts, pictures, traces, table: table.clone(), width: tower.width, features })
 }
 
-/// Separates large jobs and distributes the others over lanes. The split depends on the jobs only.
+/// Separates large jobs and distributes the smaller ones over lanes. The split depends only on the
+/// jobs.
 fn deal<J>(jobs: Vec<J>, large: impl Fn(&J) -> bool, lanes: usize) -> (Vec<J>, Vec<Vec<J>>) {
     let (alone, small): (Vec<J>, Vec<J>) = jobs.into_iter().partition(large);
     let each = small.len().div_ceil(lanes).max(1);

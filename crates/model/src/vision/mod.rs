@@ -1,4 +1,4 @@
-//! Pictures for a decoder: the vision towers of Qwen2-VL (Wang et al. (2024), "Qwen2-VL") and
+//! Pictures as decoder input: the vision towers of Qwen2-VL (Wang et al. (2024), "Qwen2-VL") and
 //! Qwen2.5-VL (Bai et al. (2025), "Qwen2.5-VL Technical Report").
 //!
 //! | file | subject |
@@ -11,10 +11,10 @@
 //! | `backward.rs` | backward pass of the tower |
 //! | `encode.rs` | features of a batch, and their gradient |
 //!
-//! In a sequence, a picture is a run of token ids from [`FIRST_PICTURE_TOKEN`] on, one for each
-//! merged patch. [`Pictures::add`] assigns ids by content: equal pictures get equal ids, and
+//! In a sequence, a picture is a run of token ids, starting at [`FIRST_PICTURE_TOKEN`], one for
+//! each merged patch. [`Pictures::add`] assigns ids by content: equal pictures get equal ids, and
 //! different pictures share none. Comparing token ids, as for shared prefixes and cached keys and
-//! values, therefore works for pictures too. For these ids, a decoder reads the tower's features
+//! values, therefore works for pictures too. For these ids, a decoder uses the tower's features
 //! instead of embeddings.
 //!
 //! Differs from `transformers`: videos are not supported.

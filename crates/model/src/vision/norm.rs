@@ -12,7 +12,7 @@ pub(super) struct Normed<T> {
     pub(super) rows: Vec<T>,
     /// Standardised rows of a layer norm; otherwise empty.
     pub(super) standard: Vec<T>,
-    /// Inverse deviation, or inverse root mean square, of each row.
+    /// Inverse standard deviation, or inverse root mean square, of each row.
     pub(super) inverse: Vec<T>,
 }
 
@@ -32,7 +32,8 @@ impl<T: Real> Tower<'_, T> {
         }
     }
 
-    /// Adds the derivative through [`Tower::norm`] to `d_x`, and that of its weights to `gradient`.
+    /// Adds the derivative through [`Tower::norm`] to `d_x`, and the derivative of its weights to
+    /// `gradient`.
     pub(super) fn norm_backward(
         &self,
         d_y: &[T],

@@ -1,5 +1,5 @@
-//! Products of the tower, split over threads if they are large. The split depends on shapes only,
-//! so the number of threads does not change results.
+//! Matrix products of the tower, split over threads if they are large. The split depends only on
+//! shapes, so the number of threads does not change results.
 
 use rayon::prelude::*;
 
@@ -8,12 +8,12 @@ use crate::layers::{
     Accumulate, View, ViewMut, linear_backward_bias, linear_backward_input, linear_backward_weight, matmul,
 };
 
-/// Minimum multiplications for which an operation is split.
+/// Minimum number of multiplications for which an operation is split.
 pub(super) const WORTH_A_THREAD: usize = 1 << 24;
 
 const PART: usize = 160;
 
-/// Returns the rows per part of an operation with `each` multiplications per row.
+/// Returns the number of rows per part for an operation with `each` multiplications per row.
 fn part(rows: usize, each: usize) -> usize {
     let parts = if rows * each < WORTH_A_THREAD { 1 } else { (rows / PART).max(1) };
     rows.div_ceil(parts).max(1)

@@ -27,7 +27,7 @@ pub(crate) struct Tower<'a, T> {
 /// Order of a picture's merged patches, and its windows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Order {
-    /// Merged patch at each place.
+    /// Index of the merged patch at each position.
     pub(super) groups: Vec<usize>,
     /// Rows (patches) of each window.
     pub(super) windows: Vec<Range<usize>>,
@@ -51,7 +51,7 @@ impl Order {
         Self { groups, windows, whole: std::iter::once(0..rows * columns * merged).collect() }
     }
 
-    /// Copies groups of `width` numbers into this order.
+    /// Returns groups of `width` numbers in this order.
     fn sort<T: Real>(&self, from: &[T], width: usize) -> Vec<T> {
         self.groups.iter().flat_map(|&group| &from[group * width..(group + 1) * width]).copied().collect()
     }
@@ -209,7 +209,7 @@ impl<'a, T: Real> Tower<'a, T> {
 /// Buffer sizes of a tower for one picture, in elements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TowerWork {
-    /// Elements that forward keeps for backward.
+    /// Elements that the forward pass keeps for the backward pass.
     pub(crate) kept: usize,
     /// Scratch elements of a forward pass without `keep`, excluding the features.
     pub(crate) forward: usize,
@@ -219,7 +219,7 @@ pub(crate) struct TowerWork {
 }
 
 impl TowerWork {
-    /// Returns the sizes for a picture of `tokens` tokens; `width` is the decoder's.
+    /// Returns the sizes for a picture of `tokens` tokens; `width` is the decoder's width.
     pub(crate) fn of(config: &VisionConfig, width: usize, tokens: usize) -> Self {
         let (hidden, rows) = (config.hidden_size, tokens * config.merged());
         // Normed rows and their inverses. Layer norms also keep standardised rows.
@@ -257,7 +257,7 @@ impl<T: Real> Activations<T> {
     }
 }
 
-/// Returns `x Phi(x)` with the normal distribution function `Phi`.
+/// Returns `x Phi(x)` with the normal CDF `Phi`.
 fn gelu<T: Real>(x: T) -> T {
     let x = x.to_f64();
     T::from_f64(0.5 * x * (1.0 + libm::erf(x * std::f64::consts::FRAC_1_SQRT_2)))

@@ -48,7 +48,7 @@ impl Weights {
         Ok(Arc::new(merged))
     }
 
-    /// Returns the trained parameters: the adapter's if there is one, else all weights.
+    /// Returns the trained parameters: the adapter's if there is one, else all.
     pub fn trained(&self) -> &[f32] {
         self.adapter.as_ref().map_or(&self.base.data, |adapter| &adapter.data)
     }

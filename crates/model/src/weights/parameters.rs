@@ -64,28 +64,28 @@ pub struct LayerLayout {
 }
 
 impl LayerLayout {
-    /// Returns query, key and value projection as one matrix, `[query_width + 2 key_value_width,
-    /// hidden]`.
+    /// Returns the query, key and value projections as one matrix, `[query_width + 2
+    /// key_value_width, hidden]`.
     pub fn qkv_weight(&self) -> Range<usize> {
         self.q_weight.start..self.v_weight.end
     }
 
-    /// Returns query, key and value bias as one vector.
+    /// Returns the query, key and value biases as one vector.
     pub fn qkv_bias(&self) -> Option<Range<usize>> {
         Some(self.q_bias.as_ref()?.start..self.v_bias.as_ref()?.end)
     }
 
-    /// Returns the norm of query and key heads as one vector, `[2 head_dim]`.
+    /// Returns the norm weights of query and key heads as one vector, `[2 head_dim]`.
     pub fn qk_norm(&self) -> Option<Range<usize>> {
         Some(self.q_norm.as_ref()?.start..self.k_norm.as_ref()?.end)
     }
 
-    /// Returns gate and up projection as one matrix, `[2 intermediate, hidden]`.
+    /// Returns the gate and up projections as one matrix, `[2 intermediate, hidden]`.
     pub fn gate_up_weight(&self) -> Range<usize> {
         self.gate_weight.start..self.up_weight.end
     }
 
-    /// Returns gate and up bias as one vector.
+    /// Returns the gate and up biases as one vector.
     pub fn gate_up_bias(&self) -> Option<Range<usize>> {
         Some(self.gate_bias.as_ref()?.start..self.up_bias.as_ref()?.end)
     }
@@ -100,14 +100,14 @@ pub struct ParameterLayout {
     pub layers: Vec<LayerLayout>,
     /// Norm after the last layer, `[hidden]`.
     pub final_norm: Range<usize>,
-    /// Output layer, `[vocab, hidden]`. Equals `embedding` if tied, and in a critic, which has no
-    /// output layer.
+    /// Output layer, `[vocab, hidden]`. The same range as `embedding` if tied, or in a critic,
+    /// which has no output layer.
     pub output: Range<usize>,
     /// A critic's value head: `[hidden]` weights and one bias. `None` in a policy.
     pub value: Option<Range<usize>>,
     /// All weights of the vision tower, if the model has one.
     pub vision: Option<Range<usize>>,
-    /// Every tensor once, in buffer order.
+    /// All tensors, in buffer order.
     pub tensors: Vec<TensorInfo>,
     /// Length of the flat buffer.
     pub len: usize,
@@ -200,7 +200,7 @@ pub struct TensorList {
 }
 
 impl TensorList {
-    /// Appends a tensor and returns its range. Weight decay applies if it has more than one
+    /// Appends a tensor and returns its range. Weight decay applies if the tensor has more than one
     /// dimension.
     pub fn add(&mut self, name: &str, shape: &[usize]) -> Range<usize> {
         let range = self.len..self.len + shape.iter().product::<usize>();
@@ -241,7 +241,7 @@ impl<T: Real> Parameters<T> {
         Self { config, layout, data }
     }
 
-    /// Returns a critic with this policy's layers and a value head of zeros.
+    /// Returns a critic with this policy's layers and a zero value head.
     pub fn to_critic(&self) -> Self {
         let mut critic = Self::critic(self.config.clone());
         let ranges = critic.layout.tensors.iter().map(|tensor| (tensor.name.as_str(), tensor.range.clone()));
@@ -253,7 +253,7 @@ impl<T: Real> Parameters<T> {
         critic
     }
 
-    /// Converts the weights to another number type.
+    /// Converts the weights to another data type.
     pub fn cast<U: Real>(&self) -> Parameters<U> {
         Parameters {
             config: self.config.clone(),
@@ -276,7 +276,7 @@ impl<T: Real> Parameters<T> {
 }
 
 impl Parameters<f32> {
-    /// Returns the CRC-32C of the weights' bytes, for checking that dependent files belong to these
+    /// Returns the CRC-32C of the weights' bytes, to check that dependent files belong to these
     /// weights.
     pub fn checksum(&self) -> u32 {
         crc32c::crc32c(bytemuck::cast_slice(&self.data))

@@ -41,13 +41,13 @@ pub(crate) struct VisionLayout {
     /// First layer of the merger, square.
     pub(crate) merge_weight: Range<usize>,
     pub(crate) merge_bias: Range<usize>,
-    /// Second layer of the merger, to the decoder's width.
+    /// Second layer of the merger, with the decoder's width as output.
     pub(crate) out_weight: Range<usize>,
     pub(crate) out_bias: Range<usize>,
 }
 
 impl VisionLayout {
-    /// Returns the layout of a tower in its own buffer; `width` is the decoder's.
+    /// Returns the layout of a tower in its own buffer; `width` is the decoder's width.
     pub(crate) fn new(config: &VisionConfig, width: usize) -> Self {
         Self::add(&mut TensorList::default(), config, width)
     }

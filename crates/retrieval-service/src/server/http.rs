@@ -1,5 +1,5 @@
-//! A minimal HTTP/1.1: requests with bodies of known length on persistent connections. Sizes and
-//! times are limited, so that a client can occupy only its own connection.
+//! A minimal HTTP/1.1 server: requests with bodies of known length on persistent connections. Sizes
+//! and times are limited, so a client can only block its own connection.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
@@ -28,7 +28,7 @@ pub(super) struct Request {
 pub(super) struct Reply {
     status: u16,
     body: Vec<u8>,
-    /// Seconds after which the client may retry.
+    /// Number of seconds after which the client may retry.
     after: Option<u32>,
 }
 
@@ -138,7 +138,7 @@ pub(super) fn parse_head(bytes: &[u8]) {
 
 pub(super) struct Connection {
     stream: TcpStream,
-    /// Received bytes that belong to no request yet.
+    /// Received bytes that do not belong to a request yet.
     buffer: Vec<u8>,
     largest: usize,
     timeout: Duration,
@@ -242,8 +242,8 @@ impl Connection {
         }
     }
 
-    /// Sends bytes before a deadline. The socket's own timeout applies to single calls, so a slow
-    /// client could hold the connection for long.
+    /// Sends bytes before a deadline. The socket's timeout only limits single calls, so a slow
+    /// client could otherwise hold the connection for a long time.
     fn write(&mut self, mut bytes: &[u8], until: Instant) -> io::Result<()> {
         while !bytes.is_empty() {
             self.stream.set_write_timeout(Some(left(until)?))?;
@@ -308,7 +308,7 @@ impl Connection {
     }
 }
 
-/// Returns the time left, or an error if there is none.
+/// Returns the time left, or an error if none is left.
 fn left(until: Instant) -> io::Result<Duration> {
     let left = until.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }

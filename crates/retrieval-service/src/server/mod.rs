@@ -1,12 +1,12 @@
 //! An HTTP server for any retriever, with Search-R1's protocol.
 //!
 //! `POST /retrieve` answers queries, `GET /health` returns success. Each connection has a thread,
-//! up to a limit. Further connections get status 503 within a second, or are closed if too many
-//! wait for that. Connections are kept for further requests.
+//! up to a limit. Additional connections get status 503 within a second, or are closed if too many
+//! are waiting for it. Connections stay open for more requests.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `http.rs` | a minimal HTTP/1.1 with limits on sizes and times |
+//! | `http.rs` | a minimal HTTP/1.1 server with limits on sizes and times |
 
 mod http;
 
@@ -31,26 +31,26 @@ pub fn parse_request(bytes: &[u8]) {
 /// Limits of a [`Server`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerOptions {
-    /// Passages per query if a request sets no number.
+    /// Number of passages per query if the request does not set it.
     pub top_k: usize,
-    /// Maximum passages per query.
+    /// Maximum number of passages per query.
     pub most_passages: usize,
-    /// Maximum queries per request.
+    /// Maximum number of queries per request.
     pub most_queries: usize,
-    /// Maximum passages per answer, over all queries.
+    /// Maximum number of passages per answer, over all queries.
     pub most_results: usize,
-    /// Maximum bytes of an answer's body.
+    /// Maximum size of an answer's body in bytes.
     pub largest_answer: usize,
-    /// Maximum bytes of a request's body.
+    /// Maximum size of a request's body in bytes.
     pub largest_request: usize,
-    /// Maximum concurrent connections, without those being rejected.
+    /// Maximum number of concurrent connections, not counting those being rejected.
     pub connections: usize,
-    /// Timeout of receiving a started request, of sending an answer, and of active requests after a
-    /// stop.
+    /// Timeout for receiving a started request, for sending an answer, and for active requests
+    /// after a stop.
     pub timeout: Duration,
-    /// Time that an idle connection is kept.
+    /// Time for which an idle connection is kept open.
     pub idle: Duration,
-    /// Allows listening on addresses that other machines can reach.
+    /// True to allow addresses that other machines can reach.
     pub allow_remote: bool,
 }
 
@@ -71,10 +71,10 @@ impl Default for ServerOptions {
     }
 }
 
-/// Maximum connections being rejected at a time; further ones are closed immediately.
+/// Maximum number of connections being rejected at a time; any more are closed immediately.
 const MOST_TURNED_AWAY: usize = 32;
 
-/// Timeout of reading a rejected connection's request, and of sending the rejection.
+/// Timeout for reading a rejected connection's request, and for sending the rejection.
 const TURNING_AWAY: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Default)]
@@ -84,11 +84,12 @@ struct Counters {
     failed: AtomicU64,
     served: AtomicUsize,
     turned_away: AtomicUsize,
-    /// Requests that have started and are not answered yet; idle connections have none.
+    /// Number of requests that have started and are not answered yet; idle connections do not
+    /// count.
     under_way: AtomicUsize,
 }
 
-/// A server bound to an address.
+/// A server that is bound to an address.
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
@@ -106,7 +107,7 @@ pub struct Stopper {
 }
 
 impl Stopper {
-    /// Stops the server. It accepts no new connections and answers active requests within
+    /// Stops the server. The server accepts no new connections and answers active requests within
     /// [`ServerOptions::timeout`].
     pub fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);
@@ -116,7 +117,7 @@ impl Stopper {
 }
 
 impl Server {
-    /// Binds to an address such as `127.0.0.1:8000`; port 0 selects a free one.
+    /// Binds to an address such as `127.0.0.1:8000`; port 0 selects a free port.
     ///
     /// # Errors
     ///
@@ -161,12 +162,12 @@ impl Server {
         Stopper { stop: Arc::clone(&self.stop), address }
     }
 
-    /// Answers requests until [`Stopper::stop`]. Returns when active requests are answered or timed
-    /// out.
+    /// Answers requests until [`Stopper::stop`]. Returns once active requests are answered or have
+    /// timed out.
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::Setting`] if no further connections can be accepted.
+    /// Returns [`RetrievalError::Setting`] if connections can no longer be accepted.
     pub fn run(&self, retriever: &Arc<dyn Retriever>) -> Result<(), RetrievalError> {
         let mut failures = 0;
         loop {
@@ -231,7 +232,7 @@ type Count = fn(&Counters) -> &AtomicUsize;
 struct Place(Arc<Counters>, Count);
 
 impl Place {
-    /// Returns a place unless `most` are taken. One thread takes places and many release them.
+    /// Takes a place unless `most` are taken. Only one thread takes places, but many release them.
     fn take(counters: &Arc<Counters>, count: Count, most: usize) -> Option<Self> {
         if count(counters).fetch_add(1, Ordering::SeqCst) < most {
             return Some(Self(Arc::clone(counters), count));

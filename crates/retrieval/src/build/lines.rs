@@ -13,9 +13,9 @@ use serde::de::{Deserializer, Visitor};
 
 use crate::{Passage, RetrievalError};
 
-/// Approximate bytes of a piece, which contains whole lines.
+/// Approximate size of a piece in bytes; a piece contains whole lines.
 const PIECE: usize = 2 << 20;
-/// Maximum bytes of a line. A passage of wiki-18 has a few hundred bytes.
+/// Maximum length of a line in bytes. A passage of wiki-18 has a few hundred bytes.
 const LONGEST: usize = 64 << 20;
 
 pub(super) struct Pieces {
@@ -93,7 +93,7 @@ impl Pieces {
 }
 
 impl Piece {
-    /// Returns the lines that are not blank, with their numbers.
+    /// Returns the non-blank lines with their numbers.
     pub(super) fn lines(&self) -> Vec<(u64, Range<usize>)> {
         let mut lines = Vec::new();
         let mut start = 0;
@@ -161,13 +161,13 @@ fn parse(line: &[u8]) -> Result<Passage, String> {
 
 const EXAMPLE: &str = r#"{"id": "0", "contents": "\"Title\"\nText"}"#;
 
-/// Returns the passages of a JSON lines file (`{"id", "contents"}`, plain, gzip or zstd), all in
-/// memory.
+/// Returns the passages of a JSON lines file (`{"id", "contents"}`, plain, gzip or zstd), reading
+/// all of them into memory.
 ///
 /// # Errors
 ///
-/// Returns [`RetrievalError::Line`] for a line that is not a passage, [`RetrievalError::File`] if
-/// the file cannot be read.
+/// Returns [`RetrievalError::Line`] for a line that is not a passage, or [`RetrievalError::File`]
+/// if the file cannot be read.
 pub fn read_passages(path: &Path) -> Result<Vec<Passage>, RetrievalError> {
     let mut pieces = Pieces::open(path)?;
     let mut passages = Vec::new();

@@ -6,8 +6,9 @@
 //! DIR/dense/      vectors (`dense`)
 //! ```
 //!
-//! One thread reads, all cores parse and analyse, and one thread writes, with a few queued pieces
-//! of two megabytes. Unfinished files are in `DIR/.building`, which the next build deletes.
+//! One thread reads, all cores parse and analyse, and one thread writes; a few pieces of two
+//! megabytes are queued in between. Unfinished files are in `DIR/.building`, which the next build
+//! deletes.
 
 mod lines;
 
@@ -39,9 +40,9 @@ pub const DENSE: &str = "dense";
 const UNFINISHED: &str = ".building";
 const LOCK: &str = "build.lock";
 
-/// Pieces queued between two threads.
+/// Number of pieces queued between two threads.
 const WAITING: usize = 2;
-/// Passages per piece read from a store.
+/// Number of passages per piece read from a store.
 const STORED: usize = 2048;
 
 /// Progress of a build.
@@ -49,20 +50,20 @@ const STORED: usize = 2048;
 pub struct BuildProgress {
     /// Passages processed.
     pub passages: u64,
-    /// Bytes of their ids and contents.
+    /// Number of bytes of their ids and contents.
     pub bytes: u64,
-    /// Bytes read from files (as stored on disk), or passages read from the folder.
+    /// Number of bytes read from files (as stored on disk), or of passages read from the folder.
     pub read: u64,
     /// Final value of `read`.
     pub length: u64,
-    /// True after everything is read, while temporary files are joined.
+    /// True after everything is read, while temporary files are merged.
     pub joining: bool,
 }
 
-/// Called between two pieces; [`ControlFlow::Break`] stops the build.
+/// Called between pieces; [`ControlFlow::Break`] stops the build.
 pub type Watch<'a> = &'a mut dyn FnMut(BuildProgress) -> ControlFlow<()>;
 
-/// Exclusive access of this process to building in a folder.
+/// Lock that gives this process the exclusive right to build in a folder.
 #[derive(Debug)]
 pub struct BuildFolder {
     folder: PathBuf,
@@ -97,7 +98,7 @@ impl BuildFolder {
         Ok(Self { folder: folder.to_owned(), unfinished, _lock: lock })
     }
 
-    /// Returns the folder for a part's files until they are complete.
+    /// Returns the folder that holds a part's files until they are complete.
     pub(crate) fn unfinished(&self, part: &str) -> PathBuf {
         self.unfinished.join(part)
     }
@@ -155,14 +156,14 @@ struct Prepared {
 /// Parts of an index to build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parts {
-    /// Only the passages, for an index of vectors.
+    /// Only the passages, for a vector index.
     Passages,
     /// Passages and terms.
     Bm25,
 }
 
 /// Stores the passages of JSON lines files (`{"id", "contents"}`, plain, gzip or zstd) in a folder
-/// and indexes their terms. Without files, it indexes the passages that the folder already has.
+/// and indexes their terms. Without files, it indexes the passages already in the folder.
 ///
 /// Uses about the options' `memory` plus 30 bytes per passage.
 ///

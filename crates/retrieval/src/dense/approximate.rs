@@ -1,5 +1,5 @@
-//! Approximate vector search with a graph of neighbours (HNSW), which reads a few thousand vectors
-//! instead of all.
+//! Approximate vector search with a graph of neighbours (HNSW), which compares a few thousand
+//! vectors instead of all.
 //!
 //! ```text
 //! DIR/hnsw/graph.hnsw.graph, graph.hnsw.data   the graph, of positions of passages
@@ -7,12 +7,12 @@
 //! ```
 //!
 //! The graph stores positions; distances are computed from the mapped vectors. Vectors must have
-//! length 1: their distance is 1 minus their product.
+//! length 1: their distance is 1 minus their inner product.
 //!
 //! Source: Malkov and Yashunin, "Efficient and robust approximate nearest neighbor search using
 //! Hierarchical Navigable Small World graphs" (2018), with the crate `hnsw_rs`. The graph depends
-//! on random numbers and thread timing, so two builds may find different passages. Searches of one
-//! graph are deterministic.
+//! on random numbers and thread timing, so two builds may find different passages. Searches with
+//! one graph are deterministic.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -40,9 +40,9 @@ const FORMAT: u32 = 1;
 const NAME: &str = "graph";
 /// Position that represents the current query.
 const ASKED: u32 = u32::MAX;
-/// Maximum layers above the lowest.
+/// Maximum number of layers above the lowest.
 const LAYERS: usize = 16;
-/// Vectors inserted between two progress checks.
+/// Number of vectors inserted between two progress checks.
 const TOGETHER: usize = 4096;
 /// Number of the index's own vectors used as queries to measure recall.
 const PROBES: usize = 100;
@@ -58,8 +58,9 @@ struct Description {
     vectors: usize,
     /// Fraction of the ten nearest vectors that the graph found, with its own vectors as queries.
     recall: f64,
-    /// SHA-256 of the two files that the HNSW library writes. Checked before loading, because the
-    /// library aborts the program on some damaged files. Missing in earlier versions.
+    /// SHA-256 of the two files that the HNSW library writes. Hashes are checked before loading,
+    /// because the library aborts the program on some damaged files. Earlier versions did not store
+    /// them.
     #[serde(default)]
     sha256: BTreeMap<String, String>,
 }
@@ -129,7 +130,7 @@ impl Graph {
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::File`] if there is none, or it belongs to other vectors.
+    /// Returns [`RetrievalError::File`] if there is no graph, or it belongs to other vectors.
     pub fn open(folder: &Path, vectors: &Arc<VectorStore>) -> Result<Self, RetrievalError> {
         let place = folder.join(HNSW);
         let Description { options, passages, encoder, vectors: count, recall, sha256 } =
@@ -176,7 +177,8 @@ impl Graph {
     }
 }
 
-/// Builds the graph of a folder's vectors and returns the progress with the measured recall.
+/// Builds the graph of a folder's vectors and returns the final progress, including the measured
+/// recall.
 ///
 /// # Errors
 ///
@@ -239,7 +241,7 @@ pub fn build_graph(
     Ok((progress, recall))
 }
 
-/// Returns the recall for some of the graph's own vectors, spread over all.
+/// Measures recall with some of the graph's own vectors, evenly spread, as queries.
 fn recall(graph: &Graph, vectors: &VectorStore) -> f64 {
     let (arch, mut query, mut found, mut all) = (Arch::new(), Vec::new(), 0, 0);
     for probe in 0..PROBES.min(vectors.len()) {

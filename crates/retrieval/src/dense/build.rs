@@ -11,11 +11,11 @@ use crate::build::{BuildFolder, BuildProgress, DENSE, Watch};
 use crate::manifest::Manifest;
 use crate::{Passage, RetrievalError};
 
-/// Passages per encoder call.
+/// Number of passages per encoder call.
 const TOGETHER: usize = 256;
 
-/// Folder of unfinished vectors inside an index folder. The folder survives a stop, because
-/// encoding millions of passages takes days.
+/// Folder of unfinished vectors inside an index folder. The folder is kept when a build stops,
+/// because encoding millions of passages takes days.
 const PARTIAL: &str = "dense.partial";
 /// File that describes unfinished vectors. The file is deleted last, after the folder is renamed,
 /// so that a killed build can always be resumed.
@@ -24,12 +24,12 @@ const OF: &str = "of.json";
 /// Settings of [`build_vectors`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DenseOptions {
-    /// Number format of vectors on disk.
+    /// Data type of vectors on disk.
     pub precision: Precision,
 }
 
-/// Encodes a folder's passages ([`crate::build::build`] stores them) and writes their vectors.
-/// Resumes an interrupted call with the same passages, encoder and precision; the result is
+/// Encodes a folder's passages ([`crate::build::build`] stores them) and writes their vectors. If a
+/// call was interrupted, resumes it, given the same passages, encoder and precision; the result is
 /// bit-identical. The query prefix may differ, because passage vectors do not depend on it.
 ///
 /// # Errors
@@ -109,8 +109,8 @@ pub fn build_vectors(
     Ok(progress)
 }
 
-/// Opens the unfinished vectors if they match the description and the encoder, else starts a new
-/// file. Returns the file, positioned at its end, and its number of passages.
+/// Opens the unfinished vectors if they match the description and the encoder; otherwise starts a
+/// new file. Returns the file, positioned at its end, and its number of passages.
 fn open_partial(
     place: &Path,
     description: &Description,
@@ -137,7 +137,7 @@ fn open_partial(
     Ok((file, 0))
 }
 
-/// Returns true if unfinished vectors match the wanted ones. The encoder's name covers all its
+/// Returns true if unfinished vectors match the requested ones. The encoder's name covers all its
 /// settings, including prefix and length.
 fn is_begun(found: &Description, wanted: &Description, encoder: &dyn Encoder) -> bool {
     let rest = |of: &Description| Description { encoder: String::new(), encoding: None, ..of.clone() };

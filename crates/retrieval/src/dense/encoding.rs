@@ -1,4 +1,4 @@
-//! Settings of encoded texts.
+//! How texts are encoded.
 
 use std::path::Path;
 
@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::open_vectors;
 use crate::RetrievalError;
 
-/// Settings of encoded texts besides the model. They are stored with the vectors, so that queries
-/// need not repeat them.
+/// Encoding settings besides the model. These settings are stored with the vectors, so queries need
+/// not repeat them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Encoding {
@@ -16,7 +16,7 @@ pub struct Encoding {
     pub query_prefix: String,
     /// Text before every passage.
     pub passage_prefix: String,
-    /// Maximum tokens of a text; longer ones are truncated.
+    /// Maximum number of tokens in a text; longer texts are truncated.
     pub max_tokens: usize,
 }
 
@@ -31,7 +31,7 @@ impl Encoding {
         Ok(open_vectors(folder)?.encoding().cloned())
     }
 
-    /// Rejects queries with other settings than those of the vectors.
+    /// Rejects query settings that differ from the vectors' settings.
     pub(super) fn refuse_other(&self, asked: &Self, vectors: &Path) -> Result<(), RetrievalError> {
         let quoted = |text: &str| format!("{text:?}");
         let settings = [

@@ -11,11 +11,11 @@ pub const HNSW: &str = "hnsw";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GraphOptions {
-    /// Maximum neighbours of a vector per layer (M), at most 256.
+    /// Maximum number of neighbours of a vector per layer (M), at most 256.
     pub neighbours: usize,
-    /// Candidates examined when a vector is inserted (efConstruction).
+    /// Number of candidates examined when a vector is inserted (efConstruction).
     pub construction: usize,
-    /// Candidates examined for a query (efSearch), if it requests no more.
+    /// Minimum number of candidates examined for a query (efSearch).
     pub search: usize,
 }
 

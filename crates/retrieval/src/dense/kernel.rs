@@ -24,8 +24,8 @@ impl WithSimd for Widen<'_> {
     }
 }
 
-/// Converts the bits of a finite f16 to f32: shifts exponent and mantissa, then multiplies by the
-/// difference of biases, which is also exact for subnormal numbers.
+/// Converts the bits of a finite f16 to f32: shifts exponent and mantissa, then corrects the
+/// exponent's bias by a multiplication, which is exact even for subnormal numbers.
 #[inline(always)]
 fn widen(bits: u16) -> f32 {
     let bits = u32::from(bits);

@@ -1,11 +1,11 @@
-//! Finds passages by vectors of an encoder.
+//! Finds passages by comparing encoder vectors.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `approximate.rs` | approximate search with an HNSW graph (feature `hnsw`) |
 //! | `graph_options.rs` | settings of the graph |
 //! | `build.rs` | encodes a folder's passages |
-//! | `encoding.rs` | settings of encoded texts |
+//! | `encoding.rs` | how texts are encoded |
 //! | `kernel.rs` | vectorised inner products of f32 or f16 rows |
 //! | `vectors.rs` | vectors in a mapped file, and the exact search |
 //!
@@ -52,11 +52,11 @@ pub trait Encoder: Send + Sync {
     /// Returns the number of dimensions.
     fn dimensions(&self) -> usize;
 
-    /// Returns a name that identifies all that determines passage vectors. Vectors with different
-    /// names must not be compared.
+    /// Returns a name that identifies everything that determines passage vectors. Vectors with
+    /// different names must not be compared.
     fn fingerprint(&self) -> String;
 
-    /// Returns true for this encoder's name, and for names by earlier versions whose vectors are
+    /// Returns true for this encoder's name, and for names from earlier versions whose vectors are
     /// still valid.
     fn is_named(&self, fingerprint: &str) -> bool {
         self.fingerprint() == fingerprint
@@ -67,14 +67,14 @@ pub trait Encoder: Send + Sync {
         None
     }
 
-    /// Returns the vectors of queries, `[queries, dimensions]`.
+    /// Encodes queries as vectors, `[queries, dimensions]`.
     ///
     /// # Errors
     ///
     /// Returns [`RetrievalError::Encoder`].
     fn queries(&self, texts: &[&str]) -> Result<Vec<f32>, RetrievalError>;
 
-    /// Returns the vectors of passages, `[passages, dimensions]`.
+    /// Encodes passages as vectors, `[passages, dimensions]`.
     ///
     /// # Errors
     ///
@@ -114,13 +114,13 @@ impl std::fmt::Debug for DenseRetriever {
 }
 
 impl DenseRetriever {
-    /// Opens the vectors of an index folder, for queries of the encoder that made them.
+    /// Opens the vectors of an index folder, for queries by the encoder that computed them.
     ///
     /// # Errors
     ///
     /// Returns [`RetrievalError::File`] if the folder has no complete vectors, or they belong to
-    /// other passages or another encoder. Returns [`RetrievalError::Setting`] if prefixes or length
-    /// differ from those of the vectors.
+    /// other passages or another encoder. Returns [`RetrievalError::Setting`] if prefixes or
+    /// maximum length differ from those used for the vectors.
     pub fn open(folder: &Path, encoder: Arc<dyn Encoder>) -> Result<Self, RetrievalError> {
         let passages = PassageStore::open(&folder.join(PASSAGES))?;
         let dense = folder.join(DENSE);
@@ -166,7 +166,7 @@ pub fn build_graph(
     Err(graph_options::not_built())
 }
 
-/// Rejects graphs in a build without them, before other work is done.
+/// Rejects a graph early if this build does not support graphs.
 ///
 /// # Errors
 ///
@@ -179,7 +179,7 @@ pub fn check_graphs_are_built_in() -> Result<(), RetrievalError> {
 }
 
 impl DenseRetriever {
-    /// Searches with the folder's graph ([`build_graph`]), which reads only some vectors and may
+    /// Searches with the folder's graph ([`build_graph`]), which compares only some vectors and may
     /// miss passages.
     ///
     /// # Errors
@@ -208,7 +208,7 @@ impl DenseRetriever {
         Err(graph_options::not_built())
     }
 
-    /// Returns positions and scores for each query vector.
+    /// Returns the positions and scores of the hits for each query vector.
     fn nearest(&self, queries: &[f32], top_k: usize) -> Vec<Vec<(u32, f32)>> {
         #[cfg(feature = "hnsw")]
         if let Some(graph) = &self.graph {

@@ -17,17 +17,17 @@ pub(super) const MANIFEST: &str = "turnwise-vectors.json";
 pub(super) const FORMAT: u32 = 1;
 pub(super) const VECTORS: &str = "vectors.bin";
 
-/// Elements processed together, which stay in the L1 cache with the products.
+/// Number of elements processed together; they stay in the L1 cache along with the products.
 const BLOCK: usize = 1 << 15;
-/// Blocks per parallel piece.
+/// Number of blocks per parallel piece.
 const PIECE: usize = 16;
 
-/// Number format of a vector.
+/// Data type of a vector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
-    /// Half precision: two bytes, eleven bits of mantissa. Scores of vectors of length 1 change by
-    /// less than 0.001.
+    /// Half precision: two bytes, eleven bits of mantissa. For unit vectors, scores change by less
+    /// than 0.001.
     #[default]
     F16,
     /// Single precision: four bytes.
@@ -35,7 +35,7 @@ pub enum Precision {
 }
 
 impl Precision {
-    /// Returns the bytes per number.
+    /// Returns the number of bytes per element.
     pub fn bytes(self) -> usize {
         match self {
             Self::F16 => 2,
@@ -52,7 +52,7 @@ pub(super) struct Description {
     pub(super) precision: Precision,
     pub(super) passages: String,
     pub(super) encoder: String,
-    /// Settings of the texts; `None` in earlier versions.
+    /// Encoding settings; `None` in files from earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) encoding: Option<Encoding>,
 }
@@ -69,7 +69,7 @@ impl std::fmt::Debug for VectorStore {
     }
 }
 
-/// A candidate result. The worst compares as greatest, because a heap pops the greatest first.
+/// A candidate result. The worst hit compares as greatest, because a heap pops the greatest first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Candidate {
     score: f32,
@@ -105,7 +105,7 @@ impl VectorStore {
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::File`] if files are missing, truncated or of another format.
+    /// Returns [`RetrievalError::File`] if files are missing, truncated or in an unknown format.
     pub fn open(folder: &Path) -> Result<Self, RetrievalError> {
         let description: Description = Manifest::read(folder, MANIFEST, FORMAT, "vectors")?.description;
         let path = folder.join(VECTORS);
@@ -144,7 +144,7 @@ impl VectorStore {
         &self.description.encoder
     }
 
-    /// Returns the settings of the texts, if they were stored.
+    /// Returns the encoding settings, if they were stored.
     pub fn encoding(&self) -> Option<&Encoding> {
         self.description.encoding.as_ref()
     }
@@ -174,8 +174,8 @@ impl VectorStore {
     }
 
     /// Returns, for each query of `[queries, dimensions]`, the `limit` vectors with the greatest
-    /// inner products, best first, and these products. Threads share the vectors, and each vector
-    /// is read once for all queries.
+    /// inner products and these products, best first. Vectors are split over threads, and each
+    /// vector is read once for all queries.
     pub fn search(&self, queries: &[f32], limit: usize) -> Vec<Vec<(u32, f32)>> {
         let width = self.dimensions();
         let count = queries.len() / width;

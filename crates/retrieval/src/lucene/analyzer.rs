@@ -4,12 +4,12 @@
 //! 33 stop words, Porter's stemmer (`porter.rs`).
 //!
 //! The tokenizer follows the word boundaries of Unicode Standard Annex 29 and keeps segments with a
-//! letter, a digit, an ideograph or an emoji. It takes the longest token at each position, or skips
-//! a character if none starts there. The grammar is a regular expression ([`grammar`]), run as an
-//! automaton that reports the longest match.
+//! letter, a digit, an ideograph or an emoji. The tokenizer takes the longest token at each
+//! position, or skips a character if none starts there. The grammar is a regular expression
+//! ([`grammar`]), compiled to an automaton that reports the longest match.
 //!
 //! Differs from Lucene: character classes follow the newer Unicode version of `regex-syntax`, so
-//! letters and emoji assigned since are tokens.
+//! letters and emoji added since Lucene's version are tokens.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -30,7 +30,7 @@ pub const STOP_WORDS: [&str; 33] = [
 
 const LONGEST_STOP_WORD: usize = 5;
 
-/// Maximum token length in UTF-16 units; longer tokens are cut into pieces.
+/// Maximum token length in UTF-16 units; longer tokens are split into pieces.
 pub const MAX_TOKEN_UNITS: usize = 255;
 
 /// Maximum token length in bytes: a UTF-16 unit takes at most three bytes of UTF-8.
@@ -47,8 +47,9 @@ static AUTOMATON: LazyLock<Result<DFA, String>> = LazyLock::new(|| {
 /// Returns the tokens of the standard tokenizer as one regular expression.
 ///
 /// Every class includes the marks that follow it (rule WB4). A word is a run of letters, digits and
-/// their joints (WB5 to WB13b), a run of Katakana, a run of a script that Unicode breaks by
-/// dictionary, one ideograph, one Hiragana, or an emoji sequence of Unicode Technical Standard 51.
+/// characters that join them (WB5 to WB13b), a run of Katakana, or a run of a script that Unicode
+/// breaks by dictionary. A single ideograph, a single Hiragana, or an emoji sequence of Unicode
+/// Technical Standard 51 is also a word.
 pub fn grammar() -> String {
     let marks = r"[\p{wb=Format}\p{wb=Extend}\p{wb=ZWJ}]*";
     let letter = format!(r"(?:[\p{{wb=ALetter}}\p{{wb=Hebrew_Letter}}]{marks})");
@@ -96,8 +97,8 @@ struct Scratch {
     stems: Stems,
 }
 
-/// Cache of terms by word; empty for stop words. Most words repeat, and a lookup is faster than
-/// stemming.
+/// Cache of terms by word; the term is empty for stop words. Most words repeat, and a lookup is
+/// faster than stemming.
 #[derive(Default)]
 struct Stems(HashMap<Box<str>, Box<str>>);
 
@@ -118,7 +119,7 @@ impl Stems {
     }
 }
 
-/// Replaces a lower-case token by its stem; by nothing for a stop word.
+/// Replaces a lower-case token by its stem; drops stop words.
 fn finish(token: &mut String) {
     if token.len() <= LONGEST_STOP_WORD && STOP_WORDS.contains(&token.as_str()) {
         token.clear();
@@ -127,8 +128,8 @@ fn finish(token: &mut String) {
     }
 }
 
-/// Converts texts to terms. Clones are cheap but start with an empty cache, so share one analyzer
-/// between threads for speed.
+/// Converts texts to terms. Clones are cheap but start with an empty cache; for speed, share one
+/// analyzer between threads.
 pub struct Analyzer {
     automaton: &'static DFA,
     scratches: Pool<Scratch, NewScratch>,
@@ -147,7 +148,7 @@ impl Clone for Analyzer {
 }
 
 impl Analyzer {
-    /// Returns an analyzer with the compiled grammar.
+    /// Creates an analyzer and compiles its grammar.
     ///
     /// # Errors
     /// Returns [`SearchError::Grammar`] if the built-in token grammar does not compile.
@@ -205,8 +206,8 @@ impl Analyzer {
     }
 }
 
-/// Returns the end of the token at `start` if it is a run of ASCII letters and digits that does not
-/// join what follows. Covers most tokens without the grammar.
+/// Returns the end of the token at `start` if it is a run of ASCII letters and digits that cannot
+/// extend further. This shortcut handles most tokens without the grammar.
 fn plain_word(text: &[u8], start: usize) -> Option<usize> {
     // Limited, because a longer run is counted again for each of its tokens.
     let reach = text[start..].iter().take(MAX_TOKEN_UNITS + 1);

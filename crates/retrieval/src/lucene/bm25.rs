@@ -1,25 +1,25 @@
-//! Scores of Lucene's `BM25Similarity`, in single precision per term.
+//! Scores of Lucene's `BM25Similarity`, computed in single precision per term.
 //!
 //! A document's score is the sum over the query's terms of `w - w / (1 + tf / (k1 (1 - b + b dl /
 //! avgdl)))` with `w = n idf`, `n` the term's count in the query, and `idf = ln(1 + (N - df + 0.5)
 //! / (df + 0.5))`. There is no factor `k1 + 1`.
 //!
-//! * `tf`: occurrences of the term in the document;
+//! * `tf`: number of occurrences of the term in the document;
 //! * `dl`: number of terms in the document, decoded from its one-byte norm ([`decode_length`]):
 //!   exact up to 40, then with five significant bits;
-//! * `avgdl`: mean number of terms, unrounded, over documents with any term;
-//! * `N`, `df`: documents with any term, and with this one.
+//! * `avgdl`: mean number of terms, not rounded, over documents with at least one term;
+//! * `N`, `df`: number of documents with at least one term, and with this term.
 //!
 //! Source: Robertson and Zaragoza, "The Probabilistic Relevance Framework" (2009), in Lucene's
 //! form; Anserini's defaults are k1 = 0.9, b = 0.4.
 
 use serde::{Deserialize, Serialize};
 
-/// Constants of the ranking.
+/// Constants of BM25.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bm25 {
-    /// Saturation: with a smaller value, repeated terms stop counting sooner.
+    /// Saturation: the smaller the value, the sooner repeated terms stop counting.
     pub k1: f32,
     /// Weight of a document's length, from 0 to 1.
     pub b: f32,
@@ -31,7 +31,7 @@ impl Default for Bm25 {
     }
 }
 
-/// Shorter lengths have exact norms (Lucene's free values).
+/// Shorter lengths are encoded exactly (Lucene's free values).
 const FREE: u32 = 24;
 
 /// Returns the norm byte of a document's number of terms (`SmallFloat.intToByte4`).
@@ -81,7 +81,7 @@ pub(super) fn weight(collection: Collection, document_frequency: u64, count: u32
     count as f32 * idf
 }
 
-/// Returns a term's contribution to the score of a document that has it `frequency` times.
+/// Returns a term's contribution to the score of a document that contains it `frequency` times.
 #[inline]
 pub(super) fn term_score(weight: f32, frequency: u32, inverse_norm: f32) -> f32 {
     weight - weight / (1.0 + frequency as f32 * inverse_norm)

@@ -14,13 +14,14 @@ use super::manifest::{FORMAT, Manifest, POSTINGS};
 use super::postings::Postings;
 use super::{Analyzer, SearchError, SearchIndex};
 
-/// Texts analysed together, on all threads.
+/// Number of texts analysed together, on all threads.
 const BATCH: usize = 256;
 
 /// Options of an [`IndexBuilder`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BuildOptions {
-    /// Bytes of postings in memory before they are written to a temporary file in the index folder.
+    /// Maximum bytes of postings in memory; beyond that, they are written to a temporary file in
+    /// the index folder.
     pub memory: usize,
 }
 
@@ -32,8 +33,8 @@ impl Default for BuildOptions {
 
 /// Collects texts into an index.
 ///
-/// Uses about the options' `memory` plus 20 bytes per text; an index in a folder is joined from
-/// files.
+/// Uses about the options' `memory` plus 20 bytes per text; an index in a folder is merged from
+/// temporary files.
 pub struct IndexBuilder {
     analyzer: Analyzer,
     inverter: Inverter,
@@ -57,7 +58,7 @@ impl std::fmt::Debug for IndexBuilder {
 }
 
 impl IndexBuilder {
-    /// Returns a builder in memory, for some thousand texts.
+    /// Returns an in-memory builder, for a few thousand texts.
     ///
     /// # Errors
     /// Fails like [`Analyzer::new`].
@@ -65,7 +66,7 @@ impl IndexBuilder {
         Self::new(None, BuildOptions::default())
     }
 
-    /// Returns a builder in a new or empty folder, which is created if needed.
+    /// Returns a builder that writes to a new or empty folder, which is created if needed.
     ///
     /// # Errors
     /// Returns [`SearchError::Occupied`] if the folder is not empty, and [`SearchError::Io`] if it
@@ -92,7 +93,7 @@ impl IndexBuilder {
         })
     }
 
-    /// Adds the next text under its name.
+    /// Adds the next text with its name.
     ///
     /// # Errors
     /// Returns [`SearchError::TooMany`] beyond 2^32 - 1 texts, and [`SearchError::Io`] if postings
@@ -104,7 +105,7 @@ impl IndexBuilder {
         if self.batch.len() == BATCH { self.flush() } else { Ok(()) }
     }
 
-    /// Adds the next text with known terms. Must not be mixed with [`IndexBuilder::add`].
+    /// Adds the next text, already converted to terms. Do not mix it with [`IndexBuilder::add`].
     pub(crate) fn add_analysed(&mut self, name: &str, text: &str, terms: &Terms) -> Result<(), SearchError> {
         self.texts = self.texts.checked_add(1).ok_or(SearchError::TooMany)?;
         hash_text(&mut self.hash, name, text);
@@ -133,11 +134,11 @@ impl IndexBuilder {
         self.inverter.runs()
     }
 
-    /// Writes the rest and opens the index.
+    /// Writes all remaining data and opens the index.
     ///
     /// # Errors
-    /// Returns [`SearchError::Io`] if a file cannot be written, or if the terms, the names or the
-    /// postings of one term take 4 GiB or more. An index in a folder also fails like
+    /// Returns [`SearchError::Io`] if a file cannot be written, or if all terms, all names or one
+    /// term's postings take 4 GiB or more. An index in a folder also fails like
     /// [`SearchIndex::open`].
     pub fn finish(mut self) -> Result<SearchIndex, SearchError> {
         self.flush()?;
@@ -168,7 +169,7 @@ impl IndexBuilder {
     }
 }
 
-/// Hashes lengths first, so that no two collections hash alike.
+/// Hashes lengths first, so different collections have different hashes.
 pub(crate) fn hash_text(hash: &mut Sha256, name: &str, text: &str) {
     for part in [name, text] {
         hash.update((part.len() as u64).to_le_bytes());

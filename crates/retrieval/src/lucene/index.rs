@@ -11,7 +11,7 @@ use super::manifest::{Manifest, POSTINGS};
 use super::postings::{List, Postings};
 use super::{Analyzer, Bm25, BuildOptions, IndexBuilder, SearchError};
 
-/// A text that was found.
+/// A text returned by a search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hit {
     /// Position of the text in the collection.
@@ -25,7 +25,7 @@ pub struct Hit {
 /// A read-only index that threads can share.
 pub struct SearchIndex {
     pub(super) postings: Postings,
-    /// For each term searched so far (by the start of its postings), the greatest `tf / (k1 (..))`
+    /// For each term searched so far, by the start of its postings: the greatest `tf / (k1 (..))`
     /// of any document.
     reaches: RwLock<HashMap<usize, f32>>,
     analyzer: Analyzer,
@@ -47,7 +47,8 @@ impl std::fmt::Debug for SearchIndex {
     }
 }
 
-/// A candidate result. The worst compares as greatest, because a heap pops the greatest first.
+/// A candidate result. The worst document compares as greatest, because a heap pops the greatest
+/// first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Candidate {
     pub(super) score: f32,
@@ -73,7 +74,7 @@ impl PartialOrd for Candidate {
     }
 }
 
-/// Queries whose terms have more postings are pruned. For fewer, walking all postings is faster.
+/// Number of postings beyond which a query is pruned. Below it, reading all postings is faster.
 const MANY_POSTINGS: u64 = 20_000;
 
 /// Score of a document without any of the terms.
@@ -177,7 +178,7 @@ impl SearchIndex {
         })
     }
 
-    /// Sets the constants of the ranking.
+    /// Sets the BM25 constants.
     pub fn with_ranking(mut self, ranking: Bm25) -> Self {
         self.ranking = ranking;
         self.inverse_norms = ranking.inverse_norms(self.collection);
@@ -205,8 +206,8 @@ impl SearchIndex {
         &self.analyzer
     }
 
-    /// Returns the best `limit` texts for a query, best first. Only texts with one of its terms are
-    /// returned.
+    /// Returns the best `limit` texts for a query, best first. Only texts that contain a query term
+    /// are returned.
     ///
     /// # Errors
     /// Returns [`SearchError::Damaged`] if the postings of a query term are invalid.
@@ -214,7 +215,8 @@ impl SearchIndex {
         self.search_pruning(query, limit, MANY_POSTINGS)
     }
 
-    /// Searches like [`Self::search`], pruning queries whose terms have more postings than `many`.
+    /// Searches like [`Self::search`], but prunes queries whose terms have more than `many`
+    /// postings.
     pub(super) fn search_pruning(
         &self,
         query: &str,
@@ -254,7 +256,8 @@ impl SearchIndex {
     }
 
     /// Returns the greatest `tf / (k1 (1 - b + b dl / avgdl))` of the documents with a term, which
-    /// bounds its contribution. Computed from all of the term's postings once, then cached.
+    /// bounds its contribution. The bound is computed once from all of the term's postings, then
+    /// cached.
     pub(super) fn reach(&self, list: List) -> Result<f32, SearchError> {
         let known = self.reaches.read().unwrap_or_else(PoisonError::into_inner).get(&list.start).copied();
         if let Some(reach) = known {
@@ -269,7 +272,7 @@ impl SearchIndex {
         Ok(reach)
     }
 
-    /// Returns the best `limit` documents, best first, by walking all postings.
+    /// Returns the best `limit` documents, best first, by reading all postings.
     fn best(&self, terms: &[(f32, List)], limit: usize) -> Result<Vec<Candidate>, SearchError> {
         let mut scores = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
         scores.resize(self.postings.documents(), UNTOUCHED);

@@ -1,8 +1,8 @@
 //! Collects the postings of every term from a stream of documents.
 //!
 //! Postings grow in memory, one list per term. When they fill the given memory, all lists are
-//! written to a temporary file in term order (a run). At the end all runs are merged. A run's
-//! documents follow those of earlier runs, so a term's lists are concatenated.
+//! written to a temporary file (a run) in term order. At the end all runs are merged. A run's
+//! documents follow those of earlier runs, so a term's lists are simply concatenated.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use super::SearchError;
 use super::postings::{BLOCK, ENTRY, FOOTER, HEAD, TAIL, read_varint, write_posting, write_varint};
 
-/// Approximate memory of a term besides its text and its postings.
+/// Approximate memory per term in bytes, without its text and postings.
 const TERM: usize = 96;
 
 /// Postings of a term in memory: `2 d + 1`, or `2 d` and the frequency, with `d` the distance from
@@ -35,7 +35,7 @@ pub(super) struct Inverter {
     lists: Vec<Growing>,
     used: usize,
     memory: usize,
-    /// Folder of the runs; without one everything stays in memory.
+    /// Folder of the runs; without it, everything stays in memory.
     folder: Option<PathBuf>,
     runs: Vec<File>,
     norms: Vec<u8>,

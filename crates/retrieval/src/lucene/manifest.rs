@@ -11,7 +11,7 @@ use super::SearchError;
 /// Name of the manifest, which is written last and renamed: if it exists, the index is complete.
 pub const MANIFEST: &str = "turnwise-search.json";
 
-/// Format version; changes with the meaning of terms, norms or files.
+/// Format version; increase it if the meaning of terms, norms or files changes.
 pub(super) const FORMAT: u32 = 2;
 
 pub(super) const POSTINGS: &str = "postings.idx";
@@ -20,7 +20,7 @@ pub(super) const POSTINGS: &str = "postings.idx";
 #[serde(deny_unknown_fields)]
 pub(super) struct Manifest {
     pub(super) format: u32,
-    /// Number of texts. The key in the file is historical.
+    /// Number of texts. The key in the file has a historical name.
     #[serde(rename = "products")]
     pub(super) texts: u32,
     pub(super) documents: u64,

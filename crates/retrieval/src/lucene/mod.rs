@@ -1,4 +1,4 @@
-//! Search by words with Lucene's ranking, as configured in Anserini and Pyserini, on our own index
+//! Keyword search with Lucene's ranking, as configured in Anserini and Pyserini, on a custom index
 //! format.
 //!
 //! | file | subject |
@@ -13,10 +13,10 @@
 //! | `postings.rs` | file format of an index |
 //! | `pruned.rs` | pruned search: MaxScore (Turtle and Flood 1995) |
 //!
-//! A query is a bag of words: each distinct term counts as often as it occurs. Ties are ordered by
-//! the text's name (ascending bytes), then by its position in the collection.
+//! A query is a bag of words: each distinct term is weighted by how often it occurs. Ties are
+//! ordered by the text's name (ascending bytes), then by its position in the collection.
 //!
-//! Storage and scoring are our own (`postings.rs`, `invert.rs`, `pruned.rs`), because no library
+//! Storage and scoring are custom (`postings.rs`, `invert.rs`, `pruned.rs`), because no library
 //! scores like Lucene and breaks ties by name.
 //!
 //! Differs from Lucene: term scores are added in query order and in double precision, while
@@ -74,15 +74,15 @@ pub enum SearchError {
         /// Path of the folder.
         path: PathBuf,
     },
-    /// The index was made by another version, or of other texts.
+    /// The index was built by another version, or from other texts.
     #[error("{}: the search index is stale: {reason}; delete the folder and build it again", path.display())]
     Stale {
         /// Path of the folder.
         path: PathBuf,
-        /// Difference that was found.
+        /// The difference.
         reason: String,
     },
-    /// Files are missing or have another size than in the finished index.
+    /// Files are missing, or their size differs from that in the finished index.
     #[error("{}: the search index is damaged: {reason}; delete the folder and build it again", path.display())]
     Damaged {
         /// Path of the file or folder.
@@ -90,7 +90,7 @@ pub enum SearchError {
         /// Cause of the failure.
         reason: String,
     },
-    /// The index cannot number this many texts.
+    /// The index cannot hold this many texts.
     #[error("a search index holds at most {} texts", u32::MAX)]
     TooMany,
     /// A file of queries or answers has an invalid line.

@@ -1,14 +1,14 @@
 //! Porter's stemmer, like Lucene's `PorterStemFilter`.
 //!
-//! M. F. Porter, "An algorithm for suffix stripping", Program 14 (1980), with three changes of its
-//! author's C program that Lucene kept. Words of one or two units are unchanged, `bli` becomes
+//! M. F. Porter, "An algorithm for suffix stripping", Program 14 (1980), with three changes from
+//! its author's C program that Lucene kept. Words of one or two units are unchanged, `bli` becomes
 //! `ble` (the paper has `abli` to `able`), and `logi` becomes `log`. Snowball's English stemmer
-//! (Porter2) gives other stems for about one word in twenty.
+//! (Porter2) gives different stems for about one word in twenty.
 //!
 //! Like Java, the stemmer processes UTF-16 code units: every unit except `a e i o u`, and `y` after
 //! a consonant, is a consonant.
 
-/// Suffixes of the third and fourth step, and their replacements after a stem of measure above 0.
+/// Suffixes of the third and fourth steps, and their replacements if the stem's measure is above 0.
 const DOUBLE_SUFFIXES: [(&str, &str); 21] = [
     ("ational", "ate"),
     ("tional", "tion"),
@@ -41,7 +41,7 @@ const SHORT_SUFFIXES: [(&str, &str); 7] = [
     ("ful", ""),
     ("ness", ""),
 ];
-/// Suffixes removed after a stem of measure above 1. `ement` and `ment` precede `ent`, which is a
+/// Suffixes removed if the stem's measure is above 1. `ement` and `ment` precede `ent`, which is a
 /// suffix of both.
 const LAST_SUFFIXES: [&str; 19] = [
     "al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ion", "ou", "ism",
@@ -99,7 +99,7 @@ impl Stemmer {
     }
 
     /// Returns true if the first `length` units end in consonant, vowel, consonant, the last not
-    /// `w`, `x` or `y`. A short word then ends in `e`.
+    /// `w`, `x` or `y`. In a short word, an `e` then follows.
     fn short_end(&self, length: usize) -> bool {
         length >= 3
             && self.consonant(length - 1)

@@ -1,4 +1,4 @@
-//! File format of an index: documents of every term, and norm and id of every document.
+//! File format of an index: each term's documents, and each document's norm and id.
 //!
 //! ```text
 //! magic (8)
@@ -12,12 +12,12 @@
 //! starts of the six parts after the postings, numbers of terms, documents and identifiers (9 u64), magic (8)
 //! ```
 //!
-//! A term's postings are blocks of 128 documents. Several blocks are preceded by a table of 8 bytes
-//! per block: last document u32, and end of its bytes u32. A posting stores the distance `d` from
-//! the previous document as a variable-length integer (the form of Lucene 3). It is `2 d + 1` if
-//! the term occurs once in the document; otherwise it is `2 d`, followed by the count. All numbers
-//! are little-endian. The file is read in place, from memory or mapped, and every number is checked
-//! before use.
+//! A term's postings are blocks of 128 documents. If there are several, a table with 8 bytes per
+//! block precedes them: last document (u32) and end of its bytes (u32). A posting stores the
+//! distance `d` from the previous document as a variable-length integer (the form of Lucene 3). The
+//! integer is `2 d + 1` if the term occurs once in the document; otherwise it is `2 d`, followed by
+//! the count. All numbers are little-endian. The file is read in place, from memory or mapped, and
+//! every number is checked before use.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -29,9 +29,9 @@ pub(super) const HEAD: &[u8; 8] = b"TWFIND2\n";
 pub(super) const TAIL: &[u8; 8] = b"\nTWFIND2";
 pub(super) const BLOCK: usize = 128;
 pub(super) const ENTRY: usize = 16;
-/// Numbers between the parts and the closing magic.
+/// Count of numbers between the parts and the closing magic.
 pub(super) const FOOTER: usize = 9;
-/// Document after the last one.
+/// Marks the end of an iteration, after the last document.
 pub(super) const END: u32 = u32::MAX;
 
 pub(super) struct Postings {
@@ -181,7 +181,7 @@ impl Postings {
         Ok(cursor)
     }
 
-    /// Calls `visit` with every document of a list and its count of the term.
+    /// Calls `visit` with every document of a list and the term's count in it.
     pub(super) fn each(&self, list: List, mut visit: impl FnMut(u32, u32)) -> Result<(), SearchError> {
         let mut cursor = self.cursor(list)?;
         while cursor.length > 0 {
@@ -251,7 +251,7 @@ impl Cursor<'_> {
         Ok(())
     }
 
-    /// Returns the last document of a block that has a successor or a table.
+    /// Returns the last document of a block, from the table.
     fn last(&self, block: usize) -> u32 {
         short(self.table, block * 8)
     }
@@ -264,7 +264,7 @@ impl Cursor<'_> {
         block.checked_sub(1).map_or(0, end)..end(block)
     }
 
-    /// Decodes a block; past the last one, the iteration ends.
+    /// Decodes a block; past the last block, the iteration ends.
     fn load(&mut self, block: usize) -> Result<(), SearchError> {
         (self.index, self.length, self.next) = (0, 0, block + 1);
         if block >= self.blocks {
@@ -319,7 +319,7 @@ pub(crate) fn write_varint(bytes: &mut Vec<u8>, mut value: u64) {
     bytes.push(value as u8);
 }
 
-/// Appends a posting: the distance from the previous document, and the count of the term.
+/// Appends a posting: the distance from the previous document, and the term's count.
 pub(super) fn write_posting(bytes: &mut Vec<u8>, distance: u32, frequency: u32) {
     write_varint(bytes, u64::from(distance) << 1 | u64::from(frequency == 1));
     if frequency != 1 {

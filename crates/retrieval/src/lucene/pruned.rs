@@ -1,9 +1,10 @@
 //! Finds the best documents without reading every posting: MaxScore (Turtle and Flood 1995).
 //!
 //! Terms are sorted by a bound on what each can add to a score. Once `limit` documents are found,
-//! terms whose bounds together stay below the worst of them cannot add a document alone. Only the
-//! other terms' postings are walked; the former are read for documents found there, as long as
-//! these can still enter. Scores, order and ties equal those of walking all postings.
+//! terms whose summed bounds stay below the worst score found cannot qualify a document on their
+//! own. Only the other terms' postings are read in full; for each document found there, the former
+//! terms are looked up while it can still qualify. Scores, order and ties are the same as when
+//! reading all postings.
 
 use std::collections::BinaryHeap;
 
@@ -21,8 +22,8 @@ struct Walk<'a> {
     cursor: Cursor<'a>,
 }
 
-/// Returns true if no score up to `most` can be among the best. The factor is far larger than the
-/// effect of the order of summation.
+/// Returns true if no score up to `most` can be among the best. The factor leaves far more room
+/// than the order of summation needs.
 fn hopeless(most: f64, worst: Option<f32>) -> bool {
     worst.is_some_and(|worst| ((most * (1.0 + 1e-9)) as f32) < worst)
 }

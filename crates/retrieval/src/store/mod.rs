@@ -61,11 +61,11 @@ impl PassageStore {
         Self { place: Place::Memory(passages), fingerprint }
     }
 
-    /// Opens the files of a [`StoreWriter`].
+    /// Opens the files written by a [`StoreWriter`].
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::File`] if files are missing, truncated or of another format.
+    /// Returns [`RetrievalError::File`] if files are missing, truncated or in an unknown format.
     pub fn open(folder: &Path) -> Result<Self, RetrievalError> {
         let Description { passages, fingerprint } =
             Manifest::read(folder, MANIFEST, FORMAT, "passages")?.description;
@@ -106,8 +106,8 @@ impl PassageStore {
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::Index`] beyond the last one, [`RetrievalError::File`] if the file
-    /// is damaged.
+    /// Returns [`RetrievalError::Index`] beyond the last passage, and [`RetrievalError::File`] if
+    /// the file is damaged.
     pub fn get(&self, position: u32) -> Result<Arc<Passage>, RetrievalError> {
         let index = position as usize;
         if index >= self.len() {

@@ -27,11 +27,11 @@ pub struct StoreWriter {
 }
 
 impl StoreWriter {
-    /// Returns a writer to a folder, which is created if needed.
+    /// Creates a writer for a folder, which is created if needed.
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::File`] if the folder has such files, or is not writable.
+    /// Returns [`RetrievalError::File`] if the folder already has passages, or is not writable.
     pub fn create(folder: &Path) -> Result<Self, RetrievalError> {
         fs::create_dir_all(folder).map_err(|error| RetrievalError::file(folder, &error))?;
         let create = |name: &str| -> Result<_, RetrievalError> {
@@ -54,8 +54,8 @@ impl StoreWriter {
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::File`] if it cannot be written, and [`RetrievalError::Index`]
-    /// beyond 2^32 - 1 passages.
+    /// Returns [`RetrievalError::File`] if the passage cannot be written, and
+    /// [`RetrievalError::Index`] beyond 2^32 - 1 passages.
     pub fn add(&mut self, id: &str, contents: &str) -> Result<(), RetrievalError> {
         self.passages = self.passages.checked_add(1).ok_or_else(|| RetrievalError::Index {
             reason: format!("a collection holds at most {} passages", u32::MAX),
@@ -73,11 +73,11 @@ impl StoreWriter {
         write().map_err(|error| RetrievalError::file(&self.folder, &error))
     }
 
-    /// Writes the rest and the manifest. Returns the number of passages.
+    /// Writes all remaining data and the manifest. Returns the number of passages.
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::File`] if they cannot be written.
+    /// Returns [`RetrievalError::File`] if the files cannot be written.
     pub fn finish(mut self) -> Result<u32, RetrievalError> {
         for file in [&mut self.texts, &mut self.ends] {
             file.flush()

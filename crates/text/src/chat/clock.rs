@@ -4,8 +4,8 @@ use jiff::Timestamp;
 use jiff::fmt::strtime;
 use jiff::tz::TimeZone;
 
-/// Directives that do not depend on locale or time zone, each with an optional `-` against padding.
-/// Other directives would not give the template author's text.
+/// Directives that do not depend on locale or time zone, each with an optional `-` that disables
+/// padding. Other directives would not render the text that the template's author saw.
 const DIRECTIVES: &str = "YymdejHIMSpBbhAaFT%";
 
 /// Formats a time in UTC (`seconds` since 1970) like C's `strftime` in the C locale.

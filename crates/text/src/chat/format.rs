@@ -3,12 +3,11 @@
 //! A conversation starts with the tokens of the first prompt. Each turn appends the reply exactly
 //! as sampled, then the template's text up to the next reply, which is tokenized separately. The
 //! result equals tokenizing the whole text if one token closes a reply (`<|im_end|>`), because the
-//! tokenizer splits text there first. Other templates are rejected for conversations of several
-//! turns.
+//! tokenizer splits text there first. Other templates are rejected for multi-turn conversations.
 //!
 //! Templates such as Qwen3's drop the reasoning of earlier replies when they render a conversation
-//! again; a growing conversation keeps it. To drop it, render a new conversation for each turn
-//! ([`ChatFormat::first`], the windowed layout of training).
+//! again; a growing conversation keeps it. To drop the reasoning, render a new conversation for
+//! each turn ([`ChatFormat::first`], the windowed layout of training).
 
 mod messages;
 mod tools;
@@ -21,7 +20,7 @@ pub use self::training::Stretch;
 use super::{ChatTemplate, Message, RenderOptions, Tool};
 use crate::{TextError, Tokenizer};
 
-/// Placeholders for messages, for finding the text around them.
+/// Placeholder messages, to find the template's text around them.
 const QUESTION: &str = "the-first-question";
 const REPLY: &str = "the-reply-in-question";
 const NEXT: &str = "the-next-question";
@@ -29,7 +28,7 @@ const NEXT: &str = "the-next-question";
 /// Settings of a [`ChatFormat`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChatSettings {
-    /// System message. Without one, the template may insert its own.
+    /// System message. If `None`, the template may insert its own.
     pub system: Option<String>,
     /// Value of `enable_thinking`; `None` leaves the choice to the template.
     pub thinking: Option<bool>,
@@ -45,17 +44,17 @@ pub struct ChatFormat {
     close_text: String,
     stop: Vec<u32>,
     opening: String,
-    /// Reason why conversations cannot grow, if they cannot.
+    /// Reason why conversations cannot grow; `None` if they can.
     single_turn: Option<String>,
     takes_tools: bool,
 }
 
 impl ChatFormat {
-    /// Returns the format of a tokenizer with a chat template.
+    /// Creates the format for a tokenizer that has a chat template.
     ///
     /// # Errors
-    /// Fails if there is no chat template, it cannot be rendered, or nothing defines how a reply
-    /// ends.
+    /// Fails if there is no chat template, it cannot be rendered, or no token that ends a reply is
+    /// known.
     pub fn new(tokenizer: &Tokenizer, settings: ChatSettings) -> Result<Self, TextError> {
         let Some(template) = tokenizer.chat_template() else {
             return Err(TextError::Chat(
@@ -114,9 +113,9 @@ impl ChatFormat {
     /// Rejects formats whose conversations cannot grow turn by turn.
     ///
     /// # Errors
-    /// Returns [`TextError::Chat`] with the reason. The template cannot render several turns, omits
-    /// replies or later text, has no closing token, or repeats the system message. Or the text
-    /// after a reply depends on earlier turns.
+    /// Returns [`TextError::Chat`] with the reason. Possible reasons: the template cannot render
+    /// several turns, omits replies or later text, has no closing token, or repeats the system
+    /// message. The same applies if the text after a reply depends on earlier turns.
     pub fn check_growth(&self) -> Result<(), TextError> {
         match &self.single_turn {
             None => Ok(()),
@@ -127,7 +126,7 @@ impl ChatFormat {
         }
     }
 
-    /// Returns true if the template reads `enable_thinking`.
+    /// Returns true if the template uses `enable_thinking`.
     ///
     /// # Errors
     /// Fails, naming the template's line, if it rejects a single question or cannot be rendered.
@@ -158,8 +157,8 @@ impl ChatFormat {
         self.after_close(tokenizer, &self.after_reply(&[(QUESTION, REPLY)], user)?, last)
     }
 
-    /// Returns the tokens of a text that starts by closing a reply. Omits the closing token if
-    /// `last`, the reply's last sampled token, is one.
+    /// Returns the tokens of a text that starts by closing a reply. Omits the closing token if it
+    /// equals `last`, the reply's last sampled token.
     ///
     /// # Errors
     /// Fails if the text does not start with the closing token.

@@ -2,13 +2,13 @@
 //!
 //! | limit | bounds |
 //! |---|---|
-//! | [`FUEL`] | instructions, against endless loops |
+//! | [`FUEL`] | instructions, to stop endless loops |
 //! | [`RECURSION`], [`STACK`] | recursive macros and nested values |
 //! | [`MOST_TEXT`] | length of the printed text, and of each text in a variable |
 //! | [`MOST_ITEMS`] | number of items of each list in a variable |
 //!
 //! `replace`, `join`, `indent`, `slice` and `batch` are checked before they run, because each can
-//! make a text of any length. Other expressions are limited only by their own length.
+//! produce a text of any length. Other expressions are limited only by their own length.
 
 use std::cell::Cell;
 use std::io::{self, Write};
@@ -19,21 +19,21 @@ use minijinja::{Environment, Error, ErrorKind, State, Value, filters};
 
 use crate::TextError;
 
-/// Maximum instructions of a rendering. A message takes about 100.
+/// Maximum number of instructions per rendering. A message takes about 100.
 pub(super) const FUEL: u64 = 2_000_000;
 /// Maximum nesting of loops, blocks and macros; a macro counts as four.
 const RECURSION: usize = 300;
-/// Maximum bytes of a template's source. The longest known one has about 30,000.
+/// Maximum bytes of a template's source. The longest known template has about 30,000.
 pub(super) const MOST_SOURCE: usize = 1 << 20;
 /// Maximum bytes of a rendered text, of all printed text, and of a text in a variable.
 const MOST_TEXT: usize = 16 << 20;
-/// Maximum items of a list in a variable.
+/// Maximum number of items of a list in a variable.
 const MOST_ITEMS: usize = 1 << 20;
 /// Maximum nesting of lists and maps in a printed value.
 const DEEPEST: usize = 100;
 /// Stack of a rendering. `FUEL` allows 200,000 nested lists, and dropping them recurses.
 const STACK: usize = 128 << 20;
-/// Function that rewritten templates call with newly set variables.
+/// Function that rewritten templates call to check newly set variables.
 pub(super) const CHECK: &str = "turnwise_check";
 
 thread_local! {
@@ -59,7 +59,7 @@ pub(super) fn set(environment: &mut Environment<'_>) {
 }
 
 /// Filters whose result can be much longer than their arguments, and the new name of the library's
-/// version.
+/// filter.
 const GROWING: [(&str, &str); 5] = [
     ("replace", "turnwise_replace"),
     ("join", "turnwise_join"),
@@ -68,7 +68,7 @@ const GROWING: [(&str, &str); 5] = [
     ("batch", "turnwise_batch"),
 ];
 
-/// Limits a filter's result by its arguments, which start with the filtered value.
+/// Limits a filter's result, judging by its arguments; the first is the filtered value.
 fn check_growth(filter: &str, arguments: &[Value]) -> Result<(), Error> {
     let length = |place: usize| arguments.get(place).and_then(Value::as_str).map_or(0, str::len);
     let number = |name: &str| {
@@ -96,7 +96,7 @@ fn check_growth(filter: &str, arguments: &[Value]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Checks string methods with the limits of the filters of the same name.
+/// Checks string methods against the limits of the filters with the same names.
 pub(super) fn check_method(method: &str, value: &Value, arguments: &[Value]) -> Result<(), Error> {
     match (method, arguments) {
         ("replace", [from, to, ..]) => check_growth(method, &[value.clone(), from.clone(), to.clone()]),
@@ -105,7 +105,7 @@ pub(super) fn check_method(method: &str, value: &Value, arguments: &[Value]) -> 
     }
 }
 
-/// Runs a rendering on a thread with [`STACK`].
+/// Runs a rendering on a thread whose stack has the size [`STACK`].
 pub(super) fn rendering<T: Send>(
     render: impl FnOnce() -> Result<T, TextError> + Send,
 ) -> Result<T, TextError> {
@@ -122,7 +122,8 @@ fn exceeded(reason: String) -> Error {
     Error::new(ErrorKind::InvalidOperation, reason)
 }
 
-/// Checks a value before it is stored in a variable, because repeated doubling fills any memory.
+/// Checks a value before it is stored in a variable, because repeated doubling would exhaust
+/// memory.
 fn check_kept(value: &Value) -> Result<(), Error> {
     match value.as_str() {
         Some(text) if text.len() > MOST_TEXT => {
@@ -135,7 +136,8 @@ fn check_kept(value: &Value) -> Result<(), Error> {
     }
 }
 
-/// Checks a value before it is printed: it may contain itself many times, or be nested too deeply.
+/// Checks a value before it is printed: it may refer to one value many times, or be nested too
+/// deeply.
 pub(super) fn check_printed(value: &Value) -> Result<(), Error> {
     let mut left = MOST_TEXT;
     walk(value, 0, &mut left)
@@ -164,7 +166,7 @@ fn walk(value: &Value, depth: usize, left: &mut usize) -> Result<(), Error> {
     }
 }
 
-/// Counts a text that is printed, into the result or into a variable.
+/// Counts text that is printed, to the result or to a variable.
 pub(super) fn count_printed(text: &str) -> Result<(), Error> {
     let printed = PRINTED.get().saturating_add(text.len());
     PRINTED.set(printed);

@@ -10,8 +10,9 @@
 //! | `python.rs` | Python's `str`, `repr`, `json.dumps` and slices |
 //! | `source.rs` | rewriting of a template's source |
 //!
-//! This module adds what Python's Jinja has and `minijinja` lacks: block trimming, Python's JSON
-//! and printing of values, `raise_exception`, `strftime_now`, `generation` tags and string methods.
+//! This module adds what `minijinja` lacks compared with Python's Jinja: block trimming, Python's
+//! JSON and printing of values, `raise_exception`, `strftime_now`, `generation` tags and string
+//! methods.
 //!
 //! Rejected, with the line:
 //!
@@ -23,9 +24,9 @@
 //! * conversion of invalid numbers, the length of undefined values, and string methods missing in
 //!   [`minijinja_contrib::pycompat`] (`rsplit`, `removeprefix` ..).
 //!
-//! Silently different: there are no images and documents, and tuples are lists and print as such.
-//! `is sequence` is false for a list sliced by `[a:b]`, `true is number` is false, and `7 % -3`
-//! is 1. `{% autoescape %}` escapes nothing, a loop over `none` runs zero times, and `\U` with
+//! Differs silently: images and documents are not supported, and tuples are lists and print as
+//! such. `is sequence` is false for a list sliced by `[a:b]`, `true is number` is false, and `7 %
+//! -3` is 1. `{% autoescape %}` escapes nothing, a loop over `none` runs zero times, and `\U` with
 //! eight digits is not decoded.
 
 mod clock;
@@ -47,8 +48,8 @@ pub use format::{Answered, Call, ChatFormat, ChatSettings, Stretch};
 use crate::TextError;
 use crate::whole::wrong;
 
-/// Default time of `strftime_now`: 26 July 2024, the fallback of Llama's templates. A fixed time
-/// keeps prompts the same every day.
+/// Default time of `strftime_now`: 26 July 2024, the fallback of Llama's templates. With a fixed
+/// time, prompts are the same every day.
 pub const FIXED_TIME: i64 = 1_721_952_000;
 
 /// One message of a conversation.
@@ -80,7 +81,7 @@ impl Message {
         self.0.get_attr("role").is_ok_and(|role| role.as_str() == Some("system"))
     }
 
-    /// Parses a message from JSON, with any other keys its template reads (`tool_calls`,
+    /// Parses a message from JSON, with any other keys that the template reads (`tool_calls`,
     /// `reasoning_content` ..). Reasoning may also be named `thinking` or `reasoning`, as in
     /// `transformers`.
     ///
@@ -96,7 +97,7 @@ impl Message {
     }
 }
 
-/// Copies the reasoning to all names that templates read.
+/// Copies the reasoning to all keys that templates read.
 fn with_reasoning(message: Value) -> Value {
     let given =
         |key: &str| message.get_attr(key).ok().filter(|value| !value.is_undefined() && !value.is_none());
@@ -150,7 +151,7 @@ pub struct RenderOptions {
 pub struct ChatTemplate {
     environment: Environment<'static>,
     sources: BTreeMap<String, String>,
-    /// File of each template that was read from one, by name.
+    /// File of each template that was read from a file, by name.
     files: BTreeMap<String, PathBuf>,
     named_tokens: BTreeMap<String, String>,
 }
@@ -162,13 +163,13 @@ pub(crate) struct TemplateFile {
 }
 
 impl ChatTemplate {
-    /// Compiles templates. The only one, or the one named `default`, is used; with tools, the one
-    /// named `tool_use` if it exists. `named_tokens` are the texts of `bos_token`, `eos_token` and
-    /// so on.
+    /// Compiles templates. The template used is the only one, or the one named `default`; with
+    /// tools, the one named `tool_use` if it exists. `named_tokens` are the texts of `bos_token`,
+    /// `eos_token` and so on.
     ///
     /// # Errors
-    /// Fails if a template does not compile (the error names it and the line), or if there are
-    /// none, or several without a `default`.
+    /// Fails if a template does not compile (the error names it and the line), if there are none,
+    /// or if there are several without a `default`.
     pub fn new(
         sources: BTreeMap<String, String>,
         named_tokens: BTreeMap<String, String>,
@@ -337,7 +338,7 @@ fn environment() -> Environment<'static> {
     environment
 }
 
-/// Maximum indentation of JSON, so that templates cannot fill the memory.
+/// Maximum indentation of JSON, so that templates cannot exhaust memory.
 const WIDEST_INDENT: usize = 64;
 
 /// `tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False)`: Python's

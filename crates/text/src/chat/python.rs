@@ -50,7 +50,7 @@ fn number(value: &Value) -> String {
 
 /// Style of JSON: indentation and separators.
 pub(super) struct JsonStyle {
-    /// Escapes everything outside ASCII as `\uXXXX`.
+    /// True to escape non-ASCII characters as `\uXXXX`.
     pub(super) ascii: bool,
     /// Indentation per level; `None` puts everything on one line.
     pub(super) indent: Option<String>,
@@ -174,7 +174,7 @@ impl JsonWriter<'_> {
     }
 }
 
-/// Returns `value[start:stop:step]` of a text or a list. Other values give undefined, as in Jinja;
+/// Returns `value[start:stop:step]` of a text or a list. Other values yield undefined, as in Jinja;
 /// undefined values fail.
 pub(super) fn slice(value: &Value, bounds: &[Value]) -> Result<Value, Error> {
     let text: Option<Vec<char>> = value.as_str().map(|text| text.chars().collect());

@@ -7,12 +7,12 @@ pub(super) const SLICE: &str = "turnwise_slice";
 
 /// Returns a template in which unsupported constructs are replaced:
 ///
-/// * Line breaks of other systems become `\n`, as in Python's Jinja.
+/// * Line breaks from other systems become `\n`, as in Python's Jinja.
 /// * `{% generation %}` tags, which mark replies in training templates, become `{% if true %}` and
 ///   `endif` with the same trimming of white space.
 /// * Slices with a step, such as `[::-1]`, become calls of the method [`SLICE`], because the
-///   library's own are wrong for negative steps (and panic for empty lists). A method call, unlike
-///   a filter, is valid wherever a slice is.
+///   library's slices are wrong for negative steps (and panic for empty lists). A method call,
+///   unlike a filter, is valid wherever a slice is.
 /// * A call of [`CHECK`] follows each tag that sets variables and each start of a macro with
 ///   arguments, because stored values grow only there.
 pub(super) fn rewritten(source: &str) -> String {
@@ -63,8 +63,8 @@ fn raw_length(tag: &str) -> usize {
     end.map_or(tag.len(), |(at, open)| at + open.len())
 }
 
-/// Returns the start of the next tag, and its closing. Stops at the first, because a template may
-/// have a tag every few bytes.
+/// Returns the start of the next tag, and its closing delimiter. The search stops at the first tag,
+/// because a template may have a tag every few bytes.
 fn next_tag(text: &str) -> Option<(usize, &'static str)> {
     text.match_indices('{').find_map(|(at, _)| match text.as_bytes().get(at + 1)? {
         b'{' => Some((at, "}}")),
@@ -88,7 +88,7 @@ fn generation<'a>(tag: &'a str, out: &mut String) -> &'a str {
     tag
 }
 
-/// Copies a tag to its end, with slices rewritten; returns the rest.
+/// Copies a tag up to its end and rewrites its slices; returns the rest.
 fn expression<'a>(tag: &'a str, close: &str, out: &mut String) -> &'a str {
     let (edits, end) = slices(tag, close);
     let mut done = 0;
@@ -101,8 +101,8 @@ fn expression<'a>(tag: &'a str, close: &str, out: &mut String) -> &'a str {
     &tag[end..]
 }
 
-/// Copies the end of a block tag, whose content starts at `from` in `out`, and a check of the
-/// variables it sets; returns the rest. `captured` has the variables of open `set` blocks.
+/// Copies the end of a block tag, whose content starts at `from` in `out`, and adds a check of the
+/// variables it sets; returns the rest. `captured` lists the variables of open `set` blocks.
 fn checked<'a>(rest: &'a str, from: usize, captured: &mut Vec<String>, out: &mut String) -> &'a str {
     let Some(after) = rest.strip_prefix("%}") else { return rest };
     let Some(names) = names_set(&out[from..], captured) else { return rest };

@@ -1,4 +1,4 @@
-//! Reads the files about text in a hub model's folder.
+//! Reads the tokenizer files in a hub model's folder.
 //!
 //! | file | what is read |
 //! |---|---|
@@ -43,7 +43,7 @@ const ROLES: [&str; 4] = ["bos_token", "eos_token", "pad_token", "unk_token"];
 /// Qwen2's regex for splitting text before merging.
 const QWEN2_PIECES: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// Content of the files besides the tokenizer's. Empty for tokenizers trained here.
+/// Content of the files other than `tokenizer.json`. Empty for tokenizers trained by this crate.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Companions {
     pub(super) end: Vec<u32>,
@@ -109,7 +109,7 @@ impl Tokenizer {
         Ok(tokenizer)
     }
 
-    /// Calls [`Tokenizer::save_folder_sampled`] with temperature 1 and no truncation.
+    /// Calls [`Tokenizer::save_folder_sampled`] with temperature 1 and without top-k or top-p.
     ///
     /// # Errors
     /// Fails like [`Tokenizer::save_folder_sampled`].
@@ -119,7 +119,7 @@ impl Tokenizer {
 
     /// Writes `tokenizer.json` and its companion files atomically into a folder.
     /// `generation_config.json` keeps its tokens and gets these sampling settings, so that servers
-    /// sample the policy that was trained.
+    /// sample from the policy as it was trained.
     ///
     /// # Errors
     /// The error names the folder that cannot be created, or the file that cannot be read or
@@ -183,7 +183,7 @@ pub(super) fn object(folder: &Path, name: &str) -> Result<Option<Map<String, Val
     serde_json::from_slice(&read(&path)?).map(Some).map_err(|error| wrong(&path, error))
 }
 
-/// Rejects a file whose added tokens would get other ids than it says.
+/// Rejects a file whose added tokens would get ids other than those it states.
 fn check_ids(path: &Path, json: &[u8], library: &tokenizers::Tokenizer) -> Result<(), TextError> {
     #[derive(Deserialize)]
     struct File {
@@ -351,7 +351,7 @@ pub(super) struct NamedToken {
     pub(super) file: &'static str,
 }
 
-/// Returns the tokens with a role, such as `eos_token`; `tokenizer_config.json` takes precedence.
+/// Returns the tokens by role, such as `eos_token`; `tokenizer_config.json` takes precedence.
 fn named_tokens(
     folder: &Path,
     settings: &Map<String, Value>,

@@ -59,7 +59,7 @@ impl GenerationSampling {
     }
 }
 
-/// Sampling settings of `generation_config.json` besides those of [`GenerationSampling`].
+/// Sampling settings of `generation_config.json` other than those in [`GenerationSampling`].
 const OTHER_SAMPLING: [&str; 14] = [
     "min_p",
     "typical_p",
@@ -80,7 +80,7 @@ const OTHER_SAMPLING: [&str; 14] = [
 impl Tokenizer {
     /// Adds the base's end tokens to an adapter's tokenizer, if the adapter's folder has no
     /// `generation_config.json`, which PEFT does not write. The adapter's own end tokens follow the
-    /// base's. An end token that is a different token here is not added.
+    /// base's. An end token whose id is a different token in this tokenizer is not added.
     pub fn with_ends_of(mut self, base: &Self) -> Self {
         let is_generation = |(name, _): &&(String, Vec<u8>)| name == GENERATION;
         let is_same = |&id: &u32| self.token_bytes(id) == base.token_bytes(id);
@@ -100,8 +100,8 @@ impl Tokenizer {
 
 /// Returns the ids that end a response, and the padding id.
 ///
-/// As in `transformers`, these are the ids in `generation_config.json` (a number or a list), or in
-/// `config.json` if it has none. The tokenizer's `eos_token` is added.
+/// As in `transformers`, end ids come from `generation_config.json` (a number or a list), or from
+/// `config.json` if it has none. The tokenizer's `eos_token` is always added.
 pub(super) fn end_and_padding(
     folder: &Path,
     named: &BTreeMap<&'static str, NamedToken>,

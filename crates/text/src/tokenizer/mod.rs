@@ -2,7 +2,7 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `files.rs` | files about text in a hub model's folder |
+//! | `files.rs` | tokenizer files in a hub model's folder |
 //! | `generation.rs` | `generation_config.json`: end tokens and sampling |
 //! | `scanner.rs` | pre-tokenization of trained tokenizers |
 //! | `stream.rs` | incremental decoding |
@@ -36,17 +36,18 @@ use tokenizers::{DecoderWrapper, ModelWrapper, PreTokenizerWrapper};
 use crate::whole::{read, write, wrong};
 use crate::{TextError, parts};
 
-/// Maximum ids; larger ones indicate a broken file, and a table of them would fill the memory.
+/// Maximum number of ids. Larger ids indicate a broken file, and a table of them would exhaust
+/// memory.
 const MOST_IDS: usize = 1 << 24;
 
 /// A byte-level tokenizer.
 ///
 /// Encoding is lossless if the file has no normalizer and the vocabulary has all 256 byte
-/// characters, as for tokenizers trained here. A special token's string inside a text becomes that
-/// token.
+/// characters, as in tokenizers trained by this crate. A special token's string inside a text
+/// becomes that token.
 ///
 /// Vocabularies of real models may lack rare byte characters (SmolLM2's lacks 21). As in the
-/// `tokenizers` library, such a byte becomes the model's `unk_token`, or is dropped if there is
+/// `tokenizers` library, a missing byte becomes the model's `unk_token`, or is dropped if there is
 /// none ([`Tokenizer::missing_bytes`]).
 #[derive(Clone, Debug)]
 pub struct Tokenizer {
@@ -59,7 +60,7 @@ pub struct Tokenizer {
     companions: Arc<Companions>,
 }
 
-/// Fast encoder for tokenizers trained here.
+/// Fast encoder for tokenizers trained by this crate.
 #[derive(Clone, Debug)]
 struct Fast {
     byte_ids: Vec<u32>,
@@ -89,7 +90,7 @@ impl Tokenizer {
         Self::new(parts::library(json).map_err(TextError::Tokenizer)?)
     }
 
-    /// Returns the text of its `tokenizer.json`; equal tokenizers give equal bytes.
+    /// Returns the text of its `tokenizer.json`; equal tokenizers yield equal bytes.
     ///
     /// # Errors
     /// Fails if the `tokenizers` library cannot write it as JSON.
@@ -145,8 +146,8 @@ impl Tokenizer {
         Ok(Self { library, bytes, byte_ids, fast, prefix, companions: Arc::default() })
     }
 
-    /// Returns the token ids that precede every plain text of this model (Llama 3:
-    /// `<|begin_of_text|>`); usually none. Chat templates write their own.
+    /// Returns the token ids that precede every plain text for this model (Llama 3:
+    /// `<|begin_of_text|>`); usually none. Chat templates add their own.
     pub fn text_prefix(&self) -> &[u32] {
         &self.prefix
     }
@@ -285,7 +286,7 @@ impl SpecialTokens {
         Self { by_first_byte }
     }
 
-    /// Splits a text at special tokens: at the leftmost and, among those, at the longest.
+    /// Splits a text at special tokens: at the leftmost match and, among ties, at the longest.
     fn split<'a>(&self, text: &'a str, mut emit: impl FnMut(Segment<'a>)) {
         let (mut start, mut at) = (0, 0);
         while let Some(&byte) = text.as_bytes().get(at) {
@@ -341,7 +342,7 @@ fn prefix_of(library: &tokenizers::Tokenizer) -> Vec<u32> {
 }
 
 /// Returns the 256 characters that represent bytes: visible Latin-1 characters represent
-/// themselves, the others are moved to U+0100 and above in order.
+/// themselves; the others are mapped, in order, to U+0100 and above.
 fn byte_alphabet() -> Vec<char> {
     let mut moved = 0x100..;
     (0..=u8::MAX)

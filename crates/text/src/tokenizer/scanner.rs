@@ -1,32 +1,32 @@
-//! Pre-tokenization of tokenizers trained here, as a regex and as an equivalent scanner.
+//! Pre-tokenization for tokenizers trained by this crate, as a regex and as an equivalent scanner.
 //!
-//! `tokenizer.json` contains the regex, so that all readers of the file split text alike. Encoding
-//! here uses the scanner: a backtracking regex engine is about forty times slower, and rollouts
-//! tokenize every observation.
+//! `tokenizer.json` contains the regex, so that all readers of the file split text the same way.
+//! This crate encodes with the scanner: a backtracking regex engine is about forty times slower,
+//! and rollouts tokenize every observation.
 
 use std::fmt::Write as _;
 
-/// Alternatives after the phrases. Together they match any character, so pieces have no gaps. White
-/// space is spelled out because regex engines disagree on `\s`.
+/// Alternatives after the phrases. Together, the alternatives match any character, so pieces have
+/// no gaps. White space is spelled out because regex engines disagree on `\s`.
 const TAIL: &str = r"\n| ?[a-z]+ [0-9]+| ?[A-Za-z']+| ?[0-9]+| ?[^\x09-\x0D\x20A-Za-z0-9]+|[\x09-\x0D\x20]";
 
 /// Alternatives like [`TAIL`], with a name and its number as two pieces.
 const TAIL_APART: &str = r"\n| ?[A-Za-z']+| ?[0-9]+| ?[^\x09-\x0D\x20A-Za-z0-9]+|[\x09-\x0D\x20]";
 
-/// Cuts text into pieces: phrases first, then (unless `apart`) `name number`, words, numbers, other
-/// characters.
+/// Splits text into pieces: phrases first, then `name number` (unless `apart`), words, numbers and
+/// other characters.
 #[derive(Clone, Debug)]
 pub(super) struct Scanner {
     /// True if a name and the number after it are two pieces.
     apart: bool,
-    /// Longest first, as in the regex.
+    /// Phrases, longest first, as in the regex.
     phrases: Vec<String>,
     /// Indices into `phrases` by first byte, in the same order.
     by_first_byte: Vec<Vec<usize>>,
 }
 
 impl Scanner {
-    /// Returns a scanner with these phrases; empty ones and repeats are dropped.
+    /// Returns a scanner with these phrases; empty phrases and duplicates are dropped.
     pub(super) fn new(phrases: &[String], apart: bool) -> Self {
         let mut phrases: Vec<String> = phrases.iter().filter(|phrase| !phrase.is_empty()).cloned().collect();
         phrases.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
@@ -47,7 +47,7 @@ impl Scanner {
         self.spelt(|character| character.is_ascii_control() || matches!(character, '<' | '>'))
     }
 
-    /// Returns the regex of earlier versions, which engines that know `\<` and `\>` interpret
+    /// Returns the regex of earlier versions, which engines that support `\<` and `\>` interpret
     /// differently.
     fn earlier_regex(&self) -> String {
         self.spelt(|character| character.is_ascii_control())
@@ -100,7 +100,7 @@ impl Scanner {
         (scanner.regex() == regex || scanner.earlier_regex() == regex).then_some(scanner)
     }
 
-    /// Returns the bytes of the first piece of `text`; 0 only for an empty text.
+    /// Returns the length in bytes of the first piece of `text`; 0 only for an empty text.
     pub(super) fn piece_len(&self, text: &str) -> usize {
         let bytes = text.as_bytes();
         let Some(&first) = bytes.first() else { return 0 };
@@ -139,7 +139,7 @@ fn is_digit(byte: u8) -> bool {
     byte.is_ascii_digit()
 }
 
-/// True for all bytes of characters outside ASCII, so a cut never falls inside a character.
+/// True for all bytes of characters outside ASCII, so a split never falls inside a character.
 fn is_other(byte: u8) -> bool {
     !byte.is_ascii_alphanumeric() && !matches!(byte, 0x09..=0x0D | 0x20)
 }

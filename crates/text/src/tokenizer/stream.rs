@@ -2,8 +2,8 @@
 
 use crate::Tokenizer;
 
-/// Decodes tokens one by one. A character whose bytes are spread over several tokens is returned
-/// once it is complete.
+/// Decodes tokens one at a time. A character whose bytes span several tokens is returned once it is
+/// complete.
 ///
 /// The concatenated results of [`push`](Self::push) and [`finish`](Self::finish) equal
 /// [`Tokenizer::decode`] of all tokens.
@@ -46,7 +46,7 @@ impl DecodeStream {
         }
     }
 
-    /// Returns the rest: U+FFFD for an incomplete character, or nothing.
+    /// Returns the remaining text: U+FFFD for an incomplete character, or nothing.
     pub fn finish(&mut self) -> String {
         String::from_utf8_lossy(&std::mem::take(&mut self.held)).into_owned()
     }

@@ -1,4 +1,4 @@
-//! Trains tokenizers of small models on their environment's text.
+//! Trains tokenizers for small models on their environment's text.
 
 use serde_json::{Map, Value, json};
 use tokenizers::models::wordlevel::{WordLevel, WordLevelTrainer};
@@ -11,14 +11,14 @@ use crate::TextError;
 /// Settings of [`Tokenizer::train`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TokenizerConfig {
-    /// Strings that are one token wherever a piece starts with them. Each gets a token even if it
-    /// does not occur.
+    /// Strings that become one token wherever a piece starts with them. Each string gets a token
+    /// even if it does not occur.
     pub phrases: Vec<String>,
-    /// Maximum tokens besides the 256 bytes and the special tokens, including phrases.
+    /// Maximum number of tokens besides the 256 bytes and the special tokens, including phrases.
     pub max_pieces: usize,
     /// True if a name and the number after it (`shelf 12`) are two pieces instead of one.
     pub split_numbers: bool,
-    /// Markers that are one token wherever they occur, and never part of a piece.
+    /// Markers that become one token wherever they occur and are never part of a piece.
     pub special_tokens: Vec<String>,
 }
 
@@ -47,10 +47,10 @@ impl Tokenizer {
     /// Trains a tokenizer on the texts a small model will read and write.
     ///
     /// The vocabulary is the 256 bytes, the special tokens, the phrases and the most frequent
-    /// pieces (ties in byte order). One regex cuts pieces: phrases (longest first), line break,
-    /// `name number` (unless `split_numbers`), word, number, other characters. All but the line
-    /// break may have one leading space. A piece outside the vocabulary is encoded as bytes. There
-    /// are no merges, so no tokens are spent on parts of words.
+    /// pieces (ties in byte order). One regex splits text into pieces: phrases (longest first),
+    /// line break, `name number` (unless `split_numbers`), word, number, other characters. All but
+    /// the line break may have one leading space. A piece outside the vocabulary is encoded as
+    /// bytes. There are no merges, so no tokens are spent on parts of words.
     ///
     /// # Errors
     /// Fails if there are more phrases than `max_pieces`, or a special token is repeated, is

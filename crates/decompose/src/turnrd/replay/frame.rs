@@ -9,7 +9,7 @@ const MARKER: &[u8; 4] = b"TWRR";
 /// Bytes per read in the search for the next header.
 const WINDOW: usize = 1 << 16;
 
-/// Returns a payload in its frame; `None` if it is too long.
+/// Frames a payload; `None` if it is too long.
 pub(super) fn frame(payload: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(HEADER as usize + payload.len());
     bytes.extend_from_slice(MARKER);

@@ -1,18 +1,18 @@
-//! The replay: an append-only file with every trajectory of every round.
+//! The replay buffer: an append-only file of the trajectories of all rounds.
 //!
-//! A file is `TWREPLY1` and then frames. A frame is sixteen bytes and a payload:
+//! A file is the bytes `TWREPLY1` followed by frames. A frame is sixteen bytes and a payload:
 //!
 //! ```text
 //! marker "TWRR" | payload length u32 | CRC-32C of the payload | CRC-32C of these first twelve bytes
 //! ```
 //!
 //! All numbers are little-endian. A kill leaves a prefix of the data. Opening the file skips and
-//! counts an unfinished last frame, and the next append cuts it off. A frame with a wrong payload
+//! counts an unfinished last frame, and the next append removes it. A frame with a wrong payload
 //! checksum is skipped and reported. After a damaged frame header, reading continues at the next
 //! valid header.
 //!
 //! Memory: an index of 32 bytes per record and, while training, one minibatch. Turn vectors stay on
-//! disk and are read with their checksum verified again.
+//! disk; each read verifies their checksum again.
 
 mod frame;
 mod record;
@@ -207,9 +207,9 @@ impl Replay {
         Ok(true)
     }
 
-    /// Removes the first record for which `gone` (round, id) is true, and all after it, and returns
-    /// their number. A run that restarts from an earlier step with other settings replaces these
-    /// records.
+    /// Removes the first record for which `gone` (round, id) is true, and all records after it;
+    /// returns the number removed. A run that restarts from an earlier step with other settings
+    /// replaces these records.
     ///
     /// # Errors
     /// Fails on a file opened for reading, or a failed write.
@@ -241,7 +241,7 @@ impl Replay {
     /// Reads a record by its index in `0..len()`.
     ///
     /// # Errors
-    /// Fails on an unknown index, a failed read, or damage since the file was opened.
+    /// Fails on an unknown index, a failed read, or a record damaged since the file was opened.
     pub fn read(&mut self, index: usize) -> Result<ReplayRecord, ModelError> {
         let Some(entry) = self.index.get(index).copied() else {
             return Err(ModelError::file(
@@ -263,7 +263,7 @@ impl Replay {
     /// Returns the round of a record.
     ///
     /// # Panics
-    /// If there is no record `index`.
+    /// If `index` is out of range.
     pub fn round(&self, index: usize) -> u32 {
         self.index[index].round
     }
@@ -271,13 +271,13 @@ impl Replay {
     /// Returns the id of a record within its round.
     ///
     /// # Panics
-    /// If there is no record `index`.
+    /// If `index` is out of range.
     pub fn id(&self, index: usize) -> u64 {
         self.index[index].id
     }
 
     /// Splits the records into training and held-out ones. One in `every` is held out (0 for none).
-    /// The choice depends on a hash of (round, id), so a record stays on its side as the replay
+    /// The choice depends on a hash of (round, id), so a record keeps its split as the replay
     /// grows.
     pub fn split(&self, every: u64) -> (Vec<usize>, Vec<usize>) {
         (0..self.len()).partition(|&index| {
@@ -293,7 +293,7 @@ impl Replay {
     /// round) / half_life)`.
     ///
     /// # Errors
-    /// Fails on an unknown index, or a half-life that is not above 0.
+    /// Fails on an unknown index, or a half-life that is not positive.
     pub fn view(
         &mut self,
         indices: Vec<usize>,
@@ -323,7 +323,7 @@ pub struct ReplayView<'a> {
 }
 
 impl ReplayView<'_> {
-    /// Returns the indices of the view's records in the replay, for another view.
+    /// Returns the replay indices of the view's records, to build another view.
     pub fn into_indices(self) -> Vec<usize> {
         self.indices
     }

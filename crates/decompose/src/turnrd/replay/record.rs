@@ -5,7 +5,7 @@
 pub struct ReplayRecord {
     /// Round in which it was sampled.
     pub round: u32,
-    /// Index in the round, for example group times group size plus sample.
+    /// Index within the round, for example `group * group_size + sample`.
     pub id: u64,
     /// Return `R`.
     pub ret: f64,

@@ -1,10 +1,10 @@
 //! Attention of a step's rows over their sequences' keys and values.
 //!
-//! `out = softmax(q k^T / sqrt(width)) v`, each row over the positions up to its own.
+//! `out = softmax(q k^T / sqrt(width)) v`, where each row attends to positions up to its own.
 //!
 //! Rows that read the same pages are processed together, as are the query heads of a key/value
-//! head, so keys and values are loaded once. Grouping does not change a row's bits: each score
-//! belongs to one row and position, and values are added in position order.
+//! head, so keys and values are loaded once. Grouping does not change a row's result, bit for bit:
+//! each score belongs to one row and position, and values are added in position order.
 #![expect(
     clippy::inline_always,
     reason = "code outside of the dispatched function is compiled without its vectors"
@@ -18,10 +18,10 @@ use super::pages::{Cache, PAGE};
 use super::sharing::{Run, Sharing, Tree};
 use super::vector::{LINE, exp, maximum, prefetch};
 
-/// Maximum queries processed together, on CPUs with 32 vector registers.
+/// Maximum number of queries processed together on CPUs with 32 vector registers.
 const MOST_TOGETHER: usize = 12;
 
-/// Calls a function with as many queries as the registers allow, and returns that number.
+/// Calls a function with as many queries as the registers allow; returns their number.
 macro_rules! together {
     ($left:expr, $lanes:expr, $function:ident $arguments:tt) => {
         match $left {
@@ -387,7 +387,7 @@ fn weigh_columns<S: Simd, const QUERIES: usize>(
     }
 }
 
-/// Computes some columns of [`weigh_columns`], starting at a vector; returns the number of vectors
+/// Computes some columns of [`weigh_columns`], starting at `vector`; returns the number of vectors
 /// done.
 #[inline(always)]
 #[expect(clippy::manual_memcpy, reason = "loops of a constant length alone leave the sums in registers")]

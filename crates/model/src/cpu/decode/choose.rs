@@ -17,10 +17,10 @@ impl TokenSampler {
     /// Samples from `softmax(logits / temperature)` after top-k, then top-p among the tokens that
     /// top-k kept.
     ///
-    /// `logits` has `vocab` entries, padded to whole vectors with the lowest numbers. Log-prob `x -
-    /// ln Z` and entropy `ln Z - (sum x e^x) / Z` are those of the full distribution, with `x =
-    /// (logit - max) / temperature` and `Z = sum e^x`. `uniform` is in `[0, 1)`; greedy choices
-    /// ignore it. Returns `None` if the logits are not finite.
+    /// `logits` has `vocab` entries, padded to whole vectors with the lowest finite number.
+    /// Log-prob `x - ln Z` and entropy `ln Z - (sum x e^x) / Z` describe the full distribution,
+    /// with `x = (logit - max) / temperature` and `Z = sum e^x`. `uniform` is in `[0, 1)`; greedy
+    /// choices ignore it. Returns `None` if the logits are not finite.
     pub(crate) fn choose(
         &mut self,
         arch: Arch,
@@ -177,7 +177,7 @@ mod tests {
         order
     }
 
-    /// Returns Pearson's statistic per degree of freedom, with rare tokens joined.
+    /// Returns Pearson's chi-squared statistic per degree of freedom, with rare tokens merged.
     fn chi_square(counts: &[usize], expected: &[f64]) -> f64 {
         let (mut statistic, mut cells, mut rest) = (0.0, 0, (0.0, 0.0));
         for (&count, &expected) in counts.iter().zip(expected) {

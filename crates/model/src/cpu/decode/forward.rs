@@ -32,7 +32,7 @@ pub(super) struct Forward {
     products: projection::Scratch,
     sharing: Sharing,
     scratch: Scratch,
-    /// `[rows with logits, stride]`, padded with the lowest numbers.
+    /// `[rows with logits, stride]`, padded with the lowest finite number.
     pub(super) logits: Vec<f32>,
 }
 
@@ -66,7 +66,7 @@ impl Forward {
         self.weights.output.width
     }
 
-    /// Computes all rows, writes their keys and values, and leaves the logits of rows that need
+    /// Computes all rows, writes their keys and values, and stores the logits of rows that need
     /// them, in order.
     pub(super) fn step(&mut self, rows: &[Row], cache: &mut Cache) {
         let weights = Arc::clone(&self.weights);

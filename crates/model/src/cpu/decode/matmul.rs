@@ -1,6 +1,6 @@
 //! Products of rows with a packed weight matrix, for the few rows of a decoding step.
 //!
-//! Each output is one chain of fused multiply-adds over the inputs in ascending order, for any
+//! Each output is one chain of fused multiply-adds over the inputs in ascending order, whatever the
 //! number and position of rows. Results of a sequence therefore do not depend on the rest of the
 //! batch.
 //!
@@ -18,15 +18,15 @@ use super::vector::{LINE, prefetch};
 use crate::Compute;
 use crate::ops::bf16::{Kernel, PackedRight};
 
-/// Maximum inputs of a panel's block: 96 KB in single precision.
+/// Maximum number of inputs in a panel's block: 96 KB in single precision.
 const DEPTH: usize = 768;
-/// Maximum rows of a tile. 12 rows with two accumulators each leave enough of the 32 AVX-512
-/// registers for operands, and each loaded weight is used 12 times.
+/// Maximum number of rows in a tile. 12 rows with two accumulators each leave enough of the 32
+/// AVX-512 registers for operands, and each loaded weight is used 12 times.
 const TILE: usize = 12;
-/// Maximum rows of a tile on CPUs with 16 narrower registers.
+/// Maximum number of rows in a tile on CPUs with 16 narrower registers.
 const NARROW_TILE: usize = 6;
 
-/// Returns the rows of a tile on this CPU; the choice does not change results.
+/// Returns the number of rows in a tile on this CPU; it does not affect results.
 fn tile_height(arch: Arch) -> usize {
     struct Height;
 
@@ -62,8 +62,8 @@ pub(super) struct Packed {
 }
 
 impl Packed {
-    /// Returns the bytes of a packed matrix of this shape; weights that are exact in bf16 need
-    /// half.
+    /// Returns the size in bytes of a packed matrix of this shape; weights that are exact in bf16
+    /// take half as much.
     pub(super) fn bytes(inputs: usize, outputs: usize, compute: Compute) -> usize {
         match compute.kernel() {
             None => outputs.next_multiple_of(PANEL) * inputs * size_of::<f32>(),
@@ -99,7 +99,7 @@ impl Packed {
         Self { inputs, stored, bias, width }
     }
 
-    /// Appends the exact weights of one output; nothing if they were rounded.
+    /// Appends the exact weights of one output; appends nothing if they were rounded.
     pub(super) fn append_row(&self, output: usize, to: &mut Vec<f32>) {
         match &self.stored {
             Stored::Single(panels) => panels.append_row(output, self.inputs, to),
@@ -110,8 +110,8 @@ impl Packed {
 
     /// Computes `out = x W^T + bias`, or `out += x W^T + bias` with `add`.
     ///
-    /// `x` is `[rows, x_stride]`, of which the first `inputs` columns are read; `out` is `[rows,
-    /// out_stride]`, of which the first `min(width, out_stride)` are written. `tiles` is scratch.
+    /// Reads the first `inputs` columns of `x`, `[rows, x_stride]`; writes the first `min(width,
+    /// out_stride)` columns of `out`, `[rows, out_stride]`. `tiles` is scratch.
     pub(super) fn multiply(
         &self,
         arch: Arch,
@@ -157,7 +157,7 @@ impl Packed {
     }
 }
 
-/// Cuts rows into tiles of at most `most` rows, each with the inputs outermost.
+/// Splits rows into tiles of at most `most` rows, each stored with the inputs outermost.
 fn pack_tiles(x: &[f32], stride: usize, inputs: usize, most: usize, tiles: &mut Vec<f32>) {
     tiles.clear();
     tiles.resize(x.len() / stride * inputs, 0.0);

@@ -57,7 +57,7 @@ impl Cache {
         self.pages[page].data.get()[start..start + len].split_at(self.heads.width * PAGE)
     }
 
-    /// Keeps the first positions of a sequence and frees its other pages.
+    /// Keeps only the first positions of a sequence and frees its other pages.
     pub(super) fn keep(&mut self, sequence: usize, positions: usize) {
         let whole = positions.div_ceil(PAGE).min(self.tables[sequence].len());
         for page in self.tables[sequence].split_off(whole) {

@@ -1,7 +1,7 @@
 //! Weight matrices in panels of 32 outputs, in single precision or two bf16 weights per word.
 //!
-//! Weights that bf16 holds exactly, such as those of a bf16 checkpoint, take half the memory and
-//! are widened in registers. Both forms give the same products bit for bit.
+//! Weights that bf16 represents exactly, such as those of a bf16 checkpoint, take half the memory
+//! and are widened in registers. Both forms give bit-identical products.
 #![expect(
     clippy::inline_always,
     reason = "code outside of the dispatched function is compiled without its vectors"
@@ -13,13 +13,13 @@ use super::aligned::Aligned;
 use super::vector::LINE;
 
 pub(super) const PANEL: usize = 32;
-/// Bits of a word that hold the weight of the second half of the outputs.
+/// Bits of a word that hold the weight of an output in the second half.
 const UPPER: u32 = 0xffff_0000;
 
 pub(super) trait Element: Copy + Default {
     const ROW: usize;
 
-    /// Stores one output's weight in its element, which must be zero.
+    /// Stores one output's weight in its element, which must be zero before.
     fn store(row: &mut [Self], output: usize, weight: f32);
 
     fn weight(row: &[Self], output: usize) -> f32;
@@ -69,7 +69,7 @@ impl Element for u32 {
     }
 }
 
-/// Returns true if bf16 holds all numbers exactly.
+/// Returns true if bf16 represents all numbers exactly.
 pub(super) fn is_bf16(numbers: &[f32]) -> bool {
     numbers.iter().all(|number| number.to_bits() & !UPPER == 0)
 }

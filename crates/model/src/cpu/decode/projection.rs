@@ -1,4 +1,4 @@
-//! A projection with a separate adapter, if bf16 would round the adapter's update away.
+//! A projection, with its adapter kept separate if bf16 would round the adapter's update away.
 
 use pulp::Arch;
 
@@ -55,7 +55,8 @@ impl Beside {
         Some(Self { a, b: Packed::new(width, &[b], &[], Compute::F32) })
     }
 
-    /// Returns the maximum bytes for all layers, with adapters of this rank on every module.
+    /// Returns the maximum size in bytes for all layers, with adapters of this rank on every
+    /// module.
     pub(super) fn bytes(config: &ModelConfig, rank: usize) -> usize {
         let of = |joint: Joint| {
             let modules = joint.modules();

@@ -14,12 +14,12 @@ pub(super) struct Run {
     pub(super) len: usize,
 }
 
-/// Consecutive pages of a sequence's table that some rows of a tree read.
+/// Consecutive pages of a sequence's page table that some rows of a tree read.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Span {
     pub(super) sequence: usize,
     pub(super) pages: Range<usize>,
-    /// Members of the tree, counted from its first.
+    /// Members of the tree, as indices from its first.
     pub(super) members: Range<usize>,
 }
 
@@ -97,7 +97,7 @@ impl Sharing {
     }
 }
 
-/// Returns the pages that a row reads. The last one is exclusive, because it was just claimed.
+/// Returns the pages that a row reads. The last page is exclusive, because it was just claimed.
 fn pages<'a>(member: &Run, cache: &'a Cache) -> &'a [usize] {
     &cache.table(member.sequence)[..member.len.div_ceil(PAGE)]
 }

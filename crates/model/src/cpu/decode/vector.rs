@@ -1,4 +1,4 @@
-//! Vectorised elementwise loops and reductions of a decoding step.
+//! Vectorised elementwise loops and reductions for decoding.
 //!
 //! Each loop handles one row. The order of summation depends only on the row's length.
 #![expect(
@@ -148,7 +148,7 @@ impl WithSimd for GatedSilu<'_> {
     }
 }
 
-/// Computes `gate / (1 + e^-gate) * up`. Not a closure, which would be compiled without vectors.
+/// Computes `gate / (1 + e^-gate) * up`. A closure would be compiled without vector instructions.
 #[inline(always)]
 fn silu_times<S: Simd>(simd: S, gate: S::f32s, up: S::f32s) -> S::f32s {
     let power = exp(simd, simd.sub_f32s(simd.splat_f32s(0.0), gate));
@@ -168,7 +168,7 @@ pub(super) const CHUNK: usize = 256;
 
 /// Writes `e^x` of each logit to `weights` and the sum of each chunk to `chunks`.
 ///
-/// The lengths of `logits` and `weights` are multiples of the panel width.
+/// The lengths of `logits` and `weights` must be multiples of the panel width.
 pub(super) struct Exponentials<'a> {
     pub(super) logits: &'a [f32],
     pub(super) inverse_temperature: f32,
@@ -221,7 +221,7 @@ pub(super) fn maximum<S: Simd>(simd: S, values: &[f32]) -> f32 {
     tail.iter().copied().fold(simd.reduce_max_f32s(maxima), f32::max)
 }
 
-/// Rotates one head in place: pairs `(i, i + half)` turn by the position's angle.
+/// Rotates one head in place: each pair `(i, i + half)` is rotated by the position's angle.
 #[inline]
 pub(super) fn rotate(head: &mut [f32], cos: &[f32], sin: &[f32]) {
     let (left, right) = head.split_at_mut(cos.len());

@@ -1,4 +1,4 @@
-//! Attention over packed sequences and over a cache (`attention.cu`).
+//! Attention over packed sequences and over the key/value cache (`attention.cu`).
 
 use super::{Heads, Kernels, MOST_SHARED, TILE, at, hold, line, long};
 use crate::cuda::CudaError;

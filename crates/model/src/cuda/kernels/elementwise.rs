@@ -19,7 +19,7 @@ impl Kernels {
         self.rows("embed", tokens.len, 128, arguments![tokens, weight, out])
     }
 
-    /// Adds the rows of `d_out` to their tokens' gradients; `starts` has one entry more than there
+    /// Adds the rows of `d_out` to their tokens' gradients; `starts` has one more entry than there
     /// are tokens.
     pub(crate) fn embed_backward(
         &self,
@@ -125,7 +125,7 @@ impl Kernels {
         self.rows("scatter_rows", blocks, 128, arguments![from, index, index.len, to])
     }
 
-    /// Computes means of ranges of rows; `ranges` has two entries for each.
+    /// Computes the mean of each range of rows; `ranges` has two entries per range.
     pub(crate) fn mean_rows(
         &self,
         from: Part<Bf16>,

@@ -1,11 +1,11 @@
-//! Typed launches of the kernels. Kernels are launched nowhere else, so sizes are checked here.
+//! Typed launches of the kernels. All kernels are launched here, so this module checks their sizes.
 //!
 //! | file | kernels |
 //! |---|---|
 //! | `norm.rs` | RMS norms |
 //! | `elementwise.rs` | embedding, activation, biases, gathers and sums of rows, dropout, optimiser |
 //! | `qkv.rs` | queries, keys and values before attention |
-//! | `attention.rs` | attention over packed sequences and over a cache |
+//! | `attention.rs` | attention over packed sequences and over the key/value cache |
 //! | `decode.rs` | choice of tokens |
 //! | `head.rs` | statistics of logits, value head |
 //!
@@ -34,7 +34,7 @@ pub(crate) const TILE: usize = 64;
 /// Maximum query heads per key head.
 pub(crate) const MOST_SHARED: usize = 16;
 pub(crate) const CHOICE_CHUNK: usize = 4096;
-/// Blocks of kernels that write partial sums over rows.
+/// Number of blocks in kernels that write partial sums over rows.
 pub(crate) const PARTIAL_BLOCKS: usize = 256;
 
 #[derive(Clone)]
@@ -70,7 +70,7 @@ impl<T> From<Part<T>> for Argument {
 }
 
 impl From<usize> for Argument {
-    /// Converts to a C `int`, for sizes of one dimension.
+    /// Converts the size of one dimension to a C `int`.
     fn from(value: usize) -> Self {
         Self::Int(i32::try_from(value).unwrap_or(i32::MAX))
     }
@@ -86,7 +86,7 @@ fn long(value: usize) -> Argument {
     Argument::Long(value as i64)
 }
 
-/// Panics unless a part has room for some rows; a kernel would write out of bounds.
+/// Panics unless a buffer has room for the rows; otherwise the kernel would write out of bounds.
 fn hold<T: Plain>(part: Part<T>, rows: usize, width: usize) {
     assert!(part.len >= rows * width, "{} numbers, {rows} rows of {width} expected", part.len);
 }

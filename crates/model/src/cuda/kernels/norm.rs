@@ -6,7 +6,7 @@ use crate::cuda::driver::{Address, Argument};
 use crate::cuda::memory::{Bf16, Part};
 
 impl Kernels {
-    /// Computes `y = norm(x)` for all rows of `x`, or those in `index`.
+    /// Computes `y = norm(x)` for all rows of `x`, or only for those in `index`.
     pub(crate) fn rms_norm(
         &self,
         x: Part<f32>,

@@ -5,8 +5,8 @@ use crate::cuda::CudaError;
 use crate::cuda::memory::{Bf16, Part};
 
 impl Kernels {
-    /// Applies biases, norms and rotation; also writes keys and values to rows of a cache, if there
-    /// is one.
+    /// Applies biases, norms and rotation; also writes keys and values to the cache, if there is
+    /// one.
     pub(crate) fn prepare_qkv(
         &self,
         raw: Part<Bf16>,

@@ -49,7 +49,7 @@ const LAYER: [(&str, &str); 11] = [
     ("mlp.down_proj", "ffn_down"),
 ];
 
-/// Returns the tensors of a model, or the reason why one cannot be written.
+/// Returns a model's tensors, or the reason why one of them cannot be written.
 pub(super) fn of(parameters: &Parameters<f32>, number_type: GgufType) -> Result<Vec<Tensor<'_>>, String> {
     let config = &parameters.config;
     let mut found = Vec::new();
@@ -125,8 +125,8 @@ fn tensor<'a>(
     Ok(Tensor { name, shape: info.shape.clone(), kind, bytes: bytes as u64, encode: Box::new(encode) })
 }
 
-/// Returns the row to write at `place`. The two rows of a rotated pair, half a head apart, become
-/// neighbours.
+/// Returns the row to write at `place`. The two rows of a rotated pair are half a head apart in the
+/// source and adjacent in the file.
 fn interleaved(place: usize, head: usize) -> usize {
     let (start, within) = (place / head * head, place % head);
     start + within % 2 * (head / 2) + within / 2
@@ -145,7 +145,7 @@ fn put_row(bytes: &mut Vec<u8>, row: &[f32], kind: u32) {
     }
 }
 
-/// Returns the divisors of the rotary frequencies by Llama 3's rule, one per pair.
+/// Returns Llama 3's divisor of the rotary frequency for each pair.
 fn factors(config: &ModelConfig) -> Tensor<'static> {
     let plain = ModelConfig { rope_scaling: RopeScaling::None, ..config.clone() }.rotary().frequencies;
     let scaled = config.rotary().frequencies;

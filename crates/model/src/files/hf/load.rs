@@ -12,7 +12,7 @@ use super::{INDEX, WEIGHTS};
 use crate::files::{self, check_shape, decode};
 use crate::{ModelError, Parameters, TensorInfo};
 
-/// Fills all weights of a model from a folder's safetensors files, single or sharded.
+/// Reads all weights of a model from a folder's safetensors file or shards.
 ///
 /// Files are mapped and read once; almost no memory is used besides the weights.
 pub(super) fn fill(folder: &Path, parameters: &mut Parameters<f32>) -> Result<(), ModelError> {
@@ -126,8 +126,8 @@ fn weight_files(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
     Ok(found)
 }
 
-/// Returns this crate's name for a tensor. Removes prefixes of PyTorch wrappers and adds those that
-/// a decoder saved on its own lacks.
+/// Returns this crate's name for a tensor. Removes prefixes of PyTorch wrappers and adds prefixes
+/// missing from a decoder that was saved without its wrapper.
 fn canonical(name: &str) -> String {
     let mut name = name;
     while let Some(rest) =
@@ -157,7 +157,7 @@ fn split<'a>(tensors: &[TensorInfo], data: &'a mut [f32]) -> Vec<Option<&'a mut 
     parts
 }
 
-/// Elements converted at a time, before their part of the file is released.
+/// Number of elements converted before their part of the file is released.
 const CHUNK: usize = 1 << 22;
 
 fn read(file: &Mapped, name: &str, view: &TensorView<'_>, to: &mut [f32]) -> Result<(), ModelError> {

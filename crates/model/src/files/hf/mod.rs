@@ -1,4 +1,4 @@
-//! Models in Hugging Face's layout: `config.json`, safetensors in one file or several,
+//! Models in Hugging Face's layout: `config.json`, safetensors in one or more files,
 //! `generation_config.json`.
 //!
 //! | file | subject |
@@ -34,7 +34,7 @@ const INDEX: &str = "model.safetensors.index.json";
 ///
 /// # Errors
 /// The error names the file and the key or tensor. Fails on an unsupported family or setting, a
-/// missing or unexpected tensor, or a shape that does not fit the config.
+/// missing or unexpected tensor, or a shape that does not match the config.
 pub fn load_model(folder: &Path) -> Result<Parameters<f32>, ModelError> {
     let config = load_config(folder)?;
     check_room(folder, ParameterLayout::new(&config).len)?;
@@ -56,8 +56,8 @@ pub fn load_critic(folder: &Path) -> Result<Parameters<f32>, ModelError> {
     Ok(parameters)
 }
 
-/// Rejects weights that do not fit into memory, if the system reports it; the allocator would abort
-/// the program.
+/// Rejects weights that do not fit into memory, if its size is known; otherwise the allocator would
+/// abort the program.
 fn check_room(folder: &Path, numbers: usize) -> Result<(), ModelError> {
     let mut room: Vec<f32> = Vec::new();
     let reserved = room.try_reserve_exact(numbers);

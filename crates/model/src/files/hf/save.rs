@@ -13,7 +13,7 @@ use super::{GENERATION_CONFIG, INDEX, PROCESSOR, WEIGHTS, vision_json};
 use crate::files::{self, bytes_of};
 use crate::{ModelError, Parameters, TensorInfo};
 
-/// Number type of the weights in a file.
+/// Data type of saved weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WeightType {
     /// Single precision, exactly as trained.
@@ -42,9 +42,9 @@ impl WeightType {
 /// Options of [`save_model_as`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SaveOptions {
-    /// Number type of the weights.
+    /// Data type of the weights.
     pub dtype: WeightType,
-    /// Maximum bytes of a weights file; larger models are split into shards.
+    /// Maximum size of a weights file in bytes; larger models are split into shards.
     pub shard_bytes: usize,
 }
 
@@ -68,7 +68,7 @@ pub fn save_model(parameters: &Parameters<f32>, folder: &Path) -> Result<(), Mod
 /// their index, `generation_config.json` and `config.json`.
 ///
 /// All files are written to temporary names and renamed once they are complete, `config.json` last.
-/// Weights of an earlier model under other names are then removed.
+/// Then removes weights that an earlier model left under other names.
 ///
 /// # Errors
 /// The error names the folder that cannot be created or listed, or the file that cannot be written,
@@ -126,7 +126,7 @@ pub fn save_model_as(
     remove_others(folder, &names)
 }
 
-/// Returns the tensors of each file, in order: as many as fit, at least one.
+/// Assigns tensors to files, in order: as many as fit, at least one per file.
 fn shards(tensors: &[TensorInfo], options: SaveOptions) -> Vec<Vec<&TensorInfo>> {
     let mut shards = vec![Vec::new()];
     let mut bytes = 0;

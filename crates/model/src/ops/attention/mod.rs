@@ -1,8 +1,8 @@
 //! Causal grouped-query attention over packed sequences, in blocks of queries.
 //!
 //! Only the logarithm of each row's softmax denominator is stored; backward recomputes the
-//! probabilities (Dao et al. (2022), "FlashAttention"). Differs from the paper: a block holds all
-//! keys before it, so scratch memory is `QUERY_BLOCK x longest sequence`.
+//! probabilities (Dao et al. (2022), "FlashAttention"). Differs from the paper: a block covers all
+//! earlier keys, so scratch memory is `QUERY_BLOCK x longest sequence`.
 //!
 //! Rows of a [`Place`] also attend to the rows of their path (`place.rs`).
 
@@ -25,7 +25,8 @@ const QUERY_BLOCK: usize = 64;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Heads {
     pub(crate) queries: usize,
-    /// Number of key/value heads. Each serves an equal number of consecutive query heads.
+    /// Number of key/value heads. Each key/value head serves an equal number of consecutive query
+    /// heads.
     pub(crate) keys: usize,
     pub(crate) width: usize,
 }
@@ -79,7 +80,7 @@ pub(crate) struct Scratch<T> {
 }
 
 impl<T: Real> Scratch<T> {
-    /// Returns the elements of the buffers for sequences of up to `length` rows, with or without
+    /// Returns the number of buffer elements for sequences of up to `length` rows, with or without
     /// room for paths.
     pub(crate) fn numbers(config: &ModelConfig, length: usize, paths: bool) -> usize {
         let gathered = if paths { 2 * config.key_value_width() } else { 0 };
@@ -98,8 +99,8 @@ impl<T: Real> Scratch<T> {
     }
 }
 
-/// Copies the first `width` columns of rows `stride` apart to `[width, length]`, which saves a
-/// transposition for every block of scores.
+/// Transposes the first `width` columns of rows `stride` apart to `[width, length]`, so score
+/// blocks need no transposition.
 fn transpose<T: Real>(rows: &[T], stride: usize, width: usize, length: usize, to: &mut [T]) {
     // Whole cache lines of the destination at a time.
     for first in (0..length).step_by(LANES) {
@@ -207,7 +208,7 @@ impl<T: Real> Loop<(&mut [T], usize, usize, &mut [T], usize)> for SoftmaxRows {
 struct BackwardBlock<'a, T> {
     /// Scores, overwritten by probabilities.
     scores: &'a mut [T],
-    /// Derivatives of the probabilities, overwritten by those of the scores.
+    /// Derivatives of the probabilities, overwritten by the scores' derivatives.
     derivatives: &'a mut [T],
     out: &'a [T],
     d_out: &'a [T],
@@ -246,7 +247,7 @@ impl<T: Real> Loop<BackwardBlock<'_, T>> for BackwardRows {
 
 pub(crate) struct Output<'a, T> {
     pub(crate) out: &'a [T],
-    /// Derivative of the loss by the computed rows of `out`.
+    /// Derivative of the loss with respect to the computed rows of `out`.
     pub(crate) d_out: &'a [T],
     pub(crate) log_sum: &'a [T],
 }
@@ -254,8 +255,8 @@ pub(crate) struct Output<'a, T> {
 /// Computes the derivative of [`attention`] with respect to `qkv`. Query derivatives are written to
 /// their rows of `d_qkv`; key and value derivatives are added to all rows that the queries see.
 ///
-/// With `P` the probabilities and `D_t = dO_t . O_t`: `dV = P^T dO`, `dP = dO V^T`, `dS = P (dP -
-/// D)`, `dQ = dS K / sqrt(width)`, `dK = dS^T Q / sqrt(width)`.
+/// With `P` the probabilities and `D_t = sum(dO_t O_t)`: `dV = P^T dO`, `dP = dO V^T`, `dS = P
+/// (dP - D)`, `dQ = dS K / sqrt(width)`, `dK = dS^T Q / sqrt(width)`.
 pub(crate) fn attention_backward<T: Real>(
     bf16: Option<Kernel>,
     heads: Heads,

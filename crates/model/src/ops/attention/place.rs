@@ -1,7 +1,7 @@
-//! Queries and the keys and values that they see: those of earlier rows and their own.
+//! Queries, with the keys and values they see: their own and those of earlier rows.
 //!
-//! Keys and values of a path are scattered in a buffer and first gathered, which copies `2 x
-//! key/value heads x width` numbers per row.
+//! Keys and values of a path are scattered in a buffer, so they are gathered first, which copies `2
+//! x key/value heads x width` numbers per row.
 
 use std::ops::Range;
 
@@ -22,12 +22,12 @@ impl Place<'_> {
     }
 }
 
-/// Keys and values that queries see, of earlier rows and their own.
+/// Keys and values that queries see: their own and those of earlier rows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyValues<'a, T> {
     data: &'a [T],
     pub(in crate::ops) stride: usize,
-    /// Leading columns of a row of `qkv` that are absent here.
+    /// Number of leading columns of a `qkv` row that are absent here.
     skipped: usize,
     /// Number of rows before the queries.
     pub(in crate::ops) before: usize,
@@ -35,7 +35,7 @@ pub(crate) struct KeyValues<'a, T> {
 }
 
 impl<'a, T> KeyValues<'a, T> {
-    /// Returns the data from this offset of a `qkv` row on.
+    /// Returns the data, starting at this offset of a `qkv` row.
     pub(in crate::ops) fn column(&self, offset: usize) -> &'a [T] {
         &self.data[offset - self.skipped..]
     }
@@ -49,8 +49,8 @@ pub(crate) struct Derivatives<'a, T> {
 }
 
 impl<T> Derivatives<'_, T> {
-    /// Returns the derivatives of keys and values from this offset of a `qkv` row on, and the row
-    /// stride.
+    /// Returns the derivatives of keys and values, starting at this offset of a `qkv` row, and the
+    /// row stride.
     pub(in crate::ops) fn column(&mut self, heads: Heads, offset: usize) -> (&mut [T], usize) {
         match &mut self.gathered {
             Some(gathered) => (&mut gathered[offset - heads.query_width()..], heads.gathered()),
@@ -77,8 +77,8 @@ impl<T: Real> Derivatives<'_, T> {
     }
 }
 
-/// Returns the keys and values that the queries of a place see; those of a path are copied to
-/// `gathered`.
+/// Returns the keys and values that the queries of a place see; keys and values of a path are
+/// copied to `gathered`.
 pub(super) fn key_values<'a, T: Real>(
     heads: Heads,
     place: &Place<'_>,

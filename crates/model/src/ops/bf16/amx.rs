@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 
 use super::tiles::{Line, PANEL_LINES};
 
-/// Returns true if the CPU multiplies bf16 tiles and the system permits it.
+/// Returns true if the CPU supports bf16 tile products and the operating system permits them.
 pub(super) fn available() -> bool {
     static FOUND: OnceLock<bool> = OnceLock::new();
     *FOUND.get_or_init(|| {
@@ -29,7 +29,7 @@ pub(super) fn available() -> bool {
     })
 }
 
-/// Requests the tile registers. Linux enables them only on request.
+/// Requests permission to use the tile registers. Linux enables them only on request.
 #[cfg(target_os = "linux")]
 fn permitted() -> bool {
     const ARCH_PRCTL: i64 = 158;
@@ -77,7 +77,8 @@ static SHAPES: Shapes = {
     Shapes { palette: 1, start_row: 0, reserved: [0; 14], bytes, rows }
 };
 
-/// This thread's configured tile registers, released on drop. At most one may exist at a time.
+/// This thread's configured tile registers, released on drop. At most one instance may exist at a
+/// time.
 #[derive(Debug)]
 pub(super) struct Tiles(PhantomData<*const ()>);
 

@@ -1,14 +1,14 @@
 //! Causal grouped-query attention with bf16 products.
 //!
-//! Computes the equations of [`super::super::attention`] in another order. Forward takes 32 queries
-//! at a time against all earlier keys. Backward takes some keys at a time against the later
-//! queries, with transposed scores (`S^T = K Q^T`). Each key's and value's derivative is then one
-//! product over all these queries, and only narrow operands are transposed. Blocks of 32 x 32 that
-//! the mask hides are skipped. Probabilities and their derivatives are rounded to bf16; row sums,
-//! maxima and logarithms are `f32`.
+//! Computes the equations of [`super::super::attention`] in a different order. Forward takes 32
+//! queries at a time against all earlier keys. Backward takes a block of keys at a time against all
+//! later queries, with transposed scores (`S^T = K Q^T`). The derivative of each key and value is
+//! then one product over all these queries, and only narrow operands are transposed. Blocks of 32 x
+//! 32 that the mask hides are skipped. Probabilities and their derivatives are rounded to bf16; row
+//! sums, maxima and logarithms are `f32`.
 //!
 //! Queries and keys are counted in panels of 32. Query `q` has position `before + q`; if `before`
-//! is not a multiple of 32, the mask cuts two panels of keys.
+//! is not a multiple of 32, the mask's diagonal crosses two panels of keys.
 
 use super::super::attention::{Derivatives, Heads, KeyValues, Output as AttentionOutput};
 use super::super::linear::Accumulate;
@@ -22,7 +22,7 @@ const QUERY_PANELS: usize = 16;
 /// Operands and scores of one head, which grow to the longest sequence.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scratch {
-    /// Forward: keys and values. Backward: both by rows, and the transposed keys.
+    /// Forward: keys and values. Backward: keys and values by rows, and the transposed keys.
     of_keys: [Panels; 3],
     /// Forward: queries. Backward: queries and output derivatives, each by columns and by depth.
     of_queries: [Panels; 4],
@@ -35,7 +35,7 @@ pub(crate) struct Scratch {
     d_queries: Vec<f32>,
 }
 
-/// Some columns of each row, as one head uses them.
+/// The columns of each row that one head uses.
 #[derive(Clone, Copy)]
 struct Columns<'a> {
     data: &'a [f32],
@@ -62,8 +62,8 @@ fn pack(to: &mut Panels, side: Side, from: Operand<'_>) {
     to.pack(side, from, 0..from.outer, 0..from.depth);
 }
 
-/// Returns the vectors between rows of scores. Not a power of two, which would map all rows to one
-/// cache set.
+/// Returns the row stride of scores, in vectors. The stride is not a power of two, which would map
+/// all rows to one cache set.
 fn score_stride(panels: usize) -> usize {
     2 * panels + 1
 }

@@ -76,7 +76,7 @@ fn lowest(count: usize) -> __mmask16 {
 /// `inverse`; returns the logarithms of the denominators.
 ///
 /// # Panics
-/// If the CPU lacks the instructions or a buffer is too short, which are caller's bugs.
+/// If the CPU lacks the instructions or a buffer is too short; both are bugs in the caller.
 pub(super) fn softmax_panel(
     scores: &[Lanes],
     stride: usize,
@@ -154,11 +154,11 @@ pub(super) struct BackwardBlock<'a> {
     pub(super) lines: &'a mut [Vec<Line>; 3],
 }
 
-/// Computes `P^T = e^(scale S^T - log_sum)` and `dS^T = scale P^T (dP^T - D)` where queries see
-/// keys.
+/// Computes `P^T = e^(scale S^T - log_sum)` and `dS^T = scale P^T (dP^T - D)` wherever a query sees
+/// a key.
 ///
 /// # Panics
-/// If the CPU lacks the instructions or a buffer is too short, which are caller's bugs.
+/// If the CPU lacks the instructions or a buffer is too short; both are bugs in the caller.
 pub(super) fn backward_block(block: BackwardBlock<'_>) {
     assert!(tiles::available(), "this CPU has no bf16");
     // SAFETY: the CPU has the instructions.

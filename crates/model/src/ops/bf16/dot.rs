@@ -8,13 +8,13 @@ use std::arch::x86_64::{
 
 use super::tiles::{Line, PANEL, PANEL_LINES, TILE};
 
-/// Rows per step: with both halves of the columns, 16 accumulators, so that ten loads feed 16
-/// products.
+/// Rows per step. With both halves of the columns, a step uses 16 accumulators, and ten loads feed
+/// 16 products.
 const ROWS: usize = 8;
 
-/// Same as [`super::amx::Tiles::multiply`], on vectors, for the first `rows` rows, rounded up to a
-/// multiple of eight. The rest of the 32 rows at `to` is unchanged. A row's sums do not depend on
-/// `rows`.
+/// Same as [`super::amx::Tiles::multiply`], but with vector instructions and only for the first
+/// `rows` rows, rounded up to a multiple of eight. The rest of the 32 rows at `to` is unchanged. A
+/// row's sums do not depend on `rows`.
 ///
 /// # Safety
 /// [`super::tiles::available`] must have returned true, and 32 rows of 32 elements at `to` must be

@@ -12,8 +12,8 @@
 //!
 //! Both operands are rounded and packed into panels of tiles ([`tiles`]), block by block. A kernel
 //! then multiplies pairs of panels: on AMX tiles ([`amx`]) or with AVX-512 dot products ([`dot`]).
-//! The order of sums depends only on shapes, so a kernel's results are always bit-identical; the
-//! two kernels round sums differently.
+//! The order of sums depends only on shapes, so each kernel's results are bit-identical; the two
+//! kernels round sums differently.
 
 mod amx;
 pub(crate) mod attention;

@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::product::{DEPTH, Kernel, Multiplier, ROWS};
 use super::tiles::{Operand, PANEL, Panels, STEP, Side};
 
-/// A weight matrix `[columns, depth]` as the right operand of `x W^T`, in blocks of the depth.
+/// A weight matrix `[columns, depth]` as the right operand of `x W^T`, in blocks along the depth.
 #[derive(Debug)]
 pub(crate) struct PackedRight {
     columns: usize,
@@ -26,7 +26,7 @@ impl PackedRight {
     /// Rounds and packs a row-major matrix with `depth` elements per row.
     ///
     /// # Panics
-    /// If the CPU has no bf16, which callers with a [`Kernel`] exclude.
+    /// If the CPU has no bf16 instructions, which a [`Kernel`] rules out.
     pub(crate) fn new(weights: &[f32], depth: usize) -> Self {
         let columns = weights.len() / depth;
         let from = Operand { data: weights, outer: columns, depth, outer_stride: depth, depth_stride: 1 };
@@ -40,8 +40,8 @@ impl PackedRight {
         Self { columns, depth, blocks: blocks.collect() }
     }
 
-    /// Computes `to += x W^T`. `x` is `[rows, stride]`, of which the first `depth` columns are
-    /// read; `to` is `[rows, to_stride]`, whose further columns are unchanged.
+    /// Computes `to += x W^T`. Reads the first `depth` columns of `x`, `[rows, stride]`; columns of
+    /// `to`, `[rows, to_stride]`, beyond the result are unchanged.
     ///
     /// A row's sums do not depend on the other rows or their number.
     pub(crate) fn add_product(

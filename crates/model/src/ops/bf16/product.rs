@@ -1,4 +1,4 @@
-//! Splits a product into blocks, whose panels a kernel multiplies.
+//! Splits a matrix product into blocks and multiplies their panels with a kernel.
 #![expect(unsafe_code, reason = "kernels write through pointers; every bound is checked right before")]
 
 use std::cell::RefCell;
@@ -10,9 +10,10 @@ use crate::ComputePath;
 
 /// Depth of a block, whose panels (32 KiB) stay in the L1 cache.
 pub(super) const DEPTH: usize = 16 * STEP;
-/// Elements of a block of the right operand, whose panels (1 MiB) stay in the L2 cache.
+/// Number of elements in a block of the right operand, whose panels (1 MiB) stay in the L2 cache.
 const RIGHT_BLOCK: usize = 1 << 19;
-/// Rows of a block of the left operand. A transposed operand is read along its rows this way.
+/// Number of rows in a block of the left operand. This way, a transposed operand is read along its
+/// rows.
 pub(super) const ROWS: usize = 8 * PANEL;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +63,7 @@ impl Multiplier {
     /// Sets up a kernel on this thread.
     ///
     /// # Panics
-    /// If the CPU lacks the vectors, which callers must check.
+    /// If the CPU lacks the vector instructions, which callers must check.
     pub(super) fn new(kernel: Kernel) -> Self {
         assert!(tiles::available(), "this CPU multiplies no bf16");
         let tiles = if kernel == Kernel::Tiles { amx::Tiles::configure() } else { None };
@@ -72,7 +73,7 @@ impl Multiplier {
     /// Computes `to = scale a b` or `to += scale a b` for two panels of equal depth.
     ///
     /// # Panics
-    /// If the output is not inside its slice.
+    /// If the output does not fit into its slice.
     #[inline]
     pub(super) fn multiply(&mut self, a: &[Line], b: &[Line], to: Output<'_>, into: Accumulate, scale: f32) {
         let Output { data, rows, columns, stride } = to;
@@ -117,7 +118,7 @@ thread_local! {
 /// bf16.
 ///
 /// # Panics
-/// If the shapes do not fit each other or their slices, which is a caller's bug.
+/// If the shapes do not match each other or their slices, which is a bug in the caller.
 pub(crate) fn product(
     kernel: Kernel,
     to: ViewMut<'_, f32>,

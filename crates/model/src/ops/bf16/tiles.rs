@@ -25,9 +25,9 @@ use std::arch::x86_64::{
 };
 use std::ops::Range;
 
-/// Rows of a tile, and pairs of bf16 elements in a row.
+/// Number of rows in a tile, and of bf16 pairs in a row.
 pub(super) const TILE: usize = 16;
-/// Rows of the left operand, or columns of the right one, per panel.
+/// Number of rows of the left operand, or columns of the right operand, per panel.
 pub(crate) const PANEL: usize = 2 * TILE;
 pub(crate) const STEP: usize = 2 * TILE;
 pub(super) const PANEL_LINES: usize = 2 * TILE;
@@ -40,7 +40,7 @@ pub(crate) struct Line([u16; 32]);
 impl Line {
     pub(super) const ZERO: Self = Self([0; 32]);
 
-    /// Returns two neighbours, the first in the low half.
+    /// Returns two neighbouring elements, the first in the low half.
     #[inline(always)]
     pub(super) fn pair(&self, index: usize) -> u32 {
         u32::from(self.0[2 * index]) | u32::from(self.0[2 * index + 1]) << 16
@@ -68,7 +68,7 @@ pub(crate) struct Operand<'a> {
     pub(super) outer: usize,
     pub(super) depth: usize,
     pub(super) outer_stride: usize,
-    /// Distance of neighbours along the depth. One of the two strides must be 1.
+    /// Distance between neighbours along the depth. One of the two strides must be 1.
     pub(super) depth_stride: usize,
 }
 
@@ -89,11 +89,11 @@ impl Panels {
         &self.lines[index * self.length..(index + 1) * self.length]
     }
 
-    /// Packs a block of an operand.
+    /// Packs a block of an operand into panels.
     ///
     /// # Panics
     /// If the CPU lacks the instructions, neither stride is 1, or the block or operand is out of
-    /// bounds, which are caller's bugs.
+    /// bounds; these are bugs in the caller.
     pub(super) fn pack(&mut self, side: Side, from: Operand<'_>, outer: Range<usize>, depth: Range<usize>) {
         assert!(available(), "this CPU cannot pack bf16");
         assert!(from.outer_stride == 1 || from.depth_stride == 1, "an operand lies along rows or columns");
@@ -117,7 +117,7 @@ impl Panels {
     }
 }
 
-/// Packs like [`Panels::pack`]; callers must make the checks of that function.
+/// Packs like [`Panels::pack`]; callers must make that function's checks.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 unsafe fn pack(side: Side, from: Operand<'_>, outer: &Range<usize>, depth: &Range<usize>, to: &mut [Line]) {
     let steps = depth.len().div_ceil(STEP);
@@ -159,7 +159,7 @@ fn mask(count: usize) -> __mmask16 {
 /// Loads `count` elements; the other lanes are zero.
 ///
 /// # Safety
-/// They must be valid to read.
+/// The elements must be valid to read.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 #[inline]
 unsafe fn load(from: *const f32, count: usize) -> __m512 {
@@ -167,7 +167,7 @@ unsafe fn load(from: *const f32, count: usize) -> __m512 {
     if count == 0 { _mm512_setzero_ps() } else { unsafe { _mm512_maskz_loadu_ps(mask(count), from) } }
 }
 
-/// Converts two vectors to one of bf16, `low` first.
+/// Converts two f32 vectors to one bf16 vector, `low` first.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 #[inline]
 pub(super) fn narrow(low: __m512, high: __m512) -> __m512i {

@@ -1,4 +1,4 @@
-//! Passes over a batch, cut into micro-batches that are distributed over lanes.
+//! Passes over a batch, which is split into micro-batches and distributed over lanes.
 
 use std::sync::Arc;
 
@@ -135,8 +135,8 @@ impl NativeLearner {
         Ok(found)
     }
 
-    /// Encodes each picture of some sequences once. With `keep`, stores activations for a backward
-    /// pass.
+    /// Encodes each distinct picture of the sequences once. With `keep`, stores activations for a
+    /// backward pass.
     pub(super) fn encode<'a>(
         &self,
         network: Network<'_, f32>,
@@ -148,7 +148,7 @@ impl NativeLearner {
         encode(network.parameters, &vision.pictures, keep, tokens)
     }
 
-    /// Adds the vision tower's gradient to the first lane's. Adapters do not train the tower.
+    /// Adds the vision tower's gradient to that of the first lane. Adapters do not train the tower.
     fn backward_pictures(&mut self, weights: &Weights, pictures: Encoded<f32>) {
         let mut d_features = vec![0.0; pictures.features.len()];
         for part in self.lanes.iter_mut().map(Lane::take_picture_gradient).filter(|part| !part.is_empty()) {
@@ -161,8 +161,8 @@ impl NativeLearner {
         }
     }
 
-    /// Returns true if a pass computes shared prefixes once. Dropout is drawn per sequence, so rows
-    /// would differ, and devices have no kernels for sharing.
+    /// Returns true if passes compute shared prefixes only once. Dropout rules this out because it
+    /// differs between sequences; devices have no kernels for it.
     pub(super) fn shares(&self, network: Network<'_, f32>) -> bool {
         #[cfg(feature = "cuda")]
         if self.cuda.is_some() {
@@ -171,7 +171,8 @@ impl NativeLearner {
         self.config.share_prefixes && network.dropout.is_none()
     }
 
-    /// Returns the dropout of the next pass, seeded by seed, step and passes since that step.
+    /// Returns the dropout of the next pass, seeded by the configured seed, the step and the number
+    /// of passes since that step.
     fn dropout(&self) -> Option<Dropout> {
         let probability = self.adapter.as_ref()?.config.dropout;
         let coordinates = [self.optimizer.step, self.passes];

@@ -8,25 +8,24 @@ use crate::{AdamWConfig, Compute, Device, ModelError};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LearnerConfig {
-    /// Maximum tokens of a micro-batch, counting shared tokens once. A longer sequence is its own
-    /// micro-batch. Affects memory, not results.
+    /// Maximum number of tokens in a micro-batch, counting shared tokens once. A longer sequence
+    /// forms its own micro-batch. Affects memory, not results.
     #[schemars(range(min = 1, max = 100_000_000))]
     pub micro_batch_tokens: usize,
     /// Device that runs the passes.
     pub device: Device,
-    /// Number of lanes, each on its own thread. Gradients are summed in lane order, so with equal
-    /// values results are bit-identical on one machine, with any number of cores. A device uses one
-    /// lane.
+    /// Number of lanes, each on its own thread. Gradients are summed in lane order, so results
+    /// depend on this value but not on the number of cores. A device uses one lane.
     #[schemars(range(min = 1, max = 1024))]
     pub lanes: usize,
     /// Divides the logits, so that log-probs match the sampling temperature.
     #[schemars(range(max = 100.0), extend("exclusiveMinimum" = 0.0))]
     pub temperature: f64,
-    /// Keep only layer inputs and recompute the rest in backward. About a third more work for a
-    /// fraction of the memory.
+    /// Keep only layer inputs and recompute other activations in the backward pass. Recomputation
+    /// takes about a third more compute and a fraction of the memory.
     pub recompute: bool,
-    /// Compute prefixes shared by sequences of a micro-batch once, and group sequences by prefix.
-    /// Changes results by rounding only. Off with dropout and on a device.
+    /// Group sequences by prefix, and compute a prefix shared within a micro-batch only once.
+    /// Results change only by rounding. Ignored with dropout and on a device.
     pub share_prefixes: bool,
     /// Precision of matrix products.
     pub compute: Compute,

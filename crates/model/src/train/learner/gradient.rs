@@ -9,7 +9,7 @@ use crate::ops::gradients::sum_gradients;
 
 const NORM_PIECE: usize = 1 << 20;
 
-/// A gradient taken from its learner.
+/// A gradient taken out of a learner.
 #[derive(Debug)]
 pub struct TakenGradient {
     lanes: Vec<Vec<f32>>,
@@ -27,7 +27,7 @@ impl NativeLearner {
         }
     }
 
-    /// Restores a gradient, multiplied by a factor, and discards the current one.
+    /// Replaces the accumulated gradient by this one, multiplied by a factor.
     pub fn put_gradient(&mut self, taken: TakenGradient, factor: f64) {
         self.gradients = taken.lanes;
         let factor = factor as f32;
@@ -66,7 +66,7 @@ impl NativeLearner {
     }
 
     /// Returns the accumulated gradient, summed over lanes, in the layout of the trained
-    /// parameters. Empty if a device failed.
+    /// parameters. The result is empty if a device failed.
     pub fn gradient(&self) -> Vec<f32> {
         #[cfg(feature = "cuda")]
         if let Some(cuda) = &self.cuda {

@@ -29,14 +29,14 @@ use crate::{ModelConfig, ModelError, OptimizerState, Parameters, TensorInfo};
 pub use config::LearnerConfig;
 pub use gradient::TakenGradient;
 
-/// Trains a decoder, or an adapter on one, on the CPU or on a device ([`LearnerConfig::device`]).
+/// Trains a decoder or its adapter, on the CPU or on a device ([`LearnerConfig::device`]).
 ///
 /// With an adapter, gradients, moments and norms cover the adapter only; the base weights stay
 /// frozen.
 ///
-/// Each batch is cut into packed micro-batches, which are distributed over lanes. [`Learner::step`]
-/// sums the lanes' gradients in lane order, so results do not depend on thread timing. The way a
-/// batch is cut changes loss and gradient by rounding only.
+/// Each batch is split into packed micro-batches, which are distributed over lanes.
+/// [`Learner::step`] sums the lanes' gradients in lane order, so results do not depend on thread
+/// timing. How a batch is split changes loss and gradient only by rounding.
 pub struct NativeLearner {
     parameters: Arc<Parameters<f32>>,
     adapter: Option<Arc<Adapter<f32>>>,
@@ -49,18 +49,18 @@ pub struct NativeLearner {
     optimizer: OptimizerState,
     #[cfg(feature = "cuda")]
     cuda: Option<crate::cuda::Trained>,
-    /// Passes with a gradient since the last step; part of the dropout seed.
+    /// Number of passes with a gradient since the last step; part of the dropout seed.
     passes: u64,
 }
 
 impl NativeLearner {
-    /// Returns a learner of these weights, or of their adapter if they have one, with a fresh
-    /// optimizer.
+    /// Creates a learner that trains these weights, or only their adapter if they have one, with a
+    /// fresh optimizer.
     ///
     /// # Errors
     /// Fails if [`ModelConfig::check`] rejects the model, a setting is out of range, or the adapter
-    /// has another architecture. A device must be supported by this build, present, able to run the
-    /// model's shape, and large enough.
+    /// was made for another architecture. On a device, also fails if this build does not support
+    /// it, none is present, or it cannot run the model's shape or hold it.
     pub fn new(weights: impl std::convert::Into<Weights>, config: LearnerConfig) -> Result<Self, ModelError> {
         let weights = weights.into();
         weights.base.config.check()?;
@@ -98,7 +98,7 @@ impl NativeLearner {
     /// Weights are not copied.
     ///
     /// # Errors
-    /// Fails if a setting is out of range (naming its key) or the device fails.
+    /// Fails if a setting is out of range (the error names its key) or the device fails.
     pub fn restart(&mut self, config: LearnerConfig) -> Result<(), ModelError> {
         config.check()?;
         #[cfg(feature = "cuda")]
@@ -150,7 +150,7 @@ impl NativeLearner {
         }
     }
 
-    /// Loads the weights that the next passes of a device use: the reference's or the policy's.
+    /// Selects the weights for the next passes of a device: the reference's or the policy's.
     #[cfg(feature = "cuda")]
     fn bind(&mut self, reference: bool) -> Result<(), LearnError> {
         if let Some(cuda) = &mut self.cuda {
@@ -175,8 +175,8 @@ impl NativeLearner {
         Ok(())
     }
 
-    /// Rejects trained weights that are not finite. A device checks its weights in place and
-    /// downloads them only to find the tensor's name.
+    /// Rejects trained weights that are not finite. Weights on a device are checked in place and
+    /// downloaded only to find the tensor's name.
     ///
     /// # Errors
     /// Fails on a NaN or infinite weight, naming its tensor, or if the device fails.
@@ -191,7 +191,7 @@ impl NativeLearner {
         check_finite(self.weights().trained(), self.trained_tensors())
     }
 
-    /// Returns the current weights for sampling engines; on a device they are read in place.
+    /// Returns the current weights for sampling engines; on a device, engines read them in place.
     ///
     /// # Errors
     /// Fails like [`EngineWeights::of`] on the CPU; never fails on a device.
@@ -205,8 +205,8 @@ impl NativeLearner {
         Ok(SharedWeights::Host(Arc::new(EngineWeights::of(&self.weights(), version, self.config.compute)?)))
     }
 
-    /// Returns the current weights. If a sampler still uses them at the next update, the learner
-    /// copies them first.
+    /// Returns the current weights. If they are still in use at the next update, the learner copies
+    /// them first.
     pub fn weights(&self) -> Weights {
         #[cfg(feature = "cuda")]
         if let Some(Ok(weights)) = self.cuda.as_ref().map(crate::cuda::Trained::weights) {
@@ -215,8 +215,7 @@ impl NativeLearner {
         self.pass_weights()
     }
 
-    /// Returns the weights for a pass. A device reads only shapes from these, so nothing is
-    /// downloaded.
+    /// Returns the weights for a pass. A device only needs their shapes, so nothing is downloaded.
     fn pass_weights(&self) -> Weights {
         Weights { base: Arc::clone(&self.parameters), adapter: self.adapter.clone() }
     }
@@ -253,7 +252,8 @@ impl NativeLearner {
         &self.optimizer
     }
 
-    /// Restores a checkpoint's optimizer; its step count becomes the version of the weights.
+    /// Restores the optimizer state of a checkpoint; its step count becomes the version of the
+    /// weights.
     ///
     /// # Errors
     /// Fails if the number of moments differs from the number of trained parameters, or if the
@@ -285,8 +285,8 @@ impl NativeLearner {
     /// without extra memory.
     ///
     /// # Errors
-    /// Fails if the reference has other tensors than the policy, or if the device fails or lacks
-    /// memory.
+    /// Fails if the reference's tensors differ in layout from the policy's, or if the device fails
+    /// or lacks memory.
     pub fn set_reference(&mut self, reference: impl std::convert::Into<Weights>) -> Result<(), ModelError> {
         let reference = reference.into();
         if reference.base.layout != self.parameters.layout {

@@ -18,12 +18,12 @@ pub struct AdapterPart {
     pub a: Range<usize>,
     /// Range of `B`, `[outputs, rank]`.
     pub b: Range<usize>,
-    /// The module's columns in its product.
+    /// The module's columns in the fused product.
     pub columns: Range<usize>,
 }
 
-/// Adapted modules of one product. The `A`s of a branch are contiguous and form one matrix, `[parts
-/// rank, inputs]`.
+/// Adapted modules of one fused product. The `A`s of a branch are contiguous and form one matrix,
+/// `[parts rank, inputs]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Branch {
     /// Range of all `A`s.
@@ -36,14 +36,14 @@ pub struct Branch {
     pub outputs: usize,
 }
 
-/// Ranges of all tensors of an adapter.
+/// Ranges of all tensors in an adapter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdapterLayout {
     /// For each layer, the branches in the order of [`Joint::ALL`].
     pub layers: Vec<[Branch; 4]>,
     /// A critic's value head: `[hidden]` weights and one bias. `None` in a policy.
     pub value: Option<Range<usize>>,
-    /// Every tensor once, in buffer order, with PEFT's names.
+    /// All tensors in buffer order, with PEFT's names.
     pub tensors: Vec<TensorInfo>,
     /// Length of the flat buffer.
     pub len: usize,
@@ -70,7 +70,7 @@ impl AdapterLayout {
         Ok(Self { layers, value, tensors: builder.tensors, len: builder.len })
     }
 
-    /// Returns the ranges of a module's matrices; `None` without an adapter on it.
+    /// Returns the ranges of a module's matrices; `None` if the module has no adapter.
     pub fn part(&self, layer: usize, module: Module) -> Option<&AdapterPart> {
         self.layers.get(layer)?.iter().flat_map(|branch| &branch.parts).find(|part| part.module == module)
     }
@@ -110,7 +110,7 @@ fn branch(
 /// Settings, layout and weights of an adapter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Adapter<T> {
-    /// Settings, with every target named.
+    /// Settings, with `all-linear` expanded to module names.
     pub config: LoraConfig,
     /// Architecture of the base model.
     pub model: ModelConfig,
@@ -165,7 +165,7 @@ impl<T: Real> Adapter<T> {
         Ok(Self { config: config.spelled_out()?, model: model.clone(), layout, data })
     }
 
-    /// Returns a critic's adapter with these weights and a value head of zeros.
+    /// Returns a critic's adapter with these weights and a zero value head.
     ///
     /// # Errors
     /// Fails like [`LoraConfig::check`] if [`Adapter::config`] was changed.
@@ -177,13 +177,13 @@ impl<T: Real> Adapter<T> {
         Ok(critic)
     }
 
-    /// Returns true if every `B` is zero, so that the adapter does not change the model.
+    /// Returns true if every `B` is zero, so the adapter does not change the model.
     pub fn is_identity(&self) -> bool {
         let mut parts = self.layout.layers.iter().flatten().flat_map(|branch| &branch.parts);
         parts.all(|part| self.data[part.b.clone()].iter().all(|&value| value == T::ZERO))
     }
 
-    /// Converts the weights to another number type.
+    /// Converts the weights to another data type.
     pub fn cast<U: Real>(&self) -> Adapter<U> {
         Adapter {
             config: self.config.clone(),
@@ -221,7 +221,7 @@ impl<T: Real> Adapter<T> {
         );
     }
 
-    /// Returns a module's weight with the adapter merged in; `None` without an adapter on it.
+    /// Returns a module's weight with the adapter merged in; `None` if the module has no adapter.
     pub(crate) fn merged(&self, layer: usize, module: Module, weight: &[T]) -> Option<Vec<T>> {
         self.layout.part(layer, module)?;
         let mut merged = weight.to_vec();
@@ -232,7 +232,7 @@ impl<T: Real> Adapter<T> {
     /// Merges the adapter into its base weights, except the value head.
     ///
     /// # Errors
-    /// Fails if the adapter belongs to another architecture.
+    /// Fails if the adapter was made for another architecture.
     pub fn merge_into(&self, parameters: &mut Parameters<T>) -> Result<(), ModelError> {
         self.check_base(&parameters.config)?;
         let layers: Vec<LayerLayout> = parameters.layout.layers.clone();

@@ -1,16 +1,16 @@
-//! Dropout seeded by coordinates instead of a generator's state.
+//! Dropout seeded by each entry's coordinates instead of a generator's state.
 
 use crate::Real;
 
 /// Dropout mask of one pass over an adapter's inputs.
 ///
 /// The mask depends only on the key and the entry's sequence index, position, layer, module and
-/// column. Recomputed layers thus drop the same entries, for any split into micro-batches and
-/// lanes.
+/// column. Recomputed layers therefore drop the same entries, however a batch is split into
+/// micro-batches and lanes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Dropout {
     key: u64,
-    /// Entries whose 32 random bits are below this are dropped.
+    /// Entries whose 32 random bits are below this threshold are dropped.
     threshold: u64,
     /// `1 / (1 - probability)`, which preserves the mean.
     scale: f64,
@@ -53,8 +53,8 @@ impl Dropout {
     }
 }
 
-/// Applies one step of SplitMix64 (Steele, Lea and Flood 2014), a 64-bit bijection with
-/// random-looking output on a counter.
+/// Applies one step of SplitMix64 (Steele, Lea and Flood 2014), a 64-bit bijection that maps a
+/// counter to random-looking output.
 fn mix(counter: u64) -> u64 {
     let z = counter.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

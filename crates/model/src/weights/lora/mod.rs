@@ -46,7 +46,7 @@ pub struct LoraConfig {
     #[schemars(range(max = 1e6), extend("exclusiveMinimum" = 0.0))]
     pub alpha: f64,
     /// Probability of dropping an entry of an adapter's input in training. Sampling has no dropout,
-    /// so with a value above 0 the first importance ratios are not 1.
+    /// so a value above 0 makes the first importance ratios differ from 1.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub dropout: f64,
     /// Scale by `alpha / sqrt(rank)` instead of `alpha / rank`.
@@ -76,7 +76,7 @@ impl LoraConfig {
     /// Returns the linear layers that get an adapter, in the order of [`Module::ALL`].
     ///
     /// # Errors
-    /// Fails on an unknown name and lists the valid ones. An empty list gives no layers;
+    /// Fails on an unknown name and lists the valid ones. An empty list yields no layers;
     /// [`LoraConfig::check`] rejects it.
     pub fn modules(&self) -> Result<Vec<Module>, ModelError> {
         let fail = |reason: String| Err(ModelError::Setting { key: "targets".into(), reason });
@@ -161,7 +161,7 @@ impl Module {
         Self::ALL.into_iter().find(|module| module.name() == name)
     }
 
-    /// Returns the name with its part of the layer, such as `self_attn.q_proj`.
+    /// Returns the name within a layer, such as `self_attn.q_proj`.
     pub fn path(self) -> String {
         let part = match self {
             Self::Query | Self::Key | Self::Value | Self::Output => "self_attn",
@@ -221,7 +221,7 @@ impl Joint {
     /// All products, in the order in which a layer runs them.
     pub const ALL: [Self; 4] = [Self::Qkv, Self::Output, Self::GateUp, Self::Down];
 
-    /// Returns its modules, in the order of the product's columns.
+    /// Returns the product's modules, in column order.
     pub fn modules(self) -> &'static [Module] {
         match self {
             Self::Qkv => &[Module::Query, Module::Key, Module::Value],

@@ -1,4 +1,4 @@
-//! Forward and backward of the adapters on one product.
+//! Forward and backward pass of the adapters on one product.
 
 use std::ops::Range;
 
@@ -50,7 +50,7 @@ impl<T: Real> BranchPass<'_, T> {
         }
     }
 
-    /// Adds the derivative with respect to `x` to `d_x`, and those of the adapter's matrices to
+    /// Adds the derivative with respect to `x` to `d_x`, and the adapter's derivatives to
     /// `gradient`, in the adapter's layout.
     pub(crate) fn backward(
         &self,

@@ -1,4 +1,4 @@
-//! Prompts of conversations that a client stores, and the tokens between their replies.
+//! Prompts for conversations that a client stores, and the tokens between their replies.
 
 use super::{Call, ChatFormat, REPLY};
 use crate::chat::{Message, Tool};

@@ -1,8 +1,8 @@
-//! Tool calls in growing conversations: replies with calls, and the template's text of their
+//! Tool calls in growing conversations: replies with calls, and the template's text for their
 //! results.
 //!
-//! A reply stays as sampled. Because some templates refer back to calls (their number or ids), the
-//! text after it is rendered with placeholder calls.
+//! Replies are kept as sampled. Because some templates refer back to calls (their number or ids),
+//! the text after a reply is rendered with placeholder calls.
 
 use super::{ChatFormat, NEXT, QUESTION};
 use crate::chat::{Message, RenderOptions, Tool};
@@ -74,12 +74,12 @@ impl ChatFormat {
         self.takes_tools
     }
 
-    /// Returns the template's text of a reply with these calls, without the template's opening
+    /// Returns the template's text for a reply with these calls, without the template's opening
     /// ([`ChatFormat::opening`]) and the closing token.
     ///
     /// # Errors
-    /// Fails if the template has no tools, rejects these calls (Llama 3's rejects several), or
-    /// cannot be rendered.
+    /// Fails if the template has no tools, rejects these calls (Llama 3's rejects more than one),
+    /// or cannot be rendered.
     pub fn reply_calling(&self, thought: &str, calls: &[Call<'_>]) -> Result<String, TextError> {
         let question = Message::user(QUESTION);
         let prompt = self.render(std::slice::from_ref(&question), &[], true)?;
@@ -101,8 +101,8 @@ impl ChatFormat {
     }
 
     /// Returns the tokens between a reply with calls and the next reply: the missing end of the
-    /// first, the results, an optional user message, and the start of the second. `last` is the
-    /// last sampled token of the reply.
+    /// first, the results, an optional user message, and the next reply's start. `last` is the last
+    /// sampled token of the reply.
     ///
     /// # Errors
     /// Fails like [`ChatFormat::next`], or if the template has no tools.
@@ -118,7 +118,7 @@ impl ChatFormat {
         self.after_close(tokenizer, &self.after_calls(tools, answered, user)?, last)
     }
 
-    /// Returns the text from the end of a reply with these calls on, as [`Self::after_message`] does.
+    /// Returns the text that follows a reply with these calls, like [`Self::after_message`].
     fn after_calls(
         &self,
         tools: &[Tool],
@@ -147,7 +147,7 @@ impl ChatFormat {
         self.after_message(tools, Message::calling("", &made)?, messages)
     }
 
-    /// Returns the text from a reply's end on: its closing token, these messages, and the start of
+    /// Returns the text that follows a reply: its closing token, these messages, and the start of
     /// the next reply.
     pub(super) fn after_message(
         &self,
@@ -171,7 +171,7 @@ impl ChatFormat {
     }
 
     /// Returns true if the template renders tools and results, and closes replies with calls like
-    /// others.
+    /// any other reply.
     pub(super) fn find_tools(&self) -> bool {
         let Ok(tool) = Tool::from_json(&format!(
             r#"{{"type":"function","function":{{"name":"{TOOL}","description":"","parameters":{{"type":"object","properties":{{}}}}}}}}"#

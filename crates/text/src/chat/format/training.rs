@@ -2,7 +2,7 @@
 //!
 //! A reply is the template's text of an assistant message, from its prompt to its closing token.
 //! Prompts and replies are tokenized separately, as in sampling. If a template changes earlier
-//! replies, as Qwen3's drops their reasoning, a conversation gives several sequences. Each reply
+//! replies, as Qwen3's drops their reasoning, a conversation yields several sequences. Each reply
 //! appears once, after the text that the model would see before it.
 
 use super::ChatFormat;
@@ -23,8 +23,8 @@ impl ChatFormat {
     /// ascending indices of the messages to train on; later messages are omitted.
     ///
     /// # Errors
-    /// Fails, naming the message, if the template rejects it, or renders a reply differently from
-    /// its prompt.
+    /// Fails, naming the message, if the template rejects it, or renders a reply that does not
+    /// continue its prompt.
     pub fn training_sequences(
         &self,
         tokenizer: &Tokenizer,
