@@ -46,7 +46,7 @@ struct TrainArgs {
     /// TOML file with settings of `decomposer.network`; missing keys have their defaults.
     #[arg(long)]
     config: Option<PathBuf>,
-    /// Do not condition on the goal, as presets without `-film`.
+    /// Do not condition on the goal, like presets without `-film`.
     #[arg(long)]
     no_film: bool,
     /// Number of passes over the replay.
@@ -64,7 +64,7 @@ struct TrainArgs {
 struct InspectArgs {
     /// A checkpoint folder, a replay file, or a run (its newest network on its replay).
     path: PathBuf,
-    /// Replay to measure a checkpoint on [default: the one it was trained on].
+    /// Replay to evaluate a checkpoint on [default: its training replay].
     #[arg(long)]
     replay: Option<PathBuf>,
     /// Record to show in the credit table [default: the held-out one with the highest return].

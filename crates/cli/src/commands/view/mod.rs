@@ -68,8 +68,8 @@ pub(crate) struct ViewArgs {
     /// Show the advantages of this preset instead of the recorded ones.
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
-    /// Also show the advantages of this preset on the same trajectories. A file of
-    /// `turnwise benchmark credit` shows the true advantages, and by default grpo beside gigpo.
+    /// Also show the advantages of this preset on the same trajectories. A file of `turnwise
+    /// benchmark credit` shows the true advantages, and by default compares grpo with gigpo.
     #[arg(long, value_name = "NAME")]
     beside: Option<String>,
     #[command(flatten)]
