@@ -93,7 +93,7 @@ enum Command {
     /// Write a policy as a model or adapter that transformers, PEFT and vLLM load.
     Export(commands::export::ExportArgs),
     Push(commands::push::PushArgs),
-    /// Talk to a model in the terminal.
+    /// Chat with a model in the terminal.
     Chat(commands::chat::ChatArgs),
     /// Serve a policy to OpenAI clients: chat and text completions, streams, tools, log-probs.
     Serve(commands::serve::ServeArgs),
@@ -103,7 +103,7 @@ enum Command {
     View(commands::view::ViewArgs),
     /// Train and inspect TurnRD, the learned credit of HAS.
     Turnrd(commands::turnrd::TurnrdArgs),
-    /// Analyze the turns of a policy or a run, as the papers of TurnRD, AEM and STAPO do.
+    /// Analyze the turns of a policy or a run, as in the papers of TurnRD, AEM and STAPO.
     Analyze(commands::analyze::AnalyzeArgs),
     /// Measure the true advantage of every turn of a policy, and score credit methods against it.
     Benchmark(commands::benchmark::BenchmarkArgs),
@@ -113,7 +113,7 @@ enum Command {
     Env(commands::env::EnvArgs),
     /// Build, query and serve passage indexes.
     Index(commands::index::IndexArgs),
-    /// Create starter files: an environment in Python, or a crate with a method in Rust.
+    /// Create a starting point: an environment in Python, or a crate with a method in Rust.
     Init(commands::init::InitArgs),
     /// Show or check a config.
     Config(commands::config::ConfigArgs),

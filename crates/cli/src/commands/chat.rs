@@ -43,8 +43,8 @@ pub(crate) struct ChatArgs {
     /// System message; without it the chat template may insert its own.
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
-    /// PNG or JPEG picture to show with the first message, if the model reads pictures (Qwen2.5-VL);
-    /// repeatable.
+    /// PNG or JPEG picture to show with the first message, if the model supports pictures
+    /// (Qwen2.5-VL); repeatable.
     #[arg(long, value_name = "FILE")]
     image: Vec<PathBuf>,
     /// Sampling temperature; 0 is greedy.
@@ -59,7 +59,7 @@ pub(crate) struct ChatArgs {
     /// Let the model reason before it answers, if its chat template supports it (Qwen3).
     #[arg(long, value_enum)]
     thinking: Option<Thinking>,
-    /// Continue the typed text; do not use the chat template.
+    /// Continue the typed text without the chat template.
     #[arg(long, conflicts_with_all = ["system", "thinking"])]
     plain: bool,
     /// Seed for sampling.

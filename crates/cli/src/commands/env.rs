@@ -124,10 +124,10 @@ struct GenerateArgs {
     /// Number of training games.
     #[arg(long, value_name = "N", default_value_t = GeneratorConfig::default().train)]
     train: usize,
-    /// Number of games on training floor plans, with other tasks and layouts.
+    /// Number of games on training floor plans with new tasks and layouts.
     #[arg(long, value_name = "N", default_value_t = GeneratorConfig::default().valid_seen)]
     valid_seen: usize,
-    /// Number of games on floor plans that are not in training.
+    /// Number of games on floor plans not used in training.
     #[arg(long, value_name = "N", default_value_t = GeneratorConfig::default().valid_unseen)]
     valid_unseen: usize,
     /// Training floor plans per kind of room.
@@ -166,7 +166,7 @@ struct ReplayArgs {
     /// The recording, plain or zstd-compressed: JSON lines with one episode per line. For search,
     /// it may also be a JSON list.
     file: PathBuf,
-    /// Data that the recording was made on. alfworld: a folder of games, a game file or a
+    /// Data of the recording. alfworld: a folder of games, a game file or a
     /// `.tar.zst` archive; webshop: the folder of the official files; bfcl: the folder `bfcl_eval`
     /// of the package bfcl-eval. Recordings of sokoban, ezpoints and search contain their tasks.
     /// Optional for ezpoints: a folder with the original's pictures; for search: a folder with the

@@ -42,7 +42,8 @@ pub(crate) struct EvalArgs {
     /// Checkpoint of a run: `best` (train.keep_best), step-12 or sft-300 [default: the newest].
     #[arg(long, value_name = "NAME")]
     checkpoint: Option<String>,
-    /// Environment [default: the config's]. Another environment uses its own prompts and splits.
+    /// Environment [default: the config's]. A different environment uses its own prompts and
+    /// splits.
     #[arg(long)]
     env: Option<String>,
     /// Prompting: plain (the config's), ReAct (a thought and an action each turn), or Reflexion

@@ -28,18 +28,18 @@ enum InitCommand {
 
 #[derive(Args)]
 struct WorldArgs {
-    /// Folder to create; its last part is the environment's name.
+    /// Folder to create, named after the environment.
     name: PathBuf,
 }
 
 #[derive(Args)]
 struct MethodArgs {
-    /// Folder to create; its last part is the name of the crate and of the method.
+    /// Folder to create; its name becomes the name of the crate and of the method.
     name: PathBuf,
     /// Git repository of turnwise.
     #[arg(long, value_name = "URL", conflicts_with = "path")]
     git: Option<String>,
-    /// Checkout of turnwise [default: the one that this program was built from].
+    /// Checkout of turnwise [default: the one this program was built from].
     #[arg(long, value_name = "FOLDER")]
     path: Option<PathBuf>,
 }

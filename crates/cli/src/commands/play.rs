@@ -41,10 +41,10 @@ pub(crate) struct PlayArgs {
     /// archive; webshop: the folder of the official files. Without it, tasks are generated.
     #[arg(long, value_name = "PATH", conflicts_with = "size")]
     data: Option<PathBuf>,
-    /// Split to play from [default: the last split that the environment evaluates on].
+    /// Split to play from [default: the environment's last evaluation split].
     #[arg(long)]
     split: Option<String>,
-    /// Id of the task, or a unique part of it.
+    /// Id of the task, or a unique part of the id.
     #[arg(long, value_name = "ID")]
     task: Option<String>,
     /// Seed that selects the task; also the seed of a generated environment.

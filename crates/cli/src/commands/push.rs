@@ -19,7 +19,7 @@ pub(crate) struct PushArgs {
     /// Create the repository if it does not exist.
     #[arg(long)]
     create: bool,
-    /// Create the repository as a private one, and fail if it is public.
+    /// Create the repository as private; fail if it exists and is public.
     #[arg(long)]
     private: bool,
     /// First line of the commit message.

@@ -28,7 +28,7 @@ pub(crate) struct QuickstartArgs {
     /// Folder for run directories.
     #[arg(long, default_value = "runs")]
     runs: PathBuf,
-    /// Run everything in its shortest form, to check that it works; the agent learns little.
+    /// Run everything in its shortest form, as a smoke test; the agent learns little.
     #[arg(long)]
     smoke: bool,
     /// Start even if the memory plan does not fit this machine.

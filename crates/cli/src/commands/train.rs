@@ -21,8 +21,7 @@ pub(crate) struct TrainArgs {
     /// Method preset (replaces the config's method), or a full base config.
     #[arg(long)]
     preset: Option<String>,
-    /// Resume this run from its newest complete checkpoint; key=value changes settings from there
-    /// on.
+    /// Resume this run from its newest complete checkpoint; key=value changes later settings.
     #[arg(long, value_name = "RUN", conflicts_with = "preset")]
     resume: Option<PathBuf>,
     /// With --resume: continue from this checkpoint (step-12, sft-300); later ones are set aside.

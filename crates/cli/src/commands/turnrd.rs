@@ -64,7 +64,7 @@ struct TrainArgs {
 struct InspectArgs {
     /// A checkpoint folder, a replay file, or a run (its newest network on its replay).
     path: PathBuf,
-    /// Replay to measure a checkpoint on [default: the one it was trained on].
+    /// Replay to evaluate a checkpoint on [default: its training replay].
     #[arg(long)]
     replay: Option<PathBuf>,
     /// Record to show in the credit table [default: the held-out one with the highest return].

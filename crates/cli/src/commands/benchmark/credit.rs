@@ -30,7 +30,7 @@ use crate::ui::{self, INTERRUPTED, Meter, Ui};
 pub(crate) struct CreditArgs {
     /// A run directory (its newest checkpoint), a checkpoint, or a model folder.
     policy: PathBuf,
-    /// Config files and overrides of the form key.sub=value. A run or checkpoint has its own
+    /// Config files and overrides such as eval.tasks=64. Runs and checkpoints have their own
     /// config.
     #[arg(value_name = "CONFIG|KEY=VALUE")]
     sources: Vec<String>,
@@ -58,8 +58,7 @@ pub(crate) struct CreditArgs {
     /// states whose returns vary most.
     #[arg(long, value_name = "N")]
     budget: Option<usize>,
-    /// Discount of the return. With 1, the return is the outcome, on which group-relative methods
-    /// train.
+    /// Discount of the return; 1 gives the outcome, as in group-relative methods.
     #[arg(long, default_value_t = 1.0)]
     gamma: f64,
     /// Seed for sampling [default: the config's].

@@ -28,7 +28,7 @@ pub(crate) struct GradientArgs {
     /// The policy that played the file's trajectories: a run directory (its newest checkpoint), a
     /// checkpoint, or a model folder.
     policy: PathBuf,
-    /// Config files and overrides of the form key.sub=value. A run or checkpoint has its own
+    /// Config files and overrides such as eval.tasks=64. Runs and checkpoints have their own
     /// config.
     #[arg(value_name = "CONFIG|KEY=VALUE")]
     sources: Vec<String>,

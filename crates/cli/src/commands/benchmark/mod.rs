@@ -19,7 +19,7 @@ pub(crate) struct BenchmarkArgs {
 
 #[derive(Subcommand)]
 enum BenchmarkCommand {
-    /// Measure the true advantage of every turn that a policy takes, and store it with the
+    /// Measure the true advantage of every turn that a policy takes, and write it with the
     /// trajectories.
     ///
     /// Plays tasks, then samples continuations from the state before every turn. V of a state is

@@ -60,7 +60,7 @@ pub(super) struct Chosen {
     #[arg(long, value_name = "DIR")]
     encoder: Option<PathBuf>,
     /// Run or checkpoint whose models supply inputs of methods: critic values, TurnRD credits,
-    /// scores by its policy. It should be the policy that played the trajectories.
+    /// scores by its policy. Use the policy that played the trajectories.
     #[arg(long, value_name = "RUN")]
     models: Option<PathBuf>,
     /// Seed of methods with randomness.

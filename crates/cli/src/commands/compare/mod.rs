@@ -42,7 +42,7 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "STEP")]
     at: Option<u64>,
     /// Folder in each run with its evaluations (`turnwise eval RUN --output RUN/FOLDER/`). If
-    /// repeated, the evaluations of a step are draws of one policy and are averaged.
+    /// repeated, the evaluations of each step are averaged.
     #[arg(long, value_name = "FOLDER", default_value = "eval")]
     evaluations: Vec<String>,
     /// Output format.

@@ -32,13 +32,13 @@ enum Command {
 
 #[derive(Args)]
 struct Encoding {
-    /// Text before each encoded query [default: that of the existing vectors, else `query: `].
+    /// Prefix of each encoded query [default: the existing vectors' prefix, else `query: `].
     #[arg(long, value_name = "TEXT", requires = "encoder")]
     query_prefix: Option<String>,
-    /// Text before each encoded passage [default: that of the existing vectors, else `passage: `].
+    /// Prefix of each encoded passage [default: the existing vectors' prefix, else `passage: `].
     #[arg(long, value_name = "TEXT", requires = "encoder")]
     passage_prefix: Option<String>,
-    /// Maximum tokens of an encoded text [default: that of the existing vectors, else 256].
+    /// Maximum tokens of an encoded text [default: the existing vectors' limit, else 256].
     #[arg(long, value_name = "N", requires = "encoder")]
     max_tokens: Option<usize>,
     /// Run the encoder in bf16; several times faster on CPUs with AMX.
@@ -70,7 +70,7 @@ enum KindName {
     Bm25,
     /// Vector search.
     Dense,
-    /// Both, combined by reciprocal rank fusion.
+    /// Both, merged by reciprocal rank fusion.
     Hybrid,
 }
 

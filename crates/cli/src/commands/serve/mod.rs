@@ -31,10 +31,10 @@ pub(crate) struct ServeArgs {
     /// Address to listen on; port 0 selects a free port.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8000")]
     address: String,
-    /// Allow an address that other machines can reach. Also set an API key.
+    /// Allow an address that other machines can reach; also set an API key.
     #[arg(long)]
     allow_remote: bool,
-    /// API key that requests must have. Prefer the variable TURNWISE_API_KEY, which process lists
+    /// API key that requests must send. Prefer the variable TURNWISE_API_KEY, which process lists
     /// do not show.
     #[arg(long, value_name = "KEY")]
     api_key: Option<String>,

@@ -34,7 +34,7 @@ pub(crate) struct SweepArgs {
     /// The sweep file.
     #[arg(value_name = "SWEEP.toml")]
     file: PathBuf,
-    /// Overrides for all runs, such as train.steps=20; they override the file.
+    /// Overrides for all runs, such as train.steps=20; they take precedence over the file.
     #[arg(value_name = "KEY=VALUE")]
     overrides: Vec<String>,
     /// Number of parallel runs, each in its own process.
@@ -59,7 +59,7 @@ pub(crate) struct SweepArgs {
     /// Start runs even if their memory plans do not fit this machine or device.
     #[arg(long, conflicts_with = "list")]
     ignore_memory: bool,
-    /// Folder that contains the sweep's folder.
+    /// Parent folder of the sweep's folder.
     #[arg(long, default_value = "runs")]
     runs: PathBuf,
 }
