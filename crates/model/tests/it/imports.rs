@@ -27,7 +27,7 @@ fn sources() -> Sources {
             }
             if path.is_dir() {
                 folders.push(path);
-            } else if name.ends_with(".rs") {
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
                 found.insert(name, fs::read_to_string(&path).unwrap());
             }
         }
