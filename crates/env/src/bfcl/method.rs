@@ -48,17 +48,17 @@ impl Default {
 }
 
 /// A method with these parameters.
-pub(super) const fn method(name: &'static str, parameters: &'static [Parameter]) -> Method {
+pub(crate) const fn method(name: &'static str, parameters: &'static [Parameter]) -> Method {
     Method { name, parameters }
 }
 
 /// A required parameter.
-pub(super) const fn required(name: &'static str) -> Parameter {
+pub(crate) const fn required(name: &'static str) -> Parameter {
     Parameter { name, default: None }
 }
 
 /// A parameter with a default.
-pub(super) const fn optional(name: &'static str, default: Default) -> Parameter {
+pub(crate) const fn optional(name: &'static str, default: Default) -> Parameter {
     Parameter { name, default: Some(default) }
 }
 
@@ -72,7 +72,7 @@ pub struct Arguments {
 
 impl Arguments {
     /// The values in the order of the parameters. `N` is the number of parameters; missing ones would be `None`.
-    pub(super) fn take<const N: usize>(self) -> [Value; N] {
+    pub(crate) fn take<const N: usize>(self) -> [Value; N] {
         let mut values = self.values.into_iter();
         std::array::from_fn(|_| values.next().unwrap_or_default())
     }

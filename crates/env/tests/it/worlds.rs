@@ -9,7 +9,7 @@ use turnwise_env::registry::Registry;
 use turnwise_env::world::{OpenOptions, World};
 
 /// A small world of each kind that plays in this process.
-pub(crate) const WORLDS: [(&str, &str); 7] = [
+pub(crate) const WORLDS: [(&str, &str); 8] = [
     ("alfworld", "generator = { size = \"tiny\", train = 6, valid_seen = 0, valid_unseen = 0 }"),
     ("webshop", "goals_per_product = 2\ngenerator = { products = 40 }"),
     ("sokoban", "generator = { train = 6, valid = 0, test = 0, min_moves = 2, max_moves = 10 }"),
@@ -20,6 +20,7 @@ pub(crate) const WORLDS: [(&str, &str); 7] = [
         "coding",
         "generator = { libraries = [\"roman\"], per_library = 6 }\nexpert = { look = true, run_tests = false }",
     ),
+    ("tau2", "data = \"tests/data/tau2\""),
 ];
 
 /// Opens a world; `None` if this machine lacks what it needs, which is printed.
