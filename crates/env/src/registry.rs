@@ -48,7 +48,7 @@ impl Registry {
             .with(search::SearchKind::default())
             .with(bfcl::BfclKind)
             .with(coding::CodingKind)
-            .with(tau2::Tau2Kind)
+            .with(tau2::Tau2Kind::default())
             .with(process::ProcessKind)
     }
 

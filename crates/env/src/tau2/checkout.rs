@@ -11,6 +11,7 @@ use super::domain::{Base, Tau2Domain};
 use super::ordered::Ordered;
 use super::source::tools;
 use super::task::Tau2Task;
+use super::telecom::{DONE, Phone, Telecom};
 
 /// The split of tasks that no file divides.
 const BASE: &str = "base";
@@ -40,6 +41,11 @@ fn read(path: &Path) -> Result<String, EnvError> {
 
 fn fault(path: &Path, reason: impl Into<String>) -> EnvError {
     EnvError::File { path: path.display().to_string(), reason: reason.into() }
+}
+
+/// Reads a file of TOML.
+fn toml<T>(path: &Path, parse: impl Fn(&str) -> Result<T, toml::de::Error>) -> Result<T, EnvError> {
+    parse(&read(path)?).map_err(|error| fault(path, error.to_string().trim()))
 }
 
 fn json<T: DeserializeOwned>(path: &Path) -> Result<T, EnvError> {
@@ -75,17 +81,42 @@ impl Checkout {
             }
         }
         let splits = splits(&root.join("split_tasks.json"), &tasks)?;
-        let source = folder.join("src/tau2/domains").join(domain.name()).join("tools.py");
-        let tools = tools(&read(&source)?).map_err(|error| fault(&source, error.to_string()))?;
-        if tools.is_empty() {
-            return Err(fault(&source, "there is no function with the decorator `is_tool`"));
-        }
-        let base = match domain {
-            Tau2Domain::Retail => Base::Retail(Arc::new(json(&root.join("db.json"))?)),
+        let sources = folder.join("src/tau2/domains").join(domain.name());
+        let described = |name: &str| {
+            let path = sources.join(name);
+            let tools = tools(&read(&path)?).map_err(|error| fault(&path, error.to_string()))?;
+            let is_empty = tools.is_empty();
+            if is_empty {
+                Err(fault(&path, "there is no function with the decorator `is_tool`"))
+            } else {
+                Ok(tools)
+            }
+        };
+        let mut tools = described("tools.py")?;
+        let (base, policy) = match domain {
+            Tau2Domain::Retail => {
+                (Base::Retail(Arc::new(json(&root.join("db.json"))?)), read(&root.join("policy.md"))?)
+            }
+            Tau2Domain::Telecom => {
+                tools.extend(described("user_tools.py")?);
+                tools.extend(Tool::from_json(DONE).ok());
+                let carrier = toml(&root.join("db.toml"), |text| toml::from_str(text))?;
+                let phone = toml(&root.join("user_db.toml"), Phone::read)?;
+                (Base::Telecom(Box::new(Telecom::new(carrier, phone))), solo_policy(&root)?)
+            }
         };
         let guidelines = read(&data.join("user_simulator/simulation_guidelines.md"))?;
-        Ok(Self { domain, tasks, splits, policy: read(&root.join("policy.md"))?, tools, guidelines, base })
+        Ok(Self { domain, tasks, splits, policy, tools, guidelines, base })
     }
+}
+
+/// Returns the policy of the carrier for an agent without a user: its rules, and the manual of technical support.
+fn solo_policy(root: &Path) -> Result<String, EnvError> {
+    let (main, manual) =
+        (read(&root.join("main_policy_solo.md"))?, read(&root.join("tech_support_manual.md"))?);
+    Ok(format!(
+        "<main_policy>\n{main}\n</main_policy>\n<tech_support_policy>\n{manual}\n</tech_support_policy>"
+    ))
 }
 
 /// Returns the splits of a file, or one of all tasks if there is no file. `train` comes first.

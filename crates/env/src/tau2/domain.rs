@@ -7,6 +7,7 @@ use turnwise_core::ToolCall;
 
 use super::retail::{Retail, RetailDb};
 use super::task::{FunctionCall, Side, Tau2Task, keywords};
+use super::telecom::Telecom;
 use crate::bfcl::python::{Raise, Value};
 
 /// A domain.
@@ -16,6 +17,8 @@ pub enum Tau2Domain {
     /// A store's customer service: orders, returns, exchanges.
     #[default]
     Retail,
+    /// A carrier's technical support in solo mode: there is no user, and the agent uses the user's phone itself.
+    Telecom,
 }
 
 impl Tau2Domain {
@@ -23,7 +26,13 @@ impl Tau2Domain {
     pub fn name(self) -> &'static str {
         match self {
             Self::Retail => "retail",
+            Self::Telecom => "telecom",
         }
+    }
+
+    /// Returns true if the agent reads a ticket instead of talking with a user.
+    pub fn is_solo(self) -> bool {
+        self == Self::Telecom
     }
 }
 
@@ -32,6 +41,8 @@ impl Tau2Domain {
 pub enum Base {
     /// The store's.
     Retail(Arc<RetailDb>),
+    /// The carrier's, and the user's phone.
+    Telecom(Box<Telecom>),
 }
 
 /// The state of an episode.
@@ -39,6 +50,8 @@ pub enum Base {
 pub enum State {
     /// The store's data base.
     Retail(Retail),
+    /// The carrier's data base, and the user's phone.
+    Telecom(Box<Telecom>),
 }
 
 /// The result of a tool.
@@ -81,6 +94,7 @@ impl State {
     pub fn new(base: &Base, task: &Tau2Task) -> Result<Self, Raise> {
         let mut state = match base {
             Base::Retail(base) => Self::Retail(Retail::new(Arc::clone(base))),
+            Base::Telecom(base) => Self::Telecom(base.clone()),
         };
         let actions = task.initial_state.iter().filter_map(|initial| initial.initialization_actions.as_ref());
         for action in actions.flatten() {
@@ -109,6 +123,7 @@ impl State {
         }
         match self {
             Self::Retail(retail) => retail.call(&call.name, arguments).into(),
+            Self::Telecom(telecom) => telecom.call(&call.name, arguments).into(),
         }
     }
 
@@ -117,6 +132,7 @@ impl State {
         match (self, side) {
             (Self::Retail(retail), Side::Assistant) => drop(retail.call(name, keywords(arguments))),
             (Self::Retail(_), Side::User) => {}
+            (Self::Telecom(telecom), side) => drop(telecom.call_on(side, name, keywords(arguments))),
         }
     }
 
@@ -130,6 +146,7 @@ impl State {
                 "the domain retail has no function `{}` outside of its tools",
                 call.func_name
             ))),
+            Self::Telecom(telecom) => telecom.run(call),
         }
     }
 
@@ -140,6 +157,7 @@ impl State {
     pub fn changes(&self) -> Result<Vec<(String, String)>, serde_json::Error> {
         match self {
             Self::Retail(retail) => retail.changes(),
+            Self::Telecom(telecom) => telecom.parts(),
         }
     }
 }

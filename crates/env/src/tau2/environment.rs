@@ -11,6 +11,7 @@ use super::domain::State;
 use super::grade::{Played, grade};
 use super::set::Shared;
 use super::task::Tau2Task;
+use super::telecom::DONE_NAME;
 use super::user::{GREETING, Talk, ends};
 use crate::bfcl::python::Raise;
 use crate::parse::calls_of_words;
@@ -23,7 +24,7 @@ const TRANSFER_TOOL: &str = "transfer_to_human_agents";
 ///
 /// Calls are executed, and the observation is the result. Words go to the user, and the observation is the user's answer. The
 /// episode ends when the user ends the talk (`terminated`, then it is graded), after too many failed calls (`terminated`), or
-/// at the limit of turns (`truncated`).
+/// at the limit of turns (`truncated`). In solo mode the call `done` ends it; words end it unsolved.
 #[derive(Debug)]
 pub struct Tau2Env {
     shared: Arc<Shared>,
@@ -117,11 +118,21 @@ impl Tau2Env {
         Ok(words)
     }
 
-    /// Returns what the agent is shown at the start.
-    fn opening(&self, words: &str) -> String {
+    /// Returns what the agent is shown at the start: the ticket, or the user's first words; `known` are those of a saved episode.
+    fn opening(&self, episode: &mut Episode, known: Option<String>) -> Result<String, EnvError> {
+        let words = if self.is_solo() {
+            let ticket = self.shared.task(&episode.task)?.ticket.as_deref().unwrap_or_default();
+            format!("Ticket: {}", ticket.trim())
+        } else {
+            format!("User: {}", self.answer(episode, known)?)
+        };
         let policy = if self.shared.options.policy { self.shared.checkout.policy.trim() } else { "" };
         let gap = if policy.is_empty() { "" } else { "\n\n" };
-        format!("{policy}{gap}User: {words}")
+        Ok(format!("{policy}{gap}{words}"))
+    }
+
+    fn is_solo(&self) -> bool {
+        self.shared.checkout.domain.is_solo()
     }
 
     /// Ends the episode with its grade.
@@ -160,6 +171,13 @@ impl Tau2Env {
             episode.errors += 1;
             episode.note(&[b"malformed", error.as_bytes()]);
             error.clone()
+        } else if calls.is_empty() && self.is_solo() {
+            step.terminated = true;
+            "There is no user to talk to.".to_owned()
+        } else if self.is_solo() && calls.iter().any(|call| call.name == DONE_NAME) {
+            let task = self.shared.task(&episode.task)?;
+            self.end(episode, task, &mut step)?;
+            String::new()
         } else if calls.is_empty() {
             let words = action.text();
             let before = episode.history.clone();
@@ -211,8 +229,7 @@ impl Environment for Tau2Env {
         // What fails here leaves no episode, not the one before.
         self.episode = None;
         let mut episode = self.begin(&task.id, seed.rng().bits())?;
-        let words = self.answer(&mut episode, None)?;
-        let text = self.opening(&words);
+        let text = self.opening(&mut episode, None)?;
         let key = episode.history.clone();
         self.episode = Some(episode);
         Ok(Observation::new(text).with_state_key(key))
@@ -258,7 +275,7 @@ impl Environment for Tau2Env {
         let mut episode = self.begin(&saved.task, saved.draw)?;
         let mut known = saved.user.into_iter();
         let opening = known.next();
-        self.answer(&mut episode, opening)?;
+        self.opening(&mut episode, opening)?;
         for action in &saved.actions {
             self.act(&mut episode, action, &mut known)?;
             if episode.over {

@@ -16,6 +16,8 @@ const WHO: &str = "Could you tell me your name and zip code, or your email?";
 const CONFIRM: &str = "I will do what you asked for. Do you confirm (yes/no)?";
 /// Words after the last call.
 const DONE: &str = "It is done.";
+/// Call that ends an episode without a user.
+const END: &str = "done({})";
 /// Call that no task has a tool for: the mistake there is to make.
 const MISTAKE: &str = "do_it({})";
 
@@ -35,14 +37,17 @@ fn write(action: &GoldAction) -> String {
     Action::Call(ToolCall { id: String::new(), name: action.name.clone(), arguments }).text().into_owned()
 }
 
-/// Returns the replies that solve a task. `hasty`: the last call that changes something is left out.
-fn replies(task: &Tau2Task, hasty: bool) -> VecDeque<String> {
+/// Returns the replies that solve a task. `hasty`: the last call that changes something is left out. `solo`: there is no user.
+fn replies(task: &Tau2Task, hasty: bool, solo: bool) -> VecDeque<String> {
     let gold = task.gold();
     let left_out = if hasty { gold.iter().rposition(|action| changes(&action.name)) } else { None };
     let first = gold.iter().position(|action| changes(&action.name)).unwrap_or(gold.len());
-    let mut replies = VecDeque::from([WHO.to_owned()]);
+    let mut replies = VecDeque::new();
+    if !solo {
+        replies.push_back(WHO.to_owned());
+    }
     for (place, action) in gold.iter().enumerate() {
-        if place == first {
+        if place == first && !solo {
             replies.push_back(CONFIRM.to_owned());
         }
         if Some(place) != left_out {
@@ -50,7 +55,9 @@ fn replies(task: &Tau2Task, hasty: bool) -> VecDeque<String> {
         }
     }
     let information = task.information();
-    let close = if information.is_empty() {
+    let close = if solo {
+        END.to_owned()
+    } else if information.is_empty() {
         DONE.to_owned()
     } else {
         format!("{DONE} For your information: {}.", information.join("; "))
@@ -60,17 +67,25 @@ fn replies(task: &Tau2Task, hasty: bool) -> VecDeque<String> {
 }
 
 /// Gives advice to a person who plays a task and follows it.
-pub(super) struct Adviser(VecDeque<String>);
+pub(super) struct Adviser {
+    replies: VecDeque<String>,
+    last: &'static str,
+}
 
 impl Adviser {
-    pub(super) fn new(task: &Tau2Task) -> Self {
-        Self(replies(task, false))
+    pub(super) fn new(task: &Tau2Task, solo: bool) -> Self {
+        Self { replies: replies(task, false, solo), last: last(solo) }
     }
+}
+
+/// Returns the reply after all others.
+fn last(solo: bool) -> &'static str {
+    if solo { END } else { DONE }
 }
 
 impl Advisor for Adviser {
     fn advise(&mut self, _: &Observation) -> String {
-        self.0.pop_front().unwrap_or_else(|| DONE.to_owned())
+        self.replies.pop_front().unwrap_or_else(|| self.last.to_owned())
     }
 }
 
@@ -95,11 +110,15 @@ fn play(
     rng: &mut Rng,
 ) -> Result<Option<Demonstration>, EnvError> {
     let is_hasty = rng.chance(hasty_prob);
-    let mut plan = replies(set.task(&task.id)?, is_hasty);
+    let solo = set.is_solo();
+    let mut plan = replies(set.task(&task.id)?, is_hasty, solo);
     let act = |_: &Tau2Env, _: &Observation| {
         let imitate = !rng.chance(request.invalid_action_prob);
-        let action =
-            if imitate { plan.pop_front().unwrap_or_else(|| DONE.to_owned()) } else { MISTAKE.to_owned() };
+        let action = if imitate {
+            plan.pop_front().unwrap_or_else(|| last(solo).to_owned())
+        } else {
+            MISTAKE.to_owned()
+        };
         Some((action, imitate))
     };
     let seed = Seed::derive(0, Purpose::Environment, &[]);

@@ -10,6 +10,7 @@
 //! | `json.rs`, `ordered.rs`, `pydantic.rs`, `arithmetic.rs` | what results and errors need of Python and its libraries |
 //! | [`domain`] | the state of an episode, calls of its tools |
 //! | [`retail`] | the store |
+//! | [`telecom`] | the carrier, in solo mode |
 //! | [`grade`](mod@grade) | data base, assertions, what the agent said |
 //! | [`user`] | the user: scripted, or a language model |
 //! | `set`, `environment`, `expert`, `world` | the world |
@@ -29,6 +30,7 @@ pub mod retail;
 mod set;
 mod source;
 pub mod task;
+pub mod telecom;
 pub mod user;
 mod world;
 

@@ -52,6 +52,12 @@ impl<T> Ordered<T> {
         }
     }
 
+    /// Sorts the keys.
+    pub(super) fn sort_by_key<K: Ord>(&mut self, key: impl Fn(&str) -> K) {
+        self.rows.sort_by_key(|(name, _)| key(name));
+        self.places = self.rows.iter().enumerate().map(|(place, (name, _))| (name.clone(), place)).collect();
+    }
+
     /// Returns the keys and values in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &T)> {
         self.rows.iter().map(|(key, value)| (key.as_str(), value))
@@ -127,6 +133,9 @@ mod tests {
         map.insert("m".into(), 5);
         map.insert("z".into(), 7);
         assert_eq!(serde_json::to_string(&map).unwrap(), r#"{"z":7,"a":2,"m":5}"#);
+        map.sort_by_key(|name| name != "m");
+        assert_eq!((map.place("m"), map.get("a")), (Some(0), Some(&2)));
+        map.sort_by_key(|name| name == "m");
         assert_eq!((map.place("m"), map.at(2), map.get("x")), (Some(2), Some(("m", &5)), None));
     }
 }

@@ -20,6 +20,7 @@ use turnwise_core::{EnvError, Tool, ToolCall};
 use super::checkout::Checkout;
 use super::domain::{State, Tau2Domain};
 use super::grade::{Played, grade};
+use super::telecom::DONE_NAME;
 use super::user::model_prompt;
 use crate::replay::{Checker, Line, ReplayReport, numbered_lines};
 
@@ -151,7 +152,8 @@ fn compare_tools(
             checker.add("tool", &text(Some(tool)), &text(checkout.tools.get(place)));
         }
     }
-    checker.add("tools", &tools.len(), &checkout.tools.len());
+    let declared = checkout.tools.iter().filter(|tool| tool.name() != DONE_NAME);
+    checker.add("tools", &tools.len(), &declared.count());
     Ok(())
 }
 

@@ -66,7 +66,8 @@ impl Tau2Tasks {
         let mut entries = HashMap::new();
         for (place, task) in checkout.tasks.iter().enumerate() {
             places.insert(task.id.clone(), place);
-            let texts = [name.to_owned(), task.id.clone(), task.user_scenario.to_string()];
+            let ticket = task.ticket.clone().unwrap_or_default();
+            let texts = [name.to_owned(), task.id.clone(), task.user_scenario.to_string(), ticket];
             let digest = turnwise_core::digest(texts.iter().map(String::as_bytes));
             let kind = kind(&task.id).unwrap_or(name);
             entries.insert(task.id.as_str(), Task { digest, ..Task::new(task.id.clone(), kind, GOAL) });
@@ -107,6 +108,11 @@ impl Tau2Tasks {
         self.shared.task(id)
     }
 
+    /// Returns true if there is no user.
+    pub(super) fn is_solo(&self) -> bool {
+        self.shared.checkout.domain.is_solo()
+    }
+
     /// Returns a fresh environment, as its own type.
     pub fn tau2(&self) -> Tau2Env {
         Tau2Env::new(Arc::clone(&self.shared), self.max_turns)
@@ -132,7 +138,7 @@ impl TaskSet for Tau2Tasks {
     }
 
     fn is_instant(&self) -> bool {
-        self.shared.user.is_instant()
+        self.is_solo() || self.shared.user.is_instant()
     }
 
     fn environment(&self) -> Result<Box<dyn Environment>, EnvError> {

@@ -5,20 +5,61 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{EnvError, Task, TaskSet};
+use turnwise_settings::Problem;
 
 use super::checkout::Checkout;
 use super::domain::Tau2Domain;
 use super::expert::{Adviser, demonstrate};
 use super::replay::replay;
 use super::set::{DEFAULT_MAX_ERRORS, DEFAULT_MAX_TURNS, Tau2Options, Tau2Tasks};
-use super::user::Scripted;
+use super::user::{ModelUser, OpenChat, Scripted, SharedUser, Tau2User, Tau2UserKind};
 use crate::demonstration::{DemonstrationRequest, Demonstrations};
 use crate::replay::ReplayReport;
 use crate::world::{Advisor, EvalDefaults, OpenOptions, ReplayRequest, World, WorldKind};
 
 /// The kind `tau2`.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Tau2Kind;
+///
+/// By itself it knows the scripted user. A program that can ask a language model hands that in:
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use turnwise_env::registry::Registry;
+/// use turnwise_env::tau2::Tau2Kind;
+///
+/// let kind = Tau2Kind::default().with_chat(Arc::new(|user| {
+///     let model = user.model.clone();
+///     Ok(Arc::new(move |messages| Ok(format!("{model} has read {} messages", messages.len()))))
+/// }));
+/// assert!(Registry::builtin().with(kind).kind("tau2").is_ok());
+/// ```
+#[derive(Clone, Default)]
+pub struct Tau2Kind {
+    chat: Option<OpenChat>,
+}
+
+impl Tau2Kind {
+    /// Returns the same kind, which can also let a language model play the user.
+    #[must_use]
+    pub fn with_chat(self, open: OpenChat) -> Self {
+        Self { chat: Some(open) }
+    }
+
+    /// Returns the user of these settings.
+    fn user(&self, settings: &Tau2User, guidelines: &str) -> Result<SharedUser, EnvError> {
+        if settings.kind == Tau2UserKind::Scripted {
+            return Ok(Arc::new(Scripted));
+        }
+        let open = self.chat.as_ref().ok_or_else(|| {
+            EnvError::Other(
+                "[env] user.kind = \"model\" cannot be opened by this program: it has been handed no language models \
+                 (Tau2Kind::with_chat)"
+                    .to_owned(),
+            )
+        })?;
+        Ok(Arc::new(ModelUser::new(open(settings)?, guidelines.to_owned())))
+    }
+}
 
 /// Settings of the tasks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -33,6 +74,8 @@ pub struct Tau2Settings {
     pub policy: bool,
     /// True if the information that a task names must be given. The original lets a language model judge that in most tasks.
     pub information: bool,
+    /// The user. The domain `telecom` has none.
+    pub user: Tau2User,
     /// Failed calls after which the episode ends unsolved.
     #[schemars(range(min = 1, max = 1000))]
     pub max_errors: usize,
@@ -57,6 +100,7 @@ impl Default for Tau2Settings {
             domain: Tau2Domain::default(),
             policy: true,
             information: true,
+            user: Tau2User::default(),
             max_errors: DEFAULT_MAX_ERRORS,
             expert: Tau2Expert::default(),
         }
@@ -84,6 +128,20 @@ impl WorldKind for Tau2Kind {
         "customer service of tau2-bench: a user, a policy, a data base, tools"
     }
 
+    fn rules(&self, settings: &Tau2Settings) -> Vec<Problem> {
+        let user = &settings.user;
+        let reason = match user.kind {
+            Tau2UserKind::Model if settings.domain.is_solo() => {
+                "is \"model\", but the domain has no user; remove it"
+            }
+            Tau2UserKind::Model if user.model.is_empty() => {
+                "needs user.model, the model's name at the service"
+            }
+            _ => return Vec::new(),
+        };
+        vec![Problem::new("user.kind", reason)]
+    }
+
     fn has_progress(&self) -> bool {
         false
     }
@@ -102,12 +160,16 @@ impl WorldKind for Tau2Kind {
             max_errors: settings.max_errors,
         };
         let checkout = Checkout::read(data, settings.domain)?;
-        let set = Tau2Tasks::new(checkout, kept, Arc::new(Scripted)).with_max_turns(options.max_turns);
+        let user = self.user(&settings.user, &checkout.guidelines)?;
+        let set = Tau2Tasks::new(checkout, kept, user).with_max_turns(options.max_turns);
         Ok(Box::new(Tau2World { set, expert: settings.expert }))
     }
 
     fn templates(&self) -> &'static [(&'static str, &'static str)] {
-        &[("tau2", include_str!("../../templates/tau2.toml"))]
+        &[
+            ("tau2", include_str!("../../templates/tau2.toml")),
+            ("tau2-solo", include_str!("../../templates/tau2-solo.toml")),
+        ]
     }
 
     fn eval_defaults(&self) -> EvalDefaults<'static> {
@@ -142,6 +204,6 @@ impl World for Tau2World {
     }
 
     fn advisor(&self, task: &Task) -> Result<Option<Box<dyn Advisor>>, EnvError> {
-        Ok(Some(Box::new(Adviser::new(self.set.task(&task.id)?))))
+        Ok(Some(Box::new(Adviser::new(self.set.task(&task.id)?, self.set.is_solo()))))
     }
 }

@@ -17,7 +17,7 @@ use turnwise_env::registry::Registry;
 use turnwise_env::tau2::checkout::Checkout;
 use turnwise_env::tau2::replay::replay;
 use turnwise_env::tau2::user::{Scripted, Talk, User};
-use turnwise_env::tau2::{Tau2Domain, Tau2Env, Tau2Options, Tau2Tasks};
+use turnwise_env::tau2::{Tau2Domain, Tau2Env, Tau2Kind, Tau2Options, Tau2Tasks};
 use turnwise_env::world::OpenOptions;
 
 fn small() -> PathBuf {
@@ -152,6 +152,55 @@ fn a_step_can_be_repeated_if_the_user_was_not_reached_and_a_saved_talk_is_not_as
 }
 
 #[test]
+fn a_model_plays_the_user_with_the_originals_instructions() {
+    let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let log = Arc::clone(&seen);
+    let kind = Tau2Kind::default().with_chat(Arc::new(move |user| {
+        let (log, model) = (Arc::clone(&log), user.model.clone());
+        Ok(Arc::new(move |messages: &[(&str, &str)]| {
+            let messages: Vec<String> =
+                messages.iter().map(|(role, text)| format!("{role}: {text}")).collect();
+            log.lock().unwrap().push(messages);
+            Ok(if log.lock().unwrap().len() < 3 { format!("I am {model}.") } else { "###STOP###".into() })
+        }))
+    }));
+    let registry = Registry::builtin().with(kind);
+    let mut note = |_: String| ();
+    let mut options = OpenOptions { splits: &[], max_turns: 20, note: &mut note };
+    let settings = format!("data = {:?}\nuser = {{ kind = \"model\", model = \"m\" }}", small());
+    let world = registry.kind("tau2").unwrap().open(&settings.parse().unwrap(), &mut options).unwrap();
+    let mut environment = world.task_set().environment().unwrap();
+    let task = &world.task_set().tasks("train").unwrap()[0];
+    assert!(environment.reset(task, seed()).unwrap().text().ends_with("\n\nUser: I am m."));
+    environment.step(&"Who?".into()).unwrap();
+    assert!(environment.step(&"It is done.".into()).unwrap().terminated);
+    let talks = seen.lock().unwrap();
+    assert!(
+        talks[0][0].starts_with(
+            "system: You are a customer. End with ###STOP###.\n\n\n<scenario>\nInstructions:\n\t"
+        )
+    );
+    let later = [
+        "user: Hi! How can I help you today?",
+        "assistant: I am m.",
+        "user: Who?",
+        "assistant: I am m.",
+        "user: It is done.",
+    ];
+    assert_eq!(talks[2][1..], later);
+    // A program without models says so, and settings without a name are refused.
+    for (settings, reason) in [
+        ("user = { kind = \"model\", model = \"m\" }", "with_chat"),
+        ("user.kind = \"model\"", "needs user.model"),
+        ("domain = \"telecom\"\nuser = { kind = \"model\", model = \"m\" }", "has no user"),
+    ] {
+        let settings = format!("data = {:?}\n{settings}", small()).parse().unwrap();
+        let error = Registry::builtin().kind("tau2").unwrap().open(&settings, &mut options).err().unwrap();
+        assert!(error.to_string().contains(reason), "{error}");
+    }
+}
+
+#[test]
 fn the_expert_solves_every_task_and_splits_are_the_files() {
     let settings = format!("data = {:?}\nexpert.hasty_prob = 0.0", small()).parse().unwrap();
     let mut note = |_: String| ();
@@ -233,4 +282,96 @@ fn compare(domain: &str) {
 #[test]
 fn every_recorded_play_of_retail_is_the_same() {
     compare("retail");
+}
+
+/// Plays the actions of a telecom task, and returns the opening and the steps.
+fn solve(id: &str, actions: &[Action]) -> (String, Vec<Step>) {
+    let set = tasks(Tau2Domain::Telecom, Tau2Options::default());
+    let (_, opening, steps) = play(&set, id, actions);
+    (opening, steps)
+}
+
+#[test]
+fn a_ticket_is_solved_with_the_tools_of_both_sides() {
+    let done = call("done", json!({}));
+    let (opening, steps) = solve("[mobile_data]off", &[call("toggle_data", json!({})), done.clone()]);
+    assert!(opening.starts_with("<main_policy>\nSolve the ticket.\n\n</main_policy>"), "{opening}");
+    assert!(opening.ends_with("\n\nTicket: Mobile data of Ann Lee, 555-0001, does not work."), "{opening}");
+    let bar = "Mobile Data is now ON.\nStatus Bar: 📶⁴ Excellent | 5G | 📱 Data Enabled | 🔋 70%";
+    assert_eq!(steps[0].observation.text(), bar);
+    assert!(steps[1].terminated && steps[1].success, "{:?}", steps[1]);
+    let (_, steps) = solve("[mobile_data]off", std::slice::from_ref(&done));
+    assert!(steps[0].terminated && !steps[0].success && steps[0].reward == 0.0);
+    let (_, steps) = solve("[mobile_data]off", &["I am done.".into()]);
+    assert!(steps[0].terminated && !steps[0].success && steps[0].metrics.is_empty());
+    // The gold call has to be made, whatever its summary says.
+    let transfer = call("transfer_to_human_agents", json!({"summary": "The card is locked."}));
+    let (_, steps) = solve("[service]locked", &[transfer, done.clone()]);
+    assert!(steps[1].success);
+    let (_, steps) = solve("[service]locked", &[done]);
+    assert!(!steps[0].success);
+}
+
+#[test]
+fn a_bill_is_paid_on_the_phone() {
+    let id = json!({"customer_id": "C1", "line_id": "L1"});
+    let actions = [
+        call("check_payment_request", json!({})),
+        call("send_payment_request", json!({"customer_id": "C1", "bill_id": "B7"})),
+        call("make_payment", json!({})),
+        call("get_details_by_id", json!({"id": "B7"})),
+        call("resume_line", id.clone()),
+        call("check_installed_apps", json!({})),
+        call("refuel_data", json!({"customer_id": "C1", "line_id": "L1", "gb_amount": 2})),
+        call("reboot_device", json!({})),
+        call("done", json!({})),
+    ];
+    let (_, steps) = solve("[service]bill", &actions);
+    let text = |place: usize| steps[place].observation.text().into_owned();
+    assert_eq!(text(0), "No payment request has been made.");
+    assert_eq!(text(2), "Payment of 10.0 USD has been made for bill B7.");
+    assert!(
+        text(3).contains(r#""status": "Paid""#) && text(3).contains(r#""description": "Charge for line L1""#)
+    );
+    assert!(text(4).contains(r#""status": "Active""#), "{}", text(4));
+    // In the order of the file, not of the alphabet.
+    assert_eq!(text(5), "The following apps are installed on the phone: messaging, camera");
+    let refueled = r#"{"message": "Successfully added 2 GB of data for line L1 for $3.00", "new_data_refueling_gb": "2.0", "charge": "3.0"}"#;
+    assert_eq!(text(6), refueled);
+    assert!(steps[8].success);
+}
+
+#[test]
+fn the_expert_solves_every_ticket() {
+    let settings = format!("data = {:?}\ndomain = \"telecom\"", small()).parse().unwrap();
+    let mut note = |_: String| ();
+    let mut options = OpenOptions { splits: &[], max_turns: 20, note: &mut note };
+    let world = Registry::builtin().kind("tau2").unwrap().open(&settings, &mut options).unwrap();
+    let request = DemonstrationRequest { split: "base", count: 4, max_turns: 20, ..Default::default() };
+    let found = world.demonstrations(&request).unwrap().unwrap();
+    assert_eq!((found.episodes.len(), found.dropped), (4, 0));
+    assert_eq!(found.episodes[0].task.kind, "mobile_data");
+    assert!(found.episodes[0].tools.iter().any(|tool| tool.name() == "done"));
+}
+
+#[test]
+fn every_recorded_play_of_telecom_is_the_same() {
+    compare("telecom");
+}
+
+/// The expert's episodes in the tasks of the checkout named by `TURNWISE_TAU2`.
+#[test]
+fn the_expert_solves_the_tasks_of_the_checkout() {
+    for domain in ["retail", "telecom"] {
+        let Some((_, checkout)) = recording(domain) else { return };
+        let settings = format!("data = {checkout:?}\ndomain = \"{domain}\"").parse().unwrap();
+        let mut note = |_: String| ();
+        let mut options = OpenOptions { splits: &[], max_turns: 60, note: &mut note };
+        let world = Registry::builtin().kind("tau2").unwrap().open(&settings, &mut options).unwrap();
+        let count = world.task_set().tasks("base").unwrap().len();
+        let request = DemonstrationRequest { split: "base", count, max_turns: 60, ..Default::default() };
+        let found = world.demonstrations(&request).unwrap().unwrap();
+        println!("{domain}: {} of {count}", found.episodes.len());
+        assert_eq!(found.dropped, 0, "{domain}");
+    }
 }

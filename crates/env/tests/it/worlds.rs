@@ -23,6 +23,9 @@ pub(crate) const WORLDS: [(&str, &str); 8] = [
     ("tau2", "data = \"tests/data/tau2\""),
 ];
 
+/// A domain with other tools than the one in [`WORLDS`]. No number of errors ends its episodes.
+const SOLO: (&str, &str) = ("tau2", "data = \"tests/data/tau2\"\ndomain = \"telecom\"\nmax_errors = 1000");
+
 /// Opens a world; `None` if this machine lacks what it needs, which is printed.
 pub(crate) fn open(kind: &str, settings: &str, max_turns: usize) -> Option<Box<dyn World>> {
     let settings = settings.parse().unwrap();
@@ -120,7 +123,7 @@ fn hostile(tools: &[String]) -> Vec<Action> {
 
 #[test]
 fn hostile_actions_are_ordinary_steps_in_every_world() {
-    for (kind, settings) in WORLDS {
+    for (kind, settings) in WORLDS.into_iter().chain([SOLO]) {
         let Some(world) = open(kind, settings, 1000) else { continue };
         let mut environment = world.task_set().environment().unwrap();
         let task = first_task(&*world);

@@ -1,5 +1,6 @@
 //! The user: what it says next, given what was said.
 
+mod model;
 mod person;
 mod scripted;
 
@@ -8,6 +9,7 @@ use std::sync::Arc;
 
 use turnwise_core::EnvError;
 
+pub use model::{Chat, ModelUser, OpenChat, Tau2User, Tau2UserKind, model_prompt};
 pub use scripted::Scripted;
 
 use super::task::Tau2Task;
@@ -58,9 +60,3 @@ pub trait User: Send + Sync + fmt::Debug {
 
 /// A user that environments share.
 pub type SharedUser = Arc<dyn User>;
-
-/// Returns the system prompt with which the original lets a language model play the user.
-pub fn model_prompt(guidelines: &str, task: &Tau2Task) -> String {
-    let guidelines = guidelines.replace("<PERSONA_GUIDELINES>", "");
-    format!("{guidelines}\n\n<scenario>\n{}\n</scenario>", task.user_scenario)
-}
