@@ -18,13 +18,12 @@ const LARGEST: u64 = 1 << 20;
 const PROBE_TOKENS: u32 = 16;
 
 /// An API key. It is shown nowhere.
-pub(super) struct Secret(Option<String>);
+struct Secret(Option<String>);
 
 impl Secret {
     /// Reads the variable of this name; an empty name is not a key.
-    pub(super) fn from_env(name: &str) -> Result<Self, JudgeError> {
-        let refused = |error: ApiKeyError| JudgeError::setting("api_key_env", error.to_string());
-        api_key(name).map(Self).map_err(refused)
+    fn from_env(name: &str) -> Result<Self, ApiKeyError> {
+        api_key(name).map(Self)
     }
 
     /// Returns a text without the key.
@@ -41,7 +40,7 @@ impl fmt::Debug for Secret {
 
 /// Reason why a request came to nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     /// The budget is used up.
     Budget,
     /// No answer in time.
@@ -56,7 +55,7 @@ pub(super) enum Failure {
 
 impl Failure {
     /// Returns true if another try may help.
-    pub(super) fn is_passing(&self) -> bool {
+    pub(crate) fn is_passing(&self) -> bool {
         match self {
             Self::Budget => false,
             Self::Timeout | Self::Transport(_) | Self::Malformed(_) => true,
@@ -87,15 +86,16 @@ struct Choice {
     message: Message,
 }
 
+/// The message of a choice.
 #[derive(Deserialize)]
-struct Message {
+pub(crate) struct Message {
     /// Null where a model spent all its tokens on reasoning.
-    content: Option<String>,
+    pub(crate) content: Option<String>,
 }
 
 /// A service and how it is spoken to.
 #[derive(Debug)]
-pub(super) struct Client {
+pub(crate) struct Client {
     agent: ureq::Agent,
     url: String,
     secret: Secret,
@@ -104,16 +104,30 @@ pub(super) struct Client {
 
 impl Client {
     pub(super) fn new(config: &JudgeConfig, seed: u64) -> Result<Self, JudgeError> {
+        Self::connect(&config.endpoint, &config.api_key_env, config.timeout_s, seed)
+            .map_err(|error| JudgeError::setting("api_key_env", error.to_string()))
+    }
+
+    /// Creates a client of the service at a base address; nothing is sent yet.
+    ///
+    /// # Errors
+    /// Fails if the variable of the API key is not set.
+    pub(crate) fn connect(
+        endpoint: &str,
+        api_key_env: &str,
+        timeout_s: f64,
+        seed: u64,
+    ) -> Result<Self, ApiKeyError> {
         let settings = ureq::Agent::config_builder()
-            .timeout_global(Some(Duration::from_secs_f64(config.timeout_s)))
+            .timeout_global(Some(Duration::from_secs_f64(timeout_s)))
             .http_status_as_error(false)
             // The key goes to the service that was named and nowhere else.
             .max_redirects(0)
             .build();
         Ok(Self {
             agent: settings.into(),
-            url: format!("{}/chat/completions", config.endpoint.trim_end_matches('/')),
-            secret: Secret::from_env(&config.api_key_env)?,
+            url: format!("{}/chat/completions", endpoint.trim_end_matches('/')),
+            secret: Secret::from_env(api_key_env)?,
             seed,
         })
     }
@@ -139,13 +153,20 @@ impl Client {
         user: &str,
         max_tokens: u32,
     ) -> Result<Message, Failure> {
-        let body = json!({
+        self.send(&json!({
             "model": config.model,
             "messages": [{"role": "system", "content": system}, {"role": "user", "content": user}],
             "temperature": config.temperature,
             "max_tokens": max_tokens,
             "stream": false,
-        });
+        }))
+    }
+
+    /// Sends the body of a request and returns the message of the first choice.
+    ///
+    /// # Errors
+    /// Fails if there is no answer, or it is not a chat completion.
+    pub(crate) fn send(&self, body: &serde_json::Value) -> Result<Message, Failure> {
         let mut request = self.agent.post(&self.url).header("content-type", "application/json");
         if let Some(key) = &self.secret.0 {
             request = request.header("authorization", format!("Bearer {key}"));
