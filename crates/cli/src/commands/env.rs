@@ -165,7 +165,7 @@ struct ReplayArgs {
     /// The recording: JSON lines, one episode per line (search: or a list), plain or zstd.
     file: PathBuf,
     /// Data that it was recorded on. alfworld: a folder of games, a game file or a `.tar.zst` archive; webshop: the
-    /// folder of the official files; bfcl: the folder `bfcl_eval` of the package bfcl-eval. Recordings of sokoban,
+    /// folder of the official files; bfcl: the folder `bfcl_eval` of the package bfcl-eval; tau2: a checkout of tau2-bench. Recordings of sokoban,
     /// ezpoints and search hold their tasks themselves; for ezpoints, a folder with the original's pictures, which are then
     /// compared too; for search, a folder with the collection (`passages.jsonl`, `retrievals.jsonl`), whose texts are then
     /// compared too.
