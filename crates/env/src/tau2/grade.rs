@@ -58,7 +58,7 @@ pub fn grade(base: &Base, task: &Tau2Task, played: Played<'_>, information: bool
         state.run(assertion).is_ok_and(|value| value == Value::Bool(assertion.assert_value))
     });
     // All are run, since each may change the state.
-    let assertions = assertions.fold(true, |all, holds| all && holds);
+    let assertions = assertions.filter(|holds| !holds).count() == 0;
     let communicated = task.information().iter().all(|text| said(text, played.words));
     let actions = task.gold().iter().all(|action| played.calls.iter().any(|call| is_call(action, call)));
     let counts = |basis: Basis| criteria.reward_basis.contains(&basis);

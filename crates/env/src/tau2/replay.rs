@@ -9,6 +9,7 @@
 //!  "words": [text, ..], "database", "communicated", "assertions": [bool, ..]}
 //! ```
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::io::BufRead;
 use std::path::Path;
@@ -82,10 +83,10 @@ pub fn replay(name: &str, reader: impl BufRead, data: &Path) -> Result<ReplayRep
         let line = line?;
         let recorded: Recorded<'_> = serde_json::from_str(&line.text)
             .map_err(|error| line.error(format!("this is not a recorded play: {error}")))?;
-        if !checkouts.contains_key(&recorded.domain) {
-            checkouts.insert(recorded.domain, Checkout::read(data, recorded.domain)?);
-        }
-        let checkout = &checkouts[&recorded.domain];
+        let checkout = match checkouts.entry(recorded.domain) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => place.insert(Checkout::read(data, recorded.domain)?),
+        };
         let mut checker = Checker::new(&mut differences, line.number, recorded.task.clone());
         if let Some(tools) = &recorded.tools {
             compare_tools(&line, checkout, tools, &mut checker)?;

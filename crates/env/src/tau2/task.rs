@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Deserialize;
 
-use crate::bfcl::python::Value;
+use crate::bfcl::python::{Dict, Value};
 
 /// A task.
 #[derive(Clone, Debug, Deserialize)]
@@ -161,7 +161,7 @@ pub struct GoldAction {
 
 /// Returns the arguments of an object, in its order.
 pub(super) fn keywords(arguments: &Value) -> Vec<(String, Value)> {
-    let entries = arguments.as_dict().into_iter().flat_map(|fields| fields.iter());
+    let entries = arguments.as_dict().into_iter().flat_map(Dict::iter);
     entries.map(|(name, value)| (name.to_string(), value.clone())).collect()
 }
 

@@ -56,10 +56,7 @@ fn the_gold_calls_solve_a_task_and_other_ends_do_not() {
     assert!(opening.contains("I want to cancel my order #W1, which I do not need any more."), "{opening}");
     let result = steps[0].observation.text();
     // The gift card has back what it paid, and both texts have floats as the original does.
-    assert!(
-        result.contains(r##""status": "cancelled""##) && result.contains(r#""amount": 60.1"#),
-        "{result}"
-    );
+    assert!(result.contains(r#""status": "cancelled""#) && result.contains(r#""amount": 60.1"#), "{result}");
     let last = &steps[1];
     assert!(last.terminated && last.success && last.reward == 1.0, "{last:?}");
     assert!(last.observation.text().contains("###STOP###"));
@@ -249,13 +246,11 @@ fn recording(domain: &str) -> Option<(String, PathBuf)> {
     };
     let (data, checkout) = (folder("TURNWISE_DATA")?, folder("TURNWISE_TAU2")?);
     let path = data.join(format!("tau2/{domain}.jsonl"));
-    match std::fs::read_to_string(&path) {
-        Ok(text) => Some((text, checkout)),
-        Err(_) => {
-            println!("skipped: there is no {}", path.display());
-            None
-        }
+    let text = std::fs::read_to_string(&path).ok();
+    if text.is_none() {
+        println!("skipped: there is no {}", path.display());
     }
+    Some((text?, checkout))
 }
 
 fn compare(domain: &str) {

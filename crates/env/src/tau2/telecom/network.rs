@@ -137,7 +137,7 @@ impl Phone {
             "excellent" => 1.0,
             _ => 0.0,
         };
-        let speed: f64 = (least + most) / 2.0 * signal * base;
+        let speed: f64 = f64::midpoint(least, most) * signal * base;
         let speed = format!("{speed:.2}").parse().unwrap_or(speed);
         let description = match speed {
             speed if speed < 1.0 => "Very Poor",
