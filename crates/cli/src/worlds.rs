@@ -4,8 +4,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use turnwise_core::EnvError;
+use turnwise_decompose::{ChatError, ChatModel, ChatSettings};
 use turnwise_env::registry::Registry;
 use turnwise_env::search::{RetrieverSettings, SearchKind};
+use turnwise_env::tau2::Tau2Kind;
+use turnwise_env::tau2::user::{Chat, Tau2User};
 use turnwise_retrieval::{RetrievalError, Retriever};
 use turnwise_retrieval_service::{RetrievalConfig, open};
 use turnwise_train::config::{self, Config, ConfigSource};
@@ -24,7 +28,9 @@ pub(crate) fn builtin() -> Registry {
     let search = SearchKind::default().with_tables(Arc::new(|path| {
         turnwise_trajectory_io::parquet_rows(path).map_err(|error| error.to_string())
     }));
-    let worlds = Registry::builtin().with(search.with_retrievers(Arc::new(retriever)));
+    let worlds = Registry::builtin()
+        .with(search.with_retrievers(Arc::new(retriever)))
+        .with(Tau2Kind::default().with_chat(Arc::new(chat)));
     #[cfg(feature = "remote")]
     let worlds = turnwise_remote::environments::with_environments(worlds);
     #[cfg(feature = "serve")]
@@ -52,6 +58,27 @@ fn retriever(settings: &RetrieverSettings) -> Result<Arc<dyn Retriever>, Retriev
     Ok(open(&config)?)
 }
 
+/// Opens the language model that plays a user.
+fn chat(user: &Tau2User) -> Result<Chat, EnvError> {
+    let settings = ChatSettings {
+        endpoint: user.endpoint.clone(),
+        model: user.model.clone(),
+        api_key_env: user.api_key_env.clone(),
+        temperature: user.temperature,
+        max_tokens: user.max_tokens,
+        timeout_s: user.timeout_s,
+        retries: user.retries,
+    };
+    let failed = |error: &ChatError| match error {
+        ChatError::Setting { .. } => EnvError::Other(format!("[env] user.{error}")),
+        ChatError::NoReply { is_transient: true, .. } => EnvError::Transient(format!("[env] user: {error}")),
+        ChatError::NoReply { .. } => EnvError::Other(format!("[env] user: {error}")),
+    };
+    let model = ChatModel::new(settings).map_err(|error| failed(&error))?;
+    Ok(Arc::new(move |messages| model.reply(messages).map_err(|error| failed(&error))))
+}
+
+/// Worlds and policies that runs are started and resumed with.
 pub(crate) fn parts() -> RunParts {
     registries().parts()
 }

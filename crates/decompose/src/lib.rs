@@ -5,7 +5,9 @@
 //! | [`judge`] | a language model behind an OpenAI-compatible endpoint scores the turns |
 //! | [`turnrd`] | a small network learns which turns earned the return |
 //!
-//! Both methods split a return `R` into credits `r_t` that sum to `R` (HAS, section 3).
+//! [`chat`] lets such a model go on with a conversation, for whoever needs one.
+//!
+//! The first two split a return `R` into credits `r_t` that sum to it (HAS, section 3).
 //!
 //! ```
 //! use turnwise_decompose::turnrd::{TurnRd, TurnRdConfig};
@@ -18,7 +20,9 @@
 //! # Ok::<(), turnwise_model::ModelError>(())
 //! ```
 
+pub mod chat;
 pub mod judge;
 pub mod turnrd;
 
+pub use chat::{ChatError, ChatModel, ChatSettings};
 pub use judge::{Judge, JudgeConfig, JudgeError, JudgeMetrics};

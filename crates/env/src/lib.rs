@@ -29,5 +29,6 @@ pub mod search;
 pub mod sokoban;
 mod splits;
 pub mod task_files;
+pub mod tau2;
 pub mod webshop;
 pub mod world;

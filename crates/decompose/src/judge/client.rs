@@ -15,14 +15,13 @@ const LARGEST: u64 = 1 << 20;
 
 const PROBE_TOKENS: u32 = 16;
 
-/// An API key, which is never shown.
-pub(super) struct Secret(Option<String>);
+/// An API key. It is shown nowhere.
+struct Secret(Option<String>);
 
 impl Secret {
-    /// Reads this environment variable; an empty name means no key.
-    pub(super) fn from_env(name: &str) -> Result<Self, JudgeError> {
-        let refused = |error: ApiKeyError| JudgeError::setting("api_key_env", error.to_string());
-        api_key(name).map(Self).map_err(refused)
+    /// Reads the variable of this name; an empty name is not a key.
+    fn from_env(name: &str) -> Result<Self, ApiKeyError> {
+        api_key(name).map(Self)
     }
 
     fn hide(&self, text: &str) -> String {
@@ -37,7 +36,7 @@ impl fmt::Debug for Secret {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     /// The budget is used up.
     Budget,
     Timeout,
@@ -48,7 +47,8 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    pub(super) fn is_passing(&self) -> bool {
+    /// Returns true if another try may help.
+    pub(crate) fn is_passing(&self) -> bool {
         match self {
             Self::Budget => false,
             Self::Timeout | Self::Transport(_) | Self::Malformed(_) => true,
@@ -79,14 +79,15 @@ struct Choice {
     message: Message,
 }
 
+/// The message of a choice.
 #[derive(Deserialize)]
-struct Message {
-    /// Null if a model used all its tokens for reasoning.
-    content: Option<String>,
+pub(crate) struct Message {
+    /// Null where a model spent all its tokens on reasoning.
+    pub(crate) content: Option<String>,
 }
 
 #[derive(Debug)]
-pub(super) struct Client {
+pub(crate) struct Client {
     agent: ureq::Agent,
     url: String,
     secret: Secret,
@@ -95,16 +96,30 @@ pub(super) struct Client {
 
 impl Client {
     pub(super) fn new(config: &JudgeConfig, seed: u64) -> Result<Self, JudgeError> {
+        Self::connect(&config.endpoint, &config.api_key_env, config.timeout_s, seed)
+            .map_err(|error| JudgeError::setting("api_key_env", error.to_string()))
+    }
+
+    /// Creates a client of the service at a base address; nothing is sent yet.
+    ///
+    /// # Errors
+    /// Fails if the variable of the API key is not set.
+    pub(crate) fn connect(
+        endpoint: &str,
+        api_key_env: &str,
+        timeout_s: f64,
+        seed: u64,
+    ) -> Result<Self, ApiKeyError> {
         let settings = ureq::Agent::config_builder()
-            .timeout_global(Some(Duration::from_secs_f64(config.timeout_s)))
+            .timeout_global(Some(Duration::from_secs_f64(timeout_s)))
             .http_status_as_error(false)
             // The key goes only to the configured service.
             .max_redirects(0)
             .build();
         Ok(Self {
             agent: settings.into(),
-            url: format!("{}/chat/completions", config.endpoint.trim_end_matches('/')),
-            secret: Secret::from_env(&config.api_key_env)?,
+            url: format!("{}/chat/completions", endpoint.trim_end_matches('/')),
+            secret: Secret::from_env(api_key_env)?,
             seed,
         })
     }
@@ -128,13 +143,20 @@ impl Client {
         user: &str,
         max_tokens: u32,
     ) -> Result<Message, Failure> {
-        let body = json!({
+        self.send(&json!({
             "model": config.model,
             "messages": [{"role": "system", "content": system}, {"role": "user", "content": user}],
             "temperature": config.temperature,
             "max_tokens": max_tokens,
             "stream": false,
-        });
+        }))
+    }
+
+    /// Sends the body of a request and returns the message of the first choice.
+    ///
+    /// # Errors
+    /// Fails if there is no answer, or it is not a chat completion.
+    pub(crate) fn send(&self, body: &serde_json::Value) -> Result<Message, Failure> {
         let mut request = self.agent.post(&self.url).header("content-type", "application/json");
         if let Some(key) = &self.secret.0 {
             request = request.header("authorization", format!("Bearer {key}"));

@@ -22,7 +22,7 @@
 //! configs, messages, files or `Debug` output.
 
 mod cache;
-mod client;
+pub(crate) mod client;
 mod config;
 mod decomposer;
 mod error;

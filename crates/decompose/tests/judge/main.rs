@@ -1,7 +1,8 @@
-//! The judge with a local HTTP server that is sometimes faulty.
+//! The judge, and a model that goes on with a conversation, against a real HTTP server on this machine, which also misbehaves.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
+mod chat;
 mod double;
 
 use std::fs;

@@ -47,15 +47,18 @@ impl Default {
     }
 }
 
-pub(super) const fn method(name: &'static str, parameters: &'static [Parameter]) -> Method {
+/// A method with these parameters.
+pub(crate) const fn method(name: &'static str, parameters: &'static [Parameter]) -> Method {
     Method { name, parameters }
 }
 
-pub(super) const fn required(name: &'static str) -> Parameter {
+/// A required parameter.
+pub(crate) const fn required(name: &'static str) -> Parameter {
     Parameter { name, default: None }
 }
 
-pub(super) const fn optional(name: &'static str, default: Default) -> Parameter {
+/// A parameter with a default.
+pub(crate) const fn optional(name: &'static str, default: Default) -> Parameter {
     Parameter { name, default: Some(default) }
 }
 
@@ -68,7 +71,8 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    pub(super) fn take<const N: usize>(self) -> [Value; N] {
+    /// The values in the order of the parameters. `N` is the number of parameters; missing ones would be `None`.
+    pub(crate) fn take<const N: usize>(self) -> [Value; N] {
         let mut values = self.values.into_iter();
         std::array::from_fn(|_| values.next().unwrap_or_default())
     }

@@ -20,7 +20,7 @@ mod expert;
 mod generator;
 pub mod grade;
 mod long_context;
-mod method;
+pub(crate) mod method;
 pub mod package;
 pub mod python;
 pub mod replay;

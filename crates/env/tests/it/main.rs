@@ -6,6 +6,7 @@ mod bfcl_conformance;
 mod prompts;
 mod search;
 mod snapshots;
+mod tau2;
 mod webshop;
 mod webshop_conformance;
 mod webshop_search;

@@ -8,7 +8,8 @@ use turnwise_core::{Action, Environment, Purpose, Seed, Task, ToolCall};
 use turnwise_env::registry::Registry;
 use turnwise_env::world::{OpenOptions, World};
 
-pub(crate) const WORLDS: [(&str, &str); 7] = [
+/// A small world of each kind that plays in this process.
+pub(crate) const WORLDS: [(&str, &str); 8] = [
     ("alfworld", "generator = { size = \"tiny\", train = 6, valid_seen = 0, valid_unseen = 0 }"),
     ("webshop", "goals_per_product = 2\ngenerator = { products = 40 }"),
     ("sokoban", "generator = { train = 6, valid = 0, test = 0, min_moves = 2, max_moves = 10 }"),
@@ -19,9 +20,13 @@ pub(crate) const WORLDS: [(&str, &str); 7] = [
         "coding",
         "generator = { libraries = [\"roman\"], per_library = 6 }\nexpert = { look = true, run_tests = false }",
     ),
+    ("tau2", "data = \"tests/data/tau2\""),
 ];
 
-/// Opens an environment; `None` with a message if this machine lacks what it needs.
+/// A domain with other tools than the one in [`WORLDS`]. No number of errors ends its episodes.
+const SOLO: (&str, &str) = ("tau2", "data = \"tests/data/tau2\"\ndomain = \"telecom\"\nmax_errors = 1000");
+
+/// Opens a world; `None` if this machine lacks what it needs, which is printed.
 pub(crate) fn open(kind: &str, settings: &str, max_turns: usize) -> Option<Box<dyn World>> {
     let settings = settings.parse().unwrap();
     let mut note = |_: String| ();
@@ -116,7 +121,7 @@ fn hostile(tools: &[String]) -> Vec<Action> {
 
 #[test]
 fn hostile_actions_are_ordinary_steps_in_every_world() {
-    for (kind, settings) in WORLDS {
+    for (kind, settings) in WORLDS.into_iter().chain([SOLO]) {
         let Some(world) = open(kind, settings, 1000) else { continue };
         let mut environment = world.task_set().environment().unwrap();
         let task = first_task(&*world);

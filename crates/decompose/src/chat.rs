@@ -1,0 +1,124 @@
+//! A language model behind an OpenAI-compatible endpoint that goes on with a conversation.
+
+use serde_json::json;
+use thiserror::Error;
+use turnwise_core::backoff;
+use turnwise_settings::check_address;
+
+use crate::judge::client::{Client, Failure};
+
+/// Seconds before the first repetition of a failed request, and the longest wait.
+const PAUSE_S: (f64, f64) = (0.5, 10.0);
+
+/// How the model is asked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChatSettings {
+    /// Base address of the service; requests go to `{endpoint}/chat/completions`. `https://` needs the feature `tls`.
+    pub endpoint: String,
+    /// Name of the model, as the service knows it.
+    pub model: String,
+    /// Name of the environment variable that holds the API key; empty if the service wants none.
+    pub api_key_env: String,
+    /// Sampling temperature.
+    pub temperature: f64,
+    /// Maximum number of tokens of a reply.
+    pub max_tokens: u32,
+    /// Seconds until a request counts as failed, answer included.
+    pub timeout_s: f64,
+    /// Repetitions of a failed request.
+    pub retries: u32,
+}
+
+/// A model that cannot be asked, or does not answer.
+#[derive(Debug, Error)]
+pub enum ChatError {
+    /// A setting that cannot work.
+    #[error("{key}: {reason}")]
+    Setting {
+        /// The field of [`ChatSettings`].
+        key: &'static str,
+        /// The problem and how to fix it.
+        reason: String,
+    },
+    /// There was no reply.
+    #[error("the model {model:?} at {endpoint} gave no reply ({reason})")]
+    NoReply {
+        /// Base address of the service.
+        endpoint: String,
+        /// Name of the model that was asked for.
+        model: String,
+        /// The last failure.
+        reason: String,
+        /// Whether a later request may succeed.
+        is_transient: bool,
+    },
+}
+
+/// A model and how it is asked.
+#[derive(Debug)]
+pub struct ChatModel {
+    client: Client,
+    settings: ChatSettings,
+}
+
+impl ChatModel {
+    /// Creates the model of these settings; nothing is sent yet.
+    ///
+    /// # Errors
+    /// Fails if a setting cannot work.
+    pub fn new(settings: ChatSettings) -> Result<Self, ChatError> {
+        let fail = |key, reason: String| Err(ChatError::Setting { key, reason });
+        if let Err(error) = check_address(&settings.endpoint) {
+            return fail("endpoint", error.to_string());
+        }
+        if settings.endpoint.starts_with("https://") && !cfg!(feature = "tls") {
+            let reason = "https needs a build with `--features tls`; or put a local proxy before the service";
+            return fail("endpoint", reason.into());
+        }
+        if settings.model.is_empty() {
+            return fail("model", "is empty; name the model as the service knows it".into());
+        }
+        match Client::connect(&settings.endpoint, &settings.api_key_env, settings.timeout_s, 0) {
+            Ok(client) => Ok(Self { client, settings }),
+            Err(error) => fail("api_key_env", error.to_string()),
+        }
+    }
+
+    /// Returns the model's reply to messages, each a role and a text.
+    ///
+    /// # Errors
+    /// Fails if there is no reply after the repetitions.
+    pub fn reply(&self, messages: &[(&str, &str)]) -> Result<String, ChatError> {
+        let messages: Vec<_> =
+            messages.iter().map(|(role, content)| json!({"role": role, "content": content})).collect();
+        let body = json!({
+            "model": self.settings.model,
+            "messages": messages,
+            "temperature": self.settings.temperature,
+            "max_tokens": self.settings.max_tokens,
+            "stream": false,
+        });
+        let mut attempt = 0;
+        loop {
+            let failure = match self.client.send(&body).map(|message| message.content) {
+                Ok(Some(reply)) if !reply.trim().is_empty() => return Ok(reply),
+                Ok(_) => Failure::Malformed("a reply without text; raise max_tokens".into()),
+                Err(failure) => failure,
+            };
+            if attempt >= self.settings.retries || !failure.is_passing() {
+                let reason = match &failure {
+                    Failure::Timeout => "no answer in time; raise timeout_s".to_owned(),
+                    other => other.to_string(),
+                };
+                return Err(ChatError::NoReply {
+                    endpoint: self.settings.endpoint.clone(),
+                    model: self.settings.model.clone(),
+                    reason,
+                    is_transient: failure.is_passing(),
+                });
+            }
+            attempt += 1;
+            std::thread::sleep(backoff(PAUSE_S.0, PAUSE_S.1, attempt, 0.0));
+        }
+    }
+}

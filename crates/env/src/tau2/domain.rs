@@ -1,0 +1,163 @@
+//! The domains: the state of an episode, and calls of its tools.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use turnwise_core::ToolCall;
+
+use super::retail::{Retail, RetailDb};
+use super::task::{FunctionCall, Side, Tau2Task, keywords};
+use super::telecom::Telecom;
+use crate::bfcl::python::{Raise, Value};
+
+/// A domain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Tau2Domain {
+    /// A store's customer service: orders, returns, exchanges.
+    #[default]
+    Retail,
+    /// A carrier's technical support in solo mode: there is no user, and the agent uses the user's phone itself.
+    Telecom,
+}
+
+impl Tau2Domain {
+    /// Returns the name, as folders have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Retail => "retail",
+            Self::Telecom => "telecom",
+        }
+    }
+
+    /// Returns true if the agent reads a ticket instead of talking with a user.
+    pub fn is_solo(self) -> bool {
+        self == Self::Telecom
+    }
+}
+
+/// The data base of a domain as its files have it.
+#[derive(Clone, Debug)]
+pub enum Base {
+    /// The store's.
+    Retail(Arc<RetailDb>),
+    /// The carrier's, and the user's phone.
+    Telecom(Box<Telecom>),
+}
+
+/// The state of an episode.
+#[derive(Clone, Debug, PartialEq)]
+pub enum State {
+    /// The store's data base.
+    Retail(Retail),
+    /// The carrier's data base, and the user's phone.
+    Telecom(Box<Telecom>),
+}
+
+/// The result of a tool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// The text that the agent is shown.
+    pub text: String,
+    /// Whether the tool failed.
+    pub is_error: bool,
+}
+
+impl From<Result<String, Raise>> for Outcome {
+    fn from(result: Result<String, Raise>) -> Self {
+        match result {
+            Ok(text) => Self { text, is_error: false },
+            Err(raise) => Self { text: format!("Error: {}", raise.text), is_error: true },
+        }
+    }
+}
+
+/// Returns the error of an argument that has the name of a parameter of the original's own functions.
+fn reserved(arguments: &[(String, Value)]) -> Option<Raise> {
+    let has = |name: &str| arguments.iter().any(|(known, _)| known == name);
+    let function = "tau2.environment.environment.Environment.make_tool_call()";
+    if has("requestor") {
+        let text = format!("{function} got multiple values for keyword argument 'requestor'");
+        return Some(Raise::type_error(text));
+    }
+    let taken = ["self", "tool_name"].into_iter().find(|name| has(name))?;
+    Some(Raise::type_error(format!(
+        "Environment.make_tool_call() got multiple values for argument '{taken}'"
+    )))
+}
+
+impl State {
+    /// Creates the state at the start of a task.
+    ///
+    /// # Errors
+    /// Fails if an action that is to be done first raises an error.
+    pub fn new(base: &Base, task: &Tau2Task) -> Result<Self, Raise> {
+        let mut state = match base {
+            Base::Retail(base) => Self::Retail(Retail::new(Arc::clone(base))),
+            Base::Telecom(base) => Self::Telecom(base.clone()),
+        };
+        let actions = task.initial_state.iter().filter_map(|initial| initial.initialization_actions.as_ref());
+        for action in actions.flatten() {
+            state.run(action)?;
+        }
+        Ok(state)
+    }
+
+    /// Executes a call of the agent.
+    pub fn execute(&mut self, call: &ToolCall) -> Outcome {
+        let arguments = match &call.arguments {
+            serde_json::Value::Null => Vec::new(),
+            serde_json::Value::Object(fields) => {
+                let read = |(name, value): (&String, &serde_json::Value)| {
+                    Value::deserialize(value).map(|value| (name.clone(), value))
+                };
+                match fields.iter().map(read).collect::<Result<Vec<_>, _>>() {
+                    Ok(arguments) => arguments,
+                    Err(error) => return Err(Raise::type_error(error.to_string())).into(),
+                }
+            }
+            _ => return Err(Raise::type_error("the arguments of a call must be a JSON object")).into(),
+        };
+        if let Some(raise) = reserved(&arguments) {
+            return Err(raise).into();
+        }
+        match self {
+            Self::Retail(retail) => retail.call(&call.name, arguments).into(),
+            Self::Telecom(telecom) => telecom.call(&call.name, arguments).into(),
+        }
+    }
+
+    /// Makes a call of the gold solution, whose errors the original ignores.
+    pub(super) fn execute_gold(&mut self, side: Side, name: &str, arguments: &Value) {
+        match (self, side) {
+            (Self::Retail(retail), Side::Assistant) => drop(retail.call(name, keywords(arguments))),
+            (Self::Retail(_), Side::User) => {}
+            (Self::Telecom(telecom), side) => drop(telecom.call_on(side, name, keywords(arguments))),
+        }
+    }
+
+    /// Calls a function that need not be a tool: an initial action, or an assertion.
+    ///
+    /// # Errors
+    /// Fails with the original's error.
+    pub(super) fn run(&mut self, call: &FunctionCall) -> Result<Value, Raise> {
+        match self {
+            Self::Retail(_) => Err(Raise::value_error(format!(
+                "the domain retail has no function `{}` outside of its tools",
+                call.func_name
+            ))),
+            Self::Telecom(telecom) => telecom.run(call),
+        }
+    }
+
+    /// Returns what differs from the files: a name and the original's JSON text of each part.
+    ///
+    /// # Errors
+    /// Fails if a part has no JSON form.
+    pub fn changes(&self) -> Result<Vec<(String, String)>, serde_json::Error> {
+        match self {
+            Self::Retail(retail) => retail.changes(),
+            Self::Telecom(telecom) => telecom.parts(),
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Grading as the original's: the data base against that after the gold calls, assertions, what the agent said.
+
+use turnwise_core::ToolCall;
+
+use super::domain::{Base, State};
+use super::task::{Basis, GoldAction, Tau2Task};
+use crate::bfcl::python::{Raise, Value};
+
+/// The parts of an episode's grade.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grade {
+    /// The data base is as after the gold calls.
+    pub database: bool,
+    /// All assertions hold.
+    pub assertions: bool,
+    /// The agent said what the task names.
+    pub communicated: bool,
+    /// Every gold call was made.
+    pub actions: bool,
+    /// The parts that count are passed.
+    pub success: bool,
+}
+
+/// What the agent did in an episode.
+#[derive(Clone, Copy, Debug)]
+pub struct Played<'a> {
+    /// The state at the end.
+    pub state: &'a State,
+    /// The agent's calls.
+    pub calls: &'a [ToolCall],
+    /// The agent's words.
+    pub words: &'a [String],
+}
+
+/// Grades an episode that was ended by the agent or the user. `information`: what the task wants to be said counts even if
+/// the task's basis has it only for a judging language model.
+///
+/// # Errors
+/// Fails if the task cannot be set up.
+pub fn grade(base: &Base, task: &Tau2Task, played: Played<'_>, information: bool) -> Result<Grade, Raise> {
+    let Some(criteria) = &task.evaluation_criteria else {
+        let all =
+            Grade { database: true, assertions: true, communicated: true, actions: true, success: true };
+        return Ok(all);
+    };
+    let is_compared = criteria.actions.is_some() || criteria.env_assertions.is_some();
+    let database = !is_compared || {
+        let mut gold = State::new(base, task)?;
+        for action in task.gold() {
+            gold.execute_gold(action.requestor, &action.name, &action.arguments);
+        }
+        gold == *played.state
+    };
+    // An assertion may change the state, as the original's do.
+    let mut state = played.state.clone();
+    let assertions = criteria.env_assertions.iter().flatten();
+    let assertions = assertions.map(|assertion| {
+        state.run(assertion).is_ok_and(|value| value == Value::Bool(assertion.assert_value))
+    });
+    // All are run, since each may change the state.
+    let assertions = assertions.filter(|holds| !holds).count() == 0;
+    let communicated = task.information().iter().all(|text| said(text, played.words));
+    let actions = task.gold().iter().all(|action| played.calls.iter().any(|call| is_call(action, call)));
+    let counts = |basis: Basis| criteria.reward_basis.contains(&basis);
+    let success = (!counts(Basis::Db) || database)
+        && (!counts(Basis::EnvAssertion) || assertions)
+        && (!counts(Basis::Action) || actions)
+        && (!(information || counts(Basis::Communicate)) || communicated);
+    Ok(Grade { database, assertions, communicated, actions, success })
+}
+
+/// Returns true if a text is part of something that the agent said, commas left out.
+fn said(text: &str, words: &[String]) -> bool {
+    let text = text.to_lowercase();
+    words.iter().any(|words| words.to_lowercase().replace(',', "").contains(&text))
+}
+
+/// Returns true if a call is the gold call, by the arguments that are compared.
+fn is_call(action: &GoldAction, call: &ToolCall) -> bool {
+    if action.name != call.name {
+        return false;
+    }
+    let Some(gold) = action.arguments.as_dict() else { return false };
+    let empty = serde_json::Map::new();
+    let made = call.arguments.as_object().unwrap_or(&empty);
+    let compared = |name: &str| match &action.compare_args {
+        Some(names) => names.iter().any(|known| known == name),
+        None => made.contains_key(name),
+    };
+    let value =
+        |name: &str| made.get(name).and_then(|value| <Value as serde::Deserialize>::deserialize(value).ok());
+    made.keys().filter(|name| compared(name)).all(|name| gold.get_str(name) == value(name).as_ref())
+        && gold
+            .keys()
+            .filter_map(Value::as_str)
+            .filter(|name| compared(name))
+            .all(|name| made.contains_key(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_compared_without_commas() {
+        let words = ["The total is $1,095.55.".to_owned()];
+        assert!(said("1095.55", &words) && said("TOTAL", &words) && !said("1096", &words));
+    }
+
+    #[test]
+    fn a_call_is_compared_by_the_named_arguments() {
+        let read = |compared: &str| {
+            let text =
+                format!(r#"{{"name": "f", "arguments": {{"a": 1, "b": [2]}}, "compare_args": {compared}}}"#);
+            serde_json::from_str::<GoldAction>(&text).unwrap()
+        };
+        let call = |arguments: serde_json::Value| ToolCall { id: String::new(), name: "f".into(), arguments };
+        let right = call(serde_json::json!({"a": 1, "b": [2.0]}));
+        let other = call(serde_json::json!({"a": 1, "b": [3]}));
+        assert!(is_call(&read("null"), &right) && !is_call(&read("null"), &other));
+        assert!(is_call(&read("[\"a\"]"), &other) && is_call(&read("[]"), &other));
+        // The original compares the arguments that the call has.
+        assert!(is_call(&read("null"), &call(serde_json::json!({"a": 1}))));
+        assert!(!is_call(&read("[\"b\"]"), &call(serde_json::json!({"a": 1}))));
+    }
+}

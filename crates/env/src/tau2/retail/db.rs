@@ -1,0 +1,191 @@
+//! The store's data base: products, users and orders, and the rows that an episode changed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::super::ordered::Ordered;
+
+/// One variant of a product.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Variant {
+    pub(super) item_id: String,
+    pub(super) options: Ordered<String>,
+    pub(super) available: bool,
+    pub(super) price: f64,
+}
+
+/// A product with its variants.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Product {
+    pub(super) name: String,
+    pub(super) product_id: String,
+    pub(super) variants: Ordered<Variant>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Name {
+    pub(super) first_name: String,
+    pub(super) last_name: String,
+}
+
+/// An address.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Address {
+    pub(super) address1: String,
+    pub(super) address2: String,
+    pub(super) city: String,
+    pub(super) country: String,
+    pub(super) state: String,
+    pub(super) zip: String,
+}
+
+/// A way to pay.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "source", rename_all = "snake_case")]
+pub(super) enum Payment {
+    CreditCard { id: String, brand: String, last_four: String },
+    GiftCard { id: String, balance: f64 },
+    Paypal { id: String },
+}
+
+/// A customer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct User {
+    pub(super) user_id: String,
+    pub(super) name: Name,
+    pub(super) address: Address,
+    pub(super) email: String,
+    pub(super) payment_methods: Ordered<Payment>,
+    pub(super) orders: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Fulfillment {
+    pub(super) tracking_id: Vec<String>,
+    pub(super) item_ids: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Item {
+    pub(super) name: String,
+    pub(super) product_id: String,
+    pub(super) item_id: String,
+    pub(super) price: f64,
+    pub(super) options: Ordered<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Transaction {
+    pub(super) transaction_type: TransactionType,
+    pub(super) amount: f64,
+    pub(super) payment_method_id: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum TransactionType {
+    Payment,
+    Refund,
+}
+
+/// An order.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Order {
+    pub(super) order_id: String,
+    pub(super) user_id: String,
+    pub(super) address: Address,
+    pub(super) items: Vec<Item>,
+    pub(super) status: String,
+    pub(super) fulfillments: Vec<Fulfillment>,
+    pub(super) payment_history: Vec<Transaction>,
+    #[serde(default)]
+    pub(super) cancel_reason: Option<String>,
+    #[serde(default)]
+    pub(super) exchange_items: Option<Vec<String>>,
+    #[serde(default)]
+    pub(super) exchange_new_items: Option<Vec<String>>,
+    #[serde(default)]
+    pub(super) exchange_payment_method_id: Option<String>,
+    /// An integer where nothing is exchanged, since the original rounds the integer 0 then.
+    #[serde(default)]
+    pub(super) exchange_price_difference: Option<serde_json::Number>,
+    #[serde(default)]
+    pub(super) return_items: Option<Vec<String>>,
+    #[serde(default)]
+    pub(super) return_payment_method_id: Option<String>,
+}
+
+/// The data base as the file has it.
+#[derive(Clone, Debug, Deserialize)]
+pub struct RetailDb {
+    pub(super) products: Ordered<Product>,
+    pub(super) users: Ordered<User>,
+    pub(super) orders: Ordered<Order>,
+}
+
+/// The data base of an episode: that of the file, and the rows that were changed.
+#[derive(Clone, Debug)]
+pub struct Retail {
+    pub(super) base: Arc<RetailDb>,
+    pub(super) users: BTreeMap<usize, User>,
+    pub(super) orders: BTreeMap<usize, Order>,
+}
+
+/// Returns true if the changed rows of two episodes describe the same table. A changed row can equal the file's.
+fn same<T: PartialEq>(base: &Ordered<T>, one: &BTreeMap<usize, T>, other: &BTreeMap<usize, T>) -> bool {
+    let row = |rows: &BTreeMap<usize, T>, place: usize, expected: &T| {
+        rows.get(&place).or_else(|| base.at(place).map(|(_, row)| row)) == Some(expected)
+    };
+    one.iter().all(|(place, value)| row(other, *place, value))
+        && other.iter().all(|(place, value)| row(one, *place, value))
+}
+
+impl PartialEq for Retail {
+    fn eq(&self, other: &Self) -> bool {
+        same(&self.base.users, &self.users, &other.users)
+            && same(&self.base.orders, &self.orders, &other.orders)
+    }
+}
+
+impl Retail {
+    /// Creates the data base at the start of an episode.
+    pub fn new(base: Arc<RetailDb>) -> Self {
+        Self { base, users: BTreeMap::new(), orders: BTreeMap::new() }
+    }
+
+    pub(super) fn user_at(&self, place: usize) -> Option<&User> {
+        self.users.get(&place).or_else(|| self.base.users.at(place).map(|(_, user)| user))
+    }
+
+    pub(super) fn order_at(&self, place: usize) -> Option<&Order> {
+        self.orders.get(&place).or_else(|| self.base.orders.at(place).map(|(_, order)| order))
+    }
+
+    /// Returns the rows that differ from the file's: table, key and the row as the original's JSON text.
+    ///
+    /// # Errors
+    /// Fails if a row has no JSON form.
+    pub fn changes(&self) -> Result<Vec<(String, String)>, serde_json::Error> {
+        fn changed<T: PartialEq + Serialize>(
+            name: &str,
+            base: &Ordered<T>,
+            rows: &BTreeMap<usize, T>,
+            found: &mut Vec<(String, String)>,
+        ) -> Result<(), serde_json::Error> {
+            for (place, row) in rows {
+                if let Some((key, old)) = base.at(*place)
+                    && old != row
+                {
+                    found.push((format!("{name}.{key}"), super::super::json::dumps(row)?));
+                }
+            }
+            Ok(())
+        }
+        let mut found = Vec::new();
+        changed("users", &self.base.users, &self.users, &mut found)?;
+        changed("orders", &self.base.orders, &self.orders, &mut found)?;
+        Ok(found)
+    }
+}

@@ -1,0 +1,147 @@
+//! Tasks as a task set: splits, and what all environments share.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use turnwise_core::{EnvError, Environment, Task, TaskSet};
+
+use super::checkout::Checkout;
+use super::environment::Tau2Env;
+use super::task::Tau2Task;
+use super::user::SharedUser;
+
+/// Turns that are enough for the gold calls and the talk around them.
+pub(super) const DEFAULT_MAX_TURNS: usize = 50;
+
+/// Failed calls after which the original gives an episode up.
+pub(super) const DEFAULT_MAX_ERRORS: usize = 10;
+
+const GOAL: &str = "help the user within the policy, by calling tools";
+
+/// Options of a [`Tau2Tasks`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tau2Options {
+    /// True if the first observation begins with the policy.
+    pub policy: bool,
+    /// True if the information that a task names counts, whatever its reward basis.
+    pub information: bool,
+    /// Failed calls after which an episode ends.
+    pub max_errors: usize,
+}
+
+impl Default for Tau2Options {
+    fn default() -> Self {
+        Self { policy: true, information: true, max_errors: DEFAULT_MAX_ERRORS }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) checkout: Checkout,
+    pub(super) options: Tau2Options,
+    pub(super) user: SharedUser,
+    places: HashMap<String, usize>,
+    splits: Vec<(String, Vec<Task>)>,
+}
+
+impl Shared {
+    pub(super) fn task(&self, id: &str) -> Result<&Tau2Task, EnvError> {
+        let place = self.places.get(id).ok_or_else(|| EnvError::UnknownTask(id.to_owned()))?;
+        Ok(&self.checkout.tasks[*place])
+    }
+}
+
+/// The tasks of a domain.
+#[derive(Clone, Debug)]
+pub struct Tau2Tasks {
+    pub(super) shared: Arc<Shared>,
+    max_turns: usize,
+}
+
+impl Tau2Tasks {
+    /// Creates the tasks of a checkout, with this user.
+    pub fn new(checkout: Checkout, options: Tau2Options, user: SharedUser) -> Self {
+        let name = checkout.domain.name();
+        let mut places = HashMap::new();
+        let mut entries = HashMap::new();
+        for (place, task) in checkout.tasks.iter().enumerate() {
+            places.insert(task.id.clone(), place);
+            let ticket = task.ticket.clone().unwrap_or_default();
+            let texts = [name.to_owned(), task.id.clone(), task.user_scenario.to_string(), ticket];
+            let digest = turnwise_core::digest(texts.iter().map(String::as_bytes));
+            let kind = kind(&task.id).unwrap_or(name);
+            entries.insert(task.id.as_str(), Task { digest, ..Task::new(task.id.clone(), kind, GOAL) });
+        }
+        let splits = checkout.splits.iter().map(|(split, ids)| {
+            let tasks = ids.iter().filter_map(|id| entries.get(id.as_str()).cloned()).collect();
+            (split.clone(), tasks)
+        });
+        let splits = splits.collect();
+        let shared = Shared { checkout, options, user, places, splits };
+        Self { shared: Arc::new(shared), max_turns: DEFAULT_MAX_TURNS }
+    }
+
+    /// Returns the same tasks with another limit of turns.
+    #[must_use]
+    pub fn with_max_turns(mut self, max_turns: usize) -> Self {
+        self.max_turns = max_turns;
+        self
+    }
+
+    /// Returns the tasks of a split.
+    ///
+    /// # Errors
+    /// Fails if there is no such split.
+    pub fn split(&self, split: &str) -> Result<&[Task], EnvError> {
+        let found = self.shared.splits.iter().find(|(name, _)| name == split);
+        found.map(|(_, tasks)| tasks.as_slice()).ok_or_else(|| EnvError::UnknownSplit {
+            split: split.to_owned(),
+            known: self.splits().join(", "),
+        })
+    }
+
+    /// Returns a task with its scenario and its criteria.
+    ///
+    /// # Errors
+    /// Fails if there is no such task.
+    pub fn task(&self, id: &str) -> Result<&Tau2Task, EnvError> {
+        self.shared.task(id)
+    }
+
+    /// Returns true if there is no user.
+    pub(super) fn is_solo(&self) -> bool {
+        self.shared.checkout.domain.is_solo()
+    }
+
+    /// Returns a fresh environment, as its own type.
+    pub fn tau2(&self) -> Tau2Env {
+        Tau2Env::new(Arc::clone(&self.shared), self.max_turns)
+    }
+}
+
+/// Returns the kind in a task's id: telecom's begin with one in brackets.
+fn kind(id: &str) -> Option<&str> {
+    id.strip_prefix('[')?.split_once(']').map(|(kind, _)| kind)
+}
+
+impl TaskSet for Tau2Tasks {
+    fn name(&self) -> &'static str {
+        "tau2"
+    }
+
+    fn splits(&self) -> Vec<String> {
+        self.shared.splits.iter().map(|(name, _)| name.clone()).collect()
+    }
+
+    fn tasks(&self, split: &str) -> Result<Vec<Task>, EnvError> {
+        self.split(split).map(<[Task]>::to_vec)
+    }
+
+    fn is_instant(&self) -> bool {
+        self.is_solo() || self.shared.user.is_instant()
+    }
+
+    fn environment(&self) -> Result<Box<dyn Environment>, EnvError> {
+        Ok(Box::new(self.tau2()))
+    }
+}

@@ -1,0 +1,110 @@
+//! The domain `telecom` in solo mode: technical support of a carrier. The agent reads a ticket and uses its own tools and those
+//! of the user's phone.
+
+mod access_point;
+mod agent;
+mod db;
+mod device;
+mod functions;
+mod network;
+mod phone;
+
+pub use db::Carrier;
+use phone::PaymentRequest;
+pub use phone::Phone;
+
+use super::json::dumps;
+use super::task::Side;
+use crate::bfcl::python::{Raise, Value};
+
+/// The tool with which the agent ends an episode.
+pub(super) const DONE: &str = r#"{"type":"function","function":{"name":"done","description":"Ends the episode. Call it when the ticket is solved.","parameters":{"properties":{},"title":"parameters","type":"object"}}}"#;
+
+/// The name of [`DONE`].
+pub(super) const DONE_NAME: &str = "done";
+
+/// Both sides of an episode's state.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Telecom {
+    pub(super) carrier: Carrier,
+    pub(super) phone: Phone,
+    /// Performance of the server that a VPN connects to. The original changes it for all later connections when it breaks one.
+    vpn: String,
+    /// Bills that were made.
+    made: u32,
+}
+
+impl Telecom {
+    /// Creates the state of the files.
+    pub fn new(carrier: Carrier, phone: Phone) -> Self {
+        Self { carrier, phone, vpn: "excellent".to_owned(), made: 0 }
+    }
+
+    /// Makes the two sides agree: the line's status, roaming and usage, and payments.
+    ///
+    /// # Errors
+    /// Fails with the original's error if the phone's number has no line.
+    pub(super) fn sync(&mut self) -> Result<(), Raise> {
+        let around = &mut self.phone.surroundings;
+        let Some(number) = around.phone_number.clone() else { return Ok(()) };
+        let line = self.carrier.line_by_phone(&number)?;
+        around.line_active = line.status == "Active";
+        around.roaming_allowed = line.roaming_enabled;
+        let plan = self.carrier.plan(&line.plan_id.as_str().into())?;
+        around.mobile_data_usage_exceeded = line.data_used_gb >= plan.data_limit_gb + line.data_refueling_gb;
+        if let Some(request) = around.payment_request.take_if(|request| request.paid) {
+            self.carrier.set_paid(&request.bill_id)?;
+        }
+        if around.payment_request.is_none() {
+            let customer = self.carrier.customer_by_phone(&number.as_str().into())?;
+            around.payment_request = self.carrier.awaiting(customer)?.map(|bill| PaymentRequest {
+                bill_id: bill.bill_id.clone(),
+                amount_due: bill.total_due,
+                paid: false,
+            });
+        }
+        Ok(())
+    }
+
+    /// Executes a tool of either side without making the sides agree.
+    ///
+    /// # Errors
+    /// Fails with the original's error.
+    pub(super) fn call_on(
+        &mut self,
+        side: Side,
+        name: &str,
+        arguments: Vec<(String, Value)>,
+    ) -> Result<String, Raise> {
+        match side {
+            Side::Assistant => self.carrier.call(name, arguments, &mut self.made),
+            Side::User => {
+                let method = device::METHODS
+                    .iter()
+                    .find(|method| method.name == name)
+                    .ok_or_else(|| Raise::value_error(format!("Tool '{name}' not found.")))?;
+                self.phone.call(method, arguments, &self.vpn)
+            }
+        }
+    }
+
+    /// Executes a tool as the agent does in solo mode.
+    ///
+    /// # Errors
+    /// Fails with the original's error.
+    pub(super) fn call(&mut self, name: &str, arguments: Vec<(String, Value)>) -> Result<String, Raise> {
+        let is_phones = device::METHODS.iter().any(|method| method.name == name);
+        let side = if is_phones { Side::User } else { Side::Assistant };
+        let text = self.call_on(side, name, arguments)?;
+        self.sync()?;
+        Ok(text)
+    }
+
+    /// Returns both sides as the original's JSON texts.
+    ///
+    /// # Errors
+    /// Fails if a part has no JSON form.
+    pub(super) fn parts(&self) -> Result<Vec<(String, String)>, serde_json::Error> {
+        Ok(vec![("carrier".to_owned(), dumps(&self.carrier)?), ("phone".to_owned(), dumps(&self.phone)?)])
+    }
+}

@@ -1,0 +1,108 @@
+//! A user that a language model plays, as in the original.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use turnwise_core::EnvError;
+
+use super::{Talk, User};
+use crate::tau2::task::Tau2Task;
+
+/// Who plays the user.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Tau2UserKind {
+    /// The project's own user for training, deterministic by seed.
+    #[default]
+    Scripted,
+    /// A language model behind an OpenAI-compatible endpoint, with the original's instructions.
+    Model,
+}
+
+/// The user. All keys but `kind` are for `model`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Tau2User {
+    /// Who plays the user.
+    pub kind: Tau2UserKind,
+    /// Base address of the service; requests go to `{endpoint}/chat/completions`.
+    pub endpoint: String,
+    /// Name of the model, as the service knows it.
+    pub model: String,
+    /// Name of the environment variable that holds the API key; empty if the service wants none.
+    pub api_key_env: String,
+    /// Sampling temperature; the original has 0.
+    #[schemars(range(min = 0.0, max = 2.0))]
+    pub temperature: f64,
+    /// Maximum number of tokens of the user's words.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub max_tokens: u32,
+    /// Seconds until a request counts as failed, answer included.
+    #[schemars(range(min = 0.001, max = 86400.0))]
+    pub timeout_s: f64,
+    /// Repetitions of a failed request; `rollout.env_retries` come on top.
+    #[schemars(range(max = 100))]
+    pub retries: u32,
+}
+
+impl Default for Tau2User {
+    fn default() -> Self {
+        Self {
+            kind: Tau2UserKind::default(),
+            endpoint: "http://127.0.0.1:8000/v1".to_owned(),
+            model: String::new(),
+            api_key_env: String::new(),
+            temperature: 0.0,
+            max_tokens: 512,
+            timeout_s: 60.0,
+            retries: 2,
+        }
+    }
+}
+
+/// Replies to messages, each a role and a text.
+pub type Chat = Arc<dyn Fn(&[(&str, &str)]) -> Result<String, EnvError> + Send + Sync>;
+
+/// Opens the model of these settings. A program hands it in ([`crate::tau2::Tau2Kind::with_chat`]).
+pub type OpenChat = Arc<dyn Fn(&Tau2User) -> Result<Chat, EnvError> + Send + Sync>;
+
+/// The user that a model plays.
+#[derive(Clone)]
+pub struct ModelUser {
+    chat: Chat,
+    guidelines: String,
+}
+
+impl ModelUser {
+    /// Creates a user of the original's instructions.
+    pub fn new(chat: Chat, guidelines: String) -> Self {
+        Self { chat, guidelines }
+    }
+}
+
+impl fmt::Debug for ModelUser {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.debug_struct("ModelUser").finish_non_exhaustive()
+    }
+}
+
+/// Returns the system prompt with which the original lets a language model play the user.
+pub fn model_prompt(guidelines: &str, task: &Tau2Task) -> String {
+    let guidelines = guidelines.replace("<PERSONA_GUIDELINES>", "");
+    format!("{guidelines}\n\n<scenario>\n{}\n</scenario>", task.user_scenario)
+}
+
+impl User for ModelUser {
+    fn reply(&self, talk: Talk<'_>) -> Result<String, EnvError> {
+        let system = model_prompt(&self.guidelines, talk.task);
+        let mut messages = vec![("system", system.as_str())];
+        let mut user = talk.user.iter();
+        for words in talk.agent {
+            // To the model, the agent is the one who asks.
+            messages.push(("user", words));
+            messages.extend(user.next().map(|words| ("assistant", words.as_str())));
+        }
+        (self.chat)(&messages)
+    }
+}
