@@ -5,7 +5,7 @@
 //! | [`judge`] | a language model behind an OpenAI-compatible endpoint scores the turns |
 //! | [`turnrd`] | a small network learns which turns earned the return |
 //!
-//! [`chat`] lets such a model go on with a conversation, for whoever needs one.
+//! [`chat`] lets such a model continue a conversation.
 //!
 //! The first two split a return `R` into credits `r_t` that sum to it (HAS, section 3).
 //!

@@ -166,11 +166,12 @@ struct ReplayArgs {
     /// The recording, plain or zstd-compressed: JSON lines with one episode per line. For search,
     /// it may also be a JSON list.
     file: PathBuf,
-    /// Data that it was recorded on. alfworld: a folder of games, a game file or a `.tar.zst` archive; webshop: the
-    /// folder of the official files; bfcl: the folder `bfcl_eval` of the package bfcl-eval; tau2: a checkout of tau2-bench. Recordings of sokoban,
-    /// ezpoints and search hold their tasks themselves; for ezpoints, a folder with the original's pictures, which are then
-    /// compared too; for search, a folder with the collection (`passages.jsonl`, `retrievals.jsonl`), whose texts are then
-    /// compared too.
+    /// Data of the recording. alfworld: a folder of games, a game file or a `.tar.zst` archive;
+    /// webshop: the folder of the official files; bfcl: the folder `bfcl_eval` of the package
+    /// bfcl-eval; tau2: a checkout of tau2-bench. Recordings of sokoban, ezpoints and search contain
+    /// their tasks. Optional for ezpoints: a folder with the original's pictures; for search: a
+    /// folder with the collection (`passages.jsonl`, `retrievals.jsonl`). The contents of these files
+    /// are then compared, too.
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
     /// Write the engine's output as a recording (compressed if the name ends in `.zst`).

@@ -1,4 +1,4 @@
-//! The judge, and a model that goes on with a conversation, against a real HTTP server on this machine, which also misbehaves.
+//! The judge, and a model that continues a conversation, with a local HTTP server that is sometimes faulty.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
