@@ -55,8 +55,8 @@ pub(crate) trait Decoding: Debug + Send {
     /// Computes all rows and keeps the logits of those that request them.
     fn step(&mut self, rows: &[Row]) -> Result<(), SampleError>;
 
-    /// Returns the choice of every row that requested logits, in order, each with a number drawn from `[0, 1)`;
-    /// `None` if its logits are not finite.
+    /// Returns the choice of every row that requested logits, in order, each with a number drawn
+    /// from `[0, 1)`; `None` if its logits are not finite.
     fn choose(&mut self, draws: &[(&SamplingParams, f64)]) -> Result<Vec<Option<Choice>>, SampleError>;
 
     /// Returns the `count` most probable tokens, with log-probs, of a row whose logits were
