@@ -74,7 +74,7 @@ pub struct Table<T, U: Unit> {
 /// Mismatch between the shape of a table and its batch.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ShapeError {
-    /// The number of groups differs.
+    /// The table has a different number of groups than the batch.
     #[error("the table has {found} groups, the batch has {expected}")]
     Groups {
         /// Groups of the table.
@@ -82,7 +82,7 @@ pub enum ShapeError {
         /// Groups of the batch.
         expected: usize,
     },
-    /// The number of trajectories in a group differs.
+    /// A group has a different number of trajectories in the table than in the batch.
     #[error("group {group} of the table has {found} trajectories, of the batch {expected}")]
     Trajectories {
         /// Group index.
@@ -92,7 +92,8 @@ pub enum ShapeError {
         /// Trajectories of the batch.
         expected: usize,
     },
-    /// The number of turns or response tokens in a trajectory differs.
+    /// A trajectory has a different number of turns or response tokens in the table than in the
+    /// batch.
     #[error(
         "trajectory {trajectory} of group {group} has {found} {unit} in the table, {expected} in the batch"
     )]

@@ -33,7 +33,7 @@ pub struct GigpoConfig {
     pub omega: f64,
     /// Whether to divide by the standard deviation, at both levels.
     pub normalize: Normalize,
-    /// Degrees of freedom: 1 (sample) or 0 (population) standard deviation.
+    /// Delta degrees of freedom of the standard deviation: 1 (sample) or 0 (population).
     #[schemars(range(max = 1))]
     pub ddof: u8,
     /// Added to the standard deviation.

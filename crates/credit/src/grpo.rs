@@ -23,7 +23,7 @@ const NAME: &str = "grpo";
 pub struct GrpoConfig {
     /// Whether to divide by the standard deviation.
     pub normalize: Normalize,
-    /// Degrees of freedom: 1 (sample) or 0 (population) standard deviation.
+    /// Delta degrees of freedom of the standard deviation: 1 (sample) or 0 (population).
     #[schemars(range(max = 1))]
     pub ddof: u8,
     /// Added to the standard deviation.

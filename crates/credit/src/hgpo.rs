@@ -57,7 +57,7 @@ pub struct HgpoConfig {
     pub alpha: f64,
     /// Whether to divide by the standard deviation.
     pub normalize: Normalize,
-    /// Degrees of freedom: 0 (population) or 1 (sample) standard deviation.
+    /// Delta degrees of freedom of the standard deviation: 0 (population) or 1 (sample).
     #[schemars(range(max = 1))]
     pub ddof: u8,
     /// Added to the standard deviation.

@@ -62,7 +62,7 @@ pub struct OutlierConfig {
     pub single_visit_entropy: SingletonState,
     /// Use the interval even if it is a point.
     pub literal: bool,
-    /// Degrees of freedom: 1 (sample) or 0 (population) standard deviation.
+    /// Delta degrees of freedom of the standard deviation: 1 (sample) or 0 (population).
     #[schemars(range(max = 1))]
     pub ddof: u8,
     /// Added to the standard deviation.

@@ -11,7 +11,7 @@ use turnwise_core::{EnvError, Task};
 pub struct Splits(Vec<(String, Vec<Task>)>);
 
 impl Splits {
-    /// Creates splits, with `train` first and the others in their order.
+    /// Creates splits. `train` is moved to the front; the others keep the given order.
     ///
     /// # Errors
     /// Fails if a split is empty or two tasks have the same name.

@@ -129,7 +129,7 @@ impl Registry {
         self.terms.keys().copied().collect()
     }
 
-    /// Returns the presets of losses.
+    /// Returns the loss presets.
     pub fn presets(&self) -> &[Preset] {
         &self.presets
     }

@@ -57,8 +57,8 @@ impl BaseModel {
 }
 
 /// Returns the folder of the base of the adapter in `folder`: the run's copy if it has one, else
-/// the model named in the adapter's config. Relative names are resolved against the working
-/// directory or the adapter.
+/// the model named in the adapter's config. A relative path is tried against the working directory
+/// first, then against the adapter's folder.
 ///
 /// # Errors
 /// Fails if the run has no copy and `base_model_name_or_path` in `adapter_config.json` is missing,

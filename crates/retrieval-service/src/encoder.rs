@@ -48,8 +48,8 @@ pub struct PrefixedEncoder {
     encoder: SentenceEncoder,
     options: EncoderOptions,
     fingerprint: String,
-    /// Fingerprint in the format of earlier versions, which covers only the weights. Vectors are
-    /// expensive to compute, so old ones can still be opened.
+    /// Fingerprint in the format of earlier versions, which covers only the weights. It is still
+    /// accepted, so that existing vector indexes, which are expensive to recompute, can be opened.
     earlier: String,
 }
 

@@ -182,7 +182,7 @@ pub(crate) fn column<T: DataType>(
     writer.close()
 }
 
-/// Returns the present values, and the definition level of every row.
+/// Returns the non-null values and each row's definition level.
 pub(crate) fn optional<T>(values: impl Iterator<Item = Option<T>>) -> (Vec<T>, Vec<i16>) {
     let (mut present, mut defined) = (Vec::new(), Vec::new());
     for value in values {

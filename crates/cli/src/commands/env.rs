@@ -78,8 +78,8 @@ const GENERATOR: [(&str, &str); 6] = [
     ("task_types", "--task-type"),
 ];
 
-/// The options of [`GENERATOR`] that were given on the command line. Their defaults are ALFWorld's
-/// and do not apply to others.
+/// The options of [`GENERATOR`] that were given on the command line. Only explicitly given options
+/// are kept, because the defaults are ALFWorld's and do not apply to other generators.
 struct Given(Vec<(&'static str, &'static str)>);
 
 impl FromArgMatches for Given {

@@ -22,9 +22,9 @@ pub(crate) struct ExportArgs {
     /// A run directory (its newest checkpoint), a checkpoint, or the folder of a model or an adapter.
     /// With --format a run directory, or a file of trajectories that `turnwise credit` reads.
     policy: PathBuf,
-    /// Output folder: a model for `transformers`, or an adapter for PEFT. With --gguf a file. With --format a file:
-    /// .parquet, .jsonl or .jsonl.zst (messages), .jsonl or a folder (atif), .jsonl (verl),
-    /// .parquet (trl).
+    /// Output folder: a model for `transformers`, or an adapter for PEFT. With --gguf a file. With
+    /// --format, a file whose extension depends on the format: messages: .parquet, .jsonl or
+    /// .jsonl.zst; atif: .jsonl, or a folder; verl: .jsonl; trl: .parquet.
     out: PathBuf,
     /// Write trajectories: messages (OpenAI's, as a Hugging Face dataset), atif (Harbor's), verl (a
     /// rollout dump) or trl (prompts and completions).

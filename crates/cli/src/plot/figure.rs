@@ -1,4 +1,4 @@
-//! Numbers as short text.
+//! Compact number formatting.
 
 /// Formats a number with four significant digits, with an exponent if below 0.0001 or at least a
 /// million.

@@ -28,7 +28,7 @@ pub(crate) struct Forest {
     /// True if the text of each mark is also written to the right of its axis, instead of only on
     /// hover.
     pub(crate) numbers: bool,
-    /// Labels below the axis at these values, in hundredths.
+    /// Text labels below the axis: position in hundredths, and text (for example `no credit` at 0).
     pub(crate) words: Vec<(f64, String)>,
 }
 

@@ -17,8 +17,8 @@ const WINDOW: usize = 20;
 /// Minimum number of questions before the failure rate is checked.
 const FEWEST: usize = 8;
 
-/// Counts of a judge since it was created, or since the start of a resumed run
-/// ([`Judge::resume_counts`]).
+/// Usage counters of a judge. They start at its creation; in a resumed run they include the counts
+/// from before the resume ([`Judge::resume_counts`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct JudgeMetrics {

@@ -24,7 +24,7 @@ pub(super) const DEFAULT_MAX_STEPS: usize = 8;
 const TEST: u8 = 64;
 const VALID: u8 = 38;
 
-/// Maximum number of consecutive draws without a new deal of `train`.
+/// Number of consecutive draws outside the training split at which creation fails.
 const MOST_DRAWS: usize = 100_000;
 
 /// Reward of a step.

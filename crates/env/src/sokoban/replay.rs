@@ -8,8 +8,8 @@
 //! ```
 //!
 //! All flags are compared, texts byte for byte, and rewards bit for bit. A recorded shortest
-//! solution must solve the level and have the solver's length. The recorded solution is empty for
-//! levels that the recorder did not solve.
+//! solution must solve the level and be as long as the solver's solution. The recorded solution is
+//! empty for levels that the recorder did not solve.
 
 use std::io::BufRead;
 

@@ -1,8 +1,8 @@
 //! Pages of the shop as `text`, as `text_rich` and as a list of clickable items.
 //!
-//! The original renders HTML and parses it again. This renderer gives the same result: white space
-//! alone becomes one space, or is dropped if it contains a newline. `text` strips each part,
-//! `text_rich` does not.
+//! The original renders HTML and parses it again. This renderer gives the same result: a
+//! whitespace-only text node becomes one space, or is dropped if it contains a newline. `text`
+//! strips each part, `text_rich` does not.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

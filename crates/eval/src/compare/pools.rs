@@ -1,9 +1,9 @@
 //! Averages the effect of one idea over the baselines that it was tried on.
 //!
-//! An idea such as AEM's is tried on several base methods. Single pairs may be too noisy; their
-//! average tells whether the idea helps. Pairs with the same seed share their warm start and tasks
-//! and are not independent, so they are averaged seed by seed first, and the interval is over
-//! seeds.
+//! An idea such as AEM's is tried on several base methods. A single pair may be too noisy to show
+//! an effect; the average over pairs shows whether the idea helps overall. Pairs with the same seed
+//! share their warm start and tasks and are not independent, so they are averaged seed by seed
+//! first, and the interval is over seeds.
 
 use std::collections::BTreeMap;
 

@@ -52,15 +52,15 @@ pub(crate) trait Decoding: Debug + Send {
     /// Keeps the first positions of a slot; a device overwrites the others.
     fn keep(&mut self, _slot: usize, _positions: usize) {}
 
-    /// Computes all rows and leaves the logits of those that want them.
+    /// Computes all rows and keeps the logits of those that request them.
     fn step(&mut self, rows: &[Row]) -> Result<(), SampleError>;
 
-    /// Returns the choice of every row that wanted logits, in order, each with a number drawn from `[0, 1)`;
-    /// `None` if its logits are not finite.
+    /// Returns the choice of every row that requested logits, in order, each with a number drawn
+    /// from `[0, 1)`; `None` if its logits are not finite.
     fn choose(&mut self, draws: &[(&SamplingParams, f64)]) -> Result<Vec<Option<Choice>>, SampleError>;
 
-    /// Returns the most probable tokens of a row that wanted logits in the last step; none on a device, which keeps its
-    /// logits.
+    /// Returns the `count` most probable tokens, with log-probs, of a row whose logits were
+    /// requested in the last step. Empty on backends that keep logits on the device.
     fn best(
         &self,
         _place: usize,

@@ -1,4 +1,4 @@
-//! Streams tokens of a request while it is sampled, and cancels requests.
+//! Streams a request's tokens as they are sampled, and cancels requests.
 
 use turnwise_core::{RequestId, SampleError, SampleRequest, Sampler as _};
 

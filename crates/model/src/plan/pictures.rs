@@ -1,4 +1,4 @@
-//! Memory of pictures in prompts and of the vision tower, on the CPU.
+//! Estimates the CPU memory used by prompt images and the vision tower.
 
 use super::{MemoryPlan, NUMBER, PlanPhase, PlanSettings};
 use crate::ModelConfig;

@@ -140,7 +140,7 @@ fn expanded(value: OsString, home: Option<&Path>, variable: &impl Fn(&str) -> Op
     PathBuf::from(out + rest)
 }
 
-/// Returns the first file that a model folder lacks; `None` if it can be loaded.
+/// Returns the first missing file of a model folder, or `None` if the folder is complete.
 fn missing(folder: &Path) -> Option<String> {
     let there = |name: &str| folder.join(name).is_file();
     // An adapter names its base, whose tokenizer it may use.

@@ -28,7 +28,7 @@ const FRESH: Duration = Duration::from_secs(5);
 /// A cache above this fraction counts as full: vLLM then preempts and recomputes requests.
 const NEARLY_FULL: f64 = 0.95;
 
-/// Number of periods after which a server without readings is retried.
+/// A server that reports no metrics is polled only once per this many polling intervals.
 const SILENT: u32 = 30;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -1,10 +1,10 @@
 //! Training on a service with the Tinker interface: SkyRL's server, or Tinker itself.
 //!
-//! The service holds the weights, runs the passes and samples. Credit, objectives, rollouts and the
-//! training loop run here. A loss is sent by name if the service has exactly this loss. Otherwise
-//! its derivatives are sent: a forward pass returns the log-probs, the [`turnwise_core::Objective`]
-//! computes `d loss / d log-prob`, and a linear loss with these coefficients has the same gradient
-//! (`linear.rs`).
+//! The service holds the weights, runs the passes and samples. Rollouts, credit, objectives and the
+//! training loop run locally, in Turnwise. A loss is sent by name if the service has exactly this
+//! loss. Otherwise its derivatives are sent: a forward pass returns the log-probs, the
+//! [`turnwise_core::Objective`] computes `d loss / d log-prob`, and a linear loss with these
+//! coefficients has the same gradient (`linear.rs`).
 //!
 //! | file | subject |
 //! |---|---|

@@ -57,7 +57,7 @@ pub struct TinkerPolicy {
     pub(super) max_model_len: usize,
     pub(super) tokenizer: Arc<Tokenizer>,
     pub(super) base_folder: PathBuf,
-    /// The open sampling session: the number of steps before it was opened, and its name.
+    /// The open sampling session: the step count when it was opened, and its name.
     pub(super) sampling: Option<(u64, String)>,
 }
 

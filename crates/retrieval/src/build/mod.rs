@@ -165,7 +165,7 @@ pub enum Parts {
 /// Stores the passages of JSON lines files (`{"id", "contents"}`, plain, gzip or zstd) in a folder
 /// and indexes their terms. Without files, it indexes the passages already in the folder.
 ///
-/// Uses about the options' `memory` plus 30 bytes per passage.
+/// Peak memory is about `options.memory` plus 30 bytes per passage.
 ///
 /// # Errors
 ///

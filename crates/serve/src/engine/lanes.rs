@@ -13,8 +13,8 @@ use super::OpenError;
 use super::worker::{Job, Worker};
 use crate::openai::ApiError;
 
-/// Number of cached tokens that outweighs one more sequence in a lane: computing them costs about
-/// as much as decoding that sequence.
+/// Cached prefix tokens worth one extra sequence in a lane: recomputing this many costs about as
+/// much as decoding one sequence.
 const TOKENS_OF_LOAD: usize = 256;
 
 pub(super) struct Lanes {

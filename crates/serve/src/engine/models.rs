@@ -15,7 +15,7 @@ use super::lanes::Lanes;
 use super::{EngineSettings, OpenError};
 use crate::openai::ApiError;
 
-/// Default maximum of prompt and response together, in tokens.
+/// Default maximum combined length of prompt and response, in tokens.
 const CONTEXT: usize = 8_192;
 
 /// A model to serve.

@@ -110,7 +110,8 @@ impl ChatFormat {
         &self.opening
     }
 
-    /// Rejects formats whose conversations cannot grow turn by turn.
+    /// Rejects chat templates that cannot append a turn without changing earlier tokens (not
+    /// prefix-preserving).
     ///
     /// # Errors
     /// Returns [`TextError::Chat`] with the reason. Possible reasons: the template cannot render

@@ -23,7 +23,7 @@ pub enum OnError {
     /// Leave it out of its group before credit assignment.
     #[default]
     Mask,
-    /// Sample it again with other seeds; leave it out after too many failures.
+    /// Sample it again with a new seed; drop it after too many failures.
     Resample,
 }
 

@@ -164,7 +164,7 @@ impl Prompter<'_> {
         format!("{open}\n{{\"name\": {name}, \"arguments\": {}}}\n{close}", call.arguments)
     }
 
-    /// Parses a response as a reply; also returns whether it is well formed. `turn` numbers the
+    /// Converts a response to a `Reply`; also returns whether it is well formed. `turn` numbers the
     /// calls.
     pub(super) fn reply(
         &self,

@@ -79,8 +79,8 @@ pub fn export(source: &Path, out: &Path, options: ExportOptions) -> Result<Expor
 /// adapter is merged into its base.
 ///
 /// # Errors
-/// Fails if the file exists and `force` is not set, if the policy cannot be read, or like
-/// [`write_gguf`].
+/// Fails if `out` is a folder, if it exists and `force` is not set, or if the policy cannot be
+/// read. Also fails if [`write_gguf`] fails.
 pub fn export_gguf(source: &Path, out: &Path, number_type: GgufType, force: bool) -> Result<(), TrainError> {
     if out.is_dir() {
         return Err(TrainError::file(out, "is a folder; with --gguf, OUT is a file, such as model.gguf"));

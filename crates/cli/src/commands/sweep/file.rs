@@ -88,8 +88,8 @@ impl Entry {
         format!("{}-seed-{}", self.name, self.seed)
     }
 
-    /// Returns true if a command-line name selects the entry: a `[[run]]`, a grid point, or one
-    /// run.
+    /// Returns true if `name`, given with `--only`, matches this entry's `[[run]]` name, its
+    /// grid-point name or its run name (`NAME-seed-N`).
     pub(crate) fn is_called(&self, name: &str) -> bool {
         self.run.as_deref() == Some(name) || self.name == name || self.run_name() == name
     }

@@ -28,7 +28,7 @@ pub(super) struct Shown {
     pub(super) success: Option<bool>,
     /// One advantage per turn; `None` if neither recorded nor computed.
     pub(super) advantages: Option<Vec<f64>>,
-    /// Stages of every turn; empty without explanations.
+    /// Credit stages of each turn; empty if there are no explanations.
     pub(super) explanation: Vec<Vec<StageRecord>>,
     /// Columns next to the advantages; the same for all trajectories of a step.
     pub(super) beside: Vec<Beside>,

@@ -109,7 +109,8 @@ impl EngineWeights {
         }
     }
 
-    /// `apart` keeps the adapter beside the weights.
+    /// Packs a network's weights for decoding. If `apart` is true, the adapter is kept separate;
+    /// otherwise it is merged into the weights.
     pub(crate) fn pack_network(
         network: Network<'_, f32>,
         version: u64,

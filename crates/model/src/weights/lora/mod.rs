@@ -221,7 +221,7 @@ impl Joint {
     /// All products, in the order in which a layer runs them.
     pub const ALL: [Self; 4] = [Self::Qkv, Self::Output, Self::GateUp, Self::Down];
 
-    /// Returns the product's modules, in column order.
+    /// Returns the modules fused into this matrix product, in the order of its output columns.
     pub fn modules(self) -> &'static [Module] {
         match self {
             Self::Qkv => &[Module::Query, Module::Key, Module::Value],

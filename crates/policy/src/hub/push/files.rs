@@ -12,7 +12,8 @@ use turnwise_core::hexadecimal;
 
 use super::PushError;
 
-/// Number of leading bytes of a file from which the hub chooses between text and LFS.
+/// Number of leading bytes sent to the Hub, which uses them to decide whether a file is stored in
+/// LFS.
 const SAMPLE: u64 = 512;
 
 pub(super) struct LocalFile {
