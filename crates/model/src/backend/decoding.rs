@@ -30,7 +30,7 @@ pub(crate) struct Choice {
     pub(crate) entropy: f32,
 }
 
-/// The caches of all slots of an engine, and what computes on them.
+/// The key-value caches of all slots of an engine, and the kernels that use them.
 pub(crate) trait Decoding: Debug + Send {
     /// Returns the version of the weights.
     fn version(&self) -> u64;

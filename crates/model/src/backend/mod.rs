@@ -1,4 +1,4 @@
-//! What a back-end does: the passes of training, and the steps of sampling.
+//! Traits of a back-end: the passes of training, and the steps of sampling.
 //!
 //! | file | subject |
 //! |---|---|

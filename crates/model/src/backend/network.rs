@@ -21,7 +21,7 @@ pub(crate) struct Network<'a, T> {
     pub(crate) pictures: Option<&'a Encoded<T>>,
 }
 
-/// A value head and where its gradient is.
+/// A value head and its gradient buffer.
 #[derive(Clone, Debug)]
 pub(crate) struct ValueHead<'a, T> {
     /// `[hidden]` weights and the bias.

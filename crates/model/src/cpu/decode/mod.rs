@@ -9,7 +9,7 @@
 //! | `host.rs` | steps of sampling on the calling thread |
 //! | `pages.rs` | keys and values of all sequences, in pages that sequences with the same beginning share |
 //! | `panel.rs` | a weight matrix in memory |
-//! | `projection.rs` | a projection, with its adapter beside it where bf16 would round the adapter away |
+//! | `projection.rs` | a projection; bf16 keeps its adapter separate, since rounding would lose it |
 //! | `sharing.rs` | which rows of a step read the same pages |
 //! | `matmul.rs` | rows times a packed weight matrix, for the few rows of a decoding step |
 //! | `vision.rs` | features of pictures |
