@@ -456,7 +456,7 @@ fn supervised_is_the_weighted_mean_over_the_batch() {
 #[test]
 fn a_config_as_a_user_writes_it() {
     let text =
-        "ratio = \"turn\"\nclip = [0.2, 0.28]\ndual_clip = 3\nkl = { coef = 0.01, where = \"reward\" }\n";
+        "ratio = \"turn\"\nclip = [0.2, 0.28]\ndual_clip = 3\nkl = { coef = 0.01, apply_to = \"reward\" }\n";
     let config: ObjectiveConfig = toml::from_str(text).unwrap();
     assert_eq!((config.clip.high, config.dual_clip), (0.28, Some(3.0)));
     let written = toml::to_string(&config).unwrap();
