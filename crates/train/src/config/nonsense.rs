@@ -195,7 +195,7 @@ const NONSENSE: &[(&str, &str)] = &[
     ("objective.kl.coef=-0.01", "objective.kl.coef"),
     ("objective.kl.adaptive.target=0.1", "kl.adaptive"),
     ("objective.kl={coef=0.1, adaptive={min=2, max=1}}", "kl.adaptive"),
-    ("objective.kl={coef=0.1, estimator=\"full\", where=\"reward\"}", "kl.estimator"),
+    ("objective.kl={coef=0.1, estimator=\"full\", apply_to=\"reward\"}", "kl.estimator"),
     ("objective.entropy_coef=inf", "objective.entropy_coef"),
     ("objective.normalization.delta=0", "objective.normalization.delta"),
     ("objective.ratio=sequence  credit.estimator.kind=ppo", "objective.ratio"),

@@ -267,7 +267,7 @@ fn the_reference_page_is_up_to_date() {
 
 #[test]
 fn a_switch_that_is_written_lets_its_settings_stand() {
-    let base = "[objective.kl]\ncoef = 0.1\nwhere = \"reward\"\n[credit.estimator]\nkind = \"gigpo\"\nanchor = { matching = \
+    let base = "[objective.kl]\ncoef = 0.1\napply_to = \"reward\"\n[credit.estimator]\nkind = \"gigpo\"\nanchor = { matching = \
                 \"similarity\", threshold = 0.8 }\n";
     let config =
         from(None, &[base], &["objective.kl.coef=0", "credit.estimator.anchor.matching=exact"]).unwrap();
