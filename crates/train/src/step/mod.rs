@@ -95,8 +95,7 @@ pub(crate) fn step(
     record.credited(&batch, &shaped, &credit);
 
     let set = record.timed("passes", || training_set(&batch, &credit, &loss, runner, learners, config))?;
-    // From here on the batch is only counted and written; the updates use the training set's
-    // copies.
+    // From here on the batch is only counted and written; updates use the training set's copies.
     runner.hide_pictures(&mut batch, &mut sampled.masked);
     let mut report = record
         .timed("update", || update(&set.trajectories, &loss, learners, config, at))
