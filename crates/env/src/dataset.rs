@@ -1,4 +1,4 @@
-//! Custom environments from one [`Environment`](turnwise_core::Environment) type and its tasks.
+//! Custom environments from one [`Environment`] type and its tasks.
 //!
 //! ```
 //! use turnwise_core::{Action, EnvError, Environment, Observation, Seed, Step, Task};

@@ -310,7 +310,7 @@ fn an_aborted_stream_frees_its_sequences() {
         // client that keeps reading.
         let begun = Instant::now();
         while served.engine.load() <= 50 {
-            assert!(begun.elapsed() < Duration::from_secs(60), "most of it should be still to do");
+            assert!(begun.elapsed() < Duration::from_mins(1), "most of it should be still to do");
             if stream {
                 assert!(connection.read(&mut [0; 500]).unwrap() > 0, "the stream should not end");
             } else {
@@ -320,7 +320,7 @@ fn an_aborted_stream_frees_its_sequences() {
         drop(connection);
         let begun = Instant::now();
         while served.engine.load() > 0 {
-            assert!(begun.elapsed() < Duration::from_secs(60), "{} are still in work", served.engine.load());
+            assert!(begun.elapsed() < Duration::from_mins(1), "{} are still in work", served.engine.load());
             std::thread::sleep(Duration::from_millis(1));
         }
     }
