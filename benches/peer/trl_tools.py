@@ -188,7 +188,7 @@ learning_rate = 1e-6
 num_minibatches = 1
 # TRL runs every sequence through its update, whatever its advantage.
 skip_zero_advantage = false
-lanes = {lanes}
+num_workers = {lanes}
 [eval]
 splits = ["test"]
 tasks = 1
