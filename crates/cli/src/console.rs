@@ -93,6 +93,30 @@ pub(crate) fn say_above_all(bars: &MultiProgress, line: &str) {
     let _ = bars.println(visible(line));
 }
 
+/// Wraps each line of a text at `width` columns.
+pub(crate) fn wrap(text: &str, width: usize) -> String {
+    let mut out = String::new();
+    for (number, line) in text.split('\n').enumerate() {
+        if number > 0 {
+            out.push('\n');
+        }
+        let mut column = 0;
+        for (index, word) in line.split(' ').enumerate() {
+            let length = word.chars().count();
+            if index > 0 && column + 1 + length > width {
+                out.push('\n');
+                column = 0;
+            } else if index > 0 {
+                out.push(' ');
+                column += 1;
+            }
+            out.push_str(word);
+            column += length;
+        }
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

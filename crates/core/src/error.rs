@@ -1,5 +1,7 @@
 //! Errors from environments, samplers, objectives and learners.
 
+use std::path::Path;
+
 use thiserror::Error;
 
 /// Error while loading, resetting, stepping or restoring an environment.
@@ -60,6 +62,16 @@ pub enum EnvError {
 }
 
 impl EnvError {
+    /// Creates an I/O error with its path.
+    pub fn io(path: &Path, source: std::io::Error) -> Self {
+        Self::Io { path: path.display().to_string(), source }
+    }
+
+    /// Creates an error about a file's content.
+    pub fn file(path: &Path, reason: impl Into<String>) -> Self {
+        Self::File { path: path.display().to_string(), reason: reason.into() }
+    }
+
     /// Returns true if a retry may succeed.
     pub fn is_transient(&self) -> bool {
         use std::io::ErrorKind;

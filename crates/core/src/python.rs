@@ -78,6 +78,26 @@ pub fn quoted(out: &mut String, text: &str) {
     out.push(quote);
 }
 
+/// Appends a character of a string as `json.dumps` writes it; `ascii` is `ensure_ascii`.
+pub fn json_character(out: &mut String, character: char, ascii: bool) {
+    match character {
+        '"' => out.push_str("\\\""),
+        '\\' => out.push_str("\\\\"),
+        '\n' => out.push_str("\\n"),
+        '\r' => out.push_str("\\r"),
+        '\t' => out.push_str("\\t"),
+        '\u{8}' => out.push_str("\\b"),
+        '\u{c}' => out.push_str("\\f"),
+        other if (other as u32) < 0x20 || (ascii && !(' '..='~').contains(&other)) => {
+            for unit in other.encode_utf16(&mut [0; 2]) {
+                // Writing into a string cannot fail.
+                let _ = write!(out, "\\u{unit:04x}");
+            }
+        }
+        other => out.push(other),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

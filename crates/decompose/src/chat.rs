@@ -3,9 +3,8 @@
 use serde_json::json;
 use thiserror::Error;
 use turnwise_core::backoff;
-use turnwise_settings::check_address;
 
-use crate::judge::client::{Client, Failure};
+use crate::judge::client::{Client, Failure, check_endpoint};
 
 /// Seconds before the first repetition of a failed request, and the longest wait.
 const PAUSE_S: (f64, f64) = (0.5, 10.0);
@@ -68,12 +67,8 @@ impl ChatModel {
     /// Fails if a setting cannot work.
     pub fn new(settings: ChatSettings) -> Result<Self, ChatError> {
         let fail = |key, reason: String| Err(ChatError::Setting { key, reason });
-        if let Err(error) = check_address(&settings.endpoint) {
-            return fail("endpoint", error.to_string());
-        }
-        if settings.endpoint.starts_with("https://") && !cfg!(feature = "tls") {
-            let reason = "https needs a build with `--features tls`; or put a local proxy before the service";
-            return fail("endpoint", reason.into());
+        if let Err(reason) = check_endpoint(&settings.endpoint) {
+            return fail("endpoint", reason);
         }
         if settings.model.is_empty() {
             return fail("model", "is empty; name the model as the service knows it".into());

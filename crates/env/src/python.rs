@@ -1,9 +1,8 @@
 //! Python functions that determine the text of the original environments.
 
-use std::fmt::Write as _;
-
 use rand_mt::Mt;
 
+use turnwise_core::python::json_character;
 pub use turnwise_core::python::{float, quoted};
 
 /// Matches what Python's `str.strip` removes: Unicode white space and four ASCII separators.
@@ -19,23 +18,7 @@ pub fn strip(text: &str) -> &str {
 /// Appends a string as `json.dumps` writes it, with `\uXXXX` (UTF-16) outside printable ASCII.
 pub fn json_string(out: &mut String, text: &str) {
     out.push('"');
-    for character in text.chars() {
-        match character {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{c}' => out.push_str("\\f"),
-            ' '..='~' => out.push(character),
-            _ => {
-                for unit in character.encode_utf16(&mut [0; 2]) {
-                    let _ = write!(out, "\\u{unit:04x}");
-                }
-            }
-        }
-    }
+    text.chars().for_each(|character| json_character(out, character, true));
     out.push('"');
 }
 

@@ -80,7 +80,7 @@ pub fn read_splits<T: DeserializeOwned>(
 /// # Errors
 /// Fails if the file cannot be read.
 pub fn lines(path: &Path) -> Result<Vec<(usize, String)>, EnvError> {
-    let failed = |source| EnvError::Io { path: path.display().to_string(), source };
+    let failed = |source| EnvError::io(path, source);
     let file = turnwise_files::open(path).map_err(failed)?;
     let mut lines = Vec::new();
     for (number, line) in (1..).zip(turnwise_files::lines(file)) {

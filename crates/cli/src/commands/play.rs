@@ -26,7 +26,7 @@ use super::arrows::{self, Arrows};
 use super::env::SizeName;
 use super::picture::Pictures;
 use super::seed;
-use crate::console::{self, Visible, visible};
+use crate::console::{self, Visible, visible, wrap};
 use crate::worlds;
 
 /// Play an environment yourself in the terminal.
@@ -343,29 +343,6 @@ impl<W: Write> Page<W> {
         let text = if self.styled { wrap(text, 88) } else { text.to_owned() };
         self.line(text.trim_end())
     }
-}
-
-fn wrap(text: &str, width: usize) -> String {
-    let mut out = String::new();
-    for (number, line) in text.split('\n').enumerate() {
-        if number > 0 {
-            out.push('\n');
-        }
-        let mut column = 0;
-        for (index, word) in line.split(' ').enumerate() {
-            let length = word.chars().count();
-            if index > 0 && column + 1 + length > width {
-                out.push('\n');
-                column = 0;
-            } else if index > 0 {
-                out.push(' ');
-                column += 1;
-            }
-            out.push_str(word);
-            column += length;
-        }
-    }
-    out
 }
 
 fn play<W: Write>(round: Round, input: &mut dyn Input, mut page: Page<W>) -> anyhow::Result<()> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::json;
 use turnwise_core::{Purpose, Seed, backoff, is_transient_status};
-use turnwise_settings::{ApiKeyError, api_key};
+use turnwise_settings::{ApiKeyError, api_key, check_address};
 
 use super::cache::Key;
 use super::{JudgeConfig, JudgeError};
@@ -15,7 +15,17 @@ const LARGEST: u64 = 1 << 20;
 
 const PROBE_TOKENS: u32 = 16;
 
-/// An API key. It is shown nowhere.
+/// Rejects a base address that this build cannot send requests to, with the reason.
+pub(crate) fn check_endpoint(endpoint: &str) -> Result<(), String> {
+    check_address(endpoint).map_err(|error| error.to_string())?;
+    if endpoint.starts_with("https://") && !cfg!(feature = "tls") {
+        let reason = "https needs a build with `--features tls`; or put a local proxy before the service";
+        return Err(reason.into());
+    }
+    Ok(())
+}
+
+/// An API key. It is never printed.
 struct Secret(Option<String>);
 
 impl Secret {

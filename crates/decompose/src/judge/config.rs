@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::JudgeError;
+use super::client::check_endpoint;
 
 /// Settings of the judge.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -82,12 +83,8 @@ impl JudgeConfig {
     pub fn check(&self) -> Result<(), JudgeError> {
         let fail = |key, reason: String| Err(JudgeError::setting(key, reason));
         turnwise_settings::check(self)?;
-        if let Err(error) = turnwise_settings::check_address(&self.endpoint) {
-            return fail("endpoint", error.to_string());
-        }
-        if self.endpoint.starts_with("https://") && !cfg!(feature = "tls") {
-            let reason = "https needs a build with `--features tls`; or put a local proxy before the service";
-            return fail("endpoint", reason.into());
+        if let Err(reason) = check_endpoint(&self.endpoint) {
+            return fail("endpoint", reason);
         }
         if self.model.is_empty() {
             return fail("model", "is empty; name the model as the service knows it".into());

@@ -45,7 +45,7 @@ impl Found {
 }
 
 pub(super) fn read(path: &Path, wanted: &(dyn Fn(&str) -> bool + Sync)) -> Result<Found, EnvError> {
-    let metadata = std::fs::metadata(path).map_err(|source| io(path, source))?;
+    let metadata = std::fs::metadata(path).map_err(|source| EnvError::io(path, source))?;
     if metadata.is_file() {
         return if is_archive(path) {
             read_archive(path, wanted)
@@ -54,8 +54,8 @@ pub(super) fn read(path: &Path, wanted: &(dyn Fn(&str) -> bool + Sync)) -> Resul
         };
     }
     let mut archives: Vec<PathBuf> = Vec::new();
-    for entry in std::fs::read_dir(path).map_err(|source| io(path, source))? {
-        let entry = entry.map_err(|source| io(path, source))?.path();
+    for entry in std::fs::read_dir(path).map_err(|source| EnvError::io(path, source))? {
+        let entry = entry.map_err(|source| EnvError::io(path, source))?.path();
         if entry.is_file() && is_archive(&entry) {
             archives.push(entry);
         }
@@ -81,17 +81,13 @@ fn is_archive(path: &Path) -> bool {
     path.to_str().is_some_and(|path| path.ends_with(ARCHIVE))
 }
 
-fn io(path: &Path, source: std::io::Error) -> EnvError {
-    EnvError::Io { path: path.display().to_string(), source }
-}
-
 fn walk(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), EnvError> {
     let mut open = vec![folder.to_owned()];
     while let Some(folder) = open.pop() {
-        for entry in std::fs::read_dir(&folder).map_err(|source| io(&folder, source))? {
-            let entry = entry.map_err(|source| io(&folder, source))?;
+        for entry in std::fs::read_dir(&folder).map_err(|source| EnvError::io(&folder, source))? {
+            let entry = entry.map_err(|source| EnvError::io(&folder, source))?;
             // Folder links may form a cycle.
-            let kind = entry.file_type().map_err(|source| io(&entry.path(), source))?;
+            let kind = entry.file_type().map_err(|source| EnvError::io(&entry.path(), source))?;
             if kind.is_dir() {
                 open.push(entry.path());
             } else if entry.file_name() == GAME_FILE {
@@ -109,7 +105,7 @@ fn read_files(files: &[PathBuf], wanted: &(dyn Fn(&str) -> bool + Sync)) -> Foun
         .map(|path| (path, path.to_string_lossy()))
         .filter(|(_, name)| wanted(&parse::id_of(name)))
         .map(|(path, name)| {
-            let bytes = std::fs::read(path).map_err(|source| io(path, source));
+            let bytes = std::fs::read(path).map_err(|source| EnvError::io(path, source));
             bytes.and_then(|bytes| parse_bytes(&name, &name, &bytes))
         })
         .collect();
@@ -155,7 +151,8 @@ fn unpack(
         path: path.display().to_string(),
         reason: format!("not a readable .tar.zst archive ({error}); fetch or pack it again"),
     };
-    let mut archive = tar::Archive::new(turnwise_files::open(path).map_err(|source| io(path, source))?);
+    let mut archive =
+        tar::Archive::new(turnwise_files::open(path).map_err(|source| EnvError::io(path, source))?);
     for (number, entry) in archive.entries().map_err(broken)?.enumerate() {
         let mut entry = entry.map_err(broken)?;
         let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();

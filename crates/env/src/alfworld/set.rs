@@ -68,7 +68,7 @@ impl AlfworldSet {
         if found.is_empty() && !others.is_empty() {
             let known = others.into_iter().collect::<Vec<_>>().join(", ");
             let reason = format!("no game here is of {}; there is {known}", splits.join(", "));
-            return Err(EnvError::File { path: path.display().to_string(), reason });
+            return Err(EnvError::file(path, reason));
         }
         let (set, errors) = Self::found(path, found)?;
         for split in splits {

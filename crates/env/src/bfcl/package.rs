@@ -163,7 +163,7 @@ impl Package {
             let mut answers: HashMap<String, Vec<Vec<String>>> =
                 answers.into_iter().map(|answer| (answer.id, answer.ground_truth)).collect();
             for row in rows::<Row>(&path)? {
-                let fault = |reason: String| EnvError::File { path: path.display().to_string(), reason };
+                let fault = |reason: String| EnvError::file(&path, reason);
                 let gold = answers
                     .remove(&row.id)
                     .ok_or_else(|| fault(format!("{}: there are no gold calls of this task", row.id)))?;
@@ -184,8 +184,7 @@ impl Package {
             documents.insert(api, named.collect::<Result<_, _>>()?);
         }
         let path = root.join("eval_checker/multi_turn_eval/func_source_code/long_context.py");
-        let long = LongContext::read(&read(&path)?)
-            .map_err(|reason| EnvError::File { path: path.display().to_string(), reason })?;
+        let long = LongContext::read(&read(&path)?).map_err(|reason| EnvError::file(&path, reason))?;
         Ok(Self { tasks, documents, long: Arc::new(long) })
     }
 }

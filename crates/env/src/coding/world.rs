@@ -129,7 +129,7 @@ impl WorldKind for CodingKind {
     fn write_files(&self, settings: &CodingSettings, folder: &Path) -> Result<usize, EnvError> {
         let tasks = settings.generator.tasks(&Workshop::new()?)?;
         let path = folder.join(FILE);
-        let io = |source| EnvError::Io { path: path.display().to_string(), source };
+        let io = |source| EnvError::io(&path, source);
         std::fs::create_dir_all(folder).map_err(io)?;
         let mut file = std::io::BufWriter::new(std::fs::File::create(&path).map_err(io)?);
         for task in &tasks {

@@ -24,8 +24,7 @@ impl PictureStore {
     /// # Errors
     /// Fails if the folder cannot be created.
     pub fn new(folder: &Path) -> Result<Self, EnvError> {
-        fs::create_dir_all(folder)
-            .map_err(|source| EnvError::Io { path: folder.display().to_string(), source })?;
+        fs::create_dir_all(folder).map_err(|source| EnvError::io(folder, source))?;
         Ok(Self { folder: folder.to_owned(), known: Mutex::default() })
     }
 
@@ -67,7 +66,7 @@ impl PictureStore {
         if path.exists() {
             return Ok(());
         }
-        let failed = |source| EnvError::Io { path: path.display().to_string(), source };
+        let failed = |source| EnvError::io(&path, source);
         turnwise_files::write_shared(&path, |file| std::io::Write::write_all(file, bytes)).map_err(failed)
     }
 }

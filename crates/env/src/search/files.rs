@@ -18,28 +18,20 @@ pub type TableReader = Arc<dyn Fn(&Path) -> Result<Vec<Value>, String> + Send + 
 
 const PARQUET: &[u8] = b"PAR1";
 
-fn file_error(path: &Path, reason: impl Into<String>) -> EnvError {
-    EnvError::File { path: path.display().to_string(), reason: reason.into() }
-}
-
-fn io_error(path: &Path, source: std::io::Error) -> EnvError {
-    EnvError::Io { path: path.display().to_string(), source }
-}
-
 /// Reads the records of a file, optionally zstd-compressed: JSON objects, a JSON list, a table, or
 /// an object of objects, whose keys become `id`.
 pub(super) fn records(path: &Path, tables: Option<&TableReader>) -> Result<Vec<Value>, EnvError> {
     let mut start = [0; 4];
-    let mut file = std::fs::File::open(path).map_err(|source| io_error(path, source))?;
-    let found = file.read(&mut start).map_err(|source| io_error(path, source))?;
+    let mut file = std::fs::File::open(path).map_err(|source| EnvError::io(path, source))?;
+    let found = file.read(&mut start).map_err(|source| EnvError::io(path, source))?;
     if &start[..found] == PARQUET {
         let read = tables.ok_or_else(|| {
-            file_error(
+            EnvError::file(
                 path,
                 "Parquet cannot be read here; write the questions as JSON lines, one object a line",
             )
         })?;
-        return read(path).map_err(|reason| file_error(path, reason));
+        return read(path).map_err(|reason| EnvError::file(path, reason));
     }
     let values: Vec<Value> = json_values(path)?;
     Ok(match <[Value; 1]>::try_from(values) {
@@ -59,10 +51,10 @@ pub(super) fn records(path: &Path, tables: Option<&TableReader>) -> Result<Vec<V
 }
 
 pub(super) fn json_values<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, EnvError> {
-    let file = turnwise_files::open(path).map_err(|source| io_error(path, source))?;
+    let file = turnwise_files::open(path).map_err(|source| EnvError::io(path, source))?;
     let values = serde_json::Deserializer::from_reader(file).into_iter::<T>();
     let read: Result<Vec<T>, _> = values.collect();
-    read.map_err(|error| file_error(path, format!("this cannot be read as JSON: {error}")))
+    read.map_err(|error| EnvError::file(path, format!("this cannot be read as JSON: {error}")))
 }
 
 /// Reads the questions of a file. The default data set is the name of the file, or of its folder if
@@ -73,11 +65,11 @@ pub(super) fn questions(path: &Path, tables: Option<&TableReader>) -> Result<Vec
     let dataset = dataset(path);
     let read = |(number, record): (usize, &Value)| {
         records::question(record, number, &dataset, counted)
-            .map_err(|reason| file_error(path, format!("record {}: {reason}", number + 1)))
+            .map_err(|reason| EnvError::file(path, format!("record {}: {reason}", number + 1)))
     };
     let questions: Vec<Question> = records.iter().enumerate().map(read).collect::<Result<_, _>>()?;
     if questions.is_empty() {
-        return Err(file_error(path, "there are no questions in this file"));
+        return Err(EnvError::file(path, "there are no questions in this file"));
     }
     Ok(questions)
 }
@@ -86,7 +78,7 @@ pub(super) fn passages(path: &Path, tables: Option<&TableReader>) -> Result<Vec<
     let read = |(number, record): (usize, &Value)| {
         records::passage(record, number).ok_or_else(|| {
             let reason = format!("record {}: a passage has `contents`, or `title` and `text`", number + 1);
-            file_error(path, reason)
+            EnvError::file(path, reason)
         })
     };
     records(path, tables)?.iter().enumerate().map(read).collect()

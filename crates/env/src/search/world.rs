@@ -368,7 +368,7 @@ impl WorldKind for SearchKind {
             ));
         }
         let Generated { passages, splits } = generate(&settings.generator)?;
-        let failed = |path: &Path, source| EnvError::Io { path: path.display().to_string(), source };
+        let failed = |path: &Path, source| EnvError::io(path, source);
         std::fs::create_dir_all(folder).map_err(|source| failed(folder, source))?;
         let write = |name: &str, lines: String| {
             let path = folder.join(name);

@@ -36,20 +36,16 @@ pub struct Checkout {
 }
 
 fn read(path: &Path) -> Result<String, EnvError> {
-    std::fs::read_to_string(path).map_err(|source| EnvError::Io { path: path.display().to_string(), source })
-}
-
-fn fault(path: &Path, reason: impl Into<String>) -> EnvError {
-    EnvError::File { path: path.display().to_string(), reason: reason.into() }
+    std::fs::read_to_string(path).map_err(|source| EnvError::io(path, source))
 }
 
 /// Reads a file of TOML.
 fn toml<T>(path: &Path, parse: impl Fn(&str) -> Result<T, toml::de::Error>) -> Result<T, EnvError> {
-    parse(&read(path)?).map_err(|error| fault(path, error.to_string().trim()))
+    parse(&read(path)?).map_err(|error| EnvError::file(path, error.to_string().trim()))
 }
 
 fn json<T: DeserializeOwned>(path: &Path) -> Result<T, EnvError> {
-    serde_json::from_str(&read(path)?).map_err(|error| fault(path, error.to_string()))
+    serde_json::from_str(&read(path)?).map_err(|error| EnvError::file(path, error.to_string()))
 }
 
 /// Returns the folder `data/tau2` of a checkout.
@@ -58,7 +54,7 @@ fn data(folder: &Path) -> Result<PathBuf, EnvError> {
     if data.join("domains").is_dir() {
         return Ok(data);
     }
-    Err(fault(
+    Err(EnvError::file(
         folder,
         "there is no `data/tau2/domains` here; `data` must name a checkout of tau2-bench \
          (git clone https://github.com/sierra-research/tau2-bench)",
@@ -77,17 +73,17 @@ impl Checkout {
         let tasks: Vec<Tau2Task> = json(&path)?;
         for task in &tasks {
             if let Some(reason) = task.fault() {
-                return Err(fault(&path, format!("task {} {reason}", task.id)));
+                return Err(EnvError::file(&path, format!("task {} {reason}", task.id)));
             }
         }
         let splits = splits(&root.join("split_tasks.json"), &tasks)?;
         let sources = folder.join("src/tau2/domains").join(domain.name());
         let described = |name: &str| {
             let path = sources.join(name);
-            let tools = tools(&read(&path)?).map_err(|error| fault(&path, error.to_string()))?;
+            let tools = tools(&read(&path)?).map_err(|error| EnvError::file(&path, error.to_string()))?;
             let is_empty = tools.is_empty();
             if is_empty {
-                Err(fault(&path, "there is no function with the decorator `is_tool`"))
+                Err(EnvError::file(&path, "there is no function with the decorator `is_tool`"))
             } else {
                 Ok(tools)
             }

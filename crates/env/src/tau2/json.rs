@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 use serde_json::ser::{CharEscape, Formatter, Serializer};
+use turnwise_core::python::json_character;
 
 use crate::python;
 
@@ -17,6 +18,12 @@ pub(super) fn dumps<T: Serialize + ?Sized>(value: &T) -> Result<String, serde_js
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
+fn write_escaped(to: &mut (impl Write + ?Sized), text: &str) -> io::Result<()> {
+    let mut escaped = String::with_capacity(text.len());
+    text.chars().for_each(|character| json_character(&mut escaped, character, true));
+    to.write_all(escaped.as_bytes())
+}
+
 struct Python;
 
 impl Formatter for Python {
@@ -28,30 +35,22 @@ impl Formatter for Python {
         if text.is_ascii() && !text.contains('\u{7f}') {
             return to.write_all(text.as_bytes());
         }
-        for character in text.chars() {
-            if (' '..='~').contains(&character) {
-                write!(to, "{character}")?;
-            } else {
-                for unit in character.encode_utf16(&mut [0; 2]) {
-                    write!(to, "\\u{unit:04x}")?;
-                }
-            }
-        }
-        Ok(())
+        write_escaped(to, text)
     }
 
     fn write_char_escape<W: ?Sized + Write>(&mut self, to: &mut W, escape: CharEscape) -> io::Result<()> {
-        match escape {
-            CharEscape::Quote => to.write_all(b"\\\""),
-            CharEscape::ReverseSolidus => to.write_all(b"\\\\"),
-            CharEscape::Solidus => to.write_all(b"/"),
-            CharEscape::Backspace => to.write_all(b"\\b"),
-            CharEscape::FormFeed => to.write_all(b"\\f"),
-            CharEscape::LineFeed => to.write_all(b"\\n"),
-            CharEscape::CarriageReturn => to.write_all(b"\\r"),
-            CharEscape::Tab => to.write_all(b"\\t"),
-            CharEscape::AsciiControl(byte) => write!(to, "\\u{byte:04x}"),
-        }
+        let character = match escape {
+            CharEscape::Quote => '"',
+            CharEscape::ReverseSolidus => '\\',
+            CharEscape::Solidus => '/',
+            CharEscape::Backspace => '\u{8}',
+            CharEscape::FormFeed => '\u{c}',
+            CharEscape::LineFeed => '\n',
+            CharEscape::CarriageReturn => '\r',
+            CharEscape::Tab => '\t',
+            CharEscape::AsciiControl(byte) => char::from(byte),
+        };
+        write_escaped(to, character.encode_utf8(&mut [0; 4]))
     }
 
     fn begin_array_value<W: ?Sized + Write>(&mut self, to: &mut W, first: bool) -> io::Result<()> {

@@ -84,7 +84,7 @@ pub(super) fn save(
     splits: &[Vec<u32>],
 ) -> Result<(), EnvError> {
     let path = source.path(folder);
-    let io = |source| EnvError::Io { path: path.display().to_string(), source };
+    let io = |source| EnvError::io(&path, source);
     let (specs, order) = goals.parts();
     let header = Header {
         source: source.clone(),

@@ -47,7 +47,7 @@ pub fn read(folder: &Path) -> Result<Option<HashMap<String, Vec<String>>>, EnvEr
     let Ok(path) = official::find(folder, &[NOUNS]) else { return Ok(None) };
     let mut found = HashMap::new();
     for (number, line) in (1..).zip(turnwise_files::lines(official::open(&path)?)) {
-        let line = line.map_err(io(&path))?;
+        let line = line.map_err(|source| EnvError::io(&path, source))?;
         let Titled { title, nouns } = serde_json::from_str(&line).map_err(|error| EnvError::File {
             path: format!("{}, line {number}", path.display()),
             reason: format!("not an object with `title` and `nouns`: {error}; make the file again with tools/webshop_nouns.py"),
@@ -55,10 +55,6 @@ pub fn read(folder: &Path) -> Result<Option<HashMap<String, Vec<String>>>, EnvEr
         found.insert(title, nouns);
     }
     Ok(Some(found))
-}
-
-fn io(path: &Path) -> impl Fn(std::io::Error) -> EnvError {
-    move |source| EnvError::Io { path: path.display().to_string(), source }
 }
 
 #[derive(Debug)]
@@ -89,12 +85,12 @@ impl NounFile {
         let file = match File::open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(io(path)(error)),
+            Err(error) => return Err(EnvError::io(path, error)),
         };
         // SAFETY: the map is read-only, every number and text read from it is checked, and the file is only ever
         // replaced by renaming another over it.
         #[allow(unsafe_code)]
-        let map = unsafe { Mmap::map(&file) }.map_err(io(path))?;
+        let map = unsafe { Mmap::map(&file) }.map_err(|source| EnvError::io(path, source))?;
         let found = Self { map, count };
         let whole = found.map.starts_with(MAGIC)
             && found.number(16) == Some(count as u64)
@@ -121,7 +117,7 @@ impl NounFile {
         let parts = [&MAGIC[..], &size, &count, &ends, &lists];
         let written =
             turnwise_files::write_shared(path, |file| parts.iter().try_for_each(|part| file.write_all(part)));
-        written.map_err(io(path))
+        written.map_err(|source| EnvError::io(path, source))
     }
 
     fn number(&self, at: usize) -> Option<u64> {

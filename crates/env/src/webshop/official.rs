@@ -176,7 +176,7 @@ pub(super) fn find(folder: &Path, names: &[&str]) -> Result<PathBuf, EnvError> {
 }
 
 pub(super) fn open(path: &Path) -> Result<Box<dyn BufRead>, EnvError> {
-    turnwise_files::open(path).map_err(|source| EnvError::Io { path: path.display().to_string(), source })
+    turnwise_files::open(path).map_err(|source| EnvError::io(path, source))
 }
 
 fn broken(path: &Path, error: &serde_json::Error) -> EnvError {
@@ -189,7 +189,7 @@ fn broken(path: &Path, error: &serde_json::Error) -> EnvError {
 
 fn parse<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<T, EnvError> {
     let mut text = Vec::new();
-    let io = |source| EnvError::Io { path: path.display().to_string(), source };
+    let io = |source| EnvError::io(path, source);
     open(path)?.read_to_end(&mut text).map_err(io)?;
     serde_json::from_slice(&text).map_err(|error| broken(path, &error))
 }
@@ -243,7 +243,7 @@ fn read_list(path: &Path, take: Take<'_>) -> Result<(), EnvError> {
 
 fn read_lines(path: &Path, take: Take<'_>) -> Result<(), EnvError> {
     for (number, line) in (1..).zip(turnwise_files::lines(open(path)?)) {
-        let line = line.map_err(|source| EnvError::Io { path: path.display().to_string(), source })?;
+        let line = line.map_err(|source| EnvError::io(path, source))?;
         if line.trim().is_empty() {
             continue;
         }

@@ -44,10 +44,6 @@ pub struct StoreWriter<'a> {
     asins: Vec<([u8; ASIN], u32)>,
 }
 
-fn io(path: &Path) -> impl Fn(std::io::Error) -> EnvError {
-    move |source| EnvError::Io { path: path.display().to_string(), source }
-}
-
 impl<'a> StoreWriter<'a> {
     /// Starts a file. Nothing exists at `path` before [`StoreWriter::finish`].
     ///
@@ -55,9 +51,10 @@ impl<'a> StoreWriter<'a> {
     /// Fails if the folder of `path` does not exist or is not writable.
     pub fn new(path: &'a Path) -> Result<Self, EnvError> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let file = turnwise_files::temporary(folder, ".catalogue-").map_err(io(folder))?;
+        let file = turnwise_files::temporary(folder, ".catalogue-")
+            .map_err(|source| EnvError::io(folder, source))?;
         let mut file = BufWriter::new(file);
-        file.write_all(HEAD).map_err(io(path))?;
+        file.write_all(HEAD).map_err(|source| EnvError::io(path, source))?;
         Ok(Self { path, file, offset: HEAD.len() as u64, entries: Vec::new(), asins: Vec::new() })
     }
 
@@ -72,7 +69,7 @@ impl<'a> StoreWriter<'a> {
             return Err(fail(format!("an identifier has 1 to {ASIN} bytes")));
         }
         let record = postcard::to_stdvec(product).map_err(|error| fail(error.to_string()))?;
-        self.file.write_all(&record).map_err(io(self.path))?;
+        self.file.write_all(&record).map_err(|source| EnvError::io(self.path, source))?;
         let mut padded = [0; ASIN];
         padded[..asin.len()].copy_from_slice(asin);
         let (low, high) = ends(product);
@@ -105,10 +102,10 @@ impl<'a> StoreWriter<'a> {
         tail.extend(start.to_le_bytes());
         tail.extend((self.asins.len() as u64).to_le_bytes());
         tail.extend(TAIL);
-        self.file.write_all(&tail).map_err(io(self.path))?;
-        let file = self.file.into_inner().map_err(|error| io(self.path)(error.into_error()))?;
-        file.as_file().sync_all().map_err(io(self.path))?;
-        file.persist(self.path).map_err(|error| io(self.path)(error.error))?;
+        self.file.write_all(&tail).map_err(|source| EnvError::io(self.path, source))?;
+        let file = self.file.into_inner().map_err(|error| EnvError::io(self.path, error.into_error()))?;
+        file.as_file().sync_all().map_err(|source| EnvError::io(self.path, source))?;
+        file.persist(self.path).map_err(|error| EnvError::io(self.path, error.error))?;
         Ok(self.asins.len())
     }
 }
@@ -123,12 +120,12 @@ impl Store {
             path: path.display().to_string(),
             reason: format!("{reason}; delete it and build it again from the official files"),
         };
-        let file = File::open(path).map_err(io(path))?;
+        let file = File::open(path).map_err(|source| EnvError::io(path, source))?;
         // SAFETY: the map is read-only and every number and text read from it is checked, so other contents cannot
         // break Rust's rules. The file is only ever replaced by renaming another over it (`StoreWriter::finish`),
         // which leaves a mapped one as it was; shortening it by hand while it is open would end the program.
         #[allow(unsafe_code)]
-        let map = unsafe { Mmap::map(&file) }.map_err(io(path))?;
+        let map = unsafe { Mmap::map(&file) }.map_err(|source| EnvError::io(path, source))?;
         let footer = map.len().checked_sub(24).filter(|_| map.starts_with(HEAD) && map.ends_with(TAIL));
         let Some(footer) = footer else { return Err(refuse("not a whole catalogue file")) };
         let (entries, count) = (number(&map, footer) as usize, number(&map, footer + 8) as usize);

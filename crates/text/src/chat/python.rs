@@ -1,10 +1,8 @@
 //! Python's formatting (`str`, `repr` and `json.dumps`) and slicing of values.
 
-use std::fmt::Write as _;
-
 use minijinja::value::ValueKind;
 use minijinja::{Error, ErrorKind, Value};
-use turnwise_core::python::{float, quoted};
+use turnwise_core::python::{self, float, quoted};
 
 /// Returns `str(value)`; empty for undefined values.
 pub(super) fn text(value: &Value) -> String {
@@ -154,21 +152,7 @@ impl JsonWriter<'_> {
     fn string(&mut self, text: &str) {
         self.out.push('"');
         for character in text.chars() {
-            match character {
-                '"' => self.out.push_str("\\\""),
-                '\\' => self.out.push_str("\\\\"),
-                '\n' => self.out.push_str("\\n"),
-                '\r' => self.out.push_str("\\r"),
-                '\t' => self.out.push_str("\\t"),
-                '\u{8}' => self.out.push_str("\\b"),
-                '\u{c}' => self.out.push_str("\\f"),
-                other if (other as u32) < 0x20 || (self.style.ascii && !(' '..='~').contains(&other)) => {
-                    for unit in other.encode_utf16(&mut [0; 2]) {
-                        let _ = write!(self.out, "\\u{unit:04x}");
-                    }
-                }
-                other => self.out.push(other),
-            }
+            python::json_character(&mut self.out, character, self.style.ascii);
         }
         self.out.push('"');
     }

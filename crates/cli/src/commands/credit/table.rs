@@ -4,7 +4,7 @@ use turnwise_core::{StageRecord, Trajectory};
 use turnwise_credit::{fact_meaning, stage_rule};
 use turnwise_trajectory_io::{DumpBatch, Row};
 
-use crate::console::visible;
+use crate::console::{visible, wrap};
 
 const WIDTH: usize = 100;
 const ACTION: usize = 50;
@@ -96,31 +96,16 @@ pub(super) fn legend(rows: &[Row]) -> String {
     let mut lines = Vec::new();
     for (stage, facts) in stages {
         let Some(rule) = stage_rule(stage) else { continue };
-        lines.extend(wrapped(&format!("{stage}: "), "    ", rule));
+        lines.push(wrap(&format!("{stage}: {rule}"), WIDTH - 4).replace('\n', "\n    "));
         for fact in facts {
             if let Some(meaning) = fact_meaning(stage, fact) {
-                lines.extend(wrapped(&format!("    {fact:<18}  "), &" ".repeat(24), meaning));
+                let indent = format!("\n{}", " ".repeat(24));
+                let meaning = wrap(meaning, WIDTH - 24).replace('\n', &indent);
+                lines.push(format!("    {fact:<18}  {meaning}"));
             }
         }
     }
     lines.join("\n")
-}
-
-/// Wraps `start` and the text after it at 100 columns; lines after the first begin with `indent`.
-fn wrapped(start: &str, indent: &str, text: &str) -> Vec<String> {
-    let mut lines = vec![start.to_owned()];
-    let mut is_first = true;
-    for word in text.split(' ') {
-        let last = lines.len() - 1;
-        if !is_first && lines[last].chars().count() + 1 + word.chars().count() > WIDTH {
-            lines.push(format!("{indent}{word}"));
-        } else {
-            lines[last].push_str(if is_first { "" } else { " " });
-            lines[last].push_str(word);
-        }
-        is_first = false;
-    }
-    lines
 }
 
 fn stage(stage: &StageRecord) -> Vec<String> {

@@ -186,7 +186,7 @@ pub fn write_games(config: &GeneratorConfig, dir: &Path) -> Result<usize, EnvErr
         let path = folder.join(super::files::GAME_FILE);
         std::fs::create_dir_all(&folder)
             .and_then(|()| std::fs::write(&path, &file.text))
-            .map_err(|source| EnvError::Io { path: path.display().to_string(), source })
+            .map_err(|source| EnvError::io(&path, source))
     })?;
     Ok(files.len())
 }

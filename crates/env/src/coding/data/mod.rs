@@ -56,7 +56,7 @@ fn read_lines(
     workshop: &Workshop,
     note: &mut dyn FnMut(String),
 ) -> Result<Vec<CodingTask>, EnvError> {
-    let io = |source| EnvError::Io { path: path.display().to_string(), source };
+    let io = |source| EnvError::io(path, source);
     let file = turnwise_files::open(path).map_err(io)?;
     let mut own = Vec::new();
     let mut drafts = Vec::new();

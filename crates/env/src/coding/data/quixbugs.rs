@@ -29,7 +29,7 @@ pub(super) fn read(folder: &Path) -> Result<Vec<Draft>, EnvError> {
 fn draft(folder: &Path, name: &str) -> Result<Draft, EnvError> {
     let text = |part: &str, end: &str| {
         let path = folder.join(part).join(format!("{name}.{end}"));
-        fs::read_to_string(&path).map_err(|source| EnvError::Io { path: path.display().to_string(), source })
+        fs::read_to_string(&path).map_err(|source| EnvError::io(&path, source))
     };
     let with_defect = text("python_programs", "py")?;
     let right = text("correct_python_programs", "py")?;
