@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use turnwise_env::alfworld::Game;
-use turnwise_env::bfcl::{LongContext, python, reply};
+use turnwise_env::bfcl::{LongContext, reply};
 use turnwise_env::parse::{ActionParser, Blocks, CallFormat, ResponseRules, Style, offered};
 use turnwise_env::process::protocol;
 use turnwise_env::prompt::PromptTemplate;
+use turnwise_env::python::values as python;
 use turnwise_env::sokoban::level;
 use turnwise_env::webshop::action::Action;
 use turnwise_model::files::TensorFile;

@@ -1,4 +1,4 @@
-//! A language model behind an OpenAI-compatible endpoint that goes on with a conversation.
+//! A language model behind an OpenAI-compatible endpoint that continues a conversation.
 
 use serde_json::json;
 use thiserror::Error;

@@ -7,7 +7,7 @@ use turnwise_core::Tool;
 
 use super::apis::Api;
 use super::package::{BfclTask, Package};
-use super::python::{Dict, Value, dict};
+use crate::python::values::{Dict, Value, dict};
 
 /// How the first observation describes the functions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]

@@ -10,8 +10,8 @@ use super::document::BfclDocuments;
 use super::environment::BfclEnv;
 use super::long_context::LongContext;
 use super::package::{BfclTask, Package};
-use super::python::Dict;
 use super::set::{BfclOptions, BfclTasks};
+use crate::python::values::Dict;
 
 fn tasks(options: BfclOptions) -> BfclTasks {
     let strings = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();

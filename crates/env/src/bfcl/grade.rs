@@ -92,8 +92,8 @@ mod tests {
     use std::collections::HashMap;
 
     use super::super::apis::Api;
-    use super::super::python::Dict;
     use super::*;
+    use crate::python::values::Dict;
 
     fn task(gold: &[&[&str]]) -> BfclTask {
         BfclTask {

@@ -1,6 +1,6 @@
 //! Padding of states and results in the set `long_context`, read from the package.
 
-use super::python::{Caller, Class, Dict, Raise, Value, assignments, evaluate};
+use crate::python::values::{Caller, Class, Dict, Raise, Value, assignments, evaluate};
 
 /// Padding data for states and results.
 #[derive(Clone, Debug, Default)]

@@ -2,8 +2,7 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `python/` | Python values, operators and expressions as far as the APIs need them |
-//! | `apis/`, `method.rs`, `session` | the eight APIs and their calls |
+//! | `apis/`, `session` | the eight APIs and their calls |
 //! | `package`, `long_context.rs` | tasks and documents from the package `bfcl-eval` |
 //! | `generator/` | generated tasks |
 //! | `grade.rs` | comparison with the gold calls |
@@ -20,9 +19,7 @@ mod expert;
 mod generator;
 pub mod grade;
 mod long_context;
-pub(crate) mod method;
 pub mod package;
-pub mod python;
 pub mod replay;
 pub mod reply;
 pub mod session;

@@ -10,8 +10,8 @@ use turnwise_core::EnvError;
 
 use super::apis::Api;
 use super::long_context::LongContext;
-use super::python::{Dict, Value};
 use super::session::Scenario;
+use crate::python::values::{Dict, Value};
 
 /// A set of 200 tasks.
 #[derive(

@@ -19,8 +19,8 @@ use turnwise_core::EnvError;
 
 use super::apis::Leftovers;
 use super::package::{BfclSet, BfclTask, Package};
-use super::python::{Dict, Value};
 use super::session::Session;
+use crate::python::values::{Dict, Value};
 use crate::replay::{Checker, ReplayReport, numbered_lines};
 
 #[derive(Deserialize)]
@@ -145,8 +145,8 @@ fn same_state(recorded: &Value, found: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::python::dict;
     use super::*;
+    use crate::python::values::dict;
 
     #[test]
     fn sets_are_compared_by_their_members() {

@@ -3,7 +3,7 @@
 use turnwise_core::ToolCall;
 
 use super::apis::Api;
-use super::python::{Caller, Dict, Raise, Value, calls, evaluate, parse};
+use crate::python::values::{Caller, Dict, Raise, Value, calls, evaluate, parse};
 
 /// Returns the calls of a reply as text; empty if the reply is not a list of calls, which ends the
 /// user's turn.

@@ -7,8 +7,8 @@ use turnwise_core::ToolCall;
 
 use super::apis::{Api, Instance, Leftovers};
 use super::long_context::LongContext;
-use super::python::{Caller, Class, Dict, Raise, Value, evaluate, parse};
 use crate::python;
+use crate::python::values::{Caller, Class, Dict, Raise, Value, evaluate, parse};
 
 /// Names that the original refuses to call.
 const FORBIDDEN: [&str; 8] = ["kill", "exit", "quit", "remove", "unlink", "popen", "Popen", "run"];

@@ -1,6 +1,8 @@
 //! The tool `calculate`: arithmetic as Python evaluates it.
 
-use crate::bfcl::python::{Caller, Class, Raise, Value, contains, evaluate, float_of, iterate, parse, round};
+use crate::python::values::{
+    Caller, Class, Raise, Value, contains, evaluate, float_of, iterate, parse, round,
+};
 
 /// Characters of an expression.
 const ALLOWED: &str = "0123456789+-*/(). ";

@@ -8,7 +8,7 @@ use turnwise_core::ToolCall;
 use super::retail::{Retail, RetailDb};
 use super::task::{FunctionCall, Side, Tau2Task, keywords};
 use super::telecom::Telecom;
-use crate::bfcl::python::{Raise, Value};
+use crate::python::values::{Raise, Value};
 
 /// A domain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]

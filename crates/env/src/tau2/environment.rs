@@ -13,8 +13,8 @@ use super::set::Shared;
 use super::task::Tau2Task;
 use super::telecom::DONE_NAME;
 use super::user::{GREETING, Talk, ends};
-use crate::bfcl::python::Raise;
 use crate::parse::calls_of_words;
+use crate::python::values::Raise;
 use crate::saved::SavedEpisode;
 
 /// The tool that passes the user on.

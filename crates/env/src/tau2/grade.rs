@@ -4,7 +4,7 @@ use turnwise_core::ToolCall;
 
 use super::domain::{Base, State};
 use super::task::{Basis, GoldAction, Tau2Task};
-use crate::bfcl::python::{Raise, Value};
+use crate::python::values::{Raise, Value};
 
 /// The parts of an episode's grade.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::bfcl::python::{Class, Raise, Value};
+use crate::python::values::{Class, Raise, Value};
 
 /// Characters of a value that an error repeats in full.
 const LONGEST_INPUT: usize = 50;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Deserialize;
 
-use crate::bfcl::python::{Dict, Value};
+use crate::python::values::{Dict, Value};
 
 /// A task.
 #[derive(Clone, Debug, Deserialize)]

@@ -2,8 +2,8 @@
 
 use super::tree::{Item, Tree};
 use super::{Fields, LongContext, error};
-use crate::bfcl::method::{Arguments, Default, Method, method, optional, required};
-use crate::bfcl::python::{
+use crate::python::method::{Arguments, Default, Method, method, optional, required};
+use crate::python::values::{
     Dict, Order, Raise, Value, compare, contains, dict, hashable, length, negate, split_lines, str_method,
     two_decimals, words,
 };

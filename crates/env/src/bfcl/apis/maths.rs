@@ -2,8 +2,8 @@
 
 use super::precise::{logarithm, square_root};
 use super::{Class, error};
-use crate::bfcl::method::{Arguments, Default, Method, method, optional, required};
-use crate::bfcl::python::{
+use crate::python::method::{Arguments, Default, Method, method, optional, required};
+use crate::python::values::{
     Raise, Value, abs, add, dict, divide, float_of, hashable, is_less, iterate, length, multiply, power,
     round, subtract, sum,
 };

@@ -1,9 +1,9 @@
 //! `MessageAPI`: messages in a workspace.
 
 use super::{Fields, error};
-use crate::bfcl::method::{Arguments, Method, method, required};
-use crate::bfcl::python::{Dict, Raise, Value, add_in_place, dict, hashable, lower, str_method};
 use crate::python::PythonRandom;
+use crate::python::method::{Arguments, Method, method, required};
+use crate::python::values::{Dict, Raise, Value, add_in_place, dict, hashable, lower, str_method};
 
 pub(super) const METHODS: &[Method] = &[
     method("list_users", &[]),

@@ -16,8 +16,8 @@ mod vehicle;
 pub(super) use stocks::SYMBOLS;
 
 use super::long_context::LongContext;
-use super::method::{Arguments, Method};
-use super::python::{Class, Dict, Raise, Value, dict};
+use crate::python::method::{Arguments, Method};
+use crate::python::values::{Class, Dict, Raise, Value, dict};
 
 /// One of the APIs.
 #[derive(

@@ -1,8 +1,8 @@
 //! `TwitterAPI`: posts, reposts, comments and followed users.
 
 use super::{Fields, error};
-use crate::bfcl::method::{Arguments, Default, Method, method, optional, required};
-use crate::bfcl::python::{
+use crate::python::method::{Arguments, Default, Method, method, optional, required};
+use crate::python::values::{
     Dict, Raise, Value, add_in_place, dict, hashable, int_of, iterate, lower, str_method,
 };
 
@@ -152,7 +152,7 @@ impl Posting {
                 let tweets = self.tweets_of(&name)?.len();
                 let following = if name == self.username { self.following.len() } else { 0 };
                 hashable(&name)?;
-                let retweets = self.retweets.get(&name).map_or(Ok(0), crate::bfcl::python::length)?;
+                let retweets = self.retweets.get(&name).map_or(Ok(0), crate::python::values::length)?;
                 Ok(dict([
                     ("tweet_count", tweets.into()),
                     ("following_count", following.into()),

@@ -3,7 +3,7 @@
 use num_bigint::{BigInt, BigUint, Sign};
 
 use super::{Class, error};
-use crate::bfcl::python::{Order, Raise, Value, compare, dict, float_of, int_of};
+use crate::python::values::{Order, Raise, Value, compare, dict, float_of, int_of};
 
 /// Maximum number of digits; beyond it the original would take very long.
 const MOST_DIGITS: i64 = 2000;

@@ -1,6 +1,6 @@
 //! Constants of `TravelAPI`: routes, airports, exchange rates.
 
-use crate::bfcl::python::{Raise, Value, dict, divide, float_of, multiply, round};
+use crate::python::values::{Raise, Value, dict, divide, float_of, multiply, round};
 
 /// Routes as (from, to, base cost), in the order in which the API lists costs.
 pub(super) const ROUTES: [(&str, &str, u16); 153] = [

@@ -1,6 +1,6 @@
 //! Constants and times of day of `TradingBot`.
 
-use crate::bfcl::python::{Dict, Raise, Value, date, dict};
+use crate::python::values::{Dict, Raise, Value, date, dict};
 
 pub(in crate::bfcl) const SYMBOLS: [(&str, &str); 13] = [
     ("Apple", "AAPL"),

@@ -1,8 +1,8 @@
 //! `TicketAPI`: support tickets.
 
 use super::{Fields, error};
-use crate::bfcl::method::{Arguments, Default, Method, method, optional, required};
-use crate::bfcl::python::{Dict, Order, Raise, Value, add_in_place, compare, dict, lower, str_method};
+use crate::python::method::{Arguments, Default, Method, method, optional, required};
+use crate::python::values::{Dict, Order, Raise, Value, add_in_place, compare, dict, lower, str_method};
 
 pub(super) const METHODS: &[Method] = &[
     method(

@@ -2,12 +2,12 @@
 
 use super::stocks::{self, SECTORS, SYMBOLS};
 use super::{Fields, LongContext, error};
-use crate::bfcl::method::{Arguments, Default, Method, method, optional, required};
-use crate::bfcl::python::{
+use crate::python::PythonRandom;
+use crate::python::method::{Arguments, Default, Method, method, optional, required};
+use crate::python::values::{
     Dict, Order, Raise, Value, abs, add_in_place, compare, date, dict, float_of, hashable, int_of, iterate,
     lower, multiply, str_method, subtract_in_place, two_decimals,
 };
-use crate::python::PythonRandom;
 
 pub(super) const METHODS: &[Method] = &[
     method("get_current_time", &[]),

@@ -2,12 +2,12 @@
 
 use super::routes::{AIRPORTS, CITIES, ROUTES, exchange};
 use super::{Class, Fields, LongContext, error};
-use crate::bfcl::method::{Arguments, Default, Method, method, optional, required};
-use crate::bfcl::python::{
+use crate::python::PythonRandom;
+use crate::python::method::{Arguments, Default, Method, method, optional, required};
+use crate::python::values::{
     Dict, Order, Raise, Value, add_in_place, compare, contains, date, dict, float_of, hashable, iterate,
     str_method, subtract_in_place,
 };
-use crate::python::PythonRandom;
 
 pub(super) const METHODS: &[Method] = &[
     method(

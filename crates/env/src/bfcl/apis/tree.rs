@@ -1,7 +1,7 @@
 //! Directories and files. As in Python, two directories may contain the same file object or share
 //! their contents.
 
-use crate::bfcl::python::{Dict, Raise, Value, dict};
+use crate::python::values::{Dict, Raise, Value, dict};
 
 /// Limits of a walk, since a directory copied into itself is infinite.
 const MOST_VISITED: usize = 50_000;

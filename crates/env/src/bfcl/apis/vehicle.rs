@@ -1,12 +1,12 @@
 //! `VehicleControlAPI`: a car.
 
 use super::{Fields, LongContext, error};
-use crate::bfcl::method::{Arguments, Default, Method, method, optional, required};
-use crate::bfcl::python::{
+use crate::python::PythonRandom;
+use crate::python::method::{Arguments, Default, Method, method, optional, required};
+use crate::python::values::{
     Dict, Order, Raise, Value, add, add_in_place, compare, dict, divide, float_of, hashable, iterate,
     multiply, remainder, subtract, subtract_in_place,
 };
-use crate::python::PythonRandom;
 
 pub(super) const METHODS: &[Method] = &[
     method("startEngine", &[required("ignitionMode")]),

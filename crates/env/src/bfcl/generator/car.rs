@@ -1,7 +1,7 @@
 //! Generated requests about a car and about numbers.
 
 use super::request::{Draw, Request, Scene, TOPICS, texts};
-use crate::bfcl::python::{Dict, Value};
+use crate::python::values::{Dict, Value};
 
 /// Pairs of cities with a known distance, and their zip codes.
 const ROADS: [[(&str, &str); 2]; 6] = [

@@ -1,7 +1,7 @@
 //! Generated requests about files.
 
 use super::request::{Draw, Request, Scene, TOPICS};
-use crate::bfcl::python::{Dict, Value, dict};
+use crate::python::values::{Dict, Value, dict};
 
 const ENDINGS: [&str; 5] = ["txt", "md", "csv", "log", "doc"];
 const FOLDERS: [&str; 16] = [

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use crate::bfcl::apis::Api;
-use crate::bfcl::python::{Dict, Value, dict};
+use crate::python::values::{Dict, Value, dict};
 
 const TEXT: &str = include_str!("functions.txt");
 

@@ -22,9 +22,9 @@ use self::request::{Draw, Request, Scene};
 use super::apis::Api;
 use super::long_context::LongContext;
 use super::package::{BfclTask, Package};
-use super::python::{Dict, Value};
 use super::session::{Scenario, Session};
 use super::set::split_by;
+use crate::python::values::{Dict, Value};
 use crate::splits::SPLITS;
 
 pub(super) use self::functions::NAMES as FUNCTIONS;

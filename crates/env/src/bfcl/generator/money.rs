@@ -2,7 +2,7 @@
 
 use super::request::{CITIES, Draw, NAMES, Request, Scene, texts};
 use crate::bfcl::apis::SYMBOLS;
-use crate::bfcl::python::{Dict, Value, dict};
+use crate::python::values::{Dict, Value, dict};
 
 /// Number of [`SYMBOLS`] with stock data; the others are known only by name.
 const COMPANIES: usize = 11;

@@ -1,7 +1,7 @@
 //! Generated requests about messages, tickets and posts.
 
 use super::request::{Draw, NAMES, Request, Scene, TOPICS, texts};
-use crate::bfcl::python::{Dict, Value, dict};
+use crate::python::values::{Dict, Value, dict};
 
 pub(super) fn messages(draw: &mut Draw) -> Scene {
     let [own, one, other, third, new] = draw.words(&NAMES);

@@ -2,7 +2,7 @@
 
 use turnwise_core::Rng;
 
-use crate::bfcl::python::{Dict, Value};
+use crate::python::values::{Dict, Value};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Request {

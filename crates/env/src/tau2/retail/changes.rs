@@ -2,7 +2,7 @@
 
 use super::super::pydantic::strings;
 use super::db::{Address, Order, Payment, Retail, Transaction, TransactionType, User};
-use crate::bfcl::python::{Class, Raise, Value, hashable, iterate, length, round};
+use crate::python::values::{Class, Raise, Value, hashable, iterate, length, round};
 
 /// Reasons for which an order can be cancelled.
 const REASONS: [&str; 2] = ["no longer needed", "ordered by mistake"];

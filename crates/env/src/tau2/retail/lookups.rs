@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::db::{Payment, Product, Retail, Variant};
 use super::text;
-use crate::bfcl::python::{Raise, Value, hashable, lower, str_method};
+use crate::python::values::{Raise, Value, hashable, lower, str_method};
 
 /// Returns the string of a value that is looked up as a key; `None` if no key can be equal to it.
 fn key(value: &Value) -> Result<Option<&str>, Raise> {

@@ -8,8 +8,8 @@ pub use db::{Retail, RetailDb};
 
 use super::arithmetic::calculate;
 use super::json::dumps;
-use crate::bfcl::method::{Method, method, required};
-use crate::bfcl::python::{Class, Raise, Value};
+use crate::python::method::{Method, method, required};
+use crate::python::values::{Class, Raise, Value};
 
 /// The tools in the original's order.
 pub(super) const METHODS: &[Method] = &[

@@ -2,7 +2,7 @@
 
 use super::super::pydantic::{Fault, invalid};
 use super::phone::AccessPoint;
-use crate::bfcl::python::{Raise, Value, int_of};
+use crate::python::values::{Raise, Value, int_of};
 
 /// The fields.
 const KNOWN: [&str; 6] = ["apn_name", "reset_at_reboot", "mms_apn", "mmsc_url", "mms_proxy", "mms_port"];

@@ -4,9 +4,9 @@ use serde::Serialize;
 
 use super::super::json::dumps;
 use super::db::{Bill, Carrier, Customer, Line, LineItem, Plan, TODAY};
-use crate::bfcl::method::{Default, Method, method, optional, required};
-use crate::bfcl::python::{Class, Order, Raise, Value, compare, float_of, lower, str_method, two_decimals};
 use crate::python::float;
+use crate::python::method::{Default, Method, method, optional, required};
+use crate::python::values::{Class, Order, Raise, Value, compare, float_of, lower, str_method, two_decimals};
 
 /// The tools in the original's order.
 pub(super) const METHODS: &[Method] = &[

@@ -3,9 +3,9 @@
 use super::access_point::read_access_point;
 use super::network::on;
 use super::phone::{AccessPoint, Permissions, Phone, Vpn};
-use crate::bfcl::method::{Method, method, required};
-use crate::bfcl::python::{Raise, Value, hashable, str_method};
 use crate::python::float;
+use crate::python::method::{Method, method, required};
+use crate::python::values::{Raise, Value, hashable, str_method};
 
 /// The tools in the original's order.
 pub(super) const METHODS: &[Method] = &[

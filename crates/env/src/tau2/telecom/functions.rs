@@ -4,7 +4,7 @@ use super::super::task::{FunctionCall, Side, keywords};
 use super::Telecom;
 use super::agent::METHODS as AGENT;
 use super::device::METHODS as PHONE;
-use crate::bfcl::python::{Raise, Value, float_of};
+use crate::python::values::{Raise, Value, float_of};
 
 /// The arguments of a function.
 struct Arguments<'a>(&'a FunctionCall);

@@ -15,7 +15,7 @@ pub use phone::Phone;
 
 use super::json::dumps;
 use super::task::Side;
-use crate::bfcl::python::{Raise, Value};
+use crate::python::values::{Raise, Value};
 
 /// The tool with which the agent ends an episode.
 pub(super) const DONE: &str = r#"{"type":"function","function":{"name":"done","description":"Ends the episode. Call it when the ticket is solved.","parameters":{"properties":{},"title":"parameters","type":"object"}}}"#;

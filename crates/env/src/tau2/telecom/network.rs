@@ -1,7 +1,7 @@
 //! The phone's network: status, search and speed.
 
 use super::phone::Phone;
-use crate::bfcl::python::two_decimals;
+use crate::python::values::two_decimals;
 
 pub(super) fn on(is: bool) -> &'static str {
     if is { "ON" } else { "OFF" }

@@ -1,6 +1,6 @@
 //! Methods of the APIs: their parameters, and the binding of arguments.
 
-use super::python::{Raise, Value};
+use super::values::{Raise, Value};
 
 /// A method that a model may call.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ impl Arguments {
         std::array::from_fn(|_| values.next().unwrap_or_default())
     }
 
-    pub(super) fn is_given(&self, place: usize) -> bool {
+    pub(crate) fn is_given(&self, place: usize) -> bool {
         self.given & (1 << place) != 0
     }
 }

@@ -1,7 +1,10 @@
-//! Python functions that determine the text of the original environments.
+//! Python as far as the originals' texts depend on it: formatting and random numbers here, the values, operators and
+//! exceptions of their APIs in [`values`], the binding of arguments in `method.rs`.
+
+pub(crate) mod method;
+pub mod values;
 
 use rand_mt::Mt;
-
 use turnwise_core::python::json_character;
 pub use turnwise_core::python::{float, quoted};
 
