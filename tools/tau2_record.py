@@ -38,7 +38,7 @@ class Retail:
         self.writes = [name for name in vars(RetailTools) if name.startswith(("cancel", "exchange", "modify", "return"))]
 
     def environment(self, task):
-        """The one environment, with the rows that changed as they were: the data base takes long to read."""
+        """The one environment, with the rows that changed as they were: the database takes long to read."""
         db = self.shared.tools.db
         for part in self.changes(self.shared):
             table, key = part.split(".", 1)
@@ -59,7 +59,7 @@ class Retail:
         return environment.get_tools()
 
     def random_call(self, environment, draw):
-        """A call about anything in the data base, with arguments that fit more often than not."""
+        """A call about anything in the database, with arguments that fit more often than not."""
         db = environment.tools.db
         order = db.orders[draw.choice(list(db.orders))]
         if draw.random() < 0.5:

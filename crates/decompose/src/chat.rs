@@ -6,17 +6,17 @@ use turnwise_core::backoff;
 
 use crate::judge::client::{Client, Failure, check_endpoint};
 
-/// Seconds before the first repetition of a failed request, and the longest wait.
+/// Seconds before the first retry, and the longest wait.
 const PAUSE_S: (f64, f64) = (0.5, 10.0);
 
-/// How the model is asked.
+/// Settings of requests to a model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChatSettings {
     /// Base address of the service; requests go to `{endpoint}/chat/completions`. `https://` needs the feature `tls`.
     pub endpoint: String,
     /// Name of the model, as the service knows it.
     pub model: String,
-    /// Name of the environment variable that holds the API key; empty if the service wants none.
+    /// Environment variable with the API key; empty if the service needs no key.
     pub api_key_env: String,
     /// Sampling temperature.
     pub temperature: f64,
@@ -24,14 +24,14 @@ pub struct ChatSettings {
     pub max_tokens: u32,
     /// Seconds until a request counts as failed, answer included.
     pub timeout_s: f64,
-    /// Repetitions of a failed request.
+    /// Retries of a failed request.
     pub retries: u32,
 }
 
-/// A model that cannot be asked, or does not answer.
+/// Error of a request to a model.
 #[derive(Debug, Error)]
 pub enum ChatError {
-    /// A setting that cannot work.
+    /// A setting is invalid.
     #[error("{key}: {reason}")]
     Setting {
         /// The field of [`ChatSettings`].
@@ -39,7 +39,7 @@ pub enum ChatError {
         /// The problem and how to fix it.
         reason: String,
     },
-    /// There was no reply.
+    /// The model did not reply.
     #[error("the model {model:?} at {endpoint} gave no reply ({reason})")]
     NoReply {
         /// Base address of the service.
@@ -53,7 +53,7 @@ pub enum ChatError {
     },
 }
 
-/// A model and how it is asked.
+/// A language model behind an endpoint.
 #[derive(Debug)]
 pub struct ChatModel {
     client: Client,
@@ -61,10 +61,10 @@ pub struct ChatModel {
 }
 
 impl ChatModel {
-    /// Creates the model of these settings; nothing is sent yet.
+    /// Creates a model with these settings. Sends nothing.
     ///
     /// # Errors
-    /// Fails if a setting cannot work.
+    /// Fails if a setting is invalid.
     pub fn new(settings: ChatSettings) -> Result<Self, ChatError> {
         let fail = |key, reason: String| Err(ChatError::Setting { key, reason });
         if let Err(reason) = check_endpoint(&settings.endpoint) {
@@ -79,10 +79,10 @@ impl ChatModel {
         }
     }
 
-    /// Returns the model's reply to messages, each a role and a text.
+    /// Returns the model's reply to messages (role and text).
     ///
     /// # Errors
-    /// Fails if there is no reply after the repetitions.
+    /// Fails if the model does not reply within the retries.
     pub fn reply(&self, messages: &[(&str, &str)]) -> Result<String, ChatError> {
         let messages: Vec<_> =
             messages.iter().map(|(role, content)| json!({"role": role, "content": content})).collect();

@@ -7,7 +7,7 @@ use crate::python::values::{
 /// Characters of an expression.
 const ALLOWED: &str = "0123456789+-*/(). ";
 
-/// An expression without names calls nothing.
+/// Rejects all names, because expressions have none.
 struct Nothing;
 
 impl Caller for Nothing {

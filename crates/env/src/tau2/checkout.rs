@@ -1,4 +1,4 @@
-//! The user's checkout of tau2-bench: tasks, splits, data bases, policies, tools, instructions of the simulated user.
+//! The user's checkout of tau2-bench: tasks, splits, databases, policies, tools, instructions of the simulated user.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub struct Checkout {
     pub tools: Vec<Tool>,
     /// Instructions for the language model that plays a user.
     pub guidelines: String,
-    /// The data base.
+    /// The database.
     pub base: Base,
 }
 
@@ -106,7 +106,7 @@ impl Checkout {
     }
 }
 
-/// Returns the policy of the carrier for an agent without a user: its rules, and the manual of technical support.
+/// Returns the carrier's policy for solo mode: the rules and the technical support manual.
 fn solo_policy(root: &Path) -> Result<String, EnvError> {
     let (main, manual) =
         (read(&root.join("main_policy_solo.md"))?, read(&root.join("tech_support_manual.md"))?);
@@ -115,7 +115,7 @@ fn solo_policy(root: &Path) -> Result<String, EnvError> {
     ))
 }
 
-/// Returns the splits of a file, or one of all tasks if there is no file. `train` comes first.
+/// Reads the splits, `train` first. Without a file, all tasks form one split.
 fn splits(path: &Path, tasks: &[Tau2Task]) -> Result<Vec<(String, Vec<String>)>, EnvError> {
     if !path.is_file() {
         return Ok(vec![(BASE.to_owned(), tasks.iter().map(|task| task.id.clone()).collect())]);

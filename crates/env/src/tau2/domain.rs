@@ -36,7 +36,7 @@ impl Tau2Domain {
     }
 }
 
-/// The data base of a domain as its files have it.
+/// The database of a domain as its files have it.
 #[derive(Clone, Debug)]
 pub enum Base {
     /// The store's.
@@ -48,9 +48,9 @@ pub enum Base {
 /// The state of an episode.
 #[derive(Clone, Debug, PartialEq)]
 pub enum State {
-    /// The store's data base.
+    /// The store's database.
     Retail(Retail),
-    /// The carrier's data base, and the user's phone.
+    /// The carrier's database, and the user's phone.
     Telecom(Box<Telecom>),
 }
 

@@ -1,4 +1,4 @@
-//! tau2-bench as a [`turnwise_core::Environment`]: a talk with a user, calls and their results, saved states.
+//! tau2-bench as a [`turnwise_core::Environment`]: conversation with a user, tool calls, saved states.
 
 use std::sync::Arc;
 
@@ -17,14 +17,15 @@ use crate::parse::calls_of_words;
 use crate::python::values::Raise;
 use crate::saved::SavedEpisode;
 
-/// The tool that passes the user on.
+/// The tool that transfers the user to a human.
 const TRANSFER_TOOL: &str = "transfer_to_human_agents";
 
 /// Plays the tasks of a [`super::Tau2Tasks`], one episode at a time.
 ///
-/// Calls are executed, and the observation is the result. Words go to the user, and the observation is the user's answer. The
-/// episode ends when the user ends the talk (`terminated`, then it is graded), after too many failed calls (`terminated`), or
-/// at the limit of turns (`truncated`). In solo mode the call `done` ends it; words end it unsolved.
+/// After a call, the observation is its result; after a message, the user's answer. An episode ends
+/// when the user ends the conversation (`terminated`, graded), after too many failed calls
+/// (`terminated`), or at the limit of turns (`truncated`). In solo mode the call `done` ends it, and a
+/// message ends it unsolved.
 #[derive(Debug)]
 pub struct Tau2Env {
     shared: Arc<Shared>,
@@ -38,23 +39,23 @@ struct Episode {
     state: State,
     /// Random bits of the episode.
     draw: u64,
-    /// The actions so far, of which a saved state is made.
+    /// The actions so far; a saved state stores them.
     actions: Vec<Action>,
-    /// The agent's words, from its greeting on.
+    /// The agent's messages, starting with its greeting.
     agent: Vec<String>,
-    /// The user's words.
+    /// The user's messages.
     user: Vec<String>,
     /// The agent's calls.
     calls: Vec<ToolCall>,
     /// Failed calls.
     errors: usize,
     is_transferred: bool,
-    /// Identifies the state: a digest of the calls, the results and the talk so far.
+    /// State key: a digest of the calls, results and messages so far.
     history: String,
     over: bool,
 }
 
-/// The saved form: JSON with these keys, in this order, after the format's.
+/// Saved state: JSON with these keys, in this order, after format and version.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Saved {
@@ -64,7 +65,7 @@ struct Saved {
     draw: u64,
     /// The actions.
     actions: Vec<Action>,
-    /// The user's words, which a restored episode does not ask for again.
+    /// The user's messages; a restored episode reuses them.
     user: Vec<String>,
 }
 
@@ -101,7 +102,7 @@ impl Tau2Env {
         })
     }
 
-    /// Lets the user answer; `known` is what it answered in a saved episode.
+    /// Returns the user's answer; `known` is the answer of a saved episode.
     fn answer(&self, episode: &mut Episode, known: Option<String>) -> Result<String, EnvError> {
         let words = match known {
             Some(words) => words,
@@ -118,7 +119,8 @@ impl Tau2Env {
         Ok(words)
     }
 
-    /// Returns what the agent is shown at the start: the ticket, or the user's first words; `known` are those of a saved episode.
+    /// Returns the first observation: the ticket or the user's first message, which is `known` in a
+    /// saved episode.
     fn opening(&self, episode: &mut Episode, known: Option<String>) -> Result<String, EnvError> {
         let words = if self.is_solo() {
             let ticket = self.shared.task(&episode.task)?.ticket.as_deref().unwrap_or_default();
@@ -153,7 +155,7 @@ impl Tau2Env {
         Ok(())
     }
 
-    /// Executes an action; `known` has the user's words of a saved episode.
+    /// Executes an action; `known` has the user's messages of a saved episode.
     fn act(
         &self,
         episode: &mut Episode,
@@ -254,8 +256,8 @@ impl Environment for Tau2Env {
         &self.shared.checkout.tools
     }
 
-    /// Versioned JSON: format, version, task, the actions and the user's words. An episode that has ended cannot be saved. The
-    /// limits are settings, not part of the state.
+    /// Returns versioned JSON with task, actions and user messages. Fails after the end of an episode.
+    /// Limits are settings and not part of the state.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         if episode.over {

@@ -1,4 +1,4 @@
-//! An expert that knows the gold calls, and its episodes to imitate.
+//! An expert that knows the gold calls, and its demonstrations.
 
 use std::collections::VecDeque;
 
@@ -10,24 +10,24 @@ use super::task::{GoldAction, Tau2Task};
 use crate::demonstration::{Demonstration, DemonstrationRequest, Demonstrations, play_all, play_episode};
 use crate::world::Advisor;
 
-/// Question before the calls: the policy wants to know who the user is.
+/// Question before the calls, because the policy requires the user's identity.
 const WHO: &str = "Could you tell me your name and zip code, or your email?";
-/// Question before the first call that changes something: the policy wants a confirmation.
+/// Question before the first change, because the policy requires a confirmation.
 const CONFIRM: &str = "I will do what you asked for. Do you confirm (yes/no)?";
-/// Words after the last call.
+/// Message after the last call.
 const DONE: &str = "It is done.";
 /// Call that ends an episode without a user.
 const END: &str = "done({})";
-/// Call that no task has a tool for: the mistake there is to make.
+/// Call of a tool that does not exist, as an expert's mistake.
 const MISTAKE: &str = "do_it({})";
 
-/// Returns true if a tool of this name may change something.
+/// Returns true if a tool with this name may change the state.
 fn changes(name: &str) -> bool {
     let reads = ["get_", "find_", "list_", "check_", "can_", "run_", "calculate"];
     !reads.iter().any(|read| name.starts_with(read))
 }
 
-/// Returns a gold call as a model writes it.
+/// Returns a gold call in a model's format.
 fn write(action: &GoldAction) -> String {
     let mut json = String::new();
     let arguments = match action.arguments.write_json(&mut json) {
@@ -37,7 +37,8 @@ fn write(action: &GoldAction) -> String {
     Action::Call(ToolCall { id: String::new(), name: action.name.clone(), arguments }).text().into_owned()
 }
 
-/// Returns the replies that solve a task. `hasty`: the last call that changes something is left out. `solo`: there is no user.
+/// Returns the replies that solve a task. With `hasty`, they omit the last change; with `solo`, they
+/// contain no messages to a user.
 fn replies(task: &Tau2Task, hasty: bool, solo: bool) -> VecDeque<String> {
     let gold = task.gold();
     let left_out = if hasty { gold.iter().rposition(|action| changes(&action.name)) } else { None };
@@ -66,7 +67,7 @@ fn replies(task: &Tau2Task, hasty: bool, solo: bool) -> VecDeque<String> {
     replies
 }
 
-/// Gives advice to a person who plays a task and follows it.
+/// Suggests replies to a person who plays a task.
 pub(super) struct Adviser {
     replies: VecDeque<String>,
     last: &'static str,
@@ -78,7 +79,7 @@ impl Adviser {
     }
 }
 
-/// Returns the reply after all others.
+/// Returns the reply that ends an episode.
 fn last(solo: bool) -> &'static str {
     if solo { END } else { DONE }
 }
@@ -101,7 +102,7 @@ pub(super) fn demonstrate(
     })
 }
 
-/// Plays one episode; returns `None` if it does not end within the turns, or fails without being hasty.
+/// Plays one episode. Returns `None` if it exceeds the turns, or if a careful expert fails.
 fn play(
     set: &Tau2Tasks,
     task: &Task,

@@ -1,4 +1,4 @@
-//! Grading as the original's: the data base against that after the gold calls, assertions, what the agent said.
+//! Grading, as in the original: database after the gold calls, assertions, the agent's messages.
 
 use turnwise_core::ToolCall;
 
@@ -9,15 +9,15 @@ use crate::python::values::{Raise, Value};
 /// The parts of an episode's grade.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grade {
-    /// The data base is as after the gold calls.
+    /// The database equals the one after the gold calls.
     pub database: bool,
     /// All assertions hold.
     pub assertions: bool,
-    /// The agent said what the task names.
+    /// The agent said all information that the task names.
     pub communicated: bool,
     /// Every gold call was made.
     pub actions: bool,
-    /// The parts that count are passed.
+    /// All parts of the task's reward basis passed.
     pub success: bool,
 }
 
@@ -28,12 +28,12 @@ pub struct Played<'a> {
     pub state: &'a State,
     /// The agent's calls.
     pub calls: &'a [ToolCall],
-    /// The agent's words.
+    /// The agent's messages.
     pub words: &'a [String],
 }
 
-/// Grades an episode that was ended by the agent or the user. `information`: what the task wants to be said counts even if
-/// the task's basis has it only for a judging language model.
+/// Grades an episode that the agent or the user ended. With `information`, the information that a
+/// task names counts even if the original leaves it to a judge.
 ///
 /// # Errors
 /// Fails if the task cannot be set up.
@@ -69,13 +69,13 @@ pub fn grade(base: &Base, task: &Tau2Task, played: Played<'_>, information: bool
     Ok(Grade { database, assertions, communicated, actions, success })
 }
 
-/// Returns true if a text is part of something that the agent said, commas left out.
+/// Returns true if one of the agent's messages contains the text; commas are ignored.
 fn said(text: &str, words: &[String]) -> bool {
     let text = text.to_lowercase();
     words.iter().any(|words| words.to_lowercase().replace(',', "").contains(&text))
 }
 
-/// Returns true if a call is the gold call, by the arguments that are compared.
+/// Returns true if a call equals the gold call in the compared arguments.
 fn is_call(action: &GoldAction, call: &ToolCall) -> bool {
     if action.name != call.name {
         return false;

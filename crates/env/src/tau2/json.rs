@@ -1,4 +1,4 @@
-//! JSON as Python's `json.dumps` writes it: results of tools are such texts.
+//! JSON in the format of Python's `json.dumps`, which tool results have.
 
 use std::io::{self, Write};
 
@@ -8,7 +8,7 @@ use turnwise_core::python::json_character;
 
 use crate::python;
 
-/// Returns a value as `json.dumps` writes it: `, ` and `: ` between parts, floats with a point, ASCII only.
+/// Serializes a value like `json.dumps`: separators `, ` and `: `, Python's floats, ASCII only.
 ///
 /// # Errors
 /// Fails if the value has no JSON form.

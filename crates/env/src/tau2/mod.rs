@@ -1,20 +1,20 @@
-//! tau2-bench: customer service with a user, a policy, a data base and tools.
+//! tau2-bench: customer service with a user, a policy, a database and tools.
 //!
-//! Tasks, data bases, policies and the descriptions of tools are read from the user's checkout of the original.
+//! Tasks, databases, policies and the descriptions of tools are read from the user's checkout of the original.
 //!
 //! | File | Subject |
 //! |---|---|
 //! | [`checkout`] | what is read from the checkout |
 //! | `source.rs` | descriptions of tools in the original's docstrings |
 //! | [`task`] | tasks as files have them |
-//! | `json.rs`, `ordered.rs`, `pydantic.rs`, `arithmetic.rs` | what results and errors need of Python and its libraries |
+//! | `json.rs`, `ordered.rs`, `pydantic.rs`, `arithmetic.rs` | Python's formats of results and errors |
 //! | [`domain`] | the state of an episode, calls of its tools |
 //! | [`retail`] | the store |
 //! | [`telecom`] | the carrier, in solo mode |
-//! | [`grade`](mod@grade) | data base, assertions, what the agent said |
+//! | [`grade`](mod@grade) | grading: database, assertions, messages |
 //! | [`user`] | the user: scripted, or a language model |
 //! | `set`, `environment`, `expert`, `world` | the world |
-//! | [`mod@replay`] | recorded plays of the original against the tools here |
+//! | [`mod@replay`] | comparison with recorded episodes of the original |
 
 mod arithmetic;
 pub mod checkout;

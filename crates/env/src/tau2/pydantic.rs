@@ -1,16 +1,16 @@
-//! Errors of the library with which the original checks fields.
+//! Errors of pydantic, which validates fields in the original.
 
 use std::fmt::Write as _;
 
 use crate::python::values::{Class, Raise, Value};
 
-/// Characters of a value that an error repeats in full.
+/// Maximum length of a value that an error shows in full.
 const LONGEST_INPUT: usize = 50;
 
-/// The version in the addresses of errors; replays do not compare it.
+/// Version in error addresses; replays do not compare it.
 const VERSION: &str = "2.12";
 
-/// A field that was refused: its path, the reason, the reason's code and the value.
+/// An invalid field: path, reason, error code and value.
 pub(super) struct Fault<'a> {
     pub(super) field: &'a str,
     pub(super) reason: &'static str,
@@ -18,7 +18,7 @@ pub(super) struct Fault<'a> {
     pub(super) input: &'a Value,
 }
 
-/// Returns the error of these faults in a model.
+/// Returns the error for invalid fields of a model.
 pub(super) fn invalid(model: &str, faults: &[Fault<'_>]) -> Raise {
     let plural = if faults.len() == 1 { "" } else { "s" };
     let mut text = format!("{} validation error{plural} for {model}", faults.len());

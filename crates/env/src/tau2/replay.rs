@@ -1,4 +1,4 @@
-//! Recorded plays of the original against the tools here.
+//! Comparison with recorded episodes of the original.
 //!
 //! A recording has one JSON object a line. `tools/tau2_record.py` writes it.
 //!
@@ -56,10 +56,10 @@ struct Call {
     arguments: serde_json::Value,
 }
 
-/// Tools of which the original declares types of its own, by their definitions; here they are texts and objects.
+/// Tools whose parameters have custom types in the original; here they are strings and objects.
 const OWN_TYPES: [&str; 2] = ["set_network_mode_preference", "set_apn_settings"];
 
-/// Returns a text without the version in addresses of errors, which depends on the library that is installed.
+/// Removes pydantic's version from error addresses, because it depends on the installation.
 fn without_version(text: &str) -> String {
     const ADDRESS: &str = "https://errors.pydantic.dev/";
     let mut parts = text.split(ADDRESS);

@@ -21,9 +21,9 @@ const GOAL: &str = "help the user within the policy, by calling tools";
 /// Options of a [`Tau2Tasks`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tau2Options {
-    /// True if the first observation begins with the policy.
+    /// Whether the first observation begins with the policy.
     pub policy: bool,
-    /// True if the information that a task names counts, whatever its reward basis.
+    /// Whether the information that a task names counts, whatever the task's reward basis.
     pub information: bool,
     /// Failed calls after which an episode ends.
     pub max_errors: usize,

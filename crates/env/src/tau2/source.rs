@@ -18,7 +18,7 @@ struct Function<'a> {
 /// Returns the tools of a Python file: its methods with the decorator `is_tool`, in order.
 ///
 /// # Errors
-/// Fails if a tool has no form that is known.
+/// Fails if a tool's declaration cannot be parsed.
 pub(super) fn tools(python: &str) -> Result<Vec<Tool>, ToolError> {
     functions(python).iter().map(|function| Tool::from_json(&function.json())).collect()
 }
@@ -42,7 +42,7 @@ fn functions(python: &str) -> Vec<Function<'_>> {
     found
 }
 
-/// Returns the place of the bracket that closes one that was opened before the text.
+/// Returns the position of the bracket that closes one opened before the text.
 fn closing(text: &str) -> Option<usize> {
     let mut depth = 1_usize;
     for (place, character) in text.char_indices() {
@@ -88,7 +88,7 @@ fn parameters(text: &str) -> Vec<(&str, &str, Option<&str>)> {
         .collect()
 }
 
-/// Returns a docstring without the indentation of its lines, as `inspect.cleandoc` does.
+/// Removes a docstring's indentation, like `inspect.cleandoc`.
 fn clean(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let indent = |line: &&str| line.len() - line.trim_start().len();
@@ -108,7 +108,8 @@ fn clean(text: &str) -> String {
     clean[first.min(clean.len())..].join("\n")
 }
 
-/// Returns the place of the first section of a clean docstring at or after a place, and where its text begins.
+/// Returns the start of a docstring's first section, or of the one with this title, and the start of
+/// its text.
 fn section(text: &str, title: Option<&str>) -> Option<(usize, usize)> {
     let mut place = 0;
     for line in text.split_inclusive('\n') {
@@ -126,7 +127,7 @@ fn section(text: &str, title: Option<&str>) -> Option<(usize, usize)> {
 }
 
 impl Function<'_> {
-    /// Returns the description: the first line, and after a blank line the rest before the sections.
+    /// Returns the description: the first line, a blank line, and the text before the sections.
     fn description(&self, docstring: &str) -> String {
         let before = section(docstring, None).map_or(docstring, |(start, _)| &docstring[..start]);
         let (short, long) = before.split_once('\n').unwrap_or((before, ""));
@@ -204,7 +205,7 @@ impl Function<'_> {
     }
 }
 
-/// Returns whether an annotation is a list of strings, and its JSON type.
+/// Returns true for a list of strings, and the annotation's JSON type.
 fn json_type(annotation: &str) -> (bool, &'static str) {
     match annotation {
         "int" => (false, "integer"),

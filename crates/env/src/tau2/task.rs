@@ -1,4 +1,4 @@
-//! Tasks as the original's files have them.
+//! Tasks in the original's format.
 
 use std::fmt;
 
@@ -16,10 +16,10 @@ pub struct Tau2Task {
     /// The task in words, for an agent without a user.
     #[serde(default)]
     pub ticket: Option<String>,
-    /// What is done before the episode.
+    /// Setup of the episode.
     #[serde(default)]
     pub initial_state: Option<InitialState>,
-    /// What the episode is graded by.
+    /// Grading criteria.
     #[serde(default)]
     pub evaluation_criteria: Option<Criteria>,
 }
@@ -61,16 +61,16 @@ pub struct Fields {
     pub task_instructions: String,
 }
 
-/// What is done before an episode.
+/// Setup of an episode.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct InitialState {
-    /// Rows that replace those of the data base. No task of the domains here has them.
+    /// Rows that replace rows of the database. No supported domain uses them.
     #[serde(default)]
     pub initialization_data: Value,
     /// Functions that are called.
     #[serde(default)]
     pub initialization_actions: Option<Vec<FunctionCall>>,
-    /// Messages that were exchanged. No task of the domains here has them.
+    /// Messages before the episode. No supported domain uses them.
     #[serde(default)]
     pub message_history: Value,
 }
@@ -86,10 +86,10 @@ pub enum Side {
     User,
 }
 
-/// A call of a function that need not be a tool.
+/// A call of a function, which may not be a tool.
 #[derive(Clone, Debug, Deserialize)]
 pub struct FunctionCall {
-    /// The side that has the function.
+    /// Owner of the function.
     pub env_type: Side,
     /// Its name.
     pub func_name: String,
@@ -104,22 +104,22 @@ fn holds() -> bool {
     true
 }
 
-/// What an episode is graded by.
+/// Grading criteria.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Criteria {
-    /// Calls after which the data base is as it should be.
+    /// Calls that produce the expected database.
     #[serde(default)]
     pub actions: Option<Vec<GoldAction>>,
-    /// Assertions about the end.
+    /// Assertions about the final state.
     #[serde(default)]
     pub env_assertions: Option<Vec<FunctionCall>>,
     /// Texts that the agent must have said.
     #[serde(default)]
     pub communicate_info: Option<Vec<String>>,
-    /// Sentences that a language model judges.
+    /// Statements for a language model as a judge.
     #[serde(default)]
     pub nl_assertions: Option<Vec<String>>,
-    /// The parts that count.
+    /// Parts of the reward that count.
     #[serde(default = "default_basis")]
     pub reward_basis: Vec<Basis>,
 }
@@ -132,11 +132,11 @@ fn default_basis() -> Vec<Basis> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Basis {
-    /// The data base at the end.
+    /// The database at the end.
     Db,
-    /// Assertions about the end.
+    /// Assertions about the final state.
     EnvAssertion,
-    /// Sentences that a language model judges.
+    /// Statements for a language model as a judge.
     NlAssertion,
     /// The gold calls themselves.
     Action,
@@ -154,7 +154,7 @@ pub struct GoldAction {
     pub name: String,
     /// Its arguments, an object.
     pub arguments: Value,
-    /// Arguments that a call is compared by; `None` for all of the call.
+    /// Arguments to compare; `None` compares all arguments of the call.
     #[serde(default)]
     pub compare_args: Option<Vec<String>>,
 }
@@ -165,7 +165,7 @@ pub(super) fn keywords(arguments: &Value) -> Vec<(String, Value)> {
     entries.map(|(name, value)| (name.to_string(), value.clone())).collect()
 }
 
-/// A text whose lines that are not blank begin with a tab, as the original writes instructions.
+/// A text with a tab before each line that is not blank, the original's format of instructions.
 struct Indented<'a>(&'a str);
 
 impl fmt::Display for Indented<'_> {
@@ -196,7 +196,7 @@ impl fmt::Display for Instructions {
     }
 }
 
-/// The scenario as the original's user simulator is shown it.
+/// Formats the scenario for the user simulator, as in the original.
 impl fmt::Display for Scenario {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(persona) = &self.persona {

@@ -19,7 +19,7 @@ use crate::world::{Advisor, EvalDefaults, OpenOptions, ReplayRequest, World, Wor
 
 /// The kind `tau2`.
 ///
-/// By itself it knows the scripted user. A program that can ask a language model hands that in:
+/// Supports the scripted user. A program that can call language models adds them:
 ///
 /// ```
 /// use std::sync::Arc;
@@ -39,7 +39,7 @@ pub struct Tau2Kind {
 }
 
 impl Tau2Kind {
-    /// Returns the same kind, which can also let a language model play the user.
+    /// Returns the same kind with support for language models as users.
     #[must_use]
     pub fn with_chat(self, open: OpenChat) -> Self {
         Self { chat: Some(open) }
@@ -65,14 +65,15 @@ impl Tau2Kind {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tau2Settings {
-    /// Folder of a checkout of tau2-bench, which has the tasks, the data base, the policy and the tools. Required.
+    /// Folder of a tau2-bench checkout: tasks, database, policy and tools. Required.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
-    /// Domain whose tasks are played.
+    /// Domain to play.
     pub domain: Tau2Domain,
-    /// True if the first observation begins with the policy.
+    /// Whether the first observation begins with the policy.
     pub policy: bool,
-    /// True if the information that a task names must be given. The original lets a language model judge that in most tasks.
+    /// Whether the agent must say the information that a task names. In most tasks, the original
+    /// leaves this to a language model as a judge.
     pub information: bool,
     /// The user. The domain `telecom` has none.
     pub user: Tau2User,
@@ -87,8 +88,8 @@ pub struct Tau2Settings {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tau2Expert {
-    /// Fraction of demonstrations in which the expert is hasty: it leaves the last change out. They are imitated nevertheless,
-    /// so that a policy has something to learn from rewards.
+    /// Fraction of demonstrations in which the expert omits its last change. SFT uses them too, which
+    /// leaves RL mistakes to correct.
     #[schemars(range(min = 0.0, max = 0.99))]
     pub hasty_prob: f64,
 }
@@ -114,7 +115,7 @@ pub struct Tau2World {
     expert: Tau2Expert,
 }
 
-/// What `data` and `--data` name.
+/// Description of `data` and `--data`.
 const CHECKOUT: &str = "a checkout of tau2-bench (git clone https://github.com/sierra-research/tau2-bench)";
 
 impl WorldKind for Tau2Kind {
@@ -125,7 +126,7 @@ impl WorldKind for Tau2Kind {
     }
 
     fn summary(&self) -> &'static str {
-        "customer service of tau2-bench: a user, a policy, a data base, tools"
+        "customer service of tau2-bench: a user, a policy, a database, tools"
     }
 
     fn rules(&self, settings: &Tau2Settings) -> Vec<Problem> {

@@ -1,7 +1,7 @@
-//! tau2-bench: tasks of a small checkout that was made for these tests, and recorded plays of the original.
+//! tau2-bench: tasks of a small checkout made for these tests, and recorded episodes of the original.
 //!
 //! The recorded plays are `tau2/DOMAIN.jsonl` in the folder named by `TURNWISE_DATA`, made by `tools/tau2_record.py` on the
-//! checkout named by `TURNWISE_TAU2`. Says that it was skipped where one is not set.
+//! checkout named by `TURNWISE_TAU2`. Without them, the tests print that they are skipped.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "helpers of tests are tests")]
 
@@ -62,7 +62,7 @@ fn the_gold_calls_solve_a_task_and_other_ends_do_not() {
     assert!(last.observation.text().contains("###STOP###"));
     assert_eq!(environment.tools().iter().map(Tool::name).next(), Some("calculate"));
     assert_eq!(environment.tools().len(), 16);
-    // Another reason, nothing, and more than was asked for are other data bases.
+    // Another reason, nothing, and more than was asked for are other databases.
     let failing: [&[Action]; 3] = [
         &[cancel("ordered by mistake"), done.clone()],
         std::slice::from_ref(&done),
@@ -115,7 +115,7 @@ fn errors_are_those_of_the_original_and_too_many_end_the_episode() {
     assert!(!steps[3].success && !steps[3].understood);
 }
 
-/// A user that cannot be reached at its second reply.
+/// A user whose second reply fails.
 #[derive(Debug, Default)]
 struct Unsteady(std::sync::atomic::AtomicUsize);
 
@@ -235,7 +235,7 @@ fn a_folder_that_is_not_a_checkout_is_refused_with_the_fix() {
     assert!(error.to_string().contains("[env] data is not set"), "{error}");
 }
 
-/// Returns a recording and the checkout, or `None` after saying what is missing.
+/// Returns a recording and the checkout, or prints what is missing and returns `None`.
 fn recording(domain: &str) -> Option<(String, PathBuf)> {
     let folder = |name: &str| {
         let folder = std::env::var_os(name);

@@ -1,4 +1,4 @@
-//! Tools that change orders and users. What was changed before an error stays changed, as in the original.
+//! Tools that change orders and users. Changes before an error persist, as in the original.
 
 use super::super::pydantic::strings;
 use super::db::{Address, Order, Payment, Retail, Transaction, TransactionType, User};
@@ -33,7 +33,7 @@ fn sorted(items: Vec<Value>) -> Vec<String> {
     ids
 }
 
-/// An item of an order, and what is to replace it.
+/// An item of an order and its replacement.
 struct Pair {
     old: String,
     new: Value,
@@ -54,7 +54,7 @@ impl Retail {
         self.order_at(place).ok_or_else(|| Raise::value_error("Order not found"))
     }
 
-    /// Adds to the balance of a gift card; other methods have none.
+    /// Adds an amount to the balance of a gift card; other payment methods have no balance.
     fn refund(&mut self, user: usize, payment: &str, amount: f64) -> Result<(), Raise> {
         let methods = self.user_mut(user).map(|user| &mut user.payment_methods);
         if let Some(Payment::GiftCard { balance, .. }) = methods.and_then(|methods| methods.get_mut(payment))
@@ -94,7 +94,7 @@ impl Retail {
         Ok(place)
     }
 
-    /// Checks that the items are in the order as often as they are named.
+    /// Checks that the order contains each item as often as requested.
     fn check_items(
         &self,
         order: usize,
@@ -112,7 +112,7 @@ impl Retail {
         Ok(listed)
     }
 
-    /// Returns the pairs of items and what the new ones cost more; `None` where there are no pairs.
+    /// Returns the pairs of items and the total price difference; `None` if there are no pairs.
     fn difference(
         &self,
         order: usize,
@@ -333,7 +333,7 @@ impl Retail {
     }
 }
 
-/// Reads an address of arguments in the order of the tools; errors come in the order of the model's fields.
+/// Reads an address from a tool's arguments; errors are in the order of the model's fields.
 fn read_address([address1, address2, city, state, country, zip]: &[Value; 6]) -> Result<Address, Raise> {
     let [address1, address2, city, country, state, zip] = strings(
         "UserAddress",

@@ -1,4 +1,4 @@
-//! The store's data base: products, users and orders, and the rows that an episode changed.
+//! The store's database: products, users and orders, with the rows changed in an episode.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -108,7 +108,7 @@ pub(super) struct Order {
     pub(super) exchange_new_items: Option<Vec<String>>,
     #[serde(default)]
     pub(super) exchange_payment_method_id: Option<String>,
-    /// An integer where nothing is exchanged, since the original rounds the integer 0 then.
+    /// An integer if nothing is exchanged, because the original then rounds the integer 0.
     #[serde(default)]
     pub(super) exchange_price_difference: Option<serde_json::Number>,
     #[serde(default)]
@@ -117,7 +117,7 @@ pub(super) struct Order {
     pub(super) return_payment_method_id: Option<String>,
 }
 
-/// The data base as the file has it.
+/// The database in its file.
 #[derive(Clone, Debug, Deserialize)]
 pub struct RetailDb {
     pub(super) products: Ordered<Product>,
@@ -125,7 +125,7 @@ pub struct RetailDb {
     pub(super) orders: Ordered<Order>,
 }
 
-/// The data base of an episode: that of the file, and the rows that were changed.
+/// The database of an episode: the file's, and the changed rows.
 #[derive(Clone, Debug)]
 pub struct Retail {
     pub(super) base: Arc<RetailDb>,
@@ -133,7 +133,7 @@ pub struct Retail {
     pub(super) orders: BTreeMap<usize, Order>,
 }
 
-/// Returns true if the changed rows of two episodes describe the same table. A changed row can equal the file's.
+/// Returns true if two episodes have the same table. A changed row can equal the file's row.
 fn same<T: PartialEq>(base: &Ordered<T>, one: &BTreeMap<usize, T>, other: &BTreeMap<usize, T>) -> bool {
     let row = |rows: &BTreeMap<usize, T>, place: usize, expected: &T| {
         rows.get(&place).or_else(|| base.at(place).map(|(_, row)| row)) == Some(expected)
@@ -150,7 +150,7 @@ impl PartialEq for Retail {
 }
 
 impl Retail {
-    /// Creates the data base at the start of an episode.
+    /// Creates the database at the start of an episode.
     pub fn new(base: Arc<RetailDb>) -> Self {
         Self { base, users: BTreeMap::new(), orders: BTreeMap::new() }
     }

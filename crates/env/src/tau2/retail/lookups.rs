@@ -1,4 +1,4 @@
-//! Tools that look something up.
+//! Read-only tools.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::db::{Payment, Product, Retail, Variant};
 use super::text;
 use crate::python::values::{Raise, Value, hashable, lower, str_method};
 
-/// Returns the string of a value that is looked up as a key; `None` if no key can be equal to it.
+/// Returns the key that equals a value; `None` if the value is not a string.
 fn key(value: &Value) -> Result<Option<&str>, Raise> {
     hashable(value).map(|()| value.as_str())
 }

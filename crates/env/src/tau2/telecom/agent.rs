@@ -25,10 +25,10 @@ pub(super) const METHODS: &[Method] = &[
     method("refuel_data", &[required("customer_id"), required("line_id"), required("gb_amount")]),
 ];
 
-/// Days of the bills that are made: the last month, and the next one.
+/// First days of the billing periods of new bills: the last month and the next one.
 const LAST_MONTH: (&str, &str, &str) = ("2025-01-01", "2025-01-31", "2025-01-15");
 const NEXT_MONTH: (&str, &str, &str) = ("2025-03-01", "2025-03-31", "2025-03-15");
-/// The last day of the billing cycle that is under way.
+/// Last day of the current billing cycle.
 const CYCLE_END: &str = "2025-02-28";
 
 fn text<T: Serialize + ?Sized>(value: &T) -> Result<String, Raise> {
@@ -46,7 +46,7 @@ struct Changed<'a> {
     line: &'a Line,
 }
 
-/// The original writes the numbers of this result as texts.
+/// The original returns the numbers of this result as strings.
 #[derive(Serialize)]
 struct Usage<'a> {
     line_id: &'a str,
@@ -216,8 +216,8 @@ impl Carrier {
         Ok(format!("Payment request sent to the customer for bill {bill}"))
     }
 
-    /// Adds a charge to the customer's draft bill, and makes one if there is none. `made` counts the bills that were made,
-    /// whose ids the original draws at random.
+    /// Adds a charge to the customer's draft bill, which is created if needed. `made` counts the
+    /// created bills; it replaces the random ids of the original.
     fn charge(
         &mut self,
         customer: &Value,
@@ -294,7 +294,7 @@ impl Carrier {
         text(&Changed { message: "Line suspended successfully. $5/month holding fee will apply.", line })
     }
 
-    /// Suspends a line for a bill that was not paid: an initial action of tasks.
+    /// Suspends a line because of an unpaid bill. Tasks do this before an episode.
     pub(super) fn suspend_for_bill(
         &mut self,
         customer: &Value,

@@ -1,4 +1,4 @@
-//! The carrier's data base: plans, customers, lines, bills, devices.
+//! The carrier's database: plans, customers, lines, bills, devices.
 
 use serde::{Deserialize, Serialize};
 
@@ -129,7 +129,7 @@ pub(super) struct Customer {
     goodwill_credit_used_this_year: f64,
 }
 
-/// The data base of the carrier.
+/// The database of the carrier.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Carrier {
@@ -157,7 +157,7 @@ fn first_day() -> Option<String> {
     Some("2025-01-01".to_owned())
 }
 
-/// Reads a date and time, which the original writes with a blank in the middle.
+/// Parses a date and time with a space between them, the original's format.
 fn moment<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     Ok(Option::<String>::deserialize(from)?.map(|text| text.replace('T', " ")))
 }

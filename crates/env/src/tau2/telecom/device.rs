@@ -41,7 +41,7 @@ pub(super) const METHODS: &[Method] = &[
     method("make_payment", &[]),
 ];
 
-/// Modes of the network that can be preferred.
+/// Network modes that can be preferred.
 pub(super) const MODES: [&str; 4] = ["4g_5g_preferred", "4g_only", "3g_only", "2g_only"];
 
 impl Phone {

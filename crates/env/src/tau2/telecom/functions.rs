@@ -1,4 +1,4 @@
-//! Functions that are no tools: what tasks do before the episode, and what they assert at its end.
+//! Functions that agents cannot call: setup actions and final assertions of tasks.
 
 use super::super::task::{FunctionCall, Side, keywords};
 use super::Telecom;
@@ -25,7 +25,7 @@ impl Arguments<'_> {
 }
 
 impl Telecom {
-    /// Calls a function of a task, and makes the two sides agree.
+    /// Calls a function of a task, then synchronizes carrier and phone.
     ///
     /// # Errors
     /// Fails with the original's error, or if there is no such function.

@@ -28,9 +28,9 @@ pub(super) const DONE_NAME: &str = "done";
 pub struct Telecom {
     pub(super) carrier: Carrier,
     pub(super) phone: Phone,
-    /// Performance of the server that a VPN connects to. The original changes it for all later connections when it breaks one.
+    /// Performance of the VPN server. Like in the original, breaking one connection changes all later ones.
     vpn: String,
-    /// Bills that were made.
+    /// Number of created bills.
     made: u32,
 }
 
@@ -40,7 +40,7 @@ impl Telecom {
         Self { carrier, phone, vpn: "excellent".to_owned(), made: 0 }
     }
 
-    /// Makes the two sides agree: the line's status, roaming and usage, and payments.
+    /// Copies the line's status, roaming, usage and payments between carrier and phone.
     ///
     /// # Errors
     /// Fails with the original's error if the phone's number has no line.
@@ -66,7 +66,7 @@ impl Telecom {
         Ok(())
     }
 
-    /// Executes a tool of either side without making the sides agree.
+    /// Executes a tool of the carrier or the phone without synchronizing them.
     ///
     /// # Errors
     /// Fails with the original's error.

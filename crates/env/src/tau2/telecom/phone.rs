@@ -1,4 +1,4 @@
-//! The user's phone and what is around it.
+//! The user's phone and its surroundings.
 
 use serde::{Deserialize, Serialize};
 
@@ -58,7 +58,7 @@ impl Permissions {
     /// Names of all permissions, in order.
     pub(super) const NAMES: [&'static str; 4] = ["sms", "storage", "phone", "network"];
 
-    /// Returns the permission of a name, to be changed.
+    /// Returns a mutable reference to a permission.
     pub(super) fn of_name(&mut self, name: &str) -> Option<&mut bool> {
         match name {
             "sms" => Some(&mut self.sms),
@@ -69,7 +69,7 @@ impl Permissions {
         }
     }
 
-    /// Returns the names of those that are granted.
+    /// Returns the names of the granted permissions.
     pub(super) fn granted(mut self) -> Vec<&'static str> {
         Self::NAMES.into_iter().filter(|name| self.of_name(name).is_some_and(|is| *is)).collect()
     }
@@ -156,7 +156,7 @@ pub(super) struct PaymentRequest {
     pub(super) paid: bool,
 }
 
-/// What is around the phone.
+/// The phone's surroundings: user, location and payment requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[expect(clippy::struct_excessive_bools, reason = "the fields of the original")]
@@ -199,10 +199,10 @@ pub struct Phone {
 }
 
 impl Phone {
-    /// Reads the phone of a TOML file. Its apps are in the order of the file, which is the order of the original's lists.
+    /// Parses a phone from TOML. Apps keep the order of the file, like the original's lists.
     ///
     /// # Errors
-    /// Fails if the text is not such a file.
+    /// Fails if the text is not a valid phone.
     pub(in crate::tau2) fn read(text: &str) -> Result<Self, toml::de::Error> {
         let mut phone: Self = toml::from_str(text)?;
         // Tables of TOML are read in alphabetical order.

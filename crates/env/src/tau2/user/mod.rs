@@ -1,4 +1,4 @@
-//! The user: what it says next, given what was said.
+//! The user: returns its next message, given the conversation so far.
 
 mod model;
 mod person;
@@ -14,31 +14,31 @@ pub use scripted::Scripted;
 
 use super::task::Tau2Task;
 
-/// Ends the talk: the user has what it wanted.
+/// Ends the conversation: the request is fulfilled.
 pub const STOP: &str = "###STOP###";
-/// Ends the talk: the user is passed on to another agent.
+/// Ends the conversation: the user is transferred to another agent.
 pub const TRANSFER: &str = "###TRANSFER###";
-/// Ends the talk: the scenario does not say how to go on.
+/// Ends the conversation: the scenario does not cover this situation.
 pub const OUT_OF_SCOPE: &str = "###OUT-OF-SCOPE###";
 
-/// Words of the agent before the user's first, as in the original.
+/// The agent's greeting before the user's first message, as in the original.
 pub const GREETING: &str = "Hi! How can I help you today?";
 
-/// Returns true if words of the user end the talk.
+/// Returns true if a user message ends the conversation.
 pub fn ends(words: &str) -> bool {
     [STOP, TRANSFER, OUT_OF_SCOPE].iter().any(|token| words.contains(token))
 }
 
-/// What the user knows when it speaks.
+/// Input of a user's next message.
 #[derive(Clone, Copy, Debug)]
 pub struct Talk<'a> {
     /// The task.
     pub task: &'a Tau2Task,
-    /// The agent's words, from its greeting on. The user answered each but the last.
+    /// The agent's messages, starting with its greeting. The user answered all but the last.
     pub agent: &'a [String],
-    /// The user's words.
+    /// The user's messages.
     pub user: &'a [String],
-    /// Whether the agent has passed the user on to a human agent.
+    /// Whether the agent has transferred the user to a human.
     pub is_transferred: bool,
     /// Random bits of the episode.
     pub draw: u64,
@@ -46,17 +46,17 @@ pub struct Talk<'a> {
 
 /// A user.
 pub trait User: Send + Sync + fmt::Debug {
-    /// Returns the user's next words.
+    /// Returns the user's next message.
     ///
     /// # Errors
-    /// Fails if whoever plays the user cannot be reached.
+    /// Fails if the model that plays the user cannot be reached.
     fn reply(&self, talk: Talk<'_>) -> Result<String, EnvError>;
 
-    /// Returns true if replies never wait for anything outside of this process.
+    /// Returns true if replies never wait for another process.
     fn is_instant(&self) -> bool {
         false
     }
 }
 
-/// A user that environments share.
+/// A user shared by several environments.
 pub type SharedUser = Arc<dyn User>;

@@ -20,7 +20,7 @@ pub enum Tau2UserKind {
     Model,
 }
 
-/// The user. All keys but `kind` are for `model`.
+/// The user. All keys except `kind` belong to `kind = "model"`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tau2User {
@@ -30,18 +30,18 @@ pub struct Tau2User {
     pub endpoint: String,
     /// Name of the model, as the service knows it.
     pub model: String,
-    /// Name of the environment variable that holds the API key; empty if the service wants none.
+    /// Environment variable with the API key; empty if the service needs no key.
     pub api_key_env: String,
     /// Sampling temperature; the original has 0.
     #[schemars(range(min = 0.0, max = 2.0))]
     pub temperature: f64,
-    /// Maximum number of tokens of the user's words.
+    /// Maximum number of tokens of a user message.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub max_tokens: u32,
     /// Seconds until a request counts as failed, answer included.
     #[schemars(range(min = 0.001, max = 86400.0))]
     pub timeout_s: f64,
-    /// Repetitions of a failed request; `rollout.env_retries` come on top.
+    /// Retries of a failed request, in addition to `rollout.env_retries`.
     #[schemars(range(max = 100))]
     pub retries: u32,
 }
@@ -64,7 +64,7 @@ impl Default for Tau2User {
 /// Replies to messages, each a role and a text.
 pub type Chat = Arc<dyn Fn(&[(&str, &str)]) -> Result<String, EnvError> + Send + Sync>;
 
-/// Opens the model of these settings. A program hands it in ([`crate::tau2::Tau2Kind::with_chat`]).
+/// Opens the model of these settings ([`crate::tau2::Tau2Kind::with_chat`]).
 pub type OpenChat = Arc<dyn Fn(&Tau2User) -> Result<Chat, EnvError> + Send + Sync>;
 
 /// The user that a model plays.
@@ -75,7 +75,7 @@ pub struct ModelUser {
 }
 
 impl ModelUser {
-    /// Creates a user of the original's instructions.
+    /// Creates a user with the original's instructions.
     pub fn new(chat: Chat, guidelines: String) -> Self {
         Self { chat, guidelines }
     }
@@ -87,7 +87,7 @@ impl fmt::Debug for ModelUser {
     }
 }
 
-/// Returns the system prompt with which the original lets a language model play the user.
+/// Returns the original's system prompt for the language model that plays the user.
 pub fn model_prompt(guidelines: &str, task: &Tau2Task) -> String {
     let guidelines = guidelines.replace("<PERSONA_GUIDELINES>", "");
     format!("{guidelines}\n\n<scenario>\n{}\n</scenario>", task.user_scenario)

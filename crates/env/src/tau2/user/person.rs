@@ -1,6 +1,6 @@
-//! Instructions in the second person, said in the first: `You are Ann` becomes `I am Ann`.
+//! Converts instructions from the second person to the first: `You are Ann` becomes `I am Ann`.
 
-/// Words in the second person and what the user says. `you` is decided by its neighbours.
+/// Words in the second person with their first-person form. The form of `you` depends on its neighbours.
 const WORDS: [(&str, &str); 12] = [
     ("your", "my"),
     ("yours", "mine"),
@@ -26,7 +26,7 @@ fn is_word(character: char) -> bool {
     character.is_alphanumeric() || matches!(character, '\'' | '\u{2019}')
 }
 
-/// Returns a text with its first letter as a capital if `like` begins with one.
+/// Capitalizes the first letter of a text if `like` begins with a capital.
 fn cased(text: &str, like: &str) -> String {
     let mut letters = text.chars();
     match (like.chars().next(), letters.next()) {

@@ -1,4 +1,4 @@
-//! A user of the project's own, for training: it says its request, answers, confirms and ends the talk.
+//! A scripted user for training: states its request, answers, confirms and ends the conversation.
 
 use turnwise_core::{EnvError, Purpose, Seed};
 
@@ -6,10 +6,10 @@ use super::person::first_person;
 use super::{STOP, TRANSFER, Talk, User};
 use crate::tau2::task::Instructions;
 
-/// Fraction of episodes in which the user says who it is with its request.
+/// Fraction of episodes in which the user introduces itself in its first message.
 const SAYS_WHO_AT_ONCE: f64 = 0.3;
 
-/// Words by which an agent asks who the user is.
+/// Words with which an agent asks for the user's identity.
 const IDENTITY: [&str; 12] = [
     "name",
     "zip",
@@ -25,14 +25,14 @@ const IDENTITY: [&str; 12] = [
     "phone",
 ];
 
-/// Words by which an agent asks for a confirmation.
+/// Words with which an agent asks for a confirmation.
 const CONFIRM: [&str; 6] = ["yes", "confirm", "proceed", "go ahead", "shall i", "should i"];
 
-/// Words that make a sentence without a question mark a question.
+/// Words that mark a question without a question mark.
 const ASKS: [&str; 6] =
     ["please confirm", "please provide", "please tell", "please give", "let me know", "please share"];
 
-/// Ways to begin.
+/// Greetings.
 const OPENINGS: [&str; 4] = ["Hello.", "Hi.", "Hi there.", "Good morning."];
 
 /// The scripted user. What it says depends on the task, the seed and what the agent said so far.
@@ -42,12 +42,12 @@ const OPENINGS: [&str; 4] = ["Hello.", "Hi.", "Hi there.", "Good morning."];
 /// | asks who the user is | says what it knows, then what it does not know |
 /// | asks for a confirmation, or anything else, for the first time | says how it wants things done, and confirms |
 /// | asks again | confirms, or has nothing more to say |
-/// | says something that is no question | ends the talk |
-/// | passed the user on | ends the talk |
+/// | makes a statement | ends the conversation |
+/// | transferred the user to a human | ends the conversation |
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Scripted;
 
-/// What the user has to say.
+/// Texts that the user will say.
 struct Script {
     request: String,
     known: String,
