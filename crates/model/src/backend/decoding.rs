@@ -10,15 +10,15 @@ use crate::pictures::Pictures;
 /// One token to compute. Rows of a sequence are in ascending order of position.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
-    /// Whose cache.
+    /// Slot of the sequence in the cache.
     pub(crate) slot: usize,
-    /// Its position in the sequence.
+    /// Position in the sequence.
     pub(crate) position: usize,
-    /// The token there.
+    /// Token at the position.
     pub(crate) token: u32,
-    /// Its time, row and column. All three equal the position unless a picture comes before it.
+    /// Time, row and column of M-RoPE; all equal the position unless a picture precedes it.
     pub(crate) place: [u32; 3],
-    /// True if the distribution of the next token is wanted.
+    /// Whether to compute the logits of the next token.
     pub(crate) logits: bool,
 }
 
@@ -35,18 +35,18 @@ pub(crate) trait Decoding: Debug + Send {
     /// Returns the version of the weights.
     fn version(&self) -> u64;
 
-    /// Returns the tokens of the vocabulary.
+    /// Returns the size of the vocabulary.
     fn vocabulary(&self) -> usize;
 
-    /// Returns the pictures of a model that reads them.
+    /// Returns the pictures if the model reads pictures.
     fn pictures(&self) -> Option<&Pictures> {
         None
     }
 
-    /// Prompt rows that a step takes in besides the rows of sequences being decoded.
+    /// Returns the maximum number of prompt rows per step, in addition to the decoded rows.
     fn prompt_rows(&self) -> usize;
 
-    /// Gives a slot the keys and values of some positions of another, which has the same tokens up to their end.
+    /// Copies the keys and values of positions from another slot, whose tokens are equal up to their end.
     fn copy(&mut self, from: usize, to: usize, positions: Range<usize>) -> Result<(), SampleError>;
 
     /// Keeps the first positions of a slot; a device overwrites the others.

@@ -15,7 +15,7 @@ use crate::{Parameters, Real, Weights};
 pub(crate) struct Network<'a, T> {
     pub(crate) parameters: &'a Parameters<T>,
     pub(crate) adapter: Option<&'a Adapter<T>>,
-    /// In training passes of an adapter that has it.
+    /// Dropout in training passes of an adapter; `None` without dropout.
     pub(crate) dropout: Option<Dropout>,
     /// Features of the pictures of the batch.
     pub(crate) pictures: Option<&'a Encoded<T>>,
@@ -26,7 +26,7 @@ pub(crate) struct Network<'a, T> {
 pub(crate) struct ValueHead<'a, T> {
     /// `[hidden]` weights and the bias.
     pub(crate) weights: &'a [T],
-    /// In the gradient buffer.
+    /// Range in the gradient buffer.
     pub(crate) range: Range<usize>,
 }
 

@@ -10,12 +10,12 @@ use crate::ModelConfig;
 use crate::ops::loss_head::RowStatistics;
 use crate::packing::Packing;
 
-/// The divergence of one row's distribution from another's.
+/// KL divergence between the distributions of two rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Divergence {
     /// The target of the first distribution.
     pub(crate) first: usize,
-    /// The other.
+    /// The second distribution.
     pub(crate) second: Second,
 }
 
@@ -44,19 +44,19 @@ impl Second {
 
 /// Buffers and forward and backward passes of one lane.
 ///
-/// A device has weights and gradients of its own, which the learner binds before it runs; what is passed
-/// of them here is looked at by the CPU alone.
+/// A device keeps its own weights and gradients, which the learner binds first. It ignores the weights
+/// and gradients passed here.
 pub(crate) trait Passes: Any + Send {
-    /// Empty buffers for the reference policy's passes beside these.
+    /// Creates empty buffers for the reference policy's passes.
     fn beside(&self, config: &ModelConfig) -> Box<dyn Passes>;
 
-    /// Makes the reference policy's passes ready to run beside these.
+    /// Prepares the reference policy's passes to run on the same device.
     fn bind_reference(&self, _reference: &mut dyn Passes) {}
 
     /// Returns the length of the gradient that backward passes add to; 0 if a device keeps its own.
     fn gradient_len(&self, network: Network<'_, f32>) -> usize;
 
-    /// Runs a micro-batch forward; one [`RowStatistics`] a target.
+    /// Runs a micro-batch forward; returns one [`RowStatistics`] per target.
     fn forward(
         &mut self,
         network: Network<'_, f32>,
@@ -64,19 +64,19 @@ pub(crate) trait Passes: Any + Send {
         temperature: f64,
     ) -> Result<&[RowStatistics<f32>], LearnError>;
 
-    /// The layers and the final norm alone.
+    /// Runs the layers and the final norm only.
     fn forward_layers(&mut self, network: Network<'_, f32>, packing: &Packing) -> Result<(), LearnError>;
 
-    /// Statistics of every target of the last forward pass.
+    /// Returns the statistics of each target of the last forward pass.
     fn statistics(&self) -> &[RowStatistics<f32>];
 
-    /// Means over ranges of targets of the normed rows.
+    /// Returns means of the normed rows over ranges of targets.
     fn means(&mut self, ranges: &[Range<usize>], hidden: usize) -> Result<Vec<Vec<f32>>, LearnError>;
 
     /// Starts a backward pass over the micro-batch of the last forward pass.
     fn begin_backward(&mut self, network: Network<'_, f32>, packing: &Packing) -> Result<(), LearnError>;
 
-    /// Takes in the derivatives of every target, which are zero outside the sequences that are `wanted`.
+    /// Adds the derivatives of each target. They are zero outside the `wanted` sequences.
     fn backward_outputs(
         &mut self,
         network: Network<'_, f32>,
@@ -94,7 +94,8 @@ pub(crate) trait Passes: Any + Send {
         reference: Option<(Network<'_, f32>, &dyn Passes)>,
     ) -> Result<Vec<f32>, LearnError>;
 
-    /// Takes in the derivatives of divergences: their values, and those derivatives.
+    /// Adds the derivatives of divergences; `numbers` are the divergences and the loss's derivatives by
+    /// them.
     fn backward_divergences(
         &mut self,
         network: Network<'_, f32>,
@@ -104,12 +105,12 @@ pub(crate) trait Passes: Any + Send {
         gradient: &mut [f32],
     ) -> Result<(), LearnError>;
 
-    /// Takes the summed derivatives of the pictures' features. Devices do not support pictures.
+    /// Returns and clears the summed derivatives of the pictures' features. Devices do not support pictures.
     fn take_picture_gradient(&mut self) -> Vec<f32> {
         Vec::new()
     }
 
-    /// Runs back through the layers for the sequences that are `wanted`; once after each forward pass.
+    /// Runs backward through the layers for the `wanted` sequences, once after each forward pass.
     fn backward_layers(
         &mut self,
         network: Network<'_, f32>,

@@ -1,4 +1,4 @@
-//! The check of a prompt, with the pictures in it.
+//! Checks of a prompt and its pictures.
 
 use turnwise_core::{RequestId, SampleError, SampleRequest};
 

@@ -14,10 +14,10 @@ use super::weights::EngineWeights;
 use crate::backend::{Choice, Decoding, Row};
 use crate::pictures::Pictures;
 
-/// Prompt rows that a step on the CPU takes in besides the rows of sequences being decoded.
+/// Maximum number of prompt rows per step on the CPU, in addition to the decoded rows.
 pub(crate) const PROMPT_ROWS: usize = 128;
 
-/// Caches on this thread.
+/// The CPU's caches and kernels, on the calling thread.
 #[derive(Debug)]
 pub(crate) struct Host {
     forward: Forward,
@@ -27,7 +27,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Empty caches on this thread.
+    /// Creates empty caches.
     pub(crate) fn new(weights: Arc<EngineWeights>, slots: usize, max_model_len: usize) -> Self {
         let arch = Arch::new();
         let cache = Cache::new(weights.heads, weights.layers.len(), slots);
