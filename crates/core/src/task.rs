@@ -60,9 +60,17 @@ impl Task {
     /// Key in [`Task::metadata`] of the reference answer, which some credit methods need.
     pub const ANSWER: &'static str = "answer";
 
+    /// Key in [`Task::metadata`] of the scenario: a name that variants of the same task share.
+    pub const SCENARIO: &'static str = "scenario";
+
     /// Creates a task without metadata, digest or limits.
     pub fn new(id: impl Into<String>, kind: impl Into<String>, goal: impl Into<String>) -> Self {
         Self { id: id.into(), kind: kind.into(), goal: goal.into(), ..Self::default() }
+    }
+
+    /// Returns the scenario ([`Task::SCENARIO`]), if any.
+    pub fn scenario(&self) -> Option<&str> {
+        self.metadata.get(Self::SCENARIO)?.as_str()
     }
 
     /// Returns the reference answer ([`Task::ANSWER`]), if any.

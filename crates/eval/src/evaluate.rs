@@ -131,6 +131,12 @@ pub struct Evaluation {
     pub trials: Vec<TrialResult>,
     /// Success by kind of task.
     pub kinds: BTreeMap<String, KindResult>,
+    /// Fraction of scenarios ([`Task::SCENARIO`]) whose tasks were all solved; AppWorld's scenario
+    /// goal completion. `None` if the tasks have no scenarios. A failed task leaves its scenario out.
+    ///
+    /// [`Task::SCENARIO`]: turnwise_core::Task::SCENARIO
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scenarios: Option<Rate>,
     /// Mean number of turns.
     pub mean_turns: f64,
     /// Mean outcome return.
@@ -316,6 +322,7 @@ fn summarise(played: &[Trajectory], panel: &Panel, temperature: f32, seed: u64, 
                 (kind, KindResult { success: rate(&chosen), mean_turns: turns_of(&chosen) })
             })
             .collect(),
+        scenarios: scenarios_of(played),
         mean_turns: turns_of(&trajectories),
         mean_return: trajectories.iter().map(|trajectory| trajectory.outcome_return()).sum::<f64>()
             / trajectories.len().max(1) as f64,
@@ -327,6 +334,18 @@ fn summarise(played: &[Trajectory], panel: &Panel, temperature: f32, seed: u64, 
         seconds,
         outcomes: Outcomes::of(played),
     }
+}
+
+/// Returns how many scenarios had all their tasks solved. Scenarios with a failed task are left out,
+/// because its result is unknown.
+fn scenarios_of(played: &[Trajectory]) -> Option<Rate> {
+    let mut solved: BTreeMap<&str, Option<bool>> = BTreeMap::new();
+    for trajectory in played {
+        let all = solved.entry(trajectory.task.scenario()?).or_insert(Some(true));
+        *all = if is_faulty(trajectory) { None } else { all.map(|all| all && trajectory.success) };
+    }
+    let known: Vec<bool> = solved.into_values().flatten().collect();
+    Some(Rate::new(known.iter().filter(|all| **all).count(), known.len()))
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "the form that serde calls")]
@@ -403,5 +422,23 @@ mod tests {
         let mut unlisted = trajectory("a", true, 2);
         unlisted.turns.iter_mut().for_each(|turn| turn.admissible.clear());
         assert_eq!(summarise(&[unlisted], &panel, 0.0, 1, 2.0).inadmissible_rate, None);
+    }
+
+    #[test]
+    fn a_scenario_is_solved_if_all_its_tasks_are() {
+        let of = |scenario: &str, success: bool| {
+            let mut task = Task::new("t", "kind", "");
+            task.metadata.insert(Task::SCENARIO.into(), scenario.into());
+            Trajectory { success, ..Trajectory::new(task, vec![Turn::default()]) }
+        };
+        let panel = Panel { env: "e".into(), split: "s".into(), tasks: Vec::new(), hash: "h".into() };
+        let scenarios = |played: &[Trajectory]| summarise(played, &panel, 0.0, 1, 2.0).scenarios;
+        let played = [of("x", true), of("x", true), of("y", true), of("y", false), of("z", true)];
+        assert_eq!(scenarios(&played), Some(Rate::new(2, 3)));
+        // The scenario of a task that failed in its environment is not counted.
+        let mut broken = of("z", false);
+        broken.stop = StopReason::EnvironmentError("x".into());
+        assert_eq!(scenarios(&[played.as_slice(), &[broken]].concat()), Some(Rate::new(1, 2)));
+        assert_eq!(scenarios(&[Trajectory::new(Task::new("t", "kind", ""), vec![Turn::default()])]), None);
     }
 }

@@ -413,6 +413,14 @@ pub(crate) fn table(result: &Evaluation) -> String {
         text.push_str(&row(kind, &result.success, result.mean_turns));
     }
     text.push_str(&row("all", &result.success, result.mean_turns));
+    if let Some(scenarios) = &result.scenarios {
+        text.push_str(&format!(
+            "  {} of {} scenarios with all tasks solved = {:.1} %\n",
+            scenarios.successes,
+            scenarios.trials,
+            100.0 * scenarios.rate
+        ));
+    }
     if result.failed > 0 {
         text.push_str(&format!(
             "  {} tasks failed in the environment or the sampler and are not counted\n",
@@ -449,6 +457,9 @@ mod tests {
         for said in [table(&result), crate::ui::one_line("step 1", &result)] {
             assert!(said.contains("3 tasks failed in the environment or the sampler"), "{said}");
         }
+        assert!(!table(&result).contains("scenarios"));
+        let grouped = Evaluation { scenarios: Some(result.success.clone()), ..result.clone() };
+        assert!(table(&grouped).contains("1 of 2 scenarios with all tasks solved = 50.0 %"));
         let long = Evaluation { overflowed: 2, ..result.clone() };
         assert!(table(&long).contains("2 tasks ended because their next prompt did not fit"));
         assert!(!table(&result).contains("did not fit"));

@@ -32,6 +32,7 @@ fn run(method: &str, seed: u64, solved: &[bool]) -> RunResults {
         success: rate(""),
         trials: Vec::new(),
         kinds: BTreeMap::from([kind("even"), kind("odd")]),
+        scenarios: None,
         mean_turns: 4.0,
         mean_return: 0.0,
         metrics: BTreeMap::new(),
