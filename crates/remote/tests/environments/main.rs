@@ -3,6 +3,7 @@
 
 mod appworld;
 mod appworld_double;
+mod appworld_real;
 mod mcp;
 mod mcp_double;
 mod openenv;

@@ -80,6 +80,10 @@ fn read_split(client: &Client, path: &Path) -> Result<Vec<Task>, EnvError> {
         // The server selects the task by this name: equal instructions with different names are
         // different tasks.
         task.metadata.insert("task_id".into(), id.into());
+        // `07b42fd_2` is the second task of the scenario `07b42fd`.
+        if let Some((scenario, _)) = id.rsplit_once('_') {
+            task.metadata.insert(Task::SCENARIO.into(), scenario.into());
+        }
         tasks.push(task);
     }
     Ok(tasks)
