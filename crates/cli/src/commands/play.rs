@@ -29,12 +29,12 @@ use super::seed;
 use crate::console::{self, Visible, visible, wrap};
 use crate::worlds;
 
-/// Play an environment yourself in the terminal.
+/// Play an environment in the terminal.
 #[derive(Args)]
 pub(crate) struct PlayArgs {
-    /// The environment (`turnwise env list` lists them).
+    /// Environment to play (`turnwise env list` lists them).
     environment: String,
-    /// Settings as in the [env] table of a config, such as generator.size=small.
+    /// Settings from a config's [env] table, e.g. generator.size=small.
     #[arg(value_name = "KEY=VALUE")]
     settings: Vec<String>,
     /// Official data; same as data=PATH. alfworld: a folder of games, a game file or a `.tar.zst`
