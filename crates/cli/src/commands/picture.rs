@@ -14,7 +14,7 @@ pub(crate) enum Pictures {
     /// Half blocks in a terminal, otherwise off.
     #[default]
     Auto,
-    /// Half blocks in 24-bit colors.
+    /// Half blocks in 24-bit colours.
     Blocks,
     /// No images, only text.
     Off,
@@ -39,7 +39,7 @@ impl Pictures {
     }
 }
 
-/// Draws two pixel rows per line: the upper pixel colors a half block and the lower pixel its
+/// Draws two pixel rows per line: the upper pixel colours a half block and the lower pixel its
 /// background.
 fn blocks(picture: &Picture) -> String {
     let shrink = picture.width().div_ceil(MOST_COLUMNS).max(1);

@@ -203,7 +203,7 @@ fn named_methods(args: &Chosen) -> anyhow::Result<Vec<(String, CreditConfig)>> {
     args.preset.iter().map(of).collect()
 }
 
-/// Returns every preset. Presets that assign equal credit share a row, labeled with all of their
+/// Returns every preset. Presets that assign equal credit share a row, labelled with all of their
 /// names.
 fn all_methods() -> anyhow::Result<Vec<(String, CreditConfig)>> {
     let methods = methods();
