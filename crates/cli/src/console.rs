@@ -1,9 +1,9 @@
 //! All terminal output of the program goes through this module.
 //!
-//! Text from files, environments, servers or models is untrusted. It may contain terminal escapes
-//! that rename the window, hide lines or answer prompts, and bidirectional marks that reorder text.
-//! So all output is escaped by [`visible`]. `crates/cli/clippy.toml` forbids functions that would
-//! bypass it.
+//! Text from files, environments, servers or models is untrusted. Such text may contain terminal
+//! escapes that rename the window, hide lines or answer prompts, and bidirectional marks that
+//! reorder text. All output is therefore escaped by [`visible`]. `crates/cli/clippy.toml` forbids
+//! functions that would bypass it.
 
 #![expect(clippy::disallowed_methods, reason = "the only file that may print")]
 

@@ -1,7 +1,7 @@
 //! The `turnwise` program as a library: trains multi-turn LLM agents with reinforcement learning.
 //!
 //! A crate that depends on this one can add custom environments, methods and losses to `turnwise`.
-//! They are available in all commands, including the runs that a sweep starts.
+//! These additions are available in all commands, including the runs that a sweep starts.
 //! `turnwise init method NAME` writes such a crate.
 //!
 //! ```no_run
@@ -129,7 +129,7 @@ pub fn run(registries: Registries) -> ExitCode {
 /// Runs the program with the given arguments; the first is the program's name.
 ///
 /// `command` is the command that starts this program again, e.g. `python3 -m turnwise`; sweeps use
-/// it to start runs. If empty, the current executable is used.
+/// it to start runs. If `command` is empty, the current executable is used.
 pub fn run_with(registries: Registries, arguments: &[OsString], command: Vec<OsString>) -> ExitCode {
     registries::install(registries, command);
     let arguments = match Arguments::try_parse_from(arguments) {

@@ -118,8 +118,8 @@ pub(crate) fn stop_at_end_of_input() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns a flag that Ctrl-C sets to cancel the current request. If it is still set at the next
-/// Ctrl-C, the program exits.
+/// Returns a flag that Ctrl-C sets to cancel the current request. If the flag is still set at the
+/// next Ctrl-C, the program exits.
 pub(crate) fn interruptions() -> anyhow::Result<&'static AtomicBool> {
     ctrlc::set_handler(|| {
         if STOP.swap(true, Ordering::SeqCst) {

@@ -170,8 +170,8 @@ struct ReplayArgs {
     /// archive; webshop: the folder with the official files; bfcl: the `bfcl_eval` folder from the
     /// bfcl-eval package; tau2: a checkout of tau2-bench. Recordings for sokoban, ezpoints and
     /// search include their tasks. Optional for ezpoints: a folder with the original's images; for
-    /// search: a folder with the collection (`passages.jsonl`, `retrievals.jsonl`). If given, these
-    /// files are also compared.
+    /// search: a folder with the collection (`passages.jsonl`, `retrievals.jsonl`). If `--data` is
+    /// given for these two, its files are also compared.
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
     /// Write the engine's output to FILE as a recording (compressed if the name ends in `.zst`).

@@ -42,8 +42,8 @@ pub(crate) struct EvalArgs {
     /// Checkpoint in the run: `best` (train.keep_best), step-12 or sft-300 [default: the newest].
     #[arg(long, value_name = "NAME")]
     checkpoint: Option<String>,
-    /// Environment [default: from the config]. If it differs from the config's, its default prompts
-    /// and splits are used.
+    /// Environment [default: from the config]. An environment other than the config's uses its own
+    /// default prompts and splits.
     #[arg(long)]
     env: Option<String>,
     /// Prompting: plain (as configured), ReAct (a thought and an action each turn), or Reflexion

@@ -38,8 +38,8 @@ pub(crate) struct PlayArgs {
     #[arg(value_name = "KEY=VALUE")]
     settings: Vec<String>,
     /// Official data, the same as data=PATH. alfworld: a folder of games, a game file or a
-    /// `.tar.zst` archive; webshop: the folder with the official files. If omitted, tasks are
-    /// generated.
+    /// `.tar.zst` archive; webshop: the folder with the official files. If no data is given, tasks
+    /// are generated.
     #[arg(long, value_name = "PATH", conflicts_with = "size")]
     data: Option<PathBuf>,
     /// Split to take the task from [default: the environment's last evaluation split].

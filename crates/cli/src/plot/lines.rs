@@ -18,7 +18,7 @@ const ENTRY: f64 = 20.0;
 const BESIDE: f64 = 48.0;
 
 /// If all curves stay above this fraction of the highest value, the success axis is truncated, with
-/// a mark that shows it. Otherwise the axis starts at 0.
+/// a mark that shows it. Otherwise the success axis starts at 0.
 const CUT: f64 = 0.6;
 
 /// Dash patterns; the next one is used once all colours are taken.

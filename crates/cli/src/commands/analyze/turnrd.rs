@@ -41,7 +41,7 @@ struct Round {
     /// ROC AUC of the credits over all turns.
     auc: Option<f64>,
     auc_within: Option<f64>,
-    /// The same AUC with FiLM set to zero; `None` without FiLM.
+    /// ROC AUC of the credits over all turns with FiLM set to zero; `None` without FiLM.
     auc_film_zeroed: Option<f64>,
     auc_within_film_zeroed: Option<f64>,
     film_norms: Option<FilmNorms>,

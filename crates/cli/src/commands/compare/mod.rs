@@ -42,8 +42,8 @@ pub(crate) struct CompareArgs {
     /// Step to compare [default: the last step of each run].
     #[arg(long, value_name = "STEP")]
     at: Option<u64>,
-    /// Folder with evaluations inside each run (`turnwise eval RUN --output RUN/FOLDER/`). If given
-    /// several times, evaluations of the same step are averaged.
+    /// Folder with evaluations inside each run (`turnwise eval RUN --output RUN/FOLDER/`). If this
+    /// option is repeated, evaluations of the same step are averaged.
     #[arg(long, value_name = "FOLDER", default_value = "eval")]
     evaluations: Vec<String>,
     /// Output format.

@@ -160,8 +160,8 @@ impl Learned {
 /// Returns the `decomposer` table from the run that contains a network (`turnrd/round-NNNN`);
 /// `None` if it is not in a run.
 ///
-/// Other tables are not parsed, because they may name custom environments or methods that this
-/// build does not have.
+/// Tables other than `decomposer` are not parsed, because they may name custom environments or
+/// methods that this build does not have.
 pub(super) fn turnrd_settings_of(network: &Path) -> anyhow::Result<Option<TurnRdSettings>> {
     #[derive(Deserialize)]
     struct Decomposed {

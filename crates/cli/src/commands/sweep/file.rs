@@ -77,8 +77,8 @@ pub(crate) struct Entry {
     pub(crate) run: Option<String>,
     /// Method name: the name of the `[[run]]` plus the grid point.
     pub(crate) name: String,
-    /// Method that `turnwise compare` uses as the baseline, at the same grid point. It may come
-    /// from another sweep that is compared together with this one.
+    /// Method that `turnwise compare` uses as the baseline, at the same grid point. The baseline
+    /// may come from another sweep that is compared together with this one.
     pub(crate) baseline: Option<String>,
     pub(crate) seed: u64,
     pub(crate) source: ConfigSource,

@@ -87,8 +87,8 @@ pub(super) fn of_run(number: u64, mut batch: Batch, config: &Path) -> anyhow::Re
 /// Removes and returns the groups at the end of a step that training did not use: failed
 /// trajectories, and the rest of groups that became too small.
 ///
-/// Training writes these groups last, without advantages. They must be excluded from methods that
-/// compare trajectories across a batch.
+/// Training writes these groups last, without advantages. These groups must be excluded from
+/// methods that compare trajectories across a batch.
 fn take_left_out(batch: &mut Batch) -> Vec<Group> {
     let trained = |group: &Group| group.trajectories.iter().any(|member| member.advantages.is_some());
     let whole = |group: &Group| !group.trajectories.iter().all(is_faulty);

@@ -246,8 +246,8 @@ impl Pages {
         Ok(Some(page(&title, &body, None)))
     }
 
-    /// Returns the token texts, if a checkpoint exists. If none exists yet, the next request tries
-    /// again.
+    /// Returns the token texts, if a checkpoint exists. If there is no checkpoint yet, the next
+    /// request tries again.
     fn tokens(&self) -> Option<&TokenTexts> {
         if self.tokens.get().is_none() {
             self.tokens.set(self.source.tokens()?).ok();
