@@ -241,8 +241,8 @@ fn check_replaced(
     Ok(())
 }
 
-/// Returns true if the environment settings are equal, except for `env.data`. The data may have
-/// been moved since.
+/// Returns true if the environment settings are equal, except for `env.data`. Its files may have
+/// been moved since training.
 fn same_world(one: &Config, other: &Config) -> bool {
     let world = |config: &Config| {
         let mut env = config.env.clone();

@@ -9,8 +9,7 @@ use crate::commands::pages::html::escape;
 
 const ONE: f64 = 460.0;
 const SEVERAL: f64 = 210.0;
-/// Gap between panels if numbers are not shown, wide enough for the labels at the ends of both
-/// axes.
+/// Gap between panels without numbers, wide enough for the labels at the ends of both axes.
 const GAP: f64 = 38.0;
 const TOP: f64 = 30.0;
 const BOTTOM: f64 = 48.0;

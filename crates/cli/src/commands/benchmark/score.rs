@@ -35,8 +35,8 @@ pub(crate) struct ScoreArgs {
     /// Also show errors by turn position and by outcome.
     #[arg(long)]
     parts: bool,
-    /// Write an SVG plot of each method's within-trajectory credit, from no credit to perfect
-    /// credit.
+    /// Write an SVG plot of the credit that each method assigns within trajectories, on a scale
+    /// from none to perfect.
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 }

@@ -115,8 +115,8 @@ fn pool_row(pool: &Pool) -> Vec<String> {
     ]
 }
 
-/// Builds the table of success rates by task kind. The longer list becomes the rows, because a
-/// sweep may have dozens of methods.
+/// Builds the table of success rates by task kind. Methods or kinds become the rows, whichever are
+/// more, because a sweep may have dozens of methods.
 fn by_kind(split: &SplitComparison) -> Table {
     let methods_go_down = split.methods.len() > split.kinds.len();
     let corner = if methods_go_down { "method" } else { "kind" };

@@ -41,11 +41,11 @@ pub(super) fn listen(option: &str, address: &str) -> anyhow::Result<(TcpListener
     Ok((listener, address))
 }
 
-/// Serves requests until the program exits, each on its own thread. Limits on connections and time
-/// bound the resources that clients can use.
+/// Serves requests until the program exits, each on its own thread. Limits on the number and
+/// duration of connections bound the resources that clients can use.
 ///
-/// A loopback listener rejects requests with another `Host`. Without this check, a web page whose
-/// host name resolves to this machine could read the responses (DNS rebinding).
+/// A server on a loopback address rejects requests with another `Host`. Without this check, a web
+/// page whose host name resolves to this machine could read the responses (DNS rebinding).
 pub(super) fn serve(listener: &TcpListener, reply: impl Fn(&Request) -> Reply + Send + Sync + 'static) {
     let local = listener.local_addr().is_ok_and(|address| address.ip().is_loopback());
     let reply = Arc::new(reply);

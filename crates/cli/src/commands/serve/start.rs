@@ -112,8 +112,8 @@ fn settings(args: &ServeArgs, key: Option<String>) -> anyhow::Result<EngineSetti
     })
 }
 
-/// Returns the models to serve: the requested one, the checkpoints if it is a run, and all models
-/// from `--adapter`.
+/// Returns the models to serve: the requested model or run, all checkpoints of a run, and all
+/// models from `--adapter`.
 fn models(args: &ServeArgs) -> anyhow::Result<Vec<ServedModel>> {
     let name = args.name.clone().unwrap_or_else(|| name_of(&args.model));
     let mut models = vec![ServedModel { name: name.clone(), path: args.model.clone() }];

@@ -201,7 +201,7 @@ fn same_runs(args: &SweepArgs) -> Vec<String> {
     words
 }
 
-/// Returns shell arguments for a follow-up command: the sweep file, `more`, and `--runs` if it is
+/// Returns shell arguments for a suggested command: the sweep file, `more`, and `--runs` if it is
 /// not the default.
 fn again(args: &SweepArgs, more: &[String]) -> String {
     let mut words = vec![args.file.display().to_string()];

@@ -21,7 +21,7 @@ use super::layout::Layout;
 pub(super) struct PlannedRun {
     pub(super) entry: Entry,
     pub(super) config: Config,
-    /// Name of the warm start if several runs share it.
+    /// Name of the warm start that several runs share; `None` if the run trains its own.
     pub(super) warm_start: Option<String>,
 }
 

@@ -169,7 +169,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Handles the exit of a process. Whether the run is finished is determined from its files.
+    /// Handles the exit of a process. Its files determine whether the run is finished.
     fn ended(&mut self, index: usize, success: bool, reason: String, stopping: bool) {
         let job = &mut self.jobs[index];
         let finished = on_disk(&job.root, None).is_ok_and(|found| found == OnDisk::Finished);

@@ -85,7 +85,7 @@ pub(super) fn of_run(number: u64, mut batch: Batch, config: &Path) -> anyhow::Re
 }
 
 /// Removes and returns the groups at the end of a step that training did not use: failed
-/// trajectories, and the rest of groups that became too small.
+/// trajectories, and groups that became too small because members failed.
 ///
 /// Training writes these groups last, without advantages. These groups must be excluded from
 /// methods that compare trajectories across a batch.
@@ -97,7 +97,7 @@ fn take_left_out(batch: &mut Batch) -> Vec<Group> {
 }
 
 /// Runs the credit pipeline of the run on its recorded trajectories. Returns an error message if
-/// that is not possible.
+/// the pipeline cannot run.
 fn again(batch: &Batch, settings: &Settings) -> Result<CreditReport, String> {
     let pipeline =
         Pipeline::with_registry(&settings.credit, &methods().credit).map_err(|error| error.to_string())?;

@@ -106,8 +106,8 @@ impl Pictures {
     }
 }
 
-/// Returns a message's text as HTML, with images from OpenAI's `image_url` parts. Each of these
-/// parts is one line of JSON.
+/// Returns a message's text as HTML, with images from OpenAI's `image_url` parts. Each `image_url`
+/// part is one line of JSON.
 pub(super) fn with_parts(text: &str) -> String {
     if !text.contains("\"image_url\"") {
         return format!("<pre>{}</pre>", escape(text));

@@ -148,8 +148,8 @@ fn smoothing(place: Place<'_>, window: usize) -> String {
     body + "steps</p>"
 }
 
-/// Describes whether a run is still training, and how far it has got. `status.json` changes only
-/// with checkpoints, but metrics are written every step.
+/// Describes whether a run is still training, and its last step. `status.json` changes only with
+/// checkpoints, but metrics are written every step.
 pub(super) fn state(status: &Status, last: Option<&MetricsLine>) -> String {
     let checkpoint = status.position.label();
     let mut text = match (status.state, last) {

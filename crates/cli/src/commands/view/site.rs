@@ -19,7 +19,7 @@ use crate::commands::pages::http::{Reply, Request};
 pub(super) const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("viewer.js");
 
-/// Maximum number of runs kept open. Each of them keeps its last step in memory.
+/// Maximum number of runs kept open. Each open run keeps its last step in memory.
 const KEPT: usize = 4;
 
 /// Seconds between reloads of a live page if scripts are disabled.

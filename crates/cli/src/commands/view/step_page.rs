@@ -200,8 +200,8 @@ pub(super) fn columns<'a>(step: &'a Step, shown: &'a Shown) -> Vec<&'a str> {
     std::iter::once(first).chain(shown.beside.iter().map(|beside| beside.name.as_str())).collect()
 }
 
-/// Returns the metrics of a run's step, collapsed. The number of sampled but dropped trajectories
-/// is shown outside the collapsed part, because the page shows only kept ones.
+/// Returns the metrics of a run's step, collapsed. Dropped trajectories are counted outside the
+/// collapsed part, because the page shows only the others.
 pub(super) fn metrics(source: &Source, step: u64) -> String {
     let Some(line) = source.metrics(step) else { return String::new() };
     let of = |tag: &str| line.metrics.get(tag);
