@@ -205,9 +205,8 @@ fn check(args: &mut EvalArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Rejects an output that would replace an evaluation from training with a different one, because
-/// `turnwise compare` and `train.keep_best` read that file. Rerunning the same evaluation is
-/// allowed.
+/// Rejects an output path where training saved a different evaluation, because `turnwise compare`
+/// and `train.keep_best` read that file. Rerunning the same evaluation is allowed.
 fn check_replaced(
     path: &Path,
     policy: &Path,

@@ -21,7 +21,7 @@ pub(crate) struct Forest {
     pub(crate) row: f64,
     /// Range that the axis always includes, in hundredths.
     pub(crate) covers: (f64, f64),
-    /// Maximum extent of the axis in hundredths; marks beyond it are drawn at its end.
+    /// Limits of the axis in hundredths; marks beyond them are drawn at its end.
     pub(crate) limits: (f64, f64),
     /// Formats the label of a tick whose value is in hundredths.
     pub(crate) label: fn(f64) -> String,

@@ -55,7 +55,7 @@ pub(super) struct Files {
 struct DumpStep {
     number: u64,
     batch: Batch,
-    /// The parsed dump without its batch; `None` for a run's trajectories.
+    /// The parsed dump, except for its batch; `None` if the file is from a run.
     dump: Option<DumpBatch>,
     /// True advantages from a `turnwise benchmark credit` file, in batch order.
     truth: Option<Truth>,

@@ -22,7 +22,7 @@ pub(super) enum Color {
 }
 
 impl Color {
-    /// All colourings, with name in URLs and label.
+    /// Ways to colour tokens: variant, name in URLs, and label.
     pub(super) const ALL: [(Self, &'static str, &'static str); 3] = [
         (Self::LogProb, "", "log-prob"),
         (Self::Entropy, "entropy", "entropy"),
