@@ -1,9 +1,9 @@
-//! All terminal output of the program.
+//! All terminal output of the program goes through this module.
 //!
-//! Untrusted text (of files, environments, servers, models) may contain terminal escapes that
-//! rename the window, hide lines or answer for the user, and bidirectional marks that reorder text.
-//! All output passes through [`visible`]. `crates/cli/clippy.toml` forbids the functions that would
-//! bypass this module.
+//! Text from files, environments, servers or models is untrusted. Such text may contain terminal
+//! escapes that rename the window, hide lines or answer prompts, and bidirectional marks that
+//! reorder text. All output is therefore escaped by [`visible`]. `crates/cli/clippy.toml` forbids
+//! functions that would bypass it.
 
 #![expect(clippy::disallowed_methods, reason = "the only file that may print")]
 
@@ -14,9 +14,10 @@ use std::io::{self, IsTerminal, StdoutLock, Write};
 use indicatif::{MultiProgress, ProgressBar};
 use turnwise_settings::is_hidden;
 
-/// Escapes control characters (except newline and tab) and bidirectional marks as `\u001b`.
+/// Replaces control characters (except newline and tab) and bidirectional marks with escapes such
+/// as `\u001b`.
 ///
-/// JSON and TOML strings use the same escapes, so printed JSON and TOML keep their meaning.
+/// JSON and TOML strings use the same escapes, so printed JSON and TOML stay valid.
 pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     if !text.contains(is_hidden) {
         return Cow::Borrowed(text);
@@ -37,19 +38,19 @@ pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// A writer that escapes control characters.
+/// A writer that escapes control characters and bidirectional marks.
 #[derive(Debug)]
 pub(crate) struct Visible<W>(W);
 
 impl<W: Write> Visible<W> {
-    /// Writes trusted escape sequences of this program, such as a style or a picture.
+    /// Writes trusted escape sequences, e.g. for a style or an image.
     pub(crate) fn codes(&mut self, codes: &str) -> io::Result<()> {
         self.0.write_all(codes.as_bytes())
     }
 }
 
 impl<W: Write> Write for Visible<W> {
-    /// `write!` passes whole strings, so no character is cut.
+    /// `write!` passes whole strings, so no character is split.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.write_all(visible(&String::from_utf8_lossy(bytes)).as_bytes())?;
         Ok(bytes.len())
@@ -64,7 +65,7 @@ pub(crate) fn stdout() -> Visible<StdoutLock<'static>> {
     Visible(io::stdout().lock())
 }
 
-/// Writes a line to standard error. Failures are ignored, because there is nowhere to report them.
+/// Writes a line to standard error. Errors are ignored, because there is nowhere to report them.
 pub(crate) fn say(line: &str) {
     let _ = writeln!(io::stderr(), "{}", visible(line));
 }
@@ -93,7 +94,7 @@ pub(crate) fn say_above_all(bars: &MultiProgress, line: &str) {
     let _ = bars.println(visible(line));
 }
 
-/// Wraps each line of a text at `width` columns.
+/// Wraps each line of text at `width` columns.
 pub(crate) fn wrap(text: &str, width: usize) -> String {
     let mut out = String::new();
     for (number, line) in text.split('\n').enumerate() {

@@ -1,8 +1,8 @@
-//! The `turnwise` command as a library: trains multi-turn LLM agents with reinforcement learning.
+//! The `turnwise` program as a library: trains multi-turn LLM agents with reinforcement learning.
 //!
-//! A crate that depends on this one can add its own environments, methods and losses to `turnwise`.
-//! All commands know them, and so do the runs that a sweep starts. `turnwise init method NAME`
-//! writes such a crate.
+//! A crate that depends on this one can add custom environments, methods and losses to `turnwise`.
+//! These additions are available in all commands, including the runs that a sweep starts.
+//! `turnwise init method NAME` writes such a crate.
 //!
 //! ```no_run
 //! use serde::{Deserialize, Serialize};
@@ -38,7 +38,7 @@
 //! }
 //! ```
 //!
-//! This crate sets mimalloc as the program's global allocator.
+//! This crate sets mimalloc as the global allocator.
 
 mod commands;
 mod console;
@@ -66,7 +66,7 @@ pub use crate::registries::Registries;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Train multi-turn LLM agents with reinforcement learning, and see which turns earned the success.
+/// Train multi-turn LLM agents with reinforcement learning, and see which turns led to success.
 #[derive(Parser)]
 #[command(name = "turnwise", version, max_term_width = 100)]
 struct Arguments {
@@ -78,56 +78,58 @@ struct Arguments {
 enum Command {
     /// Train a small agent from scratch in a few minutes and show what it learned.
     Quickstart(commands::quickstart::QuickstartArgs),
-    /// Train a policy: SFT warm start, then reinforcement learning.
+    /// Train a policy: SFT warm start, then RL.
     Train(commands::train::TrainArgs),
-    /// Train many runs: every config with every seed. Rerun the command to resume.
+    /// Train many runs: each config with each seed. Rerun the command to resume.
     Sweep(commands::sweep::SweepArgs),
-    /// Compare runs: success with intervals over seeds, paired tests, learning curves.
+    /// Compare runs: success with intervals over seeds, paired tests and learning curves.
     Compare(commands::compare::CompareArgs),
-    /// Train a model on your own conversations, or run only the SFT warm start of a config.
+    /// Train a model on your own conversations, or only run the SFT warm start of a config.
     Sft(commands::train::SftArgs),
-    /// Evaluate a run, checkpoint or model on fixed tasks, with 95 % intervals.
+    /// Evaluate a run, checkpoint or model on a fixed set of tasks, with 95 % intervals.
     Eval(commands::eval::EvalArgs),
-    /// Play tasks with a policy and write the trajectories.
+    /// Run episodes with a policy and write the trajectories to a file.
     Rollout(commands::rollout::RolloutArgs),
-    /// Write a policy as a model or adapter that transformers, PEFT and vLLM load.
+    /// Export a policy as a model or adapter for transformers, PEFT and vLLM.
     Export(commands::export::ExportArgs),
     Push(commands::push::PushArgs),
     /// Chat with a model in the terminal.
     Chat(commands::chat::ChatArgs),
-    /// Serve a policy to OpenAI clients: chat and text completions, streams, tools, log-probs.
+    /// Serve a policy over an OpenAI-compatible API: chat and text completions, streaming, tools,
+    /// log-probs.
     Serve(commands::serve::ServeArgs),
     /// Compute advantages for trajectories you already have.
     Credit(commands::credit::CreditArgs),
     /// View trajectories in a browser: each turn, its advantage, and how it was computed.
     View(commands::view::ViewArgs),
-    /// Train and inspect TurnRD, the learned credit of HAS.
+    /// Train and inspect TurnRD, the network that assigns credit in HAS.
     Turnrd(commands::turnrd::TurnrdArgs),
-    /// Analyze the turns of a policy or a run, as in the papers of TurnRD, AEM and STAPO.
+    /// Analyze the turns of a policy or run, as in the TurnRD, AEM and STAPO papers.
     Analyze(commands::analyze::AnalyzeArgs),
-    /// Measure the true advantage of every turn of a policy, and score credit methods against it.
+    /// Measure the true advantage of each turn in a policy's trajectories, and score credit methods
+    /// against it.
     Benchmark(commands::benchmark::BenchmarkArgs),
-    /// Play an environment yourself in the terminal.
+    /// Play an environment in the terminal.
     Play(commands::play::PlayArgs),
     /// List, generate and replay environments.
     Env(commands::env::EnvArgs),
     /// Build, query and serve passage indexes.
     Index(commands::index::IndexArgs),
-    /// Create a starting point: an environment in Python, or a crate with a method in Rust.
+    /// Create a starter project: an environment in Python, or a Rust crate with a credit method.
     Init(commands::init::InitArgs),
     /// Show or check a config.
     Config(commands::config::ConfigArgs),
 }
 
-/// Runs the program with the arguments of this process and returns its exit status.
+/// Runs the program with this process's arguments and returns its exit status.
 pub fn run(registries: Registries) -> ExitCode {
     run_with(registries, &std::env::args_os().collect::<Vec<_>>(), Vec::new())
 }
 
-/// Runs the program with other arguments; the first is the program's name.
+/// Runs the program with the given arguments; the first is the program's name.
 ///
-/// `command` restarts this program, such as `python3 -m turnwise`; a sweep uses it to start its
-/// runs. If it is empty, the executable of this process is used.
+/// `command` is the command that starts this program again, e.g. `python3 -m turnwise`; sweeps use
+/// it to start runs. If `command` is empty, the current executable is used.
 pub fn run_with(registries: Registries, arguments: &[OsString], command: Vec<OsString>) -> ExitCode {
     registries::install(registries, command);
     let arguments = match Arguments::try_parse_from(arguments) {

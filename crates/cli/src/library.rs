@@ -1,6 +1,6 @@
-//! Training and evaluation for programs that show progress themselves, such as the Python package.
+//! Training and evaluation for programs that display progress themselves, e.g. the Python package.
 //!
-//! Arguments are parsed like those of the commands.
+//! Arguments have the same syntax as on the command line.
 
 use std::ffi::OsString;
 use std::ops::ControlFlow;
@@ -15,14 +15,14 @@ use crate::commands::{eval, train};
 use crate::registries::{self, Registries};
 use crate::{memory, ui};
 
-/// Progress of an evaluation: the split, finished tasks, all tasks, solved tasks.
+/// Callback for evaluation progress: split, finished tasks, total tasks, solved tasks.
 pub type EvaluationProgress<'a> = dyn FnMut(&str, usize, usize, usize) + 'a;
 
-/// Opens a run like `turnwise train ARGUMENTS`, and trains it until it ends or `stop` is set.
-/// `opened` receives the run before its first step.
+/// Opens a run like `turnwise train ARGUMENTS` and trains it until it finishes or `stop` is set.
+/// `opened` is called with the run before its first step.
 ///
 /// # Errors
-/// Fails on invalid arguments, or if the command would fail.
+/// Fails on invalid arguments, and whenever the command would fail.
 pub fn train(
     registries: Registries,
     arguments: &[OsString],
@@ -38,15 +38,15 @@ pub fn train(
     Ok(run.train(observer, stop)?)
 }
 
-/// Formats an error with its causes, each once, as the commands print it.
+/// Formats an error and its causes without repeats, as the commands print it.
 pub fn described(error: &anyhow::Error) -> String {
     ui::described(error)
 }
 
-/// Evaluates like `turnwise eval ARGUMENTS`, and returns one result per split.
+/// Evaluates like `turnwise eval ARGUMENTS` and returns one result per split.
 ///
 /// # Errors
-/// Fails on invalid arguments, or if the command would fail.
+/// Fails on invalid arguments, and whenever the command would fail.
 pub fn evaluate(
     registries: Registries,
     arguments: &[OsString],
@@ -58,8 +58,8 @@ pub fn evaluate(
     eval::evaluated(parsed("eval", arguments)?, stop, note, progress, &mut |_| {})
 }
 
-/// Evaluates the policy of a run on its panels and writes `eval/<position>.json`. Returns `None` if
-/// `stop` was set.
+/// Evaluates a run's current policy on its task panels and writes `eval/<position>.json`. Returns
+/// `None` if `stop` is set.
 ///
 /// # Errors
 /// Fails like [`Observer::evaluate`].
@@ -101,7 +101,7 @@ pub fn evaluate_point(
     Ok(ControlFlow::Continue(results))
 }
 
-/// Invalid arguments of a command.
+/// Error for invalid arguments of a command.
 #[derive(Debug)]
 pub struct ArgumentError(String);
 

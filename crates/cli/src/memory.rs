@@ -1,4 +1,4 @@
-//! Keeps freed memory in the process for the next phase of a run.
+//! Keeps freed memory in the process, so that the next phase of a run can reuse it.
 
 use std::ffi::{c_int, c_long};
 
@@ -6,13 +6,13 @@ use turnwise_model::Device;
 use turnwise_train::plan::memory::MemoryReport;
 use turnwise_train::run::Run;
 
-/// mimalloc's `mi_option_purge_delay`: milliseconds until freed memory returns to the system; -1
-/// for never.
+/// mimalloc's `mi_option_purge_delay`: milliseconds until freed memory is returned to the operating
+/// system; -1 disables it.
 const PURGE_DELAY: c_int = 15;
 
 pub(crate) const DEFAULT_PURGE_DELAY: c_long = 1000;
 
-/// Environment variable for the purge delay, which mimalloc reads at program start.
+/// Environment variable for the purge delay; mimalloc reads it at startup.
 pub(crate) const PURGE_DELAY_VARIABLE: &str = "MIMALLOC_PURGE_DELAY";
 
 // The crate `mimalloc` does not expose the options of the linked library.
@@ -23,11 +23,11 @@ unsafe extern "C" {
     fn mi_option_get(option: c_int) -> c_long;
 }
 
-/// Keeps freed memory of a run in the process, if the machine has room for it and the environment
+/// Keeps a run's freed memory in the process, if the machine has enough memory and the environment
 /// variable is not set.
 ///
-/// Sampling and updates alternately use gigabytes for seconds at a time. If the memory were
-/// returned in between, the system would have to clear it again at every step.
+/// Sampling and updates take turns using gigabytes for seconds at a time. If memory were returned
+/// in between, the operating system would have to zero it again at every step.
 pub(crate) fn keep_freed_memory(run: &Run) {
     let config = run.config();
     // On a device, the size estimate would download the weights.
@@ -60,8 +60,7 @@ mod tests {
         }
     }
 
-    /// A mimalloc version with other option numbers fails this test: no other option has a default
-    /// of 1000.
+    /// Fails if a mimalloc version renumbers its options: no other option defaults to 1000.
     #[test]
     fn the_option_is_the_delay_of_giving_memory_back() {
         if std::env::var_os(PURGE_DELAY_VARIABLE).is_some() {

@@ -1,4 +1,4 @@
-//! Environments and methods that the program knows by name.
+//! Registries of the environments and methods that the program can use by name.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,12 +9,12 @@ use turnwise_train::{Methods, RunParts};
 
 use crate::worlds;
 
-/// Environments and methods that the program knows by name.
+/// Environments and methods that the program can use by name.
 ///
-/// The default contains the built-in ones; add your own (see [`crate::run`]).
+/// The default has the built-in ones; see [`crate::run`] for how to add your own.
 #[derive(Clone)]
 pub struct Registries {
-    /// Environments, the values of `env.kind`.
+    /// Environments by their `env.kind`.
     pub worlds: Registry,
     /// Estimators, refinements, loss terms and presets.
     pub methods: Methods,
@@ -27,7 +27,7 @@ impl Default for Registries {
 }
 
 impl Registries {
-    /// Returns the parts that starting and resuming a run need.
+    /// Returns the registries and policies needed to start or resume a run.
     pub fn parts(&self) -> RunParts {
         let Self { worlds, methods } = self.clone();
         RunParts { worlds, methods, policies: worlds::policies(), ignore_memory: false }
@@ -37,11 +37,11 @@ impl Registries {
 #[derive(Clone, Default)]
 struct Program {
     registries: Registries,
-    /// Command that restarts this program; empty for the process's executable.
+    /// Command that starts this program again; empty for the current executable.
     command: Vec<OsString>,
 }
 
-/// Set by [`install`]; defaults are used until then.
+/// Set by [`install`]; until then, defaults are used.
 static PROGRAM: RwLock<Option<Program>> = RwLock::new(None);
 
 pub(crate) fn install(registries: Registries, command: Vec<OsString>) {
@@ -60,7 +60,7 @@ pub(crate) fn methods() -> Methods {
     registries().methods
 }
 
-/// Returns the executable that restarts this program, and its first arguments.
+/// Returns the executable that starts this program again, and its first arguments.
 pub(crate) fn executable() -> std::io::Result<(PathBuf, Vec<OsString>)> {
     let mut command = program().command.into_iter();
     match command.next() {

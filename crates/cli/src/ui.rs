@@ -1,4 +1,4 @@
-//! Progress of long work: bars in a terminal, lines elsewhere.
+//! Shows the progress of long tasks: bars in a terminal, lines otherwise.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -18,15 +18,15 @@ use turnwise_train::{EvaluationPoint, Event, Observer, Phase, Round};
 use crate::console;
 use crate::library::evaluate_point;
 
-/// Time between two progress lines without a terminal.
+/// Time between progress lines if output is not a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 static STOP: AtomicBool = AtomicBool::new(false);
 
-/// The first failure of standard output, except a closed pipe.
+/// First write error on standard output, except for a closed pipe.
 static OUTPUT_FAILURE: OnceLock<io::Error> = OnceLock::new();
 
-/// Prints a line to standard output. A closed pipe is ignored; other failures are kept for
+/// Prints a line to standard output. A closed pipe is ignored; other errors are saved for
 /// [`output_failure`].
 pub(crate) fn print(text: &str) {
     match writeln!(console::stdout(), "{text}") {
@@ -37,7 +37,7 @@ pub(crate) fn print(text: &str) {
     }
 }
 
-/// Returns why something printed could not be written, such as a full disk.
+/// Returns the first error in writing to standard output, e.g. a full disk.
 pub(crate) fn output_failure() -> Option<&'static io::Error> {
     if let Err(error) = console::stdout().flush()
         && error.kind() != io::ErrorKind::BrokenPipe
@@ -51,7 +51,7 @@ pub(crate) fn error(error: &anyhow::Error) {
     console::say(&format!("error: {}", described(error)));
 }
 
-/// Formats an error with its causes, each once.
+/// Formats an error and its causes without repeats.
 pub(crate) fn described(error: &anyhow::Error) -> String {
     let mut text = String::new();
     let mut previous = String::new();
@@ -70,7 +70,7 @@ pub(crate) fn described(error: &anyhow::Error) -> String {
     text
 }
 
-/// Prints the requested help or the error of the command line, and returns the exit status.
+/// Prints the requested help or the command-line error, and returns the exit status.
 pub(crate) fn usage(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
     // Errors repeat arguments. If those have no control characters, clap prints the error itself,
     // in colours.
@@ -84,11 +84,11 @@ pub(crate) fn usage(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Exit status of interrupted, resumable work: the status that shells use for Ctrl-C.
+/// Exit status if a resumable task is interrupted; shells use the same status for Ctrl-C.
 pub(crate) const INTERRUPTED: u8 = 130;
 
-/// Returns the flag that Ctrl-C sets. The first Ctrl-C requests a safe stop; the second ends the
-/// program.
+/// Returns a flag that Ctrl-C sets. The first Ctrl-C requests a clean stop; the second exits
+/// immediately.
 pub(crate) fn stop_on_interrupt() -> anyhow::Result<&'static AtomicBool> {
     ctrlc::set_handler(|| {
         if STOP.swap(true, Ordering::SeqCst) {
@@ -100,10 +100,11 @@ pub(crate) fn stop_on_interrupt() -> anyhow::Result<&'static AtomicBool> {
     Ok(&STOP)
 }
 
-/// Requests a safe stop when standard input closes.
+/// Requests a clean stop when standard input closes.
 ///
-/// A sweep holds the write ends of its runs' inputs, which the system closes however the sweep
-/// ends. A parent-death signal would work on Linux only and need unsafe code.
+/// A sweep holds the write ends of its runs' standard inputs. The operating system closes them,
+/// even if the sweep is killed. A parent-death signal would work only on Linux and require unsafe
+/// code.
 pub(crate) fn stop_at_end_of_input() -> anyhow::Result<()> {
     let watch = || {
         // A read error also counts as the end.
@@ -117,8 +118,8 @@ pub(crate) fn stop_at_end_of_input() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns a flag that Ctrl-C sets to cancel the current work. If the flag is still set at the next
-/// Ctrl-C, the program ends.
+/// Returns a flag that Ctrl-C sets to cancel the current request. If the flag is still set at the
+/// next Ctrl-C, the program exits.
 pub(crate) fn interruptions() -> anyhow::Result<&'static AtomicBool> {
     ctrlc::set_handler(|| {
         if STOP.swap(true, Ordering::SeqCst) {
@@ -129,15 +130,15 @@ pub(crate) fn interruptions() -> anyhow::Result<&'static AtomicBool> {
     Ok(&STOP)
 }
 
-/// Progress of one long task: a bar with the remaining time in a terminal, a line every ten seconds
-/// elsewhere.
+/// Shows the progress of one long task: a bar with the remaining time in a terminal, otherwise a
+/// line every ten seconds.
 pub(crate) struct Meter {
     name: &'static str,
     bar: ProgressBar,
     terminal: bool,
     started: Instant,
     last_line: Instant,
-    /// Progress at the start of this process, which may resume earlier work.
+    /// Progress when this process started; not 0 if it resumes earlier work.
     first: Option<u64>,
 }
 
@@ -147,7 +148,7 @@ impl Meter {
         Self { name, bar: ProgressBar::hidden(), terminal, started: now, last_line: now, first: None }
     }
 
-    /// Shows `done` of `total` with a message.
+    /// Shows `done` out of `total`, with a message.
     pub(crate) fn show(&mut self, done: u64, total: u64, message: &str) {
         let first = *self.first.get_or_insert(done);
         if self.terminal {
@@ -182,7 +183,7 @@ impl Meter {
     }
 }
 
-/// Estimates the remaining seconds from this process's speed; `None` at the beginning.
+/// Estimates the remaining seconds from the speed of this process; `None` until there is progress.
 fn seconds_left(elapsed: f64, [first, done, total]: [u64; 3]) -> Option<f64> {
     let new = done.saturating_sub(first);
     (new > 0).then(|| elapsed * total.saturating_sub(done) as f64 / new as f64)
@@ -194,7 +195,7 @@ pub(crate) struct Ui {
     last_line: Instant,
     started: Instant,
     recent: String,
-    /// All evaluations so far: the position's label, and the results by split.
+    /// All evaluations so far: checkpoint label, and results by split.
     pub(crate) evaluations: Vec<(String, Vec<Evaluation>)>,
 }
 
@@ -245,13 +246,13 @@ impl Ui {
         self.bar = bar;
     }
 
-    /// Shows a separate bar for work of equal parts.
+    /// Shows a separate bar for a count of finished parts.
     pub(crate) fn count(&mut self, name: &str, finished: usize, total: usize) {
         self.move_bar(name, finished, total);
         self.say_now_and_then(&format!("{name} {finished}/{total}"));
     }
 
-    /// Shows a separate bar for an evaluation or another loop over tasks.
+    /// Shows a separate bar for an evaluation or another loop over tasks, with the success rate.
     pub(crate) fn tasks(&mut self, name: &str, finished: usize, total: usize, solved: usize) {
         self.move_bar(name, finished, total);
         if finished > 0 {
@@ -268,7 +269,7 @@ impl Ui {
         self.bar.set_position(finished as u64);
     }
 
-    /// Prints a line if there is no bar and the last line was printed some time ago.
+    /// Prints a line if there is no terminal and the last line is old enough.
     fn say_now_and_then(&mut self, line: &str) {
         if !self.terminal && self.last_line.elapsed() >= LINE_INTERVAL {
             self.last_line = Instant::now();
@@ -276,7 +277,7 @@ impl Ui {
         }
     }
 
-    /// Shows a bar for demonstrations, because a custom environment may take long to play them.
+    /// Shows a bar while demonstrations are collected, because custom environments may take long.
     fn demonstrations(&mut self, played: usize, total: usize) {
         self.count("demonstrations", played, total);
         if played == total {

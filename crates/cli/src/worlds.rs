@@ -1,5 +1,5 @@
-//! The default environments of this program: those of `turnwise-env`, with readers from other
-//! crates.
+//! The default environments of this program: those of `turnwise-env`, plus retrievers and readers
+//! from other crates.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(crate) fn registry() -> Registry {
     registries().worlds
 }
 
-/// Returns the built-in environments, with those on servers (feature `remote`) and agents (feature
+/// Returns the built-in environments, plus remote ones (feature `remote`) and agents (feature
 /// `serve`).
 pub(crate) fn builtin() -> Registry {
     let search = SearchKind::default().with_tables(Arc::new(|path| {
@@ -38,8 +38,8 @@ pub(crate) fn builtin() -> Registry {
     worlds
 }
 
-/// Opens a retriever that the search world names but does not implement: vectors, hybrids and
-/// servers.
+/// Opens a retriever that the search environment supports but does not implement itself: vectors,
+/// hybrids and servers.
 fn retriever(settings: &RetrieverSettings) -> Result<Arc<dyn Retriever>, RetrievalError> {
     let config = RetrievalConfig {
         kind: settings.kind,
@@ -58,7 +58,7 @@ fn retriever(settings: &RetrieverSettings) -> Result<Arc<dyn Retriever>, Retriev
     Ok(open(&config)?)
 }
 
-/// Opens the language model that plays a user.
+/// Opens the language model that simulates the user.
 fn chat(user: &Tau2User) -> Result<Chat, EnvError> {
     let settings = ChatSettings {
         endpoint: user.endpoint.clone(),
@@ -78,12 +78,12 @@ fn chat(user: &Tau2User) -> Result<Chat, EnvError> {
     Ok(Arc::new(move |messages| model.reply(messages).map_err(|error| failed(&error))))
 }
 
-/// Worlds and policies that runs are started and resumed with.
+/// Registries and policies that runs are started and resumed with.
 pub(crate) fn parts() -> RunParts {
     registries().parts()
 }
 
-/// Returns the source of policies: this process and, with the feature `remote`, servers and
+/// Returns the source of policies: in this process or, with the feature `remote`, on servers and
 /// services.
 pub(crate) fn policies() -> Arc<dyn PolicySource> {
     #[cfg(feature = "remote")]
@@ -99,7 +99,7 @@ pub(crate) fn load(source: &ConfigSource) -> Result<Config, TrainError> {
     config::load_with(source, &known.worlds, &known.methods)
 }
 
-/// Reads, merges and checks the part of a config that playing a policy needs.
+/// Loads and checks the parts of a config that are needed to run a policy.
 pub(crate) fn load_to_play(source: &ConfigSource) -> Result<Config, TrainError> {
     let known = registries();
     config::load_for_eval(source, &known.worlds, &known.methods)

@@ -1,4 +1,4 @@
-//! Arrow keys as actions, for environments whose actions are directions.
+//! Maps arrow keys to actions in environments with directional actions.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,7 +7,7 @@ use rustyline::{
     Modifiers, RepeatCount, history::History,
 };
 
-/// The keys, the last letters of their escape sequences, and their actions.
+/// Key, last letter of its escape sequence, and action.
 const KEYS: [(KeyCode, char, &str); 4] = [
     (KeyCode::Up, 'A', "up"),
     (KeyCode::Down, 'B', "down"),
@@ -23,7 +23,8 @@ pub(crate) struct Arrows {
 }
 
 impl Arrows {
-    /// Binds the keys. On an empty line, a key whose action is available submits that action.
+    /// Binds the keys. On an empty line, an arrow key submits its action if that action is
+    /// available.
     pub(crate) fn bind<H: Helper, I: History>(&self, editor: &mut Editor<H, I>) {
         for (code, _, word) in KEYS {
             let key = Event::from(KeyEvent(code, Modifiers::NONE));
@@ -36,13 +37,13 @@ impl Arrows {
         *self.actions.lock().unwrap_or_else(PoisonError::into_inner) = actions.to_vec();
     }
 
-    /// Returns the action of the key that ended the last line, if any.
+    /// Returns the action if an arrow key ended the last line.
     pub(crate) fn take(&self) -> Option<&'static str> {
         self.pressed.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
-/// Returns the action of a line that is an arrow key's escape sequence, if the action is available.
+/// Returns the action for a line that consists of an arrow key's escape sequence, if available.
 pub(crate) fn of_line(line: &str, actions: &[String]) -> Option<&'static str> {
     let key = line.trim().strip_prefix("\x1b[").or_else(|| line.trim().strip_prefix("\x1bO"))?;
     let (_, _, word) = KEYS.into_iter().find(|(_, end, _)| key.chars().eq([*end]))?;

@@ -1,4 +1,4 @@
-//! Model cards: the `README.md` of an exported folder.
+//! Writes model cards: the `README.md` of an exported model folder.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use turnwise_train::RunDirectory;
 use super::name_of;
 use super::view::method_of_config;
 
-/// Evaluations by checkpoint label. SFT labels sort before RL labels.
+/// Maps checkpoint labels to evaluations. SFT labels sort before RL labels.
 type Evaluations = BTreeMap<String, Vec<Evaluation>>;
 
 fn evaluations(run: &RunDirectory) -> anyhow::Result<Evaluations> {
@@ -39,10 +39,10 @@ pub(super) struct Card {
 }
 
 impl Card {
-    /// Reads the settings and evaluations of a policy's run.
+    /// Reads the config and evaluations of the run that a checkpoint belongs to.
     ///
     /// # Errors
-    /// Fails if the policy is not a checkpoint of a run, or if the run's settings or evaluations
+    /// Fails if the policy is not a checkpoint of a run, or if the run's config or evaluations
     /// cannot be read.
     pub(super) fn of_policy(policy: &Path) -> anyhow::Result<Self> {
         let (root, label) = enclosing_run(policy).zip(checkpoint_label(policy)).with_context(|| {

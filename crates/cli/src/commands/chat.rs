@@ -22,7 +22,7 @@ use turnwise_text::{DecodeStream, Tokenizer};
 use crate::console;
 use crate::ui;
 
-/// Maximum tokens of a conversation if the model has no lower limit.
+/// Maximum tokens per conversation, unless the model's limit is lower.
 const CONTEXT: usize = 8_192;
 
 const HELP: &str = "\
@@ -34,32 +34,33 @@ const HELP: &str = "\
 
 /// Talk to a model.
 ///
-/// A model with a chat template answers. A model without a template (trained from scratch)
-/// continues the typed text, in which `\n` is a line break.
+/// A model with a chat template replies to messages. A model without a template (e.g. trained from
+/// scratch) continues the typed text; type `\n` for a line break.
 #[derive(Args)]
 pub(crate) struct ChatArgs {
     /// A model folder, a run directory (its newest checkpoint) or a checkpoint.
     model: PathBuf,
-    /// System message; without it the chat template may insert its own.
+    /// System message; if omitted, the chat template may insert its own.
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
-    /// PNG or JPEG picture to show with the first message, if the model supports pictures
-    /// (Qwen2.5-VL); repeatable.
+    /// PNG or JPEG image to send with the first message, if the model supports images (Qwen2.5-VL);
+    /// repeatable.
     #[arg(long, value_name = "FILE")]
     image: Vec<PathBuf>,
     /// Sampling temperature; 0 is greedy.
     #[arg(long, default_value_t = 0.7)]
     temperature: f32,
-    /// Nucleus sampling: smallest probability mass to sample from.
+    /// Top-p (nucleus) sampling: samples from the most likely tokens whose probabilities sum to
+    /// this.
     #[arg(long, default_value_t = 1.0)]
     top_p: f32,
-    /// Maximum tokens of a reply.
+    /// Maximum tokens per reply.
     #[arg(long, default_value_t = 512)]
     max_tokens: usize,
-    /// Let the model reason before it answers, if its chat template supports it (Qwen3).
+    /// Turn the model's reasoning on or off, if its chat template has such a switch (Qwen3).
     #[arg(long, value_enum)]
     thinking: Option<Thinking>,
-    /// Continue the typed text without the chat template.
+    /// Continue the typed text instead of applying the chat template.
     #[arg(long, conflicts_with_all = ["system", "thinking"])]
     plain: bool,
     /// Seed for sampling.
@@ -188,7 +189,7 @@ struct Conversation<'a, S> {
     sampler: &'a mut S,
     tokenizer: &'a Tokenizer,
     format: Option<ChatFormat>,
-    /// Requests one token at a time, so that each can be shown at once.
+    /// Requests one token at a time, so that each token is shown immediately.
     params: SamplingParams,
     longest: usize,
     context: usize,
@@ -215,7 +216,7 @@ impl<S: Sampler> Conversation<'_, S> {
         Ok(())
     }
 
-    /// Returns the tokens that a line and the pictures before it add to the conversation.
+    /// Returns the tokens that a message and its images add to the conversation.
     fn message(&mut self, line: &str) -> anyhow::Result<Vec<u32>> {
         let Some(vision) = self.vision.as_ref().filter(|_| !self.pictures.is_empty()) else {
             return self.prompt(line);
@@ -297,7 +298,7 @@ mod tests {
     use turnwise_text::TokenizerConfig;
     use turnwise_text::chat::ChatTemplate;
 
-    /// Samples the same reply to every request and records the requests.
+    /// Test sampler that gives the same reply to every request and records the requests.
     struct Parrot {
         reply: Vec<u32>,
         next: usize,
@@ -343,7 +344,7 @@ mod tests {
         tokenizer.with_chat(ChatTemplate::from_source(CHATML).unwrap(), vec![end])
     }
 
-    /// Runs a chat on these lines. Returns the output and the last request.
+    /// Runs a chat with these input lines. Returns the output and the last request.
     fn typed(lines: &[&str], reply: &str, chat: bool, context: usize, longest: usize) -> (String, String) {
         let tokenizer = tokenizer();
         let mut parrot = Parrot { reply: tokenizer.encode(reply), next: 0, asked: Vec::new() };

@@ -19,16 +19,16 @@ pub(crate) struct ConfigArgs {
 
 #[derive(Subcommand)]
 enum ConfigCommand {
-    /// Print the resolved config, each key with its meaning, range and default. The output is
-    /// itself a config.
+    /// Print the resolved config: each key with its meaning, range and default. The output is a
+    /// valid config file.
     Show(Sources),
-    /// Check whether a config can run; if not, print the reasons and exit with status 2.
+    /// Check whether a config can run; if it cannot, print the reasons and exit with status 2.
     Check(Sources),
-    /// List the presets: methods, and full configs (`turnwise config show --preset NAME > FILE`
-    /// writes one).
+    /// List the presets: methods and full configs (`turnwise config show --preset NAME > FILE`
+    /// saves one).
     Presets,
-    /// Print the JSON Schema of configs. Editors with Taplo (Even Better TOML) use it if a config's
-    /// first line is `#:schema config.schema.json`.
+    /// Print the JSON Schema for config files. Editors with the Taplo extension (Even Better TOML)
+    /// use the schema if a config starts with `#:schema config.schema.json`.
     Schema,
     /// Print the config reference in Markdown: each key with its range, default and meaning.
     Reference,
@@ -36,7 +36,7 @@ enum ConfigCommand {
 
 #[derive(Args)]
 struct Sources {
-    /// Config files (later ones win) and overrides such as train.steps=20.
+    /// Config files (later ones take precedence) and overrides, e.g. train.steps=20.
     #[arg(value_name = "CONFIG|KEY=VALUE")]
     sources: Vec<String>,
     /// Method preset (replaces the config's method), or a full base config.

@@ -1,4 +1,5 @@
-//! `turnwise env`: environments, generated worlds as files, and replays of recorded episodes.
+//! `turnwise env`: lists environments, writes generated ones to files, and replays recorded
+//! episodes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -33,17 +34,17 @@ pub(crate) struct EnvArgs {
 
 #[derive(Subcommand)]
 enum Command {
-    /// List environments, their splits and numbers of tasks.
+    /// List environments with their splits and task counts.
     List(ListArgs),
-    /// Write generated games as files in the environment's official format.
+    /// Write generated games to files in the environment's official format.
     Generate(GenerateArgs),
     /// Replay recorded episodes and compare the engine's output with the recording.
     Replay(ReplayArgs),
-    /// Run queries from a file on the shop's search engine and write the hits.
+    /// Run queries from a file on WebShop's search engine and write the hits.
     Search(super::search::SearchArgs),
 }
 
-/// Size of generated scenes.
+/// Scene size of generated games.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SizeName {
     /// 5-8 receptacles.
@@ -59,15 +60,15 @@ pub(crate) enum SizeName {
 
 #[derive(Args)]
 struct ListArgs {
-    /// Show only this environment, with the tasks of each split by kind.
+    /// Show only this environment, with each split's tasks counted by kind.
     environment: Option<String>,
-    /// Count the tasks in these official files instead of generated ones (default environment:
+    /// Count tasks in these official files instead of generated tasks (default environment:
     /// `alfworld`).
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
 }
 
-/// Config key and command line option of each setting of ALFWorld's generator. Other generators share
+/// Settings of ALFWorld's generator: config key and command-line option. Other generators support
 /// some of them.
 const GENERATOR: [(&str, &str); 6] = [
     ("size", "--size"),
@@ -78,8 +79,8 @@ const GENERATOR: [(&str, &str); 6] = [
     ("task_types", "--task-type"),
 ];
 
-/// The options of [`GENERATOR`] that were given on the command line. Only explicitly given options
-/// are kept, because the defaults are ALFWorld's and do not apply to other generators.
+/// Options in [`GENERATOR`] that were given on the command line. Options at their defaults are
+/// excluded, because the defaults apply only to ALFWorld's generator.
 struct Given(Vec<(&'static str, &'static str)>);
 
 impl FromArgMatches for Given {
@@ -110,31 +111,30 @@ struct GenerateArgs {
     // parses it.
     #[command(flatten)]
     given: Given,
-    /// Name of the environment.
+    /// Environment name.
     environment: String,
-    /// Folder to write to; it must be new or empty.
+    /// Output folder; must be new or empty.
     #[arg(short = 'o', long = "output", value_name = "DIR", alias = "out")]
     out: PathBuf,
-    /// Seed of the generator.
+    /// Seed for the generator.
     #[arg(long, default_value_t = 0, value_parser = seed)]
     seed: u64,
-    /// Size of the scenes.
+    /// Scene size.
     #[arg(long, value_enum, default_value_t)]
     size: SizeName,
-    /// Number of training games.
+    /// Number of games to generate for training.
     #[arg(long, value_name = "N", default_value_t = GeneratorConfig::default().train)]
     train: usize,
-    /// Number of games on training floor plans with new tasks and layouts.
+    /// Number of games with new tasks and layouts on the training floor plans.
     #[arg(long, value_name = "N", default_value_t = GeneratorConfig::default().valid_seen)]
     valid_seen: usize,
-    /// Number of games on floor plans not used in training.
+    /// Number of games on floor plans that training does not use.
     #[arg(long, value_name = "N", default_value_t = GeneratorConfig::default().valid_unseen)]
     valid_unseen: usize,
-    /// Training floor plans per kind of room.
+    /// Training floor plans per room type.
     #[arg(long, value_name = "N", default_value_t = GeneratorConfig::default().floor_plans)]
     floor_plans: usize,
-    /// Generate only these kinds of tasks, by official name (repeat the option, or separate by
-    /// commas).
+    /// Generate only these task types (official names; repeat the option or separate with commas).
     #[arg(long = "task-type", value_name = "NAME", value_delimiter = ',', value_parser = task_type)]
     task_types: Vec<TaskType>,
 }
@@ -161,23 +161,23 @@ impl GenerateArgs {
 
 #[derive(Args)]
 struct ReplayArgs {
-    /// Name of the environment.
+    /// Environment name.
     environment: String,
-    /// The recording, plain or zstd-compressed: JSON lines with one episode per line. For search,
-    /// it may also be a JSON list.
+    /// Recording: JSON lines with one episode per line, plain or zstd-compressed. A search
+    /// recording may also be a JSON list.
     file: PathBuf,
-    /// Data of the recording. alfworld: a folder of games, a game file or a `.tar.zst` archive;
-    /// webshop: the folder of the official files; bfcl: the folder `bfcl_eval` of the package
-    /// bfcl-eval; tau2: a checkout of tau2-bench. Recordings of sokoban, ezpoints and search contain
-    /// their tasks. Optional for ezpoints: a folder with the original's pictures; for search: a
-    /// folder with the collection (`passages.jsonl`, `retrievals.jsonl`). The contents of these files
-    /// are then compared, too.
+    /// Data used for the recording. alfworld: a folder of games, a game file or a `.tar.zst`
+    /// archive; webshop: the folder with the official files; bfcl: the `bfcl_eval` folder from the
+    /// bfcl-eval package; tau2: a checkout of tau2-bench. Recordings for sokoban, ezpoints and
+    /// search include their tasks. Optional for ezpoints: a folder with the original's images; for
+    /// search: a folder with the collection (`passages.jsonl`, `retrievals.jsonl`). If `--data` is
+    /// given for these two, its files are also compared.
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
-    /// Write the engine's output as a recording (compressed if the name ends in `.zst`).
+    /// Write the engine's output to FILE as a recording (compressed if the name ends in `.zst`).
     #[arg(short = 'o', long = "output", value_name = "FILE", aliases = ["out", "dump"])]
     dump: Option<PathBuf>,
-    /// WebShop only: a query for which the recording has no answer; repeatable.
+    /// WebShop only: a query that has no results in the recording; repeatable.
     #[arg(long, value_name = "QUERY")]
     unanswered: Vec<String>,
     /// Number of differences to show in full.
@@ -185,7 +185,7 @@ struct ReplayArgs {
     show: usize,
 }
 
-/// Runs the command. `replay` returns exit status 1 if anything differs.
+/// Runs the command. `replay` exits with status 1 if any output differs.
 pub(crate) fn run(args: EnvArgs) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::List(args) => list(&args),
@@ -345,13 +345,13 @@ fn replay_file(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     Ok(if report.differences.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// Opens a recording, plain or compressed (detected by its first bytes).
+/// Opens a recording; compression is detected from the first bytes.
 pub(crate) fn open(path: &Path) -> anyhow::Result<Box<dyn BufRead>> {
     turnwise_files::open(path).with_context(|| path.display().to_string())
 }
 
-/// Formats the result of a replay in one line, and the first differences in full. `unit` names an
-/// episode.
+/// Formats the replay result in one line, followed by the first differences in full. `unit` names
+/// an episode.
 fn replay_summary(mut out: String, unit: &str, differences: &[Difference], show: usize) -> String {
     for difference in differences.iter().take(show) {
         let _ = write!(

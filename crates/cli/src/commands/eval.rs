@@ -32,44 +32,44 @@ pub(crate) struct EvalArgs {
     /// A run directory (its newest checkpoint), a checkpoint, a model folder, or a hub model
     /// (ORG/NAME).
     policy: PathBuf,
-    /// Config files and overrides such as eval.tasks=64. Runs and checkpoints have their own
-    /// config.
+    /// Config files and overrides, e.g. eval.tasks=64. Runs and checkpoints use their own config by
+    /// default.
     #[arg(value_name = "CONFIG|KEY=VALUE")]
     sources: Vec<String>,
-    /// An override such as eval.tasks=64; repeatable.
+    /// Config override, e.g. eval.tasks=64; repeatable.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
-    /// Checkpoint of a run: `best` (train.keep_best), step-12 or sft-300 [default: the newest].
+    /// Checkpoint in the run: `best` (train.keep_best), step-12 or sft-300 [default: the newest].
     #[arg(long, value_name = "NAME")]
     checkpoint: Option<String>,
-    /// Environment [default: the config's]. A different environment uses its own prompts and
-    /// splits.
+    /// Environment [default: from the config]. An environment other than the config's uses its own
+    /// default prompts and splits.
     #[arg(long)]
     env: Option<String>,
-    /// Prompting: plain (the config's), ReAct (a thought and an action each turn), or Reflexion
-    /// (ReAct; reflects after a failure and tries again).
+    /// Prompting: plain (as configured), ReAct (a thought and an action each turn), or Reflexion
+    /// (ReAct that reflects after a failure and retries).
     #[arg(long, value_enum, default_value_t)]
     agent: AgentName,
-    /// Maximum trials of Reflexion per task [default: 3].
+    /// Maximum Reflexion trials per task [default: 3].
     #[arg(long)]
     trials: Option<usize>,
-    /// Splits to evaluate [default: the config's].
+    /// Splits to evaluate [default: from the config].
     #[arg(long)]
     split: Vec<String>,
-    /// Tasks per split; 0 for all [default: the config's].
+    /// Tasks per split; 0 for all [default: from the config].
     #[arg(long)]
     tasks: Option<usize>,
-    /// Sampling temperature; 0 is greedy [default: the config's].
+    /// Sampling temperature; 0 is greedy [default: from the config].
     #[arg(long)]
     temperature: Option<f32>,
-    /// Seed for sampling [default: the config's].
+    /// Seed for sampling [default: from the config].
     #[arg(long, value_parser = seed)]
     seed: Option<u64>,
-    /// Write the results as JSON: to a file, or to a folder (a name ending in `/`), with a file
-    /// named after the checkpoint.
+    /// Write the results as JSON to a file or, if the name ends in `/`, into a folder under the
+    /// checkpoint's name.
     #[arg(short = 'o', long = "output", value_name = "FILE|FOLDER/", alias = "out")]
     out: Option<PathBuf>,
-    /// Write all trajectories as JSON lines (compressed if the name ends in .zst).
+    /// Write all trajectories to FILE as JSON lines (compressed if the name ends in .zst).
     #[arg(long, value_name = "FILE")]
     trajectories: Option<PathBuf>,
 }
@@ -109,8 +109,8 @@ pub(crate) fn run(args: EvalArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Evaluates a policy and writes the files that the arguments name. `done` receives each result as
-/// soon as it is known.
+/// Evaluates a policy and writes the requested output files. `done` is called with each split's
+/// result as soon as it is available.
 pub(crate) fn evaluated(
     mut args: EvalArgs,
     stop: &AtomicBool,
@@ -178,8 +178,8 @@ pub(crate) fn evaluated(
     Ok(results)
 }
 
-/// Resolves the checkpoint and the result file, and rejects invalid options before anything is
-/// loaded, so that hours of rollouts are not lost to an unwritable file.
+/// Resolves the checkpoint and the result file, and validates the options before loading anything,
+/// so that an unwritable file does not waste hours of rollouts.
 fn check(args: &mut EvalArgs) -> anyhow::Result<()> {
     match args.trials {
         Some(0) => anyhow::bail!("--trials 0: a task must be tried at least once"),
@@ -205,8 +205,8 @@ fn check(args: &mut EvalArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Refuses to replace an evaluation that training wrote by a different one, because comparisons and
-/// `train.keep_best` read it. Repeating the same evaluation is allowed.
+/// Rejects an output path where training saved a different evaluation, because `turnwise compare`
+/// and `train.keep_best` read that file. Rerunning the same evaluation is allowed.
 fn check_replaced(
     path: &Path,
     policy: &Path,
@@ -240,8 +240,8 @@ fn check_replaced(
     Ok(())
 }
 
-/// Returns true if both configs have the same environment. `env.data` may differ, because data may
-/// be moved.
+/// Returns true if the environment settings are equal, except for `env.data`. Its files may have
+/// been moved since training.
 fn same_world(one: &Config, other: &Config) -> bool {
     let world = |config: &Config| {
         let mut env = config.env.clone();
@@ -266,7 +266,7 @@ fn configure(config: &mut Config, args: &EvalArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the result file. If `out` is a folder, the file is named after the checkpoint, as
+/// Returns the path of the result file. If `out` is a folder, the file name is the checkpoint's, as
 /// `turnwise compare --evaluations` expects.
 fn result_file(out: PathBuf, policy: &Path) -> anyhow::Result<PathBuf> {
     let label = checkpoint_label(policy);
@@ -296,10 +296,10 @@ fn result_file(out: PathBuf, policy: &Path) -> anyhow::Result<PathBuf> {
     Ok(out)
 }
 
-/// Returns the policy's run if the evaluation uses its stored task panels; `None` if the config
-/// asks for other tasks or another environment.
+/// Returns the policy's run if its stored task panels can be used; `None` if the config selects
+/// different tasks or another environment.
 ///
-/// `env.data` may have moved; its content is verified against the panels.
+/// `env.data` may have moved; the panels are used to verify its content.
 fn own_panels(policy: &Path, config: &Config) -> anyhow::Result<Option<RunDirectory>> {
     let Some(run) = enclosing_run(policy).filter(|run| run.join("panel.json").is_file()) else {
         return Ok(None);
@@ -309,8 +309,8 @@ fn own_panels(policy: &Path, config: &Config) -> anyhow::Result<Option<RunDirect
     Ok(if same { Some(RunDirectory::open(&run)?) } else { None })
 }
 
-/// Returns the config for playing a policy: its run's, else that of the config files, else default
-/// prompts for a hub model.
+/// Returns the config for evaluating a policy: from its run, else from the config files, else with
+/// default prompts for a hub model.
 pub(crate) fn config_of(
     path: &Path,
     policy: &Policy,
@@ -359,8 +359,9 @@ fn world_defaults(kind: &str) -> anyhow::Result<Vec<String>> {
     ])
 }
 
-/// Returns settings for a hub model: free reasoning, two earlier turns, 4,096 prompt and 512
-/// response tokens; four times that if the agent keeps the whole history.
+/// Returns settings for a hub model: free-form reasoning, the last two turns as history, 4,096
+/// prompt tokens and 512 response tokens. Agents that keep the whole history get four times as many
+/// tokens.
 fn model_defaults(policy: &Policy, kind: &str, agent: Agent) -> anyhow::Result<Vec<String>> {
     let wanted = if agent == Agent::Plain { 4096 + 512 } else { 4 * (4096 + 512) };
     let context = policy.weights.config().max_position_embeddings.min(wanted);

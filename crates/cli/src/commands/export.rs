@@ -1,4 +1,4 @@
-//! `turnwise export`: policies and trajectories for other programs.
+//! `turnwise export`: writes policies and trajectories in the formats of other programs.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -16,36 +16,38 @@ use super::is_run;
 use super::output::{check_output_of, write_text};
 use crate::ui;
 
-/// Write a policy, or with --format the trajectories of a run, for other programs.
+/// Export a policy, or with --format a run's trajectories, for use in other programs.
 #[derive(Args)]
 pub(crate) struct ExportArgs {
-    /// A run directory (its newest checkpoint), a checkpoint, or the folder of a model or an adapter.
-    /// With --format a run directory, or a file of trajectories that `turnwise credit` reads.
+    /// A run directory (its newest checkpoint), a checkpoint, or a model or adapter folder. With
+    /// --format: a run directory, or any trajectory file that `turnwise credit` can read.
     policy: PathBuf,
     /// Output folder: a model for `transformers`, or an adapter for PEFT. With --gguf a file. With
-    /// --format, a file whose extension depends on the format: messages: .parquet, .jsonl or
-    /// .jsonl.zst; atif: .jsonl, or a folder; verl: .jsonl; trl: .parquet.
+    /// --format, a file with the format's extension: messages: .parquet, .jsonl or .jsonl.zst;
+    /// atif: .jsonl (or a folder); verl: .jsonl; trl: .parquet.
     out: PathBuf,
-    /// Write trajectories: messages (OpenAI's, as a Hugging Face dataset), atif (Harbor's), verl (a
-    /// rollout dump) or trl (prompts and completions).
+    /// Export trajectories in this format: messages (OpenAI messages in a Hugging Face dataset),
+    /// atif (Harbor), verl (rollout dump) or trl (prompts and completions).
     #[arg(long, value_name = "FORMAT", conflicts_with_all = ["merge", "dtype"])]
     format: Option<ExportFormat>,
-    /// Step of the run whose trajectories are written; repeatable [default: all].
+    /// Export only the trajectories from this step of the run; repeatable [default: all].
     #[arg(long, value_name = "N", requires = "format")]
     step: Vec<u64>,
-    /// Merge an adapter into its base and write the full model.
+    /// Merge the adapter into its base model and write the full model.
     #[arg(long)]
     merge: bool,
     /// Replace OUT if it already exists.
     #[arg(long)]
     force: bool,
-    /// Data type of the weights.
+    /// Data type of the exported weights.
     #[arg(long, value_enum, default_value_t)]
     dtype: Dtype,
-    /// Also write a model card, OUT/README.md: method, environment, success with intervals, settings.
+    /// Also write a model card to OUT/README.md: method, environment, success rates with intervals,
+    /// settings.
     #[arg(long, conflicts_with_all = ["format", "gguf"])]
     card: bool,
-    /// Write one file for llama.cpp and Ollama with this data type; an adapter is merged.
+    /// Write one GGUF file for llama.cpp and Ollama with this data type; an adapter is merged
+    /// first.
     #[arg(long, value_enum, value_name = "TYPE", conflicts_with_all = ["format", "merge", "dtype"])]
     gguf: Option<Gguf>,
 }
@@ -54,17 +56,17 @@ pub(crate) struct ExportArgs {
 enum Gguf {
     /// Half precision.
     F16,
-    /// Eight bits and a scale for each block of 32 weights.
+    /// 8 bits per weight plus a scale for each block of 32 weights.
     #[value(name = "q8_0")]
     Q8_0,
 }
 
 #[derive(Clone, Copy, Default, ValueEnum)]
 enum Dtype {
-    /// Exactly the trained weights.
+    /// The trained weights without rounding.
     #[default]
     F32,
-    /// Rounded to bf16: half the size, the usual type for serving.
+    /// Rounded to bf16: half the size, and the usual type for serving.
     Bf16,
 }
 
@@ -144,7 +146,7 @@ fn write_trajectories(args: &ExportArgs, format: ExportFormat) -> anyhow::Result
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the trajectories of a run's steps; of all steps if none is named.
+/// Returns the trajectories from these steps of a run, or from all steps if none are given.
 fn of_run(run: &Path, steps: &[u64]) -> anyhow::Result<Vec<trajectories::Exported>> {
     let directory = RunDirectory::open(run)?;
     let known = directory.trajectory_steps()?;

@@ -19,27 +19,28 @@ pub(crate) struct InitArgs {
 
 #[derive(Subcommand)]
 enum InitCommand {
-    /// Write a Python environment with a tool, a config that trains on it, and a test.
+    /// Create a Python environment with a tool, a config for training on it, and a test.
     World(WorldArgs),
-    /// Write a crate that extends turnwise with your own credit method, a config that trains with
-    /// it, and a test.
+    /// Create a crate that adds your own credit method to turnwise, a config for training with it,
+    /// and a test.
     Method(MethodArgs),
 }
 
 #[derive(Args)]
 struct WorldArgs {
-    /// Folder to create, named after the environment.
+    /// Folder to create; its name becomes the environment's name.
     name: PathBuf,
 }
 
 #[derive(Args)]
 struct MethodArgs {
-    /// Folder to create; its name becomes the name of the crate and of the method.
+    /// Folder to create; its name becomes the name of both the crate and the method.
     name: PathBuf,
-    /// Git repository of turnwise.
+    /// Git repository of turnwise that the crate depends on.
     #[arg(long, value_name = "URL", conflicts_with = "path")]
     git: Option<String>,
-    /// Checkout of turnwise [default: the one this program was built from].
+    /// Local checkout of turnwise that the crate depends on [default: the one this program was
+    /// built from].
     #[arg(long, value_name = "FOLDER")]
     path: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! One file per command: parses arguments, resolves the config, does the work and prints the
+//! One module per command: parses arguments, resolves the config, runs the command and prints the
 //! result.
 
 pub(crate) mod analyze;
@@ -35,7 +35,7 @@ pub(crate) fn is_run(folder: &Path) -> bool {
     folder.join("config.toml").is_file()
 }
 
-/// Returns the last part of a path, also for `.`; the whole path if it does not exist.
+/// Returns the last component of the canonical path, or the whole path if it does not exist.
 pub(crate) fn name_of(path: &Path) -> String {
     let name = path.canonicalize().ok().and_then(|path| Some(path.file_name()?.display().to_string()));
     name.unwrap_or_else(|| path.display().to_string())

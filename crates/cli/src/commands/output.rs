@@ -1,4 +1,4 @@
-//! Output files, checked before the long work that produces them.
+//! Checks output files before the long computation that produces them.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -7,8 +7,8 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use turnwise_files::{create_folders, is_special, part_of, write_shared};
 
-/// Creates the folder of an output file and rejects an unwritable path. An existing file is left
-/// unchanged.
+/// Creates the parent folder of an output file and rejects an unwritable path. An existing file is
+/// not modified.
 pub(crate) fn check_output(option: &str, path: &Path) -> anyhow::Result<()> {
     let shown = || format!("{option} {}", path.display());
     if path.is_dir() {
@@ -33,8 +33,8 @@ pub(crate) fn check_output(option: &str, path: &Path) -> anyhow::Result<()> {
     made.and_then(|_| fs::remove_file(&part)).with_context(shown)
 }
 
-/// Like [`check_output`], but also rejects an output that would overwrite `input`; `holds`
-/// describes the input.
+/// Like [`check_output`], but also rejects an output that would overwrite `input`; the error calls
+/// the input `holds`.
 pub(crate) fn check_output_of(option: &str, path: &Path, input: &Path, holds: &str) -> anyhow::Result<()> {
     if is_same_file(input, path) {
         bail!("{option} {}: is the file of the {holds}; name another file", path.display());
@@ -42,8 +42,8 @@ pub(crate) fn check_output_of(option: &str, path: &Path, input: &Path, holds: &s
     check_output(option, path)
 }
 
-/// Rejects a file name without the right extension, because a typo could overwrite another file,
-/// such as one in the displayed run.
+/// Rejects an output with the wrong extension, because a typo could overwrite another file, e.g.
+/// one in the run being viewed.
 pub(crate) fn check_ending(option: &str, path: &Path, ending: &str) -> anyhow::Result<()> {
     let has_ending = path.extension().is_some_and(|found| found.eq_ignore_ascii_case(ending));
     if !has_ending && !is_special(path) {
@@ -67,8 +67,8 @@ fn is_pipe(_: &Path) -> bool {
     false
 }
 
-/// Writes an output atomically: a failure leaves an existing file unchanged. Links are followed;
-/// devices and pipes are written directly.
+/// Writes an output atomically: if writing fails, an existing file stays unchanged. Symbolic links
+/// are followed; devices and pipes are written to directly.
 pub(crate) fn write_output<T>(
     option: &str,
     path: &Path,
@@ -96,7 +96,8 @@ pub(crate) fn write_output<T>(
     found.with_context(shown)
 }
 
-/// Returns true if both paths name one file. The file may not exist yet, but its folder must.
+/// Returns true if both paths refer to the same file. The file may not exist yet, but its parent
+/// folder must.
 pub(crate) fn is_same_file(first: &Path, second: &Path) -> bool {
     let place = |path: &Path| {
         path.canonicalize().ok().or_else(|| {
@@ -148,7 +149,7 @@ mod tests {
         assert!(refused(&path.join("inside")).contains("--output"));
     }
 
-    /// The check must not send end-of-file to a reader that waits on a pipe.
+    /// The check must not send end-of-file to a process reading from a pipe.
     #[cfg(unix)]
     #[test]
     fn a_pipe_is_not_opened_before_there_is_something_to_write() {

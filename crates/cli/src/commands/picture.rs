@@ -1,22 +1,22 @@
-//! Pictures in a terminal, by half blocks.
+//! Draws images in a terminal with half-block characters.
 
 use std::fmt::Write as _;
 
 use clap::ValueEnum;
 use turnwise_env::pictures::Picture;
 
-/// Maximum width of a half-block picture, in columns.
+/// Maximum width of an image drawn with half blocks, in columns.
 const MOST_COLUMNS: usize = 64;
 
 /// Display of pictures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Pictures {
-    /// Half blocks; off without a terminal.
+    /// Half blocks in a terminal, otherwise off.
     #[default]
     Auto,
     /// Half blocks in 24-bit colours.
     Blocks,
-    /// No pictures, only text.
+    /// No images, only text.
     Off,
 }
 
@@ -30,7 +30,7 @@ impl Pictures {
         }
     }
 
-    /// Returns a picture in the terminal's form, without a final line break; empty for `off`.
+    /// Formats an image for the terminal, without a trailing newline; empty for `off`.
     pub(crate) fn show(self, picture: &Picture) -> String {
         match self {
             Self::Blocks => blocks(picture),
@@ -39,7 +39,7 @@ impl Pictures {
     }
 }
 
-/// Draws two rows of pixels per line: the upper pixel colours a half block, the lower one its
+/// Draws two pixel rows per line: the upper pixel colours a half block and the lower pixel its
 /// background.
 fn blocks(picture: &Picture) -> String {
     let shrink = picture.width().div_ceil(MOST_COLUMNS).max(1);

@@ -29,34 +29,35 @@ use super::seed;
 use crate::console::{self, Visible, visible, wrap};
 use crate::worlds;
 
-/// Play an environment yourself in the terminal.
+/// Play an environment in the terminal.
 #[derive(Args)]
 pub(crate) struct PlayArgs {
-    /// The environment (`turnwise env list` lists them).
+    /// Environment to play (`turnwise env list` lists them).
     environment: String,
-    /// Settings as in the [env] table of a config, such as generator.size=small.
+    /// Settings from a config's [env] table, e.g. generator.size=small.
     #[arg(value_name = "KEY=VALUE")]
     settings: Vec<String>,
-    /// Official data; same as data=PATH. alfworld: a folder of games, a game file or a `.tar.zst`
-    /// archive; webshop: the folder of the official files. Without it, tasks are generated.
+    /// Official data, the same as data=PATH. alfworld: a folder of games, a game file or a
+    /// `.tar.zst` archive; webshop: the folder with the official files. If no data is given, tasks
+    /// are generated.
     #[arg(long, value_name = "PATH", conflicts_with = "size")]
     data: Option<PathBuf>,
-    /// Split to play from [default: the environment's last evaluation split].
+    /// Split to take the task from [default: the environment's last evaluation split].
     #[arg(long)]
     split: Option<String>,
-    /// Id of the task, or a unique part of the id.
+    /// Task id, or a part of it that is unique.
     #[arg(long, value_name = "ID")]
     task: Option<String>,
-    /// Seed that selects the task; also the seed of a generated environment.
+    /// Seed for picking a task and, if tasks are generated, for generating them.
     #[arg(long, default_value_t = 0, value_parser = seed)]
     seed: u64,
-    /// Size of the generated scene (alfworld); same as generator.size=SIZE.
+    /// Scene size of generated games (alfworld); same as generator.size=SIZE.
     #[arg(long, value_enum)]
     size: Option<SizeName>,
-    /// Maximum turns of the episode [default: the environment's usual limit].
+    /// Maximum turns per episode [default: the environment's default].
     #[arg(long, value_name = "N", alias = "max-steps")]
     max_turns: Option<usize>,
-    /// How to show pictures, for environments that have them.
+    /// How to show images, in environments that have them.
     #[arg(long, value_enum, default_value_t)]
     pictures: Pictures,
 }
@@ -123,14 +124,14 @@ pub(crate) fn run(args: PlayArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Settings key for the folder of an environment's pictures.
+/// Settings key for the folder with an environment's images.
 const DRAWN: &str = "pictures";
 
 struct Round {
     task: Task,
     environment: Box<dyn Environment>,
     max_turns: usize,
-    /// Observes every turn, so that its advice stays valid after any action.
+    /// The expert observes every turn, so its advice is valid after any action.
     advisor: Option<Box<dyn Advisor>>,
     help: String,
 }
@@ -151,7 +152,7 @@ fn overrides(args: &PlayArgs) -> anyhow::Result<Vec<(String, Value)>> {
     Ok(found)
 }
 
-/// Inserts a value at a dotted key.
+/// Sets a value at a dotted key.
 fn insert(table: &mut Table, key: &str, value: Value) {
     match key.split_once('.') {
         None => {
@@ -169,8 +170,8 @@ fn insert(table: &mut Table, key: &str, value: Value) {
     }
 }
 
-/// Returns the tasks to play, at least one: the task whose id contains the given text, or those of
-/// a split in an order drawn by the seed.
+/// Returns at least one task to play: the one whose id contains the requested text, or all tasks of
+/// a split in an order shuffled by the seed.
 fn choose(set: &dyn TaskSet, usual: &[&str], args: &PlayArgs) -> anyhow::Result<Vec<Task>> {
     let splits = set.splits();
     if let Some(wanted) = &args.task {
@@ -209,7 +210,8 @@ fn choose(set: &dyn TaskSet, usual: &[&str], args: &PlayArgs) -> anyhow::Result<
 }
 
 trait Input {
-    /// Returns the next line; `None` at the end of the input. `actions` are offered as completions.
+    /// Returns the next input line, or `None` at the end of the input. `actions` are offered as tab
+    /// completions.
     fn line(&mut self, prompt: &str, actions: &[String]) -> anyhow::Result<Option<String>>;
     /// Returns true if the terminal echoes typed lines.
     fn echoes(&self) -> bool;
@@ -322,7 +324,7 @@ impl<W: Write> Page<W> {
         self.out.codes(codes).context(WRITE)
     }
 
-    /// Shows the picture of an observation, or its text if it has none or pictures are off.
+    /// Shows the image in an observation, or its text if it has no image or images are off.
     fn observation(&mut self, observation: &Observation) -> anyhow::Result<()> {
         let Some((folder, pictures)) = &self.shown else { return self.world(&observation.text()) };
         let (mut drawn, pictures) = (String::new(), *pictures);
@@ -418,7 +420,7 @@ fn steps(count: usize) -> String {
     if count == 1 { "1 step".to_owned() } else { format!("{count} steps") }
 }
 
-/// Returns the action that is most similar to a mistyped one, as a suggestion.
+/// Returns the available action that is most similar to a mistyped one.
 fn near(action: &str, observation: &Observation) -> String {
     let typed = action.to_lowercase();
     let alike = |candidate: &String| {

@@ -1,25 +1,25 @@
-//! `turnwise push`: uploads of models and adapters to the Hugging Face hub.
+//! `turnwise push`: uploads models and adapters to the Hugging Face Hub.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
 
-/// Upload a model or adapter to the Hugging Face hub, in one commit.
+/// Upload a model or adapter to the Hugging Face Hub in one commit.
 ///
-/// Write the folder with `turnwise export RUN DIR --card`. The token is read from HF_TOKEN or from
-/// `hf auth login`; HF_ENDPOINT sets another hub. Rerun the command to resume: files already on the
-/// hub are not sent again. Needs a build with --features hub.
+/// Create the folder with `turnwise export RUN DIR --card`. The token is taken from HF_TOKEN or
+/// `hf auth login`; HF_ENDPOINT selects a different hub. Rerun the command to resume: files that
+/// are already on the hub are skipped. Requires a build with --features hub.
 #[derive(Args)]
 pub(crate) struct PushArgs {
-    /// Folder of a model or an adapter. Hidden files are not uploaded.
+    /// Model or adapter folder. Hidden files are not uploaded.
     dir: PathBuf,
     /// Repository to upload to: ORG/NAME, or ORG/NAME@BRANCH for an existing branch.
     repo: String,
     /// Create the repository if it does not exist.
     #[arg(long)]
     create: bool,
-    /// Create the repository as private; fail if it exists and is public.
+    /// Create the repository as private; fails if the repository exists and is public.
     #[arg(long)]
     private: bool,
     /// First line of the commit message.

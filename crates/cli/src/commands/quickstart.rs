@@ -18,20 +18,20 @@ use crate::worlds::{self, load};
 /// Train a small agent from scratch and show what it learned.
 #[derive(Args)]
 pub(crate) struct QuickstartArgs {
-    /// Overrides such as train.steps=20 (`turnwise config show --preset quickstart` lists the
+    /// Config overrides, e.g. train.steps=20 (`turnwise config show --preset quickstart` lists the
     /// keys).
     #[arg(value_name = "KEY=VALUE")]
     overrides: Vec<String>,
-    /// Seed of the run.
+    /// Seed for the run.
     #[arg(long, default_value_t = 0, value_parser = seed)]
     seed: u64,
-    /// Folder for run directories.
+    /// Parent folder of the run directory.
     #[arg(long, default_value = "runs")]
     runs: PathBuf,
-    /// Run everything in its shortest form, as a smoke test; the agent learns little.
+    /// Run every stage for a few steps only, as a smoke test; the agent learns little.
     #[arg(long)]
     smoke: bool,
-    /// Start even if the memory plan does not fit this machine.
+    /// Start even if the estimated memory exceeds what this machine has.
     #[arg(long)]
     ignore_memory: bool,
 }
@@ -87,7 +87,7 @@ pub(crate) fn run(args: QuickstartArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the first of `name`, `name-2`, `name-3`, ... that is not taken.
+/// Returns `name`, or the first of `name-2`, `name-3`, ... if it is taken.
 fn free_name(runs: &Path, name: &str) -> String {
     let mut free = name.to_owned();
     let mut number = 2;

@@ -21,34 +21,34 @@ use super::output::check_output;
 use super::seed;
 use crate::ui::{self, Ui};
 
-/// Play tasks with a policy and write the trajectories.
+/// Run episodes with a policy and write the trajectories to a file.
 ///
-/// The exit status is 1 if some trajectories failed in the environment or the sampler. Failed
-/// trajectories are written with the reason.
+/// Exits with status 1 if a trajectory failed because of an error in the environment or the
+/// sampler. Failed trajectories are also written, with the error.
 #[derive(Args)]
 pub(crate) struct RolloutArgs {
     /// A run directory (its newest checkpoint), a checkpoint, or a model folder.
     policy: PathBuf,
-    /// Config files and overrides such as eval.tasks=64. Runs and checkpoints have their own
-    /// config.
+    /// Config files and overrides, e.g. eval.tasks=64. Runs and checkpoints use their own config by
+    /// default.
     #[arg(value_name = "CONFIG|KEY=VALUE")]
     sources: Vec<String>,
-    /// File for the trajectories, as JSON lines (compressed if the name ends in .zst).
+    /// Output file: trajectories as JSON lines (compressed if the name ends in .zst).
     #[arg(short = 'o', long = "output", value_name = "FILE", alias = "out")]
     out: PathBuf,
     /// Split to play.
     #[arg(long, default_value = "train")]
     split: String,
-    /// Number of tasks, the first in content-hash order; 0 for all.
+    /// Number of tasks, taken in content-hash order; 0 for all.
     #[arg(long, default_value_t = 16)]
     tasks: usize,
     /// Trajectories per task.
     #[arg(long, default_value_t = 1)]
     samples: usize,
-    /// Sampling temperature; 0 is greedy [default: the config's rollout temperature].
+    /// Sampling temperature; 0 is greedy [default: rollout temperature from the config].
     #[arg(long)]
     temperature: Option<f32>,
-    /// Seed for sampling [default: the config's].
+    /// Seed for sampling [default: from the config].
     #[arg(long, value_parser = seed)]
     seed: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! `turnwise env search`: writes the hits of the shop's search engine as a recording.
+//! `turnwise env search`: writes the hits of WebShop's search engine in the format of recordings.
 
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
@@ -16,10 +16,11 @@ use super::env::open;
 use super::output::write_output;
 use crate::ui::print;
 
-/// Names of document files in a `--data` folder, as the original's scripts and ours write them.
+/// File names of documents in a `--data` folder, as written by the original's scripts and by
+/// Turnwise.
 const DOCUMENTS: [&str; 2] = ["documents.jsonl", "products_1000_documents.jsonl"];
 
-/// Environments that have a search engine.
+/// Environments with a search engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Searchable {
     /// WebShop.
@@ -30,27 +31,28 @@ pub(crate) enum Searchable {
 pub(crate) struct SearchArgs {
     /// Environment to search.
     environment: Searchable,
-    /// Queries: JSON lines with the key `query`, plain or zstd, such as a recording.
+    /// File with queries: JSON lines with the key `query`, plain or zstd-compressed; may be a
+    /// recording.
     #[arg(long, value_name = "FILE")]
     queries: PathBuf,
-    /// File for the answers: JSON lines with query, tokens and hits (ASIN, position, score).
+    /// Output file: JSON lines with query, tokens and hits (ASIN, position, score).
     #[arg(short = 'o', long = "output", value_name = "FILE", aliases = ["out", "dump"])]
     dump: PathBuf,
-    /// Documents to search instead of the generated catalogue: JSON lines with `id` and `contents`,
-    /// a folder with them, or a finished index.
+    /// Documents to search instead of a generated catalogue: JSON lines with `id` and `contents`, a
+    /// folder with such a file, or an existing index.
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
     /// Hits per query.
     #[arg(short = 'k', long, value_name = "N", default_value_t = 50)]
     limit: usize,
-    /// Seed of the generated catalogue.
+    /// Seed for the generated catalogue.
     #[arg(long, default_value_t = 0, conflicts_with = "data")]
     seed: u64,
     /// Number of products in the generated catalogue.
     #[arg(long, value_name = "N", default_value_t = GeneratorConfig::default().products, conflicts_with = "data")]
     products: u32,
-    /// Keep the index of the generated catalogue in this new or empty folder; `--data` opens it
-    /// later.
+    /// Save the index of the generated catalogue to this new or empty folder, for use with
+    /// `--data`.
     #[arg(long, value_name = "DIR", conflicts_with = "data")]
     index: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! Tables of text for the terminal and Markdown, and CSV cells.
+//! Formats tables for the terminal and Markdown, and quotes CSV cells.
 
 pub(crate) struct Table {
     pub(crate) title: String,

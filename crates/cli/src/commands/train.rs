@@ -15,65 +15,66 @@ use crate::worlds::{self, load};
 /// Train a config.
 #[derive(Args)]
 pub(crate) struct TrainArgs {
-    /// Config files (later ones win) and overrides such as train.steps=20.
+    /// Config files (later ones take precedence) and overrides, e.g. train.steps=20.
     #[arg(value_name = "CONFIG|KEY=VALUE")]
     sources: Vec<String>,
     /// Method preset (replaces the config's method), or a full base config.
     #[arg(long)]
     preset: Option<String>,
-    /// Resume this run from its newest complete checkpoint; key=value changes later settings.
+    /// Resume this run from its newest complete checkpoint; KEY=VALUE overrides apply to the
+    /// remaining steps.
     #[arg(long, value_name = "RUN", conflicts_with = "preset")]
     resume: Option<PathBuf>,
-    /// With --resume: continue from this checkpoint (step-12, sft-300); later ones are set aside.
+    /// With --resume: continue from this checkpoint (step-12, sft-300) and set later ones aside.
     #[arg(long, value_name = "CHECKPOINT", requires = "resume")]
     from: Option<Position>,
-    /// Reuse the SFT warm start of this run; its SFT settings must equal the config's.
+    /// Reuse the SFT warm start of this run, whose SFT settings must equal the config's.
     #[arg(long, value_name = "RUN", conflicts_with = "resume")]
     warm_start: Option<PathBuf>,
-    /// Folder for run directories.
+    /// Parent folder of the run directory.
     #[arg(long, default_value = "runs", conflicts_with = "resume")]
     runs: PathBuf,
-    /// Check everything and print the memory plan; write nothing.
+    /// Check everything and print the memory estimate; write nothing.
     #[arg(long, conflicts_with = "resume")]
     dry_run: bool,
-    /// Start even if the memory plan does not fit this machine or device.
+    /// Start even if the estimated memory exceeds what this machine or device has.
     #[arg(long, conflicts_with = "resume")]
     ignore_memory: bool,
-    /// Stop as on Ctrl-C when standard input closes, so that a killed sweep leaves no run behind.
+    /// Stop when standard input closes, as on Ctrl-C, so that killing a sweep stops its runs.
     #[arg(long, hide = true)]
     stop_at_end_of_input: bool,
 }
 
-/// Train a model on your own conversations (MODEL DATA), or run only the SFT warm start of a
+/// Train a model on your own conversations (MODEL DATA), or only run the SFT warm start of a
 /// config.
 ///
-/// MODEL is a folder, a run or a hub model. DATA has OpenAI messages, ShareGPT, ATIF or another
-/// format that `turnwise credit` reads. The loss covers only assistant messages. Trains all
-/// weights, or an adapter with policy.lora.rank=16. Useful keys: sft.data.epochs,
-/// sft.data.held_out, sft.data.train_on=last, sft.learning_rate, sft.batch_tokens,
+/// MODEL is a model folder, a run or a hub model. DATA contains OpenAI messages, ShareGPT, ATIF or
+/// another format that `turnwise credit` can read. The loss covers only assistant messages. By
+/// default, all weights are trained; set policy.lora.rank=16 to train an adapter. Useful keys:
+/// sft.data.epochs, sft.data.held_out, sft.data.train_on=last, sft.learning_rate, sft.batch_tokens,
 /// rollout.max_model_len, name.
 #[derive(Args)]
 pub(crate) struct SftArgs {
-    /// A model and a file of conversations, or config files (.toml; later ones win), and overrides
-    /// such as sft.data.epochs=3.
+    /// A model and a data file, or config files (.toml; later ones take precedence), plus
+    /// overrides, e.g. sft.data.epochs=3.
     #[arg(value_name = "MODEL DATA|CONFIG|KEY=VALUE", required_unless_present = "preset")]
     sources: Vec<String>,
     /// Method preset (replaces the config's method), or a full base config.
     #[arg(long)]
     preset: Option<String>,
-    /// Folder for run directories.
+    /// Parent folder of the run directory.
     #[arg(long, default_value = "runs")]
     runs: PathBuf,
-    /// Start even if the memory plan does not fit this machine or device.
+    /// Start even if the estimated memory exceeds what this machine or device has.
     #[arg(long)]
     ignore_memory: bool,
-    /// Stop as on Ctrl-C when standard input closes, so that a killed sweep leaves no run behind.
+    /// Stop when standard input closes, as on Ctrl-C, so that killing a sweep stops its runs.
     #[arg(long, hide = true)]
     stop_at_end_of_input: bool,
 }
 
-/// Splits arguments into files and overrides. An override has a `=` after a key and is not an
-/// existing file.
+/// Splits arguments into config files and overrides. An override contains `=` after a key and does
+/// not name an existing file.
 pub(crate) fn split_arguments(arguments: Vec<String>) -> (Vec<PathBuf>, Vec<String>) {
     let is_override = |argument: &String| {
         let key = argument.split_once('=').map(|(key, _)| key);
@@ -172,8 +173,8 @@ pub(crate) fn run_sft(args: SftArgs) -> anyhow::Result<ExitCode> {
     train(|observer| Ok(Run::start_with(&parts, config, &root, observer)?))
 }
 
-/// Returns the settings of SFT on conversations: defaults, then those of the command line, which
-/// win.
+/// Returns settings for SFT on conversations: defaults first, then command-line settings, which
+/// take precedence.
 fn conversation_settings(model: &Path, data: &Path, given: Vec<String>) -> Vec<String> {
     let text = |path: &Path| toml::Value::from(path.to_string_lossy().as_ref()).to_string();
     let name = data.file_stem().map(|stem| stem.to_string_lossy().replace(['.', ' '], "-"));

@@ -1,4 +1,4 @@
-//! `turnwise turnrd`: trains TurnRD on a replay file, and inspects both.
+//! `turnwise turnrd`: trains TurnRD on a replay file, and inspects networks and replays.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -31,43 +31,45 @@ pub(crate) struct TurnrdArgs {
 enum TurnrdCommand {
     /// Train a new network on a replay file.
     Train(TrainArgs),
-    /// Show a checkpoint or a replay: sizes, fit on held-out records, FiLM, and the credits of a
+    /// Show a network or a replay: size, fit on held-out records, FiLM, and the credits of one
     /// trajectory.
     Inspect(InspectArgs),
 }
 
 #[derive(Args)]
 struct TrainArgs {
-    /// The replay: a file, or a run with one.
+    /// A replay file, or a run that contains one.
     replay: PathBuf,
-    /// Folder for the checkpoint.
+    /// Output folder for the trained network.
     #[arg(short, long, alias = "out")]
     output: PathBuf,
-    /// TOML file with settings of `decomposer.network`; missing keys have their defaults.
+    /// TOML file with `decomposer.network` settings; missing keys use their defaults.
     #[arg(long)]
     config: Option<PathBuf>,
-    /// Do not condition on the goal, like presets without `-film`.
+    /// Train without FiLM, so that credits are not conditioned on the goal (as in presets without
+    /// `-film`).
     #[arg(long)]
     no_film: bool,
-    /// Number of passes over the replay.
+    /// Number of epochs over the replay.
     #[arg(long)]
     epochs: Option<usize>,
-    /// Hold out one of every N records to measure the fit; 0 trains on all.
+    /// Hold out one in every N records to measure the fit; 0 trains on all records.
     #[arg(long, default_value_t = 10)]
     hold_out: u64,
-    /// Seed of initial weights, data order and dropout.
+    /// Seed for initial weights, data order and dropout.
     #[arg(long, default_value_t = 0)]
     seed: u64,
 }
 
 #[derive(Args)]
 struct InspectArgs {
-    /// A checkpoint folder, a replay file, or a run (its newest network on its replay).
+    /// A network folder, a replay file, or a run (its newest network and its replay).
     path: PathBuf,
-    /// Replay to evaluate a checkpoint on [default: its training replay].
+    /// Replay to evaluate the network on [default: the one it was trained on].
     #[arg(long)]
     replay: Option<PathBuf>,
-    /// Record to show in the credit table [default: the held-out one with the highest return].
+    /// Index of the record shown in the credit table [default: the held-out record with the highest
+    /// return].
     #[arg(long)]
     record: Option<usize>,
 }
@@ -95,7 +97,7 @@ fn replay_of(path: &Path) -> PathBuf {
     if of_run.is_file() { of_run } else { path.to_owned() }
 }
 
-/// Returns the newest network of a run, or the path itself.
+/// Returns the newest network if `path` is a run, else `path`.
 fn network_of(path: &Path) -> anyhow::Result<PathBuf> {
     let folder = path.join("turnrd");
     if !folder.is_dir() {
@@ -185,13 +187,13 @@ fn train(args: &TrainArgs) -> anyhow::Result<()> {
 
 struct Origin {
     replay: PathBuf,
-    /// Value of `--hold-out` in training, if known.
+    /// `--hold-out` used in training, if known.
     hold_out: Option<u64>,
 }
 
 impl Origin {
-    /// Returns the replay named in a network's report, or that of its run; `None` if it has
-    /// neither.
+    /// Returns the replay named in the network's report, or else its run's replay; `None` if
+    /// neither exists.
     fn of(network: &Path) -> anyhow::Result<Option<Self>> {
         let path = network.join(REPORT);
         if path.is_file() {
@@ -272,7 +274,7 @@ fn inspect(args: &InspectArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the first record with the highest return.
+/// Returns the index of the first record with the highest return.
 fn best(replay: &mut Replay, indices: &[usize]) -> anyhow::Result<usize> {
     let mut best: Option<(f64, usize)> = None;
     for &index in indices {
@@ -326,8 +328,8 @@ fn describe(path: &Path, replay: &mut Replay) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Formats the credits of a trajectory. A star marks the turn with the highest credit, or the
-/// lowest if the return is not positive.
+/// Formats the credits of one trajectory as a table. A star marks the turn with the highest credit,
+/// or the one with the lowest if the return is not positive.
 fn table(index: usize, record: &ReplayRecord, credits: &Credits) -> String {
     let sign = if record.ret > 0.0 { 1.0 } else { -1.0 };
     let by_credit =

@@ -1,5 +1,5 @@
-//! Small charts: metrics over steps, sparklines, and rates with intervals. Colours come from the
-//! page's style.
+//! Draws small charts: metrics over steps, sparklines, and rates with intervals. Colours come from
+//! the page's stylesheet.
 
 use std::fmt::Write as _;
 
@@ -9,12 +9,12 @@ use crate::commands::pages::html::escape;
 
 const WIDTH: f64 = 300.0;
 const HEIGHT: f64 = 96.0;
-/// Margins for the axis labels at the left and below. `-0.0001234` is the longest number.
+/// Margins for the axis labels on the left and at the bottom. `-0.0001234` is the longest label.
 const LEFT: f64 = 66.0;
 const BOTTOM: f64 = 18.0;
 const MARGIN: f64 = 6.0;
 
-/// Maximum number of drawn points; longer curves are thinned.
+/// Maximum number of points drawn; longer curves are thinned.
 const MOST: usize = 300;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -42,7 +42,7 @@ fn smoothed(points: &[Point], window: usize) -> Vec<f64> {
     values.collect()
 }
 
-/// Returns the indices of the drawn points: at most [`MOST`], evenly spaced, including the last
+/// Returns the indices of the points to draw: at most [`MOST`], evenly spaced, including the last
 /// one.
 fn drawn(count: usize) -> Vec<usize> {
     if count <= MOST {
@@ -51,11 +51,12 @@ fn drawn(count: usize) -> Vec<usize> {
     (1..=MOST).map(|index| index * count / MOST - 1).collect()
 }
 
-/// Draws a small chart with its extremes and last value; empty without points. Values that are not
-/// finite are skipped.
+/// Draws a small chart with labels for its minimum, maximum and last value; empty if there are no
+/// points. Non-finite values are skipped.
 ///
-/// Each point shows its value on hover. A `window` above 1 draws the trailing mean, with pale
-/// points behind it. `dots` marks each point, for metrics that only few steps have.
+/// Hovering over a point shows its value. If `window` exceeds 1, draws the moving average over that
+/// many points, with the points behind it in a pale colour. `dots` marks each point, for metrics
+/// that exist only at some steps.
 pub(crate) fn chart(title: &str, points: &[Point], dots: bool, window: usize) -> String {
     let points: Vec<Point> = points.iter().copied().filter(|point| point.value.is_finite()).collect();
     let ends = points.iter().flat_map(|point| {
@@ -115,7 +116,7 @@ fn numbers(low: f64, high: f64, base: f64) -> String {
     numbers
 }
 
-/// Returns a full-height strip per point that shows the point and its value on hover.
+/// Returns a full-height strip per point; hovering over it shows the point and its value.
 fn marks(
     points: &[Point],
     shown: &[usize],
@@ -150,8 +151,8 @@ fn marks(
     marks
 }
 
-/// Draws a sparkline of a word's height; empty for fewer than two values. `range` is the range of
-/// the axis, by default that of the values; `about` names the metric.
+/// Draws a sparkline of about a word's size; empty for fewer than two values. `range` is the axis
+/// range (default: the range of the values), and `about` names the metric.
 pub(crate) fn spark(values: &[f64], range: Option<(f64, f64)>, about: &str) -> String {
     let values: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
     let Some(range) = range.or_else(|| extent(values.iter().copied())).filter(|_| values.len() > 1) else {

@@ -1,4 +1,4 @@
-//! Draws `docs/images/evidence.svg` from the table of `docs/results/evidence.md`.
+//! Draws `docs/images/evidence.svg` from the table in `docs/results/evidence.md`.
 //!
 //! `TURNWISE_WRITE_DOCS=1 cargo test --release -p turnwise-cli --lib evidence` writes it.
 
@@ -10,7 +10,7 @@ use turnwise_eval::statistics::Interval;
 use super::document;
 use super::forest::{Forest, Mark, Row};
 
-/// Parses a cell such as `**+2.4 [1.1, 3.7]**`, in points; `None` for an empty one.
+/// Parses a cell, e.g. `**+2.4 [1.1, 3.7]**`, in percentage points; `None` if it is empty.
 fn estimate(cell: &str) -> Option<Estimate> {
     let cell = cell.trim_matches('*');
     let (value, rest) = cell.split_once(" [")?;
@@ -20,7 +20,7 @@ fn estimate(cell: &str) -> Option<Estimate> {
     Some(Estimate { value: number(value)?, interval: Some(interval) })
 }
 
-/// Draws the table whose header begins with `method` and whose values begin in the fourth column.
+/// Draws the table whose header starts with `method`; its values start in the fourth column.
 fn draw(page: &str) -> String {
     let mut panels: Vec<String> = Vec::new();
     let mut rows = Vec::new();

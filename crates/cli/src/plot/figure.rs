@@ -1,7 +1,7 @@
 //! Compact number formatting.
 
-/// Formats a number with four significant digits, with an exponent if below 0.0001 or at least a
-/// million.
+/// Formats a number with four significant digits, and with an exponent if it is below 0.0001 or at
+/// least one million.
 pub(crate) fn figure(value: f64) -> String {
     if value == 0.0 {
         return "0".into();
@@ -19,7 +19,7 @@ pub(crate) fn figure(value: f64) -> String {
     trimmed(&format!("{value:.decimals$}")).to_owned()
 }
 
-/// Removes trailing zeros of the decimals.
+/// Strips trailing zeros after the decimal point.
 fn trimmed(number: &str) -> &str {
     if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number }
 }

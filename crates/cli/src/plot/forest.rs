@@ -1,4 +1,4 @@
-//! Forest plots: one estimate with interval per row, in one or several panels.
+//! Draws forest plots: one estimate with interval per row, in one or more panels.
 
 use std::fmt::Write as _;
 
@@ -9,26 +9,26 @@ use crate::commands::pages::html::escape;
 
 const ONE: f64 = 460.0;
 const SEVERAL: f64 = 210.0;
-/// Gap between panels without numbers, wide enough for the labels at the ends of two axes.
+/// Gap between panels without numbers, wide enough for the labels at the ends of both axes.
 const GAP: f64 = 38.0;
 const TOP: f64 = 30.0;
 const BOTTOM: f64 = 48.0;
 
 pub(crate) struct Forest {
-    /// Titles of the panels; may be empty.
+    /// Panel titles; may be empty.
     pub(crate) panels: Vec<String>,
     pub(crate) rows: Vec<Row>,
     pub(crate) row: f64,
-    /// Range that the axis always covers, in hundredths.
+    /// Range that the axis always includes, in hundredths.
     pub(crate) covers: (f64, f64),
     /// Limits of the axis in hundredths; marks beyond them are drawn at its end.
     pub(crate) limits: (f64, f64),
-    /// Formats the label of a tick, given in hundredths.
+    /// Formats the label of a tick whose value is in hundredths.
     pub(crate) label: fn(f64) -> String,
-    /// True if the text of each mark is also written to the right of its axis, instead of only on
+    /// Also writes each mark's text to the right of its axis; otherwise the text is shown only on
     /// hover.
     pub(crate) numbers: bool,
-    /// Text labels below the axis: position in hundredths, and text (for example `no credit` at 0).
+    /// Text labels below the axis: position in hundredths, and text (e.g. `no credit` at 0).
     pub(crate) words: Vec<(f64, String)>,
 }
 
@@ -40,14 +40,14 @@ pub(crate) struct Row {
 pub(crate) struct Mark {
     pub(crate) estimate: Estimate,
     pub(crate) colour: &'static str,
-    /// True to draw a ring instead of a disc, because the value is a placeholder, not an estimate.
+    /// Draws a ring instead of a disc, because the value is a placeholder and not an estimate.
     pub(crate) hollow: bool,
     pub(crate) text: String,
 }
 
 impl Mark {
-    /// Returns the mark of a difference: grey if the interval contains 0 or is unknown, else blue
-    /// above 0 and orange below.
+    /// Returns a mark for a difference: grey if the interval is unknown or contains 0, blue if it
+    /// is above 0, and orange if below.
     pub(crate) fn difference(estimate: Estimate) -> Self {
         let colour = match estimate.interval {
             Some(interval) if interval.low > 0.0 => COLOURS[0],
@@ -104,7 +104,7 @@ impl Forest {
     }
 }
 
-/// The axis of a panel, in hundredths.
+/// A panel's axis, in hundredths.
 #[derive(Clone)]
 struct Axis {
     left: f64,
@@ -123,7 +123,7 @@ impl Axis {
         Self { left: 0.0, width: ONE, ticks }
     }
 
-    /// Returns the x position of a value, clamped to the axis.
+    /// Returns the x coordinate of a value, clamped to the axis.
     fn x(&self, value: f64) -> f64 {
         let (low, high) = (self.ticks[0], self.ticks[self.ticks.len() - 1]);
         self.left + self.width * (value.clamp(low, high) - low) / (high - low)

@@ -1,4 +1,4 @@
-//! Curves with bands over steps, in panels with a shared legend.
+//! Draws curves with confidence bands over steps, in panels with a shared legend.
 
 use std::fmt::Write as _;
 
@@ -17,11 +17,11 @@ const RIGHT: f64 = 20.0;
 const ENTRY: f64 = 20.0;
 const BESIDE: f64 = 48.0;
 
-/// If all curves stay above this share of the highest, the success axis is cut and marked.
-/// Otherwise it begins at 0.
+/// If all curves stay above this fraction of the highest value, the success axis is truncated, with
+/// a mark that shows it. Otherwise the success axis starts at 0.
 const CUT: f64 = 0.6;
 
-/// Dash patterns; the next one is used when all colours are taken.
+/// Dash patterns; the next one is used once all colours are taken.
 const DASHES: [&str; 4] = ["none", "6 3", "2 3", "9 3 2 3"];
 
 fn stroke(index: usize) -> String {
@@ -29,8 +29,8 @@ fn stroke(index: usize) -> String {
     format!("stroke=\"{}\" stroke-width=\"2\" stroke-dasharray=\"{dashes}\"", colour(index))
 }
 
-/// Draws curves of success. Each panel is a title and its curves; `names` are the methods in the
-/// order of colours.
+/// Draws success curves. Each panel has a title and curves; `names` lists the methods in the order
+/// of their colours.
 pub(crate) fn lines(panels: &[(String, &[Curve])], names: &[&str]) -> Piece {
     let step = LEFT + WIDTH + RIGHT;
     let width = step * panels.len().max(1) as f64;
@@ -67,8 +67,8 @@ fn panel(svg: &mut String, left: f64, title: &str, curves: &[Curve], names: &[&s
     }
 }
 
-/// The axes of a panel: success in percent, from 0 or the cut to the first tick above all bands,
-/// and steps up to the last one.
+/// A panel's axes. Success is in percent, from 0 (or the truncated start) to the first tick above
+/// all bands; steps end at the last one.
 struct Axes {
     left: f64,
     percents: Vec<f64>,
@@ -148,8 +148,8 @@ impl Axes {
     }
 }
 
-/// Draws the band and the line of one method. Up to 20 points are marked, because the line between
-/// them was not measured.
+/// Draws one method's line and band. Curves with at most 20 points get a mark per point, because
+/// values between points were not measured.
 fn curve(svg: &mut String, axes: &Axes, curve: &Curve, index: usize) {
     let colour = colour(index);
     let with_band: Vec<&Point> =

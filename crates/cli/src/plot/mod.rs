@@ -1,12 +1,12 @@
-//! SVG plots for `compare`, `analyze`, `benchmark`, the viewer and the documentation.
+//! Draws SVG plots for `compare`, `analyze`, `benchmark`, the viewer and the documentation.
 //!
 //! | file | subject |
 //! |---|---|
 //! | this one | documents, colours, ticks |
-//! | `lines` | curves with bands over steps, in panels |
+//! | `lines` | curves with confidence bands over steps, in panels |
 //! | `forest` | estimates with intervals, one row each |
 //! | `scatter` | scatter plots |
-//! | `chart` | small charts: values on hover, smoothing, intervals |
+//! | `chart` | small charts with hover values, smoothing, intervals |
 //! | `figure` | numbers as text |
 //!
 //! ADR 39 explains why no plotting library is used.
@@ -28,25 +28,25 @@ const MOST_INTERVALS: f64 = 6.0;
 const TITLE: f64 = 30.0;
 const LINE: f64 = 18.0;
 
-/// Average width of a letter of 12 pixels.
+/// Average width of a character at 12 pixels.
 const LETTER: f64 = 7.0;
 
-/// Colour-blind safe palette of Okabe and Ito.
+/// Colour-blind safe palette by Okabe and Ito.
 pub(crate) const COLOURS: [&str; 7] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
 
-/// Colour of differences whose interval contains 0.
+/// Colour for differences whose interval contains 0.
 pub(crate) const GREY: &str = "#888888";
 
-/// A plot: elements relative to the origin, and their size.
+/// SVG elements of a plot, relative to the origin, and the plot's size.
 pub(crate) struct Piece {
     pub(crate) body: String,
     pub(crate) width: f64,
     pub(crate) height: f64,
 }
 
-/// Returns a document with a white background: a title, lines of text, then the plots, one below
-/// the other.
+/// Returns an SVG document with a white background: a title, lines of text, then the plots, stacked
+/// vertically.
 pub(crate) fn document(title: &str, lines: &[String], pieces: &[Piece]) -> String {
     let text = lines.iter().map(|line| 24.0 + 0.85 * LETTER * line.chars().count() as f64);
     let width = pieces.iter().map(|piece| piece.width).chain(text).fold(0.0_f64, f64::max);
@@ -80,13 +80,12 @@ pub(crate) fn extent(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)
     })
 }
 
-/// Returns the relative position of a value in a range, from 0 to 1; 0.5 if the range is empty.
+/// Returns where a value lies in a range, from 0 (low) to 1 (high); 0.5 if the range is empty.
 fn share(value: f64, (low, high): (f64, f64)) -> f64 {
     if high > low { (value - low) / (high - low) } else { 0.5 }
 }
 
-/// Returns ticks at multiples of 1, 2, 5, 10, 20, 50, ..., from at or below `low` to at or above
-/// `high`.
+/// Returns ticks that cover `low` to `high`, spaced by 1, 2, 5, 10, 20, 50, ...
 fn ticks(low: f64, high: f64) -> Vec<f64> {
     let powers = (0..).map(|power| 10_f64.powi(power));
     let steps = powers.flat_map(|power| [power, 2.0 * power, 5.0 * power]);

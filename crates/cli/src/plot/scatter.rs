@@ -1,4 +1,4 @@
-//! Scatter plots, with lines at 0.
+//! Draws scatter plots with lines at 0.
 
 use std::fmt::Write as _;
 
@@ -12,8 +12,8 @@ const LEFT: f64 = 70.0;
 const TOP: f64 = 16.0;
 const BOTTOM: f64 = 56.0;
 
-/// Draws points; `x` and `y` are the axis labels, and both axes contain 0. Points that are not
-/// finite are skipped.
+/// Draws points; `x` and `y` are the axis labels, and both axes include 0. Non-finite points are
+/// skipped.
 pub(crate) fn scatter(points: &[(f64, f64)], x: &str, y: &str) -> Piece {
     let points: Vec<(f64, f64)> =
         points.iter().copied().filter(|(x, y)| x.is_finite() && y.is_finite()).collect();

@@ -1,4 +1,4 @@
-//! `turnwise analyze`: turn-level measurements that the papers report in addition to success.
+//! `turnwise analyze`: turn-level measurements that papers report besides success rates.
 
 mod attribution;
 mod played;
@@ -22,19 +22,18 @@ enum AnalyzeCommand {
     /// Measure TurnRD over the rounds of a run: does it predict returns, find decisive turns and
     /// use the goal?
     ///
-    /// Each network is evaluated on the round that it shaped, whose trajectories were not in its
-    /// training data.
+    /// Each network is evaluated on trajectories that it assigned credit to but was not trained on.
     Turnrd(turnrd::TurnrdArgs),
     /// Compare AEM's coefficient with the relative surprisal of responses (figure 2 of its paper).
     ///
-    /// Plays groups, draws turns, and samples other responses to their prompts. Reports whether the
-    /// coefficient is above 1 for responses that are less surprising than the samples.
+    /// Runs episodes, picks turns, and samples other responses to the same prompts. Reports whether
+    /// the coefficient is above 1 for responses that are less surprising than the samples.
     Surprisal(surprisal::SurprisalArgs),
-    /// Compare STAPO's outlier turns with the others: advantage, dependence on goal and history
-    /// (figure 2 of its paper).
+    /// Compare STAPO's outlier turns with all other turns: advantage, dependence on goal and
+    /// history (figure 2 of its paper).
     ///
-    /// Plays groups and scores each response again without the goal, the history or both in the
-    /// prompt.
+    /// Runs episodes, then scores each response again with the goal, the history or both removed
+    /// from the prompt.
     Attribution(attribution::AttributionArgs),
 }
 

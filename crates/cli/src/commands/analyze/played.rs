@@ -1,4 +1,4 @@
-//! Groups of trajectories that an analysis plays.
+//! Rollouts of groups of trajectories for an analysis.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,19 +20,19 @@ use crate::commands::output::{check_ending, check_output, write_text};
 use crate::commands::seed;
 use crate::ui::{self, Ui};
 
-/// The policy and the tasks that it plays.
+/// The policy to analyze and the tasks for its rollouts.
 #[derive(Args)]
 pub(super) struct PlayedArgs {
     /// A run directory (its newest checkpoint), a checkpoint, or a model folder.
     policy: PathBuf,
-    /// Config files and overrides such as eval.tasks=64. Runs and checkpoints have their own
-    /// config.
+    /// Config files and overrides, e.g. eval.tasks=64. Runs and checkpoints use their own config by
+    /// default.
     #[arg(value_name = "CONFIG|KEY=VALUE")]
     sources: Vec<String>,
     /// Split to play [default: the first of eval.splits].
     #[arg(long)]
     split: Option<String>,
-    /// Number of tasks, the first in content-hash order; 0 for all.
+    /// Number of tasks, taken in content-hash order; 0 for all.
     #[arg(long, default_value_t = 32)]
     tasks: usize,
     /// Trajectories per task.
@@ -41,7 +41,7 @@ pub(super) struct PlayedArgs {
     /// Seed for sampling [default: the config's].
     #[arg(long, value_parser = seed)]
     seed: Option<u64>,
-    /// Also write the numbers as JSON.
+    /// Also write the results to FILE as JSON.
     #[arg(short, long, value_name = "FILE", alias = "out")]
     output: Option<PathBuf>,
 }

@@ -26,10 +26,10 @@ pub(crate) struct SurprisalArgs {
     /// AEM's `lambda`.
     #[arg(long, default_value_t = 1.0)]
     lambda: f64,
-    /// AEM's `min_spread`: smallest range of a group's entropies, in nats, that is scaled.
+    /// AEM's `min_spread`: groups whose entropies span fewer nats than this are not scaled.
     #[arg(long, default_value_t = 0.1)]
     min_spread: f64,
-    /// Write the points as SVG: AEM's coefficient over the relative surprisal.
+    /// Plot AEM's coefficient against relative surprisal, as SVG.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! `turnwise analyze turnrd`: how well TurnRD credited the turns of a run.
+//! `turnwise analyze turnrd`: evaluates the credit that TurnRD assigned during a run.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ use crate::ui;
 pub(crate) struct TurnrdArgs {
     /// A run directory.
     run: PathBuf,
-    /// Also write the numbers as JSON.
+    /// Also write the results to FILE as JSON.
     #[arg(short, long, value_name = "FILE", alias = "out")]
     output: Option<PathBuf>,
     /// Seed for shuffling goals.
@@ -25,30 +25,29 @@ pub(crate) struct TurnrdArgs {
     seed: u64,
 }
 
-/// Measures of a network on the trajectories of the round that it shaped.
+/// Measurements of one round's network on the trajectories that it assigned credit to.
 #[derive(Serialize)]
 struct Round {
     round: u32,
     records: usize,
-    /// `1 - mse / variance` of the returns; absent if all are equal.
+    /// `1 - mse / variance` of the returns; `None` if all returns are equal.
     r2: Option<f64>,
     mse: f64,
     /// Largest `|sum of credits - return|`.
     sum_drift: f64,
-    /// Number of turns after which the progress signal is higher than before, and of all others.
+    /// Number of turns that raise the progress signal.
     achieving_turns: usize,
     other_turns: usize,
-    /// Area under the ROC curve of the credits: over all turns, and the mean within trajectories.
+    /// ROC AUC of the credits over all turns.
     auc: Option<f64>,
     auc_within: Option<f64>,
-    /// Both areas with FiLM set to zero; `None` without FiLM.
+    /// ROC AUC of the credits over all turns with FiLM set to zero; `None` without FiLM.
     auc_film_zeroed: Option<f64>,
     auc_within_film_zeroed: Option<f64>,
     film_norms: Option<FilmNorms>,
-    /// Relative change of the values if FiLM is set to zero.
+    /// Relative change of the predicted values if FiLM is set to zero.
     film_zeroed_change: Option<f64>,
-    /// Relative growth of the error with the goals of other trajectories, and the share of records
-    /// that got worse.
+    /// Relative growth of the error if the goals are shuffled across trajectories.
     goals_shuffled_growth: Option<f64>,
     goals_shuffled_worse: Option<f64>,
 }
@@ -126,17 +125,18 @@ pub(in crate::commands) struct FilmMeasures {
     pub(in crate::commands) shuffled: GoalsShuffled,
 }
 
-/// How well credits separate the turns that raise the progress signal from the others.
+/// How well credits separate turns that raise the progress signal from other turns.
 pub(in crate::commands) struct Separation {
-    /// Area under the ROC curve over all turns; `None` if either kind of turn is missing.
+    /// ROC AUC over all turns; `None` unless both kinds of turns exist.
     pub(in crate::commands) auc: Option<f64>,
-    /// Mean area within trajectories that have both kinds of turns.
+    /// Mean AUC within trajectories that have both kinds of turns.
     pub(in crate::commands) auc_within: Option<f64>,
     pub(in crate::commands) achieving_turns: usize,
     pub(in crate::commands) other_turns: usize,
 }
 
-/// Measures a network on these records with their weights in `round`. `seed` shuffles the goals.
+/// Measures a network on these records, using their sample weights in `round`. `seed` shuffles the
+/// goals.
 pub(in crate::commands) fn measure(
     network: &TurnRd,
     replay: &mut Replay,

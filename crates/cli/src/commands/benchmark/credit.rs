@@ -30,35 +30,36 @@ use crate::ui::{self, INTERRUPTED, Meter, Ui};
 pub(crate) struct CreditArgs {
     /// A run directory (its newest checkpoint), a checkpoint, or a model folder.
     policy: PathBuf,
-    /// Config files and overrides such as eval.tasks=64. Runs and checkpoints have their own
-    /// config.
+    /// Config files and overrides, e.g. eval.tasks=64. Runs and checkpoints use their own config by
+    /// default.
     #[arg(value_name = "CONFIG|KEY=VALUE")]
     sources: Vec<String>,
-    /// File for the trajectories with the true advantages of their turns, as JSON lines (compressed
-    /// if the name ends in .zst).
+    /// Output file: trajectories with each turn's true advantage, as JSON lines (compressed if the
+    /// name ends in .zst).
     #[arg(short, long, value_name = "FILE", alias = "out")]
     output: PathBuf,
-    /// How to measure: continuations from saved states, or counting in many samples of each task.
+    /// How to estimate true advantages: from continuations of saved states, or by counting returns
+    /// over many samples of each task.
     #[arg(long, value_enum, default_value_t)]
     method: Method,
     /// Split to play.
     #[arg(long, default_value = "train")]
     split: String,
-    /// Number of tasks, the first in content-hash order; 0 for all.
+    /// Number of tasks, taken in content-hash order; 0 for all.
     #[arg(long, default_value_t = 32)]
     tasks: usize,
-    /// Trajectories per task that are compared with each other.
+    /// Trajectories per group; a group plays one task.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
     samples: u32,
-    /// Continuations from each state [default: 64]. With --method tree: samples of each task
-    /// [default: 512]; the first eight groups are written.
+    /// Continuations from each state [default: 64]. With --method tree: number of samples per task
+    /// [default: 512], of which the first eight groups are written.
     #[arg(short = 'k', long, value_name = "K", value_parser = clap::value_parser!(u32).range(2..))]
     continuations: Option<u32>,
-    /// Total continuations over all tasks. After the first K from each state, the rest go to the
-    /// states whose returns vary most.
+    /// Total number of continuations over all tasks. After K continuations from each state, the
+    /// rest go to the states whose returns vary most.
     #[arg(long, value_name = "N")]
     budget: Option<usize>,
-    /// Discount of the return; 1 gives the outcome, as in group-relative methods.
+    /// Discount factor; with 1, the return equals the outcome, as in group-relative methods.
     #[arg(long, default_value_t = 1.0)]
     gamma: f64,
     /// Seed for sampling [default: the config's].
@@ -73,7 +74,7 @@ enum Method {
     Tree,
 }
 
-/// Number of groups per task that `--method tree` writes.
+/// Number of groups per task that `--method tree` writes to the output.
 const TREE_GROUPS: usize = 8;
 
 const TASK: u64 = 1000;
@@ -134,12 +135,12 @@ pub(super) fn run(args: CreditArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the SHA-256 of a config without its seed, which is stored separately.
+/// Returns the config's SHA-256, excluding the seed (stored separately).
 fn config_digest(config: &Config) -> anyhow::Result<String> {
     Ok(digest([toml::to_string(&Config { seed: 0, ..config.clone() })?]))
 }
 
-/// Returns the name of a policy's run and checkpoint, or of its folder.
+/// Returns `RUN/CHECKPOINT` for a checkpoint, else the folder's name.
 fn policy_name(folder: &Path) -> String {
     let name = |path: &Path| {
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
@@ -151,7 +152,7 @@ fn policy_name(folder: &Path) -> String {
     }
 }
 
-/// Measures by continuations, one task at a time; `None` if interrupted.
+/// Estimates true advantages from continuations, one task at a time; `None` if interrupted.
 fn branch(
     analysis: &AnalysisSettings<'_>,
     source: &TruthSource,
@@ -245,7 +246,7 @@ fn count(
     Ok(lines)
 }
 
-/// Returns a trajectory of a group as a training step sees it, with its true advantages.
+/// Sets the group and step of a trajectory and adds the true advantages of its turns.
 fn line(
     trajectory: Trajectory,
     group: usize,

@@ -25,16 +25,16 @@ use crate::ui::{self, Ui};
 pub(crate) struct GradientArgs {
     /// A file written by `turnwise benchmark credit`.
     truth: PathBuf,
-    /// The policy that played the file's trajectories: a run directory (its newest checkpoint), a
+    /// The policy that sampled the trajectories: a run directory (its newest checkpoint), a
     /// checkpoint, or a model folder.
     policy: PathBuf,
-    /// Config files and overrides such as eval.tasks=64. Runs and checkpoints have their own
-    /// config.
+    /// Config files and overrides, e.g. eval.tasks=64. Runs and checkpoints use their own config by
+    /// default.
     #[arg(value_name = "CONFIG|KEY=VALUE")]
     sources: Vec<String>,
     #[command(flatten)]
     chosen: Chosen,
-    /// Print tables for Markdown.
+    /// Print the tables as Markdown.
     #[arg(long)]
     markdown: bool,
 }

@@ -1,4 +1,4 @@
-//! `turnwise benchmark`: the true advantage of every turn, and credit methods scored against it.
+//! `turnwise benchmark`: estimates each turn's true advantage and scores credit methods against it.
 
 mod credit;
 mod gradient;
@@ -19,17 +19,17 @@ pub(crate) struct BenchmarkArgs {
 
 #[derive(Subcommand)]
 enum BenchmarkCommand {
-    /// Measure the true advantage of every turn that a policy takes, and write it with the
-    /// trajectories.
+    /// Measure the true advantage of each turn in a policy's trajectories, and write both to a
+    /// file.
     ///
-    /// Plays tasks, then samples continuations from the state before every turn. V of a state is
-    /// the mean return of its continuations. Q of a turn is its reward plus V of the next state. The
-    /// true advantage is Q - V. Finished tasks are kept: rerun the command to resume.
+    /// Samples trajectories, then continuations from the state before each turn. A state's V is the
+    /// mean return of its continuations. A turn's Q is its reward plus V of the next state. The
+    /// true advantage is Q - V. Saves each finished task: rerun the command to resume.
     Credit(credit::CreditArgs),
-    /// Score credit methods against the true advantages that `benchmark credit` wrote. Needs no
+    /// Score credit methods against the true advantages written by `benchmark credit`. Needs no
     /// model.
     Score(score::ScoreArgs),
-    /// Compare the policy gradient of credit methods with that of the true advantages.
+    /// Compare each credit method's policy gradient with the gradient from true advantages.
     Gradient(gradient::GradientArgs),
 }
 

@@ -1,5 +1,5 @@
-//! Finished tasks of an interrupted benchmark: one file each in `OUTPUT.parts/`, so a rerun
-//! measures only the rest.
+//! Saves each finished task of a benchmark to a file in `OUTPUT.parts/`, so that a rerun measures
+//! only the rest.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,11 +11,11 @@ use turnwise_train::record::directory::write_atomically;
 pub(super) struct Parts(PathBuf);
 
 impl Parts {
-    /// Opens or creates the folder for the parts of an output.
+    /// Opens or creates the folder for finished tasks.
     ///
     /// # Errors
-    /// Fails if the output already exists, or if the folder has tasks with other settings or cannot
-    /// be created.
+    /// Fails if the output already exists, the folder has tasks with different settings, or the
+    /// folder cannot be created.
     pub(super) fn open(output: &Path, source: &TruthSource) -> anyhow::Result<Self> {
         if output.exists() {
             bail!("--output {}: is there already; name another file or delete it", output.display());

@@ -1,4 +1,4 @@
-//! A plot of the scores of one data set: one mark with interval per method, from no credit to
+//! Plots benchmark scores: each method gets a mark with an interval on a scale from no credit to
 //! perfect credit.
 
 use turnwise_eval::benchmark::MethodScore;
@@ -7,10 +7,11 @@ use turnwise_eval::compare::Estimate;
 use crate::plot::forest::{Forest, Mark, Row};
 use crate::plot::{COLOURS, document};
 
-/// Returns a forest plot of the corrected correlation with `A*` within trajectories.
+/// Returns a forest plot: corrected within-trajectory correlation with `A*` per method.
 ///
-/// The best method is first; estimates of `A*` from a few continuations are last. A method with one
-/// advantage per trajectory has a hollow mark at 0.
+/// The best method comes first; the `a-star` baselines, which estimate `A*` from a few
+/// continuations, come last. A method that assigns the same advantage to all turns of a trajectory
+/// gets a hollow mark at 0.
 pub(super) fn forest(title: &str, scores: &[MethodScore]) -> String {
     let about =
         "correlation with A* within trajectories, corrected for the noise of A*; 95 % over tasks".to_owned();

@@ -32,41 +32,42 @@ pub(crate) struct ScoreArgs {
     /// Output format.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-    /// Also show errors by position of the turn and by outcome.
+    /// Also show errors by turn position and by outcome.
     #[arg(long)]
     parts: bool,
-    /// Plot each method's credit within trajectories as SVG, from no credit to perfect credit.
+    /// Write an SVG plot of the credit that each method assigns within trajectories, on a scale
+    /// from none to perfect.
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 }
 
 #[derive(Args)]
 pub(super) struct Chosen {
-    /// Preset of a method; repeatable.
+    /// Method preset to score; repeatable.
     #[arg(long, value_name = "NAME", required_unless_present = "all")]
     preset: Vec<String>,
-    /// Score every preset that needs no model; presets with equal credit are scored once.
+    /// Score every preset that needs no model; presets that assign equal credit are scored once.
     #[arg(long, conflicts_with = "preset")]
     pub(super) all: bool,
-    /// Setting of the named methods, such as estimator.omega=0.5; repeatable.
+    /// Setting for the methods in --preset, e.g. estimator.omega=0.5; repeatable.
     #[arg(long, value_name = "KEY=VALUE", requires = "preset")]
     set: Vec<String>,
-    /// Baseline of the other methods, on the same resampled tasks [default: grpo if it is scored,
-    /// else the first method].
+    /// Method that the others are compared with, on the same resampled tasks [default: grpo if it
+    /// is scored, else the first method].
     #[arg(long, value_name = "NAME")]
     baseline: Option<String>,
-    /// Model folder of a sentence encoder for methods that match states by embedding [default:
-    /// hashed character n-grams].
+    /// Sentence encoder (model folder) for methods that match states by embedding [default: hashed
+    /// character n-grams].
     #[arg(long, value_name = "DIR")]
     encoder: Option<PathBuf>,
-    /// Run or checkpoint whose models supply inputs of methods: critic values, TurnRD credits,
-    /// scores by its policy. Use the policy that played the trajectories.
+    /// Run or checkpoint whose models compute the inputs of some methods: critic values, TurnRD
+    /// credits, policy scores. Use the policy that sampled the trajectories.
     #[arg(long, value_name = "RUN")]
     models: Option<PathBuf>,
-    /// Seed of methods with randomness.
+    /// Seed for methods that use randomness.
     #[arg(long, default_value_t = 0)]
     method_seed: u64,
-    /// Number of resamples for intervals.
+    /// Number of bootstrap resamples for confidence intervals.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
     pub(super) resamples: u32,
     /// Seed for resampling.
@@ -84,7 +85,8 @@ impl Chosen {
         Ok(methods)
     }
 
-    /// Loads the models of `--models`, which supply values, credits and scores to methods.
+    /// Loads the models given with `--models`, which compute values, credits and scores for
+    /// methods.
     pub(super) fn models(&self) -> anyhow::Result<Option<RunModels>> {
         let Some(path) = &self.models else { return Ok(None) };
         let load = || {
@@ -97,7 +99,7 @@ impl Chosen {
         load().map(Some).context("--models")
     }
 
-    /// Returns the baseline; `None` if there is no other method to compare with it.
+    /// Returns the baseline; `None` if fewer than two methods are scored.
     pub(super) fn baseline_of<'a, T>(&self, scored: &'a [(String, T)]) -> Option<&'a (String, T)> {
         if scored.len() < 2 {
             return None;
@@ -114,13 +116,13 @@ enum Format {
     Text,
     /// Tables for Markdown.
     Markdown,
-    /// One number and its interval per line, including errors by part.
+    /// One value with its interval per line, including errors by turn position and outcome.
     Csv,
     /// Everything.
     Json,
 }
 
-/// Continuations per state in the rows that estimate `A*` from a few continuations.
+/// Continuations per state used by the `a-star` baseline rows.
 const LADDER: [usize; 3] = [1, 4, 16];
 
 #[derive(Serialize)]
@@ -201,8 +203,8 @@ fn named_methods(args: &Chosen) -> anyhow::Result<Vec<(String, CreditConfig)>> {
     args.preset.iter().map(of).collect()
 }
 
-/// Returns every preset. Presets with equal credit share a row named after the first, with the
-/// other names appended.
+/// Returns every preset. Presets that assign equal credit share a row, labelled with all of their
+/// names.
 fn all_methods() -> anyhow::Result<Vec<(String, CreditConfig)>> {
     let methods = methods();
     let mut found: Vec<(String, CreditConfig)> = Vec::new();

@@ -1,11 +1,11 @@
-//! Scores as tables for the terminal and Markdown, and as lines of numbers.
+//! Formats benchmark scores as tables (terminal, Markdown) or as CSV.
 
 use turnwise_eval::benchmark::{Difference, MethodScore, TruthSummary};
 use turnwise_eval::compare::Estimate;
 
 use crate::commands::table::{Table, quoted};
 
-/// Formats a number with its interval; `-` if absent.
+/// Formats a value with its interval; `-` if absent.
 pub(super) fn number(estimate: Option<&Estimate>, digits: usize) -> String {
     let Some(Estimate { value, interval }) = estimate else { return "-".into() };
     match interval {
@@ -85,7 +85,8 @@ pub(super) fn signed(estimate: Option<&Estimate>, digits: usize) -> String {
     }
 }
 
-/// Returns errors by position of the turn and by outcome: one column per part, one row per method.
+/// Returns errors by turn position and by outcome: one row per method, one column per subset of the
+/// turns.
 pub(super) fn errors(scores: &[MethodScore]) -> Option<Table> {
     let first = scores.first()?;
     let head = |part: &turnwise_eval::benchmark::PartError| format!("{} ({})", part.part, part.turns);
@@ -104,10 +105,10 @@ pub(super) fn errors(scores: &[MethodScore]) -> Option<Table> {
     Some(Table { title, header, rows })
 }
 
-/// Returns one line per number: method, measure, part of the turns, value, and its interval if it
-/// has one.
+/// Returns CSV with one value per line: method, measure, subset of the turns, value, and interval
+/// bounds (if any).
 ///
-/// For a difference, the part is the name of the subtracted method.
+/// For a difference, the subset column holds the name of the subtracted method.
 pub(super) fn csv(summary: &TruthSummary, scores: &[MethodScore], differences: &[Difference]) -> String {
     let mut text = String::from("method,measure,part,value,low,high\n");
     let mut line = |method: &str, measure: &str, part: &str, estimate: Option<Estimate>| {

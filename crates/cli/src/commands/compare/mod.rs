@@ -1,4 +1,4 @@
-//! `turnwise compare`: methods over seeds, with intervals and paired tests.
+//! `turnwise compare`: compares methods over several seeds, with intervals and paired tests.
 
 mod plot;
 mod tables;
@@ -20,41 +20,42 @@ use super::{is_run, name_of};
 use crate::ui::{self, Ui};
 
 /// Compare runs: success by task kind, interquartile mean with bootstrap intervals over seeds,
-/// paired tests, learning curves.
+/// paired tests and learning curves.
 ///
-/// Runs whose names differ only in a final `-seed-N` are seeds of one method. A folder or sweep is
-/// compared on its finished runs, or with --at on those evaluated at that step.
+/// Runs whose names differ only in a final `-seed-N` count as seeds of one method. For a folder or
+/// sweep, only finished runs are compared, or with --at, the runs evaluated at that step.
 #[derive(Args)]
 pub(crate) struct CompareArgs {
-    /// Run directories, folders of them (runs/SWEEP), or sweep files (SWEEP.toml).
+    /// Run directories, folders of runs (runs/SWEEP), or sweep files (SWEEP.toml).
     #[arg(value_name = "RUN|SWEEP", required = true)]
     runs: Vec<PathBuf>,
-    /// Folder with the runs of a sweep file.
+    /// Folder that contains the runs of a sweep file.
     #[arg(long = "runs", value_name = "FOLDER", default_value = "runs")]
     root: PathBuf,
-    /// Baseline of all methods [default: the sweep file's, else the first method].
+    /// Method that all others are compared with [default: the sweep file's baseline, else the first
+    /// method].
     #[arg(long, value_name = "NAME")]
     baseline: Option<String>,
     /// Splits to compare [default: all evaluated splits].
     #[arg(long)]
     split: Vec<String>,
-    /// Step to compare [default: the last of each run].
+    /// Step to compare [default: the last step of each run].
     #[arg(long, value_name = "STEP")]
     at: Option<u64>,
-    /// Folder in each run with its evaluations (`turnwise eval RUN --output RUN/FOLDER/`). If
-    /// repeated, the evaluations of each step are averaged.
+    /// Folder with evaluations inside each run (`turnwise eval RUN --output RUN/FOLDER/`). If this
+    /// option is repeated, evaluations of the same step are averaged.
     #[arg(long, value_name = "FOLDER", default_value = "eval")]
     evaluations: Vec<String>,
     /// Output format.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-    /// Write learning curves and differences with intervals as SVG.
+    /// Write an SVG with learning curves and with differences between methods, both with intervals.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Number of steps over which training success is averaged, in curves and in differences.
+    /// Average training success over this many steps, in curves and differences.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     smooth: u32,
-    /// Number of resamples for intervals and tests.
+    /// Number of resamples for intervals and significance tests.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(100..=10_000_000))]
     resamples: u32,
     /// Seed for resampling.
@@ -69,9 +70,9 @@ enum Format {
     Text,
     /// Tables for Markdown.
     Markdown,
-    /// Tables for LaTeX, with booktabs.
+    /// Tables for LaTeX (booktabs).
     Latex,
-    /// One number and its interval per line, including learning curves.
+    /// One value with its interval per line, including learning curves.
     Csv,
     /// Everything.
     Json,
@@ -158,9 +159,10 @@ struct OfSweeps {
     pools: Vec<(String, Vec<String>)>,
 }
 
-/// Returns the run directories of an argument, and adds the baselines and pools of a sweep file.
+/// Returns the run directories for one argument; for a sweep file, also records its baselines and
+/// pools.
 ///
-/// The argument is a run, a folder of runs (sorted by name), or a sweep file (in its order).
+/// The argument is a run, a folder of runs (sorted by name), or a sweep file (in file order).
 fn run_folders(argument: &Path, root: &Path, of_sweeps: &mut OfSweeps) -> anyhow::Result<Vec<PathBuf>> {
     if is_run(argument) {
         return Ok(vec![argument.to_path_buf()]);

@@ -1,4 +1,4 @@
-//! The plots of a comparison: learning curves, and the differences of methods with their intervals.
+//! Plots for a comparison: learning curves, and differences between methods with intervals.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +11,8 @@ use crate::plot::forest::{Forest, Mark, Row};
 use crate::plot::lines::lines;
 use crate::plot::{Piece, document};
 
-/// Returns an SVG document: learning curves per split and of the training rollouts, then
-/// differences to the baselines.
+/// Returns an SVG: learning curves for each split and for training rollouts, then differences from
+/// the baselines.
 ///
 /// `name` is the title.
 pub(super) fn plots(comparison: &Comparison, name: &str) -> String {
@@ -54,7 +54,7 @@ fn seeds(comparison: &Comparison) -> String {
     format!("{words}; bands and bars are 95 % intervals")
 }
 
-/// Draws a forest plot of the differences to the baselines, with a panel per split and one for the
+/// Draws a forest plot of differences from the baselines, with one panel per split and one for
 /// training rollouts. Returns `None` without a baseline.
 fn differences(comparison: &Comparison) -> Option<Piece> {
     let mut names: Vec<(&str, &str)> = Vec::new();

@@ -1,4 +1,4 @@
-//! Formats a comparison as tables for the terminal, Markdown and LaTeX, or as lines of numbers.
+//! Formats a comparison as tables (terminal, Markdown, LaTeX) or as CSV.
 
 use turnwise_eval::compare::methods::{MethodResult, Over};
 use turnwise_eval::compare::pairs::Pair;
@@ -115,8 +115,8 @@ fn pool_row(pool: &Pool) -> Vec<String> {
     ]
 }
 
-/// Returns success by kind of task. The longer list becomes the rows, because sweeps may have
-/// dozens of methods.
+/// Builds the table of success rates by task kind. Methods or kinds become the rows, whichever are
+/// more, because a sweep may have dozens of methods.
 fn by_kind(split: &SplitComparison) -> Table {
     let methods_go_down = split.methods.len() > split.kinds.len();
     let corner = if methods_go_down { "method" } else { "kind" };

@@ -1,4 +1,4 @@
-//! `turnwise credit`: computes advantages for existing trajectories.
+//! `turnwise credit`: computes advantages for saved trajectories.
 
 pub(in crate::commands) mod settings;
 pub(super) mod table;
@@ -27,28 +27,29 @@ use crate::ui;
 /// Compute advantages for trajectories you already have.
 #[derive(Args)]
 pub(crate) struct CreditArgs {
-    /// Trajectories: JSON lines (of a run, hand-written, of verl or verifiers, OpenAI messages,
-    /// ShareGPT; also .zst), ATIF (also a Harbor job folder), or Parquet (messages, TRL).
+    /// File with trajectories: JSON lines (from a run, verl or verifiers, OpenAI messages,
+    /// ShareGPT, or hand-written; may be .zst), ATIF (or a Harbor job folder), or Parquet
+    /// (messages, TRL).
     file: PathBuf,
-    /// Preset of the method.
+    /// Method preset.
     #[arg(long, value_name = "NAME")]
     preset: String,
     #[command(flatten)]
     switches: Switches,
     #[command(flatten)]
     reading: Reading,
-    /// Trained TurnRD (turnrd/round-NNNN of a run) that supplies the credits of has-turnrd,
-    /// has-attention and their -film presets, for trajectories of a Turnwise run.
+    /// Trained TurnRD network (turnrd/round-NNNN in a run), required by has-turnrd, has-attention
+    /// and their -film variants. Works only for trajectories from a Turnwise run.
     #[arg(long, value_name = "CHECKPOINT", requires = "policy")]
     turnrd: Option<PathBuf>,
     /// Policy whose hidden states TurnRD reads: a run, a checkpoint or a model folder.
     #[arg(long, value_name = "MODEL", requires = "turnrd")]
     policy: Option<PathBuf>,
-    /// Maximum tokens of a turn or goal over which TurnRD averages hidden states [default:
+    /// Maximum tokens per turn or goal over which TurnRD averages hidden states [default:
     /// decomposer.pool_tokens of the network's run].
     #[arg(long, value_name = "N", requires = "turnrd", value_parser = clap::value_parser!(u32).range(1..))]
     pool_tokens: Option<u32>,
-    /// Model folder of a sentence encoder for salt.matching=embedding [default: hashed character
+    /// Sentence encoder (model folder) for salt.matching=embedding [default: hashed character
     /// n-grams].
     #[arg(long, value_name = "DIR")]
     encoder: Option<PathBuf>,
@@ -58,26 +59,26 @@ pub(crate) struct CreditArgs {
     /// Write one row per trajectory to this file: .jsonl, .jsonl.zst or .parquet.
     #[arg(short, long, value_name = "FILE", alias = "out")]
     output: Option<PathBuf>,
-    /// Number of groups to print; --output writes all.
+    /// Number of groups to print; --output always writes all groups.
     #[arg(long, value_name = "N", default_value_t = 4)]
     groups: usize,
 }
 
 #[derive(Args)]
 pub(super) struct Switches {
-    /// Setting of the method, such as estimator.omega=0.5 or aem.lambda=2; repeatable.
+    /// Method setting, e.g. estimator.omega=0.5 or aem.lambda=2; repeatable.
     #[arg(long, value_name = "KEY=VALUE", requires = "preset")]
     set: Vec<String>,
     /// Use the settings that reproduce verl-agent's numbers (grpo, rloo, gigpo, hgpo).
     #[arg(long, requires = "preset")]
     verl_agent: bool,
-    /// Seed of methods with randomness.
+    /// Seed for methods that use randomness.
     #[arg(long, default_value_t = 0, requires = "preset")]
     pub(super) seed: u64,
 }
 
 impl Switches {
-    /// Returns the credit config of a preset with these settings.
+    /// Returns the preset's credit config with these settings applied.
     pub(super) fn config(&self, preset: &str) -> anyhow::Result<CreditConfig> {
         settings::config(preset, self.verl_agent, &self.set)
     }
@@ -85,11 +86,11 @@ impl Switches {
 
 #[derive(Args)]
 pub(super) struct Reading {
-    /// Format of the file: auto, turnwise, verl, trl, verifiers, messages, sharegpt or atif.
+    /// File format: auto, turnwise, verl, trl, verifiers, messages, sharegpt or atif.
     #[arg(long, default_value = "auto", value_parser = format)]
     format: FormatChoice,
-    /// Reward column of a TRL file and its weight; repeatable [default: all columns, with weight
-    /// 1].
+    /// Reward column in a TRL file, with its weight; repeatable [default: all reward columns,
+    /// weight 1].
     #[arg(long, value_name = "COLUMN[=WEIGHT]", value_parser = reward)]
     reward: Vec<(String, f64)>,
 }
@@ -156,11 +157,11 @@ impl Learned {
     }
 }
 
-/// Returns the `decomposer` table of the run that a network (`turnrd/round-NNNN`) belongs to;
-/// `None` if it belongs to no run.
+/// Returns the `decomposer` table from the run that contains a network (`turnrd/round-NNNN`);
+/// `None` if it is not in a run.
 ///
-/// The rest of the run's config is not parsed, because its environment and methods may be unknown
-/// here.
+/// Tables other than `decomposer` are not parsed, because they may name custom environments or
+/// methods that this build does not have.
 pub(super) fn turnrd_settings_of(network: &Path) -> anyhow::Result<Option<TurnRdSettings>> {
     #[derive(Deserialize)]
     struct Decomposed {
@@ -263,10 +264,10 @@ pub(crate) fn run(args: &CreditArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Rejects a dump that lacks a field that a stage of the preset needs.
+/// Rejects a dump if turns lack a field that the preset requires.
 ///
 /// # Errors
-/// The error names the first line and turn without the field, and the fix.
+/// Names the first line and turn that lack the field, and how to fix it.
 pub(super) fn require(dump: &Dump, preset: &str, method: &str, field: TurnField) -> anyhow::Result<()> {
     dump.require(method, field).map_err(|error| anyhow::anyhow!("{error}. {}", hint(preset, field)))
 }

@@ -1,5 +1,5 @@
-//! Credit configs from a preset's name and `--set key=value`, and the fields of turns that a config
-//! needs.
+//! Builds credit configs from a preset name and `--set key=value`, and determines which turn fields
+//! they require.
 
 use std::path::Path;
 
@@ -41,8 +41,8 @@ fn overridden(config: &CreditConfig, text: &str) -> anyhow::Result<CreditConfig>
     Ok(credit_with(config, path, serde_json::to_value(value)?)?)
 }
 
-/// Returns notes on a config for the user. `encoder` is the folder of the sentence encoder; empty
-/// without one.
+/// Returns notes for the user about a config. `encoder` is the sentence encoder's folder, or empty
+/// if there is none.
 pub(in crate::commands) fn notes(preset: &str, pipeline: &Pipeline, encoder: &Path) -> Vec<String> {
     let mut notes = Vec::new();
     if matches!(preset, "dapo" | "aem-dapo" | "salt-dapo" | "gigpo-dynamic" | "stapo-dynamic") {

@@ -1,4 +1,4 @@
-//! `turnwise index build`: builds a searchable index from a file of passages.
+//! `turnwise index build`: builds a search index from files of passages.
 
 use std::cell::Cell;
 use std::ops::ControlFlow;
@@ -20,38 +20,38 @@ use crate::ui::{INTERRUPTED, Meter, print, stop_on_interrupt};
 
 #[derive(Args)]
 pub(crate) struct BuildArgs {
-    /// Folder of the index; created if missing.
+    /// Index folder; created if missing.
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// Passages: JSON lines with `id` and `contents` (title, newline, text), plain, gzip or zstd;
-    /// one or more files [default: the folder's existing passages].
+    /// One or more passage files (plain, gzip or zstd): JSON lines with `id` and `contents` (title,
+    /// newline, text) [default: the passages already in the folder].
     #[arg(long, value_name = "FILE", num_args = 1..)]
     passages: Vec<PathBuf>,
-    /// Model folder of an encoder (E5 or sentence-transformers), to build vectors as well.
+    /// Text encoder (model folder; E5 or sentence-transformers) for also building vectors.
     #[arg(long, value_name = "DIR")]
     encoder: Option<PathBuf>,
-    /// Build only vectors, no term index.
+    /// Build only vectors, without a BM25 index.
     #[arg(long, requires = "encoder")]
     without_terms: bool,
-    /// Also build an HNSW graph of the vectors, for `--approximate` of `index query` and `index
-    /// serve`. Without `--encoder` it uses the folder's existing vectors.
+    /// Also build an HNSW graph over the vectors, for `--approximate` in `index query` and
+    /// `index serve`. Without `--encoder`, the vectors already in the folder are used.
     #[arg(long)]
     approximate: bool,
-    /// Neighbours of a vector in the graph (HNSW's M): higher is more accurate and slower.
+    /// Neighbours per vector in the graph (HNSW's M): higher is more accurate but slower.
     #[arg(long, value_name = "N", default_value_t = GraphOptions::default().neighbours, requires = "approximate")]
     neighbours: usize,
-    /// Candidates while building the graph (efConstruction).
+    /// Number of candidates considered while building the graph (efConstruction).
     #[arg(long, value_name = "N", default_value_t = GraphOptions::default().construction, requires = "approximate")]
     construction: usize,
-    /// Candidates while searching the graph (efSearch).
+    /// Number of candidates considered while searching the graph (efSearch).
     #[arg(long, value_name = "N", default_value_t = GraphOptions::default().search, requires = "approximate")]
     candidates: usize,
     #[command(flatten)]
     encoding: super::Encoding,
-    /// Store vectors in f32 instead of f16.
+    /// Store vectors as f32 instead of f16.
     #[arg(long, requires = "encoder")]
     f32_vectors: bool,
-    /// Memory for terms, in megabytes, before they are spilled to disk.
+    /// Memory for term postings, in megabytes, before spilling to disk.
     #[arg(long, value_name = "MB", default_value_t = 512, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     memory: u64,
 }

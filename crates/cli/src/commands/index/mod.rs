@@ -22,26 +22,26 @@ pub(crate) struct IndexArgs {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Build an index from passages in JSON lines (`{"id", "contents"}`), as in wiki-18.
+    /// Build an index from JSON lines with passages (`{"id", "contents"}`), as in wiki-18.
     Build(build::BuildArgs),
-    /// Query an index, once or with all queries of a file.
+    /// Query an index with one query or with a file of queries.
     Query(query::QueryArgs),
-    /// Serve an index over HTTP: `POST /retrieve`, with Search-R1's protocol.
+    /// Serve an index over HTTP: `POST /retrieve`, compatible with Search-R1.
     Serve(serve::ServeArgs),
 }
 
 #[derive(Args)]
 struct Encoding {
-    /// Prefix of each encoded query [default: the existing vectors' prefix, else `query: `].
+    /// Text before each encoded query [default: the existing vectors' prefix, else `query: `].
     #[arg(long, value_name = "TEXT", requires = "encoder")]
     query_prefix: Option<String>,
-    /// Prefix of each encoded passage [default: the existing vectors' prefix, else `passage: `].
+    /// Text before each encoded passage [default: the existing vectors' prefix, else `passage: `].
     #[arg(long, value_name = "TEXT", requires = "encoder")]
     passage_prefix: Option<String>,
-    /// Maximum tokens of an encoded text [default: the existing vectors' limit, else 256].
+    /// Maximum tokens per encoded text [default: the existing vectors' limit, else 256].
     #[arg(long, value_name = "N", requires = "encoder")]
     max_tokens: Option<usize>,
-    /// Run the encoder in bf16; several times faster on CPUs with AMX.
+    /// Run the encoder in bf16, which is several times faster on CPUs with AMX.
     #[arg(long, requires = "encoder")]
     bf16: bool,
 }
@@ -63,26 +63,26 @@ impl Encoding {
     }
 }
 
-/// Retriever of an index.
+/// How passages are retrieved from an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum KindName {
     /// Term matching.
     Bm25,
     /// Vector search.
     Dense,
-    /// Both, merged by reciprocal rank fusion.
+    /// BM25 and vector search, merged by reciprocal rank fusion.
     Hybrid,
 }
 
 #[derive(Args)]
 struct SearchArgs {
-    /// Retriever [default: bm25, or hybrid with --encoder].
+    /// Retrieval method [default: bm25, or hybrid with --encoder].
     #[arg(long, value_enum)]
     kind: Option<KindName>,
-    /// Model folder of the encoder that made the vectors.
+    /// Encoder (model folder) that the index's vectors were built with.
     #[arg(long, value_name = "DIR")]
     encoder: Option<std::path::PathBuf>,
-    /// Search vectors with the HNSW graph of `index build --approximate`.
+    /// Search vectors with the HNSW graph from `index build --approximate`.
     #[arg(long, requires = "encoder")]
     approximate: bool,
     #[command(flatten)]

@@ -18,38 +18,38 @@ use crate::commands::env::open;
 use crate::commands::output::{check_output_of, write_output};
 use crate::ui::print;
 
-/// Queries of a file per batch.
+/// Number of queries from a file that are sent per batch.
 const TOGETHER: usize = 256;
 
-/// Key of the queries in a request.
+/// JSON key of the queries in a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum KeyName {
-    /// The key of Search-R1's server.
+    /// Used by Search-R1's server.
     #[default]
     Queries,
-    /// The key that clients of verl-agent and SkyRL use.
+    /// Used by clients in verl-agent and SkyRL.
     Query,
 }
 
 #[derive(Args)]
 pub(crate) struct QueryArgs {
-    /// Folder of the index (not with `--server`), then the query (not with `--queries`).
+    /// Index folder (omit with `--server`), then the query (omit with `--queries`).
     #[arg(value_name = "DIR] [QUERY", num_args = 0..=2)]
     words: Vec<OsString>,
-    /// Query a server with Search-R1's protocol, such as http://127.0.0.1:8000/retrieve;
+    /// Query a server that is compatible with Search-R1, e.g. http://127.0.0.1:8000/retrieve;
     /// repeatable.
     #[arg(long, value_name = "URL", conflicts_with_all = ["kind", "encoder"])]
     server: Vec<String>,
-    /// Key of the queries in requests to a server.
+    /// JSON key of the queries in requests to a server.
     #[arg(long, value_enum, default_value_t, requires = "server")]
     request_key: KeyName,
     /// Allow servers on other machines.
     #[arg(long, requires = "server")]
     allow_remote: bool,
-    /// File of queries: JSON lines with the key `query` or `question`, plain or compressed.
+    /// File with queries: JSON lines with the key `query` or `question`, plain or compressed.
     #[arg(long, value_name = "FILE", requires = "out")]
     queries: Option<PathBuf>,
-    /// Output of `--queries`: JSON lines with the query and its hits (`id`, `score`).
+    /// Output file for `--queries`: JSON lines with each query and its hits (`id`, `score`).
     #[arg(short = 'o', long = "output", value_name = "FILE", requires = "queries", alias = "out")]
     out: Option<PathBuf>,
     /// Passages per query.

@@ -1,4 +1,4 @@
-//! `turnwise index serve`: serves an index over HTTP with Search-R1's protocol.
+//! `turnwise index serve`: serves an index over HTTP, compatible with Search-R1.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,25 +14,25 @@ use crate::ui::{interruptions, print};
 
 #[derive(Args)]
 pub(crate) struct ServeArgs {
-    /// Folder of the index.
+    /// Index folder.
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// Address to listen on; port 0 selects a free port.
+    /// Address to listen on; port 0 picks a free port.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8000")]
     address: String,
-    /// Allow an address that other machines can reach. Anyone who reaches it can read the
+    /// Allow an address that is reachable from other machines. Anyone who can connect can read the
     /// collection.
     #[arg(long)]
     allow_remote: bool,
-    /// Passages per query if a request does not set a number.
+    /// Passages returned per query, unless the request sets a number.
     #[arg(short = 'k', long, value_name = "N", default_value_t = 3)]
     top_k: usize,
-    /// Maximum connections; further ones get status 503.
+    /// Maximum number of connections; additional clients get status 503.
     #[arg(long, value_name = "N", default_value_t = ServerOptions::default().connections)]
     connections: usize,
     #[command(flatten)]
     search: super::SearchArgs,
-    /// Number of queries to cache.
+    /// Number of queries whose results are cached.
     #[arg(long, value_name = "N", default_value_t = RetrievalConfig::default().cache)]
     cache: usize,
 }

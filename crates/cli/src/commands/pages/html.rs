@@ -1,9 +1,9 @@
-//! HTML documents and escaping.
+//! Builds HTML documents and escapes text.
 
 use crate::console::visible;
 
-/// Escapes text for HTML, also inside double-quoted attributes. Control characters and
-/// bidirectional marks, which could reorder the text around them, become `\u202e`.
+/// Escapes text for HTML, including double-quoted attributes. Control characters and bidirectional
+/// marks, which could reorder the surrounding text, are shown as escapes (`\u202e`).
 pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in visible(text).chars() {

@@ -1,13 +1,13 @@
-//! A minimal HTTP/1.1 server: one request per connection, without a body.
+//! A minimal HTTP/1.1 server: one request per connection, no request bodies.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// Maximum size of a request's head, in bytes.
+/// Maximum size of a request line and headers, in bytes.
 const LIMIT: u64 = 64 << 10;
 
-/// Time limits for reading a whole request and for sending a whole reply.
+/// Time limits for reading a full request and for sending a full response.
 const REQUEST_TIME: Duration = Duration::from_secs(10);
 const ANSWER_TIME: Duration = Duration::from_secs(30);
 
@@ -15,9 +15,9 @@ const ANSWER_TIME: Duration = Duration::from_secs(30);
 pub(in crate::commands) struct Request {
     pub(in crate::commands) method: String,
     pub(in crate::commands) path: String,
-    /// The part after the question mark, still encoded; empty if absent.
+    /// Query string without the question mark, still percent-encoded; empty if absent.
     pub(in crate::commands) query: String,
-    /// The `Host` header; empty if absent.
+    /// Value of the `Host` header; empty if absent.
     pub(in crate::commands) host: String,
 }
 
@@ -25,19 +25,19 @@ pub(in crate::commands) struct Request {
 pub(in crate::commands) struct Reply {
     status: u16,
     kind: &'static str,
-    /// Target of a redirect, without control characters.
+    /// Redirect target, without control characters.
     location: Option<String>,
     body: String,
 }
 
 /// Content security policy: browsers may run the viewer's script, fetch from this server, and show
-/// embedded pictures. Inline scripts are forbidden and no other reply has a script's content type,
-/// so text of a trajectory never runs.
+/// embedded images. Inline scripts are forbidden and no other response is served as a script, so
+/// text from a trajectory never runs as code.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'self'; connect-src 'self'; img-src data:; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
 impl Request {
-    /// Reads a request. For an invalid request, returns the reply to send.
+    /// Reads a request. Returns the error response to send if the request is invalid.
     pub(in crate::commands) fn read(stream: &TcpStream) -> Result<Self, Reply> {
         Self::parse(BufReader::new(Timed { stream, end: Instant::now() + REQUEST_TIME }))
     }
@@ -73,8 +73,8 @@ impl Request {
     }
 }
 
-/// A connection with a deadline for all reads and writes together, so that a slow client cannot
-/// hold it.
+/// A connection with one deadline for all reads and writes, so that a slow client cannot hold it
+/// open.
 struct Timed<'a> {
     stream: &'a TcpStream,
     end: Instant,
@@ -118,7 +118,7 @@ impl Reply {
         Self { kind: "text/javascript", ..Self::page(200, body.to_owned()) }
     }
 
-    /// Redirects the client to a path of this server. The path must begin with exactly one slash.
+    /// Redirects the client to a path on this server. The path must start with exactly one slash.
     pub(in crate::commands) fn redirect(path: &str) -> Self {
         let path: String = path.chars().filter(char::is_ascii_graphic).collect();
         Self { location: Some(path), ..Self::page(303, String::new()) }

@@ -1,4 +1,4 @@
-//! Web pages served from this machine.
+//! Serves web pages from this machine.
 
 pub(crate) mod html;
 pub(super) mod http;
@@ -14,20 +14,21 @@ use anyhow::Context as _;
 use self::http::{Reply, Request};
 use self::limit::Limit;
 
-/// Maximum number of open connections, each with a thread. Further ones wait in the system's queue.
+/// Maximum number of open connections, with one thread each. Additional connections wait in the
+/// operating system's queue.
 const CONNECTIONS: usize = 64;
 
-/// Maximum number of pages in memory: a large step's page takes many megabytes.
+/// Maximum number of pages held in memory: the page of a large step takes many megabytes.
 const PAGES: usize = 8;
 
-/// Wait after failing to accept a connection or to start its thread: an immediate retry would
-/// probably fail, too.
+/// Wait after failing to accept a connection or to start its thread, because an immediate retry
+/// would probably fail again.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Binds a listener to the address of an option; port 0 selects a free port.
+/// Binds a listener to the address given by an option; port 0 picks a free port.
 ///
 /// # Errors
-/// The error names the option and its value.
+/// Names the option and its value.
 pub(super) fn listen(option: &str, address: &str) -> anyhow::Result<(TcpListener, SocketAddr)> {
     let wrong = || format!("{option} {address}");
     let listener = TcpListener::bind(address).map_err(|error| {
@@ -40,11 +41,11 @@ pub(super) fn listen(option: &str, address: &str) -> anyhow::Result<(TcpListener
     Ok((listener, address))
 }
 
-/// Answers requests until the program ends, each on its own thread. Connection and time limits
-/// bound the resources that clients can use.
+/// Serves requests until the program exits, each on its own thread. Limits on the number and
+/// duration of connections bound the resources that clients can use.
 ///
-/// A loopback listener rejects requests for other hosts, because a web page whose host name
-/// resolves to this machine could read the replies (DNS rebinding).
+/// A server on a loopback address rejects requests with another `Host`. Without this check, a web
+/// page whose host name resolves to this machine could read the responses (DNS rebinding).
 pub(super) fn serve(listener: &TcpListener, reply: impl Fn(&Request) -> Reply + Send + Sync + 'static) {
     let local = listener.local_addr().is_ok_and(|address| address.ip().is_loopback());
     let reply = Arc::new(reply);
@@ -88,8 +89,8 @@ fn refusal(request: &Request, local: bool) -> Option<&'static str> {
     (local && !names_this_machine(&request.host)).then_some("This server answers for localhost alone.")
 }
 
-/// Returns true if the host of a request, with or without a port, is a loopback name or empty
-/// (clients other than browsers may send none).
+/// Returns true if a `Host` value (with or without a port) is a loopback name or empty; only
+/// browsers always send one.
 fn names_this_machine(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,

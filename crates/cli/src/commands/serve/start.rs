@@ -19,7 +19,7 @@ use crate::commands::chat::DeviceName;
 use crate::console;
 use crate::ui;
 
-/// Time for running requests to finish after Ctrl-C.
+/// Time after Ctrl-C for running requests to finish.
 const GRACE: Duration = Duration::from_secs(10);
 
 pub(super) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
@@ -112,7 +112,8 @@ fn settings(args: &ServeArgs, key: Option<String>) -> anyhow::Result<EngineSetti
     })
 }
 
-/// Returns the served models: the named one, the checkpoints of its run, and those of `--adapter`.
+/// Returns the models to serve: the requested model or run, all checkpoints of a run, and all
+/// models from `--adapter`.
 fn models(args: &ServeArgs) -> anyhow::Result<Vec<ServedModel>> {
     let name = args.name.clone().unwrap_or_else(|| name_of(&args.model));
     let mut models = vec![ServedModel { name: name.clone(), path: args.model.clone() }];
@@ -132,7 +133,7 @@ fn models(args: &ServeArgs) -> anyhow::Result<Vec<ServedModel>> {
     Ok(models)
 }
 
-/// Returns the name of a model: run and checkpoint label, folder name, or hub name.
+/// Returns a model's name: run and checkpoint label, folder name, or hub name.
 fn name_of(path: &Path) -> String {
     let folder_name = |path: &Path| {
         let path = path.canonicalize().ok();

@@ -1,4 +1,4 @@
-//! Sweep files: configs, methods, grids and seeds.
+//! Parses sweep files, which combine configs, methods, grids and seeds.
 
 #[cfg(test)]
 mod tests;
@@ -17,13 +17,13 @@ use super::plan::name_argument;
 const KEYS: [&str; 8] = ["name", "base", "preset", "set", "seeds", "run", "grid", "pool"];
 const RUN_KEYS: [&str; 5] = ["name", "base", "preset", "set", "baseline"];
 
-/// Settings that the sweep sets for every run, and the sweep keys that determine them.
+/// Settings that the sweep sets for every run, each with the sweep key it comes from.
 const OWN: [(&str, &str); 2] = [("seed", "seeds"), ("name", "name")];
 
 #[derive(Debug)]
 pub(crate) struct SweepFile {
     path: PathBuf,
-    /// Name of the sweep. Its runs are in `runs/<name>`.
+    /// Sweep name. The runs are saved in `runs/<name>`.
     pub(crate) name: String,
     base: Vec<PathBuf>,
     preset: Option<String>,
@@ -31,9 +31,10 @@ pub(crate) struct SweepFile {
     seeds: Vec<u64>,
     run: Vec<RunTable>,
     grid: Vec<(String, Vec<Value>)>,
-    /// Pools by name: `[[run]]`s whose differences to their baselines `turnwise compare` averages.
+    /// Pools by name. `turnwise compare` averages the differences of a pool's `[[run]]`s from their
+    /// baselines.
     pool: Vec<(String, Vec<String>)>,
-    /// Command-line settings, which override the file's.
+    /// Settings from the command line, which override the sweep file.
     overrides: Vec<String>,
 }
 
@@ -72,12 +73,12 @@ fn one_seed() -> Vec<u64> {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
-    /// Name of its `[[run]]`, if the file has any.
+    /// Name of the `[[run]]` this entry comes from, if the file has any.
     pub(crate) run: Option<String>,
-    /// Method name: the `[[run]]` with its grid point.
+    /// Method name: the name of the `[[run]]` plus the grid point.
     pub(crate) name: String,
-    /// Baseline of `turnwise compare`, at the same grid point. It may belong to another sweep that
-    /// is compared along with this one.
+    /// Method that `turnwise compare` uses as the baseline, at the same grid point. The baseline
+    /// may come from another sweep that is compared together with this one.
     pub(crate) baseline: Option<String>,
     pub(crate) seed: u64,
     pub(crate) source: ConfigSource,
@@ -88,8 +89,8 @@ impl Entry {
         format!("{}-seed-{}", self.name, self.seed)
     }
 
-    /// Returns true if `name`, given with `--only`, matches this entry's `[[run]]` name, its
-    /// grid-point name or its run name (`NAME-seed-N`).
+    /// Returns true if a name from `--only` matches this entry: the name of its `[[run]]`, that
+    /// name plus the grid point, or the run's name (`NAME-seed-N`).
     pub(crate) fn is_called(&self, name: &str) -> bool {
         self.run.as_deref() == Some(name) || self.name == name || self.run_name() == name
     }
@@ -99,7 +100,7 @@ impl SweepFile {
     /// Reads a sweep file.
     ///
     /// # Errors
-    /// The error names file, key and fix.
+    /// Names the file, the key and the fix.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let shown = path.display();
         let text = std::fs::read_to_string(path).with_context(|| shown.to_string())?;
@@ -144,11 +145,11 @@ impl SweepFile {
         Ok(sweep)
     }
 
-    /// Adds settings `key.sub=value` for every run, which override the file's.
+    /// Adds settings (`key.sub=value`) for every run, which override the sweep file.
     ///
     /// # Errors
-    /// Fails on an invalid setting, one that the sweep sets itself, or one that the grid or a
-    /// `[[run]]` varies.
+    /// Fails if a setting is invalid, is set by the sweep itself, or is varied by the grid or a
+    /// `[[run]]`.
     pub(crate) fn with_overrides(mut self, overrides: &[String]) -> anyhow::Result<Self> {
         for text in overrides {
             let Some(setting) = key_of(text) else {
@@ -230,7 +231,7 @@ impl SweepFile {
         Ok(())
     }
 
-    /// Rejects a pool without members, and members without a baseline.
+    /// Rejects empty pools and members without a baseline.
     fn check_pools(&self) -> anyhow::Result<()> {
         let shown = self.path.display();
         for (pool, members) in &self.pool {
@@ -262,7 +263,7 @@ impl SweepFile {
         Ok(())
     }
 
-    /// Rejects settings that the sweep sets itself.
+    /// Rejects a setting that the sweep sets itself.
     fn check_setting(&self, key: &str, setting: &str) -> anyhow::Result<()> {
         match OWN.iter().find(|(own, _)| *own == setting) {
             Some((own, instead)) => bail!(
@@ -273,7 +274,7 @@ impl SweepFile {
         }
     }
 
-    /// Returns all runs in the order of the file: by `[[run]]`, grid point, seed.
+    /// Returns all runs in file order: by `[[run]]`, then grid point, then seed.
     pub(crate) fn entries(&self) -> anyhow::Result<Vec<Entry>> {
         let runs = if self.run.is_empty() { vec![RunTable::default()] } else { self.run.clone() };
         let mut entries = Vec::new();
@@ -346,8 +347,8 @@ impl SweepFile {
         points
     }
 
-    /// Returns a grid setting as part of a folder name. The name uses the last part of the key, or
-    /// the whole key if the last part is ambiguous.
+    /// Formats a grid setting for use in a folder name. The name contains the last component of the
+    /// key, or the whole key if that is ambiguous.
     fn point_name(&self, key: &str, value: &Value) -> String {
         let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
         let alone = self.grid.iter().filter(|(other, _)| last(other) == last(key)).count() == 1;
@@ -358,7 +359,7 @@ impl SweepFile {
     }
 }
 
-/// Collects grid values by their full dotted key, from quoted keys and nested tables alike.
+/// Collects grid values under their full dotted keys; quoted keys and nested tables are equivalent.
 fn flatten(table: &Table, outer: &str, found: &mut Vec<(String, Vec<Value>)>) -> Result<(), String> {
     for (key, value) in table {
         let key = if outer.is_empty() { key.clone() } else { format!("{outer}.{key}") };
@@ -378,7 +379,7 @@ fn key_of(text: &str) -> Option<&str> {
     assignment(text).ok().map(|(key, _)| key)
 }
 
-/// Returns true if a key is `table` or inside that table.
+/// Returns true if `key` is `table` itself or a key in that table.
 fn is_within(key: &str, table: &str) -> bool {
     key.strip_prefix(table).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }

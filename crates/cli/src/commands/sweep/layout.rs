@@ -1,4 +1,4 @@
-//! Folders and files of a sweep.
+//! Folders and files in a sweep's directory.
 //!
 //! ```text
 //! runs/<sweep>/

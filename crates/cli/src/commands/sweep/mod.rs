@@ -25,41 +25,42 @@ use self::supervise::{End, Limits, Supervisor};
 use crate::ui::{self, Ui};
 use crate::worlds;
 
-/// Train many runs: every config with every seed. Rerun the command to resume.
+/// Train many runs: each config with each seed. Rerun the command to resume.
 ///
-/// Runs are in RUNS/SWEEP/ENTRY-seed-N. Runs with equal SFT settings and seed share one warm start.
-/// `turnwise compare SWEEP.toml` compares the runs.
+/// Runs are saved in RUNS/SWEEP/ENTRY-seed-N. Runs with the same SFT settings and seed share one
+/// warm start. `turnwise compare SWEEP.toml` compares the runs.
 #[derive(Args)]
 pub(crate) struct SweepArgs {
     /// The sweep file.
     #[arg(value_name = "SWEEP.toml")]
     file: PathBuf,
-    /// Overrides for all runs, such as train.steps=20; they take precedence over the file.
+    /// Config overrides for all runs, e.g. train.steps=20; they take precedence over the sweep
+    /// file.
     #[arg(value_name = "KEY=VALUE")]
     overrides: Vec<String>,
-    /// Number of parallel runs, each in its own process.
+    /// Number of runs to train in parallel, each in its own process.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: u16,
-    /// Number of retries of a failed run.
+    /// Maximum retries of a failed run.
     #[arg(long, default_value_t = 1)]
     retries: u32,
-    /// Run only the run with this number (from 0), for job arrays.
+    /// Train only the run with this number (counted from 0), for job arrays.
     #[arg(long)]
     index: Option<usize>,
-    /// Run only these, comma-separated: a [[run]] with all its seeds and grid points, one grid
-    /// point, or one run.
+    /// Train only these (comma-separated names): a [[run]] with all its seeds and grid points, one
+    /// grid point, or one run.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', conflicts_with = "index")]
     only: Vec<String>,
-    /// Print the runs with their numbers and progress.
+    /// List the runs with their numbers and progress.
     #[arg(long, conflicts_with_all = ["index", "dry_run"])]
     list: bool,
-    /// Check the first run of each method and print its memory plan; train nothing.
+    /// Check the first run of each method and print its memory estimate; train nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Start runs even if their memory plans do not fit this machine or device.
+    /// Start runs even if their estimated memory exceeds what this machine or device has.
     #[arg(long, conflicts_with = "list")]
     ignore_memory: bool,
-    /// Parent folder of the sweep's folder.
+    /// Parent folder of the sweep's directory.
     #[arg(long, default_value = "runs")]
     runs: PathBuf,
 }
@@ -83,8 +84,8 @@ pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<ExitCode> {
     Ok(report(&runs, &ends, args, &layout))
 }
 
-/// Returns the numbers of the selected runs in ascending order: all, that of `--index`, or those of
-/// `--only`.
+/// Returns the indices of the runs selected by `--index` or `--only` (default: all), in ascending
+/// order.
 fn choose(runs: &[PlannedRun], args: &SweepArgs) -> anyhow::Result<Vec<usize>> {
     let file = args.file.display();
     if let Some(index) = args.index {
@@ -129,8 +130,8 @@ fn list(runs: &[PlannedRun], chosen: &[usize], layout: &Layout) {
     }
 }
 
-/// Checks each method's first selected run as starting it would. The configs of all runs are
-/// already checked.
+/// Checks the first selected run of each method, as if it were being started. Configs are checked
+/// for all runs before this.
 fn dry_run(
     runs: &[PlannedRun],
     chosen: &[usize],
@@ -187,7 +188,7 @@ fn report(runs: &[PlannedRun], ends: &[(usize, End)], args: &SweepArgs, layout: 
     if failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Returns the arguments that select the same runs again.
+/// Returns the arguments that select the same runs.
 fn same_runs(args: &SweepArgs) -> Vec<String> {
     let mut words = args.overrides.clone();
     if let Some(index) = args.index {
@@ -200,8 +201,8 @@ fn same_runs(args: &SweepArgs) -> Vec<String> {
     words
 }
 
-/// Returns shell arguments for a command on the same runs: the sweep file, `more`, and the folder
-/// if it is not the default.
+/// Returns shell arguments for a suggested command: the sweep file, `more`, and `--runs` if it is
+/// not the default.
 fn again(args: &SweepArgs, more: &[String]) -> String {
     let mut words = vec![args.file.display().to_string()];
     words.extend_from_slice(more);

@@ -1,4 +1,4 @@
-//! The runs of a sweep with their configs and shared warm starts.
+//! Plans the runs of a sweep: configs and shared warm starts.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,24 +21,24 @@ use super::layout::Layout;
 pub(super) struct PlannedRun {
     pub(super) entry: Entry,
     pub(super) config: Config,
-    /// Name of the warm start that the run shares with others.
+    /// Name of the warm start that several runs share; `None` if the run trains its own.
     pub(super) warm_start: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OnDisk {
-    /// There is no run, or only the remains of one that was killed during its start.
+    /// No run, or only leftovers of a run that was killed while starting.
     Absent,
     /// The run can be resumed.
     Begun,
-    /// All steps are done.
+    /// All steps have been trained.
     Finished,
 }
 
-/// Resolves every entry's config and finds equal warm starts.
+/// Resolves the configs of all entries and finds warm starts that several runs share.
 ///
 /// # Errors
-/// Returns the first invalid config, with its entry.
+/// Returns an error for the first invalid config, naming its entry.
 pub(super) fn plan(sweep: &SweepFile, path: &Path) -> anyhow::Result<Vec<PlannedRun>> {
     let mut runs = Vec::new();
     let mut uses: BTreeMap<String, usize> = BTreeMap::new();
@@ -62,10 +62,10 @@ fn short_hash(text: &str) -> String {
     hexadecimal(&Sha256::digest(text.as_bytes())[..6])
 }
 
-/// Returns the progress of the run in a folder.
+/// Returns how far the run in a folder has been trained.
 ///
 /// # Errors
-/// Fails if the run was started with settings other than `config`, if that is given.
+/// Fails if the run was started with a config different from `config` (if given).
 pub(super) fn on_disk(root: &Path, config: Option<&Config>) -> anyhow::Result<OnDisk> {
     let file = root.join("config.toml");
     if !file.is_file() {
@@ -102,10 +102,11 @@ pub(super) fn start_arguments(run: &PlannedRun, layout: &Layout) -> Vec<String> 
     arguments
 }
 
-/// Returns the arguments that start a shared warm start: those of a run that shares it, without
-/// reinforcement learning.
+/// Returns the arguments for training a shared warm start: those of one of its runs, but for SFT
+/// only.
 ///
-/// The warm start evaluates one task only, because every run evaluates again at its start.
+/// The warm start is evaluated on one task only, because every run evaluates it again when it
+/// starts.
 pub(super) fn warm_arguments(run: &PlannedRun, name: &str, layout: &Layout) -> Vec<String> {
     let mut arguments = vec!["sft".to_owned()];
     arguments.extend(source_arguments(&run.entry));
@@ -114,7 +115,8 @@ pub(super) fn warm_arguments(run: &PlannedRun, name: &str, layout: &Layout) -> V
     arguments
 }
 
-/// Returns a run's name as an argument, quoted because digits alone would be parsed as a number.
+/// Returns a run name as a `name=` argument, quoted because digits alone would be parsed as a
+/// number.
 pub(super) fn name_argument(name: &str) -> String {
     format!("name={name:?}")
 }

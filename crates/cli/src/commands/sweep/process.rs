@@ -1,4 +1,4 @@
-//! The process of a run: starts it, stops it and reports why it failed.
+//! The process of one run: starts it, stops it and reports why it failed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
@@ -15,19 +15,20 @@ use turnwise_train::record::lock::{LOCK, RunLock};
 use crate::{memory, registries};
 
 pub(super) struct RunProcess {
-    /// Holds the write end of the child's standard input, which closes when this program ends.
+    /// Holds the write end of the child's standard input, so that the input closes when this
+    /// program exits.
     child: Child,
     log: PathBuf,
-    /// Length of the log at the start of the process.
+    /// Length of the log file when the process was started.
     log_start: u64,
     started: f64,
 }
 
 impl RunProcess {
-    /// Starts this program with these arguments and appends its output to `log`.
+    /// Starts this program with the given arguments and appends its output to `log`.
     ///
-    /// The process stops when its standard input closes. With `beside_others` the process returns
-    /// freed memory to the system, because other runs share the machine.
+    /// The process stops when its standard input is closed. With `beside_others`, the process
+    /// returns freed memory to the operating system, because other runs share the machine.
     pub(super) fn start(arguments: &[String], log: &Path, beside_others: bool) -> anyhow::Result<Self> {
         if let Some(folder) = log.parent() {
             // Syncs the folder, because the runs are in its parent.
@@ -52,7 +53,7 @@ impl RunProcess {
         Ok(Self { child, log: log.to_path_buf(), log_start, started })
     }
 
-    /// Returns the run's start time in seconds since 1970, the unit of `metrics.jsonl`.
+    /// Returns when the process was started, in seconds since 1970 as in `metrics.jsonl`.
     pub(super) fn started(&self) -> f64 {
         self.started
     }
@@ -61,7 +62,7 @@ impl RunProcess {
         self.child.try_wait().context("the process of the run cannot be waited for")
     }
 
-    /// Sends SIGINT: the run writes a checkpoint and stops.
+    /// Sends SIGINT, on which the run writes a checkpoint and stops.
     pub(super) fn interrupt(&mut self) {
         #[cfg(unix)]
         if let Some(id) = rustix::process::Pid::from_raw(self.child.id().cast_signed()) {
@@ -71,8 +72,8 @@ impl RunProcess {
         let _ = self.child.kill();
     }
 
-    /// Returns why the run failed, in one line: its error, the reason in `status.json`, or the last
-    /// line of its output.
+    /// Returns a one-line failure reason: the run's error, the reason in `status.json`, or the last
+    /// line of output.
     pub(super) fn reason(&self, root: &Path, status: ExitStatus) -> String {
         let said = said_since(&self.log, self.log_start);
         let error = said.lines().rev().find_map(|line| line.strip_prefix("error: "));
@@ -110,7 +111,7 @@ pub(super) fn is_held(root: &Path) -> anyhow::Result<bool> {
     Ok(root.join(LOCK).is_file() && RunLock::try_take(root)?.is_none())
 }
 
-/// Removes the remains of a run that was killed during its start.
+/// Removes leftovers of a run that was killed while starting.
 pub(super) fn clear_remains(root: &Path) -> anyhow::Result<()> {
     if !root.is_dir() {
         return Ok(());

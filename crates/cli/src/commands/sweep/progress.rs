@@ -1,5 +1,5 @@
-//! Progress of a sweep: one line per run, updated in place in a terminal, printed at intervals
-//! elsewhere.
+//! Shows the progress of a sweep, one line per run. Lines are updated in place in a terminal and
+//! printed at intervals otherwise.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,13 +14,13 @@ use turnwise_train::record::metrics::MetricsLine;
 
 use crate::console;
 
-/// Time between two lines of a run without a terminal.
+/// Time between progress lines of a run if output is not a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Number of bytes that are read from the end of `metrics.jsonl`.
+/// Number of bytes read from the end of `metrics.jsonl`.
 const TAIL: u64 = 64 * 1024;
 
-/// Number of recent steps for success and speed.
+/// Number of most recent steps used for success and speed.
 const RECENT: usize = 10;
 
 pub(super) struct Progress {
@@ -66,7 +66,7 @@ impl Progress {
         }
     }
 
-    /// Ends the progress of a run and leaves `text`.
+    /// Removes the progress line of a run and prints `text` instead.
     pub(super) fn end(&mut self, name: &str, text: &str) {
         if let Some(bar) = self.bars.remove(name) {
             bar.finish_and_clear();
@@ -76,10 +76,10 @@ impl Progress {
     }
 }
 
-/// Returns the progress of a run from the end of its metrics: step, recent success, and remaining
-/// time of the phase.
+/// Returns a run's progress from its most recent metrics: step, recent success, and estimated
+/// remaining time of the phase.
 ///
-/// The speed is measured since `started` (seconds since 1970), because a resumed run has a gap
+/// Speed counts only steps after `started` (seconds since 1970), because a resumed run has a gap
 /// before it.
 pub(super) fn of_run(root: &Path, sft_steps: u64, rl_steps: u64, started: f64) -> String {
     let lines = tail(&root.join("metrics.jsonl")).unwrap_or_default();

@@ -1,7 +1,7 @@
-//! Runs a sweep: several runs at a time, each in its own process, with retries.
+//! Runs a sweep: several runs in parallel, each in its own process, with retries.
 //!
-//! The only state of a sweep is its run directories, so it can always be resumed. Several programs
-//! may share a sweep: each run's lock shows whether another one runs it.
+//! A sweep can always be resumed, because its only state is its run directories. Several programs
+//! may work on the same sweep: a lock per run shows whether another program is training it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use super::plan::{OnDisk, PlannedRun, on_disk, start_arguments, warm_arguments, 
 use super::process::{RunProcess, clear_remains, is_held};
 use super::progress::{self, Progress};
 
-/// Poll intervals of processes and of progress.
+/// Intervals for polling processes and for refreshing the progress display.
 const LOOK: Duration = Duration::from_millis(50);
 const SHOW: Duration = Duration::from_secs(1);
 
@@ -25,21 +25,21 @@ pub(super) struct Limits {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// The run was already finished.
+    /// The run had already finished before.
     Before,
-    /// The run finished now.
+    /// The run finished during this sweep.
     Finished,
-    /// The run failed for this reason.
+    /// The run failed with this error.
     Failed(String),
-    /// The run was interrupted, or never started because of the interrupt.
+    /// The run was interrupted, or not started because of the interrupt.
     Interrupted,
 }
 
 enum State {
-    /// The job waits for its warm start or for a free slot.
+    /// Waiting for the warm start or for a free slot.
     Waiting,
     Running(RunProcess),
-    /// Another program holds the run's lock; it is checked again at this time.
+    /// Another program holds the run's lock, which is checked again at this time.
     Held(Instant),
     Ended(End),
 }
@@ -47,10 +47,10 @@ enum State {
 struct Job {
     name: String,
     root: PathBuf,
-    /// Index of the run whose config the job uses.
+    /// Index of the run that provides the job's config.
     run: usize,
     warm: Option<String>,
-    /// Index of the job that must end first.
+    /// Index of the job that must finish before this one starts.
     after: Option<usize>,
     attempts: u32,
     state: State,
@@ -65,10 +65,10 @@ pub(super) struct Supervisor<'a> {
 }
 
 impl<'a> Supervisor<'a> {
-    /// Creates the jobs for these runs of a sweep, by index.
+    /// Creates jobs for the chosen runs (indices into `runs`).
     ///
     /// # Errors
-    /// Fails on a run that was started with other settings.
+    /// Fails if a run was already started with different settings.
     pub(super) fn new(
         runs: &'a [PlannedRun],
         chosen: &[usize],
@@ -105,8 +105,8 @@ impl<'a> Supervisor<'a> {
         Ok(Self { runs, layout, limits, jobs, progress: Progress::new(width) })
     }
 
-    /// Works until all jobs have ended, or until `stop` is set and every process has stopped.
-    /// Returns the outcomes in the order of the runs.
+    /// Supervises the jobs until all have ended, or until `stop` is set and every process has
+    /// exited. Returns each run's outcome, in run order.
     pub(super) fn work(mut self, stop: &AtomicBool) -> Vec<(usize, End)> {
         let mut shown = Instant::now();
         let mut interrupted = false;
@@ -169,7 +169,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Handles the end of a process. The files on disk determine whether the run is finished.
+    /// Handles the exit of a process. Its files determine whether the run is finished.
     fn ended(&mut self, index: usize, success: bool, reason: String, stopping: bool) {
         let job = &mut self.jobs[index];
         let finished = on_disk(&job.root, None).is_ok_and(|found| found == OnDisk::Finished);
@@ -211,7 +211,7 @@ impl<'a> Supervisor<'a> {
         job.state = State::Ended(End::Failed(reason));
     }
 
-    /// Starts a job's process if its warm start is done and a slot is free.
+    /// Starts a job's process if its warm start is finished and a slot is free.
     fn begin(&mut self, index: usize, stopping: bool) {
         if stopping {
             return;

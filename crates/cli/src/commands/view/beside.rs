@@ -1,4 +1,4 @@
-//! Advantages of another method and true advantages, shown next to those of a step.
+//! Advantages from another method and true advantages, shown next to a step's own.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ pub(super) type Truth = Vec<OfGroup>;
 
 type OfGroup = Vec<Vec<Option<TurnTruth>>>;
 
-/// Reads a file of `turnwise benchmark credit`; `None` for other files.
+/// Reads a file written by `turnwise benchmark credit`; returns `None` for other files.
 pub(super) fn truth_of(path: &Path) -> anyhow::Result<Option<Vec<TruthLine>>> {
     // The next reader reports the error.
     let Ok(file) = turnwise_files::open(path) else { return Ok(None) };
@@ -53,8 +53,7 @@ pub(super) fn add_truth(step: &mut Step, truth: &Truth) {
     }
 }
 
-/// Returns the largest absolute value of each column of a group: first the advantages, then the
-/// other columns.
+/// Returns the largest absolute value per column in a group, starting with the advantages.
 pub(super) fn largest(shown: &[Shown]) -> Vec<f64> {
     let columns = shown.first().map_or(0, |shown| shown.beside.len());
     let most = |of: &dyn Fn(&Shown) -> Vec<f64>| {
@@ -66,8 +65,8 @@ pub(super) fn largest(shown: &[Shown]) -> Vec<f64> {
     std::iter::once(first).chain(others).collect()
 }
 
-/// Returns how much more credit the other method gives a turn than the first, each scaled by its
-/// largest value in the group. `None` without another method.
+/// Returns the credit of the second method minus that of the first, each scaled by its largest
+/// value in the group. `None` without another method.
 pub(super) fn difference(shown: &Shown, turn: usize, most: &[f64]) -> Option<f64> {
     let (column, other) = shown.beside.iter().enumerate().find(|(_, beside)| beside.name != TRUTH)?;
     let share = |value: f64, most: f64| if most > 0.0 { value / most } else { 0.0 };

@@ -1,5 +1,5 @@
-//! Explanations of advantages: recorded by the run, or recomputed and compared with the recorded
-//! advantages.
+//! Explains advantages: with explanations recorded by the run, or by recomputing them and comparing
+//! the result with the recorded advantages.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,22 +18,21 @@ use crate::registries::methods;
 pub(super) enum Explained {
     /// The run recorded the explanations.
     Recorded,
-    /// Recomputed with the run's settings; every advantage equals the recorded one bit for bit.
+    /// Recomputed with the run's settings; all advantages equal the recorded ones exactly.
     Recomputed,
-    /// Recomputed with the run's settings; the value is the largest difference to a recorded
-    /// advantage.
+    /// Recomputed with the run's settings; holds the largest difference from a recorded advantage.
     Differs(f64),
-    /// The explanations were computed with the run's settings. Holds the number of trajectories
-    /// without recorded advantages.
+    /// Computed with the run's settings. Holds the number of trajectories that have no recorded
+    /// advantages.
     Unrecorded(usize),
-    /// The explanations were computed with this preset.
+    /// Computed with this preset instead of the run's method.
     Preset(String),
-    /// There are no explanations, for this reason.
+    /// No explanations, with the reason.
     Nothing(String),
 }
 
-/// The settings of a run that explanations need. Other keys are not parsed, because their values
-/// may be unknown to this program.
+/// The run settings needed to recompute explanations. Other keys are not parsed, because they may
+/// name custom environments or methods that this program does not have.
 #[derive(Deserialize)]
 struct Settings {
     #[serde(default)]
@@ -42,7 +41,7 @@ struct Settings {
     credit: CreditConfig,
 }
 
-/// Describes the method of a run's config.
+/// Describes the credit method in a run's config.
 pub(crate) fn of_config(text: &str) -> Result<String, toml::de::Error> {
     toml::from_str(text).map(|settings: Settings| in_words(&settings.credit))
 }
@@ -58,7 +57,8 @@ fn in_words(config: &CreditConfig) -> String {
     text
 }
 
-/// Returns a step of a run, explained by its recorded explanations or else by its settings.
+/// Returns a step of a run with its recorded explanations, or with explanations recomputed from its
+/// settings.
 pub(super) fn of_run(number: u64, mut batch: Batch, config: &Path) -> anyhow::Result<Step> {
     let error = |reason: String| anyhow::anyhow!("{}: {reason}", config.display());
     let text = std::fs::read_to_string(config).map_err(|source| error(source.to_string()))?;
@@ -84,11 +84,11 @@ pub(super) fn of_run(number: u64, mut batch: Batch, config: &Path) -> anyhow::Re
     Ok(Step { number, groups, method, explained, first: String::new(), diagnostics })
 }
 
-/// Removes and returns the groups at the end of a step that no method used: failed trajectories,
-/// and what is left of groups that became too small.
+/// Removes and returns the groups at the end of a step that training did not use: failed
+/// trajectories, and groups that became too small because members failed.
 ///
-/// Training writes them last, without advantages. Methods that compare across a batch must not see
-/// them.
+/// Training writes these groups last, without advantages. These groups must be excluded from
+/// methods that compare trajectories across a batch.
 fn take_left_out(batch: &mut Batch) -> Vec<Group> {
     let trained = |group: &Group| group.trajectories.iter().any(|member| member.advantages.is_some());
     let whole = |group: &Group| !group.trajectories.iter().all(is_faulty);
@@ -96,8 +96,8 @@ fn take_left_out(batch: &mut Batch) -> Vec<Group> {
     batch.groups.split_off(last.map_or(batch.groups.len(), |last| last + 1))
 }
 
-/// Runs the run's own credit pipeline on its recorded trajectories. The error is the reason why
-/// that is not possible.
+/// Runs the credit pipeline of the run on its recorded trajectories. Returns an error message if
+/// the pipeline cannot run.
 fn again(batch: &Batch, settings: &Settings) -> Result<CreditReport, String> {
     let pipeline =
         Pipeline::with_registry(&settings.credit, &methods().credit).map_err(|error| error.to_string())?;
@@ -111,12 +111,12 @@ fn again(batch: &Batch, settings: &Settings) -> Result<CreditReport, String> {
     pipeline.report(&inputs, true).map_err(|error| error.to_string())
 }
 
-/// Returns the step that seeds random draws: a run counts steps from 0, its files from 1.
+/// Returns the step that random draws are seeded with, counted from 0 (file names count from 1).
 fn drawn_at(batch: &Batch) -> u64 {
     batch.trajectories().next().map_or(0, |trajectory| trajectory.step)
 }
 
-/// Returns the name of an input that only a model supplies, if one is needed.
+/// Returns the name of a required input that only a model can compute, if any.
 fn from_models(needs: RequiredInputs) -> Option<&'static str> {
     if needs.values {
         Some("values")
@@ -150,7 +150,7 @@ fn compared(batch: &Batch, advantages: &PerTurn<f64>) -> Explained {
     }
 }
 
-/// Returns a step with the advantages of a named method.
+/// Returns a step with advantages computed by the given method.
 pub(super) fn by_method(
     number: u64,
     mut batch: Batch,
@@ -198,7 +198,8 @@ fn recorded(number: u64, batch: Batch, dump: Option<&DumpBatch>, explained: Expl
     Step { number, groups, method: None, explained, first: String::new(), diagnostics: BTreeMap::new() }
 }
 
-/// Adds a report's explanations to the trajectories. With `keep`, recorded advantages are kept.
+/// Attaches a report's explanations to the trajectories. With `keep`, recorded advantages are not
+/// replaced.
 fn with_report(batch: Batch, dump: Option<&DumpBatch>, report: CreditReport, keep: bool) -> Vec<Vec<Shown>> {
     let mut explanations = Vec::from(report.explanations);
     shown(batch, dump, |group, index, trajectory| {

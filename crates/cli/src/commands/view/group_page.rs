@@ -1,4 +1,4 @@
-//! The page of a group: observation and response of each turn, and how its advantage was computed.
+//! Page for one group: each turn's observation, response, and how its advantage was computed.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,14 +18,14 @@ use crate::plot::figure::figure;
 
 const ACTION: usize = 110;
 
-/// Maximum number of linked turns that share a state or an edge.
+/// Maximum number of links to turns that share a state or an edge.
 const COMPANIONS: usize = 30;
 
-/// Facts that identify a shared state or edge: id, number of turns that share it, label.
+/// Facts that identify a shared state or edge: id, number of turns that share it, and label.
 const SHARED: [(&str, &str, &str); 2] =
     [("anchor", "anchor_size", "the same state"), ("edge", "edge_size", "the same edge")];
 
-/// The `(trajectory, turn)` pairs of a group by stage, fact and id.
+/// The `(trajectory, turn)` pairs of a group, keyed by stage, fact and id.
 type Sharing = BTreeMap<(String, &'static str, u64), Vec<(usize, usize)>>;
 
 #[derive(Clone, Copy, Default)]
@@ -41,7 +41,7 @@ struct Page<'a> {
     shown: &'a [Shown],
     sharing: Sharing,
     look: Look<'a>,
-    /// Largest absolute value of each column.
+    /// Largest absolute value per column.
     most: Vec<f64>,
 }
 
@@ -132,7 +132,7 @@ fn turn(page: &Page<'_>, trajectory: usize, turn: usize) -> String {
     body
 }
 
-/// Returns the headers above the bars of a trajectory; empty for a single column.
+/// Returns the column headers above a trajectory's bars; empty if there is only one column.
 fn heads(step: &Step, shown: &Shown) -> String {
     if shown.beside.is_empty() {
         return String::new();
@@ -148,8 +148,8 @@ fn heads(step: &Step, shown: &Shown) -> String {
     body + "</div>"
 }
 
-/// Returns the values of a turn as bars: the advantage, the other columns, and the difference of
-/// two methods.
+/// Draws a turn's values as bars: the advantage, the other columns, and the difference between two
+/// methods.
 fn bars(shown: &Shown, turn: usize, most: &[f64]) -> String {
     let bar = |value: Option<f64>, most: f64, error: Option<f64>| {
         let (class, strength) = colour(value, most);
@@ -182,7 +182,7 @@ fn bars(shown: &Shown, turn: usize, most: &[f64]) -> String {
     body
 }
 
-/// Returns observation, response and admissible actions; `before` is the previous turn.
+/// Returns a turn's observation, response and admissible actions; `before` is the previous turn.
 fn seen_and_said(turn: &Turn, before: Option<&Turn>, look: Look<'_>) -> String {
     let mut body = String::new();
     if let Some(agent) = &turn.agent {
@@ -258,7 +258,7 @@ fn response(turn: &Turn, look: Look<'_>) -> String {
     body + "</pre>"
 }
 
-/// Returns the rewards and other values of a turn that are not part of the explanation.
+/// Returns a turn's rewards and the other values that are not part of its explanation.
 fn numbers(turn: &Turn) -> String {
     let mut found = vec![("reward", turn.reward)];
     found.extend(turn.shaped_reward.map(|reward| ("shaped reward", reward)));
@@ -270,7 +270,8 @@ fn numbers(turn: &Turn) -> String {
     facts(found)
 }
 
-/// Returns the stages of a turn's credit: the advantage after each, and the facts behind it.
+/// Returns the credit stages of a turn: the advantage after each stage and the facts it is based
+/// on.
 fn stages(page: &Page<'_>, trajectory: usize, turn: usize) -> String {
     let stages = page.shown[trajectory].stages(turn);
     if stages.is_empty() {

@@ -1,4 +1,4 @@
-//! The list of runs in a folder and its sweeps, newest first: state, method, success, curves.
+//! Page that lists the runs and sweeps in a folder, newest first: state, method, success, curves.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -22,7 +22,7 @@ use crate::plot::chart::spark;
 
 const ROWS: usize = 100;
 
-/// Maximum number of points of a sparkline; longer curves are averaged.
+/// Maximum number of points in a sparkline; longer curves are averaged.
 const POINTS: usize = 60;
 
 pub(super) struct Runs {
@@ -41,12 +41,12 @@ pub(super) struct Summary {
     steps: Option<i64>,
     method: String,
     env: String,
-    /// Success of the last evaluation, or of the last training rollouts before the first
-    /// evaluation.
+    /// Success in the last evaluation or, before the first evaluation, in the last training
+    /// rollouts.
     success: Option<Success>,
     training: Vec<f64>,
     entropy: Vec<f64>,
-    /// Time of the last change, in seconds since 1970.
+    /// Last modification in seconds since 1970.
     changed: f64,
 }
 
@@ -62,7 +62,7 @@ impl Runs {
         name_of(&self.root)
     }
 
-    /// Returns the names of the runs. Runs one folder deeper are named `SWEEP/RUN`.
+    /// Returns the names of all runs. A run one folder deeper is named `SWEEP/RUN`.
     pub(super) fn names(&self) -> Vec<String> {
         let mut names = Vec::new();
         for name in folders(&self.root) {
@@ -77,13 +77,13 @@ impl Runs {
         names
     }
 
-    /// Returns the folder of a run; `None` for names outside the list, so that `..` cannot leave
-    /// the folder.
+    /// Returns a run's folder; `None` for names that are not listed, so that `..` cannot escape the
+    /// root folder.
     pub(super) fn folder(&self, name: &str) -> Option<PathBuf> {
         self.names().iter().any(|known| known == name).then(|| self.root.join(name))
     }
 
-    /// Returns a string that changes whenever the run does.
+    /// Returns a string that changes whenever the run's files change.
     fn stamp(&self, name: &str) -> String {
         let of = |file: &str| stamp_of(&self.root.join(name).join(file));
         [of("metrics.jsonl"), of("status.json"), of("eval")].join(" ")
@@ -97,7 +97,7 @@ impl Runs {
         stamps.collect()
     }
 
-    /// Returns the summary of a run. A run's files are read only if its stamp has changed.
+    /// Returns a run's summary. The files are read again only if the stamp has changed.
     fn summary(&self, name: &str, stamp: &str) -> Arc<Summary> {
         let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((known, summary)) = lock().get(name)
@@ -110,12 +110,12 @@ impl Runs {
         summary
     }
 
-    /// Returns a string that changes whenever any run does.
+    /// Returns a string that changes whenever any run's files change.
     pub(super) fn version(&self) -> String {
         version_of(&self.stamps())
     }
 
-    /// Returns the body of the list and its version.
+    /// Returns the HTML body of the list, and a version that changes with any run.
     pub(super) fn page(&self, place: Place<'_>) -> anyhow::Result<(String, String)> {
         std::fs::read_dir(&self.root).with_context(|| self.root.display().to_string())?;
         let words = place.query.get("q").to_lowercase();
@@ -150,7 +150,7 @@ impl Runs {
 }
 
 impl Summary {
-    /// Reads a run. Files that cannot be read are skipped.
+    /// Reads a run. Unreadable files are skipped.
     fn read(folder: &Path) -> Self {
         let mut summary = Self::default();
         let config = std::fs::read_to_string(folder.join("config.toml")).unwrap_or_default();
@@ -247,12 +247,12 @@ fn folders(root: &Path) -> Vec<String> {
     names
 }
 
-/// Returns the modification time of a file, in seconds since 1970.
+/// Returns a file's modification time in seconds since 1970.
 fn modified(file: &Metadata) -> Option<f64> {
     Some(file.modified().ok()?.duration_since(UNIX_EPOCH).ok()?.as_secs_f64())
 }
 
-/// Returns the length and modification time of a file or folder, as text.
+/// Formats the length and modification time of a file or folder.
 pub(super) fn stamp_of(path: &Path) -> String {
     let found = path.metadata().ok();
     let length = found.as_ref().map_or(0, Metadata::len);
@@ -264,7 +264,7 @@ fn version_of(stamps: &[(String, String)]) -> String {
     short_hash(&lines.join("\n"))
 }
 
-/// Returns the first 16 hexadecimal digits of the SHA-256 of a text.
+/// Returns the first 16 hexadecimal digits of a text's SHA-256.
 pub(super) fn short_hash(text: &str) -> String {
     use sha2::Digest as _;
     turnwise_core::hexadecimal(&sha2::Sha256::digest(text))[..16].to_owned()

@@ -1,4 +1,5 @@
-//! Observations and responses as messages: roles, tool calls with arguments, results by call id.
+//! Shows observations and responses as messages: roles, tool calls with arguments, results by call
+//! id.
 
 use std::fmt::Write as _;
 
@@ -8,8 +9,8 @@ use turnwise_core::{Part, Tool, ToolCall, Turn};
 use super::pictures::with_parts;
 use crate::commands::pages::html::escape;
 
-/// Returns the observation of a turn: its messages with roles, or its text. Tool results are
-/// matched with the calls of the previous turn `before`.
+/// Returns a turn's observation as HTML: its messages with roles, or plain text. Tool results are
+/// matched to the calls of the previous turn, `before`.
 pub(super) fn observed(turn: &Turn, before: Option<&Turn>) -> String {
     let has_roles =
         turn.parts.iter().any(|part| matches!(part, Part::ToolResult { .. } | Part::Message { .. }));
@@ -33,7 +34,7 @@ pub(super) fn observed(turn: &Turn, before: Option<&Turn>) -> String {
     body
 }
 
-/// Returns the label of a tool result: tool name and call id, or a badge if the call is unknown.
+/// Returns a tool result's label: tool name and call id, with a badge if no call has that id.
 fn result_label(id: &str, call: Option<&ToolCall>) -> String {
     match call {
         Some(call) => format!("result of {} <code>{}</code>", escape(&call.name), escape(id)),

@@ -1,20 +1,21 @@
-//! `turnwise view`: trajectories in a browser, with each turn's advantage and how it was computed.
+//! `turnwise view`: shows trajectories in a browser, with each turn's advantage and how it was
+//! computed.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `source` | the run, file or folder behind the pages, and its steps |
-//! | `step` | the trajectories of a step with their credit |
-//! | `beside` | advantages of another method, and true advantages |
+//! | `source` | reads the run, file or folder and its steps |
+//! | `step` | a step's trajectories with credit |
+//! | `beside` | advantages from another method; true advantages |
 //! | `explain` | explanations: recorded or recomputed |
-//! | `tokens`, `pictures` | token texts and colours; pictures of turns |
+//! | `tokens`, `pictures` | token texts and colours; images |
 //! | `site` | routes |
-//! | `query` | the query of an address, kept in links |
+//! | `query` | URL queries, which links preserve |
 //! | `list_page` | a folder of runs |
-//! | `run_page`, `settings` | a run: state, evaluations, curves, steps; settings that differ from the defaults |
-//! | `step_page`, `order` | a step: its groups, filtered and sorted, as rows of coloured turns |
-//! | `group_page` | a group: each turn with observation, response and advantage |
-//! | `messages` | observations and responses as messages: roles, tool calls, results by id |
-//! | `search` | search over the trajectories of a run |
+//! | `run_page`, `settings` | page of a run: state, evaluations, curves, steps; settings that differ from the defaults |
+//! | `step_page`, `order` | page of a step: groups, filtered and sorted, as rows of coloured turns |
+//! | `group_page` | page of a group: each turn with observation, response and advantage |
+//! | `messages` | messages: roles, tool calls, results by id |
+//! | `search` | full-text search in a run's trajectories |
 
 mod beside;
 mod explain;
@@ -52,40 +53,41 @@ use crate::ui;
 
 /// View trajectories in a browser: each turn, its advantage, and how it was computed.
 ///
-/// Serves pages on this machine until Ctrl-C, or writes a page of one step to a file (--output). A
-/// folder of runs is shown as a list that updates during training. Shows the explanations that the
-/// run recorded (train.explain). Without them, advantages are recomputed with the run's settings
-/// and compared with the recorded ones.
+/// Serves pages locally until Ctrl-C, or writes a page for one step to a file (--output). For a
+/// folder of runs, shows a list that updates during training. Explanations are shown if the run
+/// recorded them (train.explain). Otherwise, advantages are recomputed with the run's settings and
+/// compared with the recorded ones.
 #[derive(Args)]
 pub(crate) struct ViewArgs {
-    /// A run directory, a folder of runs, a file of trajectories (JSON lines of a run,
-    /// hand-written, of verl or verifiers, OpenAI messages, ShareGPT, also .zst; ATIF; or Parquet
-    /// of messages or TRL), or a folder of such files or of Harbor's trials.
+    /// A run directory, a folder of runs, a trajectory file, or a folder of trajectory files or
+    /// Harbor trials. Files may be JSON lines (from a run, verl or verifiers, OpenAI messages,
+    /// ShareGPT, or hand-written; may be .zst), ATIF, or Parquet (messages, TRL).
     path: PathBuf,
-    /// Step to open [default: the run's page], or to write with --output [default: the last].
+    /// Step to open in the browser [default: the run's page] or to write with --output [default:
+    /// the last step].
     #[arg(long, value_name = "N")]
     step: Option<u64>,
-    /// Show the advantages of this preset instead of the recorded ones.
+    /// Show advantages computed with this preset instead of the recorded ones.
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
-    /// Also show the advantages of this preset on the same trajectories. A file of `turnwise
-    /// benchmark credit` shows the true advantages, and by default compares grpo with gigpo.
+    /// Also show advantages computed with this preset. For files from `turnwise benchmark credit`,
+    /// true advantages are shown, and grpo is compared with gigpo by default.
     #[arg(long, value_name = "NAME")]
     beside: Option<String>,
     #[command(flatten)]
     switches: Switches,
     #[command(flatten)]
     reading: Reading,
-    /// Index of a group to write with --output; repeatable [default: all groups].
+    /// Index of the group to write with --output; repeatable [default: all groups].
     #[arg(long, value_name = "INDEX", requires = "output")]
     group: Vec<usize>,
-    /// Write one page (.html) that needs no server.
+    /// Write a self-contained page (.html) instead of serving.
     #[arg(short, long, value_name = "FILE", alias = "out")]
     output: Option<PathBuf>,
-    /// Address to serve on; port 0 selects a free port.
+    /// Address to listen on; port 0 picks a free port.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7979", conflicts_with = "output")]
     address: String,
-    /// Allow an address that other machines can reach. Anyone who reaches it can read the
+    /// Allow an address that is reachable from other machines. Anyone who can connect can read the
     /// trajectories and settings.
     #[arg(long, conflicts_with = "output")]
     allow_remote: bool,

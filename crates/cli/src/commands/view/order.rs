@@ -6,7 +6,7 @@ use super::search;
 use super::step::{Shown, Step};
 use crate::plot::extent;
 
-/// Filters, each with its name in addresses and its label.
+/// Filters: name in URLs and label.
 pub(super) const SHOWS: [(&str, &str); 7] = [
     ("", "all"),
     ("mixed", "mixed"),
@@ -26,7 +26,7 @@ pub(super) const SORTS: [(&str, &str); 6] = [
     ("invalid", "most invalid turns"),
 ];
 
-/// Values by which groups are filtered and sorted.
+/// Properties by which groups are filtered and sorted.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Facts {
     known: usize,
@@ -36,11 +36,11 @@ pub(super) struct Facts {
     outliers: usize,
     errors: usize,
     mean_return: f64,
-    /// Range of the returns.
+    /// Difference between the highest and lowest return.
     returns: f64,
-    /// Range of the advantages.
+    /// Difference between the highest and lowest advantage.
     advantages: f64,
-    /// Largest difference between two methods.
+    /// Largest difference between two methods' credits for a turn.
     change: f64,
 }
 
@@ -66,7 +66,8 @@ impl Facts {
         facts
     }
 
-    /// Returns true if only some members are solved. Without known successes, returns true if returns differ.
+    /// Returns true if some but not all trajectories are solved. If it is not known which are
+    /// solved, returns true if the returns differ.
     pub(super) fn is_mixed(&self) -> bool {
         if self.known > 0 { 0 < self.solved && self.solved < self.known } else { self.returns > 0.0 }
     }
@@ -83,7 +84,7 @@ impl Facts {
         }
     }
 
-    /// Returns the sort key of a group; the smallest is first.
+    /// Returns a group's sort key; the smallest key comes first.
     fn rank(&self, sort: &str) -> [f64; 3] {
         match sort {
             "change" => [-self.change, 0.0, 0.0],
@@ -101,7 +102,7 @@ impl Facts {
     }
 }
 
-/// Returns the range of the values; 0 without values.
+/// Returns the maximum minus the minimum; 0 if there are no values.
 fn width(values: impl Iterator<Item = f64>) -> f64 {
     extent(values).map_or(0.0, |(low, high)| (high - low).max(0.0))
 }
@@ -133,7 +134,8 @@ mod tests {
     use super::super::explain::Explained;
     use super::*;
 
-    /// Returns a step whose groups have these successes; the first turn of a failure is invalid.
+    /// Returns a step with one trajectory per success flag; the first turn of failed trajectories
+    /// is invalid.
     fn step(groups: &[&[bool]]) -> Step {
         let shown = |&success: &bool| {
             let turn = Turn { action: "look".into(), valid: success, ..Turn::default() };

@@ -1,5 +1,5 @@
-//! Pictures of turns: stored by the run, drawn from the observation's text (Sokoban, EZPoints), or
-//! part of a message (`image_url`).
+//! Images shown with turns: saved by the run, drawn from the observation's text (Sokoban,
+//! EZPoints), or part of a message (`image_url`).
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -20,12 +20,13 @@ use turnwise_model::vision::Image;
 
 use crate::commands::pages::html::escape;
 
-/// Maximum size of an embedded picture file in bytes, and of all pictures of a message together.
+/// Maximum size in bytes of an embedded image file, and of all images in a message together.
 const LARGEST: u64 = 4 << 20;
 
 const MAGIC: &[u8] = b"\x89PNG\r\n\x1a\n";
 
-/// Maximum length of a text that is drawn, in bytes. The largest Sokoban room is shorter.
+/// Maximum length in bytes of a text that an image is drawn from. The texts of all Sokoban rooms
+/// are shorter.
 const LONGEST: usize = 8 << 10;
 
 static TILES: LazyLock<Tiles> = LazyLock::new(Tiles::own);
@@ -46,8 +47,8 @@ enum World {
 }
 
 impl Pictures {
-    /// Returns the source of pictures of a run with this config. A relative `env.pictures` is
-    /// resolved against the working directory, as in the run.
+    /// Returns the image source for a run with this config. A relative `env.pictures` path is
+    /// resolved against the working directory, as during the run.
     pub(super) fn of_config(text: &str) -> Self {
         #[derive(Default, Deserialize)]
         struct Settings {
@@ -68,7 +69,7 @@ impl Pictures {
         Self { folder: env.pictures, world }
     }
 
-    /// Returns the picture of an observation as an `img` element; empty without one.
+    /// Returns an observation's image as an `img` element; empty if there is none.
     pub(super) fn of(&self, turn: &Turn) -> String {
         let stored = turn.parts.iter().find_map(|part| match part {
             Part::Image(handle) => self.stored(handle),
@@ -83,8 +84,7 @@ impl Pictures {
         })
     }
 
-    /// Reads a stored PNG file. The picture's name must be a digest, so that no other file can be
-    /// read.
+    /// Reads a saved PNG file. The file name must be a digest, so that no other files can be read.
     fn stored(&self, handle: &ImageHandle) -> Option<Vec<u8>> {
         let digits = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         if handle.sha256.len() != 64 || !handle.sha256.bytes().all(digits) {
@@ -106,7 +106,8 @@ impl Pictures {
     }
 }
 
-/// Returns a message's text as HTML, with the pictures of OpenAI's `image_url` parts. Such a part is a line of JSON.
+/// Returns a message's text as HTML, with images from OpenAI's `image_url` parts. Each `image_url`
+/// part is one line of JSON.
 pub(super) fn with_parts(text: &str) -> String {
     if !text.contains("\"image_url\"") {
         return format!("<pre>{}</pre>", escape(text));
@@ -144,8 +145,8 @@ fn image_url(line: &str) -> Option<String> {
     image["url"].as_str().or(image.as_str()).map(str::to_owned)
 }
 
-/// Validates the picture of a data URL and returns a data URL of its decoded bytes, or the reason
-/// why it is not shown. Subtracts the size from `left`.
+/// Validates the image in a data URL and returns a data URL with its decoded bytes, or the reason
+/// why it cannot be shown. Subtracts the image's size from `left`.
 fn of_data_url(url: &str, left: &mut usize) -> Result<String, String> {
     let Some(data) = url.strip_prefix("data:") else {
         let url: String = url.chars().take(200).collect();

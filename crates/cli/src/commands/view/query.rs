@@ -1,15 +1,16 @@
-//! The query of a page's address: search, filter, sorting, page, smoothing, colours. Links keep it.
+//! Query string of a page's URL, which links preserve: search, filter, sort order, page, smoothing,
+//! colours. Links keep it.
 
 use std::fmt::Write as _;
 
 use crate::commands::pages::html::escape;
 
-/// Query keys, in the order in which links write them.
+/// Query keys, in the order in which they appear in links.
 const KEYS: [&str; 7] = ["q", "show", "sort", "page", "smooth", "color", "before"];
 
 const LONGEST: usize = 200;
 
-/// Values of the keys in [`KEYS`]; other keys are dropped.
+/// Values for the keys in [`KEYS`]; other keys are dropped.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Query([String; KEYS.len()]);
 
@@ -33,7 +34,7 @@ impl Query {
         self.get(key).parse().unwrap_or(default)
     }
 
-    /// Returns a copy with some keys changed. An empty value removes the key.
+    /// Returns a copy with the given keys changed. An empty value removes the key.
     pub(super) fn with(&self, changes: &[(&str, &str)]) -> Self {
         let mut query = self.clone();
         for (key, value) in changes {
@@ -44,7 +45,7 @@ impl Query {
         query
     }
 
-    /// Returns the query string with its question mark; empty if no key is set.
+    /// Returns the query string, including the question mark; empty if no key is set.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         for (key, value) in KEYS.iter().zip(&self.0).filter(|(_, value)| !value.is_empty()) {
@@ -54,7 +55,7 @@ impl Query {
         text
     }
 
-    /// Returns hidden form fields for all values except the keys `without`.
+    /// Returns hidden form fields for all values except those of the keys in `without`.
     pub(super) fn hidden(&self, without: &[&str]) -> String {
         let mut fields = String::new();
         for (key, value) in KEYS.iter().zip(&self.0) {
@@ -66,16 +67,16 @@ impl Query {
     }
 }
 
-/// The base path of pages, and the query that links keep.
+/// Base path of the pages, and the query that links preserve.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
-    /// Empty, or `/run/NAME` for a run in a folder of runs.
+    /// `/run/NAME` for a run in a folder of runs, else empty.
     pub(super) base: &'a str,
     pub(super) query: &'a Query,
 }
 
 impl Place<'_> {
-    /// Like [`Self::address`], but escaped for an attribute.
+    /// Like [`Self::address`], but escaped for use in an HTML attribute.
     pub(super) fn link(&self, path: &str, changes: &[(&str, &str)]) -> String {
         escape(&self.address(path, changes))
     }
@@ -98,7 +99,7 @@ pub(super) fn encoded(text: &str) -> String {
     out
 }
 
-/// Decodes percent-encoded text. Invalid UTF-8 becomes a replacement character.
+/// Percent-decodes text. Invalid UTF-8 is replaced with U+FFFD.
 pub(super) fn decoded(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());

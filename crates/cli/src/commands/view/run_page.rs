@@ -1,5 +1,5 @@
-//! The page of a run: state, warnings, evaluations, charts, settings, steps. For files, the page
-//! lists their steps.
+//! Page for one run: state, warnings, evaluations, charts, settings, steps. For trajectory files,
+//! it only lists the steps.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ use crate::commands::pages::html::escape;
 use crate::plot::chart::{Point, chart, rate};
 use crate::plot::figure::figure;
 
-/// Metrics with a chart: learning, credit, health of updates, and step time.
+/// Metrics shown as charts: learning, credit, stability of updates, and step time.
 const CURVES: [&str; 12] = [
     "train/success_rate",
     "train/reward/mean",
@@ -40,15 +40,15 @@ const COLUMNS: [(&str, &str); 5] = [
     ("groups without advantage", "credit/zero_advantage_group_frac"),
 ];
 
-/// Smoothing windows in steps; 1 is unsmoothed.
+/// Available smoothing windows, in steps; 1 disables smoothing.
 const SMOOTH: [usize; 4] = [1, 5, 20, 100];
 
-/// Number of steps from which charts are smoothed by default.
+/// Minimum number of steps for charts to be smoothed by default.
 const SMOOTHED_FROM: usize = 40;
 
 const ROWS: usize = 100;
 
-/// Returns the body of the page.
+/// Returns the HTML body.
 pub(super) fn page(source: &Source, place: Place<'_>) -> anyhow::Result<String> {
     match source {
         Source::Run { directory, .. } => run(source, directory, place),
@@ -148,7 +148,8 @@ fn smoothing(place: Place<'_>, window: usize) -> String {
     body + "steps</p>"
 }
 
-/// Describes the state of a run. `status.json` changes with checkpoints, metrics with every step.
+/// Describes whether a run is still training, and its last step. `status.json` changes only with
+/// checkpoints, but metrics are written every step.
 pub(super) fn state(status: &Status, last: Option<&MetricsLine>) -> String {
     let checkpoint = status.position.label();
     let mut text = match (status.state, last) {
@@ -177,7 +178,7 @@ pub(super) fn ago(seconds: f64) -> String {
 
 pub(super) type OfSplit = Vec<(u64, Evaluation)>;
 
-/// Returns the evaluations of a run by split and step. Unreadable files are skipped.
+/// Returns a run's evaluations by split and step. Unreadable files are skipped.
 pub(super) fn evaluations(directory: &RunDirectory) -> BTreeMap<String, OfSplit> {
     let mut splits: BTreeMap<String, OfSplit> = BTreeMap::new();
     let entries = std::fs::read_dir(directory.path("eval")).into_iter().flatten().flatten();
@@ -195,8 +196,8 @@ pub(super) fn evaluations(directory: &RunDirectory) -> BTreeMap<String, OfSplit>
     splits
 }
 
-/// Returns the last evaluation of each split by kind of task, with intervals and the change since
-/// the first one.
+/// Shows each split's last evaluation by task kind, with intervals and the change since the first
+/// evaluation.
 fn by_kind(evaluations: &BTreeMap<String, OfSplit>) -> String {
     let mut body = String::new();
     for (split, results) in evaluations {
@@ -238,8 +239,8 @@ fn by_kind(evaluations: &BTreeMap<String, OfSplit>) -> String {
     body
 }
 
-/// Returns a table with a row per step, newest first. Steps without saved trajectories
-/// (`train.save_trajectories = false`) are not links.
+/// Returns a table with one row per step, newest first. Steps without saved trajectories
+/// (`train.save_trajectories = false`) are not linked.
 fn table(with_trajectories: &[u64], lines: &[&MetricsLine], place: Place<'_>) -> String {
     if lines.is_empty() && with_trajectories.is_empty() {
         return "<p class=\"note\">No steps of reinforcement learning yet.</p>".into();
@@ -270,7 +271,7 @@ fn table(with_trajectories: &[u64], lines: &[&MetricsLine], place: Place<'_>) ->
     body + "</table></div>" + &pager(place, "/", page, pages)
 }
 
-/// Returns links to the previous and the next page; empty for a single page.
+/// Returns links to the previous and next page; empty if there is only one page.
 pub(super) fn pager(place: Place<'_>, path: &str, page: usize, pages: usize) -> String {
     if pages < 2 {
         return String::new();

@@ -1,7 +1,7 @@
-//! Full-text search over a run, newest step first.
+//! Full-text search in a run's trajectories, newest step first.
 //!
-//! Lines that cannot contain the words are not parsed. A page ends after [`RESULTS`] results or
-//! [`TIME`]; its link to the next page starts at the first unsearched step.
+//! Lines that cannot match are not parsed. A page of results ends after [`RESULTS`] results or
+//! after [`TIME`]; the next page continues with the first unsearched step.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -15,20 +15,20 @@ use crate::commands::pages::html::escape;
 
 const RESULTS: usize = 100;
 
-/// Time after which no further file is searched for a page.
+/// Time per page, after which no further files are searched.
 const TIME: Duration = Duration::from_millis(1500);
 
 const AROUND: usize = 70;
 
-/// Label of matches in the task's text, which a whole group shares.
+/// Label for matches in the task's text, which the whole group shares.
 const TASK: &str = "task";
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Found {
-    /// The turn; `None` for the task and the last observation.
+    /// Turn index; `None` for matches in the task or the last observation.
     pub(super) turn: Option<usize>,
     part: &'static str,
-    /// The text before the match, the match, and the text after it.
+    /// Text before the match, the match, and text after it.
     excerpt: [String; 3],
 }
 
@@ -39,7 +39,7 @@ struct Hit {
     found: Found,
 }
 
-/// Returns the first match in a trajectory. `words` must be lower case.
+/// Returns the first match in a trajectory. `words` must be lowercase.
 pub(super) fn first(trajectory: &Trajectory, words: &str) -> Option<Found> {
     let of = |turn: Option<usize>, part: &'static str, text: &str| {
         Some(Found { turn, part, excerpt: excerpt(text, words)? })
@@ -58,7 +58,7 @@ pub(super) fn first(trajectory: &Trajectory, words: &str) -> Option<Found> {
     })
 }
 
-/// Returns the text around the first match, ignoring case; `None` without a match.
+/// Returns the text around the first match, ignoring case; `None` if there is no match.
 fn excerpt(text: &str, words: &str) -> Option<[String; 3]> {
     // Most texts are ASCII, whose lower case has the same length.
     let (start, end) = if text.is_ascii() {
@@ -78,7 +78,7 @@ fn excerpt(text: &str, words: &str) -> Option<[String; 3]> {
     Some([before.into_iter().rev().collect(), text[start..end].to_owned(), behind])
 }
 
-/// Returns the position of lower-case ASCII `words` in `text`, ignoring the case of `text`.
+/// Returns the index of lowercase ASCII `words` in `text`, ignoring case.
 fn find_ascii(text: &[u8], words: &[u8]) -> Option<usize> {
     let (&first, rest) = words.split_first()?;
     let upper = first.to_ascii_uppercase();
@@ -94,7 +94,7 @@ fn find_ascii(text: &[u8], words: &[u8]) -> Option<usize> {
     None
 }
 
-/// Returns true if a line of JSON may contain the words. `quoted` has the words escaped as in JSON.
+/// Returns true if a JSON line may contain the words. `quoted` holds the words with JSON escapes.
 fn may_have(line: &str, quoted: &str) -> bool {
     if line.is_ascii() && quoted.is_ascii() {
         return find_ascii(line.as_bytes(), quoted.as_bytes()).is_some();
@@ -110,12 +110,12 @@ fn quoted(words: &str) -> String {
 #[derive(Default)]
 struct Results {
     found: Vec<Hit>,
-    /// The newest unsearched step.
+    /// The newest step that has not been searched.
     next: Option<u64>,
     steps: usize,
 }
 
-/// Searches the steps of a source, newest first, from step `before` if given.
+/// Searches a source's steps from `before` (default: the last step) to the first.
 fn search(source: &Source, words: &str, before: Option<u64>) -> anyhow::Result<Results> {
     let start = Instant::now();
     let mut results = Results::default();
@@ -166,8 +166,7 @@ fn search_file(path: &Path, step: u64, words: &str, results: &mut Vec<Hit>) -> a
     Ok(())
 }
 
-/// Returns the group index of a line; `None` if the line is not a trajectory. Only this key is
-/// parsed.
+/// Returns the group index in a line; `None` if the line is not a trajectory. Parses only this key.
 fn group_of(line: &str) -> Option<usize> {
     #[derive(serde::Deserialize)]
     struct Of {

@@ -1,4 +1,4 @@
-//! The settings of a run that differ from its preset or from the defaults of its environment.
+//! Shows a run's settings that differ from its preset or its environment's defaults.
 
 use std::fmt::Write as _;
 
@@ -8,13 +8,13 @@ use turnwise_train::config::{Config, ConfigSource, differences};
 use crate::commands::pages::html::escape;
 use crate::worlds::load;
 
-/// Keys that identify the run and are not compared.
+/// Keys that are not compared, because they only identify the run.
 const NAMES: [&str; 2] = ["name", "preset"];
 
 const LONGEST: usize = 120;
 
-/// Returns a table of the settings that differ, and the whole config, folded. A config that cannot
-/// be compared is only shown.
+/// Returns a table of differing settings, and the full config, collapsed. If the config cannot be
+/// compared, only the full config is shown.
 pub(super) fn page(text: &str) -> String {
     let mut body = String::new();
     if let Some((against, rows)) = compared(text) {
@@ -41,8 +41,8 @@ pub(super) fn page(text: &str) -> String {
     body
 }
 
-/// Compares a config with its preset, or with the defaults. Returns what the config was compared
-/// with, and `[key, own value, other value]` for each difference.
+/// Compares a config with its preset or, if it has none, with the defaults. Returns a description
+/// of the reference config, and `[key, own value, reference value]` for each difference.
 fn compared(text: &str) -> Option<(String, Vec<[String; 3]>)> {
     let own: Table = text.parse().ok()?;
     let preset = own.get("preset").and_then(Value::as_str).map(str::to_owned);

@@ -1,4 +1,4 @@
-//! Routes of the viewer, with a cache of the last step.
+//! Routes of the viewer, with a cache for the last step.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -19,10 +19,10 @@ use crate::commands::pages::http::{Reply, Request};
 pub(super) const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("viewer.js");
 
-/// Maximum number of open runs. Each keeps its last step in memory.
+/// Maximum number of runs kept open. Each open run keeps its last step in memory.
 const KEPT: usize = 4;
 
-/// Seconds between reloads of a live page in a browser without scripts.
+/// Seconds between reloads of a live page if scripts are disabled.
 const RELOAD: u32 = 15;
 
 const MISSING: &str = "This page does not exist.";
@@ -74,7 +74,7 @@ impl Site {
         }
     }
 
-    /// Returns the pages of a run of the folder; `None` for a name outside its list.
+    /// Returns the pages of a run in the folder; `None` if the name is not listed.
     fn of_run(&self, name: &str) -> anyhow::Result<Option<Arc<Pages>>> {
         let Self::Folder { runs, open, kept } = self else { return Ok(None) };
         let Some(folder) = runs.folder(name) else { return Ok(None) };
@@ -95,12 +95,12 @@ fn list(runs: &Runs, query: &Query) -> anyhow::Result<Option<Reply>> {
     Ok(Some(page(&runs.title(), &body, Some(("/data.json", &version)))))
 }
 
-/// Returns the version that a live page polls.
+/// Returns a version string, which live pages poll.
 fn data(version: &str) -> Reply {
     Reply::json(serde_json::json!({ "version": version }).to_string())
 }
 
-/// Returns a page. `live` is the address and version of the page's data; with it, the page updates
+/// Returns a page. If `live` (URL and version of the page's data) is given, the page updates
 /// itself.
 fn page(title: &str, body: &str, live: Option<(&str, &str)>) -> Reply {
     let mut head = String::from("<script src=\"/viewer.js\" defer></script>");
@@ -116,7 +116,7 @@ fn page(title: &str, body: &str, live: Option<(&str, &str)>) -> Reply {
     Reply::page(200, document_with(title, STYLE, &head, &body))
 }
 
-/// The pages of a source, with the last requested step.
+/// The pages for one source, with its last requested step.
 pub(super) struct Pages {
     source: Source,
     last: Mutex<Option<Arc<LastStep>>>,
@@ -164,14 +164,14 @@ impl Pages {
         }
     }
 
-    /// Returns a string that changes whenever the run does.
+    /// Returns a string that changes whenever the run's files change.
     fn version(&self) -> String {
         let Source::Run { directory, .. } = &self.source else { return String::new() };
         let of = |file: &str| stamp_of(&directory.path(file));
         short_hash(&["metrics.jsonl", "status.json", "eval", "trajectories"].map(of).join(" "))
     }
 
-    /// Returns the page of the run, or of the only step of a file.
+    /// Returns the run's page, or the step's page if a file has only one step.
     fn first(&self, place: Place<'_>) -> anyhow::Result<Option<Reply>> {
         if let (Source::Files(_), [only]) = (&self.source, self.source.steps().as_slice()) {
             return self.step_page(*only, place);
@@ -196,7 +196,7 @@ impl Pages {
         Ok(Some(page(&format!("{}, step {number}", self.source.title()), &body, None)))
     }
 
-    /// Redirects to the first group in the order of the query, by default the most instructive one.
+    /// Redirects to the first group in the query's sort order, by default the most instructive one.
     fn first_group(&self, number: u64, place: Place<'_>) -> anyhow::Result<Option<Reply>> {
         let Some(last) = self.step(number)? else { return Ok(None) };
         let first = order(&last.step, &last.facts, place.query).first().copied();
@@ -204,7 +204,7 @@ impl Pages {
         Ok(Some(Reply::redirect(&place.address(&path, &[]))))
     }
 
-    /// Returns the page of a group. With `open`, every turn is unfolded.
+    /// Returns the page for a group. With `open`, all turns are expanded.
     fn group_page(
         &self,
         number: u64,
@@ -246,7 +246,8 @@ impl Pages {
         Ok(Some(page(&title, &body, None)))
     }
 
-    /// Returns the token texts. A run without a checkpoint is retried at the next request.
+    /// Returns the token texts, if a checkpoint exists. If there is no checkpoint yet, the next
+    /// request tries again.
     fn tokens(&self) -> Option<&TokenTexts> {
         if self.tokens.get().is_none() {
             self.tokens.set(self.source.tokens()?).ok();
@@ -254,10 +255,10 @@ impl Pages {
         self.tokens.get()
     }
 
-    /// Returns the trajectories of a step; `None` if the source does not have it.
+    /// Returns a step's trajectories; `None` if the source does not contain the step.
     ///
-    /// A cached step is used only while its file is unchanged, because a resumed run can write a
-    /// step again.
+    /// The cached step is used only while its file is unchanged, because a resumed run may rewrite
+    /// a step.
     fn step(&self, number: u64) -> anyhow::Result<Option<Arc<LastStep>>> {
         if !self.source.steps().contains(&number) {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! The run, file or folder behind the pages, and its steps.
+//! Reads a run, file or folder for the viewer, and its steps.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -38,9 +38,9 @@ impl Method {
 }
 
 pub(super) enum Source {
-    /// A run directory, whose steps are read on demand.
+    /// A run directory; steps are read on demand.
     Run { directory: RunDirectory, method: Option<Method>, beside: Option<Method> },
-    /// Files, read at the start.
+    /// Trajectory files, read at startup.
     Files(Files),
 }
 
@@ -55,9 +55,9 @@ pub(super) struct Files {
 struct DumpStep {
     number: u64,
     batch: Batch,
-    /// Parsed dump, without its batch; `None` for a run directory.
+    /// The parsed dump, except for its batch; `None` if the file is from a run.
     dump: Option<DumpBatch>,
-    /// The true advantages of a file of `turnwise benchmark credit`, in the order of the batch.
+    /// True advantages from a `turnwise benchmark credit` file, in batch order.
     truth: Option<Truth>,
 }
 
@@ -72,8 +72,8 @@ impl Source {
     /// Opens a run directory, a file or a folder of files.
     ///
     /// # Errors
-    /// The error names the path and the problem. Fails if the files lack a field that the method
-    /// needs.
+    /// Names the path and the problem. Also fails if the files lack a field that the method
+    /// requires.
     pub(super) fn open(
         path: &Path,
         reading: &Reading,
@@ -131,7 +131,7 @@ impl Source {
         })
     }
 
-    /// Returns the method of `--preset`, which replaces the recorded advantages.
+    /// Returns the method given with `--preset`, which replaces the recorded advantages.
     pub(super) fn method(&self) -> Option<&Method> {
         match self {
             Self::Run { method, .. } => method.as_ref(),
@@ -143,8 +143,8 @@ impl Source {
         matches!(self, Self::Files(files) if files.steps.iter().any(|step| step.truth.is_some()))
     }
 
-    /// Sets the default methods, GRPO and GiGPO, for a file of `turnwise benchmark credit`, which
-    /// has no advantages.
+    /// Sets GRPO and GiGPO as default methods for a `turnwise benchmark credit` file, which has no
+    /// recorded advantages.
     pub(super) fn fill_methods(
         &mut self,
         named: impl Fn(&str) -> anyhow::Result<Method>,
@@ -159,7 +159,7 @@ impl Source {
         Ok(())
     }
 
-    /// Returns the steps with trajectories in ascending order. Training adds steps.
+    /// Returns the steps that have trajectories, in ascending order. Training adds steps.
     pub(super) fn steps(&self) -> Vec<u64> {
         match self {
             Self::Run { directory, .. } => directory.trajectory_steps().unwrap_or_default(),
@@ -187,7 +187,7 @@ impl Source {
         }
     }
 
-    /// Returns the file of a run's step; `None` for files that were read at the start.
+    /// Returns the file of a run's step; `None` if the source is files read at startup.
     pub(super) fn file(&self, number: u64) -> Option<PathBuf> {
         let Self::Run { directory, .. } = self else { return None };
         Some(trajectories_of(directory, number))
@@ -208,14 +208,14 @@ impl Source {
         Pictures::of_config(&config)
     }
 
-    /// Returns the stamp of the file of a run's step; `None` for files that were read at the start.
+    /// Returns the stamp of a run's step file; `None` if the source is files read at startup.
     pub(super) fn stamp(&self, number: u64) -> Option<Stamp> {
         let Self::Run { directory, .. } = self else { return None };
         let found = trajectories_of(directory, number).metadata().ok()?;
         Some((found.len(), found.modified().ok()?))
     }
 
-    /// Returns the trajectories of a step with their credit.
+    /// Returns a step's trajectories with credit.
     pub(super) fn step(&self, number: u64) -> anyhow::Result<Step> {
         let batch = self.batch(number)?.into_owned();
         let (path, beside, in_file) = match self {
@@ -299,7 +299,7 @@ impl Files {
         Ok(())
     }
 
-    /// Reads a dump and checks that it has the fields that the method needs.
+    /// Reads a dump and checks for the fields that the method requires.
     fn read(&self, path: &Path, options: &ReadOptions) -> anyhow::Result<Dump> {
         let dump = read(path, options)?;
         if let Some(method) = &self.method {
@@ -325,10 +325,10 @@ pub(super) fn has_dumps(folder: &Path) -> bool {
         || entries.map(|entry| entry.path()).any(|path| is_dump(&path))
 }
 
-/// Returns the trajectory files in a folder that is not a run, such as verl's `rollout_data_dir`.
+/// Returns the trajectory files in a folder that is not a run, e.g. verl's `rollout_data_dir`.
 ///
 /// # Errors
-/// Fails if the folder contains runs, or no trajectories.
+/// Fails if the folder contains no trajectory files, or runs instead.
 fn dumps_of(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
@@ -349,7 +349,7 @@ fn dumps_of(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     }
 }
 
-/// Rejects explanations whose lengths do not match the turns.
+/// Rejects explanations or advantages whose count differs from the number of turns.
 fn check_explanations(batch: &Batch, path: &Path) -> anyhow::Result<()> {
     for trajectory in batch.trajectories() {
         let turns = trajectory.turns.len();

@@ -1,4 +1,4 @@
-//! The trajectories of a step with their credit.
+//! A step's trajectories with credit.
 
 use std::collections::BTreeMap;
 
@@ -10,34 +10,34 @@ use crate::commands::credit::table::counted;
 pub(super) struct Step {
     pub(super) number: u64,
     pub(super) groups: Vec<Vec<Shown>>,
-    /// Method of the advantages, such as `gigpo, then aem`.
+    /// Credit method of the advantages, e.g. `gigpo, then aem`.
     pub(super) method: Option<String>,
     pub(super) explained: Explained,
-    /// Short name of that method, as a column header next to other methods.
+    /// Short method name for the column header when methods are compared.
     pub(super) first: String,
     pub(super) diagnostics: BTreeMap<String, f64>,
 }
 
 pub(super) struct Shown {
     pub(super) trajectory: Trajectory,
-    /// Name of the group in the file.
+    /// The group's name in the file.
     pub(super) group: String,
-    /// Position of the trajectory in the file.
+    /// Where the trajectory is in the file.
     pub(super) place: String,
-    /// True if the task was solved; `None` if the file does not say.
+    /// Whether the task was solved; `None` if the file does not say.
     pub(super) success: Option<bool>,
-    /// One advantage per turn; `None` if neither recorded nor computed.
+    /// One advantage per turn; `None` if not recorded or computed.
     pub(super) advantages: Option<Vec<f64>>,
-    /// Credit stages of each turn; empty if there are no explanations.
+    /// Credit stages per turn; empty if there are no explanations.
     pub(super) explanation: Vec<Vec<StageRecord>>,
-    /// Columns next to the advantages; the same for all trajectories of a step.
+    /// Columns shown next to the advantages; the same for all trajectories of a step.
     pub(super) beside: Vec<Beside>,
 }
 
-/// Advantages of another method, or the true ones.
+/// Advantages from another method, or true advantages.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Beside {
-    /// Name of the method, or [`TRUTH`].
+    /// Method name, or [`TRUTH`].
     pub(super) name: String,
     pub(super) values: Vec<Option<f64>>,
     /// Standard errors, if the values are estimates.
@@ -46,7 +46,7 @@ pub(super) struct Beside {
 
 pub(super) const TRUTH: &str = "A*";
 
-/// A turn is decisive if its true advantage differs from 0 by more than this many standard errors.
+/// A turn is decisive if its true advantage is more than this many standard errors from 0.
 const DECISIVE: f64 = 2.0;
 
 impl Beside {
@@ -76,7 +76,7 @@ impl Shown {
         self.beside.iter().find(|beside| beside.name == TRUTH)
     }
 
-    /// Returns the turn with the largest absolute true advantage, if that is clearly not 0.
+    /// Returns the turn with the largest absolute true advantage, if it is decisive.
     pub(super) fn decisive(&self) -> Option<usize> {
         let truth = self.truth()?;
         let known =
@@ -85,7 +85,7 @@ impl Shown {
         (most > DECISIVE * truth.error(turn).unwrap_or(0.0)).then_some(turn)
     }
 
-    /// Returns true for a turn that a loss term treats specially because of its unusual entropy.
+    /// Returns true if a loss term treats this turn differently because of its unusual entropy.
     pub(super) fn is_outlier(&self, turn: usize) -> bool {
         let stages = self.stages(turn).iter();
         stages.filter_map(|stage| stage.facts.get("outlier")).any(|outlier| outlier != 0.0)

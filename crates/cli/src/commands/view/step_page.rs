@@ -1,4 +1,4 @@
-//! The page of a step: its groups, with trajectories as rows of turns coloured by advantage.
+//! Page for one step: groups, with one row of turns per trajectory, coloured by advantage.
 
 use std::fmt::Write as _;
 
@@ -20,7 +20,7 @@ const NAME: usize = 60;
 
 const GROUPS: usize = 40;
 
-/// A group and its neighbours in the sort order of the query.
+/// A group and its neighbours in the query's sort order.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Neighbours {
     pub(super) group: usize,
@@ -29,7 +29,7 @@ pub(super) struct Neighbours {
 }
 
 impl Neighbours {
-    /// Returns the neighbours of a group in `order`, or by index if `order` does not contain it.
+    /// Returns a group's neighbours in `order`, or by index if the group is not in `order`.
     pub(super) fn of(group: usize, order: &[usize], count: usize) -> Self {
         match order.iter().position(|&known| known == group) {
             Some(at) => Self {
@@ -82,12 +82,12 @@ pub(super) fn links(source: &Source, place: Place<'_>, step: u64, group: Option<
     links + "</nav>"
 }
 
-/// Returns the link to the list of runs, if the run belongs to a folder of runs.
+/// Returns a link to the list of runs, if the viewer shows a folder of runs.
 pub(super) fn all_runs(place: Place<'_>) -> &'static str {
     if place.base.is_empty() { "" } else { "<a href=\"/\">all runs</a>" }
 }
 
-/// Returns the form that filters and sorts groups. It works without scripts.
+/// Returns a form for filtering and sorting groups. The form works without scripts.
 fn choice(step: &Step, place: Place<'_>, number: u64) -> String {
     let select = |name: &str, label: &str, options: &[(&str, &str)]| {
         let mut body = format!("<label>{label} <select name=\"{name}\">");
@@ -194,14 +194,14 @@ fn legend(step: &Step) -> String {
 
 pub(super) const DIFFERENCE: &str = "difference";
 
-/// Returns the column names: the first method, then the other columns.
+/// Returns the column names: first the method of the advantages, then the other columns.
 pub(super) fn columns<'a>(step: &'a Step, shown: &'a Shown) -> Vec<&'a str> {
     let first = if step.first.is_empty() { "recorded" } else { &step.first };
     std::iter::once(first).chain(shown.beside.iter().map(|beside| beside.name.as_str())).collect()
 }
 
-/// Returns the metrics of a run's step, folded. Trajectories that were sampled but dropped are
-/// mentioned outside the fold, because the page shows only kept ones.
+/// Returns the metrics of a run's step, collapsed. Dropped trajectories are counted outside the
+/// collapsed part, because the page shows only the others.
 pub(super) fn metrics(source: &Source, step: u64) -> String {
     let Some(line) = source.metrics(step) else { return String::new() };
     let of = |tag: &str| line.metrics.get(tag);
@@ -246,8 +246,8 @@ fn explained(explained: &Explained) -> String {
     }
 }
 
-/// Returns a group: its task, and a row of cells per trajectory. `page` is the address of its
-/// turns; empty if they are on the same page.
+/// Returns a group as HTML: its task, and one row of cells per trajectory. `page` is the URL of the
+/// page with its turns; empty if that is the current page.
 pub(super) fn group(step: &Step, group: usize, page: &str) -> String {
     let shown = &step.groups[group];
     let goal = shown.first().map(|shown| &shown.trajectory.task);
@@ -293,8 +293,8 @@ pub(super) fn group(step: &Step, group: usize, page: &str) -> String {
     body + "</table></section>"
 }
 
-/// Returns the rows of cells of a trajectory: the first method, the other columns, and the
-/// difference of two methods.
+/// Returns a trajectory's rows of cells: the advantages, the other columns, and the difference
+/// between two methods.
 fn rows(step: &Step, shown: &Shown, most: &[f64], to: &dyn Fn(usize) -> String) -> String {
     let mut body = String::new();
     let mut row = |name: &str, value: &dyn Fn(usize) -> (Option<f64>, f64)| {
@@ -320,7 +320,7 @@ fn rows(step: &Step, shown: &Shown, most: &[f64], to: &dyn Fn(usize) -> String) 
     body
 }
 
-/// Writes a row of cells: its name, and a function from a turn to its value and the largest
+/// Writes a row of cells, given its name and a function from a turn to its value and the largest
 /// absolute value.
 type Row<'a> = dyn FnMut(&str, &dyn Fn(usize) -> (Option<f64>, f64)) + 'a;
 
@@ -352,7 +352,7 @@ pub(super) fn outcome(shown: &Shown) -> String {
     text
 }
 
-/// Describes why an episode ended; empty if the environment ended it.
+/// Describes why an episode stopped early; empty if the environment ended it.
 pub(super) fn stop(reason: &StopReason) -> String {
     match reason {
         StopReason::Terminated => String::new(),
@@ -363,8 +363,8 @@ pub(super) fn stop(reason: &StopReason) -> String {
     }
 }
 
-/// Returns a turn as a linked cell, coloured by `value` relative to the largest absolute value
-/// `most`.
+/// Returns a turn as a linked cell; its colour shows `value` relative to the largest absolute
+/// value, `most`.
 fn cell(shown: &Shown, turn: usize, (value, most): (Option<f64>, f64), to: &str) -> String {
     let (class, strength) = colour(value, most);
     let one = &shown.trajectory.turns[turn];

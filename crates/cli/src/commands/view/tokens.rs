@@ -1,4 +1,4 @@
-//! Texts and colours of single tokens.
+//! Token texts and how they are coloured.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -14,14 +14,15 @@ pub(super) enum Color {
     /// Darker for less likely tokens.
     #[default]
     LogProb,
-    /// Darker for tokens sampled with higher entropy.
+    /// Darker for tokens that were sampled with higher entropy.
     Entropy,
-    /// Tokens whose ratio the loss clipped: blue at the upper bound, orange at the lower.
+    /// Highlights tokens whose ratio was clipped in the loss: blue at the upper bound, orange at
+    /// the lower bound.
     Clipping,
 }
 
 impl Color {
-    /// The colours with their names in an address and labels.
+    /// Ways to colour tokens: variant, name in URLs, and label.
     pub(super) const ALL: [(Self, &'static str, &'static str); 3] = [
         (Self::LogProb, "", "log-prob"),
         (Self::Entropy, "entropy", "entropy"),
@@ -32,8 +33,8 @@ impl Color {
         Self::ALL.iter().find(|(_, known, _)| *known == name).map_or(Self::default(), |(color, ..)| *color)
     }
 
-    /// Returns the class and strength (0 to 1) of a token's colour. The darkest colour means 3
-    /// nats: a probability of 5 %, or a choice of 20 tokens.
+    /// Returns a token's CSS class and colour strength (0 to 1). The darkest colour stands for 3
+    /// nats: a probability of 5 %, or the entropy of 20 equally likely tokens.
     pub(super) fn of(self, token: &Token) -> (&'static str, f64) {
         let darker = |nats: f32| ("neg", (f64::from(nats) / 3.0).clamp(0.0, 1.0));
         match self {
@@ -51,12 +52,12 @@ pub(super) struct Token {
     pub(super) logprob: f32,
     pub(super) entropy: Option<f32>,
     pub(super) reward: Option<f64>,
-    /// Number of updates that clipped it ([`Turn::clipped`]).
+    /// Number of updates that clipped the token ([`Turn::clipped`]).
     pub(super) clipped: i32,
 }
 
 impl Token {
-    /// Returns the values of a turn's token, which must have a log-prob.
+    /// Returns the values of one token of a turn; the token must have a log-prob.
     pub(super) fn of(turn: &Turn, index: usize) -> Self {
         Self {
             id: turn.response_ids[index],
@@ -88,8 +89,8 @@ impl Token {
 pub(super) struct TokenTexts(Tokenizer);
 
 impl TokenTexts {
-    /// Returns the tokenizer of a run's newest checkpoint, or of its adapter's base. Without
-    /// either, pages show no token texts.
+    /// Returns the tokenizer of a run's newest checkpoint, or of its base model if it is an
+    /// adapter. Without a tokenizer, pages show no token texts.
     pub(super) fn of_run(run: &Path) -> Option<Self> {
         let policy = run_folder::whole_checkpoints(run).ok()?.pop()?.join("policy");
         let folder =
@@ -97,8 +98,8 @@ impl TokenTexts {
         Tokenizer::load_folder(&folder).ok().map(Self)
     }
 
-    /// Returns the text that each token adds. A character split over several tokens belongs to the
-    /// last.
+    /// Returns the text that each token appends. A character that is split over several tokens is
+    /// assigned to the last of them.
     pub(super) fn texts(&self, ids: &[u32]) -> Vec<String> {
         let mut stream = DecodeStream::new();
         let mut texts: Vec<String> = ids.iter().map(|&id| stream.push(&self.0, id)).collect();
