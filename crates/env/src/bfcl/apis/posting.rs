@@ -36,7 +36,8 @@ pub(super) struct Posting {
     retweets: Dict,
     following: Vec<Value>,
     counter: Value,
-    /// In the original, all posts without mentions share this list object.
+    /// The original uses one list object for all posts without mentions, so a change to it affects
+    /// them all.
     pub(super) default_mentions: Vec<Value>,
     sharing: Vec<Value>,
 }
