@@ -1,16 +1,16 @@
 //! Compares these rules with recorded episodes of the original.
 //!
-//! A recording is a JSON lines file with one object per episode:
+//! A recording is a JSON Lines file with one object per episode:
 //!
 //! ```text
 //! {"seed", "cards": ["H4", "C8"], "numbers": [4, 8],
 //!  "steps": [{"action": -1..12, "reward", "terminated", "truncated", "formula", "won"}, ..]}
 //! ```
 //!
-//! A folder of the original's pictures is optional: the cards in `cards_135x189`, and the last
-//! observations of episodes as `final_obs_seedN.png`. Pixels outside the formula's rows must be
-//! equal. In the formula's rows, where fonts differ, the mean absolute difference of the channels
-//! must be at most [`TEXT_TOLERANCE`].
+//! You can also pass a folder of the original's images. It holds the cards in `cards_135x189` and
+//! the last observation of each episode as `final_obs_seedN.png`. Pixels outside the rows with the
+//! formula must be equal. In the rows with the formula, the fonts differ. There, the mean absolute
+//! difference over all channels must be at most [`TEXT_TOLERANCE`].
 
 use std::io::BufRead;
 use std::path::Path;
@@ -25,7 +25,7 @@ use super::picture::{Cards, TEXT_ROWS};
 use crate::pictures::{Picture, png};
 use crate::replay::{Checker, ReplayReport, numbered_lines};
 
-/// Maximum mean absolute difference of channels (0 to 255) in the rows of the formula.
+/// Maximum mean absolute channel difference (on a scale of 0 to 255) in the rows with the formula.
 pub const TEXT_TOLERANCE: f64 = 4.0;
 
 #[derive(Deserialize)]
@@ -77,7 +77,8 @@ pub(super) fn parse_deal(line: &str) -> Result<Deal, String> {
 /// Replays a recording. Blank lines are skipped.
 ///
 /// # Errors
-/// Fails if a line is not an episode or reading fails. Differences are not errors.
+/// Fails if a line is not an episode or reading fails. Differences are reported, not returned as
+/// errors.
 pub fn replay(name: &str, reader: impl BufRead, data: Option<&Path>) -> Result<ReplayReport, EnvError> {
     let cards = data.map(|folder| Cards::read(&folder.join("cards_135x189"))).transpose()?;
     let mut differences = Vec::new();
