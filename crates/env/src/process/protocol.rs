@@ -1,5 +1,4 @@
-//! Messages of the protocol: requests to the program and responses from it, one JSON object per
-//! line.
+//! Protocol messages: requests to the program and responses from it, one JSON object per line.
 
 use std::collections::BTreeMap;
 
@@ -8,47 +7,47 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use turnwise_core::{Tool, ToolCall};
 
-/// Version of the protocol, increased for incompatible changes.
+/// Protocol version, increased for incompatible changes.
 pub const PROTOCOL: u32 = 1;
 
 /// A request without its `id`.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub enum Request<'a> {
-    /// The first request, with the protocol version and the settings.
+    /// The first request, which contains the protocol version and the settings.
     Hello {
         /// [`PROTOCOL`].
         protocol: u32,
-        /// Name and version of Turnwise.
+        /// Name and version of the Turnwise release.
         client: &'a str,
-        /// The table `env.settings` of the config.
+        /// The `env.settings` table of the config.
         settings: &'a Value,
     },
-    /// Requests at most `limit` tasks of a split from `offset`.
+    /// Requests at most `limit` tasks of a split, starting at `offset`.
     Tasks {
         /// Name of the split.
         split: &'a str,
-        /// Index of the first requested task in the split.
+        /// Index in the split of the first requested task.
         offset: usize,
-        /// Maximum number of tasks.
+        /// Maximum number of tasks to return.
         limit: usize,
     },
-    /// Starts a task. A running episode with the same number is dropped.
+    /// Starts a task. If an episode with this number is running, it is dropped.
     Reset {
-        /// Number of the episode, chosen by the trainer.
+        /// Episode number, chosen by the trainer.
         episode: u64,
-        /// The task as the program listed it.
+        /// The task as listed by the program.
         task: &'a Value,
-        /// Seed of the episode's random draws.
+        /// Seed for the episode's random draws.
         seed: u64,
     },
     /// Executes an action.
     Step {
-        /// Number of the episode.
+        /// Episode number.
         episode: u64,
-        /// Text of the action.
+        /// Action text.
         action: &'a str,
-        /// The action as a structured call, if the action is a call; `action` is then
+        /// The action as a structured call, if it is one. `action` is then
         /// `name(arguments as JSON)`.
         #[serde(skip_serializing_if = "Option::is_none")]
         call: Option<&'a ToolCall>,
@@ -58,30 +57,30 @@ pub enum Request<'a> {
         /// Episodes and actions.
         steps: Vec<EpisodeAction<'a>>,
     },
-    /// Ends an episode at any point.
+    /// Ends an episode, whether or not it is finished.
     Close {
-        /// Number of the episode.
+        /// Episode number.
         episode: u64,
     },
-    /// Requests the state of an episode without changing it. Needs the capability `save`.
+    /// Requests the state of an episode without modifying it. Needs the capability `save`.
     Save {
-        /// Number of the episode.
+        /// Episode number.
         episode: u64,
     },
-    /// Starts an episode from a saved state, instead of `reset`.
+    /// Starts an episode from a saved state instead of with `reset`.
     Restore {
-        /// Number of the episode, chosen by the trainer.
+        /// Episode number, chosen by the trainer.
         episode: u64,
-        /// The task as the program listed it.
+        /// The task as listed by the program.
         task: &'a Value,
-        /// The state as the program returned it.
+        /// The state as returned by the program.
         state: &'a RawValue,
     },
-    /// Plays a task with the program's expert.
+    /// Plays a task with the program's own expert.
     Demonstrate {
-        /// The task as the program listed it.
+        /// The task as listed by the program.
         task: &'a Value,
-        /// Seed of the episode's random draws.
+        /// Seed for the episode's random draws.
         seed: u64,
         /// Maximum number of turns.
         max_turns: usize,
@@ -91,7 +90,7 @@ pub enum Request<'a> {
 }
 
 impl Request<'_> {
-    /// Returns the number of steps; the timeout applies to each.
+    /// Returns the number of steps. The timeout applies to each of them.
     pub(super) fn answers(&self) -> u32 {
         match self {
             Self::StepMany { steps } => u32::try_from(steps.len()).unwrap_or(u32::MAX).max(1),
@@ -119,11 +118,11 @@ impl Request<'_> {
 /// One action of [`Request::StepMany`].
 #[derive(Clone, Debug, Serialize)]
 pub struct EpisodeAction<'a> {
-    /// Number of the episode.
+    /// Episode number.
     pub episode: u64,
-    /// Text of the action.
+    /// Action text.
     pub action: &'a str,
-    /// The action as a structured call, if the action is a call.
+    /// The action as a structured call, if it is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call: Option<&'a ToolCall>,
 }
@@ -150,11 +149,12 @@ impl Line {
     }
 }
 
-/// Content of a response. The result is kept as JSON text to preserve the key order of schemas.
+/// Content of a response. The result is kept as JSON text, which preserves the key order in
+/// schemas.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(try_from = "Given")]
 pub enum Answer {
-    /// The result of the request.
+    /// The request's result.
     Ok(Box<RawValue>),
     /// The request failed.
     Error(Failure),
@@ -180,7 +180,7 @@ impl TryFrom<Given> for Answer {
     }
 }
 
-/// Deserializes a present value, including `null`.
+/// Deserializes a field that is present, even if it is `null`.
 fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Box<RawValue>>, D::Error> {
     Box::<RawValue>::deserialize(from).map(Some)
 }
@@ -194,12 +194,12 @@ pub struct Failure {
     /// Error message.
     #[serde(default)]
     pub message: String,
-    /// Traceback of the program; may be empty.
+    /// Traceback from the program. May be empty.
     #[serde(default)]
     pub traceback: String,
 }
 
-/// Whether a failed request can be retried.
+/// Whether a failed request may be retried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
