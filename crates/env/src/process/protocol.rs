@@ -205,7 +205,7 @@ pub struct Failure {
 pub enum FailureKind {
     /// A retry may succeed, for example if a service was busy.
     Transient,
-    /// A retry cannot succeed; the episode is over.
+    /// A retry cannot succeed, so the episode is over.
     #[default]
     Fatal,
 }
@@ -213,22 +213,23 @@ pub enum FailureKind {
 /// Response to `hello`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Welcome {
-    /// Protocol version of the program; must be [`PROTOCOL`].
+    /// Protocol version of the program, which must be [`PROTOCOL`].
     pub protocol: u32,
-    /// Name of the environment, used in messages and panels.
+    /// Name of the environment, which is used in messages and panels.
     pub name: String,
     /// Splits, training first.
     pub splits: Vec<String>,
     /// Optional requests that the program supports.
     #[serde(default)]
     pub capabilities: Capabilities,
-    /// Maximum number of concurrent requests. Further requests wait without using up their timeout.
+    /// Maximum number of concurrent requests. Further requests wait, and their timeout starts only
+    /// when they are sent.
     #[serde(default = "one")]
     pub concurrency: usize,
-    /// Frequent texts of observations and actions, for the tokenizers of models from scratch.
+    /// Frequent phrases in observations and actions, for tokenizers trained from scratch.
     #[serde(default)]
     pub phrases: Vec<String>,
-    /// Functions that actions may call, unless `reset` returns others.
+    /// Functions that actions may call, unless `reset` returns a different list.
     #[serde(default)]
     pub tools: Vec<Tool>,
 }
@@ -252,27 +253,27 @@ pub struct Capabilities {
 /// Response to `tasks`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct TaskPage {
-    /// The tasks; `reset` sends them back unchanged.
+    /// The tasks, which `reset` sends back unchanged.
     pub tasks: Vec<Value>,
-    /// Offset of the next page, if there is one.
+    /// Offset of the next page, or `None` on the last page.
     #[serde(default)]
     pub next: Option<usize>,
 }
 
-/// An observation: a text, or a text with admissible actions and state key.
+/// An observation: either just a text, or a text with admissible actions and a state key.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub enum Seen {
     /// A text.
     Text(String),
-    /// A text with admissible actions and state key.
+    /// A text with admissible actions and a state key.
     Parts {
-        /// Text of the observation.
+        /// Observation text.
         text: String,
         /// Admissible actions.
         #[serde(default)]
         admissible: Vec<String>,
-        /// Text that is equal for equal states; if absent, `text`.
+        /// A string that is equal for equal states. Defaults to `text`.
         #[serde(default)]
         state_key: Option<String>,
     },
@@ -283,7 +284,7 @@ pub enum Seen {
 pub struct Started {
     /// First observation.
     pub observation: Seen,
-    /// Functions that actions of this episode may call; if absent, those of `hello`.
+    /// Functions that actions may call in this episode. Defaults to those of `hello`.
     #[serde(default)]
     pub tools: Option<Vec<Tool>>,
 }
@@ -293,16 +294,16 @@ pub struct Started {
 pub struct Stepped {
     /// Next observation.
     pub observation: Seen,
-    /// Reward of the action.
+    /// Reward for the action.
     #[serde(default)]
     pub reward: f64,
-    /// Fraction of the task that is done, from 0 to 1.
+    /// Fraction of the task completed, from 0 to 1.
     #[serde(default)]
     pub progress: Option<f64>,
-    /// Whether the episode ended by the environment's rules.
+    /// Whether the episode ended according to the environment's rules.
     #[serde(default)]
     pub terminated: bool,
-    /// Whether the episode was cut off.
+    /// Whether the episode was truncated.
     #[serde(default)]
     pub truncated: bool,
     /// Whether the task is solved.
@@ -323,24 +324,24 @@ fn yes() -> bool {
 /// Response to `save`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Saved {
-    /// The program's state: any JSON value, sent back unchanged.
+    /// The program's state. It can be any JSON value and is sent back unchanged.
     pub state: Box<RawValue>,
 }
 
-/// Response to `step_many`: one response per step, in order.
+/// Response to `step_many`, which contains one response per step, in order.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ManyStepped {
-    /// Responses to the steps.
+    /// The responses to the individual steps.
     pub steps: Vec<Answer>,
 }
 
 /// Response to `demonstrate`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Demonstrated {
-    /// Functions that actions of this episode may call; if absent, those of `hello`.
+    /// Functions that actions may call in this episode. Defaults to those of `hello`.
     #[serde(default)]
     pub tools: Option<Vec<Tool>>,
-    /// The turns in order.
+    /// Turns in the order played.
     pub turns: Vec<DemonstratedTurn>,
     /// Whether the task was solved.
     #[serde(default)]
@@ -352,11 +353,11 @@ pub struct Demonstrated {
 pub struct DemonstratedTurn {
     /// Observation before the action.
     pub observation: Seen,
-    /// Action of the expert.
+    /// The expert's action.
     pub action: String,
 }
 
-/// Parses a line as a response to each kind of request; used by the fuzz targets.
+/// Parses a line as the response to each kind of request. Used by the fuzz targets.
 #[doc(hidden)]
 pub fn parse(line: &[u8]) {
     fn read<T: serde::de::DeserializeOwned>(value: &RawValue) {
