@@ -260,7 +260,8 @@ impl Room {
         }
     }
 
-    /// Returns the cells that the player could reach without boxes, in breadth-first order.
+    /// Returns the cells that the player could reach if there were no boxes, in breadth-first
+    /// order.
     pub(super) fn reachable(&self) -> Vec<usize> {
         let height = self.height();
         let mut seen = vec![false; self.cells.len()];
@@ -285,8 +286,8 @@ impl Room {
         found
     }
 
-    /// Moves the player, pushing a box if possible. An impossible move changes nothing and costs
-    /// the same.
+    /// Moves the player, pushing a box if possible. An impossible move has no effect but costs the
+    /// same as any other move.
     pub fn act(&mut self, direction: Direction) -> Moved {
         let next = self.beside(self.player, direction);
         let cell = self.cells[next];
