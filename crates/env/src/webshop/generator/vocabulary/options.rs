@@ -1,10 +1,11 @@
-//! Options of product pages.
+//! Options shown on product pages.
 
 #[derive(Debug)]
 pub(in crate::webshop::generator) struct OptionList {
     pub(in crate::webshop::generator) name: &'static str,
     pub(in crate::webshop::generator) values: &'static [&'static str],
-    /// Whether a product offers adjacent values (sizes) instead of any values (colors).
+    /// True if a product offers adjacent values, as for sizes. False if it offers any values, as
+    /// for colors.
     pub(in crate::webshop::generator) ordered: bool,
 }
 
