@@ -11,9 +11,9 @@ use turnwise_core::{
 /// Which demonstrations to play and how to play them.
 #[derive(Clone, Copy)]
 pub struct DemonstrationRequest<'a> {
-    /// Split to play. Its tasks are played in order.
+    /// Split to play. Tasks of the split are played in order.
     pub split: &'a str,
-    /// Number of episodes to play. Fewer are returned if some fail.
+    /// Number of episodes to play. Fewer episodes are returned if some fail.
     pub count: usize,
     /// Probability of inserting an invalid or useless action before a step. Inserted actions are
     /// excluded from the SFT loss. Environments in other processes ([`crate::process`]) do not
@@ -21,8 +21,8 @@ pub struct DemonstrationRequest<'a> {
     pub invalid_action_prob: f64,
     /// Maximum number of turns per episode, including inserted actions.
     pub max_turns: usize,
-    /// Whether to store the admissible actions of each turn, for prompts that list them. These
-    /// lists account for most of a demonstration's memory.
+    /// Whether to store the admissible actions of each turn, for prompts that list them. The lists
+    /// of admissible actions take up most of a demonstration's memory.
     pub keep_admissible: bool,
     /// Seed for all random draws.
     pub seed: u64,
@@ -171,7 +171,7 @@ pub fn play_all<T: Sync>(
 }
 
 /// Plays episodes one after another, as needed for environments in other processes. Unlike
-/// [`play_all`], it drops and counts failed episodes.
+/// [`play_all`], drops and counts failed episodes.
 ///
 /// # Errors
 /// Fails if a probability in the request is invalid or every episode failed.
@@ -236,7 +236,7 @@ pub fn play_episode<E: Environment + ?Sized>(
     Ok(None)
 }
 
-/// Plays episodes with random admissible actions. They train the tokenizer if an environment has no
+/// Plays episodes with random admissible actions, to train the tokenizer if an environment has no
 /// expert. Failed episodes are dropped and counted.
 ///
 /// # Errors

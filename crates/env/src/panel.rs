@@ -33,7 +33,7 @@ pub struct Panel {
     /// The tasks in hash order.
     pub tasks: Vec<Task>,
     /// Lower-case hexadecimal SHA-256 over the task ids and content digests
-    /// ([`Task::content_digest`]), in this order. The length of each value is hashed before it.
+    /// ([`Task::content_digest`]), in this order. Each value is hashed after its length.
     pub hash: String,
 }
 

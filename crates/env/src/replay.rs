@@ -25,7 +25,7 @@ pub struct Difference {
 /// Result of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplayReport {
-    /// What was replayed, with counts, as text for the user.
+    /// Text that tells the user how much was replayed.
     pub counts: String,
     /// What an episode is called in this environment, such as `session`.
     pub unit: &'static str,
@@ -92,7 +92,7 @@ impl Line<'_> {
     }
 }
 
-/// Returns the non-blank lines. `name` is the recording's name in error messages.
+/// Returns the non-blank lines of a recording. `name` is the recording's name in error messages.
 pub(crate) fn numbered_lines(
     name: &str,
     reader: impl BufRead,

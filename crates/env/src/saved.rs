@@ -9,7 +9,7 @@ use turnwise_core::{EnvError, Snapshot};
 pub(crate) trait SavedEpisode: Serialize + DeserializeOwned {
     const WORLD: &'static str;
     const FORMAT: &'static str;
-    /// Format version. Increase it if older releases would misread new files.
+    /// Format version. Increase the version if older releases would misread new files.
     const VERSION: u32;
 
     fn save(&self) -> Result<Snapshot, EnvError> {

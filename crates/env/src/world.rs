@@ -25,7 +25,7 @@ use crate::replay::ReplayReport;
 
 /// Arguments of [`WorldKind::open`].
 pub struct OpenOptions<'a> {
-    /// Splits that will be used. The environment may skip reading other splits. Empty means all.
+    /// Splits that will be used. The environment may skip the others. Empty means all.
     pub splits: &'a [&'a str],
     /// Maximum number of turns per episode.
     pub max_turns: usize,
@@ -53,7 +53,7 @@ pub trait World: Any + Send + Sync {
         true
     }
 
-    /// Returns a one-line summary of an episode. It is the SFT target for learning compaction
+    /// Returns a one-line summary of an episode, used as the SFT target for learning compaction
     /// (`prompt.compact_after`).
     ///
     /// The summary covers the actions before `turn` and the observations up to that turn. The
@@ -142,7 +142,7 @@ pub trait Advisor {
 pub struct EvalDefaults<'a> {
     /// Maximum number of turns per episode.
     pub max_turns: usize,
-    /// Splits to evaluate on. Human players get the last one.
+    /// Splits to evaluate on, the last of which is for human players.
     pub splits: &'a [&'a str],
     /// Prompt template for models that reason in free text.
     pub template: &'a str,

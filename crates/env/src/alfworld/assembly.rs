@@ -76,8 +76,8 @@ impl Types {
     }
 }
 
-/// One place per receptacle, in receptacle order. The agent's start place follows if it has no
-/// receptacle.
+/// One place per receptacle, in receptacle order. The agent's start place comes last, unless a
+/// receptacle is there.
 struct Places {
     ids: Vec<u32>,
     of: Vec<u16>,

@@ -1,8 +1,8 @@
 //! Demonstrations for SFT warm starts.
 //!
 //! The expert demonstrates searching and acting, whereas stored walkthroughs show only acting.
-//! Invalid commands can be inserted to show how to continue after `Nothing happens.` They are
-//! excluded from the loss.
+//! Inserted invalid commands show how to continue after `Nothing happens.` and are excluded from
+//! the loss.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::demonstration::{
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// The search expert. Its object frequencies are counted over the set's training games.
+    /// The search expert. Object frequencies are counted over the set's training games.
     #[default]
     Expert,
     /// The walkthrough stored in each game; games without one are dropped.

@@ -73,7 +73,7 @@ impl Episode {
         episode
     }
 
-    /// Restores a saved state. The caller must already have checked it against the game.
+    /// Restores a saved state. The caller must have checked the state against the game.
     pub(super) fn resume(
         game: Arc<Game>,
         words: Vec<u64>,
@@ -107,10 +107,10 @@ impl Episode {
         self.won
     }
 
-    /// Returns progress towards the goal in `[0, 1]`. It is 1 only if the goal is satisfied.
+    /// Returns progress towards the goal in `[0, 1]`. Progress is 1 only if the goal is satisfied.
     ///
-    /// The original has no progress measure. Progress is the largest fraction of these facts that
-    /// hold for any one object or receptacle:
+    /// The original has no progress measure. Progress is the best fraction of the following facts
+    /// that a single object or receptacle satisfies:
     /// * put: the object is in hand or in the target; the object is in the target.
     /// * clean, heat, cool: the object is treated; it is in hand or in the target; it is treated
     ///   and in the target.

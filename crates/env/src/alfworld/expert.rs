@@ -274,8 +274,8 @@ impl<'a> Expert<'a> {
         Decision::Fixed(object.clone())
     }
 
-    /// Returns the target receptacle that holds the most wanted objects, preferring one at the
-    /// agent's place in ties.
+    /// Returns the target receptacle that holds the most wanted objects. In a tie, receptacles at
+    /// the agent's place come first.
     fn destination(&self, scene: &View<'_>, wish: &Wish) -> Option<usize> {
         let settled = |index: usize| {
             let contents = self.spots[index].contents.as_deref().unwrap_or_default();

@@ -10,7 +10,7 @@ use turnwise_core::EnvError;
 use super::game::Game;
 use super::parse;
 
-/// File name of every official game. Its parent folders identify the game.
+/// File name of every official game. The file's parent folders identify the game.
 pub(super) const GAME_FILE: &str = "game.tw-pddl";
 
 const ARCHIVE: &str = ".tar.zst";

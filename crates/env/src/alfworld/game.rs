@@ -147,8 +147,8 @@ pub(super) struct World {
     pub(super) start: u16,
     /// For each receptacle, the set of objects that fit into it (`canContain`).
     pub(super) accepts: Box<[u64]>,
-    /// Pairs `(vessel, content)` in ascending order (`inReceptacleObject`). No command changes
-    /// them.
+    /// Pairs `(vessel, content)` in ascending order (`inReceptacleObject`), which no command
+    /// changes.
     pub(super) nested: Box<[(u16, u16)]>,
     pub(super) initial: Box<[u64]>,
 }
@@ -209,7 +209,7 @@ impl World {
     }
 }
 
-/// A parsed game. It is immutable, takes a few kilobytes, and is shared by all its episodes.
+/// A parsed game. Games are immutable, take a few kilobytes, and are shared by all their episodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Game {
     pub(super) id: Box<str>,
@@ -292,8 +292,8 @@ impl Game {
         self.world.types.get(usize::from(self.world.type_of[receptacle.index()]))
     }
 
-    /// Returns an object's type in lower case, for example `butterknife`. A few objects have no
-    /// type; theirs is empty.
+    /// Returns an object's type in lower case, for example `butterknife`. Empty for the few objects
+    /// without a type.
     pub fn object_type(&self, object: ObjectId) -> &str {
         self.world.types.get(usize::from(self.world.type_of[self.world.layout.receptacles + object.index()]))
     }

@@ -70,8 +70,8 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// Parses one of the six goals, written as `(and ...)`. Any other atom or variable is an error,
-    /// so that no goal is mistaken for an easier one.
+    /// Parses one of the six goals, written as `(and ...)`. Unexpected atoms and variables are
+    /// errors, so that no goal is mistaken for an easier one.
     pub(super) fn read(goal: &List<'_>) -> Result<Self, String> {
         let mut atoms = Vec::new();
         collect(goal, &mut atoms)?;

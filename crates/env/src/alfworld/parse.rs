@@ -1,7 +1,7 @@
 //! Parses official `game.tw-pddl` files.
 //!
-//! All official games share one PDDL domain and grammar, which this engine implements in Rust. The
-//! parser therefore reads only the task sentence, start state, goal and walkthrough.
+//! All official games share one PDDL domain and grammar, which this engine implements in Rust.
+//! Therefore only the task sentence, start state, goal and walkthrough are parsed.
 
 use std::borrow::Cow;
 
@@ -31,11 +31,11 @@ impl Game {
     /// Parses the text of a `game.tw-pddl` file.
     ///
     /// The game's id consists of the last three folders of the path `name`: split, task and trial.
-    /// With fewer folders, the split is `games`.
+    /// If the path has fewer folders, the split is `games`.
     ///
     /// # Errors
     /// Returns [`EnvError::File`] if the file is not JSON, is truncated, lacks a key or is marked
-    /// unsolvable. The same error is returned for unknown facts or goals, and if the folder names a
+    /// unsolvable. Returns the same error for unknown facts or goals, or a folder named after a
     /// different task type.
     pub fn parse(name: &str, text: &str) -> Result<Self, EnvError> {
         let unsolvable = || {

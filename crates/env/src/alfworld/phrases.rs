@@ -3,8 +3,8 @@
 /// Phrases that a word-level tokenizer should keep as one token, longest first.
 ///
 /// The phrases surround object names such as `drawer 1`. No phrase ends in a space because the
-/// tokenizer attaches spaces to the next token. Thus ` drawer 1` is always one token. Command
-/// prefixes are listed with and without a leading space.
+/// tokenizer attaches spaces to the next token. For example, ` drawer 1` is always one token.
+/// Command prefixes are listed with and without a leading space.
 pub const PHRASES: &[&str] = &[
     "-= Welcome to TextWorld, ALFRED! =-\n\nYou are in the middle of a room. Looking quickly around you, you see a",
     "You are in the middle of a room. Looking quickly around you, you see nothing.",

@@ -15,7 +15,7 @@ use super::{Episode, Game};
 struct Count {
     /// Number of objects of one type found in receptacles of one type.
     found: u64,
-    /// Number of receptacles of that type in scenes that contain an object of this type.
+    /// Number of receptacles of the type in scenes that contain an object of the type.
     searched: u64,
 }
 
@@ -68,8 +68,8 @@ impl Prior {
         EMBEDDED.as_ref().map_err(|reason| EnvError::Other(reason.clone()))
     }
 
-    /// Returns the expected number of objects of this type in one receptacle of that type:
-    /// `(found + 0.02) / (searched + 1)`. The scene is assumed to contain such an object.
+    /// Returns the expected number of objects of a type in one receptacle of a type:
+    /// `(found + 0.02) / (searched + 1)`. Assumes that the scene contains such an object.
     pub fn expected(&self, object_kind: &str, receptacle_kind: &str) -> f64 {
         let count = self.counts.get(object_kind).and_then(|kinds| kinds.get(receptacle_kind));
         let Count { found, searched } = count.copied().unwrap_or_default();

@@ -28,7 +28,7 @@ impl Games {
 /// The ALFWorld games as a task set.
 ///
 /// Splits are ordered as `train`, `valid_seen`, `valid_unseen`, then others by name. Games are
-/// ordered by the SHA-256 of their ids. The original uses the file system's order instead.
+/// ordered by the SHA-256 of their ids. The original uses the order of the file system instead.
 #[derive(Clone, Debug)]
 pub struct AlfworldSet {
     games: Arc<Games>,
@@ -38,9 +38,9 @@ pub struct AlfworldSet {
 
 impl AlfworldSet {
     /// Loads all solvable games under `path`: a game file, a folder tree, or a `.tar.zst` archive.
-    /// If a folder contains such archives, only the archives are read.
+    /// If a folder contains archives, only the archives are read.
     ///
-    /// Broken files are skipped. Their errors are returned in file order.
+    /// Broken files are skipped, and their errors are returned in file order.
     ///
     /// # Errors
     /// Returns an error if `path` cannot be read or contains no playable game.

@@ -36,8 +36,8 @@ pub struct AlfworldSettings {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AlfworldExpert {
-    /// Source of demonstrations: the expert, which sees only its observations, or the stored
-    /// walkthroughs, which were planned with full knowledge of the scene.
+    /// Who plays demonstrations: the expert, which sees only observations, or the stored
+    /// walkthroughs, which know the whole scene.
     pub source: Source,
     /// Order in which the expert searches receptacles.
     pub search_order: SearchOrder,

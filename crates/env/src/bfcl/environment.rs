@@ -18,11 +18,11 @@ use crate::saved::SavedEpisode;
 
 /// Plays the tasks of a [`super::BfclTasks`], one episode at a time.
 ///
-/// If a reply contains calls, they are executed and the observation lists their results. Any other
-/// reply ends the user's turn. The observation is then the next user message. An episode ends
-/// (`terminated`) after the last turn, or if one turn takes too many replies with calls. It is
-/// `truncated` at the turn limit. The reply that ends the last turn is rewarded with 1 if all turns
-/// passed. All other rewards are 0.
+/// If a reply contains calls, they are executed and the observation lists their results. A reply
+/// without calls ends the user's turn, and the observation is the next user message. An episode
+/// ends (`terminated`) after the last turn, or if one turn takes too many replies with calls. An
+/// episode is `truncated` at the turn limit. The reward is 1 for the reply that ends the last turn
+/// if all turns passed, and 0 otherwise.
 #[derive(Debug)]
 pub struct BfclEnv {
     shared: Arc<Shared>,

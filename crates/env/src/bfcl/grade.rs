@@ -1,5 +1,5 @@
-//! Grading with the package's rules. After each user turn, the API states must equal the states
-//! after the gold calls. The model must also have seen every result of the gold calls.
+//! Grading as in the `bfcl-eval` package. After each user turn, the API states must equal the
+//! states after the gold calls. The model must also have seen every result of the gold calls.
 
 use super::package::BfclTask;
 use super::session::{Scenario, Session};
@@ -62,7 +62,7 @@ impl Grader {
         self.passed += usize::from(self.failure.is_none());
     }
 
-    /// Returns the reason why the first failed turn failed, if a turn failed.
+    /// Returns the failure of the first turn that did not pass, if any.
     pub fn failure(&self) -> Option<Failure> {
         self.failure
     }

@@ -5,10 +5,10 @@ use turnwise_core::ToolCall;
 use super::apis::Api;
 use crate::python::values::{Caller, Dict, Raise, Value, calls, evaluate, parse};
 
-/// Returns the calls in a reply as text. The result is empty if the reply is not a list of calls;
-/// such a reply ends the user's turn.
+/// Returns the calls in a reply as text. Replies that are not a list of calls end the user's turn
+/// and give an empty result.
 ///
-/// As in the package, the quotes and brackets around the list are optional. Unlike the package,
+/// As in the package, the quotes and brackets around the list are optional. Unlike in the package,
 /// positional arguments are kept.
 pub fn read_calls(reply: &str) -> Vec<String> {
     let reply = reply.trim_matches(['`', '\n', ' ']);

@@ -23,7 +23,7 @@ pub struct Session {
     long: Option<Arc<LongContext>>,
 }
 
-/// What an episode starts with.
+/// Initial conditions of an episode.
 #[derive(Clone, Copy, Debug)]
 pub struct Scenario<'a> {
     /// Task id.
@@ -114,7 +114,7 @@ impl Session {
         owner.map(|(name, _)| name.as_str())
     }
 
-    /// Prefixes each method name that is followed by a parenthesis with its object's name. As in
+    /// Inserts the object's name before each method name that is followed by a parenthesis. As in
     /// the original, names inside arguments are also prefixed.
     fn qualified(&self, call: &str) -> String {
         let mut out = String::with_capacity(call.len() + 64);

@@ -35,7 +35,8 @@ const GOAL: &str = "do what the user asks by calling functions";
 pub struct BfclOptions {
     /// How the first observation documents the functions.
     pub documents: BfclDocuments,
-    /// Maximum number of replies with calls per user turn. The episode ends when it is exceeded.
+    /// Maximum number of replies with calls per user turn. An episode ends if a turn exceeds this
+    /// number.
     pub max_steps: usize,
     /// Whether the first failed turn ends the episode.
     pub stop_at_failed_turn: bool,

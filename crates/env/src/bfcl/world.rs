@@ -35,7 +35,7 @@ pub struct BfclSettings {
     pub generator: BfclGenerator,
     /// How the first observation documents the functions.
     pub documents: BfclDocuments,
-    /// Maximum number of replies with calls per user turn. When it is exceeded, the episode ends
+    /// Maximum number of replies with calls per user turn. An episode that exceeds this number ends
     /// unsolved.
     #[schemars(range(min = 1, max = 1000))]
     pub max_steps: usize,

@@ -98,10 +98,10 @@ impl fmt::Display for Card {
 pub struct Deal(pub [Card; 2]);
 
 impl Deal {
-    /// Draws two cards with the same distribution as the original. The first card's rank is uniform
-    /// from 2 to king, and its suit is uniform. The second card completes 12. If a product of 12 is
-    /// possible, it is used with probability 1/2. In all other cases, the sum is 12. Then the cards
-    /// are swapped with probability 1/2.
+    /// Draws two cards with the same distribution as the original. The first card has a uniform
+    /// rank from 2 to king and a uniform suit. The second card is chosen so that the two can give
+    /// 12. If both a sum and a product can give 12, each is used with probability 1/2. Finally, the
+    /// cards are swapped with probability 1/2.
     pub fn draw(rng: &mut Rng) -> Self {
         let rank = 2 + rng.below(12) as u8;
         let mut suit = || Suit::ALL[rng.below(4)];

@@ -13,9 +13,9 @@ use crate::saved::SavedEpisode;
 
 /// Plays the tasks of a [`super::EzPointsSet`], one episode at a time.
 ///
-/// An episode ends after `=` (`terminated`). It is `truncated` at the step limit, or by the first
-/// action after a formula of six symbols. Actions without effect count towards the step limit. If
-/// images are enabled, each observation has an image after its text.
+/// An episode ends after `=` (`terminated`). An episode is `truncated` at the step limit, or by the
+/// first action after a formula of six symbols. Actions without effect count towards the step
+/// limit. If images are enabled, each observation has an image after its text.
 #[derive(Debug)]
 pub struct EzPointsEnv {
     shared: Arc<Shared>,

@@ -58,7 +58,7 @@ impl Advisor for Adviser {
 }
 
 /// Plays `count` tasks of a split in order. With probability `early_evaluation_prob`, the expert
-/// evaluates the formula before adding the second number. SFT imitates this mistake.
+/// evaluates the formula too early, and SFT imitates this mistake.
 pub(super) fn demonstrate(
     set: &EzPointsSet,
     request: &DemonstrationRequest<'_>,

@@ -3,14 +3,14 @@
 use super::cards::Deal;
 use super::formula::{Symbol, eval, text};
 
-/// Value that the formula should have.
+/// Target value of the formula.
 pub const TARGET: i128 = 12;
 
 /// Reward for a formula that uses both cards and equals the target.
 pub const REWARD: f64 = 10.0;
 
-/// Maximum length at which a formula can still be extended. If it is longer, the next action ends
-/// the episode.
+/// Maximum length at which a formula can still be extended. If the formula is longer, the next
+/// action ends the episode.
 pub const MOST_SYMBOLS: usize = 5;
 
 /// All actions, ordered by their numbers in the original.
@@ -98,8 +98,8 @@ impl Game {
         dealt.saturating_sub(used)
     }
 
-    /// Returns true if a symbol can be added. Operators always can; a number can if an unused card
-    /// has it.
+    /// Returns true if a symbol can be added. Operators can always be added, and numbers if an
+    /// unused card has them.
     pub fn can_add(&self, symbol: Symbol) -> bool {
         match symbol {
             Symbol::Number(number) => self.left(number) > 0,

@@ -7,10 +7,10 @@
 //!  "steps": [{"action": -1..12, "reward", "terminated", "truncated", "formula", "won"}, ..]}
 //! ```
 //!
-//! You can also pass a folder of the original's images. It holds the cards in `cards_135x189` and
-//! the last observation of each episode as `final_obs_seedN.png`. Pixels outside the rows with the
-//! formula must be equal. In the rows with the formula, the fonts differ. There, the mean absolute
-//! difference over all channels must be at most [`TEXT_TOLERANCE`].
+//! An optional folder contains the original's images: the cards in `cards_135x189`, and the last
+//! observation of each episode as `final_obs_seedN.png`. Pixels outside the rows with the formula
+//! must be equal. In the rows with the formula, fonts differ, so the mean absolute difference over
+//! all channels must be at most [`TEXT_TOLERANCE`].
 
 use std::io::BufRead;
 use std::path::Path;

@@ -25,7 +25,7 @@ pub struct EzPointsKind;
 #[serde(default, deny_unknown_fields)]
 pub struct EzPointsSettings {
     /// JSON Lines file with the card pairs (`cards`) of the `test` split, plain or zstd-compressed.
-    /// Recorded episodes have this format. Its card pairs are excluded from training.
+    /// Recorded episodes have this format. Card pairs in this file are excluded from training.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
     /// Reward of a step.
@@ -48,8 +48,8 @@ pub struct EzPointsSettings {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EzPointsExpert {
-    /// Probability that the expert evaluates the formula before adding the second number, and so
-    /// fails. SFT imitates these failures.
+    /// Probability that the expert evaluates the formula before adding the second number. SFT
+    /// imitates the resulting failures.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub early_evaluation_prob: f64,
 }

@@ -1,9 +1,9 @@
 //! Parses responses into actions.
 //!
 //! An action is the first line of a response (`line`), a block in tags (`tags`, `named`), or text
-//! after a label such as ReAct's `Action:` (`label`). It can also be a JSON object (`json`) or tool
-//! calls (`call`). A malformed response is still sent to the environment, which ignores it. The
-//! turn is marked invalid and gets the invalid-action penalty.
+//! after a label such as ReAct's `Action:` (`label`). Actions can also be JSON objects (`json`) or
+//! tool calls (`call`). The environment receives malformed responses but ignores them. Turns with a
+//! malformed response are marked invalid and get the invalid-action penalty.
 
 mod calls;
 mod named;
@@ -23,8 +23,8 @@ use crate::python::{is_space, strip};
 pub struct ParsedAction {
     /// Text sent to the environment.
     pub action: String,
-    /// Tool calls in the order written. If there are any, `action` contains their text, one call
-    /// per line.
+    /// Tool calls in the order written. If there are tool calls, `action` contains their text, one
+    /// call per line.
     pub calls: Vec<ToolCall>,
     /// True if the response contains a valid action.
     pub valid: bool,
@@ -36,7 +36,7 @@ pub struct ParsedAction {
 
 impl ParsedAction {
     /// Returns the actions to send to the environment, one per call. The first call gets `id`,
-    /// which its result refers to. Each further call gets `id` with its number appended.
+    /// which the tool result refers to. Further calls get `id` with a number appended.
     pub fn into_actions(self, id: &str) -> Vec<Action> {
         if let Some(error) = self.error {
             return vec![Action::Malformed { text: self.action, error }];
@@ -123,8 +123,8 @@ pub fn offered(admissible: &[String], action: &str) -> bool {
     admissible.iter().any(|listed| admits(listed, action))
 }
 
-/// Returns the fraction of unlisted actions among the turns for which the environment listed
-/// actions, or `None` if there are no such turns.
+/// Returns the fraction of unlisted actions among turns with a list of actions, or `None` without
+/// such turns.
 pub fn inadmissible_rate<'a>(turns: impl Iterator<Item = &'a Turn>) -> Option<f64> {
     let (mut listed, mut foreign) = (0_usize, 0_usize);
     for turn in turns.filter(|turn| !turn.admissible.is_empty()) {
@@ -169,7 +169,8 @@ fn labelled(rules: &ResponseRules, response: &str, text: &str) -> Read {
     }
 }
 
-/// Splits off the reasoning. If it is not closed, returns an error with the action to send.
+/// Splits off the reasoning. If the reasoning is not closed, returns an error with the action to
+/// send.
 fn after_reasoning<'a>(rules: &ResponseRules, response: &'a str) -> Result<(Reasoning<'a>, &'a str), Read> {
     let [open, close] = &rules.reasoning_tags;
     let reasoning = Reasoning::between(response, open, close);

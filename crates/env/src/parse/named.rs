@@ -50,8 +50,8 @@ fn block(name: &str, text: &str) -> String {
     format!("<{name}>{}</{name}>", strip(text))
 }
 
-/// Truncates a response after the first closing tag. Names are tried in order, and the first with a
-/// closing tag is used.
+/// Truncates a response after the first closing tag. Uses the first of the names for which there is
+/// a closing tag.
 fn cut<'a>(response: &'a str, names: &[String]) -> &'a str {
     let end = names.iter().find_map(|name| {
         let tag = closing(name);

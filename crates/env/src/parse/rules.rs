@@ -34,19 +34,19 @@ pub enum Blocks {
     /// the end, so a response truncated during reasoning contains no action.
     #[default]
     One,
-    /// The same block as in verl-agent. Details depend on the style.
+    /// The same block as in verl-agent, which depends on the style.
     ///
     /// * `tags`: everything from the first opening tag to the first closing tag in the whole
-    ///   response, even inside the reasoning or if empty. If a closing tag comes first, there is no
-    ///   action. Required reasoning may appear anywhere.
+    ///   response, even inside the reasoning or if empty. There is no action if a closing tag comes
+    ///   first. Required reasoning may be anywhere in the response.
     /// * `json` (EZPoints): the only admissible action after the first `"action":` in the
     ///   lower-cased response. Without `"action":`, only the last character is searched, because
     ///   Python's `find` returns -1. A response that does not contain exactly one action is
     ///   malformed. `10` is matched and removed first, so that it does not also match `1`.
     /// * `named` (search): the response is truncated after the first closing tag with the first
-    ///   name. If there is none, the second name is used. The action is the first block with the
-    ///   first name or, if there is none, with the second name. Letter case is ignored. A response
-    ///   without a block or with several opening tags is malformed.
+    ///   name. If the first name has no closing tag, the second name is used. The action is the
+    ///   first block with the first name or, failing that, the second name. Letter case is ignored.
+    ///   A response without a block or with several opening tags is malformed.
     Any,
     /// As in Search-R1, for `style = "named"`. The response is truncated as for `any`, and the
     /// action is the first block with either name. A response with at least one such block is
@@ -88,8 +88,8 @@ pub struct ResponseRules {
     /// Tool call format, for `style = "call"`.
     #[serde(default)]
     pub calls: CallFormat,
-    /// If true, a response without a call is sent to the environment as a text answer. If false,
-    /// such a response is malformed. For `style = "call"`.
+    /// If true, a response without a call is sent to the environment as a text answer. If false, a
+    /// response without a call is malformed. For `style = "call"`.
     #[serde(default)]
     pub text_answer: bool,
     /// Error message for a malformed call, for `style = "call"`. It may contain `{reason}`.
@@ -114,7 +114,7 @@ pub struct ResponseRules {
     /// How to handle upper-case letters, for `style = "line"`, `"label"`, `"tags"` and `"call"`.
     #[serde(default)]
     pub case: Case,
-    /// First and last character of a range. A response with a character in this range is malformed.
+    /// Characters that make a response malformed, given as the first and last of a range.
     #[serde(default)]
     pub forbidden: Option<[char; 2]>,
     /// Number of characters (Unicode scalar values) at the end of a malformed response to send as

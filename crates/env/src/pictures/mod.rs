@@ -1,4 +1,4 @@
-//! Observation images. They are only drawn if an environment's `pictures` setting names a folder.
+//! Observation images. Images are only drawn if an environment's `pictures` setting names a folder.
 
 pub mod canvas;
 pub mod png;

@@ -109,7 +109,7 @@ pub(crate) fn width(text: &str) -> f32 {
     text.chars().map(|letter| glyph(letter).1).sum()
 }
 
-/// Draws text that is 20 pixels high. Its baseline starts at (`x`, `y`).
+/// Draws text that is 20 pixels high. The baseline starts at (`x`, `y`).
 pub(crate) fn write(picture: &mut Picture, text: &str, (x, y): Point, color: Color) {
     let mut x = x;
     for letter in text.chars() {
@@ -140,7 +140,7 @@ fn shares(letter: char, (x, y): Point) -> Vec<(usize, usize, f32)> {
 
 const PHASES: i32 = 16;
 
-/// Pen position in a letter's image. It leaves room for pixels to the left of and above the pen.
+/// Pen position in a letter's image, leaving room for pixels to the left and above.
 const ORIGIN: (i32, i32) = (4, 20);
 
 type Mask = Vec<(i32, i32, f32)>;

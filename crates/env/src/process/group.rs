@@ -6,12 +6,12 @@ use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitSta
 use super::strays;
 use super::watchdog::Watchdog;
 
-/// A child process that leads its own process group. On Unix, its descendants belong to the group
-/// unless they leave it.
+/// A child process that leads its own process group. On Unix, the child's descendants belong to the
+/// group unless they leave it.
 ///
-/// When the leader has exited, the group is killed before the leader is reaped. Until then, no
-/// other process can reuse the group's id. On Linux, descendants that have left the group are
-/// killed too.
+/// When the leader has exited, the group is killed before the leader is reaped. Before the leader
+/// is reaped, no other process can reuse the group's id. On Linux, descendants that have left the
+/// group are killed too.
 #[derive(Debug)]
 pub struct Group {
     leader: Child,

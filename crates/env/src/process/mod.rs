@@ -30,7 +30,7 @@
 //! ```
 //!
 //! The protocol is specified in the user's guide (`docs/worlds/process.md`).
-//! `examples/python_environment` can serve any Gymnasium-style class.
+//! `examples/python_environment` serves any Gymnasium-style class.
 
 pub mod error;
 pub mod group;

@@ -1,7 +1,7 @@
 //! Runs an external environment program and handles its failures.
 //!
-//! If the process times out, writes an invalid line or exits, it is killed with its children. All
-//! pending requests then fail. The process is restarted by the next request that does not need an
+//! A process that times out, writes an invalid line or exits is killed with its children, and all
+//! pending requests fail. The process is restarted by the next request that does not need an
 //! existing episode.
 
 use std::collections::{HashMap, VecDeque};
@@ -30,7 +30,7 @@ pub struct ProgramSettings {
     pub directory: Option<PathBuf>,
     /// Settings sent with `hello`.
     pub settings: Value,
-    /// Timeout for a response. A request with several steps gets this timeout for each step.
+    /// Timeout for a response. Requests with several steps get it for each step.
     pub timeout: Duration,
     /// Timeout for the response to `hello`, which includes the time for loading data.
     pub start_timeout: Duration,
@@ -235,7 +235,7 @@ impl Process {
     ///
     /// # Errors
     /// Returns [`ProcessError::Answer`] if the program responds with an error. Returns
-    /// [`ProcessError::Lost`] if it times out, writes an invalid line or has exited.
+    /// [`ProcessError::Lost`] if the program times out, writes an invalid line or has exited.
     pub fn call(&self, request: &Request<'_>) -> Result<Box<RawValue>, ProcessError> {
         // The timeout starts only when the program has capacity for the request.
         let _permit = self.permits.take();
@@ -299,7 +299,7 @@ impl Process {
 }
 
 impl Drop for Process {
-    /// Asks the program to exit, and kills it if it does not do so in time.
+    /// Asks the program to exit, and kills it after a grace period.
     fn drop(&mut self) {
         if self.is_alive() {
             self.notify(&Request::Shutdown {});

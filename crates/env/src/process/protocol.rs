@@ -27,12 +27,12 @@ pub enum Request<'a> {
     Tasks {
         /// Name of the split.
         split: &'a str,
-        /// Index in the split of the first requested task.
+        /// Index of the first requested task in the split.
         offset: usize,
         /// Maximum number of tasks to return.
         limit: usize,
     },
-    /// Starts a task. If an episode with this number is running, it is dropped.
+    /// Starts a task. A running episode with the same number is dropped.
     Reset {
         /// Episode number, chosen by the trainer.
         episode: u64,
@@ -47,7 +47,7 @@ pub enum Request<'a> {
         episode: u64,
         /// Action text.
         action: &'a str,
-        /// The action as a structured call, if it is one. `action` is then
+        /// The action as a structured call, if the action is a call. `action` is then
         /// `name(arguments as JSON)`.
         #[serde(skip_serializing_if = "Option::is_none")]
         call: Option<&'a ToolCall>,
@@ -90,7 +90,7 @@ pub enum Request<'a> {
 }
 
 impl Request<'_> {
-    /// Returns the number of steps. The timeout applies to each of them.
+    /// Returns the number of steps, each of which gets the full timeout.
     pub(super) fn answers(&self) -> u32 {
         match self {
             Self::StepMany { steps } => u32::try_from(steps.len()).unwrap_or(u32::MAX).max(1),
@@ -122,7 +122,7 @@ pub struct EpisodeAction<'a> {
     pub episode: u64,
     /// Action text.
     pub action: &'a str,
-    /// The action as a structured call, if it is one.
+    /// The action as a structured call, if the action is a call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call: Option<&'a ToolCall>,
 }
@@ -260,7 +260,7 @@ pub struct TaskPage {
     pub next: Option<usize>,
 }
 
-/// An observation: either just a text, or a text with admissible actions and a state key.
+/// An observation, given as just a text or as a text with admissible actions and a state key.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub enum Seen {
@@ -284,7 +284,7 @@ pub enum Seen {
 pub struct Started {
     /// First observation.
     pub observation: Seen,
-    /// Functions that actions may call in this episode. Defaults to those of `hello`.
+    /// Functions that actions may call in this episode. Defaults to the functions in `hello`.
     #[serde(default)]
     pub tools: Option<Vec<Tool>>,
 }
@@ -324,7 +324,7 @@ fn yes() -> bool {
 /// Response to `save`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Saved {
-    /// The program's state. It can be any JSON value and is sent back unchanged.
+    /// The program's state. The state can be any JSON value and is sent back unchanged.
     pub state: Box<RawValue>,
 }
 
@@ -338,7 +338,7 @@ pub struct ManyStepped {
 /// Response to `demonstrate`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Demonstrated {
-    /// Functions that actions may call in this episode. Defaults to those of `hello`.
+    /// Functions that actions may call in this episode. Defaults to the functions in `hello`.
     #[serde(default)]
     pub tools: Option<Vec<Tool>>,
     /// Turns in the order played.

@@ -5,8 +5,8 @@
 //! to.
 //!
 //! A parent-death signal (`PR_SET_PDEATHSIG`) does not work for two reasons. The kernel sends it
-//! when the *thread* that started the program ends, and rollout threads end early. It also does not
-//! reach the program's child processes.
+//! when the *thread* that started the program ends, and rollout threads end early. The signal also
+//! does not reach the program's child processes.
 
 use std::process::{Child, Command, Stdio};
 
@@ -17,7 +17,7 @@ use super::strays::VARIABLE;
 const SCRIPT: &str = "read -r _; sleep 2; kill -9 \"-$1\"; \
     for found in $(grep -lF \"$2\" /proc/[0-9]*/environ); do found=${found#/proc/}; kill -9 \"${found%/environ}\"; done";
 
-/// Watchdog for a process group. Dropping it disarms it.
+/// Watchdog for a process group. Dropping the watchdog disarms it.
 #[derive(Debug)]
 pub(super) struct Watchdog(Child);
 

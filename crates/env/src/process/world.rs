@@ -34,12 +34,12 @@ use super::protocol::{
 pub struct ProcessConfig {
     /// Program and arguments, for example `["python3", "world.py"]`.
     pub command: Vec<String>,
-    /// Working directory of the program. Defaults to the current directory.
+    /// Working directory of the program. Defaults to the directory that Turnwise runs in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
-    /// Settings sent to the program with `hello`. May be any table.
+    /// Table of settings sent to the program with `hello`.
     pub settings: BTreeMap<String, Value>,
-    /// Number of parallel processes. Episodes are assigned to them in rotation.
+    /// Number of parallel processes, which play episodes in rotation.
     #[schemars(range(min = 1, max = 4096))]
     pub programs: usize,
     /// Timeout for a response, in seconds. A program that exceeds the timeout is killed and
@@ -220,7 +220,7 @@ fn number_of(seed: Seed) -> u64 {
     seed.rng().bits() >> 11
 }
 
-/// Converts an error from a reset, which can be retried after restarting the program.
+/// Converts an error from a reset. Resets can be retried after restarting the program.
 fn of_reset(error: &ProcessError) -> EnvError {
     if error.is_transient() {
         EnvError::Transient(error.to_string())
@@ -229,7 +229,7 @@ fn of_reset(error: &ProcessError) -> EnvError {
     }
 }
 
-/// Converts an error from a step, which cannot be retried if the episode was lost.
+/// Converts an error from a step. Steps cannot be retried if the episode was lost.
 fn of_step(error: &ProcessError) -> EnvError {
     if error.loses_episode() {
         EnvError::Other(error.to_string())

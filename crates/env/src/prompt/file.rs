@@ -83,7 +83,7 @@ const FULL: Rule = Rule {
     required: &[Slot::TaskDescription, Slot::ActionHistory, Slot::CurrentObservation],
     why: "it belongs to history lines and responses",
 };
-/// Rules for prompts whose history lines show the result of each action. The last history line then
+/// Rules for prompts whose history lines show the result of each action. The last history line
 /// contains the current observation.
 const FULL_OUTCOMES: Rule = Rule { required: &[Slot::TaskDescription, Slot::ActionHistory], ..FULL };
 const HIDDEN_HISTORY_OUTCOMES: Rule = Rule { required: &[Slot::TaskDescription], ..HIDDEN_HISTORY };
@@ -197,8 +197,7 @@ struct ResponseSection {
 struct HistorySection {
     line: String,
     separator: String,
-    /// Maximum length of a per-turn prompt in characters. Longer prompts are replaced by the prompt
-    /// without history.
+    /// Maximum length of a per-turn prompt in characters. Longer prompts are shown without history.
     max_chars: Option<usize>,
     /// Whether a history line shows an action and its result, instead of an action and the
     /// observation before it.
@@ -246,7 +245,7 @@ impl PromptTemplate {
     /// ([`PromptTemplate::find`]).
     ///
     /// # Errors
-    /// Fails if neither exists, the file cannot be read, or its content is not a valid template.
+    /// Fails if neither template exists, or if the file cannot be read or is not a valid template.
     pub fn named(name: &str) -> Result<Self, EnvError> {
         Self::find(name, &Registry::builtin())
     }
@@ -255,7 +254,7 @@ impl PromptTemplate {
     /// the registry's environments.
     ///
     /// # Errors
-    /// Fails if neither exists or the file is not a valid template.
+    /// Fails if neither template exists or the file is not a valid template.
     pub fn find(name: &str, registry: &Registry) -> Result<Self, EnvError> {
         let path = Path::new(name);
         if path.is_file() {
@@ -279,11 +278,11 @@ impl PromptTemplate {
         Self::parse(&source, &file)
     }
 
-    /// Parses a template. `file` is its name in error messages.
+    /// Parses a template. `file` is the template's name in error messages.
     ///
     /// # Errors
-    /// Returns [`EnvError::File`], which names the key, if the TOML, a key, the base, a placeholder
-    /// or a response rule is invalid.
+    /// Returns [`EnvError::File`] if the TOML, a key, the base, a placeholder or a response rule is
+    /// invalid. The error names the key.
     pub fn parse(source: &str, file: &str) -> Result<Self, EnvError> {
         Self::parse_in(source, file, &Registry::builtin())
     }

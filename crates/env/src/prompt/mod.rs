@@ -12,8 +12,8 @@
 //! | `*-react` | a thought and an action, with one worked example |
 //! | `search-r1` | the prompts of Search-R1 |
 //!
-//! You can write your own template file. With `base = "alfworld"`, it needs only the keys that
-//! differ from that template.
+//! You can also write a template file. With `base = "alfworld"`, the file needs only the keys that
+//! differ.
 //!
 //! | placeholder | value |
 //! |---|---|
@@ -203,9 +203,9 @@ impl PromptTemplate {
     /// Renders the per-turn prompt for one turn.
     ///
     /// The first turn uses a separate prompt without history. With a window of 0, all later prompts
-    /// also omit the history and state the goal. If a prompt would exceed `history.max_chars`
-    /// (Unicode scalar values), it omits the history. The masked prompts for that turn then omit it
-    /// as well.
+    /// also omit the history and state the goal. A prompt that would exceed `history.max_chars`
+    /// (Unicode scalar values) omits the history. Masked prompts for the same turn then also omit
+    /// the history.
     pub fn render(&self, view: &PromptView<'_>, kind: PromptKind) -> String {
         let mut shown = &view.history[view.history.len() - view.window.min(view.history.len())..];
         if let Some(most) = self.max_chars.filter(|_| !shown.is_empty()) {
@@ -249,8 +249,8 @@ impl PromptTemplate {
         if closed { next } else { format!("{}{next}", self.end) }
     }
 
-    /// Renders the start of the sequence after a compaction. It is like
-    /// [`PromptTemplate::render_concatenated_first`] but shows the first observation, the summary
+    /// Renders the start of the sequence after a compaction. The sequence starts like
+    /// [`PromptTemplate::render_concatenated_first`], but shows the first observation, the summary
     /// and the newest observation.
     pub fn render_compacted(&self, view: &PromptView<'_>, compacted: &Compacted<'_>) -> String {
         self.fill_after(&self.concatenated_first, view, &[], false, Some(compacted))

@@ -8,10 +8,10 @@ use serde::Deserialize;
 pub(super) struct ObservationSection {
     pub(super) goal_marker: String,
     pub(super) keep_goal: bool,
-    /// Text that ends the goal. If not set, the goal ends with its line. If set, the text before
+    /// Text that ends the goal. By default, the goal ends with its line. If set, the text before
     /// the goal's marker is also removed.
     goal_end: Option<String>,
-    /// Separator between the parts of an observation. Prompts replace it with `join`.
+    /// Separator between the parts of an observation. Prompts replace the separator with `join`.
     #[serde(default)]
     separator: String,
     #[serde(default)]
@@ -25,7 +25,7 @@ pub(super) struct ObservationSection {
 
 impl ObservationSection {
     /// Appends the observation. With `strip`, removes the goal from its marker to its end. Lines or
-    /// parts that contained nothing else are dropped.
+    /// parts that contain nothing else are dropped.
     pub(super) fn push(&self, out: &mut String, goal: &str, observation: &str, strip: bool) {
         if !strip {
             self.push_parts(out, observation);

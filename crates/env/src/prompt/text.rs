@@ -1,4 +1,4 @@
-//! Texts with placeholders. They are checked during parsing, so rendering cannot fail.
+//! Texts with placeholders. Placeholders are checked during parsing, so rendering cannot fail.
 
 use std::fmt::Write as _;
 

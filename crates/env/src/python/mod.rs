@@ -1,6 +1,6 @@
-//! The parts of Python that affect texts of the original environments. This module has formatting
-//! and random numbers, [`values`] has values, operators and exceptions, and `method.rs` binds
-//! arguments.
+//! The parts of Python that affect texts of the original environments. Formatting and random
+//! numbers are in this module, values, operators and exceptions in [`values`], and argument binding
+//! in `method.rs`.
 
 pub(crate) mod method;
 pub mod values;
@@ -92,7 +92,7 @@ impl PythonRandom {
         }
     }
 
-    /// `random.sample(range(n), 2)` for `2 <= n <= 21`. In this range, Python samples from a
+    /// `random.sample(range(n), 2)` for `2 <= n <= 21`. For `n` up to 21, Python samples from a
     /// shrinking pool.
     pub fn sample_two(&mut self, n: usize) -> [usize; 2] {
         let first = self.below(n);

@@ -1,7 +1,7 @@
 //! Scores answers: normalization, exact match, F1, cover match, and finding answers in a text.
 //!
-//! Texts are normalized as in SQuAD's evaluation, Search-R1, verl-agent and FlashRAG. They are
-//! lower-cased, and ASCII punctuation, articles and repeated spaces are removed.
+//! Texts are normalized as in SQuAD's evaluation, Search-R1, verl-agent and FlashRAG. Normalization
+//! lower-cases texts and removes ASCII punctuation, articles and repeated spaces.
 
 use crate::python::{is_space, strip};
 
@@ -33,8 +33,8 @@ impl Scores {
 
 /// Normalizes a text.
 ///
-/// The only difference from the original is in the Unicode tables. It affects letters with a
-/// combining mark next to `a`, `an` or `the`.
+/// The result differs from the original only for letters with a combining mark next to `a`, `an` or
+/// `the`, due to different Unicode tables.
 pub fn normalize(text: &str) -> String {
     // Most texts are ASCII, and passages are normalized at every search.
     let mut bare = if text.is_ascii() { text.to_ascii_lowercase() } else { text.to_lowercase() };
@@ -131,8 +131,8 @@ fn f1(answer: &str, golden: &str) -> f64 {
 /// Returns the trimmed content of the last `<answer>..</answer>` if the text contains at least
 /// `at_least` such blocks.
 ///
-/// Search-R1 needs two because its prompt already contains an example, whereas verl-agent needs
-/// one.
+/// Search-R1 needs two blocks because its prompt already contains an example, whereas verl-agent
+/// needs one.
 pub fn last_answer(text: &str, at_least: usize) -> Option<&str> {
     let (mut found, mut last, mut rest) = (0, None, text);
     while let Some((_, after)) = rest.split_once("<answer>") {

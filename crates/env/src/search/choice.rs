@@ -29,9 +29,9 @@ impl Choices {
         by_label.or_else(|| by_text.first().copied())
     }
 
-    /// Returns the options whose text equals the answer after normalization. An answer that is just
-    /// a label matches no option text. The text may follow a label that normalization would remove
-    /// as an article, such as `A`.
+    /// Returns the options whose text equals the answer after normalization. A bare label matches
+    /// no option text. The text may follow a label that normalization would remove as an article,
+    /// such as `A`.
     fn with_text(&self, answer: &str, label: Option<&str>) -> Vec<usize> {
         let text = normalize(answer);
         if text.is_empty() || self.options.iter().any(|(label, _)| same(label, &text)) {
@@ -68,8 +68,8 @@ fn same(left: &str, right: &str) -> bool {
     left.eq_ignore_ascii_case(right)
 }
 
-/// Returns the label in an answer. It is either the whole answer or a word followed by punctuation.
-/// `A patient` has no label.
+/// Returns the label in an answer, which is either the whole answer or a word followed by
+/// punctuation. `A patient` has no label.
 fn label(answer: &str) -> Option<&str> {
     let mut rest = bare(answer);
     let mut label = first_word(rest);

@@ -20,20 +20,20 @@ use crate::saved::SavedEpisode;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AnswerFrom {
-    /// The answer action. Episodes without one have no answer.
+    /// The answer action. Episodes without an answer action have no answer.
     #[default]
     Action,
-    /// The last `<answer>` block in the whole episode, as in Search-R1 and verl-agent. The block
-    /// may come from a retrieved passage, so even an episode that reaches the step limit can have
-    /// an answer.
+    /// The last `<answer>` block in the whole episode, as in Search-R1 and verl-agent. Even an
+    /// episode that reaches the step limit can have an answer, since the block may come from a
+    /// retrieved passage.
     Transcript,
 }
 
 /// Plays the questions in a [`super::SearchSet`], one episode at a time.
 ///
 /// A search returns passages. An episode ends with an answer (`terminated`) or at the step limit
-/// (`truncated`). The last step cannot be a search. Any other output receives the format's error
-/// message and uses up a turn.
+/// (`truncated`). The last step cannot be a search. Anything else gets the format's error message
+/// and uses up a turn.
 pub struct SearchEnv {
     shared: Arc<Shared>,
     max_steps: usize,

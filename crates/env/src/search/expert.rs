@@ -29,7 +29,7 @@ impl Expert {
         }
     }
 
-    /// Returns the first planned search whose passage has not been seen yet. Without a plan, it
+    /// Returns the first planned search whose passage has not been seen yet. Without a plan,
     /// searches for the question. After the searches, returns the golden answer if a passage
     /// contains it, and `unknown` otherwise.
     fn next(&self) -> String {
@@ -65,8 +65,8 @@ impl Advisor for Expert {
     }
 }
 
-/// Formats a search with spaces inside the tags, as Search-R1's models do. Words then get the same
-/// tokens as in a sentence.
+/// Formats a search with spaces inside the tags, so that words get the same tokens as in a
+/// sentence. Search-R1's models do the same.
 fn searched(query: &str) -> String {
     format!("<search> {query} </search>")
 }
@@ -76,7 +76,7 @@ fn answered(answer: &str) -> String {
 }
 
 /// Plays `count` questions of a split in order. With probability `early_answer_prob`, the expert
-/// skips its last planned search and guesses. SFT imitates this mistake.
+/// skips its last planned search and guesses, and SFT imitates this mistake.
 pub(super) fn demonstrate(
     set: &SearchSet,
     request: &DemonstrationRequest<'_>,

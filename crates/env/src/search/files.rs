@@ -19,8 +19,8 @@ pub type TableReader = Arc<dyn Fn(&Path) -> Result<Vec<Value>, String> + Send + 
 
 const PARQUET: &[u8] = b"PAR1";
 
-/// Reads the records of a file, which may be zstd-compressed. It contains JSON objects, a JSON
-/// list, a table, or an object of objects whose keys become the `id`.
+/// Reads the records of a file, which may be zstd-compressed. Supports JSON objects, a JSON list, a
+/// table, or an object of objects whose keys become the `id`.
 pub(super) fn records(path: &Path, tables: Option<&TableReader>) -> Result<Vec<Value>, EnvError> {
     let mut start = [0; 4];
     let mut file = std::fs::File::open(path).map_err(|source| EnvError::io(path, source))?;
@@ -58,8 +58,8 @@ pub(super) fn json_values<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, En
     read.map_err(|error| EnvError::file(path, format!("this cannot be read as JSON: {error}")))
 }
 
-/// Reads questions from a file. The default dataset name is the file's name. If the file is named
-/// after a split, it is the folder's name (`nq` for `nq/test.jsonl`).
+/// Reads questions from a file. The default dataset name is the name of the file or, if the file is
+/// named after a split, of its folder (`nq` for `nq/test.jsonl`).
 pub(super) fn questions(path: &Path, tables: Option<&TableReader>) -> Result<Vec<Question>, EnvError> {
     let records = records(path, tables)?;
     let counted = CountedFrom::of(&records);

@@ -18,12 +18,12 @@ pub enum ObservationFormat {
     #[default]
     SearchR1,
     /// verl-agent's format (SkyRL's search tool). All passages are one JSON string in tags, in
-    /// which non-ASCII characters are escaped as by Python's `json.dumps`. There is no error
-    /// message. Intended for per-turn prompts.
+    /// which non-ASCII characters are escaped as by Python's `json.dumps`. Invalid output gets no
+    /// error message. Intended for per-turn prompts.
     VerlAgent,
 }
 
-/// Search-R1's error message for invalid actions. Its models are trained on this text.
+/// Search-R1's error message for invalid actions. Search-R1's models are trained on this text.
 pub const INVALID: &str = "\nMy previous action is invalid. If I want to search, I should put the query between <search> and \
                            </search>. If I want to give the final answer, I should put the answer between <answer> and \
                            </answer>. Let me try again.\n";

@@ -25,7 +25,7 @@ pub struct Question {
     pub choices: Option<Choices>,
     /// Passages supplied with the question.
     pub passages: Vec<Arc<Passage>>,
-    /// Searches that lead to the answer, in order. Only known for generated questions.
+    /// Searches that lead to the answer, in order. Only generated questions have them.
     pub plan: Vec<PlannedSearch>,
 }
 

@@ -99,8 +99,8 @@ impl Collection {
         Ok(Self { passages: passages.collect(), found: found.collect() })
     }
 
-    /// Returns the recorded passages, or `None` if the query was not recorded. Titles get the same
-    /// quotation marks as in the recorded observation because these differ between collections.
+    /// Returns the recorded passages, or `None` if the query was not recorded. Titles get the
+    /// quotation marks of the recorded observation, since collections differ in them.
     fn hits(&self, question: &str, query: &str, shown: &[Hit]) -> Option<Vec<Hit>> {
         let ids = self.found.get(&(question.to_owned(), query.to_owned()))?;
         let passage = |(place, id): (usize, &String)| {
@@ -134,7 +134,7 @@ impl Retriever for Queued {
     }
 }
 
-/// Parses passages. Each one starts with a line that contains `Doc`, a number and `(Title: `.
+/// Parses passages. Each passage starts with a line that contains `Doc`, a number and `(Title: `.
 fn passages(block: &str) -> Vec<Hit> {
     let body = block.trim_start_matches('\n').strip_prefix("<information>").unwrap_or(block);
     let body = body.trim_end_matches('\n').strip_suffix(SHOWN).unwrap_or(body);
@@ -173,8 +173,8 @@ fn turns(response: &str) -> Vec<(&str, &str)> {
     found
 }
 
-/// Extracts the user message from a prompt in Qwen's chat format. Any other prompt is returned
-/// whole.
+/// Extracts the user message from a prompt in Qwen's chat format. Prompts in other formats are
+/// returned whole.
 fn user_words(prompt: &str) -> &str {
     let inside = || prompt.split_once("<|im_start|>user\n")?.1.split_once("<|im_end|>");
     inside().map_or(prompt, |(words, _)| words)

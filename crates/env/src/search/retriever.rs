@@ -24,8 +24,8 @@ pub struct RetrieverSettings {
     /// Search the graph in the index (`turnwise index build --approximate`) instead of comparing
     /// all vectors, for `dense` and `hybrid`.
     pub approximate: bool,
-    /// URL of the server, for `http`, such as `http://127.0.0.1:8000/retrieve`. You can list
-    /// several servers with the same collection, separated by spaces.
+    /// URL of the server, for `http`, such as `http://127.0.0.1:8000/retrieve`. Separate the URLs
+    /// of several servers with the same collection by spaces.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// Timeout for a request in seconds, for `http`.
@@ -89,8 +89,8 @@ impl RetrieverSettings {
         self.kind == RetrieverKind::Bm25
     }
 
-    /// Returns the settings that this kind requires but lacks, or ignores, as pairs of key and
-    /// reason.
+    /// Returns the settings that this kind of retriever requires but lacks, or ignores. Each has a
+    /// key and a reason.
     pub(super) fn problems(&self, corpus: Option<&Path>) -> Vec<(&'static str, String)> {
         let mut found = Vec::new();
         let kind = self.kind.name();

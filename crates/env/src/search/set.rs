@@ -86,8 +86,8 @@ pub struct SearchSet {
 }
 
 impl SearchSet {
-    /// Creates a set from the questions of `train`, `valid` and `test`. If an id occurs twice
-    /// within a split, a number is added to it.
+    /// Creates a set from the questions of `train`, `valid` and `test`. Duplicate ids within a
+    /// split get a number appended.
     pub fn new(splits: [Vec<Question>; 3], retriever: Arc<dyn Retriever>, options: SearchOptions) -> Self {
         let mut questions = Vec::with_capacity(splits.iter().map(Vec::len).sum());
         let mut places = HashMap::new();

@@ -26,8 +26,8 @@ use crate::world::{Advisor, EvalDefaults, OpenOptions, ReplayRequest, World, Wor
 
 /// The environment kind `search`.
 ///
-/// By default, it supports `bm25` and JSON. A program can add support for other retrievers and
-/// tables:
+/// By default, the kind supports `bm25` and JSON. A program can add support for other retrievers
+/// and tables:
 ///
 /// ```
 /// use std::sync::Arc;
@@ -156,7 +156,7 @@ impl Default for SearchSettings {
 #[serde(default, deny_unknown_fields)]
 pub struct SearchExpert {
     /// Probability that the expert skips its last search and guesses the answer. SFT imitates these
-    /// demonstrations even if the answer is wrong. Only affects generated questions.
+    /// demonstrations even if the answer is wrong. Affects only generated questions.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub early_answer_prob: f64,
 }

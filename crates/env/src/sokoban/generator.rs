@@ -2,7 +2,7 @@
 //!
 //! A breadth-first search over reversed moves finds all states from which the boxes can reach the
 //! targets, together with the length of the shortest solution. The start is one of these states
-//! with a length in the requested range. A forward search verifies it.
+//! whose solution length is in the requested range. A forward search verifies the length.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{EnvError, Purpose, Rng, Seed};
@@ -69,7 +69,7 @@ impl Default for GeneratorConfig {
 /// A level with its shortest solution.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Level {
-    /// Start of the level. No box is on a target yet.
+    /// Start of the level, with no box on a target.
     pub room: Room,
     /// The shortest solution.
     pub solution: Vec<Direction>,

@@ -8,7 +8,7 @@ use turnwise_core::{EnvError, digest};
 use super::room::{Cell, Room};
 use super::solver::{Solution, Solver};
 
-/// Parses a room from lines of symbols. They are either RAGEN's (`#_O√XPS`) or those of common
+/// Parses a room from lines of symbols. Symbols are either RAGEN's (`#_O√XPS`) or those of common
 /// level files (`# .*$@+`, with `-` also for floor).
 ///
 /// # Errors
@@ -90,8 +90,9 @@ impl RecordedRoom {
     }
 }
 
-/// Reads levels from a file, which may be zstd-compressed. It contains JSON Lines with `room_fixed`
-/// and `room_state`, or symbols with an empty line between levels (`;` starts a comment).
+/// Reads levels from a file, which may be zstd-compressed. Files contain JSON Lines with
+/// `room_fixed` and `room_state`, or symbols with an empty line between levels (`;` starts a
+/// comment).
 ///
 /// # Errors
 /// Fails if the file cannot be read, or if a level is invalid, unsolvable or already solved.

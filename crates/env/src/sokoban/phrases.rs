@@ -2,7 +2,7 @@
 
 use super::room::{Cell, RoomText};
 
-/// Maximum number of distinct rows. If there are more, single cells are the phrases.
+/// Maximum number of distinct rows, above which the phrases are single cells.
 const MOST_ROWS: usize = 2048;
 
 /// Returns all possible rows of a room as phrases, so that each row is one token. If there are too

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 /// Reward for every step.
 pub const STEP_REWARD: f64 = -0.1;
-/// Reward for each box moved onto a target. The same amount is subtracted for each box moved off a
-/// target.
+/// Reward for each box moved onto a target. For each box moved off a target, the same amount is
+/// subtracted.
 pub const TARGET_REWARD: f64 = 1.0;
 /// Reward added when all boxes are on targets.
 pub const SOLVED_REWARD: f64 = 10.0;
@@ -17,8 +17,8 @@ pub const MOST_SIDE: usize = 32;
 /// Maximum number of boxes in a room.
 pub const MOST_BOXES: usize = 8;
 
-/// A kind of cell. The numbers are those of gym-sokoban's `room_state`, except for 6, which
-/// verl-agent added.
+/// A kind of cell. Numbers are those of gym-sokoban's `room_state`, except for 6, which verl-agent
+/// added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Cell {
@@ -155,8 +155,8 @@ pub struct Room {
     cells: Vec<Cell>,
     player: usize,
     boxes: usize,
-    /// Number of boxes that were on targets when the last reward was computed. It is 0 at the start
-    /// because the original does not count before the first step.
+    /// Number of boxes that were on targets when the last reward was computed. Starts at 0 because
+    /// the original does not count before the first step.
     counted: usize,
 }
 

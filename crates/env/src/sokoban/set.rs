@@ -106,8 +106,7 @@ fn too_few(found: &[Vec<(Room, String)>; 3], wanted: [usize; 3]) -> EnvError {
 ///
 /// A task is a level, and its kind is the number of boxes. No two splits contain the same room, not
 /// even rotated, reflected, shifted or with a different start of the player. A digest of the room
-/// without the player determines the split (about 80, 10 and 10 percent). The seed has no influence
-/// on it.
+/// without the player, not the seed, determines the split (about 80, 10 and 10 percent).
 #[derive(Clone, Debug)]
 pub struct SokobanSet {
     shared: Arc<Shared>,

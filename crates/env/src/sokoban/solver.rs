@@ -8,7 +8,7 @@ use super::room::{Direction, MOST_BOXES, Room};
 /// Default limit on the number of states in a search.
 pub const MOST_STATES: usize = 4_000_000;
 
-/// Maximum number of states for which a lookup table is used. Above it, a hash set is used.
+/// Maximum number of states for a lookup table, above which a hash set is used.
 const MOST_TABLE: u64 = 1 << 18;
 
 /// The result of a search.

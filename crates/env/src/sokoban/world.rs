@@ -28,9 +28,9 @@ pub struct SokobanKind;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SokobanSettings {
-    /// File with the levels of the `test` split, plain or zstd-compressed. It contains JSON Lines
-    /// with `room_fixed` and `room_state`, or symbols with an empty line between levels. The
-    /// generated training levels contain none of these levels.
+    /// File with the levels of the `test` split, plain or zstd-compressed. The file contains JSON
+    /// Lines with `room_fixed` and `room_state`, or symbols with an empty line between levels. None
+    /// of these levels occur in training.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
     /// Text format of the room.

@@ -14,7 +14,7 @@ use super::source::tools;
 use super::task::Tau2Task;
 use super::telecom::{DONE, Phone, Telecom};
 
-/// The split used if the tasks are not split by a file.
+/// The split used if the checkout has no split file.
 const BASE: &str = "base";
 
 /// Data that a checkout contains for one domain.

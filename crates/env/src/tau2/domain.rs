@@ -17,8 +17,8 @@ pub enum Tau2Domain {
     /// Customer service of an online store: orders, returns, exchanges.
     #[default]
     Retail,
-    /// Technical support of a mobile carrier, in solo mode. There is no user; the agent operates
-    /// the user's phone itself.
+    /// Technical support of a mobile carrier, in solo mode. Without a user, the agent operates the
+    /// user's phone itself.
     Telecom,
 }
 
@@ -129,7 +129,7 @@ impl State {
         }
     }
 
-    /// Executes a gold call. Errors are ignored, as in the original.
+    /// Executes a gold call. As in the original, errors are ignored.
     pub(super) fn execute_gold(&mut self, side: Side, name: &str, arguments: &Value) {
         match (self, side) {
             (Self::Retail(retail), Side::Assistant) => drop(retail.call(name, keywords(arguments))),

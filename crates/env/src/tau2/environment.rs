@@ -23,10 +23,10 @@ const TRANSFER_TOOL: &str = "transfer_to_human_agents";
 
 /// Plays the tasks in a [`super::Tau2Tasks`], one episode at a time.
 ///
-/// The observation after a call is its result, and the observation after a message is the user's
-/// reply. An episode is graded when the user ends the conversation (`terminated`). It also ends
-/// after too many failed calls (`terminated`) or at the turn limit (`truncated`). In solo mode, the
-/// call `done` ends the episode, and a message ends it unsolved.
+/// The observation is the result of a call, or the user's reply to a message. An episode is graded
+/// when the user ends the conversation (`terminated`). An episode also ends after too many failed
+/// calls (`terminated`) or at the turn limit (`truncated`). In solo mode, the call `done` ends the
+/// episode, and any message ends it unsolved.
 #[derive(Debug)]
 pub struct Tau2Env {
     shared: Arc<Shared>,

@@ -37,8 +37,8 @@ fn write(action: &GoldAction) -> String {
     Action::Call(ToolCall { id: String::new(), name: action.name.clone(), arguments }).text().into_owned()
 }
 
-/// Returns the replies that solve a task. With `hasty`, the last change is omitted. With `solo`,
-/// there are no messages to a user.
+/// Returns the replies that solve a task. With `hasty`, the replies omit the last change. With
+/// `solo`, the replies contain no messages to a user.
 fn replies(task: &Tau2Task, hasty: bool, solo: bool) -> VecDeque<String> {
     let gold = task.gold();
     let left_out = if hasty { gold.iter().rposition(|action| changes(&action.name)) } else { None };

@@ -7,7 +7,8 @@ use std::marker::PhantomData;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
-/// A dictionary with string keys that keeps its insertion order. Equality ignores the order.
+/// A dictionary with string keys that keeps its insertion order. Dictionaries with the same entries
+/// in a different order are equal.
 #[derive(Clone, Debug)]
 pub(super) struct Ordered<T> {
     rows: Vec<(String, T)>,

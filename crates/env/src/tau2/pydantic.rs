@@ -7,7 +7,7 @@ use crate::python::values::{Class, Raise, Value};
 /// Maximum length at which an error message shows a value in full.
 const LONGEST_INPUT: usize = 50;
 
-/// pydantic version in the URLs of error messages. Replays do not compare it.
+/// pydantic version in the URLs of error messages. Replays ignore the pydantic version.
 const VERSION: &str = "2.12";
 
 /// An invalid field: its path, the reason, the error code and the value.

@@ -56,8 +56,8 @@ struct Call {
     arguments: serde_json::Value,
 }
 
-/// Tools whose parameters have custom types in the original. This engine declares them as strings
-/// and objects.
+/// Tools whose parameters have custom types in the original, but strings and objects in this
+/// engine.
 const OWN_TYPES: [&str; 2] = ["set_network_mode_preference", "set_apn_settings"];
 
 /// Removes pydantic's version from error URLs because it depends on the installation.

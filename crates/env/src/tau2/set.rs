@@ -23,8 +23,8 @@ const GOAL: &str = "help the user within the policy, by calling tools";
 pub struct Tau2Options {
     /// Whether the first observation starts with the policy.
     pub policy: bool,
-    /// Whether communicated information is always graded, even if it is not in the task's reward
-    /// basis.
+    /// Whether communicated information is always graded, even if the task's reward basis does not
+    /// include it.
     pub information: bool,
     /// Number of failed calls after which an episode ends.
     pub max_errors: usize,
@@ -120,8 +120,7 @@ impl Tau2Tasks {
     }
 }
 
-/// Returns the task kind contained in a task id. Ids in the telecom domain start with a kind in
-/// brackets.
+/// Returns the task kind, which is in brackets at the start of telecom task ids.
 fn kind(id: &str) -> Option<&str> {
     id.strip_prefix('[')?.split_once(']').map(|(kind, _)| kind)
 }

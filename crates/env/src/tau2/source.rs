@@ -207,7 +207,7 @@ impl Function<'_> {
     }
 }
 
-/// Returns whether the annotation is a list of strings, and the JSON type that corresponds to it.
+/// Returns whether a type annotation is a list of strings, and the corresponding JSON type.
 fn json_type(annotation: &str) -> (bool, &'static str) {
     match annotation {
         "int" => (false, "integer"),

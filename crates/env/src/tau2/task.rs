@@ -44,7 +44,8 @@ pub enum Instructions {
     Text(String),
 }
 
-/// Instructions for the user, split into separate fields. All texts address the user as `you`.
+/// Instructions for the user, split into separate fields. All instructions address the user as
+/// `you`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Fields {
     /// The domain.
@@ -64,13 +65,13 @@ pub struct Fields {
 /// Setup before an episode.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct InitialState {
-    /// Rows that replace database rows. None of the supported domains use them.
+    /// Rows that replace database rows, not used by the supported domains.
     #[serde(default)]
     pub initialization_data: Value,
     /// Functions to call before the episode.
     #[serde(default)]
     pub initialization_actions: Option<Vec<FunctionCall>>,
-    /// Messages exchanged before the episode. None of the supported domains use them.
+    /// Messages exchanged before the episode, not used by the supported domains.
     #[serde(default)]
     pub message_history: Value,
 }
@@ -93,7 +94,7 @@ pub struct FunctionCall {
     pub env_type: Side,
     /// Its name.
     pub func_name: String,
-    /// The function's arguments, as an object.
+    /// Arguments of the function, as an object.
     pub arguments: Value,
     /// Expected result, for assertions.
     #[serde(default = "holds")]
@@ -152,7 +153,7 @@ pub struct GoldAction {
     pub requestor: Side,
     /// The tool.
     pub name: String,
-    /// The call's arguments, as an object.
+    /// Arguments of the call, as an object.
     pub arguments: Value,
     /// Names of the arguments to compare, or `None` to compare all arguments of the call.
     #[serde(default)]

@@ -77,7 +77,7 @@ pub struct Tau2Settings {
     /// Whether the agent must communicate the information listed by a task. In most tasks, the
     /// original leaves this check to an LLM judge.
     pub information: bool,
-    /// The user. Tasks in the `telecom` domain do not list any.
+    /// The user. Tasks in the `telecom` domain list no information.
     pub user: Tau2User,
     /// Number of failed calls after which the episode ends unsolved.
     #[schemars(range(min = 1, max = 1000))]

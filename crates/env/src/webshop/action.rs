@@ -7,7 +7,7 @@ pub enum Action {
     Search(String),
     /// `click[..]` in lower case.
     Click(String),
-    /// Any other text, which has no effect.
+    /// Anything other than a search or click, which has no effect.
     Other,
 }
 

@@ -74,8 +74,8 @@ impl Catalogue {
         Ok(Self { products: Products::Mapped { store, nouns: None }, prices })
     }
 
-    /// Adds the nouns that occur in product titles. If `path` does not exist, it is created from
-    /// the side file in `folder`.
+    /// Adds the nouns that occur in product titles. The file `path` is created from the side file
+    /// in `folder` if necessary.
     pub(super) fn add_nouns(&mut self, path: &Path, folder: &Path) -> Result<bool, EnvError> {
         let found = NounFile::open_or_make(path, folder, self)?;
         let any = found.is_some();

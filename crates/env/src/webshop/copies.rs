@@ -1,8 +1,8 @@
 //! Removes goals that occur in more than one split.
 //!
 //! If a product lists the same option value twice, each of its goals occurs twice. The official
-//! 1,000 products yield nine such pairs. As a result, two test goals (among the first 500) also
-//! occur in training.
+//! 1,000 products yield nine such pairs of equal goals. Two of the test goals (the first 500)
+//! therefore also occur in training.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use super::catalogue::Catalogue;
 use super::goal::{GoalKind, Goals};
 use super::product::Product;
 
-/// Removes goals that also occur in a later split. The last split (test) stays unchanged.
+/// Removes goals that also occur in a later split, so the last split (test) stays unchanged.
 pub(super) fn take_out(
     goals: &Goals,
     catalogue: &Catalogue,

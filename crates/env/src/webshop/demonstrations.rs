@@ -18,8 +18,8 @@ use crate::demonstration::{
 /// actions click on items that are not on the page.
 ///
 /// # Errors
-/// Returns any error of [`play_all`] or of the shop. Also fails if the split is unknown or
-/// `option_drop_prob` is not in `[0, 1)`.
+/// Returns any error of [`play_all`] or of the shop. Also returns an error if the split is unknown
+/// or `option_drop_prob` is not in `[0, 1)`.
 pub fn demonstrate(
     set: &WebshopSet,
     request: &DemonstrationRequest<'_>,
@@ -77,8 +77,8 @@ fn play(
     }
 }
 
-/// Returns a click on an item that is missing on this page but was on an earlier one. Such a click
-/// has no effect.
+/// Returns a click on an item that was on an earlier page but is missing on this one. Clicking on a
+/// missing item has no effect.
 fn mistake(seen: &BTreeSet<String>, observation: &Observation, rng: &mut Rng) -> Option<String> {
     let gone: Vec<&String> = seen.iter().filter(|action| !observation.admissible.contains(*action)).collect();
     (!gone.is_empty()).then(|| gone[rng.below(gone.len())].clone())

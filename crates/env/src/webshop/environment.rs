@@ -26,10 +26,10 @@ pub const TYPE_STAND_IN: &str = "type_stand_in";
 
 /// Plays the goals of a [`super::WebshopSet`], one episode at a time.
 ///
-/// A purchase is rewarded with its score or, depending on [`super::reward::Reward`], with 1 only if
-/// the score is 1. Other actions give 0. The score is also reported as the metric [`TASK_SCORE`].
-/// An episode ends with a purchase (`terminated`) or at the step limit (`truncated`). Actions
-/// without effect count towards the step limit.
+/// The reward for a purchase is either its score, or 1 only for a score of 1
+/// ([`super::reward::Reward`]). Other actions give 0. The score is also reported as the metric
+/// [`TASK_SCORE`]. An episode ends with a purchase (`terminated`) or at the step limit
+/// (`truncated`). Actions without effect count towards the step limit.
 ///
 /// Progress is the fraction of the goal's requirements that the current page meets: attributes,
 /// options, price, and the type weighted by its factor. On a page of search results, only the price
@@ -58,7 +58,7 @@ struct Episode {
 #[serde(deny_unknown_fields)]
 struct Saved {
     task: String,
-    /// The goal's instruction, used to detect that the task id now refers to a different goal.
+    /// Instruction of the goal, used to detect that the task id now refers to a different goal.
     instruction: String,
     steps: usize,
     visit: Visit,

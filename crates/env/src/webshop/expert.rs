@@ -1,9 +1,9 @@
-//! An expert that shops by reading pages. It plays demonstrations and advises human players.
+//! An expert that shops by reading pages, to play demonstrations and advise human players.
 //!
-//! The expert searches for words from the instruction. It opens the product within the price limit
-//! whose title contains most of these words. It checks the requested options and, if words are
-//! missing in the title, reads the product's features. If too much is missing, the expert tries the
-//! next product. When few steps are left, it buys the best product found so far.
+//! The expert searches for words from the instruction and opens the affordable product whose title
+//! contains most of them. After checking the requested options, the expert reads the product's
+//! features if words are missing in the title. If too much is missing, the expert tries the next
+//! product. When few steps are left, the expert buys the best product found so far.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -308,8 +308,7 @@ impl Wish {
     }
 
     /// Returns those of the offered option values that the instruction requests. For free-form
-    /// instructions, these are the values that occur in the text, longest first and without
-    /// overlaps.
+    /// instructions, returns the values that occur in the text, longest first and without overlaps.
     fn wanted(&self, offered: &[&str]) -> Vec<String> {
         if !self.values.is_empty() {
             return self.values.iter().filter(|value| offered.contains(&value.as_str())).cloned().collect();
@@ -398,7 +397,7 @@ fn page_number(part: &str) -> Option<usize> {
 struct Listed<'a> {
     asin: &'a str,
     title: &'a str,
-    /// Price in dollars. For a price range, the lower end.
+    /// Price in dollars, or the lower end of a price range.
     price: f64,
 }
 

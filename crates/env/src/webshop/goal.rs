@@ -47,8 +47,7 @@ pub struct Goal {
     pub attributes: Vec<String>,
     /// Requested options.
     pub options: GoalOptions,
-    /// Inclusive price limit in dollars. It is one million if the instruction does not name a
-    /// limit.
+    /// Inclusive price limit in dollars, or one million if the instruction names no limit.
     pub price_upper: f64,
 }
 
@@ -97,7 +96,7 @@ pub enum GoalKind {
 
 const NO_LIMIT: f64 = 1_000_000.0;
 
-/// All goals of a catalogue, in order. They are assembled on demand from 20 bytes each.
+/// All goals of a catalogue, in order, assembled on demand from 20 bytes each.
 #[derive(Clone, Debug)]
 pub struct Goals {
     kind: GoalKind,
@@ -128,8 +127,8 @@ impl Goals {
     /// Creates the goals of a catalogue in product order and shuffles them with the seed `shuffle`.
     ///
     /// `random` must be the generator that drew the prices. A goal's price limit is the higher of
-    /// two random draws. They are taken from the next four multiples of 10 dollars above the
-    /// product's price, below 1,000. The goals are bit-identical to the original's. With seed 42
+    /// two random draws from the next four multiples of 10 dollars above the product's price. Price
+    /// limits stay below 1,000 dollars. The goals are bit-identical to the original's. With seed 42
     /// for prices and shuffling, the 1,000-product files yield the same 6,910 goals as in
     /// verl-agent, in the same order.
     ///

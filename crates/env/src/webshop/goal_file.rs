@@ -1,9 +1,9 @@
 //! Caches the goals of a large catalogue in a file, since creating them takes minutes and gigabytes
 //! of memory.
 //!
-//! The file's first line is JSON with the source and the number of goals. It is followed by
-//! little-endian 32-bit numbers: product, number and price limit in tens for each goal, then the
-//! indices sorted by product and number, then the indices of each split.
+//! The file's first line is JSON with the source and the number of goals. Little-endian 32-bit
+//! numbers follow: product, number and price limit in tens for each goal, the indices sorted by
+//! product and number, and the indices of each split.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

@@ -1,15 +1,15 @@
 //! Nouns in product titles, from a side file created with a part-of-speech tagger.
 //!
 //! The original's type factor compares the nouns and proper nouns that spaCy finds in two titles.
-//! This crate reads them from `nouns.jsonl` (or `.zst`) in the official folder.
+//! The nouns are read from `nouns.jsonl` (or `.zst`) in the official folder.
 //! `tools/webshop_nouns.py` creates the file:
 //!
 //! ```text
 //! {"title": "Stoneware Mug with Handle", "nouns": ["stoneware", "mug", "handle"]}
 //! ```
 //!
-//! Nouns are in lower case and in title order, including repetitions. For the full catalogue, they
-//! are converted to a memory-mapped file (`nouns.bin`):
+//! Nouns are in lower case and in title order, including repetitions. For the full catalogue, the
+//! nouns are converted to a memory-mapped file (`nouns.bin`):
 //!
 //! ```text
 //! magic (8)  size of nouns.jsonl u64  number of products u64  end of each list u64  lists (postcard)

@@ -88,8 +88,7 @@ impl CatalogueReport {
     }
 }
 
-/// Returns which catalogue a folder contains. The full catalogue is returned only if the small one
-/// is missing.
+/// Returns which catalogue a folder contains, preferring the small one.
 pub fn size_of(folder: &Path) -> Size {
     let there = |size: Size| find(folder, &size.products()).is_ok();
     if there(Size::Full) && !there(Size::Small) { Size::Full } else { Size::Small }

@@ -44,9 +44,9 @@ impl WebshopSet {
     /// Opens the shop in an official folder ([`official`]).
     ///
     /// For the 1,000 products, all data and the search index are kept in memory. The full catalogue
-    /// is converted on first use. The files are stored in `built`, which defaults to
+    /// is converted on first use. The built files are stored in `built`, which defaults to
     /// `turnwise-shop` in the official folder. One process builds the files while others wait. If
-    /// the official files change, delete the folder to build it again.
+    /// the official files change, delete the `built` folder to build it again.
     ///
     /// # Errors
     /// Fails if an official file or the side file with nouns is missing or broken, or if a file in
@@ -84,8 +84,8 @@ impl WebshopSet {
         Self::with_search(generator::products(config).collect(), options)
     }
 
-    /// Opens a shop with generated products stored in files. They are in a subfolder of `built`
-    /// named after the generator settings.
+    /// Opens a shop with generated products, stored in a subfolder of `built` named after the
+    /// generator settings.
     ///
     /// # Errors
     /// Fails if a file in `built` is damaged, inconsistent or cannot be written, or if no product
@@ -160,7 +160,7 @@ fn folder_of(config: GeneratorConfig) -> Result<String, EnvError> {
     Ok(format!("generated-{}-{digest:016x}", config.products))
 }
 
-/// Returns true if both files exist. Files get their final name only when complete.
+/// Returns true if both files exist. Files get their final names only when complete.
 fn is_built(built: &Path) -> bool {
     built.join(CATALOGUE).exists() && built.join(SEARCH).exists()
 }

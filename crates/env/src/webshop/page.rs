@@ -1,8 +1,8 @@
 //! Renders the shop's pages as `text`, as `text_rich` and as a list of clickable items.
 //!
-//! The original renders HTML and then parses it. This renderer produces the same result directly.
-//! Whitespace between tags becomes one space, or nothing if it contains a newline. `text` strips
-//! whitespace from each part, whereas `text_rich` does not.
+//! The original renders HTML and then parses it. This renderer produces the same result without
+//! HTML. Whitespace between tags becomes one space, or nothing if it contains a newline. `text`
+//! strips whitespace from each part, whereas `text_rich` does not.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -110,8 +110,8 @@ impl<'a> PageView<'a> {
         self.push(PartKind::Link { visited }, asin);
     }
 
-    /// Appends option values. If a value is equal to an existing item, it replaces the item in
-    /// place. If two options have the same value, the last one wins.
+    /// Appends option values. A value equal to an existing item replaces the item in place. If two
+    /// options have the same value, the last one wins.
     pub(super) fn choices(&mut self, values: impl Iterator<Item = (usize, &'a str)>) {
         let mut indices: HashMap<Cow<'a, str>, usize> =
             self.clickables.iter().enumerate().map(|(index, (name, _))| (name.clone(), index)).collect();

@@ -44,7 +44,7 @@ const PHRASES: &[&str] = &[
     "]\n",
 ];
 
-/// Returns the phrases on pages. For small catalogues, also returns the ASINs, so that each can be
+/// Returns the phrases on pages. For small catalogues, also returns each ASIN, so that it can be
 /// copied with one token.
 pub(super) fn phrases(catalogue: &Catalogue) -> Result<Vec<String>, EnvError> {
     let mut phrases: Vec<String> = PHRASES.iter().map(|phrase| (*phrase).to_owned()).collect();

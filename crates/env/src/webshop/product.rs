@@ -30,8 +30,8 @@ pub struct Product {
     pub attributes: Vec<String>,
     /// Attributes requested by the product's instruction.
     pub instruction_attributes: Vec<String>,
-    /// Instruction with `query` and `instruction_attributes`, but without options and price. `None`
-    /// if the files contain no instruction.
+    /// Instruction with `query` and `instruction_attributes` but without options and price, or
+    /// `None` if the files contain no instruction.
     pub instruction: Option<String>,
     /// Instructions written by people for this product.
     pub human_instructions: Vec<HumanInstruction>,

@@ -8,12 +8,12 @@
 //! ```
 //!
 //! PAGE stands for `text`, `text_rich`, `has_search_bar` and `clickables`. The page after a
-//! purchase has only `text`. Everything is compared byte for byte. The exception is the score for
-//! buying a product that is not the goal's. Its type factor needs a language model
+//! purchase has only `text`. All texts and values are compared byte for byte. The exception is the
+//! score for buying a different product than the goal's, whose type factor needs a language model
 //! ([`super::reward::Judge::type_score`]).
 //!
 //! A recording may have been made with a fixed list of search results instead of the search engine.
-//! To replay it, specify the queries that are missing from this list.
+//! To replay such a recording, specify the queries that are missing from the list.
 
 use std::io::BufRead;
 use std::sync::Arc;

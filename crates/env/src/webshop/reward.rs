@@ -39,10 +39,10 @@ const FUNCTION_LIST: &str = "a about all also an and any are as at be best both 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Matching {
-    /// Compares values like the original. Any text that contains a colour is replaced by it:
+    /// Compares values like the original. The first colour in a text replaces the text:
     /// `light blue` becomes `blue`, but `tailored` also becomes `red`. For synthetic goals, an
-    /// option is the printed Python tuple of name and value. If one of them is exactly a colour,
-    /// the option is the colour.
+    /// option is the printed Python tuple of name and value. If the name or value is exactly a
+    /// colour, the option is the colour.
     #[default]
     Original,
     /// An option is only satisfied by exactly the requested value. For synthetic goals, the option
@@ -187,8 +187,8 @@ impl Judge {
         }
     }
 
-    /// Counts the requested attributes that the product has. Either an attribute of the product is
-    /// similar, or the words occur in its title, bullet points or description.
+    /// Counts the requested attributes that the product has. An attribute counts if the product has
+    /// a similar one, or if its words occur in the title, bullet points or description.
     pub fn attributes_met(&self, product: &Product) -> usize {
         let own: Vec<Words> = product.attributes.iter().map(|attribute| Words::new(attribute)).collect();
         let mut texts: Option<[String; 3]> = None;
@@ -233,12 +233,13 @@ impl Judge {
     /// A repeated noun is counted once in the numerator and every time in the denominator. If the
     /// goal's title has no nouns, the title score is 0.2. The factor is 0 if the title score is 0,
     /// and 0.1 if the title score is below 0.1. Otherwise, the factor is 1 if `query` is equal, two
-    /// categories are shared, or the title score is above 0.2. In all other cases it is 0.5.
+    /// categories are shared, or the title score is above 0.2. In all other cases, the factor is
+    /// 0.5.
     ///
     /// The factor can differ from the original's if the catalogue has no nouns for a title
-    /// ([`super::nouns`]). In this case, all words that contain a letter, except common function
-    /// words, replace the nouns found by spaCy, and `type_stand_in` is set. For the goal's own
-    /// product, the factor is always 1.
+    /// ([`super::nouns`]). All words with a letter, except common function words, then replace the
+    /// nouns found by spaCy, and `type_stand_in` is set. For the goal's own product, the factor is
+    /// always 1.
     pub fn type_score(&self, product: &Product) -> TypeScore {
         let query_match = product.query == self.target.query;
         let shared: BTreeSet<&str> = categories(&product.product_category)

@@ -15,11 +15,11 @@ use crate::python::float;
 /// Number of products on a page of search results.
 pub const PAGE_SIZE: usize = 10;
 
-/// Maximum page number in the search results of a saved visit. It keeps product numbers within
+/// Maximum page number in the search results of a saved visit, which keeps product numbers within
 /// `u32`.
 const LAST_PAGE: usize = u32::MAX as usize / PAGE_SIZE;
 
-/// Pages that belong to a product page.
+/// Pages that are reached from a product page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SubPage {
@@ -27,7 +27,7 @@ pub enum SubPage {
     Description,
     /// The bullet points.
     Features,
-    /// Reviews. They are always empty because no catalogue contains any.
+    /// Reviews. No catalogue contains reviews, so this page is always empty.
     Reviews,
     /// Attributes and categories, if the shop shows them.
     Attributes,
@@ -56,7 +56,7 @@ pub enum Page {
     Results,
     /// A product page.
     Item,
-    /// A page that belongs to a product page.
+    /// A page that is reached from the product page.
     Sub(SubPage),
     /// The page after a purchase.
     Done,
@@ -203,7 +203,7 @@ impl Session {
         self.results(1)
     }
 
-    /// Clicks an item. As in the original, the name takes precedence over the kind of item, so
+    /// Clicks an item. As in the original, an item's name takes precedence over its kind, so
     /// clicking an option value `buy now` buys the product.
     fn click(&mut self, name: &str, target: Target) -> Result<Effect, EnvError> {
         let visit = &mut self.visit;

@@ -34,18 +34,19 @@ use crate::python::PythonRandom;
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Splits {
-    /// `train`, `valid` and `test` have no products in common. They get about 80, 10 and 10 percent
-    /// of the products that have goals. The split depends on the first byte of the ASIN's SHA-256.
+    /// `train`, `valid` and `test` contain goals for different products (about 80, 10 and 10
+    /// percent of the products with goals). The split depends on the first byte of the ASIN's
+    /// SHA-256.
     #[default]
     ByProduct,
     /// As in the original, the first 500 shuffled goals are `test`, the next 1,000 are `eval`, and
     /// the rest are `train`. Goals for the same product can be in all splits. Unlike in the
-    /// original, a goal is removed if an equal goal is in a later split. In the official 1,000
-    /// products, this affects two training goals and one `eval` goal.
+    /// original, goals that are equal to a goal in a later split are removed. In the official 1,000
+    /// products, two training goals and one `eval` goal are removed.
     Original,
-    /// As in verl-agent, the first 500 shuffled goals are `test` and the rest are `train`. Two
-    /// goals that are equal to a test goal are removed. In verl-agent, by contrast, each worker
-    /// shuffles with its own seed, so one worker's test goals are another's training goals.
+    /// As in verl-agent, the first 500 shuffled goals are `test` and the rest are `train`, without
+    /// two goals that are equal to a test goal. In verl-agent, however, each worker shuffles with a
+    /// different seed, so one worker's test goals are another's training goals.
     VerlAgent,
 }
 
@@ -79,8 +80,8 @@ impl Splits {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WebshopOptions {
-    /// Official catalogue to read. If not set, the small one is read if its files exist, and the
-    /// full one otherwise.
+    /// Official catalogue to read. By default, the small catalogue is read if its files exist, and
+    /// the full one otherwise.
     pub size: Option<Size>,
     /// How the instructions were written.
     pub goals: GoalKind,

@@ -25,8 +25,8 @@ pub struct Shop {
 }
 
 impl Shop {
-    /// Creates a shop. `shows_attributes` adds a button to product pages that shows attributes. The
-    /// original's option is `show_attrs`, off by default.
+    /// Creates a shop. `shows_attributes` adds a button to product pages that shows attributes. In
+    /// the original, the button is enabled with `show_attrs`, which is off by default.
     pub fn new(catalogue: Catalogue, ranker: Box<dyn Ranker>, shows_attributes: bool) -> Self {
         Self { catalogue, ranker, shows_attributes }
     }

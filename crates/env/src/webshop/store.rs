@@ -158,7 +158,7 @@ impl Store {
         (read(12), Some(read(20)).filter(|high| !high.is_nan()))
     }
 
-    /// Returns the ASIN of a product without reading its record. The product must exist.
+    /// Returns the ASIN of an existing product without reading its record.
     pub fn asin(&self, index: usize) -> &[u8] {
         let padded = &self.entry(index)[28..28 + ASIN];
         let end = padded.iter().position(|byte| *byte == 0).unwrap_or(ASIN);
@@ -207,12 +207,12 @@ impl Store {
     }
 }
 
-/// Reads 8 bytes. The caller must ensure that they exist.
+/// Reads 8 bytes. The caller must ensure that the bytes exist.
 fn number(bytes: &[u8], at: usize) -> u64 {
     bytes[at..].first_chunk().map_or(0, |chunk| u64::from_le_bytes(*chunk))
 }
 
-/// Reads 4 bytes. The caller must ensure that they exist.
+/// Reads 4 bytes. The caller must ensure that the bytes exist.
 fn half(bytes: &[u8], at: usize) -> u32 {
     bytes[at..].first_chunk().map_or(0, |chunk| u32::from_le_bytes(*chunk))
 }

@@ -1,9 +1,9 @@
-//! Caches the order, hash and content digests of a split's tasks in a file. A run then creates only
-//! the tasks that it plays.
+//! Caches the order, hash and content digests of a split's tasks in a file. Runs then create only
+//! the tasks that they play.
 //!
-//! Without the cache, every product would have to be read. The file's first line is JSON that
-//! describes its source. It is followed by little-endian numbers: the task indices in panel order
-//! (32 bits), the first 64 bits of each digest in ascending order, and the corresponding task
+//! Without the cache, a run would have to read every product. The file's first line is JSON that
+//! describes the data it was made from. Little-endian numbers follow: the task indices in panel
+//! order (32 bits), the first 64 bits of each digest in ascending order, and the corresponding task
 //! indices (32 bits). The file is recreated if the catalogue's size or modification time changes,
 //! or if the file does not match its digest.
 

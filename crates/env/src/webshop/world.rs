@@ -31,17 +31,17 @@ pub struct WebshopSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
     /// Folder for the files of a large shop, which are built on first use. For the full official
-    /// catalogue, it defaults to `turnwise-shop` inside `data`. If not set, a generated catalogue
-    /// is created in memory at every start.
+    /// catalogue, the folder defaults to `turnwise-shop` inside `data`. If not set, a generated
+    /// catalogue is created in memory at every start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub built: Option<PathBuf>,
-    /// Official catalogue to read. If not set, the small one is read if its files exist, and the
-    /// full one otherwise.
+    /// Official catalogue to read. By default, the small catalogue is read if its files exist, and
+    /// the full one otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<Size>,
     /// How the instructions were written.
     pub goals: GoalKind,
-    /// Maximum number of goals per product. If not set, there is a goal for each combination of
+    /// Maximum number of goals per product. By default, there is a goal for each combination of
     /// option values, as in the original.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000000))]

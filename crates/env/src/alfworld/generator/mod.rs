@@ -1,16 +1,16 @@
 //! Generated household games in the official file format.
 //!
-//! A **floor plan** is one type of room with its receptacles. It also defines hidden probabilities
-//! of where objects are. A **game** places objects according to these probabilities and poses one
-//! of the six task types. The generator replays each game's shortest plan in the engine as a check.
+//! A **floor plan** is a room type with its receptacles and the hidden probabilities of objects in
+//! them. A **game** places objects according to these probabilities and poses one of the six task
+//! types. The generator replays each game's shortest plan in the engine as a check.
 //!
 //! * `train` and `valid_seen` share floor plans, while `valid_unseen` uses separate ones. The seed
-//!   does not affect which sets of furniture count as unseen. Training on one seed therefore never
-//!   leaks into `valid_unseen` of another.
+//!   does not affect which sets of furniture count as unseen. Training on one seed thus never leaks
+//!   into `valid_unseen` of another seed.
 //! * Each game has its own random stream, so the first hundred training games do not depend on the
-//!   total number. The one exception: a layout identical to an earlier game's is redrawn.
+//!   total number. However, a layout identical to an earlier game's is redrawn.
 //!
-//! Unlike in the original, there are no windows, stove knobs or other fixtures that take no
+//! Unlike the original, scenes have no windows, stove knobs or other fixtures that take no
 //! commands. No object starts cool or inside another object.
 
 mod household;

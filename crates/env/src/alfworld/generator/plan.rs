@@ -41,7 +41,7 @@ pub(super) struct Thing {
 pub(super) struct Choice {
     /// Index into [`FloorPlan::things`].
     pub(super) thing: usize,
-    /// Allowed target receptacle types. For `look_at_obj_in_light`, the lamp's type.
+    /// Allowed target types: receptacle types, or the lamp's type for `look_at_obj_in_light`.
     pub(super) targets: Vec<usize>,
 }
 
@@ -63,20 +63,20 @@ pub(super) struct FloorPlan {
 /// Maximum number of floor plans per room and class, chosen so that plan numbers do not collide.
 pub(super) const MOST_PLANS: usize = 499;
 
-/// Factors, drawn with equal probability, by which a floor plan scales the weights in the household
-/// file. The values are hard-coded because `exp` differs between math libraries.
+/// Equally likely factors by which a floor plan scales the household's weights. The values are
+/// hard-coded because `exp` differs between math libraries.
 const HABITS: [f64; 6] = [0.2, 0.5, 1.0, 1.0, 2.0, 4.0];
 
 /// Maximum number of redraws before a duplicate is accepted.
 const ATTEMPTS: u64 = 400;
 
-/// Returns a floor plan's number. As in the original, its hundreds identify the room.
+/// Returns a floor plan's number. As in the original, the hundreds of the number identify the room.
 fn plan_number(room: usize, class: Class, index: usize) -> u16 {
     let base = if class == Class::Seen { 1 } else { MOST_PLANS + 2 };
     (if room == 0 { 0 } else { (room + 1) * 1000 } + base + index) as u16
 }
 
-/// Draws all floor plans of one class. One in four sets of furniture is unseen. Which ones does not
+/// Draws all floor plans of one class. One in four sets of furniture is unseen. Unseen sets do not
 /// depend on the seed, so seen and unseen plans never overlap across seeds.
 pub(super) fn draw_all(
     house: &Household,

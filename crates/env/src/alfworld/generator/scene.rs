@@ -23,7 +23,7 @@ pub(super) struct Scene<'a> {
     pub(super) plan: &'a FloorPlan,
     pub(super) task: TaskType,
     pub(super) object: usize,
-    /// Type of the target receptacle. For `look_at_obj_in_light`, the lamp's type.
+    /// Type of the target: a receptacle type, or the lamp's type for `look_at_obj_in_light`.
     pub(super) target: usize,
     /// Objects sorted by their PDDL ids in lower case.
     pub(super) objects: Vec<Object>,

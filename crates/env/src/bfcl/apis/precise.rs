@@ -5,7 +5,7 @@ use num_bigint::{BigInt, BigUint, Sign};
 use super::{Class, error};
 use crate::python::values::{Order, Raise, Value, compare, dict, float_of, int_of};
 
-/// Maximum number of digits. The original would take very long to compute more.
+/// Maximum number of digits, above which the original would take very long.
 const MOST_DIGITS: i64 = 2000;
 
 const BITS: f64 = 3.321_928_094_887_362_6;

@@ -36,9 +36,9 @@ const ATTEMPTS: u64 = 400;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BfclLevel {
-    /// One request that states every value.
+    /// One request that states every value needed.
     Easy,
-    /// Two requests about one API. Some values must first be looked up with calls.
+    /// Two requests about one API, in which some values must be looked up first.
     Medium,
     /// Two or three requests about two APIs, with more unneeded functions available.
     Hard,
@@ -68,17 +68,16 @@ impl BfclLevel {
 pub struct BfclGenerator {
     /// Random seed for the tasks.
     pub seed: u64,
-    /// APIs that requests are about. If empty, all eight.
+    /// APIs that requests are about, or all eight if empty.
     pub apis: Vec<Api>,
     /// Difficulty levels, generated with equal frequency.
     #[schemars(length(min = 1))]
     pub levels: Vec<BfclLevel>,
-    /// Fraction of tasks in which the user's first message omits a value. The correct reply is then
-    /// text instead of calls.
+    /// Fraction of tasks in which the user's first message omits a value, so the correct reply is
+    /// text.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub missing_value: f64,
-    /// Fraction of tasks in which a function is missing at first. The correct reply is then text
-    /// instead of calls.
+    /// Fraction of tasks in which a function is missing at first, so the correct reply is text.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub missing_function: f64,
     /// Number of training tasks.

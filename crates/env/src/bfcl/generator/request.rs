@@ -16,7 +16,7 @@ pub(super) struct Request {
 pub(super) struct Call {
     pub(super) name: &'static str,
     pub(super) text: String,
-    /// False for lookups. They are not graded because other calls may find the same value.
+    /// False for lookups. Other calls may find the same value, so lookups are not graded.
     pub(super) is_graded: bool,
 }
 

@@ -8,8 +8,7 @@ use serde_json::{Map, Value};
 use turnwise_core::ToolCall;
 
 /// Parses a call. Arguments may be any JSON value under `arguments` or `parameters`, and default to
-/// `{}`. If the value is a string that contains a JSON object, the string is parsed too, as in
-/// OpenAI's API.
+/// `{}`. A string that contains a JSON object is parsed as well, as in OpenAI's API.
 pub(super) fn call(value: Value) -> Result<ToolCall, &'static str> {
     let Value::Object(mut fields) = value else { return Err("the call is not a JSON object") };
     let Some(Value::String(name)) = fields.remove("name") else { return Err("the call has no `name`") };

@@ -9,7 +9,7 @@ use super::json;
 const PYTHON_TAG: &str = "<|python_tag|>";
 
 /// Returns the calls in a response: either JSON objects, optionally separated by semicolons, or a
-/// JSON list of objects. A response that starts with anything else contains no calls.
+/// JSON list of objects. A response that starts with other text contains no calls.
 pub(super) fn read(answer: &str) -> Result<Vec<ToolCall>, &'static str> {
     let text = answer.trim();
     let tagged = text.strip_prefix(PYTHON_TAG);

@@ -2,8 +2,8 @@
 //! BFCL.
 //!
 //! Values are Python literals: strings, numbers, `True`, `False`, `None`, lists, tuples and
-//! dictionaries with string keys. `true`, `false` and `null` from JSON are also accepted. Nothing
-//! is executed.
+//! dictionaries with string keys. JSON's `true`, `false` and `null` are also accepted. Nothing is
+//! executed.
 
 use serde_json::{Map, Number, Value};
 use turnwise_core::ToolCall;
@@ -228,7 +228,7 @@ impl<'a> Reader<'a> {
         Ok(text)
     }
 
-    /// Parses an escape sequence. Unknown sequences keep their backslash.
+    /// Parses an escape sequence. Unknown escape sequences keep their backslash.
     fn escaped(&mut self, text: &mut String) -> Read<()> {
         let mut characters = self.rest.chars();
         let kind = characters.next().ok_or("a text is not closed")?;

@@ -7,7 +7,7 @@ use num_bigint::{BigInt, Sign};
 use super::raise::{Class, Raise};
 use super::value::Value;
 
-/// Python refuses to print larger integers too.
+/// Maximum size of an integer in bits. Python cannot print integers of this size either.
 const MOST_BITS: u64 = 1 << 20;
 
 pub(super) enum Number {

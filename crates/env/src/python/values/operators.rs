@@ -336,7 +336,8 @@ pub fn length(value: &Value) -> Result<usize, Raise> {
     }
 }
 
-/// Evaluates `sum(values)`. As in Python 3.11, it adds from left to right, starting with 0.
+/// Evaluates `sum(values)`. As in Python 3.11, the values are added from left to right, starting
+/// with 0.
 ///
 /// # Errors
 /// Returns a `TypeError` if an item is not a number.

@@ -7,7 +7,7 @@ use super::value::Value;
 pub enum Class {
     /// `AttributeError`
     Attribute,
-    /// Any other class, which no code catches.
+    /// Any other exception class. No code catches these.
     Other,
     /// `KeyError` or `IndexError`
     Lookup,

@@ -5,7 +5,7 @@ use turnwise_core::Rng;
 use super::SearchGenerator;
 use super::names::Names;
 
-/// Occupations. The first five create works.
+/// Occupations, of which the first five create works.
 const OCCUPATIONS: [&str; 14] = [
     "writer", "painter", "composer", "poet", "sculptor", "builder", "doctor", "judge", "baker", "merchant",
     "botanist", "sailor", "potter", "weaver",

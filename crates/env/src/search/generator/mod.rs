@@ -1,8 +1,8 @@
 //! Generates an encyclopaedia with consistent facts about people, towns, works and events.
 //!
 //! Each entity has one passage. A question needs one passage, or two or three linked passages.
-//! Names are built from a few hundred words. A model with a small vocabulary can thus copy unseen
-//! names, and a search also finds similar names.
+//! Names are built from a few hundred words. Models with a small vocabulary can thus copy unseen
+//! names, and searches also find similar names.
 
 mod facts;
 mod names;
@@ -70,8 +70,8 @@ impl Default for SearchGenerator {
 pub struct Generated {
     /// One passage for each entity.
     pub passages: Vec<Passage>,
-    /// Questions of `train`, `valid` and `test`. A question starts from a name. Each such name is
-    /// used in only one split, whatever the seed.
+    /// Questions of `train`, `valid` and `test`. Each question starts from a name, and no name is
+    /// used in two splits, whatever the seed.
     pub splits: [Vec<Question>; 3],
 }
 

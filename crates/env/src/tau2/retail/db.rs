@@ -108,7 +108,7 @@ pub(super) struct Order {
     pub(super) exchange_new_items: Option<Vec<String>>,
     #[serde(default)]
     pub(super) exchange_payment_method_id: Option<String>,
-    /// This is an integer if nothing is exchanged, because the original then rounds the integer 0.
+    /// An integer if nothing is exchanged, because the original then rounds the integer 0.
     #[serde(default)]
     pub(super) exchange_price_difference: Option<serde_json::Number>,
     #[serde(default)]

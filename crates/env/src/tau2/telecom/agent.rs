@@ -217,7 +217,7 @@ impl Carrier {
     }
 
     /// Adds a charge to the customer's draft bill, creating the bill if needed. `made` is the
-    /// number of bills created so far. It replaces the original's random ids.
+    /// number of bills created so far, which replaces the original's random ids.
     fn charge(
         &mut self,
         customer: &Value,
@@ -294,7 +294,8 @@ impl Carrier {
         text(&Changed { message: "Line suspended successfully. $5/month holding fee will apply.", line })
     }
 
-    /// Suspends a line because of an unpaid bill. Tasks use this for setup before an episode.
+    /// Suspends a line because of an unpaid bill. Tasks use this as a setup action before an
+    /// episode.
     pub(super) fn suspend_for_bill(
         &mut self,
         customer: &Value,

@@ -1,4 +1,4 @@
-//! Tools on the user's phone. In solo mode, the agent calls them itself.
+//! Tools on the user's phone, which the agent calls itself in solo mode.
 
 use super::access_point::read_access_point;
 use super::network::on;

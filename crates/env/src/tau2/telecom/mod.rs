@@ -28,8 +28,8 @@ pub(super) const DONE_NAME: &str = "done";
 pub struct Telecom {
     pub(super) carrier: Carrier,
     pub(super) phone: Phone,
-    /// Performance of the VPN server. As in the original, breaking one connection affects all later
-    /// ones.
+    /// Performance of the VPN server. As in the original, breaking one VPN connection affects all
+    /// later ones.
     vpn: String,
     /// Number of bills created so far.
     made: u32,

@@ -1,4 +1,4 @@
-//! The user's phone and what surrounds it.
+//! The user's phone, with the user's location and other surroundings.
 
 use serde::{Deserialize, Serialize};
 

@@ -29,12 +29,13 @@ pub fn ends(words: &str) -> bool {
     [STOP, TRANSFER, OUT_OF_SCOPE].iter().any(|token| words.contains(token))
 }
 
-/// What a user's next message is based on.
+/// Everything that a user's next message is based on.
 #[derive(Clone, Copy, Debug)]
 pub struct Talk<'a> {
     /// The task.
     pub task: &'a Tau2Task,
-    /// The agent's messages, starting with the greeting. The user has replied to all but the last.
+    /// The agent's messages, starting with the greeting. The user has replied to all messages but
+    /// the last.
     pub agent: &'a [String],
     /// The user's messages.
     pub user: &'a [String],

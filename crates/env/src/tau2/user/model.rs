@@ -30,7 +30,7 @@ pub struct Tau2User {
     pub endpoint: String,
     /// Model name, as used by the service.
     pub model: String,
-    /// Environment variable that contains the API key. Leave empty if the service needs no key.
+    /// Environment variable that contains the API key, or empty if the service needs no key.
     pub api_key_env: String,
     /// Sampling temperature. The original uses 0.
     #[schemars(range(min = 0.0, max = 2.0))]

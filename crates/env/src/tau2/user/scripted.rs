@@ -36,7 +36,8 @@ const ASKS: [&str; 6] =
 /// Greetings.
 const OPENINGS: [&str; 4] = ["Hello.", "Hi.", "Hi there.", "Good morning."];
 
-/// The scripted user. Its messages depend on the task, the seed and the agent's earlier messages.
+/// The scripted user. The user's messages depend on the task, the seed and the agent's earlier
+/// messages.
 ///
 /// | the agent | the user |
 /// |---|---|

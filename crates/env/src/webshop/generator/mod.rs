@@ -4,14 +4,14 @@
 //! products can be streamed.
 //!
 //! * The product's category is `i % 12`, and its type is one of that category.
-//! * It has four to seven attributes from the category. All attributes appear in the bullet points,
-//!   one or two in the title, and about half in the description.
+//! * Each product has four to seven attributes from its category. All attributes appear in the
+//!   bullet points, one or two in the title, and about half in the description.
 //! * One product in ten has no options, and one in ten has a price range.
 //! * Each product has two instructions: one in the original's form, and one in free form that may
 //!   name option values.
 //!
-//! The official catalogue has different vocabulary, brands and sentences. There, not every product
-//! has an instruction, only 42 of 100 have options, and descriptions are longer.
+//! The official catalogue has different vocabulary, brands and sentences, and longer descriptions.
+//! In the official catalogue, some products have no instruction, and only 42 of 100 have options.
 
 mod text;
 mod vocabulary;

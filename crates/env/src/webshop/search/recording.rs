@@ -51,7 +51,8 @@ pub fn answer(index: &SearchIndex, query: &str, limit: usize) -> Result<Answer, 
     })
 }
 
-/// Runs each query in a file and writes its results as one line. Returns the number of queries.
+/// Runs each query in a file and writes one line of results per query. Returns the number of
+/// queries.
 ///
 /// # Errors
 ///
