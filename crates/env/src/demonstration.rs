@@ -114,7 +114,7 @@ pub struct Demonstration {
 
 const SUMMARY_ACTIONS: usize = 5;
 
-/// Returns the default summary of an episode up to a turn: the five actions before it, in one line.
+/// Returns the default summary of an episode: the five actions before a turn, in one line.
 pub fn latest_actions(episode: &Demonstration, turn: usize) -> String {
     let before = &episode.turns[..turn.min(episode.turns.len())];
     let latest = before[before.len().saturating_sub(SUMMARY_ACTIONS)..].iter();

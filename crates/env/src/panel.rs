@@ -74,9 +74,8 @@ impl Panel {
         Self { env: env.to_owned(), split: split.to_owned(), tasks, hash }
     }
 
-    /// Returns an error if the other panel is for the same environment and has a task in common
-    /// with this one. Tasks are also compared by content, so a renamed copy counts as the same
-    /// task.
+    /// Returns an error if two panels for the same environment have a task in common. Tasks are
+    /// also compared by content, so a renamed copy counts as the same task.
     ///
     /// # Errors
     /// Fails if the panels have a task in common. The error names the task.
@@ -280,8 +279,7 @@ fn sort(tasks: &mut [Task]) {
     tasks.sort_by_cached_key(|task| (rank(task), task.id.clone()));
 }
 
-/// Hashes the text's length before the text, so that different lists of texts never hash the same
-/// bytes.
+/// Hashes the length before the text, so that different lists never hash the same bytes.
 fn feed(hash: &mut Sha256, text: &str) {
     hash.update((text.len() as u64).to_le_bytes());
     hash.update(text.as_bytes());

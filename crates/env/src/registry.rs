@@ -196,8 +196,7 @@ pub trait Kind: Send + Sync {
     /// See [`WorldKind::write_files`].
     ///
     /// # Errors
-    /// Fails if the settings are invalid, if the environment does not support generated files, or
-    /// if the files cannot be written.
+    /// Fails if the settings are invalid, or if files are not supported or cannot be written.
     fn write_files(&self, settings: &Table, folder: &Path) -> Result<usize, EnvError>;
 
     /// See [`WorldKind::play_arguments`].

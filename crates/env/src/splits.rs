@@ -5,8 +5,8 @@ use turnwise_core::{EnvError, Task};
 pub(crate) const SPLITS: [&str; 3] = ["train", "valid", "test"];
 
 /// Returns the index in [`SPLITS`] for a task digest, based on the digest's first byte. The lowest
-/// `test` byte values belong to the test split, the next `valid` values to the validation split,
-/// and all others to the training split.
+/// `test` byte values select the test split, the next `valid` values the validation split, and all
+/// others the training split.
 pub(crate) fn split_of(digest: &str, test: u8, valid: u8) -> usize {
     match digest.get(..2).and_then(|byte| u8::from_str_radix(byte, 16).ok()) {
         Some(byte) if byte < test => 2,

@@ -50,7 +50,7 @@ impl Splits {
 }
 
 /// Reads one file for each split. `read` converts a JSON object to a task, or returns an error
-/// message if the object is invalid.
+/// message for invalid objects.
 ///
 /// # Errors
 /// Fails if a file cannot be read or a line is not a valid task. The error names the file and line.

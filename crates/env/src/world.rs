@@ -70,8 +70,8 @@ pub trait World: Any + Send + Sync {
         Ok(Vec::new())
     }
 
-    /// Returns true if a tokenizer trained from scratch should separate names from the numbers that
-    /// follow them.
+    /// Returns true if a tokenizer trained from scratch should separate names from numbers after
+    /// them.
     fn split_numbers(&self) -> bool {
         false
     }
@@ -244,8 +244,8 @@ pub trait WorldKind: Send + Sync + 'static {
         EvalDefaults::default()
     }
 
-    /// Returns the default settings for human players: a small environment with the given seed or,
-    /// if `whole` is set, one with all tasks.
+    /// Returns the default settings for human players: a small environment with the given seed, or
+    /// one with all tasks if `whole` is set.
     fn play_settings(&self, seed: u64, whole: bool) -> Self::Settings {
         let _ = (seed, whole);
         Self::Settings::default()

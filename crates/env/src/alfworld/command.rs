@@ -181,8 +181,8 @@ impl Episode {
 
     /// Returns all admissible commands, sorted by the bytes of their texts.
     ///
-    /// Sorting by (verb, first name, second name) gives the same order because a space sorts before
-    /// any other character in a name.
+    /// Gives the same order as sorting texts because a space sorts before any other character in a
+    /// name.
     pub fn commands(&self) -> Vec<Command> {
         let world = &self.game().world;
         let near = self.here_by_name(world);

@@ -14,9 +14,9 @@ pub const DEFAULT_MAX_STEPS: usize = 50;
 
 /// Plays the games of an [`super::AlfworldSet`], one episode at a time.
 ///
-/// The reward is 1 for the step that reaches the goal and 0 for all other steps. An episode ends
-/// when the goal is reached (`terminated`) or at the step limit (`truncated`). Invalid commands
-/// count towards the step limit.
+/// The reward is 1 for reaching the goal and 0 for all other steps. An episode ends when the goal
+/// is reached (`terminated`) or at the step limit (`truncated`). Invalid commands count towards the
+/// step limit.
 #[derive(Debug)]
 pub struct AlfworldEnv {
     games: Arc<Games>,
@@ -87,7 +87,7 @@ impl Environment for AlfworldEnv {
         })
     }
 
-    /// Saves the state without the step limit, which comes from the config.
+    /// Saves everything except the step limit, which comes from the config.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         let saved = Saved {

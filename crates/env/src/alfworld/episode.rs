@@ -112,12 +112,11 @@ impl Episode {
     /// The original has no progress measure. Progress is the best fraction of the following facts
     /// that a single object or receptacle satisfies:
     /// * put: the object is in hand or in the target; the object is in the target.
-    /// * clean, heat, cool: the object is treated; it is in hand or in the target; it is treated
-    ///   and in the target.
-    /// * look: the object is in hand; a lamp is switched on; a switched-on lamp is at the agent's
-    ///   place.
-    /// * put two: out of four points, each object in the same receptacle scores two and an object
-    ///   in hand scores one.
+    /// * clean, heat, cool: the object is treated; in hand or in the target; treated and in the
+    ///   target.
+    /// * look: the object is in hand; a lamp is on; a lamp that is on is at the agent's place.
+    /// * put two: of four points, two for each object in the same receptacle and one for an object
+    ///   in hand.
     pub fn progress(&self) -> f64 {
         self.progress
     }
@@ -292,7 +291,7 @@ impl Episode {
         }
     }
 
-    /// Describes an object with the first description that applies, so a clean mug may be just "a
+    /// Describes an object by the first description that applies, so a clean mug may be just "a
     /// mug".
     fn inspect(&self, object: ObjectId) -> String {
         let world = &self.game.world;
@@ -323,8 +322,8 @@ impl Episode {
         format!("This is a {state} {name}.")
     }
 
-    /// Describes the receptacles in front of the agent. "Next to it" lists objects that were taken
-    /// out of a receptacle at this place and not put back.
+    /// Describes the receptacles in front of the agent. "Next to it" lists objects taken out of a
+    /// receptacle here and not put back.
     fn look(&self) -> String {
         let world = &self.game.world;
         let layout = world.layout;

@@ -105,7 +105,7 @@ impl StateLayout {
     pub(super) fn contents(self, receptacle: usize) -> usize {
         receptacle * self.words
     }
-    /// Returns the offset of the set of objects that were taken from a receptacle and not put back
+    /// Returns the offset of the set of objects taken from a receptacle and not put back
     /// (`not_inReceptacle`).
     pub(super) fn taken(self, receptacle: usize) -> usize {
         (self.receptacles + receptacle) * self.words

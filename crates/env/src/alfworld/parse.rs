@@ -30,12 +30,12 @@ struct File<'a> {
 impl Game {
     /// Parses the text of a `game.tw-pddl` file.
     ///
-    /// The game's id consists of the last three folders of the path `name`: split, task and trial.
-    /// If the path has fewer folders, the split is `games`.
+    /// A game's id consists of the last three folders of `name`: split, task and trial. If the path
+    /// has fewer folders, the split is `games`.
     ///
     /// # Errors
     /// Returns [`EnvError::File`] if the file is not JSON, is truncated, lacks a key or is marked
-    /// unsolvable. Returns the same error for unknown facts or goals, or a folder named after a
+    /// unsolvable. Returns the same error for unknown facts or goals, or if the folder names a
     /// different task type.
     pub fn parse(name: &str, text: &str) -> Result<Self, EnvError> {
         let unsolvable = || {

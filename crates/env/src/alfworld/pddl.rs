@@ -27,7 +27,7 @@ impl<'a> Reader<'a> {
         Self { text, at: 0 }
     }
 
-    /// Returns an error message that includes the current line.
+    /// Returns an error that includes the current line.
     pub(super) fn error(&self, what: &str) -> String {
         let line = 1 + self.text.get(..self.at).unwrap_or_default().matches('\n').count();
         format!("`pddl_problem`, line {line}: {what}")

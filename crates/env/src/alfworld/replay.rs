@@ -73,7 +73,7 @@ struct RecordedStep {
 ///
 /// # Errors
 /// Returns an error if a line is not an episode, its game is unknown, or I/O fails. Differences are
-/// reported, not returned as errors.
+/// not errors.
 pub fn replay(
     name: &str,
     reader: impl BufRead,

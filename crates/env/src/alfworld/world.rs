@@ -37,7 +37,7 @@ pub struct AlfworldSettings {
 #[serde(default, deny_unknown_fields)]
 pub struct AlfworldExpert {
     /// Who plays demonstrations: the expert, which sees only observations, or the stored
-    /// walkthroughs, which know the whole scene.
+    /// walkthroughs, made with full knowledge.
     pub source: Source,
     /// Order in which the expert searches receptacles.
     pub search_order: SearchOrder,

@@ -20,9 +20,9 @@ use crate::saved::SavedEpisode;
 ///
 /// If a reply contains calls, they are executed and the observation lists their results. A reply
 /// without calls ends the user's turn, and the observation is the next user message. An episode
-/// ends (`terminated`) after the last turn, or if one turn takes too many replies with calls. An
-/// episode is `truncated` at the turn limit. The reward is 1 for the reply that ends the last turn
-/// if all turns passed, and 0 otherwise.
+/// ends (`terminated`) after the last turn, or after too many replies with calls in one turn. An
+/// episode is `truncated` at the turn limit. The reply that ends the last turn is rewarded with 1
+/// if all turns passed.
 #[derive(Debug)]
 pub struct BfclEnv {
     shared: Arc<Shared>,

@@ -31,12 +31,11 @@ struct Play {
     state: HashMap<String, Value>,
 }
 
-/// Replays a recording. Episodes must be replayed in the order in which one process of the original
-/// played them, because they share objects.
+/// Replays a recording. Episodes share objects, so they must be replayed in their recorded order
+/// within one process.
 ///
 /// # Errors
-/// Fails if a line is not an episode or reading fails. Differences are reported, not returned as
-/// errors.
+/// Fails if a line is not an episode or reading fails. Differences are not errors.
 pub fn replay(name: &str, reader: impl BufRead, data: &Path) -> Result<ReplayReport, EnvError> {
     let package = Package::read(data, &BfclSet::ALL)?;
     let tasks: HashMap<&str, &BfclTask> = package.tasks.iter().map(|task| (task.id.as_str(), task)).collect();

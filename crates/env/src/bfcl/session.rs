@@ -104,8 +104,7 @@ impl Session {
         evaluate(parse(&call)?, self)
     }
 
-    /// Returns the name of the object that has this method, or of the last such object if there are
-    /// several.
+    /// Returns the name of the last object that has this method.
     fn owner(&self, method: &str) -> Option<&str> {
         if self.hidden.iter().any(|hidden| hidden == method) {
             return None;

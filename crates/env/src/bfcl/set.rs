@@ -20,7 +20,7 @@ pub(super) const DEFAULT_MAX_TURNS: usize = 60;
 /// Number of consecutive replies with calls after which the package abandons a turn.
 pub(super) const DEFAULT_MAX_STEPS: usize = 20;
 
-/// Sizes of the test and validation splits, in units of 1/256.
+/// Test and validation split sizes, in units of 1/256.
 const TEST: u8 = 102;
 const VALID: u8 = 26;
 
@@ -67,7 +67,7 @@ impl Shared {
 
 /// BFCL's multi-turn tasks or generated tasks.
 ///
-/// The splits `train`, `valid` and `test` (about 50, 10 and 40 percent) are chosen by task number.
+/// The task number determines the split: `train`, `valid` or `test` (about 50, 10 and 40 percent).
 /// The four variants of a task have the same number, so they share a split. The split of a
 /// generated task depends on its gold calls. The split `all` contains every task.
 #[derive(Clone, Debug)]

@@ -39,13 +39,13 @@ pub struct BfclSettings {
     /// unsolved.
     #[schemars(range(min = 1, max = 1000))]
     pub max_steps: usize,
-    /// End the episode after the first failed turn, since the task can then no longer be solved.
+    /// End the episode after the first failed turn, since the task can no longer be solved.
     pub stop_at_failed_turn: bool,
-    /// Settings for the expert that plays demonstrations.
+    /// Settings for the demonstration expert.
     pub expert: BfclExpert,
 }
 
-/// Settings for the expert that plays demonstrations.
+/// Settings for the demonstration expert.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct BfclExpert {

@@ -14,8 +14,8 @@ use crate::saved::SavedEpisode;
 /// Plays the tasks of a [`super::EzPointsSet`], one episode at a time.
 ///
 /// An episode ends after `=` (`terminated`). An episode is `truncated` at the step limit, or by the
-/// first action after a formula of six symbols. Actions without effect count towards the step
-/// limit. If images are enabled, each observation has an image after its text.
+/// first action after six symbols. Actions without effect count towards the step limit. If images
+/// are enabled, each observation has an image after its text.
 #[derive(Debug)]
 pub struct EzPointsEnv {
     shared: Arc<Shared>,
@@ -128,7 +128,7 @@ impl Environment for EzPointsEnv {
         })
     }
 
-    /// Saves the state without the step limit, which comes from the config. A finished episode
+    /// Saves everything except the step limit, which comes from the config. A finished episode
     /// cannot be saved.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;

@@ -26,7 +26,7 @@ impl Symbol {
     }
 }
 
-/// Joins the symbols as the original does: adjacent digits form one number, and `**` is a power.
+/// Joins the symbols like the original: adjacent digits form one number, and `**` is a power.
 pub fn text(symbols: &[Symbol]) -> String {
     joined(symbols, "")
 }

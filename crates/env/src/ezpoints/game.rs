@@ -107,7 +107,7 @@ impl Game {
         }
     }
 
-    /// Applies an action. Conditions are checked in the same order as in the original.
+    /// Applies an action. Conditions are checked in the original's order.
     ///
     /// [`Action::Nothing`] never has an effect, however long the formula is. If the formula is
     /// longer than [`MOST_SYMBOLS`], any other action ends the episode without being applied. A

@@ -59,8 +59,8 @@ impl Cards {
         Self { cards, letters, lower, starts: Mutex::default() }
     }
 
-    /// Reads the card images used by gym-cards from a folder: `HA.png`, `H2.png` to `CK.png`, 135 x
-    /// 189 pixels each. Aces may be missing because they are never dealt.
+    /// Reads the card images of gym-cards: `HA.png`, `H2.png` to `CK.png`, 135 x 189 pixels each.
+    /// Aces may be missing because they are never dealt.
     ///
     /// # Errors
     /// Fails if an image is missing, has a different size or is not a PNG file. The error names the

@@ -7,10 +7,10 @@
 //!  "steps": [{"action": -1..12, "reward", "terminated", "truncated", "formula", "won"}, ..]}
 //! ```
 //!
-//! An optional folder contains the original's images: the cards in `cards_135x189`, and the last
-//! observation of each episode as `final_obs_seedN.png`. Pixels outside the rows with the formula
-//! must be equal. In the rows with the formula, fonts differ, so the mean absolute difference over
-//! all channels must be at most [`TEXT_TOLERANCE`].
+//! An optional folder contains the original's images: cards in `cards_135x189`, and each episode's
+//! last observation as `final_obs_seedN.png`. Pixels outside the rows with the formula must be
+//! equal. Where the formula is drawn, fonts differ, so the mean absolute channel difference may be
+//! up to [`TEXT_TOLERANCE`].
 
 use std::io::BufRead;
 use std::path::Path;
@@ -25,7 +25,7 @@ use super::picture::{Cards, TEXT_ROWS};
 use crate::pictures::{Picture, png};
 use crate::replay::{Checker, ReplayReport, numbered_lines};
 
-/// Maximum mean absolute channel difference (on a scale of 0 to 255) in the rows with the formula.
+/// Maximum mean absolute channel difference (0 to 255) where the formula is drawn.
 pub const TEXT_TOLERANCE: f64 = 4.0;
 
 #[derive(Deserialize)]
@@ -77,8 +77,7 @@ pub(super) fn parse_deal(line: &str) -> Result<Deal, String> {
 /// Replays a recording. Blank lines are skipped.
 ///
 /// # Errors
-/// Fails if a line is not an episode or reading fails. Differences are reported, not returned as
-/// errors.
+/// Fails if a line is not an episode or reading fails. Differences are not errors.
 pub fn replay(name: &str, reader: impl BufRead, data: Option<&Path>) -> Result<ReplayReport, EnvError> {
     let cards = data.map(|folder| Cards::read(&folder.join("cards_135x189"))).transpose()?;
     let mut differences = Vec::new();

@@ -20,7 +20,7 @@ pub(super) const GOAL: &str =
 /// Default step limit, as in verl-agent.
 pub(super) const DEFAULT_MAX_STEPS: usize = 8;
 
-/// Sizes of the test and validation splits, in units of 1/256.
+/// Test and validation split sizes, in units of 1/256.
 const TEST: u8 = 64;
 const VALID: u8 = 38;
 
@@ -51,7 +51,7 @@ impl EzPointsReward {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EzPointsGenerator {
-    /// Random seed. The same seed deals the same cards.
+    /// Random seed.
     pub seed: u64,
     /// Number of training tasks, drawn with replacement from the original's distribution. `valid`
     /// and `test` contain each of their tasks exactly once.
@@ -101,8 +101,8 @@ pub struct EzPointsSet {
 }
 
 impl EzPointsSet {
-    /// Creates the splits. If a `panel` is given, it replaces `test`, and its cards are excluded
-    /// from the other splits.
+    /// Creates the splits. If given, a `panel` replaces `test`, and its cards are excluded from the
+    /// other splits.
     ///
     /// # Errors
     /// Fails if no training tasks remain besides the panel.

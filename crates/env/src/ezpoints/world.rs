@@ -30,8 +30,8 @@ pub struct EzPointsSettings {
     pub data: Option<PathBuf>,
     /// Reward of a step.
     pub reward: EzPointsReward,
-    /// Folder for observation images, stored as PNG files named by their SHA-256. If set, each
-    /// observation has an image after its text.
+    /// Folder for observation images (PNG files named by their SHA-256). If set, each observation
+    /// has an image after its text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pictures: Option<PathBuf>,
     /// Folder of card images (`H2.png` to `CK.png`, 135 x 189 pixels each) that replace the
@@ -40,11 +40,11 @@ pub struct EzPointsSettings {
     pub cards: Option<PathBuf>,
     /// Settings for dealing cards.
     pub generator: EzPointsGenerator,
-    /// Settings for the expert that plays demonstrations.
+    /// Settings for the demonstration expert.
     pub expert: EzPointsExpert,
 }
 
-/// Settings for the expert that plays demonstrations.
+/// Settings for the demonstration expert.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EzPointsExpert {

@@ -123,8 +123,8 @@ pub fn offered(admissible: &[String], action: &str) -> bool {
     admissible.iter().any(|listed| admits(listed, action))
 }
 
-/// Returns the fraction of unlisted actions among turns with a list of actions, or `None` without
-/// such turns.
+/// Returns the fraction of unlisted actions among turns with listed actions, or `None` without such
+/// turns.
 pub fn inadmissible_rate<'a>(turns: impl Iterator<Item = &'a Turn>) -> Option<f64> {
     let (mut listed, mut foreign) = (0_usize, 0_usize);
     for turn in turns.filter(|turn| !turn.admissible.is_empty()) {

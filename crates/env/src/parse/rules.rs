@@ -36,9 +36,9 @@ pub enum Blocks {
     One,
     /// The same block as in verl-agent, which depends on the style.
     ///
-    /// * `tags`: everything from the first opening tag to the first closing tag in the whole
-    ///   response, even inside the reasoning or if empty. There is no action if a closing tag comes
-    ///   first. Required reasoning may be anywhere in the response.
+    /// * `tags`: everything between the first opening tag and the first closing tag, even inside
+    ///   the reasoning or if empty. There is no action if a closing tag comes first. Required
+    ///   reasoning may be anywhere in the response.
     /// * `json` (EZPoints): the only admissible action after the first `"action":` in the
     ///   lower-cased response. Without `"action":`, only the last character is searched, because
     ///   Python's `find` returns -1. A response that does not contain exactly one action is

@@ -42,8 +42,7 @@ pub struct Start {
     last: Vec<u8>,
 }
 
-/// Offset of the compressed data, which follows the signature, the header, and the chunk's length
-/// and name.
+/// Offset of the compressed data, after the signature, the header, and the chunk's length and name.
 const DATA: usize = 8 + 25 + 8;
 
 impl Start {
@@ -149,8 +148,8 @@ fn chunk(file: &mut Vec<u8>, name: [u8; 4], data: &[u8]) {
     file.extend(crc.to_be_bytes());
 }
 
-/// Reads a PNG file. Palette and greyscale images are converted to RGB, 16-bit channels to 8 bits,
-/// and transparency is dropped.
+/// Reads a PNG file. Palette and greyscale become RGB, 16-bit channels become 8-bit, and
+/// transparency is dropped.
 ///
 /// # Errors
 /// Fails if the file cannot be read, is not PNG or is too large. The error names the file.

@@ -11,7 +11,7 @@ use turnwise_core::{EnvError, ImageHandle, hexadecimal};
 /// Maximum number of states whose image handles are cached.
 const MOST_KNOWN: usize = 1 << 16;
 
-/// An image folder with a cache of recent states, so that the image of a state is not drawn again.
+/// An image folder with a cache of recent states, which are not drawn again.
 #[derive(Debug)]
 pub struct PictureStore {
     folder: PathBuf,

@@ -1,5 +1,5 @@
 //! Letters and digits drawn with the strokes of a round pen. Letters have the proportions of the
-//! original's font, DejaVu Sans at 20 pixels, but their pixels differ.
+//! original's font, DejaVu Sans at 20 pixels, but different pixels.
 
 use std::collections::HashMap;
 

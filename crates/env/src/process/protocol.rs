@@ -260,7 +260,7 @@ pub struct TaskPage {
     pub next: Option<usize>,
 }
 
-/// An observation, given as just a text or as a text with admissible actions and a state key.
+/// An observation: a text, optionally with admissible actions and a state key.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub enum Seen {

@@ -1,9 +1,9 @@
 //! Finds processes that left a program's process group, using a mark in their environment
 //! variables.
 //!
-//! A process can leave its group and session (`setsid`), but it keeps its environment variables
-//! unless it deliberately clears them. `PR_SET_CHILD_SUBREAPER` is not used because it would also
-//! adopt unrelated orphans of the embedding program.
+//! A process can leave its group and session (`setsid`), but normally keeps its environment
+//! variables. `PR_SET_CHILD_SUBREAPER` is not used because it would also adopt unrelated orphans of
+//! the embedding program.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -1,8 +1,7 @@
 //! A small shell process that kills a program when the current process dies.
 //!
-//! A killed process cannot clean up, and a program that hangs does not notice that its stdin was
-//! closed. Therefore a shell waits until a pipe is closed that only the current process can write
-//! to.
+//! A killed process cannot clean up, and a hanging program does not notice that its stdin was
+//! closed. Therefore a shell waits for a pipe to close that only the current process can write to.
 //!
 //! A parent-death signal (`PR_SET_PDEATHSIG`) does not work for two reasons. The kernel sends it
 //! when the *thread* that started the program ends, and rollout threads end early. The signal also

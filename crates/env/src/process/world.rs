@@ -118,8 +118,8 @@ impl ProcessSet {
     /// Plays an episode with the program's own expert.
     ///
     /// # Errors
-    /// Returns [`EnvError::Transient`] if the program was lost or reports that a retry may succeed,
-    /// and [`EnvError::Other`] for all other failures.
+    /// Returns [`EnvError::Transient`] if the program was lost or a retry may succeed, and
+    /// [`EnvError::Other`] for all other failures.
     pub fn demonstrate(&self, task: &Task, seed: Seed) -> Result<ExpertEpisode, EnvError> {
         let max_turns = task.limits.turns_within(self.0.max_turns);
         let listed = as_listed(task)?;

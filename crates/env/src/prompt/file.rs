@@ -199,8 +199,7 @@ struct HistorySection {
     separator: String,
     /// Maximum length of a per-turn prompt in characters. Longer prompts are shown without history.
     max_chars: Option<usize>,
-    /// Whether a history line shows an action and its result, instead of an action and the
-    /// observation before it.
+    /// Whether a history line shows an action with its result instead of the observation before it.
     #[serde(default)]
     outcomes: bool,
 }
@@ -241,7 +240,7 @@ fn compacted() -> String {
 }
 
 impl PromptTemplate {
-    /// Loads the template file with this name or, if there is no such file, the embedded template
+    /// Loads the template file with this name, or else the embedded template
     /// ([`PromptTemplate::find`]).
     ///
     /// # Errors
@@ -250,8 +249,8 @@ impl PromptTemplate {
         Self::find(name, &Registry::builtin())
     }
 
-    /// Loads the template file with this name or, if there is no such file, a template from one of
-    /// the registry's environments.
+    /// Loads the template file with this name, or else the template from one of the registry's
+    /// environments.
     ///
     /// # Errors
     /// Fails if neither template exists or the file is not a valid template.

@@ -163,8 +163,8 @@ impl PromptTemplate {
         &self.stop
     }
 
-    /// Returns the strings that end a response in a chat format. The result is empty for templates
-    /// with tool calls, because a reply may contain several calls and ends with EOS.
+    /// Returns the strings that end a response in a chat format. Templates with tool calls have
+    /// none, because a reply may contain several calls and ends with EOS.
     pub fn stop_in_chat(&self) -> &[String] {
         if self.rules.style == Style::Call && !self.open_reply { &[] } else { &self.stop }
     }

@@ -1,6 +1,6 @@
-//! The parts of Python that affect texts of the original environments. Formatting and random
-//! numbers are in this module, values, operators and exceptions in [`values`], and argument binding
-//! in `method.rs`.
+//! The parts of Python that affect texts of the original environments. This module formats and
+//! draws random numbers. Values, operators and exceptions are in [`values`], and `method.rs` binds
+//! arguments.
 
 pub(crate) mod method;
 pub mod values;

@@ -17,8 +17,8 @@ pub enum Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Parses a call to `search` or `answer`, or a text that consists only of
-    /// `<search>query</search>`, `<answer>answer</answer>`, `search[query]` or `answer[answer]`.
+    /// Parses a call to `search` or `answer`, or the texts `<search>query</search>`,
+    /// `<answer>answer</answer>`, `search[query]` and `answer[answer]`.
     pub fn of(action: &'a Action) -> Self {
         match action {
             Action::Text { text } | Action::Malformed { text, .. } => Self::parse(text),

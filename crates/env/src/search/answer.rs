@@ -33,8 +33,8 @@ impl Scores {
 
 /// Normalizes a text.
 ///
-/// The result differs from the original only for letters with a combining mark next to `a`, `an` or
-/// `the`, due to different Unicode tables.
+/// Due to different Unicode tables, letters with a combining mark next to `a`, `an` or `the` differ
+/// from the original.
 pub fn normalize(text: &str) -> String {
     // Most texts are ASCII, and passages are normalized at every search.
     let mut bare = if text.is_ascii() { text.to_ascii_lowercase() } else { text.to_lowercase() };
@@ -55,8 +55,8 @@ pub fn normalize(text: &str) -> String {
     normal
 }
 
-/// Returns true if the normalized text contains a golden answer as whole words, so `carcinoma` does
-/// not contain `no`. Golden answers that are empty after normalization are ignored.
+/// Returns true if the normalized text contains a golden answer as whole words (`carcinoma` does
+/// not contain `no`). Golden answers that are empty after normalization are ignored.
 pub fn stands_in(text: &str, golden: &[String]) -> bool {
     let golden: Vec<String> = golden.iter().map(|golden| normalize(golden)).collect();
     let found = |text: &str| {
@@ -128,8 +128,8 @@ fn f1(answer: &str, golden: &str) -> f64 {
     2.0 * precision * recall / (precision + recall)
 }
 
-/// Returns the trimmed content of the last `<answer>..</answer>` if the text contains at least
-/// `at_least` such blocks.
+/// Returns the trimmed content of the last `<answer>..</answer>`, if there are at least `at_least`
+/// such blocks.
 ///
 /// Search-R1 needs two blocks because its prompt already contains an example, whereas verl-agent
 /// needs one.

@@ -14,7 +14,7 @@ pub struct Choices {
 
 impl Choices {
     /// Returns the index of the option that an answer selects. The answer may be the option's text,
-    /// its label, or a label followed by more text (`B`, `(b)`, `B. text`, `option B: text`).
+    /// its label, or the label and more text (`B`, `(b)`, `B. text`, `option B: text`).
     /// `C. difficile colitis` selects the option with that text, not option C. If several options
     /// have the same text, the first is selected.
     pub fn chosen(&self, answer: &str) -> Option<usize> {

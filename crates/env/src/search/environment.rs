@@ -23,9 +23,8 @@ pub enum AnswerFrom {
     /// The answer action. Episodes without an answer action have no answer.
     #[default]
     Action,
-    /// The last `<answer>` block in the whole episode, as in Search-R1 and verl-agent. Even an
-    /// episode that reaches the step limit can have an answer, since the block may come from a
-    /// retrieved passage.
+    /// The last `<answer>` block in the whole episode, as in Search-R1 and verl-agent. The block
+    /// may come from a retrieved passage, even in an episode that reaches the step limit.
     Transcript,
 }
 
@@ -167,8 +166,8 @@ fn search(shared: &Shared, queries: &[&str]) -> Result<Vec<Vec<Hit>>, RetrievalE
     Ok(found)
 }
 
-/// Retrieves passages for all queries with one call. If one of the queries makes the call fail,
-/// each query is sent in a separate call.
+/// Retrieves passages for all queries with one call. If one query makes the call fail, each query
+/// is sent in a separate call.
 fn search_each(shared: &Shared, queries: &[&str]) -> Vec<Result<Vec<Hit>, RetrievalError>> {
     match search(shared, queries) {
         Ok(found) => found.into_iter().map(Ok).collect(),

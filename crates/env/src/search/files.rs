@@ -58,7 +58,7 @@ pub(super) fn json_values<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, En
     read.map_err(|error| EnvError::file(path, format!("this cannot be read as JSON: {error}")))
 }
 
-/// Reads questions from a file. The default dataset name is the name of the file or, if the file is
+/// Reads questions from a file. The default dataset name is that of the file or, if the file is
 /// named after a split, of its folder (`nq` for `nq/test.jsonl`).
 pub(super) fn questions(path: &Path, tables: Option<&TableReader>) -> Result<Vec<Question>, EnvError> {
     let records = records(path, tables)?;

@@ -13,13 +13,13 @@ use crate::python::{json_string, strip};
 #[serde(rename_all = "snake_case")]
 pub enum ObservationFormat {
     /// Search-R1's format (`search_r1/llm_agent/generation.py`), which SORL also uses. Passages
-    /// have separate titles, the block is surrounded by blank lines, and invalid output gets an
-    /// error message. Intended for multi-turn prompts.
+    /// have separate titles, blank lines surround the block, and invalid output gets an error
+    /// message. Intended for multi-turn prompts.
     #[default]
     SearchR1,
-    /// verl-agent's format (SkyRL's search tool). All passages are one JSON string in tags, in
-    /// which non-ASCII characters are escaped as by Python's `json.dumps`. Invalid output gets no
-    /// error message. Intended for per-turn prompts.
+    /// verl-agent's format (SkyRL's search tool). All passages are one JSON string in tags, with
+    /// non-ASCII characters escaped as by Python's `json.dumps`. Invalid output gets no error
+    /// message. Intended for per-turn prompts.
     VerlAgent,
 }
 
@@ -63,8 +63,8 @@ impl ObservationFormat {
     }
 }
 
-/// Extracts the passages from an observation in either format, or returns `None` if it contains no
-/// passages. Truncated passages are returned unchanged.
+/// Extracts the passages from an observation in either format, or returns `None` without passages.
+/// Truncated passages are returned unchanged.
 pub(super) fn shown(observation: &str) -> Option<Cow<'_, str>> {
     #[derive(Deserialize)]
     struct Found {

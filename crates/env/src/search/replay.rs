@@ -13,9 +13,9 @@
 //! action types, answer, exact match, cover match (`acc`) and F1. Observations must match byte for
 //! byte.
 //!
-//! If a folder with the passage collection is given, the texts of passages are also compared,
-//! except for quotation marks around titles. It contains `passages.jsonl` (`id`, `contents`) and
-//! `retrievals.jsonl` (`qid`, `query`, `topk_doc_ids`).
+//! If a folder with the passages is given, their texts are compared too, except for quotation marks
+//! around titles. It contains `passages.jsonl` (`id`, `contents`) and `retrievals.jsonl` (`qid`,
+//! `query`, `topk_doc_ids`).
 
 use std::collections::{HashMap, VecDeque};
 use std::io::Read as _;
@@ -180,7 +180,7 @@ fn user_words(prompt: &str) -> &str {
     inside().map_or(prompt, |(words, _)| words)
 }
 
-/// Replays a recording. Differences are reported, not returned as errors.
+/// Replays a recording. Differences are not errors.
 pub(super) fn replay(request: ReplayRequest<'_>) -> Result<ReplayReport, EnvError> {
     let ReplayRequest { name, mut recording, data, .. } = request;
     let collection = data.map(Collection::read).transpose()?;

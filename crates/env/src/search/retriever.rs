@@ -21,8 +21,8 @@ pub struct RetrieverSettings {
     /// Folder with the encoder model, for `dense` and `hybrid`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<PathBuf>,
-    /// Search the graph in the index (`turnwise index build --approximate`) instead of comparing
-    /// all vectors, for `dense` and `hybrid`.
+    /// Search the graph in the index (`turnwise index build --approximate`) instead of all vectors,
+    /// for `dense` and `hybrid`.
     pub approximate: bool,
     /// URL of the server, for `http`, such as `http://127.0.0.1:8000/retrieve`. Separate the URLs
     /// of several servers with the same collection by spaces.

@@ -66,9 +66,9 @@ impl SearchKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(untagged)]
 pub enum SearchData {
-    /// A file, which becomes the split `test`, or a folder with files named after the splits:
-    /// `train`, `valid` or `dev`, and `test`. The extension is `.jsonl` or `.json`, optionally with
-    /// `.zst`, or `.parquet`.
+    /// A file (the split `test`), or a folder with files named after the splits: `train`, `valid`
+    /// or `dev`, and `test`. The extension is `.jsonl` or `.json`, optionally with `.zst`, or
+    /// `.parquet`.
     Path(PathBuf),
     /// Files by split.
     Splits(SearchFiles),
@@ -93,8 +93,8 @@ pub struct SearchSettings {
     /// Questions in JSON or Parquet, optionally zstd-compressed. If not set, an encyclopaedia with
     /// questions is generated.
     ///
-    /// A path names one file, which becomes the split `test`, or a folder with files named after
-    /// the splits. A table lists the files of each split:
+    /// A path names one file (the split `test`) or a folder with files named after the splits. A
+    /// table lists the files of each split:
     /// `data = { train = ["nq.jsonl"], test = ["bamboogle.jsonl"] }`. Supported layouts: FlashRAG's
     /// JSON Lines (`question`, `golden_answers`), NQ, TriviaQA, PopQA, HotpotQA, 2WikiMultihopQA,
     /// MuSiQue, Bamboogle, MedQA, MedMCQA, PubMedQA, MMLU, MMLU-Pro, MedXpertQA and AlphaMed19K.
@@ -127,7 +127,7 @@ pub struct SearchSettings {
     pub answer_from: AnswerFrom,
     /// Settings for the generated encyclopaedia, ignored if `data` is set.
     pub generator: SearchGenerator,
-    /// Settings for the expert that plays demonstrations.
+    /// Settings for the demonstration expert.
     pub expert: SearchExpert,
 }
 
@@ -151,7 +151,7 @@ impl Default for SearchSettings {
     }
 }
 
-/// Settings for the expert that plays demonstrations.
+/// Settings for the demonstration expert.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SearchExpert {

@@ -119,7 +119,7 @@ impl Environment for SokobanEnv {
         })
     }
 
-    /// Saves the state without the step limit, which comes from the config. A finished episode
+    /// Saves everything except the step limit, which comes from the config. A finished episode
     /// cannot be saved.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;

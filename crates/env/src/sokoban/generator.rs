@@ -1,8 +1,8 @@
 //! Generates levels: carves a room, puts boxes on targets, and plays the game backwards.
 //!
-//! A breadth-first search over reversed moves finds all states from which the boxes can reach the
-//! targets, together with the length of the shortest solution. The start is one of these states
-//! whose solution length is in the requested range. A forward search verifies the length.
+//! A breadth-first search over reversed moves finds all solvable states and the lengths of their
+//! shortest solutions. The start is one of these states whose solution length is in the requested
+//! range. A forward search verifies the length.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{EnvError, Purpose, Rng, Seed};
@@ -18,7 +18,7 @@ const MOST_BACKWARD: usize = 200_000;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct GeneratorConfig {
-    /// Random seed. The same seed generates the same levels.
+    /// Random seed.
     pub seed: u64,
     /// Number of cells per row, including the outer walls.
     #[schemars(range(min = 4, max = 16))]
@@ -137,8 +137,8 @@ impl Generator {
         }
     }
 
-    /// Returns a state that is the given number of moves away from the solved room and has no box
-    /// on a target. All solution lengths are equally likely.
+    /// Returns a state at the given number of moves from the solved room, with no box on a target.
+    /// All solution lengths are equally likely.
     fn start(&mut self, solved: &Room, config: &GeneratorConfig, rng: &mut Rng) -> Option<State> {
         let Self { floor, seen, nodes, candidates, .. } = self;
         floor.set(solved);

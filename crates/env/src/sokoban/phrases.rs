@@ -6,7 +6,7 @@ use super::room::{Cell, RoomText};
 const MOST_ROWS: usize = 2048;
 
 /// Returns all possible rows of a room as phrases, so that each row is one token. If there are too
-/// many rows or cells are separated by spaces, the phrases are single cells.
+/// many rows or spaces between cells, the phrases are single cells.
 pub(super) fn phrases(text: RoomText, width: usize, boxes: usize) -> Vec<String> {
     let owned = |cells: &[&str]| cells.iter().map(|cell| (*cell).to_owned()).collect();
     match text {

@@ -25,9 +25,8 @@ impl Tiles {
         Self(Cell::ALL.map(draw))
     }
 
-    /// Reads the tiles from a folder, with the same file names as in gym-sokoban: `wall.png`,
-    /// `floor.png`, `box_target.png`, `box_on_target.png`, `box.png`, `player.png` and
-    /// `player_on_target.png`.
+    /// Reads tiles with gym-sokoban's file names: `wall.png`, `floor.png`, `box_target.png`,
+    /// `box_on_target.png`, `box.png`, `player.png` and `player_on_target.png`.
     ///
     /// # Errors
     /// Fails if an image is missing, has a different size or is not a PNG file. The error names the

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The comparison covers all flags. Texts must match byte for byte and rewards bit for bit. A
-//! recorded shortest solution must solve the level and have the same length as the solver's
-//! solution. The recorded solution is empty if the recorder did not solve the level.
+//! recorded shortest solution must solve the level and be as long as the solver's solution. The
+//! recorded solution is empty if the recorder did not solve the level.
 
 use std::io::BufRead;
 
@@ -53,8 +53,7 @@ fn direction(action: u64) -> Result<Direction, String> {
 /// Replays a recording. Blank lines are skipped.
 ///
 /// # Errors
-/// Fails if a line is not an episode or reading fails. Differences are reported, not returned as
-/// errors.
+/// Fails if a line is not an episode or reading fails. Differences are not errors.
 pub fn replay(name: &str, reader: impl BufRead) -> Result<ReplayReport, EnvError> {
     let mut solver = Solver::default();
     let mut differences = Vec::new();

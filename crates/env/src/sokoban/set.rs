@@ -21,7 +21,7 @@ pub(super) const GOAL: &str = "push all the boxes (`X`) onto the target spots (`
 /// Default step limit, as in verl-agent.
 pub(super) const DEFAULT_MAX_STEPS: usize = 15;
 
-/// Sizes of the test and validation splits, in units of 1/256.
+/// Test and validation split sizes, in units of 1/256.
 const TEST: u8 = 26;
 const VALID: u8 = 26;
 
@@ -29,7 +29,7 @@ const VALID: u8 = 26;
 const CHUNK: u64 = 2048;
 const SMALL_CHUNK: u64 = 64;
 
-/// Number of levels to generate per missing level, since only one in ten belongs to the test split.
+/// Number of levels to generate per missing level. One in ten belongs to the test split.
 const MADE_FOR_ONE: u64 = 16;
 
 const MOST_IN_VAIN: usize = 10_240;
@@ -39,7 +39,7 @@ const MOST_IN_VAIN: usize = 10_240;
 #[serde(rename_all = "snake_case")]
 pub enum SokobanReward {
     /// The original's reward: -0.1 per step, 1 for each box moved onto a target, -1 for each box
-    /// moved off a target, and 10 for solving the level.
+    /// moved off, 10 for solving the level.
     #[default]
     Original,
     /// 1 for the step that solves the level and 0 for all other steps.
@@ -104,9 +104,9 @@ fn too_few(found: &[Vec<(Room, String)>; 3], wanted: [usize; 3]) -> EnvError {
 
 /// The Sokoban levels as a task set.
 ///
-/// A task is a level, and its kind is the number of boxes. No two splits contain the same room, not
-/// even rotated, reflected, shifted or with a different start of the player. A digest of the room
-/// without the player, not the seed, determines the split (about 80, 10 and 10 percent).
+/// A task is a level, and its kind is the number of boxes. No two splits contain the same room,
+/// even if rotated, reflected, shifted or started from another cell. The split depends on a digest
+/// of the room without the player (about 80, 10 and 10 percent), not on the seed.
 #[derive(Clone, Debug)]
 pub struct SokobanSet {
     shared: Arc<Shared>,
@@ -114,8 +114,8 @@ pub struct SokobanSet {
 }
 
 impl SokobanSet {
-    /// Generates the levels. If a `panel` is given, it replaces the generated `test` split, and its
-    /// rooms are excluded from the other splits.
+    /// Generates the levels. If given, a `panel` replaces the generated `test` split, and its rooms
+    /// are excluded from the other splits.
     ///
     /// # Errors
     /// Fails if there are fewer distinct levels than requested.

@@ -39,8 +39,8 @@ pub struct SokobanSettings {
     pub actions: ActionReading,
     /// Reward of a step.
     pub reward: SokobanReward,
-    /// Folder for observation images, stored as PNG files named by their SHA-256. If set, each
-    /// observation has an image after its text.
+    /// Folder for observation images (PNG files named by their SHA-256). If set, each observation
+    /// has an image after its text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pictures: Option<PathBuf>,
     /// Folder of tiles that replace the built-in ones: `wall.png`, `floor.png`, `box_target.png`,
@@ -49,11 +49,11 @@ pub struct SokobanSettings {
     pub tiles: Option<PathBuf>,
     /// Settings for generated levels.
     pub generator: GeneratorConfig,
-    /// Settings for the expert that plays demonstrations.
+    /// Settings for the demonstration expert.
     pub expert: SokobanExpert,
 }
 
-/// Settings for the expert that plays demonstrations.
+/// Settings for the demonstration expert.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SokobanExpert {

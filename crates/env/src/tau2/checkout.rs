@@ -1,5 +1,5 @@
-//! Reads the user's checkout of tau2-bench: tasks, splits, databases, policies, tools, and
-//! instructions for the simulated user.
+//! Reads the user's checkout of tau2-bench: tasks, splits, databases, policies, tools and user
+//! instructions.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -73,7 +73,7 @@ impl From<Result<String, Raise>> for Outcome {
     }
 }
 
-/// Returns the original's error if an argument has the same name as a parameter of its internal
+/// Returns the original's error for arguments that are named like a parameter of its internal
 /// functions.
 fn reserved(arguments: &[(String, Value)]) -> Option<Raise> {
     let has = |name: &str| arguments.iter().any(|(known, _)| known == name);

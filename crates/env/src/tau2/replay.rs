@@ -76,7 +76,7 @@ fn without_version(text: &str) -> String {
 ///
 /// # Errors
 /// Fails if reading fails or a line is not a recorded episode. The error names the line.
-/// Differences are reported, not returned as errors.
+/// Differences are not errors.
 pub fn replay(name: &str, reader: impl BufRead, data: &Path) -> Result<ReplayReport, EnvError> {
     let mut checkouts: HashMap<Tau2Domain, Checkout> = HashMap::new();
     let mut differences = Vec::new();

@@ -15,8 +15,7 @@ struct Function<'a> {
     docstring: &'a str,
 }
 
-/// Returns the tools defined in a Python file, which are the methods with the decorator `is_tool`,
-/// in order.
+/// Returns the tools in a Python file, which are the methods decorated with `is_tool`, in order.
 ///
 /// # Errors
 /// Fails if a tool's declaration cannot be parsed.
@@ -128,8 +127,7 @@ fn section(text: &str, title: Option<&str>) -> Option<(usize, usize)> {
 }
 
 impl Function<'_> {
-    /// Returns the description, which consists of the first line, a blank line, and the text before
-    /// the sections.
+    /// Returns the description: the first line, a blank line, and the text before the sections.
     fn description(&self, docstring: &str) -> String {
         let before = section(docstring, None).map_or(docstring, |(start, _)| &docstring[..start]);
         let (short, long) = before.split_once('\n').unwrap_or((before, ""));
@@ -170,7 +168,7 @@ impl Function<'_> {
         })
     }
 
-    /// Returns the tool in OpenAI's format, with keys in the same order as in the original.
+    /// Returns the tool in OpenAI's format, with keys in the original's order.
     fn json(&self) -> String {
         let docstring = clean(self.docstring);
         let quoted = |text: &str| Value::from(text).to_string();

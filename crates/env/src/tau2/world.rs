@@ -82,11 +82,11 @@ pub struct Tau2Settings {
     /// Number of failed calls after which the episode ends unsolved.
     #[schemars(range(min = 1, max = 1000))]
     pub max_errors: usize,
-    /// Settings for the expert that plays demonstrations.
+    /// Settings for the demonstration expert.
     pub expert: Tau2Expert,
 }
 
-/// Settings for the expert that plays demonstrations.
+/// Settings for the demonstration expert.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tau2Expert {

@@ -77,8 +77,8 @@ fn play(
     }
 }
 
-/// Returns a click on an item that was on an earlier page but is missing on this one. Clicking on a
-/// missing item has no effect.
+/// Returns a click on an item of an earlier page that is missing on this one. Clicking on a missing
+/// item has no effect.
 fn mistake(seen: &BTreeSet<String>, observation: &Observation, rng: &mut Rng) -> Option<String> {
     let gone: Vec<&String> = seen.iter().filter(|action| !observation.admissible.contains(*action)).collect();
     (!gone.is_empty()).then(|| gone[rng.below(gone.len())].clone())

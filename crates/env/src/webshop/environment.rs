@@ -20,21 +20,20 @@ pub const DEFAULT_MAX_STEPS: usize = 15;
 /// Name of the metric with the purchase's score, from 0 to 1.
 pub const TASK_SCORE: &str = "task_score";
 
-/// Name of the metric that is 1 if the score uses an approximate type factor and 0 if the factor is
-/// exact ([`Judge::type_score`]).
+/// Name of the metric that is 1 if the score's type factor is approximate and 0 if exact
+/// ([`Judge::type_score`]).
 pub const TYPE_STAND_IN: &str = "type_stand_in";
 
 /// Plays the goals of a [`super::WebshopSet`], one episode at a time.
 ///
-/// The reward for a purchase is either its score, or 1 only for a score of 1
-/// ([`super::reward::Reward`]). Other actions give 0. The score is also reported as the metric
-/// [`TASK_SCORE`]. An episode ends with a purchase (`terminated`) or at the step limit
-/// (`truncated`). Actions without effect count towards the step limit.
+/// The reward for a purchase is its score, or 1 only for a score of 1 ([`super::reward::Reward`]).
+/// Other actions give 0. The score is also reported as the metric [`TASK_SCORE`]. An episode ends
+/// with a purchase (`terminated`) or at the step limit (`truncated`). Actions without effect count
+/// towards the step limit.
 ///
-/// Progress is the fraction of the goal's requirements that the current page meets: attributes,
-/// options, price, and the type weighted by its factor. On a page of search results, only the price
-/// and type of the best listed product count. Progress is 1 only if buying now would reach the
-/// goal.
+/// Progress is the fraction of the goal's requirements met by the current page: attributes,
+/// options, price, and the type with its factor. On search results, only the price and type of the
+/// best product count. Progress is 1 only if buying now would reach the goal.
 #[derive(Debug)]
 pub struct WebshopEnv {
     world: Arc<World>,
@@ -58,7 +57,7 @@ struct Episode {
 #[serde(deny_unknown_fields)]
 struct Saved {
     task: String,
-    /// Instruction of the goal, used to detect that the task id now refers to a different goal.
+    /// Instruction of the goal, to detect whether the task id now refers to a different goal.
     instruction: String,
     steps: usize,
     visit: Visit,
@@ -186,7 +185,7 @@ impl Environment for WebshopEnv {
         })
     }
 
-    /// Saves the state without the step limit, which comes from the config. A finished episode
+    /// Saves everything except the step limit, which comes from the config. A finished episode
     /// cannot be saved.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;

@@ -1,9 +1,9 @@
 //! An expert that shops by reading pages, to play demonstrations and advise human players.
 //!
-//! The expert searches for words from the instruction and opens the affordable product whose title
-//! contains most of them. After checking the requested options, the expert reads the product's
-//! features if words are missing in the title. If too much is missing, the expert tries the next
-//! product. When few steps are left, the expert buys the best product found so far.
+//! The expert searches for words from the instruction and opens the affordable product with most of
+//! them in its title. Then the expert checks the options and, if words are missing in the title,
+//! reads the product's features. If too much is missing, the expert tries the next product. When
+//! few steps are left, the expert buys the best product found so far.
 
 use std::collections::{BTreeMap, BTreeSet};
 

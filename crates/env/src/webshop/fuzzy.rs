@@ -2,9 +2,9 @@
 //! based on rapidfuzz).
 //!
 //! The score is 100 if all words of one text occur in the other. Otherwise, let `i` be the common
-//! words, and let `a` and `b` be the words found in only one text, sorted and joined by spaces. The
-//! score is the maximum of `ratio(i + a, i + b)`, `ratio(i, i + a)` and `ratio(i, i + b)`. The last
-//! two ratios only apply if `i` is not empty. `ratio(s, t) = 100 (1 - indel(s, t) / (|s| + |t|))`,
+//! words, and `a` and `b` the words found in only one text, sorted and joined by spaces. The score
+//! is the maximum of `ratio(i + a, i + b)`, `ratio(i, i + a)` and `ratio(i, i + b)`. The last two
+//! ratios only apply if `i` is not empty. `ratio(s, t) = 100 (1 - indel(s, t) / (|s| + |t|))`,
 //! where `indel` counts inserted and deleted characters. The result is rounded half to even.
 //!
 //! WebShop pins thefuzz 0.19, which also rounds intermediate results, so its scores can differ by

@@ -52,8 +52,8 @@ pub struct Goal {
 }
 
 impl Goal {
-    /// Returns a digest of the goal, which covers its instruction, all requirements, and its
-    /// product with the data for the type factor.
+    /// Returns a digest of the goal: instruction, all requirements, and the product with the data
+    /// for the type factor.
     ///
     /// # Errors
     /// Fails if the goal's product is missing or its record is corrupt.
@@ -127,14 +127,14 @@ impl Goals {
     /// Creates the goals of a catalogue in product order and shuffles them with the seed `shuffle`.
     ///
     /// `random` must be the generator that drew the prices. A goal's price limit is the higher of
-    /// two random draws from the next four multiples of 10 dollars above the product's price. Price
-    /// limits stay below 1,000 dollars. The goals are bit-identical to the original's. With seed 42
-    /// for prices and shuffling, the 1,000-product files yield the same 6,910 goals as in
-    /// verl-agent, in the same order.
+    /// two random draws from the next four multiples of 10 dollars above the price. Price limits
+    /// stay below 1,000 dollars. The goals are bit-identical to the original's. With seed 42 for
+    /// prices and shuffling, the 1,000-product files yield verl-agent's 6,910 goals in the same
+    /// order.
     ///
-    /// `most` limits the number of goals per product. `None` keeps all option combinations, as in
-    /// the original, but skips products with more than a million combinations ([`Goals::skipped`]).
-    /// Products with more than 4,294,967,295 combinations are always skipped.
+    /// `most` limits the number of goals per product. `None` keeps all option combinations, like
+    /// the original, but skips products with more than a million ([`Goals::skipped`]). Products
+    /// with more than 4,294,967,295 combinations are always skipped.
     ///
     /// # Errors
     /// Fails if a product's record is corrupt.
@@ -214,7 +214,7 @@ impl Goals {
     /// Returns the goal at the given index in shuffled order.
     ///
     /// # Errors
-    /// Fails if the index is out of range, or if the product is missing or its record is corrupt.
+    /// Fails if the index is out of range, or the product is missing or corrupt.
     pub fn get(&self, catalogue: &Catalogue, index: usize) -> Result<Goal, EnvError> {
         let spec = self.spec(index)?;
         self.build(catalogue, *spec)

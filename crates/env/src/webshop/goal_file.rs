@@ -2,7 +2,7 @@
 //! of memory.
 //!
 //! The file's first line is JSON with the source and the number of goals. Little-endian 32-bit
-//! numbers follow: product, number and price limit in tens for each goal, the indices sorted by
+//! numbers follow: each goal's product, number and price limit in tens, the indices sorted by
 //! product and number, and the indices of each split.
 
 use std::io::Write as _;

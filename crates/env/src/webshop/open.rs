@@ -49,9 +49,9 @@ impl WebshopSet {
     /// the official files change, delete the `built` folder to build it again.
     ///
     /// # Errors
-    /// Fails if an official file or the side file with nouns is missing or broken, or if a file in
-    /// `built` is damaged, inconsistent or cannot be written. The error names the file. Also fails
-    /// if no product yields a goal of the requested kind.
+    /// Fails if an official file or the nouns file is missing or broken, or if a file in `built` is
+    /// damaged, inconsistent or read-only. The error names the file. Also fails if no product
+    /// yields a goal of the requested kind.
     pub fn open(folder: &Path, built: Option<&Path>, options: &WebshopOptions) -> Result<Self, EnvError> {
         match options.size.unwrap_or_else(|| official::size_of(folder)) {
             Size::Small => {
@@ -84,12 +84,12 @@ impl WebshopSet {
         Self::with_search(generator::products(config).collect(), options)
     }
 
-    /// Opens a shop with generated products, stored in a subfolder of `built` named after the
-    /// generator settings.
+    /// Opens a shop with generated products in a subfolder of `built` named after the generator
+    /// settings.
     ///
     /// # Errors
-    /// Fails if a file in `built` is damaged, inconsistent or cannot be written, or if no product
-    /// yields a goal.
+    /// Fails if a file in `built` is damaged, inconsistent or read-only, or if no product yields a
+    /// goal.
     pub fn generated_in(
         built: &Path,
         config: GeneratorConfig,

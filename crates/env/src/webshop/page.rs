@@ -57,7 +57,7 @@ pub struct PageView<'a> {
     pub parts: Vec<Part<'a>>,
     /// Whether the page has a search bar.
     pub has_search_bar: bool,
-    /// Clickable items in the same order as in the original, with their effects.
+    /// Clickable items in the original's order, with their effects.
     pub clickables: Vec<(Cow<'a, str>, Target)>,
 }
 
@@ -76,8 +76,8 @@ pub enum ObservationMode {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StateKey {
-    /// The page text, as in verl-agent. With `observation = "text"`, pages do not show the selected
-    /// options, so selecting an option does not change the state.
+    /// The page text, as in verl-agent. With `observation = "text"`, pages do not show selected
+    /// options, so selecting one does not change the state.
     #[default]
     Page,
     /// The page text and, on product pages, the selected options.
@@ -125,7 +125,7 @@ impl<'a> PageView<'a> {
         }
     }
 
-    /// Returns the effect of clicking on an item, or `None` if the item is not on the page.
+    /// Returns the effect of clicking on an item, or `None` if the page does not have it.
     pub fn target(&self, name: &str) -> Option<Target> {
         self.clickables.iter().find(|(clickable, _)| clickable == name).map(|(_, target)| *target)
     }
@@ -172,8 +172,8 @@ impl<'a> PageView<'a> {
         if clicked.is_empty() { out } else { clicked + &out }
     }
 
-    /// Returns the admissible actions: `search[<your query>]` if the page has a search bar, then
-    /// one click per item.
+    /// Returns the admissible actions: `search[<your query>]` if there is a search bar, then one
+    /// click per item.
     pub fn admissible(&self) -> Vec<String> {
         let search = self.has_search_bar.then(|| SEARCH.to_owned());
         let click = |(name, _): &(Cow<'a, str>, Target)| format!("click[{name}]");

@@ -31,7 +31,7 @@ pub struct Product {
     /// Attributes requested by the product's instruction.
     pub instruction_attributes: Vec<String>,
     /// Instruction with `query` and `instruction_attributes` but without options and price, or
-    /// `None` if the files contain no instruction.
+    /// `None` if missing.
     pub instruction: Option<String>,
     /// Instructions written by people for this product.
     pub human_instructions: Vec<HumanInstruction>,

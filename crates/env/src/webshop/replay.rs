@@ -9,11 +9,10 @@
 //!
 //! PAGE stands for `text`, `text_rich`, `has_search_bar` and `clickables`. The page after a
 //! purchase has only `text`. All texts and values are compared byte for byte. The exception is the
-//! score for buying a different product than the goal's, whose type factor needs a language model
-//! ([`super::reward::Judge::type_score`]).
+//! score for buying a different product than the goal's ([`super::reward::Judge::type_score`]).
 //!
-//! A recording may have been made with a fixed list of search results instead of the search engine.
-//! To replay such a recording, specify the queries that are missing from the list.
+//! Some recordings were made with a fixed list of search results instead of the search engine. To
+//! replay such a recording, specify the queries that are missing from the list.
 
 use std::io::BufRead;
 use std::sync::Arc;
@@ -84,7 +83,7 @@ struct RecordedStep {
 ///
 /// # Errors
 /// Fails if a line is not a session, the session's goal is unknown, or reading fails. Differences
-/// are reported, not returned as errors.
+/// are not errors.
 pub fn replay(
     name: &str,
     reader: impl BufRead,

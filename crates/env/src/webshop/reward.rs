@@ -40,9 +40,9 @@ const FUNCTION_LIST: &str = "a about all also an and any are as at be best both 
 #[serde(rename_all = "snake_case")]
 pub enum Matching {
     /// Compares values like the original. The first colour in a text replaces the text:
-    /// `light blue` becomes `blue`, but `tailored` also becomes `red`. For synthetic goals, an
-    /// option is the printed Python tuple of name and value. If the name or value is exactly a
-    /// colour, the option is the colour.
+    /// `light blue` becomes `blue`, but `tailored` becomes `red`. For synthetic goals, an option is
+    /// the printed Python tuple of name and value. If the name or value is exactly a colour, the
+    /// option is the colour.
     #[default]
     Original,
     /// An option is only satisfied by exactly the requested value. For synthetic goals, the option
@@ -54,7 +54,7 @@ pub enum Matching {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Reward {
-    /// 1 if the score is 1, and 0 otherwise. verl-agent uses the same reward multiplied by 10
+    /// 1 if the score is 1, and 0 otherwise. verl-agent multiplies this reward by 10
     /// (`env.reward_scale = 10`).
     #[default]
     Success,
@@ -79,8 +79,8 @@ pub struct TypeScore {
     pub query_match: bool,
     /// Whether the products have at least two categories in common.
     pub category_match: bool,
-    /// Number of distinct nouns that both titles contain, divided by the number of nouns in the
-    /// goal's title including repetitions.
+    /// Number of distinct nouns in both titles, divided by the number of nouns in the goal's title
+    /// including repetitions.
     pub title_score: f64,
     /// Factor by which the score is multiplied: 1, 0.5, 0.1 or 0.
     pub factor: f64,
@@ -174,8 +174,8 @@ impl Judge {
         &self.goal
     }
 
-    /// Scores the purchase of a product at the given price and with the given options, as pairs of
-    /// name and value.
+    /// Scores the purchase of a product at the given price and with the given options (name and
+    /// value).
     pub fn score(&self, product: &Product, price: f64, options: &[(String, String)]) -> Score {
         Score {
             attributes: self.attributes_met(product),
@@ -188,7 +188,7 @@ impl Judge {
     }
 
     /// Counts the requested attributes that the product has. An attribute counts if the product has
-    /// a similar one, or if its words occur in the title, bullet points or description.
+    /// a similar one, or if title, bullet points or description contain its words.
     pub fn attributes_met(&self, product: &Product) -> usize {
         let own: Vec<Words> = product.attributes.iter().map(|attribute| Words::new(attribute)).collect();
         let mut texts: Option<[String; 3]> = None;

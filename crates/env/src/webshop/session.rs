@@ -1,5 +1,4 @@
-//! A visit to the shop: the current page, searches and selected options, and the effects of
-//! actions.
+//! A visit to the shop: current page, searches, selected options, and effects of actions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use crate::python::float;
 /// Number of products on a page of search results.
 pub const PAGE_SIZE: usize = 10;
 
-/// Maximum page number in the search results of a saved visit, which keeps product numbers within
+/// Maximum page number of search results in a saved visit, which keeps product numbers within
 /// `u32`.
 const LAST_PAGE: usize = u32::MAX as usize / PAGE_SIZE;
 
@@ -74,8 +73,7 @@ pub struct Visit {
     pub number: usize,
     /// Catalogue index of the current product.
     pub product: Option<u32>,
-    /// Selected options of the current product with their values, in the order in which they were
-    /// first selected.
+    /// Selected options of the current product with their values, in order of first selection.
     pub options: Vec<(String, String)>,
     /// Products opened since the last `back to search`.
     pub visited: BTreeSet<u32>,
@@ -121,8 +119,8 @@ impl Session {
     /// Restores a saved visit.
     ///
     /// # Errors
-    /// Returns [`EnvError::State`] if the visit is not possible in this shop, for example because a
-    /// product is unknown. Also returns an error if the search fails or a product cannot be read.
+    /// Returns [`EnvError::State`] if the visit is not possible in this shop, for example with an
+    /// unknown product. Also returns an error if the search fails or a product cannot be read.
     pub fn resume(shop: Arc<Shop>, instruction: String, visit: Visit) -> Result<Self, EnvError> {
         let refuse = |reason: &str| EnvError::State(format!("{reason}; the state was altered"));
         let mut session = Self::new(shop, instruction);
@@ -203,8 +201,8 @@ impl Session {
         self.results(1)
     }
 
-    /// Clicks an item. As in the original, an item's name takes precedence over its kind, so
-    /// clicking an option value `buy now` buys the product.
+    /// Clicks an item. As in the original, an item's name takes precedence over its kind: clicking
+    /// an option value `buy now` buys the product.
     fn click(&mut self, name: &str, target: Target) -> Result<Effect, EnvError> {
         let visit = &mut self.visit;
         match name {
@@ -401,7 +399,7 @@ impl Session {
     }
 }
 
-/// Formats the price as on pages, as one number or as the two ends of a range.
+/// Formats the price as on pages: one number or the two ends of a range.
 pub fn price_tag(product: &Product) -> String {
     match product.pricing.as_slice() {
         [] => "$100.0".to_owned(),

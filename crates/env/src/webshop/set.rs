@@ -35,18 +35,17 @@ use crate::python::PythonRandom;
 #[serde(rename_all = "snake_case")]
 pub enum Splits {
     /// `train`, `valid` and `test` contain goals for different products (about 80, 10 and 10
-    /// percent of the products with goals). The split depends on the first byte of the ASIN's
-    /// SHA-256.
+    /// percent of the products). The split depends on the first byte of the ASIN's SHA-256.
     #[default]
     ByProduct,
-    /// As in the original, the first 500 shuffled goals are `test`, the next 1,000 are `eval`, and
-    /// the rest are `train`. Goals for the same product can be in all splits. Unlike in the
-    /// original, goals that are equal to a goal in a later split are removed. In the official 1,000
-    /// products, two training goals and one `eval` goal are removed.
+    /// As in the original, the first 500 shuffled goals are `test`, the next 1,000 `eval`, and the
+    /// rest `train`. Goals for the same product can be in all splits. Unlike in the original, goals
+    /// that equal a goal in a later split are removed. In the official 1,000 products, two training
+    /// goals and one `eval` goal are removed.
     Original,
-    /// As in verl-agent, the first 500 shuffled goals are `test` and the rest are `train`, without
-    /// two goals that are equal to a test goal. In verl-agent, however, each worker shuffles with a
-    /// different seed, so one worker's test goals are another's training goals.
+    /// As in verl-agent, the first 500 shuffled goals are `test` and the rest `train`, without two
+    /// goals that equal a test goal. In verl-agent, however, each worker shuffles differently, so
+    /// one worker's test goals are another's training goals.
     VerlAgent,
 }
 
@@ -339,8 +338,8 @@ impl WebshopSet {
         })
     }
 
-    /// Returns phrases for the tokenizers of small models: texts on `webshop-compact` pages and,
-    /// for small catalogues, the ASINs.
+    /// Returns phrases for small models' tokenizers: texts of `webshop-compact` pages and, for
+    /// small catalogues, the ASINs.
     ///
     /// # Errors
     /// Fails if a product's record is corrupt.

@@ -43,8 +43,8 @@ impl Shop {
 
     /// Returns search results as catalogue indices, best first.
     ///
-    /// As in the original, a query that starts with `<r>`, `<c>` or `<q>` requests random products,
-    /// a category or a type of product. Unlike in the original, `<r>` returns every n-th product.
+    /// As in the original, queries that start with `<r>`, `<c>` or `<q>` request random products, a
+    /// category or a type of product. Unlike in the original, `<r>` returns every n-th product.
     /// `<a>`, which fails in the original's text environment, is treated as an ordinary search.
     ///
     /// # Errors

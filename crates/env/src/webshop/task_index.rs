@@ -3,9 +3,9 @@
 //!
 //! Without the cache, a run would have to read every product. The file's first line is JSON that
 //! describes the data it was made from. Little-endian numbers follow: the task indices in panel
-//! order (32 bits), the first 64 bits of each digest in ascending order, and the corresponding task
-//! indices (32 bits). The file is recreated if the catalogue's size or modification time changes,
-//! or if the file does not match its digest.
+//! order (32 bits), the first 64 bits of the digests in ascending order, and their task indices (32
+//! bits). The file is recreated if the catalogue's size or modification time changes, or if it does
+//! not match its digest.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

@@ -62,7 +62,7 @@ pub struct WebshopSettings {
     pub state_key: StateKey,
     /// Settings for generated products, ignored if `data` is set.
     pub generator: WebshopCatalogue,
-    /// Settings for the expert that plays demonstrations.
+    /// Settings for the demonstration expert.
     pub expert: WebshopExpert,
 }
 
@@ -125,7 +125,7 @@ pub struct WebshopCatalogue {
     /// Number of products.
     #[schemars(range(min = 1, max = 10000000))]
     pub products: u32,
-    /// Random seed. The same seed generates the same products.
+    /// Random seed.
     pub seed: u64,
 }
 
@@ -135,7 +135,7 @@ impl Default for WebshopCatalogue {
     }
 }
 
-/// Settings for the expert that plays demonstrations.
+/// Settings for the demonstration expert.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct WebshopExpert {

@@ -1,14 +1,14 @@
 //! Generated household games in the official file format.
 //!
-//! A **floor plan** is a room type with its receptacles and the hidden probabilities of objects in
-//! them. A **game** places objects according to these probabilities and poses one of the six task
-//! types. The generator replays each game's shortest plan in the engine as a check.
+//! A **floor plan** is a room type with receptacles and hidden probabilities of objects in them. A
+//! **game** places objects according to these probabilities and poses one of the six task types.
+//! The generator replays each game's shortest plan in the engine as a check.
 //!
 //! * `train` and `valid_seen` share floor plans, while `valid_unseen` uses separate ones. The seed
 //!   does not affect which sets of furniture count as unseen. Training on one seed thus never leaks
 //!   into `valid_unseen` of another seed.
-//! * Each game has its own random stream, so the first hundred training games do not depend on the
-//!   total number. However, a layout identical to an earlier game's is redrawn.
+//! * Each game has its own random stream, so the first games do not depend on the total number.
+//!   However, a layout identical to an earlier game's is redrawn.
 //!
 //! Unlike the original, scenes have no windows, stove knobs or other fixtures that take no
 //! commands. No object starts cool or inside another object.
@@ -75,7 +75,7 @@ impl Size {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct GeneratorConfig {
-    /// Random seed. The same seed generates byte-identical games.
+    /// Random seed.
     pub seed: u64,
     /// Scene size.
     pub size: Size,
@@ -89,8 +89,8 @@ pub struct GeneratorConfig {
     #[schemars(range(max = 1000000))]
     pub valid_unseen: usize,
     /// Number of training floor plans per room type, at most 499. `valid_unseen` gets a quarter as
-    /// many. If there are fewer games than floor plans, `valid_seen` uses only plans that have a
-    /// training game.
+    /// many. If games are fewer than floor plans, `valid_seen` uses only plans with a training
+    /// game.
     #[schemars(range(min = 1, max = 499))]
     pub floor_plans: usize,
     /// Official names of the task types to generate, in rotation.

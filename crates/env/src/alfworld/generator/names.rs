@@ -33,8 +33,7 @@ pub(super) fn receptacle(kind: &str, at: [i32; 3]) -> String {
     }
 }
 
-/// Returns the PDDL id of a place: two coordinates on a 25 cm grid, then rotation and tilt in
-/// degrees.
+/// Returns a place's PDDL id: coordinates on a 25 cm grid, then rotation and tilt in degrees.
 pub(super) fn place(at: [i32; 4]) -> String {
     let mut id = String::from("loc");
     for value in at {

@@ -60,7 +60,7 @@ pub(super) struct FloorPlan {
     pub(super) choices: [Vec<Choice>; 6],
 }
 
-/// Maximum number of floor plans per room and class, chosen so that plan numbers do not collide.
+/// Maximum number of floor plans per room and class that keeps plan numbers distinct.
 pub(super) const MOST_PLANS: usize = 499;
 
 /// Equally likely factors by which a floor plan scales the household's weights. The values are
@@ -77,7 +77,7 @@ fn plan_number(room: usize, class: Class, index: usize) -> u16 {
 }
 
 /// Draws all floor plans of one class. One in four sets of furniture is unseen. Unseen sets do not
-/// depend on the seed, so seen and unseen plans never overlap across seeds.
+/// depend on the seed, so seen and unseen plans never overlap.
 pub(super) fn draw_all(
     house: &Household,
     seed: u64,

@@ -71,9 +71,8 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Returns the shortest plan, found by exhaustive search over objects, tools and targets, or `None`
-/// if the task is unsolvable. The search skips moving other objects and closing doors because
-/// neither shortens a plan.
+/// Returns the shortest plan, found by exhaustive search, or `None` if the task is unsolvable. The
+/// search skips moving other objects and closing doors because neither shortens a plan.
 pub(super) fn walkthrough(house: &Household, scene: &Scene<'_>) -> Option<Vec<String>> {
     let of_kind = |kind: usize| -> Vec<usize> {
         (0..scene.objects.len()).filter(|&index| scene.objects[index].kind == kind).collect()

@@ -36,8 +36,7 @@ pub(super) struct Posting {
     retweets: Dict,
     following: Vec<Value>,
     counter: Value,
-    /// The original uses one list object for all posts without mentions, so a change to it affects
-    /// them all.
+    /// In the original, all posts without mentions share one list object.
     pub(super) default_mentions: Vec<Value>,
     sharing: Vec<Value>,
 }

@@ -73,8 +73,7 @@ pub struct BfclGenerator {
     /// Difficulty levels, generated with equal frequency.
     #[schemars(length(min = 1))]
     pub levels: Vec<BfclLevel>,
-    /// Fraction of tasks in which the user's first message omits a value, so the correct reply is
-    /// text.
+    /// Fraction of tasks in which the user omits a value at first, so the correct reply is text.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub missing_value: f64,
     /// Fraction of tasks in which a function is missing at first, so the correct reply is text.

@@ -8,8 +8,8 @@ use super::json;
 /// Token that Llama 3 writes before calls of its built-in tools.
 const PYTHON_TAG: &str = "<|python_tag|>";
 
-/// Returns the calls in a response: either JSON objects, optionally separated by semicolons, or a
-/// JSON list of objects. A response that starts with other text contains no calls.
+/// Returns the calls in a response: JSON objects, optionally separated by semicolons, or a JSON
+/// list of objects. A response that starts with other text contains no calls.
 pub(super) fn read(answer: &str) -> Result<Vec<ToolCall>, &'static str> {
     let text = answer.trim();
     let tagged = text.strip_prefix(PYTHON_TAG);

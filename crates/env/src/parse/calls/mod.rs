@@ -8,8 +8,7 @@
 //! | `json.rs` | shared: objects with a name and arguments, formatted like Python's `json.dumps` |
 //!
 //! A response may contain several calls, which the environment executes in order. Parsing never
-//! panics. For an invalid call, the parser returns an error message that the environment can show
-//! to the model.
+//! panics. For an invalid call, the parser returns an error message that can be shown to the model.
 
 mod hermes;
 mod json;

@@ -110,8 +110,7 @@ pub fn words(text: &str) -> impl Iterator<Item = &str> {
 /// Returns year, month and day parsed by `datetime.strptime(value, "%Y-%m-%d")`.
 ///
 /// # Errors
-/// Returns a `TypeError` if the value is not a string, or a `ValueError` if it does not have this
-/// format.
+/// Returns a `TypeError` if the value is not a string, or a `ValueError` for other formats.
 pub fn date(value: &Value) -> Result<(i64, i64, i64), Raise> {
     let Value::Str(text) = value else {
         let name = if matches!(value, Value::None) { "None" } else { value.type_name() };

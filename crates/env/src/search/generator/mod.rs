@@ -21,7 +21,7 @@ use super::question::Question;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SearchGenerator {
-    /// Random seed. The same seed generates the same encyclopaedia and questions.
+    /// Random seed.
     pub seed: u64,
     /// Number of people.
     #[schemars(range(min = 100, max = 12000))]

@@ -24,7 +24,7 @@ pub enum QuestionKind {
     Comparison,
 }
 
-/// Sizes of the test and validation splits, in units of 1/256.
+/// Test and validation split sizes, in units of 1/256.
 const TEST: u8 = 26;
 const VALID: u8 = 26;
 /// Maximum number of consecutive draws that produce no new question.
@@ -45,8 +45,8 @@ impl QuestionKind {
     }
 }
 
-/// Draws the questions for all splits. The split is derived from a digest of the name that the
-/// question starts from, so no name is used in two splits.
+/// Draws the questions for all splits. The split is derived from a digest of the starting name, so
+/// no name is used in two splits.
 pub(super) fn draw(all: &Encyclopaedia, config: &SearchGenerator) -> Result<[Vec<Question>; 3], EnvError> {
     let mut subjects: [[Vec<Entity>; 4]; 3] = Default::default();
     for entity in all.entities() {

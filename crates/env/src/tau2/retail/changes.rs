@@ -112,8 +112,8 @@ impl Retail {
         Ok(listed)
     }
 
-    /// Returns the pairs of old and new items with the total price difference, or `None` if there
-    /// are no pairs.
+    /// Returns the pairs of old and new items and the total price difference, or `None` without
+    /// pairs.
     fn difference(
         &self,
         order: usize,

@@ -164,8 +164,7 @@ impl Retail {
         self.orders.get(&place).or_else(|| self.base.orders.at(place).map(|(_, order)| order))
     }
 
-    /// Returns the rows that differ from the stored ones, as table and key, with the JSON text that
-    /// the original would write.
+    /// Returns the rows that differ from the stored ones: table, key, and the original's JSON text.
     ///
     /// # Errors
     /// Fails if a row cannot be serialized to JSON.

@@ -8,7 +8,7 @@ use crate::python::float;
 use crate::python::method::{Default, Method, method, optional, required};
 use crate::python::values::{Class, Order, Raise, Value, compare, float_of, lower, str_method, two_decimals};
 
-/// Tools in the same order as in the original.
+/// Tools in the original's order.
 pub(super) const METHODS: &[Method] = &[
     method("get_customer_by_phone", &[required("phone_number")]),
     method("get_customer_by_id", &[required("customer_id")]),

@@ -1,5 +1,5 @@
 //! The `telecom` domain in solo mode: technical support of a mobile carrier. The agent reads a
-//! ticket, then uses both its own tools and those on the user's phone.
+//! ticket and uses both its own tools and those on the user's phone.
 
 mod access_point;
 mod agent;

@@ -1,4 +1,4 @@
-//! Converts instructions from the second person to the first, so `You are Ann` becomes `I am Ann`.
+//! Converts instructions from the second person to the first (`You are Ann` becomes `I am Ann`).
 
 /// Second-person words with their first-person equivalents. The replacement of `you` depends on its
 /// neighbours.

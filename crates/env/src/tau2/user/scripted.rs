@@ -1,5 +1,5 @@
-//! A scripted user for training, which states its request, replies to questions, confirms and ends
-//! the conversation.
+//! A scripted user for training, which states a request, replies, confirms and ends the
+//! conversation.
 
 use turnwise_core::{EnvError, Purpose, Seed};
 

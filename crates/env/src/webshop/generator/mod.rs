@@ -1,13 +1,13 @@
 //! Generated products.
 //!
-//! Product `i` depends only on the seed and `i` and is generated in constant time, so a million
-//! products can be streamed.
+//! Product `i` depends only on the seed and `i` and takes constant time, so a million products can
+//! be streamed.
 //!
 //! * The product's category is `i % 12`, and its type is one of that category.
 //! * Each product has four to seven attributes from its category. All attributes appear in the
 //!   bullet points, one or two in the title, and about half in the description.
 //! * One product in ten has no options, and one in ten has a price range.
-//! * Each product has two instructions: one in the original's form, and one in free form that may
+//! * Each product has two instructions: one in the original's form, and a free-form one that may
 //!   name option values.
 //!
 //! The official catalogue has different vocabulary, brands and sentences, and longer descriptions.
@@ -32,7 +32,7 @@ const DIGITS: &[u8; 36] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 /// Generator settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GeneratorConfig {
-    /// Random seed. The same seed generates the same products.
+    /// Random seed.
     pub seed: u64,
     /// Number of products.
     pub products: u32,

@@ -1,8 +1,8 @@
 //! The shop's search, which applies the original's Lucene ranking (`turnwise-retrieval`) to product
 //! texts.
 //!
-//! Each indexed text has the product's ASIN as its name and the product's catalogue index as its
-//! position. Texts with equal scores are sorted by ASIN, then by position.
+//! Each indexed text is named by the product's ASIN, and its position is the product's catalogue
+//! index. Texts with equal scores are sorted by ASIN, then by position.
 
 pub mod recording;
 mod text;

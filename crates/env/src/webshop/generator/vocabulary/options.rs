@@ -4,8 +4,7 @@
 pub(in crate::webshop::generator) struct OptionList {
     pub(in crate::webshop::generator) name: &'static str,
     pub(in crate::webshop::generator) values: &'static [&'static str],
-    /// True if a product offers adjacent values, as for sizes, instead of any values, as for
-    /// colors.
+    /// True for adjacent values (sizes), false for any values (colors).
     pub(in crate::webshop::generator) ordered: bool,
 }
 
