@@ -79,9 +79,8 @@ impl<E: Environment> Dataset<E> {
         self
     }
 
-    /// Sets the expert that plays demonstrations for the SFT warm start. `act` receives the
-    /// environment and an observation and returns the next action. Episodes that end without
-    /// success are dropped.
+    /// Sets the expert for the SFT warm start. `act` receives the environment and an observation
+    /// and returns the next action. Episodes that end without success are dropped.
     #[must_use]
     pub fn expert(mut self, act: impl Fn(&E, &Observation) -> String + Send + Sync + 'static) -> Self {
         self.expert = Some(Box::new(act));

@@ -21,8 +21,8 @@ pub struct DemonstrationRequest<'a> {
     pub invalid_action_prob: f64,
     /// Maximum number of turns per episode, including inserted actions.
     pub max_turns: usize,
-    /// Whether to store the admissible actions of each turn, for prompts that list them. The lists
-    /// of admissible actions take up most of a demonstration's memory.
+    /// Whether to store the admissible actions of each turn, for prompts that list them. Action
+    /// lists take up most of the memory.
     pub keep_admissible: bool,
     /// Seed for all random draws.
     pub seed: u64,
@@ -141,7 +141,7 @@ pub struct Demonstrations {
 /// `play` returns `None` to drop an episode.
 ///
 /// # Errors
-/// Fails if a probability in the request is invalid or `play` returns an error.
+/// Fails if the request's probability is invalid or `play` fails.
 pub fn play_all<T: Sync>(
     tasks: &[T],
     request: &DemonstrationRequest<'_>,
@@ -174,7 +174,7 @@ pub fn play_all<T: Sync>(
 /// [`play_all`], drops and counts failed episodes.
 ///
 /// # Errors
-/// Fails if a probability in the request is invalid or every episode failed.
+/// Fails if the request's probability is invalid or every episode failed.
 pub fn play_in_turn<T>(
     tasks: &[T],
     request: &DemonstrationRequest<'_>,

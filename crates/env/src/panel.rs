@@ -74,8 +74,8 @@ impl Panel {
         Self { env: env.to_owned(), split: split.to_owned(), tasks, hash }
     }
 
-    /// Returns an error if two panels for the same environment have a task in common. Tasks are
-    /// also compared by content, so a renamed copy counts as the same task.
+    /// Returns an error if two panels for the same environment have a task in common. Renamed
+    /// copies of a task count as the same task.
     ///
     /// # Errors
     /// Fails if the panels have a task in common. The error names the task.
@@ -211,7 +211,7 @@ impl PinnedSplit {
     }
 
     /// Returns an error if a panel for the same environment has a task in common with this list.
-    /// Tasks are also compared by content, so a renamed copy counts as the same task.
+    /// Renamed copies of a task count as the same task.
     ///
     /// # Errors
     /// Fails if the list and the panel have a task in common. The error names the task.

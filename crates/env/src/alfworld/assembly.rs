@@ -49,7 +49,7 @@ pub(super) fn world(facts: &Facts<'_>, shape: &Shape) -> Result<(World, Goal), S
     Ok((world, goal))
 }
 
-/// Receptacles and objects named in the facts, ordered as in the original engine's lists.
+/// Receptacles and objects named in the facts, in the original's order.
 struct Things<'f> {
     facts: &'f Facts<'f>,
     receptacles: Vec<u32>,

@@ -1,4 +1,4 @@
-//! Agent commands and the check that a command is admissible.
+//! Agent commands and whether they are admissible.
 
 use super::episode::Episode;
 use super::game::{Condition, Game, ObjectId, ReceptacleId, World, has, members, trait_bit};
@@ -40,8 +40,7 @@ pub enum Command {
 
 impl Command {
     /// Parses a command, ignoring surrounding whitespace. Returns `None` if the text is not a
-    /// command. Use [`Episode::admits`] to check whether the command is possible in the current
-    /// state.
+    /// command. Use [`Episode::admits`] to check whether the command is admissible.
     pub fn parse(game: &Game, text: &str) -> Option<Self> {
         let world = &game.world;
         let text = strip(text);

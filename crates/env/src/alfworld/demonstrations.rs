@@ -26,8 +26,8 @@ pub enum Source {
     Walkthrough,
 }
 
-/// Plays the requested episodes on games of the requested split and keeps the solved ones. `order`
-/// is the order in which the expert searches receptacles.
+/// Plays the requested episodes and keeps the solved ones. `order` is the order in which the expert
+/// searches receptacles.
 ///
 /// # Errors
 /// Returns [`EnvError::UnknownSplit`] or any error from [`play_all`].
@@ -121,7 +121,7 @@ impl Seen {
         }
     }
 
-    /// Returns a plausible command that is not admissible in the current state.
+    /// Returns a plausible but currently inadmissible command.
     fn mistake(&self, admissible: &[String], rng: &mut Rng) -> Option<String> {
         for _ in 0..8 {
             let place = rng.choose(&self.receptacles)?;

@@ -28,8 +28,7 @@ pub struct AlfworldEnv {
 #[serde(deny_unknown_fields)]
 struct Saved {
     game: String,
-    /// [`super::Game::fingerprint`] of the game, used to detect that the game has changed since
-    /// saving.
+    /// [`super::Game::fingerprint`] of the saved game, used to detect changes.
     fingerprint: String,
     steps: u32,
     place: u16,

@@ -2,7 +2,7 @@
 //!
 //! The expert searches likely receptacles first ([`Prior`]) and remembers every observation. A
 //! receptacle is likely if it promises many wanted objects per command needed to look inside. The
-//! expert can instead search in the order in which the introduction lists receptacles.
+//! expert can also search in the order of the introduction.
 
 use std::collections::BTreeSet;
 
@@ -389,7 +389,7 @@ enum Decision {
     /// Nothing can be put into this receptacle.
     Refuse(usize),
     Fixed(String),
-    /// Every receptacle was searched without success, so search all of them again.
+    /// All receptacles were searched without success, so search again.
     Forget,
 }
 

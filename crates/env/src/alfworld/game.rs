@@ -6,11 +6,11 @@ use turnwise_core::Task;
 
 use super::goal::{Goal, TaskType};
 
-/// A receptacle in a game, numbered in the order of the original engine's lists.
+/// A receptacle, numbered in the original's order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReceptacleId(pub(super) u16);
 
-/// An object in a game, numbered in the order of the original engine's lists.
+/// An object, numbered in the original's order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId(pub(super) u16);
 
@@ -221,7 +221,7 @@ pub struct Game {
 }
 
 impl Game {
-    /// Returns the id, made of split, task folder and trial folder, for example
+    /// Returns the id: split, task folder and trial folder, for example
     /// `valid_seen/pick_.../trial_...`.
     pub fn id(&self) -> &str {
         &self.id
@@ -313,15 +313,14 @@ impl Game {
         self.world.object_is(object.index(), trait_bit::TOGGLEABLE)
     }
 
-    /// Returns true if objects of this object's type fit into receptacles of this receptacle's
-    /// type.
+    /// Returns true if the object's type fits into the receptacle's type.
     pub fn accepts(&self, receptacle: ReceptacleId, object: ObjectId) -> bool {
         let world = &self.world;
         has(&world.accepts, receptacle.index() * world.layout.words, object.index())
     }
 
-    /// Returns the number of the place that a receptacle is at. Receptacles at the same place have
-    /// the same number.
+    /// Returns the number of a receptacle's place. Receptacles at the same place have the same
+    /// number.
     pub fn place(&self, receptacle: ReceptacleId) -> usize {
         usize::from(self.world.place_of(receptacle.index()))
     }

@@ -28,7 +28,7 @@ pub struct Prior {
     counts: BTreeMap<String, BTreeMap<String, Count>>,
 }
 
-/// Smoothing for pairs that never occurred, so that these receptacles are searched last.
+/// Smoothing for pairs that never occurred. They are searched last.
 const SMOOTHING: f64 = 0.02;
 
 static EMBEDDED: LazyLock<Result<Prior, String>> = LazyLock::new(|| {
@@ -42,7 +42,7 @@ static EMBEDDED: LazyLock<Result<Prior, String>> = LazyLock::new(|| {
 });
 
 impl Prior {
-    /// Counts objects over the start states of the games, whose order does not matter.
+    /// Counts objects in the start states of games.
     pub fn from_games<'a>(games: impl IntoIterator<Item = &'a Arc<Game>>) -> Self {
         let games: Vec<&Arc<Game>> = games.into_iter().collect();
         games

@@ -68,8 +68,8 @@ struct RecordedStep {
 /// Replays a recording. Blank lines are skipped.
 ///
 /// * `name`: the recording's name for error messages.
-/// * `dump`: receives this engine's output as a recording with the same episodes, actions and keys.
-///   Replaying the dumped recording gives no differences.
+/// * `dump`: receives this engine's output as a recording with the same keys. Replaying the dumped
+///   recording gives no differences.
 ///
 /// # Errors
 /// Returns an error if a line is not an episode, its game is unknown, or I/O fails. Differences are

@@ -144,7 +144,7 @@ impl AlfworldSet {
         self.max_steps
     }
 
-    /// Returns the number of games that were skipped because they are marked unsolvable.
+    /// Returns the number of games skipped because they are marked unsolvable.
     pub fn unsolvable(&self) -> usize {
         self.unsolvable
     }

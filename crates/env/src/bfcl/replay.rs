@@ -91,8 +91,8 @@ pub fn replay(name: &str, reader: impl BufRead, data: &Path) -> Result<ReplayRep
     Ok(ReplayReport { counts, unit: "play", differences })
 }
 
-/// Compares two texts, ignoring the order in which set members are printed. The original prints
-/// sets in two places: unknown fields of a ticket update, and flight classes.
+/// Compares texts, ignoring the order of set members. The original prints sets of unknown ticket
+/// fields and of flight classes.
 fn same_text(expected: &str, found: &str) -> bool {
     if expected == found {
         return true;

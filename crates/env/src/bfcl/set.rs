@@ -14,7 +14,7 @@ use crate::splits::{SPLITS, split_of};
 /// Split that contains all tasks, for comparison with the package's scores.
 pub(super) const ALL: &str = "all";
 
-/// Default turn limit, which is enough to make one gold call per reply.
+/// Default turn limit, enough for one gold call per reply.
 pub(super) const DEFAULT_MAX_TURNS: usize = 60;
 
 /// Number of consecutive replies with calls after which the package abandons a turn.
@@ -68,8 +68,8 @@ impl Shared {
 /// BFCL's multi-turn tasks or generated tasks.
 ///
 /// The task number determines the split: `train`, `valid` or `test` (about 50, 10 and 40 percent).
-/// The four variants of a task have the same number, so they share a split. The split of a
-/// generated task depends on its gold calls. The split `all` contains every task.
+/// A task's four variants have the same number and share a split. The split of a generated task
+/// depends on its gold calls. The split `all` contains every task.
 #[derive(Clone, Debug)]
 pub struct BfclTasks {
     pub(super) shared: Arc<Shared>,

@@ -53,7 +53,7 @@ pub struct BfclExpert {
     /// these demonstrations, which leaves RL room for improvement.
     #[schemars(range(min = 0.0, max = 0.99))]
     pub hasty_prob: f64,
-    /// Make one call per reply instead of making all calls of a turn in one reply.
+    /// Make one call per reply instead of all calls of a turn.
     pub one_by_one: bool,
 }
 

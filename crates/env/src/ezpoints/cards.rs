@@ -22,7 +22,7 @@ pub enum Suit {
 }
 
 impl Suit {
-    /// All suits, in the order used by the original.
+    /// All suits, in the original's order.
     pub const ALL: [Self; 4] = [Self::Hearts, Self::Spades, Self::Diamonds, Self::Clubs];
 
     /// Returns the letter that the original uses for the suit.
@@ -99,8 +99,8 @@ pub struct Deal(pub [Card; 2]);
 
 impl Deal {
     /// Draws two cards with the same distribution as the original. The first card has a uniform
-    /// rank from 2 to king and a uniform suit. The second card is chosen so that the two can give
-    /// 12. If both a sum and a product can give 12, each is used with probability 1/2. Finally, the
+    /// rank from 2 to king and a uniform suit. The second card makes 12 possible as a sum or
+    /// product. If both are possible, each is used with probability 1/2. Finally, the
     /// cards are swapped with probability 1/2.
     pub fn draw(rng: &mut Rng) -> Self {
         let rank = 2 + rng.below(12) as u8;
@@ -141,7 +141,7 @@ impl Deal {
         self.0.map(Card::number)
     }
 
-    /// Returns the operator with which the cards give 12, or `None` if no operator does.
+    /// Returns the operator that makes 12, or `None` if neither does.
     pub fn operator(self) -> Option<Symbol> {
         let [left, right] = self.numbers().map(i128::from);
         if left + right == TARGET {

@@ -109,9 +109,8 @@ impl Game {
 
     /// Applies an action. Conditions are checked in the original's order.
     ///
-    /// [`Action::Nothing`] never has an effect, however long the formula is. If the formula is
-    /// longer than [`MOST_SYMBOLS`], any other action ends the episode without being applied. A
-    /// number has no effect if no unused card has it.
+    /// [`Action::Nothing`] never has an effect. If the formula is longer than [`MOST_SYMBOLS`], any
+    /// other action only ends the episode. A number has no effect if no unused card has it.
     pub fn act(&mut self, action: Action) -> Outcome {
         if action == Action::Nothing {
             return Outcome::default();

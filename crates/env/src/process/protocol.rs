@@ -213,9 +213,9 @@ pub enum FailureKind {
 /// Response to `hello`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Welcome {
-    /// Protocol version of the program, which must be [`PROTOCOL`].
+    /// Protocol version of the program. Must be [`PROTOCOL`].
     pub protocol: u32,
-    /// Name of the environment, which is used in messages and panels.
+    /// Name of the environment, used in messages and panels.
     pub name: String,
     /// Splits, training first.
     pub splits: Vec<String>,
@@ -328,7 +328,7 @@ pub struct Saved {
     pub state: Box<RawValue>,
 }
 
-/// Response to `step_many`, which contains one response per step, in order.
+/// Response to `step_many`, with one response per step in order.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ManyStepped {
     /// The responses to the individual steps.

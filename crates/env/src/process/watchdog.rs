@@ -3,9 +3,9 @@
 //! A killed process cannot clean up, and a hanging program does not notice that its stdin was
 //! closed. Therefore a shell waits for a pipe to close that only the current process can write to.
 //!
-//! A parent-death signal (`PR_SET_PDEATHSIG`) does not work for two reasons. The kernel sends it
-//! when the *thread* that started the program ends, and rollout threads end early. The signal also
-//! does not reach the program's child processes.
+//! A parent-death signal (`PR_SET_PDEATHSIG`) does not work. The kernel sends this signal when the
+//! *thread* that started the program ends, and rollout threads end early. The signal also does not
+//! reach the program's child processes.
 
 use std::process::{Child, Command, Stdio};
 

@@ -37,7 +37,7 @@ impl<T> Ordered<T> {
         self.rows.get(self.place(key)?).map(|(_, value)| value)
     }
 
-    /// Returns a mutable reference to the value for a key.
+    /// Returns the value for a key as a mutable reference.
     pub(super) fn get_mut(&mut self, key: &str) -> Option<&mut T> {
         let place = self.place(key)?;
         self.rows.get_mut(place).map(|(_, value)| value)

@@ -205,7 +205,7 @@ impl Function<'_> {
     }
 }
 
-/// Returns whether a type annotation is a list of strings, and the corresponding JSON type.
+/// Returns whether an annotation is a list of strings, and its JSON type.
 fn json_type(annotation: &str) -> (bool, &'static str) {
     match annotation {
         "int" => (false, "integer"),

@@ -81,8 +81,7 @@ impl Expert {
         self.act_noisy(observation, &mut || false)
     }
 
-    /// Like [`Expert::act`], but skips a requested option value whenever `option_drop_prob` returns
-    /// true.
+    /// Like [`Expert::act`], but skips a requested option value if `option_drop_prob` returns true.
     pub fn act_noisy(
         &mut self,
         observation: &Observation,

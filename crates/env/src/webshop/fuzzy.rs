@@ -7,8 +7,7 @@
 //! ratios only apply if `i` is not empty. `ratio(s, t) = 100 (1 - indel(s, t) / (|s| + |t|))`,
 //! where `indel` counts inserted and deleted characters. The result is rounded half to even.
 //!
-//! WebShop pins thefuzz 0.19, which also rounds intermediate results, so its scores can differ by
-//! 1.
+//! WebShop pins thefuzz 0.19, which also rounds intermediate results, so scores can differ by 1.
 
 use std::sync::LazyLock;
 

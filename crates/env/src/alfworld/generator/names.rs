@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Appends a length given in hundredths of a metre, formatted like `_plus_01_dot_20`.
+/// Appends a length in hundredths of a metre, formatted like `_plus_01_dot_20`.
 fn length(text: &mut String, value: i32) {
     let sign = if value < 0 { "_minus_" } else { "_plus_" };
     let value = value.unsigned_abs();
@@ -43,8 +43,8 @@ pub(super) fn place(at: [i32; 4]) -> String {
     id
 }
 
-/// Returns the display names (such as `mug 2`) for ids that are sorted in lower case. Names of the
-/// same type are numbered in descending order.
+/// Returns the names (such as `mug 2`) of ids that are sorted in lower case. Names of the same type
+/// are numbered in descending order.
 pub(super) fn number<'a>(ids: impl Iterator<Item = &'a str> + Clone) -> Vec<String> {
     let kind = |id: &str| {
         let mut kind = id.split("_bar_").next().unwrap_or_default().to_ascii_lowercase();

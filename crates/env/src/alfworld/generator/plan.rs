@@ -33,7 +33,7 @@ pub(super) struct Receptacle {
 pub(super) struct Thing {
     pub(super) kind: usize,
     pub(super) share: f64,
-    /// Receptacles where the object may be, with weights that are hidden from the agent.
+    /// Receptacles where the object may be, with weights hidden from the agent.
     pub(super) places: Vec<(usize, f64)>,
 }
 

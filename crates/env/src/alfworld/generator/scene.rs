@@ -96,7 +96,7 @@ impl<'a> Scene<'a> {
         Some(Self { plan, task, object: wanted.kind, target, objects, wording: rng.below(2) })
     }
 
-    /// Returns the room, object positions and task, which together identify the scene.
+    /// Returns the room, object positions and task, which identify the scene.
     pub(super) fn content(&self) -> (u16, TaskType, usize, usize, Vec<(usize, usize)>) {
         let mut things: Vec<(usize, usize)> =
             self.objects.iter().map(|object| (object.kind, object.receptacle)).collect();

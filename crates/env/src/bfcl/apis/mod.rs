@@ -75,7 +75,7 @@ impl Api {
         Self::ALL.into_iter().find(|api| api.class() == class)
     }
 
-    /// Returns the name of the API's file in the package's `multi_turn_func_doc` folder.
+    /// Returns the API's file name in `multi_turn_func_doc`.
     pub fn document(self) -> &'static str {
         match self {
             Self::Files => "gorilla_file_system.json",
@@ -127,7 +127,7 @@ enum State {
 
 impl Instance {
     /// Creates an API instance in the start state of a scenario. If `long` is set, data and results
-    /// are padded for the long-context tasks.
+    /// are padded.
     pub fn new(api: Api, scenario: &Dict, long: Option<&LongContext>) -> Self {
         Self(match api {
             Api::Files => State::Files(files::Files::new(scenario, long)),

@@ -94,7 +94,7 @@ pub(super) const METHODS: &[Method] = &[
 
 const SEED: u64 = 141_053;
 
-/// The original uses the current date, but a fixed date keeps episodes reproducible.
+/// A fixed date keeps episodes reproducible. The original uses the current date.
 const TODAY: (i64, i64, i64) = (2026, 1, 1);
 
 #[derive(Clone, Debug)]

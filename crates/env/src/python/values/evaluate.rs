@@ -164,7 +164,7 @@ mod tests {
     use super::super::syntax::{assignments, parse};
     use super::*;
 
-    /// Test object `o` with a method `f` that returns its arguments.
+    /// Test object `o` with a method `f` that returns the arguments.
     struct Echo;
 
     impl Caller for Echo {

@@ -7,7 +7,7 @@ use num_bigint::{BigInt, Sign};
 use super::raise::{Class, Raise};
 use super::value::Value;
 
-/// Maximum size of an integer in bits. Python cannot print integers of this size either.
+/// Maximum size of an integer in bits. Python itself cannot print larger integers.
 const MOST_BITS: u64 = 1 << 20;
 
 pub(super) enum Number {

@@ -77,7 +77,7 @@ pub fn add(left: &Value, right: &Value) -> Result<Value, Raise> {
     add_by("+", left, right)
 }
 
-/// Evaluates `left += right` for numbers and strings and returns the result as a new value.
+/// Evaluates `left += right` for numbers and strings, as a new value.
 ///
 /// # Errors
 /// Returns a `TypeError` if operands of these types cannot be added.
@@ -107,7 +107,7 @@ pub fn subtract(left: &Value, right: &Value) -> Result<Value, Raise> {
     subtract_by("-", left, right)
 }
 
-/// Evaluates `left -= right` and returns the result as a new value.
+/// Evaluates `left -= right` for numbers, as a new value.
 ///
 /// # Errors
 /// Returns a `TypeError` if an operand is not a number.
@@ -126,8 +126,8 @@ fn subtract_by(operator: &str, left: &Value, right: &Value) -> Result<Value, Rai
 /// Evaluates `left * right`.
 ///
 /// # Errors
-/// Returns a `TypeError` if operands of these types cannot be multiplied, or a `MemoryError` if a
-/// repeated sequence would be too long.
+/// Returns a `TypeError` if operands of these types cannot be multiplied, or a `MemoryError` for
+/// too long repetitions.
 pub fn multiply(left: &Value, right: &Value) -> Result<Value, Raise> {
     let is_sequence = |value: &Value| matches!(value, Value::Str(_) | Value::List(_) | Value::Tuple(_));
     if let Some(product) = arithmetic(left, right, i64::checked_mul, |l, r| l * r, |l, r| l * r) {
@@ -169,8 +169,7 @@ fn repeat(sequence: &Value, count: &Value) -> Result<Value, Raise> {
 /// Evaluates `left / right`.
 ///
 /// # Errors
-/// Returns a `TypeError` if an operand is not a number, or a `ZeroDivisionError` if the divisor is
-/// zero.
+/// Returns a `TypeError` if an operand is not a number, or a `ZeroDivisionError`.
 pub fn divide(left: &Value, right: &Value) -> Result<Value, Raise> {
     let (Some(one), Some(other)) = (Number::of(left), Number::of(right)) else {
         return Err(unsupported("/", left, right));

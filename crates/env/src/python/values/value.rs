@@ -60,7 +60,7 @@ impl Dict {
         self.0.iter().find(|(known, _)| known == key).map(|(_, value)| value)
     }
 
-    /// Returns a mutable reference to the value for a key.
+    /// Returns the value for a key as a mutable reference.
     pub fn get_mut(&mut self, key: &Value) -> Option<&mut Value> {
         self.0.iter_mut().find(|(known, _)| known == key).map(|(_, value)| value)
     }
