@@ -54,7 +54,7 @@ struct Things<'f> {
     facts: &'f Facts<'f>,
     receptacles: Vec<u32>,
     objects: Vec<u32>,
-    /// Maps each word number of the problem to the role of that word.
+    /// Role of each word in the problem, indexed by word number.
     role: Vec<Option<Role>>,
 }
 

@@ -15,7 +15,7 @@ use super::{Episode, Game};
 struct Count {
     /// Number of objects of one type found in receptacles of one type.
     found: u64,
-    /// Number of receptacles of the type in scenes that contain an object of the type.
+    /// Number of receptacles of one type in scenes with an object of the given type.
     searched: u64,
 }
 

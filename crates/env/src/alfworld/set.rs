@@ -51,7 +51,7 @@ impl AlfworldSet {
     /// Loads only the given splits; see [`AlfworldSet::load`].
     ///
     /// # Errors
-    /// Also returns an error if one of the splits has no playable game.
+    /// Returns an error of [`AlfworldSet::load`], or if one of the splits has no playable game.
     pub fn load_splits(path: &Path, splits: &[&str]) -> Result<(Self, Vec<EnvError>), EnvError> {
         let others = Mutex::new(BTreeSet::new());
         let wanted = |id: &str| {

@@ -1,4 +1,4 @@
-//! Draws 300 x 300 pixel images of cards and formula. The cards are drawn here or read from the
+//! Draws 300 x 300 pixel images of cards and formula. The cards are built in or read from the
 //! original's files.
 
 use std::collections::HashMap;

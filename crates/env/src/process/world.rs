@@ -220,7 +220,7 @@ fn number_of(seed: Seed) -> u64 {
     seed.rng().bits() >> 11
 }
 
-/// Converts an error from a reset. Resets can be retried after restarting the program.
+/// Converts an error from a reset, which can be retried after restarting the program.
 fn of_reset(error: &ProcessError) -> EnvError {
     if error.is_transient() {
         EnvError::Transient(error.to_string())
@@ -229,7 +229,7 @@ fn of_reset(error: &ProcessError) -> EnvError {
     }
 }
 
-/// Converts an error from a step. Steps cannot be retried if the episode was lost.
+/// Converts an error from a step, which cannot be retried if the episode was lost.
 fn of_step(error: &ProcessError) -> EnvError {
     if error.loses_episode() {
         EnvError::Other(error.to_string())

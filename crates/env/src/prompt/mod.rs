@@ -8,7 +8,7 @@
 //! | `alfworld`, `webshop` | free reasoning, then tags; from figures 12 to 15 of the STAPO paper |
 //! | `alfworld-stapo`, `webshop-stapo` | same prompts, with responses parsed as in verl-agent |
 //! | `*-verl-agent` | the prompts of verl-agent, used for training in the other papers |
-//! | `*-compact` | only the environment's own words, for small policies |
+//! | `*-compact` | only phrases that the environment uses, for small policies |
 //! | `*-react` | a thought and an action, with one worked example |
 //! | `search-r1` | the prompts of Search-R1 |
 //!

@@ -8,8 +8,8 @@ use serde::Deserialize;
 pub(super) struct ObservationSection {
     pub(super) goal_marker: String,
     pub(super) keep_goal: bool,
-    /// Text that ends the goal. By default, the goal ends with its line. If set, the text before
-    /// the goal's marker is also removed.
+    /// Text that ends the goal. By default, the goal ends at the end of the line. If set, the text
+    /// before the goal's marker is also removed.
     goal_end: Option<String>,
     /// Separator between the parts of an observation. Prompts replace the separator with `join`.
     #[serde(default)]

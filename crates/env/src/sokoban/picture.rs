@@ -1,4 +1,4 @@
-//! Images of rooms with one tile of 16 x 16 pixels per cell. The tiles are drawn here or read from
+//! Images of rooms with one tile of 16 x 16 pixels per cell. The tiles are built in or read from
 //! the original's files.
 
 use std::path::Path;

@@ -33,8 +33,8 @@ pub struct Played<'a> {
     pub words: &'a [String],
 }
 
-/// Grades an episode that was ended by the agent or the user. With `information`, communicated
-/// information is graded even if the original leaves this to an LLM judge.
+/// Grades an episode that was ended by the agent or the user. With `information`, the agent must
+/// give the required information even if the original leaves this check to an LLM judge.
 ///
 /// # Errors
 /// Fails if the task cannot be set up.

@@ -23,8 +23,8 @@ const GOAL: &str = "help the user within the policy, by calling tools";
 pub struct Tau2Options {
     /// Whether the first observation starts with the policy.
     pub policy: bool,
-    /// Whether communicated information is always graded, even if the task's reward basis does not
-    /// include it.
+    /// Whether the agent must give the required information even if the task's reward basis does
+    /// not include it.
     pub information: bool,
     /// Number of failed calls after which an episode ends.
     pub max_errors: usize,

@@ -208,7 +208,7 @@ impl fmt::Display for Scenario {
 }
 
 impl Tau2Task {
-    /// Returns the reason why the task cannot be played, or `None` if it can be.
+    /// Returns the reason why the task cannot be played, or `None` if it can.
     pub(super) fn fault(&self) -> Option<&'static str> {
         let initial = self.initial_state.as_ref()?;
         let is_set = |value: &Value| !matches!(value, Value::None) && *value != Value::List(Vec::new());

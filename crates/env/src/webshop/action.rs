@@ -13,8 +13,8 @@ pub enum Action {
 
 impl Action {
     /// Parses an action like the original, by matching the greedy pattern `(.+)\[(.+)\]` on the
-    /// first line. Text after the match is ignored. Actions with names other than `search` and
-    /// `click` have no effect.
+    /// first line. Text after the last closing bracket is ignored. Actions with names other than
+    /// `search` and `click` have no effect.
     pub fn parse(text: &str) -> Self {
         let line = text.split('\n').next().unwrap_or_default();
         let Some((name, argument)) = split(line) else { return Self::Other };

@@ -199,7 +199,7 @@ fn notes(path: &Path) -> Result<HashMap<String, Notes>, EnvError> {
 }
 
 /// Receives a product with its line number, or the reason why a product is invalid. Returns false
-/// to stop.
+/// to stop reading.
 type Take<'a> = &'a mut dyn FnMut(Option<usize>, Result<RawProduct, String>) -> Result<bool, EnvError>;
 
 fn read_list(path: &Path, take: Take<'_>) -> Result<(), EnvError> {

@@ -70,7 +70,7 @@ const HABITS: [f64; 6] = [0.2, 0.5, 1.0, 1.0, 2.0, 4.0];
 /// Maximum number of redraws before a duplicate is accepted.
 const ATTEMPTS: u64 = 400;
 
-/// Returns a floor plan's number. As in the original, the hundreds of the number identify the room.
+/// Returns a floor plan's number. As in the original, the range of the number identifies the room.
 fn plan_number(room: usize, class: Class, index: usize) -> u16 {
     let base = if class == Class::Seen { 1 } else { MOST_PLANS + 2 };
     (if room == 0 { 0 } else { (room + 1) * 1000 } + base + index) as u16

@@ -230,7 +230,7 @@ impl Instance {
 }
 
 /// Changes to objects that the original shares between all instances in a process. Only replays
-/// carry these changes over to later episodes.
+/// carry such changes over to later episodes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leftovers {
     mentions: Vec<Value>,
