@@ -1,4 +1,4 @@
-//! Custom environments from one [`Environment`] type and its tasks.
+//! Custom environments, each built from an [`Environment`] type and its tasks.
 //!
 //! ```
 //! use turnwise_core::{Action, EnvError, Environment, Observation, Seed, Step, Task};
@@ -44,7 +44,7 @@ use turnwise_core::{EnvError, Environment, Observation, Seed, Task, TaskSet};
 use crate::demonstration::{DemonstrationRequest, Demonstrations, play_all, play_episode};
 use crate::world::{OpenOptions, World, WorldKind};
 
-/// The settings type of an environment without settings.
+/// Settings type for environments without settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NoSettings {}
@@ -52,10 +52,11 @@ pub struct NoSettings {}
 type Make<E> = dyn Fn() -> E + Send + Sync;
 type Expert<E> = dyn Fn(&E, &Observation) -> String + Send + Sync;
 
-/// An environment and its tasks by split; see [`crate::registry::Registry::with_environment`].
+/// An environment with its tasks grouped by split; see
+/// [`crate::registry::Registry::with_environment`].
 ///
-/// Environments run on the sampler's thread, so `step` should not wait for other processes. An
-/// environment that must wait implements [`TaskSet`] instead.
+/// Environments run on the sampling thread, so `step` should not wait for other processes. An
+/// environment that must wait should implement [`TaskSet`] instead.
 pub struct Dataset<E> {
     name: String,
     make: Box<Make<E>>,
@@ -65,28 +66,29 @@ pub struct Dataset<E> {
 }
 
 impl<E: Environment> Dataset<E> {
-    /// Creates a data set without splits. `make` creates its environments.
+    /// Creates a dataset without splits. `make` creates its environments.
     pub fn new(make: impl Fn() -> E + Send + Sync + 'static) -> Self {
         let (splits, phrases) = (Vec::new(), Vec::new());
         Self { name: String::new(), make: Box::new(make), splits, expert: None, phrases }
     }
 
-    /// Adds a split. Name the training split first.
+    /// Adds a split. The training split must be added first.
     #[must_use]
     pub fn split(mut self, name: impl Into<String>, tasks: Vec<Task>) -> Self {
         self.splits.push((name.into(), tasks));
         self
     }
 
-    /// Sets the expert for the SFT warm start. `act` returns the next action from the environment
-    /// and its observation. Episodes that do not end in success are dropped.
+    /// Sets the expert for the SFT warm start. `act` receives the environment and an observation
+    /// and returns the next action. Episodes that end without success are dropped.
     #[must_use]
     pub fn expert(mut self, act: impl Fn(&E, &Observation) -> String + Send + Sync + 'static) -> Self {
         self.expert = Some(Box::new(act));
         self
     }
 
-    /// Sets phrases that the tokenizer of a model from scratch keeps whole ([`World::phrases`]).
+    /// Sets phrases that a tokenizer trained from scratch keeps as single tokens
+    /// ([`World::phrases`]).
     #[must_use]
     pub fn phrases(mut self, phrases: Vec<String>) -> Self {
         self.phrases = phrases;

@@ -8,25 +8,26 @@ use turnwise_core::{
     Action, EnvError, Environment, ImageHandle, Observation, Purpose, Rng, Seed, Step, Task, TaskSet, Tool,
 };
 
-/// Which demonstrations to play, and how.
+/// Which demonstrations to play and how to play them.
 #[derive(Clone, Copy)]
 pub struct DemonstrationRequest<'a> {
-    /// Split to play, in task order.
+    /// Split to play. Tasks of the split are played in order.
     pub split: &'a str,
-    /// Number of episodes to play; fewer are returned if some fail.
+    /// Number of episodes to play. Fewer episodes are returned if some fail.
     pub count: usize,
-    /// Probability of inserting an invalid or useless action before a step. SFT does not imitate
-    /// inserted actions. Environments in other processes ([`crate::process`]) insert none.
+    /// Probability of inserting an invalid or useless action before a step. Inserted actions are
+    /// excluded from the SFT loss. Environments in other processes ([`crate::process`]) do not
+    /// insert actions.
     pub invalid_action_prob: f64,
-    /// Maximum number of turns of an episode, including inserted actions.
+    /// Maximum number of turns per episode, including inserted actions.
     pub max_turns: usize,
-    /// Keep the admissible actions of each turn, for prompts that list them. The lists of actions
-    /// take most of the memory.
+    /// Whether to store the admissible actions of each turn, for prompts that list them. Action
+    /// lists take up most of the memory.
     pub keep_admissible: bool,
-    /// Seed of all random draws.
+    /// Seed for all random draws.
     pub seed: u64,
-    /// Called after each episode on the thread that played it. Return `Break` to stop early with an
-    /// incomplete result.
+    /// Called after each episode, on the thread that played it. Return `Break` to stop early; the
+    /// result is then incomplete.
     pub played: &'a (dyn Fn() -> ControlFlow<()> + Sync),
 }
 
@@ -63,25 +64,27 @@ pub(crate) fn check_probability(name: &str, probability: f64) -> Result<(), EnvE
     )))
 }
 
-/// One observation and the action that followed it.
+/// One observation and the action taken in response.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DemonstrationTurn {
     /// Observation before the action.
     pub observation: String,
-    /// Picture of the observation, if any.
+    /// Image in the observation, if any.
     pub image: Option<ImageHandle>,
-    /// Admissible actions, if kept.
+    /// Admissible actions, if they were requested.
     pub admissible: Vec<String>,
-    /// Action taken by the expert, or an inserted one.
+    /// Action taken by the expert, or an inserted action.
     pub action: String,
-    /// Whether SFT imitates the action; false for inserted actions, which have no loss.
+    /// Whether SFT imitates the action. False for inserted actions, which are excluded from the
+    /// loss.
     pub imitate: bool,
-    /// Reward of the action.
+    /// Reward for the action.
     pub reward: f64,
 }
 
 impl DemonstrationTurn {
-    /// Creates a turn from an observation and an action. Keeps the admissible actions if requested.
+    /// Creates a turn from an observation and an action. Stores the admissible actions only if
+    /// requested.
     pub fn new(
         seen: Observation,
         keep_admissible: bool,
@@ -101,9 +104,9 @@ impl DemonstrationTurn {
 pub struct Demonstration {
     /// The task that was played.
     pub task: Task,
-    /// Functions that its actions may call ([`turnwise_core::Environment::tools`]).
+    /// Functions that the actions may call ([`turnwise_core::Environment::tools`]).
     pub tools: Vec<Tool>,
-    /// The turns in order.
+    /// Turns in the order played.
     pub turns: Vec<DemonstrationTurn>,
     /// Observation after the last action.
     pub final_observation: String,
@@ -111,7 +114,7 @@ pub struct Demonstration {
 
 const SUMMARY_ACTIONS: usize = 5;
 
-/// Returns the default summary of an episode before a turn: its latest five actions in one line.
+/// Returns the default summary of an episode: the five actions before a turn, in one line.
 pub fn latest_actions(episode: &Demonstration, turn: usize) -> String {
     let before = &episode.turns[..turn.min(episode.turns.len())];
     let latest = before[before.len().saturating_sub(SUMMARY_ACTIONS)..].iter();
@@ -123,19 +126,19 @@ pub fn latest_actions(episode: &Demonstration, turn: usize) -> String {
 /// Result of a [`DemonstrationRequest`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Demonstrations {
-    /// The successful episodes in task order.
+    /// Successful episodes, in task order.
     pub episodes: Vec<Demonstration>,
-    /// Number of episodes that were played and dropped.
+    /// Number of episodes that were played but dropped.
     pub dropped: usize,
-    /// Number of dropped episodes in which the environment returned an error.
+    /// Number of dropped episodes that ended with an error from the environment.
     pub failed: usize,
-    /// The first error that an environment returned.
+    /// The first error returned by an environment.
     pub failure: Option<String>,
 }
 
-/// Plays the requested episodes on all threads. Episode `i` plays task `i` modulo the number of
-/// tasks with its own seed, so the result does not depend on scheduling. `play` returns `None` to
-/// drop an episode.
+/// Plays the requested episodes in parallel on all threads. Episode `i` plays task `i` modulo the
+/// number of tasks. Each episode has its own seed, so the result does not depend on scheduling.
+/// `play` returns `None` to drop an episode.
 ///
 /// # Errors
 /// Fails if the request's probability is invalid or `play` fails.
@@ -167,8 +170,8 @@ pub fn play_all<T: Sync>(
     Ok(Demonstrations { episodes, dropped, ..Demonstrations::default() })
 }
 
-/// Plays episodes one after another, for environments in other processes. Unlike [`play_all`], it
-/// drops and counts failed episodes.
+/// Plays episodes one after another, as needed for environments in other processes. Unlike
+/// [`play_all`], drops and counts failed episodes.
 ///
 /// # Errors
 /// Fails if the request's probability is invalid or every episode failed.
@@ -202,12 +205,12 @@ pub fn play_in_turn<T>(
     }
 }
 
-/// Plays one episode of an expert. `act` returns the next action and whether SFT imitates it, or
-/// `None` to give up. Returns `None` if the episode takes too many turns or its last step is not
-/// `worth` imitating.
+/// Plays one episode with an expert. `act` returns the next action and whether SFT imitates it, or
+/// `None` to give up. Returns `None` if the episode takes too many turns or `worth` rejects its
+/// last step.
 ///
 /// # Errors
-/// Returns the environment's errors.
+/// Returns any error from the environment.
 pub fn play_episode<E: Environment + ?Sized>(
     environment: &mut E,
     task: &Task,
@@ -233,8 +236,8 @@ pub fn play_episode<E: Environment + ?Sized>(
     Ok(None)
 }
 
-/// Plays episodes with random admissible actions, to train the tokenizer of an environment without
-/// an expert. Failed episodes are dropped and counted.
+/// Plays episodes with random admissible actions, to train the tokenizer if an environment has no
+/// expert. Failed episodes are dropped and counted.
 ///
 /// # Errors
 /// Fails if the split is unknown or every episode failed.

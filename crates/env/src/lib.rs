@@ -1,4 +1,4 @@
-//! Native text environments, prompt templates, action parsing and pinned task panels.
+//! Environments implemented in Rust, prompt templates, action parsing and pinned task panels.
 //!
 //! ```
 //! use turnwise_env::registry::Registry;

@@ -1,7 +1,7 @@
-//! Pinned task panels: fixed lists of tasks, identified by a hash.
+//! Pinned task panels: fixed task lists, each identified by a hash.
 //!
-//! The training and evaluation tasks of a run are two panels that share no task. Tasks are ordered
-//! by hash, so the order of files does not matter.
+//! Training and evaluation use two panels with no tasks in common. Tasks are ordered by their
+//! hashes, so the order of files does not matter.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,14 +11,15 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use turnwise_core::{EnvError, Purpose, Seed, Task, TaskList, TaskSet, digest};
 
-/// How a panel selects tasks of a split.
+/// How a panel selects tasks from a split.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
-    /// Number of tasks; all if absent.
+    /// Number of tasks, or `None` for all.
     pub count: Option<usize>,
-    /// Seed of a random selection; if absent, the first tasks in hash order are taken.
+    /// Seed for random selection. If `None`, the first tasks in hash order are selected.
     pub seed: Option<u64>,
-    /// Whether to take equally many tasks of each kind; kinds that run out contribute fewer.
+    /// Whether to select equally many tasks of each kind. Kinds with too few tasks contribute
+    /// fewer.
     pub balanced: bool,
 }
 
@@ -27,17 +28,17 @@ pub struct Choice {
 pub struct Panel {
     /// Name of the environment.
     pub env: String,
-    /// Split of the tasks.
+    /// Split that the tasks come from.
     pub split: String,
     /// The tasks in hash order.
     pub tasks: Vec<Task>,
-    /// SHA-256 over the task ids and content digests ([`Task::content_digest`]) in this order, each
-    /// preceded by its length; lower-case hexadecimal.
+    /// Lower-case hexadecimal SHA-256 over the task ids and content digests
+    /// ([`Task::content_digest`]), in this order. Each value is hashed after its length.
     pub hash: String,
 }
 
 impl Panel {
-    /// Selects tasks of a split and computes their hash.
+    /// Selects tasks from a split and hashes them.
     ///
     /// # Errors
     /// Fails if the split cannot be read, has duplicate ids, or has fewer tasks than requested.
@@ -66,18 +67,18 @@ impl Panel {
         Ok(Self::of(set.name(), split, tasks))
     }
 
-    /// Returns a panel of exactly these tasks.
+    /// Returns a panel of the given tasks.
     pub fn of(env: &str, split: &str, mut tasks: Vec<Task>) -> Self {
         sort(&mut tasks);
         let hash = hash(&tasks);
         Self { env: env.to_owned(), split: split.to_owned(), tasks, hash }
     }
 
-    /// Rejects a panel of the same environment that shares a task. Contents are compared, so names
-    /// do not matter.
+    /// Returns an error if two panels for the same environment have a task in common. Renamed
+    /// copies of a task count as the same task.
     ///
     /// # Errors
-    /// Fails if the panels share a task; the error names the task.
+    /// Fails if the panels have a task in common. The error names the task.
     pub fn check_disjoint(&self, other: &Self) -> Result<(), EnvError> {
         if self.env != other.env {
             return Ok(());
@@ -96,7 +97,7 @@ impl Panel {
     /// Checks that [`Self::hash`] matches the tasks.
     ///
     /// # Errors
-    /// Fails if the panel was changed after it was pinned.
+    /// Fails if the panel was modified after it was pinned.
     pub fn check_hash(&self) -> Result<(), EnvError> {
         let found = hash(&self.tasks);
         if found == self.hash {
@@ -108,11 +109,11 @@ impl Panel {
         )))
     }
 
-    /// Checks the panel's hash and that each of its tasks is unchanged in a task set.
+    /// Checks the panel's hash, and that the task set contains all its tasks unchanged.
     ///
     /// # Errors
-    /// Fails if the panel was changed or belongs to another environment, or if a task is missing or
-    /// has changed; the error names it.
+    /// Fails if the panel was modified or belongs to another environment, or if a task is missing
+    /// or changed. The error names the task.
     pub fn verify(&self, set: &dyn TaskSet) -> Result<(), EnvError> {
         self.check_hash()?;
         if self.env != set.name() {
@@ -160,12 +161,12 @@ impl Panel {
     }
 }
 
-/// All tasks of a split with their number and hash.
+/// All tasks of a split, with their number and hash.
 #[derive(Clone)]
 pub enum PinnedSplit {
     /// The tasks themselves.
     Panel(Panel),
-    /// A list that creates tasks on demand, for splits too large to hold in memory.
+    /// A list that creates tasks on demand, for splits that do not fit in memory.
     Listed {
         /// Name of the environment.
         env: String,
@@ -177,7 +178,7 @@ pub enum PinnedSplit {
 }
 
 impl PinnedSplit {
-    /// Reads the tasks of a split and computes their hash.
+    /// Reads the tasks of a split and hashes them.
     ///
     /// # Errors
     /// Fails if the split cannot be read or has duplicate ids.
@@ -201,7 +202,7 @@ impl PinnedSplit {
         self.len() == 0
     }
 
-    /// Returns the [`Panel::hash`] of all tasks.
+    /// Returns the hash of all tasks, computed like [`Panel::hash`].
     pub fn hash(&self) -> &str {
         match self {
             Self::Panel(panel) => &panel.hash,
@@ -209,11 +210,11 @@ impl PinnedSplit {
         }
     }
 
-    /// Rejects a panel of the same environment that shares a task. Contents are compared, so names
-    /// do not matter.
+    /// Returns an error if a panel for the same environment has a task in common with this list.
+    /// Renamed copies of a task count as the same task.
     ///
     /// # Errors
-    /// Fails if the panels share a task; the error names the task.
+    /// Fails if the list and the panel have a task in common. The error names the task.
     pub fn check_disjoint(&self, panel: &Panel) -> Result<(), EnvError> {
         let (env, split, list) = match self {
             Self::Panel(own) => return panel.check_disjoint(own),
@@ -266,7 +267,7 @@ fn sorted(set: &dyn TaskSet, split: &str) -> Result<Vec<Task>, EnvError> {
     Ok(tasks)
 }
 
-/// Returns the tasks that a choice may select, in hash order.
+/// Returns the candidate tasks for a selection, in hash order.
 fn listed(list: &dyn TaskList, choice: Choice) -> Result<Vec<Task>, EnvError> {
     let first = if choice.seed.is_none() && !choice.balanced { choice.count } else { None };
     let order = list.panel_order();
@@ -278,14 +279,14 @@ fn sort(tasks: &mut [Task]) {
     tasks.sort_by_cached_key(|task| (rank(task), task.id.clone()));
 }
 
-/// Hashes the length and the text, so that different lists of texts never hash the same bytes.
+/// Hashes the length before the text, so that different lists never hash the same bytes.
 fn feed(hash: &mut Sha256, text: &str) {
     hash.update((text.len() as u64).to_le_bytes());
     hash.update(text.as_bytes());
 }
 
-/// Returns the hash that decides the position of a task. The hash ignores the content, so a changed
-/// task keeps its position and [`Panel::verify`] detects the change.
+/// Returns the hash by which a task is sorted. The hash does not cover the task's content. A
+/// changed task thus keeps its position, and [`Panel::verify`] detects the change.
 pub(crate) fn rank(task: &Task) -> [u8; 32] {
     let mut hash = Sha256::new();
     for text in [&task.id, &task.kind, &task.goal] {
@@ -298,7 +299,7 @@ fn hash(tasks: &[Task]) -> String {
     digest(tasks.iter().flat_map(|task| [task.id.clone(), task.content_digest()]))
 }
 
-/// Returns the tasks in turn by kind: the first of each kind, then the second of each, and so on.
+/// Interleaves the tasks by kind: the first of each kind, then the second of each kind, and so on.
 fn interleave(tasks: Vec<Task>) -> Vec<Task> {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     let mut ranked: Vec<(usize, Task)> = tasks

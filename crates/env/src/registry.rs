@@ -24,20 +24,21 @@ const TEMPLATES: [(&str, &str); 4] = [
     ("tools-python", include_str!("../templates/tools-python.toml")),
 ];
 
-/// Kinds of `turnwise-remote`, which needs the cargo feature `remote`.
+/// Environment kinds from the crate `turnwise-remote`, which need the cargo feature `remote`.
 const REMOTE: [&str; 3] = ["openenv", "mcp", "appworld"];
 
-/// The available kinds of environments, by name.
+/// The available environment kinds, by name.
 ///
-/// Add an environment with [`Registry::with_environment`], or an implementation of [`WorldKind`]
-/// with [`Registry::with`]. Two registries are equal if they have the same names in the same order.
+/// Add an environment with [`Registry::with_environment`], or add a [`WorldKind`] implementation
+/// with [`Registry::with`]. Two registries are equal if they contain the same names in the same
+/// order.
 #[derive(Clone)]
 pub struct Registry {
     kinds: Vec<Arc<dyn Kind>>,
 }
 
 impl Registry {
-    /// Returns a registry of the built-in environments.
+    /// Returns a registry that contains the built-in environments.
     pub fn builtin() -> Self {
         Self::empty()
             .with(alfworld::AlfworldKind)
@@ -51,12 +52,12 @@ impl Registry {
             .with(process::ProcessKind)
     }
 
-    /// Returns a registry without environments.
+    /// Returns an empty registry.
     pub fn empty() -> Self {
         Self { kinds: Vec::new() }
     }
 
-    /// Returns the registry with one more kind, replacing one of the same name.
+    /// Adds an environment kind, replacing any existing kind with the same name.
     #[must_use]
     pub fn with<K: WorldKind>(mut self, kind: K) -> Self {
         let kind: Arc<dyn Kind> = Arc::new(Typed(kind));
@@ -67,11 +68,10 @@ impl Registry {
         self
     }
 
-    /// Returns the registry with a custom environment, selected by this name in `env.kind`
-    /// ([`crate::dataset`]).
+    /// Adds a custom environment, which `env.kind` selects by this name ([`crate::dataset`]).
     ///
-    /// `open` creates the tasks from the settings `S`, which are keys of the `[env]` table. Use
-    /// [`NoSettings`](crate::dataset::NoSettings) if there are none.
+    /// `open` creates the dataset from the settings `S`, which are keys of the `[env]` table. Use
+    /// [`NoSettings`](crate::dataset::NoSettings) if the environment has no settings.
     #[must_use]
     pub fn with_environment<S, E>(
         self,
@@ -85,15 +85,15 @@ impl Registry {
         self.with(EnvironmentKind::new(name, open))
     }
 
-    /// Returns the kinds in the order in which they were added.
+    /// Returns the environment kinds in the order in which they were added.
     pub fn kinds(&self) -> impl Iterator<Item = &dyn Kind> {
         self.kinds.iter().map(|kind| &**kind)
     }
 
-    /// Returns a kind by its name.
+    /// Returns the environment kind with the given name.
     ///
     /// # Errors
-    /// Fails if the kind is unknown; the error suggests the nearest name.
+    /// Fails if the kind is unknown. The error suggests the nearest name.
     pub fn kind(&self, name: &str) -> Result<&dyn Kind, SettingsError> {
         self.kinds().find(|kind| kind.name() == name).ok_or_else(|| {
             let feature = REMOTE.contains(&name).then_some("remote").or((name == "agent").then_some("serve"));
@@ -111,8 +111,8 @@ impl Registry {
         })
     }
 
-    /// Returns the JSON Schema of the `[env]` table, with one alternative per kind. `common`
-    /// contains the schema properties of all environments.
+    /// Returns the JSON Schema for the `[env]` table, which has one alternative per environment
+    /// kind. `common` contains the schema properties shared by all environments.
     pub fn schema(&self, common: &serde_json::Map<String, Schema>) -> Schema {
         let alternatives = self.kinds().map(|kind| {
             let mut schema = kind.schema();
@@ -129,12 +129,12 @@ impl Registry {
         json!({ "oneOf": alternatives.collect::<Vec<_>>() })
     }
 
-    /// Returns the source of an embedded prompt template.
+    /// Returns the source of the embedded prompt template with the given name.
     pub fn template(&self, name: &str) -> Option<&str> {
         self.templates().find(|(known, _)| *known == name).map(|(_, source)| source)
     }
 
-    /// Returns the names and sources of all embedded prompt templates.
+    /// Returns the name and source of each embedded prompt template.
     pub fn templates(&self) -> impl Iterator<Item = (&str, &str)> {
         self.kinds().flat_map(|kind| kind.templates().iter().copied()).chain(TEMPLATES)
     }
@@ -158,13 +158,13 @@ impl PartialEq for Registry {
     }
 }
 
-/// A type-erased [`WorldKind`] whose settings are a TOML table.
+/// A type-erased [`WorldKind`] with its settings as a TOML table.
 pub trait Kind: Send + Sync {
     /// See [`WorldKind::name`].
     fn name(&self) -> &str;
     /// See [`WorldKind::summary`].
     fn summary(&self) -> &str;
-    /// Returns the JSON Schema of the settings.
+    /// Returns the JSON Schema for the settings.
     fn schema(&self) -> Schema;
     /// See [`WorldKind::credit_keys`].
     fn credit_keys(&self) -> &[&str];
@@ -172,15 +172,15 @@ pub trait Kind: Send + Sync {
     fn has_progress(&self) -> bool;
     /// See [`WorldKind::has_conversations`].
     fn has_conversations(&self) -> bool;
-    /// Checks settings and fills in their defaults.
+    /// Validates settings and fills in defaults.
     ///
     /// # Errors
-    /// Fails if a key or value is wrong.
+    /// Fails if a key or value is invalid.
     fn resolve(&self, settings: &Table) -> Result<Table, SettingsError>;
     /// See [`WorldKind::open`].
     ///
     /// # Errors
-    /// Fails if the settings are wrong or the data cannot be read.
+    /// Fails if the settings are invalid or the data cannot be read.
     fn open(&self, settings: &Table, options: &mut OpenOptions<'_>) -> Result<Box<dyn World>, EnvError>;
     /// See [`WorldKind::templates`].
     fn templates(&self) -> &[(&str, &str)];
@@ -189,14 +189,14 @@ pub trait Kind: Send + Sync {
     /// See [`WorldKind::play_settings`].
     ///
     /// # Errors
-    /// Fails if the settings cannot be written as TOML.
+    /// Fails if the settings cannot be serialized to TOML.
     fn play_settings(&self, seed: u64, whole: bool) -> Result<Table, SettingsError>;
     /// See [`WorldKind::play_help`].
     fn play_help(&self) -> &str;
     /// See [`WorldKind::write_files`].
     ///
     /// # Errors
-    /// Fails if the settings are wrong, or files are unsupported or cannot be written.
+    /// Fails if the settings are invalid, or if files are not supported or cannot be written.
     fn write_files(&self, settings: &Table, folder: &Path) -> Result<usize, EnvError>;
 
     /// See [`WorldKind::play_arguments`].
@@ -204,7 +204,7 @@ pub trait Kind: Send + Sync {
     /// See [`WorldKind::replay`].
     ///
     /// # Errors
-    /// Fails if this environment has no replay, or if the recording cannot be read.
+    /// Fails if this environment does not support replays or the recording cannot be read.
     fn replay(&self, request: ReplayRequest<'_>) -> Result<ReplayReport, EnvError>;
 }
 
@@ -352,7 +352,7 @@ mod tests {
         assert_eq!(keys(registry.kind("webshop").unwrap()), ["state_key"]);
     }
 
-    /// Another kind named `alfworld`, to replace the built-in one.
+    /// A second kind named `alfworld`, used to replace the built-in one.
     struct Other;
 
     impl WorldKind for Other {

@@ -1,35 +1,35 @@
-//! Replay of recorded episodes: reads lines, compares values, reports differences.
+//! Replays recorded episodes: reads lines, compares values, reports differences.
 
 use std::fmt;
 use std::io::BufRead;
 
 use turnwise_core::EnvError;
 
-/// One value for which the engine and the recording disagree.
+/// A value that differs between the engine and the recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// Line of the episode in the recording, from 1.
+    /// Line number of the episode in the recording, starting at 1.
     pub episode: usize,
-    /// The task, such as a game or a shopping goal.
+    /// The episode's task, such as a game or a shopping goal.
     pub task: String,
-    /// Step from 1; 0 is the reset.
+    /// Step number, starting at 1. The reset is step 0.
     pub step: usize,
     /// Name of the compared value.
     pub field: &'static str,
     /// Recorded value.
     pub expected: String,
-    /// Value computed by the engine.
+    /// Value produced by the engine.
     pub found: String,
 }
 
 /// Result of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplayReport {
-    /// Counts of the replayed parts, as text for the user.
+    /// Text that tells the user how much was replayed.
     pub counts: String,
-    /// Name of an episode in this environment, such as `session`.
+    /// What an episode is called in this environment, such as `session`.
     pub unit: &'static str,
-    /// All differences in the order of the recording.
+    /// All differences, in the order of the recording.
     pub differences: Vec<Difference>,
 }
 
@@ -40,7 +40,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Compares the values of one episode with the recording and collects the differences.
+/// Compares the values of an episode with the recording and collects the differences.
 #[derive(Debug)]
 pub(crate) struct Checker<'a> {
     differences: &'a mut Vec<Difference>,
@@ -50,7 +50,7 @@ pub(crate) struct Checker<'a> {
 }
 
 impl<'a> Checker<'a> {
-    /// Starts the comparison of the episode on this line.
+    /// Starts comparing the episode on the given line.
     pub(crate) fn new(differences: &'a mut Vec<Difference>, episode: usize, task: impl Into<String>) -> Self {
         Self { differences, episode, task: task.into(), step: 0 }
     }
@@ -86,13 +86,13 @@ pub(crate) struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// Returns an error that names the recording and this line.
+    /// Returns an error that names the recording and the current line.
     pub(crate) fn error(&self, reason: impl Into<String>) -> EnvError {
         EnvError::File { path: format!("{}, line {}", self.name, self.number), reason: reason.into() }
     }
 }
 
-/// Returns the non-blank lines; `name` is the recording's name in errors.
+/// Returns the non-blank lines of a recording. `name` is the recording's name in error messages.
 pub(crate) fn numbered_lines(
     name: &str,
     reader: impl BufRead,

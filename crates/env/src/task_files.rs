@@ -1,4 +1,4 @@
-//! Task files: one JSON lines file per split.
+//! Task files: one JSON Lines file per split.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use turnwise_core::{EnvError, Task};
 
-/// Tasks by split, with the training split first.
+/// Tasks grouped by split, with the training split first.
 #[derive(Debug)]
 pub struct Splits(Vec<(String, Vec<Task>)>);
 
 impl Splits {
-    /// Creates splits. `train` is moved to the front; the others keep the given order.
+    /// Creates splits. `train` is moved to the front, and the other splits keep their order.
     ///
     /// # Errors
-    /// Fails if a split is empty or two tasks have the same name.
+    /// Fails if a split is empty or two tasks have the same id.
     pub fn new(mut splits: Vec<(String, Vec<Task>)>) -> Result<Self, EnvError> {
         splits.sort_by_key(|(name, _)| name != "train");
         let mut seen = HashSet::new();
@@ -49,11 +49,11 @@ impl Splits {
     }
 }
 
-/// Reads one file per split. `read` converts a JSON object to a task or returns the reason why it
-/// is invalid.
+/// Reads one file for each split. `read` converts a JSON object to a task, or returns an error
+/// message for invalid objects.
 ///
 /// # Errors
-/// Fails if a file cannot be read or a line is not a task; the error names file and line.
+/// Fails if a file cannot be read or a line is not a valid task. The error names the file and line.
 pub fn read_splits<T: DeserializeOwned>(
     files: &BTreeMap<String, PathBuf>,
     read: impl Fn(T) -> Result<Task, String>,
@@ -75,7 +75,7 @@ pub fn read_splits<T: DeserializeOwned>(
     Splits::new(files.iter().map(of_file).collect::<Result<_, EnvError>>()?)
 }
 
-/// Returns the non-blank lines of a file with their line numbers from 1.
+/// Returns the non-blank lines of a file with their line numbers, starting at 1.
 ///
 /// # Errors
 /// Fails if the file cannot be read.

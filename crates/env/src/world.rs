@@ -1,13 +1,13 @@
-//! Traits that connect an environment to training, evaluation and the program.
+//! Traits through which training, evaluation and the command-line program use an environment.
 //!
 //! | | |
 //! |---|---|
-//! | [`World`] | an open environment: its tasks, expert and tokenizer phrases |
-//! | [`WorldKind`] | a value of `env.kind`: its settings, prompt templates and how it is opened |
+//! | [`World`] | an open environment with its tasks, expert and tokenizer phrases |
+//! | [`WorldKind`] | a value of `env.kind`, with its settings, its prompt templates and how to open it |
 //! | [`crate::registry::Registry`] | all known kinds |
 //!
-//! Most custom environments need only [`crate::dataset`]. Implement these traits for an adviser,
-//! templates, recordings or tasks that are read lazily.
+//! Most custom environments need only [`crate::dataset`]. Implement these traits if you need an
+//! advisor, templates, recordings, or tasks that are read lazily.
 
 use std::any::Any;
 use std::io::{BufRead, Write};
@@ -25,23 +25,23 @@ use crate::replay::ReplayReport;
 
 /// Arguments of [`WorldKind::open`].
 pub struct OpenOptions<'a> {
-    /// Splits that will be used; the environment may skip reading others. Empty means all.
+    /// Splits that will be used. The environment may skip the others. Empty means all.
     pub splits: &'a [&'a str],
-    /// Maximum number of turns of an episode.
+    /// Maximum number of turns per episode.
     pub max_turns: usize,
-    /// Receives notes for the log, such as the names of skipped files.
+    /// Receives messages for the log, such as the names of skipped files.
     pub note: &'a mut dyn FnMut(String),
 }
 
-/// An open environment with its tasks and expert.
+/// An open environment, with its tasks and expert.
 pub trait World: Any + Send + Sync {
     /// Returns the tasks and their environments.
     fn task_set(&self) -> &dyn TaskSet;
 
-    /// Returns expert episodes for SFT; `None` if the environment has no expert.
+    /// Returns expert episodes for SFT, or `None` if the environment has no expert.
     ///
     /// # Errors
-    /// Fails if the split is unknown or the request cannot be met.
+    /// Fails if the split is unknown or the request cannot be fulfilled.
     fn demonstrations(&self, request: &DemonstrationRequest<'_>) -> Result<Option<Demonstrations>, EnvError> {
         let _ = request;
         Ok(None)
@@ -53,7 +53,7 @@ pub trait World: Any + Send + Sync {
         true
     }
 
-    /// Returns a one-line summary of an episode, used as the target when SFT teaches compaction
+    /// Returns a one-line summary of an episode, used as the SFT target for learning compaction
     /// (`prompt.compact_after`).
     ///
     /// The summary covers the actions before `turn` and the observations up to that turn. The
@@ -62,31 +62,31 @@ pub trait World: Any + Send + Sync {
         latest_actions(episode, turn)
     }
 
-    /// Returns fixed phrases that the tokenizer of a model from scratch should keep as one token.
+    /// Returns fixed phrases that a tokenizer trained from scratch should keep as single tokens.
     ///
     /// # Errors
-    /// Fails if the texts cannot be read.
+    /// Fails if the environment's texts cannot be read.
     fn phrases(&self) -> Result<Vec<String>, EnvError> {
         Ok(Vec::new())
     }
 
-    /// Returns true if the tokenizer of a model from scratch should separate a name from the number
-    /// after it.
+    /// Returns true if a tokenizer trained from scratch should separate names from numbers after
+    /// them.
     fn split_numbers(&self) -> bool {
         false
     }
 
-    /// Returns an expert that advises a human player; `None` if the environment has no expert.
+    /// Returns an expert that advises a human player, or `None` if the environment has no expert.
     ///
     /// # Errors
-    /// Fails if the expert cannot be set up.
+    /// Fails if the expert cannot be created.
     fn advisor(&self, task: &Task) -> Result<Option<Box<dyn Advisor>>, EnvError> {
         let _ = task;
         Ok(None)
     }
 }
 
-/// The task set of a world, shared between threads by reference counting.
+/// A world's task set, which threads share by reference counting.
 pub struct WorldTasks(pub Arc<dyn World>);
 
 impl TaskSet for WorldTasks {
@@ -131,22 +131,22 @@ impl TaskSet for WorldTasks {
     }
 }
 
-/// An expert that suggests actions from the observations of an episode alone.
+/// An expert that suggests actions based only on an episode's observations.
 pub trait Advisor {
-    /// Returns the next action after this observation.
+    /// Returns the next action for an observation.
     fn advise(&mut self, observation: &Observation) -> String;
 }
 
-/// Evaluation settings that apply if the configuration sets none.
+/// Default evaluation settings, used for settings missing in the config.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EvalDefaults<'a> {
-    /// Maximum number of turns of an episode.
+    /// Maximum number of turns per episode.
     pub max_turns: usize,
-    /// Splits to evaluate on; a human player gets the last.
+    /// Splits to evaluate on, the last of which is for human players.
     pub splits: &'a [&'a str],
     /// Prompt template for models that reason in free text.
     pub template: &'a str,
-    /// Prompt template in ReAct format (a thought and an action), if there is one.
+    /// Prompt template in ReAct format (a thought and an action), if the environment has one.
     pub react_template: Option<&'a str>,
 }
 
@@ -156,22 +156,22 @@ impl Default for EvalDefaults<'_> {
     }
 }
 
-/// A recording of the original environment and the options to replay it with.
+/// A recording of the original environment and options for replaying it.
 pub struct ReplayRequest<'a> {
-    /// Name of the recording in error messages.
+    /// The recording's name for error messages.
     pub name: &'a str,
-    /// The recording as JSON lines.
+    /// The recording, as JSON Lines.
     pub recording: Box<dyn BufRead>,
-    /// Data that the recording was made on, if the recording does not contain it.
+    /// Data that was used to make the recording, if it is not part of the recording.
     pub data: Option<&'a Path>,
-    /// Queries for which the recording has no search results.
+    /// Queries whose search results are missing from the recording.
     pub unanswered: &'a [String],
-    /// Receives the engine's output as a recording.
+    /// Receives the engine's output in the recording format.
     pub dump: Option<&'a mut dyn Write>,
 }
 
 impl<'a> ReplayRequest<'a> {
-    /// Returns [`Self::data`], for environments that need it.
+    /// Returns [`Self::data`], for environments that require it.
     ///
     /// # Errors
     /// Fails if `data` is `None`.
@@ -186,96 +186,96 @@ impl<'a> ReplayRequest<'a> {
 
 /// A kind of environment, selected by `env.kind`.
 ///
-/// The settings of a kind are the keys of `[env]` other than `kind`, `split`, `max_turns` and
-/// `reward_scale`. Descriptions and ranges are attributes of the fields ([`turnwise_settings`]).
-/// Every setting has a default.
+/// An environment's settings are the keys of `[env]` other than `kind`, `split`, `max_turns` and
+/// `reward_scale`. Field attributes specify descriptions and ranges ([`turnwise_settings`]). Every
+/// setting must have a default.
 pub trait WorldKind: Send + Sync + 'static {
-    /// The keys of `[env]` that only this kind has, with their defaults.
+    /// The keys of `[env]` that are specific to this kind, with defaults.
     type Settings: Serialize + DeserializeOwned + JsonSchema + Default;
 
     /// Returns the value of `env.kind` that selects this environment.
     fn name(&self) -> &str;
 
-    /// Returns a one-line description.
+    /// Returns a one-line description of the environment.
     fn summary(&self) -> &str;
 
-    /// Returns messages about combinations of settings that are invalid; each names keys of the
+    /// Returns messages about invalid combinations of settings. Each message names keys of the
     /// `[env]` table.
     fn rules(&self, settings: &Self::Settings) -> Vec<Problem> {
         let _ = settings;
         Vec::new()
     }
 
-    /// Returns the settings that only credit reads. Runs that differ only in them share their SFT
-    /// warm start.
+    /// Returns the settings that affect only credit assignment. Runs that differ only in these
+    /// settings share their SFT warm start.
     fn credit_keys(&self) -> &[&str] {
         &[]
     }
 
-    /// Returns true if steps may report progress ([`turnwise_core::Step::progress`]), which HAS
-    /// needs. If false, HAS is rejected before training.
+    /// Returns true if steps may report progress ([`turnwise_core::Step::progress`]), which the
+    /// credit method HAS requires. If false, HAS is rejected before training starts.
     fn has_progress(&self) -> bool {
         true
     }
 
-    /// Returns true if observations are the messages of a chat request
+    /// Returns true if observations consist of chat messages
     /// ([`turnwise_core::Observation::conversation`]).
     fn has_conversations(&self) -> bool {
         false
     }
 
-    /// Opens the environment: reads or generates its data.
+    /// Opens the environment, which reads or generates its data.
     ///
     /// # Errors
-    /// Fails if its data cannot be read.
+    /// Fails if the data cannot be read.
     fn open(
         &self,
         settings: &Self::Settings,
         options: &mut OpenOptions<'_>,
     ) -> Result<Box<dyn World>, EnvError>;
 
-    /// Returns the names and TOML sources of the prompt templates ([`crate::prompt`]).
+    /// Returns the name and TOML source of each prompt template ([`crate::prompt`]).
     fn templates(&self) -> &[(&str, &str)] {
         &[]
     }
 
-    /// Returns the evaluation settings to use without a configuration.
+    /// Returns the default evaluation settings, used when no config is given.
     fn eval_defaults(&self) -> EvalDefaults<'_> {
         EvalDefaults::default()
     }
 
-    /// Returns default settings for a human player: a small environment with this seed, or one with
-    /// all tasks if `whole` is set.
+    /// Returns the default settings for human players: a small environment with the given seed, or
+    /// one with all tasks if `whole` is set.
     fn play_settings(&self, seed: u64, whole: bool) -> Self::Settings {
         let _ = (seed, whole);
         Self::Settings::default()
     }
 
-    /// Returns additional help text for players.
+    /// Returns additional help text for human players.
     fn play_help(&self) -> &'static str {
         ""
     }
 
-    /// Writes a generated environment as files in the official format and returns the number of
+    /// Writes a generated environment to files in the official format and returns the number of
     /// tasks.
     ///
     /// # Errors
-    /// Fails if the environment has no such format, or the files cannot be written.
+    /// Fails if there is no official format for the environment or the files cannot be written.
     fn write_files(&self, settings: &Self::Settings, folder: &Path) -> Result<usize, EnvError> {
         let _ = (settings, folder);
         Err(EnvError::Unsupported("to be written as files"))
     }
 
-    /// Returns the arguments of `turnwise play` that open the files written by
+    /// Returns the arguments to `turnwise play` that open the files written by
     /// [`Self::write_files`].
     fn play_arguments(&self, folder: &Path) -> Vec<String> {
         vec![format!("data={}", folder.display())]
     }
 
-    /// Replays a recording and compares every output of the engine with it.
+    /// Replays a recording and compares it with every output of the engine.
     ///
     /// # Errors
-    /// Fails if this environment has no replay, or if the recording cannot be read.
+    /// Fails if this environment does not support replays or the recording cannot be read.
     fn replay(&self, request: ReplayRequest<'_>) -> Result<ReplayReport, EnvError> {
         let _ = request;
         Err(EnvError::Unsupported("to be held against recordings"))

@@ -49,12 +49,12 @@ pub(super) fn world(facts: &Facts<'_>, shape: &Shape) -> Result<(World, Goal), S
     Ok((world, goal))
 }
 
-/// Receptacles and objects named in the facts, in the order of the engine's lists.
+/// Receptacles and objects named in the facts, in the original's order.
 struct Things<'f> {
     facts: &'f Facts<'f>,
     receptacles: Vec<u32>,
     objects: Vec<u32>,
-    /// Role of each word of the problem, by word number.
+    /// Role of each word in the problem, indexed by word number.
     role: Vec<Option<Role>>,
 }
 
@@ -64,7 +64,7 @@ enum Role {
     Object(usize),
 }
 
-/// Types of all things, receptacles first.
+/// Types of all receptacles and objects, receptacles first.
 struct Types {
     ids: Vec<u32>,
     of: Vec<Option<u16>>,
@@ -76,7 +76,8 @@ impl Types {
     }
 }
 
-/// Places of the receptacles in their order, followed by the start unless a receptacle is there.
+/// One place per receptacle, in receptacle order. The agent's start place comes last, unless a
+/// receptacle is there.
 struct Places {
     ids: Vec<u32>,
     of: Vec<u16>,
@@ -143,8 +144,8 @@ impl<'f> Things<'f> {
         }
     }
 
-    /// Returns all names, receptacles first. Within a type, names are numbered downward in id
-    /// order.
+    /// Returns the names of all receptacles and objects, receptacles first. Names of the same type
+    /// are numbered in descending order of their PDDL ids.
     fn names(&self) -> Result<Vec<String>, String> {
         let ids = self.receptacles.iter().chain(&self.objects);
         let mut all: Vec<(&str, usize)> =
@@ -261,7 +262,7 @@ impl<'f> Things<'f> {
         Ok(nested)
     }
 
-    /// Returns the set of objects that fit into each receptacle, by type.
+    /// Returns, for each receptacle, the set of objects whose type fits into it.
     fn accepts(
         &self,
         layout: StateLayout,
@@ -357,7 +358,7 @@ fn number(known: &mut Vec<u32>, id: u32) -> u16 {
     index as u16
 }
 
-/// Sets a slot; fails if it already holds a different value.
+/// Sets a slot, or fails if it already holds a different value.
 fn set_once(slot: &mut Option<u16>, value: u16) -> Result<(), ()> {
     match slot {
         Some(old) if *old != value => Err(()),

@@ -1,4 +1,4 @@
-//! Commands of the agent and their admissibility.
+//! Agent commands and whether they are admissible.
 
 use super::episode::Episode;
 use super::game::{Condition, Game, ObjectId, ReceptacleId, World, has, members, trait_bit};
@@ -39,8 +39,8 @@ pub enum Command {
 }
 
 impl Command {
-    /// Parses a command, ignoring surrounding white space; returns `None` if the text is not one.
-    /// [`Episode::admits`] checks whether the command is possible now.
+    /// Parses a command, ignoring surrounding whitespace. Returns `None` if the text is not a
+    /// command. Use [`Episode::admits`] to check whether the command is admissible.
     pub fn parse(game: &Game, text: &str) -> Option<Self> {
         let world = &game.world;
         let text = strip(text);
@@ -111,7 +111,7 @@ fn join<const N: usize>(parts: [&str; N]) -> String {
     text
 }
 
-/// Python's `str.strip` also removes four ASCII separators.
+/// Python's `str.strip` also removes four ASCII separator characters.
 fn strip(text: &str) -> &str {
     text.trim_matches(|c: char| c.is_whitespace() || ('\x1c'..='\x1f').contains(&c))
 }
@@ -178,10 +178,10 @@ impl Episode {
         }
     }
 
-    /// Returns all admissible commands in the byte order of their texts.
+    /// Returns all admissible commands, sorted by the bytes of their texts.
     ///
-    /// Sorting by (verb, first name, second name) gives this order, since a blank sorts before any
-    /// other character of a name.
+    /// Gives the same order as sorting texts because a space sorts before any other character in a
+    /// name.
     pub fn commands(&self) -> Vec<Command> {
         let world = &self.game().world;
         let near = self.here_by_name(world);
@@ -264,7 +264,7 @@ impl Episode {
         near
     }
 
-    /// Adds `(name rank, object)` for the objects of a set that have a trait.
+    /// Adds `(name rank, object)` for each object in the set that has the trait.
     fn ranked(&self, world: &World, base: usize, bit: u16, found: &mut Vec<(u16, u16)>) {
         let set = &self.words[base..base + world.layout.words];
         for object in members(set).filter(|&object| world.object_is(usize::from(object), bit)) {

@@ -1,7 +1,8 @@
 //! Demonstrations for SFT warm starts.
 //!
-//! The expert demonstrates searching and acting, a walkthrough only acting. Inserted invalid
-//! commands, which are excluded from the loss, show how to continue after `Nothing happens.`
+//! The expert demonstrates searching and acting, whereas stored walkthroughs show only acting.
+//! Inserted invalid commands show how to continue after `Nothing happens.` and are excluded from
+//! the loss.
 
 use std::sync::Arc;
 
@@ -18,18 +19,18 @@ use crate::demonstration::{
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// The expert, with object frequencies counted over the set's training games.
+    /// The search expert. Object frequencies are counted over the set's training games.
     #[default]
     Expert,
     /// The walkthrough stored in each game; games without one are dropped.
     Walkthrough,
 }
 
-/// Plays the requested episodes on the games of their split and keeps the solved ones. `order` is
-/// the expert's search order.
+/// Plays the requested episodes and keeps the solved ones. `order` is the order in which the expert
+/// searches receptacles.
 ///
 /// # Errors
-/// Returns [`EnvError::UnknownSplit`] or an error of [`play_all`].
+/// Returns [`EnvError::UnknownSplit`] or any error from [`play_all`].
 pub fn demonstrate(
     set: &AlfworldSet,
     request: &DemonstrationRequest<'_>,
@@ -96,7 +97,7 @@ fn play(
     })
 }
 
-/// Names shown in an episode so far; inserted commands use only these.
+/// Object and receptacle names shown so far in the episode. Inserted commands use only these names.
 struct Seen {
     receptacles: Vec<String>,
     objects: Vec<String>,
@@ -120,7 +121,7 @@ impl Seen {
         }
     }
 
-    /// Returns a plausible command that is not admissible now.
+    /// Returns a plausible but currently inadmissible command.
     fn mistake(&self, admissible: &[String], rng: &mut Rng) -> Option<String> {
         for _ in 0..8 {
             let place = rng.choose(&self.receptacles)?;

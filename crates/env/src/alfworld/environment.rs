@@ -9,13 +9,14 @@ use super::episode::Episode;
 use super::set::Games;
 use crate::saved::SavedEpisode;
 
-/// Default step limit, the original's `max_nb_steps_per_episode`.
+/// Default step limit: `max_nb_steps_per_episode` of the original.
 pub const DEFAULT_MAX_STEPS: usize = 50;
 
 /// Plays the games of an [`super::AlfworldSet`], one episode at a time.
 ///
-/// The reward is 1 for the step that reaches the goal and 0 otherwise. Episodes end with success
-/// (`terminated`) or at the step limit (`truncated`). Invalid commands count as steps.
+/// The reward is 1 for reaching the goal and 0 for all other steps. An episode ends when the goal
+/// is reached (`terminated`) or at the step limit (`truncated`). Invalid commands count towards the
+/// step limit.
 #[derive(Debug)]
 pub struct AlfworldEnv {
     games: Arc<Games>,
@@ -27,12 +28,12 @@ pub struct AlfworldEnv {
 #[serde(deny_unknown_fields)]
 struct Saved {
     game: String,
-    /// [`super::Game::fingerprint`] of the saved game, to detect changes.
+    /// [`super::Game::fingerprint`] of the saved game, used to detect changes.
     fingerprint: String,
     steps: u32,
     place: u16,
     holding: Option<u16>,
-    /// All sets of the state, 64 members per word, in hexadecimal.
+    /// All object sets of the state in hexadecimal, with 64 members per word.
     state: String,
     observation: String,
 }
@@ -85,7 +86,7 @@ impl Environment for AlfworldEnv {
         })
     }
 
-    /// Saves the state without the step limit, which is a setting.
+    /// Saves everything except the step limit, which comes from the config.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         let saved = Saved {

@@ -1,4 +1,4 @@
-//! The state of an episode, the effects of commands and the feedback.
+//! State of an episode, the effects of commands, and the feedback texts.
 
 use std::sync::Arc;
 
@@ -24,18 +24,18 @@ Available commands:
   slice (object) with (object):     slice an object using a sharp object
 ";
 
-/// Result of one command.
+/// Result of executing one command.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepOutcome {
-    /// True if the command was admissible; otherwise nothing changed.
+    /// True if the command was admissible. An inadmissible command changes nothing.
     pub understood: bool,
-    /// True if the goal holds now.
+    /// True if the goal is satisfied now.
     pub won: bool,
     /// See [`Episode::progress`].
     pub progress: f64,
 }
 
-/// One episode of a game, without step limit or rewards.
+/// One episode of a game, without a step limit or rewards.
 #[derive(Clone, Debug)]
 pub struct Episode {
     game: Arc<Game>,
@@ -73,7 +73,7 @@ impl Episode {
         episode
     }
 
-    /// Restores a saved state, which the caller has checked against the game.
+    /// Restores a saved state. The caller must have checked the state against the game.
     pub(super) fn resume(
         game: Arc<Game>,
         words: Vec<u64>,
@@ -102,21 +102,21 @@ impl Episode {
         self.steps as usize
     }
 
-    /// Returns true if the goal holds.
+    /// Returns true if the goal is satisfied.
     pub fn won(&self) -> bool {
         self.won
     }
 
-    /// Returns how much of the goal is reached, in `[0, 1]`; 1 exactly if the goal holds.
+    /// Returns progress towards the goal in `[0, 1]`. Progress is 1 only if the goal is satisfied.
     ///
-    /// Differs from the original, which has no such measure. The measure is the largest fraction of
-    /// these facts that hold for one object or receptacle:
-    /// * put: the object is in hand or in place; it is in place.
-    /// * clean, heat, cool: the object is treated; it is in hand or in place; it is treated and in
-    ///   place.
-    /// * look: the object is in hand; a lamp is switched on; such a lamp is at the agent's place.
-    /// * put two: of four points, each object in the same receptacle scores two and an object in
-    ///   hand one.
+    /// The original has no progress measure. Progress is the best fraction of the following facts
+    /// that a single object or receptacle satisfies:
+    /// * put: the object is in hand or in the target; the object is in the target.
+    /// * clean, heat, cool: the object is treated; in hand or in the target; treated and in the
+    ///   target.
+    /// * look: the object is in hand; a lamp is on; a lamp that is on is at the agent's place.
+    /// * put two: of four points, two for each object in the same receptacle and one for an object
+    ///   in hand.
     pub fn progress(&self) -> f64 {
         self.progress
     }
@@ -126,7 +126,7 @@ impl Episode {
         self.holding.map(ObjectId)
     }
 
-    /// Returns the receptacles at the agent's place; empty at the start.
+    /// Returns the receptacles at the agent's place, which has none at the start.
     pub fn receptacles_here(&self) -> impl Iterator<Item = ReceptacleId> {
         self.here().iter().copied().map(ReceptacleId)
     }
@@ -138,7 +138,7 @@ impl Episode {
         members(&self.words[base..base + layout.words]).map(ObjectId)
     }
 
-    /// Returns true if the receptacle is open; false if it cannot be opened.
+    /// Returns true if the receptacle is open, and false for receptacles without a door.
     pub fn is_open(&self, receptacle: ReceptacleId) -> bool {
         has(&self.words, self.game.world.layout.opened(), receptacle.index())
     }
@@ -322,8 +322,8 @@ impl Episode {
         format!("This is a {state} {name}.")
     }
 
-    /// Describes the receptacles in front of the agent. "Next to it" lists objects at this place
-    /// that were taken out of one of its receptacles and not put back.
+    /// Describes the receptacles in front of the agent. "Next to it" lists objects taken out of a
+    /// receptacle here and not put back.
     fn look(&self) -> String {
         let world = &self.game.world;
         let layout = world.layout;

@@ -1,8 +1,8 @@
-//! An expert that acts on its observations alone.
+//! An expert that uses only its observations.
 //!
-//! The expert searches likely receptacles first ([`Prior`]) and remembers everything it has seen.
-//! The most promising receptacle has the most expected objects per command needed to look inside.
-//! Alternatively the expert follows the order of the introduction.
+//! The expert searches likely receptacles first ([`Prior`]) and remembers every observation. A
+//! receptacle is likely if it promises many wanted objects per command needed to look inside. The
+//! expert can also search in the order of the introduction.
 
 use std::collections::BTreeSet;
 
@@ -12,14 +12,14 @@ use turnwise_core::Observation;
 use super::TaskType;
 use super::prior::{Prior, kind_of};
 
-/// Order in which an [`Expert`] searches.
+/// Order in which an [`Expert`] searches receptacles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SearchOrder {
     /// Likely receptacles first.
     #[default]
     Likely,
-    /// The order of the introduction, which is easier to imitate but takes more steps.
+    /// The order listed in the introduction, which is easier to imitate but takes more steps.
     Listed,
 }
 
@@ -28,14 +28,15 @@ pub enum SearchOrder {
 pub struct Wish {
     /// One of the six task types.
     pub task_type: TaskType,
-    /// Type of the object, for example `butterknife`.
+    /// Type of the object to find, for example `butterknife`.
     pub object: String,
-    /// Type of the receptacle or lamp.
+    /// Type of the target receptacle or lamp.
     pub target: String,
 }
 
 impl Wish {
-    /// Parses the task sentence of an official or generated game; `None` for other text.
+    /// Parses the task sentence of an official or generated game. Returns `None` for any other
+    /// text.
     pub fn parse(sentence: &str) -> Option<Self> {
         use TaskType as T;
         let words: Vec<&str> = sentence.trim().trim_end_matches('.').split(' ').collect();
@@ -61,7 +62,7 @@ impl Wish {
         Some(Self { task_type, object: (*object).to_owned(), target: (*target).to_owned() })
     }
 
-    /// Returns the verb and receptacle type of the treatment.
+    /// Returns the verb and the receptacle type for cleaning, heating or cooling.
     fn treatment(&self) -> Option<(&'static str, &'static str)> {
         match self.task_type {
             TaskType::PickCleanThenPlace => Some(("clean", "sinkbasin")),
@@ -75,7 +76,7 @@ impl Wish {
 #[derive(Clone, Debug)]
 struct Spot {
     name: String,
-    /// Objects last seen in the receptacle; `None` before the first look.
+    /// Objects last seen in the receptacle, or `None` if the expert has not looked inside.
     contents: Option<Vec<String>>,
     open: bool,
     /// True if nothing can be put into the receptacle.
@@ -108,14 +109,14 @@ impl<'a> Expert<'a> {
         }
     }
 
-    /// Returns the expert with another search order.
+    /// Sets the search order.
     pub fn with_order(mut self, order: SearchOrder) -> Self {
         self.order = order;
         self
     }
 
-    /// Starts an episode with the introduction and the task sentence. Returns false if it cannot
-    /// parse the sentence; the expert then only explores.
+    /// Starts an episode with the introduction and the task sentence. Returns false if the sentence
+    /// cannot be parsed; the expert then only explores.
     pub fn reset(&mut self, introduction: &str, goal: &str) -> bool {
         self.wish = Wish::parse(goal);
         self.holding = None;
@@ -131,7 +132,7 @@ impl<'a> Expert<'a> {
         self.wish.is_some()
     }
 
-    /// Returns the next command, one of the admissible ones, or `look` if there are none.
+    /// Returns the next command, which is admissible, or `look` if no command is admissible.
     pub fn act(&mut self, observation: &Observation) -> String {
         self.observe(&observation.text());
         let scene = View::new(&self.spots, &observation.admissible);
@@ -273,7 +274,8 @@ impl<'a> Expert<'a> {
         Decision::Fixed(object.clone())
     }
 
-    /// Returns the target receptacle that holds the most wanted objects; ties prefer one that is here.
+    /// Returns the target receptacle that holds the most wanted objects. In a tie, receptacles at
+    /// the agent's place come first.
     fn destination(&self, scene: &View<'_>, wish: &Wish) -> Option<usize> {
         let settled = |index: usize| {
             let contents = self.spots[index].contents.as_deref().unwrap_or_default();
@@ -344,7 +346,7 @@ impl<'a> Expert<'a> {
         }
     }
 
-    /// Searches the most promising receptacle not yet searched.
+    /// Searches the most promising unsearched receptacle.
     fn explore(&self, scene: &View<'_>, kinds: &[&str]) -> Decision {
         let unseen = || (0..self.spots.len()).filter(|&index| self.spots[index].contents.is_none());
         let worth = |index: usize| {
@@ -387,11 +389,11 @@ enum Decision {
     /// Nothing can be put into this receptacle.
     Refuse(usize),
     Fixed(String),
-    /// All receptacles were searched in vain; search again.
+    /// All receptacles were searched without success, so search again.
     Forget,
 }
 
-/// The admissible commands and the receptacles at the agent's place, derived from them.
+/// The admissible commands, and the receptacles at the agent's place derived from them.
 struct View<'a> {
     admissible: &'a [String],
     here: Vec<bool>,

@@ -10,7 +10,7 @@ use turnwise_core::EnvError;
 use super::game::Game;
 use super::parse;
 
-/// Name of every official game file; its folders identify the game.
+/// File name of every official game. The file's parent folders identify the game.
 pub(super) const GAME_FILE: &str = "game.tw-pddl";
 
 const ARCHIVE: &str = ".tar.zst";
@@ -112,7 +112,7 @@ fn read_files(files: &[PathBuf], wanted: &(dyn Fn(&str) -> bool + Sync)) -> Foun
     Found::default().with(parsed)
 }
 
-/// Parses a file. `shown` is its name in errors.
+/// Parses a file. `shown` is the file name used in error messages.
 fn parse_bytes(shown: &str, name: &str, bytes: &[u8]) -> Result<Option<Game>, EnvError> {
     let broken = |reason: String| EnvError::File { path: shown.to_owned(), reason };
     let text = std::str::from_utf8(bytes)
@@ -120,7 +120,7 @@ fn parse_bytes(shown: &str, name: &str, bytes: &[u8]) -> Result<Option<Game>, En
     parse::parse(name, text).map_err(broken)
 }
 
-/// A file of an archive: its index, path and content.
+/// A file in an archive: index, path and content.
 type Entry = (usize, String, Result<Vec<u8>, EnvError>);
 
 fn read_archive(path: &Path, wanted: &(dyn Fn(&str) -> bool + Sync)) -> Result<Found, EnvError> {

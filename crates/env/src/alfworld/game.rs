@@ -1,27 +1,28 @@
-//! Constants of a game: names, types, places, which objects fit where, and the goal.
+//! Constants of a game: names, types, places, the goal, and which objects fit into which
+//! receptacles.
 
 use sha2::{Digest as _, Sha256};
 use turnwise_core::Task;
 
 use super::goal::{Goal, TaskType};
 
-/// A receptacle of a game, numbered in the order of the engine's lists.
+/// A receptacle, numbered in the original's order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReceptacleId(pub(super) u16);
 
-/// An object of a game, numbered in the order of the engine's lists.
+/// An object, numbered in the original's order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId(pub(super) u16);
 
 impl ReceptacleId {
-    /// Returns the index in [`Game::receptacles`].
+    /// Returns the receptacle's index in [`Game::receptacles`].
     pub fn index(self) -> usize {
         usize::from(self.0)
     }
 }
 
 impl ObjectId {
-    /// Returns the index in [`Game::objects`].
+    /// Returns the object's index in [`Game::objects`].
     pub fn index(self) -> usize {
         usize::from(self.0)
     }
@@ -74,19 +75,19 @@ impl Strings {
     }
 }
 
-/// Offsets into the word array of an episode's state; a set of objects takes [`StateLayout::words`]
-/// words.
+/// Offsets into the word array that holds an episode's state. Each set of objects takes
+/// [`StateLayout::words`] words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StateLayout {
     pub(super) receptacles: usize,
     pub(super) objects: usize,
-    /// Number of places, including the start.
+    /// Number of places, including the agent's start place.
     pub(super) places: usize,
     /// Words per set of objects.
     pub(super) words: usize,
 }
 
-/// Sets of objects that exist once per episode.
+/// Object conditions. An episode's state has one set of objects per condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Condition {
     Clean,
@@ -100,16 +101,16 @@ impl StateLayout {
     pub(super) fn new(receptacles: usize, objects: usize, places: usize) -> Self {
         Self { receptacles, objects, places, words: objects.div_ceil(64).max(1) }
     }
-    /// Returns the offset of the objects in a receptacle (`inReceptacle`).
+    /// Returns the offset of the set of objects in a receptacle (`inReceptacle`).
     pub(super) fn contents(self, receptacle: usize) -> usize {
         receptacle * self.words
     }
-    /// Returns the offset of the objects taken from a receptacle and not put back
+    /// Returns the offset of the set of objects taken from a receptacle and not put back
     /// (`not_inReceptacle`).
     pub(super) fn taken(self, receptacle: usize) -> usize {
         (self.receptacles + receptacle) * self.words
     }
-    /// Returns the offset of the objects at a place (`objectAtLocation`).
+    /// Returns the offset of the set of objects at a place (`objectAtLocation`).
     pub(super) fn at(self, place: usize) -> usize {
         (2 * self.receptacles + place) * self.words
     }
@@ -127,26 +128,27 @@ impl StateLayout {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct World {
     pub(super) layout: StateLayout,
-    /// Names of receptacles, then of objects.
+    /// Names of all receptacles, followed by the names of all objects.
     pub(super) names: Strings,
     /// Indices into `names`, sorted by name.
     pub(super) by_name: Box<[u16]>,
     pub(super) receptacles_by_name: Box<[u16]>,
     /// Inverse of `by_name`.
     pub(super) rank: Box<[u16]>,
-    /// Index into `types` of each receptacle and object.
+    /// For each receptacle and object, the index of its type in `types`.
     pub(super) type_of: Box<[u16]>,
     /// Type names in lower case, without the suffix `type`.
     pub(super) types: Strings,
     pub(super) traits: Box<[u16]>,
     pub(super) place_of: Box<[u16]>,
-    /// Receptacles grouped by place; `mates_end[place]` is the end of a group.
+    /// Receptacles grouped by place. The group of `place` ends at `mates_end[place]`.
     pub(super) mates: Box<[u16]>,
     pub(super) mates_end: Box<[u16]>,
     pub(super) start: u16,
-    /// Set of objects that fit into each receptacle (`canContain`).
+    /// For each receptacle, the set of objects that fit into it (`canContain`).
     pub(super) accepts: Box<[u64]>,
-    /// Pairs `(vessel, content)`, ascending (`inReceptacleObject`, which no command changes).
+    /// Pairs `(vessel, content)` in ascending order (`inReceptacleObject`), which no command
+    /// changes.
     pub(super) nested: Box<[(u16, u16)]>,
     pub(super) initial: Box<[u64]>,
 }
@@ -207,7 +209,7 @@ impl World {
     }
 }
 
-/// A parsed game: immutable, a few kilobytes, shared by all its episodes.
+/// A parsed game. Games are immutable, take a few kilobytes, and are shared by all their episodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Game {
     pub(super) id: Box<str>,
@@ -219,12 +221,13 @@ pub struct Game {
 }
 
 impl Game {
-    /// Returns split, task folder and trial folder, for example `valid_seen/pick_.../trial_...`.
+    /// Returns the id: split, task folder and trial folder, for example
+    /// `valid_seen/pick_.../trial_...`.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Returns the split, which is the first part of the id.
+    /// Returns the split, which is the first part of the game's id.
     pub fn split(&self) -> &str {
         self.id.split('/').next().unwrap_or_default()
     }
@@ -234,7 +237,7 @@ impl Game {
         self.goal.task_type()
     }
 
-    /// Returns the task sentence with its full stop.
+    /// Returns the task sentence, including the full stop.
     pub fn sentence(&self) -> &str {
         &self.sentence
     }
@@ -244,12 +247,12 @@ impl Game {
         &self.goal
     }
 
-    /// Returns the number of the floor plan if the task folder ends with one.
+    /// Returns the floor plan's number if the name of the task folder ends with one.
     pub fn floor_plan(&self) -> Option<u16> {
         self.floor_plan
     }
 
-    /// Returns the winning plan stored in the file, if any.
+    /// Returns the winning plan stored in the game file, if any.
     pub fn walkthrough(&self) -> Option<impl ExactSizeIterator<Item = &str>> {
         self.walkthrough.as_ref().map(|plan| (0..plan.len()).map(|index| plan.get(index)))
     }
@@ -289,13 +292,13 @@ impl Game {
         self.world.types.get(usize::from(self.world.type_of[receptacle.index()]))
     }
 
-    /// Returns an object's type in lower case, for example `butterknife`; empty for the few objects
+    /// Returns an object's type in lower case, for example `butterknife`. Empty for the few objects
     /// without a type.
     pub fn object_type(&self, object: ObjectId) -> &str {
         self.world.types.get(usize::from(self.world.type_of[self.world.layout.receptacles + object.index()]))
     }
 
-    /// Returns true if a receptacle has a door; it is closed at the start.
+    /// Returns true if a receptacle has a door. All doors are closed at the start.
     pub fn is_openable(&self, receptacle: ReceptacleId) -> bool {
         self.world.receptacle_is(receptacle.index(), trait_bit::OPENABLE)
     }
@@ -310,7 +313,7 @@ impl Game {
         self.world.object_is(object.index(), trait_bit::TOGGLEABLE)
     }
 
-    /// Returns true if an object's type fits into the receptacle's type.
+    /// Returns true if the object's type fits into the receptacle's type.
     pub fn accepts(&self, receptacle: ReceptacleId, object: ObjectId) -> bool {
         let world = &self.world;
         has(&world.accepts, receptacle.index() * world.layout.words, object.index())
@@ -322,7 +325,7 @@ impl Game {
         usize::from(self.world.place_of(receptacle.index()))
     }
 
-    /// Returns a digest of everything that affects an episode.
+    /// Returns a digest of all game data that affects an episode.
     pub fn fingerprint(&self) -> String {
         let first = self.content().iter().take(8).fold(0u64, |word, &byte| word << 8 | u64::from(byte));
         format!("{first:016x}")

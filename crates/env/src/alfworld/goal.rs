@@ -1,11 +1,11 @@
-//! The six goals: their PDDL form, when they hold, and progress toward them.
+//! The six goals: PDDL form, satisfaction checks and progress.
 
 use std::fmt;
 
 use super::game::{Condition, ObjectId, ReceptacleId, StateLayout, has, members};
 use super::pddl::List;
 
-/// The six types of tasks.
+/// The six task types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TaskType {
     /// Put an object into a receptacle.
@@ -18,12 +18,12 @@ pub enum TaskType {
     PickHeatThenPlace,
     /// Cool an object, then put it into a receptacle.
     PickCoolThenPlace,
-    /// Put two objects of a type into one receptacle.
+    /// Put two objects of the same type into one receptacle.
     PickTwo,
 }
 
 impl TaskType {
-    /// All task types, in the order of reports.
+    /// All task types, in the order used by reports.
     pub const ALL: [Self; 6] = [
         Self::PickAndPlace,
         Self::LookInLight,
@@ -61,7 +61,7 @@ impl fmt::Display for TaskType {
     }
 }
 
-/// A goal before it is bound to the objects of a world.
+/// A goal not yet bound to the objects of a world.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     pub(super) task_type: TaskType,
@@ -70,8 +70,8 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// Parses one of the six goals in `(and ...)`. Any other atom or variable is an error, so no
-    /// goal is mistaken for an easier one.
+    /// Parses one of the six goals, written as `(and ...)`. Unexpected atoms and variables are
+    /// errors, so that no goal is mistaken for an easier one.
     pub(super) fn read(goal: &List<'_>) -> Result<Self, String> {
         let mut atoms = Vec::new();
         collect(goal, &mut atoms)?;
@@ -177,7 +177,8 @@ fn arguments<'a>(atoms: &'a [Vec<String>], head: &str, nth: usize) -> Option<[&'
     Some([first, second])
 }
 
-/// Collects the atoms under `and` and `exists` in lower case; `(not (= a b))` becomes `not =`.
+/// Collects the atoms under `and` and `exists` in lower case. `(not (= a b))` is returned as
+/// `not =`.
 fn collect(goal: &List<'_>, atoms: &mut Vec<Vec<String>>) -> Result<(), String> {
     let List::Items(items) = goal else { return Err("the goal has a word where a condition belongs".into()) };
     let Some(List::Word(head)) = items.first() else { return Err("the goal has an empty condition".into()) };
@@ -228,7 +229,7 @@ impl Goal {
         self.task_type
     }
 
-    /// Returns the object's type in lower case, for example `butterknife`.
+    /// Returns the goal object's type in lower case, for example `butterknife`.
     pub fn object_type(&self) -> &str {
         &self.object
     }
@@ -243,12 +244,12 @@ impl Goal {
         members(&self.objects).map(ObjectId)
     }
 
-    /// Returns the lamps that can satisfy the goal; empty for tasks without a lamp.
+    /// Returns the lamps that can satisfy the goal, or none if the task has no lamp.
     pub fn lamps(&self) -> impl Iterator<Item = ObjectId> {
         members(&self.lamps).map(ObjectId)
     }
 
-    /// Returns the receptacles that can satisfy the goal; empty for tasks with a lamp.
+    /// Returns the receptacles that can satisfy the goal, or none if the task has a lamp.
     pub fn receptacles(&self) -> impl Iterator<Item = ReceptacleId> {
         self.receptacles.iter().copied().map(ReceptacleId)
     }

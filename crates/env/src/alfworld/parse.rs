@@ -1,7 +1,7 @@
 //! Parses official `game.tw-pddl` files.
 //!
-//! All official games have the same PDDL domain and grammar, which this engine implements. So it
-//! reads only the task sentence, start state, goal and walkthrough.
+//! All official games share one PDDL domain and grammar, which this engine implements in Rust.
+//! Therefore only the task sentence, start state, goal and walkthrough are parsed.
 
 use std::borrow::Cow;
 
@@ -30,13 +30,13 @@ struct File<'a> {
 impl Game {
     /// Parses the text of a `game.tw-pddl` file.
     ///
-    /// The last three folders of the path `name` are split, task and trial; they form the game's
-    /// id. If there are fewer folders, the split is `games`.
+    /// A game's id consists of the last three folders of `name`: split, task and trial. If the path
+    /// has fewer folders, the split is `games`.
     ///
     /// # Errors
     /// Returns [`EnvError::File`] if the file is not JSON, is truncated, lacks a key or is marked
-    /// unsolvable. Also returns it if ALFWorld does not know the facts or the goal, or if the
-    /// folder names another task type.
+    /// unsolvable. Returns the same error for unknown facts or goals, or if the folder names a
+    /// different task type.
     pub fn parse(name: &str, text: &str) -> Result<Self, EnvError> {
         let unsolvable = || {
             "the game is marked `solvable: false`, and only solvable games are played; choose another"

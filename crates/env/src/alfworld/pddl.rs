@@ -15,7 +15,7 @@ pub(super) enum List<'a> {
     Items(Vec<List<'a>>),
 }
 
-/// Iterates over tokens; `;` starts a comment.
+/// Iterates over tokens, skipping comments that start with `;`.
 #[derive(Debug)]
 pub(super) struct Reader<'a> {
     text: &'a str,
@@ -27,7 +27,7 @@ impl<'a> Reader<'a> {
         Self { text, at: 0 }
     }
 
-    /// Returns an error message with the current line.
+    /// Returns an error that includes the current line.
     pub(super) fn error(&self, what: &str) -> String {
         let line = 1 + self.text.get(..self.at).unwrap_or_default().matches('\n').count();
         format!("`pddl_problem`, line {line}: {what}")
@@ -65,7 +65,7 @@ impl<'a> Reader<'a> {
         Some(Token::Word(&self.text[start..self.at]))
     }
 
-    /// Skips to just after the next `(keyword`.
+    /// Skips past the next `(keyword`.
     pub(super) fn seek(&mut self, keyword: &str) -> Result<(), String> {
         let mut opened = false;
         while let Some(token) = self.next() {
@@ -77,7 +77,7 @@ impl<'a> Reader<'a> {
         Err(self.error(&format!("the text ends before `({keyword}`; the file is cut short or no problem")))
     }
 
-    /// Reads a flat fact `(name argument ...)`; false at the `)` that ends the list.
+    /// Reads a flat fact `(name argument ...)`. Returns false at the `)` that ends the list.
     pub(super) fn fact(&mut self, fact: &mut Vec<&'a str>) -> Result<bool, String> {
         fact.clear();
         match self.next() {

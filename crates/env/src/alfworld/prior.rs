@@ -1,4 +1,4 @@
-//! How often objects are found in receptacles, counted over games.
+//! Statistics on which receptacles contain which objects, counted over games.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -13,9 +13,9 @@ use super::{Episode, Game};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Count {
-    /// Number of objects of one object type found in receptacles of one receptacle type.
+    /// Number of objects of one type found in receptacles of one type.
     found: u64,
-    /// Number of receptacles of the type in scenes that contain such an object.
+    /// Number of receptacles of one type in scenes with an object of the given type.
     searched: u64,
 }
 
@@ -28,7 +28,7 @@ pub struct Prior {
     counts: BTreeMap<String, BTreeMap<String, Count>>,
 }
 
-/// Smoothing for pairs that never occurred; they are searched last.
+/// Smoothing for pairs that never occurred. They are searched last.
 const SMOOTHING: f64 = 0.02;
 
 static EMBEDDED: LazyLock<Result<Prior, String>> = LazyLock::new(|| {
@@ -42,7 +42,7 @@ static EMBEDDED: LazyLock<Result<Prior, String>> = LazyLock::new(|| {
 });
 
 impl Prior {
-    /// Counts over the start states of games, in any order.
+    /// Counts objects in the start states of games.
     pub fn from_games<'a>(games: impl IntoIterator<Item = &'a Arc<Game>>) -> Self {
         let games: Vec<&Arc<Game>> = games.into_iter().collect();
         games
@@ -63,20 +63,20 @@ impl Prior {
     /// Returns the counts over training games of the [generator](super::generator).
     ///
     /// # Errors
-    /// Fails only if the embedded household is broken.
+    /// Fails only if the embedded household file is invalid.
     pub fn embedded() -> Result<&'static Self, EnvError> {
         EMBEDDED.as_ref().map_err(|reason| EnvError::Other(reason.clone()))
     }
 
-    /// Returns the expected number of objects of this type in a receptacle of that type, given that
-    /// the scene contains one: `(found + 0.02) / (searched + 1)`.
+    /// Returns the expected number of objects of a type in one receptacle of a type:
+    /// `(found + 0.02) / (searched + 1)`. Assumes that the scene contains such an object.
     pub fn expected(&self, object_kind: &str, receptacle_kind: &str) -> f64 {
         let count = self.counts.get(object_kind).and_then(|kinds| kinds.get(receptacle_kind));
         let Count { found, searched } = count.copied().unwrap_or_default();
         (found as f64 + SMOOTHING) / (searched as f64 + 1.0)
     }
 
-    /// Returns true if there are no counts.
+    /// Returns true if nothing has been counted.
     pub fn is_empty(&self) -> bool {
         self.counts.is_empty()
     }

@@ -1,6 +1,6 @@
 //! Compares this engine with recorded episodes of the original.
 //!
-//! A recording is a JSON lines file with one object per episode:
+//! A recording is a JSON Lines file with one object per episode:
 //!
 //! ```text
 //! {"gamefile": PATH, "mode": TEXT, "engine": TEXT,
@@ -9,8 +9,8 @@
 //!             "admissible_commands": [TEXT, ...]}, ...]}
 //! ```
 //!
-//! Every field is compared byte for byte. Other keys, such as timings, are ignored. Recordings have no
-//! step limit, so `done` equals `won`.
+//! The listed fields are compared byte for byte. Other keys, such as timings, are ignored.
+//! Recordings have no step limit, so `done` equals `won`.
 
 use std::io::{BufRead, Write};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use super::parse::id_of;
 use super::set::AlfworldSet;
 use crate::replay::{Checker, Difference, numbered_lines};
 
-/// Name of this engine in recordings.
+/// Name of this engine as written to recordings.
 pub const ENGINE: &str = concat!("turnwise ", env!("CARGO_PKG_VERSION"));
 
 /// Result of a replay.
@@ -34,7 +34,7 @@ pub struct ReplayReport {
     pub episodes: usize,
     /// Number of steps.
     pub steps: usize,
-    /// All differences in the order of the recording.
+    /// All differences, in the order of the recording.
     pub differences: Vec<Difference>,
 }
 
@@ -67,13 +67,13 @@ struct RecordedStep {
 
 /// Replays a recording. Blank lines are skipped.
 ///
-/// * `name`: the recording's name in errors.
-/// * `dump`: receives the engine's output as a recording of the same episodes, actions and keys.
-///   Replaying this recording gives no differences.
+/// * `name`: the recording's name for error messages.
+/// * `dump`: receives this engine's output as a recording with the same keys. Replaying the dumped
+///   recording gives no differences.
 ///
 /// # Errors
-/// Fails if a line is not an episode, its game is unknown, or I/O fails. Differences are not
-/// errors.
+/// Returns an error if a line is not an episode, its game is unknown, or I/O fails. Differences are
+/// not errors.
 pub fn replay(
     name: &str,
     reader: impl BufRead,

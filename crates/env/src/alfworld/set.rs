@@ -1,4 +1,4 @@
-//! A set of games with its splits and their order.
+//! A set of games, divided into splits in a fixed order.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
@@ -25,10 +25,10 @@ impl Games {
     }
 }
 
-/// ALFWorld as a task set.
+/// The ALFWorld games as a task set.
 ///
-/// Splits are ordered train, valid_seen, valid_unseen, then others by name. Games are ordered by
-/// the SHA-256 of their id. Differs from the original, which uses the order of the file system.
+/// Splits are ordered as `train`, `valid_seen`, `valid_unseen`, then others by name. Games are
+/// ordered by the SHA-256 of their ids. The original uses the order of the file system instead.
 #[derive(Clone, Debug)]
 pub struct AlfworldSet {
     games: Arc<Games>,
@@ -38,21 +38,20 @@ pub struct AlfworldSet {
 
 impl AlfworldSet {
     /// Loads all solvable games under `path`: a game file, a folder tree, or a `.tar.zst` archive.
-    /// If a folder contains such archives, only these are read.
+    /// If a folder contains archives, only the archives are read.
     ///
-    /// Broken files are skipped; their errors are returned in the order of the files.
+    /// Broken files are skipped, and their errors are returned in file order.
     ///
     /// # Errors
-    /// Fails if `path` cannot be read or contains no playable game.
+    /// Returns an error if `path` cannot be read or contains no playable game.
     pub fn load(path: &Path) -> Result<(Self, Vec<EnvError>), EnvError> {
         Self::found(path, files::read(path, &|_| true)?)
     }
 
-    /// Loads only some splits; see [`AlfworldSet::load`].
+    /// Loads only the given splits; see [`AlfworldSet::load`].
     ///
     /// # Errors
-    /// Fails for the same reasons as [`AlfworldSet::load`], or if one of the splits has no playable
-    /// game.
+    /// Returns an error of [`AlfworldSet::load`], or if one of the splits has no playable game.
     pub fn load_splits(path: &Path, splits: &[&str]) -> Result<(Self, Vec<EnvError>), EnvError> {
         let others = Mutex::new(BTreeSet::new());
         let wanted = |id: &str| {
@@ -101,7 +100,7 @@ impl AlfworldSet {
         Ok((set, errors))
     }
 
-    /// Creates a set from games. If two games have the same id, the first is kept.
+    /// Creates a set from games. If two games have the same id, only the first is kept.
     pub fn from_games(games: Vec<Game>) -> Self {
         Self::collect(games).0
     }
@@ -134,7 +133,7 @@ impl AlfworldSet {
         (Self { games, max_steps: DEFAULT_MAX_STEPS, unsolvable: 0 }, errors)
     }
 
-    /// Returns the set with another step limit.
+    /// Sets the step limit.
     pub fn with_max_steps(mut self, max_steps: usize) -> Self {
         self.max_steps = max_steps;
         self
@@ -145,7 +144,7 @@ impl AlfworldSet {
         self.max_steps
     }
 
-    /// Returns the number of skipped games that are marked unsolvable.
+    /// Returns the number of games skipped because they are marked unsolvable.
     pub fn unsolvable(&self) -> usize {
         self.unsolvable
     }
@@ -168,10 +167,10 @@ impl AlfworldSet {
         self.games.get(id)
     }
 
-    /// Returns the games of a split in order.
+    /// Returns the games of a split in their fixed order.
     ///
     /// # Errors
-    /// Returns [`EnvError::UnknownSplit`] with the known splits.
+    /// Returns [`EnvError::UnknownSplit`], which lists the known splits.
     pub fn split(&self, split: &str) -> Result<&[Arc<Game>], EnvError> {
         let found = self.games.splits.iter().find(|(name, _)| name == split);
         found.map(|(_, games)| games.as_slice()).ok_or_else(|| EnvError::UnknownSplit {

@@ -23,23 +23,23 @@ pub struct AlfworldKind;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AlfworldSettings {
-    /// Folder, file or archive of official games. If absent, games are generated.
+    /// Folder, file or archive with official games. If not set, games are generated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
-    /// Settings of the generator; ignored if `data` is set.
+    /// Generator settings, ignored if `data` is set.
     pub generator: GeneratorConfig,
     /// Settings of demonstrations.
     pub expert: AlfworldExpert,
 }
 
-/// Settings of ALFWorld demonstrations.
+/// Settings for ALFWorld demonstrations.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AlfworldExpert {
-    /// Source of demonstrations: the expert, which knows only its observations, or the stored
-    /// walkthroughs, which know the whole scene.
+    /// Who plays demonstrations: the expert, which sees only observations, or the stored
+    /// walkthroughs, made with full knowledge.
     pub source: Source,
-    /// Order in which the expert searches.
+    /// Order in which the expert searches receptacles.
     pub search_order: SearchOrder,
 }
 

@@ -1,4 +1,4 @@
-//! Documents that describe the functions to the model.
+//! Function documents shown to the model.
 
 use std::collections::HashMap;
 
@@ -9,23 +9,24 @@ use super::apis::Api;
 use super::package::{BfclTask, Package};
 use crate::python::values::{Dict, Value, dict};
 
-/// How the first observation describes the functions.
+/// How the first observation documents the functions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BfclDocuments {
     /// The package's JSON documents, one per line.
     Full,
-    /// One line per function: typed parameters and its purpose.
+    /// One line per function, with typed parameters and a short description.
     #[default]
     Short,
-    /// The functions are declared as tools of the prompt. Functions that a later turn adds are JSON
-    /// lines in the observation of that turn.
+    /// The functions are declared as tools in the prompt. Functions added in a later turn appear as
+    /// JSON lines in that turn's observation.
     Tools,
-    /// No description; `prompt.system` or the policy's weights must provide it.
+    /// No documentation. The model must know the functions from `prompt.system` or its training.
     None,
 }
 
-/// Returns the functions that a turn adds; for turn 0, all that exist from the start.
+/// Returns the documents of the functions that a turn adds. Turn 0 adds all functions available
+/// from the start.
 pub(super) fn lines(package: &Package, task: &BfclTask, turn: usize, form: BfclDocuments) -> Vec<String> {
     let is_added = |name: &str| task.added.values().flatten().any(|added| added == name);
     let added = task.added.get(&turn).map(Vec::as_slice).unwrap_or_default();
@@ -85,7 +86,7 @@ fn schema(value: &Value) -> Value {
     }
 }
 
-/// Parameters keep their order, since arguments may be positional.
+/// Keeps the order of parameters because arguments may be positional.
 fn short(name: &str, text: &str) -> String {
     let document: Value = serde_json::from_str(text).unwrap_or_default();
     let field = |value: &Value, name: &str| value.as_dict().and_then(|value| value.get_str(name)).cloned();

@@ -1,5 +1,4 @@
-//! BFCL as a [`turnwise_core::Environment`]: the user's turns, calls and their results, saved
-//! states.
+//! BFCL as a [`turnwise_core::Environment`]: user turns, function calls, results, and saved states.
 
 use std::sync::Arc;
 
@@ -19,11 +18,11 @@ use crate::saved::SavedEpisode;
 
 /// Plays the tasks of a [`super::BfclTasks`], one episode at a time.
 ///
-/// Calls are executed; the observation lists their results. Any other reply ends the turn of the
-/// user, and the observation is the user's next message. The episode ends after the last turn or
-/// after too many replies with calls within one turn (`terminated`), or at the turn limit
-/// (`truncated`). The reward is 1 for the reply that ends the last turn if all turns passed, and 0
-/// otherwise.
+/// If a reply contains calls, they are executed and the observation lists their results. A reply
+/// without calls ends the user's turn, and the observation is the next user message. An episode
+/// ends (`terminated`) after the last turn, or after too many replies with calls in one turn. An
+/// episode is `truncated` at the turn limit. The reply that ends the last turn is rewarded with 1
+/// if all turns passed.
 #[derive(Debug)]
 pub struct BfclEnv {
     shared: Arc<Shared>,
@@ -38,11 +37,11 @@ struct Episode {
     session: Session,
     grader: Grader,
     turn: usize,
-    /// Replies with calls in this turn.
+    /// Number of replies with calls in the current user turn.
     steps: usize,
-    /// Actions so far, which make up the saved state.
+    /// Actions so far, from which the state is restored.
     actions: Vec<Action>,
-    /// Digest of the calls and results so far; the state key.
+    /// Digest of the calls and results so far, used as the state key.
     history: String,
     over: bool,
 }
@@ -193,7 +192,7 @@ impl Episode {
     }
 }
 
-/// Hides the functions that a generated task adds only after this turn.
+/// Hides the functions that the task adds only in later turns.
 fn hide(session: &mut Session, task: &BfclTask, turn: usize) {
     if task.functions.is_some() && !task.added.is_empty() {
         let later = task.added.iter().filter(|(added, _)| **added > turn);
@@ -232,7 +231,8 @@ impl Environment for BfclEnv {
         &self.tools
     }
 
-    /// Saves the state without the limits, which are settings. A finished episode cannot be saved.
+    /// Saves the state without the limits, which come from the config. A finished episode cannot be
+    /// saved.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         if episode.over {

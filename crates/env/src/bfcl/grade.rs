@@ -1,5 +1,5 @@
-//! Grading as in the package. After each turn of the user, the states must equal those after the
-//! gold calls, and the model must have seen the results of the gold calls.
+//! Grading as in the `bfcl-eval` package. After each user turn, the API states must equal the
+//! states after the gold calls. The model must also have seen every result of the gold calls.
 
 use super::package::BfclTask;
 use super::session::{Scenario, Session};
@@ -7,11 +7,11 @@ use super::session::{Scenario, Session};
 /// Why a turn failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The model made no calls, but there are gold calls.
+    /// The model made no calls although the turn has gold calls.
     NoCalls,
-    /// A public attribute of an API differs.
+    /// A public attribute of an API differs from its value after the gold calls.
     State,
-    /// The result of a gold call is missing.
+    /// The model did not see the result of a gold call.
     Response,
 }
 
@@ -20,7 +20,7 @@ pub enum Failure {
 pub struct Grader {
     gold: Session,
     seen: Vec<String>,
-    /// Number of results in the current turn.
+    /// Number of call results in the current turn.
     of_turn: usize,
     failure: Option<Failure>,
     passed: usize,
@@ -33,14 +33,14 @@ impl Grader {
         Self { gold, seen: Vec::new(), of_turn: 0, failure: None, passed: 0 }
     }
 
-    /// Records the result of a call of the model.
+    /// Records the result of one of the model's calls.
     pub fn see(&mut self, result: &str) {
         self.seen.push(result.to_owned());
         self.of_turn += 1;
     }
 
-    /// Grades the turn that ends. A turn without gold calls always passes; its effects show in
-    /// later turns.
+    /// Grades the turn that has just ended. A turn without gold calls always passes because its
+    /// effects are graded in later turns.
     pub fn end_turn(&mut self, task: &BfclTask, turn: usize, model: &Session) {
         let calls = task.gold.get(turn).map(Vec::as_slice).unwrap_or_default();
         let results: Vec<String> = calls.iter().map(|call| self.gold.execute(call)).collect();
@@ -62,12 +62,12 @@ impl Grader {
         self.passed += usize::from(self.failure.is_none());
     }
 
-    /// Returns why the first failed turn failed.
+    /// Returns the failure of the first turn that did not pass, if any.
     pub fn failure(&self) -> Option<Failure> {
         self.failure
     }
 
-    /// Returns the number of turns that passed before the first failure.
+    /// Returns the number of turns passed before the first failure.
     pub fn passed(&self) -> usize {
         self.passed
     }

@@ -1,35 +1,35 @@
-//! Padding of states and results in the set `long_context`, read from the package.
+//! Padding for states and results in the `long_context` task set, read from the package.
 
 use crate::python::values::{Caller, Class, Dict, Raise, Value, assignments, evaluate};
 
-/// Padding data for states and results.
+/// Padding data for API states and results.
 #[derive(Clone, Debug, Default)]
 pub struct LongContext {
-    /// Text appended to the content of files.
+    /// Text appended to the contents of files.
     pub file_content: String,
-    /// Names of files without padding.
+    /// Names of files whose contents are not padded.
     pub kept_files: Vec<Value>,
-    /// Names of empty files in the innermost directories.
+    /// Names of empty files added to the innermost directories.
     pub more_files: Vec<Value>,
     /// Stocks appended to the watchlist.
     pub watched: Vec<Value>,
-    /// Transactions appended to the history.
+    /// Transactions appended to the transaction history.
     pub transactions: Vec<Value>,
-    /// 5-day moving average of every stock.
+    /// 5-day moving average shown for every stock.
     pub averages_5: Value,
-    /// 20-day moving average of every stock.
+    /// 20-day moving average shown for every stock.
     pub averages_20: Value,
-    /// Stocks of the sectors technology and automobile.
+    /// Stocks listed for the technology and automobile sectors.
     pub sectors: [Vec<Value>; 2],
-    /// Texts about the stock of an order, with the placeholder `{symbol}`.
+    /// Texts about the stock in an order, with the placeholder `{symbol}`.
     pub order_details: Dict,
-    /// Text about the car.
+    /// Metadata text about the car.
     pub car: Value,
-    /// Weather of additional days.
+    /// Weather entries for additional days.
     pub weather: Dict,
-    /// Instructions for the parking brake.
+    /// Instructions for using the parking brake.
     pub parking_brake: Value,
-    /// Cities listed between two others as padding.
+    /// Cities listed as padding on the way between two cities.
     pub cities: Value,
     /// Credit cards.
     pub cards: Dict,
@@ -56,10 +56,10 @@ impl Caller for Nothing {
 }
 
 impl LongContext {
-    /// Parses the package's module of constants.
+    /// Parses the source of the package's module that defines the padding constants.
     ///
     /// # Errors
-    /// Returns the reason if the text is not such a module or lacks a constant.
+    /// Returns an error message if the text cannot be parsed or lacks a constant.
     pub fn read(source: &str) -> Result<Self, String> {
         let mut constants = Dict::new();
         for (name, expression) in assignments(source).map_err(|raise| raise.text)? {

@@ -1,4 +1,4 @@
-//! Reads tasks, gold calls and API documents from the user's copy of the package `bfcl-eval`.
+//! Reads tasks, gold calls and API documents from the user's copy of the `bfcl-eval` package.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -28,14 +28,14 @@ use crate::python::values::{Dict, Value};
 )]
 #[serde(rename_all = "snake_case")]
 pub enum BfclSet {
-    /// Tasks that are solvable turn by turn.
+    /// Tasks in which each turn is solvable as soon as it begins.
     #[default]
     Base,
-    /// A function is missing at first; a later turn adds it.
+    /// A function is missing at first and added in a later turn.
     MissFunc,
-    /// A turn omits a needed value; the next one supplies it.
+    /// One turn omits a needed value, and the next turn supplies it.
     MissParam,
-    /// Tasks of `base` with long states and results.
+    /// The tasks of `base`, with long states and results.
     LongContext,
 }
 
@@ -43,7 +43,7 @@ impl BfclSet {
     /// All sets.
     pub const ALL: [Self; 4] = [Self::Base, Self::MissFunc, Self::MissParam, Self::LongContext];
 
-    /// Returns the name used in file names.
+    /// Returns the set's name in file names.
     pub fn name(self) -> &'static str {
         match self {
             Self::Base => "base",
@@ -57,36 +57,36 @@ impl BfclSet {
 /// A multi-turn task.
 #[derive(Debug)]
 pub struct BfclTask {
-    /// Id of the task.
+    /// Task id.
     pub id: String,
-    /// Name of the set, or the kind of a generated task.
+    /// Name of the task set, or the kind of generated task.
     pub kind: String,
-    /// Whether states and results are padded.
+    /// Whether API states and results are padded.
     pub is_long: bool,
-    /// APIs of the task.
+    /// APIs that the task uses.
     pub apis: Vec<Api>,
-    /// Start states of the APIs by class.
+    /// Start state of each API, keyed by class name.
     pub config: Dict,
-    /// Messages of the user; empty for turns that add functions.
+    /// User messages. A turn that only adds functions has an empty message.
     pub turns: Vec<String>,
-    /// Functions described to the agent; if absent, all functions of the task's APIs.
+    /// Functions described to the agent, or `None` for all functions of the task's APIs.
     pub functions: Option<Vec<String>>,
-    /// Functions added by a turn, by its index.
+    /// Functions that a turn adds, keyed by turn index.
     pub added: HashMap<usize, Vec<String>>,
-    /// The expert's replies with calls, by turn.
+    /// For each turn, the expert's replies, each as a list of calls.
     pub plan: Vec<Vec<Vec<String>>>,
-    /// Gold calls by turn.
+    /// Gold calls for each turn.
     pub gold: Vec<Vec<String>>,
 }
 
-/// The multi-turn data of the package.
+/// The package's multi-turn data.
 #[derive(Debug)]
 pub struct Package {
-    /// Tasks of the requested sets in the package's order.
+    /// Tasks from the requested sets, in the package's order.
     pub tasks: Vec<BfclTask>,
-    /// Name and JSON text of function documents by API.
+    /// Name and JSON text of each function document, grouped by API.
     pub documents: HashMap<Api, Vec<(String, String)>>,
-    /// Padding of long contexts.
+    /// Padding for long-context tasks.
     pub long: Arc<LongContext>,
 }
 
@@ -134,7 +134,7 @@ fn rows<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<Vec<T>, EnvError> {
         .collect()
 }
 
-/// Finds the folder of an unpacked wheel or an installed package.
+/// Finds the data folder in an unpacked wheel or an installed package.
 fn root(folder: &Path) -> Result<PathBuf, EnvError> {
     let candidates = [folder.to_owned(), folder.join("bfcl_eval"), folder.join("..")];
     candidates.into_iter().find(|candidate| candidate.join("data/multi_turn_func_doc").is_dir()).ok_or_else(|| {
@@ -148,10 +148,10 @@ fn root(folder: &Path) -> Result<PathBuf, EnvError> {
 }
 
 impl Package {
-    /// Reads the tasks of these sets.
+    /// Reads the tasks of the given sets.
     ///
     /// # Errors
-    /// Fails if the folder is not such a package or a file cannot be read.
+    /// Fails if the folder does not contain the package or a file cannot be read.
     pub fn read(folder: &Path, sets: &[BfclSet]) -> Result<Self, EnvError> {
         let root = root(folder)?;
         let data = root.join("data");
@@ -190,7 +190,7 @@ impl Package {
 }
 
 impl Package {
-    /// Returns the start of a task.
+    /// Returns the start of an episode for a task.
     pub fn scenario<'a>(&'a self, task: &'a BfclTask) -> Scenario<'a> {
         let long = task.is_long.then_some(&self.long);
         Scenario { id: &task.id, apis: &task.apis, config: &task.config, long }

@@ -1,14 +1,14 @@
 //! Compares these APIs with recorded episodes of the original.
 //!
-//! A recording is a JSON lines file with one object per episode:
+//! A recording is a JSON Lines file with one object per episode:
 //!
 //! ```text
 //! {"id", "set", "variant", "calls": [[call, ..] per turn], "results": [[text, ..] per turn],
 //!  "state": {class: {attribute: value}}}
 //! ```
 //!
-//! All texts and the final public attributes are compared. Python's sets have no order, so only the members
-//! of a printed set are compared.
+//! The comparison covers all texts and the final public attributes. Python sets are unordered, so
+//! printed sets are compared by their members.
 
 use std::collections::HashMap;
 use std::io::BufRead;
@@ -31,8 +31,8 @@ struct Play {
     state: HashMap<String, Value>,
 }
 
-/// Replays a recording. Episodes must be in the order in which one process of the original played
-/// them, because they share objects.
+/// Replays a recording. Episodes share objects, so they must be replayed in their recorded order
+/// within one process.
 ///
 /// # Errors
 /// Fails if a line is not an episode or reading fails. Differences are not errors.
@@ -91,8 +91,8 @@ pub fn replay(name: &str, reader: impl BufRead, data: &Path) -> Result<ReplayRep
     Ok(ReplayReport { counts, unit: "play", differences })
 }
 
-/// Compares texts ignoring the order of sets. The original prints two sets: unknown fields of a
-/// ticket update, and flight classes.
+/// Compares texts, ignoring the order of set members. The original prints sets of unknown ticket
+/// fields and of flight classes.
 fn same_text(expected: &str, found: &str) -> bool {
     if expected == found {
         return true;
@@ -109,7 +109,7 @@ fn same_text(expected: &str, found: &str) -> bool {
     both("Invalid fields for update: ", "\"}") || both("Invalid travel class. Must be one of {", "}\"}")
 }
 
-/// Compares values and types, with keys as strings and sets by members.
+/// Compares values and types. Dict keys are compared as strings, and sets by their members.
 fn same_state(recorded: &Value, found: &Value) -> bool {
     match (recorded, found) {
         (Value::Str(text), Value::Set(items)) => {

@@ -1,14 +1,14 @@
-//! Replies of a model: a list of calls, or text for the user.
+//! The model's replies: a list of calls, or text for the user.
 
 use turnwise_core::ToolCall;
 
 use super::apis::Api;
 use crate::python::values::{Caller, Dict, Raise, Value, calls, evaluate, parse};
 
-/// Returns the calls of a reply as text; empty if the reply is not a list of calls, which ends the
-/// user's turn.
+/// Returns the calls in a reply as text. Replies that are not a list of calls end the user's turn
+/// and give an empty result.
 ///
-/// As in the package, quotes and brackets around the list may be missing. Differs from the package:
+/// As in the package, the quotes and brackets around the list are optional. Unlike in the package,
 /// positional arguments are kept.
 pub fn read_calls(reply: &str) -> Vec<String> {
     let reply = reply.trim_matches(['`', '\n', ' ']);
@@ -19,13 +19,13 @@ pub fn read_calls(reply: &str) -> Vec<String> {
     calls(list).map(|calls| calls.into_iter().map(str::to_owned).collect()).unwrap_or_default()
 }
 
-/// Formats calls as a list.
+/// Formats calls as a Python list.
 pub fn write_calls(calls: &[String]) -> String {
     format!("[{}]", calls.join(", "))
 }
 
-/// Converts a Python call to a tool call; `None` if an argument has no JSON form or is itself a
-/// call.
+/// Converts a Python call to a tool call. Returns `None` if an argument is itself a call or cannot
+/// be converted to JSON.
 pub(super) fn tool_call(call: &str, apis: &[Api]) -> Option<ToolCall> {
     let mut recorder = Recorder { apis, made: Vec::new() };
     evaluate(parse(&format!("api.{call}")).ok()?, &mut recorder).ok()?;

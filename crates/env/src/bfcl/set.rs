@@ -1,4 +1,4 @@
-//! BFCL's tasks as a task set.
+//! The BFCL tasks as a task set.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use super::environment::BfclEnv;
 use super::package::{BfclTask, Package};
 use crate::splits::{SPLITS, split_of};
 
-/// The split of all tasks, for comparison with the package's scores.
+/// Split that contains all tasks, for comparison with the package's scores.
 pub(super) const ALL: &str = "all";
 
-/// Default turn limit; enough for one gold call per reply.
+/// Default turn limit, enough for one gold call per reply.
 pub(super) const DEFAULT_MAX_TURNS: usize = 60;
 
-/// Number of consecutive calls after which the package abandons a turn.
+/// Number of consecutive replies with calls after which the package abandons a turn.
 pub(super) const DEFAULT_MAX_STEPS: usize = 20;
 
-/// Shares of the test and validation splits, in 256ths.
+/// Test and validation split sizes, in units of 1/256.
 const TEST: u8 = 102;
 const VALID: u8 = 26;
 
@@ -33,11 +33,12 @@ const GOAL: &str = "do what the user asks by calling functions";
 /// Options of a [`BfclTasks`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BfclOptions {
-    /// How the first observation describes the functions.
+    /// How the first observation documents the functions.
     pub documents: BfclDocuments,
-    /// Maximum number of replies with calls in one turn of the user; then the episode ends.
+    /// Maximum number of replies with calls per user turn. An episode ends if a turn exceeds this
+    /// number.
     pub max_steps: usize,
-    /// Whether the episode ends with the first failed turn.
+    /// Whether the first failed turn ends the episode.
     pub stop_at_failed_turn: bool,
 }
 
@@ -51,7 +52,7 @@ impl Default for BfclOptions {
 pub(super) struct Shared {
     pub(super) package: Package,
     pub(super) options: BfclOptions,
-    /// Functions by API, if the prompt declares them as tools.
+    /// Tools per API, if the prompt declares the functions as tools.
     pub(super) tools: HashMap<Api, Vec<(String, Tool)>>,
     places: HashMap<String, usize>,
     splits: [Vec<Task>; 4],
@@ -64,11 +65,11 @@ impl Shared {
     }
 }
 
-/// BFCL's multi-turn tasks, or generated ones.
+/// BFCL's multi-turn tasks or generated tasks.
 ///
-/// The splits `train`, `valid` and `test` (about 50, 10 and 40 percent) depend on the task's
-/// number, which its variants in the four sets share. The splits of generated tasks depend on the
-/// gold calls. The split `all` contains every task.
+/// The task number determines the split: `train`, `valid` or `test` (about 50, 10 and 40 percent).
+/// A task's four variants have the same number and share a split. The split of a generated task
+/// depends on its gold calls. The split `all` contains every task.
 #[derive(Clone, Debug)]
 pub struct BfclTasks {
     pub(super) shared: Arc<Shared>,
@@ -106,7 +107,7 @@ impl BfclTasks {
         Self { shared: Arc::new(shared), max_turns: DEFAULT_MAX_TURNS }
     }
 
-    /// Returns the set with another turn limit.
+    /// Sets the turn limit.
     #[must_use]
     pub fn with_max_turns(mut self, max_turns: usize) -> Self {
         self.max_turns = max_turns;
@@ -126,7 +127,7 @@ impl BfclTasks {
         })
     }
 
-    /// Returns a task with its turns and gold calls.
+    /// Returns a task, including its turns and gold calls.
     ///
     /// # Errors
     /// Fails if the task is unknown.

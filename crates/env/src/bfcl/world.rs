@@ -21,36 +21,36 @@ use crate::world::{Advisor, EvalDefaults, OpenOptions, ReplayRequest, World, Wor
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BfclKind;
 
-/// Settings of the BFCL environment.
+/// Settings for the BFCL environment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct BfclSettings {
-    /// Folder `bfcl_eval` of the package bfcl-eval. If absent, tasks are generated.
+    /// The `bfcl_eval` folder of the bfcl-eval package. If not set, tasks are generated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
     /// BFCL task sets to play.
     #[schemars(length(min = 1))]
     pub sets: Vec<BfclSet>,
-    /// Settings of the generated tasks; ignored if `data` is set.
+    /// Settings for generated tasks, ignored if `data` is set.
     pub generator: BfclGenerator,
-    /// How the first observation describes the functions.
+    /// How the first observation documents the functions.
     pub documents: BfclDocuments,
-    /// Maximum number of replies with calls in one turn of the user; then the episode ends
+    /// Maximum number of replies with calls per user turn. An episode that exceeds this number ends
     /// unsolved.
     #[schemars(range(min = 1, max = 1000))]
     pub max_steps: usize,
-    /// End the episode with the first failed turn, after which it cannot be solved.
+    /// End the episode after the first failed turn, since the task can no longer be solved.
     pub stop_at_failed_turn: bool,
-    /// Settings of the expert that plays demonstrations.
+    /// Settings for the demonstration expert.
     pub expert: BfclExpert,
 }
 
-/// Settings of the expert that plays demonstrations.
+/// Settings for the demonstration expert.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct BfclExpert {
     /// Fraction of demonstrations in which the expert omits the last call of a turn. SFT imitates
-    /// these demonstrations too, which leaves RL something to improve.
+    /// these demonstrations, which leaves RL room for improvement.
     #[schemars(range(min = 0.0, max = 0.99))]
     pub hasty_prob: f64,
     /// Make one call per reply instead of all calls of a turn.
@@ -86,7 +86,7 @@ const TEMPLATES: [(&str, &str); 3] = [
     ("bfcl-tools", include_str!("../../templates/bfcl-tools.toml")),
 ];
 
-/// Fixed texts around the values in results, for tokenizers of small models.
+/// Fixed texts around values in call results, for the tokenizers of small models.
 const RESULTS: [&str; 5] =
     [" -> None", " -> {\"", "\": \"", "User: ", "I cannot do that yet: something is missing."];
 

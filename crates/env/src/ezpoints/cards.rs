@@ -22,15 +22,15 @@ pub enum Suit {
 }
 
 impl Suit {
-    /// All suits in the original's order.
+    /// All suits, in the original's order.
     pub const ALL: [Self; 4] = [Self::Hearts, Self::Spades, Self::Diamonds, Self::Clubs];
 
-    /// Returns the original's letter.
+    /// Returns the letter that the original uses for the suit.
     pub fn letter(self) -> char {
         ['H', 'S', 'D', 'C'][self as usize]
     }
 
-    /// Returns the word for the suit.
+    /// Returns the suit's name in English.
     pub fn word(self) -> &'static str {
         ["hearts", "spades", "diamonds", "clubs"][self as usize]
     }
@@ -46,12 +46,12 @@ pub struct Card {
 }
 
 impl Card {
-    /// Creates a card; `rank` is 1 (ace) to 13 (king).
+    /// Creates a card. `rank` must be from 1 (ace) to 13 (king).
     pub fn new(suit: Suit, rank: u8) -> Option<Self> {
         (1..=13).contains(&rank).then_some(Self { suit, rank })
     }
 
-    /// Parses the original's name of a card, such as `H4` or `CT`.
+    /// Parses a card name in the original's format, such as `H4` or `CT`.
     pub fn parse(name: &str) -> Option<Self> {
         let mut letters = name.chars();
         let letter = letters.next()?;
@@ -70,12 +70,12 @@ impl Card {
         self.rank
     }
 
-    /// Returns the card's number: its rank, but at most 10.
+    /// Returns the card's number, which is its rank but at most 10.
     pub fn number(self) -> u8 {
         self.rank.min(10)
     }
 
-    /// Returns the rank in words: `A`, `2` to `10`, `J`, `Q`, `K`.
+    /// Returns the rank as players write it: `A`, `2` to `10`, `J`, `Q`, `K`.
     pub fn rank_word(self) -> &'static str {
         if self.rank == 10 { "10" } else { RANKS[usize::from(self.rank) - 1] }
     }
@@ -86,22 +86,22 @@ impl Card {
     }
 }
 
-/// Writes the original's name of the card.
+/// Writes the card's name in the original's format.
 impl fmt::Display for Card {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(to, "{}{}", self.suit.letter(), RANKS[usize::from(self.rank) - 1])
     }
 }
 
-/// The two cards of an episode, in order.
+/// The two cards of an episode. Their order matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Deal(pub [Card; 2]);
 
 impl Deal {
-    /// Draws a deal from the original's distribution. The first rank is uniform from 2 to the king;
-    /// its suit is uniform. The second number makes 12 with the first: by multiplication with
-    /// probability 1/2 if possible, otherwise by addition. Then the cards are swapped with
-    /// probability 1/2.
+    /// Draws two cards with the same distribution as the original. The first card has a uniform
+    /// rank from 2 to king and a uniform suit. The second card makes 12 possible as a sum or
+    /// product. If both are possible, each is used with probability 1/2. Finally, the
+    /// cards are swapped with probability 1/2.
     pub fn draw(rng: &mut Rng) -> Self {
         let rank = 2 + rng.below(12) as u8;
         let mut suit = || Suit::ALL[rng.below(4)];
@@ -116,7 +116,7 @@ impl Deal {
         Self(cards)
     }
 
-    /// Returns every possible deal once, sorted.
+    /// Returns all possible deals, sorted and without duplicates.
     pub fn all() -> Vec<Self> {
         let mut all = Vec::new();
         for rank in 2..=13u8 {
@@ -136,12 +136,12 @@ impl Deal {
         all
     }
 
-    /// Returns the numbers of the cards.
+    /// Returns the two cards' numbers.
     pub fn numbers(self) -> [u8; 2] {
         self.0.map(Card::number)
     }
 
-    /// Returns the operator that gives 12; `None` for an impossible deal.
+    /// Returns the operator that makes 12, or `None` if neither does.
     pub fn operator(self) -> Option<Symbol> {
         let [left, right] = self.numbers().map(i128::from);
         if left + right == TARGET {

@@ -11,11 +11,11 @@ use super::game::{ACTIONS, Action, Game, REWARD, place_of};
 use super::set::{EzPointsPictures, Shared};
 use crate::saved::SavedEpisode;
 
-/// Plays the deals of a [`super::EzPointsSet`], one episode at a time.
+/// Plays the tasks of a [`super::EzPointsSet`], one episode at a time.
 ///
-/// An episode ends with `=` (`terminated`), with the first action after a formula of six symbols,
-/// or at the step limit (`truncated`). Actions without effect count as steps. If pictures are on,
-/// each observation has a picture after its text.
+/// An episode ends after `=` (`terminated`). An episode is `truncated` at the step limit, or by the
+/// first action after six symbols. Actions without effect count towards the step limit. If images
+/// are enabled, each observation has an image after its text.
 #[derive(Debug)]
 pub struct EzPointsEnv {
     shared: Arc<Shared>,
@@ -34,7 +34,7 @@ struct Episode {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Saved {
-    /// Task id, which names the cards.
+    /// Task id, which contains the names of the cards.
     task: String,
     actions: Vec<Cow<'static, str>>,
 }
@@ -56,7 +56,7 @@ impl EzPointsEnv {
     }
 }
 
-/// Describes the cards in words and the formula so far.
+/// Describes the cards in words, followed by the current formula.
 pub(super) fn describe(game: &Game) -> String {
     let Deal([left, right]) = game.deal();
     // Formatting dominates the cost of a step.
@@ -128,8 +128,8 @@ impl Environment for EzPointsEnv {
         })
     }
 
-    /// Saves the state without the step limit, which is a setting. A finished episode cannot be
-    /// saved.
+    /// Saves everything except the step limit, which comes from the config. A finished episode
+    /// cannot be saved.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         if episode.over {

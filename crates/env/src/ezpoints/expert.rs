@@ -1,4 +1,4 @@
-//! An expert that knows the formula, and its demonstrations.
+//! An expert that knows the formula, and demonstrations played by it.
 
 use turnwise_core::{EnvError, Observation, Purpose, Rng, Seed, Task};
 
@@ -15,13 +15,13 @@ fn formula(deal: Deal) -> [Symbol; 3] {
     [left, deal.operator().unwrap_or(Symbol::Times), right]
 }
 
-/// Returns the next action toward the shortest formula for 12, or `=` if none is possible.
+/// Returns the next action towards the shortest formula that equals 12, or `=` if there is none.
 fn next(game: &Game) -> &'static str {
     (0..=MOST_SYMBOLS).find_map(|symbols| leading(game, symbols)).unwrap_or("=")
 }
 
-/// Returns the first action of a winning sequence of this many symbols and `=`; ties go to the
-/// first card and operator.
+/// Returns the first action of a sequence that wins with this many symbols and `=`. Ties are broken
+/// in favour of the first card and operator.
 fn leading(game: &Game, symbols: usize) -> Option<&'static str> {
     let Some(fewer) = symbols.checked_sub(1) else {
         return (game.clone().act(Move::Evaluate).reward == REWARD).then_some("=");
@@ -56,8 +56,8 @@ impl Advisor for Adviser {
     }
 }
 
-/// Plays `count` deals of a split in turn. With probability `early_evaluation_prob` the expert
-/// evaluates the formula before its second number, and SFT imitates this mistake.
+/// Plays `count` tasks of a split in order. With probability `early_evaluation_prob`, the expert
+/// evaluates the formula too early, and SFT imitates this mistake.
 pub(super) fn demonstrate(
     set: &EzPointsSet,
     request: &DemonstrationRequest<'_>,

@@ -1,4 +1,4 @@
-//! Formulas: their symbols, and evaluation like Python's `eval`.
+//! Symbols of formulas, and evaluation like Python's `eval`.
 
 /// A symbol of a formula.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,7 +14,7 @@ pub enum Symbol {
 const NUMBERS: [&str; 10] = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10"];
 
 impl Symbol {
-    /// Returns the symbol's text, or an empty text for a number that no card has.
+    /// Returns the symbol's text, which is empty for numbers that no card has.
     pub fn text(self) -> &'static str {
         match self {
             Self::Number(number) => {
@@ -26,7 +26,7 @@ impl Symbol {
     }
 }
 
-/// Joins the symbols as the original does: adjacent digits form one number, and `**` is a power.
+/// Joins the symbols like the original: adjacent digits form one number, and `**` is a power.
 pub fn text(symbols: &[Symbol]) -> String {
     joined(symbols, "")
 }
@@ -43,10 +43,10 @@ pub(super) fn joined(symbols: &[Symbol], between: &str) -> String {
 }
 
 /// Evaluates digits, `+` and `*` like Python's `eval`. Any number of `+` may precede an operand
-/// (`4+++8` is 12, `2*+6` too). `**` is right-associative and binds tighter than a preceding `+`
-/// (`+2**+3` is 8).
+/// (`4+++8` and `2*+6` are both 12). `**` is right-associative and binds tighter than a preceding
+/// `+` (`+2**+3` is 8).
 ///
-/// Returns `None` if Python raises, or if the number has more than 127 bits.
+/// Returns `None` if Python would raise an exception or the value needs more than 127 bits.
 pub fn eval(text: &str) -> Option<i128> {
     let mut parser = Parser { rest: text };
     let value = parser.sum()?;

@@ -1,4 +1,4 @@
-//! The game: effects and rewards of actions.
+//! Game rules: effects and rewards of actions.
 
 use super::cards::Deal;
 use super::formula::{Symbol, eval, text};
@@ -6,14 +6,14 @@ use super::formula::{Symbol, eval, text};
 /// Target value of the formula.
 pub const TARGET: i128 = 12;
 
-/// Reward for a formula of both cards that equals the target.
+/// Reward for a formula that uses both cards and equals the target.
 pub const REWARD: f64 = 10.0;
 
-/// Maximum length of a formula that can be extended; once it is longer, the next action ends the
-/// episode.
+/// Maximum length at which a formula can still be extended. If the formula is longer, the next
+/// action ends the episode.
 pub const MOST_SYMBOLS: usize = 5;
 
-/// The actions in the order of the original's numbers.
+/// All actions, ordered by their numbers in the original.
 pub const ACTIONS: [&str; 13] = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "+", "*", "="];
 
 /// A parsed action.
@@ -23,17 +23,17 @@ pub enum Action {
     Add(Symbol),
     /// `=`, which evaluates the formula.
     Evaluate,
-    /// Any other action (the original's -1); has no effect.
+    /// Any other action, which has no effect (-1 in the original).
     Nothing,
 }
 
 impl Action {
-    /// Parses an action; its trimmed text must be one of [`ACTIONS`].
+    /// Parses an action. The trimmed text must be one of [`ACTIONS`].
     pub fn parse(text: &str) -> Self {
         place_of(text.trim()).map_or(Self::Nothing, Self::of)
     }
 
-    /// Returns the action at this index of [`ACTIONS`].
+    /// Returns the action at the given index of [`ACTIONS`].
     pub fn of(index: usize) -> Self {
         match index {
             0..=9 => Self::Add(Symbol::Number(index as u8 + 1)),
@@ -56,7 +56,7 @@ pub(super) fn place_of(text: &str) -> Option<usize> {
     }
 }
 
-/// The outcome of an action.
+/// The result of an action.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// Either [`REWARD`] or 0.
@@ -69,7 +69,7 @@ pub struct Outcome {
     pub effective: bool,
 }
 
-/// A deal and the formula so far.
+/// The two cards and the current formula.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Game {
     deal: Deal,
@@ -87,7 +87,7 @@ impl Game {
         self.deal
     }
 
-    /// Returns the symbols so far.
+    /// Returns the formula's current symbols.
     pub fn formula(&self) -> &[Symbol] {
         &self.formula
     }
@@ -98,8 +98,8 @@ impl Game {
         dealt.saturating_sub(used)
     }
 
-    /// Returns true if a symbol can be added: always for operators; for numbers, if an unused card
-    /// has it.
+    /// Returns true if a symbol can be added. Operators can always be added, and numbers if an
+    /// unused card has them.
     pub fn can_add(&self, symbol: Symbol) -> bool {
         match symbol {
             Symbol::Number(number) => self.left(number) > 0,
@@ -107,11 +107,10 @@ impl Game {
         }
     }
 
-    /// Applies an action, in the original's order of checks.
+    /// Applies an action. Conditions are checked in the original's order.
     ///
-    /// [`Action::Nothing`] has no effect at any length. A formula of more than [`MOST_SYMBOLS`]
-    /// symbols ends the episode before the action is considered. A number has no effect if no
-    /// unused card has it.
+    /// [`Action::Nothing`] never has an effect. If the formula is longer than [`MOST_SYMBOLS`], any
+    /// other action only ends the episode. A number has no effect if no unused card has it.
     pub fn act(&mut self, action: Action) -> Outcome {
         if action == Action::Nothing {
             return Outcome::default();

@@ -1,7 +1,7 @@
-//! EZPoints: building a formula of two cards that equals 12, with the rules of gym-cards as used by
-//! verl-agent.
+//! EZPoints: combine two cards into a formula that equals 12. The rules are those of gym-cards as
+//! used by verl-agent.
 //!
-//! verl-agent requests a JSON reply; [`crate::parse`] describes how it is parsed.
+//! verl-agent asks for JSON replies; [`crate::parse`] describes how they are parsed.
 
 pub mod cards;
 mod environment;

@@ -1,4 +1,4 @@
-//! Pictures of cards and formula, 300 x 300 pixels, with cards drawn here or read from the
+//! Draws 300 x 300 pixel images of cards and formula. The cards are built in or read from the
 //! original's files.
 
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use super::game::Game;
 use crate::pictures::strokes::{self, Letters};
 use crate::pictures::{Color, Picture, png};
 
-/// Side length of the picture in pixels.
+/// Side length of the image in pixels.
 pub const SIDE: usize = 300;
 /// Width of a card in pixels.
 pub const CARD_WIDTH: usize = 135;
@@ -21,7 +21,7 @@ pub const CARD_WIDTH: usize = 135;
 pub const CARD_HEIGHT: usize = 189;
 const LEFT: [usize; 2] = [5, 153];
 const TOP: usize = 55;
-/// Pixel rows of the formula, the only part that differs from the original.
+/// Pixel rows that show the formula. All other rows are identical to the original's.
 pub const TEXT_ROWS: std::ops::Range<usize> = 258..282;
 const TEXT_LINE: i32 = 277;
 const LEFT_MARGIN: f32 = 10.0;
@@ -32,22 +32,22 @@ const WHITE: Color = [255, 255, 255];
 const RED: Color = [196, 30, 42];
 const BLACK: Color = [20, 20, 24];
 
-/// Rows above the formula, constant during an episode.
+/// Number of pixel rows above the formula, which are constant during an episode.
 const UPPER: usize = TEXT_ROWS.start;
 
-/// The card pictures with precomputed data.
+/// The card images and data derived from them.
 #[derive(Debug)]
 pub struct Cards {
-    /// Card pictures sorted by suit and rank.
+    /// Card images sorted by suit and rank.
     cards: Vec<Picture>,
     letters: Letters,
     lower: Picture,
-    /// Compressed rows above the formula, by deal.
+    /// Compressed rows above the formula, cached for each deal.
     starts: Mutex<HashMap<Deal, Arc<png::Start>>>,
 }
 
 impl Cards {
-    /// Draws all cards, instead of reading pictures from a folder.
+    /// Draws all card images instead of reading them from a folder.
     pub fn own() -> Self {
         Self::new(every_card().map(draw).collect())
     }
@@ -59,11 +59,12 @@ impl Cards {
         Self { cards, letters, lower, starts: Mutex::default() }
     }
 
-    /// Reads the cards of a folder, as gym-cards shows them: `HA.png`, `H2.png` to `CK.png`, 135 x
-    /// 189 pixels each. Aces may be missing, since they are never dealt.
+    /// Reads the card images of gym-cards: `HA.png`, `H2.png` to `CK.png`, 135 x 189 pixels each.
+    /// Aces may be missing because they are never dealt.
     ///
     /// # Errors
-    /// Fails if a picture is missing, is not PNG or has another size; the error names it.
+    /// Fails if an image is missing, has a different size or is not a PNG file. The error names the
+    /// image.
     pub fn read(folder: &Path) -> Result<Self, EnvError> {
         let read = |card: Card| {
             let path = folder.join(format!("{card}.png"));
@@ -95,11 +96,11 @@ impl Cards {
         picture
     }
 
-    /// Draws a game and encodes it as PNG. The part above the formula is drawn and compressed once
-    /// per deal.
+    /// Draws the state of a game and encodes it as PNG. The rows above the formula are drawn and
+    /// compressed once per deal.
     ///
     /// # Errors
-    /// Fails if the picture cannot be encoded.
+    /// Fails if the image cannot be encoded.
     pub fn png(&self, game: &Game) -> Result<Vec<u8>, EnvError> {
         self.start(game.deal())?.finish(&self.formula(game))
     }
@@ -158,7 +159,7 @@ fn draw(card: Card) -> Picture {
     picture
 }
 
-/// Returns the signed distance from a point to a suit's symbol, which spans -1 to 1.
+/// Returns the signed distance from a point to a suit's symbol, which extends from -1 to 1.
 fn suit_distance(suit: Suit, x: f32, y: f32) -> f32 {
     let x = x.abs();
     let heart = |y: f32| {

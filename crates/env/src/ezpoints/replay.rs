@@ -1,16 +1,16 @@
 //! Compares these rules with recorded episodes of the original.
 //!
-//! A recording is a JSON lines file with one object per episode:
+//! A recording is a JSON Lines file with one object per episode:
 //!
 //! ```text
 //! {"seed", "cards": ["H4", "C8"], "numbers": [4, 8],
 //!  "steps": [{"action": -1..12, "reward", "terminated", "truncated", "formula", "won"}, ..]}
 //! ```
 //!
-//! A folder of the original's pictures is optional: the cards in `cards_135x189`, and the last
-//! observations of episodes as `final_obs_seedN.png`. Pixels outside the formula's rows must be
-//! equal. In the formula's rows, where fonts differ, the mean absolute difference of the channels
-//! must be at most [`TEXT_TOLERANCE`].
+//! An optional folder contains the original's images: cards in `cards_135x189`, and each episode's
+//! last observation as `final_obs_seedN.png`. Pixels outside the rows with the formula must be
+//! equal. Where the formula is drawn, fonts differ, so the mean absolute channel difference may be
+//! up to [`TEXT_TOLERANCE`].
 
 use std::io::BufRead;
 use std::path::Path;
@@ -25,7 +25,7 @@ use super::picture::{Cards, TEXT_ROWS};
 use crate::pictures::{Picture, png};
 use crate::replay::{Checker, ReplayReport, numbered_lines};
 
-/// Maximum mean absolute difference of channels (0 to 255) in the rows of the formula.
+/// Maximum mean absolute channel difference (0 to 255) where the formula is drawn.
 pub const TEXT_TOLERANCE: f64 = 4.0;
 
 #[derive(Deserialize)]

@@ -1,4 +1,4 @@
-//! Deals as a task set: splits, order.
+//! EZPoints tasks as a task set: splits and their order.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -20,21 +20,21 @@ pub(super) const GOAL: &str =
 /// Default step limit, as in verl-agent.
 pub(super) const DEFAULT_MAX_STEPS: usize = 8;
 
-/// Shares of the test and validation splits, in 256ths.
+/// Test and validation split sizes, in units of 1/256.
 const TEST: u8 = 64;
 const VALID: u8 = 38;
 
-/// Number of consecutive draws outside the training split at which creation fails.
+/// Maximum number of consecutive draws that fall outside the training split before creation fails.
 const MOST_DRAWS: usize = 100_000;
 
 /// Reward of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EzPointsReward {
-    /// The reward is 10 for a formula that equals 12, otherwise 0, as in verl-agent.
+    /// 10 for a formula that equals 12 and 0 otherwise, as in verl-agent.
     #[default]
     Original,
-    /// The reward is 1 for a formula that equals 12, otherwise 0.
+    /// 1 for a formula that equals 12 and 0 otherwise.
     Success,
 }
 
@@ -47,14 +47,14 @@ impl EzPointsReward {
     }
 }
 
-/// Settings of the deals.
+/// Settings for dealing cards.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EzPointsGenerator {
-    /// Seed; the same seed gives the same deals.
+    /// Random seed.
     pub seed: u64,
-    /// Number of training deals, drawn from the original's distribution with repetition. `valid`
-    /// and `test` contain each of their deals once.
+    /// Number of training tasks, drawn with replacement from the original's distribution. `valid`
+    /// and `test` contain each of their tasks exactly once.
     #[schemars(range(min = 1, max = 1000000))]
     pub train: usize,
 }
@@ -65,12 +65,12 @@ impl Default for EzPointsGenerator {
     }
 }
 
-/// How pictures of observations are drawn and stored.
+/// How observation images are drawn and stored.
 #[derive(Debug)]
 pub struct EzPointsPictures {
-    /// Pictures of the cards.
+    /// Images of the cards.
     pub cards: Cards,
-    /// Folder of the pictures.
+    /// Folder where the images are stored.
     pub store: PictureStore,
 }
 
@@ -90,10 +90,10 @@ impl Shared {
 
 /// EZPoints as a task set.
 ///
-/// A task is a deal; its kind is sum or product. No two splits share a pair of cards, in any order.
-/// The first byte of the deal's digest selects the split (about 60, 15 and 25 percent of the 154
-/// pairs), independently of the seed. There are only ten pairs of ranks, and training has all of
-/// them.
+/// A task is a pair of cards, and its kind is sum or product. No pair of cards occurs in two
+/// splits, not even in reversed order. A pair's split depends on the first byte of its digest, not
+/// on the seed. The splits get about 60, 15 and 25 percent of the 154 pairs. There are only ten
+/// pairs of ranks, all of which occur in training.
 #[derive(Clone, Debug)]
 pub struct EzPointsSet {
     shared: Arc<Shared>,
@@ -101,10 +101,11 @@ pub struct EzPointsSet {
 }
 
 impl EzPointsSet {
-    /// Creates the splits. A `panel` replaces `test`; its cards are in no other split.
+    /// Creates the splits. If given, a `panel` replaces `test`, and its cards are excluded from the
+    /// other splits.
     ///
     /// # Errors
-    /// Fails if the panel leaves no training deals.
+    /// Fails if no training tasks remain besides the panel.
     pub fn new(
         config: &EzPointsGenerator,
         panel: Option<Vec<Deal>>,
@@ -160,13 +161,13 @@ impl EzPointsSet {
         })
     }
 
-    /// Returns the set with another step limit.
+    /// Sets the step limit.
     pub fn with_max_steps(mut self, max_steps: usize) -> Self {
         self.max_steps = max_steps;
         self
     }
 
-    /// Returns the deal of a task.
+    /// Returns the two cards of a task.
     ///
     /// # Errors
     /// Fails if the task is unknown.

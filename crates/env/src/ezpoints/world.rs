@@ -24,32 +24,32 @@ pub struct EzPointsKind;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EzPointsSettings {
-    /// File of deals for the split `test`, plain or zstd-compressed: JSON lines with `cards`, such
-    /// as recorded episodes. Training deals share no card pair with them.
+    /// JSON Lines file with the card pairs (`cards`) of the `test` split, plain or zstd-compressed.
+    /// Recorded episodes have this format. Card pairs in this file are excluded from training.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
     /// Reward of a step.
     pub reward: EzPointsReward,
-    /// Folder for pictures of observations, as PNG files named by the SHA-256 of their bytes. If
-    /// set, each observation has a picture after its text.
+    /// Folder for observation images (PNG files named by their SHA-256). If set, each observation
+    /// has an image after its text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pictures: Option<PathBuf>,
-    /// Folder of card pictures (`H2.png` to `CK.png`, 135 x 189 pixels each) that replace the
+    /// Folder of card images (`H2.png` to `CK.png`, 135 x 189 pixels each) that replace the
     /// built-in ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cards: Option<PathBuf>,
-    /// Settings of the deals.
+    /// Settings for dealing cards.
     pub generator: EzPointsGenerator,
-    /// Settings of the expert that plays demonstrations.
+    /// Settings for the demonstration expert.
     pub expert: EzPointsExpert,
 }
 
-/// Settings of the expert that plays demonstrations.
+/// Settings for the demonstration expert.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EzPointsExpert {
-    /// Probability that the expert evaluates the formula before its second number and fails. SFT
-    /// imitates these failures too.
+    /// Probability that the expert evaluates the formula before adding the second number. SFT
+    /// imitates the resulting failures.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub early_evaluation_prob: f64,
 }

@@ -1,9 +1,9 @@
-//! Parsing of responses into actions.
+//! Parses responses into actions.
 //!
-//! The action is one of: the first line of a response (`line`), a block in tags (`tags`, `named`),
-//! text after a label (`label`, such as ReAct's `Action:`), a JSON object (`json`) or tool calls
-//! (`call`). Malformed responses are still sent to the environment, which does nothing; the turn is
-//! marked invalid and credit applies its penalty.
+//! An action is the first line of a response (`line`), a block in tags (`tags`, `named`), or text
+//! after a label such as ReAct's `Action:` (`label`). Actions can also be JSON objects (`json`) or
+//! tool calls (`call`). The environment receives malformed responses but ignores them. Turns with a
+//! malformed response are marked invalid and get the invalid-action penalty.
 
 mod calls;
 mod named;
@@ -18,24 +18,25 @@ pub use self::calls::{CallFormat, calls_of_words};
 pub use self::rules::{Blocks, Case, ReasoningDemand, ResponseRules, Style};
 use crate::python::{is_space, strip};
 
-/// The action of a response.
+/// The action parsed from a response.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParsedAction {
-    /// Text that is sent to the environment.
+    /// Text sent to the environment.
     pub action: String,
-    /// Tool calls in order. `action` then lists the calls as text, one per line.
+    /// Tool calls in the order written. If there are tool calls, `action` contains their text, one
+    /// call per line.
     pub calls: Vec<ToolCall>,
-    /// True if the response is a valid action.
+    /// True if the response contains a valid action.
     pub valid: bool,
-    /// Reason why the response is invalid, if it is.
+    /// Why the response is invalid, or `None` if it is valid.
     pub reason: Option<&'static str>,
-    /// Error message for a malformed call in environments with tools.
+    /// Error message for a malformed call, in environments with tools.
     pub error: Option<String>,
 }
 
 impl ParsedAction {
     /// Returns the actions to send to the environment, one per call. The first call gets `id`,
-    /// which its result refers to; the others get `id` with their number appended.
+    /// which the tool result refers to. Further calls get `id` with a number appended.
     pub fn into_actions(self, id: &str) -> Vec<Action> {
         if let Some(error) = self.error {
             return vec![Action::Malformed { text: self.action, error }];
@@ -51,11 +52,12 @@ impl ParsedAction {
     }
 }
 
-/// Parses responses by the rules of a prompt template ([`ResponseRules`]).
+/// Parses responses according to the rules in a prompt template ([`ResponseRules`]).
 ///
-/// If `admissible` is on, the environment must also list the action. A listed `name[<placeholder>]`
-/// admits any non-empty `name[..]` and `<name>..</name>`; a listed `name(<..>)` admits any call of
-/// that function. If the environment lists nothing, every action is admissible.
+/// If `admissible` is set, an action must also be listed by the environment. A listed
+/// `name[<placeholder>]` matches any non-empty `name[..]` and `<name>..</name>`. A listed
+/// `name(<..>)` matches any call to that function. If the environment lists no actions, all actions
+/// are admissible.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActionParser {
     rules: ResponseRules,
@@ -63,13 +65,13 @@ pub struct ActionParser {
 }
 
 impl ActionParser {
-    /// Creates a parser. If `admissible` is true, actions that the environment does not list are
+    /// Creates a parser. If `admissible` is true, actions not listed by the environment are
     /// invalid.
     pub fn new(rules: ResponseRules, admissible: bool) -> Self {
         Self { rules, admissible }
     }
 
-    /// Parses the action of a response.
+    /// Parses a response into an action.
     pub fn parse(&self, response: &str, admissible: &[String]) -> ParsedAction {
         let rules = &self.rules;
         let (mut calls, mut error) = (Vec::new(), None);
@@ -116,13 +118,13 @@ fn all_offered(admissible: &[String], action: &str, calls: &[ToolCall]) -> bool 
 }
 
 /// Returns true if an action is listed or matches a listed pattern `name[<..>]`. For example,
-/// `search[<your query>]` admits `search[shoes]` and `<search>shoes</search>`.
+/// `search[<your query>]` matches `search[shoes]` and `<search>shoes</search>`.
 pub fn offered(admissible: &[String], action: &str) -> bool {
     admissible.iter().any(|listed| admits(listed, action))
 }
 
-/// Returns the fraction of turns whose action was not listed, among turns with a list; `None` if
-/// there are none.
+/// Returns the fraction of unlisted actions among turns with listed actions, or `None` without such
+/// turns.
 pub fn inadmissible_rate<'a>(turns: impl Iterator<Item = &'a Turn>) -> Option<f64> {
     let (mut listed, mut foreign) = (0_usize, 0_usize);
     for turn in turns.filter(|turn| !turn.admissible.is_empty()) {
@@ -153,8 +155,8 @@ fn line(rules: &ResponseRules, text: &str) -> Read {
     (action, reason)
 }
 
-/// Returns the text after the first line that begins with the label, an optional number and a
-/// colon. Later lines are often environment output that the model made up.
+/// Returns the text after the first line that starts with the label, an optional number and a
+/// colon. Later lines are skipped because they are often environment output made up by the model.
 fn labelled(rules: &ResponseRules, response: &str, text: &str) -> Read {
     let action = text.lines().find_map(|line| {
         let (label, action) = line.trim_start().split_once(':')?;
@@ -167,7 +169,8 @@ fn labelled(rules: &ResponseRules, response: &str, text: &str) -> Read {
     }
 }
 
-/// Splits off the reasoning; if it is unclosed, the error is the action to send.
+/// Splits off the reasoning. If the reasoning is not closed, returns an error with the action to
+/// send.
 fn after_reasoning<'a>(rules: &ResponseRules, response: &'a str) -> Result<(Reasoning<'a>, &'a str), Read> {
     let [open, close] = &rules.reasoning_tags;
     let reasoning = Reasoning::between(response, open, close);
@@ -176,7 +179,7 @@ fn after_reasoning<'a>(rules: &ResponseRules, response: &'a str) -> Result<(Reas
     Ok((reasoning, answer))
 }
 
-/// Skips the reasoning, which may contain drafts of actions.
+/// Skips the reasoning because it may contain draft actions.
 fn past_reasoning(rules: &ResponseRules, response: &str, read: impl FnOnce(&str) -> Read) -> Read {
     if !response.trim_start().starts_with(rules.reasoning_tags[0].as_str()) {
         return read(response);
@@ -211,8 +214,8 @@ fn one_block(rules: &ResponseRules, response: &str) -> Read {
     (action.to_owned(), reason)
 }
 
-/// Returns the calls after the reasoning and their text. Without a call, the text is an answer, if
-/// the template allows answers. The error is the text to send and the reason.
+/// Returns the calls after the reasoning, with their text. If there is no call and the template
+/// allows text answers, the text is the answer. The error contains the text to send and the reason.
 fn called(rules: &ResponseRules, response: &str) -> Result<(String, Vec<ToolCall>), (String, &'static str)> {
     let unread = |(text, reason): Read| (text, reason.unwrap_or("there is no call after the reasoning"));
     let (reasoning, answer) = after_reasoning(rules, response).map_err(unread)?;
@@ -273,7 +276,7 @@ fn first_object(rules: &ResponseRules, response: &str, text: &str) -> Read {
     (action, reason)
 }
 
-/// Returns the one admissible action after `"action":`.
+/// Returns the single admissible action after `"action":`.
 fn any_object(response: &str, admissible: &[String]) -> Read {
     let lower = response.to_lowercase();
     let mut text = match lower.find("\"action\":") {

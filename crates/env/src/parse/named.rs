@@ -1,4 +1,5 @@
-//! Blocks whose tag is the kind of action, such as `<search>..</search>` and `<answer>..</answer>`.
+//! Blocks whose tag name is the kind of action, such as `<search>..</search>` and
+//! `<answer>..</answer>`.
 
 use turnwise_core::Reasoning;
 
@@ -49,7 +50,8 @@ fn block(name: &str, text: &str) -> String {
     format!("<{name}>{}</{name}>", strip(text))
 }
 
-/// Cuts a response after the first closing tag of the first name that has one.
+/// Truncates a response after the first closing tag. Uses the first of the names for which there is
+/// a closing tag.
 fn cut<'a>(response: &'a str, names: &[String]) -> &'a str {
     let end = names.iter().find_map(|name| {
         let tag = closing(name);
@@ -58,7 +60,7 @@ fn cut<'a>(response: &'a str, names: &[String]) -> &'a str {
     end.map_or(response, |end| &response[..end])
 }
 
-/// Returns the block that begins first, and the text after it.
+/// Returns the block that starts first, and the text after it.
 fn first<'a>(text: &'a str, names: &[String]) -> Option<(String, &'a str)> {
     let blocks = names.iter().filter_map(|name| {
         let start = text.find(&opening(name))?;

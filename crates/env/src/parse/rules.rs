@@ -1,57 +1,60 @@
-//! Rules for parsing responses, part of a prompt template.
+//! Response parsing rules, which are part of a prompt template.
 
 use serde::Deserialize;
 
 use super::CallFormat;
 
-/// Form of the action in a response.
+/// How the action is written in the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Style {
-    /// The first line of the response is the action. Leading reasoning (`reasoning_tags`) is
+    /// The first line of the response is the action. Reasoning at the start (`reasoning_tags`) is
     /// skipped.
     Line,
-    /// The action is in tags (`action_tags`), after reasoning in its own tags (`reasoning_tags`).
+    /// The action is inside tags (`action_tags`) and follows the reasoning, which has its own tags
+    /// (`reasoning_tags`).
     Tags,
-    /// The response makes tool calls (`calls`) after reasoning in tags.
+    /// The response makes tool calls (`calls`) after reasoning inside tags.
     Call,
-    /// The action is a block whose tag is its kind (`action_names`), such as `<search>..</search>`
-    /// or `<answer>..</answer>`. The action keeps its tags; its content is trimmed.
+    /// The action is a block whose tag names its kind (`action_names`), such as
+    /// `<search>..</search>` or `<answer>..</answer>`. The tags are kept as part of the action, and
+    /// its content is trimmed.
     Named,
-    /// The action follows a label at the start of a line (`label`), such as ReAct's `Action: ..`.
+    /// The action follows a label (`label`) at the start of a line, such as ReAct's `Action: ..`.
     Label,
     /// The action is the value of `"action"` in a JSON object.
     Json,
 }
 
-/// Selects the block of tags or the JSON object that is the action.
+/// Which tagged block or JSON object is the action.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Blocks {
-    /// The only block after the reasoning; it must not be empty. Unclosed reasoning extends to the
-    /// end, so a response cut off while reasoning has no action.
+    /// The only block after the reasoning, which must not be empty. Unclosed reasoning extends to
+    /// the end, so a response truncated during reasoning contains no action.
     #[default]
     One,
-    /// The same block as in verl-agent; details depend on the style.
+    /// The same block as in verl-agent, which depends on the style.
     ///
-    /// * `tags`: from the first opening to the first closing tag of the whole response, even inside
-    ///   the reasoning or if empty. Tags in the wrong order give no action. Required reasoning may
-    ///   be anywhere.
-    /// * `json` (EZPoints): the one admissible action after the first `"action":` of the
-    ///   lower-cased response. Without `"action":` only the last character is searched (`find`
-    ///   returns -1). A response without exactly one action is malformed. `10` is matched and
-    ///   removed first, so it does not count as `1`.
-    /// * `named` (search): the response is cut after the first closing tag of the first name, or of
-    ///   the second if there is none. The action is the first block of the first name, or of the
-    ///   second if there is none, in any letter case. A response without a block or with several
-    ///   opening tags is malformed.
+    /// * `tags`: everything between the first opening tag and the first closing tag, even inside
+    ///   the reasoning or if empty. There is no action if a closing tag comes first. Required
+    ///   reasoning may be anywhere in the response.
+    /// * `json` (EZPoints): the only admissible action after the first `"action":` in the
+    ///   lower-cased response. Without `"action":`, only the last character is searched, because
+    ///   Python's `find` returns -1. A response that does not contain exactly one action is
+    ///   malformed. `10` is matched and removed first, so that it does not also match `1`.
+    /// * `named` (search): the response is truncated after the first closing tag with the first
+    ///   name. If the first name has no closing tag, the second name is used. The action is the
+    ///   first block with the first name or, failing that, the second name. Letter case is ignored.
+    ///   A response without a block or with several opening tags is malformed.
     Any,
-    /// As in Search-R1, with `style = "named"`: the response is cut as for `any`, and the first
-    /// block of either name is the action. A response with any such block is well-formed.
+    /// As in Search-R1, for `style = "named"`. The response is truncated as for `any`, and the
+    /// action is the first block with either name. A response with at least one such block is
+    /// well-formed.
     First,
 }
 
-/// How to treat a response without reasoning.
+/// How to handle a response without reasoning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReasoningDemand {
@@ -62,7 +65,7 @@ pub enum ReasoningDemand {
     Required,
 }
 
-/// How to treat upper-case letters.
+/// How to handle upper-case letters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Case {
@@ -74,57 +77,57 @@ pub enum Case {
     Lower,
 }
 
-/// Rules for parsing responses: keys of a template's `[response]` section.
+/// Response parsing rules: the keys of a template's `[response]` section.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct ResponseRules {
-    /// Form of the action.
+    /// How the action is written.
     pub style: Style,
-    /// Opening and closing tag of the action, for `style = "tags"` and `"call"`.
+    /// Opening and closing tags of the action, for `style = "tags"` and `"call"`.
     #[serde(default = "action_tags")]
     pub action_tags: [String; 2],
-    /// Format of tool calls, for `style = "call"`.
+    /// Tool call format, for `style = "call"`.
     #[serde(default)]
     pub calls: CallFormat,
-    /// If true, a response without a call is sent to the environment as a text answer; otherwise it
-    /// is malformed. For `style = "call"`.
+    /// If true, a response without a call is sent to the environment as a text answer. If false, a
+    /// response without a call is malformed. For `style = "call"`.
     #[serde(default)]
     pub text_answer: bool,
-    /// Error message for a malformed call, for `style = "call"`; may contain `{reason}`.
+    /// Error message for a malformed call, for `style = "call"`. It may contain `{reason}`.
     #[serde(default = "error")]
     pub error: String,
-    /// Names of the tags, without brackets, for `style = "named"`.
+    /// Tag names without angle brackets, for `style = "named"`.
     #[serde(default = "action_names")]
     pub action_names: Vec<String>,
     /// Which block or object is the action, for `style = "tags"`, `"json"` and `"named"`.
     #[serde(default)]
     pub blocks: Blocks,
-    /// Opening and closing tag of the reasoning before the action.
+    /// Opening and closing tags of the reasoning before the action.
     #[serde(default = "reasoning_tags")]
     pub reasoning_tags: [String; 2],
-    /// How to treat a response without reasoning, for `style = "tags"`, `"call"` and `"named"` with
-    /// one block.
+    /// How to handle a response without reasoning, for `style = "tags"`, `"call"`, and `"named"`
+    /// with one block.
     #[serde(default)]
     pub reasoning: ReasoningDemand,
     /// The label without its colon, for `style = "label"`.
     #[serde(default = "label")]
     pub label: String,
-    /// How to treat upper-case letters, for `style = "line"`, `"label"`, `"tags"` and `"call"`.
+    /// How to handle upper-case letters, for `style = "line"`, `"label"`, `"tags"` and `"call"`.
     #[serde(default)]
     pub case: Case,
-    /// Range of characters (first and last) that make a response malformed.
+    /// Characters that make a response malformed, given as the first and last of a range.
     #[serde(default)]
     pub forbidden: Option<[char; 2]>,
-    /// Number of characters (Unicode scalar values) from the end of a malformed response that are
-    /// sent as the action. verl-agent sends 30 to ALFWorld and 20 to WebShop.
+    /// Number of characters (Unicode scalar values) at the end of a malformed response to send as
+    /// the action. verl-agent sends 30 to ALFWorld and 20 to WebShop.
     #[serde(default = "tail")]
     pub tail: usize,
-    /// Whether to trim white space from the tail of a malformed response.
+    /// Whether to trim whitespace from the text sent for a malformed response.
     #[serde(default = "yes")]
     pub trim_tail: bool,
 }
 
 impl ResponseRules {
-    /// Creates rules of this style with defaults for all other keys.
+    /// Creates rules for the given style, with defaults for all other keys.
     pub fn new(style: Style) -> Self {
         Self {
             style,
@@ -144,8 +147,8 @@ impl ResponseRules {
         }
     }
 
-    /// Rejects keys that the template itself sets and this style does not use. Inherited keys are
-    /// accepted. The error names the key and the style that reads it.
+    /// Rejects keys that are set by the template itself but not used by its style. Inherited keys
+    /// are allowed even if unused. The error names the key and the styles that use it.
     pub(crate) fn check_effect<'a>(&self, keys: impl Iterator<Item = &'a str>) -> Result<(), String> {
         for key in keys {
             let (read, by) = match key {
@@ -186,7 +189,7 @@ impl ResponseRules {
         Ok(())
     }
 
-    /// Rejects rules that can never match. The error names the key and its valid values.
+    /// Rejects rules that no response can match. The error names the key and its valid values.
     pub(crate) fn check(&self) -> Result<(), String> {
         for (key, tags) in [("action_tags", &self.action_tags), ("reasoning_tags", &self.reasoning_tags)] {
             if tags.iter().any(String::is_empty) || tags[0] == tags[1] {

@@ -1,23 +1,24 @@
-//! A picture in memory: RGB with eight bits per channel.
+//! In-memory images: RGB with eight bits per channel.
 
-/// A colour: red, green, blue.
+/// An RGB colour.
 pub type Color = [u8; 3];
 
 /// A picture in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Picture {
     width: usize,
-    /// Rows of three bytes per pixel.
+    /// Pixel rows with three bytes per pixel.
     rgb: Vec<u8>,
 }
 
 impl Picture {
-    /// Creates a picture of one colour.
+    /// Creates an image filled with one colour.
     pub fn new(width: usize, height: usize, color: Color) -> Self {
         Self { width, rgb: color.repeat(width * height) }
     }
 
-    /// Creates a picture from RGB bytes; `None` if they are not rows of `width` pixels.
+    /// Creates an image from RGB bytes. Returns `None` unless the bytes form rows of `width`
+    /// pixels.
     pub fn from_rgb(width: usize, rgb: Vec<u8>) -> Option<Self> {
         (width > 0 && !rgb.is_empty() && rgb.len().is_multiple_of(3 * width)).then_some(Self { width, rgb })
     }
@@ -32,19 +33,19 @@ impl Picture {
         (self.rgb.len() / 3).checked_div(self.width).unwrap_or_default()
     }
 
-    /// Returns all bytes, row by row, three per pixel.
+    /// Returns the RGB bytes in row order, three per pixel.
     pub fn rgb(&self) -> &[u8] {
         &self.rgb
     }
 
-    /// Returns the colour of a pixel; it must be inside the picture.
+    /// Returns the colour of a pixel, which must be inside the image.
     pub fn pixel(&self, x: usize, y: usize) -> Color {
         let at = 3 * (y * self.width + x);
         [self.rgb[at], self.rgb[at + 1], self.rgb[at + 2]]
     }
 
-    /// Blends a colour into a pixel; `share` is the covered fraction, from 0 to 1. Pixels outside
-    /// are ignored.
+    /// Blends a colour into a pixel. `share` is the fraction of the pixel covered, from 0 to 1.
+    /// Pixels outside the image are ignored.
     pub fn blend(&mut self, x: usize, y: usize, color: Color, share: f32) {
         if x >= self.width || y >= self.height() {
             return;
@@ -57,7 +58,7 @@ impl Picture {
         }
     }
 
-    /// Copies another picture to (`x`, `y`) and clips it.
+    /// Copies another image to (`x`, `y`), clipped to this image.
     pub fn paste(&mut self, other: &Self, x: usize, y: usize) {
         let columns = other.width.min(self.width.saturating_sub(x));
         let rows = other.height().min(self.height().saturating_sub(y));
@@ -68,8 +69,9 @@ impl Picture {
         }
     }
 
-    /// Draws a shape with an edge of one pixel. `distance` returns the signed distance of a pixel's
-    /// centre to the shape in pixels (negative inside). Only pixels of the given box are evaluated.
+    /// Fills a shape with an antialiased edge one pixel wide. `distance` returns the signed
+    /// distance in pixels from a pixel's centre to the shape, negative inside. Only pixels in the
+    /// given box are evaluated.
     pub fn fill(
         &mut self,
         (left, top, right, bottom): (usize, usize, usize, usize),
@@ -86,7 +88,8 @@ impl Picture {
         }
     }
 
-    /// Returns the picture in another size; each new pixel is the mean of the old ones under it.
+    /// Returns the image scaled to another size. Each new pixel is the mean of the old pixels it
+    /// covers.
     pub fn scaled(&self, width: usize, height: usize) -> Self {
         let mut rgb = Vec::with_capacity(3 * width * height);
         let span = |index: usize, count: usize, all: usize| {

@@ -1,4 +1,4 @@
-//! Pictures of observations; only drawn if the `pictures` setting of an environment names a folder.
+//! Observation images. Images are only drawn if an environment's `pictures` setting names a folder.
 
 pub mod canvas;
 pub mod png;

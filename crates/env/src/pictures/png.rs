@@ -14,10 +14,10 @@ use super::canvas::Picture;
 
 const MOST_SIDE: u32 = 4096;
 
-/// Encodes a picture as PNG. Equal pictures give equal bytes within one build.
+/// Encodes an image as PNG. Within one build, equal images have equal bytes.
 ///
 /// # Errors
-/// Fails if the picture has no pixels.
+/// Fails if the image has no pixels.
 pub fn encode(picture: &Picture) -> Result<Vec<u8>, EnvError> {
     if picture.rgb().is_empty() {
         return Err(EnvError::Other("a picture cannot be written: it has no pixels".to_owned()));
@@ -29,27 +29,27 @@ pub fn encode(picture: &Picture) -> Result<Vec<u8>, EnvError> {
     Ok(file)
 }
 
-/// The common first rows of several pictures, compressed once.
+/// First rows shared by several images, compressed once.
 #[derive(Debug)]
 pub struct Start {
     width: usize,
     height: usize,
     rows: usize,
-    /// The PNG file up to the end of these rows.
+    /// The PNG file up to the end of the shared rows.
     file: Vec<u8>,
-    /// Checksum of the filtered rows.
+    /// Adler-32 checksum of the filtered rows.
     adler: u32,
     last: Vec<u8>,
 }
 
-/// Offset of the compressed data: after the signature, the header, and the chunk's length and name.
+/// Offset of the compressed data, after the signature, the header, and the chunk's length and name.
 const DATA: usize = 8 + 25 + 8;
 
 impl Start {
-    /// Compresses the first rows of pictures of `height` rows.
+    /// Compresses the first rows of images that have `height` rows.
     ///
     /// # Errors
-    /// Fails unless there are 1 to `height` rows.
+    /// Fails unless `rows` has between 1 and `height` rows.
     pub fn new(rows: &Picture, height: usize) -> Result<Self, EnvError> {
         let (width, count) = (rows.width(), rows.height());
         if !(1..=height).contains(&count) {
@@ -72,10 +72,10 @@ impl Start {
         Ok(Self { width, height, rows: count, file, adler: adler.finish(), last })
     }
 
-    /// Returns the file of a picture with these remaining rows.
+    /// Appends the remaining rows of an image and returns the PNG file.
     ///
     /// # Errors
-    /// Fails if the width or number of the rows does not fit.
+    /// Fails if the rows have the wrong width or number.
     pub fn finish(&self, rest: &Picture) -> Result<Vec<u8>, EnvError> {
         if (rest.width(), self.rows + rest.height()) != (self.width, self.height) {
             return Err(EnvError::Other(format!(
@@ -117,7 +117,7 @@ fn header(width: usize, height: usize) -> Vec<u8> {
     file
 }
 
-/// Returns each row's difference from the row above; `above` becomes the last row.
+/// Subtracts from each row the row above it. `above` is updated to the last row.
 fn filter(picture: &Picture, above: &mut [u8]) -> Vec<u8> {
     let mut filtered = Vec::with_capacity(picture.rgb().len() + picture.height());
     for row in picture.rgb().chunks_exact(above.len()) {
@@ -148,11 +148,11 @@ fn chunk(file: &mut Vec<u8>, name: [u8; 4], data: &[u8]) {
     file.extend(crc.to_be_bytes());
 }
 
-/// Reads a PNG file. Palettes and grey become RGB, sixteen bits become eight, and transparency is
-/// dropped.
+/// Reads a PNG file. Palette and greyscale become RGB, 16-bit channels become 8-bit, and
+/// transparency is dropped.
 ///
 /// # Errors
-/// Fails if the file cannot be read, is not PNG or is too large; the error names it.
+/// Fails if the file cannot be read, is not PNG or is too large. The error names the file.
 pub fn read(path: &Path) -> Result<Picture, EnvError> {
     let name = path.display().to_string();
     let file = File::open(path).map_err(|source| EnvError::Io { path: name.clone(), source })?;

@@ -1,4 +1,4 @@
-//! A folder of pictures, each a PNG file named by the SHA-256 of its bytes.
+//! A folder of images, stored as PNG files named by their SHA-256.
 
 use std::collections::HashMap;
 use std::fs;
@@ -8,10 +8,10 @@ use std::sync::Mutex;
 use sha2::{Digest as _, Sha256};
 use turnwise_core::{EnvError, ImageHandle, hexadecimal};
 
-/// Maximum number of states whose pictures are cached.
+/// Maximum number of states whose image handles are cached.
 const MOST_KNOWN: usize = 1 << 16;
 
-/// A folder of pictures with a cache of recent states, so that each is drawn once.
+/// An image folder with a cache of recent states, which are not drawn again.
 #[derive(Debug)]
 pub struct PictureStore {
     folder: PathBuf,
@@ -19,7 +19,7 @@ pub struct PictureStore {
 }
 
 impl PictureStore {
-    /// Creates a store, and its folder if necessary.
+    /// Creates a store, and the folder if it does not exist.
     ///
     /// # Errors
     /// Fails if the folder cannot be created.
@@ -28,8 +28,8 @@ impl PictureStore {
         Ok(Self { folder: folder.to_owned(), known: Mutex::default() })
     }
 
-    /// Returns the handle of a state's picture. If the picture is not cached, `draw` creates its
-    /// PNG bytes.
+    /// Returns the handle of a state's image. If the state is not cached, `draw` is called to
+    /// create the PNG bytes.
     ///
     /// # Errors
     /// Fails if `draw` fails, or if the file cannot be written.
@@ -55,7 +55,7 @@ impl PictureStore {
         Ok(handle)
     }
 
-    /// Returns the path of a handle's file.
+    /// Returns the path of the image file for a handle.
     pub fn path(&self, handle: &ImageHandle) -> PathBuf {
         self.folder.join(format!("{}.png", handle.sha256))
     }

@@ -1,4 +1,4 @@
-//! Errors from requests to an environment's program.
+//! Errors from requests to an external environment program.
 
 /// Failure of a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -20,12 +20,12 @@ pub enum ProcessError {
         /// What is wrong and how to fix it.
         reason: String,
     },
-    /// The program exited or was killed; all its episodes are lost.
+    /// The program exited or was killed, so all its episodes are lost.
     #[error("the world's program was lost: {reason}{stderr}")]
     Lost {
-        /// Why the program was lost.
+        /// Why the program is no longer available.
         reason: String,
-        /// The last lines of its stderr with a heading, or nothing.
+        /// The last lines of the program's stderr under a heading, or empty.
         stderr: String,
     },
     /// The program responded with an error.
@@ -35,10 +35,10 @@ pub enum ProcessError {
         transient: bool,
         /// The program's error message.
         message: String,
-        /// Traceback with a leading newline, or nothing.
+        /// The program's traceback with a leading newline, or empty.
         traceback: String,
     },
-    /// The program's response has the wrong form.
+    /// The program's response does not have the expected format.
     #[error("the world's program answered `{op}` with something else: {reason}")]
     Form {
         /// Name of the request.
@@ -49,13 +49,13 @@ pub enum ProcessError {
 }
 
 impl ProcessError {
-    /// Returns true if a retry of the request may succeed. A step of a lost episode cannot be
-    /// retried; see [`ProcessError::loses_episode`].
+    /// Returns true if retrying the request may succeed. Steps of a lost episode cannot be retried;
+    /// see [`ProcessError::loses_episode`].
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Lost { .. } | Self::Answer { transient: true, .. })
     }
 
-    /// Returns true if the request's episode is lost.
+    /// Returns true if the error means that the episode is lost.
     pub fn loses_episode(&self) -> bool {
         !matches!(self, Self::Answer { transient: true, .. })
     }

@@ -1,4 +1,4 @@
-//! A process group that is killed as a whole, even if this process dies.
+//! A process group that is killed as a whole, even if the parent process dies.
 
 use std::io;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus};
@@ -6,11 +6,12 @@ use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitSta
 use super::strays;
 use super::watchdog::Watchdog;
 
-/// A process that leads its own process group. On Unix, its descendants belong to the group unless
-/// they leave it.
+/// A child process that leads its own process group. On Unix, the child's descendants belong to the
+/// group unless they leave it.
 ///
-/// When the leader has ended, the group is killed before the leader is reaped, so that no other
-/// process can have the group's id. On Linux, descendants that left the group are killed too.
+/// When the leader has exited, the group is killed before the leader is reaped. Before the leader
+/// is reaped, no other process can reuse the group's id. On Linux, descendants that have left the
+/// group are killed too.
 #[derive(Debug)]
 pub struct Group {
     leader: Child,
@@ -34,12 +35,12 @@ impl Group {
         Ok(Self { leader, mark, watchdog, ended: false, status: None })
     }
 
-    /// Takes the standard streams; they are `None` from the second call on.
+    /// Takes the standard streams, which are `None` after the first call.
     pub fn take_pipes(&mut self) -> (Option<ChildStdin>, Option<ChildStdout>, Option<ChildStderr>) {
         (self.leader.stdin.take(), self.leader.stdout.take(), self.leader.stderr.take())
     }
 
-    /// Returns true if the leader has ended, and then kills the rest of the group.
+    /// Returns true if the leader has exited, after killing the rest of the group.
     pub fn has_ended(&mut self) -> bool {
         if !self.ended {
             match has_exited(&mut self.leader) {
@@ -61,7 +62,7 @@ impl Group {
         self.status
     }
 
-    /// Kills the leader and its descendants.
+    /// Kills the leader and all its descendants.
     pub fn kill(&mut self) {
         if !self.has_ended() {
             kill_group(&self.leader);
@@ -85,7 +86,7 @@ impl Group {
     }
 }
 
-/// Returns true if a child has ended, without reaping it.
+/// Returns true if a child has exited, without reaping it.
 #[cfg(unix)]
 fn has_exited(child: &mut Child) -> io::Result<bool> {
     use rustix::process::{WaitId, WaitIdOptions, waitid};
@@ -155,7 +156,7 @@ mod tests {
         assert!(group.has_ended() && group.status().is_some());
     }
 
-    /// Tests a descendant with its own session, and one whose parent has also ended.
+    /// Covers a descendant with its own session, and a descendant whose parent has already exited.
     #[test]
     fn what_has_left_the_group_is_killed_with_it() {
         let folder = tempfile::tempdir().unwrap();

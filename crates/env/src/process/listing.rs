@@ -1,4 +1,4 @@
-//! Requests the tasks of a program page by page, within limits.
+//! Requests a program's tasks page by page, within limits.
 
 use serde_json::Value;
 use turnwise_core::{EnvError, Task};
@@ -10,7 +10,7 @@ const PAGE: usize = 1000;
 
 const MOST_TASKS: usize = 1_000_000;
 
-/// Maximum memory of all tasks in bytes, as estimated by [`memory`].
+/// Maximum memory for all tasks in bytes, as estimated by [`memory`].
 const MOST_MEMORY: usize = 512 << 20;
 
 #[derive(Debug)]
@@ -37,7 +37,8 @@ impl Room {
     }
 }
 
-/// Estimates the memory of a value in bytes. Short values take many times the length of their text.
+/// Estimates a value's memory use in bytes. Short values take many times more memory than their
+/// text.
 fn memory(value: &Value) -> usize {
     const ENTRY: usize = size_of::<Value>() + size_of::<String>();
     match value {

@@ -1,17 +1,17 @@
-//! Environments served by another program over JSON lines: `kind = "process"`.
+//! Environments served by an external program over JSON Lines: `kind = "process"`.
 //!
 //! | file | subject |
 //! |---|---|
 //! | [`protocol`] | messages |
-//! | [`program`] | the process of the program and its threads |
-//! | [`group`], `strays`, `watchdog` | killing the process with its descendants, even if this process dies |
+//! | [`program`] | the program's process and its I/O threads |
+//! | [`group`], `strays`, `watchdog` | killing the process and its descendants, even if this process dies |
 //! | `listing` | the program's tasks |
 //! | [`error`] | failures of requests |
 //! | [`world`] | the [`turnwise_core::TaskSet`] |
 //!
 //! The program reads JSON objects from stdin and writes JSON objects to stdout, one per line. One
-//! program may play many episodes at once. Requests carry an `id`; responses may come in any order.
-//! Error messages include its stderr.
+//! program can play many episodes concurrently. Each request has an `id`, and responses may arrive
+//! in any order. Error messages include the last lines of the program's stderr.
 //!
 //! ```text
 //! > {"id":0,"op":"hello","protocol":1,"client":"turnwise 0.1.0","settings":{"numbers":9}}
@@ -29,8 +29,8 @@
 //! > {"id":6,"op":"shutdown"}
 //! ```
 //!
-//! The protocol is specified in the user's guide (`docs/worlds/process.md`); `examples/python_environment`
-//! serves any Gymnasium-style class.
+//! The protocol is specified in the user's guide (`docs/worlds/process.md`).
+//! `examples/python_environment` serves any Gymnasium-style class.
 
 pub mod error;
 pub mod group;

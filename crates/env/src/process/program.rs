@@ -1,7 +1,8 @@
-//! Runs the program of an environment, and handles its failures.
+//! Runs an external environment program and handles its failures.
 //!
-//! If the process times out, writes an invalid line or exits, it is killed with its children, and
-//! all waiting requests fail. The next request that needs no existing episode restarts it.
+//! A process that times out, writes an invalid line or exits is killed with its children, and all
+//! pending requests fail. The process is restarted by the next request that does not need an
+//! existing episode.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{BufRead, BufReader, Read as _, Write as _};
@@ -20,35 +21,35 @@ use super::error::ProcessError;
 use super::group::Group;
 use super::protocol::{Answer, Envelope, FailureKind, Line, PROTOCOL, Request, Welcome};
 
-/// How to start the program, and its timeouts.
+/// How to start the program, with timeouts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProgramSettings {
     /// Program and arguments.
     pub command: Vec<String>,
-    /// Working directory; if absent, that of this process.
+    /// Working directory, or `None` to inherit it from this process.
     pub directory: Option<PathBuf>,
     /// Settings sent with `hello`.
     pub settings: Value,
-    /// Timeout of a response; a request with several steps has this timeout for each.
+    /// Timeout for a response. Requests with several steps get it for each step.
     pub timeout: Duration,
-    /// Timeout of the response to `hello`, including the time to load data.
+    /// Timeout for the response to `hello`, which includes the time for loading data.
     pub start_timeout: Duration,
-    /// Maximum length of a line from the program in bytes.
+    /// Maximum length in bytes of a line from the program.
     pub max_line: usize,
 }
 
-/// Maximum wait for the end of stderr after the process ended.
+/// Maximum time to wait for stderr to end after the process has exited.
 const STDERR_WAIT: Duration = Duration::from_secs(1);
 
 const STDERR: usize = 4096;
-/// Time for the program to exit after `shutdown`.
+/// Time that the program has to exit after `shutdown`.
 const GRACE: Duration = Duration::from_secs(2);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A program that is started when needed and restarted after a failure.
+/// A program that is started on demand and restarted after a failure.
 #[derive(Debug)]
 pub struct Program {
     settings: ProgramSettings,
@@ -68,17 +69,17 @@ impl Program {
         Self { settings, running: Mutex::default(), starts: AtomicU64::new(0) }
     }
 
-    /// Returns how often the program was started.
+    /// Returns how many times the program has been started.
     pub fn starts(&self) -> u64 {
         self.starts.load(Ordering::Relaxed)
     }
 
-    /// Returns the running process; starts it if necessary.
+    /// Returns the running process, starting it if necessary.
     ///
     /// # Errors
     /// Returns [`ProcessError::Start`] if the command cannot be run, and
-    /// [`ProcessError::Handshake`] if the response to `hello` is late or invalid. All callers
-    /// waiting for a start get its error.
+    /// [`ProcessError::Handshake`] if the response to `hello` is late or invalid. If the start
+    /// fails, all callers waiting for it get the same error.
     pub fn process(&self) -> Result<Arc<Process>, ProcessError> {
         let asked = Instant::now();
         let mut running = lock(&self.running);
@@ -112,7 +113,7 @@ enum Waiting {
     Closed(ProcessError),
 }
 
-/// A process of the program.
+/// A running process of the program.
 #[derive(Debug)]
 pub struct Process {
     shared: Arc<Shared>,
@@ -233,8 +234,8 @@ impl Process {
     /// Sends a request and waits for its response, up to the timeout.
     ///
     /// # Errors
-    /// Returns [`ProcessError::Answer`] if the program responds with an error, and
-    /// [`ProcessError::Lost`] if it times out, writes an invalid line or has ended.
+    /// Returns [`ProcessError::Answer`] if the program responds with an error. Returns
+    /// [`ProcessError::Lost`] if the program times out, writes an invalid line or has exited.
     pub fn call(&self, request: &Request<'_>) -> Result<Box<RawValue>, ProcessError> {
         // The timeout starts only when the program has capacity for the request.
         let _permit = self.permits.take();
@@ -256,12 +257,13 @@ impl Process {
     /// Sends a request and parses its response.
     ///
     /// # Errors
-    /// Fails like [`Process::call`]. Returns [`ProcessError::Form`] if the response is not a `T`.
+    /// Fails like [`Process::call`]. Returns [`ProcessError::Form`] if the response cannot be
+    /// parsed as a `T`.
     pub fn ask<T: DeserializeOwned>(&self, request: &Request<'_>) -> Result<T, ProcessError> {
         read(request.op(), &self.call(request)?)
     }
 
-    /// Sends a request without waiting for the response.
+    /// Sends a request without waiting for its response.
     pub fn notify(&self, request: &Request<'_>) {
         if let Ok((id, _)) = self.send(request) {
             self.forget(id);
@@ -297,7 +299,7 @@ impl Process {
 }
 
 impl Drop for Process {
-    /// Asks the program to exit, and kills it if it does not comply.
+    /// Asks the program to exit, and kills it after a grace period.
     fn drop(&mut self) {
         if self.is_alive() {
             self.notify(&Request::Shutdown {});
@@ -316,7 +318,7 @@ impl Drop for Process {
 }
 
 impl Shared {
-    /// Kills the process and fails all waiting requests. Returns their error.
+    /// Kills the process and fails all pending requests. Returns their error.
     fn fail(&self, reason: &str) -> ProcessError {
         let mut waiting = lock(&self.waiting);
         let error = match &*waiting {
@@ -373,7 +375,7 @@ fn accept(answer: Answer) -> Result<Box<RawValue>, ProcessError> {
     }
 }
 
-/// Parses one of the responses that a response to `step_many` contains.
+/// Parses one of the individual responses in a response to `step_many`.
 pub(super) fn read_answer<T: DeserializeOwned>(op: &'static str, answer: Answer) -> Result<T, ProcessError> {
     read(op, &accept(answer)?)
 }
@@ -457,7 +459,7 @@ struct Permits {
     freed: Condvar,
 }
 
-/// A permit, returned when dropped.
+/// A permit, which is returned when dropped.
 struct Permit<'a>(&'a Permits);
 
 impl Permits {

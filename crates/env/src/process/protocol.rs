@@ -1,5 +1,4 @@
-//! Messages of the protocol: requests to the program and responses from it, one JSON object per
-//! line.
+//! Protocol messages: requests to the program and responses from it, one JSON object per line.
 
 use std::collections::BTreeMap;
 
@@ -8,47 +7,47 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use turnwise_core::{Tool, ToolCall};
 
-/// Version of the protocol, increased for incompatible changes.
+/// Protocol version, increased for incompatible changes.
 pub const PROTOCOL: u32 = 1;
 
 /// A request without its `id`.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub enum Request<'a> {
-    /// The first request, with the protocol version and the settings.
+    /// The first request, which contains the protocol version and the settings.
     Hello {
         /// [`PROTOCOL`].
         protocol: u32,
-        /// Name and version of Turnwise.
+        /// Name and version of the Turnwise release.
         client: &'a str,
-        /// The table `env.settings` of the config.
+        /// The `env.settings` table of the config.
         settings: &'a Value,
     },
-    /// Requests at most `limit` tasks of a split from `offset`.
+    /// Requests at most `limit` tasks of a split, starting at `offset`.
     Tasks {
         /// Name of the split.
         split: &'a str,
         /// Index of the first requested task in the split.
         offset: usize,
-        /// Maximum number of tasks.
+        /// Maximum number of tasks to return.
         limit: usize,
     },
     /// Starts a task. A running episode with the same number is dropped.
     Reset {
-        /// Number of the episode, chosen by the trainer.
+        /// Episode number, chosen by the trainer.
         episode: u64,
-        /// The task as the program listed it.
+        /// The task as listed by the program.
         task: &'a Value,
-        /// Seed of the episode's random draws.
+        /// Seed for the episode's random draws.
         seed: u64,
     },
     /// Executes an action.
     Step {
-        /// Number of the episode.
+        /// Episode number.
         episode: u64,
-        /// Text of the action.
+        /// Action text.
         action: &'a str,
-        /// The action as a structured call, if the action is a call; `action` is then
+        /// The action as a structured call, if the action is a call. `action` is then
         /// `name(arguments as JSON)`.
         #[serde(skip_serializing_if = "Option::is_none")]
         call: Option<&'a ToolCall>,
@@ -58,30 +57,30 @@ pub enum Request<'a> {
         /// Episodes and actions.
         steps: Vec<EpisodeAction<'a>>,
     },
-    /// Ends an episode at any point.
+    /// Ends an episode, whether or not it is finished.
     Close {
-        /// Number of the episode.
+        /// Episode number.
         episode: u64,
     },
-    /// Requests the state of an episode without changing it. Needs the capability `save`.
+    /// Requests the state of an episode without modifying it. Needs the capability `save`.
     Save {
-        /// Number of the episode.
+        /// Episode number.
         episode: u64,
     },
-    /// Starts an episode from a saved state, instead of `reset`.
+    /// Starts an episode from a saved state instead of with `reset`.
     Restore {
-        /// Number of the episode, chosen by the trainer.
+        /// Episode number, chosen by the trainer.
         episode: u64,
-        /// The task as the program listed it.
+        /// The task as listed by the program.
         task: &'a Value,
-        /// The state as the program returned it.
+        /// The state as returned by the program.
         state: &'a RawValue,
     },
-    /// Plays a task with the program's expert.
+    /// Plays a task with the program's own expert.
     Demonstrate {
-        /// The task as the program listed it.
+        /// The task as listed by the program.
         task: &'a Value,
-        /// Seed of the episode's random draws.
+        /// Seed for the episode's random draws.
         seed: u64,
         /// Maximum number of turns.
         max_turns: usize,
@@ -91,7 +90,7 @@ pub enum Request<'a> {
 }
 
 impl Request<'_> {
-    /// Returns the number of steps; the timeout applies to each.
+    /// Returns the number of steps, each of which gets the full timeout.
     pub(super) fn answers(&self) -> u32 {
         match self {
             Self::StepMany { steps } => u32::try_from(steps.len()).unwrap_or(u32::MAX).max(1),
@@ -119,9 +118,9 @@ impl Request<'_> {
 /// One action of [`Request::StepMany`].
 #[derive(Clone, Debug, Serialize)]
 pub struct EpisodeAction<'a> {
-    /// Number of the episode.
+    /// Episode number.
     pub episode: u64,
-    /// Text of the action.
+    /// Action text.
     pub action: &'a str,
     /// The action as a structured call, if the action is a call.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -150,11 +149,12 @@ impl Line {
     }
 }
 
-/// Content of a response. The result is kept as JSON text to preserve the key order of schemas.
+/// Content of a response. The result is kept as JSON text, which preserves the key order in
+/// schemas.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(try_from = "Given")]
 pub enum Answer {
-    /// The result of the request.
+    /// The request's result.
     Ok(Box<RawValue>),
     /// The request failed.
     Error(Failure),
@@ -180,7 +180,7 @@ impl TryFrom<Given> for Answer {
     }
 }
 
-/// Deserializes a present value, including `null`.
+/// Deserializes a field that is present, even if it is `null`.
 fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Box<RawValue>>, D::Error> {
     Box::<RawValue>::deserialize(from).map(Some)
 }
@@ -194,18 +194,18 @@ pub struct Failure {
     /// Error message.
     #[serde(default)]
     pub message: String,
-    /// Traceback of the program; may be empty.
+    /// Traceback from the program. May be empty.
     #[serde(default)]
     pub traceback: String,
 }
 
-/// Whether a failed request can be retried.
+/// Whether a failed request may be retried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
     /// A retry may succeed, for example if a service was busy.
     Transient,
-    /// A retry cannot succeed; the episode is over.
+    /// A retry cannot succeed, so the episode is over.
     #[default]
     Fatal,
 }
@@ -213,7 +213,7 @@ pub enum FailureKind {
 /// Response to `hello`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Welcome {
-    /// Protocol version of the program; must be [`PROTOCOL`].
+    /// Protocol version of the program. Must be [`PROTOCOL`].
     pub protocol: u32,
     /// Name of the environment, used in messages and panels.
     pub name: String,
@@ -222,13 +222,14 @@ pub struct Welcome {
     /// Optional requests that the program supports.
     #[serde(default)]
     pub capabilities: Capabilities,
-    /// Maximum number of concurrent requests. Further requests wait without using up their timeout.
+    /// Maximum number of concurrent requests. Further requests wait, and their timeout starts only
+    /// when they are sent.
     #[serde(default = "one")]
     pub concurrency: usize,
-    /// Frequent texts of observations and actions, for the tokenizers of models from scratch.
+    /// Frequent phrases in observations and actions, for tokenizers trained from scratch.
     #[serde(default)]
     pub phrases: Vec<String>,
-    /// Functions that actions may call, unless `reset` returns others.
+    /// Functions that actions may call, unless `reset` returns a different list.
     #[serde(default)]
     pub tools: Vec<Tool>,
 }
@@ -252,27 +253,27 @@ pub struct Capabilities {
 /// Response to `tasks`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct TaskPage {
-    /// The tasks; `reset` sends them back unchanged.
+    /// The tasks, which `reset` sends back unchanged.
     pub tasks: Vec<Value>,
-    /// Offset of the next page, if there is one.
+    /// Offset of the next page, or `None` on the last page.
     #[serde(default)]
     pub next: Option<usize>,
 }
 
-/// An observation: a text, or a text with admissible actions and state key.
+/// An observation: a text, optionally with admissible actions and a state key.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub enum Seen {
     /// A text.
     Text(String),
-    /// A text with admissible actions and state key.
+    /// A text with admissible actions and a state key.
     Parts {
-        /// Text of the observation.
+        /// Observation text.
         text: String,
         /// Admissible actions.
         #[serde(default)]
         admissible: Vec<String>,
-        /// Text that is equal for equal states; if absent, `text`.
+        /// A string that is equal for equal states. Defaults to `text`.
         #[serde(default)]
         state_key: Option<String>,
     },
@@ -283,7 +284,7 @@ pub enum Seen {
 pub struct Started {
     /// First observation.
     pub observation: Seen,
-    /// Functions that actions of this episode may call; if absent, those of `hello`.
+    /// Functions that actions may call in this episode. Defaults to the functions in `hello`.
     #[serde(default)]
     pub tools: Option<Vec<Tool>>,
 }
@@ -293,16 +294,16 @@ pub struct Started {
 pub struct Stepped {
     /// Next observation.
     pub observation: Seen,
-    /// Reward of the action.
+    /// Reward for the action.
     #[serde(default)]
     pub reward: f64,
-    /// Fraction of the task that is done, from 0 to 1.
+    /// Fraction of the task completed, from 0 to 1.
     #[serde(default)]
     pub progress: Option<f64>,
-    /// Whether the episode ended by the environment's rules.
+    /// Whether the episode ended according to the environment's rules.
     #[serde(default)]
     pub terminated: bool,
-    /// Whether the episode was cut off.
+    /// Whether the episode was truncated.
     #[serde(default)]
     pub truncated: bool,
     /// Whether the task is solved.
@@ -323,24 +324,24 @@ fn yes() -> bool {
 /// Response to `save`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Saved {
-    /// The program's state: any JSON value, sent back unchanged.
+    /// The program's state. The state can be any JSON value and is sent back unchanged.
     pub state: Box<RawValue>,
 }
 
-/// Response to `step_many`: one response per step, in order.
+/// Response to `step_many`, with one response per step in order.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ManyStepped {
-    /// Responses to the steps.
+    /// The responses to the individual steps.
     pub steps: Vec<Answer>,
 }
 
 /// Response to `demonstrate`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Demonstrated {
-    /// Functions that actions of this episode may call; if absent, those of `hello`.
+    /// Functions that actions may call in this episode. Defaults to the functions in `hello`.
     #[serde(default)]
     pub tools: Option<Vec<Tool>>,
-    /// The turns in order.
+    /// Turns in the order played.
     pub turns: Vec<DemonstratedTurn>,
     /// Whether the task was solved.
     #[serde(default)]
@@ -352,11 +353,11 @@ pub struct Demonstrated {
 pub struct DemonstratedTurn {
     /// Observation before the action.
     pub observation: Seen,
-    /// Action of the expert.
+    /// The expert's action.
     pub action: String,
 }
 
-/// Parses a line as a response to each kind of request; used by the fuzz targets.
+/// Parses a line as the response to each kind of request. Used by the fuzz targets.
 #[doc(hidden)]
 pub fn parse(line: &[u8]) {
     fn read<T: serde::de::DeserializeOwned>(value: &RawValue) {

@@ -1,8 +1,9 @@
-//! Finds processes that left a program's process group, by a mark in their environment.
+//! Finds processes that left a program's process group, using a mark in their environment
+//! variables.
 //!
-//! A process can leave its group and session (`setsid`), but it keeps its environment variables
-//! unless it deliberately clears them. `PR_SET_CHILD_SUBREAPER` would also adopt unrelated orphans
-//! of the program that embeds this crate.
+//! A process can leave its group and session (`setsid`), but normally keeps its environment
+//! variables. `PR_SET_CHILD_SUBREAPER` is not used because it would also adopt unrelated orphans of
+//! the embedding program.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -15,7 +16,7 @@ pub(super) fn new_mark() -> String {
     format!("{}-{}-{now:x}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Kills all processes with a mark. Does nothing without `/proc`.
+/// Kills all processes whose environment contains the mark. Does nothing without `/proc`.
 #[cfg(target_os = "linux")]
 pub(super) fn kill(mark: &str) {
     let wanted = format!("{VARIABLE}={mark}");

@@ -1,22 +1,22 @@
-//! A small shell process that kills a program when this process is gone.
+//! A small shell process that kills a program when the current process dies.
 //!
 //! A killed process cannot clean up, and a hanging program does not notice that its stdin was
-//! closed. So a shell waits for the end of a pipe that only this process writes to.
+//! closed. Therefore a shell waits for a pipe to close that only the current process can write to.
 //!
-//! A parent-death signal (`PR_SET_PDEATHSIG`) is unsuitable. The kernel sends it when the *thread*
-//! that started the program ends, as rollout threads do. The signal also does not reach the
-//! program's children.
+//! A parent-death signal (`PR_SET_PDEATHSIG`) does not work. The kernel sends this signal when the
+//! *thread* that started the program ends, and rollout threads end early. The signal also does not
+//! reach the program's child processes.
 
 use std::process::{Child, Command, Stdio};
 
 use super::strays::VARIABLE;
 
-/// Waits for the program to exit, then kills its process group (`$1`) and processes with the mark
-/// `$2`.
+/// Gives the program two seconds to exit, then kills its process group (`$1`) and all processes
+/// with the mark `$2`.
 const SCRIPT: &str = "read -r _; sleep 2; kill -9 \"-$1\"; \
     for found in $(grep -lF \"$2\" /proc/[0-9]*/environ); do found=${found#/proc/}; kill -9 \"${found%/environ}\"; done";
 
-/// Watchdog of a process group; dropping it disarms it.
+/// Watchdog for a process group. Dropping the watchdog disarms it.
 #[derive(Debug)]
 pub(super) struct Watchdog(Child);
 

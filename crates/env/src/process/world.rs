@@ -1,4 +1,4 @@
-//! The environment served by a program, as a task set.
+//! A task set whose environment is served by an external program.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -28,27 +28,28 @@ use super::protocol::{
     Demonstrated, EpisodeAction, ManyStepped, Request, Saved, Seen, Started, Stepped, Welcome,
 };
 
-/// Settings of an environment served by a program.
+/// Settings for an environment served by an external program.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProcessConfig {
     /// Program and arguments, for example `["python3", "world.py"]`.
     pub command: Vec<String>,
-    /// Working directory of the program; if absent, that of Turnwise.
+    /// Working directory of the program. Defaults to the directory that Turnwise runs in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
-    /// Settings sent to the program with `hello`; any table.
+    /// Table of settings sent to the program with `hello`.
     pub settings: BTreeMap<String, Value>,
-    /// Number of parallel processes; episodes are distributed in turn.
+    /// Number of parallel processes, which play episodes in rotation.
     #[schemars(range(min = 1, max = 4096))]
     pub programs: usize,
-    /// Timeout of a response in seconds. A program that exceeds it is killed and restarted.
+    /// Timeout for a response, in seconds. A program that exceeds the timeout is killed and
+    /// restarted.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub timeout_s: f64,
-    /// Timeout of the program's start in seconds.
+    /// Timeout for starting the program, in seconds.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub start_timeout_s: f64,
-    /// Maximum length of a line from the program in bytes.
+    /// Maximum length in bytes of a line from the program.
     #[schemars(range(min = 1024, max = 1073741824))]
     pub max_line_bytes: usize,
 }
@@ -67,7 +68,7 @@ impl Default for ProcessConfig {
     }
 }
 
-/// An environment served by a program.
+/// An environment served by an external program.
 #[derive(Clone, Debug)]
 pub struct ProcessSet(Arc<Served>);
 
@@ -81,11 +82,12 @@ struct Served {
 }
 
 impl ProcessSet {
-    /// Starts the program and requests its tasks. Episodes end after `max_turns` actions (0: no
-    /// limit).
+    /// Starts the program and requests its tasks. Episodes end after `max_turns` actions; 0 means
+    /// no limit.
     ///
     /// # Errors
-    /// Fails if the program does not start, has another protocol version or lists invalid tasks.
+    /// Fails if the program does not start, uses a different protocol version or lists invalid
+    /// tasks.
     pub fn open(config: &ProcessConfig, max_turns: usize) -> Result<Self, EnvError> {
         let settings = ProgramSettings {
             command: config.command.clone(),
@@ -108,16 +110,16 @@ impl ProcessSet {
         Ok(Self(Arc::new(Served { programs, welcome, tasks, max_turns, next: AtomicU64::new(0) })))
     }
 
-    /// Returns how often the program was started, over all processes.
+    /// Returns the total number of program starts over all processes.
     pub fn starts(&self) -> u64 {
         self.0.programs.iter().map(Program::starts).sum()
     }
 
-    /// Plays an episode with the program's expert.
+    /// Plays an episode with the program's own expert.
     ///
     /// # Errors
-    /// Returns [`EnvError::Transient`] if the program was lost or reports that a retry may succeed,
-    /// and [`EnvError::Other`] for other failures.
+    /// Returns [`EnvError::Transient`] if the program was lost or a retry may succeed, and
+    /// [`EnvError::Other`] for all other failures.
     pub fn demonstrate(&self, task: &Task, seed: Seed) -> Result<ExpertEpisode, EnvError> {
         let max_turns = task.limits.turns_within(self.0.max_turns);
         let listed = as_listed(task)?;
@@ -131,12 +133,12 @@ impl ProcessSet {
     }
 }
 
-/// An episode of the program's expert.
+/// An episode played by the program's own expert.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExpertEpisode {
-    /// The functions that actions may call.
+    /// Functions that the actions may call.
     pub tools: Vec<Tool>,
-    /// Observation and action of each turn.
+    /// Observation and action for each turn.
     pub turns: Vec<(Observation, String)>,
     /// Whether the task was solved.
     pub success: bool,
@@ -147,8 +149,8 @@ fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::from_secs(u64::from(u32::MAX)))
 }
 
-/// Plays episodes with the program's expert and keeps the solved ones. Fails only if the program
-/// fails in every episode.
+/// Plays episodes with the program's own expert and keeps the solved ones. Fails only if every
+/// episode fails.
 fn demonstrate(set: &ProcessSet, request: &DemonstrationRequest<'_>) -> Result<Demonstrations, EnvError> {
     play_in_turn(&set.tasks(request.split)?, request, |task, seed| {
         let shown = set.demonstrate(task, seed)?;
@@ -213,12 +215,12 @@ fn as_listed(task: &Task) -> Result<Value, EnvError> {
     serde_json::to_value(task).map_err(|error| EnvError::Other(error.to_string()))
 }
 
-/// Converts a seed to a number that JSON readers keep exactly (53 bits).
+/// Converts a seed to a number of 53 bits, which all JSON parsers read exactly.
 fn number_of(seed: Seed) -> u64 {
     seed.rng().bits() >> 11
 }
 
-/// Converts an error from a reset, which can be retried with a restarted program.
+/// Converts an error from a reset, which can be retried after restarting the program.
 fn of_reset(error: &ProcessError) -> EnvError {
     if error.is_transient() {
         EnvError::Transient(error.to_string())
@@ -227,7 +229,7 @@ fn of_reset(error: &ProcessError) -> EnvError {
     }
 }
 
-/// Converts an error from a step, whose episode is lost with the program.
+/// Converts an error from a step, which cannot be retried if the episode was lost.
 fn of_step(error: &ProcessError) -> EnvError {
     if error.loses_episode() {
         EnvError::Other(error.to_string())
@@ -266,7 +268,8 @@ impl TaskSet for ProcessSet {
         Ok(Box::new(ProcessEnvironment { served: Arc::clone(&self.0), episode: None }))
     }
 
-    /// Returns true, since [`Process::call`] starts the timeout only when the program has capacity.
+    /// Returns true because [`Process::call`] starts the timeout only when the program has a free
+    /// slot.
     fn limits_calls(&self) -> bool {
         true
     }

@@ -1,4 +1,4 @@
-//! Prompt templates from TOML: keys, placeholders and base templates.
+//! Prompt templates in TOML: keys, placeholders and base templates.
 
 use std::path::Path;
 
@@ -83,8 +83,8 @@ const FULL: Rule = Rule {
     required: &[Slot::TaskDescription, Slot::ActionHistory, Slot::CurrentObservation],
     why: "it belongs to history lines and responses",
 };
-/// Rules of prompts whose history lines show the result of an action. The last line is then the
-/// current observation.
+/// Rules for prompts whose history lines show the result of each action. The last history line
+/// contains the current observation.
 const FULL_OUTCOMES: Rule = Rule { required: &[Slot::TaskDescription, Slot::ActionHistory], ..FULL };
 const HIDDEN_HISTORY_OUTCOMES: Rule = Rule { required: &[Slot::TaskDescription], ..HIDDEN_HISTORY };
 const HIDDEN_GOAL_OUTCOMES: Rule = Rule { required: &[Slot::ActionHistory], ..HIDDEN_GOAL };
@@ -188,7 +188,7 @@ struct ResponseSection {
     text: String,
     end: String,
     stop: Vec<String>,
-    /// Whether observations of a multi-turn sequence are inside the model's reply.
+    /// Whether the observations in a multi-turn sequence are part of the model's reply.
     #[serde(default)]
     open_reply: bool,
 }
@@ -197,10 +197,9 @@ struct ResponseSection {
 struct HistorySection {
     line: String,
     separator: String,
-    /// A per-turn prompt longer than this, in characters, is replaced by the prompt without
-    /// history.
+    /// Maximum length of a per-turn prompt in characters. Longer prompts are shown without history.
     max_chars: Option<usize>,
-    /// Whether a history line shows an action and its result instead of the observation before it.
+    /// Whether a history line shows an action with its result instead of the observation before it.
     #[serde(default)]
     outcomes: bool,
 }
@@ -223,7 +222,7 @@ struct PromptSection {
     concatenated_next: String,
     #[serde(default = "summarize")]
     summarize: String,
-    /// Text that replaces the observation in `concatenated_first` after a summary.
+    /// Text shown instead of the observation in `concatenated_first` after a summary.
     #[serde(default = "compacted")]
     compacted: String,
 }
@@ -241,18 +240,20 @@ fn compacted() -> String {
 }
 
 impl PromptTemplate {
-    /// Loads a template file of this name, or else an embedded template ([`PromptTemplate::find`]).
+    /// Loads the template file with this name, or else the embedded template
+    /// ([`PromptTemplate::find`]).
     ///
     /// # Errors
-    /// Fails if neither exists, or the file cannot be read or is not a template.
+    /// Fails if neither template exists, or if the file cannot be read or is not a valid template.
     pub fn named(name: &str) -> Result<Self, EnvError> {
         Self::find(name, &Registry::builtin())
     }
 
-    /// Loads a template file of this name, or else a template of an environment in the registry.
+    /// Loads the template file with this name, or else the template from one of the registry's
+    /// environments.
     ///
     /// # Errors
-    /// Fails if neither exists, or if the file is not a template.
+    /// Fails if neither template exists or the file is not a valid template.
     pub fn find(name: &str, registry: &Registry) -> Result<Self, EnvError> {
         let path = Path::new(name);
         if path.is_file() {
@@ -267,7 +268,7 @@ impl PromptTemplate {
     /// Loads a template file.
     ///
     /// # Errors
-    /// Returns [`EnvError::Io`] if the file cannot be read, or an error of
+    /// Returns [`EnvError::Io`] if the file cannot be read, and any error of
     /// [`PromptTemplate::parse`].
     pub fn load(path: &Path) -> Result<Self, EnvError> {
         let file = path.display().to_string();
@@ -276,19 +277,19 @@ impl PromptTemplate {
         Self::parse(&source, &file)
     }
 
-    /// Parses a template; `file` is its name in errors.
+    /// Parses a template. `file` is the template's name in error messages.
     ///
     /// # Errors
-    /// Returns [`EnvError::File`] with the key if the TOML, a key, the base, a placeholder or a
-    /// response rule is invalid.
+    /// Returns [`EnvError::File`] if the TOML, a key, the base, a placeholder or a response rule is
+    /// invalid. The error names the key.
     pub fn parse(source: &str, file: &str) -> Result<Self, EnvError> {
         Self::parse_in(source, file, &Registry::builtin())
     }
 
-    /// Parses a template that may extend a template of this registry.
+    /// Parses a template whose base may be a template in this registry.
     ///
     /// # Errors
-    /// Fails if the text is not a valid template; the error names the key.
+    /// Fails if the text is not a valid template. The error names the key.
     pub fn parse_in(source: &str, file: &str, registry: &Registry) -> Result<Self, EnvError> {
         Self::read(source, registry).map_err(|reason| EnvError::File { path: file.to_owned(), reason })
     }

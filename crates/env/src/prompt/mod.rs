@@ -1,32 +1,32 @@
 //! Prompts from observations.
 //!
-//! A template is a TOML file with the texts of the prompts and the rules for parsing responses.
-//! Embedded templates:
+//! A template is a TOML file that contains prompt texts and rules for parsing responses. Embedded
+//! templates:
 //!
 //! | template | prompts |
 //! |---|---|
-//! | `alfworld`, `webshop` | free reasoning and tags; figures 12 to 15 of the STAPO paper |
-//! | `alfworld-stapo`, `webshop-stapo` | as above, with responses parsed as in verl-agent |
-//! | `*-verl-agent` | the prompts of verl-agent, which the other papers train with |
-//! | `*-compact` | the environment's own words, for small policies |
-//! | `*-react` | a thought and an action, one worked example |
+//! | `alfworld`, `webshop` | free reasoning, then tags; from figures 12 to 15 of the STAPO paper |
+//! | `alfworld-stapo`, `webshop-stapo` | same prompts, with responses parsed as in verl-agent |
+//! | `*-verl-agent` | the prompts of verl-agent, used for training in the other papers |
+//! | `*-compact` | only phrases that the environment uses, for small policies |
+//! | `*-react` | a thought and an action, with one worked example |
 //! | `search-r1` | the prompts of Search-R1 |
 //!
-//! A template file replaces these templates. A file with `base = "alfworld"` needs only the keys
-//! that differ.
+//! You can also write a template file. With `base = "alfworld"`, the file needs only the keys that
+//! differ.
 //!
 //! | placeholder | value |
 //! |---|---|
 //! | `{task_description}` | the goal without its final full stop |
-//! | `{step_count}`, `{current_step}` | turns taken, and that number plus one |
-//! | `{action_history}` | earlier turns, one history line each |
-//! | `{history_length}` | number of turns in `{action_history}` |
-//! | `{current_observation}` | the observation to act on |
-//! | `{admissible_actions}` | the actions that the environment lists |
+//! | `{step_count}`, `{current_step}` | number of turns taken; the same plus one |
+//! | `{action_history}` | earlier turns, one per history line |
+//! | `{history_length}` | number of turns shown in `{action_history}` |
+//! | `{current_observation}` | the observation to respond to |
+//! | `{admissible_actions}` | the actions listed by the environment |
 //! | `{first_observation}`, `{summary}` | in `compacted` only |
-//! | `{image}` | the picture of the observation, in `[pictures]` only |
+//! | `{image}` | the observation image, in `[pictures]` only |
 //!
-//! `{{` and `}}` are literal braces.
+//! Write `{{` and `}}` for literal braces.
 
 mod file;
 mod observation;
@@ -40,33 +40,34 @@ use self::observation::ObservationSection;
 use self::text::{Slot, Text};
 use crate::parse::{ResponseRules, Style, calls_of_words};
 
-/// Which parts of its context a prompt shows.
+/// Which parts of the context a prompt shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PromptKind {
     /// Goal, history and observation.
     Full,
-    /// Some parts are hidden, for counterfactual contexts.
+    /// Some parts are hidden, as needed for counterfactual contexts.
     Masked(ContextMask),
 }
 
 /// Contents of a prompt.
 #[derive(Clone, Copy, Debug)]
 pub struct PromptView<'a> {
-    /// The goal as the task states it.
+    /// The goal as stated by the task.
     pub goal: &'a str,
-    /// Turns so far as (observation, action), oldest first. The list may omit early turns.
+    /// Turns so far as (observation, action) pairs, oldest first. The earliest turns may be
+    /// missing.
     pub history: &'a [(String, String)],
-    /// Maximum number of earlier turns in a per-turn prompt.
+    /// Maximum number of earlier turns shown in a per-turn prompt.
     pub window: usize,
-    /// Observation to act on.
+    /// The observation to respond to.
     pub observation: &'a str,
-    /// Actions that the environment lists.
+    /// Actions listed by the environment.
     pub admissible: &'a [String],
-    /// Turns taken before this one.
+    /// Number of turns taken before this one.
     pub step: usize,
 }
 
-/// Text of a picture in a prompt: one token each for start, picture and end, as in Qwen2.5-VL's
+/// Text for an image in a prompt: one token each for start, image and end, as in Qwen2.5-VL's
 /// tokenizer.
 pub const PICTURE: [&str; 3] = ["<|vision_start|>", "<|image_pad|>", "<|vision_end|>"];
 
@@ -77,16 +78,16 @@ struct PictureTexts {
     observation: ObservationSection,
 }
 
-/// What a prompt shows of the turns before a compaction.
+/// What a compacted prompt shows of the earlier turns.
 #[derive(Clone, Copy, Debug)]
 pub struct Compacted<'a> {
-    /// The first observation of the episode.
+    /// First observation in the episode.
     pub first_observation: &'a str,
-    /// The summary that the policy wrote.
+    /// Summary written by the policy.
     pub summary: &'a str,
 }
 
-/// The prompts of one environment and the rules for parsing responses to them.
+/// An environment's prompts and the rules for parsing responses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PromptTemplate {
     rules: ResponseRules,
@@ -115,8 +116,8 @@ pub struct PromptTemplate {
 }
 
 impl PromptTemplate {
-    /// Returns the template that shows observations as pictures, without history (section
-    /// `[pictures]`). Returns `None` if the template has no such section.
+    /// Returns the variant of the template that shows observations as images, without history
+    /// (section `[pictures]`). Returns `None` if the template has no such section.
     #[must_use]
     pub fn with_pictures(mut self) -> Option<Self> {
         let PictureTexts { prompt, masked, observation } = *self.pictures.take()?;
@@ -136,7 +137,7 @@ impl PromptTemplate {
         Some(self)
     }
 
-    /// Returns true if some prompt lists the admissible actions.
+    /// Returns true if at least one prompt lists the admissible actions.
     pub fn lists_admissible(&self) -> bool {
         [
             &self.first,
@@ -162,22 +163,22 @@ impl PromptTemplate {
         &self.stop
     }
 
-    /// Returns the strings that end a response in a chat. Templates with tool calls return none:
-    /// the reply may contain several calls and ends with EOS.
+    /// Returns the strings that end a response in a chat format. Templates with tool calls have
+    /// none, because a reply may contain several calls and ends with EOS.
     pub fn stop_in_chat(&self) -> &[String] {
         if self.rules.style == Style::Call && !self.open_reply { &[] } else { &self.stop }
     }
 
-    /// Returns true if observations of a multi-turn sequence are inside the model's reply, as in
-    /// Search-R1. In a chat format the reply then stays open until the episode ends.
+    /// Returns true if the observations in a multi-turn sequence are part of the model's reply, as
+    /// in Search-R1. In a chat format, the reply then stays open until the episode ends.
     pub fn keeps_reply_open(&self) -> bool {
         self.open_reply
     }
 
     /// Formats an action as a response without reasoning.
     ///
-    /// If the template accepts answers without a call (`text_answer`), such an answer is the whole
-    /// response.
+    /// If the template accepts text answers without a call (`text_answer`), a text answer is
+    /// returned unchanged.
     pub fn response(&self, action: &str) -> String {
         if self.rules.text_answer && calls_of_words(action).is_empty() {
             return action.to_owned();
@@ -199,11 +200,12 @@ impl PromptTemplate {
         out
     }
 
-    /// Renders the per-turn prompt of one turn.
+    /// Renders the per-turn prompt for one turn.
     ///
-    /// The first turn has its own prompt without history. With a window of 0, all later prompts
-    /// omit the history and state the goal. A prompt that would exceed `history.max_chars` (Unicode
-    /// scalar values) also omits the history, and so do masked prompts of that turn.
+    /// The first turn uses a separate prompt without history. With a window of 0, all later prompts
+    /// also omit the history and state the goal. A prompt that would exceed `history.max_chars`
+    /// (Unicode scalar values) omits the history. Masked prompts for the same turn then also omit
+    /// the history.
     pub fn render(&self, view: &PromptView<'_>, kind: PromptKind) -> String {
         let mut shown = &view.history[view.history.len() - view.window.min(view.history.len())..];
         if let Some(most) = self.max_chars.filter(|_| !shown.is_empty()) {
@@ -227,28 +229,28 @@ impl PromptTemplate {
         self.fill(text, view, shown, hide_goal || !self.observation.keep_goal)
     }
 
-    /// Renders the start of a multi-turn sequence: everything before the first response.
+    /// Renders the start of a multi-turn sequence, which is everything before the first response.
     pub fn render_concatenated_first(&self, view: &PromptView<'_>) -> String {
         self.fill(&self.concatenated_first, view, &[], false)
     }
 
-    /// Renders the text between a response and the next one in a multi-turn sequence. If `closed`
-    /// is false, the response was truncated and is closed first.
+    /// Renders the text between two responses in a multi-turn sequence. If `closed` is false, the
+    /// previous response was truncated, so the text first closes it.
     pub fn render_concatenated_next(&self, view: &PromptView<'_>, closed: bool) -> String {
         // The start of the sequence already states the goal.
         let next = self.fill(&self.concatenated_next, view, &[], !self.observation.keep_goal);
         if closed { next } else { format!("{}{next}", self.end) }
     }
 
-    /// Renders the request for a summary of a multi-turn sequence, instead of
+    /// Renders the request for a summary in a multi-turn sequence. It replaces
     /// [`PromptTemplate::render_concatenated_next`].
     pub fn render_summarize(&self, view: &PromptView<'_>, closed: bool) -> String {
         let next = self.fill(&self.summarize, view, &[], !self.observation.keep_goal);
         if closed { next } else { format!("{}{next}", self.end) }
     }
 
-    /// Renders the start of the sequence after a compaction: like
-    /// [`PromptTemplate::render_concatenated_first`], but with the first observation, the summary
+    /// Renders the start of the sequence after a compaction. The sequence starts like
+    /// [`PromptTemplate::render_concatenated_first`], but shows the first observation, the summary
     /// and the newest observation.
     pub fn render_compacted(&self, view: &PromptView<'_>, compacted: &Compacted<'_>) -> String {
         self.fill_after(&self.concatenated_first, view, &[], false, Some(compacted))
@@ -333,7 +335,7 @@ impl PromptTemplate {
     }
 }
 
-/// Lists tools for a prompt without a chat template: one JSON object per line, as in Qwen's chat
+/// Formats tools for a prompt without a chat template: one JSON object per line, as in Qwen's chat
 /// format.
 pub fn tool_list(tools: &[Tool]) -> String {
     let lines: Vec<&str> = tools.iter().map(Tool::json).collect();

@@ -1,4 +1,4 @@
-//! Observations in prompts: hide the goal, split into parts, quote, lower-case.
+//! Formats observations for prompts: removes the goal, splits off parts, quotes and lower-cases.
 
 use std::borrow::Cow;
 
@@ -8,10 +8,10 @@ use serde::Deserialize;
 pub(super) struct ObservationSection {
     pub(super) goal_marker: String,
     pub(super) keep_goal: bool,
-    /// Text after which the goal ends; if absent, it ends with the line. If set, the text before
-    /// the goal's marker is removed too.
+    /// Text that ends the goal. By default, the goal ends at the end of the line. If set, the text
+    /// before the goal's marker is also removed.
     goal_end: Option<String>,
-    /// Separator of an observation's parts. Prompts replace it by `join`.
+    /// Separator between the parts of an observation. Prompts replace the separator with `join`.
     #[serde(default)]
     separator: String,
     #[serde(default)]
@@ -24,8 +24,8 @@ pub(super) struct ObservationSection {
 }
 
 impl ObservationSection {
-    /// Appends the observation. With `strip`, removes the goal, from its marker to its end, and
-    /// drops a line or part that contained nothing else.
+    /// Appends the observation. With `strip`, removes the goal from its marker to its end. Lines or
+    /// parts that contain nothing else are dropped.
     pub(super) fn push(&self, out: &mut String, goal: &str, observation: &str, strip: bool) {
         if !strip {
             self.push_parts(out, observation);
@@ -52,7 +52,7 @@ impl ObservationSection {
         if self.lowercase { text.to_lowercase().into() } else { text.into() }
     }
 
-    /// Removes lines and parts that contain only the goal.
+    /// Removes lines and parts that contain nothing but the goal.
     fn without_statements<'a>(&self, goal: &str, text: &'a str) -> Cow<'a, str> {
         let goal = goal.trim();
         if goal.is_empty() || !text.contains(goal) {

@@ -1,4 +1,4 @@
-//! Texts with placeholders, checked when they are parsed so that rendering cannot fail.
+//! Texts with placeholders. Placeholders are checked during parsing, so rendering cannot fail.
 
 use std::fmt::Write as _;
 
@@ -75,7 +75,7 @@ enum Piece {
 pub(super) struct Text(Vec<Piece>);
 
 impl Text {
-    /// Parses a text and checks its placeholders. The error names the problem and the fix.
+    /// Parses a text and validates its placeholders. The error names the problem and how to fix it.
     pub(super) fn parse(source: &str, rule: &Rule) -> Result<Self, String> {
         let mut pieces = Vec::new();
         let mut literal = String::new();

@@ -1,11 +1,11 @@
-//! Methods of the APIs: their parameters, and the binding of arguments.
+//! Methods of the environments' Python APIs: parameters and argument binding.
 
 use super::values::{Raise, Value};
 
 /// A method that a model may call.
 #[derive(Debug)]
 pub struct Method {
-    /// Name of the method.
+    /// Method name.
     pub name: &'static str,
     /// Parameters in order.
     pub parameters: &'static [Parameter],
@@ -14,9 +14,9 @@ pub struct Method {
 /// A parameter of a method.
 #[derive(Debug)]
 pub struct Parameter {
-    /// Name of the parameter.
+    /// Parameter name.
     pub name: &'static str,
-    /// Default value; a parameter without one is required.
+    /// Default value. Parameters without one are required.
     pub default: Option<Default>,
 }
 
@@ -47,7 +47,7 @@ impl Default {
     }
 }
 
-/// A method with these parameters.
+/// Creates a method with the given parameters.
 pub(crate) const fn method(name: &'static str, parameters: &'static [Parameter]) -> Method {
     Method { name, parameters }
 }
@@ -66,12 +66,13 @@ pub(crate) const fn optional(name: &'static str, default: Default) -> Parameter 
 #[derive(Debug)]
 pub struct Arguments {
     values: Vec<Value>,
-    /// Bit mask of the parameters that were given.
+    /// Bit mask of the parameters for which an argument was given.
     given: u32,
 }
 
 impl Arguments {
-    /// The values in the order of the parameters. `N` is the number of parameters; missing ones would be `None`.
+    /// Returns the values in parameter order. `N` must be the number of parameters, because missing
+    /// values would become `None`.
     pub(crate) fn take<const N: usize>(self) -> [Value; N] {
         let mut values = self.values.into_iter();
         std::array::from_fn(|_| values.next().unwrap_or_default())
@@ -83,10 +84,11 @@ impl Arguments {
 }
 
 impl Method {
-    /// Binds arguments to the parameters as Python does. Error messages name the method's `class`.
+    /// Binds arguments to parameters like Python. Error messages include the name of the method's
+    /// `class`.
     ///
     /// # Errors
-    /// Returns a `TypeError` for unknown, repeated, superfluous or missing arguments.
+    /// Returns a `TypeError` for unknown, repeated, surplus or missing arguments.
     pub fn bind(
         &self,
         class: &str,

@@ -1,5 +1,6 @@
-//! Python as far as the originals' texts depend on it: formatting and random numbers here, the values, operators and
-//! exceptions of their APIs in [`values`], the binding of arguments in `method.rs`.
+//! The parts of Python that affect texts of the original environments. This module formats and
+//! draws random numbers. Values, operators and exceptions are in [`values`], and `method.rs` binds
+//! arguments.
 
 pub(crate) mod method;
 pub mod values;
@@ -8,7 +9,8 @@ use rand_mt::Mt;
 use turnwise_core::python::json_character;
 pub use turnwise_core::python::{float, quoted};
 
-/// Matches what Python's `str.strip` removes: Unicode white space and four ASCII separators.
+/// Matches the characters that Python's `str.strip` removes: Unicode whitespace and four ASCII
+/// separators.
 pub(crate) fn is_space(character: char) -> bool {
     character.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&character)
 }
@@ -18,14 +20,15 @@ pub fn strip(text: &str) -> &str {
     text.trim_matches(is_space)
 }
 
-/// Appends a string as `json.dumps` writes it, with `\uXXXX` (UTF-16) outside printable ASCII.
+/// Appends a string as formatted by `json.dumps`, with `\uXXXX` (UTF-16) for all characters outside
+/// printable ASCII.
 pub fn json_string(out: &mut String, text: &str) {
     out.push('"');
     text.chars().for_each(|character| json_character(out, character, true));
     out.push('"');
 }
 
-/// Returns `str((a, b))` of two strings, such as `('a', 'b')`.
+/// Returns `str((a, b))` for two strings, such as `('a', 'b')`.
 pub fn pair(first: &str, second: &str) -> String {
     let mut out = String::with_capacity(first.len() + second.len() + 8);
     out.push('(');
@@ -36,9 +39,10 @@ pub fn pair(first: &str, second: &str) -> String {
     out
 }
 
-/// Python's `random.Random`: the Mersenne Twister with the draws that WebShop makes.
+/// Python's `random.Random`: a Mersenne Twister with the sampling functions that WebShop calls.
 ///
-/// Equal to CPython 3 to the bit (`seed` with a non-negative integer, `random`, `uniform`, `randint`, `sample`, `shuffle`).
+/// Bit-identical to CPython 3 (`seed` with a non-negative integer, `random`, `uniform`, `randint`,
+/// `sample`, `shuffle`).
 #[derive(Clone, Debug)]
 pub struct PythonRandom(Mt);
 
@@ -73,7 +77,7 @@ impl PythonRandom {
         }
     }
 
-    /// `random.randint(low, high)`, both ends included, for `low <= high`.
+    /// `random.randint(low, high)`, which includes both ends. Requires `low <= high`.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         let width = (high - low).saturating_add(1);
         let bits = u64::BITS - width.leading_zeros();
@@ -88,7 +92,8 @@ impl PythonRandom {
         }
     }
 
-    /// `random.sample(range(n), 2)` for `2 <= n <= 21`, where Python draws from a shrinking pool.
+    /// `random.sample(range(n), 2)` for `2 <= n <= 21`. For `n` up to 21, Python samples from a
+    /// shrinking pool.
     pub fn sample_two(&mut self, n: usize) -> [usize; 2] {
         let first = self.below(n);
         let second = self.below(n - 1);

@@ -5,7 +5,7 @@ use turnwise_core::Action;
 
 pub(super) const ADMISSIBLE: [&str; 2] = ["search[<your query>]", "answer[<your answer>]"];
 
-/// A parsed action with trimmed texts.
+/// A parsed action, with whitespace trimmed from its texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request<'a> {
     /// Retrieve passages for a query.
@@ -17,8 +17,8 @@ pub enum Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Parses a call of `search` or `answer`, or a text that is exactly `<search>query</search>`,
-    /// `<answer>answer</answer>`, `search[query]` or `answer[answer]`.
+    /// Parses a call to `search` or `answer`, or the texts `<search>query</search>`,
+    /// `<answer>answer</answer>`, `search[query]` and `answer[answer]`.
     pub fn of(action: &'a Action) -> Self {
         match action {
             Action::Text { text } | Action::Malformed { text, .. } => Self::parse(text),
@@ -49,7 +49,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Formats the request as an action.
+    /// Formats the request as an action text.
     pub fn text(&self) -> String {
         match self {
             Self::Search(query) => format!("<search>{query}</search>"),

@@ -1,23 +1,23 @@
-//! Answers: normalization, exact match, F1, cover match, and finding answers in a text.
+//! Scores answers: normalization, exact match, F1, cover match, and finding answers in a text.
 //!
-//! Normalization follows SQuAD's evaluation, as in Search-R1, verl-agent and FlashRAG: lower case,
-//! no ASCII punctuation, no articles, one blank between words.
+//! Texts are normalized as in SQuAD's evaluation, Search-R1, verl-agent and FlashRAG. Normalization
+//! lower-cases texts and removes ASCII punctuation, articles and repeated spaces.
 
 use crate::python::{is_space, strip};
 
-/// Scores of an answer against all golden answers.
+/// An answer's scores against all golden answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Scores {
-    /// Whether the answer equals a golden answer after normalization.
+    /// Whether the normalized answer equals a golden answer.
     pub exact: bool,
-    /// The best F1 over words with any golden answer, in `[0, 1]`.
+    /// The highest word-level F1 with any golden answer, in `[0, 1]`.
     pub f1: f64,
-    /// Whether the answer contains a golden answer after normalization.
+    /// Whether the normalized answer contains a golden answer.
     pub cover: bool,
 }
 
 impl Scores {
-    /// Scores an answer. With several golden answers, each score is the best over them.
+    /// Scores an answer. With several golden answers, the best score counts for each metric.
     pub fn of(answer: &str, golden: &[String]) -> Self {
         let answer = normalize(answer);
         let mut scores = Self::default();
@@ -33,8 +33,8 @@ impl Scores {
 
 /// Normalizes a text.
 ///
-/// Differs from the original only in Unicode tables: for a letter with a combining mark next to
-/// `a`, `an` or `the`.
+/// Due to different Unicode tables, letters with a combining mark next to `a`, `an` or `the` differ
+/// from the original.
 pub fn normalize(text: &str) -> String {
     // Most texts are ASCII, and passages are normalized at every search.
     let mut bare = if text.is_ascii() { text.to_ascii_lowercase() } else { text.to_lowercase() };
@@ -55,8 +55,8 @@ pub fn normalize(text: &str) -> String {
     normal
 }
 
-/// Returns true if the normalized text contains a golden answer as whole words: `carcinoma` does
-/// not contain `no`. Golden answers that normalize to an empty text are ignored.
+/// Returns true if the normalized text contains a golden answer as whole words (`carcinoma` does
+/// not contain `no`). Golden answers that are empty after normalization are ignored.
 pub fn stands_in(text: &str, golden: &[String]) -> bool {
     let golden: Vec<String> = golden.iter().map(|golden| normalize(golden)).collect();
     let found = |text: &str| {
@@ -69,7 +69,7 @@ pub fn stands_in(text: &str, golden: &[String]) -> bool {
 
 const POSSESSIVE: &str = "'s";
 
-/// Returns true if the text contains these whole words.
+/// Returns true if the text contains the given words as whole words.
 fn has_words(text: &str, words: &str) -> bool {
     let is_part = |character: Option<char>| character.is_some_and(char::is_alphanumeric);
     let Some(first) = words.chars().next() else { return false };
@@ -104,8 +104,8 @@ fn pieces(word: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Returns the F1 over normalized words with repetition: `2 P R / (P + R)`, with precision `P` and
-/// recall `R`. `yes`, `no` and `noanswer` match only themselves.
+/// Returns the F1 over normalized words, counting repeated words: `2 P R / (P + R)`, with precision
+/// `P` and recall `R`. `yes`, `no` and `noanswer` match only themselves.
 fn f1(answer: &str, golden: &str) -> f64 {
     let decided = |text: &str| matches!(text, "yes" | "no" | "noanswer");
     if answer != golden && (decided(answer) || decided(golden)) {
@@ -128,10 +128,11 @@ fn f1(answer: &str, golden: &str) -> f64 {
     2.0 * precision * recall / (precision + recall)
 }
 
-/// Returns the trimmed content of the last `<answer>..</answer>`, if the text has at least
-/// `at_least` of them.
+/// Returns the trimmed content of the last `<answer>..</answer>`, if there are at least `at_least`
+/// such blocks.
 ///
-/// Search-R1 needs two, because its prompt contains an example; verl-agent needs one.
+/// Search-R1 needs two blocks because its prompt already contains an example, whereas verl-agent
+/// needs one.
 pub fn last_answer(text: &str, at_least: usize) -> Option<&str> {
     let (mut found, mut last, mut rest) = (0, None, text);
     while let Some((_, after)) = rest.split_once("<answer>") {

@@ -1,21 +1,22 @@
-//! Multiple-choice questions: which option an answer names.
+//! Multiple-choice questions: determines which option an answer selects.
 
 use super::answer::normalize;
 use crate::python::strip;
 
-/// The options of a question.
+/// The answer options of a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choices {
-    /// Label and text of each option; labels are usually `A` to `D`.
+    /// Label and text of each option. The labels are usually `A` to `D`.
     pub options: Vec<(String, String)>,
-    /// Index of the right option.
+    /// Index of the correct option.
     pub right: usize,
 }
 
 impl Choices {
-    /// Returns the index of the option that an answer names: by its text, or by its label alone or
-    /// in front (`B`, `(b)`, `B. text`, `option B: text`). `C. difficile colitis` names the option
-    /// with that text. If several options have the text, the first counts.
+    /// Returns the index of the option that an answer selects. The answer may be the option's text,
+    /// its label, or the label and more text (`B`, `(b)`, `B. text`, `option B: text`).
+    /// `C. difficile colitis` selects the option with that text, not option C. If several options
+    /// have the same text, the first is selected.
     pub fn chosen(&self, answer: &str) -> Option<usize> {
         let answer = strip(answer);
         let label = label(answer);
@@ -28,8 +29,9 @@ impl Choices {
         by_label.or_else(|| by_text.first().copied())
     }
 
-    /// Returns the options whose normalized text equals the answer. A bare label does not count. A
-    /// label that normalization removes as an article may precede the text.
+    /// Returns the options whose text equals the answer after normalization. A bare label matches
+    /// no option text. The text may follow a label that normalization would remove as an article,
+    /// such as `A`.
     fn with_text(&self, answer: &str, label: Option<&str>) -> Vec<usize> {
         let text = normalize(answer);
         if text.is_empty() || self.options.iter().any(|(label, _)| same(label, &text)) {
@@ -42,7 +44,7 @@ impl Choices {
         (0..self.options.len()).filter(|place| is_text(&self.options[*place].1)).collect()
     }
 
-    /// Formats the options for a prompt, one per line.
+    /// Formats the options for a prompt, one option per line.
     pub fn lines(&self) -> String {
         let mut lines = String::new();
         for (label, text) in &self.options {
@@ -66,8 +68,8 @@ fn same(left: &str, right: &str) -> bool {
     left.eq_ignore_ascii_case(right)
 }
 
-/// Returns the label in an answer: the whole answer, or a word separated by punctuation.
-/// `A patient` has no label.
+/// Returns the label in an answer, which is either the whole answer or a word followed by
+/// punctuation. `A patient` has no label.
 fn label(answer: &str) -> Option<&str> {
     let mut rest = bare(answer);
     let mut label = first_word(rest);

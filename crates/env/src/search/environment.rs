@@ -1,4 +1,4 @@
-//! The search task as a [`turnwise_core::Environment`]: searches, the answer, the step limit, saved
+//! The search task as a [`turnwise_core::Environment`]: searches, answers, step limit, and saved
 //! states.
 
 use std::any::Any;
@@ -16,23 +16,23 @@ use super::retriever::search_failed;
 use super::set::Shared;
 use crate::saved::SavedEpisode;
 
-/// Source of an episode's answer.
+/// Where an episode's answer comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AnswerFrom {
-    /// The answer action; an episode without one has no answer.
+    /// The answer action. Episodes without an answer action have no answer.
     #[default]
     Action,
-    /// The last `<answer>` block of the whole episode, as in Search-R1 and verl-agent. The block
-    /// may be in a retrieved passage, so an episode that runs out of steps can have an answer.
+    /// The last `<answer>` block in the whole episode, as in Search-R1 and verl-agent. The block
+    /// may come from a retrieved passage, even in an episode that reaches the step limit.
     Transcript,
 }
 
-/// Plays the questions of a [`super::SearchSet`], one episode at a time.
+/// Plays the questions in a [`super::SearchSet`], one episode at a time.
 ///
 /// A search returns passages. An episode ends with an answer (`terminated`) or at the step limit
-/// (`truncated`); the last step cannot search. Any other output gets the format's error message and
-/// uses up a turn.
+/// (`truncated`). The last step cannot be a search. Anything else gets the format's error message
+/// and uses up a turn.
 pub struct SearchEnv {
     shared: Arc<Shared>,
     max_steps: usize,
@@ -47,7 +47,7 @@ struct Episode {
     searches: usize,
     found: bool,
     over: bool,
-    /// Actions and observations, for [`AnswerFrom::Transcript`].
+    /// Actions and observations so far, as needed for [`AnswerFrom::Transcript`].
     transcript: String,
 }
 
@@ -81,7 +81,7 @@ impl SearchEnv {
         })
     }
 
-    /// Applies an action. Nothing changes before this call, so a failed search can be retried.
+    /// Applies an action. Nothing is modified before this call, so a failed search can be retried.
     fn carry_out(&mut self, action: &Action, hits: Option<&[Hit]>) -> Result<Step, EnvError> {
         let shared = Arc::clone(&self.shared);
         let Some(episode) = self.episode.as_mut() else { return Err(EnvError::NotReset) };
@@ -140,7 +140,8 @@ impl SearchEnv {
     }
 }
 
-/// Returns the metrics; `answer_found` means that a retrieved passage contained a golden answer.
+/// Returns the episode's metrics. `answer_found` means that a retrieved passage contained a golden
+/// answer.
 fn measured(scores: &Scores, found: bool) -> [Metric; 4] {
     let number = |yes: bool| f64::from(u8::from(yes));
     [
@@ -165,8 +166,8 @@ fn search(shared: &Shared, queries: &[&str]) -> Result<Vec<Vec<Hit>>, RetrievalE
     Ok(found)
 }
 
-/// Retrieves passages for all queries in one call. If that fails because of a query, each is sent
-/// alone.
+/// Retrieves passages for all queries with one call. If one query makes the call fail, each query
+/// is sent in a separate call.
 fn search_each(shared: &Shared, queries: &[&str]) -> Vec<Result<Vec<Hit>, RetrievalError>> {
     match search(shared, queries) {
         Ok(found) => found.into_iter().map(Ok).collect(),
@@ -183,7 +184,7 @@ fn of_this_set(environment: &mut dyn Environment) -> Result<&mut SearchEnv, EnvE
     any.downcast_mut().ok_or(EnvError::Unsupported("to be stepped with those of this set"))
 }
 
-/// Steps several environments of a set with one retriever call.
+/// Steps several environments of the same set with one retriever call.
 pub(super) fn step_many(shared: &Shared, pending: &mut [PendingStep<'_>]) -> Vec<Result<Step, EnvError>> {
     let mut queries = Vec::new();
     let mut asked: Vec<Result<Option<usize>, EnvError>> = Vec::with_capacity(pending.len());

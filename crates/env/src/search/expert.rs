@@ -1,4 +1,4 @@
-//! An expert that searches and then answers, and its demonstrations.
+//! An expert that searches and then answers, and demonstrations played by it.
 
 use turnwise_core::{EnvError, Observation, Purpose, Rng, Seed, Step, Task};
 
@@ -29,9 +29,9 @@ impl Expert {
         }
     }
 
-    /// Returns the first planned search whose passage was not seen, or without a plan a search for
-    /// the question. Afterwards returns the golden answer if a passage contains it, otherwise
-    /// `unknown`.
+    /// Returns the first planned search whose passage has not been seen yet. Without a plan,
+    /// searches for the question. After the searches, returns the golden answer if a passage
+    /// contains it, and `unknown` otherwise.
     fn next(&self) -> String {
         let is_shown = |title: &str| self.seen.contains(&format!("\"{title}\""));
         if let Some(search) = self.question.plan.iter().find(|search| !is_shown(&search.query)) {
@@ -65,8 +65,8 @@ impl Advisor for Expert {
     }
 }
 
-/// Formats a search with blanks inside the tags, as Search-R1's models do, so that words have the
-/// same tokens as in a sentence.
+/// Formats a search with spaces inside the tags, so that words get the same tokens as in a
+/// sentence. Search-R1's models do the same.
 fn searched(query: &str) -> String {
     format!("<search> {query} </search>")
 }
@@ -75,7 +75,7 @@ fn answered(answer: &str) -> String {
     format!("<answer> {answer} </answer>")
 }
 
-/// Plays `count` questions of a split in turn. With probability `early_answer_prob` the expert
+/// Plays `count` questions of a split in order. With probability `early_answer_prob`, the expert
 /// skips its last planned search and guesses, and SFT imitates this mistake.
 pub(super) fn demonstrate(
     set: &SearchSet,

@@ -1,4 +1,4 @@
-//! Observations in the formats of Search-R1 and verl-agent, byte for byte.
+//! Formats observations exactly as Search-R1 and verl-agent do.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -12,24 +12,24 @@ use crate::python::{json_string, strip};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ObservationFormat {
-    /// Search-R1's format (`search_r1/llm_agent/generation.py`), also used by SORL: passages with
-    /// separate titles, blank lines around the block, and an error message for other output.
-    /// Intended for multi-turn prompts.
+    /// Search-R1's format (`search_r1/llm_agent/generation.py`), which SORL also uses. Passages
+    /// have separate titles, blank lines surround the block, and invalid output gets an error
+    /// message. Intended for multi-turn prompts.
     #[default]
     SearchR1,
-    /// verl-agent's format (SkyRL's search tool): all passages as a JSON string in tags, with
-    /// non-ASCII characters escaped like Python's `json.dumps`; no error message. Intended for
-    /// per-turn prompts.
+    /// verl-agent's format (SkyRL's search tool). All passages are one JSON string in tags, with
+    /// non-ASCII characters escaped as by Python's `json.dumps`. Invalid output gets no error
+    /// message. Intended for per-turn prompts.
     VerlAgent,
 }
 
-/// Search-R1's error message for other actions; its models are trained on this text.
+/// Search-R1's error message for invalid actions. Search-R1's models are trained on this text.
 pub const INVALID: &str = "\nMy previous action is invalid. If I want to search, I should put the query between <search> and \
                            </search>. If I want to give the final answer, I should put the answer between <answer> and \
                            </answer>. Let me try again.\n";
 
 impl ObservationFormat {
-    /// Formats the hits, best first.
+    /// Formats the retrieved passages, best first.
     pub fn information(self, hits: &[Hit]) -> String {
         let mut passages = String::with_capacity(64 + hits.iter().map(length).sum::<usize>());
         match self {
@@ -54,7 +54,7 @@ impl ObservationFormat {
         }
     }
 
-    /// Returns the observation after an invalid action.
+    /// Returns the observation for an invalid action.
     pub fn invalid(self) -> &'static str {
         match self {
             Self::SearchR1 => INVALID,
@@ -63,8 +63,8 @@ impl ObservationFormat {
     }
 }
 
-/// Returns the passages in an observation of either format; `None` if there are none. Truncated
-/// passages are returned as they are.
+/// Extracts the passages from an observation in either format, or returns `None` without passages.
+/// Truncated passages are returned unchanged.
 pub(super) fn shown(observation: &str) -> Option<Cow<'_, str>> {
     #[derive(Deserialize)]
     struct Found {

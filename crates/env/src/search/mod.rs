@@ -1,14 +1,14 @@
-//! Questions answered by searching: the search environments of Search-R1 and verl-agent.
+//! Answering questions by searching: the search environments of Search-R1 and verl-agent.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `question.rs`, `choice.rs`, `answer.rs` | questions and the scoring of answers |
-//! | `records.rs`, `options.rs`, `files.rs` | layouts of data sets |
+//! | `question.rs`, `choice.rs`, `answer.rs` | questions and answer scoring |
+//! | `records.rs`, `options.rs`, `files.rs` | parsing the layouts of existing datasets |
 //! | `generator/` | a generated encyclopaedia with questions |
 //! | `action.rs`, `format.rs`, `retriever.rs` | actions, observations and the retriever |
-//! | `environment.rs`, `set.rs`, `world.rs` | episodes, the task set, settings |
+//! | `environment.rs`, `set.rs`, `world.rs` | episodes, the task set and settings |
 //! | `expert.rs`, `phrases.rs` | demonstrations and tokenizer phrases |
-//! | `replay.rs` | comparison with recorded episodes |
+//! | `replay.rs` | comparison with recorded episodes of the original |
 
 mod action;
 pub mod answer;

@@ -1,9 +1,9 @@
-//! Options of multiple-choice questions, in the layouts of their data sets.
+//! Parses multiple-choice options from the layouts of existing datasets.
 //!
 //! | data set | options | right option |
 //! |---|---|---|
-//! | MedQA | `options`, an object by label | `answer_idx`, a label |
-//! | MedXpertQA | `options` as in MedQA, repeated after `Answer Choices:` in the question | `label`, a label |
+//! | MedQA | `options`, an object keyed by label | `answer_idx`, a label |
+//! | MedXpertQA | `options` as in MedQA, and again in the question after `Answer Choices:` | `label`, a label |
 //! | MedMCQA | `opa` to `opd` | `cop`, a number |
 //! | MMLU | `choices`, a list | `answer`, a number from 0 |
 //! | MMLU-Pro | `options`, a list | `answer_index`, a number from 0 |
@@ -19,7 +19,7 @@ const LABELS: [&str; 26] = [
     "V", "W", "X", "Y", "Z",
 ];
 
-/// Separates the question from its options in MedXpertQA.
+/// Text that separates the question from its options in MedXpertQA.
 const ANSWER_CHOICES: &str = "Answer Choices:";
 
 pub(super) struct Asked<'a> {
@@ -57,7 +57,7 @@ fn present<'a>(record: &'a Map<String, Value>, keys: &[&'static str]) -> Option<
     keys.iter().find_map(|key| Some((*key, record.get(*key).filter(|value| !value.is_null())?)))
 }
 
-/// Tables contain null for labels that only other questions have.
+/// Tables contain null for labels that only occur in other questions.
 fn by_label(options: &Value, key: &str, right: &Value) -> Result<Choices, String> {
     let options = options.as_object().into_iter().flatten().filter(|(_, text)| !text.is_null());
     let option = |(label, text): (&String, &Value)| {
@@ -72,7 +72,7 @@ fn by_label(options: &Value, key: &str, right: &Value) -> Result<Choices, String
     Ok(Choices { options, right: place })
 }
 
-/// Parses options in a list (MMLU and MMLU-Pro).
+/// Parses options stored as a list (MMLU and MMLU-Pro).
 fn by_place(list: &[Value], (key, answer): (&str, &str), right: &Value) -> Result<Choices, String> {
     if list.len() > LABELS.len() {
         return Err(format!("`{key}` has {} options; {} can be labelled", list.len(), LABELS.len()));
@@ -107,9 +107,9 @@ fn of_medmcqa(record: &Map<String, Value>, counted: CountedFrom) -> Result<Optio
     Ok(Some(Choices { options, right: place }))
 }
 
-/// Parses options in the question's text (AlphaMed19K): `A: ..`, `B: ..` and so on, each label
-/// after a blank. A record without `subset_name` belongs to that data set if its `answer` is the
-/// label of such an option.
+/// Parses options written inside the question (AlphaMed19K): `A: ..`, `B: ..` and so on, each label
+/// preceded by a space. A record without `subset_name` is treated as AlphaMed19K if its `answer` is
+/// the label of such an option.
 fn in_text<'a>(record: &Map<String, Value>, text: &'a str) -> Result<Asked<'a>, String> {
     let right = record.get("answer").and_then(Value::as_str).map(str::trim);
     let labelled = right.is_some_and(|right| LABELS.contains(&right));
@@ -129,7 +129,7 @@ fn in_text<'a>(record: &Map<String, Value>, text: &'a str) -> Result<Asked<'a>, 
     }
 }
 
-/// Returns the positions of a label followed by a colon.
+/// Returns the positions where a label is followed by a colon.
 fn markers<'a>(text: &'a str, label: &'a str, from: usize) -> impl Iterator<Item = usize> + 'a {
     let found = text[from..].match_indices(label).map(move |(at, _)| from + at);
     found.filter(move |&at| {
@@ -138,8 +138,8 @@ fn markers<'a>(text: &'a str, label: &'a str, from: usize) -> impl Iterator<Item
     })
 }
 
-/// Splits a text before its options. The options begin at the last `A:` followed by a `B:`, since a
-/// question can contain `vitamin A:`.
+/// Splits a text at the start of its options. The options start at the last `A:` that is followed
+/// by a `B:`, since a question may contain `vitamin A:`.
 fn lettered(text: &str) -> (&str, Vec<(String, String)>) {
     let first = markers(text, "B", 0)
         .last()

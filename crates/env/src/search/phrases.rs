@@ -1,4 +1,4 @@
-//! Fixed phrases of generated passages and observations, for tokenizers of small models.
+//! Fixed phrases in generated passages and observations, for the tokenizers of small models.
 
 use super::format::ObservationFormat;
 
@@ -31,7 +31,7 @@ const SENTENCES: [&str; 24] = [
     "In which country is ",
 ];
 
-/// Returns phrases that a word-level tokenizer should keep as one token.
+/// Returns phrases that a word-level tokenizer should keep as single tokens.
 pub(super) fn phrases(format: ObservationFormat, top_k: usize, generated: bool) -> Vec<String> {
     let mut phrases: Vec<String> = TAGS.map(str::to_owned).to_vec();
     match format {

@@ -1,4 +1,4 @@
-//! Questions and the scoring of answers.
+//! Questions and answer scoring.
 
 use std::sync::Arc;
 
@@ -12,46 +12,47 @@ use super::choice::Choices;
 /// A question with its golden answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Question {
-    /// Id within its data set.
+    /// Id within the question's dataset.
     pub id: String,
-    /// Data set for reports, such as `nq`, `hotpotqa`, or `single-hop` for generated questions.
+    /// Dataset name used in reports, such as `nq`, `hotpotqa`, or `single-hop` for generated
+    /// questions.
     pub dataset: String,
-    /// The question without its options.
+    /// The question text without the options.
     pub text: String,
     /// All right answers.
     pub golden: Vec<String>,
-    /// Answer options, if any.
+    /// Answer options, for multiple-choice questions.
     pub choices: Option<Choices>,
-    /// Passages that come with the question.
+    /// Passages supplied with the question.
     pub passages: Vec<Arc<Passage>>,
-    /// Searches that lead to the answer, in order; known for generated questions.
+    /// Searches that lead to the answer, in order. Only generated questions have them.
     pub plan: Vec<PlannedSearch>,
 }
 
-/// A search on the way to an answer.
+/// One of the searches that lead to an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedSearch {
-    /// Text of the query.
+    /// Query text.
     pub query: String,
-    /// A plausible, usually wrong answer that the expert gives if it skips this search.
+    /// A plausible but usually wrong answer, which the expert gives if it skips this search.
     pub early_answer: String,
 }
 
-/// Score of an answer that is used as the reward.
+/// Which score of an answer is the reward.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SearchReward {
-    /// The reward is 1 for an exact match, else 0, as in Search-R1, verl-agent and SORL.
+    /// 1 for an exact match and 0 otherwise, as in Search-R1, verl-agent and SORL.
     #[default]
     ExactMatch,
     /// F1 over words.
     F1,
-    /// The reward is 1 if the answer contains a golden answer, else 0.
+    /// 1 if the answer contains a golden answer and 0 otherwise.
     CoverMatch,
 }
 
 impl Question {
-    /// Returns the question with its options; it is the goal and the first observation.
+    /// Returns the question with its options, which is both the goal and the first observation.
     pub fn prompt(&self) -> String {
         match &self.choices {
             None => self.text.clone(),
@@ -59,7 +60,7 @@ impl Question {
         }
     }
 
-    /// Returns a right answer: the text of the right option, or the first golden answer.
+    /// Returns a correct answer: the text of the correct option, or the first golden answer.
     pub fn answer(&self) -> Option<&str> {
         match &self.choices {
             None => self.golden.first().map(String::as_str),
@@ -67,8 +68,8 @@ impl Question {
         }
     }
 
-    /// Scores an answer. With options, each score is 1 if the answer names the right option, else
-    /// 0.
+    /// Scores an answer. For multiple-choice questions, each score is 1 if the answer selects the
+    /// correct option and 0 otherwise.
     pub fn scores(&self, answer: &str) -> Scores {
         match &self.choices {
             None => Scores::of(answer, &self.golden),
@@ -88,7 +89,7 @@ impl Question {
         stands_in(text, golden)
     }
 
-    /// Returns the SHA-256 of the prompt and of everything that affects the scores.
+    /// Returns the SHA-256 of the prompt and of all data that affects the scores.
     pub fn digest(&self) -> String {
         let prompt = self.prompt();
         let right = self.choices.as_ref().map(|choices| choices.right.to_string()).unwrap_or_default();
@@ -98,7 +99,7 @@ impl Question {
 }
 
 impl SearchReward {
-    /// Returns the reward of an answer's scores.
+    /// Returns the reward for an answer with these scores.
     pub fn of(self, scores: &Scores) -> f64 {
         match self {
             Self::ExactMatch => f64::from(u8::from(scores.exact)),
@@ -108,7 +109,7 @@ impl SearchReward {
     }
 }
 
-/// Appends a question mark if it is missing, as in Search-R1's data.
+/// Appends a question mark if there is none, as in Search-R1's data.
 pub(super) fn with_mark(text: &str) -> String {
     let text = text.trim();
     if text.ends_with('?') || text.is_empty() { text.to_owned() } else { format!("{text}?") }

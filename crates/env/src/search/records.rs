@@ -1,4 +1,4 @@
-//! Parses questions from the records of data sets.
+//! Parses questions from dataset records.
 //!
 //! | part | keys |
 //! |---|---|
@@ -25,15 +25,15 @@ pub(super) enum CountedFrom {
 }
 
 impl CountedFrom {
-    /// MedMCQA's `cop` counts from 0 in the Hugging Face hub's Parquet files and from 1 in the
-    /// original JSON. A file in which a 0 occurs counts from 0.
+    /// MedMCQA's `cop` counts from 0 in the Parquet files on the Hugging Face Hub and from 1 in the
+    /// original JSON. If any record in a file has a `cop` of 0, the file counts from 0.
     pub(super) fn of<'a>(records: impl IntoIterator<Item = &'a Value>) -> Self {
         let zero = records.into_iter().any(|record| record.get("cop").and_then(Value::as_i64) == Some(0));
         if zero { Self::Zero } else { Self::One }
     }
 }
 
-/// Parses a question; `number` and `dataset` are used if the record has no id or data set.
+/// Parses a question. `number` and `dataset` are used for records without an id or dataset name.
 pub(super) fn question(
     record: &Value,
     number: usize,
@@ -74,8 +74,8 @@ pub(super) fn text_of(value: &Value) -> Option<String> {
     }
 }
 
-/// Returns the texts of a value or list. Parses a text that contains a JSON list of texts (PopQA's
-/// `possible_answers`).
+/// Returns the texts in a value or list. A text that contains a JSON list of texts is parsed
+/// (PopQA's `possible_answers`).
 fn texts(value: &Value) -> Vec<String> {
     match value {
         Value::Array(items) => items.iter().filter_map(text_of).collect(),
@@ -154,7 +154,7 @@ fn titled(value: &Value) -> Option<(String, String)> {
     }
 }
 
-/// Joins the sentences of a passage; HotpotQA's already begin with a blank.
+/// Joins a passage's sentences. HotpotQA's sentences already start with a space.
 fn joined(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -166,7 +166,7 @@ fn joined(value: &Value) -> Option<String> {
     }
 }
 
-/// Parses a passage of a collection: `contents` as in wiki-18, or `title` and `text`.
+/// Parses a passage from a collection: `contents` as in wiki-18, or `title` and `text`.
 pub(super) fn passage(record: &Value, number: usize) -> Option<Passage> {
     let id = record.get("id").and_then(text_of).unwrap_or_else(|| number.to_string());
     let contents = if let Some(contents) = record.get("contents") {

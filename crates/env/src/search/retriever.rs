@@ -1,4 +1,4 @@
-//! Settings of the retriever, and how it is opened.
+//! Settings for the retriever, and opening it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,34 +7,34 @@ use serde::{Deserialize, Serialize};
 use turnwise_core::EnvError;
 use turnwise_retrieval::{Bm25Retriever, Cached, Passage, RetrievalError, Retriever, RetrieverKind};
 
-/// Settings of the retriever.
+/// Settings for the retriever.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RetrieverSettings {
-    /// Kind of retriever. Only `bm25` runs in the sampler's thread. With other retrievers, episodes
-    /// wait on their own threads (`rollout.env_threads`).
+    /// Kind of retriever. Only `bm25` runs on the sampling thread. With other retrievers, each
+    /// episode waits on a separate thread (`rollout.env_threads`).
     pub kind: RetrieverKind,
-    /// Folder of an index made by `turnwise index build`, for `bm25`, `dense` and `hybrid`. If
-    /// absent, `bm25` indexes `corpus` in memory at every start.
+    /// Folder with an index built by `turnwise index build`, for `bm25`, `dense` and `hybrid`. If
+    /// not set, `bm25` builds an in-memory index of `corpus` at every start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub index: Option<PathBuf>,
-    /// Folder of the encoder model, for `dense` and `hybrid`.
+    /// Folder with the encoder model, for `dense` and `hybrid`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<PathBuf>,
-    /// Search the index's graph (`turnwise index build --approximate`) instead of all vectors, for
-    /// `dense` and `hybrid`.
+    /// Search the graph in the index (`turnwise index build --approximate`) instead of all vectors,
+    /// for `dense` and `hybrid`.
     pub approximate: bool,
-    /// Address of the server, for `http`, such as `http://127.0.0.1:8000/retrieve`. Separate
-    /// several servers with the same collection by blanks.
+    /// URL of the server, for `http`, such as `http://127.0.0.1:8000/retrieve`. Separate the URLs
+    /// of several servers with the same collection by spaces.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// Timeout of a request in seconds, for `http`.
+    /// Timeout for a request in seconds, for `http`.
     #[schemars(range(max = 3600.0), extend("exclusiveMinimum" = 0.0))]
     pub timeout_s: f64,
-    /// Number of retries of a failed request, for `http`, in addition to `rollout.env_retries`.
+    /// Number of times to retry a failed request, for `http`, in addition to `rollout.env_retries`.
     #[schemars(range(max = 100))]
     pub retries: u32,
-    /// Number of cached queries, for all kinds but `bm25`; 0 disables the cache.
+    /// Number of queries to cache, for all kinds except `bm25`. 0 disables the cache.
     #[schemars(range(max = 100000000))]
     pub cache: usize,
 }
@@ -54,7 +54,7 @@ impl Default for RetrieverSettings {
     }
 }
 
-/// Opens the retrievers that this crate does not contain: `dense`, `hybrid` and `http`
+/// Opens the retrievers that are not part of this crate: `dense`, `hybrid` and `http`
 /// ([`super::SearchKind::with_retrievers`]). [`RetrieverSettings::cache`] is applied afterwards.
 pub type OpenRetriever =
     Arc<dyn Fn(&RetrieverSettings) -> Result<Arc<dyn Retriever>, RetrievalError> + Send + Sync>;
@@ -84,12 +84,13 @@ impl RetrieverSettings {
         Ok(if self.cache > 0 { Arc::new(Cached::new(opened, self.cache)) } else { opened })
     }
 
-    /// Returns true if a search never waits for another process.
+    /// Returns true if searches never wait for another process.
     pub(super) fn is_instant(&self) -> bool {
         self.kind == RetrieverKind::Bm25
     }
 
-    /// Returns settings that this kind lacks or ignores: key and reason.
+    /// Returns the settings that this kind of retriever requires but lacks, or ignores. Each has a
+    /// key and a reason.
     pub(super) fn problems(&self, corpus: Option<&Path>) -> Vec<(&'static str, String)> {
         let mut found = Vec::new();
         let kind = self.kind.name();

@@ -1,4 +1,4 @@
-//! Questions as a task set: options, splits, shared data.
+//! Questions as a task set: options, splits, and shared data.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::splits::{SPLITS, tasks_of};
 
 /// Default step limit, as in verl-agent.
 pub(super) const DEFAULT_MAX_STEPS: usize = 4;
-/// Maximum number of queries per call of a slow retriever.
+/// Maximum number of queries in one call to a slow retriever.
 const BATCH: usize = 256;
 
 /// Options of a [`SearchSet`].
@@ -24,15 +24,15 @@ pub struct SearchOptions {
     pub top_k: usize,
     /// Format of observations.
     pub format: ObservationFormat,
-    /// Score used as the reward.
+    /// Which score is the reward.
     pub reward: SearchReward,
-    /// Source of an episode's answer.
+    /// Where an episode's answer comes from.
     pub answer_from: AnswerFrom,
-    /// Maximum tokens of an observation.
+    /// Maximum number of tokens in an observation.
     pub observation_tokens: Option<usize>,
-    /// Whether the first observation contains passages for the question.
+    /// Whether the first observation contains passages retrieved for the question.
     pub search_first: bool,
-    /// Whether a search never waits for another process.
+    /// Whether searches never wait for another process.
     pub instant: bool,
 }
 
@@ -75,10 +75,10 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// Questions answered by searching, as a task set.
+/// A task set of questions to answer by searching.
 ///
-/// A task is a question. The task's kind is the data set (or the type of a generated question). The
-/// task's id consists of split, data set and question id.
+/// A task is a question. The task's kind is the dataset, or the question type for generated
+/// questions. The task's id consists of split, dataset and question id.
 #[derive(Clone, Debug)]
 pub struct SearchSet {
     shared: Arc<Shared>,
@@ -86,8 +86,8 @@ pub struct SearchSet {
 }
 
 impl SearchSet {
-    /// Creates a set from the questions of `train`, `valid` and `test`. A duplicate name within a
-    /// split gets a number.
+    /// Creates a set from the questions of `train`, `valid` and `test`. Duplicate ids within a
+    /// split get a number appended.
     pub fn new(splits: [Vec<Question>; 3], retriever: Arc<dyn Retriever>, options: SearchOptions) -> Self {
         let mut questions = Vec::with_capacity(splits.iter().map(Vec::len).sum());
         let mut places = HashMap::new();
@@ -115,7 +115,7 @@ impl SearchSet {
         Self { shared: Arc::new(shared), max_steps: DEFAULT_MAX_STEPS }
     }
 
-    /// Returns the set with another step limit.
+    /// Sets the step limit.
     #[must_use]
     pub fn with_max_steps(mut self, max_steps: usize) -> Self {
         self.max_steps = max_steps;
@@ -127,12 +127,12 @@ impl SearchSet {
         self.max_steps
     }
 
-    /// Returns the format of observations.
+    /// Returns the observation format.
     pub fn format(&self) -> ObservationFormat {
         self.shared.options.format
     }
 
-    /// Returns the question of a task.
+    /// Returns the question for a task.
     ///
     /// # Errors
     /// Fails if the task is unknown.

@@ -26,7 +26,8 @@ use crate::world::{Advisor, EvalDefaults, OpenOptions, ReplayRequest, World, Wor
 
 /// The environment kind `search`.
 ///
-/// By default it supports `bm25` and JSON. A program can add other retrievers and tables:
+/// By default, the kind supports `bm25` and JSON. A program can add support for other retrievers
+/// and tables:
 ///
 /// ```
 /// use std::sync::Arc;
@@ -54,7 +55,7 @@ impl SearchKind {
         Self { retrievers: Some(open), ..self }
     }
 
-    /// Adds support for questions and passages in tables, such as Parquet files.
+    /// Adds support for tables, such as Parquet files, that contain questions or passages.
     #[must_use]
     pub fn with_tables(self, read: TableReader) -> Self {
         Self { tables: Some(read), ..self }
@@ -66,7 +67,7 @@ impl SearchKind {
 #[serde(untagged)]
 pub enum SearchData {
     /// A file (the split `test`), or a folder with files named after the splits: `train`, `valid`
-    /// or `dev`, and `test`. Extensions are `.jsonl`, `.json` (both also with `.zst`) or
+    /// or `dev`, and `test`. The extension is `.jsonl` or `.json`, optionally with `.zst`, or
     /// `.parquet`.
     Path(PathBuf),
     /// Files by split.
@@ -77,56 +78,56 @@ pub enum SearchData {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SearchFiles {
-    /// Files of the split `train`.
+    /// Files for the split `train`.
     pub train: Vec<PathBuf>,
-    /// Files of the split `valid`.
+    /// Files for the split `valid`.
     pub valid: Vec<PathBuf>,
-    /// Files of the split `test`.
+    /// Files for the split `test`.
     pub test: Vec<PathBuf>,
 }
 
-/// Settings of the search environment.
+/// Settings for the search environment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SearchSettings {
-    /// Questions as JSON or Parquet, plain or zstd-compressed. If absent, an encyclopaedia with
+    /// Questions in JSON or Parquet, optionally zstd-compressed. If not set, an encyclopaedia with
     /// questions is generated.
     ///
-    /// A path names one file (the split `test`) or a folder with files named after splits. A table
-    /// lists files by split: `data = { train = ["nq.jsonl"], test = ["bamboogle.jsonl"] }`.
-    /// Supported layouts: FlashRAG's JSON lines (`question`, `golden_answers`), NQ, TriviaQA,
-    /// PopQA, HotpotQA, 2WikiMultihopQA, MuSiQue, Bamboogle, MedQA, MedMCQA, PubMedQA, MMLU,
-    /// MMLU-Pro, MedXpertQA and AlphaMed19K.
+    /// A path names one file (the split `test`) or a folder with files named after the splits. A
+    /// table lists the files of each split:
+    /// `data = { train = ["nq.jsonl"], test = ["bamboogle.jsonl"] }`. Supported layouts: FlashRAG's
+    /// JSON Lines (`question`, `golden_answers`), NQ, TriviaQA, PopQA, HotpotQA, 2WikiMultihopQA,
+    /// MuSiQue, Bamboogle, MedQA, MedMCQA, PubMedQA, MMLU, MMLU-Pro, MedXpertQA and AlphaMed19K.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<SearchData>,
-    /// Passages for `bm25`: JSON lines with `id` and `contents` as in wiki-18, or with `title` and
-    /// `text`. If absent, it searches the passages that come with the questions or the generated
-    /// encyclopaedia.
+    /// Passages for `bm25`, as JSON Lines with `id` and `contents` (as in wiki-18) or with `title`
+    /// and `text`. If not set, `bm25` searches the passages supplied with the questions, or the
+    /// generated encyclopaedia.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub corpus: Option<PathBuf>,
-    /// Settings of the retriever.
+    /// Settings for the retriever.
     pub retriever: RetrieverSettings,
     /// Number of passages per search.
     #[schemars(range(min = 1, max = 100))]
     pub top_k: usize,
     /// Format of observations.
     pub format: ObservationFormat,
-    /// Maximum tokens of an observation. Longer ones are truncated, including the closing tag
-    /// (Search-R1: 500).
+    /// Maximum number of tokens in an observation. Longer observations are truncated, which may cut
+    /// off the closing tag. Search-R1 uses 500.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000000))]
     pub observation_tokens: Option<usize>,
-    /// Search for the question (without its options) before the first turn, and show the passages
-    /// with it. With `max_turns = 1` this is retrieval-augmented generation. Each episode sends its
-    /// query separately.
+    /// Search for the question (without its options) before the first turn and show the passages
+    /// with the question. With `max_turns = 1`, this is retrieval-augmented generation. Each
+    /// episode sends its query in a separate call.
     pub search_first: bool,
-    /// Score used as the reward. Success is always an exact match.
+    /// Which score is the reward. Success always means an exact match.
     pub reward: SearchReward,
-    /// Source of an episode's answer.
+    /// Where an episode's answer comes from.
     pub answer_from: AnswerFrom,
-    /// Settings of the generated encyclopaedia; ignored if `data` is set.
+    /// Settings for the generated encyclopaedia, ignored if `data` is set.
     pub generator: SearchGenerator,
-    /// Settings of the expert that plays demonstrations.
+    /// Settings for the demonstration expert.
     pub expert: SearchExpert,
 }
 
@@ -150,12 +151,12 @@ impl Default for SearchSettings {
     }
 }
 
-/// Settings of the expert that plays demonstrations.
+/// Settings for the demonstration expert.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SearchExpert {
-    /// Probability that the expert skips its last search and guesses the answer. SFT imitates such
-    /// demonstrations even if the answer is wrong. Applies only to generated questions.
+    /// Probability that the expert skips its last search and guesses the answer. SFT imitates these
+    /// demonstrations even if the answer is wrong. Affects only generated questions.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub early_answer_prob: f64,
 }
@@ -240,8 +241,8 @@ impl SearchKind {
     }
 }
 
-/// Returns the distinct passages of all questions. The result does not depend on which splits were
-/// requested.
+/// Returns the distinct passages supplied with all questions. The result does not depend on which
+/// splits were requested.
 fn own_passages(opened: &[Vec<Question>; 3], others: &[Vec<Question>; 3]) -> Result<Vec<Passage>, EnvError> {
     let mut seen = HashSet::new();
     let questions = opened.iter().zip(others).flat_map(|(opened, others)| opened.iter().chain(others));

@@ -1,4 +1,4 @@
-//! Actions: a direction, `still`, or anything else.
+//! Parses actions: a direction, `still`, or anything else.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ pub enum Action {
     Move(Direction),
     /// `still`, which does nothing.
     Still,
-    /// Anything else; has the same effect as `still`.
+    /// Anything else, which has the same effect as `still`.
     Other,
 }
 
@@ -19,10 +19,10 @@ pub enum Action {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ActionReading {
-    /// The trimmed text must be one of the five words, in any case.
+    /// The trimmed text must be one of the five words, in upper or lower case.
     #[default]
     Exact,
-    /// As in verl-agent: the first of `up`, `down`, `left`, `right`, `still` that occurs in the
+    /// As in verl-agent, the first of `up`, `down`, `left`, `right`, `still` that occurs in the
     /// text. `upright` is `up`, and `do not go down` is `down`.
     VerlAgent,
 }

@@ -12,12 +12,12 @@ use super::set::{Shared, SokobanPictures, SokobanReward};
 use crate::pictures::png;
 use crate::saved::SavedEpisode;
 
-/// Plays the levels of a [`super::SokobanSet`], one episode at a time.
+/// Plays the levels in a [`super::SokobanSet`], one episode at a time.
 ///
-/// An episode ends when all boxes are on targets (`terminated`), or at the step limit
-/// (`truncated`). `still` and invalid actions move nothing but count as steps, as in verl-agent's
-/// rollout. If pictures are on, each observation has a picture after its text. Progress is the
-/// fraction of boxes on targets.
+/// An episode ends when all boxes are on targets (`terminated`) or at the step limit (`truncated`).
+/// `still` and invalid actions have no effect but count as steps, as in verl-agent's rollout. If
+/// images are enabled, each observation has an image after its text. Progress is the fraction of
+/// boxes that are on targets.
 #[derive(Debug)]
 pub struct SokobanEnv {
     shared: Arc<Shared>,
@@ -38,7 +38,7 @@ struct Episode {
 struct Saved {
     task: String,
     room: String,
-    /// Boxes on targets at the last reward.
+    /// Number of boxes that were on targets when the last reward was computed.
     counted: usize,
     steps: usize,
 }
@@ -119,8 +119,8 @@ impl Environment for SokobanEnv {
         })
     }
 
-    /// Saves the state without the step limit, which is a setting. A finished episode cannot be
-    /// saved.
+    /// Saves everything except the step limit, which comes from the config. A finished episode
+    /// cannot be saved.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         if episode.over {

@@ -1,4 +1,4 @@
-//! An expert that knows the shortest solution, and its demonstrations.
+//! An expert that knows the shortest solution, and demonstrations played by it.
 
 use turnwise_core::{Action, EnvError, Environment as _, Observation, Purpose, Rng, Seed, Task};
 
@@ -20,7 +20,8 @@ pub struct Expert {
 }
 
 impl Expert {
-    /// Returns the first move of a shortest solution; `None` if the level is solved or unsolvable.
+    /// Returns the first move of a shortest solution, or `None` if the level is solved or
+    /// unsolvable.
     pub fn next(&mut self, room: &Room) -> Option<Direction> {
         self.solver.solve(room).moves()?.first().copied()
     }
@@ -35,9 +36,9 @@ impl Advisor for Expert {
     }
 }
 
-/// Plays `count` levels of a split in order. SFT imitates random moves (probability
-/// `random_move_prob`) too. An episode ends when no solution is left. If the probability is 0, only
-/// solved episodes are kept.
+/// Plays `count` levels of a split in order. With probability `random_move_prob`, a move is random.
+/// SFT imitates random moves. An episode ends when the level has become unsolvable. If the
+/// probability is 0, only solved episodes are kept.
 pub(super) fn demonstrate(
     set: &SokobanSet,
     request: &DemonstrationRequest<'_>,

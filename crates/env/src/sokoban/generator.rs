@@ -1,8 +1,8 @@
-//! Level generator: carves a room, puts boxes on targets, and plays the game backward.
+//! Generates levels: carves a room, puts boxes on targets, and plays the game backwards.
 //!
-//! A breadth-first search over reversed moves finds all states from which the boxes can reach the
-//! targets, with the length of their shortest solutions. The start is a state with a wanted length,
-//! verified by a forward search.
+//! A breadth-first search over reversed moves finds all solvable states and the lengths of their
+//! shortest solutions. The start is one of these states whose solution length is in the requested
+//! range. A forward search verifies the length.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{EnvError, Purpose, Rng, Seed};
@@ -14,13 +14,13 @@ const MOST_ATTEMPTS: u64 = 2_000;
 
 const MOST_BACKWARD: usize = 200_000;
 
-/// Settings of the generator.
+/// Generator settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct GeneratorConfig {
-    /// Seed; the same seed gives the same levels.
+    /// Random seed.
     pub seed: u64,
-    /// Cells per row, including the outer walls.
+    /// Number of cells per row, including the outer walls.
     #[schemars(range(min = 4, max = 16))]
     pub width: usize,
     /// Number of rows, including the outer walls.
@@ -29,7 +29,7 @@ pub struct GeneratorConfig {
     /// Minimum number of boxes.
     #[schemars(range(min = 1, max = 5))]
     pub min_boxes: usize,
-    /// Maximum number of boxes; levels cycle through the numbers.
+    /// Maximum number of boxes. Levels cycle through the numbers from minimum to maximum.
     #[schemars(range(min = 1, max = 5))]
     pub max_boxes: usize,
     /// Minimum length of the shortest solution in moves.
@@ -86,10 +86,10 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// Generates the level with this index.
+    /// Generates the level with the given index.
     ///
     /// # Errors
-    /// Fails if `MOST_ATTEMPTS` rooms have no solution of a wanted length.
+    /// Fails if no solution of a suitable length is found in `MOST_ATTEMPTS` rooms.
     pub fn level(&mut self, config: &GeneratorConfig, index: u64) -> Result<Level, EnvError> {
         let counts = config.max_boxes.saturating_sub(config.min_boxes) as u64 + 1;
         let boxes = config.min_boxes + (index % counts) as usize;
@@ -137,8 +137,8 @@ impl Generator {
         }
     }
 
-    /// Returns a state this many moves from the solved room, with no box on a target. All lengths
-    /// are equally likely.
+    /// Returns a state at the given number of moves from the solved room, with no box on a target.
+    /// All solution lengths are equally likely.
     fn start(&mut self, solved: &Room, config: &GeneratorConfig, rng: &mut Rng) -> Option<State> {
         let Self { floor, seen, nodes, candidates, .. } = self;
         floor.set(solved);
@@ -208,8 +208,8 @@ fn opposite(direction: Direction) -> Direction {
     }
 }
 
-/// Carves a room of random size by a random walk, sometimes two cells wide. The size is at least
-/// what the boxes need.
+/// Carves a room of random size with a random walk that is sometimes two cells wide. The room is
+/// always large enough for the boxes.
 fn carve(config: &GeneratorConfig, boxes: usize, rng: &mut Rng) -> Option<(Vec<Cell>, Vec<usize>)> {
     let GeneratorConfig { width, height, .. } = *config;
     let (columns, rows) = (width.checked_sub(2)?, height.checked_sub(2)?);

@@ -1,4 +1,4 @@
-//! Levels from text and files, and their equality under symmetry.
+//! Levels read from text and files, and equality under symmetry.
 
 use std::path::Path;
 
@@ -8,11 +8,11 @@ use turnwise_core::{EnvError, digest};
 use super::room::{Cell, Room};
 use super::solver::{Solution, Solver};
 
-/// Parses a room from lines of symbols: RAGEN's (`#_O√XPS`), or those of common level files
-/// (`# .*$@+`, with `-` also for floor).
+/// Parses a room from lines of symbols. Symbols are either RAGEN's (`#_O√XPS`) or those of common
+/// level files (`# .*$@+`, with `-` also for floor).
 ///
 /// # Errors
-/// Fails if a symbol is unknown or the text is not a level ([`Room::new`]).
+/// Fails if a symbol is unknown or the text is not a valid level ([`Room::new`]).
 pub fn parse(text: &str) -> Result<Room, String> {
     let rows: Vec<&str> = text.lines().collect();
     let mut cells = Vec::with_capacity(text.len());
@@ -46,7 +46,7 @@ fn cell(symbol: char) -> Option<Cell> {
     })
 }
 
-/// A level in gym-sokoban's form: the fixed cells and the current state.
+/// A level in gym-sokoban's representation: the fixed cells and the current state.
 #[derive(Deserialize)]
 pub(super) struct RecordedRoom {
     room_fixed: Vec<Vec<u64>>,
@@ -90,11 +90,12 @@ impl RecordedRoom {
     }
 }
 
-/// Reads the levels of a file, plain or zstd-compressed: JSON lines with `room_fixed` and
-/// `room_state`, or symbols with an empty line between levels (`;` starts a comment).
+/// Reads levels from a file, which may be zstd-compressed. Files contain JSON Lines with
+/// `room_fixed` and `room_state`, or symbols with an empty line between levels (`;` starts a
+/// comment).
 ///
 /// # Errors
-/// Fails if the file cannot be read, or a level is invalid, unsolvable or solved.
+/// Fails if the file cannot be read, or if a level is invalid, unsolvable or already solved.
 pub fn read(path: &Path) -> Result<Vec<Room>, EnvError> {
     let name = path.display().to_string();
     let failed = |source| EnvError::Io { path: name.clone(), source };
@@ -159,13 +160,13 @@ fn levels(lines: &[String]) -> Result<Vec<Room>, (usize, String)> {
     Ok(found)
 }
 
-/// Returns a digest that is equal for levels that differ only by rotation, reflection or shift.
-/// Unreachable cells count as walls.
+/// Returns a digest that is equal for levels that differ only by rotation, reflection or
+/// translation. Unreachable cells count as walls.
 pub fn level_digest(room: &Room) -> String {
     least_digest(room, |cell| cell)
 }
 
-/// Returns a digest like [`level_digest`] that ignores the player.
+/// Returns a digest like [`level_digest`], but ignores the player's position.
 pub fn room_digest(room: &Room) -> String {
     least_digest(room, |cell| if cell.is_player() { cell.emptied() } else { cell })
 }

@@ -1,5 +1,5 @@
-//! Pictures of rooms: one tile of 16 x 16 pixels per cell, drawn here or read from the original's
-//! files.
+//! Images of rooms with one tile of 16 x 16 pixels per cell. The tiles are built in or read from
+//! the original's files.
 
 use std::path::Path;
 
@@ -11,25 +11,26 @@ use crate::pictures::{Picture, png};
 /// Side length of a tile in pixels.
 pub const TILE: usize = 16;
 
-/// The original's file names, in the order of [`Cell::ALL`].
+/// File names used by the original, in the order of [`Cell::ALL`].
 const FILES: [&str; 7] =
     ["wall", "floor", "box_target", "box_on_target", "box", "player", "player_on_target"];
 
-/// A tile for each cell.
+/// One tile for each kind of cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tiles([Picture; 7]);
 
 impl Tiles {
-    /// Creates tiles drawn by this crate.
+    /// Creates the built-in tiles.
     pub fn own() -> Self {
         Self(Cell::ALL.map(draw))
     }
 
-    /// Reads the tiles of a folder, named as in gym-sokoban: `wall.png`, `floor.png`,
-    /// `box_target.png`, `box_on_target.png`, `box.png`, `player.png` and `player_on_target.png`.
+    /// Reads tiles with gym-sokoban's file names: `wall.png`, `floor.png`, `box_target.png`,
+    /// `box_on_target.png`, `box.png`, `player.png` and `player_on_target.png`.
     ///
     /// # Errors
-    /// Fails if a picture is missing, is not PNG or has another size; the error names it.
+    /// Fails if an image is missing, has a different size or is not a PNG file. The error names the
+    /// image.
     pub fn read(folder: &Path) -> Result<Self, EnvError> {
         let mut tiles = Self::own().0;
         for (tile, name) in tiles.iter_mut().zip(FILES) {

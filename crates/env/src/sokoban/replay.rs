@@ -1,15 +1,15 @@
 //! Compares these rules with recorded episodes of the original.
 //!
-//! A recording is a JSON lines file with one object per episode:
+//! A recording is a JSON Lines file with one object per episode:
 //!
 //! ```text
 //! {"num_boxes", "max_steps", "seed", "room_fixed": [[..]], "room_state": [[..]], "text", "shortest_solution": [1..],
 //!  "steps": [{"action": 1..4, "reward", "done", "moved", "won", "text"}, ..]}
 //! ```
 //!
-//! All flags are compared, texts byte for byte, and rewards bit for bit. A recorded shortest
-//! solution must solve the level and be as long as the solver's solution. The recorded solution is
-//! empty for levels that the recorder did not solve.
+//! The comparison covers all flags. Texts must match byte for byte and rewards bit for bit. A
+//! recorded shortest solution must solve the level and be as long as the solver's solution. The
+//! recorded solution is empty if the recorder did not solve the level.
 
 use std::io::BufRead;
 
@@ -106,7 +106,7 @@ fn compare(
 mod tests {
     use super::*;
 
-    /// An episode of one push, as the original would record it.
+    /// An episode with one push, in the original's format.
     const PUSH: &str = r#"{"num_boxes":1,"max_steps":15,"seed":3,"room_fixed":[[0,0,0,0,0],[0,1,1,2,0],[0,0,0,0,0]],"room_state":[[0,0,0,0,0],[0,5,4,2,0],[0,0,0,0,0]],"text":" # \t # \t # \t # \t # \t\n # \t P \t X \t O \t # \t\n # \t # \t # \t # \t # \t","shortest_solution":[4],"steps":[{"action":4,"reward":10.9,"done":true,"moved":true,"won":true,"text":" # \t # \t # \t # \t # \t\n # \t _ \t P \t √ \t # \t\n # \t # \t # \t # \t # \t"}]}"#;
 
     #[test]

@@ -1,22 +1,24 @@
-//! The room and its rules: cells, moves and rewards of gym-sokoban.
+//! The room and its rules: the cells, moves and rewards of gym-sokoban.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Reward of every step.
+/// Reward for every step.
 pub const STEP_REWARD: f64 = -0.1;
-/// Reward for each box moved onto a target, and penalty for each box moved off.
+/// Reward for each box moved onto a target. For each box moved off a target, the same amount is
+/// subtracted.
 pub const TARGET_REWARD: f64 = 1.0;
-/// Reward added if all boxes are on targets.
+/// Reward added when all boxes are on targets.
 pub const SOLVED_REWARD: f64 = 10.0;
 
-/// Maximum side length of a room in cells.
+/// Maximum width and height of a room in cells.
 pub const MOST_SIDE: usize = 32;
 /// Maximum number of boxes in a room.
 pub const MOST_BOXES: usize = 8;
 
-/// A cell; the numbers are those of gym-sokoban's `room_state`, and 6 is verl-agent's.
+/// A kind of cell. Numbers are those of gym-sokoban's `room_state`, except for 6, which verl-agent
+/// added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Cell {
@@ -37,7 +39,7 @@ pub enum Cell {
 }
 
 impl Cell {
-    /// All cells in the order of their numbers.
+    /// All kinds of cells, ordered by their numbers.
     pub const ALL: [Self; 7] = [
         Self::Wall,
         Self::Floor,
@@ -48,7 +50,7 @@ impl Cell {
         Self::PlayerOnTarget,
     ];
 
-    /// Returns the cell with this number.
+    /// Returns the kind of cell with the given number.
     pub fn of(number: u64) -> Option<Self> {
         usize::try_from(number).ok().and_then(|number| Self::ALL.get(number).copied())
     }
@@ -58,27 +60,27 @@ impl Cell {
         ["#", "_", "O", "√", "X", "P", "S"][self as usize]
     }
 
-    /// Returns true for a target, occupied or not.
+    /// Returns true for a target, whether or not it is occupied.
     pub fn is_target(self) -> bool {
         matches!(self, Self::Target | Self::BoxOnTarget | Self::PlayerOnTarget)
     }
 
-    /// Returns true if a box is here.
+    /// Returns true if the cell contains a box.
     pub fn is_box(self) -> bool {
         matches!(self, Self::Box | Self::BoxOnTarget)
     }
 
-    /// Returns true if the player is here.
+    /// Returns true if the cell contains the player.
     pub fn is_player(self) -> bool {
         matches!(self, Self::Player | Self::PlayerOnTarget)
     }
 
-    /// Returns true if the player or a box can move here.
+    /// Returns true if the player or a box can move onto the cell.
     pub fn is_free(self) -> bool {
         matches!(self, Self::Floor | Self::Target)
     }
 
-    /// Returns the cell without player and box.
+    /// Returns the cell without the player or box on it.
     pub fn emptied(self) -> Self {
         match self {
             Self::Wall => Self::Wall,
@@ -98,22 +100,22 @@ impl Cell {
     }
 }
 
-/// A direction. gym-sokoban numbers its actions from 1 instead of 0.
+/// A direction. gym-sokoban's action numbers start from 1 instead of 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Direction {
-    /// A move toward the first row; action 1 of gym-sokoban.
+    /// Towards the first row (action 1 of gym-sokoban).
     Up,
     /// Action 2
     Down,
-    /// A move toward the first column; action 3 of gym-sokoban.
+    /// Towards the first column (action 3 of gym-sokoban).
     Left,
     /// Action 4
     Right,
 }
 
 impl Direction {
-    /// All directions in the order of their numbers.
+    /// All directions, ordered by their numbers.
     pub const ALL: [Self; 4] = [Self::Up, Self::Down, Self::Left, Self::Right];
 
     /// Returns the name of the action.
@@ -126,43 +128,44 @@ impl Direction {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RoomText {
-    /// verl-agent's: each symbol with a blank before it, and a blank and a tab after it (`" #
-    /// \t"`); one line per row.
+    /// verl-agent's format: one line per row. Each symbol has a space before it, and a space and a
+    /// tab after it (`" # \t"`).
     #[default]
     VerlAgent,
-    /// RAGEN's: symbols without separators; one line per row.
+    /// RAGEN's format: one line per row, with symbols that are not separated.
     Ragen,
 }
 
-/// The outcome of a move.
+/// The result of a move.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moved {
-    /// Sum of [`STEP_REWARD`], [`TARGET_REWARD`] and [`SOLVED_REWARD`], in the original's order.
+    /// Sum of [`STEP_REWARD`], [`TARGET_REWARD`] and [`SOLVED_REWARD`], added in the original's
+    /// order.
     pub reward: f64,
-    /// Whether the player moved (the original's `action_is_effective`).
+    /// Whether the player moved (`action_is_effective` in the original).
     pub moved: bool,
     /// Whether all boxes are on targets.
     pub solved: bool,
 }
 
-/// A room with the current positions of player and boxes.
+/// A room with the current positions of the player and boxes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Room {
     width: usize,
     cells: Vec<Cell>,
     player: usize,
     boxes: usize,
-    /// Number of boxes on targets at the last reward. Always 0 at the start, since the original
-    /// first counts after the first step.
+    /// Number of boxes that were on targets when the last reward was computed. Starts at 0 because
+    /// the original does not count before the first step.
     counted: usize,
 }
 
 impl Room {
-    /// Creates a room of rows of `width` cells.
+    /// Creates a room from cells in row order, with `width` cells per row.
     ///
     /// # Errors
-    /// Fails unless there is one player, at least one box, and one target per box. The outer wall
-    /// must be closed, and the room within [`MOST_SIDE`] and [`MOST_BOXES`].
+    /// Fails unless there is exactly one player, at least one box, and one target per box. The
+    /// outer wall must be closed, and the room must not exceed [`MOST_SIDE`] or [`MOST_BOXES`].
     pub fn new(width: usize, cells: Vec<Cell>) -> Result<Self, String> {
         if width == 0 || cells.is_empty() || !cells.len().is_multiple_of(width) {
             return Err(format!("{} cells are no rows of {width}", cells.len()));
@@ -212,7 +215,7 @@ impl Room {
         self.cells.len() / self.width
     }
 
-    /// Returns all cells, row by row.
+    /// Returns all cells in row order.
     pub fn cells(&self) -> &[Cell] {
         &self.cells
     }
@@ -246,7 +249,7 @@ impl Room {
         self
     }
 
-    /// Returns the neighbour of a cell. Rooms are closed, so every reachable cell has four
+    /// Returns the cell next to another cell. Rooms are closed, so every reachable cell has four
     /// neighbours.
     pub(super) fn beside(&self, at: usize, direction: Direction) -> usize {
         match direction {
@@ -257,7 +260,8 @@ impl Room {
         }
     }
 
-    /// Returns the cells that the player could reach without boxes, in breadth-first order.
+    /// Returns the cells that the player could reach if there were no boxes, in breadth-first
+    /// order.
     pub(super) fn reachable(&self) -> Vec<usize> {
         let height = self.height();
         let mut seen = vec![false; self.cells.len()];
@@ -282,8 +286,8 @@ impl Room {
         found
     }
 
-    /// Moves the player, pushing a box if possible. An impossible move changes nothing and costs
-    /// the same.
+    /// Moves the player, pushing a box if possible. An impossible move has no effect but costs the
+    /// same as any other move.
     pub fn act(&mut self, direction: Direction) -> Moved {
         let next = self.beside(self.player, direction);
         let cell = self.cells[next];

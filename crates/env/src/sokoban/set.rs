@@ -1,4 +1,4 @@
-//! Levels as a task set: options, splits, order.
+//! Levels as a task set: options, splits and their order.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -21,15 +21,15 @@ pub(super) const GOAL: &str = "push all the boxes (`X`) onto the target spots (`
 /// Default step limit, as in verl-agent.
 pub(super) const DEFAULT_MAX_STEPS: usize = 15;
 
-/// Shares of the test and validation splits, in 256ths.
+/// Test and validation split sizes, in units of 1/256.
 const TEST: u8 = 26;
 const VALID: u8 = 26;
 
-/// Maximum and minimum number of levels generated in parallel.
+/// Maximum and minimum number of levels to generate in parallel.
 const CHUNK: u64 = 2048;
 const SMALL_CHUNK: u64 = 64;
 
-/// Number of levels generated per missing one; one in ten belongs to the test split.
+/// Number of levels to generate per missing level. One in ten belongs to the test split.
 const MADE_FOR_ONE: u64 = 16;
 
 const MOST_IN_VAIN: usize = 10_240;
@@ -38,11 +38,11 @@ const MOST_IN_VAIN: usize = 10_240;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SokobanReward {
-    /// The original's reward: -0.1 per step, 1 for each box moved onto a target, -1 for each moved
-    /// off, 10 for solving the level.
+    /// The original's reward: -0.1 per step, 1 for each box moved onto a target, -1 for each box
+    /// moved off, 10 for solving the level.
     #[default]
     Original,
-    /// The reward is 1 for the step that solves the level, 0 otherwise.
+    /// 1 for the step that solves the level and 0 for all other steps.
     Success,
 }
 
@@ -57,18 +57,18 @@ pub struct SokobanOptions {
     pub reward: SokobanReward,
 }
 
-/// How pictures of observations are drawn and stored.
+/// How observation images are drawn and stored.
 #[derive(Debug)]
 pub struct SokobanPictures {
-    /// Tiles of the cells.
+    /// One tile for each kind of cell.
     pub tiles: Tiles,
-    /// Folder of the pictures.
+    /// Folder where the images are stored.
     pub store: PictureStore,
 }
 
 struct Made {
     room: Room,
-    /// Digest of the level without the player.
+    /// Digest of the level, ignoring the player's position.
     whole: String,
     digest: String,
     split: usize,
@@ -102,11 +102,11 @@ fn too_few(found: &[Vec<(Room, String)>; 3], wanted: [usize; 3]) -> EnvError {
     ))
 }
 
-/// Sokoban as a task set.
+/// The Sokoban levels as a task set.
 ///
-/// A task is a level; its kind is the number of boxes. No two splits share a room, even rotated,
-/// reflected, shifted or with another start of the player. A digest of the room without its player
-/// selects the split (about 80, 10 and 10 percent), independently of the seed.
+/// A task is a level, and its kind is the number of boxes. No two splits contain the same room,
+/// even if rotated, reflected, shifted or started from another cell. The split depends on a digest
+/// of the room without the player (about 80, 10 and 10 percent), not on the seed.
 #[derive(Clone, Debug)]
 pub struct SokobanSet {
     shared: Arc<Shared>,
@@ -114,8 +114,8 @@ pub struct SokobanSet {
 }
 
 impl SokobanSet {
-    /// Generates the levels. A `panel` replaces the generated `test` split; its rooms are in no
-    /// other split.
+    /// Generates the levels. If given, a `panel` replaces the generated `test` split, and its rooms
+    /// are excluded from the other splits.
     ///
     /// # Errors
     /// Fails if there are fewer distinct levels than requested.
@@ -194,7 +194,7 @@ impl SokobanSet {
         Self { shared: Arc::new(Shared { options, pictures, levels, splits }), max_steps: DEFAULT_MAX_STEPS }
     }
 
-    /// Returns the set with another step limit.
+    /// Sets the step limit.
     pub fn with_max_steps(mut self, max_steps: usize) -> Self {
         self.max_steps = max_steps;
         self
@@ -205,7 +205,7 @@ impl SokobanSet {
         self.shared.options
     }
 
-    /// Returns the level of a task.
+    /// Returns the level for a task.
     ///
     /// # Errors
     /// Fails if the task is unknown.

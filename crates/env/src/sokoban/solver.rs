@@ -1,29 +1,29 @@
-//! Shortest solutions by breadth-first search over positions of player and boxes.
+//! Finds shortest solutions by breadth-first search over the positions of the player and boxes.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use super::room::{Direction, MOST_BOXES, Room};
 
-/// Default maximum number of states of a search.
+/// Default limit on the number of states in a search.
 pub const MOST_STATES: usize = 4_000_000;
 
-/// Maximum number of states for a lookup table; beyond it a hash set is used.
+/// Maximum number of states for a lookup table, above which a hash set is used.
 const MOST_TABLE: u64 = 1 << 18;
 
-/// The outcome of a search.
+/// The result of a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Solution {
-    /// A shortest solution; empty if the level is solved.
+    /// A shortest solution, which is empty if the level is already solved.
     Moves(Vec<Direction>),
-    /// There is no solution.
+    /// The level has no solution.
     Unsolvable,
     /// The search exceeded its limit.
     TooLarge,
 }
 
 impl Solution {
-    /// Returns the moves of a solution, or `None`.
+    /// Returns the moves of the solution, or `None` if none was found.
     pub fn moves(self) -> Option<Vec<Direction>> {
         match self {
             Self::Moves(moves) => Some(moves),
@@ -32,7 +32,7 @@ impl Solution {
     }
 }
 
-/// A hasher for distinct integers (one multiplication).
+/// A hasher for distinct integers that uses one multiplication.
 #[derive(Default)]
 struct Spread(u64);
 
@@ -54,7 +54,7 @@ impl Hasher for Spread {
 
 #[derive(Default)]
 pub(super) struct Seen {
-    /// Search number of the last visit, by state code.
+    /// For each state code, the number of the last search that visited the state.
     table: Vec<u32>,
     search: u32,
     set: HashSet<u64, BuildHasherDefault<Spread>>,
@@ -89,9 +89,9 @@ impl Seen {
 
 #[derive(Default)]
 pub(super) struct Floor {
-    /// Index of each cell in the room.
+    /// Index in the room of each numbered cell.
     pub(super) cells: Vec<usize>,
-    /// Number of the neighbour in each direction, or [`WALL`].
+    /// For each direction, the number of the neighbouring cell, or [`WALL`].
     pub(super) beside: Vec<[u16; 4]>,
     pub(super) targets: Vec<bool>,
     numbers: Vec<u16>,
@@ -100,7 +100,7 @@ pub(super) struct Floor {
 pub(super) const WALL: u16 = u16::MAX;
 
 impl Floor {
-    /// Numbers the cells that the player could reach without boxes.
+    /// Numbers the cells that the player could reach if there were no boxes.
     pub(super) fn set(&mut self, room: &Room) {
         self.cells = room.reachable();
         self.cells.sort_unstable();
@@ -118,7 +118,7 @@ impl Floor {
         }
     }
 
-    /// Returns the number of a cell; [`WALL`] if it is unreachable.
+    /// Returns the number of a cell, or [`WALL`] if the cell is unreachable.
     pub(super) fn number(&self, at: usize) -> u16 {
         self.numbers[at]
     }
@@ -128,7 +128,7 @@ impl Floor {
     }
 }
 
-/// Cells of the player and of the boxes in ascending order.
+/// Cell of the player, and cells of the boxes in ascending order.
 #[derive(Clone, Copy)]
 pub(super) struct State {
     pub(super) player: u16,
@@ -174,7 +174,7 @@ struct Node {
     direction: Direction,
 }
 
-/// A solver that reuses its buffers.
+/// A solver that reuses its buffers between searches.
 pub struct Solver {
     floor: Floor,
     seen: Seen,
@@ -189,7 +189,7 @@ impl Default for Solver {
 }
 
 impl Solver {
-    /// Creates a solver with a maximum number of states.
+    /// Creates a solver that visits at most the given number of states.
     pub fn new(most_states: usize) -> Self {
         Self { floor: Floor::default(), seen: Seen::default(), nodes: Vec::new(), most_states }
     }
@@ -199,7 +199,7 @@ impl Solver {
         self.most_states
     }
 
-    /// Returns the shortest solution of a room; ties are broken by the order of [`Direction::ALL`].
+    /// Returns a shortest solution of a room. Ties are broken by the order of [`Direction::ALL`].
     pub fn solve(&mut self, room: &Room) -> Solution {
         self.floor.set(room);
         let mut start = State { player: self.floor.number(room.player()), boxes: [0; MOST_BOXES], count: 0 };

@@ -28,9 +28,9 @@ pub struct SokobanKind;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SokobanSettings {
-    /// File of levels for the split `test`, plain or zstd-compressed: JSON lines with `room_fixed`
-    /// and `room_state`, or symbols with an empty line between levels. Training levels are
-    /// generated and contain none of them.
+    /// File with the levels of the `test` split, plain or zstd-compressed. The file contains JSON
+    /// Lines with `room_fixed` and `room_state`, or symbols with an empty line between levels. None
+    /// of these levels occur in training.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
     /// Text format of the room.
@@ -39,26 +39,26 @@ pub struct SokobanSettings {
     pub actions: ActionReading,
     /// Reward of a step.
     pub reward: SokobanReward,
-    /// Folder for pictures of observations, as PNG files named by the SHA-256 of their bytes. If
-    /// set, each observation has a picture after its text.
+    /// Folder for observation images (PNG files named by their SHA-256). If set, each observation
+    /// has an image after its text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pictures: Option<PathBuf>,
     /// Folder of tiles that replace the built-in ones: `wall.png`, `floor.png`, `box_target.png`,
     /// `box_on_target.png`, `box.png`, `player.png`, `player_on_target.png`, each 16 x 16 pixels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tiles: Option<PathBuf>,
-    /// Settings of the generated levels.
+    /// Settings for generated levels.
     pub generator: GeneratorConfig,
-    /// Settings of the expert that plays demonstrations.
+    /// Settings for the demonstration expert.
     pub expert: SokobanExpert,
 }
 
-/// Settings of the expert that plays demonstrations.
+/// Settings for the demonstration expert.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SokobanExpert {
-    /// Probability of a random move instead of one along a shortest solution. SFT imitates such
-    /// moves, even if the episode then fails.
+    /// Probability of a random move instead of the next move of a shortest solution. SFT imitates
+    /// random moves, even if the episode then fails.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub random_move_prob: f64,
 }

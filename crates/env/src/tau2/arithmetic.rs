@@ -1,13 +1,13 @@
-//! The tool `calculate`: arithmetic as Python evaluates it.
+//! The `calculate` tool: arithmetic evaluated as in Python.
 
 use crate::python::values::{
     Caller, Class, Raise, Value, contains, evaluate, float_of, iterate, parse, round,
 };
 
-/// Characters of an expression.
+/// Characters allowed in an expression.
 const ALLOWED: &str = "0123456789+-*/(). ";
 
-/// Rejects all names, because expressions have none.
+/// Rejects all names because expressions contain only numbers and operators.
 struct Nothing;
 
 impl Caller for Nothing {
@@ -26,10 +26,10 @@ impl Caller for Nothing {
     }
 }
 
-/// Returns the value of an expression, rounded to two digits.
+/// Returns the value of an expression, rounded to two decimal places.
 ///
 /// # Errors
-/// Fails with Python's error if it cannot be evaluated.
+/// Returns Python's error if the expression cannot be evaluated.
 pub(super) fn calculate(expression: &Value) -> Result<String, Raise> {
     let allowed = Value::from(ALLOWED);
     for character in iterate(expression)? {

@@ -1,4 +1,5 @@
-//! The user's checkout of tau2-bench: tasks, splits, databases, policies, tools, instructions of the simulated user.
+//! Reads the user's checkout of tau2-bench: tasks, splits, databases, policies, tools and user
+//! instructions.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -13,23 +14,23 @@ use super::source::tools;
 use super::task::Tau2Task;
 use super::telecom::{DONE, Phone, Telecom};
 
-/// The split of tasks that no file divides.
+/// The split used if the checkout has no split file.
 const BASE: &str = "base";
 
-/// What a domain has in a checkout.
+/// Data that a checkout contains for one domain.
 #[derive(Debug)]
 pub struct Checkout {
     /// The domain.
     pub domain: Tau2Domain,
-    /// Its tasks in order.
+    /// The domain's tasks, in file order.
     pub tasks: Vec<Tau2Task>,
-    /// Its splits with the ids of their tasks, training first.
+    /// Name and task ids of each split, training split first.
     pub splits: Vec<(String, Vec<String>)>,
-    /// The policy that the agent has to follow.
+    /// The policy that the agent must follow.
     pub policy: String,
-    /// The tools of the agent, as the source describes them.
+    /// The agent's tools, as described in the original's source code.
     pub tools: Vec<Tool>,
-    /// Instructions for the language model that plays a user.
+    /// Instructions for the language model that simulates the user.
     pub guidelines: String,
     /// The database.
     pub base: Base,
@@ -39,7 +40,7 @@ fn read(path: &Path) -> Result<String, EnvError> {
     std::fs::read_to_string(path).map_err(|source| EnvError::io(path, source))
 }
 
-/// Reads a file of TOML.
+/// Reads a TOML file.
 fn toml<T>(path: &Path, parse: impl Fn(&str) -> Result<T, toml::de::Error>) -> Result<T, EnvError> {
     parse(&read(path)?).map_err(|error| EnvError::file(path, error.to_string().trim()))
 }
@@ -48,7 +49,7 @@ fn json<T: DeserializeOwned>(path: &Path) -> Result<T, EnvError> {
     serde_json::from_str(&read(path)?).map_err(|error| EnvError::file(path, error.to_string()))
 }
 
-/// Returns the folder `data/tau2` of a checkout.
+/// Returns the `data/tau2` folder of a checkout.
 fn data(folder: &Path) -> Result<PathBuf, EnvError> {
     let data = folder.join("data/tau2");
     if data.join("domains").is_dir() {
@@ -62,7 +63,7 @@ fn data(folder: &Path) -> Result<PathBuf, EnvError> {
 }
 
 impl Checkout {
-    /// Reads a domain of a checkout.
+    /// Reads one domain from a checkout.
     ///
     /// # Errors
     /// Fails if the folder is not a checkout, or a file is missing or malformed.
@@ -106,7 +107,8 @@ impl Checkout {
     }
 }
 
-/// Returns the carrier's policy for solo mode: the rules and the technical support manual.
+/// Returns the telecom policy for solo mode, which combines the rules and the technical support
+/// manual.
 fn solo_policy(root: &Path) -> Result<String, EnvError> {
     let (main, manual) =
         (read(&root.join("main_policy_solo.md"))?, read(&root.join("tech_support_manual.md"))?);
@@ -115,7 +117,7 @@ fn solo_policy(root: &Path) -> Result<String, EnvError> {
     ))
 }
 
-/// Reads the splits, `train` first. Without a file, all tasks form one split.
+/// Reads the splits, with `train` first. If there is no split file, all tasks form one split.
 fn splits(path: &Path, tasks: &[Tau2Task]) -> Result<Vec<(String, Vec<String>)>, EnvError> {
     if !path.is_file() {
         return Ok(vec![(BASE.to_owned(), tasks.iter().map(|task| task.id.clone()).collect())]);

@@ -1,4 +1,4 @@
-//! The domains: the state of an episode, and calls of its tools.
+//! Domains: the state of an episode and the execution of tool calls.
 
 use std::sync::Arc;
 
@@ -14,15 +14,16 @@ use crate::python::values::{Raise, Value};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Tau2Domain {
-    /// A store's customer service: orders, returns, exchanges.
+    /// Customer service of an online store: orders, returns, exchanges.
     #[default]
     Retail,
-    /// A carrier's technical support in solo mode: there is no user, and the agent uses the user's phone itself.
+    /// Technical support of a mobile carrier, in solo mode. Without a user, the agent operates the
+    /// user's phone itself.
     Telecom,
 }
 
 impl Tau2Domain {
-    /// Returns the name, as folders have it.
+    /// Returns the domain's name in folder paths.
     pub fn name(self) -> &'static str {
         match self {
             Self::Retail => "retail",
@@ -30,18 +31,18 @@ impl Tau2Domain {
         }
     }
 
-    /// Returns true if the agent reads a ticket instead of talking with a user.
+    /// Returns true if the agent works from a ticket instead of talking to a user.
     pub fn is_solo(self) -> bool {
         self == Self::Telecom
     }
 }
 
-/// The database of a domain as its files have it.
+/// A domain's database as stored in its files.
 #[derive(Clone, Debug)]
 pub enum Base {
     /// The store's.
     Retail(Arc<RetailDb>),
-    /// The carrier's, and the user's phone.
+    /// The carrier's database and the user's phone.
     Telecom(Box<Telecom>),
 }
 
@@ -50,16 +51,16 @@ pub enum Base {
 pub enum State {
     /// The store's database.
     Retail(Retail),
-    /// The carrier's database, and the user's phone.
+    /// The carrier's database and the user's phone.
     Telecom(Box<Telecom>),
 }
 
-/// The result of a tool.
+/// The result of a tool call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// The text that the agent is shown.
+    /// Text shown to the agent.
     pub text: String,
-    /// Whether the tool failed.
+    /// Whether the call failed.
     pub is_error: bool,
 }
 
@@ -72,7 +73,8 @@ impl From<Result<String, Raise>> for Outcome {
     }
 }
 
-/// Returns the error of an argument that has the name of a parameter of the original's own functions.
+/// Returns the original's error for arguments that are named like a parameter of its internal
+/// functions.
 fn reserved(arguments: &[(String, Value)]) -> Option<Raise> {
     let has = |name: &str| arguments.iter().any(|(known, _)| known == name);
     let function = "tau2.environment.environment.Environment.make_tool_call()";
@@ -90,7 +92,7 @@ impl State {
     /// Creates the state at the start of a task.
     ///
     /// # Errors
-    /// Fails if an action that is to be done first raises an error.
+    /// Fails if one of the task's setup actions raises an error.
     pub fn new(base: &Base, task: &Tau2Task) -> Result<Self, Raise> {
         let mut state = match base {
             Base::Retail(base) => Self::Retail(Retail::new(Arc::clone(base))),
@@ -103,7 +105,7 @@ impl State {
         Ok(state)
     }
 
-    /// Executes a call of the agent.
+    /// Executes one of the agent's tool calls.
     pub fn execute(&mut self, call: &ToolCall) -> Outcome {
         let arguments = match &call.arguments {
             serde_json::Value::Null => Vec::new(),
@@ -127,7 +129,7 @@ impl State {
         }
     }
 
-    /// Makes a call of the gold solution, whose errors the original ignores.
+    /// Executes a gold call. As in the original, errors are ignored.
     pub(super) fn execute_gold(&mut self, side: Side, name: &str, arguments: &Value) {
         match (self, side) {
             (Self::Retail(retail), Side::Assistant) => drop(retail.call(name, keywords(arguments))),
@@ -136,10 +138,10 @@ impl State {
         }
     }
 
-    /// Calls a function that need not be a tool: an initial action, or an assertion.
+    /// Calls a function that may not be a tool: a setup action or an assertion.
     ///
     /// # Errors
-    /// Fails with the original's error.
+    /// Returns the original's error if the function fails.
     pub(super) fn run(&mut self, call: &FunctionCall) -> Result<Value, Raise> {
         match self {
             Self::Retail(_) => Err(Raise::value_error(format!(
@@ -150,10 +152,11 @@ impl State {
         }
     }
 
-    /// Returns what differs from the files: a name and the original's JSON text of each part.
+    /// Returns the parts of the state that differ from the files. Each part has a name and the JSON
+    /// text that the original would write.
     ///
     /// # Errors
-    /// Fails if a part has no JSON form.
+    /// Fails if a part cannot be serialized to JSON.
     pub fn changes(&self) -> Result<Vec<(String, String)>, serde_json::Error> {
         match self {
             Self::Retail(retail) => retail.changes(),

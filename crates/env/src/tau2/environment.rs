@@ -1,4 +1,5 @@
-//! tau2-bench as a [`turnwise_core::Environment`]: conversation with a user, tool calls, saved states.
+//! tau2-bench as a [`turnwise_core::Environment`]: conversations with a user, tool calls, and saved
+//! states.
 
 use std::sync::Arc;
 
@@ -17,15 +18,15 @@ use crate::parse::calls_of_words;
 use crate::python::values::Raise;
 use crate::saved::SavedEpisode;
 
-/// The tool that transfers the user to a human.
+/// The tool that transfers the user to a human agent.
 const TRANSFER_TOOL: &str = "transfer_to_human_agents";
 
-/// Plays the tasks of a [`super::Tau2Tasks`], one episode at a time.
+/// Plays the tasks in a [`super::Tau2Tasks`], one episode at a time.
 ///
-/// After a call, the observation is its result; after a message, the user's answer. An episode ends
-/// when the user ends the conversation (`terminated`, graded), after too many failed calls
-/// (`terminated`), or at the limit of turns (`truncated`). In solo mode the call `done` ends it, and a
-/// message ends it unsolved.
+/// The observation is the result of a call, or the user's reply to a message. An episode is graded
+/// when the user ends the conversation (`terminated`). An episode also ends after too many failed
+/// calls (`terminated`) or at the turn limit (`truncated`). In solo mode, the call `done` ends the
+/// episode, and any message ends it unsolved.
 #[derive(Debug)]
 pub struct Tau2Env {
     shared: Arc<Shared>,
@@ -37,11 +38,11 @@ pub struct Tau2Env {
 struct Episode {
     task: String,
     state: State,
-    /// Random bits of the episode.
+    /// Random bits drawn for the episode.
     draw: u64,
-    /// The actions so far; a saved state stores them.
+    /// Actions so far, which are stored in a saved state.
     actions: Vec<Action>,
-    /// The agent's messages, starting with its greeting.
+    /// The agent's messages, starting with the greeting.
     agent: Vec<String>,
     /// The user's messages.
     user: Vec<String>,
@@ -50,22 +51,22 @@ struct Episode {
     /// Failed calls.
     errors: usize,
     is_transferred: bool,
-    /// State key: a digest of the calls, results and messages so far.
+    /// State key: a digest of all calls, results and messages so far.
     history: String,
     over: bool,
 }
 
-/// Saved state: JSON with these keys, in this order, after format and version.
+/// A saved episode. In the JSON, these keys follow format and version in this order.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Saved {
     /// The task's id.
     task: String,
-    /// Random bits of the episode.
+    /// Random bits drawn for the episode.
     draw: u64,
     /// The actions.
     actions: Vec<Action>,
-    /// The user's messages; a restored episode reuses them.
+    /// The user's messages, which a restored episode reuses.
     user: Vec<String>,
 }
 
@@ -102,7 +103,7 @@ impl Tau2Env {
         })
     }
 
-    /// Returns the user's answer; `known` is the answer of a saved episode.
+    /// Returns the user's reply. When restoring an episode, `known` is the saved reply.
     fn answer(&self, episode: &mut Episode, known: Option<String>) -> Result<String, EnvError> {
         let words = match known {
             Some(words) => words,
@@ -119,8 +120,8 @@ impl Tau2Env {
         Ok(words)
     }
 
-    /// Returns the first observation: the ticket or the user's first message, which is `known` in a
-    /// saved episode.
+    /// Returns the first observation, which is the ticket or the user's first message. When
+    /// restoring an episode, `known` is the saved message.
     fn opening(&self, episode: &mut Episode, known: Option<String>) -> Result<String, EnvError> {
         let words = if self.is_solo() {
             let ticket = self.shared.task(&episode.task)?.ticket.as_deref().unwrap_or_default();
@@ -137,7 +138,7 @@ impl Tau2Env {
         self.shared.checkout.domain.is_solo()
     }
 
-    /// Ends the episode with its grade.
+    /// Ends and grades the episode.
     fn end(&self, episode: &Episode, task: &Tau2Task, step: &mut Step) -> Result<(), EnvError> {
         let played = Played { state: &episode.state, calls: &episode.calls, words: &episode.agent };
         let grade = grade(&self.shared.checkout.base, task, played, self.shared.options.information)
@@ -155,7 +156,7 @@ impl Tau2Env {
         Ok(())
     }
 
-    /// Executes an action; `known` has the user's messages of a saved episode.
+    /// Executes an action. When restoring an episode, `known` yields the saved user messages.
     fn act(
         &self,
         episode: &mut Episode,
@@ -209,7 +210,7 @@ impl Tau2Env {
 }
 
 impl Episode {
-    /// Adds to the history.
+    /// Adds the parts to the history digest.
     fn note(&mut self, parts: &[&[u8]]) {
         let before = [self.history.as_bytes()];
         self.history = turnwise_core::digest(before.iter().chain(parts));
@@ -256,8 +257,8 @@ impl Environment for Tau2Env {
         &self.shared.checkout.tools
     }
 
-    /// Returns versioned JSON with task, actions and user messages. Fails after the end of an episode.
-    /// Limits are settings and not part of the state.
+    /// Returns versioned JSON with the task, actions and user messages. Fails if the episode has
+    /// ended. Limits are not saved because they come from the config.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         if episode.over {

@@ -1,4 +1,4 @@
-//! An expert that knows the gold calls, and its demonstrations.
+//! An expert that knows the gold calls, and demonstrations played by it.
 
 use std::collections::VecDeque;
 
@@ -10,24 +10,24 @@ use super::task::{GoldAction, Tau2Task};
 use crate::demonstration::{Demonstration, DemonstrationRequest, Demonstrations, play_all, play_episode};
 use crate::world::Advisor;
 
-/// Question before the calls, because the policy requires the user's identity.
+/// Question before the first call, because the policy requires identifying the user.
 const WHO: &str = "Could you tell me your name and zip code, or your email?";
-/// Question before the first change, because the policy requires a confirmation.
+/// Question before the first change, because the policy requires the user's confirmation.
 const CONFIRM: &str = "I will do what you asked for. Do you confirm (yes/no)?";
 /// Message after the last call.
 const DONE: &str = "It is done.";
-/// Call that ends an episode without a user.
+/// Call that ends an episode in solo mode.
 const END: &str = "done({})";
-/// Call of a tool that does not exist, as an expert's mistake.
+/// A call to a tool that does not exist, inserted as a mistake.
 const MISTAKE: &str = "do_it({})";
 
-/// Returns true if a tool with this name may change the state.
+/// Returns true if the tool with this name may modify the state.
 fn changes(name: &str) -> bool {
     let reads = ["get_", "find_", "list_", "check_", "can_", "run_", "calculate"];
     !reads.iter().any(|read| name.starts_with(read))
 }
 
-/// Returns a gold call in a model's format.
+/// Returns a gold call as the text of an action.
 fn write(action: &GoldAction) -> String {
     let mut json = String::new();
     let arguments = match action.arguments.write_json(&mut json) {
@@ -37,8 +37,8 @@ fn write(action: &GoldAction) -> String {
     Action::Call(ToolCall { id: String::new(), name: action.name.clone(), arguments }).text().into_owned()
 }
 
-/// Returns the replies that solve a task. With `hasty`, they omit the last change; with `solo`, they
-/// contain no messages to a user.
+/// Returns the replies that solve a task. With `hasty`, the replies omit the last change. With
+/// `solo`, the replies contain no messages to a user.
 fn replies(task: &Tau2Task, hasty: bool, solo: bool) -> VecDeque<String> {
     let gold = task.gold();
     let left_out = if hasty { gold.iter().rposition(|action| changes(&action.name)) } else { None };
@@ -67,7 +67,7 @@ fn replies(task: &Tau2Task, hasty: bool, solo: bool) -> VecDeque<String> {
     replies
 }
 
-/// Suggests replies to a person who plays a task.
+/// Suggests replies when a person plays a task.
 pub(super) struct Adviser {
     replies: VecDeque<String>,
     last: &'static str,
@@ -90,7 +90,7 @@ impl Advisor for Adviser {
     }
 }
 
-/// Lets the expert play `count` tasks of a split, taken in turn from the first.
+/// Plays `count` tasks of a split with the expert, starting from the first task.
 pub(super) fn demonstrate(
     set: &Tau2Tasks,
     request: &DemonstrationRequest<'_>,
@@ -102,7 +102,7 @@ pub(super) fn demonstrate(
     })
 }
 
-/// Plays one episode. Returns `None` if it exceeds the turns, or if a careful expert fails.
+/// Plays one episode. Returns `None` if the episode takes too many turns or a careful expert fails.
 fn play(
     set: &Tau2Tasks,
     task: &Task,

@@ -1,4 +1,5 @@
-//! Grading, as in the original: database after the gold calls, assertions, the agent's messages.
+//! Grades episodes as in the original: the database after the gold calls, assertions, and the
+//! agent's messages.
 
 use turnwise_core::ToolCall;
 
@@ -6,25 +7,25 @@ use super::domain::{Base, State};
 use super::task::{Basis, GoldAction, Tau2Task};
 use crate::python::values::{Raise, Value};
 
-/// The parts of an episode's grade.
+/// Components of an episode's grade.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grade {
-    /// The database equals the one after the gold calls.
+    /// The database is the same as after the gold calls.
     pub database: bool,
     /// All assertions hold.
     pub assertions: bool,
-    /// The agent said all information that the task names.
+    /// The agent communicated all information listed by the task.
     pub communicated: bool,
-    /// Every gold call was made.
+    /// The agent made every gold call.
     pub actions: bool,
-    /// All parts of the task's reward basis passed.
+    /// All components in the task's reward basis passed.
     pub success: bool,
 }
 
 /// What the agent did in an episode.
 #[derive(Clone, Copy, Debug)]
 pub struct Played<'a> {
-    /// The state at the end.
+    /// State at the end of the episode.
     pub state: &'a State,
     /// The agent's calls.
     pub calls: &'a [ToolCall],
@@ -32,8 +33,8 @@ pub struct Played<'a> {
     pub words: &'a [String],
 }
 
-/// Grades an episode that the agent or the user ended. With `information`, the information that a
-/// task names counts even if the original leaves it to a judge.
+/// Grades an episode that was ended by the agent or the user. With `information`, the agent must
+/// give the required information even if the original leaves this check to an LLM judge.
 ///
 /// # Errors
 /// Fails if the task cannot be set up.
@@ -69,13 +70,13 @@ pub fn grade(base: &Base, task: &Tau2Task, played: Played<'_>, information: bool
     Ok(Grade { database, assertions, communicated, actions, success })
 }
 
-/// Returns true if one of the agent's messages contains the text; commas are ignored.
+/// Returns true if one of the agent's messages contains the text. Commas in messages are ignored.
 fn said(text: &str, words: &[String]) -> bool {
     let text = text.to_lowercase();
     words.iter().any(|words| words.to_lowercase().replace(',', "").contains(&text))
 }
 
-/// Returns true if a call equals the gold call in the compared arguments.
+/// Returns true if a call matches the gold call in all compared arguments.
 fn is_call(action: &GoldAction, call: &ToolCall) -> bool {
     if action.name != call.name {
         return false;

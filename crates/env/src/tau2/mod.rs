@@ -1,18 +1,19 @@
 //! tau2-bench: customer service with a user, a policy, a database and tools.
 //!
-//! Tasks, databases, policies and the descriptions of tools are read from the user's checkout of the original.
+//! Tasks, databases, policies and tool descriptions are read from the user's checkout of the
+//! original.
 //!
 //! | File | Subject |
 //! |---|---|
-//! | [`checkout`] | what is read from the checkout |
-//! | `source.rs` | descriptions of tools in the original's docstrings |
-//! | [`task`] | tasks as files have them |
-//! | `json.rs`, `ordered.rs`, `pydantic.rs`, `arithmetic.rs` | Python's formats of results and errors |
-//! | [`domain`] | the state of an episode, calls of its tools |
+//! | [`checkout`] | reading the checkout |
+//! | `source.rs` | tool descriptions from the original's docstrings |
+//! | [`task`] | tasks in the original's file format |
+//! | `json.rs`, `ordered.rs`, `pydantic.rs`, `arithmetic.rs` | Python's formats for results and errors |
+//! | [`domain`] | the state of an episode and tool calls |
 //! | [`retail`] | the store |
-//! | [`telecom`] | the carrier, in solo mode |
-//! | [`grade`](mod@grade) | grading: database, assertions, messages |
-//! | [`user`] | the user: scripted, or a language model |
+//! | [`telecom`] | the carrier's technical support, in solo mode |
+//! | [`grade`](mod@grade) | grading: database, assertions, and messages |
+//! | [`user`] | the user: scripted, or simulated by a language model |
 //! | `set`, `environment`, `expert`, `world` | the world |
 //! | [`mod@replay`] | comparison with recorded episodes of the original |
 

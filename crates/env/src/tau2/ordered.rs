@@ -1,4 +1,4 @@
-//! Dictionaries in the order of their file, which the original's searches and texts follow.
+//! Dictionaries in file order, which determines search results and texts in the original.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,7 +7,8 @@ use std::marker::PhantomData;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
-/// A dictionary with string keys in the order of insertion. Two are equal in any order.
+/// A dictionary with string keys that keeps its insertion order. Dictionaries with the same entries
+/// in a different order are equal.
 #[derive(Clone, Debug)]
 pub(super) struct Ordered<T> {
     rows: Vec<(String, T)>,
@@ -21,28 +22,28 @@ impl<T> Default for Ordered<T> {
 }
 
 impl<T> Ordered<T> {
-    /// Returns the place of a key.
+    /// Returns the index of a key.
     pub(super) fn place(&self, key: &str) -> Option<usize> {
         self.places.get(key).copied()
     }
 
-    /// Returns the key and the value at a place.
+    /// Returns the key and value at an index.
     pub(super) fn at(&self, place: usize) -> Option<(&str, &T)> {
         self.rows.get(place).map(|(key, value)| (key.as_str(), value))
     }
 
-    /// Returns the value of a key.
+    /// Returns the value for a key.
     pub(super) fn get(&self, key: &str) -> Option<&T> {
         self.rows.get(self.place(key)?).map(|(_, value)| value)
     }
 
-    /// Returns the value of a key, to be changed.
+    /// Returns the value for a key as a mutable reference.
     pub(super) fn get_mut(&mut self, key: &str) -> Option<&mut T> {
         let place = self.place(key)?;
         self.rows.get_mut(place).map(|(_, value)| value)
     }
 
-    /// Sets the value of a key; a new key comes last.
+    /// Sets the value for a key. New keys are appended.
     pub(super) fn insert(&mut self, key: String, value: T) {
         if let Some(place) = self.place(&key) {
             self.rows[place].1 = value;
@@ -58,17 +59,17 @@ impl<T> Ordered<T> {
         self.places = self.rows.iter().enumerate().map(|(place, (name, _))| (name.clone(), place)).collect();
     }
 
-    /// Returns the keys and values in order.
+    /// Returns the entries in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &T)> {
         self.rows.iter().map(|(key, value)| (key.as_str(), value))
     }
 
-    /// Returns the number of keys.
+    /// Returns the number of entries.
     pub(super) fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Returns true if there are no keys.
+    /// Returns true if there are no entries.
     pub(super) fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }

@@ -1,16 +1,16 @@
-//! Errors of pydantic, which validates fields in the original.
+//! Error messages of pydantic, which the original uses to validate fields.
 
 use std::fmt::Write as _;
 
 use crate::python::values::{Class, Raise, Value};
 
-/// Maximum length of a value that an error shows in full.
+/// Maximum length at which an error message shows a value in full.
 const LONGEST_INPUT: usize = 50;
 
-/// Version in error addresses; replays do not compare it.
+/// pydantic version in the URLs of error messages. Replays ignore the pydantic version.
 const VERSION: &str = "2.12";
 
-/// An invalid field: path, reason, error code and value.
+/// An invalid field: its path, the reason, the error code and the value.
 pub(super) struct Fault<'a> {
     pub(super) field: &'a str,
     pub(super) reason: &'static str,
@@ -18,7 +18,7 @@ pub(super) struct Fault<'a> {
     pub(super) input: &'a Value,
 }
 
-/// Returns the error for invalid fields of a model.
+/// Returns pydantic's error for a model's invalid fields.
 pub(super) fn invalid(model: &str, faults: &[Fault<'_>]) -> Raise {
     let plural = if faults.len() == 1 { "" } else { "s" };
     let mut text = format!("{} validation error{plural} for {model}", faults.len());
@@ -43,10 +43,10 @@ pub(super) fn invalid(model: &str, faults: &[Fault<'_>]) -> Raise {
     Raise::new(Class::Value, text)
 }
 
-/// Returns the strings of a model's fields.
+/// Returns a model's fields as strings.
 ///
 /// # Errors
-/// Fails with the original's error if one is not a string.
+/// Returns the original's error if a field is not a string.
 pub(super) fn strings<const N: usize>(
     model: &str,
     fields: [(&str, &Value); N],

@@ -1,6 +1,6 @@
-//! Comparison with recorded episodes of the original.
+//! Compares this environment with recorded episodes of the original.
 //!
-//! A recording has one JSON object a line. `tools/tau2_record.py` writes it.
+//! A recording is a JSON Lines file with one object per episode. `tools/tau2_record.py` writes it.
 //!
 //! ```text
 //! {"domain", "tools": [tool, ..]}                       the declared tools
@@ -56,10 +56,11 @@ struct Call {
     arguments: serde_json::Value,
 }
 
-/// Tools whose parameters have custom types in the original; here they are strings and objects.
+/// Tools whose parameters have custom types in the original, but strings and objects in this
+/// engine.
 const OWN_TYPES: [&str; 2] = ["set_network_mode_preference", "set_apn_settings"];
 
-/// Removes pydantic's version from error addresses, because it depends on the installation.
+/// Removes pydantic's version from error URLs because it depends on the installation.
 fn without_version(text: &str) -> String {
     const ADDRESS: &str = "https://errors.pydantic.dev/";
     let mut parts = text.split(ADDRESS);
@@ -74,7 +75,8 @@ fn without_version(text: &str) -> String {
 /// Replays a recording. Blank lines are skipped.
 ///
 /// # Errors
-/// Fails if a line is not a recorded play (the error has the line), or if reading fails. Differences are not errors.
+/// Fails if reading fails or a line is not a recorded episode. The error names the line.
+/// Differences are not errors.
 pub fn replay(name: &str, reader: impl BufRead, data: &Path) -> Result<ReplayReport, EnvError> {
     let mut checkouts: HashMap<Tau2Domain, Checkout> = HashMap::new();
     let mut differences = Vec::new();
@@ -136,7 +138,7 @@ pub fn replay(name: &str, reader: impl BufRead, data: &Path) -> Result<ReplayRep
     Ok(ReplayReport { counts, unit: "play", differences })
 }
 
-/// Compares the declared tools.
+/// Compares the declared tools with the recorded ones.
 fn compare_tools(
     line: &Line<'_>,
     checkout: &Checkout,

@@ -1,4 +1,4 @@
-//! Tasks as a task set: splits, and what all environments share.
+//! Tasks as a task set: splits, and data shared by all environments.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use super::environment::Tau2Env;
 use super::task::Tau2Task;
 use super::user::SharedUser;
 
-/// Turns that are enough for the gold calls and the talk around them.
+/// Default turn limit, which is enough for the gold calls and the conversation.
 pub(super) const DEFAULT_MAX_TURNS: usize = 50;
 
-/// Failed calls after which the original gives an episode up.
+/// Number of failed calls after which the original ends an episode.
 pub(super) const DEFAULT_MAX_ERRORS: usize = 10;
 
 const GOAL: &str = "help the user within the policy, by calling tools";
@@ -21,11 +21,12 @@ const GOAL: &str = "help the user within the policy, by calling tools";
 /// Options of a [`Tau2Tasks`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tau2Options {
-    /// Whether the first observation begins with the policy.
+    /// Whether the first observation starts with the policy.
     pub policy: bool,
-    /// Whether the information that a task names counts, whatever the task's reward basis.
+    /// Whether the agent must give the required information even if the task's reward basis does
+    /// not include it.
     pub information: bool,
-    /// Failed calls after which an episode ends.
+    /// Number of failed calls after which an episode ends.
     pub max_errors: usize,
 }
 
@@ -51,7 +52,7 @@ impl Shared {
     }
 }
 
-/// The tasks of a domain.
+/// The tasks of one domain.
 #[derive(Clone, Debug)]
 pub struct Tau2Tasks {
     pub(super) shared: Arc<Shared>,
@@ -59,7 +60,7 @@ pub struct Tau2Tasks {
 }
 
 impl Tau2Tasks {
-    /// Creates the tasks of a checkout, with this user.
+    /// Creates a task set from a checkout, with the given user simulator.
     pub fn new(checkout: Checkout, options: Tau2Options, user: SharedUser) -> Self {
         let name = checkout.domain.name();
         let mut places = HashMap::new();
@@ -81,7 +82,7 @@ impl Tau2Tasks {
         Self { shared: Arc::new(shared), max_turns: DEFAULT_MAX_TURNS }
     }
 
-    /// Returns the same tasks with another limit of turns.
+    /// Sets the turn limit.
     #[must_use]
     pub fn with_max_turns(mut self, max_turns: usize) -> Self {
         self.max_turns = max_turns;
@@ -91,7 +92,7 @@ impl Tau2Tasks {
     /// Returns the tasks of a split.
     ///
     /// # Errors
-    /// Fails if there is no such split.
+    /// Fails if the split is unknown.
     pub fn split(&self, split: &str) -> Result<&[Task], EnvError> {
         let found = self.shared.splits.iter().find(|(name, _)| name == split);
         found.map(|(_, tasks)| tasks.as_slice()).ok_or_else(|| EnvError::UnknownSplit {
@@ -100,26 +101,26 @@ impl Tau2Tasks {
         })
     }
 
-    /// Returns a task with its scenario and its criteria.
+    /// Returns a task, including its scenario and grading criteria.
     ///
     /// # Errors
-    /// Fails if there is no such task.
+    /// Fails if the task is unknown.
     pub fn task(&self, id: &str) -> Result<&Tau2Task, EnvError> {
         self.shared.task(id)
     }
 
-    /// Returns true if there is no user.
+    /// Returns true if the agent works without a user.
     pub(super) fn is_solo(&self) -> bool {
         self.shared.checkout.domain.is_solo()
     }
 
-    /// Returns a fresh environment, as its own type.
+    /// Creates an environment.
     pub fn tau2(&self) -> Tau2Env {
         Tau2Env::new(Arc::clone(&self.shared), self.max_turns)
     }
 }
 
-/// Returns the kind in a task's id: telecom's begin with one in brackets.
+/// Returns the task kind, which is in brackets at the start of telecom task ids.
 fn kind(id: &str) -> Option<&str> {
     id.strip_prefix('[')?.split_once(']').map(|(kind, _)| kind)
 }

@@ -1,21 +1,21 @@
-//! Descriptions of tools, read from the docstrings of the original's source in the user's checkout.
+//! Reads tool descriptions from the docstrings in the original's source code.
 
 use serde_json::Value;
 use turnwise_core::{Tool, ToolError};
 
-/// Titles of docstrings' sections.
+/// Section titles in docstrings.
 const TITLES: [&str; 5] = ["Args", "Arguments", "Returns", "Raises", "Logic for"];
 
-/// A tool's function in the source.
+/// A tool's Python function.
 #[derive(Debug)]
 struct Function<'a> {
     name: &'a str,
-    /// Name, annotation and default of each parameter.
+    /// Name, type annotation and default value of each parameter.
     parameters: Vec<(&'a str, &'a str, Option<&'a str>)>,
     docstring: &'a str,
 }
 
-/// Returns the tools of a Python file: its methods with the decorator `is_tool`, in order.
+/// Returns the tools in a Python file, which are the methods decorated with `is_tool`, in order.
 ///
 /// # Errors
 /// Fails if a tool's declaration cannot be parsed.
@@ -23,7 +23,7 @@ pub(super) fn tools(python: &str) -> Result<Vec<Tool>, ToolError> {
     functions(python).iter().map(|function| Tool::from_json(&function.json())).collect()
 }
 
-/// Returns the functions that are decorated as tools.
+/// Returns the functions decorated as tools.
 fn functions(python: &str) -> Vec<Function<'_>> {
     let mut found = Vec::new();
     let mut rest = python;
@@ -42,7 +42,7 @@ fn functions(python: &str) -> Vec<Function<'_>> {
     found
 }
 
-/// Returns the position of the bracket that closes one opened before the text.
+/// Returns the position of the closing bracket that matches a bracket opened before the text.
 fn closing(text: &str) -> Option<usize> {
     let mut depth = 1_usize;
     for (place, character) in text.char_indices() {
@@ -88,7 +88,7 @@ fn parameters(text: &str) -> Vec<(&str, &str, Option<&str>)> {
         .collect()
 }
 
-/// Removes a docstring's indentation, like `inspect.cleandoc`.
+/// Removes indentation from a docstring, like `inspect.cleandoc`.
 fn clean(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let indent = |line: &&str| line.len() - line.trim_start().len();
@@ -108,8 +108,8 @@ fn clean(text: &str) -> String {
     clean[first.min(clean.len())..].join("\n")
 }
 
-/// Returns the start of a docstring's first section, or of the one with this title, and the start of
-/// its text.
+/// Finds the docstring's first section, or its section with the given title. Returns where the
+/// section and its text start.
 fn section(text: &str, title: Option<&str>) -> Option<(usize, usize)> {
     let mut place = 0;
     for line in text.split_inclusive('\n') {
@@ -141,7 +141,7 @@ impl Function<'_> {
         }
     }
 
-    /// Returns the description of a parameter.
+    /// Returns a parameter's description.
     fn about(docstring: &str, parameter: &str) -> Option<String> {
         let (_, start) = section(docstring, Some("Args"))?;
         let body = &docstring[start..];
@@ -168,7 +168,7 @@ impl Function<'_> {
         })
     }
 
-    /// Returns the tool in OpenAI's form, with the keys in the original's order.
+    /// Returns the tool in OpenAI's format, with keys in the original's order.
     fn json(&self) -> String {
         let docstring = clean(self.docstring);
         let quoted = |text: &str| Value::from(text).to_string();
@@ -205,7 +205,7 @@ impl Function<'_> {
     }
 }
 
-/// Returns true for a list of strings, and the annotation's JSON type.
+/// Returns whether an annotation is a list of strings, and its JSON type.
 fn json_type(annotation: &str) -> (bool, &'static str) {
     match annotation {
         "int" => (false, "integer"),

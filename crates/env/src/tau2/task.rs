@@ -13,10 +13,10 @@ pub struct Tau2Task {
     pub id: String,
     /// The user.
     pub user_scenario: Scenario,
-    /// The task in words, for an agent without a user.
+    /// Task description for an agent without a user.
     #[serde(default)]
     pub ticket: Option<String>,
-    /// Setup of the episode.
+    /// Setup before the episode.
     #[serde(default)]
     pub initial_state: Option<InitialState>,
     /// Grading criteria.
@@ -27,14 +27,14 @@ pub struct Tau2Task {
 /// What the user knows and wants.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Scenario {
-    /// What kind of person the user is.
+    /// The user's personality.
     #[serde(default)]
     pub persona: Option<String>,
     /// What the user wants.
     pub instructions: Instructions,
 }
 
-/// The user's instructions: fields, or one text.
+/// The user's instructions, either as separate fields or as one text.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum Instructions {
@@ -44,7 +44,8 @@ pub enum Instructions {
     Text(String),
 }
 
-/// The fields of instructions. All texts address the user as `you`.
+/// Instructions for the user, split into separate fields. All instructions address the user as
+/// `you`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Fields {
     /// The domain.
@@ -57,25 +58,25 @@ pub struct Fields {
     /// What the user does not know.
     #[serde(default)]
     pub unknown_info: Option<String>,
-    /// How the user behaves.
+    /// How the user should behave.
     pub task_instructions: String,
 }
 
-/// Setup of an episode.
+/// Setup before an episode.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct InitialState {
-    /// Rows that replace rows of the database. No supported domain uses them.
+    /// Rows that replace database rows, not used by the supported domains.
     #[serde(default)]
     pub initialization_data: Value,
-    /// Functions that are called.
+    /// Functions to call before the episode.
     #[serde(default)]
     pub initialization_actions: Option<Vec<FunctionCall>>,
-    /// Messages before the episode. No supported domain uses them.
+    /// Messages exchanged before the episode, not used by the supported domains.
     #[serde(default)]
     pub message_history: Value,
 }
 
-/// The side on which a function is called.
+/// Whether a function belongs to the agent or to the user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
@@ -86,16 +87,16 @@ pub enum Side {
     User,
 }
 
-/// A call of a function, which may not be a tool.
+/// A call to a function, which need not be a tool.
 #[derive(Clone, Debug, Deserialize)]
 pub struct FunctionCall {
-    /// Owner of the function.
+    /// Side that the function belongs to.
     pub env_type: Side,
     /// Its name.
     pub func_name: String,
-    /// Its arguments, an object.
+    /// Arguments of the function, as an object.
     pub arguments: Value,
-    /// The result that an assertion expects.
+    /// Expected result, for assertions.
     #[serde(default = "holds")]
     pub assert_value: bool,
 }
@@ -107,19 +108,19 @@ fn holds() -> bool {
 /// Grading criteria.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Criteria {
-    /// Calls that produce the expected database.
+    /// Gold calls, which produce the expected database.
     #[serde(default)]
     pub actions: Option<Vec<GoldAction>>,
     /// Assertions about the final state.
     #[serde(default)]
     pub env_assertions: Option<Vec<FunctionCall>>,
-    /// Texts that the agent must have said.
+    /// Texts that the agent must communicate.
     #[serde(default)]
     pub communicate_info: Option<Vec<String>>,
-    /// Statements for a language model as a judge.
+    /// Statements to be checked by an LLM judge.
     #[serde(default)]
     pub nl_assertions: Option<Vec<String>>,
-    /// Parts of the reward that count.
+    /// Components that count towards the reward.
     #[serde(default = "default_basis")]
     pub reward_basis: Vec<Basis>,
 }
@@ -128,44 +129,44 @@ fn default_basis() -> Vec<Basis> {
     vec![Basis::Db, Basis::Communicate]
 }
 
-/// A part of the reward.
+/// A component of the reward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Basis {
-    /// The database at the end.
+    /// The database at the end of the episode.
     Db,
     /// Assertions about the final state.
     EnvAssertion,
-    /// Statements for a language model as a judge.
+    /// Statements to be checked by an LLM judge.
     NlAssertion,
-    /// The gold calls themselves.
+    /// Whether the gold calls were made.
     Action,
-    /// What the agent said.
+    /// Whether the agent communicated the required information.
     Communicate,
 }
 
-/// A call of the gold solution.
+/// A call in the reference solution.
 #[derive(Clone, Debug, Deserialize)]
 pub struct GoldAction {
-    /// The side that makes it.
+    /// The side that makes the call.
     #[serde(default)]
     pub requestor: Side,
     /// The tool.
     pub name: String,
-    /// Its arguments, an object.
+    /// Arguments of the call, as an object.
     pub arguments: Value,
-    /// Arguments to compare; `None` compares all arguments of the call.
+    /// Names of the arguments to compare, or `None` to compare all arguments of the call.
     #[serde(default)]
     pub compare_args: Option<Vec<String>>,
 }
 
-/// Returns the arguments of an object, in its order.
+/// Returns the entries of an arguments object, in order.
 pub(super) fn keywords(arguments: &Value) -> Vec<(String, Value)> {
     let entries = arguments.as_dict().into_iter().flat_map(Dict::iter);
     entries.map(|(name, value)| (name.to_string(), value.clone())).collect()
 }
 
-/// A text with a tab before each line that is not blank, the original's format of instructions.
+/// Text that is displayed with a tab before each non-blank line, as in the original's instructions.
 struct Indented<'a>(&'a str);
 
 impl fmt::Display for Indented<'_> {
@@ -207,7 +208,7 @@ impl fmt::Display for Scenario {
 }
 
 impl Tau2Task {
-    /// Returns the reason why the task cannot be played, if there is one.
+    /// Returns the reason why the task cannot be played, or `None` if it can.
     pub(super) fn fault(&self) -> Option<&'static str> {
         let initial = self.initial_state.as_ref()?;
         let is_set = |value: &Value| !matches!(value, Value::None) && *value != Value::List(Vec::new());
@@ -223,7 +224,7 @@ impl Tau2Task {
         criteria.and_then(|criteria| criteria.actions.as_deref()).unwrap_or_default()
     }
 
-    /// Returns the texts that the agent should say.
+    /// Returns the texts that the agent should communicate.
     pub fn information(&self) -> &[String] {
         let criteria = self.evaluation_criteria.as_ref();
         criteria.and_then(|criteria| criteria.communicate_info.as_deref()).unwrap_or_default()

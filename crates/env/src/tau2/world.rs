@@ -19,7 +19,8 @@ use crate::world::{Advisor, EvalDefaults, OpenOptions, ReplayRequest, World, Wor
 
 /// The kind `tau2`.
 ///
-/// Supports the scripted user. A program that can call language models adds them:
+/// By default, only the scripted user is supported. A program that can call language models adds
+/// support for them:
 ///
 /// ```
 /// use std::sync::Arc;
@@ -39,13 +40,13 @@ pub struct Tau2Kind {
 }
 
 impl Tau2Kind {
-    /// Returns the same kind with support for language models as users.
+    /// Adds support for users simulated by language models.
     #[must_use]
     pub fn with_chat(self, open: OpenChat) -> Self {
         Self { chat: Some(open) }
     }
 
-    /// Returns the user of these settings.
+    /// Opens the user specified by the settings.
     fn user(&self, settings: &Tau2User, guidelines: &str) -> Result<SharedUser, EnvError> {
         if settings.kind == Tau2UserKind::Scripted {
             return Ok(Arc::new(Scripted));
@@ -61,35 +62,36 @@ impl Tau2Kind {
     }
 }
 
-/// Settings of the tasks.
+/// Settings for the tau2-bench environment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tau2Settings {
-    /// Folder of a tau2-bench checkout: tasks, database, policy and tools. Required.
+    /// Folder of a tau2-bench checkout, which contains the tasks, database, policy and tools.
+    /// Required.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
     /// Domain to play.
     pub domain: Tau2Domain,
-    /// Whether the first observation begins with the policy.
+    /// Whether the first observation starts with the policy.
     pub policy: bool,
-    /// Whether the agent must say the information that a task names. In most tasks, the original
-    /// leaves this to a language model as a judge.
+    /// Whether the agent must communicate the information listed by a task. In most tasks, the
+    /// original leaves this check to an LLM judge.
     pub information: bool,
-    /// The user. The domain `telecom` has none.
+    /// The user. Tasks in the `telecom` domain list no information.
     pub user: Tau2User,
-    /// Failed calls after which the episode ends unsolved.
+    /// Number of failed calls after which the episode ends unsolved.
     #[schemars(range(min = 1, max = 1000))]
     pub max_errors: usize,
-    /// The player of demonstrations.
+    /// Settings for the demonstration expert.
     pub expert: Tau2Expert,
 }
 
-/// The player of demonstrations.
+/// Settings for the demonstration expert.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tau2Expert {
-    /// Fraction of demonstrations in which the expert omits its last change. SFT uses them too, which
-    /// leaves RL mistakes to correct.
+    /// Fraction of demonstrations in which the expert omits its last change. SFT imitates these
+    /// demonstrations, which leaves RL mistakes to correct.
     #[schemars(range(min = 0.0, max = 0.99))]
     pub hasty_prob: f64,
 }

@@ -1,19 +1,20 @@
-//! Actions of the agent: `search[words]` and `click[item]`.
+//! The agent's actions: `search[words]` and `click[item]`.
 
 /// A parsed action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// `search[..]` in lower case. Works on every page, even without a search bar.
+    /// `search[..]` in lower case. Searches from any page, even one without a search bar.
     Search(String),
     /// `click[..]` in lower case.
     Click(String),
-    /// Anything else; has no effect.
+    /// Anything other than a search or click, which has no effect.
     Other,
 }
 
 impl Action {
-    /// Parses an action as the original does, with the greedy pattern `(.+)\[(.+)\]` on the first
-    /// line; text after it is ignored. Names other than `search` and `click` have no effect.
+    /// Parses an action like the original, by matching the greedy pattern `(.+)\[(.+)\]` on the
+    /// first line. Text after the last closing bracket is ignored. Actions with names other than
+    /// `search` and `click` have no effect.
     pub fn parse(text: &str) -> Self {
         let line = text.split('\n').next().unwrap_or_default();
         let Some((name, argument)) = split(line) else { return Self::Other };

@@ -1,4 +1,4 @@
-//! The products of a shop, in memory or in a mapped file.
+//! The products of a shop, held in memory or in a memory-mapped file.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::product::Product;
 use super::store::Store;
 use crate::python::PythonRandom;
 
-/// All products of a shop and their prices.
+/// All products of a shop, with their prices.
 #[derive(Debug)]
 pub struct Catalogue {
     products: Products,
@@ -27,7 +27,7 @@ enum Products {
 
 const UNKNOWN_PRICE: f64 = 100.0;
 
-/// Draws prices, uniformly within their range as in the original.
+/// Draws prices uniformly from the products' price ranges, as in the original.
 fn draw<'a>(pricing: impl Iterator<Item = (f64, Option<f64>)> + 'a, random: &mut PythonRandom) -> Vec<f64> {
     pricing
         .map(|(low, high)| match high {
@@ -46,8 +46,8 @@ pub(super) fn ends(product: &Product) -> (f64, Option<f64>) {
 }
 
 impl Catalogue {
-    /// Creates a catalogue in memory. Prices within ranges are drawn from `random` in product
-    /// order.
+    /// Creates an in-memory catalogue. `random` draws prices for products with a price range, in
+    /// product order.
     ///
     /// # Errors
     /// Fails if two products have the same ASIN.
@@ -63,19 +63,19 @@ impl Catalogue {
         Ok(Self { products: Products::Memory { products, by_asin }, prices })
     }
 
-    /// Opens a file written by [`StoreWriter`](super::store::StoreWriter). Only the prices are kept
-    /// in memory.
+    /// Opens a file written by [`StoreWriter`](super::store::StoreWriter). Only prices are kept in
+    /// memory.
     ///
     /// # Errors
-    /// Fails if the file is unreadable, incomplete or damaged.
+    /// Fails if the file cannot be read, is incomplete or is damaged.
     pub fn open(path: &Path, random: &mut PythonRandom) -> Result<Self, EnvError> {
         let store = Store::open(path)?;
         let prices = draw((0..store.len()).map(|index| store.ends(index)), random);
         Ok(Self { products: Products::Mapped { store, nouns: None }, prices })
     }
 
-    /// Adds the nouns of titles. The file `path` is created from the side file in `folder` if
-    /// missing.
+    /// Adds the nouns that occur in product titles. The file `path` is created from the side file
+    /// in `folder` if necessary.
     pub(super) fn add_nouns(&mut self, path: &Path, folder: &Path) -> Result<bool, EnvError> {
         let found = NounFile::open_or_make(path, folder, self)?;
         let any = found.is_some();
@@ -95,10 +95,10 @@ impl Catalogue {
         self.prices.is_empty()
     }
 
-    /// Returns the product at this index.
+    /// Returns the product at the given index.
     ///
     /// # Errors
-    /// Fails if the index is out of range or the product's record is broken.
+    /// Fails if the index is out of range or the product's record is corrupt.
     pub fn product(&self, index: u32) -> Result<Arc<Product>, EnvError> {
         let missing = || EnvError::Other(format!("the catalogue has no product number {index}"));
         match &self.products {
@@ -113,12 +113,12 @@ impl Catalogue {
         }
     }
 
-    /// Returns the price used to score a purchase; 100 if the product has none.
+    /// Returns the price used to score a purchase. Products without a price count as 100.
     pub fn price(&self, index: u32) -> f64 {
         self.prices.get(index as usize).copied().unwrap_or(UNKNOWN_PRICE)
     }
 
-    /// Returns the index of a product by its ASIN.
+    /// Returns the index of the product with the given ASIN.
     pub fn find(&self, asin: &str) -> Option<u32> {
         match &self.products {
             Products::Memory { by_asin, .. } => by_asin.get(asin).copied(),
@@ -143,10 +143,10 @@ impl Catalogue {
         }
     }
 
-    /// Returns the indices of all products that match, in catalogue order.
+    /// Returns the indices of all matching products, in catalogue order.
     ///
     /// # Errors
-    /// Fails if a product's record is broken.
+    /// Fails if a product's record is corrupt.
     pub fn filter(&self, mut wanted: impl FnMut(&Product) -> bool) -> Result<Vec<u32>, EnvError> {
         let mut found = Vec::new();
         for index in 0..self.len() as u32 {

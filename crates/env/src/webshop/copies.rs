@@ -1,7 +1,8 @@
-//! Removes equal goals from different splits.
+//! Removes goals that occur in more than one split.
 //!
-//! A product that lists an option value twice yields each of its goals twice. The official 1,000
-//! products have nine such pairs. Two test goals (the first 500) are also training goals.
+//! If a product lists the same option value twice, each of its goals occurs twice. The official
+//! 1,000 products yield nine such pairs of equal goals. Two of the test goals (the first 500)
+//! therefore also occur in training.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +12,7 @@ use super::catalogue::Catalogue;
 use super::goal::{GoalKind, Goals};
 use super::product::Product;
 
-/// Removes goals that also occur in a later split; the last split (test) does not change.
+/// Removes goals that also occur in a later split, so the last split (test) stays unchanged.
 pub(super) fn take_out(
     goals: &Goals,
     catalogue: &Catalogue,
@@ -41,7 +42,7 @@ pub(super) fn take_out(
     Ok(())
 }
 
-/// Returns true if two goals of a product may be equal.
+/// Returns true if a product may have two equal goals.
 fn repeats_itself(product: &Product, kind: GoalKind) -> bool {
     fn repeats<'a>(mut texts: impl Iterator<Item = &'a str>) -> bool {
         let mut seen = BTreeSet::new();

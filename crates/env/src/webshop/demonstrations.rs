@@ -1,4 +1,4 @@
-//! Expert purchases for SFT warm starts.
+//! Purchases by the expert, for SFT warm starts.
 
 use std::collections::BTreeSet;
 
@@ -11,15 +11,15 @@ use crate::demonstration::{
     Demonstration, DemonstrationRequest, DemonstrationTurn, Demonstrations, check_probability, play_all,
 };
 
-/// Plays the goals of a split with the [`Expert`] and keeps episodes that reach their goal or miss
-/// only skipped options.
+/// Plays the goals of a split with the [`Expert`]. Keeps episodes that reach the goal, or miss it
+/// only because of skipped options.
 ///
-/// With `option_drop_prob` the expert skips requested option values. Inserted invalid actions click
-/// items that are not on the page.
+/// With probability `option_drop_prob`, the expert skips a requested option value. Inserted invalid
+/// actions click on items that are not on the page.
 ///
 /// # Errors
-/// Returns an error of [`play_all`] or of the shop. Also fails if the split is unknown or
-/// `option_drop_prob` is not in `[0, 1)`.
+/// Returns any error of [`play_all`] or of the shop. Also returns an error if the split is unknown
+/// or `option_drop_prob` is not in `[0, 1)`.
 pub fn demonstrate(
     set: &WebshopSet,
     request: &DemonstrationRequest<'_>,
@@ -77,7 +77,8 @@ fn play(
     }
 }
 
-/// Returns a click on an item of an earlier page that this page lacks. Such a click has no effect.
+/// Returns a click on an item of an earlier page that is missing on this one. Clicking on a missing
+/// item has no effect.
 fn mistake(seen: &BTreeSet<String>, observation: &Observation, rng: &mut Rng) -> Option<String> {
     let gone: Vec<&String> = seen.iter().filter(|action| !observation.admissible.contains(*action)).collect();
     (!gone.is_empty()).then(|| gone[rng.below(gone.len())].clone())

@@ -1,4 +1,4 @@
-//! WebShop as a [`turnwise_core::Environment`]: step limit, rewards, progress, saved states.
+//! WebShop as a [`turnwise_core::Environment`]: step limit, rewards, progress, and saved states.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -14,26 +14,26 @@ use super::session::{Effect, Page, Session, Visit};
 use super::set::World;
 use crate::saved::SavedEpisode;
 
-/// Default step limit, the usual one for this benchmark.
+/// Default step limit, commonly used for this benchmark.
 pub const DEFAULT_MAX_STEPS: usize = 15;
 
-/// Name of the metric for the purchase's score, from 0 to 1.
+/// Name of the metric with the purchase's score, from 0 to 1.
 pub const TASK_SCORE: &str = "task_score";
 
-/// Name of the metric that is 1 if the score's type factor is approximate, and 0 if it is exact
+/// Name of the metric that is 1 if the score's type factor is approximate and 0 if exact
 /// ([`Judge::type_score`]).
 pub const TYPE_STAND_IN: &str = "type_stand_in";
 
 /// Plays the goals of a [`super::WebshopSet`], one episode at a time.
 ///
-/// The reward of a purchase is 1 for a score of 1, else 0; or the score itself
-/// ([`super::reward::Reward`]). Other actions give 0. The score is also the metric [`TASK_SCORE`].
-/// Episodes end with a purchase (`terminated`) or at the step limit (`truncated`). Actions without
-/// effect count as steps.
+/// The reward for a purchase is its score, or 1 only for a score of 1 ([`super::reward::Reward`]).
+/// Other actions give 0. The score is also reported as the metric [`TASK_SCORE`]. An episode ends
+/// with a purchase (`terminated`) or at the step limit (`truncated`). Actions without effect count
+/// towards the step limit.
 ///
-/// Progress is the fraction of the goal's requirements that the open page meets: attributes,
-/// options, price, and the type with its factor. On result pages, only the price and type of the
-/// best listed product count. Progress is 1 exactly if buying now would reach the goal.
+/// Progress is the fraction of the goal's requirements met by the current page: attributes,
+/// options, price, and the type with its factor. On search results, only the price and type of the
+/// best product count. Progress is 1 only if buying now would reach the goal.
 #[derive(Debug)]
 pub struct WebshopEnv {
     world: Arc<World>,
@@ -47,7 +47,8 @@ struct Episode {
     session: Session,
     steps: usize,
     score: Option<Score>,
-    /// Caches of scores by product; comparing texts dominates the cost of progress.
+    /// Caches of scores for each product, since comparing texts dominates the cost of computing
+    /// progress.
     attributes: HashMap<u32, usize>,
     types: HashMap<u32, f64>,
 }
@@ -56,7 +57,7 @@ struct Episode {
 #[serde(deny_unknown_fields)]
 struct Saved {
     task: String,
-    /// Instruction of the goal, to detect that the task id now refers to another goal.
+    /// Instruction of the goal, to detect whether the task id now refers to a different goal.
     instruction: String,
     steps: usize,
     visit: Visit,
@@ -78,7 +79,7 @@ impl WebshopEnv {
         self.episode.as_ref().map(|episode| &episode.session)
     }
 
-    /// Returns the score of the purchase, if there was one.
+    /// Returns the purchase's score, if a purchase was made.
     pub fn score(&self) -> Option<Score> {
         self.episode.as_ref()?.score
     }
@@ -184,8 +185,8 @@ impl Environment for WebshopEnv {
         })
     }
 
-    /// Saves the state without the step limit, which is a setting. A finished episode cannot be
-    /// saved.
+    /// Saves everything except the step limit, which comes from the config. A finished episode
+    /// cannot be saved.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         if episode.session.visit().page == Page::Done {

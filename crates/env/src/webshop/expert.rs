@@ -1,9 +1,9 @@
-//! An expert that shops by reading the pages, for demonstrations and for advising players.
+//! An expert that shops by reading pages, to play demonstrations and advise human players.
 //!
-//! The expert searches for words of the instruction and opens the product within the price limit
-//! whose title contains most of them. It checks the requested options, and reads the features if
-//! the title lacks words. If too much is missing, it tries the next product. With few steps left,
-//! it buys the best product so far.
+//! The expert searches for words from the instruction and opens the affordable product with most of
+//! them in its title. Then the expert checks the options and, if words are missing in the title,
+//! reads the product's features. If too much is missing, the expert tries the next product. When
+//! few steps are left, the expert buys the best product found so far.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,7 @@ struct Wish {
     values: Vec<String>,
     text: String,
     limit: Option<u32>,
-    /// True if option values are recognised only on the product's page.
+    /// True if option values can only be recognized on the product's page.
     loose: bool,
 }
 
@@ -38,11 +38,11 @@ struct Seen {
     page: usize,
     text: String,
     read: bool,
-    /// What is missing: 1 per word, 10 per option value.
+    /// How much is missing: 1 for each word and 10 for each option value.
     missing: Option<usize>,
 }
 
-/// The expert; one instance plays one episode.
+/// The expert. Each instance plays one episode.
 #[derive(Clone, Debug)]
 pub struct Expert {
     wish: Wish,
@@ -56,7 +56,7 @@ pub struct Expert {
 }
 
 impl Expert {
-    /// Creates an expert for this instruction.
+    /// Creates an expert for an instruction.
     pub fn new(instruction: &str) -> Self {
         Self {
             wish: Wish::read(instruction),
@@ -70,7 +70,7 @@ impl Expert {
         }
     }
 
-    /// Returns the expert with another step limit.
+    /// Sets the step limit.
     pub fn with_max_steps(mut self, max_steps: usize) -> Self {
         self.max_steps = max_steps;
         self
@@ -119,7 +119,7 @@ impl Expert {
         (self.max_steps + 1).saturating_sub(self.steps)
     }
 
-    /// Returns the steps from the results to the purchase.
+    /// Returns the number of steps from the search results to the purchase.
     fn cost(&self) -> usize {
         // In free wording, two option values are assumed.
         let values = if self.wish.values.is_empty() && self.wish.loose { 2 } else { self.wish.values.len() };
@@ -306,8 +306,8 @@ impl Wish {
         parts.iter().filter(named).filter(|name| !met(name)).count()
     }
 
-    /// Returns the requested option values among those offered. If the instruction is in free
-    /// wording, these are the values that occur in it, longest first and without overlaps.
+    /// Returns those of the offered option values that the instruction requests. For free-form
+    /// instructions, returns the values that occur in the text, longest first and without overlaps.
     fn wanted(&self, offered: &[&str]) -> Vec<String> {
         if !self.values.is_empty() {
             return self.values.iter().filter(|value| offered.contains(&value.as_str())).cloned().collect();
@@ -325,7 +325,7 @@ impl Wish {
     }
 }
 
-/// Returns true if the text contains the phrase between word boundaries.
+/// Returns true if the text contains the phrase, starting and ending at word boundaries.
 fn has_phrase(text: &str, phrase: &str) -> bool {
     let solid = |character: Option<char>| character.is_some_and(char::is_alphanumeric);
     !phrase.is_empty()
@@ -371,7 +371,7 @@ fn stem(word: &str) -> String {
     without("s").unwrap_or(word).to_owned()
 }
 
-/// Returns the parts of a page after the instruction, without the markup of `text_rich`.
+/// Returns the parts of a page that follow the instruction, without the markup of `text_rich`.
 fn parts(text: &str) -> Vec<&str> {
     let rich = !text.contains(" [SEP] ");
     let all: Vec<&str> = if rich {
@@ -396,7 +396,7 @@ fn page_number(part: &str) -> Option<usize> {
 struct Listed<'a> {
     asin: &'a str,
     title: &'a str,
-    /// Price in dollars; the lower end of a range.
+    /// Price in dollars, or the lower end of a price range.
     price: f64,
 }
 

@@ -1,14 +1,13 @@
-//! Fuzzy text comparison: `token_set_ratio` of the Python package thefuzz (0.20 and later, based on
-//! rapidfuzz).
+//! Fuzzy text comparison, equal to `token_set_ratio` in the Python package thefuzz (0.20 and later,
+//! based on rapidfuzz).
 //!
-//! If all words of one text occur in the other, the score is 100. Otherwise, let `i` be the common
-//! words and `a`, `b` the words of only one text (sorted, joined by spaces). The score is the
-//! maximum of `ratio(i + a, i + b)`, `ratio(i, i + a)` and `ratio(i, i + b)`, the last two only if
-//! `i` is not empty. `ratio(s, t) = 100 (1 - indel(s, t) / (|s| + |t|))`, where `indel` counts
-//! inserted and deleted characters. The result is rounded half to even.
+//! The score is 100 if all words of one text occur in the other. Otherwise, let `i` be the common
+//! words, and `a` and `b` the words found in only one text, sorted and joined by spaces. The score
+//! is the maximum of `ratio(i + a, i + b)`, `ratio(i, i + a)` and `ratio(i, i + b)`. The last two
+//! ratios only apply if `i` is not empty. `ratio(s, t) = 100 (1 - indel(s, t) / (|s| + |t|))`,
+//! where `indel` counts inserted and deleted characters. The result is rounded half to even.
 //!
-//! Differs from thefuzz 0.19, which WebShop pins: that version also rounds inside, so scores can
-//! differ by 1.
+//! WebShop pins thefuzz 0.19, which also rounds intermediate results, so scores can differ by 1.
 
 use std::sync::LazyLock;
 
@@ -33,7 +32,7 @@ fn lower(character: char) -> char {
 }
 
 impl Words {
-    /// Drops U+0080 to U+00FF, as thefuzz's `force_ascii` does.
+    /// Removes U+0080 to U+00FF, as `force_ascii` in thefuzz does.
     pub(super) fn new(text: &str) -> Self {
         let kept = text.chars().filter(|character| !('\u{80}'..='\u{ff}').contains(character));
         let clean: String =
@@ -94,7 +93,7 @@ impl Words {
     }
 }
 
-/// Returns the `token_set_ratio` of two texts, from 0 to 100.
+/// Returns the `token_set_ratio` of two texts, which is from 0 to 100.
 pub fn token_set_ratio(left: &str, right: &str) -> u32 {
     Words::new(left).token_set_ratio(&Words::new(right))
 }
@@ -123,7 +122,7 @@ fn indel(left: &[char], right: &[char]) -> usize {
     left.len() + right.len() - 2 * common(left, right)
 }
 
-/// Uses 64-bit words if the shorter text fits (Hyyrö 2004).
+/// Uses 64-bit words if the shorter text fits into one (Hyyrö 2004).
 fn common(left: &[char], right: &[char]) -> usize {
     let (short, long) = if left.len() <= right.len() { (left, right) } else { (right, left) };
     if short.is_empty() {

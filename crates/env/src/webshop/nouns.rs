@@ -1,15 +1,15 @@
-//! Nouns of titles, from a side file made with a part-of-speech tagger.
+//! Nouns in product titles, from a side file created with a part-of-speech tagger.
 //!
-//! The original's type factor compares the nouns and names that spaCy finds in two titles. The
-//! nouns are read from `nouns.jsonl` (or `.zst`) in the official folder, made by
-//! `tools/webshop_nouns.py`:
+//! The original's type factor compares the nouns and proper nouns that spaCy finds in two titles.
+//! The nouns are read from `nouns.jsonl` (or `.zst`) in the official folder.
+//! `tools/webshop_nouns.py` creates the file:
 //!
 //! ```text
 //! {"title": "Stoneware Mug with Handle", "nouns": ["stoneware", "mug", "handle"]}
 //! ```
 //!
-//! Nouns are in lower case, in order, with repeats. For the full catalogue they are converted to a
-//! memory-mapped file (`nouns.bin`):
+//! Nouns are in lower case and in title order, including repetitions. For the full catalogue, the
+//! nouns are converted to a memory-mapped file (`nouns.bin`):
 //!
 //! ```text
 //! magic (8)  size of nouns.jsonl u64  number of products u64  end of each list u64  lists (postcard)
@@ -39,7 +39,7 @@ struct Titled {
     nouns: Vec<String>,
 }
 
-/// Reads the nouns by title; `None` if the folder has no side file.
+/// Reads the nouns for each title, or returns `None` if the folder contains no side file.
 ///
 /// # Errors
 /// Fails if the side file cannot be read or a line lacks a key.
@@ -64,8 +64,8 @@ pub(super) struct NounFile {
 }
 
 impl NounFile {
-    /// Opens the noun file of a catalogue, or creates it from the side file in `folder`; `None` if
-    /// neither exists.
+    /// Opens the noun file of a catalogue, or creates it from the side file in `folder`. Returns
+    /// `None` if neither file exists.
     pub(super) fn open_or_make(
         path: &Path,
         folder: &Path,
@@ -124,7 +124,7 @@ impl NounFile {
         self.map.get(at..)?.first_chunk().map(|chunk| u64::from_le_bytes(*chunk))
     }
 
-    /// Returns the start of the list at `index`.
+    /// Returns the position where the list at `index` starts.
     fn end(&self, index: usize) -> Option<usize> {
         match index.checked_sub(1) {
             None => Some(HEAD + self.count * 8),

@@ -1,13 +1,13 @@
-//! Official files: products, attributes, instructions.
+//! Reads the official files: products, attributes, instructions.
 //!
 //! | file | content |
 //! |---|---|
-//! | `items_shuffle.json`, `items_shuffle_1000.json` | products as crawled, one JSON list |
+//! | `items_shuffle.json`, `items_shuffle_1000.json` | products as crawled, in one JSON list |
 //! | `documents.jsonl`, `products_1000_documents.jsonl` | the same products as search documents, one per line |
-//! | `items_ins_v2.json`, `items_ins_v2_1000.json` | attributes and generated instructions by product |
-//! | `items_human_ins.json` | human instructions by product |
+//! | `items_ins_v2.json`, `items_ins_v2_1000.json` | attributes and generated instructions for each product |
+//! | `items_human_ins.json` | human instructions for each product |
 //!
-//! Files may be compressed with zstd (`.zst`). All files are streamed and need not fit into memory.
+//! Files may be zstd-compressed (`.zst`). All files are streamed, so they need not fit into memory.
 //! Invalid products are skipped and counted ([`CatalogueReport::skipped`]). Truncated files and
 //! files that are not JSON are rejected.
 
@@ -30,7 +30,7 @@ use crate::python::strip;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Size {
-    /// The usual 1,000 products of this benchmark.
+    /// The 1,000 products commonly used for this benchmark.
     #[default]
     Small,
     /// All 1.18 million products.
@@ -55,15 +55,15 @@ impl Size {
 
 const HUMAN: &str = "items_human_ins.json";
 
-/// Attribute of products missing from the attribute file.
+/// Attribute assigned to products that are missing from the attribute file.
 const NO_ATTRIBUTE: &str = "DUMMY_ATTR";
 
-/// Numbers of read and skipped products.
+/// How many products were read and how many were skipped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CatalogueReport {
-    /// Products that were read.
+    /// Number of products read.
     pub products: usize,
-    /// Invalid products that were skipped.
+    /// Number of invalid products skipped.
     pub skipped: usize,
     /// The first skipped products: file, line or number, and reason.
     pub examples: Vec<String>,
@@ -79,7 +79,7 @@ impl CatalogueReport {
         }
     }
 
-    /// Returns a warning if products were skipped.
+    /// Returns a warning if any products were skipped.
     pub fn warning(&self) -> Option<String> {
         (self.skipped > 0).then(|| {
             let (skipped, all) = (self.skipped, self.skipped + self.products);
@@ -88,20 +88,20 @@ impl CatalogueReport {
     }
 }
 
-/// Returns which catalogue a folder contains: the full one only if the small one is missing.
+/// Returns which catalogue a folder contains, preferring the small one.
 pub fn size_of(folder: &Path) -> Size {
     let there = |size: Size| find(folder, &size.products()).is_ok();
     if there(Size::Full) && !there(Size::Small) { Size::Full } else { Size::Small }
 }
 
-/// Reads an official catalogue and passes its products on in order, prepared as in the original.
-/// Returns the numbers of read and skipped products.
+/// Reads an official catalogue and passes on its products in order, after the original's
+/// preprocessing. Returns the numbers of products read and skipped.
 ///
-/// As in the original, products are skipped if their ASIN is `nan`, longer than ten characters or a
-/// duplicate. `limit` restricts reading to the first products of the file.
+/// As in the original, skips products whose ASIN is `nan`, longer than ten characters or a
+/// duplicate. `limit` restricts reading to the first products in the file.
 ///
 /// # Errors
-/// Fails if a file is missing or not JSON, or has no valid product.
+/// Fails if a file is missing or not JSON, or if it contains no valid product.
 pub fn read(
     folder: &Path,
     size: Size,
@@ -198,7 +198,8 @@ fn notes(path: &Path) -> Result<HashMap<String, Notes>, EnvError> {
     serde_json::from_reader(open(path)?).map_err(|error| broken(path, &error))
 }
 
-/// Receives a product and its line number, or the reason why it is invalid. Returns false to stop.
+/// Receives a product with its line number, or the reason why a product is invalid. Returns false
+/// to stop reading.
 type Take<'a> = &'a mut dyn FnMut(Option<usize>, Result<RawProduct, String>) -> Result<bool, EnvError>;
 
 fn read_list(path: &Path, take: Take<'_>) -> Result<(), EnvError> {
@@ -279,10 +280,10 @@ struct RawProduct {
     product_category: String,
     category: String,
     query: String,
-    /// Attributes, which only search documents have.
+    /// Attributes, which are only present in search documents.
     #[serde(rename = "Attributes")]
     attributes: Option<Vec<String>>,
-    /// Human instructions, which only search documents have.
+    /// Human instructions, which are only present in search documents.
     instructions: Option<Vec<RawHuman>>,
 }
 
@@ -293,7 +294,7 @@ enum OneOrMany {
     Many(Vec<Option<String>>),
 }
 
-/// Prices: a text such as `$9.99$12.50` in crawled files, numbers in search documents.
+/// Prices, which are a text such as `$9.99$12.50` in crawled files and numbers in search documents.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Pricing {

@@ -1,4 +1,4 @@
-//! Opens shops: small ones in memory, large ones from files that are built once.
+//! Opens shops: small ones in memory, and large ones from files that are built once.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -19,12 +19,12 @@ use super::store::StoreWriter;
 use super::task_index::{Kept, Stamp};
 use crate::python::PythonRandom;
 
-/// Default folder for built files, inside the official one.
+/// Default folder for built files, inside the official folder.
 const BUILT: &str = "turnwise-shop";
 const CATALOGUE: &str = "catalogue.bin";
 const SEARCH: &str = "search";
 const NOUNS: &str = "nouns.bin";
-/// File that lists the skipped products.
+/// File that lists skipped products.
 const NOTES: &str = "left-out.txt";
 const LOCK: &str = "build.lock";
 
@@ -41,16 +41,17 @@ fn without_nouns() -> String {
 }
 
 impl WebshopSet {
-    /// Opens the shop of an official folder ([`official`]).
+    /// Opens the shop in an official folder ([`official`]).
     ///
-    /// The 1,000 products and their index are kept in memory. The full catalogue is converted on
-    /// first use into `built` (default: `turnwise-shop` in the folder). One process builds while
-    /// others wait. If the official files change, delete the folder to rebuild.
+    /// For the 1,000 products, all data and the search index are kept in memory. The full catalogue
+    /// is converted on first use. The built files are stored in `built`, which defaults to
+    /// `turnwise-shop` in the official folder. One process builds the files while others wait. If
+    /// the official files change, delete the `built` folder to build it again.
     ///
     /// # Errors
-    /// Fails if an official file or the side file of nouns is missing or broken, or if a file in
-    /// `built` is damaged, read-only or inconsistent. The error names the file. Also fails if no
-    /// product yields a goal of the requested kind.
+    /// Fails if an official file or the nouns file is missing or broken, or if a file in `built` is
+    /// damaged, inconsistent or read-only. The error names the file. Also fails if no product
+    /// yields a goal of the requested kind.
     pub fn open(folder: &Path, built: Option<&Path>, options: &WebshopOptions) -> Result<Self, EnvError> {
         match options.size.unwrap_or_else(|| official::size_of(folder)) {
             Size::Small => {
@@ -75,20 +76,20 @@ impl WebshopSet {
         }
     }
 
-    /// Creates a shop of generated products in memory.
+    /// Creates an in-memory shop with generated products.
     ///
     /// # Errors
-    /// Fails if the products yield no goals.
+    /// Fails if no product yields a goal.
     pub fn generated(config: GeneratorConfig, options: &WebshopOptions) -> Result<Self, EnvError> {
         Self::with_search(generator::products(config).collect(), options)
     }
 
-    /// Opens a shop of generated products in files, in a subfolder of `built` named after the
-    /// generator's settings.
+    /// Opens a shop with generated products in a subfolder of `built` named after the generator
+    /// settings.
     ///
     /// # Errors
-    /// Fails if a file in `built` is damaged, read-only or inconsistent, or if the products yield
-    /// no goals.
+    /// Fails if a file in `built` is damaged, inconsistent or read-only, or if no product yields a
+    /// goal.
     pub fn generated_in(
         built: &Path,
         config: GeneratorConfig,
@@ -104,7 +105,7 @@ impl WebshopSet {
         Self::from_built(inside, built, options)
     }
 
-    /// Creates a shop with search from products in memory.
+    /// Creates an in-memory shop with search from the given products.
     ///
     /// # Errors
     /// Fails if two products have the same ASIN or no product yields a goal.
@@ -146,10 +147,11 @@ impl WebshopSet {
     }
 }
 
-/// Number of products whose content determines the folder name.
+/// Number of products whose contents determine the folder name.
 const SAMPLED: u32 = 64;
 
-/// Returns the folder of a generated catalogue; its name has a digest of the first products.
+/// Returns the folder for a generated catalogue, whose name contains a digest of the first
+/// products.
 fn folder_of(config: GeneratorConfig) -> Result<String, EnvError> {
     let sample = GeneratorConfig { products: config.products.min(SAMPLED), ..config };
     let sample: Vec<Product> = generator::products(sample).collect();
@@ -158,12 +160,12 @@ fn folder_of(config: GeneratorConfig) -> Result<String, EnvError> {
     Ok(format!("generated-{}-{digest:016x}", config.products))
 }
 
-/// Returns true if both files exist; files are renamed when complete.
+/// Returns true if both files exist. Files get their final names only when complete.
 fn is_built(built: &Path) -> bool {
     built.join(CATALOGUE).exists() && built.join(SEARCH).exists()
 }
 
-/// Builds both files in a temporary folder, which is then renamed.
+/// Builds both files in a temporary folder and then renames the folder.
 fn build(
     built: &Path,
     read: impl FnOnce(&mut dyn FnMut(Product) -> Result<(), EnvError>) -> Result<CatalogueReport, EnvError>,

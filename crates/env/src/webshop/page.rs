@@ -1,8 +1,8 @@
-//! Pages of the shop as `text`, as `text_rich` and as a list of clickable items.
+//! Renders the shop's pages as `text`, as `text_rich` and as a list of clickable items.
 //!
-//! The original renders HTML and parses it again. This renderer gives the same result: a
-//! whitespace-only text node becomes one space, or is dropped if it contains a newline. `text`
-//! strips each part, `text_rich` does not.
+//! The original renders HTML and then parses it. This renderer produces the same result without
+//! HTML. Whitespace between tags becomes one space, or nothing if it contains a newline. `text`
+//! strips whitespace from each part, whereas `text_rich` does not.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,18 +14,18 @@ use crate::python::{json_string, strip};
 /// Kind of a page part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartKind {
-    /// Text that cannot be clicked.
+    /// Text that is not clickable.
     Plain,
     /// A button.
     Button,
     /// An option value.
     Option {
-        /// Whether the value is chosen.
+        /// Whether the option value is selected.
         chosen: bool,
     },
     /// A link to a product.
     Link {
-        /// Whether the product was opened since the last `back to search`.
+        /// Whether the product has been opened since the last `back to search`.
         visited: bool,
     },
 }
@@ -42,18 +42,18 @@ pub struct Part<'a> {
 /// Effect of a click.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Presses the button with this text.
+    /// Presses the button with the given text.
     Button,
-    /// Opens the product at this index of the page's list.
+    /// Opens the product at the given index in the page's list.
     Product(usize),
-    /// Chooses a value of the option with this index.
+    /// Selects a value of the option with the given index.
     Option(usize),
 }
 
-/// The content of a page.
+/// Contents of a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PageView<'a> {
-    /// All texts in order.
+    /// All texts on the page, in order.
     pub parts: Vec<Part<'a>>,
     /// Whether the page has a search bar.
     pub has_search_bar: bool,
@@ -72,15 +72,15 @@ pub enum ObservationMode {
     TextRich,
 }
 
-/// State that credit methods use to compare turns ([`turnwise_core::Observation::state_key`]).
+/// Which state credit methods use to compare turns ([`turnwise_core::Observation::state_key`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StateKey {
-    /// The text of the page, as in verl-agent. With `observation = "text"`, pages do not show the
-    /// chosen options, so choosing an option does not change the state.
+    /// The page text, as in verl-agent. With `observation = "text"`, pages do not show selected
+    /// options, so selecting one does not change the state.
     #[default]
     Page,
-    /// The text of the page and, on product pages, the chosen options.
+    /// The page text and, on product pages, the selected options.
     PageAndOptions,
 }
 
@@ -110,8 +110,8 @@ impl<'a> PageView<'a> {
         self.push(PartKind::Link { visited }, asin);
     }
 
-    /// Appends option values. A value equal to another item replaces it in place. If two options
-    /// share a value, the last wins.
+    /// Appends option values. A value equal to an existing item replaces the item in place. If two
+    /// options have the same value, the last one wins.
     pub(super) fn choices(&mut self, values: impl Iterator<Item = (usize, &'a str)>) {
         let mut indices: HashMap<Cow<'a, str>, usize> =
             self.clickables.iter().enumerate().map(|(index, (name, _))| (name.clone(), index)).collect();
@@ -125,12 +125,12 @@ impl<'a> PageView<'a> {
         }
     }
 
-    /// Returns the effect of a click on this item; `None` if it is not on the page.
+    /// Returns the effect of clicking on an item, or `None` if the page does not have it.
     pub fn target(&self, name: &str) -> Option<Target> {
         self.clickables.iter().find(|(clickable, _)| clickable == name).map(|(_, target)| *target)
     }
 
-    /// Renders the page for the agent.
+    /// Renders the page as text for the agent.
     pub fn render(&self, mode: ObservationMode) -> String {
         match mode {
             ObservationMode::Text => self.text(),
@@ -172,8 +172,8 @@ impl<'a> PageView<'a> {
         if clicked.is_empty() { out } else { clicked + &out }
     }
 
-    /// Returns the admissible actions: `search[<your query>]` if there is a search bar, then a
-    /// click for each item.
+    /// Returns the admissible actions: `search[<your query>]` if there is a search bar, then one
+    /// click per item.
     pub fn admissible(&self) -> Vec<String> {
         let search = self.has_search_bar.then(|| SEARCH.to_owned());
         let click = |(name, _): &(Cow<'a, str>, Target)| format!("click[{name}]");
@@ -183,10 +183,11 @@ impl<'a> PageView<'a> {
     }
 }
 
-/// Pattern of a search among the admissible actions.
+/// Pattern that represents any search in the list of admissible actions.
 pub const SEARCH: &str = "search[<your query>]";
 
-/// Returns the chosen options for the page after the purchase: HTML-escaped JSON with sorted keys.
+/// Returns the selected options for the page after the purchase, as HTML-escaped JSON with sorted
+/// keys.
 pub(super) fn options_json(options: &[(String, String)]) -> String {
     let mut sorted: Vec<&(String, String)> = options.iter().collect();
     sorted.sort();

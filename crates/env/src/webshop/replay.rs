@@ -1,19 +1,18 @@
 //! Compares this engine with recorded sessions of the original.
 //!
-//! A recording is a JSON lines file with one object per session:
+//! A recording is a JSON Lines file with one object per session:
 //!
 //! ```text
 //! {"goal_idx": INTEGER, "seed": INTEGER, "goal": {"asin", "instruction_text", "attributes", "price_upper", "goal_options"},
 //!  "initial": PAGE, "steps": [{"action": TEXT, "reward": NUMBER, "done": BOOL, PAGE.., "reward_info_without_pos": {..}}, ..]}
 //! ```
 //!
-//! PAGE stands for `text`, `text_rich`, `has_search_bar` and `clickables`; the page after a
-//! purchase has only `text`. Everything is compared byte for byte. The exception is the score for
-//! buying a product other than the goal's, since its type factor needs a language model
-//! ([`super::reward::Judge::type_score`]).
+//! PAGE stands for `text`, `text_rich`, `has_search_bar` and `clickables`. The page after a
+//! purchase has only `text`. All texts and values are compared byte for byte. The exception is the
+//! score for buying a different product than the goal's ([`super::reward::Judge::type_score`]).
 //!
-//! A recording may have used a fixed list of search results instead of the search engine. For a replay,
-//! name the queries that this list lacked.
+//! Some recordings were made with a fixed list of search results instead of the search engine. To
+//! replay such a recording, specify the queries that are missing from the list.
 
 use std::io::BufRead;
 use std::sync::Arc;
@@ -38,9 +37,9 @@ pub struct ReplayReport {
     pub sessions: usize,
     /// Number of steps.
     pub steps: usize,
-    /// Number of purchases whose score is not compared, since its type factor is approximate.
+    /// Number of purchases whose score is not compared because the type factor is approximate.
     pub scores_not_compared: usize,
-    /// All differences in the order of the recording.
+    /// All differences, in the order of the recording.
     pub differences: Vec<Difference>,
 }
 
@@ -79,11 +78,12 @@ struct RecordedStep {
     reward_info_without_pos: Option<serde_json::Map<String, Value>>,
 }
 
-/// Replays a recording. Blank lines are skipped. `unanswered` are queries without recorded results.
+/// Replays a recording. Blank lines are skipped. `unanswered` contains the queries without recorded
+/// results.
 ///
 /// # Errors
-/// Fails if a line is not a session, its goal is unknown, or reading fails. Differences are not
-/// errors.
+/// Fails if a line is not a session, the session's goal is unknown, or reading fails. Differences
+/// are not errors.
 pub fn replay(
     name: &str,
     reader: impl BufRead,
@@ -125,7 +125,7 @@ pub fn replay(
     Ok(report)
 }
 
-/// Returns true for a purchase whose score is not compared.
+/// Returns true for purchases whose score is not compared.
 fn compare(
     checker: &mut Checker<'_>,
     set: &WebshopSet,

@@ -1,4 +1,4 @@
-//! Score and reward of a purchase.
+//! Scores and rewards for purchases.
 //!
 //! ```text
 //! score = (attributes met + options met + price met) / (attributes requested + options requested + 1) * type factor
@@ -14,11 +14,11 @@ use super::goal::{Goal, GoalOptions};
 use super::product::Product;
 use crate::python::pair;
 
-/// Minimum `token_set_ratio`, exclusive, for two texts to match.
+/// Two texts match if their `token_set_ratio` is above this value.
 const ALIKE: u32 = 85;
 
-/// The original's colours, alphabetically. The first colour that occurs in a text represents the
-/// text.
+/// The original's list of colours, in alphabetical order. A text is represented by the first colour
+/// that it contains.
 const COLOURS: &str = "alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze brown \
     burgundy camel camo caramel champagne charcoal cheetah chestnut chocolate christmas coffee cognac copper coral \
     cranberry cream crystal dark denim eggplant elephant espresso fuchsia gold granite grape graphite grass gray green \
@@ -39,13 +39,14 @@ const FUNCTION_LIST: &str = "a about all also an and any are as at be best both 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Matching {
-    /// Compares as the original does. A colour represents every text that contains it: `light blue`
-    /// is `blue`, `tailored` is `red`. For synthetic goals, an option is the printed Python tuple
-    /// of name and value, or the colour if one of them is exactly a colour.
+    /// Compares values like the original. The first colour in a text replaces the text:
+    /// `light blue` becomes `blue`, but `tailored` becomes `red`. For synthetic goals, an option is
+    /// the printed Python tuple of name and value. If the name or value is exactly a colour, the
+    /// option is the colour.
     #[default]
     Original,
-    /// Only exactly the requested value satisfies an option; for synthetic goals, its name must
-    /// match too.
+    /// An option is only satisfied by exactly the requested value. For synthetic goals, the option
+    /// name must also match.
     Strict,
 }
 
@@ -53,16 +54,16 @@ pub enum Matching {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Reward {
-    /// The reward is 1 for a score of 1, else 0. As in verl-agent, except for its factor of 10
+    /// 1 if the score is 1, and 0 otherwise. verl-agent multiplies this reward by 10
     /// (`env.reward_scale = 10`).
     #[default]
     Success,
-    /// The reward is the score, from 0 to 1, as in the original.
+    /// The score itself, from 0 to 1, as in the original.
     Score,
 }
 
 impl Reward {
-    /// Returns the reward of a purchase with this score.
+    /// Returns the reward for a purchase with this score.
     pub fn of(self, score: Score) -> f64 {
         match self {
             Self::Success => f64::from(score.success()),
@@ -71,17 +72,17 @@ impl Reward {
     }
 }
 
-/// How well a product's type matches the goal's.
+/// How well the type of a product matches the type of the goal's product.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TypeScore {
-    /// Whether the products have the same `query`.
+    /// Whether both products have the same `query`.
     pub query_match: bool,
-    /// Whether the products share at least two categories.
+    /// Whether the products have at least two categories in common.
     pub category_match: bool,
-    /// Distinct common nouns of both titles, divided by the number of nouns of the goal's title
-    /// including repeats.
+    /// Number of distinct nouns in both titles, divided by the number of nouns in the goal's title
+    /// including repetitions.
     pub title_score: f64,
-    /// Factor of the score: 1, 0.5, 0.1 or 0.
+    /// Factor by which the score is multiplied: 1, 0.5, 0.1 or 0.
     pub factor: f64,
     /// Whether the title score is approximate; see [`Judge::type_score`].
     pub type_stand_in: bool,
@@ -98,9 +99,9 @@ pub struct Score {
     pub options: usize,
     /// Options requested.
     pub options_asked: usize,
-    /// Whether the price is within the limit.
+    /// Whether the price is within the goal's limit.
     pub price: bool,
-    /// Match of the type.
+    /// How well the product's type matches.
     pub kind: TypeScore,
 }
 
@@ -111,19 +112,19 @@ impl Score {
         met as f64 / (self.attributes_asked + self.options_asked + 1) as f64 * self.kind.factor
     }
 
-    /// Returns true if the goal is reached.
+    /// Returns true if the purchase reaches the goal.
     pub fn success(&self) -> bool {
         self.total() == 1.0
     }
 
-    /// Returns true if the goal is reached except for at most `dropped` options.
+    /// Returns true if the purchase reaches the goal except for at most `dropped` options.
     pub fn but_for_options(&self, dropped: usize) -> bool {
         let options = (self.options + dropped).min(self.options_asked);
         Self { options, ..*self }.success()
     }
 }
 
-/// A goal prepared for judging purchases.
+/// A goal that is prepared for judging purchases.
 #[derive(Clone, Debug)]
 pub struct Judge {
     goal: Goal,
@@ -143,7 +144,7 @@ struct Target {
 }
 
 impl Judge {
-    /// Prepares a goal; `target` is the goal's product.
+    /// Prepares a goal. `target` must be the goal's product.
     pub fn new(goal: Goal, target: &Product, matching: Matching) -> Self {
         let attributes = goal.attributes.iter().map(|attribute| Words::new(attribute)).collect();
         let options = match &goal.options {
@@ -173,7 +174,8 @@ impl Judge {
         &self.goal
     }
 
-    /// Scores the purchase of a product at a price with chosen options (name and value).
+    /// Scores the purchase of a product at the given price and with the given options (name and
+    /// value).
     pub fn score(&self, product: &Product, price: f64, options: &[(String, String)]) -> Score {
         Score {
             attributes: self.attributes_met(product),
@@ -185,8 +187,8 @@ impl Judge {
         }
     }
 
-    /// Counts the requested attributes that the product has: an attribute is similar, or title,
-    /// bullet points or description contain the words.
+    /// Counts the requested attributes that the product has. An attribute counts if the product has
+    /// a similar one, or if title, bullet points or description contain its words.
     pub fn attributes_met(&self, product: &Product) -> usize {
         let own: Vec<Words> = product.attributes.iter().map(|attribute| Words::new(attribute)).collect();
         let mut texts: Option<[String; 3]> = None;
@@ -203,7 +205,7 @@ impl Judge {
         self.goal.attributes.iter().zip(&self.attributes).filter(met).count()
     }
 
-    /// Counts the requested options that were chosen.
+    /// Counts the requested options that were selected.
     pub fn options_met(&self, chosen: &[(String, String)]) -> usize {
         match (self.matching, &self.goal.options) {
             (Matching::Original, _) => {
@@ -222,20 +224,22 @@ impl Judge {
         }
     }
 
-    /// Returns the type factor.
+    /// Returns the type factor of the score.
     ///
     /// ```text
     /// title score = |set(nouns of the title) ∩ set(nouns of the wanted title)| / length of the list of the latter
     /// ```
     ///
-    /// A repeated noun counts once in the numerator and each time in the denominator. The title score
-    /// is 0.2 if the wanted title has no nouns. The factor is 0 if the title score is 0, and 0.1 if
-    /// it is below 0.1. Otherwise it is 1 if `query` is equal, two categories are shared, or the
-    /// title score is above 0.2; else 0.5.
+    /// A repeated noun is counted once in the numerator and every time in the denominator. If the
+    /// goal's title has no nouns, the title score is 0.2. The factor is 0 if the title score is 0,
+    /// and 0.1 if the title score is below 0.1. Otherwise, the factor is 1 if `query` is equal, two
+    /// categories are shared, or the title score is above 0.2. In all other cases, the factor is
+    /// 0.5.
     ///
-    /// Differs from the original if the catalogue has no nouns for a title ([`super::nouns`]). All
-    /// words with a letter, except common function words, then replace the nouns and names found by
-    /// spaCy, and `type_stand_in` is set. The factor is always 1 for the goal's own product.
+    /// The factor can differ from the original's if the catalogue has no nouns for a title
+    /// ([`super::nouns`]). All words with a letter, except common function words, then replace the
+    /// nouns found by spaCy, and `type_stand_in` is set. For the goal's own product, the factor is
+    /// always 1.
     pub fn type_score(&self, product: &Product) -> TypeScore {
         let query_match = product.query == self.target.query;
         let shared: BTreeSet<&str> = categories(&product.product_category)

@@ -1,4 +1,4 @@
-//! A visit to the shop: the open page, searches and choices, and the effects of actions.
+//! A visit to the shop: current page, searches, selected options, and effects of actions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,13 +11,14 @@ use super::product::Product;
 use super::shop::Shop;
 use crate::python::float;
 
-/// Number of products on a result page.
+/// Number of products on a page of search results.
 pub const PAGE_SIZE: usize = 10;
 
-/// Largest result page of a saved visit; keeps product numbers within `u32`.
+/// Maximum page number of search results in a saved visit, which keeps product numbers within
+/// `u32`.
 const LAST_PAGE: usize = u32::MAX as usize / PAGE_SIZE;
 
-/// Pages below a product page.
+/// Pages that are reached from a product page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SubPage {
@@ -25,7 +26,7 @@ pub enum SubPage {
     Description,
     /// The bullet points.
     Features,
-    /// Reviews; always empty, since no catalogue has any.
+    /// Reviews. No catalogue contains reviews, so this page is always empty.
     Reviews,
     /// Attributes and categories, if the shop shows them.
     Attributes,
@@ -47,38 +48,38 @@ impl SubPage {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Page {
-    /// The start page with a search bar.
+    /// The start page, which has a search bar.
     #[default]
     Index,
     /// A page of search results.
     Results,
     /// A product page.
     Item,
-    /// A page below the product page.
+    /// A page that is reached from the product page.
     Sub(SubPage),
     /// The page after a purchase.
     Done,
 }
 
-/// State of an episode that can be saved.
+/// The part of an episode's state that is saved.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Visit {
     /// The open page.
     pub page: Page,
-    /// The last query in lower case.
+    /// The last query, in lower case.
     pub query: Option<String>,
-    /// Number of the result page, from 1.
+    /// Number of the current page of search results, starting at 1.
     pub number: usize,
-    /// Catalogue index of the open product.
+    /// Catalogue index of the current product.
     pub product: Option<u32>,
-    /// Chosen options of that product with their values, in the order of the first choice.
+    /// Selected options of the current product with their values, in order of first selection.
     pub options: Vec<(String, String)>,
     /// Products opened since the last `back to search`.
     pub visited: BTreeSet<u32>,
 }
 
-/// A visit with all data that its pages show.
+/// A visit, together with all data shown on its pages.
 #[derive(Debug)]
 pub struct Session {
     shop: Arc<Shop>,
@@ -118,7 +119,7 @@ impl Session {
     /// Restores a saved visit.
     ///
     /// # Errors
-    /// Returns [`EnvError::State`] if the visit is impossible in this shop, for example with an
+    /// Returns [`EnvError::State`] if the visit is not possible in this shop, for example with an
     /// unknown product. Also returns an error if the search fails or a product cannot be read.
     pub fn resume(shop: Arc<Shop>, instruction: String, visit: Visit) -> Result<Self, EnvError> {
         let refuse = |reason: &str| EnvError::State(format!("{reason}; the state was altered"));
@@ -148,33 +149,33 @@ impl Session {
         Ok(session)
     }
 
-    /// Returns the state to save.
+    /// Returns the state that is saved.
     pub fn visit(&self) -> &Visit {
         &self.visit
     }
 
-    /// Returns the instruction on the pages.
+    /// Returns the instruction shown on the pages.
     pub fn instruction(&self) -> &str {
         &self.instruction
     }
 
-    /// Returns the open product and its catalogue index.
+    /// Returns the current product and its catalogue index.
     pub fn product(&self) -> Option<(u32, &Arc<Product>)> {
         Some((self.visit.product?, self.product.as_ref()?))
     }
 
-    /// Returns the products on the open result page.
+    /// Returns the products on the current page of search results.
     pub fn listed(&self) -> &[(u32, Arc<Product>)] {
         if self.visit.page == Page::Results { &self.shown } else { &[] }
     }
 
-    /// Ends the visit and shows this score.
+    /// Ends the visit and shows the score.
     pub fn close(&mut self, score: f64) {
         self.score = score;
         self.visit.page = Page::Done;
     }
 
-    /// Executes an action. A purchase changes nothing until [`Session::close`] is called with its
+    /// Executes an action. A purchase has no effect until [`Session::close`] is called with its
     /// score.
     ///
     /// # Errors
@@ -200,8 +201,8 @@ impl Session {
         self.results(1)
     }
 
-    /// Clicks an item. As in the original, the name takes precedence over the kind of item: an
-    /// option value `buy now` buys.
+    /// Clicks an item. As in the original, an item's name takes precedence over its kind: clicking
+    /// an option value `buy now` buys the product.
     fn click(&mut self, name: &str, target: Target) -> Result<Effect, EnvError> {
         let visit = &mut self.visit;
         match name {
@@ -243,7 +244,7 @@ impl Session {
         Ok(Effect::Moved)
     }
 
-    /// Opens a result page and clears the chosen options.
+    /// Opens a page of search results and clears the selected options.
     fn results(&mut self, number: usize) -> Result<(), EnvError> {
         self.visit.page = Page::Results;
         self.visit.number = number;
@@ -262,10 +263,10 @@ impl Session {
         Ok(())
     }
 
-    /// Returns the open page.
+    /// Returns the current page.
     ///
     /// # Errors
-    /// Fails if the visit was closed ([`Session::close`]) without an open product.
+    /// Fails if the visit was closed ([`Session::close`]) while no product was open.
     pub fn view(&self) -> Result<PageView<'_>, EnvError> {
         let mut view = PageView::default();
         match (self.visit.page, self.product.as_deref()) {
@@ -365,7 +366,8 @@ impl Session {
         }
     }
 
-    /// Shows the original's page for human players, including hidden parts and a misspelling.
+    /// Shows the page that the original shows to human players, including hidden parts and a
+    /// misspelling.
     fn view_done<'a>(&'a self, view: &mut PageView<'a>, product: &'a Product) {
         for text in [
             "Thank you for shopping with us!",
@@ -397,7 +399,7 @@ impl Session {
     }
 }
 
-/// Formats the price as on pages: a number or both ends of a range.
+/// Formats the price as on pages: one number or the two ends of a range.
 pub fn price_tag(product: &Product) -> String {
     match product.pricing.as_slice() {
         [] => "$100.0".to_owned(),

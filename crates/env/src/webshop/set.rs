@@ -1,4 +1,4 @@
-//! A shop with its goals as a task set: options, splits, order.
+//! A shop with its goals as a task set: options, splits and their order.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,7 +19,7 @@ use super::shop::{Ranker, Shop};
 use super::task_index::{IndexedTasks, Kept, TaskIndex};
 use crate::python::PythonRandom;
 
-/// How the goals are divided into splits.
+/// How goals are divided into splits.
 #[derive(
     Clone,
     Copy,
@@ -34,18 +34,18 @@ use crate::python::PythonRandom;
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Splits {
-    /// `train`, `valid` and `test` share no product (about 80, 10 and 10 percent of the products
-    /// with goals). The first byte of the SHA-256 of the ASIN selects the split.
+    /// `train`, `valid` and `test` contain goals for different products (about 80, 10 and 10
+    /// percent of the products). The split depends on the first byte of the ASIN's SHA-256.
     #[default]
     ByProduct,
-    /// As in the original: the first 500 shuffled goals are `test`, the next 1,000 `eval`, the rest
-    /// `train`. Goals of one product can be in all splits. Differs from the original: goals equal
-    /// to one of a later split are removed (two training goals and one `eval` goal of the official
-    /// 1,000 products).
+    /// As in the original, the first 500 shuffled goals are `test`, the next 1,000 `eval`, and the
+    /// rest `train`. Goals for the same product can be in all splits. Unlike in the original, goals
+    /// that equal a goal in a later split are removed. In the official 1,000 products, two training
+    /// goals and one `eval` goal are removed.
     Original,
-    /// As in verl-agent: the first 500 shuffled goals are `test`, the rest `train`, without two
-    /// goals equal to a test goal. Differs from verl-agent, whose workers shuffle with their own
-    /// seeds, so one worker's test goals are another's training goals.
+    /// As in verl-agent, the first 500 shuffled goals are `test` and the rest `train`, without two
+    /// goals that equal a test goal. In verl-agent, however, each worker shuffles differently, so
+    /// one worker's test goals are another's training goals.
     VerlAgent,
 }
 
@@ -75,20 +75,21 @@ impl Splits {
     }
 }
 
-/// Options of a WebShop task set.
+/// Options for a WebShop task set.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WebshopOptions {
-    /// Official catalogue to read; if absent, the small one if its files exist, else the full one.
+    /// Official catalogue to read. By default, the small catalogue is read if its files exist, and
+    /// the full one otherwise.
     pub size: Option<Size>,
-    /// Who wrote the instructions.
+    /// How the instructions were written.
     pub goals: GoalKind,
-    /// Maximum number of goals per product; unlimited if absent.
+    /// Maximum number of goals per product, or `None` for no limit.
     #[schemars(range(min = 1, max = 1000000))]
     pub goals_per_product: Option<usize>,
-    /// Seed of the prices, price limits and order of goals.
+    /// Seed for prices, price limits and the order of goals.
     pub seed: u64,
-    /// How the goals are divided into splits.
+    /// How goals are divided into splits.
     pub splits: Splits,
     /// How option values are compared.
     pub matching: Matching,
@@ -96,9 +97,9 @@ pub struct WebshopOptions {
     pub reward: Reward,
     /// Text format of pages.
     pub observation: ObservationMode,
-    /// Whether product pages have a button for their attributes.
+    /// Whether product pages have a button that shows their attributes.
     pub show_attributes: bool,
-    /// State that credit methods use to compare turns.
+    /// Which state credit methods use to compare turns.
     pub state_key: StateKey,
 }
 
@@ -141,10 +142,10 @@ impl World {
     }
 }
 
-/// WebShop as a task set.
+/// The WebShop goals as a task set.
 ///
-/// A task is a goal; its kind is the department of its product. Goals of a split are in shuffled
-/// order.
+/// A task is a goal, and its kind is the department of the goal's product. The goals in a split are
+/// in shuffled order.
 #[derive(Clone, Debug)]
 pub struct WebshopSet {
     world: Arc<World>,
@@ -155,11 +156,10 @@ pub struct WebshopSet {
 }
 
 impl WebshopSet {
-    /// Creates a set of products in memory. `ranker` must index the same products.
+    /// Creates a set from products held in memory. `ranker` must have indexed the same products.
     ///
     /// # Errors
-    /// Fails if two products have the same ASIN, or if no product yields a goal of the requested
-    /// kind.
+    /// Fails if two products have the same ASIN or no product yields a goal of the requested kind.
     pub fn from_products(
         products: Vec<Product>,
         ranker: Box<dyn Ranker>,
@@ -227,7 +227,7 @@ impl WebshopSet {
         })
     }
 
-    /// Reads task indices from files instead of creating all tasks.
+    /// Reads task indices from files, which avoids creating all tasks.
     pub(super) fn with_kept(mut self, kept: Option<Kept>) -> Self {
         self.kept = kept.map(Arc::new);
         self
@@ -238,7 +238,8 @@ impl WebshopSet {
         self
     }
 
-    /// Returns notes that affect results: skipped products, and an approximate type factor.
+    /// Returns notes about anything that affects results: skipped products, and an approximate type
+    /// factor.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = self.notes.to_vec();
         let divided: usize = self.world.splits.iter().map(|(_, places)| places.len()).sum();
@@ -262,7 +263,7 @@ impl WebshopSet {
         notes
     }
 
-    /// Returns the set with another step limit.
+    /// Sets the step limit.
     pub fn with_max_steps(mut self, max_steps: usize) -> Self {
         self.max_steps = max_steps;
         self
@@ -288,15 +289,15 @@ impl WebshopSet {
         &self.world.shop
     }
 
-    /// Returns the goal at this index of the shuffled order of all goals.
+    /// Returns the goal at the given index in the shuffled order of all goals.
     ///
     /// # Errors
-    /// Fails if the index is out of range or the product cannot be read.
+    /// Fails if the index is out of range or the goal's product cannot be read.
     pub fn goal(&self, place: usize) -> Result<Goal, EnvError> {
         self.world.goals.get(self.world.shop.catalogue(), place)
     }
 
-    /// Returns a task's goal, prepared for judging purchases.
+    /// Returns the goal of a task, prepared for judging purchases.
     ///
     /// # Errors
     /// Fails if the goal is unknown or its product cannot be read.
@@ -304,10 +305,10 @@ impl WebshopSet {
         self.world.judge(id)
     }
 
-    /// Returns the indices of a split's goals in the shuffled order of all goals.
+    /// Returns the goals in a split, as indices in the shuffled order of all goals.
     ///
     /// # Errors
-    /// Returns [`EnvError::UnknownSplit`] with the known splits.
+    /// Returns [`EnvError::UnknownSplit`], which lists the known splits.
     pub fn split(&self, split: &str) -> Result<&[u32], EnvError> {
         let found = self.world.splits.iter().find(|(name, _)| *name == split);
         found.map(|(_, places)| places.as_slice()).ok_or_else(|| EnvError::UnknownSplit {
@@ -327,7 +328,7 @@ impl WebshopSet {
     /// Returns a goal as a task.
     ///
     /// # Errors
-    /// Fails if the index is out of range or the product cannot be read.
+    /// Fails if the index is out of range or the goal's product cannot be read.
     pub fn task(&self, place: usize) -> Result<Task, EnvError> {
         let goal = self.goal(place)?;
         let kind = self.world.shop.catalogue().product(goal.product)?.category.clone();
@@ -337,11 +338,11 @@ impl WebshopSet {
         })
     }
 
-    /// Returns phrases for tokenizers of small models: texts of `webshop-compact` pages and, for
+    /// Returns phrases for small models' tokenizers: texts of `webshop-compact` pages and, for
     /// small catalogues, the ASINs.
     ///
     /// # Errors
-    /// Fails if a product's record is broken.
+    /// Fails if a product's record is corrupt.
     pub fn phrases(&self) -> Result<Vec<String>, EnvError> {
         super::phrases::phrases(self.world.shop.catalogue())
     }

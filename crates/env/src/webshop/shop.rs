@@ -1,4 +1,4 @@
-//! A catalogue and its search, shared by all environments.
+//! A catalogue and its search engine, shared by all environments.
 
 use turnwise_core::EnvError;
 
@@ -7,16 +7,16 @@ use super::catalogue::Catalogue;
 /// Maximum number of search results.
 pub const SEARCH_LIMIT: usize = 50;
 
-/// Ranks the products of a catalogue for a query.
+/// Ranks a catalogue's products for a query.
 pub trait Ranker: Send + Sync + std::fmt::Debug {
-    /// Returns the ASINs of at most `limit` products, best first.
+    /// Returns the ASINs of the best products in order, at most `limit`.
     ///
     /// # Errors
-    /// Fails if the search fails, for example on a damaged index.
+    /// Fails if the search fails, for example because an index is damaged.
     fn rank(&self, query: &str, limit: usize) -> Result<Vec<String>, EnvError>;
 }
 
-/// An immutable catalogue with its search.
+/// An immutable catalogue with a search engine.
 #[derive(Debug)]
 pub struct Shop {
     catalogue: Catalogue,
@@ -25,8 +25,8 @@ pub struct Shop {
 }
 
 impl Shop {
-    /// Creates a shop. `shows_attributes` adds a button for attributes to product pages (the
-    /// original's `show_attrs`, off by default).
+    /// Creates a shop. `shows_attributes` adds a button to product pages that shows attributes. In
+    /// the original, the button is enabled with `show_attrs`, which is off by default.
     pub fn new(catalogue: Catalogue, ranker: Box<dyn Ranker>, shows_attributes: bool) -> Self {
         Self { catalogue, ranker, shows_attributes }
     }
@@ -36,16 +36,16 @@ impl Shop {
         &self.catalogue
     }
 
-    /// Returns true if product pages have a button for their attributes.
+    /// Returns true if product pages have a button that shows attributes.
     pub fn shows_attributes(&self) -> bool {
         self.shows_attributes
     }
 
-    /// Returns the search results as catalogue indices, best first.
+    /// Returns search results as catalogue indices, best first.
     ///
-    /// As in the original, the first word `<r>`, `<c>` or `<q>` requests random products, a
-    /// category or a type of product. Differs from the original: `<r>` returns every n-th product,
-    /// and `<a>`, which fails in the original's text environment, is an ordinary search.
+    /// As in the original, queries that start with `<r>`, `<c>` or `<q>` request random products, a
+    /// category or a type of product. Unlike in the original, `<r>` returns every n-th product.
+    /// `<a>`, which fails in the original's text environment, is treated as an ordinary search.
     ///
     /// # Errors
     /// Fails if the ranker fails or a product cannot be read.

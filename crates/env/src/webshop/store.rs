@@ -1,4 +1,4 @@
-//! Memory-mapped files for catalogues that are too large for memory.
+//! Memory-mapped files for catalogues that do not fit in memory.
 //!
 //! ```text
 //! magic (8)  record, record, ...  pad to 8
@@ -7,8 +7,8 @@
 //! start of the entries u64, number of products u64, magic (8)
 //! ```
 //!
-//! Numbers are little-endian; a record is a [`Product`] in postcard format. A file is renamed when
-//! it is complete; an incomplete file lacks the closing magic.
+//! Numbers are little-endian, and each record is a [`Product`] in postcard format. A file gets its
+//! final name only when complete. An incomplete file lacks the magic number at the end.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -35,7 +35,7 @@ pub struct Store {
     count: usize,
 }
 
-/// Writes a catalogue file product by product, keeping 48 bytes per product in memory.
+/// Writes a catalogue file one product at a time, using 48 bytes of memory per product.
 pub struct StoreWriter<'a> {
     path: &'a Path,
     file: BufWriter<tempfile::NamedTempFile>,
@@ -45,10 +45,10 @@ pub struct StoreWriter<'a> {
 }
 
 impl<'a> StoreWriter<'a> {
-    /// Starts a file. Nothing exists at `path` before [`StoreWriter::finish`].
+    /// Starts a file. No file exists at `path` until [`StoreWriter::finish`] is called.
     ///
     /// # Errors
-    /// Fails if the folder of `path` does not exist or is not writable.
+    /// Fails if the parent folder of `path` does not exist or is not writable.
     pub fn new(path: &'a Path) -> Result<Self, EnvError> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let file = turnwise_files::temporary(folder, ".catalogue-")
@@ -58,10 +58,10 @@ impl<'a> StoreWriter<'a> {
         Ok(Self { path, file, offset: HEAD.len() as u64, entries: Vec::new(), asins: Vec::new() })
     }
 
-    /// Adds a product with a new ASIN of at most 10 bytes.
+    /// Adds a product, whose ASIN must be new and at most 10 bytes long.
     ///
     /// # Errors
-    /// Fails if the ASIN is empty or too long, or the file cannot be written.
+    /// Fails if the ASIN is empty or too long, or if the file cannot be written.
     pub fn add(&mut self, product: &Product) -> Result<(), EnvError> {
         let fail = |reason: String| EnvError::Other(format!("product `{}`: {reason}", product.asin));
         let asin = product.asin.as_bytes();
@@ -84,7 +84,8 @@ impl<'a> StoreWriter<'a> {
         Ok(())
     }
 
-    /// Writes the table and renames the file to its path. Returns the number of products.
+    /// Writes the product table and renames the file to its final path. Returns the number of
+    /// products.
     ///
     /// # Errors
     /// Fails if two products have the same ASIN, or if the file cannot be written or renamed.
@@ -114,7 +115,7 @@ impl Store {
     /// Opens a file.
     ///
     /// # Errors
-    /// Fails if the file is unreadable, incomplete or damaged.
+    /// Fails if the file cannot be read, is incomplete or is damaged.
     pub fn open(path: &Path) -> Result<Self, EnvError> {
         let refuse = |reason: &str| EnvError::File {
             path: path.display().to_string(),
@@ -141,7 +142,7 @@ impl Store {
         self.count
     }
 
-    /// Returns true if the file has no products.
+    /// Returns true if the file contains no products.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -150,14 +151,14 @@ impl Store {
         &self.map[self.entries + index * ENTRY..][..ENTRY]
     }
 
-    /// Returns the price of a product, or both ends of its range.
+    /// Returns a product's price, or both ends of its price range.
     pub fn ends(&self, index: usize) -> (f64, Option<f64>) {
         let entry = self.entry(index);
         let read = |at: usize| f64::from_bits(number(entry, at));
         (read(12), Some(read(20)).filter(|high| !high.is_nan()))
     }
 
-    /// Returns the ASIN of an existing product without reading the product.
+    /// Returns the ASIN of an existing product without reading its record.
     pub fn asin(&self, index: usize) -> &[u8] {
         let padded = &self.entry(index)[28..28 + ASIN];
         let end = padded.iter().position(|byte| *byte == 0).unwrap_or(ASIN);
@@ -167,7 +168,7 @@ impl Store {
     /// Reads a product.
     ///
     /// # Errors
-    /// Fails if the index is out of range or the record is broken; the error names the file.
+    /// Fails if the index is out of range or the record is corrupt. The error names the file.
     pub fn product(&self, index: usize) -> Result<Product, EnvError> {
         let refuse = |reason: String| EnvError::File { path: self.path.clone(), reason };
         if index >= self.count {
@@ -184,7 +185,7 @@ impl Store {
         })
     }
 
-    /// Returns the index of a product by its ASIN.
+    /// Returns the index of the product with the given ASIN.
     pub fn find(&self, asin: &str) -> Option<usize> {
         let mut padded = [0; ASIN];
         padded.get_mut(..asin.len())?.copy_from_slice(asin.as_bytes());
@@ -206,12 +207,12 @@ impl Store {
     }
 }
 
-/// Reads 8 bytes that the caller knows to exist.
+/// Reads 8 bytes. The caller must ensure that the bytes exist.
 fn number(bytes: &[u8], at: usize) -> u64 {
     bytes[at..].first_chunk().map_or(0, |chunk| u64::from_le_bytes(*chunk))
 }
 
-/// Reads 4 bytes that the caller knows to exist.
+/// Reads 4 bytes. The caller must ensure that the bytes exist.
 fn half(bytes: &[u8], at: usize) -> u32 {
     bytes[at..].first_chunk().map_or(0, |chunk| u32::from_le_bytes(*chunk))
 }

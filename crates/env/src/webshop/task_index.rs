@@ -1,11 +1,11 @@
-//! Caches order, hash and content digests of a split's tasks in a file, so that a run creates only
-//! the tasks that it plays.
+//! Caches the order, hash and content digests of a split's tasks in a file. Runs then create only
+//! the tasks that they play.
 //!
-//! Computing these reads every product. The first line of the file is JSON and describes the file's
-//! source. Little-endian numbers follow: the task indices in panel order (32 bits), the first 64
-//! bits of the digests in ascending order, and the task index of each (32 bits). The file is
-//! recreated if the size or modification time of the catalogue changes, or if the file's digest is
-//! wrong.
+//! Without the cache, a run would have to read every product. The file's first line is JSON that
+//! describes the data it was made from. Little-endian numbers follow: the task indices in panel
+//! order (32 bits), the first 64 bits of the digests in ascending order, and their task indices (32
+//! bits). The file is recreated if the catalogue's size or modification time changes, or if it does
+//! not match its digest.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -46,14 +46,14 @@ impl Stamp {
 
 #[derive(Serialize, Deserialize)]
 struct Header {
-    /// Increase this if the same goals would give a different file.
+    /// Increase the version if the same goals would yield a different file.
     version: u32,
     source: Source,
     catalogue: Stamp,
     split: String,
     tasks: usize,
     hash: String,
-    /// SHA-256 of the numbers.
+    /// SHA-256 of the numbers in the file.
     numbers: String,
 }
 
@@ -64,7 +64,7 @@ pub(super) struct TaskIndex {
     hash: String,
     /// Task indices in panel order.
     order: Vec<u32>,
-    /// First 64 bits of the content digests, ascending, with task indices.
+    /// First 64 bits of each content digest, in ascending order, with the task index.
     contents: Vec<(u64, u32)>,
 }
 

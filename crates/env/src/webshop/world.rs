@@ -27,27 +27,28 @@ pub struct WebshopKind;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct WebshopSettings {
-    /// Folder of the official files. If absent, products are generated.
+    /// Folder with the official files. If not set, products are generated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
-    /// Folder for the files of a large shop, which are built at the first start. For the full
-    /// official catalogue the default is `turnwise-shop` inside `data`. If absent, a generated
+    /// Folder for the files of a large shop, which are built on first use. For the full official
+    /// catalogue, the folder defaults to `turnwise-shop` inside `data`. If not set, a generated
     /// catalogue is created in memory at every start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub built: Option<PathBuf>,
-    /// Official catalogue to read; if absent, the small one if its files exist, else the full one.
+    /// Official catalogue to read. By default, the small catalogue is read if its files exist, and
+    /// the full one otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<Size>,
-    /// Who wrote the instructions.
+    /// How the instructions were written.
     pub goals: GoalKind,
-    /// Maximum number of goals per product; if absent, all combinations of option values, as in the
-    /// original.
+    /// Maximum number of goals per product. By default, there is a goal for each combination of
+    /// option values, as in the original.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000000))]
     pub goals_per_product: Option<usize>,
-    /// Seed of the prices, price limits and order of goals.
+    /// Seed for prices, price limits and the order of goals.
     pub goal_seed: u64,
-    /// How the goals are divided into splits.
+    /// How goals are divided into splits.
     pub goal_splits: Splits,
     /// How option values are compared.
     pub matching: Matching,
@@ -55,13 +56,13 @@ pub struct WebshopSettings {
     pub reward: Reward,
     /// Text format of pages.
     pub observation: ObservationMode,
-    /// Add a button for attributes to product pages.
+    /// Add a button to product pages that shows attributes.
     pub show_attributes: bool,
-    /// State that credit methods use to compare turns (GiGPO's anchor states, HGPO, SALT, STAPO).
+    /// Which state credit methods use to compare turns (GiGPO's anchor states, HGPO, SALT, STAPO).
     pub state_key: StateKey,
-    /// Settings of generated products; ignored if `data` is set.
+    /// Settings for generated products, ignored if `data` is set.
     pub generator: WebshopCatalogue,
-    /// Settings of the expert that plays demonstrations.
+    /// Settings for the demonstration expert.
     pub expert: WebshopExpert,
 }
 
@@ -100,7 +101,7 @@ impl Default for WebshopSettings {
 }
 
 impl WebshopSettings {
-    /// Returns the options of the task set.
+    /// Returns the options for the task set.
     pub fn options(&self) -> WebshopOptions {
         WebshopOptions {
             size: self.size,
@@ -117,14 +118,14 @@ impl WebshopSettings {
     }
 }
 
-/// Settings of generated products.
+/// Settings for generated products.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct WebshopCatalogue {
     /// Number of products.
     #[schemars(range(min = 1, max = 10000000))]
     pub products: u32,
-    /// Seed; the same seed gives the same products.
+    /// Random seed.
     pub seed: u64,
 }
 
@@ -134,12 +135,12 @@ impl Default for WebshopCatalogue {
     }
 }
 
-/// Settings of the expert that plays demonstrations.
+/// Settings for the demonstration expert.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct WebshopExpert {
-    /// Probability that the expert skips a requested option and buys without it. SFT imitates such
-    /// demonstrations although they miss the goal.
+    /// Probability that the expert skips a requested option and buys without selecting it. SFT
+    /// imitates these demonstrations although they miss the goal.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub option_drop_prob: f64,
 }

@@ -6,8 +6,8 @@
 //!
 //! A summary lists the facts that the expert acts on:
 //!
-//! - `seen`: receptacles that were searched;
-//! - `found`: objects of the wanted type and where they are;
+//! - `seen`: receptacles already searched;
+//! - `found`: objects of the wanted type and their locations;
 //! - objects that were cleaned, heated or cooled for the task;
 //! - `carrying`: the held object.
 

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use turnwise_core::EnvError;
 
-/// How often receptacles of a type have a door.
+/// How often receptacles of this type have a door.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Openable {
     Never,
@@ -59,7 +59,7 @@ pub(super) struct Thing {
 pub(super) struct Room {
     pub(super) furniture: Vec<Furniture>,
     pub(super) things: Vec<Thing>,
-    /// Receptacle types for the desk lamp with weights; may be empty.
+    /// Receptacle types that can hold the desk lamp, with their weights. May be empty.
     pub(super) lamp: Vec<(usize, f64)>,
 }
 

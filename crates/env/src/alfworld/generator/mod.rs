@@ -1,17 +1,17 @@
 //! Generated household games in the official file format.
 //!
-//! A **floor plan** is a type of room with its receptacles and hidden probabilities of objects in
-//! them. A **game** places objects on a floor plan with these probabilities and poses one of the
-//! six task types. The generator replays the shortest plan of each game in the engine.
+//! A **floor plan** is a room type with receptacles and hidden probabilities of objects in them. A
+//! **game** places objects according to these probabilities and poses one of the six task types.
+//! The generator replays each game's shortest plan in the engine as a check.
 //!
-//! * `train` and `valid_seen` share floor plans; `valid_unseen` has its own. Whether a set of
-//!   furniture is unseen does not depend on the seed, so data of different seeds do not leak into
-//!   each other.
-//! * Random draws are indexed: the first hundred training games do not depend on the total number.
-//!   Exception: a layout that repeats an earlier game's is redrawn.
+//! * `train` and `valid_seen` share floor plans, while `valid_unseen` uses separate ones. The seed
+//!   does not affect which sets of furniture count as unseen. Training on one seed thus never leaks
+//!   into `valid_unseen` of another seed.
+//! * Each game has its own random stream, so the first games do not depend on the total number.
+//!   However, a layout identical to an earlier game's is redrawn.
 //!
-//! Differs from the original: there are no windows, stove knobs and other fixtures without
-//! commands. Nothing starts cool, and no object is inside another.
+//! Unlike the original, scenes have no windows, stove knobs or other fixtures that take no
+//! commands. No object starts cool or inside another object.
 
 mod household;
 mod names;
@@ -33,11 +33,11 @@ use household::Household;
 use plan::{Class, FloorPlan, MOST_PLANS};
 use scene::Scene;
 
-/// Size of the scenes.
+/// Scene size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Size {
-    /// 5-8 receptacles and 6-10 extra objects, for policies of a million parameters.
+    /// 5-8 receptacles and 6-10 extra objects, for policies with about a million parameters.
     #[default]
     Tiny,
     /// 8-12 receptacles and 10-16 extra objects.
@@ -65,35 +65,35 @@ impl Size {
         [2, 2, 3, 3][self as usize]
     }
 
-    /// Returns the probability that neighbours of the same type share a place.
+    /// Returns the probability that neighbouring receptacles of the same type share a place.
     fn shared_places(self) -> f64 {
         [0.1, 0.15, 0.2, 0.2][self as usize]
     }
 }
 
-/// Settings of the generator.
+/// Generator settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct GeneratorConfig {
-    /// Seed; the same seed gives the same bytes.
+    /// Random seed.
     pub seed: u64,
-    /// Size of the scenes.
+    /// Scene size.
     pub size: Size,
     /// Number of training games.
     #[schemars(range(min = 1, max = 1000000))]
     pub train: usize,
-    /// Number of validation games on training floor plans, with other tasks and layouts.
+    /// Number of validation games on training floor plans, but with different tasks and layouts.
     #[schemars(range(max = 1000000))]
     pub valid_seen: usize,
-    /// Number of validation games on floor plans that no training game has.
+    /// Number of validation games on floor plans that do not occur in training.
     #[schemars(range(max = 1000000))]
     pub valid_unseen: usize,
-    /// Number of training floor plans per type of room, at most 499; `valid_unseen` gets a quarter
-    /// as many. If there are fewer games than plans, `valid_seen` uses only plans with a training
+    /// Number of training floor plans per room type, at most 499. `valid_unseen` gets a quarter as
+    /// many. If games are fewer than floor plans, `valid_seen` uses only plans with a training
     /// game.
     #[schemars(range(min = 1, max = 499))]
     pub floor_plans: usize,
-    /// Task types by their official names, used in turn.
+    /// Official names of the task types to generate, in rotation.
     #[serde(serialize_with = "write_types", deserialize_with = "read_types")]
     #[schemars(with = "Vec<String>", length(min = 1), extend("items" = type_names()))]
     pub task_types: Vec<TaskType>,
@@ -153,7 +153,7 @@ const SPLITS: [(&str, Class); 3] =
 
 const ATTEMPTS: u64 = 200;
 
-/// Generates the games as texts by split, in trial order.
+/// Generates the text of each game, grouped by split, in trial order.
 ///
 /// # Errors
 /// Returns [`EnvError::Other`] naming the key of an invalid setting.
@@ -174,8 +174,8 @@ pub fn generate(config: &GeneratorConfig) -> Result<AlfworldSet, EnvError> {
     Ok(AlfworldSet::from_games(games))
 }
 
-/// Writes the games to `DIR/<split>/<task>/<trial>/game.tw-pddl` and returns their number. Existing
-/// files are overwritten.
+/// Writes the games to `DIR/<split>/<task>/<trial>/game.tw-pddl` and returns their number.
+/// Overwrites existing files.
 ///
 /// # Errors
 /// Fails like [`generate_files`]. Returns [`EnvError::Io`] if a file cannot be written.

@@ -1,4 +1,4 @@
-//! Floor plans: receptacles of a room, their places and typical contents.
+//! Floor plans: a room's receptacles, their places and typical contents.
 
 use std::collections::BTreeSet;
 
@@ -33,7 +33,7 @@ pub(super) struct Receptacle {
 pub(super) struct Thing {
     pub(super) kind: usize,
     pub(super) share: f64,
-    /// Receptacles with their weights, hidden from the agent.
+    /// Receptacles where the object may be, with weights hidden from the agent.
     pub(super) places: Vec<(usize, f64)>,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Thing {
 pub(super) struct Choice {
     /// Index into [`FloorPlan::things`].
     pub(super) thing: usize,
-    /// Allowed receptacle types; the lamp's type for `look_at_obj_in_light`.
+    /// Allowed target types: receptacle types, or the lamp's type for `look_at_obj_in_light`.
     pub(super) targets: Vec<usize>,
 }
 
@@ -49,35 +49,35 @@ pub(super) struct Choice {
 pub(super) struct FloorPlan {
     pub(super) number: u16,
     pub(super) receptacles: Vec<Receptacle>,
-    /// PDDL ids of the places in front of receptacles.
+    /// PDDL ids of the places in front of the receptacles.
     pub(super) places: Vec<String>,
-    /// Start of the agent, a place without receptacles.
+    /// Place where the agent starts; it has no receptacles.
     pub(super) start: String,
     pub(super) things: Vec<Thing>,
     /// Receptacles that can hold the desk lamp, with their weights.
     pub(super) lamp: Vec<(usize, f64)>,
-    /// Possible tasks, by type in the order of [`TaskType::ALL`].
+    /// Possible tasks for each task type, in the order of [`TaskType::ALL`].
     pub(super) choices: [Vec<Choice>; 6],
 }
 
-/// Maximum number of plans per room and class, so that plan numbers do not collide.
+/// Maximum number of floor plans per room and class that keeps plan numbers distinct.
 pub(super) const MOST_PLANS: usize = 499;
 
-/// Factors by which a plan scales the household's weights, equally likely. The factors are a table
-/// since `exp` differs between maths libraries.
+/// Equally likely factors by which a floor plan scales the household's weights. The values are
+/// hard-coded because `exp` differs between math libraries.
 const HABITS: [f64; 6] = [0.2, 0.5, 1.0, 1.0, 2.0, 4.0];
 
-/// Maximum number of draws before a duplicate is accepted.
+/// Maximum number of redraws before a duplicate is accepted.
 const ATTEMPTS: u64 = 400;
 
-/// Returns the number of a plan; its hundreds identify the room, as in the original.
+/// Returns a floor plan's number. As in the original, the range of the number identifies the room.
 fn plan_number(room: usize, class: Class, index: usize) -> u16 {
     let base = if class == Class::Seen { 1 } else { MOST_PLANS + 2 };
     (if room == 0 { 0 } else { (room + 1) * 1000 } + base + index) as u16
 }
 
-/// Draws the floor plans of one class. Whether a set of furniture is unseen (one in four is) does
-/// not depend on the seed, so splits of different seeds do not overlap.
+/// Draws all floor plans of one class. One in four sets of furniture is unseen. Unseen sets do not
+/// depend on the seed, so seen and unseen plans never overlap.
 pub(super) fn draw_all(
     house: &Household,
     seed: u64,
@@ -274,7 +274,8 @@ fn arrange(
     (receptacles, places, start)
 }
 
-/// Draws an index with probability proportional to its weight; `None` if no weight is positive.
+/// Samples an index with probability proportional to its weight. Returns `None` if no weight is
+/// positive.
 pub(super) fn weighted(weights: &[f64], rng: &mut Rng) -> Option<usize> {
     let total: f64 = weights.iter().sum();
     let mut left = rng.uniform() * total;

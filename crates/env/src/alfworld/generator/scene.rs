@@ -1,4 +1,4 @@
-//! Scenes: a floor plan with objects, and a task that is solvable there.
+//! Scenes: a floor plan with objects and a solvable task.
 
 use std::collections::BTreeSet;
 
@@ -23,14 +23,14 @@ pub(super) struct Scene<'a> {
     pub(super) plan: &'a FloorPlan,
     pub(super) task: TaskType,
     pub(super) object: usize,
-    /// Type of the target receptacle; the lamp's type for `look_at_obj_in_light`.
+    /// Type of the target: a receptacle type, or the lamp's type for `look_at_obj_in_light`.
     pub(super) target: usize,
-    /// Objects sorted by lower-case id.
+    /// Objects sorted by their PDDL ids in lower case.
     pub(super) objects: Vec<Object>,
     pub(super) wording: usize,
 }
 
-/// Probability of an extra object of the task's type.
+/// Probability of adding another object of the task's type.
 const SPARE: f64 = 0.3;
 
 impl<'a> Scene<'a> {
@@ -96,7 +96,7 @@ impl<'a> Scene<'a> {
         Some(Self { plan, task, object: wanted.kind, target, objects, wording: rng.below(2) })
     }
 
-    /// Returns room, object positions and task, which identify the scene.
+    /// Returns the room, object positions and task, which identify the scene.
     pub(super) fn content(&self) -> (u16, TaskType, usize, usize, Vec<(usize, usize)>) {
         let mut things: Vec<(usize, usize)> =
             self.objects.iter().map(|object| (object.kind, object.receptacle)).collect();

@@ -1,4 +1,4 @@
-//! The eight APIs with their methods and states.
+//! The eight APIs with their methods and state.
 
 mod files;
 mod maths;
@@ -35,9 +35,9 @@ pub enum Api {
     Posting,
     /// Support tickets.
     Tickets,
-    /// Stocks and an account.
+    /// Stock trading with an account.
     Trading,
-    /// Flights and credit cards.
+    /// Flight bookings and credit cards.
     Travel,
     /// A car.
     Vehicle,
@@ -56,7 +56,7 @@ impl Api {
         Self::Vehicle,
     ];
 
-    /// Returns the name of its class.
+    /// Returns the name of the API's Python class.
     pub fn class(self) -> &'static str {
         match self {
             Self::Files => "GorillaFileSystem",
@@ -70,12 +70,12 @@ impl Api {
         }
     }
 
-    /// Returns the API of a class.
+    /// Returns the API with the given Python class name.
     pub fn of_class(class: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|api| api.class() == class)
     }
 
-    /// Returns the name of its document in the package's folder `multi_turn_func_doc`.
+    /// Returns the API's file name in `multi_turn_func_doc`.
     pub fn document(self) -> &'static str {
         match self {
             Self::Files => "gorilla_file_system.json",
@@ -103,13 +103,13 @@ impl Api {
         }
     }
 
-    /// Returns the method of this name.
+    /// Returns the method with the given name.
     pub fn method(self, name: &str) -> Option<&'static Method> {
         self.methods().iter().find(|method| method.name == name)
     }
 }
 
-/// An API with its state.
+/// An API instance with its state.
 #[derive(Clone, Debug)]
 pub struct Instance(State);
 
@@ -126,8 +126,8 @@ enum State {
 }
 
 impl Instance {
-    /// Creates an API in the start state of a scenario. With `long`, its data and results are
-    /// padded.
+    /// Creates an API instance in the start state of a scenario. If `long` is set, data and results
+    /// are padded.
     pub fn new(api: Api, scenario: &Dict, long: Option<&LongContext>) -> Self {
         Self(match api {
             Api::Files => State::Files(files::Files::new(scenario, long)),
@@ -184,7 +184,7 @@ impl Instance {
         }
     }
 
-    /// Returns the public attributes, which are used to compare states.
+    /// Returns the public attributes, which the checks compare.
     pub fn state(&self) -> Vec<(&'static str, Value)> {
         match &self.0 {
             State::Files(files) => files.state(),
@@ -229,8 +229,8 @@ impl Instance {
     }
 }
 
-/// Changes to objects that all instances in a process of the original share; only replays carry
-/// them over.
+/// Changes to objects that the original shares between all instances in a process. Only replays
+/// carry such changes over to later episodes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leftovers {
     mentions: Vec<Value>,

@@ -36,7 +36,7 @@ pub(super) struct Posting {
     retweets: Dict,
     following: Vec<Value>,
     counter: Value,
-    /// In the original, all posts without mentions share this list object.
+    /// In the original, all posts without mentions share one list object.
     pub(super) default_mentions: Vec<Value>,
     sharing: Vec<Value>,
 }

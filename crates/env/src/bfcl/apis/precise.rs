@@ -5,12 +5,12 @@ use num_bigint::{BigInt, BigUint, Sign};
 use super::{Class, error};
 use crate::python::values::{Order, Raise, Value, compare, dict, float_of, int_of};
 
-/// Maximum number of digits; beyond it the original would take very long.
+/// Maximum number of digits, above which the original would take very long.
 const MOST_DIGITS: i64 = 2000;
 
 const BITS: f64 = 3.321_928_094_887_362_6;
 
-/// Additional bits of precision for logarithms.
+/// Additional bits of precision used for logarithms.
 const GUARD: u64 = 64;
 
 /// An arbitrary-precision binary number `mantissa * 2^exponent`, or infinity.
@@ -35,7 +35,7 @@ impl Real {
         !self.infinite && self.mantissa.bits() == 0
     }
 
-    /// Converts a Python value, exactly unless it is a string.
+    /// Converts a Python value. The conversion is exact except for strings.
     fn of(value: &Value, precision: u64) -> Result<Self, Raise> {
         let cannot = || Raise::type_error(format!("cannot create mpf from {}", value.repr()));
         Ok(match value {
@@ -170,7 +170,7 @@ impl Real {
         Self::new(false, pi.magnitude().clone(), exponent).rounded(precision)
     }
 
-    /// Formats the number as `repr` in `mpmath`.
+    /// Formats the number like `repr` in `mpmath`.
     fn text(&self, digits: usize) -> String {
         let sign = if self.negative { "-" } else { "" };
         if self.infinite {
@@ -206,7 +206,7 @@ impl Real {
         format!("{sign}{whole}.{fraction}{tail}")
     }
 
-    /// Returns the first digits, rounded down, and their decimal exponent.
+    /// Returns the first digits, truncated, and the decimal exponent.
     fn decimal(&self, digits: usize) -> (String, i64) {
         let bits = i64::try_from(self.mantissa.bits()).unwrap_or(i64::MAX) + self.exponent;
         // Enough decimal places for all digits, for numbers of any size.
@@ -226,7 +226,7 @@ impl Real {
     }
 }
 
-/// Rounds half to even; returns true if rounding up adds a digit before the point.
+/// Rounds half to even. Returns true if rounding up adds a digit before the decimal point.
 fn round_text(written: &mut String, digits: usize) -> bool {
     let bytes = written.as_bytes();
     let tie = bytes[digits] == b'5' && bytes[digits + 1..].iter().all(|byte| *byte == b'0');
@@ -264,7 +264,7 @@ fn too_precise() -> Raise {
     Raise::value_error(format!("precision must be at most {MOST_DIGITS} digits"))
 }
 
-/// Returns a logarithm as `mpmath` computes it.
+/// Returns the same logarithm that `mpmath` computes.
 pub(super) fn logarithm(value: &Value, base: &Value, precision: &Value) -> Result<Value, Raise> {
     let digits = match int_of(precision)? {
         Value::Int(digits) if digits <= MOST_DIGITS => digits,
@@ -303,7 +303,7 @@ pub(super) fn logarithm(value: &Value, base: &Value, precision: &Value) -> Resul
     Ok(Value::Opaque { class: "mpc", repr: format!("mpc(real='{real}', imag='{imaginary}')") })
 }
 
-/// Returns a square root as `decimal` computes it.
+/// Returns the same square root that `decimal` computes.
 pub(super) fn square_root(number: &Value, precision: &Value) -> Result<Value, Raise> {
     let invalid = || error("Input must be a number or computation resulted in an invalid operation");
     let Ok(is_negative) = compare(Order::Less, number, &Value::Int(0)) else { return Ok(invalid()) };
@@ -428,7 +428,7 @@ mod tests {
         assert!(log(5i64.into(), 2, 1_000_000_000).contains("at most 2000 digits"));
     }
 
-    /// Expected values from Python's `decimal`.
+    /// Expected values computed with Python's `decimal`.
     #[test]
     fn roots_are_those_of_decimal() {
         let root = |number: Value, digits: i64| shown(square_root(&number, &Value::Int(digits)));

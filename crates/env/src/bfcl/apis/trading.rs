@@ -40,7 +40,7 @@ pub(super) const METHODS: &[Method] = &[
 
 const SEED: u64 = 1_053_520;
 
-/// Start of the day of transactions in seconds after midnight; it ends 24 hours later.
+/// Start of the 24-hour trading day, in seconds after midnight.
 const OPENING: usize = (10 * 60 + 30) * 60;
 const DAY: usize = 86_400;
 
@@ -194,7 +194,7 @@ impl Trading {
         }
     }
 
-    /// Draws a time of the trading day, as `YYYY-MM-DD HH:MM:SS`.
+    /// Draws a random time in the trading day, as `YYYY-MM-DD HH:MM:SS`.
     fn moment(&mut self) -> Value {
         let seconds = OPENING + self.random.below(DAY + 1);
         let (day, rest) = (1 + seconds / DAY, seconds % DAY);

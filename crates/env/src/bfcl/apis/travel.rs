@@ -94,7 +94,7 @@ pub(super) const METHODS: &[Method] = &[
 
 const SEED: u64 = 141_053;
 
-/// The original uses the current date; a fixed one keeps episodes reproducible.
+/// A fixed date keeps episodes reproducible. The original uses the current date.
 const TODAY: (i64, i64, i64) = (2026, 1, 1);
 
 #[derive(Clone, Debug)]
@@ -282,7 +282,7 @@ impl Travel {
         Ok(dict([("card_id", id)]))
     }
 
-    /// Returns the cost of the requested route, and all listed costs.
+    /// Returns the cost of the requested route and the list of all costs.
     fn cost(&self, [from, to, day, class]: [&Value; 4]) -> Result<(f64, Vec<f64>), Raise> {
         hashable(from)?;
         hashable(to)?;

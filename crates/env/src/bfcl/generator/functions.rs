@@ -1,6 +1,6 @@
-//! Documents of the functions that generated tasks use, from `functions.txt`.
+//! Documents for the functions that generated tasks use, read from `functions.txt`.
 //!
-//! A line has the form `name(parameter: type, optional?: type): What it does.`
+//! Each line has the form `name(parameter: type, optional?: type): What it does.`
 
 use std::collections::HashMap;
 use std::sync::LazyLock;

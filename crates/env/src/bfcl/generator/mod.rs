@@ -1,8 +1,8 @@
-//! Generated tasks for BFCL's APIs: start states, requests, and the calls that fulfil them.
+//! Generates tasks for BFCL's APIs: start states, user requests, and the calls that fulfil them.
 //!
-//! The tasks use no data of the package. The generator executes the calls of each task and draws
-//! again if one fails. The calls determine the split ([`SPLITS`]), so no call sequence is in two
-//! splits.
+//! The tasks do not use any data from the BFCL package. The generator executes each task's calls
+//! and redraws the task if a call fails. The split is derived from the calls ([`SPLITS`]), so no
+//! call sequence occurs in two splits.
 
 mod car;
 mod files;
@@ -29,18 +29,18 @@ use crate::splits::SPLITS;
 
 pub(super) use self::functions::NAMES as FUNCTIONS;
 
-/// Maximum number of draws per task. About one draw in four belongs to the wanted split.
+/// Maximum number of draws per task. About one draw in four falls into the requested split.
 const ATTEMPTS: u64 = 400;
 
 /// Difficulty of a generated task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BfclLevel {
-    /// One request that states every value.
+    /// One request that states every value needed.
     Easy,
-    /// Two requests about one API; some values must be looked up by calls.
+    /// Two requests about one API, in which some values must be looked up first.
     Medium,
-    /// Two or three requests about two APIs, with more unneeded functions.
+    /// Two or three requests about two APIs, with more unneeded functions available.
     Hard,
 }
 
@@ -62,23 +62,21 @@ impl BfclLevel {
     }
 }
 
-/// Settings of generated tasks.
+/// Settings for generated tasks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct BfclGenerator {
-    /// Seed of the tasks.
+    /// Random seed for the tasks.
     pub seed: u64,
-    /// APIs of the requests; empty means all eight.
+    /// APIs that requests are about, or all eight if empty.
     pub apis: Vec<Api>,
-    /// Difficulties, each equally frequent.
+    /// Difficulty levels, generated with equal frequency.
     #[schemars(length(min = 1))]
     pub levels: Vec<BfclLevel>,
-    /// Fraction of tasks in which the user first omits a value, so the correct reply is text
-    /// instead of calls.
+    /// Fraction of tasks in which the user omits a value at first, so the correct reply is text.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub missing_value: f64,
-    /// Fraction of tasks in which a function is first missing, so the correct reply is text instead
-    /// of calls.
+    /// Fraction of tasks in which a function is missing at first, so the correct reply is text.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub missing_function: f64,
     /// Number of training tasks.
@@ -114,7 +112,7 @@ enum Gap {
 }
 
 impl BfclGenerator {
-    /// Generates the tasks and the documents of their functions.
+    /// Generates the tasks and the documents for their functions.
     ///
     /// # Errors
     /// Fails if a split has fewer distinct tasks than requested.
@@ -205,7 +203,7 @@ fn scene(api: Api, draw: &mut Draw) -> Scene {
     }
 }
 
-/// Draws what is missing at first: a value or a function.
+/// Draws what to withhold at first: a value or a function.
 fn gap(requests: &[Request], lacks_value: bool, draw: &mut Draw) -> Option<Gap> {
     let needs = |request: &Request, name: &str| request.calls.iter().any(|call| call.name == name);
     let mut gaps = Vec::new();

@@ -4,7 +4,7 @@ use super::request::{CITIES, Draw, NAMES, Request, Scene, texts};
 use crate::bfcl::apis::SYMBOLS;
 use crate::python::values::{Dict, Value, dict};
 
-/// Number of [`SYMBOLS`] with stock data; the others are known only by name.
+/// Number of [`SYMBOLS`] that have stock data. The remaining symbols have only names.
 const COMPANIES: usize = 11;
 
 pub(super) fn trading(draw: &mut Draw) -> Scene {
@@ -122,7 +122,7 @@ const ROUTES: [(&str, &str); 10] = [
     ("MPC", "SVP"),
 ];
 
-/// Cities and their airports with flights from SFO.
+/// Cities that can be reached from SFO, with their airports.
 const AIRPORTS: [(&str, &str); 6] = [
     ("Los Angeles", "LAX"),
     ("New York", "JFK"),

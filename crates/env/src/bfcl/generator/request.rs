@@ -1,4 +1,4 @@
-//! A user's request in one turn, and the random draws for it.
+//! A user request for one turn, and its random draws.
 
 use turnwise_core::Rng;
 
@@ -7,7 +7,7 @@ use crate::python::values::{Dict, Value};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Request {
     pub(super) says: String,
-    /// Text that omits a needed value, and a later text that supplies it.
+    /// A message that omits a needed value, and a follow-up message that supplies it.
     pub(super) vague: Option<[String; 2]>,
     pub(super) calls: Vec<Call>,
 }
@@ -16,7 +16,7 @@ pub(super) struct Request {
 pub(super) struct Call {
     pub(super) name: &'static str,
     pub(super) text: String,
-    /// False for lookups, which are not graded since other calls may find the same value.
+    /// False for lookups. Other calls may find the same value, so lookups are not graded.
     pub(super) is_graded: bool,
 }
 
@@ -55,7 +55,7 @@ impl Request {
     }
 }
 
-/// The start state of an API, and independent requests.
+/// Start state of an API and independent requests to it.
 pub(super) struct Scene {
     pub(super) config: Dict,
     pub(super) requests: Vec<Request>,

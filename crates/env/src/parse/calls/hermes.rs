@@ -1,4 +1,4 @@
-//! Tool calls as JSON objects in tags, the format of Hermes and Qwen.
+//! Tool calls as JSON objects in tags, the format used by Hermes and Qwen.
 
 use serde_json::Value;
 use turnwise_core::ToolCall;
@@ -31,7 +31,7 @@ pub(super) fn read([open, close]: &[String; 2], answer: &str) -> Result<Vec<Tool
 const CLOSED: &str = "a call is closed that was not opened";
 const NO_JSON: &str = "the block of the call is not JSON";
 
-/// Writes calls in tags, without the first opening and the last closing tag.
+/// Writes calls in tags, omitting the first opening tag and the last closing tag.
 pub(super) fn write([open, close]: &[String; 2], calls: &[ToolCall]) -> String {
     let blocks: Vec<String> = calls.iter().map(|call| json::object(call, "arguments")).collect();
     blocks.join(&format!("\n{close}\n{open}\n"))

@@ -1,4 +1,4 @@
-//! Tool calls as bare JSON objects, the format of Llama 3.
+//! Tool calls as bare JSON objects, the format used by Llama 3.
 
 use serde_json::Value;
 use turnwise_core::ToolCall;
@@ -8,8 +8,8 @@ use super::json;
 /// Token that Llama 3 writes before calls of its built-in tools.
 const PYTHON_TAG: &str = "<|python_tag|>";
 
-/// Returns the calls of a response: JSON objects, optionally separated by semicolons, or a JSON
-/// list of objects. A response that starts otherwise contains no calls.
+/// Returns the calls in a response: JSON objects, optionally separated by semicolons, or a JSON
+/// list of objects. A response that starts with other text contains no calls.
 pub(super) fn read(answer: &str) -> Result<Vec<ToolCall>, &'static str> {
     let text = answer.trim();
     let tagged = text.strip_prefix(PYTHON_TAG);

@@ -1,14 +1,14 @@
-//! Tool calls in responses.
+//! Parses tool calls in responses.
 //!
 //! | file | format |
 //! |---|---|
 //! | `hermes.rs` | JSON in tags: `<tool_call>{"name": "f", "arguments": {"n": 1}}</tool_call>` |
 //! | `llama.rs` | JSON alone: `{"name": "f", "parameters": {"n": 1}}` |
 //! | `python.rs` | a Python list: `[f(n=1), g(text="x")]` |
-//! | `json.rs` | shared: objects with a name and arguments, formatted as Python's `json.dumps` |
+//! | `json.rs` | shared: objects with a name and arguments, formatted like Python's `json.dumps` |
 //!
-//! A response may make several calls, which the environment executes in order. Parsing never panics; an
-//! invalid call returns a reason that the environment can show to the policy.
+//! A response may contain several calls, which the environment executes in order. Parsing never
+//! panics. For an invalid call, the parser returns an error message that can be shown to the model.
 
 mod hermes;
 mod json;
@@ -22,24 +22,24 @@ use turnwise_core::ToolCall;
 
 use super::rules::ResponseRules;
 
-/// Format of tool calls in a response.
+/// Format in which a response contains tool calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CallFormat {
-    /// JSON objects with `name` and `arguments`, each in tags (`action_tags`), as Hermes and Qwen
-    /// write them.
+    /// JSON objects with `name` and `arguments`, each inside tags (`action_tags`), as written by
+    /// Hermes and Qwen.
     #[default]
     Hermes,
-    /// JSON objects with `name` and `parameters` without tags, separated by semicolons, as Llama 3
-    /// writes them.
+    /// JSON objects with `name` and `parameters`, separated by semicolons and without tags, as
+    /// written by Llama 3.
     Llama,
-    /// A Python list of calls with named arguments, as Llama 3.2, Llama 4 and BFCL write it.
+    /// A Python list of calls with named arguments, as written by Llama 3.2, Llama 4 and BFCL.
     Python,
 }
 
 impl CallFormat {
-    /// Returns the calls of a response in order, without ids; empty if there are none. Returns a
-    /// reason if a call begins but is malformed.
+    /// Returns the calls in a response in order, without ids. The result is empty if there are no
+    /// calls. Returns an error message if a call begins but is malformed.
     pub(super) fn read(self, rules: &ResponseRules, answer: &str) -> Result<Vec<ToolCall>, &'static str> {
         match self {
             Self::Hermes => hermes::read(&rules.action_tags, answer),
@@ -48,7 +48,8 @@ impl CallFormat {
         }
     }
 
-    /// Writes calls. [`CallFormat::Hermes`] omits the outermost tags, which the template contains.
+    /// Writes calls. For [`CallFormat::Hermes`], omits the outermost tags because the template
+    /// contains them.
     pub(crate) fn write(self, rules: &ResponseRules, calls: &[ToolCall]) -> String {
         match self {
             Self::Hermes => hermes::write(&rules.action_tags, calls),
@@ -58,8 +59,8 @@ impl CallFormat {
     }
 }
 
-/// Parses calls from the text of an action, one per line ([`turnwise_core::Action::text`]). Returns
-/// an empty list if any line is not a call.
+/// Parses calls from an action's text, which has one call per line
+/// ([`turnwise_core::Action::text`]). Returns an empty list if any line is not a call.
 pub fn calls_of_words(words: &str) -> Vec<ToolCall> {
     words.lines().map(ToolCall::from_text).collect::<Option<Vec<_>>>().unwrap_or_default()
 }

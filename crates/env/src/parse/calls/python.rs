@@ -1,7 +1,8 @@
-//! Tool calls as a Python list with named arguments, the format of Llama 3.2, Llama 4 and BFCL.
+//! Tool calls as a Python list with named arguments, the format used by Llama 3.2, Llama 4 and
+//! BFCL.
 //!
 //! Values are Python literals: strings, numbers, `True`, `False`, `None`, lists, tuples and
-//! dictionaries with string keys. JSON's `true`, `false` and `null` are accepted too. Nothing is
+//! dictionaries with string keys. JSON's `true`, `false` and `null` are also accepted. Nothing is
 //! executed.
 
 use serde_json::{Map, Number, Value};
@@ -9,12 +10,13 @@ use turnwise_core::ToolCall;
 
 use super::json::spaced;
 
-/// Maximum nesting depth of values; prevents a stack overflow.
+/// Maximum nesting depth of values, which prevents a stack overflow.
 const DEEPEST: usize = 64;
 
 type Read<T> = Result<T, &'static str>;
 
-/// Returns the calls of a response: `[f(a=1), g(b="x")]`, or one call without brackets.
+/// Returns the calls in a response, written as `[f(a=1), g(b="x")]` or as one call without
+/// brackets.
 pub(super) fn read(answer: &str) -> Read<Vec<ToolCall>> {
     let text = answer.trim();
     let text = text.strip_prefix("<|python_tag|>").unwrap_or(text).trim_start();
@@ -78,7 +80,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Skips white space and returns the next character.
+    /// Skips whitespace and returns the next character.
     fn peek(&mut self) -> Option<char> {
         self.rest = self.rest.trim_start();
         self.rest.chars().next()
@@ -92,7 +94,7 @@ impl<'a> Reader<'a> {
         next
     }
 
-    /// Parses a name; tool names may contain dots and hyphens.
+    /// Parses a name. Tool names may contain dots and hyphens.
     fn name(&mut self) -> Option<&'a str> {
         let begins = |character: char| character.is_alphabetic() || character == '_';
         self.peek().filter(|&first| begins(first))?;
@@ -226,7 +228,7 @@ impl<'a> Reader<'a> {
         Ok(text)
     }
 
-    /// Parses an escape sequence; keeps the backslash of an unknown one.
+    /// Parses an escape sequence. Unknown escape sequences keep their backslash.
     fn escaped(&mut self, text: &mut String) -> Read<()> {
         let mut characters = self.rest.chars();
         let kind = characters.next().ok_or("a text is not closed")?;

@@ -1,4 +1,4 @@
-//! Conversions of strings and numbers: `float`, `int`, `str.splitlines`, dates.
+//! Converts strings and numbers: `float`, `int`, `str.splitlines`, dates.
 
 use num_bigint::BigInt;
 
@@ -10,7 +10,7 @@ use crate::python;
 /// Evaluates `float(value)`.
 ///
 /// # Errors
-/// Returns a `TypeError` or `ValueError` if the value is not a number.
+/// Returns a `TypeError` or `ValueError` if the value cannot be converted to a number.
 pub fn float_of(value: &Value) -> Result<f64, Raise> {
     match value {
         Value::Float(value) => Ok(*value),
@@ -31,7 +31,7 @@ pub fn float_of(value: &Value) -> Result<f64, Raise> {
     }
 }
 
-/// Removes underscores between digits; `None` if an underscore is elsewhere.
+/// Removes underscores between digits. Returns `None` if there is an underscore elsewhere.
 fn without_underscores(text: &str) -> Option<String> {
     let bytes = text.as_bytes();
     let digit = |place: Option<usize>| place.and_then(|p| bytes.get(p)).is_some_and(u8::is_ascii_digit);
@@ -45,7 +45,8 @@ fn without_underscores(text: &str) -> Option<String> {
 /// Evaluates `int(value)`.
 ///
 /// # Errors
-/// Returns a `TypeError`, `ValueError` or `OverflowError` if the value is not an integer.
+/// Returns a `TypeError`, `ValueError` or `OverflowError` if the value cannot be converted to an
+/// integer.
 pub fn int_of(value: &Value) -> Result<Value, Raise> {
     match value {
         Value::Int(_) | Value::Big(_) => Ok(value.clone()),
@@ -106,10 +107,10 @@ pub fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(python::is_space).filter(|word| !word.is_empty())
 }
 
-/// Returns year, month and day of `datetime.strptime(value, "%Y-%m-%d")`.
+/// Returns year, month and day parsed by `datetime.strptime(value, "%Y-%m-%d")`.
 ///
 /// # Errors
-/// Returns a `TypeError` if the value is not a string, or a `ValueError` if it is not such a date.
+/// Returns a `TypeError` if the value is not a string, or a `ValueError` for other formats.
 pub fn date(value: &Value) -> Result<(i64, i64, i64), Raise> {
     let Value::Str(text) = value else {
         let name = if matches!(value, Value::None) { "None" } else { value.type_name() };
@@ -150,7 +151,7 @@ pub fn date(value: &Value) -> Result<(i64, i64, i64), Raise> {
     Ok((year, month, day))
 }
 
-/// Parses `fewest` to `most` leading digits, and returns the rest.
+/// Parses between `fewest` and `most` digits at the start and returns the rest.
 fn digits(text: &str, fewest: usize, most: usize) -> Option<(i64, &str)> {
     let count = text.bytes().take(most).take_while(u8::is_ascii_digit).count();
     if count < fewest {

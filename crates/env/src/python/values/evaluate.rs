@@ -1,4 +1,4 @@
-//! Evaluates expressions that call functions of the APIs.
+//! Evaluates Python expressions that call API functions.
 
 use super::numbers::power;
 use super::operators::{add, divide, hashable, multiply, negate, subtract};
@@ -6,9 +6,9 @@ use super::raise::{Class, Raise};
 use super::syntax::{Expression, Operator};
 use super::value::{Dict, Value};
 
-/// Functions that an expression may call.
+/// The functions that an expression may call.
 pub trait Caller {
-    /// Checks that this object has this method.
+    /// Checks that the object exists and has the method.
     ///
     /// # Errors
     /// Returns a `NameError` or an `AttributeError`.
@@ -17,7 +17,7 @@ pub trait Caller {
     /// Calls a method.
     ///
     /// # Errors
-    /// Returns the exception that the method raises.
+    /// Returns the exception raised by the method.
     fn call(
         &mut self,
         object: &str,
@@ -34,7 +34,7 @@ fn unknown(name: &str) -> Raise {
 /// Evaluates `eval(expression)`.
 ///
 /// # Errors
-/// Returns the exception that the expression raises.
+/// Returns the exception raised by the expression.
 pub fn evaluate(expression: Expression, caller: &mut impl Caller) -> Result<Value, Raise> {
     let items = |items: Vec<Expression>, caller: &mut _| -> Result<Vec<Value>, Raise> {
         items.into_iter().map(|item| evaluate(item, caller)).collect()
@@ -164,7 +164,7 @@ mod tests {
     use super::super::syntax::{assignments, parse};
     use super::*;
 
-    /// An object `o` whose method `f` returns its arguments.
+    /// Test object `o` with a method `f` that returns the arguments.
     struct Echo;
 
     impl Caller for Echo {

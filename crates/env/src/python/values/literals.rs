@@ -1,4 +1,4 @@
-//! Parsing of number and string literals.
+//! Parses number and string literals.
 
 use num_bigint::BigInt;
 
@@ -115,7 +115,7 @@ impl Parser<'_> {
         self.error(&format!("unterminated {kind} literal (detected at line {line})"))
     }
 
-    /// Parses the escape at the start of `left` and returns its length.
+    /// Parses the escape sequence at the start of `left` and returns its length.
     fn escape(&self, left: &str, text: &mut String) -> Result<usize, Raise> {
         let Some(letter) = left[1..].chars().next() else { return Ok(1) };
         let simple = match letter {

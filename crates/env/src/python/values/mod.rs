@@ -1,4 +1,4 @@
-//! Python values, operators, exceptions and expressions, as far as the APIs need them.
+//! The Python values, operators, exceptions and expressions that the APIs need.
 
 mod convert;
 mod evaluate;

@@ -1,4 +1,4 @@
-//! Numbers of any size: conversion, powers, rounding.
+//! Arbitrary-precision numbers: conversion, powers, rounding.
 
 use std::cmp::Ordering;
 
@@ -7,7 +7,7 @@ use num_bigint::{BigInt, Sign};
 use super::raise::{Class, Raise};
 use super::value::Value;
 
-/// Python could not print larger integers either.
+/// Maximum size of an integer in bits. Python itself cannot print larger integers.
 const MOST_BITS: u64 = 1 << 20;
 
 pub(super) enum Number {
@@ -35,7 +35,7 @@ impl Number {
         }
     }
 
-    /// Returns the integer, or 0 for a float.
+    /// Returns the value if it is an integer, and 0 if it is a float.
     pub(super) fn big(self) -> BigInt {
         match self {
             Self::Small(value) => value.into(),
@@ -63,8 +63,8 @@ pub(super) fn integer(value: BigInt) -> Value {
 /// Evaluates `base ** exponent`.
 ///
 /// # Errors
-/// Returns a `TypeError` if an operand is not a number, or an `OverflowError` or
-/// `ZeroDivisionError`.
+/// Returns a `TypeError` if an operand is not a number. Returns an `OverflowError` or
+/// `ZeroDivisionError` in the same cases as Python.
 pub fn power(base: &Value, exponent: &Value) -> Result<Value, Raise> {
     let (Some(left), Some(right)) = (Number::of(base), Number::of(exponent)) else {
         let (left, right) = (base.type_name(), exponent.type_name());

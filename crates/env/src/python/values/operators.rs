@@ -1,4 +1,4 @@
-//! Operators and built-in functions with their error messages.
+//! Operators and built-in functions with Python's error messages.
 
 use std::cmp::Ordering;
 
@@ -72,15 +72,15 @@ fn arithmetic(
 /// Evaluates `left + right`.
 ///
 /// # Errors
-/// Returns a `TypeError` if the types of the operands cannot be added.
+/// Returns a `TypeError` if operands of these types cannot be added.
 pub fn add(left: &Value, right: &Value) -> Result<Value, Raise> {
     add_by("+", left, right)
 }
 
-/// Evaluates `left += right` of numbers and strings, as a new value.
+/// Evaluates `left += right` for numbers and strings, as a new value.
 ///
 /// # Errors
-/// Returns a `TypeError` if the types of the operands cannot be added.
+/// Returns a `TypeError` if operands of these types cannot be added.
 pub fn add_in_place(left: &Value, right: &Value) -> Result<Value, Raise> {
     add_by("+=", left, right)
 }
@@ -107,7 +107,7 @@ pub fn subtract(left: &Value, right: &Value) -> Result<Value, Raise> {
     subtract_by("-", left, right)
 }
 
-/// Evaluates `left -= right`, as a new value.
+/// Evaluates `left -= right` for numbers, as a new value.
 ///
 /// # Errors
 /// Returns a `TypeError` if an operand is not a number.
@@ -126,8 +126,8 @@ fn subtract_by(operator: &str, left: &Value, right: &Value) -> Result<Value, Rai
 /// Evaluates `left * right`.
 ///
 /// # Errors
-/// Returns a `TypeError` if the types of the operands cannot be multiplied, or a `MemoryError` if a
-/// repetition is too long.
+/// Returns a `TypeError` if operands of these types cannot be multiplied, or a `MemoryError` for
+/// too long repetitions.
 pub fn multiply(left: &Value, right: &Value) -> Result<Value, Raise> {
     let is_sequence = |value: &Value| matches!(value, Value::Str(_) | Value::List(_) | Value::Tuple(_));
     if let Some(product) = arithmetic(left, right, i64::checked_mul, |l, r| l * r, |l, r| l * r) {
@@ -223,7 +223,7 @@ pub fn abs(value: &Value) -> Result<Value, Raise> {
 /// Evaluates `left ORDER right`.
 ///
 /// # Errors
-/// Returns a `TypeError` if the types of the operands have no order.
+/// Returns a `TypeError` if operands of these types cannot be compared.
 pub fn compare(order: Order, left: &Value, right: &Value) -> Result<bool, Raise> {
     let refused = || {
         Raise::type_error(format!(
@@ -265,7 +265,7 @@ fn nearest(number: &Number) -> f64 {
 /// Evaluates `left < right`.
 ///
 /// # Errors
-/// Returns a `TypeError` if the types of the operands have no order.
+/// Returns a `TypeError` if operands of these types cannot be compared.
 pub fn is_less(left: &Value, right: &Value) -> Result<bool, Raise> {
     compare(Order::Less, left, right)
 }
@@ -273,7 +273,7 @@ pub fn is_less(left: &Value, right: &Value) -> Result<bool, Raise> {
 /// Evaluates `item in container`.
 ///
 /// # Errors
-/// Returns a `TypeError` if the value is not a container or cannot contain such an item.
+/// Returns a `TypeError` if the value is not a container or cannot contain items of this type.
 pub fn contains(container: &Value, item: &Value) -> Result<bool, Raise> {
     match container {
         Value::Str(text) => {
@@ -295,7 +295,7 @@ pub fn contains(container: &Value, item: &Value) -> Result<bool, Raise> {
     }
 }
 
-/// Checks that a value can be a dictionary key.
+/// Checks that a value can be used as a dictionary key.
 ///
 /// # Errors
 /// Returns a `TypeError` if the value is not hashable.
@@ -309,7 +309,7 @@ pub fn hashable(value: &Value) -> Result<(), Raise> {
     }
 }
 
-/// Returns the items of `for item in value`.
+/// Returns the items that `for item in value` iterates over.
 ///
 /// # Errors
 /// Returns a `TypeError` if the value is not iterable.
@@ -335,7 +335,8 @@ pub fn length(value: &Value) -> Result<usize, Raise> {
     }
 }
 
-/// Evaluates `sum(values)`, added from left to right starting with 0, as in Python 3.11.
+/// Evaluates `sum(values)`. As in Python 3.11, the values are added from left to right, starting
+/// with 0.
 ///
 /// # Errors
 /// Returns a `TypeError` if an item is not a number.

@@ -1,13 +1,13 @@
-//! Python exceptions and their texts.
+//! Python exceptions and their messages.
 
 use super::value::Value;
 
-/// Class of an exception.
+/// Exception class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// `AttributeError`
     Attribute,
-    /// Any other class; no code catches it.
+    /// Any other exception class. No code catches these.
     Other,
     /// `KeyError` or `IndexError`
     Lookup,
@@ -28,7 +28,7 @@ pub enum Class {
 /// A raised exception.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Raise {
-    /// Class of the exception.
+    /// Exception class.
     pub class: Class,
     /// Its text, `str(exception)`.
     pub text: String,
@@ -50,18 +50,18 @@ impl Raise {
         Self::new(Class::Value, text)
     }
 
-    /// Creates the `KeyError` of a missing key.
+    /// Creates the `KeyError` for a missing key.
     pub fn key_error(key: &Value) -> Self {
         Self::new(Class::Lookup, key.repr())
     }
 
-    /// Creates the `AttributeError` of a missing attribute.
+    /// Creates the `AttributeError` for a missing attribute.
     pub fn no_attribute(value: &Value, attribute: &str) -> Self {
         let text = format!("'{}' object has no attribute '{attribute}'", value.type_name());
         Self::new(Class::Attribute, text)
     }
 
-    /// Creates the error for a structure that contains itself.
+    /// Creates the error for a value that contains itself.
     pub fn recursion() -> Self {
         Self::new(Class::Other, "maximum recursion depth exceeded")
     }

@@ -1,10 +1,10 @@
-//! Parser of Python expressions: literals, containers, calls, arithmetic. Comparisons, lambdas,
-//! comprehensions and f-strings with fields are syntax errors here.
+//! Parses Python expressions: literals, containers, calls, arithmetic. Unlike in Python,
+//! comparisons, lambdas, comprehensions and f-strings with fields are syntax errors.
 
 use super::raise::{Class, Raise};
 use super::value::Value;
 
-/// Maximum nesting, as in Python.
+/// Maximum nesting depth, the same as in Python.
 const DEEPEST: usize = 90;
 
 /// A parsed expression.
@@ -51,7 +51,7 @@ pub enum Operator {
     Power,
 }
 
-/// Parses an expression, as `eval` does.
+/// Parses an expression like `eval`.
 ///
 /// # Errors
 /// Returns a `SyntaxError`.
@@ -72,10 +72,10 @@ pub fn parse(text: &str) -> Result<Expression, Raise> {
     }
 }
 
-/// Returns the texts of the calls in a list `[f(..), g(..)]`.
+/// Returns the source text of each call in a list `[f(..), g(..)]`.
 ///
 /// # Errors
-/// Returns a `SyntaxError` if the text is not such a list.
+/// Returns a `SyntaxError` if the text is not a list of calls.
 pub fn calls(text: &str) -> Result<Vec<&str>, Raise> {
     let mut parser = Parser { text, place: 0, depth: 0, inside: 0 };
     parser.blank();
@@ -98,10 +98,10 @@ pub fn calls(text: &str) -> Result<Vec<&str>, Raise> {
     if parser.peek().is_some() { Err(parser.invalid()) } else { Ok(found) }
 }
 
-/// Parses a module that consists of assignments `NAME = expression`.
+/// Parses a module that consists only of assignments `NAME = expression`.
 ///
 /// # Errors
-/// Returns a `SyntaxError` with the line.
+/// Returns a `SyntaxError` that names the line.
 pub fn assignments(text: &str) -> Result<Vec<(String, Expression)>, Raise> {
     let mut parser = Parser { text, place: 0, depth: 0, inside: 0 };
     let mut found = Vec::new();
@@ -124,7 +124,7 @@ pub(super) struct Parser<'a> {
     text: &'a str,
     pub(super) place: usize,
     depth: usize,
-    /// Number of open brackets; inside them newlines are allowed.
+    /// Number of open brackets. Inside brackets, newlines are allowed.
     inside: usize,
 }
 
@@ -154,7 +154,7 @@ impl<'a> Parser<'a> {
         self.error("invalid syntax")
     }
 
-    /// Skips blanks, and inside brackets also newlines and comments.
+    /// Skips spaces. Inside brackets, also skips newlines and comments.
     pub(super) fn blank(&mut self) {
         loop {
             let rest = self.rest();

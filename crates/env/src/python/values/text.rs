@@ -1,4 +1,4 @@
-//! Values as text: `str`, `repr` and `json.dumps`.
+//! Formats values as text: `str`, `repr` and `json.dumps`.
 
 use std::fmt::{self, Write as _};
 
@@ -7,12 +7,12 @@ use crate::python;
 
 const MOST_DIGITS: usize = 4300;
 
-/// The value has no JSON form.
+/// The value cannot be serialized to JSON.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NotJson;
 
-/// Returns true for non-ASCII characters that `repr` escapes but [`python::quoted`] does not:
-/// formats, separators, private use.
+/// Returns true for the non-ASCII characters that `repr` escapes but [`python::quoted`] does not:
+/// format, separator and private-use characters.
 fn is_escaped(character: char) -> bool {
     matches!(u32::from(character),
         0x600..=0x605 | 0x61c | 0x6dd | 0x70f | 0x1680 | 0x180e | 0x2000..=0x200f | 0x2028..=0x202f
@@ -102,7 +102,7 @@ impl Value {
     /// Appends `json.dumps(value)`.
     ///
     /// # Errors
-    /// Fails if a part of it has no JSON form.
+    /// Fails if any part of the value cannot be serialized to JSON.
     pub fn write_json(&self, out: &mut String) -> Result<(), NotJson> {
         match self {
             Self::None => out.push_str("null"),
@@ -127,7 +127,7 @@ impl Value {
         Ok(())
     }
 
-    /// Returns true if the value contains an integer with too many digits for Python to print.
+    /// Returns true if the value contains an integer with more digits than Python prints.
     pub fn is_too_long(&self) -> bool {
         match self {
             // 3.32 bits per digit: only integers near the limit are counted exactly.

@@ -5,8 +5,8 @@ use std::fmt;
 use num_bigint::BigInt;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
-/// A Python value. `==` compares as in Python: `1 == 1.0 == True`, and the order of dictionaries
-/// and sets does not matter.
+/// A Python value. `==` compares values as Python does: `1 == 1.0 == True`, and the order of
+/// dictionaries and sets is ignored.
 #[derive(Clone, Debug, Default)]
 pub enum Value {
     /// `None`
@@ -14,9 +14,9 @@ pub enum Value {
     None,
     /// `True` or `False`
     Bool(bool),
-    /// An integer that fits into 64 bits.
+    /// An integer that fits in 64 bits.
     Int(i64),
-    /// An integer that does not fit into [`Value::Int`].
+    /// An integer too large for [`Value::Int`].
     Big(BigInt),
     /// A float.
     Float(f64),
@@ -26,20 +26,21 @@ pub enum Value {
     List(Vec<Value>),
     /// A tuple.
     Tuple(Vec<Value>),
-    /// A set in insertion order.
+    /// A set, which keeps its insertion order.
     Set(Vec<Value>),
     /// A dictionary.
     Dict(Dict),
-    /// A number of another type, such as `decimal.Decimal`, kept as text.
+    /// A number of another type, such as `decimal.Decimal`, stored as text.
     Opaque {
-        /// Name of the type.
+        /// Name of the number's type.
         class: &'static str,
         /// Its `repr`.
         repr: String,
     },
 }
 
-/// A dictionary in insertion order. Lookups are linear, since dictionaries are small here.
+/// A dictionary that keeps its insertion order. Lookups use linear search because the dictionaries
+/// are small.
 #[derive(Clone, Debug, Default)]
 pub struct Dict(Vec<(Value, Value)>);
 
@@ -49,22 +50,22 @@ impl Dict {
         Self(Vec::new())
     }
 
-    /// Creates a dictionary of entries with distinct keys.
+    /// Creates a dictionary from entries whose keys are distinct.
     pub fn of_distinct(entries: Vec<(Value, Value)>) -> Self {
         Self(entries)
     }
 
-    /// Returns the value of a key.
+    /// Returns the value for a key.
     pub fn get(&self, key: &Value) -> Option<&Value> {
         self.0.iter().find(|(known, _)| known == key).map(|(_, value)| value)
     }
 
-    /// Returns the mutable value of a key.
+    /// Returns the value for a key as a mutable reference.
     pub fn get_mut(&mut self, key: &Value) -> Option<&mut Value> {
         self.0.iter_mut().find(|(known, _)| known == key).map(|(_, value)| value)
     }
 
-    /// Returns the value of a string key.
+    /// Returns the value for a string key.
     pub fn get_str(&self, key: &str) -> Option<&Value> {
         self.0.iter().find(|(known, _)| known.as_str() == Some(key)).map(|(_, value)| value)
     }
@@ -74,7 +75,7 @@ impl Dict {
         self.get(key).is_some()
     }
 
-    /// Sets the value of a key; a new key is appended.
+    /// Sets the value for a key, appending the key if it is new.
     pub fn insert(&mut self, key: impl Into<Value>, value: impl Into<Value>) {
         let (key, value) = (key.into(), value.into());
         match self.get_mut(&key) {
@@ -89,12 +90,12 @@ impl Dict {
         Some(self.0.remove(place).1)
     }
 
-    /// Returns the number of keys.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Returns true if there are no keys.
+    /// Returns true if the dictionary is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -135,17 +136,17 @@ impl FromIterator<(Value, Value)> for Dict {
 }
 
 impl Value {
-    /// Returns the text of a string, or `None`.
+    /// Returns the text if the value is a string.
     pub fn as_str(&self) -> Option<&str> {
         if let Self::Str(text) = self { Some(text) } else { None }
     }
 
-    /// Returns the dictionary, or `None`.
+    /// Returns the dictionary if the value is one.
     pub fn as_dict(&self) -> Option<&Dict> {
         if let Self::Dict(dict) = self { Some(dict) } else { None }
     }
 
-    /// Returns the items of a list, or `None`.
+    /// Returns the items if the value is a list.
     pub fn as_list(&self) -> Option<&[Value]> {
         if let Self::List(items) = self { Some(items) } else { None }
     }
@@ -180,8 +181,8 @@ impl Value {
         }
     }
 
-    /// Returns true if two values and all their types are equal. The order of dictionaries does not
-    /// matter.
+    /// Returns true if two values are equal, including the types of all nested values. The order of
+    /// dictionary entries is ignored.
     pub fn is_identical(&self, other: &Self) -> bool {
         let all = |left: &[Value], right: &[Value]| {
             left.len() == right.len() && left.iter().zip(right).all(|(one, other)| one.is_identical(other))
@@ -293,7 +294,7 @@ impl From<Vec<Value>> for Value {
     }
 }
 
-/// Creates a dictionary of distinct string keys.
+/// Creates a dictionary from distinct string keys and their values.
 pub fn dict<const N: usize>(pairs: [(&str, Value); N]) -> Value {
     Value::Dict(Dict(pairs.into_iter().map(|(key, value)| (Value::from(key), value)).collect()))
 }

@@ -1,17 +1,17 @@
-//! Facts about people, towns, works and events.
+//! Generates facts about people, towns, works and events.
 
 use turnwise_core::Rng;
 
 use super::SearchGenerator;
 use super::names::Names;
 
-/// Occupations; the first five create works.
+/// Occupations, of which the first five create works.
 const OCCUPATIONS: [&str; 14] = [
     "writer", "painter", "composer", "poet", "sculptor", "builder", "doctor", "judge", "baker", "merchant",
     "botanist", "sailor", "potter", "weaver",
 ];
 const BUILDER: usize = 5;
-/// Types of works and the occupation that creates each.
+/// Types of works, each with the index of the occupation that creates it.
 const WORKS: [(&str, usize); 8] = [
     ("novel", 0),
     ("play", 0),
@@ -22,10 +22,10 @@ const WORKS: [(&str, usize); 8] = [
     ("poem", 3),
     ("statue", 4),
 ];
-/// Range of birth years, end excluded.
+/// Range of birth years, excluding the end.
 const BIRTHS: (u16, u16) = (1700, 1900);
 const FOUNDED: (u16, u16) = (1500, 1700);
-/// Maximum number of draws for a person's mother or teacher.
+/// Maximum number of tries to draw a mother or teacher for a person.
 const TRIES: usize = 40;
 
 #[derive(Clone, Debug)]
@@ -67,11 +67,11 @@ pub(super) struct Event {
     pub(super) winner: usize,
 }
 
-/// All facts. Mothers are women who were old enough and alive; teachers are older and have the same
-/// occupation; nobody works before the age of 20 or after death.
+/// All facts. Mothers are women who were old enough and alive, and teachers are older and have the
+/// same occupation. Nobody works before the age of 20 or after death.
 #[derive(Clone, Debug)]
 pub(super) struct Encyclopaedia {
-    /// People sorted by year of birth.
+    /// People, sorted by year of birth.
     pub(super) people: Vec<Person>,
     pub(super) towns: Vec<Town>,
     pub(super) works: Vec<Work>,
@@ -283,7 +283,7 @@ impl Relation {
         }
     }
 
-    /// Returns a noun phrase with `of`, for chaining relations in a question.
+    /// Returns a noun phrase about `of`, used to chain relations in a question.
     pub(super) fn noun(self, of: &str) -> String {
         match self {
             Self::Mother => format!("the mother of {of}"),

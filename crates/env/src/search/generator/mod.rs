@@ -1,8 +1,8 @@
-//! A generated encyclopaedia with consistent facts about people, towns, works and events.
+//! Generates an encyclopaedia with consistent facts about people, towns, works and events.
 //!
-//! Each entity has a passage. Questions need one passage, or two or three linked ones. Names are
-//! built from a few hundred words, so models with a small vocabulary can copy unseen names and
-//! searches also find similar names.
+//! Each entity has one passage. A question needs one passage, or two or three linked passages.
+//! Names are built from a few hundred words. Models with a small vocabulary can thus copy unseen
+//! names, and searches also find similar names.
 
 mod facts;
 mod names;
@@ -17,11 +17,11 @@ use self::facts::Encyclopaedia;
 pub use self::questions::QuestionKind;
 use super::question::Question;
 
-/// Settings of the generated encyclopaedia and its questions.
+/// Settings for the generated encyclopaedia and its questions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SearchGenerator {
-    /// Seed; the same seed gives the same encyclopaedia and questions.
+    /// Random seed.
     pub seed: u64,
     /// Number of people.
     #[schemars(range(min = 100, max = 12000))]
@@ -35,7 +35,7 @@ pub struct SearchGenerator {
     /// Number of events.
     #[schemars(range(min = 10, max = 600))]
     pub events: usize,
-    /// Types of questions, each equally frequent.
+    /// Question types, generated with equal frequency.
     #[schemars(length(min = 1))]
     pub kinds: Vec<QuestionKind>,
     /// Number of training questions.
@@ -70,15 +70,15 @@ impl Default for SearchGenerator {
 pub struct Generated {
     /// One passage for each entity.
     pub passages: Vec<Passage>,
-    /// Questions of `train`, `valid` and `test`. The name that a question starts from occurs in
-    /// only one split, for any seed.
+    /// Questions of `train`, `valid` and `test`. Each question starts from a name, and no name is
+    /// used in two splits, whatever the seed.
     pub splits: [Vec<Question>; 3],
 }
 
 /// Generates an encyclopaedia and its questions.
 ///
 /// # Errors
-/// Fails if the encyclopaedia allows fewer questions of these types than requested.
+/// Fails if the encyclopaedia has too few distinct questions of the requested types.
 pub fn generate(config: &SearchGenerator) -> Result<Generated, EnvError> {
     let mut rng = Seed::derive(config.seed, Purpose::World, &[0]).rng();
     let encyclopaedia = Encyclopaedia::draw(config, &mut rng);

@@ -1,4 +1,4 @@
-//! Names built from a few parts.
+//! Builds names from a small set of parts.
 
 use turnwise_core::Rng;
 

@@ -1,4 +1,4 @@
-//! Passages with everything known about an entity, in short sentences of fixed forms.
+//! Writes passages that state all facts about an entity in short, templated sentences.
 
 use std::fmt::Write as _;
 

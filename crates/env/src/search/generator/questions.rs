@@ -1,4 +1,4 @@
-//! Questions with golden answers and the searches that find them.
+//! Generates questions with golden answers and with the searches that find the answers.
 
 use std::collections::HashSet;
 
@@ -14,20 +14,20 @@ use crate::splits::{SPLITS, split_of};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum QuestionKind {
-    /// The passage about the name in the question has the answer.
+    /// The answer is in the passage about the entity named in the question.
     SingleHop,
-    /// The passage about that name leads to a second passage, which has the answer.
+    /// The passage about the named entity leads to a second passage, which contains the answer.
     TwoHop,
     /// A chain of three passages.
     ThreeHop,
-    /// Two passages are compared.
+    /// The answer is found by comparing two passages.
     Comparison,
 }
 
-/// Shares of the test and validation splits, in 256ths.
+/// Test and validation split sizes, in units of 1/256.
 const TEST: u8 = 26;
 const VALID: u8 = 26;
-/// Maximum number of consecutive draws without a new question.
+/// Maximum number of consecutive draws that produce no new question.
 const MOST_DRAWS: usize = 50_000;
 
 impl QuestionKind {
@@ -45,8 +45,8 @@ impl QuestionKind {
     }
 }
 
-/// Draws the questions of all splits. A digest of the start name selects the split, so no two
-/// splits start from the same name.
+/// Draws the questions for all splits. The split is derived from a digest of the starting name, so
+/// no name is used in two splits.
 pub(super) fn draw(all: &Encyclopaedia, config: &SearchGenerator) -> Result<[Vec<Question>; 3], EnvError> {
     let mut subjects: [[Vec<Entity>; 4]; 3] = Default::default();
     for entity in all.entities() {

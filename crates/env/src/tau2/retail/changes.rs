@@ -1,10 +1,10 @@
-//! Tools that change orders and users. Changes before an error persist, as in the original.
+//! Tools that modify orders and users. As in the original, changes made before an error persist.
 
 use super::super::pydantic::strings;
 use super::db::{Address, Order, Payment, Retail, Transaction, TransactionType, User};
 use crate::python::values::{Class, Raise, Value, hashable, iterate, length, round};
 
-/// Reasons for which an order can be cancelled.
+/// Reasons for which an order may be cancelled.
 const REASONS: [&str; 2] = ["no longer needed", "ordered by mistake"];
 
 fn cents(amount: f64) -> Result<f64, Raise> {
@@ -33,7 +33,7 @@ fn sorted(items: Vec<Value>) -> Vec<String> {
     ids
 }
 
-/// An item of an order and its replacement.
+/// An ordered item and its replacement.
 struct Pair {
     old: String,
     new: Value,
@@ -54,7 +54,7 @@ impl Retail {
         self.order_at(place).ok_or_else(|| Raise::value_error("Order not found"))
     }
 
-    /// Adds an amount to the balance of a gift card; other payment methods have no balance.
+    /// Adds an amount to a gift card's balance. Other payment methods do not have a balance.
     fn refund(&mut self, user: usize, payment: &str, amount: f64) -> Result<(), Raise> {
         let methods = self.user_mut(user).map(|user| &mut user.payment_methods);
         if let Some(Payment::GiftCard { balance, .. }) = methods.and_then(|methods| methods.get_mut(payment))
@@ -64,7 +64,7 @@ impl Retail {
         Ok(())
     }
 
-    /// Returns the places of the order and its user.
+    /// Returns the index of the user who placed the order.
     fn order_and_user(&self, order: usize) -> Result<usize, Raise> {
         self.user_of(&self.row(order)?.user_id)
     }
@@ -94,7 +94,7 @@ impl Retail {
         Ok(place)
     }
 
-    /// Checks that the order contains each item as often as requested.
+    /// Checks that the order contains each item at least as often as requested.
     fn check_items(
         &self,
         order: usize,
@@ -112,7 +112,8 @@ impl Retail {
         Ok(listed)
     }
 
-    /// Returns the pairs of items and the total price difference; `None` if there are no pairs.
+    /// Returns the pairs of old and new items and the total price difference, or `None` without
+    /// pairs.
     fn difference(
         &self,
         order: usize,
@@ -333,7 +334,8 @@ impl Retail {
     }
 }
 
-/// Reads an address from a tool's arguments; errors are in the order of the model's fields.
+/// Reads an address from a tool's arguments. Errors are reported in the order of the model's
+/// fields.
 fn read_address([address1, address2, city, state, country, zip]: &[Value; 6]) -> Result<Address, Raise> {
     let [address1, address2, city, country, state, zip] = strings(
         "UserAddress",

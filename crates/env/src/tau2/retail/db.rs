@@ -1,4 +1,4 @@
-//! The store's database: products, users and orders, with the rows changed in an episode.
+//! The store's database: products, users and orders, plus the rows changed in an episode.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::ordered::Ordered;
 
-/// One variant of a product.
+/// A variant of a product.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Variant {
     pub(super) item_id: String,
@@ -16,7 +16,7 @@ pub(super) struct Variant {
     pub(super) price: f64,
 }
 
-/// A product with its variants.
+/// A product and its variants.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Product {
     pub(super) name: String,
@@ -117,7 +117,7 @@ pub(super) struct Order {
     pub(super) return_payment_method_id: Option<String>,
 }
 
-/// The database in its file.
+/// The database as stored in its file.
 #[derive(Clone, Debug, Deserialize)]
 pub struct RetailDb {
     pub(super) products: Ordered<Product>,
@@ -125,7 +125,7 @@ pub struct RetailDb {
     pub(super) orders: Ordered<Order>,
 }
 
-/// The database of an episode: the file's, and the changed rows.
+/// An episode's database: the stored database plus the changed rows.
 #[derive(Clone, Debug)]
 pub struct Retail {
     pub(super) base: Arc<RetailDb>,
@@ -133,7 +133,8 @@ pub struct Retail {
     pub(super) orders: BTreeMap<usize, Order>,
 }
 
-/// Returns true if two episodes have the same table. A changed row can equal the file's row.
+/// Returns true if a table has the same content in two episodes. A changed row may still equal the
+/// stored row.
 fn same<T: PartialEq>(base: &Ordered<T>, one: &BTreeMap<usize, T>, other: &BTreeMap<usize, T>) -> bool {
     let row = |rows: &BTreeMap<usize, T>, place: usize, expected: &T| {
         rows.get(&place).or_else(|| base.at(place).map(|(_, row)| row)) == Some(expected)
@@ -150,7 +151,7 @@ impl PartialEq for Retail {
 }
 
 impl Retail {
-    /// Creates the database at the start of an episode.
+    /// Creates the database for the start of an episode.
     pub fn new(base: Arc<RetailDb>) -> Self {
         Self { base, users: BTreeMap::new(), orders: BTreeMap::new() }
     }
@@ -163,10 +164,10 @@ impl Retail {
         self.orders.get(&place).or_else(|| self.base.orders.at(place).map(|(_, order)| order))
     }
 
-    /// Returns the rows that differ from the file's: table, key and the row as the original's JSON text.
+    /// Returns the rows that differ from the stored ones: table, key, and the original's JSON text.
     ///
     /// # Errors
-    /// Fails if a row has no JSON form.
+    /// Fails if a row cannot be serialized to JSON.
     pub fn changes(&self) -> Result<Vec<(String, String)>, serde_json::Error> {
         fn changed<T: PartialEq + Serialize>(
             name: &str,

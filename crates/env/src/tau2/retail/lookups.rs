@@ -6,24 +6,24 @@ use super::db::{Payment, Product, Retail, Variant};
 use super::text;
 use crate::python::values::{Raise, Value, hashable, lower, str_method};
 
-/// Returns the key that equals a value; `None` if the value is not a string.
+/// Returns the value as a string key, or `None` if it is not a string.
 fn key(value: &Value) -> Result<Option<&str>, Raise> {
     hashable(value).map(|()| value.as_str())
 }
 
 impl Retail {
-    /// Returns the place of an order.
+    /// Returns the index of an order.
     pub(super) fn order(&self, id: &Value) -> Result<usize, Raise> {
         let found = key(id)?.and_then(|id| self.base.orders.place(id));
         found.ok_or_else(|| Raise::value_error("Order not found"))
     }
 
-    /// Returns the place of a user.
+    /// Returns the index of a user.
     pub(super) fn user(&self, id: &Value) -> Result<usize, Raise> {
         key(id)?.and_then(|id| self.base.users.place(id)).ok_or_else(|| Raise::value_error("User not found"))
     }
 
-    /// Returns the place of the user with this id.
+    /// Returns the index of the user with this id.
     pub(super) fn user_of(&self, id: &str) -> Result<usize, Raise> {
         self.base.users.place(id).ok_or_else(|| Raise::value_error("User not found"))
     }
@@ -81,7 +81,7 @@ impl Retail {
         Err(Raise::value_error("User not found"))
     }
 
-    /// Returns the names of all products with their ids, sorted by name.
+    /// Returns all product names with their ids, sorted by name.
     pub(super) fn product_types(&self) -> Result<String, Raise> {
         let products = self.base.products.iter();
         let names: BTreeMap<&str, &str> =

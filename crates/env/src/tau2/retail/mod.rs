@@ -1,4 +1,4 @@
-//! The domain `retail`: a store's customer service.
+//! The `retail` domain: a store's customer service.
 
 mod changes;
 mod db;
@@ -11,7 +11,7 @@ use super::json::dumps;
 use crate::python::method::{Method, method, required};
 use crate::python::values::{Class, Raise, Value};
 
-/// The tools in the original's order.
+/// Tools in the original's order.
 pub(super) const METHODS: &[Method] = &[
     method("calculate", &[required("expression")]),
     method("cancel_pending_order", &[required("order_id"), required("reason")]),
@@ -78,10 +78,10 @@ fn text<T: serde::Serialize + ?Sized>(value: &T) -> Result<String, Raise> {
 }
 
 impl Retail {
-    /// Executes a tool and returns its result as text.
+    /// Executes a tool and returns the result as text.
     ///
     /// # Errors
-    /// Fails with the original's error.
+    /// Returns the original's error if the tool fails.
     pub(super) fn call(&mut self, name: &str, arguments: Vec<(String, Value)>) -> Result<String, Raise> {
         let method = METHODS
             .iter()

@@ -1,4 +1,4 @@
-//! Settings of an access point as arguments of a call.
+//! Access point settings passed as call arguments.
 
 use super::super::pydantic::{Fault, invalid};
 use super::phone::AccessPoint;
@@ -7,7 +7,7 @@ use crate::python::values::{Raise, Value, int_of};
 /// The fields.
 const KNOWN: [&str; 6] = ["apn_name", "reset_at_reboot", "mms_apn", "mmsc_url", "mms_proxy", "mms_port"];
 
-/// Reads settings of an access point, whose fields the original checks.
+/// Reads access point settings, whose fields the original validates.
 pub(super) fn read_access_point(settings: &Value) -> Result<AccessPoint, Raise> {
     let Some(fields) = settings.as_dict() else { return Err(Raise::no_attribute(settings, "apn_name")) };
     let mut read = AccessPoint::default();

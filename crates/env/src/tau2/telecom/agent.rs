@@ -1,4 +1,4 @@
-//! Tools of the agent: customers, lines, bills, data.
+//! The agent's tools: customers, lines, bills, data.
 
 use serde::Serialize;
 
@@ -8,7 +8,7 @@ use crate::python::float;
 use crate::python::method::{Default, Method, method, optional, required};
 use crate::python::values::{Class, Order, Raise, Value, compare, float_of, lower, str_method, two_decimals};
 
-/// The tools in the original's order.
+/// Tools in the original's order.
 pub(super) const METHODS: &[Method] = &[
     method("get_customer_by_phone", &[required("phone_number")]),
     method("get_customer_by_id", &[required("customer_id")]),
@@ -25,7 +25,7 @@ pub(super) const METHODS: &[Method] = &[
     method("refuel_data", &[required("customer_id"), required("line_id"), required("gb_amount")]),
 ];
 
-/// First days of the billing periods of new bills: the last month and the next one.
+/// Billing periods for new bills: the previous month and the next month.
 const LAST_MONTH: (&str, &str, &str) = ("2025-01-01", "2025-01-31", "2025-01-15");
 const NEXT_MONTH: (&str, &str, &str) = ("2025-03-01", "2025-03-31", "2025-03-15");
 /// Last day of the current billing cycle.
@@ -39,14 +39,14 @@ fn fail<T>(text: impl Into<String>) -> Result<T, Raise> {
     Err(Raise::value_error(text))
 }
 
-/// A line with a message about it.
+/// A line, together with a message about it.
 #[derive(Serialize)]
 struct Changed<'a> {
     message: &'static str,
     line: &'a Line,
 }
 
-/// The original returns the numbers of this result as strings.
+/// As in the original, the numbers in this result are strings.
 #[derive(Serialize)]
 struct Usage<'a> {
     line_id: &'a str,
@@ -115,7 +115,7 @@ impl Carrier {
         self.bill_place(id).map(|place| &self.bills[place])
     }
 
-    /// Returns the place of a customer's line.
+    /// Returns the index of a customer's line.
     pub(super) fn target(&self, customer: &Value, line: &Value) -> Result<usize, Raise> {
         let known = &self.customer(customer)?.line_ids;
         if !known.iter().any(|known| line.as_str() == Some(known)) {
@@ -128,7 +128,7 @@ impl Carrier {
         self.target(customer, line).map(|place| &self.lines[place])
     }
 
-    /// Returns the first of a customer's bills that await a payment.
+    /// Returns the customer's first bill that is awaiting payment.
     pub(super) fn awaiting(&self, customer: &Customer) -> Result<Option<&Bill>, Raise> {
         let mut found = None;
         for id in &customer.bill_ids {
@@ -216,8 +216,8 @@ impl Carrier {
         Ok(format!("Payment request sent to the customer for bill {bill}"))
     }
 
-    /// Adds a charge to the customer's draft bill, which is created if needed. `made` counts the
-    /// created bills; it replaces the random ids of the original.
+    /// Adds a charge to the customer's draft bill, creating the bill if needed. `made` is the
+    /// number of bills created so far, which replaces the original's random ids.
     fn charge(
         &mut self,
         customer: &Value,
@@ -294,7 +294,8 @@ impl Carrier {
         text(&Changed { message: "Line suspended successfully. $5/month holding fee will apply.", line })
     }
 
-    /// Suspends a line because of an unpaid bill. Tasks do this before an episode.
+    /// Suspends a line because of an unpaid bill. Tasks use this as a setup action before an
+    /// episode.
     pub(super) fn suspend_for_bill(
         &mut self,
         customer: &Value,
@@ -337,10 +338,10 @@ impl Carrier {
         Ok(())
     }
 
-    /// Executes a tool and returns its result as text.
+    /// Executes a tool and returns the result as text.
     ///
     /// # Errors
-    /// Fails with the original's error.
+    /// Returns the original's error if the tool fails.
     pub(super) fn call(
         &mut self,
         name: &str,

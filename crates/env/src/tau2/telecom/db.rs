@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The day on which all episodes take place.
+/// The date on which all episodes take place.
 pub(super) const TODAY: &str = "2025-02-25";
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -14,7 +14,7 @@ pub(super) struct Address {
     zip_code: String,
 }
 
-/// A plan of the carrier.
+/// One of the carrier's plans.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Plan {
@@ -42,7 +42,7 @@ pub(super) struct Device {
     last_esim_transfer_date: Option<String>,
 }
 
-/// A line, which has a phone number.
+/// A line, which is identified by its phone number.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Line {
@@ -129,7 +129,7 @@ pub(super) struct Customer {
     goodwill_credit_used_this_year: f64,
 }
 
-/// The database of the carrier.
+/// The carrier's database.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Carrier {
@@ -157,7 +157,7 @@ fn first_day() -> Option<String> {
     Some("2025-01-01".to_owned())
 }
 
-/// Parses a date and time with a space between them, the original's format.
+/// Parses date and time separated by a space, as in the original.
 fn moment<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     Ok(Option::<String>::deserialize(from)?.map(|text| text.replace('T', " ")))
 }

@@ -1,4 +1,4 @@
-//! Functions that agents cannot call: setup actions and final assertions of tasks.
+//! Functions that agents cannot call: the tasks' setup actions and final assertions.
 
 use super::super::task::{FunctionCall, Side, keywords};
 use super::Telecom;
@@ -6,11 +6,11 @@ use super::agent::METHODS as AGENT;
 use super::device::METHODS as PHONE;
 use crate::python::values::{Raise, Value, float_of};
 
-/// The arguments of a function.
+/// Arguments of a function call.
 struct Arguments<'a>(&'a FunctionCall);
 
 impl Arguments<'_> {
-    /// Returns an argument; `None` if it is not given.
+    /// Returns an argument, or `None` if it was not given.
     fn get(&self, name: &str) -> Value {
         self.0.arguments.as_dict().and_then(|fields| fields.get_str(name)).cloned().unwrap_or_default()
     }
@@ -25,10 +25,10 @@ impl Arguments<'_> {
 }
 
 impl Telecom {
-    /// Calls a function of a task, then synchronizes carrier and phone.
+    /// Calls a function used by a task, then synchronizes the carrier's database and the phone.
     ///
     /// # Errors
-    /// Fails with the original's error, or if there is no such function.
+    /// Returns the original's error if the function fails or does not exist.
     pub(in crate::tau2) fn run(&mut self, call: &FunctionCall) -> Result<Value, Raise> {
         let arguments = Arguments(call);
         let name = call.func_name.as_str();

@@ -1,5 +1,5 @@
-//! The domain `telecom` in solo mode: technical support of a carrier. The agent reads a ticket and uses its own tools and those
-//! of the user's phone.
+//! The `telecom` domain in solo mode: technical support of a mobile carrier. The agent reads a
+//! ticket and uses both its own tools and those on the user's phone.
 
 mod access_point;
 mod agent;
@@ -17,33 +17,34 @@ use super::json::dumps;
 use super::task::Side;
 use crate::python::values::{Raise, Value};
 
-/// The tool with which the agent ends an episode.
+/// The tool that the agent calls to end an episode.
 pub(super) const DONE: &str = r#"{"type":"function","function":{"name":"done","description":"Ends the episode. Call it when the ticket is solved.","parameters":{"properties":{},"title":"parameters","type":"object"}}}"#;
 
 /// The name of [`DONE`].
 pub(super) const DONE_NAME: &str = "done";
 
-/// Both sides of an episode's state.
+/// An episode's state, made of the carrier's side and the user's side.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Telecom {
     pub(super) carrier: Carrier,
     pub(super) phone: Phone,
-    /// Performance of the VPN server. Like in the original, breaking one connection changes all later ones.
+    /// Performance of the VPN server. As in the original, breaking one VPN connection affects all
+    /// later ones.
     vpn: String,
-    /// Number of created bills.
+    /// Number of bills created so far.
     made: u32,
 }
 
 impl Telecom {
-    /// Creates the state of the files.
+    /// Creates the initial state from the data read from files.
     pub fn new(carrier: Carrier, phone: Phone) -> Self {
         Self { carrier, phone, vpn: "excellent".to_owned(), made: 0 }
     }
 
-    /// Copies the line's status, roaming, usage and payments between carrier and phone.
+    /// Synchronizes the line's status, roaming, usage and payments between carrier and phone.
     ///
     /// # Errors
-    /// Fails with the original's error if the phone's number has no line.
+    /// Returns the original's error if no line has the phone's number.
     pub(super) fn sync(&mut self) -> Result<(), Raise> {
         let around = &mut self.phone.surroundings;
         let Some(number) = around.phone_number.clone() else { return Ok(()) };
@@ -66,10 +67,10 @@ impl Telecom {
         Ok(())
     }
 
-    /// Executes a tool of the carrier or the phone without synchronizing them.
+    /// Executes a tool of the carrier or the phone without synchronizing the two.
     ///
     /// # Errors
-    /// Fails with the original's error.
+    /// Returns the original's error if the tool fails.
     pub(super) fn call_on(
         &mut self,
         side: Side,
@@ -88,10 +89,10 @@ impl Telecom {
         }
     }
 
-    /// Executes a tool as the agent does in solo mode.
+    /// Executes a tool called by the agent in solo mode.
     ///
     /// # Errors
-    /// Fails with the original's error.
+    /// Returns the original's error if the tool fails.
     pub(super) fn call(&mut self, name: &str, arguments: Vec<(String, Value)>) -> Result<String, Raise> {
         let is_phones = device::METHODS.iter().any(|method| method.name == name);
         let side = if is_phones { Side::User } else { Side::Assistant };
@@ -100,10 +101,10 @@ impl Telecom {
         Ok(text)
     }
 
-    /// Returns both sides as the original's JSON texts.
+    /// Returns the JSON text that the original would write for each side.
     ///
     /// # Errors
-    /// Fails if a part has no JSON form.
+    /// Fails if a part cannot be serialized to JSON.
     pub(super) fn parts(&self) -> Result<Vec<(String, String)>, serde_json::Error> {
         Ok(vec![("carrier".to_owned(), dumps(&self.carrier)?), ("phone".to_owned(), dumps(&self.phone)?)])
     }

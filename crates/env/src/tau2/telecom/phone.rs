@@ -1,10 +1,10 @@
-//! The user's phone and its surroundings.
+//! The user's phone, with the user's location and other surroundings.
 
 use serde::{Deserialize, Serialize};
 
 use super::super::ordered::Ordered;
 
-/// Settings of an access point.
+/// Access point settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct AccessPoint {
@@ -55,7 +55,7 @@ pub(super) struct Permissions {
 }
 
 impl Permissions {
-    /// Names of all permissions, in order.
+    /// Names of all permissions, in the original's order.
     pub(super) const NAMES: [&'static str; 4] = ["sms", "storage", "phone", "network"];
 
     /// Returns a mutable reference to a permission.
@@ -156,7 +156,7 @@ pub(super) struct PaymentRequest {
     pub(super) paid: bool,
 }
 
-/// The phone's surroundings: user, location and payment requests.
+/// What surrounds the phone: user, location and payment requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[expect(clippy::struct_excessive_bools, reason = "the fields of the original")]
@@ -190,7 +190,7 @@ impl Default for Surroundings {
     }
 }
 
-/// The user's side of the state.
+/// The user's side of an episode's state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Phone {
@@ -199,10 +199,10 @@ pub struct Phone {
 }
 
 impl Phone {
-    /// Parses a phone from TOML. Apps keep the order of the file, like the original's lists.
+    /// Parses a phone from TOML. Apps keep their order in the file, as the original's lists do.
     ///
     /// # Errors
-    /// Fails if the text is not a valid phone.
+    /// Fails if the text does not describe a valid phone.
     pub(in crate::tau2) fn read(text: &str) -> Result<Self, toml::de::Error> {
         let mut phone: Self = toml::from_str(text)?;
         // Tables of TOML are read in alphabetical order.

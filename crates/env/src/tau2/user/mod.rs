@@ -1,4 +1,4 @@
-//! The user: returns its next message, given the conversation so far.
+//! Simulated users, which return their next message based on the conversation so far.
 
 mod model;
 mod person;
@@ -14,14 +14,14 @@ pub use scripted::Scripted;
 
 use super::task::Tau2Task;
 
-/// Ends the conversation: the request is fulfilled.
+/// Ends the conversation because the request is fulfilled.
 pub const STOP: &str = "###STOP###";
-/// Ends the conversation: the user is transferred to another agent.
+/// Ends the conversation because the user is transferred to another agent.
 pub const TRANSFER: &str = "###TRANSFER###";
-/// Ends the conversation: the scenario does not cover this situation.
+/// Ends the conversation because the scenario does not cover this situation.
 pub const OUT_OF_SCOPE: &str = "###OUT-OF-SCOPE###";
 
-/// The agent's greeting before the user's first message, as in the original.
+/// The agent's greeting, which precedes the user's first message as in the original.
 pub const GREETING: &str = "Hi! How can I help you today?";
 
 /// Returns true if a user message ends the conversation.
@@ -29,18 +29,19 @@ pub fn ends(words: &str) -> bool {
     [STOP, TRANSFER, OUT_OF_SCOPE].iter().any(|token| words.contains(token))
 }
 
-/// Input of a user's next message.
+/// Everything that a user's next message is based on.
 #[derive(Clone, Copy, Debug)]
 pub struct Talk<'a> {
     /// The task.
     pub task: &'a Tau2Task,
-    /// The agent's messages, starting with its greeting. The user answered all but the last.
+    /// The agent's messages, starting with the greeting. The user has replied to all messages but
+    /// the last.
     pub agent: &'a [String],
     /// The user's messages.
     pub user: &'a [String],
-    /// Whether the agent has transferred the user to a human.
+    /// Whether the agent has transferred the user to a human agent.
     pub is_transferred: bool,
-    /// Random bits of the episode.
+    /// Random bits drawn for the episode.
     pub draw: u64,
 }
 
@@ -49,7 +50,7 @@ pub trait User: Send + Sync + fmt::Debug {
     /// Returns the user's next message.
     ///
     /// # Errors
-    /// Fails if the model that plays the user cannot be reached.
+    /// Fails if the language model that simulates the user cannot be reached.
     fn reply(&self, talk: Talk<'_>) -> Result<String, EnvError>;
 
     /// Returns true if replies never wait for another process.

@@ -1,4 +1,4 @@
-//! A user that a language model plays, as in the original.
+//! A user simulated by a language model, as in the original.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,39 +9,39 @@ use turnwise_core::EnvError;
 use super::{Talk, User};
 use crate::tau2::task::Tau2Task;
 
-/// Who plays the user.
+/// How the user is simulated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Tau2UserKind {
-    /// The project's own user for training, deterministic by seed.
+    /// Turnwise's scripted user for training, which is deterministic for a given seed.
     #[default]
     Scripted,
-    /// A language model behind an OpenAI-compatible endpoint, with the original's instructions.
+    /// A language model behind an OpenAI-compatible endpoint, prompted as in the original.
     Model,
 }
 
-/// The user. All keys except `kind` belong to `kind = "model"`.
+/// The user. All keys except `kind` apply only to `kind = "model"`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tau2User {
-    /// Who plays the user.
+    /// How the user is simulated.
     pub kind: Tau2UserKind,
-    /// Base address of the service; requests go to `{endpoint}/chat/completions`.
+    /// Base URL of the service. Requests go to `{endpoint}/chat/completions`.
     pub endpoint: String,
-    /// Name of the model, as the service knows it.
+    /// Model name, as used by the service.
     pub model: String,
-    /// Environment variable with the API key; empty if the service needs no key.
+    /// Environment variable that contains the API key, or empty if the service needs no key.
     pub api_key_env: String,
-    /// Sampling temperature; the original has 0.
+    /// Sampling temperature. The original uses 0.
     #[schemars(range(min = 0.0, max = 2.0))]
     pub temperature: f64,
-    /// Maximum number of tokens of a user message.
+    /// Maximum number of tokens in a user message.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub max_tokens: u32,
-    /// Seconds until a request counts as failed, answer included.
+    /// Timeout for a request in seconds, including the response.
     #[schemars(range(min = 0.001, max = 86400.0))]
     pub timeout_s: f64,
-    /// Retries of a failed request, in addition to `rollout.env_retries`.
+    /// Number of times to retry a failed request, in addition to `rollout.env_retries`.
     #[schemars(range(max = 100))]
     pub retries: u32,
 }
@@ -61,13 +61,13 @@ impl Default for Tau2User {
     }
 }
 
-/// Replies to messages, each a role and a text.
+/// Returns a reply to a list of messages, each given as role and text.
 pub type Chat = Arc<dyn Fn(&[(&str, &str)]) -> Result<String, EnvError> + Send + Sync>;
 
-/// Opens the model of these settings ([`crate::tau2::Tau2Kind::with_chat`]).
+/// Opens the model specified by these settings ([`crate::tau2::Tau2Kind::with_chat`]).
 pub type OpenChat = Arc<dyn Fn(&Tau2User) -> Result<Chat, EnvError> + Send + Sync>;
 
-/// The user that a model plays.
+/// A user simulated by a language model.
 #[derive(Clone)]
 pub struct ModelUser {
     chat: Chat,
@@ -75,7 +75,7 @@ pub struct ModelUser {
 }
 
 impl ModelUser {
-    /// Creates a user with the original's instructions.
+    /// Creates a user with the original's guidelines.
     pub fn new(chat: Chat, guidelines: String) -> Self {
         Self { chat, guidelines }
     }
@@ -87,7 +87,7 @@ impl fmt::Debug for ModelUser {
     }
 }
 
-/// Returns the original's system prompt for the language model that plays the user.
+/// Returns the original's system prompt for the language model that simulates the user.
 pub fn model_prompt(guidelines: &str, task: &Tau2Task) -> String {
     let guidelines = guidelines.replace("<PERSONA_GUIDELINES>", "");
     format!("{guidelines}\n\n<scenario>\n{}\n</scenario>", task.user_scenario)

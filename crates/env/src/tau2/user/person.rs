@@ -1,6 +1,7 @@
-//! Converts instructions from the second person to the first: `You are Ann` becomes `I am Ann`.
+//! Converts instructions from the second person to the first (`You are Ann` becomes `I am Ann`).
 
-/// Words in the second person with their first-person form. The form of `you` depends on its neighbours.
+/// Second-person words with their first-person equivalents. The replacement of `you` depends on its
+/// neighbours.
 const WORDS: [(&str, &str); 12] = [
     ("your", "my"),
     ("yours", "mine"),
@@ -16,7 +17,7 @@ const WORDS: [(&str, &str); 12] = [
     ("yourselves", "ourselves"),
 ];
 
-/// Words after which `you` is the object.
+/// Words that are followed by `you` as an object.
 const BEFORE_OBJECT: [&str; 24] = [
     "to", "for", "with", "from", "of", "at", "by", "about", "on", "give", "gives", "gave", "tell", "tells",
     "ask", "asks", "asked", "help", "helps", "offer", "offers", "let", "lets", "show",
@@ -26,7 +27,7 @@ fn is_word(character: char) -> bool {
     character.is_alphanumeric() || matches!(character, '\'' | '\u{2019}')
 }
 
-/// Capitalizes the first letter of a text if `like` begins with a capital.
+/// Capitalizes the first letter of a text if `like` starts with a capital letter.
 fn cased(text: &str, like: &str) -> String {
     let mut letters = text.chars();
     match (like.chars().next(), letters.next()) {
@@ -35,7 +36,7 @@ fn cased(text: &str, like: &str) -> String {
     }
 }
 
-/// Returns a text in the first person.
+/// Converts a text to the first person.
 pub(super) fn first_person(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

@@ -1,4 +1,5 @@
-//! A scripted user for training: states its request, answers, confirms and ends the conversation.
+//! A scripted user for training, which states a request, replies, confirms and ends the
+//! conversation.
 
 use turnwise_core::{EnvError, Purpose, Seed};
 
@@ -6,10 +7,10 @@ use super::person::first_person;
 use super::{STOP, TRANSFER, Talk, User};
 use crate::tau2::task::Instructions;
 
-/// Fraction of episodes in which the user introduces itself in its first message.
+/// Fraction of episodes in which the user's first message states who the user is.
 const SAYS_WHO_AT_ONCE: f64 = 0.3;
 
-/// Words with which an agent asks for the user's identity.
+/// Words that indicate that the agent asks for the user's identity.
 const IDENTITY: [&str; 12] = [
     "name",
     "zip",
@@ -25,29 +26,30 @@ const IDENTITY: [&str; 12] = [
     "phone",
 ];
 
-/// Words with which an agent asks for a confirmation.
+/// Words that indicate that the agent asks for a confirmation.
 const CONFIRM: [&str; 6] = ["yes", "confirm", "proceed", "go ahead", "shall i", "should i"];
 
-/// Words that mark a question without a question mark.
+/// Words that indicate a question without a question mark.
 const ASKS: [&str; 6] =
     ["please confirm", "please provide", "please tell", "please give", "let me know", "please share"];
 
 /// Greetings.
 const OPENINGS: [&str; 4] = ["Hello.", "Hi.", "Hi there.", "Good morning."];
 
-/// The scripted user. What it says depends on the task, the seed and what the agent said so far.
+/// The scripted user. The user's messages depend on the task, the seed and the agent's earlier
+/// messages.
 ///
 /// | the agent | the user |
 /// |---|---|
-/// | asks who the user is | says what it knows, then what it does not know |
-/// | asks for a confirmation, or anything else, for the first time | says how it wants things done, and confirms |
-/// | asks again | confirms, or has nothing more to say |
+/// | asks who the user is | says what it knows, later what it does not know |
+/// | asks for confirmation, or asks anything else, for the first time | says how it wants things done, and confirms |
+/// | asks again | confirms, or says that there is nothing more to add |
 /// | makes a statement | ends the conversation |
-/// | transferred the user to a human | ends the conversation |
+/// | transferred the user to a human agent | ends the conversation |
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Scripted;
 
-/// Texts that the user will say.
+/// Texts that the user may say.
 struct Script {
     request: String,
     known: String,

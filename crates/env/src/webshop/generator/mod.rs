@@ -1,17 +1,17 @@
 //! Generated products.
 //!
-//! Product `i` is generated from (seed, `i`) alone in constant time, so a million products can be
-//! streamed.
+//! Product `i` depends only on the seed and `i` and takes constant time, so a million products can
+//! be streamed.
 //!
-//! * The product's category is `i % 12`; its type belongs to that category.
-//! * The product has four to seven attributes of its category. Bullet points name all attributes,
-//!   the title one or two, and the description about half.
+//! * The product's category is `i % 12`, and its type is one of that category.
+//! * Each product has four to seven attributes from its category. All attributes appear in the
+//!   bullet points, one or two in the title, and about half in the description.
 //! * One product in ten has no options, and one in ten has a price range.
-//! * The product has an instruction in the original's form, and one in free wording that may name
-//!   option values.
+//! * Each product has two instructions: one in the original's form, and a free-form one that may
+//!   name option values.
 //!
-//! Differs from the official catalogue: other vocabulary, brands and sentences; every product has
-//! an instruction; more products have options (42 of 100 there); descriptions are shorter.
+//! The official catalogue has different vocabulary, brands and sentences, and longer descriptions.
+//! In the official catalogue, some products have no instruction, and only 42 of 100 have options.
 
 mod text;
 mod vocabulary;
@@ -24,15 +24,15 @@ use super::product::{HumanInstruction, Product, ProductOption};
 /// Default number of products.
 pub const DEFAULT_PRODUCTS: u32 = 12_000;
 
-/// Separates the random draws from those of other generators.
+/// Separates this generator's random stream from those of other generators.
 const STREAM: u64 = 0x7765_6273_686f_7001;
 
 const DIGITS: &[u8; 36] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
-/// Settings of the generator.
+/// Generator settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GeneratorConfig {
-    /// Seed; the same seed gives the same products.
+    /// Random seed.
     pub seed: u64,
     /// Number of products.
     pub products: u32,
@@ -44,7 +44,7 @@ impl Default for GeneratorConfig {
     }
 }
 
-/// Returns an iterator that generates the products.
+/// Returns an iterator over the generated products.
 pub fn products(config: GeneratorConfig) -> impl ExactSizeIterator<Item = Product> + Clone {
     (0..config.products).map(move |index| product(config.seed, index))
 }
@@ -54,7 +54,7 @@ pub fn categories() -> impl ExactSizeIterator<Item = &'static str> {
     CATEGORIES.iter().map(|category| category.name)
 }
 
-/// Generates product `index` of a seed.
+/// Generates the product with the given index for a seed.
 pub fn product(seed: u64, index: u32) -> Product {
     let mut rng = Seed::derive(seed, Purpose::World, &[STREAM, u64::from(index)]).rng();
     let category = CATEGORIES[index as usize % CATEGORIES.len()];
@@ -96,7 +96,8 @@ fn path(category: &Category, kind: &Kind) -> String {
     format!("{} › {}", category.root, kind.path)
 }
 
-/// Returns `T` and nine base-36 digits, a permutation of all such numbers, so ASINs are unique.
+/// Returns `T` followed by nine base-36 digits. The digits are a permutation of all such numbers,
+/// so ASINs are unique.
 fn asin(seed: u64, index: u32) -> String {
     const COUNT: u128 = 36_u128.pow(9);
     // Coprime to 36 and large, so that neighbours differ in all digits.
@@ -145,8 +146,8 @@ fn option(rng: &mut Rng, list: &OptionList) -> Option<ProductOption> {
     Some(ProductOption { name: list.name.to_owned(), values })
 }
 
-/// Draws a price, log-uniform within the type's range and ending in .99, .49 or .00. One price in
-/// ten is a range.
+/// Draws a price that is log-uniform within the type's range and ends in .99, .49 or .00. One
+/// product in ten has a price range.
 fn pricing(rng: &mut Rng, kind: &Kind) -> Vec<f64> {
     let (low, high) = kind.prices;
     let mut price = || {

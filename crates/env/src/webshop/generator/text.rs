@@ -1,4 +1,4 @@
-//! Titles, descriptions, bullet points and instructions.
+//! Generates titles, descriptions, bullet points and instructions.
 
 use turnwise_core::Rng;
 
@@ -35,7 +35,7 @@ pub(super) fn title(rng: &mut Rng, brand: &str, series: &str, noun: &str, attrib
     }
 }
 
-/// Names about half of the attributes; one product in twenty has no description.
+/// The description names about half of the attributes. One product in twenty has no description.
 pub(super) fn description(rng: &mut Rng, brand: &str, noun: &str, attributes: &[String]) -> String {
     const ENDS: [&str; 8] = [
         "Questions are answered within a day.",

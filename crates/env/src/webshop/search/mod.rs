@@ -1,7 +1,8 @@
-//! The shop's search: the original's Lucene ranking (`turnwise-retrieval`) over product texts.
+//! The shop's search, which applies the original's Lucene ranking (`turnwise-retrieval`) to product
+//! texts.
 //!
-//! Each indexed text is named by the product's ASIN; its position is the product's catalogue index.
-//! Equal scores are ordered by ASIN, then by position, ascending.
+//! Each indexed text is named by the product's ASIN, and its position is the product's catalogue
+//! index. Texts with equal scores are sorted by ASIN, then by position.
 
 pub mod recording;
 mod text;

@@ -1,9 +1,10 @@
-//! Recorded queries and answers, in the format of the original's recordings.
+//! Recorded queries and results, in the format of the original's recordings.
 //!
-//! A query file has JSON lines with the key `query`. A recording has `{"query", "tokens", "hits"}`:
-//! `tokens` are the analyzer's terms; each hit is `[asin, catalogue index, score]`, best first.
+//! A query file is JSON Lines with the key `query`. A recording has lines
+//! `{"query", "tokens", "hits"}`. `tokens` are the analyzer's terms. Each hit is
+//! `[asin, catalogue index, score]`, best first.
 //!
-//! Scores are printed like Anserini's, with four decimals. Among consecutive equal scores, each is
+//! Scores are printed with four decimals, as by Anserini. In a run of equal scores, each score is
 //! one millionth lower than the one before ([`printed_scores`]).
 
 use std::io::{BufRead, Write};
@@ -12,18 +13,18 @@ use serde::{Deserialize, Serialize};
 
 use super::{Hit, SearchError, SearchIndex};
 
-/// A recorded query and its answer.
+/// A recorded query and its results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
-    /// Text of the query.
+    /// Query text.
     pub query: String,
-    /// Terms of the query.
+    /// Terms extracted from the query.
     pub tokens: Vec<String>,
-    /// ASIN, catalogue index and printed score of each hit, best first.
+    /// ASIN, catalogue index and printed score of each search result, best first.
     pub hits: Vec<(String, u32, f32)>,
 }
 
-/// Returns the scores that Anserini's `ScoreTiesAdjusterReranker` gives to sorted hits.
+/// Returns the scores that Anserini's `ScoreTiesAdjusterReranker` assigns to sorted search results.
 pub fn printed_scores(hits: &[Hit]) -> Vec<f32> {
     let mut printed = Vec::with_capacity(hits.len());
     let (mut last, mut ties) = (None, 0_u32);
@@ -36,7 +37,7 @@ pub fn printed_scores(hits: &[Hit]) -> Vec<f32> {
     printed
 }
 
-/// Searches the index for one query.
+/// Searches the index with one query.
 ///
 /// # Errors
 /// Fails like [`SearchIndex::search`].
@@ -50,11 +51,12 @@ pub fn answer(index: &SearchIndex, query: &str, limit: usize) -> Result<Answer, 
     })
 }
 
-/// Searches for each query of a file and writes one answer per line. Returns the number of queries.
+/// Runs each query in a file and writes one line of results per query. Returns the number of
+/// queries.
 ///
 /// # Errors
 ///
-/// Returns [`SearchError::Line`] if a line is not a query, or an error of reading, searching or
+/// Returns [`SearchError::Line`] if a line is not a query, or an error from reading, searching or
 /// writing.
 pub fn record(
     name: &str,

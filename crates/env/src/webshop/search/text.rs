@@ -1,12 +1,12 @@
-//! The searched text of a product.
+//! The text of a product that is indexed for search.
 
 use crate::webshop::Product;
 
-/// Returns the searched text of a product in lower case: title, description, first bullet point and
+/// Returns the indexed text of a product in lower case: title, description, first bullet point and
 /// options.
 ///
-/// Options read `size: small, large, and color: black`, as in the original's indexing script,
-/// including its blanks.
+/// Options are formatted as `size: small, large, and color: black`. Spaces are the same as in the
+/// original's indexing script.
 pub fn document_text(product: &Product) -> String {
     let first = product.bullet_points.first().map_or("", String::as_str);
     let options: Vec<String> = product

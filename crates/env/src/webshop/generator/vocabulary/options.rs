@@ -1,10 +1,10 @@
-//! Options of product pages.
+//! Options shown on product pages.
 
 #[derive(Debug)]
 pub(in crate::webshop::generator) struct OptionList {
     pub(in crate::webshop::generator) name: &'static str,
     pub(in crate::webshop::generator) values: &'static [&'static str],
-    /// Whether a product offers adjacent values (sizes) instead of any values (colors).
+    /// True for adjacent values (sizes), false for any values (colors).
     pub(in crate::webshop::generator) ordered: bool,
 }
 
