@@ -1,8 +1,8 @@
-//! Correlations of weighted pairs: a bootstrap over tasks draws all pairs of a task together,
-//! repeatedly.
+//! Correlations of weighted pairs, for a bootstrap that resamples tasks together with all of their
+//! pairs.
 
-/// Weighted sums of pairs, for means, variances and correlations. The sums of two parts can be
-/// added.
+/// Weighted sums over pairs, from which means, variances and correlations are computed. Sums over
+/// disjoint sets of pairs can be added.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sums {
     /// Sum of the weights.
@@ -65,10 +65,10 @@ impl Sums {
     }
 }
 
-/// Ascending order of values, for ranks under any weights.
+/// Values with their ascending order, so that ranks can be computed for any weights.
 #[derive(Clone, Debug)]
 pub struct Ranking {
-    /// Indices in ascending order of their values; equal values share one list.
+    /// Indices in ascending order of their values; indices of equal values form one list.
     ties: Vec<Vec<usize>>,
     len: usize,
 }
