@@ -145,7 +145,7 @@ impl Trained {
         self.gradient = Buffer::empty(&self.driver);
     }
 
-    /// Copies the gradient to the host; waits for the device.
+    /// Copies the gradient to the host and waits for the device.
     pub(crate) fn gradient(&self) -> Result<Vec<f32>, CudaError> {
         if self.gradient.len() == 0 {
             return Ok(vec![0.0; self.weights.len()]);
@@ -183,7 +183,7 @@ impl Trained {
         Ok(())
     }
 
-    /// Applies one AdamW update with a finite gradient of this norm, and zeroes the gradient.
+    /// Applies one AdamW update, given a finite gradient of this norm, and zeroes the gradient.
     pub(crate) fn update(
         &mut self,
         config: &AdamWConfig,
@@ -226,8 +226,8 @@ impl Trained {
 #[derive(Debug)]
 pub(crate) struct TakenGradient(Buffer<f32>);
 
-/// Shares an adapter's frozen base on the device, for example between policy and critic. With
-/// `uploaded`, registers the base while it is in use.
+/// Shares an adapter's frozen base model on the device, for example between policy and critic. If
+/// `uploaded` is given, the base is registered while it is in use.
 fn shared_base(
     base: &Arc<Parameters<f32>>,
     uploaded: Option<&Arc<Buffer<Bf16>>>,
@@ -276,7 +276,7 @@ impl CudaPasses {
         Self { recompute, ..Self::default() }
     }
 
-    /// Sets the buffers of the next passes; `None` releases them.
+    /// Sets the buffers for the following passes; `None` releases them.
     pub(crate) fn bind(&mut self, bound: Option<Bound>) {
         self.bound = bound;
     }
