@@ -18,8 +18,8 @@
 //! | `rope.rs` | rotary position embedding |
 //! | `softmax.rs` | softmax of rows |
 //!
-//! Operations use row-major slices and are generic over [`Real`]: training runs in `f32`, and tests
-//! check every backward against finite differences in `f64`. Loops run over a fixed number of lanes
+//! Operations use row-major slices and are generic over [`Real`]. Training runs in `f32`; tests
+//! check every backward pass against finite differences in `f64`. Loops use a fixed number of lanes
 //! ([`dispatch::vectorised`]), so sums do not depend on the CPU's vector width.
 
 #![expect(clippy::inline_always, reason = "a loop is compiled for wider vectors only where it is inlined")]
@@ -42,7 +42,7 @@ pub(crate) mod softmax;
 
 pub use real::Real;
 
-/// Ensures that a buffer has at least this length; growing discards its content.
+/// Ensures that a buffer has at least this length. Growing discards the contents.
 pub(crate) fn grow<T: Real>(buffer: &mut Vec<T>, len: usize) {
     if buffer.len() < len {
         *buffer = Vec::new();

@@ -1,7 +1,7 @@
 //! All weights of a decoder in one flat buffer, with the range of each tensor.
 //!
-//! Gradients, optimizer moments and checkpoints share this layout, so operations on them are slice
-//! operations. Names and shapes match a Hugging Face checkpoint; a linear weight is `[out, in]`,
+//! Gradients, optimizer moments and checkpoints share this layout, so they can be processed as
+//! plain slices. Names and shapes match a Hugging Face checkpoint. A linear weight is `[out, in]`,
 //! row-major.
 
 use std::ops::Range;
@@ -12,13 +12,13 @@ use crate::{ModelConfig, Real};
 /// Name, shape and range of one tensor in the flat buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorInfo {
-    /// Name in the checkpoint, such as `model.layers.0.self_attn.q_proj.weight`.
+    /// Name in the checkpoint, for example `model.layers.0.self_attn.q_proj.weight`.
     pub name: String,
     /// Shape, outermost first.
     pub shape: Vec<usize>,
     /// Range of its elements in the buffer.
     pub range: Range<usize>,
-    /// True if weight decay applies: to matrices, but not to norms and biases.
+    /// True if weight decay applies. Matrices decay; norms and biases do not.
     pub decays: bool,
 }
 
