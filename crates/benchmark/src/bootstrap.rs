@@ -32,8 +32,8 @@ pub struct Estimate {
 pub struct Bootstrap {
     /// Number of resamples.
     pub resamples: usize,
-    /// Seed for the resampling. Resample `r` is seeded with the coordinates `[r]`, so intervals do
-    /// not depend on the order of computation.
+    /// Seed for the resampling. Resample `r` is seeded by `[r]`, so results do not depend on the
+    /// order of computation.
     pub seed: u64,
 }
 

@@ -1,8 +1,8 @@
 //! Differences between the scores of two methods on the same turns.
 //!
 //! Hard tasks are hard for both methods, so intervals of differences are often far narrower than
-//! intervals of the scores. An undefined correlation counts as 0: methods with equal advantages
-//! within trajectories (GRPO) give no credit there.
+//! intervals of the scores. An undefined correlation counts as 0. Methods with equal advantages
+//! within trajectories (GRPO) assign no credit within them.
 
 use serde::Serialize;
 

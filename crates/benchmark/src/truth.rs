@@ -37,7 +37,7 @@ pub struct TurnTruth {
 pub struct TruthSource {
     /// `branching` or `tree`.
     pub method: String,
-    /// The policy that was measured: its run and checkpoint, or the name of its folder.
+    /// The measured policy: run and checkpoint, or folder name.
     pub policy: String,
     /// SHA-256 of the config including defaults, but without the seed.
     pub config: String,
@@ -47,8 +47,8 @@ pub struct TruthSource {
     pub gamma: f64,
     /// Number of continuations from each state, or number of sampled trajectories per task.
     pub continuations: usize,
-    /// Maximum total number of continuations. Those beyond the fixed number start from states with
-    /// large standard errors. 0: none.
+    /// Maximum total number of continuations. Continuations beyond the fixed number per state go to
+    /// states with large standard errors. 0: none.
     #[serde(default)]
     pub budget: usize,
     /// Number of scored trajectories per task.
