@@ -89,7 +89,7 @@ struct Choice {
     message: Message,
 }
 
-/// The message of a choice in a chat completion.
+/// Message in a chat completion.
 #[derive(Deserialize)]
 pub(crate) struct Message {
     /// Null if the model spent all its tokens on reasoning.

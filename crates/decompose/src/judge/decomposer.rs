@@ -87,8 +87,7 @@ pub struct Judge {
 struct State {
     metrics: JudgeMetrics,
     last_failure: Option<String>,
-    /// One entry for each of the last [`WINDOW`] questions sent; true if the question was not
-    /// answered.
+    /// For each of the last [`WINDOW`] questions sent, true if it was not answered.
     recent: VecDeque<bool>,
     /// Questions of this batch whose scores were found in the cache.
     cached: usize,

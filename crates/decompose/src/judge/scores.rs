@@ -18,7 +18,7 @@ pub(super) fn parse(answer: &str, turns: usize) -> Result<Vec<f64>, String> {
 
 /// Returns credits that sum to the return `R`. They are `s_t R / sum s`, or
 /// `(10 - s_t) R / sum (10 - s)` for a negative `R`, so turns with higher scores always get more.
-/// Returns `None` if the scores (or `10 - s` for a negative `R`) sum to about 0.
+/// Returns `None` if the denominator is about 0.
 ///
 /// The paper has no formula for negative returns because its returns are only 0 and 1.
 pub(super) fn rescale(scores: &[f64], ret: f64) -> Option<Vec<f64>> {

@@ -59,7 +59,7 @@ impl TurnRd {
         write_atomically(&folder.join(CONFIG), text.as_bytes())
     }
 
-    /// Reads a checkpoint written by [`TurnRd::save`]; weights and moments are restored exactly.
+    /// Restores a checkpoint written by [`TurnRd::save`] exactly.
     ///
     /// # Errors
     /// The error names the file and the tensor or key.

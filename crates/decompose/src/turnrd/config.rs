@@ -9,11 +9,10 @@ use turnwise_model::{AdamWConfig, ModelError};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CreditRule {
-    /// Clipped values minus an equal share per turn of the amount by which their sum exceeds the
-    /// return (equation 5).
+    /// Clipped values, all shifted by the same amount so that they sum to the return (equation 5).
     Projection,
-    /// Like `projection`, but the excess is subtracted in proportion to the attention:
-    /// `clip(V_t) - w_t (sum_s clip(V_s) - R)`.
+    /// Clipped values, shifted in proportion to the attention weights so that they sum to the
+    /// return: `clip(V_t) - w_t (sum_s clip(V_s) - R)`.
     WeightedProjection,
     /// Attention weight times the return, `w_t R`.
     #[default]

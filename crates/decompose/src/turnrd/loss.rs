@@ -27,11 +27,10 @@ pub struct Losses {
     pub prediction: f64,
     /// Rank hinge, unweighted.
     pub rank: f64,
-    /// KL divergence of the attention weights from the progress prior in nats, without
-    /// `progress_weight`.
+    /// KL divergence from the progress prior in nats, before weighting.
     pub prior: f64,
-    /// Mean squared error of the values against the progress signal, without `value_weight`; 0
-    /// without a signal.
+    /// Mean squared error of the values against the progress signal, before weighting; 0 without a
+    /// signal.
     pub value: f64,
 }
 

@@ -61,7 +61,7 @@ pub struct EpochReport {
 /// Report on a training round.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TrainReport {
-    /// Reports of the epochs, in order.
+    /// Reports on the epochs, in order.
     pub epochs: Vec<EpochReport>,
 }
 
@@ -152,8 +152,8 @@ impl TurnRd {
 
     /// Splits a return into one credit per turn.
     ///
-    /// `turns` is row-major `[T, D]`, `goal` is `[D]`. The result depends only on the arguments and
-    /// the weights, and is bit-identical on repetition.
+    /// `turns` is row-major `[T, D]`, `goal` is `[D]`. The result depends only on arguments and
+    /// weights, down to the last bit.
     ///
     /// # Errors
     /// Fails on vectors of the wrong width, more turns than `max_turns`, or NaN or infinite values.

@@ -35,7 +35,7 @@ pub struct GoalsShuffled {
 }
 
 impl GoalsShuffled {
-    /// Returns the relative growth of the error with shuffled goals; `None` if the error was 0.
+    /// Returns the relative increase of the error with shuffled goals; `None` if `mse` is 0.
     pub fn relative_growth(&self) -> Option<f64> {
         (self.mse > 0.0).then(|| self.shuffled_mse / self.mse - 1.0)
     }

@@ -7,10 +7,10 @@
 //! marker "TWRR" | payload length u32 | CRC-32C of the payload | CRC-32C of these first twelve bytes
 //! ```
 //!
-//! All numbers are little-endian. If the process is killed, a prefix of the data remains. When the
-//! file is opened, an unfinished last frame is skipped and counted; the next append removes it. A
-//! frame with a wrong payload checksum is skipped and reported. After a damaged frame header,
-//! reading continues at the next valid header.
+//! All numbers are little-endian. A killed process leaves a prefix of the data. When the file is
+//! opened, an unfinished last frame is skipped and counted; the next append removes it. A frame
+//! with a wrong payload checksum is skipped and reported. After a damaged frame header, reading
+//! continues at the next valid header.
 //!
 //! In memory are an index of 32 bytes per record and, while training, one minibatch. Turn vectors
 //! stay on disk, and every read verifies their checksum.
@@ -37,7 +37,7 @@ const MAGIC: &[u8; 8] = b"TWREPLY1";
 /// Damage found when a file was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplayHealth {
-    /// Size of an unfinished record at the end of the file, left by a killed process.
+    /// Bytes of an unfinished record at the end, left by a killed process.
     pub torn_bytes: u64,
     /// Damaged byte ranges in the middle, whose records are lost.
     pub corrupt: Vec<Range<u64>>,
