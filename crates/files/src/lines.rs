@@ -1,4 +1,4 @@
-//! Iterates over lines of text, with a limit on their length.
+//! Lines of text, with a limit on their length.
 
 use std::io::{self, BufRead, ErrorKind, Read as _};
 
