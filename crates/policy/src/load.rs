@@ -25,8 +25,8 @@ impl Policy {
     /// hub.
     ///
     /// # Errors
-    /// The error names the file and the problem. Examples are a folder without a model, an
-    /// unsupported architecture or tokenizer, or a base that changed since its adapter was trained.
+    /// The error names the file and the problem. Typical problems are a missing model, an
+    /// unsupported architecture or tokenizer, or a base changed since training.
     pub fn load(path: &Path) -> Result<Self, PolicyError> {
         Self::load_with(path, &mut |_| ())
     }
@@ -92,9 +92,8 @@ fn check_vocabulary(
     Err(PolicyError::file(folder, reason))
 }
 
-/// Resolves a path or name to a model folder. It may be the folder itself, a checkpoint, a run (its
-/// newest complete checkpoint), or a hub model, which is downloaded if the feature `hub` is
-/// enabled.
+/// Resolves a path or name to a model folder. Accepts a model folder, a checkpoint, a run (newest
+/// complete checkpoint) or a hub model, downloaded if the feature `hub` is enabled.
 ///
 /// # Errors
 /// Fails if there is no model, it cannot be downloaded, or a file in the checkpoint was changed.

@@ -62,8 +62,8 @@ pub fn newest_checkpoint(run: &Path) -> Result<PathBuf, PolicyError> {
     })
 }
 
-/// Returns the label of a policy's checkpoint, for example `step-000060`. For a run, this is the
-/// label of its newest complete checkpoint. Returns `None` for a policy outside a run, and for a
+/// Returns the label of a policy's checkpoint, for example `step-000060`. For a run, returns the
+/// label of the newest complete checkpoint. Returns `None` for a policy outside a run, and for a
 /// run's `base`.
 pub fn checkpoint_label(policy: &Path) -> Option<String> {
     let policy = policy.canonicalize().ok()?;
@@ -84,8 +84,8 @@ pub fn is_run(folder: &Path) -> bool {
     folder.join("config.toml").is_file() && folder.join("checkpoints").is_dir()
 }
 
-/// Returns the run that a folder belongs to. The folder may be the run directory, its `base`, one
-/// of its checkpoints, or the policy or critic in a checkpoint.
+/// Returns the run that a folder belongs to. Accepts the run directory, its `base`, a checkpoint,
+/// or the policy or critic in one.
 ///
 /// A `config.toml` in a parent folder does not suffice, because any project may have such a file.
 /// The parent must be a run directory with pinned tasks (`panel.json`), and the path below it must

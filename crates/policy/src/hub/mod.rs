@@ -1,9 +1,9 @@
 //! Models and adapters on the Hugging Face hub: `ORG/NAME` or `ORG/NAME@REVISION`.
 //!
-//! Models are read from the hub cache that is shared with other tools. Missing models are
-//! downloaded if the feature `hub` is enabled and no environment variable forbids network access. A
-//! complete cached model is used without checking for a newer one, so the same config keeps giving
-//! the same model. `hf download ORG/NAME` updates the cache.
+//! Models are read from the shared hub cache. Missing models are downloaded if the feature `hub` is
+//! enabled and no environment variable forbids network access. A complete cached model is used
+//! without checking for a newer one, so the same config keeps giving the same model.
+//! `hf download ORG/NAME` updates the cache.
 
 #[cfg(feature = "hub")]
 mod download;
@@ -111,7 +111,7 @@ impl Cache {
 }
 
 /// Expands a leading `~` and `$NAME` or `${NAME}`, like Python's `expanduser` and `expandvars`.
-/// References to unset variables are left unchanged.
+/// Unset variables are left unchanged.
 fn expanded(value: OsString, home: Option<&Path>, variable: &impl Fn(&str) -> Option<OsString>) -> PathBuf {
     let text = match value.into_string() {
         Ok(text) => text,

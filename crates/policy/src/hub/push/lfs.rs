@@ -52,8 +52,7 @@ struct Action {
     header: BTreeMap<String, Value>,
 }
 
-/// Uploads the files that the storage service lacks. Returns the number of uploaded files and their
-/// total bytes.
+/// Uploads the files that the storage service lacks. Returns their number and total bytes.
 pub(super) fn upload(
     client: &Client,
     repository: &str,

@@ -31,7 +31,7 @@ use crate::Notes;
 
 const BATCH: usize = 256;
 
-/// Options of an upload.
+/// Options for an upload.
 #[derive(Clone, Debug)]
 pub struct Push {
     /// Folder with a model or an adapter.
@@ -124,7 +124,7 @@ impl Hub {
     }
 }
 
-/// Returns the path of the token file that `hf auth login` writes.
+/// Returns the path of the token file from `hf auth login`.
 fn token_file(variable: &impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let set = |name: &str| variable(name).filter(|value| !value.is_empty());
     let home = || set("HOME").or_else(|| set("USERPROFILE")).map(PathBuf::from);
