@@ -14,7 +14,7 @@ pub enum AddressError {
     /// The address contains a user name or password, which would appear in logs.
     #[error("must hold no user name or password; `api_key_env` names the environment variable of a key")]
     Credentials,
-    /// The host is missing or the host or port is invalid.
+    /// The host is missing or invalid, or the port is invalid.
     #[error("must name a server, such as http://127.0.0.1:8000")]
     Server,
 }

@@ -11,8 +11,7 @@ pub enum ApiKeyError {
     /// The environment variable does not exist.
     #[error("the environment variable {0} is not set; it is to hold the API key")]
     Missing(String),
-    /// The environment variable is empty, for example because a script exports a key it does not
-    /// have.
+    /// The environment variable is empty, for example if a script exports a missing key.
     #[error("the environment variable {0} is empty; it is to hold the API key")]
     Empty(String),
     /// The environment variable contains characters other than visible ASCII, for example spaces or

@@ -14,8 +14,8 @@ static KNOWN: Mutex<Option<HashMap<TypeId, Arc<Value>>>> = Mutex::new(None);
 /// Returns the JSON Schema (draft 2020-12) of a settings type, without references.
 ///
 /// Unlike in the schema of `schemars`, objects with named properties reject other keys. This
-/// includes unit variants of tagged enums, where `serde` accepts any. Optional keys may be absent
-/// but not null, because TOML has no null.
+/// includes unit variants of tagged enums, for which `serde` accepts any keys. Optional keys may be
+/// absent but not null, because TOML has no null.
 pub fn schema_of<T: JsonSchema + 'static>() -> Value {
     Value::clone(&shared_schema::<T>())
 }
