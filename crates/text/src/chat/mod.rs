@@ -151,7 +151,7 @@ pub struct RenderOptions {
 pub struct ChatTemplate {
     environment: Environment<'static>,
     sources: BTreeMap<String, String>,
-    /// Name of the file that each template was read from, if any, by template name.
+    /// Source file of each template that was read from a file, by template name.
     files: BTreeMap<String, PathBuf>,
     named_tokens: BTreeMap<String, String>,
 }

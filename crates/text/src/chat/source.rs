@@ -143,7 +143,7 @@ fn names_set(tag: &str, captured: &mut Vec<String>) -> Option<String> {
     }
 }
 
-/// Returns the names of a macro's parameters without defaults, given the text after the opening
+/// Returns the names of a macro's parameters, without defaults, from the text after the opening
 /// parenthesis.
 fn parameters(text: &str) -> String {
     let (mut names, mut depth, mut quote, mut named) = (String::new(), 0, None, true);

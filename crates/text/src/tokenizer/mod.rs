@@ -43,8 +43,8 @@ const MOST_IDS: usize = 1 << 24;
 /// A byte-level tokenizer.
 ///
 /// Encoding is lossless if the file has no normalizer and the vocabulary has all 256 byte
-/// characters, as in tokenizers trained by this crate. If a text contains the string of a special
-/// token, that string becomes the token.
+/// characters, as in tokenizers trained by this crate. A special token's string in a text becomes
+/// that token.
 ///
 /// The vocabularies of real models may lack rare byte characters; SmolLM2's lacks 21. As in the
 /// `tokenizers` library, a missing byte becomes the model's `unk_token`, or is dropped if the model
@@ -152,7 +152,7 @@ impl Tokenizer {
         &self.prefix
     }
 
-    /// Returns the token ids of a text, without special tokens before or after it.
+    /// Returns the token ids of a text, without adding special tokens.
     pub fn encode(&self, text: &str) -> Vec<u32> {
         if let Some(fast) = &self.fast {
             let mut ids = Vec::with_capacity(text.len() / 4);

@@ -75,8 +75,8 @@ impl Scanner {
         regex + if self.apart { TAIL_APART } else { TAIL }
     }
 
-    /// Returns the scanner that corresponds to a regex from [`Scanner::regex`] of this or an
-    /// earlier version; `None` for any other regex.
+    /// Returns the scanner for a regex from [`Scanner::regex`] of this or an earlier version;
+    /// `None` for others.
     pub(super) fn from_regex(regex: &str) -> Option<Self> {
         // Neither tail is a suffix of the other.
         let joined = regex.strip_suffix(TAIL).map(|head| (head, false));

@@ -56,7 +56,7 @@ impl Tokenizer {
     ///
     /// # Errors
     /// Fails if there are more phrases than `max_pieces`. Also fails if a special token is
-    /// repeated, is shorter than two characters or contains characters other than visible ASCII.
+    /// repeated, is shorter than two characters or is not visible ASCII.
     pub fn train<'a>(
         texts: impl Iterator<Item = &'a str> + Send,
         config: &TokenizerConfig,

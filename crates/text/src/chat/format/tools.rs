@@ -28,7 +28,7 @@ pub struct Call<'a> {
 /// Result of a tool call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answered<'a> {
-    /// Id of the call that the result belongs to, as in [`Call::id`].
+    /// Id of the call, as in [`Call::id`].
     pub id: &'a str,
     /// Name of the tool.
     pub name: &'a str,
@@ -68,8 +68,8 @@ impl Message {
 
 impl ChatFormat {
     /// Returns true if the template renders tools, and renders their results as `tool` messages.
-    /// Conversations with calls can then be extended turn by turn. Otherwise, put tools and results
-    /// into user messages.
+    /// Conversations with calls can then be extended. Otherwise, put tools and results into user
+    /// messages.
     pub fn takes_tools(&self) -> bool {
         self.takes_tools
     }
@@ -100,9 +100,9 @@ impl ChatFormat {
         Ok(reply.strip_prefix(EMPTY_THOUGHT).unwrap_or(reply).to_owned())
     }
 
-    /// Returns the tokens between a reply with calls and the next reply. They are the rest of the
-    /// first reply's end, the results, an optional user message, and the start of the next reply.
-    /// `last` is the last sampled token of the reply.
+    /// Returns the tokens between a reply with calls and the next reply. These are the rest of the
+    /// reply's end, the results, an optional user message, and the next reply's start. `last` is
+    /// the last sampled token of the reply.
     ///
     /// # Errors
     /// Fails like [`ChatFormat::next`], or if the template does not support tools.

@@ -1,10 +1,9 @@
 //! Token sequences of whole conversations for supervised fine-tuning, with replies marked.
 //!
-//! A reply is the text that the template renders for an assistant message, from the end of its
-//! prompt to its closing token. Prompts and replies are tokenized separately, as in sampling. Some
-//! templates change earlier replies; Qwen3's drops their reasoning. A conversation then yields
-//! several sequences. Each reply appears once, preceded by the text that the model would see before
-//! it.
+//! A reply is the rendered text of an assistant message after its prompt, including the closing
+//! token. Prompts and replies are tokenized separately, as in sampling. Some templates change
+//! earlier replies; Qwen3's drops their reasoning. A conversation then yields several sequences.
+//! Each reply appears once, preceded by the text that the model would see before it.
 
 use super::ChatFormat;
 use crate::chat::{Message, RenderOptions, Tool};
