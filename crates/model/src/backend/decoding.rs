@@ -48,8 +48,8 @@ pub(crate) trait Decoding: Debug + Send {
     /// decoded.
     fn prompt_rows(&self) -> usize;
 
-    /// Copies the keys and values of a range of positions from another slot. The tokens of both
-    /// slots must be equal up to the end of the range.
+    /// Copies keys and values of a range of positions from another slot. Both slots must have the
+    /// same tokens up to the end of the range.
     fn copy(&mut self, from: usize, to: usize, positions: Range<usize>) -> Result<(), SampleError>;
 
     /// Keeps the first positions of a slot and discards the rest; on a device, later writes

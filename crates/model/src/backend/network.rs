@@ -9,8 +9,8 @@ use crate::{Parameters, Real, Weights};
 
 /// The weights used in one pass.
 ///
-/// With an adapter, base weights are frozen. `gradient` buffers then have the adapter's layout, and
-/// only the adapter's gradients are computed.
+/// With an adapter, base weights are frozen. `gradient` buffers then hold only the adapter's
+/// gradients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Network<'a, T> {
     pub(crate) parameters: &'a Parameters<T>,
@@ -26,7 +26,7 @@ pub(crate) struct Network<'a, T> {
 pub(crate) struct ValueHead<'a, T> {
     /// `[hidden]` weights and the bias, contiguous.
     pub(crate) weights: &'a [T],
-    /// Range of these parameters in the gradient buffer.
+    /// Range in the gradient buffer.
     pub(crate) range: Range<usize>,
 }
 

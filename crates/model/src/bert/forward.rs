@@ -223,8 +223,7 @@ impl Loop<&mut Vec<f32>> for GeluTanh {
     }
 }
 
-/// Returns the error function with an absolute error of at most 1.5e-7 (Abramowitz and Stegun,
-/// formula 7.1.26).
+/// Returns erf(x) to within 1.5e-7 (Abramowitz and Stegun, formula 7.1.26).
 #[inline(always)]
 pub(super) fn erf(x: f32) -> f32 {
     let size = x.abs();

@@ -129,8 +129,8 @@ impl SentenceEncoder {
         self.bert.config().hidden_size
     }
 
-    /// Embeds texts as vectors, `[texts, dimensions]`. Apart from rounding, a text's vector does
-    /// not depend on the other texts.
+    /// Embeds texts as vectors, `[texts, dimensions]`. A vector does not depend on the other texts,
+    /// except for rounding.
     ///
     /// # Errors
     ///

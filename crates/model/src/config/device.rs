@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ModelError;
 
-/// The device that a model runs on. All settings are valid on both devices.
+/// The device that a model runs on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Device {

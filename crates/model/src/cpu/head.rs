@@ -72,8 +72,7 @@ fn chunk_rows(vocabulary: usize) -> usize {
 }
 
 impl<T: Real> HeadState<T> {
-    /// Returns the size in bytes of the buffers without those for divergences, assuming that each
-    /// target has its own row.
+    /// Returns the buffer size in bytes without divergences, assuming one row per target.
     pub(crate) fn bytes(config: &ModelConfig, targets: usize, forward_only: bool) -> usize {
         let rows = if forward_only { 2 } else { 3 };
         let numbers = targets * (rows * config.hidden_size + 1);

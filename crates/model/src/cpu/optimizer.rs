@@ -141,7 +141,7 @@ impl OptimizerState {
         files::write_tensors(path, tensors, header)
     }
 
-    /// Reads a file written by [`OptimizerState::save`]; all values are restored exactly.
+    /// Restores a file written by [`OptimizerState::save`] exactly.
     ///
     /// # Errors
     /// Fails with the file name if the file cannot be read, is not complete `safetensors`, or has

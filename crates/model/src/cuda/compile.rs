@@ -50,7 +50,7 @@ pub(crate) fn kernels() -> Vec<&'static str> {
 /// Returns the machine code for an architecture (for example `sm_90`), from the cache if possible.
 ///
 /// Machine code is cached in `turnwise/cuda` in the user's cache folder. If the cache cannot be
-/// used, the code is compiled again. Several processes can write to the cache at once.
+/// used, the code is compiled again. Concurrent writes are safe.
 pub(super) fn binary(shape: Shape, architecture: &str) -> Result<Vec<u8>, CudaError> {
     let source = source(shape);
     let library = compiler()?;

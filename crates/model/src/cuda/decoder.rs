@@ -1,8 +1,8 @@
 //! Forward and backward pass of the decoder's layers over a packed micro-batch.
 //!
 //! The residual stream and its gradient are f32; all other stored values are bfloat16. The backward
-//! pass recomputes the gated product. With `recompute`, it recomputes all values except layer
-//! inputs.
+//! pass recomputes the gated product. With `recompute`, all values except layer inputs are
+//! recomputed.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -26,7 +26,7 @@ pub(super) const MULTIPROCESSORS: c_int = 16;
 pub(super) const CAPABILITY_MAJOR: c_int = 75;
 pub(super) const CAPABILITY_MINOR: c_int = 76;
 pub(super) const DYNAMIC_SHARED: c_int = 8;
-/// Flag for a stream that does not synchronize with the legacy stream.
+/// Stream flag that disables synchronization with the legacy stream.
 pub(super) const NON_BLOCKING: c_uint = 1;
 /// Capture mode in which calls from other threads do not affect the capture.
 pub(super) const CAPTURE_THREAD_LOCAL: c_uint = 1;

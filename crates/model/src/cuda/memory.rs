@@ -111,8 +111,8 @@ impl<T> Drop for Buffer<T> {
     }
 }
 
-/// Address of a range of elements in a buffer. Like a pointer, it can be copied and does not keep
-/// the [`Buffer`] alive.
+/// Address of a range of elements in a buffer. Copying it does not keep the [`Buffer`] alive, as
+/// with a raw pointer.
 pub(crate) struct Part<T> {
     pub(crate) at: Address,
     pub(crate) len: usize,

@@ -24,7 +24,7 @@ pub(crate) fn query_tiles(sequences: &[Range<usize>]) -> Vec<Tile> {
 }
 
 /// Returns key tiles: {first row, number of rows, first row of the sequence, length of the
-/// sequence}. The first keys of a sequence take longest, because most queries attend to them.
+/// sequence}. The first keys take longest, because most queries attend to them.
 pub(crate) fn key_tiles(sequences: &[Range<usize>]) -> Vec<Tile> {
     let mut tiles = Vec::new();
     for sequence in sequences {

@@ -6,8 +6,8 @@ impl Device {
     /// Opens the device and returns its description; `None` for the CPU.
     ///
     /// # Errors
-    /// Fails if this build does not support the device or the machine has none. The message says
-    /// how to fix it.
+    /// Fails if this build does not support the device or the machine does not have one. The
+    /// message says how to fix it.
     pub fn open(self) -> Result<Option<String>, ModelError> {
         self.check()?;
         #[cfg(feature = "cuda")]

@@ -11,10 +11,9 @@
 //!
 //! Each [`poll`](Sampler::poll) runs steps over all active sequences until one is finished.
 //! Requests submitted meanwhile join the next step. A step computes one row per decoding sequence,
-//! and uses the remaining rows for prompts. On the CPU, a sequence's results do not depend on the
-//! rest of the batch, not even in the last bit, because each sum has a fixed order
-//! (`cpu/decode/matmul.rs`). On a GPU, the last bits may differ, because the number of rows
-//! determines how sums are split.
+//! and uses the remaining rows for prompts. On the CPU, a sequence's results are bit-identical in
+//! any batch, because each sum has a fixed order (`cpu/decode/matmul.rs`). On a GPU, the last bits
+//! may differ, because the number of rows determines how sums are split.
 //!
 //! Keys and values of a shared prefix are computed only once. A slot keeps a session's keys and
 //! values between turns. They stay after the session ends, until the slot is reused. Sessions with
@@ -215,8 +214,8 @@ impl NativeEngine {
         Ok(pictures)
     }
 
-    /// Starts waiting requests. Requests with a cached session go first, so that their session is
-    /// not evicted. Other requests get a free slot, or else the slot that was idle the longest.
+    /// Starts waiting requests. Requests with a cached session go first, so that it is not evicted.
+    /// Others get a free slot or the slot idle the longest.
     fn admit(&mut self) {
         for cached in [true, false] {
             let mut index = 0;

@@ -70,7 +70,7 @@ pub(crate) fn row_statistics<T: Real>(logits: &[T], target: usize) -> RowStatist
     row_sums(logits).of(logits, target)
 }
 
-/// Overwrites logits with their gradient, for targets with gradients `d_logprob` and `d_entropy`:
+/// Overwrites logits with their gradient, given each target's `d_logprob` and `d_entropy`:
 /// `d z_j = sum_targets d_logprob (1[j = target] - p_j) - d_entropy p_j (ln p_j + H)`.
 ///
 /// `targets` lists each target's token and both gradients. `row` has the statistics of the row,

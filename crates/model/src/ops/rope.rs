@@ -92,8 +92,8 @@ impl<T: Real> RopeTable<T> {
     }
 }
 
-/// Rotates the first `heads` heads of each row of `x` by the angles in a row of `table`, which has
-/// `half` cosines followed by `half` sines.
+/// Rotates the first `heads` heads of each row of `x`. A row of `table` has `half` cosines, then
+/// `half` sines.
 pub(crate) fn rotate_rows<T: Real>(
     table: &[T],
     half: usize,

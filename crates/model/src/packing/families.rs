@@ -142,8 +142,8 @@ mod tests {
     use super::*;
     use crate::cpu::decoder::tests::config;
 
-    /// Returns groups of responses in shuffled order. All prompts start with the same prefix, and
-    /// all responses of a group have the same prompt.
+    /// Returns groups of responses in shuffled order. All prompts share a prefix; each group has
+    /// one prompt.
     fn groups(groups: usize, size: usize, head: usize, prompt: usize, response: usize) -> Vec<Vec<u32>> {
         let mut all = Vec::new();
         for member in 0..size {

@@ -6,7 +6,7 @@
 //! | `tree.rs` | longest prefix shared with earlier sequences |
 //! | `selection.rs` | rows that a subset of the sequences needs |
 //! | `deal.rs` | splitting a batch into micro-batches and lanes |
-//! | `families.rs` | the same for sequences with shared prefixes |
+//! | `families.rs` | splitting batches whose sequences share prefixes |
 
 mod deal;
 mod families;
@@ -37,8 +37,8 @@ pub(crate) struct Target {
 ///
 /// In a flat packing, every sequence has a row for each of its tokens. In a tree, a token that
 /// follows the same prefix in several sequences has one row. A sequence's own rows are those that
-/// no earlier sequence has. The path of a sequence consists of the rows it shares with earlier
-/// sequences. A row's position is the number of tokens before it.
+/// no earlier sequence has. Its path consists of the rows shared with earlier sequences. A row's
+/// position is the number of tokens before it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Packing {
     pub(crate) tokens: Vec<u32>,

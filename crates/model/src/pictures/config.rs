@@ -76,7 +76,7 @@ pub struct VisionConfig {
     /// Ascending indices of blocks that attend to the whole image; all others attend within
     /// windows. Unused in Qwen2-VL.
     pub fullatt_block_indexes: Vec<usize>,
-    /// Standard deviation of initial weights. It has no effect and is only saved with the model.
+    /// Standard deviation of initial weights. Only saved with the model.
     pub initializer_range: f64,
     /// Number of rotary pairs per decoder head for time, row and column (M-RoPE).
     pub mrope_section: [usize; 3],
@@ -89,8 +89,7 @@ pub struct VisionConfig {
 }
 
 impl VisionConfig {
-    /// Epsilon of the tower's norms. It is fixed, because `transformers` does not read it from the
-    /// config.
+    /// Epsilon of the tower's norms, which `transformers` does not read from the config.
     pub(crate) const EPSILON: f64 = 1e-6;
 
     pub(crate) fn head_dim(&self) -> usize {
@@ -135,8 +134,8 @@ impl VisionConfig {
     ///
     /// # Errors
     /// Returns [`ModelError::Setting`] if the number of image tokens in the prompt differs from the
-    /// number of images. An image token counts even if it comes from prompt text that spells out
-    /// its name.
+    /// number of images. Tokens count even if they come from prompt text that spells out their
+    /// name.
     pub fn insert(&self, prompt: &[u32], pictures: &[PictureTokens]) -> Result<Vec<u32>, ModelError> {
         let found = prompt.iter().filter(|&&token| token == self.tokens.image).count();
         if found != pictures.len() {

@@ -3,9 +3,9 @@
 use super::resize::resize;
 use super::{Image, VisionConfig};
 
-/// Returns the height and width to resize an image to. Both are multiples of `factor`, the image
-/// has `min_pixels` to `max_pixels` pixels, and the aspect ratio is nearly kept. Halves are rounded
-/// to even.
+/// Returns the height and width to resize an image to. Both are multiples of `factor` with
+/// `min_pixels` to `max_pixels` pixels, and nearly keep the aspect ratio. Halves are rounded to
+/// even.
 ///
 /// # Errors
 /// Returns an error message if the image has no pixels, or one side is more than 200 times the

@@ -1,8 +1,8 @@
 //! Device and host memory estimates for training and sampling on an NVIDIA GPU.
 //!
-//! A trained weight takes 18 bytes on the device: 2 for the bf16 copy, 4 for the f32 master, 8 for
-//! two moments and 4 for the gradient. A frozen weight (in a reference policy or an adapter's base)
-//! takes 2. Buffer shapes match `cuda/decoder.rs`, `cuda/head.rs` and `cuda/engine.rs`.
+//! A trained weight takes 18 bytes on the device: bf16 copy 2, f32 master 4, two moments 8,
+//! gradient 4. A frozen weight (in a reference policy or an adapter's base) takes 2 bytes. Buffer
+//! shapes match `cuda/decoder.rs`, `cuda/head.rs` and `cuda/engine.rs`.
 
 use super::{MemoryPlan, NUMBER, PlanPhase, PlanSettings};
 use crate::{ModelConfig, ParameterLayout};

@@ -57,8 +57,8 @@ pub struct PlanSettings {
     pub adapter_row: usize,
     /// Rank of the policy's adapter; 0 without one.
     pub adapter_rank: usize,
-    /// Number of parameters of a separate reference policy. 0 if there is no reference or if the
-    /// base model is used.
+    /// Number of parameters of a separate reference policy. It is 0 without a reference policy, or
+    /// if the base model serves as one.
     pub reference: usize,
     /// True if the run computes KL divergences over the whole vocabulary, against a reference
     /// policy or a masked prompt.

@@ -38,7 +38,7 @@ pub(crate) struct VisionLayout {
     pub(crate) patch: Range<usize>,
     pub(crate) blocks: Vec<BlockLayout>,
     pub(crate) merge_norm: NormLayout,
-    /// First layer of the merger, with equal input and output width.
+    /// First layer of the merger, a square matrix.
     pub(crate) merge_weight: Range<usize>,
     pub(crate) merge_bias: Range<usize>,
     /// Second layer of the merger, whose output has the decoder's width.

@@ -1,4 +1,4 @@
-//! Attention of the rows in a decoding step over the cached keys and values of their sequences.
+//! Attention of a decoding step's rows over the keys and values of their sequences.
 //!
 //! `out = softmax(q k^T / sqrt(width)) v`, where each row attends to positions up to its own.
 //!

@@ -1,7 +1,7 @@
 //! Multiplies the few rows of a decoding step by a packed weight matrix.
 //!
-//! Each output is one chain of fused multiply-adds over the inputs in ascending order, independent
-//! of the number of rows. A sequence's results therefore do not depend on the rest of the batch.
+//! Each output is a chain of fused multiply-adds over the inputs in ascending order, whatever the
+//! number of rows. A sequence's results therefore do not depend on the rest of the batch.
 //!
 //! With few rows, loading the weights takes longer than the arithmetic. Weights are read in blocks.
 //! A block stays in the L1 and L2 caches for all rows while the next is prefetched.

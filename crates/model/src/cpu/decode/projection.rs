@@ -22,7 +22,7 @@ pub(super) struct Projection {
 pub(super) struct Beside {
     /// `[modules rank, inputs]`.
     a: Packed,
-    /// `s B`, `[outputs, modules rank]`; zero where row and column belong to different modules.
+    /// `s B`, `[outputs, modules rank]`; zero if row and column belong to different modules.
     b: Packed,
 }
 

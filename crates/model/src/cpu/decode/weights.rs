@@ -37,7 +37,7 @@ pub struct EngineWeights {
 pub(super) struct LayerWeights {
     pub(super) input_norm: Vec<f32>,
     pub(super) qkv: Projection,
-    /// Norms of the query heads, then of the key heads; empty in families without these norms.
+    /// Norms of query heads, then of key heads; empty if the family has none.
     pub(super) qk_norm: Vec<f32>,
     pub(super) o: Projection,
     pub(super) post_norm: Vec<f32>,
@@ -72,8 +72,7 @@ impl EngineWeights {
         config.tie_word_embeddings && compute.kernel().is_none()
     }
 
-    /// Packs a model's weights for `f32` matrix products. Completions report `version` as the
-    /// version of the weights.
+    /// Packs a model's weights for `f32` matrix products. Completions report `version`.
     ///
     /// # Errors
     /// Fails on a config that [`ModelConfig::check`] rejects, or if the number of weights does not

@@ -11,8 +11,7 @@ const CONTROL: i32 = 3;
 const USER_DEFINED: i32 = 4;
 const UNUSED: i32 = 5;
 
-/// Regular expressions in `tokenizer.json` that split text before BPE, with llama.cpp's names for
-/// them.
+/// Regexes in `tokenizer.json` that split text before BPE, with llama.cpp's names.
 const PATTERNS: [(&str, &str); 2] = [
     (
         r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",

@@ -133,7 +133,7 @@ fn parse(entries: &Map<String, Value>) -> Result<ModelConfig, ModelError> {
     })
 }
 
-/// Parses token ids: a number, a list, or null. Some old files use -1 to mean "none".
+/// Parses token ids: a number, a list, or null. Some old files use -1 for "none".
 fn special_tokens(entries: &Map<String, Value>) -> SpecialTokens {
     let token = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
     let one = |key: &str| entries.get(key).and_then(token);

@@ -157,7 +157,7 @@ fn split<'a>(tensors: &[TensorInfo], data: &'a mut [f32]) -> Vec<Option<&'a mut 
     parts
 }
 
-/// Number of elements to convert before the pages of the file that they came from are released.
+/// Number of elements to convert before the file's pages are released.
 const CHUNK: usize = 1 << 22;
 
 fn read(file: &Mapped, name: &str, view: &TensorView<'_>, to: &mut [f32]) -> Result<(), ModelError> {

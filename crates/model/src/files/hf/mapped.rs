@@ -33,7 +33,7 @@ impl Mapped {
     }
 
     /// Releases the memory of a range that has been read, so that a model and its file are never
-    /// both fully in memory. Reading the range again loads it from the file.
+    /// both fully in memory. Later reads load it again from the file.
     #[cfg(unix)]
     #[expect(unsafe_code, reason = "giving pages back is unsafe in general")]
     pub(crate) fn release(&self, part: &[u8]) {

@@ -61,8 +61,8 @@ pub(crate) enum Side {
     Right,
 }
 
-/// An operand in memory. `outer` counts the rows of a left operand or the columns of a right
-/// operand.
+/// A strided matrix operand in memory. `outer` counts the rows of a left operand or the columns of
+/// a right operand.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Operand<'a> {
     pub(super) data: &'a [f32],
@@ -118,7 +118,7 @@ impl Panels {
     }
 }
 
-/// Packs like [`Panels::pack`], without the checks in that function, which callers must make.
+/// Packs like [`Panels::pack`], but callers must make the checks.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 unsafe fn pack(side: Side, from: Operand<'_>, outer: &Range<usize>, depth: &Range<usize>, to: &mut [Line]) {
     let steps = depth.len().div_ceil(STEP);

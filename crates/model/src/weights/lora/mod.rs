@@ -47,7 +47,7 @@ pub struct LoraConfig {
     #[schemars(range(max = 1e6), extend("exclusiveMinimum" = 0.0))]
     pub alpha: f64,
     /// Probability of dropping an entry of an adapter's input in training. Sampling has no dropout,
-    /// so above 0 the importance ratios differ from 1 even before the first update.
+    /// so with dropout the importance ratios differ from 1 even before the first update.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub dropout: f64,
     /// Scales by `alpha / sqrt(rank)` instead of `alpha / rank`.
@@ -68,7 +68,7 @@ impl Default for LoraConfig {
 pub(crate) const ALL_LINEAR: &str = "all-linear";
 
 impl LoraConfig {
-    /// Returns the factor `s` by which the adapter's output is scaled.
+    /// Returns the scale `s` of the adapter's output.
     pub fn scale(&self) -> f64 {
         let rank = self.rank as f64;
         self.alpha / if self.rslora { rank.sqrt() } else { rank }
