@@ -30,7 +30,7 @@ struct Registered {
 
 static METHODS: RwLock<BTreeMap<&'static str, Registered>> = RwLock::new(BTreeMap::new());
 
-/// Last exception raised by the function. It is kept because a credit error holds only its text.
+/// Last exception raised by the function. A credit error holds only its text.
 static RAISED: Mutex<Option<PyErr>> = Mutex::new(None);
 
 /// Registers a function as method and preset `name`, replacing any earlier one with that name.

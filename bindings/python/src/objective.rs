@@ -308,7 +308,7 @@ pub(crate) fn selective_loss<'py>(
 }
 
 /// Estimates the KL divergence from a reference at the sampled tokens. Returns the estimates and
-/// their derivatives.
+/// their derivatives with respect to the log-probs.
 #[pyfunction]
 pub(crate) fn kl_estimate<'py>(
     py: Python<'py>,

@@ -43,9 +43,8 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Converts a Python object to JSON. Supported are dicts, lists, tuples, strings, numbers, bools,
-/// None and objects with `tolist` (NumPy and PyTorch arrays and scalars). Dict entries with the
-/// value None are dropped.
+/// Converts a Python object to JSON. Supports the JSON types, tuples, and objects with `tolist`
+/// (NumPy and PyTorch arrays and scalars). Dict entries with the value None are dropped.
 pub(crate) fn value(object: &Bound<'_, PyAny>, place: &Place<'_>) -> PyResult<Value> {
     if place.depth() > DEEPEST {
         return Err(refused(format!("{} is nested more than {DEEPEST} times", place.text())));
