@@ -29,7 +29,7 @@ pub struct ChatSettings {
     pub retries: u32,
 }
 
-/// Error of a request to a model.
+/// Error from a request to a language model.
 #[derive(Debug, Error)]
 pub enum ChatError {
     /// A setting is invalid.

@@ -93,7 +93,7 @@ struct State {
     cached: usize,
     /// Questions of this batch sent to the judge.
     asked: usize,
-    /// Questions sent to the judge that were not answered.
+    /// Questions that the judge did not answer.
     unanswered: usize,
     /// True once too many questions were not answered.
     dead: bool,

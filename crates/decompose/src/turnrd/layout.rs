@@ -34,7 +34,7 @@ pub(super) struct Head {
     pub(super) outer: Linear,
 }
 
-/// All tensors, named like PyTorch modules.
+/// All tensors, with the names of PyTorch modules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tensors {
     pub(super) input: Linear,

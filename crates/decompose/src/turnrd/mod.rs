@@ -44,9 +44,9 @@
 //!   (`pass.rs`).
 //! * FiLM is `h (1 + gamma) + beta` instead of `gamma h + beta`, so that a zero projector is the
 //!   identity, as the paper requires.
-//! * Details missing from the paper follow PyTorch's `TransformerEncoderLayer`: layer norm with
-//!   epsilon 1e-5, and dropout after attention and both inside and after the feed-forward layer.
-//!   Two details differ: GELU uses the tanh approximation, and attention probabilities have no
+//! * Details missing from the paper follow PyTorch's `TransformerEncoderLayer`: layer norm has
+//!   epsilon 1e-5, and dropout is applied after attention, inside the feed-forward layer and after
+//!   it. Two details differ: GELU uses the tanh approximation, and attention probabilities have no
 //!   dropout.
 //! * The paper names ALFWorld's progress signal "facts-diff (per-turn)" (table 6) but gives no
 //!   equation. By default, values are trained to predict progress after the turn. With
