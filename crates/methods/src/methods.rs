@@ -12,7 +12,7 @@ use crate::{MethodError, merge};
 /// Estimators, refinements and loss terms by name, with their presets.
 ///
 /// A `turnwise-train` config keeps the registry it was parsed with. To resume a run with custom
-/// methods, use its `RunParts::methods`.
+/// methods, set `RunParts::methods`.
 ///
 /// ```
 /// use turnwise_methods::Methods;
