@@ -1,7 +1,7 @@
 //! Detects control characters that a terminal executes instead of displaying.
 
 /// Returns true for control characters (C0 except newline and tab, DEL, C1) and for bidirectional
-/// marks. The latter can make text look different in a terminal.
+/// marks. Bidirectional marks can make text look different in a terminal.
 pub fn is_hidden(character: char) -> bool {
     let is_bidirectional = matches!(
         character,
