@@ -8,7 +8,8 @@
 //! | [`MOST_ITEMS`] | number of items in each list stored in a variable |
 //!
 //! `replace`, `join`, `indent`, `slice` and `batch` are checked before they run, because each can
-//! produce text of any length. Results of other expressions are limited by the expression's length.
+//! produce text of any length. The results of other expressions are limited by the length of the
+//! expression.
 
 use std::cell::Cell;
 use std::io::{self, Write};

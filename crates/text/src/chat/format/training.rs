@@ -14,7 +14,7 @@ use crate::{TextError, Tokenizer};
 pub struct Stretch {
     /// Token ids.
     pub ids: Vec<u32>,
-    /// True if the tokens are a reply to train on.
+    /// True for a reply to train on.
     pub reply: bool,
 }
 
