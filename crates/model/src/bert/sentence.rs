@@ -39,7 +39,8 @@ impl Default for SentenceOptions {
 /// A read-only text encoder that threads can share.
 ///
 /// Loads a `transformers` folder (E5: mean pooling, L2 normalization) or a sentence-transformers
-/// folder. The latter defines pooling in `modules.json` and `1_Pooling/config.json`.
+/// folder. In a sentence-transformers folder, `modules.json` and `1_Pooling/config.json` define the
+/// pooling.
 #[derive(Clone, Debug)]
 pub struct SentenceEncoder {
     bert: Bert,

@@ -47,7 +47,7 @@ use crate::ops::attention::Heads;
 use crate::packing::common_prefix;
 use crate::{ModelConfig, ModelError, Parameters};
 
-/// Minimum common prefix, in tokens, for a sequence to wait until another sequence has computed it.
+/// Shortest common prefix, in tokens, that a sequence waits for another sequence to compute.
 const SHARED_PREFIX: usize = 16;
 
 /// Capacity of an engine.

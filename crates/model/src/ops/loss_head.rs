@@ -73,8 +73,8 @@ pub(crate) fn row_statistics<T: Real>(logits: &[T], target: usize) -> RowStatist
 /// Overwrites logits with their gradient, given each target's `d_logprob` and `d_entropy`:
 /// `d z_j = sum_targets d_logprob (1[j = target] - p_j) - d_entropy p_j (ln p_j + H)`.
 ///
-/// `targets` lists each target's token and both gradients. `row` has the statistics of the row,
-/// taken from any of its targets.
+/// `targets` lists the token, `d_logprob` and `d_entropy` of each target. `row` has the statistics
+/// of the row, taken from any of its targets.
 pub(crate) fn row_backward<T: Real>(
     logits: &mut [T],
     row: RowStatistics<T>,

@@ -77,7 +77,7 @@ fn lowest(count: usize) -> __mmask16 {
 /// `inverse`. Returns the logs of the denominators.
 ///
 /// # Panics
-/// If the CPU lacks the instructions or a buffer is too short. Both are bugs in the caller.
+/// If the CPU lacks the instructions or a buffer is too short. These are bugs in the caller.
 pub(super) fn softmax_panel(
     scores: &[Lanes],
     stride: usize,
@@ -159,7 +159,7 @@ pub(super) struct BackwardBlock<'a> {
 /// attends to a key.
 ///
 /// # Panics
-/// If the CPU lacks the instructions or a buffer is too short. Both are bugs in the caller.
+/// If the CPU lacks the instructions or a buffer is too short. These are bugs in the caller.
 pub(super) fn backward_block(block: BackwardBlock<'_>) {
     assert!(tiles::available(), "this CPU has no bf16");
     // SAFETY: the CPU has the instructions.
