@@ -1,4 +1,4 @@
-//! Scores advantages against the true ones that `turnwise benchmark credit` wrote.
+//! Scores advantages against the true advantages written by `turnwise benchmark credit`.
 
 use std::path::{Path, PathBuf};
 
@@ -13,9 +13,9 @@ use crate::files::failed;
 use crate::numbers::floats;
 use crate::refused;
 
-/// Scores a method's advantages and returns JSON: `truth` (a summary), `score`, and `difference` if
-/// there is a baseline. A method is its name and the advantages of every trajectory, in the file's
-/// order.
+/// Scores a method's advantages. Returns JSON with `truth` (a summary) and `score`, plus
+/// `difference` if there is a baseline. A method consists of a name and the advantages of every
+/// trajectory, in file order.
 #[pyfunction]
 #[pyo3(signature = (path, method, baseline=None, resamples=1000, seed=0))]
 pub(crate) fn score_truth(

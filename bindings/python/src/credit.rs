@@ -1,4 +1,4 @@
-//! Computes advantages of a batch in memory, with the same stages as `turnwise credit`.
+//! Computes advantages for a batch in memory, with the same stages as `turnwise credit`.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -18,8 +18,8 @@ use crate::value::{Place, value};
 
 const BATCH: &str = "batch";
 
-/// Returns every preset: its base preset, its credit and objective configs with all defaults, and
-/// the turn fields that it reads.
+/// Returns every preset with its base preset, the turn fields it reads, and its credit and
+/// objective configs including defaults.
 #[pyfunction]
 pub(crate) fn presets() -> PyResult<String> {
     let methods = known();
@@ -35,7 +35,7 @@ pub(crate) fn presets() -> PyResult<String> {
     serde_json::to_string(&all).map_err(refused)
 }
 
-/// Returns the sorted keys of a turn that a method reads.
+/// Returns the keys of a turn that a method reads, sorted.
 fn keys(pipeline: &Pipeline) -> Vec<&'static str> {
     let mut keys: Vec<&str> = pipeline.fields().into_iter().map(|(_, field)| field.describe().0).collect();
     keys.sort_unstable();
@@ -51,7 +51,7 @@ pub(crate) fn fields(preset: &str, switches: Vec<(String, Bound<'_, PyAny>)>) ->
     Ok(keys(&Pipeline::with_registry(&config, &methods.credit).map_err(refused)?))
 }
 
-/// Converts overrides to JSON, each with its path.
+/// Converts overrides to JSON. Each override has a path.
 fn given(switches: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<Vec<(Value, String)>> {
     let each = switches.into_iter().map(|(path, switch)| Ok((value(&switch, &Place::root(&path))?, path)));
     each.collect()
@@ -80,10 +80,11 @@ fn configured(
     Ok(config)
 }
 
-/// Diagnostics by name for each training step, sorted so that dicts always have the same order.
+/// Diagnostics by name for each training step. They are sorted so that dicts always have the same
+/// order.
 type Diagnostics = Vec<(u64, BTreeMap<String, f64>)>;
 
-/// Results of one trajectory.
+/// Results for one trajectory.
 #[derive(Default)]
 struct Row {
     advantages: Vec<f64>,
@@ -92,9 +93,9 @@ struct Row {
     explanation: Option<Vec<Vec<StageRecord>>>,
 }
 
-/// Computes the advantages of every trajectory and returns `(rows, diagnostics of each step)`. A
-/// row is a dict with `advantages`, and `outliers`, `token_advantages`, `token_returns` and
-/// `explanation` if the method has them.
+/// Computes the advantages of every trajectory. Returns `(rows, diagnostics of each step)`. A row
+/// is a dict with `advantages`. It also has `outliers`, `token_advantages`, `token_returns` and
+/// `explanation` if the method computes them.
 #[pyfunction]
 #[pyo3(signature = (batch, preset, switches, verl_agent=false, seed=0, explain=false, vectors=None))]
 pub(crate) fn credit<'py>(
@@ -139,7 +140,7 @@ pub(crate) fn credit<'py>(
     Ok((list, diagnostics))
 }
 
-/// Text embeddings that the caller computed.
+/// Text embeddings that the caller has computed.
 #[derive(Default)]
 struct Vectors(HashMap<String, Vec<f32>>);
 
@@ -205,7 +206,7 @@ fn computed(
     Ok((rows, diagnostics))
 }
 
-/// Writes the results of a step to the rows of its trajectories.
+/// Copies the results of a step to the rows of its trajectories.
 fn place(step: &DumpBatch, report: CreditReport, rows: &mut [Row]) {
     let mut explanations: Vec<Vec<Vec<Vec<StageRecord>>>> = report.explanations.into();
     for (group, origins) in step.origins.iter().enumerate() {
@@ -226,7 +227,7 @@ fn place(step: &DumpBatch, report: CreditReport, rows: &mut [Row]) {
     }
 }
 
-/// Formats an error with the index of its trajectory instead of a line number.
+/// Formats an error with the index of the trajectory instead of a line number.
 fn indexed(error: &DumpError) -> String {
     match error {
         DumpError::Line { path, line, reason } => format!("{path}[{}]: {reason}", line - 1),

@@ -1,4 +1,4 @@
-//! Reads files of run directories and of other frameworks.
+//! Reads files from run directories and from other frameworks.
 
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use turnwise_trajectory_io::{DumpError, Format, Origin, ReadOptions, TurnExtras,
 
 use crate::refused;
 
-/// Returns the text of a file, plain or compressed with zstd.
+/// Returns the text of a file, which may be compressed with zstd.
 #[pyfunction]
 pub(crate) fn read_text(py: Python<'_>, path: PathBuf) -> PyResult<String> {
     py.detach(|| {
@@ -22,7 +22,7 @@ pub(crate) fn read_text(py: Python<'_>, path: PathBuf) -> PyResult<String> {
     })
 }
 
-/// Converts an error from reading a file to a Python exception.
+/// Converts a file error to a Python exception.
 pub(crate) fn failed(path: &Path, error: &io::Error) -> PyErr {
     let text = format!("{}: {error}", path.display());
     match error.kind() {
@@ -39,7 +39,7 @@ pub(crate) fn toml_to_json(text: &str) -> PyResult<String> {
     serde_json::to_string(&table).map_err(refused)
 }
 
-/// Returns the trajectories of a dump as a JSON list that `credit` accepts.
+/// Reads the trajectories of a dump and returns them as a JSON list that `credit` accepts.
 #[pyfunction]
 #[pyo3(signature = (path, format=None, rewards=Vec::new()))]
 pub(crate) fn read_dump(
@@ -67,8 +67,8 @@ pub(crate) fn read_dump(
     })
 }
 
-/// Returns a trajectory with the keys of a hand-written line. Fields missing in the dump are left
-/// out.
+/// Returns a trajectory as a dict with the keys used in hand-written files. Fields that are missing
+/// in the dump are omitted.
 fn written(trajectory: &Trajectory, origin: &Origin) -> Value {
     let turns: Vec<Value> =
         trajectory.turns.iter().zip(&origin.turns).map(|(turn, extras)| written_turn(turn, extras)).collect();

@@ -1,8 +1,8 @@
 //! Extension module `turnwise._native`, called by the Python package.
 //!
-//! Arrays are passed as byte buffers, trajectories as dicts and lists. Python checks shapes; Rust
-//! checks everything else. All computation releases the GIL. Errors become `ValueError`, file
-//! errors `OSError`.
+//! Arrays are passed as byte buffers; trajectories are passed as dicts and lists. Python checks
+//! array shapes; all other checks are in Rust. All computation releases the GIL. Errors are raised
+//! as `ValueError`, and file errors as `OSError`.
 
 #![cfg(feature = "python")]
 #![expect(clippy::needless_pass_by_value, reason = "arguments come from Python by value")]

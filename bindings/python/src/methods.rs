@@ -1,7 +1,7 @@
-//! Credit methods that are Python functions.
+//! Credit methods implemented as Python functions.
 //!
-//! A function receives a batch as flat arrays with one entry per turn, and returns one number per
-//! turn. `turnwise._methods` converts the buffers to arrays and checks the result.
+//! The function receives a batch as flat arrays with one entry per turn, and returns one number per
+//! turn. `turnwise._methods` converts buffers to arrays and checks the result.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -24,16 +24,16 @@ struct Registered {
     defaults: Map<String, Value>,
     preset: Preset,
     is_estimator: bool,
-    /// True if the function also receives the texts of the turns.
+    /// True if the function also receives the text of each turn.
     texts: bool,
 }
 
 static METHODS: RwLock<BTreeMap<&'static str, Registered>> = RwLock::new(BTreeMap::new());
 
-/// The last exception of a function; a credit error has only its text.
+/// Last exception raised by the function. A credit error holds only its text.
 static RAISED: Mutex<Option<PyErr>> = Mutex::new(None);
 
-/// Registers a function as the method and preset `name`, replacing an earlier one of that name.
+/// Registers a function as method and preset `name`, replacing any earlier one with that name.
 #[pyfunction]
 pub(crate) fn register_method(
     name: &str,
@@ -98,7 +98,7 @@ pub(crate) fn known() -> Methods {
     methods
 }
 
-/// Creates a method from settings merged over the defaults.
+/// Creates a method from the given settings, merged over its defaults.
 fn made(
     name: &'static str,
     registered: &Registered,
@@ -170,7 +170,7 @@ impl PythonMethod {
     }
 }
 
-/// Formats an exception in one line: type, message, and the last traceback entry.
+/// Formats an exception on one line, with type, message and last traceback entry.
 fn described(py: Python<'_>, error: &PyErr) -> String {
     let place = || -> PyResult<String> {
         let traceback = py.import("traceback")?;
@@ -184,7 +184,7 @@ fn described(py: Python<'_>, error: &PyErr) -> String {
     format!("{error}{}", place().unwrap_or_default())
 }
 
-/// Sets the failed method's exception, if any, as the cause of an error.
+/// Sets the exception of the method that failed, if any, as the cause of an error.
 pub(crate) fn caused(py: Python<'_>, error: PyErr) -> PyErr {
     let raised = RAISED.lock().unwrap_or_else(PoisonError::into_inner).take();
     if raised.is_some() {
@@ -223,7 +223,7 @@ impl Refinement for PythonMethod {
     }
 }
 
-/// Returns the arrays of a batch by name, with one entry per turn in the order of the batch.
+/// Returns the arrays of a batch by name. Each has one entry per turn, in the order of the batch.
 fn arrays<'py>(py: Python<'py>, batch: &Batch, texts: bool) -> PyResult<Bound<'py, PyDict>> {
     let turns: usize = batch.trajectories().map(|trajectory| trajectory.turns.len()).sum();
     let mut whole: BTreeMap<&str, Vec<f64>> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Arrays of numbers as byte buffers.
+//! Number arrays passed as byte buffers.
 
 use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
@@ -18,7 +18,7 @@ pub(crate) fn singles(numbers: &[f64]) -> Vec<f32> {
     numbers.iter().map(|&number| number as f32).collect()
 }
 
-/// Returns a buffer of 8-byte floats, which `numpy.frombuffer` reads without a copy.
+/// Returns a buffer of 8-byte floats, which `numpy.frombuffer` reads without copying.
 pub(crate) fn buffer<'py>(py: Python<'py>, numbers: &[f64]) -> Bound<'py, PyByteArray> {
     let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
     PyByteArray::new(py, &bytes)

@@ -1,4 +1,4 @@
-//! Losses and their derivatives.
+//! Losses and their gradients.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyDict, PyList};
@@ -15,16 +15,16 @@ use crate::numbers::{buffer, floats, singles};
 use crate::refused;
 use crate::value::{Place, value};
 
-/// One sequence from Python, with arrays over the response tokens of all spans.
+/// One sequence from Python. Arrays are over the response tokens of all spans.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Sequence<'py> {
-    /// Number of response tokens per span.
+    /// Number of response tokens in each span.
     spans: Vec<usize>,
     logprobs: Bound<'py, PyByteArray>,
     old_logprobs: Bound<'py, PyByteArray>,
     advantages: Bound<'py, PyByteArray>,
-    /// True if `advantages` has one entry per span, false if one per token.
+    /// True if `advantages` has one entry per span; false if it has one per token.
     per_span: bool,
     mask: Option<Bound<'py, PyByteArray>>,
     ref_logprobs: Option<Bound<'py, PyByteArray>>,
@@ -84,9 +84,9 @@ fn config(preset: &str, switches: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<O
     Ok(config)
 }
 
-/// Computes the policy objective and returns a dict with `value`, `d_logprobs`, `d_entropies`,
+/// Computes the policy objective. Returns a dict with `value`, `d_logprobs`, `d_entropies`,
 /// `d_reference_kls`, `metrics`, `settings` and, if the gradient is normalized, `normalization`.
-/// Derivatives are by sequence.
+/// Gradients are lists with one entry per sequence.
 #[pyfunction]
 pub(crate) fn policy_loss<'py>(
     py: Python<'py>,
@@ -130,7 +130,8 @@ pub(crate) fn policy_loss<'py>(
 struct Bias {
     sum: BiasSum,
     d_logprobs: Vec<Vec<f64>>,
-    /// Factor on the gradient; `None` if it depends on the norm of the weight gradient.
+    /// Factor by which to multiply the gradient; `None` if it depends on the norm of the weight
+    /// gradient.
     factor: Option<f64>,
 }
 
@@ -200,8 +201,8 @@ fn metrics<'py>(py: Python<'py>, metrics: &LossMetrics) -> PyResult<Bound<'py, P
     Ok(dict)
 }
 
-/// Computes the critic's clipped loss:
-/// `(value, derivatives by sequence, fraction of clipped tokens)`.
+/// Computes the critic's clipped loss. Returns
+/// `(value, gradients by sequence, fraction of clipped tokens)`.
 #[pyfunction]
 pub(crate) fn value_loss(
     py: Python<'_>,
@@ -234,7 +235,7 @@ pub(crate) fn value_loss(
     Ok((loss, slopes, if tokens > 0.0 { clipped / tokens } else { 0.0 }))
 }
 
-/// Computes the weighted cross-entropy: `(value, derivatives by sequence)`.
+/// Computes the weighted cross-entropy. Returns `(value, gradients by sequence)`.
 #[pyfunction]
 pub(crate) fn supervised_loss(
     py: Python<'_>,
@@ -255,9 +256,9 @@ pub(crate) fn supervised_loss(
     Ok((gradients.iter().map(|gradient| gradient.loss).sum(), slopes))
 }
 
-/// Computes STAPO's term on outlier turns: a dict with `value`, `d_first`, `d_second`, `kl`,
-/// `reference_kl`, `outliers`. `arrays` has two KLs per sequence, or three log-probs (full, masked,
-/// reference).
+/// Computes STAPO's loss term for outlier turns. Returns a dict with `value`, `d_first`,
+/// `d_second`, `kl`, `reference_kl`, `outliers`. `arrays` holds two KLs per sequence, or three
+/// log-probs (full, masked, reference).
 #[pyfunction]
 pub(crate) fn selective_loss<'py>(
     py: Python<'py>,
@@ -306,8 +307,8 @@ pub(crate) fn selective_loss<'py>(
     Ok(dict)
 }
 
-/// Estimates the KL to a reference at sampled tokens, and returns the estimates and their
-/// derivatives.
+/// Estimates the KL divergence from a reference at the sampled tokens. Returns the estimates and
+/// their derivatives with respect to the log-probs.
 #[pyfunction]
 pub(crate) fn kl_estimate<'py>(
     py: Python<'py>,
@@ -328,7 +329,7 @@ pub(crate) fn kl_estimate<'py>(
     Ok((buffer(py, &values), buffer(py, &slopes)))
 }
 
-/// Returns the weight of every response token in the loss, by sequence.
+/// Returns the loss weight of every response token, by sequence.
 #[pyfunction]
 pub(crate) fn token_weights<'py>(
     py: Python<'py>,

@@ -1,7 +1,7 @@
-//! Runs training, evaluation and the command line, with the methods registered in Python.
+//! Runs training, evaluation and the command line, including methods registered in Python.
 //!
-//! Work runs on a separate thread without the GIL. The calling thread passes events to a Python
-//! function and checks for signals, so that Ctrl-C stops the work safely.
+//! The work runs on a separate thread without the GIL. The calling thread passes events to a Python
+//! function. It also checks for signals, so that Ctrl-C stops the work safely.
 
 use std::ffi::OsString;
 use std::ops::ControlFlow;
@@ -24,15 +24,15 @@ use crate::refused;
 
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Minimum interval between two progress events of rollouts.
+/// Minimum time between two progress events during rollouts.
 const TASK_INTERVAL: Duration = Duration::from_millis(500);
 
 fn registries() -> Registries {
     Registries { methods: known(), ..Registries::default() }
 }
 
-/// Trains like `turnwise train ARGUMENTS`. `report` receives each event as JSON. Returns the run's
-/// folder and whether it is finished.
+/// Trains like `turnwise train ARGUMENTS`. `report` receives events as JSON. Returns the run
+/// directory, and whether the run is finished.
 #[pyfunction]
 pub(crate) fn train(
     py: Python<'_>,
@@ -50,7 +50,7 @@ pub(crate) fn train(
     supervised(py, &report, work)
 }
 
-/// Evaluates like `turnwise eval ARGUMENTS`. Returns the results of the splits as JSON.
+/// Evaluates like `turnwise eval ARGUMENTS`. Returns the results for each split as JSON.
 #[pyfunction]
 pub(crate) fn evaluate(py: Python<'_>, arguments: Vec<OsString>, report: Py<PyAny>) -> PyResult<String> {
     let work = move |events: Sender<Value>, stop: Arc<AtomicBool>| {
@@ -67,8 +67,8 @@ pub(crate) fn evaluate(py: Python<'_>, arguments: Vec<OsString>, report: Py<PyAn
     supervised(py, &report, work)
 }
 
-/// Runs the program with these arguments (the first is its name) and returns its exit status.
-/// `command` restarts it.
+/// Runs the command line with these arguments, of which the first is the program name. Returns the
+/// exit status. `command` restarts it.
 #[pyfunction]
 pub(crate) fn main(py: Python<'_>, arguments: Vec<OsString>, command: Vec<OsString>) -> u8 {
     py.detach(|| {
@@ -78,8 +78,8 @@ pub(crate) fn main(py: Python<'_>, arguments: Vec<OsString>, command: Vec<OsStri
     })
 }
 
-/// Runs work on a thread and passes its events to `report`. An exception of `report`, or Ctrl-C,
-/// stops the work.
+/// Runs the work on a thread and passes events to `report`. An exception raised by `report`, or
+/// Ctrl-C, stops the work.
 fn supervised<T: Send + 'static>(
     py: Python<'_>,
     report: &Py<PyAny>,
@@ -126,7 +126,8 @@ fn next_event(received: &Mutex<Receiver<Value>>) -> Result<Value, RecvTimeoutErr
     received.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(SIGNAL_INTERVAL)
 }
 
-/// Converts an error to an exception: `ValueError` for arguments and settings, `OSError` for files.
+/// Converts an error to a Python exception: `ValueError` for arguments and settings, `OSError` for
+/// files.
 fn exception(error: &anyhow::Error) -> PyErr {
     let text = library::described(error);
     for cause in error.chain() {
@@ -154,11 +155,11 @@ fn of_file(error: &std::io::Error, text: String) -> PyErr {
     }
 }
 
-/// Sends the events of a run as JSON, and performs its evaluations.
+/// Sends a run's events as JSON, and performs the run's evaluations.
 struct Reporter {
     events: Sender<Value>,
     stop: Arc<AtomicBool>,
-    /// Time of the last progress event of rollouts.
+    /// Time of the last progress event during rollouts.
     last: Option<Instant>,
 }
 

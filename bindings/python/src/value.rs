@@ -11,7 +11,7 @@ use crate::refused;
 /// Maximum nesting depth.
 const DEEPEST: usize = 32;
 
-/// Path of an object inside an argument, for error messages.
+/// Path to an object inside an argument, for error messages.
 pub(crate) struct Place<'a> {
     parent: Option<&'a Place<'a>>,
     name: Name<'a>,
@@ -43,8 +43,8 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Converts a dict, list, tuple, string, number, bool, None or object with `tolist` (NumPy and
-/// PyTorch arrays and scalars) to JSON. Dict entries with None are dropped.
+/// Converts a Python object to JSON. Supports the JSON types, tuples, and objects with `tolist`
+/// (NumPy and PyTorch arrays and scalars). Dict entries with the value None are dropped.
 pub(crate) fn value(object: &Bound<'_, PyAny>, place: &Place<'_>) -> PyResult<Value> {
     if place.depth() > DEEPEST {
         return Err(refused(format!("{} is nested more than {DEEPEST} times", place.text())));

@@ -32,8 +32,8 @@ pub struct Estimate {
 pub struct Bootstrap {
     /// Number of resamples.
     pub resamples: usize,
-    /// Seed of the draws. Resample `r` has the coordinates `[r]`, so intervals do not depend on
-    /// order.
+    /// Seed for the resampling. Resample `r` is seeded by `[r]`, so results do not depend on the
+    /// order of computation.
     pub seed: u64,
 }
 
@@ -44,8 +44,8 @@ impl Default for Bootstrap {
 }
 
 impl Bootstrap {
-    /// Returns the 95 % percentile interval (2.5 % to 97.5 %) of a statistic of one or more
-    /// samples; `None` if no stratum has more than one score.
+    /// Returns the 95 % percentile interval (2.5 % to 97.5 %) of a statistic computed from one or
+    /// more samples. Returns `None` if no stratum has more than one score.
     ///
     /// Each stratum of each sample is resampled with replacement, independently and with its own
     /// size (Efron 1979; Agarwal et al. 2021, section 4.1).
@@ -71,13 +71,13 @@ impl Bootstrap {
         }))
     }
 
-    /// Returns the 95 % percentile interval of a statistic of whole runs; `None` if no sample has
-    /// more than one run. `runs` has the number of runs of each sample; `statistic` gets the
-    /// indices of drawn runs.
+    /// Returns the 95 % percentile interval of a statistic when whole runs are resampled. Returns
+    /// `None` if no sample has more than one run. `runs` has the number of runs per sample;
+    /// `statistic` gets the indices of the drawn runs.
     ///
-    /// A run's scores in all strata vary together with its seed. Resampling strata separately
-    /// ([`Self::interval`]) would make the interval too narrow, by up to the square root of the
-    /// number of strata.
+    /// A run's scores in all strata share its seed and are therefore correlated. Resampling strata
+    /// separately ([`Self::interval`]) would make the interval too narrow, by up to the square root
+    /// of the number of strata.
     pub fn interval_of_runs(
         &self,
         runs: &[usize],
@@ -148,7 +148,8 @@ mod tests {
         assert!(found.low < 0.3 && found.high > 0.7, "{found:?}");
     }
 
-    /// Two runs drawn as a whole have four equally likely resamples, for any number of strata.
+    /// Resampling two whole runs gives four equally likely resamples, whatever the number of
+    /// strata.
     #[test]
     fn runs_are_drawn_as_a_whole() {
         let rates = [[0.2, 0.8], [0.3, 0.9], [0.1, 0.7]];

@@ -1,8 +1,8 @@
-//! Correlations of weighted pairs: a bootstrap over tasks draws all pairs of a task together,
-//! repeatedly.
+//! Correlations of weighted pairs, for a bootstrap that resamples tasks together with all of their
+//! pairs.
 
-/// Weighted sums of pairs, for means, variances and correlations. The sums of two parts can be
-/// added.
+/// Weighted sums over pairs, for means, variances and correlations. Sums over disjoint sets of
+/// pairs can be added.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sums {
     /// Sum of the weights.
@@ -19,7 +19,7 @@ pub struct Sums {
     pub xy: f64,
 }
 
-/// Variances below this fraction of the mean square count as rounding errors.
+/// Variances below this fraction of the mean square are treated as zero.
 const ROUNDING: f64 = 1e-12;
 
 impl Sums {
@@ -65,10 +65,10 @@ impl Sums {
     }
 }
 
-/// Ascending order of values, for ranks under any weights.
+/// Values sorted in ascending order, to compute ranks for any weights.
 #[derive(Clone, Debug)]
 pub struct Ranking {
-    /// Indices in ascending order of their values; equal values share one list.
+    /// Indices in ascending order of their values; indices of equal values form one list.
     ties: Vec<Vec<usize>>,
     len: usize,
 }

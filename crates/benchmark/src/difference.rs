@@ -1,35 +1,35 @@
 //! Differences between the scores of two methods on the same turns.
 //!
-//! Hard tasks are hard for both methods, so resampling tasks for both at once often gives far
-//! narrower intervals than those of the scores. An undefined correlation counts as 0: methods with
-//! equal advantages within trajectories (GRPO) give no credit there.
+//! Hard tasks are hard for both methods, so intervals of differences are often far narrower than
+//! intervals of the scores. An undefined correlation counts as 0. Methods with equal advantages
+//! within trajectories (GRPO) assign no credit within them.
 
 use serde::Serialize;
 
 use crate::bootstrap::Estimate;
 use crate::score::{Compared, ScoreSettings, estimate};
 
-/// A method's scores minus a baseline's; `None` if undefined for both.
+/// A method's scores minus a baseline's. A score is `None` if it is undefined for both.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Difference {
     /// Name of the method.
     pub name: String,
     /// Name of the baseline.
     pub baseline: String,
-    /// Difference of Pearson's correlations over all turns.
+    /// Difference between Pearson's correlations over all turns.
     pub pearson: Option<Estimate>,
-    /// Difference of `pearson` corrected for the noise of the truth.
+    /// Difference between the noise-corrected values of `pearson`.
     pub pearson_corrected: Option<Estimate>,
-    /// Difference of Pearson's correlations within trajectories.
+    /// Difference between Pearson's correlations within trajectories.
     pub within: Option<Estimate>,
-    /// Difference of `within` corrected for the noise of the truth.
+    /// Difference between the noise-corrected values of `within`.
     pub within_corrected: Option<Estimate>,
-    /// Difference of the fractions of correct signs.
+    /// Difference between the fractions of correct signs.
     pub signs: Option<Estimate>,
 }
 
 impl Difference {
-    /// Computes the differences of two methods on the same turns.
+    /// Computes the differences between two methods on the same turns.
     pub fn new(
         (name, method): (&str, &Compared),
         (baseline, base): (&str, &Compared),
@@ -65,7 +65,8 @@ mod tests {
     use crate::score::Against;
     use crate::turns::{ScoredTurn, ScoredTurns};
 
-    /// Tasks of four turns with increasing noise, and two methods that both get worse with it.
+    /// Builds tasks of four turns with increasing noise, and two methods whose advantages get worse
+    /// with it.
     fn turns() -> (ScoredTurns, Vec<f64>, Vec<f64>) {
         let mut turns = ScoredTurns { tasks: 8, trajectories: 8, ..ScoredTurns::default() };
         let (mut better, mut worse) = (Vec::new(), Vec::new());

@@ -3,20 +3,20 @@
 //! With `x` the advantages and `y` the estimates of `A*`, each turn counts once:
 //!
 //! * Pearson's and Spearman's correlation over all turns, and **within trajectories**: of `x` and
-//!   `y` minus their means over the trajectory's turns. Advantages that are equal within
-//!   trajectories (GRPO, RLOO) have no correlation there.
-//! * Corrected correlations: each is divided by the root of the truth's reliability, the factor by
-//!   which noise lowers it. The reliability is `2 r / (1 + r)` (Spearman 1910, Brown 1910), where
-//!   `r` is the correlation of the two half estimates (of their ranks for Spearman's).
+//!   `y` minus their means over the trajectory's turns. Methods with equal advantages within a
+//!   trajectory (GRPO, RLOO) have no correlation within trajectories.
+//! * Corrected correlations are divided by the square root of the truth's reliability, the factor
+//!   by which noise lowers them. The reliability is `2 r / (1 + r)` (Spearman 1910, Brown 1910),
+//!   where `r` is the correlation of the two half estimates (of their ranks for Spearman's).
 //! * Signs: the fraction of turns in which `x` and `y` have the same sign, among those with `|y|`
 //!   above twice its standard error; `x = 0` counts half.
-//! * The slope of `y` on `x`: the true advantage per unit of the method's advantage. Noise of the
-//!   truth does not bias it.
-//! * Noise: `1 - r_c^2` with the corrected correlation `r_c`, the fraction of the variance of `x`
-//!   that is not explained by `A*`.
-//! * Errors by turn index and outcome: the root of the mean of `(b x - y)^2 - e^2`, relative to
-//!   that of `y^2 - e^2`. Here `b` is the best factor over all turns and `e` the standard errors.
-//!   The error is 0 for the truth itself and 1 for a method that gives no credit.
+//! * The slope of `y` on `x`: the true advantage per unit of the method's advantage. Noise in the
+//!   truth does not bias the slope.
+//! * Noise: the fraction `1 - r_c^2` of the variance of `x` that is not explained by `A*`. `r_c` is
+//!   the corrected correlation.
+//! * Errors by turn index and outcome: the root mean of `(b x - y)^2 - e^2`, divided by that of
+//!   `y^2 - e^2`. Here `b` is the best factor over all turns and `e` is the standard error of the
+//!   truth. The error is 0 for the truth itself and 1 for a method that gives no credit.
 //!
 //! Intervals are bootstrap percentiles over tasks, because the turns of a task are dependent.
 
@@ -26,12 +26,12 @@ use crate::bootstrap::{Bootstrap, Estimate};
 use crate::correlation::{Ranking, Sums, spearman};
 use crate::turns::{ScoredTurn, ScoredTurns};
 
-/// Settings of the scores.
+/// Settings for scoring a method.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ScoreSettings {
-    /// Number of resamples for the intervals, and the seed.
+    /// Number of bootstrap resamples, and their seed.
     pub bootstrap: Bootstrap,
-    /// Minimum distance of `A*` from 0, in standard errors, for its sign to count.
+    /// The sign of `A*` counts only if `A*` is at least this many standard errors from 0.
     pub sign_errors: f64,
 }
 
@@ -41,7 +41,7 @@ impl Default for ScoreSettings {
     }
 }
 
-/// Which estimates of the truth to compare with.
+/// Which continuations the true advantages are estimated from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Against {
     /// Estimates from all continuations.
@@ -63,7 +63,7 @@ pub struct PartError {
     pub error: Option<f64>,
 }
 
-/// A method's scores; `None` for undefined numbers, such as a correlation with a constant.
+/// A method's scores. Undefined numbers, such as a correlation with a constant, are `None`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MethodScore {
     /// Name of the method.
@@ -84,11 +84,11 @@ pub struct MethodScore {
     pub within_spearman: Option<Estimate>,
     /// `within_spearman` corrected for the noise of the truth.
     pub within_spearman_corrected: Option<Estimate>,
-    /// Fraction of correct signs.
+    /// Fraction of turns whose advantage has the correct sign.
     pub signs: Option<Estimate>,
-    /// Number of turns whose sign counts.
+    /// Number of turns in `signs`.
     pub signed_turns: usize,
-    /// Slope of `A*` on the advantage.
+    /// Slope of the regression of `A*` on the advantage.
     pub slope: Option<Estimate>,
     /// Fraction of the advantages' variance that is not explained by `A*`.
     pub noise: Option<f64>,
@@ -96,7 +96,7 @@ pub struct MethodScore {
     pub errors: Vec<PartError>,
 }
 
-/// Summary of the truth and its noise.
+/// Summary statistics of the truth and its noise.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TruthSummary {
     /// Number of tasks.
@@ -105,13 +105,13 @@ pub struct TruthSummary {
     pub trajectories: usize,
     /// Fraction of trajectories that solved their tasks.
     pub solved: f64,
-    /// Number of turns with a ground truth.
+    /// Number of turns with a true advantage.
     pub turns: usize,
-    /// Mean number of continuations from a turn's state.
+    /// Mean number of continuations per state.
     pub continuations: f64,
     /// Standard deviation of the estimates of `A*`, noise included.
     pub deviation: f64,
-    /// Root of the mean squared standard error.
+    /// Root mean square of the standard errors.
     pub error: f64,
     /// Reliability of the estimates over all turns: the fraction of their variance that is not
     /// noise.
@@ -138,7 +138,7 @@ fn sums_by_task(turns: &ScoredTurns, x: &[f64], y: &[f64]) -> ByTask {
     sums
 }
 
-/// Subtracts from values their mean over the trajectory's turns; rounding errors become 0.
+/// Subtracts the mean over the trajectory's turns from each value; rounding errors become 0.
 fn within(turns: &[ScoredTurn], values: &[f64]) -> Vec<f64> {
     let mut centred = Vec::with_capacity(values.len());
     let mut rest = values;
@@ -160,15 +160,15 @@ fn reliability(r: f64, against: Against) -> Option<f64> {
     }
 }
 
-/// Corrects a correlation with the estimates for their noise. `halves` is the correlation of the
-/// half estimates.
+/// Corrects a correlation for the noise of the estimated truth. `halves` is the correlation between
+/// the estimates from the two halves.
 fn without_noise(r: Option<f64>, halves: Option<f64>, against: Against) -> Option<f64> {
     let reliability = reliability(halves?, against).filter(|reliability| *reliability > 0.0)?;
     Some(r? / reliability.sqrt())
 }
 
-/// Returns a statistic over all tasks, with its bootstrap interval. Resamples with an undefined
-/// statistic count as 0.
+/// Returns a statistic over all tasks, with its bootstrap interval. If the statistic is undefined
+/// for a resample, it counts as 0.
 pub fn estimate(
     settings: &ScoreSettings,
     tasks: usize,
@@ -212,7 +212,8 @@ impl Ranks {
     }
 }
 
-/// Sums by task, from which a method's correlations and signs follow for any resample of tasks.
+/// Sums per task. They suffice to compute a method's correlations and signs on any resample of
+/// tasks.
 pub struct Compared {
     against: Against,
     tasks: usize,
@@ -267,7 +268,7 @@ impl Compared {
         without_noise(self.within(tasks), drawn(&self.halves_within, tasks).pearson(), self.against)
     }
 
-    /// Returns the fraction of correct signs over the drawn tasks.
+    /// Returns the fraction of turns with the correct sign over the drawn tasks.
     pub fn signs(&self, tasks: &[usize]) -> Option<f64> {
         let sums = drawn(&self.signs, tasks);
         (sums.n > 0.0).then(|| sums.x / sums.n)
@@ -335,8 +336,8 @@ pub fn score(
     }
 }
 
-/// Returns each task's number of turns whose sign counts (`n`) and of correct signs (`x`), and the
-/// total of `n`.
+/// Returns the number of turns whose sign counts per task (`n`), the number with the correct sign
+/// (`x`), and the total of `n`.
 fn signs(
     turns: &ScoredTurns,
     advantages: &[f64],

@@ -1,7 +1,8 @@
-//! The benchmark's data set: trajectories with the truth of their turns.
+//! The benchmark's data set: trajectories with the true advantages of their turns.
 //!
-//! Each line is a [`Trajectory`] as JSON with two more keys: `truth`, one entry per turn, and
-//! `benchmark`, the source of the truth. Every reader of trajectory files accepts such lines.
+//! Each line is a [`Trajectory`] as JSON with two more keys: `truth` has one entry per turn, and
+//! `benchmark` describes how it was measured. Code that reads trajectory files also accepts such
+//! lines.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::Trajectory;
@@ -23,10 +24,10 @@ pub struct TurnTruth {
     pub a_star_error: f64,
     /// Number of continuations from the state before the turn.
     pub k: usize,
-    /// `A*` from each half of the continuations of both states.
+    /// `A*` estimated from each half of the continuations of both states.
     pub halves: [f64; 2],
-    /// Returns of the continuations from the state before the turn, in sampling order; odd indices
-    /// form the second half. Empty if the file does not store them.
+    /// Returns of the continuations from the state before the turn, in sampling order. Odd indices
+    /// form the second half. Empty if the file does not contain them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub returns: Vec<f64>,
 }
@@ -36,25 +37,25 @@ pub struct TurnTruth {
 pub struct TruthSource {
     /// `branching` or `tree`.
     pub method: String,
-    /// The policy: run and checkpoint, or the name of its folder.
+    /// The measured policy: run and checkpoint, or folder name.
     pub policy: String,
-    /// SHA-256 of the config with all defaults, without its seed.
+    /// SHA-256 of the config including defaults, but without the seed.
     pub config: String,
-    /// Split of the tasks.
+    /// Split that the tasks are from.
     pub split: String,
-    /// Discount of the return.
+    /// Discount factor of the return.
     pub gamma: f64,
-    /// Number of continuations from each state, or number of samples per task.
+    /// Number of continuations from each state, or number of sampled trajectories per task.
     pub continuations: usize,
-    /// Maximum total number of continuations; the additional ones start from states with large
-    /// standard errors. 0: none.
+    /// Maximum total number of continuations. Continuations beyond the fixed number per state go to
+    /// states with large standard errors. 0: none.
     #[serde(default)]
     pub budget: usize,
     /// Number of scored trajectories per task.
     pub samples: usize,
     /// Number of tasks.
     pub tasks: usize,
-    /// Seed of all draws.
+    /// Seed for all sampling.
     pub seed: u64,
 }
 
@@ -81,7 +82,8 @@ impl TruthLine {
     }
 }
 
-/// Returns the mean of independent values and its standard error, 0 for fewer than two values.
+/// Returns the mean of independent values and its standard error. The error is 0 for fewer than two
+/// values.
 pub fn mean_and_error(values: &[f64]) -> (f64, f64) {
     let n = values.len() as f64;
     if values.is_empty() {
@@ -98,9 +100,9 @@ pub fn halves(values: &[f64]) -> [Vec<f64>; 2] {
     [0, 1].map(|first| values.iter().skip(first).step_by(2).copied().collect())
 }
 
-/// Returns the truth of each turn of a trajectory from continuations. `returns[t]` has the returns
-/// from the state before turn `t`, `rewards[t]` is the turn's reward. The state after the last turn
-/// has return 0.
+/// Estimates the truth of each turn of a trajectory from its continuations. `returns[t]` has the
+/// returns from the state before turn `t`, `rewards[t]` is the turn's reward. The state after the
+/// last turn has return 0.
 pub fn truth_of_turns(rewards: &[f64], returns: &[&[f64]], gamma: f64) -> Vec<TurnTruth> {
     let of_half = |values: &[f64], half: usize| mean_and_error(&halves(values)[half]).0;
     (0..rewards.len())

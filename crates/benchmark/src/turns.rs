@@ -1,4 +1,4 @@
-//! The turns of a data set as lists of numbers, and a method's advantages on them.
+//! The turns of a data set as arrays, and a method's advantages for them.
 
 use std::collections::BTreeMap;
 
@@ -7,30 +7,30 @@ use turnwise_credit::{CreditError, CreditInputs, Embedder, ModelInputs, Pipeline
 
 use crate::truth::{TruthLine, halves, mean_and_error};
 
-/// A method's advantage of each scored turn, in the order of [`ScoredTurns`].
+/// A method's advantage for each scored turn, in the order of [`ScoredTurns`].
 pub type Advantages = Vec<f64>;
 
-/// The trajectories of a data set in batches, and its turns that have a ground truth.
+/// The trajectories of a data set in batches, and the turns that have a true advantage.
 #[derive(Clone, Debug, Default)]
 pub struct ScoredTurns {
-    /// Batches by training step: the groups that a method sees together.
+    /// Batches by training step. A batch holds the groups that a method sees together.
     pub batches: Vec<(u64, Batch)>,
     /// Turns with a truth.
     pub turns: Vec<ScoredTurn>,
-    /// Number of different tasks.
+    /// Number of distinct tasks.
     pub tasks: usize,
     /// Number of trajectories.
     pub trajectories: usize,
-    /// Number of trajectories that solved their task.
+    /// Number of trajectories that solved the task.
     pub solved: usize,
 }
 
-/// A turn with its truth.
+/// A turn with its true advantage.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ScoredTurn {
-    /// Index of batch, group, trajectory and turn.
+    /// Indices of the turn: batch, group, trajectory, turn.
     pub place: [usize; 4],
-    /// Index of the task, by first appearance.
+    /// Index of the task, in order of first appearance.
     pub task: usize,
     /// Index of the trajectory over all batches.
     pub trajectory: usize,
@@ -42,7 +42,7 @@ pub struct ScoredTurn {
     pub truth: f64,
     /// Standard error of `truth`.
     pub error: f64,
-    /// `A*` from each half of the continuations.
+    /// `A*` estimated from each half of the continuations.
     pub halves: [f64; 2],
     /// Number of continuations from the state before the turn.
     pub k: usize,
@@ -108,15 +108,15 @@ impl ScoredTurns {
         self.solved += usize::from(line.trajectory.success);
     }
 
-    /// Returns the advantages of the scored turns, given those of all turns in the order of the
-    /// data set; `None` if any is missing.
+    /// Selects the advantages of the scored turns from the advantages of all turns in data set
+    /// order. Returns `None` if any is missing.
     pub fn in_order(&self, by_line: &[Vec<f64>]) -> Option<Advantages> {
         self.turns.iter().map(|turn| by_line.get(turn.line)?.get(turn.place[3]).copied()).collect()
     }
 
-    /// Returns `A*` estimated from the first `k` continuations of each state in the truth's first
-    /// half, to compare with the second half. Returns `None` if a turn has fewer than `k`
-    /// continuations in its first half.
+    /// Returns `A*` estimated from the first `k` continuations of each state in the first half, for
+    /// comparison with the second half. Returns `None` if a turn has fewer than `k` continuations
+    /// in its first half.
     pub fn ladder(&self, k: usize) -> Option<Advantages> {
         let first = |turn: &ScoredTurn| {
             let [mut first, second] = halves(&turn.returns);
@@ -176,7 +176,8 @@ pub(crate) mod tests {
     use super::*;
     use crate::truth::{tests::source, truth_of_turns};
 
-    /// Creates a trajectory with one final reward, and the continuations' returns from each state.
+    /// Builds a trajectory whose only reward is the final one, with the returns of continuations
+    /// from each state.
     pub(crate) fn line(
         (task, group, sample): (&str, usize, usize),
         reward: f64,

@@ -6,29 +6,30 @@ use turnwise_core::backoff;
 
 use crate::judge::client::{Client, Failure, check_endpoint};
 
-/// Seconds before the first retry, and the longest wait.
+/// Wait before the first retry and the longest wait, in seconds.
 const PAUSE_S: (f64, f64) = (0.5, 10.0);
 
-/// Settings of requests to a model.
+/// Settings for requests to a language model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChatSettings {
-    /// Base address of the service; requests go to `{endpoint}/chat/completions`. `https://` needs the feature `tls`.
+    /// Base URL of the service; requests go to `{endpoint}/chat/completions`. `https://` needs the
+    /// feature `tls`.
     pub endpoint: String,
-    /// Name of the model, as the service knows it.
+    /// Model name, as the service knows it.
     pub model: String,
-    /// Environment variable with the API key; empty if the service needs no key.
+    /// Name of the environment variable with the API key; empty if the service needs none.
     pub api_key_env: String,
     /// Sampling temperature.
     pub temperature: f64,
-    /// Maximum number of tokens of a reply.
+    /// Maximum number of tokens in a reply.
     pub max_tokens: u32,
-    /// Seconds until a request counts as failed, answer included.
+    /// Timeout of a request in seconds, including the reply.
     pub timeout_s: f64,
-    /// Retries of a failed request.
+    /// Number of retries of a failed request.
     pub retries: u32,
 }
 
-/// Error of a request to a model.
+/// Error from a request to a language model.
 #[derive(Debug, Error)]
 pub enum ChatError {
     /// A setting is invalid.
@@ -42,13 +43,13 @@ pub enum ChatError {
     /// The model did not reply.
     #[error("the model {model:?} at {endpoint} gave no reply ({reason})")]
     NoReply {
-        /// Base address of the service.
+        /// Base URL of the service.
         endpoint: String,
-        /// Name of the model that was asked for.
+        /// Name of the requested model.
         model: String,
         /// The last failure.
         reason: String,
-        /// Whether a later request may succeed.
+        /// True if retrying later may succeed.
         is_transient: bool,
     },
 }

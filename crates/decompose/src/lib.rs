@@ -1,13 +1,13 @@
-//! Splits the return of a trajectory into credits of its turns.
+//! Splits the return of a trajectory into one credit per turn.
 //!
 //! | module | subject |
 //! |---|---|
-//! | [`judge`] | a language model behind an OpenAI-compatible endpoint scores the turns |
-//! | [`turnrd`] | a small network learns which turns earned the return |
+//! | [`judge`] | a language model behind an OpenAI-compatible endpoint that scores the turns |
+//! | [`turnrd`] | a small network that learns which turns earned the return |
 //!
-//! [`chat`] lets such a model continue a conversation.
+//! [`chat`] lets a language model continue a conversation.
 //!
-//! The first two split a return `R` into credits `r_t` that sum to it (HAS, section 3).
+//! The first two methods split a return `R` into credits `r_t` that sum to `R` (HAS, section 3).
 //!
 //! ```
 //! use turnwise_decompose::turnrd::{TurnRd, TurnRdConfig};

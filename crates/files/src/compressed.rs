@@ -1,5 +1,5 @@
-//! Files that may be compressed with zstd or (feature `gzip`) gzip, with a limit on their
-//! expansion.
+//! Reads files that may be compressed with zstd or (feature `gzip`) gzip, and limits how far they
+//! expand.
 
 use std::fs::{File, Metadata};
 use std::io::{self, BufRead, BufReader, Chain, Cursor, ErrorKind, Read};
@@ -12,20 +12,20 @@ const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 #[cfg(feature = "gzip")]
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// Base-2 logarithm of the maximum window: archives made with `--long=31` exceed the default.
+/// Base-2 logarithm of the maximum zstd window. Archives made with `--long=31` exceed the default.
 const WINDOW_LOG_MAX: u32 = 31;
 
-/// Expanded size that is always allowed, in bytes.
+/// Expanded size in bytes up to which every file is accepted.
 const FREE_EXPANSION: u64 = 64 << 20;
 
-/// Maximum expansion factor above that size. Recorded episodes expand 5 to 30 times, a
-/// decompression bomb 30,000 times.
+/// Maximum expansion factor above that size. Recorded episodes expand by a factor of 5 to 30, a
+/// decompression bomb by 30,000.
 const MOST_TIMES: u64 = 256;
 
 const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
 
-/// Returns the maximum expanded size, in bytes, of a compressed file of `stored` bytes; larger ones
-/// are rejected as decompression bombs.
+/// Returns the largest expanded size accepted for a compressed file of `stored` bytes. Larger
+/// results are rejected as decompression bombs.
 pub fn most_expanded(stored: u64) -> u64 {
     FREE_EXPANSION.saturating_add(stored.saturating_mul(MOST_TIMES))
 }
@@ -44,7 +44,7 @@ pub fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
 pub struct Counted {
     /// The contents, decompressed.
     pub reader: Box<dyn BufRead + Send>,
-    /// Number of stored bytes read so far.
+    /// Number of bytes read so far, before decompression.
     pub position: Arc<AtomicU64>,
     /// Stored size in bytes; 0 for a pipe.
     pub length: u64,
@@ -95,7 +95,7 @@ impl<R: Read> Read for Bounded<R> {
 
 struct Unmarked<R> {
     reader: R,
-    /// First bytes, already inspected but not yet returned.
+    /// First bytes of the file, inspected but not yet returned.
     start: Option<Cursor<Vec<u8>>>,
 }
 
@@ -118,7 +118,7 @@ fn unmarked(reader: impl Read + Send + 'static, capacity: usize) -> Box<dyn BufR
     Box::new(BufReader::with_capacity(capacity, Unmarked { reader, start: None }))
 }
 
-/// Returns the buffer size for uncompressed text: at most the size of the file, because buffers are
+/// Returns the buffer size for uncompressed text. It is at most the file size, because buffers are
 /// zeroed.
 fn piece(metadata: &Metadata) -> usize {
     let most = 1 << 20;

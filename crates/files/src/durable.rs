@@ -1,15 +1,15 @@
 //! Flushing to disk, so that written files survive a power failure.
 //!
-//! A file's name belongs to its folder: a flushed file can be lost if its folder is not flushed,
-//! too.
+//! A folder stores the names of its files, so a flushed file can be lost if its folder is not
+//! flushed.
 
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
-/// Flushes a folder's names to disk, so that a new or renamed file survives a power failure. Does
-/// nothing if the folder cannot be flushed: on Windows, on file systems without this operation, and
-/// without permission to read it.
+/// Flushes a folder's entries to disk, so that a new or renamed file survives a power failure. Does
+/// nothing if the folder cannot be flushed, as on Windows, on some file systems, or without read
+/// permission.
 ///
 /// # Errors
 /// Fails if the folder does not exist or the disk fails.
@@ -31,10 +31,10 @@ pub fn sync_folder(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Renames a file or folder that is whole and flushed to its place beside it, and flushes their folder.
+/// Renames a complete, flushed file or folder within its folder, and flushes that folder.
 ///
 /// # Errors
-/// Fails if the disk fails, or if `to` is a folder with content.
+/// Fails if the disk fails, or if `to` is a non-empty folder.
 pub fn rename_into_place(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)?;
     sync_folder(to.parent().unwrap_or(Path::new("")))
@@ -58,7 +58,7 @@ pub fn sync_all_below(folder: &Path) -> io::Result<()> {
     sync_folder(folder)
 }
 
-/// Creates a folder and its missing parents, and flushes their names to disk.
+/// Creates a folder and its missing parents, and flushes their directory entries to disk.
 ///
 /// # Errors
 /// Fails if a folder cannot be created or the disk fails.

@@ -1,5 +1,5 @@
-//! Atomic and shared writes, compressed files, and file locks for all crates. Callers add paths to
-//! errors.
+//! Atomic and shared writes, compressed files, and file locks for all crates. Errors contain no
+//! paths; callers add them.
 //!
 //! ```
 //! let folder = tempfile::tempdir()?;
@@ -31,11 +31,12 @@ pub use lock::{Lock, try_lock};
 #[cfg(feature = "zstd")]
 pub use compressed::{Counted, most_expanded, open, open_counted};
 
-/// Writes a file atomically and flushes it to disk: writes `NAME.part` in the same folder, which
-/// then replaces `path`. After a power failure, `path` is the old file, the new one or absent.
+/// Writes a file atomically and flushes it to disk. `NAME.part` is written in the same folder and
+/// then renamed to `path`. After a power failure, `path` is either the old file, the new file or
+/// missing.
 ///
-/// Only one process may write the file at a time. If `path` is a link, its target is replaced.
-/// Devices and pipes ([`is_special`]) are written to directly.
+/// Only one process may write the file at a time. If `path` is a symbolic link, the file it points
+/// to is replaced. Devices and pipes ([`is_special`]) are written to directly.
 ///
 /// # Errors
 /// Fails with the operating system's error, for example if the folder is missing, full or
@@ -62,13 +63,13 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     })
 }
 
-/// Returns true for paths that can be written to but not replaced: devices, pipes, and names of a
-/// process's open files (`/dev/stdout`, `/dev/fd/3`), even of ordinary files.
+/// Returns true for paths that can be written to but not replaced. These are devices, pipes, and
+/// names of open files (`/dev/stdout`, `/dev/fd/3`), even if the open file is an ordinary one.
 pub fn is_special(path: &Path) -> bool {
     matches!(target::of(path), Ok(Target::Special(_)))
 }
 
-/// Returns the temporary name that [`write_atomically`] uses for a file, links followed.
+/// Returns the temporary path that [`write_atomically`] uses for a file, after following links.
 pub fn part_of(path: &Path) -> PathBuf {
     match target::of(path) {
         Ok(Target::File(path)) => beside(&path),
@@ -82,9 +83,9 @@ fn beside(path: &Path) -> PathBuf {
     PathBuf::from(aside)
 }
 
-/// Like [`write_atomically`], but safe with several concurrent writers: each has its own
-/// `.NAME.*.part`, and the last to finish wins. If `write` fails, `path` is unchanged. A killed
-/// process may leave its temporary file behind.
+/// Like [`write_atomically`], but safe with concurrent writers. Each writes its own `.NAME.*.part`,
+/// and the last to finish wins. If `write` fails, `path` is unchanged. A killed process may leave
+/// its temporary file behind.
 ///
 /// The new file has default permissions (`0o666` without the umask).
 ///
@@ -121,8 +122,8 @@ pub fn temporary(folder: &Path, prefix: &str) -> io::Result<NamedTempFile> {
     builder.tempfile_in(folder)
 }
 
-/// Lets a library write the file at `path`, then gives it default permissions, whatever the library
-/// set.
+/// Lets a library write the file at `path` and then sets default permissions, whatever permissions
+/// the library chose.
 ///
 /// # Errors
 /// Fails like `write`, or with the operating system's error if the folder is missing or read-only.
@@ -250,7 +251,7 @@ mod tests {
         assert!(write_atomically(Path::new("/dev/nul"), b"").is_err(), "a name that is mistyped");
     }
 
-    /// Helper that the next test runs in a separate process, with output to a file.
+    /// Helper that the next test runs in a separate process with its output redirected to a file.
     #[cfg(unix)]
     #[test]
     fn writes_to_the_output() {

@@ -1,4 +1,4 @@
-//! Lines of a text, bounded in length.
+//! Lines of text, with a limit on their length.
 
 use std::io::{self, BufRead, ErrorKind, Read as _};
 
@@ -14,8 +14,8 @@ pub struct Lines<R> {
 }
 
 /// Iterates over lines without their line breaks, like [`BufRead::lines`]. A line of more than
-/// [`LONGEST_LINE`] bytes is an error ([`ErrorKind::FileTooLarge`]) and ends the iteration, so it
-/// cannot exhaust memory.
+/// [`LONGEST_LINE`] bytes is an error ([`ErrorKind::FileTooLarge`]) and ends the iteration. Such a
+/// line therefore cannot exhaust memory.
 pub fn lines<R: BufRead>(reader: R) -> Lines<R> {
     Lines { reader, longest: LONGEST_LINE, ended: false }
 }

@@ -1,4 +1,4 @@
-//! Exclusive file locks, which the system releases when a process ends.
+//! Exclusive file locks, which the operating system releases when a process ends.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -6,18 +6,19 @@ use std::io;
 /// Outcome of [`try_lock`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lock {
-    /// This process has the lock until it closes the file.
+    /// This process holds the lock until it closes the file.
     Taken,
-    /// Another process, or another open file of this process, has the lock.
+    /// Another process, or another open file of this process, holds the lock.
     Busy,
-    /// The file system has no locks, like some network file systems; callers continue without.
+    /// The file system does not support locks, like some network file systems. Callers continue
+    /// without a lock.
     Unsupported,
 }
 
 /// Takes the exclusive lock of an open file if it is free.
 ///
 /// # Errors
-/// Fails with the operating system's error, except for missing support.
+/// Fails with the operating system's error, unless locks are not supported.
 pub fn try_lock(file: &File) -> io::Result<Lock> {
     match file.try_lock() {
         Ok(()) => Ok(Lock::Taken),

@@ -1,4 +1,4 @@
-//! Resolves an output path to a file to replace, or to a device, pipe or open file.
+//! Resolves an output path to a file that can be replaced, or to a device, pipe or open file.
 
 use std::fs::{self, File};
 use std::io;
@@ -8,14 +8,14 @@ const MOST_LINKS: usize = 40;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// A file that can be replaced, or created.
+    /// A regular file that can be replaced or created.
     File(PathBuf),
-    /// A device, a pipe, or the name of a process's open file: it can only be written to.
+    /// A device, a pipe, or the name of an open file, which can only be written to.
     Special(PathBuf),
 }
 
-/// Resolves the links of an output path. The last component of the path, and of each link's target,
-/// may be missing.
+/// Follows the symbolic links of an output path. The last component of the path, and of each link's
+/// target, may be missing.
 pub(crate) fn of(path: &Path) -> io::Result<Target> {
     let mut path = path.to_path_buf();
     let mut device = false;
@@ -44,7 +44,7 @@ pub(crate) fn of(path: &Path) -> io::Result<Target> {
     Err(io::Error::other("too many links, one behind the other"))
 }
 
-/// Opens a special target. An ordinary file is appended to.
+/// Opens a special target. A regular file is appended to.
 pub(crate) fn open_special(path: &Path) -> io::Result<File> {
     #[cfg(unix)]
     if let Some(own) = own_output(path)? {

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-/// Why a preset with these switches is invalid.
+/// Error from a preset or a changed setting.
 #[derive(Debug, Error)]
 pub enum MethodError {
     /// No preset has this name.
@@ -10,7 +10,7 @@ pub enum MethodError {
     UnknownPreset {
         /// The name.
         name: String,
-        /// The nearest name, or all names if none is near.
+        /// The most similar name, or all names if none is similar.
         hint: String,
     },
     /// The settings of a preset are invalid.
@@ -26,7 +26,7 @@ pub enum MethodError {
         /// ` Did you mean ...?`, or empty.
         nearest: String,
     },
-    /// A path continues after a value.
+    /// A path goes on after reaching a plain value.
     #[error("`{path}` is a value and has no `{key}`")]
     Value {
         /// Path of the value.
@@ -39,10 +39,10 @@ pub enum MethodError {
     Index {
         /// The invalid part of the path.
         key: String,
-        /// Length of the list.
+        /// Length of the indexed list.
         count: usize,
     },
-    /// The configuration rejects a value.
+    /// The config rejects a value.
     #[error("{0}")]
     Refused(#[from] serde_json::Error),
 }

@@ -1,4 +1,4 @@
-//! Methods by name: registries, presets, and changes of single settings.
+//! Methods by name: registries, presets, and changes to single settings.
 //!
 //! ```
 //! use turnwise_methods::{Methods, credit_with};
@@ -15,8 +15,8 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `methods` | the registries of credit and loss, and their presets |
-//! | `switches` | replacing one setting by its path |
+//! | `methods` | the registries of credit methods and losses, and their presets |
+//! | `switches` | changing one setting by its path |
 //! | `tables` | merging TOML tables |
 
 mod error;

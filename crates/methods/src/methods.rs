@@ -11,8 +11,8 @@ use crate::{MethodError, merge};
 
 /// Estimators, refinements and loss terms by name, with their presets.
 ///
-/// A config of `turnwise-train` keeps the methods it was read with; resuming a run uses its
-/// `RunParts::methods`.
+/// A `turnwise-train` config keeps the registry it was parsed with. To resume a run with custom
+/// methods, set `RunParts::methods`.
 ///
 /// ```
 /// use turnwise_methods::Methods;
@@ -58,7 +58,8 @@ impl Methods {
         self.credit.presets().iter().chain(self.objective.presets())
     }
 
-    /// Returns the settings of a preset merged over its bases; `None` if the preset does not exist.
+    /// Returns the settings of a preset merged over those of the presets it extends. Returns `None`
+    /// if the preset does not exist.
     ///
     /// # Errors
     /// Fails if a preset extends a missing preset or itself, or if its settings are not TOML.
@@ -82,7 +83,7 @@ impl Methods {
         Ok(all)
     }
 
-    /// Returns the credit settings of a preset; other settings have their defaults.
+    /// Returns the credit settings of a preset, with defaults for settings it does not set.
     ///
     /// # Errors
     /// Returns [`MethodError::UnknownPreset`], or an error if the preset is invalid.
@@ -90,7 +91,7 @@ impl Methods {
         self.part(preset, "credit")
     }
 
-    /// Returns the objective settings of a preset; other settings have their defaults.
+    /// Returns the objective settings of a preset, with defaults for settings it does not set.
     ///
     /// # Errors
     /// Returns [`MethodError::UnknownPreset`], or an error if the preset is invalid.
@@ -115,7 +116,7 @@ impl Methods {
         }
     }
 
-    /// Adds other crates' methods to a config's schema. [`Methods::spell_out`] checks their
+    /// Adds methods from other crates to a config's schema. [`Methods::spell_out`] checks their
     /// settings.
     pub fn extend_schema(&self, schema: &mut serde_json::Value) {
         let kinds = |kinds: &[&'static str]| -> Vec<serde_json::Value> {
@@ -142,10 +143,11 @@ impl Methods {
         }
     }
 
-    /// Parses the settings of other crates' methods into their own types and writes all defaults.
+    /// Parses the settings of methods from other crates into their types, and fills in all
+    /// defaults.
     ///
     /// # Errors
-    /// Fails on unknown methods and rejected settings.
+    /// Fails on unknown methods and invalid settings.
     pub fn spell_out(
         &self,
         credit: &mut CreditConfig,

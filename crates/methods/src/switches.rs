@@ -1,4 +1,4 @@
-//! Replaces one setting by its path, such as `estimator.omega`.
+//! Replaces one setting by its path, for example `estimator.omega`.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -10,11 +10,11 @@ use turnwise_settings::suggest;
 
 use crate::MethodError;
 
-/// Returns the credit settings with one value replaced. A path begins with `estimator`, `outliers`,
-/// `refinements.N`, or the kind of a configured refinement.
+/// Returns a copy of the credit settings with one value replaced. A path starts with `estimator`,
+/// `outliers`, `refinements.N`, or the kind of a configured refinement.
 ///
 /// # Errors
-/// Fails on an invalid path or a rejected value.
+/// Fails on an invalid path or value.
 pub fn credit_with(config: &CreditConfig, path: &str, value: Value) -> Result<CreditConfig, MethodError> {
     let mut whole = serde_json::to_value(config)?;
     let mut keys = split(path);
@@ -40,11 +40,11 @@ pub fn credit_with(config: &CreditConfig, path: &str, value: Value) -> Result<Cr
     replaced(whole, &keys, value, &more)
 }
 
-/// Returns the objective settings with one value replaced. A path into `selective`, `normalization`
-/// or `kl.adaptive` turns that part on.
+/// Returns a copy of the objective settings with one value replaced. A path into `selective`,
+/// `normalization` or `kl.adaptive` enables that feature.
 ///
 /// # Errors
-/// Fails on an invalid path or a rejected value.
+/// Fails on an invalid path or value.
 pub fn objective_with(
     config: &ObjectiveConfig,
     path: &str,
@@ -69,8 +69,8 @@ fn split(path: &str) -> Vec<String> {
     path.trim().split('.').map(str::to_owned).collect()
 }
 
-/// Returns the configuration with the value at a path replaced. `more` lists keys that are absent
-/// while their part is off.
+/// Returns a copy of the config with the value at a path replaced. `more` lists keys that exist
+/// only while their feature is enabled.
 fn replaced<C: Serialize + DeserializeOwned>(
     mut whole: Value,
     keys: &[String],

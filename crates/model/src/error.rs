@@ -5,7 +5,7 @@ use std::path::Path;
 
 use thiserror::Error;
 
-/// Error from creating, reading or writing a model.
+/// Error while creating, reading or writing a model.
 #[derive(Debug, Error)]
 pub enum ModelError {
     /// A key of `config.json` has an unsupported value.
@@ -54,7 +54,7 @@ pub enum ModelError {
 }
 
 impl ModelError {
-    /// Returns an error about the content of a file.
+    /// Returns an error about a file's content.
     pub fn file(path: &Path, reason: impl Display) -> Self {
         Self::File { path: path.display().to_string(), reason: reason.to_string() }
     }

@@ -1,9 +1,9 @@
-//! Building blocks for small networks such as TurnRD: linear layers, vectorised loops, flat weight
+//! Building blocks for small networks such as TurnRD: linear layers, vectorized loops, flat weight
 //! buffers and sums of lane gradients.
 //!
-//! All functions work on row-major slices and are generic over [`Real`]: `f32` for training, `f64`
-//! for comparison with finite differences ([`crate::testing`]). Sums run over [`LANES`] fixed
-//! lanes, so they do not depend on the CPU's vector width.
+//! Functions take row-major slices and are generic over [`Real`]: `f32` for training, `f64` for
+//! comparison with finite differences ([`crate::testing`]). Sums always use [`LANES`] lanes, so
+//! they do not depend on the CPU's vector width.
 //!
 //! ```
 //! use turnwise_model::layers::{Accumulate, linear};
@@ -25,8 +25,9 @@ pub use crate::ops::linear::{Accumulate, View, ViewMut, linear_backward_bias, ma
 pub use crate::ops::softmax::{softmax, softmax_rows, softmax_rows_backward};
 pub use crate::weights::TensorList;
 
-/// Computes `y = x W^T (+ bias)` or adds it: `x` is `[rows, inputs]`, `weight` `[outputs, inputs]`,
-/// `bias` `[outputs]`, `y` `[rows, outputs]`; the shape is `[rows, inputs, outputs]`.
+/// Computes `y = x W^T (+ bias)`, or adds it to `y`. `x` is `[rows, inputs]`, `weight` is
+/// `[outputs, inputs]`, `bias` is `[outputs]` and `y` is `[rows, outputs]`. The shape is
+/// `[rows, inputs, outputs]`.
 ///
 /// # Panics
 /// If a slice is too short for the shape.
@@ -41,7 +42,7 @@ pub fn linear<T: Real>(
     ops::linear(None, x, weight, bias, y, accumulate, shape);
 }
 
-/// Computes `d_x = d_y W` for [`linear`], or adds it.
+/// Computes the input gradient `d_x = d_y W` of [`linear`], or adds it.
 ///
 /// # Panics
 /// If a slice is too short for the shape.

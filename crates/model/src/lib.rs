@@ -1,5 +1,5 @@
 //! The policy: decoders with handwritten forward and backward passes, LoRA, AdamW, a sampling
-//! engine, and Hugging Face files.
+//! engine, and Hugging Face file formats.
 //!
 //! ```
 //! use turnwise_core::{Learner as _, TokenSequence, TurnSpan};

@@ -1,4 +1,4 @@
-//! The base model of an adapter: finds it, and checks that it is unchanged.
+//! Finds the base model of an adapter and checks that it is unchanged.
 
 use std::path::{Path, PathBuf};
 
@@ -9,26 +9,26 @@ use turnwise_model::{AdapterBase, Parameters};
 use crate::run_folder::enclosing_run;
 use crate::{PolicyError, policy_folder};
 
-/// Folder in a run directory with a copy of the base, if no other folder keeps it.
+/// Folder in a run directory that holds a copy of the base model, if no other folder keeps it.
 pub const FOLDER: &str = "base";
 
-/// The base model of a checkpoint's adapter, as stored in `state.json`.
+/// Reference to the base model of a checkpoint's adapter, as stored in `state.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BaseModel {
-    /// Folder or hub id of the model.
+    /// Folder or hub id of the base model.
     pub name: String,
-    /// The commit of a hub model.
+    /// Commit, if the base is a hub model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
-    /// CRC-32C of its weights in `f32`, in layout order.
+    /// CRC-32C of the base's weights in `f32`, in layout order.
     pub crc32c: u32,
 }
 
 impl BaseModel {
     /// Creates a reference to a hub model (`ORG/NAME` or `ORG/NAME@REVISION`) found in `folder`.
     ///
-    /// It names the commit if the folder is a snapshot in the hub's cache, because branches move.
-    /// Otherwise it names the requested revision.
+    /// If the folder is a snapshot in the hub's cache, the reference contains the commit, because
+    /// branches move. Otherwise, the reference contains the requested revision.
     pub fn of_hub(id: &str, folder: &Path, crc32c: u32) -> Self {
         let (name, asked) = id.split_once('@').map_or((id, None), |(name, revision)| (name, Some(revision)));
         let in_snapshots = folder.parent().is_some_and(|parent| parent.ends_with("snapshots"));
@@ -37,8 +37,9 @@ impl BaseModel {
         Self { name: name.to_owned(), revision, crc32c }
     }
 
-    /// Creates a reference to the model in a folder. A folder in the hub's cache is named by hub id
-    /// and commit, which are valid on other machines. Other folders are named by absolute path.
+    /// Creates a reference to the model in a folder. For a folder in the hub's cache, the reference
+    /// is the hub id and commit, which are valid on other machines. For other folders, it is the
+    /// absolute path.
     ///
     /// # Errors
     /// Fails if the folder does not exist.
@@ -56,13 +57,14 @@ impl BaseModel {
     }
 }
 
-/// Returns the folder of the base of the adapter in `folder`: the run's copy if it has one, else
-/// the model named in the adapter's config. A relative path is tried against the working directory
-/// first, then against the adapter's folder.
+/// Returns the folder of the base model for the adapter in `folder`. This is the run's copy if it
+/// exists, otherwise the model named in the adapter's config. A relative path is tried first in the
+/// working directory, then in the adapter's folder.
 ///
 /// # Errors
-/// Fails if the run has no copy and `base_model_name_or_path` in `adapter_config.json` is missing,
-/// or is neither a folder with a `config.json` nor a model that [`policy_folder`] finds.
+/// Fails if the run has no copy and the adapter's base cannot be found. `base_model_name_or_path`
+/// in `adapter_config.json` must be a folder with a `config.json` or a model that [`policy_folder`]
+/// finds.
 pub fn find(folder: &Path, named: Option<&AdapterBase>) -> Result<PathBuf, PolicyError> {
     if let Some(own) = enclosing_run(folder).map(|run| run.join(FOLDER)).filter(|own| is_model(own)) {
         return Ok(own);
@@ -95,12 +97,12 @@ fn is_model(folder: &Path) -> bool {
     folder.join("config.json").is_file()
 }
 
-/// Rejects a base other than the one that a checkpoint's adapter was trained on. An adapter outside
-/// a checkpoint is not checked, even if another tool's `state.json` is next to it.
+/// Rejects a base that differs from the one a checkpoint's adapter was trained on. Adapters outside
+/// checkpoints are not checked, even if another tool left a `state.json` next to them.
 ///
 /// # Errors
 /// Fails if `adapter` does not exist, if `state.json` cannot be read or (inside a run) is not a
-/// checkpoint's state, or if its CRC-32C differs from that of the base's weights.
+/// checkpoint's state, or if the base's weights have a different CRC-32C.
 pub fn verify(adapter: &Path, base: &Path, parameters: &Parameters<f32>) -> Result<(), PolicyError> {
     // Relative paths such as `policy` and `.` have no parent, and a link's parent is not the
     // adapter's.
@@ -134,8 +136,8 @@ pub fn verify(adapter: &Path, base: &Path, parameters: &Parameters<f32>) -> Resu
     }
 }
 
-/// Keys that every checkpoint's `state.json` has, because other tools also write files of this
-/// name.
+/// Keys that every checkpoint's `state.json` has. They distinguish it from files of that name
+/// written by other tools.
 const KEYS: [&str; 2] = ["position", "weights_version"];
 
 #[derive(Deserialize)]

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use thiserror::Error;
 
-/// Why a policy cannot be found or loaded. Messages name the file and the fix.
+/// Error from finding or loading a policy. Messages name the file and say how to fix the problem.
 #[derive(Debug, Error)]
 pub enum PolicyError {
     /// A file or folder could not be read.

@@ -2,10 +2,10 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `load.rs` | [`Policy`]: from a model's folder, an adapter, a checkpoint, a run or the hub |
-//! | [`base`] | the base model of an adapter, and the check that it is unchanged |
+//! | `load.rs` | [`Policy`]: loads a model folder, an adapter, a checkpoint, a run or a hub model |
+//! | [`base`] | finds an adapter's base model and checks that it is unchanged |
 //! | [`run_folder`] | complete checkpoints of a run directory |
-//! | `hub/` | the cache of the Hugging Face hub; downloads and uploads (feature `hub`) |
+//! | `hub/` | the Hugging Face hub's cache; downloads and uploads (feature `hub`) |
 //!
 //! ```
 //! use turnwise_policy::Policy;

@@ -8,29 +8,30 @@ use turnwise_text::Tokenizer;
 
 use crate::{PolicyError, base, hub, run_folder};
 
-/// Receives notes for the user, such as the file that is being downloaded.
+/// Receives messages for the user, for example about the file being downloaded.
 pub type Notes<'a> = dyn FnMut(String) + 'a;
 
 /// A policy: weights and tokenizer.
 pub struct Policy {
-    /// The weights, as base and adapter if the policy has an adapter.
+    /// The weights; base and adapter are separate if the policy has an adapter.
     pub weights: Weights,
     /// The tokenizer.
     pub tokenizer: Arc<Tokenizer>,
 }
 
 impl Policy {
-    /// Loads a policy from a Hugging Face folder, an adapter folder, a run directory, a checkpoint,
-    /// or the hub (`ORG/NAME` or `ORG/NAME@REVISION`, if no such folder exists).
+    /// Loads a policy from a Hugging Face folder, an adapter folder, a run directory or a
+    /// checkpoint. If no such folder exists, `ORG/NAME` or `ORG/NAME@REVISION` is loaded from the
+    /// hub.
     ///
     /// # Errors
-    /// The error names the file and the problem: not a model, an unsupported architecture or
-    /// tokenizer, a base that changed since its adapter was trained.
+    /// The error names the file and the problem. Typical problems are a missing model, an
+    /// unsupported architecture or tokenizer, or a base changed since training.
     pub fn load(path: &Path) -> Result<Self, PolicyError> {
         Self::load_with(path, &mut |_| ())
     }
 
-    /// Like [`Policy::load`]; `notes` receives downloads and the origin of the model.
+    /// Like [`Policy::load`]. Downloads and the origin of the model are reported to `notes`.
     ///
     /// # Errors
     /// Fails like [`Policy::load`].
@@ -71,7 +72,7 @@ impl Policy {
     }
 }
 
-/// Rejects a tokenizer with ids beyond the rows of the model's embedding.
+/// Rejects a tokenizer whose ids exceed the number of rows in the model's embedding.
 fn check_vocabulary(
     folder: &Path,
     tokenizer: &Tokenizer,
@@ -91,11 +92,11 @@ fn check_vocabulary(
     Err(PolicyError::file(folder, reason))
 }
 
-/// Resolves a model folder: the folder itself, a checkpoint, a run (its newest complete
-/// checkpoint), or a hub model, which is downloaded if that is built in.
+/// Resolves a path or name to a model folder. Accepts a model folder, a checkpoint, a run (newest
+/// complete checkpoint) or a hub model, downloaded if the feature `hub` is enabled.
 ///
 /// # Errors
-/// Fails if there is no model, it cannot be downloaded, or a file of the checkpoint was changed.
+/// Fails if there is no model, it cannot be downloaded, or a file in the checkpoint was changed.
 pub fn policy_folder(path: &Path, notes: &mut Notes<'_>) -> Result<PathBuf, PolicyError> {
     if path.join("model.safetensors").is_file() || path.join("config.json").is_file() || is_adapter(path) {
         return Ok(path.to_path_buf());
@@ -122,8 +123,8 @@ pub fn policy_folder(path: &Path, notes: &mut Notes<'_>) -> Result<PathBuf, Poli
     ))
 }
 
-/// Returns the error for a missing name in an existing folder of runs or models, which cannot mean
-/// a hub model.
+/// Returns the error for a missing name inside an existing folder of runs or models. Such a name
+/// cannot be a hub model.
 fn mistyped(path: &Path) -> Option<PolicyError> {
     let parent = path.parent().filter(|parent| !path.exists() && parent.is_dir())?;
     let mut there: Vec<String> = std::fs::read_dir(parent)
@@ -149,14 +150,15 @@ mod tests {
 
     use super::*;
 
-    /// Returns a tokenizer with 256 bytes and `more` tokens.
+    /// Returns a tokenizer with the 256 byte tokens and `more` others.
     fn tokenizer(more: usize) -> Tokenizer {
         let special_tokens = (0..more).map(|index| format!("<{index}>")).collect();
         let config = TokenizerConfig { special_tokens, ..TokenizerConfig::default() };
         Tokenizer::train(std::iter::empty(), &config).unwrap()
     }
 
-    /// Returns a model of 258 rows with its tokenizer in `base`, and an adapter of it in `adapter`.
+    /// Writes a model with 258 embedding rows and its tokenizer to `base`, and an adapter for it to
+    /// `adapter`.
     fn folders() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         let config = crate::testing::tiny_config(258);

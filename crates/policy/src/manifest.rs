@@ -1,4 +1,5 @@
-//! The manifest of a checkpoint (`COMPLETE`, its last file): files with sizes and checksums.
+//! The manifest of a checkpoint, `COMPLETE`: lists files with sizes and checksums, and is written
+//! last.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +14,7 @@ use crate::run_folder::COMPLETE;
 /// The files of a checkpoint.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// The files by path inside the checkpoint, with `/` between folders.
+    /// Files by path inside the checkpoint, with `/` as the separator.
     files: BTreeMap<String, FileFacts>,
 }
 
@@ -26,14 +27,14 @@ struct FileFacts {
 /// How strictly to verify a checkpoint against its manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
-    /// Every file exists and has the listed size.
+    /// Checks that every file exists and has the listed size.
     Sizes,
-    /// Every file also has the listed checksum.
+    /// Also checks that every file has the listed checksum.
     Contents,
 }
 
 impl Manifest {
-    /// Computes the manifest of a folder.
+    /// Computes the manifest of a folder from its files.
     ///
     /// # Errors
     /// Fails on a file that cannot be read.
@@ -50,8 +51,8 @@ impl Manifest {
     /// Reads the manifest of a checkpoint.
     ///
     /// # Errors
-    /// Fails if the file is missing, is not a manifest, or lists no file. An empty manifest
-    /// verifies nothing, so such a checkpoint is not complete.
+    /// Fails if the file is missing, is not a manifest, or lists no file. An empty manifest would
+    /// verify nothing, so a checkpoint with one is incomplete.
     pub fn read(folder: &Path) -> Result<Self, String> {
         let text = fs::read_to_string(folder.join(COMPLETE))
             .map_err(|_| format!("has no {COMPLETE}, so its files cannot be verified"))?;
@@ -66,9 +67,9 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Verifies the files of a checkpoint whose paths begin with `prefix`. At least one file must
-    /// be listed, and no file may be missing, changed or unlisted. Hidden files are ignored,
-    /// because no reader opens them, and tools and file systems leave such files behind.
+    /// Verifies those files of a checkpoint whose paths start with `prefix`. At least one file must
+    /// be listed, and no file may be missing, changed or unlisted. Hidden files are ignored. Tools
+    /// and file systems leave such files behind, and no checkpoint reader opens them.
     ///
     /// # Errors
     /// The error names the first file that is missing, changed or not listed.
@@ -97,7 +98,7 @@ impl Manifest {
     }
 }
 
-/// Returns true if a file or one of its folders has a name that begins with a dot.
+/// Returns true if the name of a file or of one of its folders starts with a dot.
 fn is_hidden(name: &str) -> bool {
     name.split('/').any(|part| part.starts_with('.'))
 }

@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use crate::PolicyError;
 use crate::manifest::{Check, Manifest};
 
-/// The last file written into a checkpoint. It marks the checkpoint as complete and lists its files
-/// with sizes and checksums.
+/// Last file written to a checkpoint. It marks the checkpoint as complete, and lists all files with
+/// sizes and checksums.
 pub const COMPLETE: &str = "COMPLETE";
 
-/// Returns the checkpoint folders of a run, complete or not, oldest first: those of the warm start
-/// (`sft-000100`), then those of RL (`step-000012`). Remains of a killed process have other names.
+/// Returns the checkpoint folders of a run, complete or not. The oldest come first: the warm
+/// start's (`sft-000100`), then those of RL (`step-000012`). Leftovers of killed processes have
+/// other names and are skipped.
 ///
 /// # Errors
 /// Fails if the folder `checkpoints` cannot be read.
@@ -39,11 +40,11 @@ pub fn whole_checkpoints(run: &Path) -> Result<Vec<PathBuf>, PolicyError> {
     Ok(folders)
 }
 
-/// Returns the policy folder of a checkpoint after verifying its files.
+/// Verifies the files of a checkpoint and returns its policy folder.
 ///
 /// # Errors
-/// Fails if the checkpoint has no manifest that lists the policy, or if a file of the policy is
-/// missing, changed or not listed.
+/// Fails if the checkpoint has no manifest that lists the policy, or if a policy file is missing,
+/// changed or not listed.
 pub fn checked_policy(checkpoint: &Path) -> Result<PathBuf, PolicyError> {
     let sound =
         Manifest::read(checkpoint).and_then(|found| found.check(checkpoint, "policy/", Check::Contents));
@@ -61,8 +62,9 @@ pub fn newest_checkpoint(run: &Path) -> Result<PathBuf, PolicyError> {
     })
 }
 
-/// Returns the label of a policy's checkpoint, such as `step-000060`; for a run, that of its newest
-/// complete one. `None` for a policy outside a run, and for a run's `base`.
+/// Returns the label of a policy's checkpoint, for example `step-000060`. For a run, returns the
+/// label of the newest complete checkpoint. Returns `None` for a policy outside a run, and for a
+/// run's `base`.
 pub fn checkpoint_label(policy: &Path) -> Option<String> {
     let policy = policy.canonicalize().ok()?;
     let run = enclosing_run(&policy)?;
@@ -71,8 +73,8 @@ pub fn checkpoint_label(policy: &Path) -> Option<String> {
     inside.next()?.as_os_str().to_str().map(str::to_owned)
 }
 
-/// Returns true if a folder is a checkpoint, complete or not: it has a manifest, or the run's state
-/// next to its policy.
+/// Returns true if a folder is a checkpoint, complete or not. It then has a manifest, or the run's
+/// state next to its policy.
 pub fn is_checkpoint(folder: &Path) -> bool {
     folder.join(COMPLETE).is_file() || folder.join("state.json").is_file()
 }
@@ -82,19 +84,19 @@ pub fn is_run(folder: &Path) -> bool {
     folder.join("config.toml").is_file() && folder.join("checkpoints").is_dir()
 }
 
-/// Returns the run that a folder belongs to: the run directory itself, its `base`, one of its
-/// checkpoints, or the policy or critic in one.
+/// Returns the run that a folder belongs to. Accepts the run directory, its `base`, a checkpoint,
+/// or the policy or critic in one.
 ///
-/// A `config.toml` in a parent folder is not enough, because any project may have one. Its folder
-/// must be a run with pinned tasks (`panel.json`), and the path below it must be one that runs
-/// write.
+/// A `config.toml` in a parent folder does not suffice, because any project may have such a file.
+/// The parent must be a run directory with pinned tasks (`panel.json`), and the path below it must
+/// be one that runs write to.
 pub fn enclosing_run(folder: &Path) -> Option<PathBuf> {
     let folder = folder.canonicalize().ok()?;
     let holds = |root: &Path| is_run(root) && root.join("panel.json").is_file();
     folder.ancestors().take(4).find(|root| holds(root) && is_part(&folder, root)).map(Path::to_path_buf)
 }
 
-/// Returns true if a run in `root` writes a model into this folder.
+/// Returns true if a run in `root` writes a model to this folder.
 fn is_part(folder: &Path, root: &Path) -> bool {
     let Ok(inside) = folder.strip_prefix(root) else { return false };
     let names: Option<Vec<&str>> = inside.components().map(|part| part.as_os_str().to_str()).collect();
@@ -105,7 +107,7 @@ fn is_part(folder: &Path, root: &Path) -> bool {
     }
 }
 
-/// Returns the sort key of a checkpoint's label; `None` for other names.
+/// Returns a key for sorting checkpoint labels; `None` for other names.
 fn order(label: &str) -> Option<(u8, u64)> {
     let (phase, step) = label.split_once('-')?;
     let phase = ["sft", "step"].iter().position(|name| *name == phase)?;

@@ -4,26 +4,25 @@ use std::net::Ipv6Addr;
 
 use thiserror::Error;
 
-/// Why an address is invalid, worded to follow the setting's name. No message repeats the address,
-/// which may contain a password.
+/// Reason why an address is invalid, phrased to follow the setting's name. The address is not
+/// repeated in the message, because it may contain a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum AddressError {
-    /// The scheme is missing or not HTTP.
+    /// The scheme is missing or is not `http` or `https`.
     #[error("must start with http:// or https://")]
     Scheme,
-    /// The address contains a user name or password, which logs would show.
+    /// The address contains a user name or password, which would appear in logs.
     #[error("must hold no user name or password; `api_key_env` names the environment variable of a key")]
     Credentials,
-    /// Host or port is missing or invalid.
+    /// The host is missing or invalid, or the port is invalid.
     #[error("must name a server, such as http://127.0.0.1:8000")]
     Server,
 }
 
-/// Rejects an address that is not a valid `http` or `https` address of a server without
-/// credentials.
+/// Accepts only valid `http` or `https` server addresses without credentials.
 ///
 /// # Errors
-/// Returns the first problem.
+/// Returns the first problem found.
 pub fn check_address(address: &str) -> Result<(), AddressError> {
     let rest = address.strip_prefix("http://").or_else(|| address.strip_prefix("https://"));
     let rest = rest.ok_or(AddressError::Scheme)?;

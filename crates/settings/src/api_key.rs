@@ -1,30 +1,31 @@
-//! API keys: settings name environment variables and never contain keys.
+//! API keys. Settings contain the names of environment variables, never the keys.
 
 use std::env::VarError;
 
 use thiserror::Error;
 
-/// Why an environment variable has no valid API key, worded to follow the setting's name. The
-/// message never contains the variable's value.
+/// Reason why an environment variable has no valid API key, phrased to follow the setting's name.
+/// The message never contains the variable's value.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ApiKeyError {
-    /// The variable does not exist.
+    /// The environment variable does not exist.
     #[error("the environment variable {0} is not set; it is to hold the API key")]
     Missing(String),
-    /// The variable is empty, for example because a script exports a missing key.
+    /// The environment variable is empty, for example if a script exports a missing key.
     #[error("the environment variable {0} is empty; it is to hold the API key")]
     Empty(String),
-    /// The variable contains characters other than visible ASCII, such as spaces or line breaks.
+    /// The environment variable contains characters other than visible ASCII, for example spaces or
+    /// line breaks.
     #[error("the environment variable {0} has characters that no API key has")]
     Characters(String),
 }
 
-/// Returns the API key in the environment variable that a setting names; `None` if the setting is
-/// empty. Missing and empty variables are rejected early, because a service's error message would
-/// not name the variable.
+/// Returns the API key from the environment variable that a setting names. Returns `None` if the
+/// setting is empty. Missing and empty variables are rejected early, because a service's error
+/// message would not name them.
 ///
 /// # Errors
-/// Fails if the variable does not contain a key.
+/// Fails if the environment variable does not contain a valid key.
 pub fn api_key(variable: &str) -> Result<Option<String>, ApiKeyError> {
     if variable.is_empty() {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Settings as command-line arguments.
+//! Parses settings given as command-line arguments.
 
 use thiserror::Error;
 use toml::{Table, Value};
@@ -9,14 +9,14 @@ pub enum AssignmentError {
     /// The argument has no `=`.
     #[error("a setting is written key.sub=value")]
     Form,
-    /// The key, or a part of it between dots, is empty.
+    /// The key is empty, or a part of it between dots is.
     #[error("a setting is written key.sub=value; the key is incomplete")]
     Key,
 }
 
-/// Splits an argument `key.sub=value` into key and value, without white space around them. The
-/// value is TOML, or JSON for tables and lists. Any other text is a string, so paths and names need
-/// no quotes.
+/// Splits an argument `key.sub=value` into key and value, and trims white space around them. Values
+/// are parsed as TOML, or as JSON for tables and lists. Any other text is taken as a string, so
+/// paths and names need no quotes.
 ///
 /// ```
 /// use toml::Value;
@@ -28,7 +28,7 @@ pub enum AssignmentError {
 /// ```
 ///
 /// # Errors
-/// Fails on an argument without a key or a value.
+/// Fails if the key or the value is missing.
 pub fn assignment(text: &str) -> Result<(&str, Value), AssignmentError> {
     let (key, value) = text.split_once('=').ok_or(AssignmentError::Form)?;
     let (key, value) = (key.trim(), value.trim());

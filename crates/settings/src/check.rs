@@ -1,4 +1,4 @@
-//! Checks a value against a schema: types, ranges, choices, unknown and missing keys.
+//! Checks a value against a schema for types, ranges, choices, and unknown and missing keys.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -14,7 +14,7 @@ const SHOWN: usize = 80;
 /// Rejects settings outside the ranges declared by their type.
 ///
 /// # Errors
-/// Returns all invalid settings, each with key, value and valid range.
+/// Returns all invalid settings, with key, value and valid range.
 pub fn check<T: JsonSchema + Serialize + 'static>(settings: &T) -> Result<(), SettingsError> {
     match Value::try_from(settings) {
         Ok(value) => SettingsError::of(problems(&shared_schema::<T>(), &value)),
@@ -23,7 +23,7 @@ pub fn check<T: JsonSchema + Serialize + 'static>(settings: &T) -> Result<(), Se
     }
 }
 
-/// Returns everything in a value that its schema ([`crate::schema_of`]) rejects. NaN and infinities
+/// Returns all problems that a schema ([`crate::schema_of`]) finds in a value. NaN and infinities
 /// are always rejected.
 pub fn problems(schema: &Schema, value: &Value) -> Vec<Problem> {
     let mut found = Vec::new();

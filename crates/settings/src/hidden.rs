@@ -1,7 +1,7 @@
-//! Control characters that a terminal executes instead of showing.
+//! Detects control characters that a terminal executes instead of displaying.
 
-/// Returns true for control characters (C0 except newline and tab, DEL, C1) and bidirectional
-/// marks, which can make text look different in a terminal.
+/// Returns true for control characters (C0 except newline and tab, DEL, C1) and for bidirectional
+/// marks. Bidirectional marks can make text look different in a terminal.
 pub fn is_hidden(character: char) -> bool {
     let is_bidirectional = matches!(
         character,

@@ -1,8 +1,9 @@
-//! Self-describing settings: one declaration of a setting's range, description and default serves
-//! validation, the JSON Schema for editors, and the reference page.
+//! Self-describing settings. A setting's range, description and default are declared once and used
+//! for validation, the JSON Schema for editors, and the reference page.
 //!
-//! A settings type derives `serde::Serialize`, `serde::Deserialize` and `schemars::JsonSchema`. Its
-//! doc comments are descriptions, its `Default` the defaults, and field attributes declare ranges:
+//! A settings type derives `serde::Serialize`, `serde::Deserialize` and `schemars::JsonSchema`. The
+//! type's doc comments serve as descriptions, its `Default` provides defaults, and field attributes
+//! declare ranges:
 //!
 //! ```
 //! use schemars::JsonSchema;
@@ -31,9 +32,9 @@
 //! |---|---|
 //! | `schema.rs` | the strict schema of a type |
 //! | `check.rs` | validation: types, ranges, choices, unknown keys |
-//! | `problem.rs` | a problem of a setting, and the error that lists problems |
-//! | `annotate.rs` | TOML with a description above each key |
-//! | `reference.rs` | a Markdown page of all keys |
+//! | `problem.rs` | a problem with a setting, and the error that lists all problems |
+//! | `annotate.rs` | TOML with a comment above each key |
+//! | `reference.rs` | a Markdown page that lists all keys |
 //! | `assignment.rs` | command-line arguments `key.sub=value` |
 //! | `suggest.rs` | suggestions for misspelled names |
 //! | `hidden.rs` | control characters |

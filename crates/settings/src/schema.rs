@@ -1,4 +1,4 @@
-//! The schema of a settings type.
+//! Generates the schema of a settings type.
 
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -8,14 +8,14 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
-/// Cached schemas, because generating one takes milliseconds and settings are checked often.
+/// Schemas are cached, because generating one takes milliseconds and settings are checked often.
 static KNOWN: Mutex<Option<HashMap<TypeId, Arc<Value>>>> = Mutex::new(None);
 
 /// Returns the JSON Schema (draft 2020-12) of a settings type, without references.
 ///
-/// Differs from the schema of `schemars`: objects with named properties reject other keys, also in
-/// unit variants of tagged enums (where `serde` accepts any). Optional keys may be absent but not
-/// null, because TOML has no null.
+/// Unlike in the schema of `schemars`, objects with named properties reject other keys. This
+/// includes unit variants of tagged enums, for which `serde` accepts any keys. Optional keys may be
+/// absent but not null, because TOML has no null.
 pub fn schema_of<T: JsonSchema + 'static>() -> Value {
     Value::clone(&shared_schema::<T>())
 }
@@ -73,7 +73,7 @@ fn close(schema: &mut Value) {
     }
 }
 
-/// Returns the tag of a union of tables, with its value in each variant.
+/// Returns the tag of a union of tables, with the tag's value in each variant.
 pub(crate) fn tagged(schema: &Value) -> Option<(&str, Vec<(&str, &Value)>)> {
     let choices = alternatives(schema)?;
     let tag_of = |choice: &'_ Value| {
@@ -109,7 +109,8 @@ pub(crate) fn alternatives(schema: &Value) -> Option<&Vec<Value>> {
     ["anyOf", "oneOf"].iter().find_map(|name| schema.get(*name)).and_then(Value::as_array)
 }
 
-/// Returns the range of a schema in words, such as `at least 0 and below 1`; empty if unbounded.
+/// Returns the range declared by a schema in words, for example `at least 0 and below 1`; empty if
+/// unbounded.
 pub(crate) fn range(schema: &Value) -> String {
     let number = |name: &str| schema.get(name).filter(|bound| !bound.is_null()).map(plain);
     // The minimum 0 of unsigned integers is stated only with an upper bound.
@@ -139,7 +140,7 @@ pub(crate) fn range(schema: &Value) -> String {
     parts.join(" and ")
 }
 
-/// Returns a value of a schema as TOML; f32 numbers in their shortest form.
+/// Formats a value as TOML according to its schema, with f32 numbers in their shortest form.
 pub(crate) fn plain(value: &Value) -> String {
     match value {
         Value::Number(number) => match number.as_f64() {
@@ -160,7 +161,7 @@ pub(crate) fn plain(value: &Value) -> String {
     }
 }
 
-/// Returns the shortest text that parses back to the same number, in double or single precision.
+/// Returns the shortest text that parses to the same number, in double or single precision.
 fn shortest(number: f64) -> String {
     let double = format!("{number:?}");
     let single = format!("{:?}", number as f32);

@@ -2,8 +2,8 @@
 
 use thiserror::Error;
 
-/// Error from creating, reading, writing or using a tokenizer or chat template. Messages name the
-/// file, if there is one, and the fix.
+/// Error from a tokenizer or chat template. Messages name the file, if any, and say how to fix the
+/// problem.
 #[derive(Debug, Error)]
 pub enum TextError {
     /// A file could not be read or written.
@@ -25,7 +25,7 @@ pub enum TextError {
     /// A chat template or its input cannot be used.
     #[error("chat: {0}")]
     Chat(String),
-    /// A prompt cannot show its picture.
+    /// A prompt cannot show its image.
     #[error("prompt.pictures: {0}")]
     Picture(String),
     /// The tokenizer rejected its input.

@@ -2,10 +2,10 @@
 //!
 //! | module | subject |
 //! |---|---|
-//! | [`Tokenizer`] (`tokenizer/`) | byte-level BPE from a hub model's folder, or trained on an environment's text |
+//! | [`Tokenizer`] (`tokenizer/`) | byte-level BPE from a hub model's folder, or trained on text from an environment |
 //! | [`DecodeStream`] (`tokenizer/stream.rs`) | incremental decoding |
-//! | [`StopStringMatcher`] (`stop.rs`) | stop strings across token borders, ignored inside reasoning |
-//! | [`WordPiece`] (`wordpiece.rs`) | tokenizer of BERT and similar encoders |
+//! | [`StopStringMatcher`] (`stop.rs`) | stop strings, which may span tokens and are ignored inside reasoning |
+//! | [`WordPiece`] (`wordpiece.rs`) | the tokenizer of BERT and similar encoders |
 //! | [`chat`] | Jinja chat templates, and conversations as growing token sequences |
 //!
 //! ```

@@ -1,5 +1,5 @@
-//! Loads a `tokenizer.json` with the `tokenizers` library, rejecting parts that could crash the
-//! program or fill its memory.
+//! Loads a `tokenizer.json` with the `tokenizers` library. Parts that could crash the program or
+//! exhaust memory are rejected.
 
 use std::fmt::Display;
 
@@ -7,19 +7,20 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokenizers::utils::SysRegex;
 
-/// Maximum factor by which a normaliser or decoder may lengthen a text.
+/// Maximum factor by which a normalizer or decoder may lengthen a text.
 const MOST_GROWTH: f64 = 256.0;
-/// Maximum bytes of an inserted text.
+/// Maximum size of an inserted text in bytes.
 const LONGEST: usize = 1024;
-/// Maximum number of parts of a normaliser, of a pre-tokenizer and of a decoder.
+/// Maximum number of parts in a normalizer, a pre-tokenizer or a decoder.
 const MOST_PARTS: usize = 64;
-/// A text with common characters of several kinds, to find patterns that match the empty string.
+/// A text with common characters of several kinds. It serves to find patterns that match the empty
+/// string.
 const PROBE: &str = "aZ 09_.-'\"\n\té漢\u{2581}x";
 
 /// Reads a tokenizer.
 ///
 /// # Errors
-/// Returns the reason, starting with the key, if the text is not a `tokenizer.json` or has a
+/// Returns an error message, starting with the key, if the text is not a `tokenizer.json` or has a
 /// rejected part.
 pub(crate) fn library(json: &[u8]) -> Result<tokenizers::Tokenizer, String> {
     #[derive(Deserialize)]
@@ -40,8 +41,8 @@ pub(crate) fn library(json: &[u8]) -> Result<tokenizers::Tokenizer, String> {
     tokenizers::Tokenizer::from_bytes(json).map_err(|error| error.to_string())
 }
 
-/// Rejects a disallowed part, including nested parts. Parts are identified by their keys, as in the
-/// library, because `type` may be missing.
+/// Rejects disallowed parts, including nested ones. Parts are identified by their keys, as in the
+/// library, because the key `type` may be missing.
 fn check(key: &str, part: &Value) -> Result<(), String> {
     let (mut growth, mut parts) = (1.0, 0);
     let mut open = vec![(key.to_owned(), part)];
@@ -82,7 +83,7 @@ fn check(key: &str, part: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the minimum number of bytes that a pattern matches, at least 1. Rejects patterns that
+/// Returns the smallest number of bytes that a pattern matches, at least 1. Rejects patterns that
 /// match the empty string, because `Replace` panics on them.
 fn shortest_match(key: &str, pattern: &Value, replaces: bool) -> Result<usize, String> {
     let empty = |pattern: &str| {

@@ -1,23 +1,23 @@
-//! Stop strings across token borders, ignored inside a response's reasoning.
+//! Stop strings, which may span tokens and are ignored inside a response's reasoning.
 
 use std::sync::Arc;
 
 use crate::Tokenizer;
 
-/// Tags around a response's reasoning, inside which stop strings are ignored.
+/// Opening and closing tags of reasoning in a response. Stop strings between them are ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReasoningTags {
     /// Opening tag.
     pub open: String,
     /// Closing tag.
     pub close: String,
-    /// End of prompts that already open the reasoning, such as a chat template's `<think>` and line
-    /// break; empty if no prompt does.
+    /// Text at the end of prompts that already open the reasoning, for example a chat template's
+    /// `<think>` and line break. Empty if no prompt does.
     pub opening: String,
 }
 
 impl ReasoningTags {
-    /// Returns true if a response to this prompt starts inside the reasoning.
+    /// Returns true if a response to this prompt starts inside reasoning.
     pub fn are_open_after(&self, tokenizer: &Tokenizer, prompt: &[u32]) -> bool {
         if self.opening.is_empty() {
             return false;
@@ -43,15 +43,15 @@ enum Part {
     #[default]
     Start,
     Reasoning,
-    /// White space after the reasoning, before the answer.
+    /// White space between the reasoning and the answer.
     Blanks,
     Answer,
 }
 
-/// Finds stop strings in the bytes of a growing response.
+/// Finds stop strings in the bytes of a response as it grows.
 #[derive(Debug, Default)]
 pub struct StopStringMatcher {
-    /// Last bytes of the response, as many as matching a stop string or tag may need.
+    /// Last bytes of the response, as many as are needed to match a stop string or tag.
     tail: Vec<u8>,
     /// Without tags, stop strings apply everywhere.
     tags: Option<Arc<ReasoningTags>>,
@@ -59,18 +59,18 @@ pub struct StopStringMatcher {
 }
 
 impl StopStringMatcher {
-    /// Returns a matcher that ignores stop strings inside the reasoning. Reasoning lasts from the
-    /// prompt's opening tag, or the first in the response, to the first closing tag. Stop strings
-    /// that are only white space are also ignored directly after the reasoning. Without reasoning,
-    /// all stop strings apply.
+    /// Returns a matcher that ignores stop strings inside reasoning. Reasoning starts at the
+    /// opening tag in the prompt, or at the first one in the response. It ends at the first closing
+    /// tag. Stop strings that consist of white space are also ignored directly after the reasoning.
+    /// Without reasoning, all stop strings apply.
     pub fn past_reasoning(tags: Arc<ReasoningTags>, tokenizer: &Tokenizer, prompt: &[u32]) -> Self {
         let part = if tags.are_open_after(tokenizer, prompt) { Part::Reasoning } else { Part::Start };
         Self { tail: Vec::new(), tags: Some(tags), part }
     }
 
-    /// Adds a token; returns true if it completes a stop string.
+    /// Adds a token and returns true if it completes a stop string.
     ///
-    /// Strings are compared as bytes, so they may start and end inside tokens.
+    /// Strings are compared as bytes, so they may start and end in the middle of a token.
     pub fn push(&mut self, tokenizer: &Tokenizer, token: u32, stops: &[String]) -> bool {
         let tags = self.tags.iter().flat_map(|tags| [tags.open.len(), tags.close.len()]);
         let reach = stops.iter().map(String::len).chain(tags).max().unwrap_or(0);
@@ -84,7 +84,7 @@ impl StopStringMatcher {
         found
     }
 
-    /// Returns true if the last byte completes a stop string that is not ignored here.
+    /// Returns true if the last byte completes a stop string and is not inside reasoning.
     fn is_stopped(&mut self, byte: u8, stops: &[String]) -> bool {
         let is_last = |tail: &[u8], text: &str| !text.is_empty() && tail.ends_with(text.as_bytes());
         let complete = stops.iter().any(|stop| is_last(&self.tail, stop));
@@ -114,7 +114,7 @@ impl StopStringMatcher {
 }
 
 /// Returns the number of tokens up to and including the one that completes a stop string; `None` if
-/// none does.
+/// no stop string occurs.
 pub fn stop_length(tokenizer: &Tokenizer, tokens: &[u32], stops: &[String]) -> Option<usize> {
     let mut matcher = StopStringMatcher::default();
     let last = tokens.iter().position(|&token| matcher.push(tokenizer, token, stops))?;
@@ -187,7 +187,7 @@ mod tests {
         Tokenizer::train(["a"].into_iter(), &config).unwrap()
     }
 
-    /// Returns the part of a response before its stop string; `None` without one.
+    /// Returns the part of a response before its stop string; `None` if no stop string occurs.
     fn kept(tokenizer: &Tokenizer, opening: &str, prompt: &str, text: &str) -> Option<String> {
         let [open, close, opening] = ["<think>", "</think>", opening].map(str::to_owned);
         let tags = Arc::new(ReasoningTags { open, close, opening });

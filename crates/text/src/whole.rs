@@ -1,4 +1,4 @@
-//! Atomic file access; errors name the file.
+//! Atomic file access. Errors contain the file name.
 
 use std::fmt::Display;
 use std::fs;

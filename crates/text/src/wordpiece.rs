@@ -1,4 +1,4 @@
-//! Tokenizer of BERT and similar encoders.
+//! Tokenizer for BERT and similar encoders.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use tokenizers::{AddedToken, Model as _, TruncationParams};
 use crate::whole::read;
 use crate::{TextError, parts};
 
-/// A tokenizer for encoders: a text becomes `[CLS]`, its pieces and `[SEP]`, truncated to a maximum
+/// A tokenizer for encoders. A text becomes `[CLS]`, its tokens and `[SEP]`, truncated to a maximum
 /// length.
 #[derive(Clone, Debug)]
 pub struct WordPiece {
@@ -46,14 +46,15 @@ fn name_of(token: Option<Named>, usual: &str) -> String {
 }
 
 impl WordPiece {
-    /// Reads `tokenizer.json` of a folder, or else `vocab.txt` with `tokenizer_config.json`.
-    /// Special tokens in a text (`[SEP]`) become themselves, as in `transformers`.
+    /// Reads a folder's `tokenizer.json`, or if it is missing, `vocab.txt` with
+    /// `tokenizer_config.json`. A special token's string in a text (`[SEP]`) becomes that token, as
+    /// in `transformers`.
     ///
     /// # Errors
     ///
-    /// Returns [`TextError`] with the file if both are missing, or if the tokenizer does not add
-    /// markers around a text. The tokenizer need not be WordPiece: E5's small multilingual model is
-    /// a BERT with XLM-R's tokenizer.
+    /// Returns [`TextError`] with the file name if both files are missing, or if the tokenizer does
+    /// not add special tokens around a text. Tokenizers other than WordPiece are supported: E5's
+    /// small multilingual model is a BERT with XLM-R's tokenizer.
     pub fn load_folder(folder: &Path, max_tokens: usize) -> Result<Self, TextError> {
         let whole = folder.join("tokenizer.json");
         let wrong =
@@ -84,12 +85,11 @@ impl WordPiece {
         Ok(Self { library })
     }
 
-    /// Returns the ids of a text, with the markers around it.
+    /// Returns the token ids of a text, including the special tokens around it.
     ///
     /// # Errors
     ///
-    /// Returns [`TextError::Tokenizer`] if the tokenizer's file has a fault that only this text
-    /// reveals.
+    /// Returns [`TextError::Tokenizer`] if this text triggers an error in the tokenizer file.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, TextError> {
         let encoding =
             self.library.encode_fast(text, true).map_err(|error| TextError::Tokenizer(error.to_string()))?;

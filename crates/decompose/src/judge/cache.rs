@@ -10,13 +10,13 @@ use turnwise_core::hexadecimal;
 
 use super::{JudgeError, scores};
 
-/// SHA-256 of everything that an answer depends on.
+/// SHA-256 of everything that a response depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Key([u8; 32]);
 
 impl Key {
-    /// Returns the cache key of `texts`. The key includes their lengths, so no two lists share a
-    /// key.
+    /// Returns the cache key of `texts`. Lengths are hashed with the texts, so different lists get
+    /// different keys.
     pub(super) fn of(texts: &[&str]) -> Self {
         let mut hash = Sha256::new();
         hash.update(b"turnwise judge 1");
@@ -44,7 +44,7 @@ struct Entry {
 
 pub(super) enum Hit {
     Scores(Vec<f64>),
-    /// An unusable file, which will be overwritten.
+    /// A corrupt cache file, which will be overwritten.
     Broken,
     Nothing,
 }

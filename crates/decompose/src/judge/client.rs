@@ -15,7 +15,7 @@ const LARGEST: u64 = 1 << 20;
 
 const PROBE_TOKENS: u32 = 16;
 
-/// Rejects a base address that this build cannot send requests to, with the reason.
+/// Returns an error if this build cannot send requests to a base URL.
 pub(crate) fn check_endpoint(endpoint: &str) -> Result<(), String> {
     check_address(endpoint).map_err(|error| error.to_string())?;
     if endpoint.starts_with("https://") && !cfg!(feature = "tls") {
@@ -25,11 +25,11 @@ pub(crate) fn check_endpoint(endpoint: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// An API key. It is never printed.
+/// An API key. The key is never printed.
 struct Secret(Option<String>);
 
 impl Secret {
-    /// Reads the variable of this name; an empty name is not a key.
+    /// Reads the key from an environment variable; an empty name means no key.
     fn from_env(name: &str) -> Result<Self, ApiKeyError> {
         api_key(name).map(Self)
     }
@@ -47,12 +47,12 @@ impl fmt::Debug for Secret {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// The budget is used up.
+    /// The request budget is used up.
     Budget,
     Timeout,
     Transport(String),
     Status(u16, String),
-    /// The answer is not a chat completion, or has no valid scores.
+    /// The response is not a chat completion or has no valid scores.
     Malformed(String),
 }
 
@@ -89,10 +89,10 @@ struct Choice {
     message: Message,
 }
 
-/// The message of a choice.
+/// Message in a chat completion.
 #[derive(Deserialize)]
 pub(crate) struct Message {
-    /// Null where a model spent all its tokens on reasoning.
+    /// Null if the model spent all its tokens on reasoning.
     pub(crate) content: Option<String>,
 }
 
@@ -110,10 +110,10 @@ impl Client {
             .map_err(|error| JudgeError::setting("api_key_env", error.to_string()))
     }
 
-    /// Creates a client of the service at a base address; nothing is sent yet.
+    /// Creates a client for the service at a base URL, without sending anything.
     ///
     /// # Errors
-    /// Fails if the variable of the API key is not set.
+    /// Fails if the environment variable with the API key is not set.
     pub(crate) fn connect(
         endpoint: &str,
         api_key_env: &str,
@@ -141,7 +141,8 @@ impl Client {
             .ok_or_else(|| Failure::Malformed("an answer without text; raise decomposer.max_tokens".into()))
     }
 
-    /// Sends a question of the same form that needs few tokens, and accepts any chat completion.
+    /// Sends a short question of the usual form to test the service. Any chat completion counts as
+    /// success.
     pub(super) fn probe(&self, config: &JudgeConfig, system: &str) -> Result<(), Failure> {
         self.complete(config, system, "Answer with [1].", config.max_tokens.min(PROBE_TOKENS)).map(drop)
     }
@@ -162,10 +163,10 @@ impl Client {
         }))
     }
 
-    /// Sends the body of a request and returns the message of the first choice.
+    /// Sends a request body and returns the message of the first choice.
     ///
     /// # Errors
-    /// Fails if there is no answer, or it is not a chat completion.
+    /// Fails if there is no response or if it is not a chat completion.
     pub(crate) fn send(&self, body: &serde_json::Value) -> Result<Message, Failure> {
         let mut request = self.agent.post(&self.url).header("content-type", "application/json");
         if let Some(key) = &self.secret.0 {
@@ -194,8 +195,8 @@ impl Client {
         }
     }
 
-    /// Returns the wait before attempt `attempt` (from 1): doubled each time, at most
-    /// `backoff_max_s`, shortened by up to half depending on (seed, question, attempt).
+    /// Returns the wait before attempt `attempt` (from 1). It doubles each time up to
+    /// `backoff_max_s`. Jitter derived from (seed, question, attempt) shortens it by up to half.
     pub(super) fn pause(&self, config: &JudgeConfig, key: &Key, attempt: u32) -> Duration {
         let coordinates = [key.coordinate(), u64::from(attempt)];
         let share = Seed::derive(self.seed, Purpose::Credit, &coordinates).rng().uniform();

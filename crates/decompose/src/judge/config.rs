@@ -1,4 +1,4 @@
-//! Settings of the judge.
+//! Settings for the judge.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::JudgeError;
 use super::client::check_endpoint;
 
-/// Settings of the judge.
+/// Settings for the judge.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct JudgeConfig {
@@ -20,33 +20,34 @@ pub struct JudgeConfig {
     pub api_key_env: String,
     /// Template file; empty for the built-in template.
     pub template: PathBuf,
-    /// Folder of cached answers; empty for `judge` in the run directory.
+    /// Folder for cached responses; empty for `judge` in the run directory.
     pub cache: PathBuf,
     /// Sampling temperature of the judge.
     #[schemars(range(min = 0.0, max = 2.0))]
     pub temperature: f64,
-    /// Maximum number of tokens in an answer.
+    /// Maximum number of tokens in a response.
     #[schemars(range(min = 1, max = 1000000))]
     pub max_tokens: u32,
-    /// Timeout of a request in seconds, including the answer.
+    /// Timeout of a request in seconds, including the response.
     #[schemars(range(min = 0.001, max = 86400.0))]
     pub timeout_s: f64,
     /// Number of retries of a failed request.
     #[schemars(range(max = 100))]
     pub retries: u32,
-    /// Seconds before the first retry; doubled for each further retry, and randomly shortened by up
-    /// to half.
+    /// Seconds before the first retry. The wait doubles with each further retry and is randomly
+    /// shortened by up to half.
     #[schemars(range(min = 0.0, max = 3600.0))]
     pub backoff_s: f64,
     /// Longest wait between two attempts, in seconds.
     #[schemars(range(min = 0.0, max = 86400.0))]
     pub backoff_max_s: f64,
-    /// Maximum number of requests in a run, including retries and requests before a resume; 0 uses
-    /// the cache only. The check before a run starts is not counted.
+    /// Maximum number of requests in a run. Retries and requests before a resume count. With 0,
+    /// only the cache is used. The test request at the start of a run does not count.
     #[schemars(range(max = 1_000_000_000))]
     pub call_budget: u64,
-    /// Maximum fraction of unanswered questions. The run stops if both the last 20 questions (at
-    /// least 8) and the current batch exceed it; cache hits count as answered. 1 never stops.
+    /// Maximum fraction of questions without scores. The run stops if this fraction is exceeded
+    /// both in the last 20 questions (at least 8) and in the current batch. Cache hits count as
+    /// answered. 1 never stops.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub max_failed_share: f64,
     /// Maximum concurrent requests.

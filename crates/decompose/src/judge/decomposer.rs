@@ -1,4 +1,4 @@
-//! Splits returns into credits by the judge's scores.
+//! Splits returns into per-turn credits according to the judge's scores.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -17,41 +17,41 @@ const WINDOW: usize = 20;
 /// Minimum number of questions before the failure rate is checked.
 const FEWEST: usize = 8;
 
-/// Usage counters of a judge. They start at its creation; in a resumed run they include the counts
-/// from before the resume ([`Judge::resume_counts`]).
+/// Usage counters of a judge. Counting starts when the judge is created. In a resumed run, earlier
+/// counts are added ([`Judge::resume_counts`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct JudgeMetrics {
-    /// Trajectories that were given credits.
+    /// Trajectories whose turns were given credits.
     pub trajectories: u64,
-    /// Trajectories with a return of 0, which need no scores.
+    /// Trajectories that need no scores because their return is 0.
     pub zero_returns: u64,
-    /// Questions answered by the cache.
+    /// Questions whose scores were found in the cache.
     pub cache_hits: u64,
     /// Cache files that could not be read or written.
     pub cache_errors: u64,
     /// Requests sent, including retries.
     pub calls: u64,
-    /// Retries among the requests.
+    /// Requests that were retries.
     pub retries: u64,
     /// Requests that timed out.
     pub timeouts: u64,
     /// Requests whose connection failed.
     pub transport_errors: u64,
-    /// Requests answered with another status than 200.
+    /// Requests answered with a status other than 200.
     pub status_errors: u64,
-    /// Answers that were not scores.
+    /// Responses without valid scores.
     pub malformed: u64,
     /// Questions not asked because the budget was used up.
     pub over_budget: u64,
-    /// Trajectories with credits `R / T` because of a missing answer.
+    /// Trajectories with equal credits `R / T` because the judge gave no scores.
     pub fallbacks: u64,
-    /// Trajectories with credits `R / T` because their scores sum to about 0.
+    /// Trajectories with equal credits `R / T` because their scores sum to about 0.
     pub zero_scores: u64,
 }
 
 impl JudgeMetrics {
-    /// Returns names and values for a run's metrics.
+    /// Returns the counters as names and values for the run's metrics.
     pub fn entries(&self) -> [(&'static str, f64); 13] {
         [
             ("judge/trajectories", self.trajectories),
@@ -72,7 +72,7 @@ impl JudgeMetrics {
     }
 }
 
-/// Decomposes returns with a language model.
+/// Splits returns into per-turn credits with a language model.
 #[derive(Debug)]
 pub struct Judge {
     config: JudgeConfig,
@@ -87,13 +87,13 @@ pub struct Judge {
 struct State {
     metrics: JudgeMetrics,
     last_failure: Option<String>,
-    /// For each of the last [`WINDOW`] questions sent: true if it was not answered.
+    /// For each of the last [`WINDOW`] questions sent, true if it was not answered.
     recent: VecDeque<bool>,
-    /// Questions of this batch answered by the cache.
+    /// Questions of this batch whose scores were found in the cache.
     cached: usize,
     /// Questions of this batch sent to the judge.
     asked: usize,
-    /// Questions sent to the judge without an answer.
+    /// Questions that the judge did not answer.
     unanswered: usize,
     /// True once too many questions were not answered.
     dead: bool,
@@ -106,8 +106,8 @@ impl State {
     }
 
     /// Records the outcome of a question sent to the judge. Cache hits of the batch count as
-    /// answered: a resumed run only repeats failed questions, which must not make a working judge
-    /// look dead.
+    /// answered. Otherwise a resumed run, which repeats only failed questions, could mistake a
+    /// working judge for a dead one.
     fn note(&mut self, failed: bool, most: f64) {
         self.asked += 1;
         self.unanswered += usize::from(failed);
@@ -133,7 +133,7 @@ struct Question {
 }
 
 impl Judge {
-    /// Creates a judge; `seed` determines the jitter of retry waits.
+    /// Creates a judge; the jitter of retry waits is derived from `seed`.
     ///
     /// # Errors
     /// Fails on an invalid setting, an unreadable template, a cache folder that cannot be created,
@@ -150,7 +150,7 @@ impl Judge {
         })
     }
 
-    /// Continues from the counts of an earlier judge; its requests count against the budget.
+    /// Adds the counts of an earlier judge; its requests count against the budget.
     pub fn resume_counts(&mut self, counts: JudgeMetrics) {
         *self.calls.get_mut() = counts.calls;
         self.state.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).metrics = counts;
@@ -161,7 +161,7 @@ impl Judge {
         self.with(|state| state.metrics)
     }
 
-    /// Returns the reason for the most recent failure of a request, without the API key.
+    /// Returns the reason why the most recent request failed, without the API key.
     pub fn last_failure(&self) -> Option<String> {
         self.with(|state| state.last_failure.clone())
     }
@@ -196,7 +196,7 @@ impl Judge {
         None
     }
 
-    /// Returns the judge's scores; `None` if all attempts fail. Calls `failed` for every failed
+    /// Returns the judge's scores, or `None` if all attempts fail. Calls `failed` for every failed
     /// request.
     fn scores(&self, question: &Question, failures: &mpsc::Sender<String>) -> Option<Vec<f64>> {
         let once = || {
@@ -214,8 +214,8 @@ impl Judge {
         scores
     }
 
-    /// Sends a request with retries and counts them. Calls `failed` for every failure; `Err`
-    /// contains the last reason.
+    /// Sends a request, retries it on failure, and counts the attempts. Calls `failed` for every
+    /// failure; `Err` contains the last reason.
     fn tries<T>(
         &self,
         key: &Key,
@@ -249,12 +249,11 @@ impl Judge {
         }
     }
 
-    /// Sends a short request, so that a wrong URL, model or key is reported before a run starts.
-    /// Accepts any answer. Metrics count this request like any other. Sends nothing if
-    /// `call_budget` is 0.
+    /// Sends a short request to detect a wrong URL, model or key before a run starts. Accepts any
+    /// answer. This request is counted in the metrics. Nothing is sent if `call_budget` is 0.
     ///
     /// # Errors
-    /// Fails if the service does not answer, or rejects the request.
+    /// Fails if the service does not respond or rejects the request.
     pub fn check_service(&self) -> Result<(), JudgeError> {
         if self.config.call_budget == 0 {
             return Ok(());
@@ -284,8 +283,8 @@ impl Judge {
         Ok(())
     }
 
-    /// Answers all questions from the cache or with `concurrency` requests at a time, calling
-    /// `failed` as requests fail. Stops once the judge is considered dead.
+    /// Answers all questions from the cache or by requests, at most `concurrency` at a time. Calls
+    /// `failed` for each failed request. Stops once the judge is considered dead.
     fn answers(&self, questions: &[Question], failed: &mut dyn FnMut(String)) -> Vec<Option<Vec<f64>>> {
         let cached: Vec<Option<Vec<f64>>> = questions.iter().map(|question| self.cached(question)).collect();
         self.with(|state| state.begin(cached.iter().flatten().count()));
@@ -323,14 +322,14 @@ impl Judge {
             .collect()
     }
 
-    /// Returns the credit of every turn of a batch. Trajectories without an answer get `R / T`,
-    /// counted in [`Judge::metrics`].
+    /// Returns the credit of every turn of a batch. Trajectories without scores get `R / T` per
+    /// turn and are counted in [`Judge::metrics`].
     ///
-    /// Calls `warn` at the first failed request, and at the end with the number of trajectories
+    /// Calls `warn` on the first failed request, and at the end with the number of trajectories
     /// without scores.
     ///
     /// # Errors
-    /// Fails if more than `max_failed_share` of the last questions were not answered, because
+    /// Fails if more than `max_failed_share` of the last questions were not answered, since most
     /// credits would be uniform.
     pub fn credits(&self, batch: &Batch, warn: &mut dyn FnMut(String)) -> Result<PerTurn<f64>, JudgeError> {
         let mut questions: Vec<Question> = Vec::new();

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use thiserror::Error;
 
-/// Error from a judge: it cannot be set up, or leaves too many questions unanswered.
+/// Error if a judge cannot be set up or leaves too many questions unanswered.
 #[derive(Debug, Error)]
 pub enum JudgeError {
     /// A setting is invalid.
@@ -34,7 +34,7 @@ pub enum JudgeError {
         /// Cause and fix.
         reason: String,
     },
-    /// The service does not answer, or rejects these settings.
+    /// The service does not respond or rejects the settings.
     #[error(
         "the judge at {endpoint} does not answer for the model {model:?} ({reason}): start it, or correct \
          decomposer.endpoint, decomposer.model or decomposer.api_key_env; decomposer.call_budget = 0 asks nothing and takes \

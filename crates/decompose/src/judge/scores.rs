@@ -2,7 +2,8 @@
 
 const BEST: f64 = 10.0;
 
-/// Parses an answer: a JSON list of `turns` numbers from 0 to 10, with only white space around it.
+/// Parses a response: a JSON list of `turns` numbers from 0 to 10, optionally surrounded by white
+/// space.
 pub(super) fn parse(answer: &str, turns: usize) -> Result<Vec<f64>, String> {
     let scores: Vec<f64> = serde_json::from_str(answer.trim())
         .map_err(|error| format!("the answer is not a JSON list of numbers: {error}"))?;
@@ -15,11 +16,11 @@ pub(super) fn parse(answer: &str, turns: usize) -> Result<Vec<f64>, String> {
     }
 }
 
-/// Returns credits that sum to the return `R`: `s_t R / sum s`, or `(10 - s_t) R / sum (10 - s)`
-/// for a negative `R`, so better turns always get more. Returns `None` if the shares sum to about
-/// 0.
+/// Returns credits that sum to the return `R`. They are `s_t R / sum s`, or
+/// `(10 - s_t) R / sum (10 - s)` for a negative `R`, so turns with higher scores always get more.
+/// Returns `None` if the denominator is about 0.
 ///
-/// Differs from the paper: its returns are only 0 and 1, so it has no formula for negative returns.
+/// The paper has no formula for negative returns because its returns are only 0 and 1.
 pub(super) fn rescale(scores: &[f64], ret: f64) -> Option<Vec<f64>> {
     let share = |score: &f64| if ret < 0.0 { BEST - score } else { *score };
     let sum: f64 = scores.iter().map(share).sum();

@@ -10,8 +10,8 @@ use super::JudgeError;
 
 const BUILT_IN: &str = include_str!("template.toml");
 
-/// A prompt, read from a TOML file with the texts `system`, `user` and `turn`. Comments in the
-/// built-in file explain the format.
+/// A prompt, read from a TOML file with the keys `system`, `user` and `turn`. The format is
+/// explained by comments in the built-in file.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Template {
@@ -24,7 +24,7 @@ pub struct Template {
 }
 
 impl Template {
-    /// Returns true if a rendered trajectory shows its number of turns.
+    /// Returns true if a rendered trajectory contains its number of turns.
     pub(super) fn counts_turns(&self) -> bool {
         self.user.contains("{count}") || self.turn.contains("{index}")
     }
@@ -32,7 +32,7 @@ impl Template {
     /// Text of the built-in template.
     pub const BUILT_IN: &'static str = BUILT_IN;
 
-    /// Reads a template file, or the built-in one for an empty path.
+    /// Reads a template file; an empty path selects the built-in template.
     ///
     /// # Errors
     /// Fails if the file cannot be read, is not a valid template, or has an unknown placeholder.
@@ -85,8 +85,8 @@ impl Template {
     }
 }
 
-/// Replaces placeholders in one pass, so braces in values are kept. `Err` names an unknown
-/// placeholder.
+/// Replaces all placeholders in one pass, so braces in inserted values are kept. `Err` contains the
+/// name of an unknown placeholder.
 fn fill(text: &str, value: impl Fn(&str) -> Option<String>) -> Result<String, String> {
     let mut filled = String::with_capacity(text.len());
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! Checkpoints: one atomically written safetensors file, and a readable config.
+//! A checkpoint is one safetensors file, written atomically, plus a human-readable config.
 
 use std::path::Path;
 
@@ -21,12 +21,12 @@ struct Header {
 
 impl TurnRd {
     /// Writes `turnrd.safetensors` and `config.json` into `folder`, which is created if needed. The
-    /// `safetensors` file has weights, AdamW's moments (`exp_avg.*`, `exp_avg_sq.*`) and a header
-    /// with config, input width and step count. `config.json` is a readable copy for users and
-    /// other programs.
+    /// `safetensors` file holds the weights, AdamW's moments (`exp_avg.*`, `exp_avg_sq.*`) and a
+    /// header with config, input width and step count. `config.json` is a readable copy for users
+    /// and other programs.
     ///
-    /// [`TurnRd::load`] reads only the `safetensors` file, which is renamed into place when
-    /// complete. A kill therefore leaves either the old or the new checkpoint.
+    /// [`TurnRd::load`] reads only the `safetensors` file. That file gets its final name once it is
+    /// complete. If the process is killed, either the old or the new checkpoint remains.
     ///
     /// # Errors
     /// Fails if a file cannot be written.
@@ -59,7 +59,7 @@ impl TurnRd {
         write_atomically(&folder.join(CONFIG), text.as_bytes())
     }
 
-    /// Reads a checkpoint written by [`TurnRd::save`], bit for bit.
+    /// Restores a checkpoint written by [`TurnRd::save`] exactly.
     ///
     /// # Errors
     /// The error names the file and the tensor or key.

@@ -4,50 +4,52 @@ use serde::{Deserialize, Serialize};
 
 use turnwise_model::{AdamWConfig, ModelError};
 
-/// Formula for credits from values and attention weights. Credits always sum to the return.
+/// Formula that computes credits from values and attention weights. Credits always sum to the
+/// return.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CreditRule {
-    /// Clipped values, shifted by a constant so that they sum to the return (equation 5).
+    /// Clipped values, all shifted by the same amount so that they sum to the return (equation 5).
     Projection,
-    /// Clipped values, shifted in proportion to the attention so that they sum to the return:
-    /// `clip(V_t) - w_t (sum_s clip(V_s) - R)`.
+    /// Clipped values, shifted in proportion to the attention weights so that they sum to the
+    /// return: `clip(V_t) - w_t (sum_s clip(V_s) - R)`.
     WeightedProjection,
     /// Attention weight times the return, `w_t R`.
     #[default]
     Attention,
 }
 
-/// Norm of turn and goal vectors before the first layer.
+/// Normalization of turn and goal vectors before the first layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum InputNorm {
     /// No norm.
     #[default]
     None,
-    /// Division by the vector's root mean square.
+    /// Divide each vector by its root mean square.
     Rms,
 }
 
-/// Target of the value head, if the environment has a progress signal.
+/// Target of the value head if the environment has a progress signal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ValueTarget {
     /// Progress after the turn.
     #[default]
     Level,
-    /// Change of progress in the turn. Progress before the first turn is 0.
+    /// Change in progress during the turn. Progress before the first turn is 0.
     Change,
 }
 
-/// Settings of TurnRD. Defaults follow HAS, table 6 (`ALFWorld`), except `credits`, `epochs`,
-/// `older_per_new` and `min_improvement` (presets `has-attention` and `has-attention-film`). The
-/// presets `has-turnrd` and `has-turnrd-film` use the paper's values: `"projection"`, 5, 1e6 and 0.
-/// For `WebShop` set `max_turns = 16` and `value_weight = 0.5`.
+/// Settings of TurnRD. Defaults follow HAS, table 6 (`ALFWorld`). Exceptions are `credits`,
+/// `epochs`, `older_per_new` and `min_improvement` (presets `has-attention` and
+/// `has-attention-film`). The presets `has-turnrd` and `has-turnrd-film` set these four keys to the
+/// paper's `"projection"`, 5, 1e6 and 0. For `WebShop` set `max_turns = 16` and
+/// `value_weight = 0.5`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TurnRdConfig {
-    /// Modulates the encoder's output by the goal (presets ending in `-film`); otherwise the goal
+    /// Conditions the encoder's output on the goal (presets ending in `-film`); otherwise the goal
     /// is ignored.
     pub film: bool,
     /// Hidden width `H`.
@@ -56,32 +58,32 @@ pub struct TurnRdConfig {
     /// Number of transformer layers.
     #[schemars(range(max = 64))]
     pub layers: usize,
-    /// Number of attention heads; a divisor of `hidden`.
+    /// Number of attention heads; must divide `hidden`.
     #[schemars(range(min = 1, max = 256))]
     pub heads: usize,
-    /// Width of the feed-forward part as a multiple of `hidden`.
+    /// Width of the feed-forward layer as a multiple of `hidden`.
     #[schemars(range(min = 1, max = 64))]
     pub feed_forward: usize,
-    /// Maximum number of turns in a trajectory, which is the number of learned positions.
+    /// Maximum number of turns in a trajectory, and number of learned positions.
     #[schemars(range(min = 1, max = 100000))]
     pub max_turns: usize,
-    /// Fraction of activations dropped in training, in steps of 1/65536.
+    /// Dropout rate in training, rounded to a multiple of 1/65536.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub dropout: f64,
-    /// Norm of the input vectors.
+    /// Normalization of the input vectors.
     pub input_norm: InputNorm,
-    /// Formula for credits from values and attention weights.
+    /// Formula that computes credits from values and attention weights.
     pub credits: CreditRule,
-    /// Clipping bound `c` of equation 5.
+    /// Bound `c` at which equation 5 clips values.
     #[schemars(range(max = 1e6), extend("exclusiveMinimum" = 0.0))]
     pub value_clip: f64,
-    /// Weight of the rank hinge.
+    /// Weight of the rank hinge loss.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub rank_weight: f64,
-    /// Margin of the rank hinge.
+    /// Margin of the rank hinge loss.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub rank_margin: f64,
-    /// Weight of the progress prior.
+    /// Weight of the KL divergence from the progress prior.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub progress_weight: f64,
     /// Weight of the value loss, `lambda_V`.
@@ -92,32 +94,33 @@ pub struct TurnRdConfig {
     /// Learning rate of AdamW.
     #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0.0))]
     pub learning_rate: f64,
-    /// Decoupled weight decay of matrices. The paper does not state it; this is PyTorch's default.
+    /// Decoupled weight decay, applied to matrices. This is PyTorch's default; the paper states
+    /// none.
     #[schemars(range(min = 0.0, max = 10.0))]
     pub weight_decay: f64,
-    /// Maximum global norm of the gradient; 0 disables clipping. The paper does not state it.
+    /// Maximum global gradient norm; 0 disables clipping. The paper states no value.
     #[schemars(range(min = 0.0, max = 1e9))]
     pub clip_norm: f64,
     /// Maximum number of passes over the replay per round.
     #[schemars(range(min = 1, max = 1000))]
     pub epochs: usize,
-    /// Number of older records per new record in a pass, drawn in proportion to their weight. If
-    /// fewer exist, all are read. With 1e6, as in the paper, every pass reads all records, so
-    /// passes grow with the run.
+    /// Number of older records per new record in a pass, drawn with probability proportional to
+    /// their weight. All older records are read if there are fewer. With 1e6, as in the paper,
+    /// every pass reads all records, so passes get slower as the run goes on.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub older_per_new: f64,
-    /// Minimum relative decrease of the loss per pass; the round ends after a pass that improves
-    /// less. With 0, all `epochs` run, as in the paper.
+    /// A round ends early after a pass that lowers the loss by less than this fraction. With 0, all
+    /// `epochs` run, as in the paper.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub min_improvement: f64,
     /// Trajectories per minibatch.
     #[schemars(range(min = 1, max = 65536))]
     pub batch: usize,
-    /// Half-life of a replay record's weight, in rounds.
+    /// Half-life, in rounds, of the weight of a replay record.
     #[schemars(range(max = 1e9), extend("exclusiveMinimum" = 0.0))]
     pub half_life: f64,
-    /// Number of parts of a minibatch that run in parallel. Results depend on this value, but not
-    /// on the machine or its number of cores.
+    /// Number of parts into which a minibatch is split to run in parallel. Results depend on this
+    /// value, but not on the number of CPU cores.
     #[schemars(range(min = 1, max = 256))]
     pub num_workers: usize,
 }
@@ -167,7 +170,7 @@ impl TurnRdConfig {
         Ok(())
     }
 
-    /// Returns the optimizer settings, with PyTorch's betas and epsilon.
+    /// Returns the optimizer settings, with PyTorch's default betas and epsilon.
     pub(super) fn optimizer(&self) -> AdamWConfig {
         AdamWConfig {
             beta1: 0.9,

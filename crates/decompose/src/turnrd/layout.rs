@@ -1,4 +1,4 @@
-//! Layout of TurnRD's tensors in the flat buffer, and their initial values.
+//! Layout of TurnRD's tensors in the flat parameter buffer, and their initialization.
 
 use std::ops::Range;
 
@@ -7,7 +7,8 @@ use turnwise_core::{Purpose, Seed};
 use super::TurnRdConfig;
 use turnwise_model::layers::TensorList;
 
-/// First coordinate of all of TurnRD's random draws, to keep them independent of the policy's.
+/// First seed coordinate of all of TurnRD's random draws, which keeps them independent of the
+/// policy's.
 pub(super) const TAG: u64 = 0x7475_726e_7264;
 
 /// A linear layer: weight `[out, in]` and bias `[out]`.
@@ -33,7 +34,7 @@ pub(super) struct Head {
     pub(super) outer: Linear,
 }
 
-/// All tensors, with names of PyTorch modules.
+/// All tensors, with the names of PyTorch modules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tensors {
     pub(super) input: Linear,
@@ -41,13 +42,14 @@ pub(super) struct Tensors {
     pub(super) blocks: Vec<Block>,
     pub(super) attention: Head,
     pub(super) value: Head,
-    /// `[2 H, D]`: gamma's rows, then beta's. Last in the buffer, so that other initial weights do
-    /// not depend on FiLM.
+    /// `[2 H, D]`: the rows for gamma, then those for beta. Last in the buffer, so that the
+    /// initialization of other tensors does not depend on FiLM.
     pub(super) film: Option<Linear>,
     pub(super) layout: TensorList,
 }
 
-/// Adds weight and bias of a PyTorch module. The fused attention projection uses other names.
+/// Adds the weight and bias of a PyTorch module. The fused attention projection has different
+/// names.
 fn module(list: &mut TensorList, name: &str, shape: &[usize]) -> Linear {
     let separator = if name.ends_with("in_proj") { '_' } else { '.' };
     Linear {
@@ -86,8 +88,8 @@ impl Tensors {
         Self { input, positions, blocks, attention, value, film, layout: list }
     }
 
-    /// Returns initial weights: matrices uniform in `+-1/sqrt(in)`, positions normal with standard
-    /// deviation 0.02, norms 1, biases and FiLM 0.
+    /// Returns initial weights. Matrices are uniform in `+-1/sqrt(in)`, positions are normal with
+    /// standard deviation 0.02, norm weights are 1, and biases and FiLM are 0.
     pub(super) fn init(&self, seed: u64) -> Vec<f32> {
         let mut weights = vec![0.0; self.layout.len];
         let mut rng = Seed::derive(seed, Purpose::Init, &[TAG]).rng();

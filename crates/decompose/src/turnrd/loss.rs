@@ -1,4 +1,4 @@
-//! Losses of TurnRD and their derivatives, in `f64`.
+//! Losses of TurnRD and their gradients, in `f64`.
 //!
 //! With `q_i` the weight of trajectory `i`, `Q = sum q_i`, `w = softmax(a)`, `Rhat_i = sum_t w_it
 //! V_it`:
@@ -11,25 +11,25 @@
 //! total      = prediction + rank_weight rank + progress_weight prior + value_weight value
 //! ```
 //!
-//! `M_i` are the turns of `i` with a progress signal. The prior falls back to `t/T` (`t` from 1) if
-//! any turn lacks a progress signal.
+//! `M_i` are the turns of `i` with a progress signal. If any turn lacks a progress signal, the
+//! prior uses `t/T` (`t` from 1).
 
 use serde::{Deserialize, Serialize};
 
 use super::{Sample, TurnRdConfig, ValueTarget};
 
-/// Parts of the loss, each a weighted mean over a minibatch.
+/// Terms of the loss, each a weighted mean over a minibatch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Losses {
     /// `prediction + rank_weight rank + progress_weight prior + value_weight value`.
     pub total: f64,
-    /// Mean squared error of the estimated return.
+    /// Mean squared error between the estimated return and the return.
     pub prediction: f64,
     /// Rank hinge, unweighted.
     pub rank: f64,
-    /// Divergence from the progress prior in nats, unweighted.
+    /// KL divergence from the progress prior in nats, before weighting.
     pub prior: f64,
-    /// Mean squared error of the values against the progress signal, unweighted; 0 without a
+    /// Mean squared error of the values against the progress signal, before weighting; 0 without a
     /// signal.
     pub value: f64,
 }
@@ -82,7 +82,7 @@ fn log_softmax(scores: impl Iterator<Item = f64>) -> Vec<f64> {
     scores
 }
 
-/// Returns the change of progress at each turn; `None` if it is unknown at this turn or the
+/// Returns the change of progress at each turn; `None` if progress is unknown at this turn or the
 /// previous one.
 fn changes(progress: &[Option<f32>]) -> Vec<Option<f64>> {
     let mut before = Some(0.0f32);

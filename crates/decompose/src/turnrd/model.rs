@@ -1,4 +1,4 @@
-//! The model: training, credits and fit.
+//! The model: training, credits and goodness of fit.
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use super::{CreditRule, InputNorm, Sample, SampleSource, TurnRdConfig};
 use turnwise_model::layers::sum_gradients;
 use turnwise_model::{ModelError, OptimizerState};
 
-/// A learned decomposer of returns, with its optimizer state.
+/// A learned model that splits returns into credits, with its optimizer state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TurnRd {
     pub(super) config: TurnRdConfig,
@@ -40,7 +40,7 @@ pub struct Credits {
 /// Progress of a training round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrainProgress {
-    /// Number of minibatches done, over all epochs.
+    /// Number of finished minibatches, over all epochs.
     pub done: usize,
     /// Number of minibatches in all epochs.
     pub total: usize,
@@ -48,31 +48,31 @@ pub struct TrainProgress {
     pub losses: Losses,
 }
 
-/// Report of one pass over the samples.
+/// Report on one pass over the samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EpochReport {
     /// Means over the minibatches.
     #[serde(flatten)]
     pub losses: Losses,
-    /// Mean global norm of the gradient before clipping.
+    /// Mean global gradient norm before clipping.
     pub grad_norm: f64,
 }
 
-/// Report of a training round.
+/// Report on a training round.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TrainReport {
-    /// Reports of the epochs, in order.
+    /// Reports on the epochs, in order.
     pub epochs: Vec<EpochReport>,
 }
 
-/// How well the estimated returns fit, weighted by sample.
+/// How well the estimated returns fit the true ones, weighted by sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Fit {
     /// Number of trajectories.
     pub samples: usize,
     /// Mean squared error of `Rhat`.
     pub mse: f64,
-    /// Variance of the returns: the error of always predicting their mean.
+    /// Variance of the returns, which equals the error of always predicting their mean.
     pub variance: f64,
     /// `1 - mse / variance`; `None` if all returns are the same.
     pub r2: Option<f64>,
@@ -152,8 +152,8 @@ impl TurnRd {
 
     /// Splits a return into one credit per turn.
     ///
-    /// `turns` is row-major `[T, D]`, `goal` is `[D]`. The result depends only on the arguments and
-    /// the weights, bit for bit.
+    /// `turns` is row-major `[T, D]`, `goal` is `[D]`. The result depends only on arguments and
+    /// weights, down to the last bit.
     ///
     /// # Errors
     /// Fails on vectors of the wrong width, more turns than `max_turns`, or NaN or infinite values.
@@ -184,15 +184,16 @@ impl TurnRd {
         trajectories.par_iter().map(|(turns, goal, ret)| self.credits(turns, goal, *ret)).collect()
     }
 
-    /// Trains one round: up to `epochs` passes over the samples in shuffled minibatches
-    /// ([`TurnRdConfig::older_per_new`], [`TurnRdConfig::min_improvement`]).
+    /// Trains one round of up to `epochs` passes over the samples in shuffled minibatches. See
+    /// [`TurnRdConfig::older_per_new`] and [`TurnRdConfig::min_improvement`].
     ///
-    /// All random draws derive from (`seed`, `round`, epoch, sample), so a repeated round is
-    /// bit-identical. Calls `progress` after every minibatch.
+    /// All random draws are seeded by (`seed`, `round`, epoch, sample), so repeating a round gives
+    /// bit-identical results. Calls `progress` after every minibatch.
     ///
     /// # Errors
-    /// Fails without samples, on a sample that cannot be read or has the wrong shape, or on a NaN
-    /// or infinite gradient. The weights are then those after the last complete minibatch.
+    /// Fails if there are no samples, if a sample cannot be read or has the wrong shape, or if a
+    /// gradient is NaN or infinite. After an error, the weights are those after the last complete
+    /// minibatch.
     pub fn train(
         &mut self,
         samples: &mut dyn SampleSource,
@@ -244,8 +245,8 @@ impl TurnRd {
         Ok(report)
     }
 
-    /// Trains on one minibatch: parallel forward, losses over the whole minibatch, parallel
-    /// backward, AdamW.
+    /// Trains on one minibatch: parallel forward pass, losses over the whole minibatch, parallel
+    /// backward pass, AdamW step.
     fn step(&mut self, samples: &[Sample], dropout: &Dropout) -> Result<(Losses, f64), ModelError> {
         for sample in samples {
             sample.check(&self.config, self.input_dim)?;
@@ -316,7 +317,8 @@ impl TurnRd {
         Ok(fit)
     }
 
-    /// Calls `visit` with every sample and its credits, in order; reads a few at a time.
+    /// Calls `visit` with every sample and its credits, in order. A few samples are in memory at a
+    /// time.
     pub(super) fn each(
         &self,
         samples: &mut dyn SampleSource,

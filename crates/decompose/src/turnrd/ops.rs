@@ -1,5 +1,5 @@
-//! TurnRD's operations that the decoder lacks: GELU, attention over all turns, and dropout, each
-//! with a handwritten backward pass.
+//! Operations that TurnRD needs in addition to the decoder's: GELU, attention over all turns, and
+//! dropout. Each has a handwritten backward pass.
 
 #![expect(clippy::inline_always, reason = "a loop is compiled for wider vectors only where it is inlined")]
 
@@ -19,7 +19,8 @@ fn gelu_tanh<T: Real>(x: T) -> T {
     T::ONE - T::from_f64(2.0) / ((inner + inner).exp() + T::ONE)
 }
 
-/// Computes `y = x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))`, Hendrycks and Gimpel (2016).
+/// Computes GELU, `y = x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))` (Hendrycks and Gimpel
+/// 2016).
 pub(super) fn gelu<T: Real>(x: &[T], y: &mut [T]) {
     struct Rows;
 
@@ -56,8 +57,8 @@ pub(super) fn gelu_backward<T: Real>(x: &[T], d: &mut [T]) {
     vectorised(Rows, (x, d));
 }
 
-/// One trajectory's turns in packed rows of `[query | key | value]`, each `width` wide over all
-/// heads.
+/// One trajectory's turns in packed rows `[query | key | value]`. Each of the three is `width` wide
+/// and holds all heads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attention {
     pub(super) heads: usize,
@@ -77,7 +78,7 @@ impl Attention {
         })
     }
 
-    /// Computes `out = softmax(Q K^T / sqrt(width of a head)) V` over all turns; stores the
+    /// Computes `out = softmax(Q K^T / sqrt(head width)) V` over all turns and stores the
     /// probabilities, `[heads, turns, turns]`.
     pub(super) fn forward<T: Real>(self, qkv: &[T], out: &mut [T], probabilities: &mut [T]) {
         let (own, turns) = (self.width / self.heads, self.turns);
@@ -114,8 +115,8 @@ impl Attention {
     }
 }
 
-/// Fills `mask` with 0 with probability `dropout`, otherwise with `1 / (1 - dropout)`. Sixteen
-/// random bits decide each entry, so the rate is a multiple of 1/65536.
+/// Fills `mask` with 0 with probability `dropout`, and with `1 / (1 - dropout)` otherwise. Each
+/// entry uses sixteen random bits, so the rate is a multiple of 1/65536.
 pub(super) fn dropout_mask<T: Real>(dropout: f64, seed: Seed, mask: &mut [T]) {
     let threshold = (dropout * 65536.0).round() as u64;
     let keep = T::from_f64(65536.0 / (65536.0 - threshold as f64));
@@ -129,7 +130,7 @@ pub(super) fn dropout_mask<T: Real>(dropout: f64, seed: Seed, mask: &mut [T]) {
     }
 }
 
-/// Computes `x *= mask`; an empty mask changes nothing.
+/// Computes `x *= mask`; does nothing if the mask is empty.
 pub(super) fn apply_mask<T: Real>(mask: &[T], x: &mut [T]) {
     for (x, &mask) in x.iter_mut().zip(mask) {
         *x *= mask;

@@ -1,9 +1,10 @@
-//! Selects, weights and orders the samples of one pass.
+//! Selects, weights and orders the samples in a pass.
 //!
-//! Losses are means with weights `q_i = 0.5^(age_i / half_life)`. If a pass read every record, its
-//! cost would grow with the run. With `older_per_new = c`, a pass reads the `n` samples of age 0
-//! and `k = round(c n)` older ones. These are drawn in proportion to `q_i` and weighted by `sum_old
-//! q / k`. The expected losses are then the same as over all samples.
+//! Losses are means with weights `q_i = 0.5^(age_i / half_life)`. If every pass read all records,
+//! its cost would grow during the run. With `older_per_new = c`, a pass reads the `n` samples of
+//! age 0 and `k = round(c n)` older ones. Older samples are drawn with probability proportional to
+//! `q_i` and weighted by `sum_old q / k`. The losses then have the same expectation as over all
+//! samples.
 
 use turnwise_core::Rng;
 
@@ -16,9 +17,10 @@ pub(super) fn weight_at(age: u32, half_life: f64) -> f64 {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Pass {
-    /// Indices of the samples in the order of the pass; older ones may repeat.
+    /// Indices of the samples in the order they are read; older ones may repeat.
     pub(super) order: Vec<usize>,
-    /// Weight of each older sample if older samples are drawn; `None` if each has its own weight.
+    /// Common weight of the older samples if they are drawn at random; `None` if each has its own
+    /// weight.
     pub(super) older_weight: Option<f64>,
 }
 
@@ -42,8 +44,9 @@ impl Pass {
     }
 }
 
-/// Draws `count` indices in proportion to their weights by systematic sampling: equally spaced
-/// points on the cumulative weights, the first at `offset` in [0, 1) of the spacing.
+/// Draws `count` indices with probability proportional to their weights by systematic sampling. The
+/// points are equally spaced on the cumulative weights; the first is at `offset` in [0, 1) of the
+/// spacing.
 fn systematic(weights: &[f64], count: usize, offset: f64) -> impl Iterator<Item = usize> {
     let step = weights.iter().sum::<f64>() / count.max(1) as f64;
     let (mut index, mut cumulated) = (0, weights.first().copied().unwrap_or(0.0));

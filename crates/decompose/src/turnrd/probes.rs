@@ -1,4 +1,5 @@
-//! Probes of section 5.2: whether, and how strongly, a trained network uses the goal.
+//! Probes from section 5.2 of the paper: whether, and how strongly, a trained network uses the
+//! goal.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Purpose, Seed};
@@ -8,7 +9,7 @@ use super::loss::value_targets;
 use super::{SampleSource, TurnRd};
 use turnwise_model::ModelError;
 
-/// Change of the values if FiLM is set to zero.
+/// Change in the values when FiLM is set to zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FilmZeroed {
     /// `sum |V_t - V_t with gamma = beta = 0| / sum |V_t|` over all turns.
@@ -17,24 +18,24 @@ pub struct FilmZeroed {
     pub samples: usize,
 }
 
-/// Errors with each trajectory's own goal and with another trajectory's goal.
+/// Prediction errors with the correct goals, and with goals shuffled among trajectories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GoalsShuffled {
-    /// Mean squared error with each trajectory's own goal.
+    /// Mean squared error with the correct goals.
     pub mse: f64,
-    /// Mean squared error with shuffled goals.
+    /// Mean squared error with goals shuffled among trajectories.
     pub shuffled_mse: f64,
-    /// Fraction of trajectories whose error grew.
+    /// Fraction of trajectories whose error is larger with the shuffled goal.
     pub worse: f64,
-    /// True for the error of `V_t` against the progress signal, used if any trajectory has one;
-    /// false for the error of `Rhat` against the return.
+    /// True if the errors compare `V_t` with the progress signal (used if any trajectory has one),
+    /// false if they compare `Rhat` with the return.
     pub of_values: bool,
     /// Number of trajectories.
     pub samples: usize,
 }
 
 impl GoalsShuffled {
-    /// Returns the relative growth of the error; `None` if it was 0.
+    /// Returns the relative increase of the error with shuffled goals; `None` if `mse` is 0.
     pub fn relative_growth(&self) -> Option<f64> {
         (self.mse > 0.0).then(|| self.shuffled_mse / self.mse - 1.0)
     }
@@ -50,7 +51,7 @@ pub struct FilmNorms {
 }
 
 impl TurnRd {
-    /// Returns this network with FiLM set to zero.
+    /// Returns a copy of this network with FiLM set to zero.
     pub fn without_film(&self) -> Self {
         let mut model = self.clone();
         if let Some(film) = &model.tensors.film {
@@ -60,7 +61,7 @@ impl TurnRd {
         model
     }
 
-    /// Returns the change of the values if FiLM is set to zero; 0 without FiLM.
+    /// Returns the change in the values when FiLM is set to zero; 0 without FiLM.
     ///
     /// # Errors
     /// Fails on a sample that cannot be read or has the wrong shape.
@@ -79,7 +80,7 @@ impl TurnRd {
         Ok(FilmZeroed { relative_change, samples: samples.len() })
     }
 
-    /// Compares errors with each trajectory's own goal and with goals shuffled by `seed`.
+    /// Compares prediction errors with the correct goals and with goals shuffled by `seed`.
     ///
     /// # Errors
     /// Fails on a sample that cannot be read or has the wrong shape.

@@ -1,4 +1,4 @@
-//! Training data of TurnRD.
+//! Training data for TurnRD.
 
 use super::TurnRdConfig;
 use super::config::setting;
@@ -15,12 +15,12 @@ pub struct Sample {
     pub ret: f64,
     /// The environment's progress signal after each turn: `[turns]`, or empty.
     pub progress: Vec<Option<f32>>,
-    /// Weight in the losses, above 0; see [`super::Replay::view`].
+    /// Weight in the losses, greater than 0; see [`super::Replay::view`].
     pub weight: f64,
 }
 
 impl Sample {
-    /// Rejects invalid shapes and numbers; returns the number of turns.
+    /// Rejects invalid shapes and numbers. Returns the number of turns.
     pub(super) fn check(&self, config: &TurnRdConfig, input_dim: usize) -> Result<usize, ModelError> {
         let turns = check_vectors(config, input_dim, &self.turns, &self.goal)?;
         if !(self.progress.is_empty() || self.progress.len() == turns) {
@@ -40,7 +40,7 @@ impl Sample {
     }
 }
 
-/// Checks turn and goal vectors; returns the number of turns.
+/// Checks the turn and goal vectors. Returns the number of turns.
 pub(super) fn check_vectors(
     config: &TurnRdConfig,
     input_dim: usize,

@@ -1,4 +1,4 @@
-//! Steps of sampling over a cache of keys and values.
+//! Decoding steps on a key-value cache.
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -7,18 +7,19 @@ use turnwise_core::{SampleError, SamplingParams};
 
 use crate::pictures::Pictures;
 
-/// One token to compute. Rows of a sequence are in ascending order of position.
+/// One token to run through the model. The rows of a sequence are in ascending order of position.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
-    /// Slot of the sequence in the cache.
+    /// Index of the sequence's slot in the cache.
     pub(crate) slot: usize,
     /// Position in the sequence.
     pub(crate) position: usize,
     /// Token at the position.
     pub(crate) token: u32,
-    /// Time, row and column of M-RoPE; all equal the position unless a picture precedes it.
+    /// Time, row and column of M-RoPE. All three equal the position unless an image precedes the
+    /// token.
     pub(crate) place: [u32; 3],
-    /// Whether to compute the logits of the next token.
+    /// True if the logits for the next token are needed.
     pub(crate) logits: bool,
 }
 
@@ -38,29 +39,32 @@ pub(crate) trait Decoding: Debug + Send {
     /// Returns the size of the vocabulary.
     fn vocabulary(&self) -> usize;
 
-    /// Returns the pictures if the model reads pictures.
+    /// Returns the images if the model has a vision tower.
     fn pictures(&self) -> Option<&Pictures> {
         None
     }
 
-    /// Returns the maximum number of prompt rows per step, in addition to the decoded rows.
+    /// Returns the maximum number of prompt tokens per step, in addition to the tokens being
+    /// decoded.
     fn prompt_rows(&self) -> usize;
 
-    /// Copies the keys and values of positions from another slot, whose tokens are equal up to their end.
+    /// Copies keys and values of a range of positions from another slot. Both slots must have the
+    /// same tokens up to the end of the range.
     fn copy(&mut self, from: usize, to: usize, positions: Range<usize>) -> Result<(), SampleError>;
 
-    /// Keeps the first positions of a slot; a device overwrites the others.
+    /// Keeps the first positions of a slot and discards the rest; on a device, later writes
+    /// overwrite it.
     fn keep(&mut self, _slot: usize, _positions: usize) {}
 
-    /// Computes all rows and keeps the logits of those that request them.
+    /// Runs all rows through the model and keeps the logits of those that request them.
     fn step(&mut self, rows: &[Row]) -> Result<(), SampleError>;
 
-    /// Returns the choice of every row that requested logits, in order, each with a number drawn
-    /// from `[0, 1)`; `None` if its logits are not finite.
+    /// Samples a token for every row that requested logits, in order, using one number from
+    /// `[0, 1)` per row. Returns `None` for a row whose logits are not finite.
     fn choose(&mut self, draws: &[(&SamplingParams, f64)]) -> Result<Vec<Option<Choice>>, SampleError>;
 
-    /// Returns the `count` most probable tokens, with log-probs, of a row whose logits were
-    /// requested in the last step. Empty on backends that keep logits on the device.
+    /// Returns the `count` most probable tokens of a row, with log-probs. The row must have
+    /// requested logits in the last step. Empty on backends that keep logits on the device.
     fn best(
         &self,
         _place: usize,
@@ -71,7 +75,7 @@ pub(crate) trait Decoding: Debug + Send {
         Vec::new()
     }
 
-    /// Returns true if [`Decoding::best`] returns tokens.
+    /// Returns true if [`Decoding::best`] is supported.
     fn knows_best(&self) -> bool {
         false
     }

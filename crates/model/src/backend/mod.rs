@@ -1,9 +1,9 @@
-//! Traits of a back-end: the passes of training, and the steps of sampling.
+//! Backend traits: training passes and decoding steps.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `decoding.rs` | steps of sampling over a cache of keys and values |
-//! | `network.rs` | the weights of one pass |
+//! | `decoding.rs` | decoding steps on a key-value cache |
+//! | `network.rs` | the weights used in one pass |
 //! | `passes.rs` | forward and backward passes over micro-batches |
 //!
 //! `cpu/` and `cuda/` implement the two traits. `train/` and `engine/` use them.

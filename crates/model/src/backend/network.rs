@@ -1,4 +1,4 @@
-//! The weights of one pass.
+//! The weights used in one pass.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,24 +7,24 @@ use crate::vision::Encoded;
 use crate::weights::lora::{Adapter, Dropout};
 use crate::{Parameters, Real, Weights};
 
-/// The weights of one pass.
+/// The weights used in one pass.
 ///
-/// With an adapter, the rest is frozen: `gradient` buffers have the adapter's layout, and no other
-/// gradients are computed.
+/// With an adapter, base weights are frozen. `gradient` buffers then hold only the adapter's
+/// gradients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Network<'a, T> {
     pub(crate) parameters: &'a Parameters<T>,
     pub(crate) adapter: Option<&'a Adapter<T>>,
-    /// Dropout in training passes of an adapter; `None` without dropout.
+    /// Dropout in an adapter's training passes; `None` without dropout.
     pub(crate) dropout: Option<Dropout>,
-    /// Features of the pictures of the batch.
+    /// Features of the images in the batch.
     pub(crate) pictures: Option<&'a Encoded<T>>,
 }
 
 /// A value head and its gradient buffer.
 #[derive(Clone, Debug)]
 pub(crate) struct ValueHead<'a, T> {
-    /// `[hidden]` weights and the bias.
+    /// `[hidden]` weights and the bias, contiguous.
     pub(crate) weights: &'a [T],
     /// Range in the gradient buffer.
     pub(crate) range: Range<usize>,
@@ -36,7 +36,7 @@ impl<'a, T: Real> Network<'a, T> {
         self.adapter.map_or(self.parameters.layout.len, |adapter| adapter.layout.len)
     }
 
-    /// Returns the gradient of a tensor of the base; `None` if it is frozen.
+    /// Returns the gradient of a base tensor; `None` if the tensor is frozen.
     pub(crate) fn gradient_of<'g>(&self, range: &Range<usize>, gradient: &'g mut [T]) -> Option<&'g mut [T]> {
         if self.adapter.is_some() { None } else { gradient.get_mut(range.clone()) }
     }

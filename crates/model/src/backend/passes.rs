@@ -10,10 +10,10 @@ use crate::ModelConfig;
 use crate::ops::loss_head::RowStatistics;
 use crate::packing::Packing;
 
-/// KL divergence between the distributions of two rows.
+/// Forward pass of a KL divergence between the next-token distributions at two rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Divergence {
-    /// The target of the first distribution.
+    /// Target at which the first distribution is taken.
     pub(crate) first: usize,
     /// The second distribution.
     pub(crate) second: Second,
@@ -22,11 +22,11 @@ pub(crate) struct Divergence {
 /// The second distribution of a divergence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Second {
-    /// A target of the same pass, with a gradient.
+    /// A target of the same pass; gradients flow through it.
     Own(usize),
-    /// A target of the same pass as a constant.
+    /// A target of the same pass, treated as a constant.
     Detached(usize),
-    /// A target of the reference policy's pass.
+    /// A target of the reference policy's forward pass.
     Reference(usize),
 }
 
@@ -42,10 +42,10 @@ impl Second {
     }
 }
 
-/// Buffers and forward and backward passes of one lane.
+/// Forward and backward passes of one lane, with their buffers.
 ///
-/// A device keeps its own weights and gradients, which the learner binds first. It ignores the weights
-/// and gradients passed here.
+/// On a device, the learner binds weights and gradients beforehand. The weights and gradients
+/// passed here are then ignored.
 pub(crate) trait Passes: Any + Send {
     /// Creates empty buffers for the reference policy's passes.
     fn beside(&self, config: &ModelConfig) -> Box<dyn Passes>;
@@ -53,10 +53,11 @@ pub(crate) trait Passes: Any + Send {
     /// Prepares the reference policy's passes to run on the same device.
     fn bind_reference(&self, _reference: &mut dyn Passes) {}
 
-    /// Returns the length of the gradient that backward passes add to; 0 if a device keeps its own.
+    /// Returns the length of the gradient buffer for backward passes; 0 if gradients stay on the
+    /// device.
     fn gradient_len(&self, network: Network<'_, f32>) -> usize;
 
-    /// Runs a micro-batch forward; returns one [`RowStatistics`] per target.
+    /// Runs a forward pass over a micro-batch and returns one [`RowStatistics`] per target.
     fn forward(
         &mut self,
         network: Network<'_, f32>,
@@ -70,13 +71,14 @@ pub(crate) trait Passes: Any + Send {
     /// Returns the statistics of each target of the last forward pass.
     fn statistics(&self) -> &[RowStatistics<f32>];
 
-    /// Returns means of the normed rows over ranges of targets.
+    /// Returns the mean final hidden states over ranges of targets.
     fn means(&mut self, ranges: &[Range<usize>], hidden: usize) -> Result<Vec<Vec<f32>>, LearnError>;
 
-    /// Starts a backward pass over the micro-batch of the last forward pass.
+    /// Starts a backward pass for the last forward pass.
     fn begin_backward(&mut self, network: Network<'_, f32>, packing: &Packing) -> Result<(), LearnError>;
 
-    /// Adds the derivatives of each target. They are zero outside the `wanted` sequences.
+    /// Adds the loss gradients with respect to each target's statistics. They must be zero outside
+    /// the `wanted` sequences.
     fn backward_outputs(
         &mut self,
         network: Network<'_, f32>,
@@ -86,7 +88,8 @@ pub(crate) trait Passes: Any + Send {
         gradient: &mut [f32],
     ) -> Result<(), LearnError>;
 
-    /// Returns the divergences, in nats. `reference` is the other policy after its own pass.
+    /// Returns the KL divergences, in nats. `reference` is the reference policy after its forward
+    /// pass.
     fn divergences(
         &mut self,
         network: Network<'_, f32>,
@@ -94,8 +97,8 @@ pub(crate) trait Passes: Any + Send {
         reference: Option<(Network<'_, f32>, &dyn Passes)>,
     ) -> Result<Vec<f32>, LearnError>;
 
-    /// Adds the derivatives of divergences; `numbers` are the divergences and the loss's derivatives by
-    /// them.
+    /// Adds the gradients of KL divergences. `numbers` holds the divergences and the loss gradients
+    /// with respect to them.
     fn backward_divergences(
         &mut self,
         network: Network<'_, f32>,
@@ -105,12 +108,13 @@ pub(crate) trait Passes: Any + Send {
         gradient: &mut [f32],
     ) -> Result<(), LearnError>;
 
-    /// Returns and clears the summed derivatives of the pictures' features. Devices do not support pictures.
+    /// Returns and clears the accumulated gradients of the image features. Not supported on
+    /// devices.
     fn take_picture_gradient(&mut self) -> Vec<f32> {
         Vec::new()
     }
 
-    /// Runs backward through the layers for the `wanted` sequences, once after each forward pass.
+    /// Backpropagates through the layers for the `wanted` sequences. Call once per forward pass.
     fn backward_layers(
         &mut self,
         network: Network<'_, f32>,

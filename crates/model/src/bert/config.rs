@@ -31,9 +31,9 @@ pub struct BertConfig {
     pub layers: usize,
     /// Number of attention heads.
     pub heads: usize,
-    /// Maximum length of a sequence.
+    /// Maximum sequence length.
     pub max_positions: usize,
-    /// Number of token types; only the first is used.
+    /// Number of token types; only the first one is used.
     pub types: usize,
     /// Epsilon of LayerNorm, added to the variance.
     pub epsilon: f64,
@@ -75,8 +75,8 @@ impl BertConfig {
     ///
     /// # Errors
     ///
-    /// Returns [`ModelError::File`] with the key for a model that is not a BERT, a missing number,
-    /// or an unknown activation or position type.
+    /// Returns [`ModelError::File`] with the key if the model is not a BERT, a number is missing,
+    /// or the activation or position type is unknown.
     pub fn load(folder: &Path) -> Result<Self, ModelError> {
         let path = folder.join("config.json");
         let wrong = |reason: String| ModelError::file(&path, reason);
@@ -117,7 +117,7 @@ impl BertConfig {
         Ok(config)
     }
 
-    /// Returns the reason why this cannot be a BERT, as a sentence.
+    /// Returns the reason why the config is not a supported BERT, as a sentence.
     pub(crate) fn check(&self) -> Result<(), String> {
         let sizes = [
             ("vocab_size", self.vocab_size),

@@ -23,24 +23,24 @@ impl Bert {
     ///
     /// # Errors
     ///
-    /// Returns [`ModelError`] with the file and the key or tensor.
+    /// Fails with [`ModelError`], which names the file and the key or tensor.
     pub fn load(folder: &Path, compute: Compute) -> Result<Self, ModelError> {
         let config = BertConfig::load(folder)?;
         let weights = load(folder, &config)?;
         Ok(Self { config, weights, compute })
     }
 
-    /// Returns the model's shape.
+    /// Returns the model's config.
     pub fn config(&self) -> &BertConfig {
         &self.config
     }
 
-    /// Returns hidden states of the last layer, `[tokens, hidden_size]`, with the sequences
+    /// Returns the last layer's hidden states, `[tokens, hidden_size]`, with the sequences
     /// concatenated. Sequences do not attend to each other.
     ///
     /// # Errors
     ///
-    /// Returns [`ModelError::Setting`] for a sequence that is empty or too long, or a token outside
+    /// Returns [`ModelError::Setting`] if a sequence is empty or too long, or a token is outside
     /// the vocabulary.
     pub fn forward(&self, sequences: &[Vec<u32>]) -> Result<Vec<f32>, ModelError> {
         let (config, weights) = (&self.config, &self.weights);
@@ -223,7 +223,7 @@ impl Loop<&mut Vec<f32>> for GeluTanh {
     }
 }
 
-/// Returns the error function within 1.5e-7 (Abramowitz and Stegun, formula 7.1.26).
+/// Returns erf(x) to within 1.5e-7 (Abramowitz and Stegun, formula 7.1.26).
 #[inline(always)]
 pub(super) fn erf(x: f32) -> f32 {
     let size = x.abs();

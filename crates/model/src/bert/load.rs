@@ -44,7 +44,7 @@ pub(super) struct Weights {
     pub(super) layers: Vec<Layer>,
 }
 
-/// Tensors of a file, with the names of a bare model or of one with a head.
+/// Tensors of a file. Names may belong to a bare BERT or to one with a head.
 struct Tensors<'a> {
     path: PathBuf,
     tensors: SafeTensors<'a>,
@@ -86,7 +86,7 @@ impl Tensors<'_> {
     }
 }
 
-/// Reads all weights of a folder. Ignores other tensors, such as a pooler or a head.
+/// Reads all weights of a folder. Ignores other tensors, for example those of a pooler or a head.
 pub(super) fn load(folder: &Path, config: &BertConfig) -> Result<Weights, ModelError> {
     let path = folder.join(WEIGHTS);
     if !path.exists() {

@@ -12,11 +12,11 @@
 //! | `config.rs` | `config.json` of a BERT |
 //! | `forward.rs` | forward pass from tokens to hidden states |
 //! | `load.rs` | weights from `model.safetensors` |
-//! | `sentence.rs` | [`SentenceEncoder`]: tokenizer, model, pooling, normalisation |
+//! | `sentence.rs` | [`SentenceEncoder`]: tokenizer, model, pooling and normalization |
 //!
 //! Source: Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers" (2019),
-//! post-norm, learned absolute positions. Weights and activations are f32; products run in bf16 if
-//! requested ([`crate::Compute`]).
+//! post-norm, learned absolute positions. Weights and activations are f32. Matrix products run in
+//! bf16 if requested ([`crate::Compute`]).
 
 mod config;
 mod forward;

@@ -1,4 +1,4 @@
-//! Sentence embeddings: tokenization, hidden states, pooling, normalisation.
+//! Sentence embeddings: tokenization, hidden states, pooling and normalization.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -20,10 +20,10 @@ pub enum Pooling {
     First,
 }
 
-/// Encoder settings that the model folder does not define.
+/// Encoder settings that are not read from the model folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SentenceOptions {
-    /// Maximum number of tokens in a text, including the two special tokens; longer texts are
+    /// Maximum number of tokens per text, including the two special tokens; longer texts are
     /// truncated. The folder may set a lower limit.
     pub max_tokens: usize,
     /// Precision of matrix products.
@@ -38,8 +38,9 @@ impl Default for SentenceOptions {
 
 /// A read-only text encoder that threads can share.
 ///
-/// Loads a `transformers` folder (E5: mean pooling, unit length) or sentence-transformers, whose
-/// `modules.json` and `1_Pooling/config.json` define the pooling.
+/// Loads a `transformers` folder (E5: mean pooling, L2 normalization) or a sentence-transformers
+/// folder. In a sentence-transformers folder, `modules.json` and `1_Pooling/config.json` define the
+/// pooling.
 #[derive(Clone, Debug)]
 pub struct SentenceEncoder {
     bert: Bert,
@@ -86,7 +87,7 @@ impl SentenceEncoder {
     ///
     /// # Errors
     ///
-    /// Returns [`ModelError`] with the file and the key if the folder has no BERT or tokenizer, or
+    /// Returns [`ModelError`] with the file and the key. Causes are a missing BERT or tokenizer, or
     /// an unknown module or pooling.
     pub fn load(folder: &Path, options: SentenceOptions) -> Result<Self, ModelError> {
         let bert = Bert::load(folder, options.compute)?;
@@ -129,8 +130,8 @@ impl SentenceEncoder {
         self.bert.config().hidden_size
     }
 
-    /// Embeds texts as vectors, `[texts, dimensions]`. The other texts change a vector only by
-    /// rounding.
+    /// Embeds texts as vectors, `[texts, dimensions]`. A vector does not depend on the other texts,
+    /// except for rounding.
     ///
     /// # Errors
     ///

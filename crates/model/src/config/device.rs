@@ -4,23 +4,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::ModelError;
 
-/// The device that a model runs on. The same settings run on either.
+/// The device that a model runs on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Device {
-    /// This machine's CPU, in `f32`: the reference.
+    /// CPU, computing in `f32`; the reference implementation.
     #[default]
     Cpu,
-    /// An NVIDIA GPU: products of `bfloat16`, sums and master weights in `f32`. Needs a program built
-    /// with the feature `cuda`.
+    /// NVIDIA GPU with `bfloat16` matrix products; accumulation and master weights are `f32`.
+    /// Requires a build with the feature `cuda`.
     Cuda,
 }
 
 impl Device {
-    /// Rejects a device that this program was built without. Whether there is one is seen when it is opened.
+    /// Rejects a device that this build does not support. Whether a GPU exists is checked only when
+    /// it is opened.
     ///
     /// # Errors
-    /// Returns [`ModelError::Setting`] for CUDA in a program that was built without the feature `cuda`.
+    /// Returns [`ModelError::Setting`] for CUDA if the feature `cuda` is off.
     pub fn check(self) -> Result<(), ModelError> {
         if self == Self::Cuda && !cfg!(feature = "cuda") {
             return Err(ModelError::Setting {

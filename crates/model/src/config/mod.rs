@@ -1,4 +1,4 @@
-//! The architecture: one decoder, and in what its families differ.
+//! The model architecture: one decoder and the differences between its families.
 //!
 //! | file | subject |
 //! |---|---|
@@ -19,18 +19,19 @@ use crate::pictures::{TowerKind, VisionConfig};
 /// A family of decoders, named by `model_type` in `config.json`.
 ///
 /// All families share one decoder: RMS norm before attention and MLP, grouped-query attention with
-/// rotary positions, and a gated SiLU MLP. The families differ in their biases and in whether
-/// queries and keys are normed.
+/// rotary positions, and a gated SiLU MLP. Families differ in their biases and in whether queries
+/// and keys are normalized.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Family {
     /// Qwen2 and Qwen2.5: biases on query, key and value.
     #[default]
     Qwen2,
-    /// Qwen3: an RMS norm of each query and key head before rotation; no biases unless `attention_bias`.
+    /// Qwen3: RMS norm on each query and key head before rotation; no biases unless
+    /// `attention_bias`.
     Qwen3,
     /// Llama 2 and 3: no biases unless `attention_bias` or `mlp_bias`.
     Llama,
-    /// Qwen2-VL: Qwen2's decoder with a vision tower and two-dimensional positions for pictures.
+    /// Qwen2-VL: Qwen2's decoder with a vision tower and multimodal rotary positions for images.
     Qwen2Vl,
     /// Qwen2.5-VL: like Qwen2-VL, with a different vision tower.
     Qwen25Vl,
@@ -82,13 +83,13 @@ impl fmt::Display for Family {
     }
 }
 
-/// BOS, EOS and padding token ids. These ids do not affect computation, but a saved model needs
-/// them to stop generation.
+/// BOS, EOS and padding token ids. The ids do not affect computation. They are stored in saved
+/// models so that generation stops.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpecialTokens {
-    /// Token that begins a text.
+    /// BOS token id.
     pub bos: Option<u32>,
-    /// Tokens that end a response; the first is the model's default.
+    /// EOS token ids that end a response; the first is the model's default.
     pub eos: Vec<u32>,
     /// Padding token.
     pub pad: Option<u32>,
@@ -99,7 +100,7 @@ pub struct SpecialTokens {
 pub struct ModelConfig {
     /// Model family.
     pub model_type: Family,
-    /// Rows of the embedding; padding may make it larger than the tokenizer.
+    /// Number of embedding rows, which padding may make larger than the tokenizer's vocabulary.
     pub vocab_size: usize,
     /// Width of the residual stream.
     pub hidden_size: usize,
@@ -109,12 +110,12 @@ pub struct ModelConfig {
     pub num_hidden_layers: usize,
     /// Number of query heads.
     pub num_attention_heads: usize,
-    /// Number of key/value heads. Each key/value head serves an equal number of consecutive query
+    /// Number of key/value heads. Query heads are split evenly and in order among the key/value
     /// heads.
     pub num_key_value_heads: usize,
     /// Width of one head. All heads together may be wider or narrower than `hidden_size`.
     pub head_dim: usize,
-    /// Longest sequence the model supports.
+    /// Maximum sequence length that the model supports.
     pub max_position_embeddings: usize,
     /// Epsilon of the RMS norm, inside the square root.
     pub rms_norm_eps: f64,
@@ -125,7 +126,7 @@ pub struct ModelConfig {
     /// True if the output layer shares the embedding's weights.
     pub tie_word_embeddings: bool,
     /// True if attention has biases on query, key, value and output (Qwen3 and Llama). Qwen2
-    /// ignores it: it has biases on query, key and value only.
+    /// ignores this and always has biases on query, key and value only.
     pub attention_bias: bool,
     /// True if the MLP has biases (Llama).
     pub mlp_bias: bool,
@@ -133,12 +134,12 @@ pub struct ModelConfig {
     pub initializer_range: f64,
     /// BOS, EOS and padding token ids.
     pub special_tokens: SpecialTokens,
-    /// Vision tower of a model that reads pictures.
+    /// Vision tower, if the model accepts images.
     pub vision: Option<VisionConfig>,
 }
 
-/// Returns a Qwen2 config with unscaled rotary positions and values common to all families. Sizes
-/// are 0 and must be set, otherwise [`ModelConfig::check`] rejects the config.
+/// Returns a Qwen2 config with unscaled rotary positions and defaults common to all families. Sizes
+/// are 0. Set them, or [`ModelConfig::check`] rejects the config.
 impl Default for ModelConfig {
     fn default() -> Self {
         Self {
@@ -170,7 +171,7 @@ impl ModelConfig {
         self.num_attention_heads * self.head_dim
     }
 
-    /// Returns the total width of the key heads, equal to that of the value heads.
+    /// Returns the total width of the key heads, which equals that of the value heads.
     pub fn key_value_width(&self) -> usize {
         self.num_key_value_heads * self.head_dim
     }
@@ -205,12 +206,12 @@ impl ModelConfig {
         Ok(())
     }
 
-    /// Rejects shapes that cannot be run.
+    /// Rejects unsupported shapes.
     ///
     /// # Errors
-    /// Returns [`ModelError::Config`] with the key. Causes are a size that is 0 or too large, key
-    /// heads that do not divide the query heads, or an odd head width. Other causes are norm or
-    /// rotary settings out of range, or biases that the family does not have.
+    /// Returns [`ModelError::Config`] with the offending key. Sizes must be positive and within
+    /// limits, key heads must divide query heads, and the head width must be even. Norm and rotary
+    /// settings must be in range, and biases must exist in the family.
     pub fn check(&self) -> Result<(), ModelError> {
         let fail = |key: &str, reason: String| Err(ModelError::Config { key: key.into(), reason });
         for (key, value) in [

@@ -20,26 +20,27 @@ pub enum RopeScaling {
     Llama3 {
         /// Divisor of low frequencies.
         factor: f64,
-        /// Frequencies with fewer rotations within the original context count as low.
+        /// Frequencies with fewer rotations than this within the original context count as low.
         low_freq_factor: f64,
-        /// Frequencies with more rotations within the original context count as high.
+        /// Frequencies with more rotations than this within the original context count as high.
         high_freq_factor: f64,
-        /// Context length of pretraining.
+        /// Context length in pretraining.
         original_max_position_embeddings: usize,
     },
-    /// Peng et al. (2024), "YaRN": scaling by frequency, with sharper attention.
+    /// YaRN (Peng et al. 2024): scales each frequency by its wavelength and sharpens attention.
     Yarn {
         /// Divisor of low frequencies.
         factor: f64,
-        /// Factor on cosines and sines.
+        /// Factor applied to cosines and sines.
         attention_factor: f64,
-        /// Frequencies with more rotations within the original context are unchanged.
+        /// Frequencies with more rotations than this within the original context are unchanged.
         beta_fast: f64,
-        /// Frequencies with fewer rotations within the original context are divided by `factor`.
+        /// Frequencies with fewer rotations than this within the original context are divided by
+        /// `factor`.
         beta_slow: f64,
-        /// Context length of pretraining.
+        /// Context length in pretraining.
         original_max_position_embeddings: usize,
-        /// True if the bounds of the transition are rounded outwards to whole pairs.
+        /// True if the transition's bounds are rounded outwards to whole pairs.
         truncate: bool,
     },
 }
@@ -50,12 +51,12 @@ pub enum RopeScaling {
 pub struct Rotary {
     /// Radians per position for each pair, `[head_dim / 2]`.
     pub frequencies: Vec<f64>,
-    /// Factor on cosines and sines; 1 except for YaRN.
+    /// Factor applied to cosines and sines; 1 except for YaRN.
     pub attention_factor: f64,
 }
 
 impl ModelConfig {
-    /// Returns the rotary embedding.
+    /// Returns the rotary embedding for a config.
     ///
     /// Without scaling, frequencies are `theta^(-2 i / head_dim)` (Su et al. (2021), "RoFormer").
     /// These frequencies have double precision, while `transformers` uses single: at large

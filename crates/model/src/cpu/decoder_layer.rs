@@ -1,4 +1,4 @@
-//! One decoder layer over some rows of a packed micro-batch: forward and backward.
+//! One decoder layer over some rows of a packed micro-batch: forward and backward pass.
 
 use std::ops::Range;
 
@@ -21,7 +21,7 @@ pub(crate) struct Activations<T> {
     normed: Vec<T>,
     inverse: Vec<T>,
     qkv: Vec<T>,
-    /// Queries and keys before their norm, if the family has one.
+    /// Queries and keys before their RMS norm, if the family has one.
     raw_heads: Vec<T>,
     heads_inverse: Vec<T>,
     attended: Vec<T>,
@@ -34,7 +34,7 @@ pub(crate) struct Activations<T> {
 }
 
 impl<T: Real> Activations<T> {
-    /// Returns each buffer with its number of elements per token.
+    /// Returns each buffer together with its number of elements per token.
     pub(crate) fn buffers<'a>(&'a mut self, config: &ModelConfig) -> [(&'a mut Vec<T>, usize); 12] {
         let hidden = config.hidden_size;
         let qkv = config.query_width() + 2 * config.key_value_width();
@@ -69,7 +69,7 @@ pub(crate) struct Scratch<T> {
     adapter: lora::Scratch<T>,
 }
 
-/// One layer over some rows of a micro-batch. Buffers cover the whole micro-batch.
+/// One layer over some rows of a micro-batch. Buffers span the whole micro-batch.
 pub(crate) struct Pass<'a, T> {
     pub(crate) network: Network<'a, T>,
     pub(crate) config: &'a ModelConfig,
@@ -82,9 +82,9 @@ pub(crate) struct Pass<'a, T> {
 }
 
 pub(crate) struct Derivatives<'a, T> {
-    /// Derivative of the layer's output; overwritten by the derivative of its input.
+    /// Gradient of the layer's output, overwritten by the gradient of the layer's input.
     pub(crate) residual: &'a mut [T],
-    /// Each run of rows has room for the residual stream or the queries, whichever is wider.
+    /// Each run of rows has space for the residual stream or the queries, whichever is wider.
     pub(crate) hidden: &'a mut [T],
     pub(crate) qkv: &'a mut [T],
     pub(crate) inner: &'a mut [T],
@@ -124,7 +124,7 @@ impl<T: Real> Pass<'_, T> {
         }
     }
 
-    /// Runs backward through [`Pass::project`]: sets `d_x`, adds to `gradient`.
+    /// Backpropagates through [`Pass::project`]: sets `d_x` and adds to `gradient`.
     fn project_backward(
         &self,
         projection: &Projection,
@@ -256,7 +256,7 @@ impl<T: Real> Pass<'_, T> {
         }
     }
 
-    /// Returns the range of [`Derivatives::hidden`] with the derivative of a run's attention
+    /// Returns the range of [`Derivatives::hidden`] that holds the gradient of a run's attention
     /// output.
     fn d_attended(&self, run: &Range<usize>) -> Range<usize> {
         let (hidden, query) = (self.config.hidden_size, self.config.query_width());

@@ -1,5 +1,5 @@
-//! Heads on the decoder's last layer: the output layer with log-probs and entropies, a critic's
-//! value head, and KL divergences between rows. Logits are computed in chunks of rows.
+//! Heads on top of the last layer: the output layer with log-probs and entropies, a critic's value
+//! head, and KL divergences between rows. Logits are computed in chunks of rows.
 
 use std::ops::Range;
 
@@ -14,12 +14,12 @@ use crate::ops::norm::{rms_norm, rms_norm_backward};
 use crate::packing::Packing;
 use crate::{ModelConfig, Parameters, Real};
 
-/// Maximum number of logits in memory, unless [`FEWEST_ROWS`] needs more. The number of rows in a
-/// chunk follows from it.
+/// Maximum number of logits in memory, unless [`FEWEST_ROWS`] requires more. It determines the
+/// number of rows per chunk.
 pub(crate) const LOGITS: usize = 1 << 23;
 
-/// Minimum number of rows in a chunk. Every chunk packs the whole output matrix, and with a
-/// vocabulary of 151,936, [`LOGITS`] would allow only 55 rows.
+/// Minimum number of rows in a chunk. The whole output matrix is packed for each chunk, and
+/// [`LOGITS`] alone would allow only 55 rows with a vocabulary of 151,936.
 pub(crate) const FEWEST_ROWS: usize = 256;
 
 /// The reference policy after its own forward pass.
@@ -29,7 +29,8 @@ pub(crate) struct ReferenceRows<'a, T> {
     pub(crate) head: &'a HeadState<T>,
 }
 
-/// Buffers of the head, with one row for each row that predicts a token ([`Packing::outputs`]).
+/// Buffers of the head. They have one row for each row that predicts a token
+/// ([`Packing::outputs`]).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HeadState<T> {
     /// Kernel for bf16 matrix products; `None` means `f32`.
@@ -51,7 +52,7 @@ struct PairSide<T> {
     logits: Vec<T>,
 }
 
-/// Makes a buffer just this long; as with [`grow`] nothing is kept.
+/// Resizes a buffer to exactly this length; contents are not kept, as in [`grow`].
 fn fit<T: Real>(buffer: &mut Vec<T>, len: usize) {
     if buffer.capacity() < len {
         grow(buffer, len);
@@ -64,15 +65,14 @@ pub(crate) fn rows(range: &Range<usize>, width: usize) -> Range<usize> {
     range.start * width..range.end * width
 }
 
-/// Returns the number of rows in a chunk. The output matrix's gradient is summed chunk by chunk, so
-/// this affects its last bits.
+/// Returns the number of rows in a chunk. The output layer's gradient is summed chunk by chunk, so
+/// the chunk size affects its last bits.
 fn chunk_rows(vocabulary: usize) -> usize {
     (LOGITS / vocabulary).max(FEWEST_ROWS)
 }
 
 impl<T: Real> HeadState<T> {
-    /// Returns the size in bytes of the buffers, without divergences, if each target has its own
-    /// row.
+    /// Returns the buffer size in bytes without divergences, assuming one row per target.
     pub(crate) fn bytes(config: &ModelConfig, targets: usize, forward_only: bool) -> usize {
         let rows = if forward_only { 2 } else { 3 };
         let numbers = targets * (rows * config.hidden_size + 1);
@@ -157,8 +157,8 @@ impl<T: Real> HeadState<T> {
         self.d_normed[..outputs * hidden].fill(T::ZERO);
     }
 
-    /// Sets the derivatives with respect to each target's log-prob and entropy (or value). Reads
-    /// only outputs in `wanted`; other targets have no derivatives.
+    /// Sets the gradients with respect to each target's log-prob and entropy (or value). Only
+    /// outputs in `wanted` are read; all other targets have no gradients.
     pub(crate) fn backward(
         &mut self,
         network: Network<'_, T>,
@@ -240,8 +240,8 @@ impl<T: Real> HeadState<T> {
         found
     }
 
-    /// Adds the derivatives with respect to divergences. Must follow [`HeadState::backward`], which
-    /// initialises the sums.
+    /// Adds the gradients of the divergences. Call this after [`HeadState::backward`], which
+    /// initializes the sums.
     pub(crate) fn backward_divergences(
         &mut self,
         network: Network<'_, T>,
@@ -290,8 +290,8 @@ impl<T: Real> HeadState<T> {
         }
     }
 
-    /// Runs backward through the final norm and passes each wanted row's derivative to `put`, with
-    /// its output index.
+    /// Backpropagates through the final norm and passes the gradient of each wanted row to `put`,
+    /// with its output index.
     pub(crate) fn finish_backward(
         &mut self,
         network: Network<'_, T>,
@@ -371,8 +371,8 @@ impl<T: Real> HeadState<T> {
     }
 }
 
-/// Returns runs of divergences with the same kind of second side, short enough that both sides'
-/// logits fit.
+/// Splits divergences into runs whose second distributions have the same kind. Runs are short
+/// enough for both sides' logits to fit.
 fn chunks(terms: &[Divergence], vocabulary: usize) -> impl Iterator<Item = &[Divergence]> {
     let most = (chunk_rows(vocabulary) / 2).max(1);
     terms

@@ -1,14 +1,14 @@
-//! The decoder on the CPU: the passes of training, the update, and decoding.
+//! The decoder on the CPU: training passes, the optimizer, and decoding.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `decode/` | one step of sampling over rows of different sequences |
-//! | `decoder.rs` | the passes of training over a packed micro-batch |
-//! | `decoder_layer.rs` | one layer of them |
-//! | `head.rs` | the head on the last layer, in chunks of rows |
-//! | `optimizer.rs` | AdamW, and its state on disk |
-//! | `passes.rs` | the passes of a lane |
-//! | `projection.rs` | linear layers in the flat buffer of weights |
+//! | `decode/` | one decoding step with rows from different sequences |
+//! | `decoder.rs` | training passes over a packed micro-batch |
+//! | `decoder_layer.rs` | forward and backward pass of one decoder layer |
+//! | `head.rs` | the heads on the last layer, computed in chunks of rows |
+//! | `optimizer.rs` | AdamW and its state files |
+//! | `passes.rs` | training passes of a lane |
+//! | `projection.rs` | linear layers in the flat parameter buffer |
 
 pub(crate) mod decode;
 pub(crate) mod decoder;

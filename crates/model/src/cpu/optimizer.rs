@@ -1,4 +1,4 @@
-//! AdamW with global norm clipping, and its state files.
+//! AdamW with global gradient norm clipping, and its state files.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::ops::dispatch::{Loop, vectorised};
 use crate::ops::gradients::CHUNK;
 use crate::{ModelError, TensorInfo};
 
-/// Settings of AdamW. Defaults: betas 0.9 and 0.95, epsilon 1e-8, no decay, clipping at 1.
+/// Settings of AdamW. Defaults: betas 0.9 and 0.95, epsilon 1e-8, no weight decay, clipping at 1.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AdamWConfig {
@@ -26,10 +26,10 @@ pub struct AdamWConfig {
     /// Added to the square root of the second moment.
     #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0.0))]
     pub epsilon: f64,
-    /// Decoupled weight decay of matrices. Norms and biases do not decay.
+    /// Decoupled weight decay, applied to matrices. Norms and biases do not decay.
     #[schemars(range(min = 0.0, max = 10.0))]
     pub weight_decay: f64,
-    /// Maximum global norm of the gradient; 0 disables clipping.
+    /// Maximum global gradient norm; 0 disables clipping.
     #[schemars(range(min = 0.0, max = 1e9))]
     pub clip_norm: f64,
 }
@@ -40,10 +40,10 @@ impl Default for AdamWConfig {
     }
 }
 
-/// Moments and step count of AdamW.
+/// First and second moments and step count of AdamW.
 ///
-/// Loshchilov and Hutter (2019), "Decoupled Weight Decay Regularization", as `torch.optim.AdamW`
-/// computes it: with gradient `g` clipped to `g min(1, clip / (norm + 1e-6))`,
+/// Follows Loshchilov and Hutter (2019), "Decoupled Weight Decay Regularization", as implemented in
+/// `torch.optim.AdamW`. With the gradient `g` clipped to `g min(1, clip / (norm + 1e-6))`,
 ///
 /// ```text
 /// m = b1 m + (1 - b1) g        v = b2 v + (1 - b2) g^2        p = p (1 - lr decay)
@@ -53,9 +53,9 @@ impl Default for AdamWConfig {
 pub struct OptimizerState {
     /// Number of updates.
     pub step: u64,
-    /// First moments, in the layout of the trained parameters.
+    /// First moments, laid out like the trained parameters.
     pub first: Vec<f32>,
-    /// Second moments, in the same layout.
+    /// Second moments, laid out like the trained parameters.
     pub second: Vec<f32>,
 }
 
@@ -65,7 +65,8 @@ impl OptimizerState {
         Self { step: 0, first: vec![0.0; len], second: vec![0.0; len] }
     }
 
-    /// Returns the factors of the next update, and the factor that weight decay applies.
+    /// Returns the factors for the next update, and the factor by which weight decay multiplies
+    /// weights.
     pub(crate) fn rates(&self, config: &AdamWConfig, learning_rate: f64, norm: f64) -> (Rates, f32) {
         let clip = if config.clip_norm > 0.0 { (config.clip_norm / (norm + 1e-6)).min(1.0) } else { 1.0 };
         let t = (self.step + 1) as f64;
@@ -82,8 +83,8 @@ impl OptimizerState {
         (rates, (1.0 - learning_rate * config.weight_decay) as f32)
     }
 
-    /// Applies one update with a finite gradient of global norm `norm`. `gradient` and `weights`
-    /// have the layout of the moments, which `tensors` lists in order.
+    /// Applies one update, given a finite gradient with global norm `norm`. `gradient` and
+    /// `weights` are laid out like the moments, whose tensors are listed in order in `tensors`.
     pub fn update(
         &mut self,
         config: &AdamWConfig,
@@ -118,12 +119,12 @@ impl OptimizerState {
         work.into_par_iter().for_each(|(weight, m, v, g, keep)| rates.apply(weight, m, v, g, keep));
     }
 
-    /// Writes the moments atomically as `exp_avg.<name>` and `exp_avg_sq.<name>`, as in PyTorch,
-    /// and the step count in the header.
+    /// Writes the moments atomically as `exp_avg.<name>` and `exp_avg_sq.<name>`, as in PyTorch.
+    /// The step count is in the header.
     ///
     /// # Errors
-    /// Fails, naming the file, if it cannot be written, or if the state has fewer moments than the
-    /// tensors need.
+    /// Fails with the file name if the file cannot be written, or if there are fewer moments than
+    /// the tensors need.
     pub fn save(&self, path: &Path, trained: &[TensorInfo]) -> Result<(), ModelError> {
         let mut tensors = Vec::new();
         for tensor in trained {
@@ -140,11 +141,12 @@ impl OptimizerState {
         files::write_tensors(path, tensors, header)
     }
 
-    /// Reads a file written by [`OptimizerState::save`], bit for bit.
+    /// Restores a file written by [`OptimizerState::save`] exactly.
     ///
     /// # Errors
-    /// Fails, naming the file, if it cannot be read, is not complete `safetensors`, or has no
-    /// `step` in its header. Also fails if a tensor's moments are missing or of the wrong shape.
+    /// Fails with the file name if the file cannot be read, is not complete `safetensors`, or has
+    /// no `step` in its header. Also fails if a tensor's moments are missing or have the wrong
+    /// shape.
     pub fn load(path: &Path, trained: &[TensorInfo]) -> Result<Self, ModelError> {
         let file = Mapped::open(path)?;
         let (_, header) =

@@ -1,4 +1,4 @@
-//! The passes of a lane on the CPU.
+//! Training passes of a lane on the CPU.
 
 use std::any::Any;
 use std::ops::Range;

@@ -1,6 +1,7 @@
-//! The decoder's linear layers: weight ranges, forward and backward pass.
+//! The decoder's linear layers: parameter ranges, forward and backward pass.
 //!
-//! Projections of the same input are contiguous in the flat buffer and computed as one product.
+//! Projections with the same input are contiguous in the flat buffer and computed in one matrix
+//! product.
 
 use std::ops::Range;
 
@@ -70,8 +71,9 @@ impl Projection {
         }
     }
 
-    /// Computes `y = x W^T + b`, or `y += x W^T + b`: `data` holds all weights, `x` is `[rows,
-    /// inputs]`, `y` `[rows, outputs]`. A kernel rounds operands to bf16.
+    /// Computes `y = x W^T + b`, or `y += x W^T + b`. `data` holds all weights, `x` is
+    /// `[rows, inputs]` and `y` is `[rows, outputs]`. If a kernel is given, operands are rounded to
+    /// bf16.
     pub(crate) fn forward<T: Real>(
         &self,
         bf16: Option<Kernel>,
@@ -86,8 +88,8 @@ impl Projection {
         linear(bf16, x, &data[self.weight.clone()], bias, y, into, shape);
     }
 
-    /// Sets `d_x` to `d_y W` and adds the weights' derivatives to `gradient`; `None` means frozen
-    /// weights.
+    /// Sets `d_x` to `d_y W` and adds the weight gradients to `gradient`. `None` means that weights
+    /// are frozen.
     pub(crate) fn backward<T: Real>(
         &self,
         bf16: Option<Kernel>,

@@ -1,4 +1,4 @@
-//! The passes of a lane and the steps of an engine on a device.
+//! Training passes of a lane and decoding steps of an engine on a device.
 
 use std::any::Any;
 use std::ops::Range;

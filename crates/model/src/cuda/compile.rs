@@ -1,4 +1,4 @@
-//! Source of the kernels, and their compilation with NVRTC.
+//! Kernel source code, and its compilation with NVRTC.
 #![expect(unsafe_code, reason = "the compiler is a C library")]
 
 use std::ffi::{CStr, CString, c_int};
@@ -47,10 +47,10 @@ pub(crate) fn kernels() -> Vec<&'static str> {
         .collect()
 }
 
-/// Returns the machine code for an architecture such as `sm_90`, from the cache if possible.
+/// Returns the machine code for an architecture (for example `sm_90`), from the cache if possible.
 ///
-/// The cache is `turnwise/cuda` in the user's cache folder. If the cache cannot be read or written,
-/// the code is compiled again. Concurrent writers are safe.
+/// Machine code is cached in `turnwise/cuda` in the user's cache folder. If the cache cannot be
+/// used, the code is compiled again. Concurrent writes are safe.
 pub(super) fn binary(shape: Shape, architecture: &str) -> Result<Vec<u8>, CudaError> {
     let source = source(shape);
     let library = compiler()?;
@@ -75,8 +75,8 @@ pub(super) fn binary(shape: Shape, architecture: &str) -> Result<Vec<u8>, CudaEr
     Ok(binary)
 }
 
-/// Reads machine code from the cache; `None` for an invalid file, such as one left empty by a full
-/// disk.
+/// Reads machine code from the cache. Returns `None` for an invalid file, for example one left
+/// empty by a full disk.
 fn read_cached(path: &Path) -> Option<Vec<u8>> {
     std::fs::read(path).ok().filter(|binary| binary.starts_with(b"\x7fELF"))
 }
@@ -125,8 +125,8 @@ pub(super) fn compile(
     result
 }
 
-/// Returns the error for a source that does not compile. NVRTC reports an unknown architecture as
-/// an invalid option, or leaves the log empty.
+/// Returns the error for source code that does not compile. NVRTC reports an unknown architecture
+/// as an invalid option, or writes no log.
 fn refused(architecture: &str, code: c_int, mut status: String, log: &str) -> CudaError {
     if code == INVALID_OPTION || log.is_empty() {
         status += "; NVRTC may be older than the device";
@@ -159,7 +159,7 @@ fn read_log(library: &CompilerLibrary, program: Handle) -> String {
     String::from_utf8_lossy(&log).trim_end_matches('\0').to_owned()
 }
 
-/// Returns the supported architectures as numbers, such as 90 for `sm_90`.
+/// Returns the supported architectures as numbers, for example 90 for `sm_90`.
 fn known(library: &CompilerLibrary) -> Result<Vec<c_int>, CudaError> {
     let check = |call, code| match code {
         0 => Ok(()),
@@ -176,8 +176,8 @@ fn known(library: &CompilerLibrary) -> Result<Vec<c_int>, CudaError> {
 
 /// Compiles all kernels for the given architectures without a device, to check the build.
 ///
-/// Returns the size of the machine code for each architecture in bytes; `None` if this NVRTC does
-/// not support it.
+/// Returns the machine code size in bytes for each architecture, or `None` if this NVRTC does not
+/// support it.
 ///
 /// # Errors
 /// Fails if NVRTC cannot be loaded, if a call fails, or if the kernels do not compile for a

@@ -1,7 +1,8 @@
 //! Forward and backward pass of the decoder's layers over a packed micro-batch.
 //!
-//! The residual stream and its derivative are f32, all other stored values are bfloat16. Backward
-//! recomputes the gated product, and with `recompute` all values except layer inputs.
+//! The residual stream and its gradient are f32; all other stored values are bfloat16. The backward
+//! pass recomputes the gated product. With `recompute`, all values except layer inputs are
+//! recomputed.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -72,7 +73,7 @@ impl Activations {
 
 struct Derivatives {
     residual: Buffer<f32>,
-    /// The residual's derivative, rounded for matrix products.
+    /// The residual stream's gradient, rounded for matrix products.
     rounded: Buffer<Bf16>,
     hidden: Buffer<Bf16>,
     attended: Buffer<Bf16>,
@@ -82,7 +83,7 @@ struct Derivatives {
     partials: Buffer<f32>,
     order: Buffer<i32>,
     starts: Buffer<i32>,
-    /// Tiles of queries and of keys, numbered from the run's first row.
+    /// Tiles of queries and of keys, with indices relative to the run's first row.
     tiles: [Buffer<Tile>; 2],
 }
 
@@ -93,7 +94,7 @@ pub(crate) struct Decoder {
     positions: Buffer<i32>,
     tiles: Buffer<Tile>,
     residual: Vec<Buffer<f32>>,
-    /// Activations of each layer, or of a single layer with `recompute`.
+    /// Activations of every layer, or of one layer with `recompute`.
     kept: Vec<Activations>,
     activated: Buffer<Bf16>,
     low: Low,
@@ -235,10 +236,10 @@ impl Decoder {
         network.linear(index, Joint::Down).add(activated, count, out, &self.low)
     }
 
-    /// Runs backward from the head's derivatives for a range of sequences, and accumulates the
-    /// gradient.
+    /// Backpropagates the head's gradients through the layers for a range of sequences, and
+    /// accumulates parameter gradients.
     ///
-    /// Run each sequence backward only once, because its stored values are overwritten.
+    /// Call this only once per sequence, because stored values are overwritten.
     pub(crate) fn backward(
         &mut self,
         network: &Network,
@@ -357,8 +358,8 @@ impl Decoder {
         kernels.rms_norm_backward(d_hidden, input, weight, count, (residual, rounded), sums)
     }
 
-    /// Adds the residual's derivative to the embedding's gradient; a token's rows are summed in
-    /// order.
+    /// Adds the residual stream's gradient to the embedding's gradient. Rows with the same token
+    /// are summed in order.
     fn embedding_backward(
         &mut self,
         network: &Network,

@@ -1,4 +1,4 @@
-//! The device that all learners and engines of a process share, and its matrix products.
+//! The device that all learners and engines of a process share, with its matrix products.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -7,8 +7,8 @@ use super::driver::{Driver, Matrix, Output, Product};
 use super::gpu::Gpu;
 use super::memory::{Bf16, Part};
 
-/// Returns this process's device, number `LOCAL_RANK` (default 0) of the visible devices. The first
-/// call opens it; later calls share it.
+/// Returns the device of this process: number `LOCAL_RANK` (default 0) among the visible devices.
+/// The device is opened on the first call and shared afterwards.
 pub(crate) fn device() -> Result<Arc<dyn Driver>, CudaError> {
     static OPENED: OnceLock<Mutex<Option<Arc<dyn Driver>>>> = OnceLock::new();
     let opened = OPENED.get_or_init(Mutex::default);
@@ -25,8 +25,8 @@ pub(crate) fn device() -> Result<Arc<dyn Driver>, CudaError> {
 /// Returns a description of the device.
 ///
 /// # Errors
-/// Fails if a CUDA library cannot be loaded, `LOCAL_RANK` names no device, the device's compute
-/// capability is below 8.0, or a driver call fails.
+/// Fails if a CUDA library cannot be loaded, `LOCAL_RANK` matches no device, the compute capability
+/// is below 8.0, or a driver call fails.
 pub fn describe() -> Result<String, CudaError> {
     let device = device()?;
     let [free, total] = device.memory()?;
@@ -70,7 +70,7 @@ pub(crate) enum Accumulate {
     Add,
 }
 
-/// Computes `c = alpha a b` or `c += alpha a b` with `[m, k, n]`. If any size is 0, `c` is
+/// Computes `c = alpha a b` or `c += alpha a b` with `[m, k, n]`. If any dimension is 0, `c` is
 /// unchanged, even with `Set`.
 pub(crate) fn multiply(
     driver: &dyn Driver,

@@ -1,11 +1,10 @@
-//! Interface of a device, implemented by a GPU and, in tests, by a CPU that runs the same kernel
-//! source.
+//! Device interface, implemented by a GPU and, in tests, by a CPU that runs the same kernel source.
 
 use super::CudaError;
 
 pub(crate) type Address = u64;
 
-/// Sizes for which kernels are compiled; one module per shape.
+/// Dimensions that kernels are compiled for; there is one module per shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Shape {
     pub(crate) hidden: usize,
@@ -14,7 +13,7 @@ pub(crate) struct Shape {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Argument {
-    /// An address; 0 for an absent part.
+    /// A device address; 0 if the buffer is absent.
     At(Address),
     /// A C `int`.
     Int(i32),
@@ -25,7 +24,8 @@ pub(crate) enum Argument {
 }
 
 impl Argument {
-    /// Returns the value's bytes in the low end of a word; the kernel reads them through a pointer.
+    /// Returns the value's bytes in the low end of a word. Kernels read the argument through a
+    /// pointer to it.
     pub(crate) fn word(self) -> u64 {
         match self {
             Self::At(address) => address,
@@ -59,12 +59,12 @@ pub(crate) struct Matrix {
 pub(crate) struct Output {
     pub(crate) at: Address,
     pub(crate) stride: usize,
-    /// True for f32, false for bfloat16.
+    /// True for f32; false for bfloat16.
     pub(crate) wide: bool,
 }
 
-/// `c = alpha a b + beta c` with f32 sums; after transposition, `a` is `[m, k]`, `b` `[k, n]` and
-/// `c` `[m, n]`.
+/// `c = alpha a b + beta c`, accumulated in f32. After transposition, `a` is `[m, k]`, `b` is
+/// `[k, n]` and `c` is `[m, n]`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Product {
     pub(crate) a: Matrix,
@@ -77,14 +77,14 @@ pub(crate) struct Product {
     pub(crate) beta: f32,
 }
 
-/// A device. Operations run in call order; only [`Driver::download`] waits for them.
+/// A device. Operations run in call order; only [`Driver::download`] waits for them to finish.
 ///
-/// Addresses come from [`Driver::allocate`]; [`super::memory::Buffer`] keeps them alive.
+/// Addresses come from [`Driver::allocate`]; [`super::memory::Buffer`] keeps the memory alive.
 pub(crate) trait Driver: Send + Sync {
     fn name(&self) -> &str;
     fn multiprocessors(&self) -> usize;
     fn memory(&self) -> Result<[usize; 2], CudaError>;
-    /// Allocates uninitialised memory, aligned to at least 256 bytes.
+    /// Allocates uninitialized memory, aligned to at least 256 bytes.
     fn allocate(&self, bytes: usize) -> Result<Address, CudaError>;
     /// Frees memory once all earlier operations have finished.
     fn free(&self, at: Address);
@@ -93,21 +93,21 @@ pub(crate) trait Driver: Send + Sync {
     fn download(&self, from: Address, bytes: &mut [u8]) -> Result<(), CudaError>;
     fn copy(&self, from: Address, to: Address, bytes: usize) -> Result<(), CudaError>;
     fn clear(&self, at: Address, bytes: usize) -> Result<(), CudaError>;
-    /// Returns the kernels for a shape, compiled at the first call.
+    /// Returns the kernels for a shape, compiling them on the first call.
     fn module(&self, shape: Shape) -> Result<usize, CudaError>;
     fn launch(&self, launch: &Launch<'_>) -> Result<(), CudaError>;
     fn multiply(&self, product: &Product) -> Result<(), CudaError>;
-    /// Starts recording this thread's launches, products, copies and clears instead of running
-    /// them. Called by [`Recorder`], which always ends the recording.
+    /// Starts recording this thread's kernel launches, matrix products, copies and clears instead
+    /// of running them. Called by [`Recorder`], which always ends the recording.
     fn record(&self) -> Result<(), CudaError>;
-    /// Ends [`Driver::record`] and returns the recording's number for replays.
+    /// Ends [`Driver::record`] and returns the recording's id for replays.
     fn finish_recording(&self) -> Result<usize, CudaError>;
     fn replay(&self, recording: usize) -> Result<(), CudaError>;
     fn forget(&self, recording: usize);
 }
 
 /// An active recording. Dropping an unfinished recording, after an error or a panic, ends and frees
-/// it. Without that, this thread's work would never run and other threads would wait forever.
+/// it. Otherwise, this thread's work would never run and other threads would wait forever.
 pub(crate) struct Recorder<'a> {
     driver: &'a dyn Driver,
     finished: bool,
@@ -119,7 +119,7 @@ impl<'a> Recorder<'a> {
         Ok(Self { driver, finished: false })
     }
 
-    /// Ends the recording and returns its number for replays.
+    /// Ends the recording and returns its id for replays.
     pub(crate) fn finish(mut self) -> Result<usize, CudaError> {
         self.finished = true;
         self.driver.finish_recording()

@@ -1,5 +1,6 @@
-//! A device for tests: compiles the kernels' source, prefixed by `emulator/host.h`, with a C++
-//! compiler and runs it on the CPU. Arithmetic, indices and barriers are real; timing is not.
+//! A device for tests. It compiles the kernel source, prefixed by `emulator/host.h`, with a C++
+//! compiler and runs it on the CPU. Arithmetic, indices and barriers behave as on a GPU; timing
+//! does not.
 #![expect(unsafe_code, reason = "it calls what a C++ compiler made, and its addresses are the host's")]
 
 use std::alloc::{Layout, alloc, dealloc};
@@ -22,7 +23,7 @@ const GUARD_BYTE: u8 = 0xa5;
 type LaunchFunction =
     unsafe extern "C" fn(*const c_char, *const u32, *const u32, usize, *mut *mut c_void) -> c_int;
 
-/// Compiler flags that preserve the order of sums.
+/// Compiler flags that preserve the order of floating-point sums.
 const FLAGS: [&str; 7] =
     ["-O2", "-std=c++17", "-shared", "-fPIC", "-U_FORTIFY_SOURCE", "-ffp-contract=off", "-w"];
 
@@ -35,7 +36,7 @@ pub(crate) struct Emulator {
 struct State {
     modules: Vec<(Shape, &'static Library, LaunchFunction)>,
     allocations: HashMap<Address, usize>,
-    /// Recordings by thread, because parallel tests share the device.
+    /// Recordings are kept per thread, because parallel tests share the device.
     recording: HashMap<ThreadId, Vec<Noted>>,
     recordings: Vec<Vec<Noted>>,
     downloaded: HashMap<ThreadId, usize>,
@@ -51,7 +52,7 @@ enum Noted {
 
 static OPENED: OnceLock<Option<Arc<Emulator>>> = OnceLock::new();
 
-/// Returns the device, or `None` with a message if there is no C++ compiler.
+/// Returns the device. Without a C++ compiler, prints a message and returns `None`.
 pub(crate) fn emulator() -> Option<Arc<dyn Driver>> {
     let opened = OPENED.get_or_init(|| {
         let output = Command::new("g++").arg("--version").output().ok()?;
@@ -70,8 +71,7 @@ pub(crate) fn downloaded() -> usize {
     device.map_or(0, |device| device.state().downloaded.get(&current().id()).copied().unwrap_or(0))
 }
 
-/// Compiles the kernels for a shape, or returns an earlier build of the same source, flags and
-/// compiler.
+/// Compiles the kernels for a shape, or reuses a build of the same source, flags and compiler.
 fn build(shape: Shape, compiler: &str) -> PathBuf {
     let mut text = format!("{}\n{}", include_str!("emulator/host.h"), source(shape));
     text.push_str(
@@ -112,7 +112,7 @@ fn widen(bits: u16) -> f32 {
     f32::from_bits(u32::from(bits) << 16)
 }
 
-/// Returns an entry of a matrix, transposed if the product uses its transpose.
+/// Returns an entry of a matrix, or of its transpose if the product uses that.
 ///
 /// # Safety
 /// The matrix must be in live memory.

@@ -1,8 +1,8 @@
-//! Decoding on a device: key/value cache, steps over rows of different sequences, and token choice.
+//! Decoding on a device: key-value cache, steps over rows of different sequences, and sampling.
 //!
-//! All memory is allocated when an engine is created. A decode-only step, with one new token per
-//! sequence, can therefore be recorded once per number of rows (rounded up) and replayed. A step
-//! reads weights once, and a sequence's keys and values once for all heads that share them.
+//! All memory is allocated when the engine is created. Steps with one new token per sequence can
+//! therefore be recorded once per number of rows (rounded up) and replayed. A step reads the
+//! weights once, and reads each sequence's keys and values once for all heads that share them.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -20,11 +20,11 @@ use super::network::{Low, Network};
 use crate::backend::{Choice, Row};
 use crate::weights::lora::Joint;
 
-/// Maximum prompt rows of a step, in addition to the decoding rows.
+/// Maximum number of prompt tokens per step, in addition to the tokens being decoded.
 pub(crate) const PROMPT_ROWS: usize = 2048;
-/// Recorded steps round the number of rows up to a multiple of this.
+/// In recorded steps, the number of rows is rounded up to a multiple of this.
 const ROUNDED: usize = 8;
-/// Maximum number of blocks that a row's keys are split into.
+/// Maximum number of blocks among which a row's keys are split.
 const MOST_SPLITS: usize = 16;
 
 pub(crate) struct Engine {
@@ -32,7 +32,7 @@ pub(crate) struct Engine {
     slots: usize,
     max_model_len: usize,
     angles: Angles,
-    /// Cache of each layer: `[slot and position, keys | values]`, with an extra slot for padding.
+    /// Cache per layer: `[slot and position, keys | values]`, with an extra slot for padding.
     caches: Vec<Buffer<Bf16>>,
     tokens: Buffer<i32>,
     positions: Buffer<i32>,
@@ -55,7 +55,7 @@ pub(crate) struct Engine {
     chunks: Buffer<f32>,
     choices: Buffer<f32>,
     recordings: HashMap<usize, Recording>,
-    /// True if the device failed to record.
+    /// True if recording failed on this device.
     direct: bool,
     top_ks: Buffer<i32>,
     top_ps: Buffer<f32>,
@@ -63,7 +63,7 @@ pub(crate) struct Engine {
 
 #[derive(Clone, Copy)]
 enum Recording {
-    /// Has run once, so all kernels are loaded.
+    /// True after the first run, when all kernels are loaded.
     Warm,
     Recorded(usize),
 }
@@ -130,8 +130,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Computes all rows, writes their keys and values, and stores the logits of rows that need
-    /// them, in order. Decoding sequences come first, with one row each.
+    /// Computes all rows, writes their keys and values to the cache, and stores the requested
+    /// logits in row order. Sequences that are decoding come first, with one row each.
     pub(crate) fn step(&mut self, rows: &[Row]) -> Result<(), CudaError> {
         let single = |pair: &[Row]| pair[0].slot != pair[1].slot;
         let next_token = |row: &Row| row.logits;
@@ -152,8 +152,8 @@ impl Engine {
         self.run(rows.len(), decoded, tiles, wanted.len())
     }
 
-    /// Runs a step in which each row is a sequence's next token; the second step of each size is
-    /// recorded.
+    /// Runs a step in which each row is the next token of a sequence. The second step of each size
+    /// is recorded for replay.
     fn decode(&mut self, rows: &[Row]) -> Result<(), CudaError> {
         let count = rows.len().next_multiple_of(ROUNDED);
         self.upload(rows, count)?;
@@ -175,7 +175,7 @@ impl Engine {
         self.run(count, count, 0, count)
     }
 
-    /// Records a step. Returns `None` if the device cannot record; later steps then launch kernels
+    /// Records a step. Returns `None` if the device cannot record. Later steps then launch kernels
     /// one by one.
     fn record(&mut self, count: usize) -> Option<usize> {
         let network = Arc::clone(&self.network);
@@ -188,7 +188,7 @@ impl Engine {
         buffer.part(0..values.len()).upload(self.network.driver(), values)
     }
 
-    /// Uploads tokens, positions and cache rows, padded with rows that use the padding slot.
+    /// Uploads tokens, positions and cache rows. Padding rows use the padding slot.
     fn upload(&self, rows: &[Row], count: usize) -> Result<(), CudaError> {
         let padding = Row { slot: self.slots, position: 0, token: 0, place: [0; 3], logits: false };
         let all = || rows.iter().chain(std::iter::repeat_n(&padding, count - rows.len()));
@@ -199,7 +199,7 @@ impl Engine {
         self.put(&self.key_rows, &ints(&|row| row.slot * self.max_model_len))
     }
 
-    /// Uploads the attention tiles for rows from `first` on; returns the number of tiles.
+    /// Uploads the attention tiles for rows from `first` on, and returns the number of tiles.
     fn upload_tiles(&self, rows: &[Row], first: usize) -> Result<usize, CudaError> {
         let mut tiles: Vec<Tile> = Vec::new();
         for (at, row) in rows.iter().enumerate().skip(first) {
@@ -223,8 +223,8 @@ impl Engine {
         Ok(tiles.len())
     }
 
-    /// Launches a step of `count` rows, of which the first `decoded` are next tokens, one per
-    /// sequence.
+    /// Launches a step with `count` rows. The first `decoded` rows are the next tokens of one
+    /// sequence each.
     fn run(&self, count: usize, decoded: usize, tiles: usize, wanted: usize) -> Result<(), CudaError> {
         let network = &*self.network;
         let (config, kernels, epsilon) = (&network.config, &network.kernels, network.epsilon());
@@ -289,8 +289,8 @@ impl Engine {
         multiply(network.driver(), operands, to, [wanted, hidden, config.vocab_size], Accumulate::Set, 1.0)
     }
 
-    /// Chooses a token for every row of logits; `None` for logits that are not finite. Top-k and
-    /// top-p run on the device, so no logits are downloaded.
+    /// Samples a token for every row of logits; `None` if a row's logits are not finite. Top-k and
+    /// top-p are applied on the device, so no logits are downloaded.
     pub(crate) fn choose(
         &mut self,
         draws: &[(&SamplingParams, f64)],

@@ -11,9 +11,9 @@ pub enum CudaError {
     /// A CUDA library could not be loaded.
     #[error("cuda: {library} could not be loaded ({reason}); {hint}")]
     Library {
-        /// Name and file of the library.
+        /// Name and file name of the library.
         library: &'static str,
-        /// Error from the loader.
+        /// Error message of the loader.
         reason: String,
         /// How to fix it.
         hint: &'static str,
@@ -24,9 +24,9 @@ pub enum CudaError {
     /// A call failed.
     #[error("cuda: {call}: {reason}")]
     Call {
-        /// Name of the function.
+        /// Name of the failed function.
         call: &'static str,
-        /// Error from the library.
+        /// Error message of the library.
         reason: String,
     },
     /// The device has too little free memory.
@@ -47,12 +47,12 @@ pub enum CudaError {
     Compile {
         /// Architecture, such as `sm_90`.
         architecture: String,
-        /// Status of the compiler.
+        /// Status code of the compiler.
         status: String,
-        /// Log of the compiler.
+        /// Compiler log.
         log: String,
     },
-    /// The kernels do not support a shape or part of the model.
+    /// The kernels do not support this shape or part of the model.
     #[error("cuda: {key}: {reason}")]
     Unsupported {
         /// Key of `config.json` or of the run's config.

@@ -1,4 +1,4 @@
-//! An NVIDIA GPU: memory, streams, kernels, matrix products and graphs through the driver.
+//! An NVIDIA GPU: memory, streams, kernels, matrix products and CUDA graphs through the driver API.
 #![expect(unsafe_code, reason = "the driver and cuBLAS are C libraries")]
 
 use std::collections::HashMap;
@@ -17,13 +17,13 @@ use super::library::{
 
 /// Oldest architecture with bfloat16 matrix products and asynchronous copies.
 const OLDEST: c_int = 80;
-/// Bytes of cuBLAS's workspace. A fixed workspace makes matrix products capturable and
-/// reproducible.
+/// Size of cuBLAS's workspace in bytes. With a fixed workspace, matrix products are reproducible
+/// and can be captured in graphs.
 const WORKSPACE: usize = 32 << 20;
-/// Default limit of a kernel's shared memory.
+/// Default limit on a kernel's shared memory.
 const PLAIN_SHARED: u32 = 48 << 10;
 
-/// A device. Uses the primary context, which is shared with PyTorch and other libraries.
+/// A device. The primary context, which is shared with PyTorch and other libraries.
 pub(crate) struct Gpu {
     driver: &'static DriverLibrary,
     blas: &'static BlasLibrary,
@@ -31,9 +31,9 @@ pub(crate) struct Gpu {
     architecture: String,
     multiprocessors: usize,
     context: Handle,
-    /// Runs all work in order.
+    /// All work runs in order on this stream.
     main: Queue,
-    /// Captures launches while a thread records, so that other threads' work is not captured.
+    /// Captures launches while a thread records, so that work of other threads is not captured.
     recorder: Queue,
     recording: Mutex<Option<ThreadId>>,
     recorded: Condvar,
@@ -42,14 +42,14 @@ pub(crate) struct Gpu {
 
 struct Queue {
     stream: Handle,
-    /// Locked for each call, because the handle has state and threads share it.
+    /// Locked for each call, because the handle has state and is shared by threads.
     products: Mutex<Handle>,
 }
 
 #[derive(Default)]
 struct State {
     modules: Vec<Module>,
-    /// Executable graphs; `None` once freed.
+    /// Executable graphs; `None` after they are freed.
     graphs: Vec<Option<Handle>>,
 }
 
@@ -137,7 +137,7 @@ impl Gpu {
         checked(self.driver, call, code)
     }
 
-    /// Makes the context current for this thread; every call starts with it.
+    /// Makes the context current for this thread. Every driver call starts with this.
     fn enter(&self) -> Result<(), CudaError> {
         // SAFETY: the context lives as long as the program.
         self.check("cuCtxSetCurrent", unsafe { (self.driver.set_current)(self.context) })

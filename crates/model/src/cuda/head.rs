@@ -1,5 +1,5 @@
-//! Heads on the decoder's last layer: the output layer with log-probs and entropies, a critic's
-//! value head, and KL divergences between rows. Logits are computed in chunks of rows.
+//! Heads on top of the last layer: the output layer with log-probs and entropies, a critic's value
+//! head, and KL divergences between rows. Logits are computed in chunks of rows.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::backend::{Divergence, Second};
 use crate::ops::loss_head::RowStatistics;
 use crate::packing::Packing;
 
-/// Maximum logits in memory: 512 MiB in f32, and half as much for their derivatives.
+/// Maximum number of logits in memory: 512 MiB in f32, plus half as much for their gradients.
 const LOGITS: usize = 1 << 27;
 
 pub(crate) struct Head {
@@ -51,7 +51,8 @@ impl Pair {
     }
 }
 
-/// Returns the row stride of the logits in elements, aligned to 32 bytes for fast products.
+/// Returns the row stride of the logits in elements, aligned to 32 bytes for faster matrix
+/// products.
 fn stride(network: &Network) -> usize {
     network.config.vocab_size.next_multiple_of(16)
 }
@@ -170,7 +171,7 @@ impl Head {
         self.d_normed.part(0..len).clear(network.driver())
     }
 
-    /// Sets the derivatives with respect to log-prob and entropy (or value) of each target in a
+    /// Sets the gradients with respect to log-prob and entropy (or value) for each target in a
     /// range of sequences. Call this at most once per sequence.
     pub(crate) fn backward(
         &mut self,
@@ -240,8 +241,8 @@ impl Head {
         Ok(found)
     }
 
-    /// Adds the derivatives with respect to divergences. Must follow [`Head::backward`], which
-    /// initialises the sums.
+    /// Adds the gradients of the divergences. Call this after [`Head::backward`], which initializes
+    /// the sums.
     pub(crate) fn backward_divergences(
         &mut self,
         network: &Network,
@@ -285,8 +286,8 @@ impl Head {
         Ok(())
     }
 
-    /// Runs backward through the final norm to the residual stream's derivative for a range of
-    /// sequences. `x` and its derivative cover this range only.
+    /// Backpropagates through the final norm into the residual stream's gradient for a range of
+    /// sequences. `x` and its gradient cover this range only.
     pub(crate) fn finish_backward(
         &mut self,
         network: &Network,
@@ -346,8 +347,8 @@ impl Head {
     }
 }
 
-/// Computes the derivatives with respect to the normed rows and the output layer, given the
-/// derivatives of the logits.
+/// Computes the gradients with respect to the normed rows and the output layer, given the gradients
+/// of the logits.
 fn output_backward(
     network: &Network,
     (d_logits, count): (Part<Bf16>, usize),
@@ -367,8 +368,8 @@ fn output_backward(
     Ok(())
 }
 
-/// Returns runs of divergences with the same kind of second side, short enough that both sides'
-/// logits fit.
+/// Splits divergences into runs whose second distributions have the same kind. Runs are short
+/// enough for both sides' logits to fit.
 fn chunks<'a>(terms: &'a [Divergence], network: &Network) -> impl Iterator<Item = &'a [Divergence]> {
     let most = (chunk_rows(network) / 2).max(1);
     terms

@@ -1,5 +1,5 @@
-//! A learner's data on the device: weights, gradient and moments in f32, and the rounded weights
-//! that passes and samplers read.
+//! A learner's data on the device: f32 weights, gradient and moments, plus the rounded weights used
+//! by passes and samplers.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -18,7 +18,7 @@ use crate::packing::Packing;
 use crate::weights::lora::Dropout;
 use crate::{AdamWConfig, Adapter, OptimizerState, Parameters, TensorInfo, Weights};
 
-/// Number of blocks that sum squares; each downloads one number.
+/// Number of thread blocks that sum squares; each yields one number to download.
 const NORM_BLOCKS: usize = 1024;
 
 pub(crate) struct Trained {
@@ -26,17 +26,18 @@ pub(crate) struct Trained {
     network: Arc<Network>,
     reference: Option<Arc<Network>>,
     weights: Buffer<f32>,
-    /// The buffer is empty after the gradient is taken, until the next pass.
+    /// The buffer is empty from when the gradient is taken until the next pass.
     gradient: Buffer<f32>,
-    /// Error from an earlier call that could not return it; the next pass or update returns it.
+    /// Error from an earlier call that could not return it. The next pass or update returns it
+    /// instead.
     failed: Option<CudaError>,
     first: Buffer<f32>,
     second: Buffer<f32>,
     partials: Buffer<f64>,
     tensors: Vec<TensorInfo>,
-    /// Weights downloaded since the last update.
+    /// Downloaded weights, valid until the next update.
     on_host: OnceLock<Weights>,
-    /// Initial weights, for their layouts and an adapter's base.
+    /// Initial weights, used for their layout and as an adapter's base.
     like: Weights,
     moments: OnceLock<OptimizerState>,
 }
@@ -70,7 +71,7 @@ impl Trained {
         })
     }
 
-    /// Returns the rounded weights for a sampler. Later updates do not change these weights.
+    /// Returns the rounded weights for sampling. Later updates do not change the returned weights.
     pub(crate) fn network(&self) -> Arc<Network> {
         Arc::clone(&self.network)
     }
@@ -117,7 +118,7 @@ impl Trained {
         Ok(())
     }
 
-    /// Returns the L2 norm of the gradient; waits for the device.
+    /// Returns the gradient's L2 norm and waits for the device.
     pub(crate) fn norm(&self) -> Result<f64, CudaError> {
         if self.gradient.len() == 0 {
             return Ok(0.0);
@@ -127,7 +128,7 @@ impl Trained {
     }
 
     /// Returns true if all trained weights are finite. Checks the sum of squares in f64, which
-    /// finite f32 numbers cannot overflow; waits for the device.
+    /// finite f32 numbers cannot overflow, and waits for the device.
     pub(crate) fn finite(&self) -> Result<bool, CudaError> {
         Ok(self.network.kernels.square_sum(self.weights.all(), self.partials.all())?.is_finite())
     }
@@ -144,7 +145,7 @@ impl Trained {
         self.gradient = Buffer::empty(&self.driver);
     }
 
-    /// Copies the gradient to the host; waits for the device.
+    /// Copies the gradient to the host and waits for the device.
     pub(crate) fn gradient(&self) -> Result<Vec<f32>, CudaError> {
         if self.gradient.len() == 0 {
             return Ok(vec![0.0; self.weights.len()]);
@@ -182,7 +183,7 @@ impl Trained {
         Ok(())
     }
 
-    /// Applies one AdamW update with a finite gradient of this norm, and zeroes the gradient.
+    /// Applies one AdamW update, given a finite gradient of this norm, and zeroes the gradient.
     pub(crate) fn update(
         &mut self,
         config: &AdamWConfig,
@@ -225,8 +226,8 @@ impl Trained {
 #[derive(Debug)]
 pub(crate) struct TakenGradient(Buffer<f32>);
 
-/// Shares an adapter's frozen base on the device, for example between policy and critic. With
-/// `uploaded`, registers the base while it is in use.
+/// Shares an adapter's frozen base model on the device, for example between policy and critic. If
+/// `uploaded` is given, the base is registered while it is in use.
 fn shared_base(
     base: &Arc<Parameters<f32>>,
     uploaded: Option<&Arc<Buffer<Bf16>>>,
@@ -275,7 +276,7 @@ impl CudaPasses {
         Self { recompute, ..Self::default() }
     }
 
-    /// Sets the buffers of the next passes; `None` releases them.
+    /// Sets the buffers for the following passes; `None` releases them.
     pub(crate) fn bind(&mut self, bound: Option<Bound>) {
         self.bound = bound;
     }

@@ -1,6 +1,6 @@
-//! CUDA libraries, loaded on first use; building does not need them.
+//! CUDA libraries, loaded on first use, so building does not need them.
 //!
-//! Signatures and constants match the headers of CUDA 12 and 13; opaque pointers are stored as
+//! Signatures and constants match the headers of CUDA 12 and 13. Opaque pointers are stored as
 //! `usize`.
 #![expect(unsafe_code, reason = "functions of C libraries are looked up by name")]
 
@@ -18,24 +18,24 @@ pub(super) type Handle = usize;
 pub(super) const BF16: c_int = 14;
 pub(super) const F32: c_int = 0;
 pub(super) const COMPUTE_F32: c_int = 68;
-/// Math mode that also adds partial sums of split products in f32, never in bfloat16
-/// (`CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION` with the default mode).
+/// Math mode that adds partial sums of split products in f32, never in bfloat16. It is
+/// `CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION` with the default mode.
 pub(super) const F32_REDUCTION: c_int = 16;
 pub(super) const DEFAULT_ALGORITHM: c_int = -1;
 pub(super) const MULTIPROCESSORS: c_int = 16;
 pub(super) const CAPABILITY_MAJOR: c_int = 75;
 pub(super) const CAPABILITY_MINOR: c_int = 76;
 pub(super) const DYNAMIC_SHARED: c_int = 8;
-/// A stream that does not synchronise with the legacy stream.
+/// Stream flag that disables synchronization with the legacy stream.
 pub(super) const NON_BLOCKING: c_uint = 1;
-/// A capture that calls from other threads do not affect.
+/// Capture mode in which calls from other threads do not affect the capture.
 pub(super) const CAPTURE_THREAD_LOCAL: c_uint = 1;
 pub(super) const OUT_OF_MEMORY: c_int = 2;
 pub(super) const INVALID_OPTION: c_int = 5;
-/// Major CUDA versions with these signatures, newest first.
+/// Major CUDA versions that these signatures fit, newest first.
 const MAJORS: [c_int; 2] = [13, 12];
 
-/// Returns the loader's message; the error itself only names the call.
+/// Returns the loader's message, because the error itself only names the call.
 fn said(error: &libloading::Error) -> String {
     error.source().map_or_else(|| error.to_string(), ToString::to_string)
 }
@@ -48,7 +48,7 @@ macro_rules! library {
         }
 
         impl $name {
-            /// Looks up every function.
+            /// Looks up every function in the library.
             ///
             /// # Safety
             /// `library` must be the library that these signatures belong to, and must never be
@@ -133,7 +133,7 @@ library! {
     }
 }
 
-/// Returns folders to search if the loader finds nothing: those in the environment variable, then
+/// Returns folders to search if the loader finds nothing: those from the environment variable, then
 /// the toolkit's default.
 fn folders() -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = Vec::new();
@@ -147,8 +147,8 @@ fn folders() -> Vec<PathBuf> {
     folders
 }
 
-/// Returns the newest major CUDA version that the driver can run; `None` if unknown, for example
-/// without a driver, which compiling does not need.
+/// Returns the newest major CUDA version that the driver supports. Returns `None` if unknown, for
+/// example without a driver, since compiling needs none.
 fn newest_major() -> Option<c_int> {
     let mut version = 0;
     // SAFETY: a place for a number; the driver need not be initialised for this one.
@@ -156,21 +156,21 @@ fn newest_major() -> Option<c_int> {
     (code == 0 && version > 0).then_some(version / 1000)
 }
 
-/// Returns file names to try: major versions up to `newest` (the driver's), then the bare name.
-/// Newer libraries can be loaded but fail at the first call.
+/// Returns file names to try: with major versions up to `newest` (the driver's), then without a
+/// version. A library newer than the driver can be loaded but fails on the first call.
 fn versions(file: &str, newest: Option<c_int>) -> Vec<String> {
     let majors = MAJORS.iter().filter(|&&major| newest.is_none_or(|newest| major <= newest));
     majors.map(|major| format!("{file}.{major}")).chain([file.to_owned()]).collect()
 }
 
-/// Returns true if the loader reports this file itself as missing, not one of its dependencies.
+/// Returns true if the loader reports this file as missing, rather than one of its dependencies.
 fn is_absence(candidate: &Path, reason: &str) -> bool {
     let reason = reason.strip_prefix(&*candidate.to_string_lossy());
     reason.is_some_and(|rest| rest.starts_with(": cannot open shared object file: No such file"))
 }
 
-/// Opens the first file that loads. On failure, returns the error of the first existing file, or
-/// else of the first file.
+/// Opens the first file that loads. If none loads, returns the error for the first file that
+/// exists, or else for the first file.
 fn open(
     library: &'static str,
     names: &[String],

@@ -11,12 +11,12 @@ use super::driver::{Address, Driver};
 
 pub(crate) type Bf16 = half::bf16;
 
-/// An element type without padding or pointers, for which all bit patterns are valid.
+/// An element type without padding or pointers. All bit patterns must be valid.
 pub(crate) trait Plain: Pod + Default + Send + Sync {}
 
 impl<T: Pod + Default + Send + Sync> Plain for T {}
 
-/// A tile of attention; the kernels document its fields.
+/// An attention tile; the kernels document its fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct Tile {
@@ -69,7 +69,7 @@ impl<T: Plain> Buffer<T> {
         Ok(copy)
     }
 
-    /// Grows the buffer to at least `len` elements if needed; growing discards its content.
+    /// Grows the buffer to at least `len` elements if needed. Growing discards the contents.
     pub(crate) fn grow(&mut self, len: usize) -> Result<(), CudaError> {
         if self.len < len {
             // The old memory is freed first, because both may not fit.
@@ -111,8 +111,8 @@ impl<T> Drop for Buffer<T> {
     }
 }
 
-/// Address of a range of elements in a buffer. Like a pointer, it can be copied and does not keep
-/// its [`Buffer`] alive.
+/// Address of a range of elements in a buffer. Copying it does not keep the [`Buffer`] alive, as
+/// with a raw pointer.
 pub(crate) struct Part<T> {
     pub(crate) at: Address,
     pub(crate) len: usize,
@@ -139,7 +139,7 @@ impl<T: Plain> Part<T> {
         if values.is_empty() { Ok(()) } else { driver.upload(self.at, bytemuck::cast_slice(values)) }
     }
 
-    /// Copies to the host; waits for the device.
+    /// Copies to the host and waits for the device.
     pub(crate) fn download(self, driver: &dyn Driver) -> Result<Vec<T>, CudaError> {
         let mut values = vec![T::default(); self.len];
         if self.len > 0 {

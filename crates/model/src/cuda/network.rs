@@ -11,7 +11,7 @@ use super::memory::{Bf16, Buffer, Part};
 use crate::weights::lora::{Adapter, AdapterLayout, Branch, Dropout, Joint};
 use crate::{LayerLayout, ModelConfig, ParameterLayout, Parameters, Weights};
 
-/// Weights rounded to bfloat16, in the layout of [`Parameters`], and an optional adapter.
+/// Weights rounded to bfloat16, laid out like [`Parameters`], with an optional adapter.
 pub(crate) struct Network {
     pub(crate) kernels: Kernels,
     pub(crate) config: ModelConfig,
@@ -30,7 +30,7 @@ pub(crate) struct DeviceAdapter {
     pub(crate) weights: Buffer<Bf16>,
 }
 
-/// Weights on a device, for samplers.
+/// Weights on a device, used for sampling.
 #[derive(Clone)]
 pub struct DeviceWeights {
     pub(crate) network: Arc<Network>,
@@ -44,7 +44,7 @@ impl DeviceWeights {
 }
 
 impl Network {
-    /// Rounds and uploads weights; a base that is already on the device is shared.
+    /// Rounds weights and uploads them. A base that is already on the device is shared.
     pub(crate) fn upload(
         driver: &Arc<dyn Driver>,
         weights: &Weights,
@@ -67,7 +67,7 @@ impl Network {
         Ok(Self { kernels, config, layout, weights: shared, adapter, value })
     }
 
-    /// Returns a copy of the trained weights that shares all other weights.
+    /// Returns a copy of the trained weights that shares all frozen weights.
     pub(crate) fn duplicate(&self) -> Result<Self, CudaError> {
         let driver = &self.kernels.driver;
         let value = self.value.as_ref().map(|value| value.duplicate(driver)).transpose()?;
@@ -91,7 +91,7 @@ impl Network {
         }
     }
 
-    /// Returns the largest width of `x A^T` in any product.
+    /// Returns the largest width of `x A^T` among all matrix products.
     pub(crate) fn low_width(&self) -> usize {
         let branches = self.adapter.iter().flat_map(|adapter| {
             adapter.layout.layers.iter().flatten().map(|branch| branch.parts.len() * adapter.rank)
@@ -148,7 +148,7 @@ impl Network {
     }
 }
 
-/// Rounds weights on the host and uploads them in pieces.
+/// Rounds weights on the host and uploads them in chunks.
 pub(crate) fn upload_narrow(driver: &Arc<dyn Driver>, values: &[f32]) -> Result<Buffer<Bf16>, CudaError> {
     const PIECE: usize = 1 << 22;
     let buffer = Buffer::new(driver, values.len())?;
@@ -179,14 +179,14 @@ impl DeviceAdapter {
     }
 }
 
-/// Buffers of adapters: `x A^T` and its derivative.
+/// Adapter buffers: `x A^T` and its gradient.
 pub(crate) struct Low {
     low: Buffer<Bf16>,
     d_low: Buffer<Bf16>,
     dropped: Buffer<Bf16>,
     d_dropped: Buffer<Bf16>,
     identities: Buffer<u64>,
-    /// Dropout of this pass, with the sequence and position of each row.
+    /// Dropout in this pass, with the sequence and position of each row.
     dropout: Option<(Dropout, Range<usize>, Part<i32>)>,
 }
 
@@ -202,14 +202,15 @@ impl Low {
         }
     }
 
-    /// Grows the buffers to a number of rows; backward buffers grow only with `backward`.
+    /// Grows the buffers to a number of rows. Buffers for the backward pass grow only with
+    /// `backward`.
     pub(crate) fn grow(&mut self, network: &Network, rows: usize, backward: bool) -> Result<(), CudaError> {
         self.low.grow(rows * network.low_width())?;
         self.d_low.grow(if backward { rows * network.low_width() } else { 0 })
     }
 
-    /// Sets the dropout of the following passes. `identities` names the sequence of every row, and
-    /// `widest` is the largest input width of a product.
+    /// Sets the dropout used in the following passes. `identities` gives the sequence of every row,
+    /// and `widest` is the largest input width of a matrix product.
     pub(crate) fn begin(
         &mut self,
         dropout: Option<Dropout>,
@@ -262,14 +263,14 @@ pub(crate) struct Linear<'a> {
 
 #[derive(Clone, Copy)]
 pub(crate) struct Gradient {
-    /// The gradient, in the layout of the trained parameters.
+    /// The gradient, laid out like the trained parameters.
     pub(crate) at: Part<f32>,
-    /// True if an adapter is trained and the base frozen.
+    /// True if an adapter is trained and the base model is frozen.
     pub(crate) frozen: bool,
 }
 
 impl Gradient {
-    /// Returns the gradient of a base tensor; `None` if it is frozen.
+    /// Returns the gradient of a base tensor; `None` if the tensor is frozen.
     pub(crate) fn of(self, range: &Range<usize>) -> Option<Part<f32>> {
         (!self.frozen).then(|| self.at.part(range.clone()))
     }
@@ -280,7 +281,7 @@ impl Linear<'_> {
         matrix(self.network.at(&self.weight), self.inputs)
     }
 
-    /// Computes `y = x W^T + b` plus the adapter; omits the bias for queries, keys and values.
+    /// Computes `y = x W^T + b` plus the adapter. The bias is omitted for queries, keys and values.
     pub(crate) fn forward(
         &self,
         x: Part<Bf16>,
@@ -312,7 +313,7 @@ impl Linear<'_> {
         }
     }
 
-    /// Adds `s x A^T B^T` to `y`, each module in its columns.
+    /// Adds `s x A^T B^T` to `y`, each module in its own columns.
     fn add_adapter(
         &self,
         x: Part<Bf16>,
@@ -378,7 +379,8 @@ impl Linear<'_> {
         }
     }
 
-    /// Adds the adapter's derivative to `d_x`, and its matrices' derivatives to the gradient.
+    /// Adds the adapter's input gradient to `d_x`, and the gradients of `A` and `B` to the gradient
+    /// buffer.
     fn adapter_backward(
         &self,
         x: Part<Bf16>,

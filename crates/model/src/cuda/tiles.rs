@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::kernels::TILE;
 use super::memory::Tile;
 
-/// Returns tiles of queries; sequences are ranges of rows.
+/// Returns query tiles; sequences are ranges of rows.
 pub(crate) fn query_tiles(sequences: &[Range<usize>]) -> Vec<Tile> {
     let mut tiles = Vec::new();
     for sequence in sequences {
@@ -23,8 +23,8 @@ pub(crate) fn query_tiles(sequences: &[Range<usize>]) -> Vec<Tile> {
     tiles
 }
 
-/// Returns tiles of keys: {first row, number of rows, first row of the sequence, its length}. Most
-/// queries attend to the first keys of a sequence.
+/// Returns key tiles: {first row, number of rows, first row of the sequence, length of the
+/// sequence}. The first keys take longest, because most queries attend to them.
 pub(crate) fn key_tiles(sequences: &[Range<usize>]) -> Vec<Tile> {
     let mut tiles = Vec::new();
     for sequence in sequences {

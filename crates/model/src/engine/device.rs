@@ -1,4 +1,4 @@
-//! Opening of the device that a model runs on.
+//! Opens the device that a model runs on.
 
 use crate::{Device, ModelError};
 
@@ -6,8 +6,8 @@ impl Device {
     /// Opens the device and returns its description; `None` for the CPU.
     ///
     /// # Errors
-    /// Fails if the build lacks the feature or the machine has no device. The message says how to
-    /// fix it.
+    /// Fails if this build does not support the device or the machine does not have one. The
+    /// message says how to fix it.
     pub fn open(self) -> Result<Option<String>, ModelError> {
         self.check()?;
         #[cfg(feature = "cuda")]
@@ -17,8 +17,8 @@ impl Device {
         Ok(None)
     }
 
-    /// Returns the memory of the device in bytes. `None` for the CPU, without the feature `cuda`,
-    /// or without a device.
+    /// Returns the device's memory in bytes. Returns `None` for the CPU, without the feature
+    /// `cuda`, or without a device.
     pub fn memory(self) -> Option<u64> {
         #[cfg(feature = "cuda")]
         if self == Self::Cuda {

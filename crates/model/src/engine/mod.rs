@@ -1,23 +1,24 @@
-//! The sampling engine: continuous batching over a key/value cache that persists between requests.
+//! The sampling engine: continuous batching over a key-value cache that persists between requests.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `device.rs` | opening of the device |
-//! | `prompt.rs` | the check of a prompt |
-//! | `slot.rs` | memory of one session |
-//! | `stops.rs` | stop strings, and the reasoning that they are looked for behind |
-//! | `watch.rs` | tokens of a request while it is in work, and its end before time |
-//! | `weights.rs` | the weights that engines share |
+//! | `device.rs` | opens the device |
+//! | `prompt.rs` | checks of a prompt |
+//! | `slot.rs` | the cached session of one slot |
+//! | `stops.rs` | stop strings, and reasoning tags inside which they are ignored |
+//! | `watch.rs` | streaming a request's tokens, and cancelling requests |
+//! | `weights.rs` | weights shared by engines |
 //!
-//! Each [`poll`](Sampler::poll) runs steps over all active sequences until one is finished;
-//! requests that were submitted meanwhile join the next step. A step computes one row for each
-//! decoding sequence and fills up with prompt rows. On the CPU, a sequence's bits do not depend on
-//! the rest of the batch, because each sum has a fixed order (`cpu/decode/matmul.rs`). On a device the last bits
-//! differ, because sums are split by the number of rows of a step.
+//! Each [`poll`](Sampler::poll) runs steps over all active sequences until one is finished.
+//! Requests submitted meanwhile join the next step. A step computes one row per decoding sequence,
+//! and uses the remaining rows for prompts. On the CPU, a sequence's results are bit-identical in
+//! any batch, because each sum has a fixed order (`cpu/decode/matmul.rs`). On a GPU, the last bits
+//! may differ, because the number of rows determines how sums are split.
 //!
-//! Keys and values of a shared prefix are computed once. A slot keeps a session's keys and values
-//! between turns and, after the session ends, until the slot is reused. Sessions with the same
-//! prefix share its keys and values. A prompt waits if an older one is computing the same tokens.
+//! Keys and values of a shared prefix are computed only once. A slot keeps a session's keys and
+//! values between turns. They stay after the session ends, until the slot is reused. Sessions with
+//! the same prefix share the prefix's keys and values. A prompt waits if an older one is computing
+//! the same tokens.
 
 mod device;
 mod prompt;
@@ -46,16 +47,16 @@ use crate::ops::attention::Heads;
 use crate::packing::common_prefix;
 use crate::{ModelConfig, ModelError, Parameters};
 
-/// Minimum common prefix, in tokens, for which a sequence waits for another one to compute it.
+/// Shortest common prefix, in tokens, that a sequence waits for another sequence to compute.
 const SHARED_PREFIX: usize = 16;
 
 /// Capacity of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineConfig {
-    /// Maximum number of sequences in the key/value cache, one slot each. Additional sessions evict
-    /// an idle session, or wait for a slot.
+    /// Maximum number of sequences in the key-value cache, one per slot. Additional sessions evict
+    /// an idle session or wait for a free slot.
     pub max_num_seqs: usize,
-    /// Maximum number of tokens in prompt and response together.
+    /// Maximum number of tokens of prompt plus response.
     pub max_model_len: usize,
 }
 
@@ -79,12 +80,12 @@ impl EngineConfig {
     }
 }
 
-/// Samples from a decoder on the calling thread or on a device. For more threads, create several
-/// engines that share one [`EngineWeights`].
+/// Samples from a decoder, on the calling thread or on a device. To use more threads, create
+/// several engines that share one [`EngineWeights`].
 ///
-/// On the CPU, equal requests yield bit-identical results in any order and batch. On a device, this
-/// holds only if the same requests arrive in the same order and batches. The number of rows of a
-/// step decides how keys are split and which cuBLAS algorithm runs.
+/// On the CPU, equal requests give bit-identical results in any order and batch. On a device, this
+/// holds only if the same requests arrive in the same order and batches. The number of rows in a
+/// step affects how keys are split and which algorithm cuBLAS selects.
 #[derive(Debug)]
 pub struct NativeEngine {
     backend: Box<dyn Decoding>,
@@ -95,11 +96,11 @@ pub struct NativeEngine {
     queue: VecDeque<Waiting>,
     done: Vec<Completion>,
     next_request: RequestId,
-    /// Number of finished responses; orders idle slots by last use.
+    /// Counts finished responses, to order idle slots by last use.
     clock: u64,
     rows: Vec<Row>,
     prompt_tokens: PromptTokens,
-    /// Requests whose tokens are streamed, and their number of alternatives per token.
+    /// Requests whose tokens are streamed, with the number of alternatives per token.
     watched: BTreeMap<RequestId, usize>,
     sampled: Vec<Sampled>,
 }
@@ -136,10 +137,10 @@ impl NativeEngine {
     }
 
     /// Creates an engine on a learner's weights ([`crate::NativeLearner::engine_weights`]), which
-    /// all engines share.
+    /// can be shared by many engines.
     ///
     /// # Errors
-    /// Fails like [`NativeEngine::with_weights`], and if a device has too little memory.
+    /// Fails like [`NativeEngine::with_weights`], or if a device has too little memory.
     pub fn with_shared(
         weights: &SharedWeights,
         config: EngineConfig,
@@ -177,7 +178,7 @@ impl NativeEngine {
         }
     }
 
-    /// Returns the size in bytes of an engine's full caches and of its largest step's buffers.
+    /// Returns the size in bytes of an engine's full caches plus the buffers of its largest step.
     pub(crate) fn bytes(config: &ModelConfig, engine: EngineConfig) -> [usize; 2] {
         let EngineConfig { max_num_seqs: slots, max_model_len } = engine;
         let heads = Heads::of(config);
@@ -213,8 +214,8 @@ impl NativeEngine {
         Ok(pictures)
     }
 
-    /// Starts waiting requests. Requests with a cached session come first, so that it is not
-    /// evicted; other requests get a free slot or the slot idle the longest.
+    /// Starts waiting requests. Requests with a cached session go first, so that it is not evicted.
+    /// Others get a free slot or the slot idle the longest.
     fn admit(&mut self) {
         for cached in [true, false] {
             let mut index = 0;
@@ -300,9 +301,9 @@ impl NativeEngine {
         Ok(())
     }
 
-    /// Copies the prompt's keys and values that another slot has computed. Returns true if the
-    /// request should wait for more. A request waits for older requests only, so the oldest never
-    /// waits.
+    /// Copies those keys and values of the prompt that another slot has computed. Returns true if
+    /// waiting would let the request reuse more. A request waits only for older requests, so the
+    /// oldest request never waits.
     fn shares_prefix(&mut self, request: RequestId, index: usize) -> Result<bool, SampleError> {
         let slot = &self.slots[index];
         let wanted = &slot.tokens[..slot.tokens.len() - 1];
@@ -445,7 +446,8 @@ impl Sampler for NativeEngine {
         self.work(Some(deadline))
     }
 
-    /// Releases a session's slot. Queued and active requests of the session are still answered.
+    /// Releases a session's slot. Requests of the session that are queued or active are still
+    /// completed.
     fn end_session(&mut self, session: u64) {
         if let Some(slot) = self.slots.iter_mut().find(|slot| slot.session == Some(session)) {
             if slot.active.is_some() {

@@ -1,4 +1,4 @@
-//! Checks of a prompt and its pictures.
+//! Checks a prompt and its images.
 
 use turnwise_core::{RequestId, SampleError, SampleRequest};
 
@@ -7,7 +7,7 @@ use super::slot::Held;
 use crate::pictures::FIRST_PICTURE_TOKEN;
 
 impl NativeEngine {
-    /// Checks the tokens of a prompt: its pictures, then its text. Returns the pictures.
+    /// Checks a prompt's images, then its text tokens. Returns the pictures.
     pub(super) fn check_prompt(
         &self,
         request: RequestId,

@@ -12,9 +12,9 @@ pub(super) struct Slot {
     pub(super) session: Option<u64>,
     /// Prompt and response of the last request in this slot, possibly from an earlier session.
     pub(super) tokens: Vec<u32>,
-    /// Time, row and column of each token; empty without pictures.
+    /// Time, row and column of each token; empty without images.
     pub(super) places: Vec<[u32; 3]>,
-    /// Number of leading tokens with cached keys and values.
+    /// Number of leading tokens whose keys and values are cached.
     pub(super) computed: usize,
     pub(super) used: u64,
     pub(super) active: Option<Active>,
@@ -22,7 +22,7 @@ pub(super) struct Slot {
     pub(super) ended: bool,
 }
 
-/// Pictures of a prompt, kept in memory until the request is done.
+/// Images of a prompt, kept in memory until the request is finished.
 pub(super) type Held = Vec<Arc<Prepared>>;
 
 #[derive(Debug)]
@@ -50,8 +50,8 @@ impl Slot {
         self.places.get(position).copied().unwrap_or([position as u32; 3])
     }
 
-    /// Ends the session. Until the slot is reused, its cache remains available to sessions with the
-    /// same prefix.
+    /// Ends the session. The cache stays available to sessions with the same prefix until the slot
+    /// is reused.
     pub(super) fn end(&mut self) {
         self.session = None;
         self.ended = false;

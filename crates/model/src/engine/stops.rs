@@ -7,8 +7,9 @@ use turnwise_text::{ReasoningTags, StopStringMatcher};
 use super::NativeEngine;
 
 impl NativeEngine {
-    /// Ignores stop strings inside reasoning ([`StopStringMatcher::past_reasoning`]). Without tags
-    /// (the default), stop strings apply everywhere. Stop tokens always end a response.
+    /// Makes stop strings inside reasoning be ignored ([`StopStringMatcher::past_reasoning`]).
+    /// Without tags (the default), stop strings apply everywhere. Stop tokens always end a
+    /// response.
     pub fn past_reasoning(mut self, tags: Option<Arc<ReasoningTags>>) -> Self {
         self.reasoning = tags;
         self

@@ -17,12 +17,12 @@ pub struct Sampled {
     pub logprob: f32,
     /// Most probable tokens with their log-probs, best first.
     pub alternatives: Vec<(u32, f32)>,
-    /// Prompt tokens with cached keys and values.
+    /// Number of prompt tokens whose keys and values were cached.
     pub cached: usize,
 }
 
 impl Sampled {
-    /// Returns the token sampled for a row, by its index among rows with logits.
+    /// Returns the token sampled for a row. The index counts only rows with logits.
     pub(super) fn of(
         backend: &dyn Decoding,
         active: &Active,
@@ -41,8 +41,8 @@ impl Sampled {
 }
 
 impl NativeEngine {
-    /// Submits a request whose tokens [`NativeEngine::take_sampled`] streams, each with its
-    /// `alternatives` most probable tokens. `poll` returns its completion as usual.
+    /// Submits a request and streams its tokens through [`NativeEngine::take_sampled`], each with
+    /// the `alternatives` most probable tokens. `poll` returns the completion as usual.
     ///
     /// # Errors
     /// Fails like [`turnwise_core::Sampler::submit`], and on a device if `alternatives` is not 0.
@@ -63,13 +63,13 @@ impl NativeEngine {
         Ok(id)
     }
 
-    /// Returns the tokens of watched requests sampled since the last call, in order.
+    /// Returns the tokens of watched requests that were sampled since the last call, in order.
     pub fn take_sampled(&mut self) -> Vec<Sampled> {
         std::mem::take(&mut self.sampled)
     }
 
-    /// Cancels a request, which then gets no completion. Returns false if the request is done or
-    /// unknown. Keys and values of the request's tokens stay cached.
+    /// Cancels a request, which then yields no completion. Returns false if the request is finished
+    /// or unknown. Keys and values of the request's tokens stay cached.
     pub fn cancel(&mut self, request: RequestId) -> bool {
         self.watched.remove(&request);
         if let Some(place) = self.queue.iter().position(|queued| queued.request == request) {

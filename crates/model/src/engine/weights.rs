@@ -1,4 +1,4 @@
-//! The weights that engines share.
+//! Weights shared by engines.
 
 use std::sync::Arc;
 
@@ -10,18 +10,18 @@ use crate::{Compute, Device, ModelError, Weights};
 pub enum SharedWeights {
     /// Packed weights for the CPU.
     Host(Arc<EngineWeights>),
-    /// The learner's weights on a device, used without a copy.
+    /// A learner's weights on a device, used without copying.
     #[cfg(feature = "cuda")]
     Cuda(crate::cuda::DeviceWeights),
 }
 
 impl SharedWeights {
-    /// Prepares weights for engines on a device; completions report `version`. A device ignores
+    /// Prepares weights for engines on a device. Completions report `version`. A device ignores
     /// `compute`.
     ///
     /// # Errors
     /// On the CPU, fails like [`EngineWeights::of`]. On a device, fails if this build does not
-    /// support it, none is present, or it cannot run the model's shape or hold it.
+    /// support it, if none is present, or if the model's shape or size is not supported.
     pub fn of(weights: &Weights, version: u64, device: Device, compute: Compute) -> Result<Self, ModelError> {
         weights.config().check_device(device)?;
         #[cfg(feature = "cuda")]

@@ -1,10 +1,10 @@
-//! Files that are written whole or not at all, and tensors in `safetensors` files.
+//! Atomic file writes, and tensors in `safetensors` files.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `gguf/` | models as GGUF files |
 //! | `hf/` | models in Hugging Face's layout |
-//! | `peft.rs` | adapters in PEFT's layout: `adapter_config.json` and `adapter_model.safetensors` |
+//! | `peft.rs` | adapters in PEFT's format: `adapter_config.json` and `adapter_model.safetensors` |
 
 pub(crate) mod gguf;
 pub(crate) mod hf;
@@ -40,8 +40,8 @@ pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> Result<(), ModelError> {
 /// Writes a file atomically.
 ///
 /// # Errors
-/// Returns [`ModelError::Io`] with the path if the folder does not exist or is not writable, or the
-/// disk is full.
+/// Returns [`ModelError::Io`] with the path if the folder is missing or not writable, or the disk
+/// is full.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), ModelError> {
     turnwise_files::write_atomically(path, bytes).map_err(ModelError::io(path))
 }
@@ -86,8 +86,8 @@ pub struct TensorSlice<'a> {
 /// Writes tensors and header entries atomically to a `safetensors` file.
 ///
 /// # Errors
-/// Fails, naming the file, if it cannot be written, or if a tensor's number of values does not
-/// match its shape.
+/// Fails with the file name if the file cannot be written, or if a tensor's number of values does
+/// not match its shape.
 pub fn save_tensors(
     path: &Path,
     tensors: &[TensorSlice<'_>],
@@ -130,8 +130,8 @@ impl TensorFile {
     /// Copies a tensor's elements (`f32`, `bf16` or `f16`).
     ///
     /// # Errors
-    /// Fails, naming file and tensor, if the tensor is missing, or its shape or element type
-    /// differs.
+    /// Fails, naming the file and tensor, if the tensor is missing or has a different shape or
+    /// element type.
     pub fn copy(&self, name: &str, shape: &[usize], to: &mut [f32]) -> Result<(), ModelError> {
         let tensors =
             SafeTensors::deserialize(&self.bytes).map_err(|error| ModelError::file(&self.path, error))?;

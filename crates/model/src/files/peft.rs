@@ -1,4 +1,4 @@
-//! Adapters in PEFT's layout: `adapter_config.json` and `adapter_model.safetensors`.
+//! Adapters in PEFT's format: `adapter_config.json` and `adapter_model.safetensors`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -12,13 +12,13 @@ use crate::{ModelConfig, ModelError, TensorInfo};
 
 const CONFIG: &str = "adapter_config.json";
 const WEIGHTS: &str = "adapter_model.safetensors";
-/// File of a critic's value head, which PEFT's format cannot store along with frozen layers.
+/// File with a critic's value head, which PEFT's format cannot store together with frozen layers.
 const VALUE_HEAD: &str = "value_head.safetensors";
 
 const PREFIX: &str = "base_model.model.";
 
-/// Keys of `adapter_config.json` that do not affect the adapter or are checked individually. All
-/// other keys with a value are rejected.
+/// Keys of `adapter_config.json` that have no effect on the adapter or are checked individually.
+/// All other keys must be unset.
 const KNOWN: [&str; 24] = [
     "auto_mapping",
     "base_model_name_or_path",
@@ -60,7 +60,7 @@ pub struct AdapterBase {
 /// Content of `adapter_config.json`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdapterFile {
-    /// Settings. `targets` come from the config file, not from the weights.
+    /// Settings. `targets` come from the config file rather than from the weights.
     pub config: LoraConfig,
     /// Base model, if known.
     pub base: Option<AdapterBase>,
@@ -104,8 +104,9 @@ impl AdapterFile {
     }
 }
 
-/// Returns the modules that `target_modules` names, by the last part of each name. Returns all
-/// modules if `target_modules` is a pattern; the weights then determine which have an adapter.
+/// Returns the modules selected by `target_modules`, using the last part of each name. If
+/// `target_modules` is a pattern, all modules are returned; the weights then determine which have
+/// an adapter.
 fn targets(value: Option<&Value>) -> Result<Vec<String>, String> {
     match value {
         Some(Value::String(_)) => Ok(vec![ALL_LINEAR.into()]),
@@ -183,19 +184,19 @@ fn has_value(value: &Value) -> bool {
     }
 }
 
-/// Returns true if a key has a value and is not an initialisation setting; `init_lora_weights`
-/// covers those.
+/// Returns true if a key is set and is not an initialization setting; those are covered by
+/// `init_lora_weights`.
 fn has_effect(key: &str, value: &Value) -> bool {
     let start = matches!(key, "loftq_config" | "corda_config" | "lora_ga_config");
     !start && has_value(value)
 }
 
-/// Loads an adapter for a model of this architecture, including a value head if the folder has one.
-/// Weights in `f32`, `bf16` or `f16` become `f32`.
+/// Loads an adapter for a model of this architecture, together with a value head if the folder has
+/// one. Weights stored as `f32`, `bf16` or `f16` are converted to `f32`.
 ///
 /// # Errors
-/// The error names the file and the key or tensor. Fails like [`AdapterFile::read`], and if a
-/// tensor is missing, unexpected or of the wrong shape.
+/// The error names the file and the key or tensor. Fails like [`AdapterFile::read`], or if a tensor
+/// is missing, unexpected or of the wrong shape.
 pub fn load_adapter(folder: &Path, model: &ModelConfig) -> Result<Adapter<f32>, ModelError> {
     let AdapterFile { mut config, .. } = AdapterFile::read(folder)?;
     let path = folder.join(WEIGHTS);
@@ -251,8 +252,8 @@ fn modules_of<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
     found.into_iter().map(|module| module.name().to_owned()).collect()
 }
 
-/// Returns a tensor's name without the parts that differ between files: the wrapper's prefix, the
-/// adapter's name, and `language_model`, which older versions of `transformers` omit.
+/// Returns a tensor's name without the parts that differ between files. These are the wrapper's
+/// prefix, the adapter's name, and `language_model`, which older versions of `transformers` omit.
 fn plain(name: &str) -> String {
     let name = name.strip_prefix(PREFIX).unwrap_or(name).replace(".default.", ".");
     name.replace("model.language_model.", "model.")
@@ -262,13 +263,13 @@ fn is_lora(tensor: &TensorInfo) -> bool {
     tensor.name.starts_with(PREFIX)
 }
 
-/// Writes an adapter in PEFT's format, as `f32` weights, into a folder, which is created if needed.
-/// A critic's value head gets a separate file.
+/// Writes an adapter in PEFT's format as `f32` weights into a folder, creating it if needed. A
+/// critic's value head is written to a separate file.
 ///
 /// Each file is written atomically, `adapter_config.json` last.
 ///
 /// # Errors
-/// Fails if the folder or a file cannot be written (named in the error), or if a target is not a
+/// Fails, with the path, if the folder or a file cannot be written. Also fails if a target is not a
 /// linear layer.
 pub fn save_adapter(adapter: &Adapter<f32>, folder: &Path, base: &AdapterBase) -> Result<(), ModelError> {
     turnwise_files::create_folders(folder).map_err(ModelError::io(folder))?;

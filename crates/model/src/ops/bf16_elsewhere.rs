@@ -1,4 +1,4 @@
-//! Stub of the bf16 products, which exist for x86-64 only.
+//! Stub for the bf16 matrix products, which are implemented for x86-64 only.
 
 use super::linear::{Accumulate, View, ViewMut};
 use crate::ComputePath;

@@ -12,13 +12,13 @@ use crate::ops::linear::{Accumulate, linear, linear_backward_input, linear_backw
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Compute {
-    /// Single precision; the reference.
+    /// Single precision; the reference implementation.
     #[default]
     F32,
-    /// Rounds operands to bf16 (8 bits of mantissa) and sums in `f32`; several times as fast on
-    /// CPUs with AMX tiles. Attention's softmax, norms and the loss stay `f32`.
+    /// Rounds operands to bf16 (8 bits of mantissa) and sums in `f32`. This is several times as
+    /// fast on CPUs with AMX tiles. Attention's softmax, norms and the loss stay `f32`.
     ///
-    /// Results are bit-identical only on CPUs with the same kind of bf16 unit: AMX tiles and
+    /// Results are bit-identical only among CPUs with the same kind of bf16 unit. AMX tiles and
     /// AVX-512 vectors round sums differently.
     Bf16,
 }
@@ -47,8 +47,8 @@ impl Compute {
         self.kernel().map_or(ComputePath::F32, Kernel::path)
     }
 
-    /// Computes `y = x W^T` as in training: `x` is `[rows, inputs]`, `weight` `[outputs, inputs]`,
-    /// `y` `[rows, outputs]`.
+    /// Computes `y = x W^T` as in training. `x` is `[rows, inputs]`, `weight` is
+    /// `[outputs, inputs]` and `y` is `[rows, outputs]`.
     ///
     /// # Panics
     /// If a slice is shorter than its shape.
@@ -56,8 +56,8 @@ impl Compute {
         linear(self.kernel(), x, weight, None, y, Accumulate::Set, shape);
     }
 
-    /// Computes `d_x = d_y W` and `d_W += d_y^T x` for [`Compute::linear`] with the shape `[rows,
-    /// inputs, outputs]`.
+    /// Computes the gradients `d_x = d_y W` and `d_W += d_y^T x` of [`Compute::linear`] for the
+    /// shape `[rows, inputs, outputs]`.
     ///
     /// # Panics
     /// If a slice is shorter than its shape.
@@ -74,7 +74,7 @@ impl Compute {
         linear_backward_weight(self.kernel(), d_y, x, d_weight, shape);
     }
 
-    /// Describes the fallback if this machine does not support the setting.
+    /// Describes the fallback used if this machine does not support the setting.
     pub fn fallback(self) -> Option<String> {
         let path = self.path();
         match (self, path) {

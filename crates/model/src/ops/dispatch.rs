@@ -1,4 +1,4 @@
-//! Loops compiled for the CPU's widest vectors, and reductions in a fixed number of lanes.
+//! Loops compiled for the CPU's widest vectors, and reductions with a fixed number of lanes.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -7,8 +7,8 @@ use pulp::{Arch, Simd, WithSimd};
 
 use super::Real;
 
-/// Number of partial sums in a reduction. There are enough for any vector width, so results do not
-/// depend on the CPU.
+/// Number of partial sums in a reduction. There are enough for every vector width, so results do
+/// not depend on the CPU.
 pub const LANES: usize = 16;
 
 thread_local! {
@@ -25,7 +25,7 @@ fn arch() -> Arch {
     })
 }
 
-/// A loop over slices. `run` must be `#[inline(always)]`: only inlined code is compiled for a
+/// A loop over slices. `run` must be `#[inline(always)]`. Only inlined code is compiled for a
 /// vector width, and closures and function pointers are not inlined.
 pub trait Loop<A> {
     /// Result of the loop.
@@ -52,7 +52,7 @@ pub fn vectorised<A, L: Loop<A>>(_: L, arguments: A) -> L::Output {
     arch().dispatch(Call::<A, L>(arguments, PhantomData))
 }
 
-/// Returns the sum of the lanes, added pairwise in a fixed order.
+/// Returns the sum over the lanes, added pairwise in a fixed order.
 #[inline(always)]
 pub fn fold<T: Real>(mut lanes: [T; LANES]) -> T {
     let mut half = LANES / 2;
@@ -81,7 +81,7 @@ pub fn dot<T: Real>(a: &[T], b: &[T]) -> T {
     fold(lanes)
 }
 
-/// Returns `max a_i`; minus infinity for an empty slice.
+/// Returns `max a_i`, or minus infinity for an empty slice.
 #[inline(always)]
 pub(crate) fn maximum<T: Real>(a: &[T]) -> T {
     let mut lanes = [T::NEG_INFINITY; LANES];

@@ -4,10 +4,10 @@ use rayon::prelude::*;
 
 use super::dispatch::{Loop, add_assign, vectorised};
 
-/// Elements that are worked on at a time; also the unit in which the norm is summed.
+/// Number of elements processed at a time; squares are summed in the same units for the norm.
 pub(crate) const CHUNK: usize = 1 << 14;
 
-/// Adds the part of each lane's gradient that starts at `first`; returns the sum of squares.
+/// Adds up the part of each lane's gradient that starts at `first`, and returns the sum of squares.
 struct AddAndSquare;
 
 impl Loop<(&mut [f32], &[Vec<f32>], usize)> for AddAndSquare {

@@ -3,7 +3,7 @@
 use super::Real;
 use super::dispatch::{LANES, Loop, dot, fold, vectorised};
 
-/// Computes `y = (x - mean) / sqrt(var + epsilon) w + b` for each row, and stores the standardised
+/// Computes `y = (x - mean) / sqrt(var + epsilon) w + b` for each row, and stores the standardized
 /// rows and inverse standard deviations.
 ///
 /// Ba, Kiros and Hinton (2016), "Layer Normalization".
@@ -47,7 +47,7 @@ pub fn layer_norm<T: Real>(
     vectorised(Rows, (x, [weight, bias], [epsilon, share], [y, standard, inverse]));
 }
 
-/// Adds to `d_x`, `d_weight` and `d_bias`; with `s` the standardised row, `r` the inverse standard
+/// Adds to `d_x`, `d_weight` and `d_bias`. With `s` the standardized row, `r` the inverse standard
 /// deviation and `g = d_y w`: `d_x += r (g - mean(g) - s mean(g s))`.
 pub fn layer_norm_backward<T: Real>(
     d_y: &[T],

@@ -57,7 +57,7 @@ impl<'a, T> ViewMut<'a, T> {
         Self { data, rows, columns, row_stride }
     }
 
-    /// Checks that this matrix can store the product `a b`.
+    /// Checks that this matrix can hold the product `a b`.
     ///
     /// # Panics
     /// If the shapes do not match each other or their slices, which is a bug in the caller.
@@ -94,7 +94,7 @@ impl<T: Real> ViewMut<'_, T> {
     }
 }
 
-/// How a product is written to its destination.
+/// Whether a product overwrites its destination or is added to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accumulate {
     /// Overwrites the destination.
@@ -169,8 +169,8 @@ pub(crate) fn matmul_in<T: Real>(
     }
 }
 
-/// Computes `y = x W^T (+ bias)` or adds it: `x` is `[rows, inputs]`, `weight` `[outputs, inputs]`,
-/// `y` `[rows, outputs]`.
+/// Computes `y = x W^T (+ bias)`, or adds it to `y`. `x` is `[rows, inputs]`, `weight` is
+/// `[outputs, inputs]` and `y` is `[rows, outputs]`.
 pub(crate) fn linear<T: Real>(
     bf16: Option<Kernel>,
     x: &[T],
@@ -195,7 +195,7 @@ pub(crate) fn linear<T: Real>(
     matmul_in(bf16, ViewMut::new(y, rows, outputs), View::new(x, rows, inputs), weight, into, T::ONE);
 }
 
-/// Computes `d_x = d_y W` for [`linear`], or adds it.
+/// Computes the input gradient `d_x = d_y W` of [`linear`], or adds it.
 pub(crate) fn linear_backward_input<T: Real>(
     bf16: Option<Kernel>,
     d_y: &[T],

@@ -1,4 +1,4 @@
-//! Log-probs and entropies of rows of logits, and their derivatives.
+//! Log-probs and entropies of rows of logits, and their gradients.
 
 use super::Real;
 use super::dispatch::{LANES, Loop, fold, maximum, vectorised};
@@ -28,10 +28,10 @@ impl<T: Real> RowSums<T> {
     }
 }
 
-/// Returns the statistics of one row of logits `z`, already divided by the temperature.
+/// Returns the statistics of one row of logits `z`, which are already divided by the temperature.
 ///
-/// The entropy uses shifted logits, `H = ln s - sum_j e^{z_j - m} (z_j - m) / s` with `m = max z`
-/// and `s = sum_j e^{z_j - m}`, to avoid cancellation between large numbers.
+/// To avoid cancellation between large numbers, the entropy uses shifted logits:
+/// `H = ln s - sum_j e^{z_j - m} (z_j - m) / s` with `m = max z` and `s = sum_j e^{z_j - m}`.
 pub(crate) fn row_sums<T: Real>(logits: &[T]) -> RowSums<T> {
     struct Rows;
 
@@ -70,11 +70,11 @@ pub(crate) fn row_statistics<T: Real>(logits: &[T], target: usize) -> RowStatist
     row_sums(logits).of(logits, target)
 }
 
-/// Overwrites logits with their derivative, for targets with derivatives `d_logprob` and
-/// `d_entropy`: `d z_j = sum_targets d_logprob (1[j = target] - p_j) - d_entropy p_j (ln p_j + H)`.
+/// Overwrites logits with their gradient, given each target's `d_logprob` and `d_entropy`:
+/// `d z_j = sum_targets d_logprob (1[j = target] - p_j) - d_entropy p_j (ln p_j + H)`.
 ///
-/// `targets` lists each target's token and both derivatives; `row` has the row's statistics, from
-/// any of its targets.
+/// `targets` lists the token, `d_logprob` and `d_entropy` of each target. `row` has the statistics
+/// of the row, taken from any of its targets.
 pub(crate) fn row_backward<T: Real>(
     logits: &mut [T],
     row: RowStatistics<T>,

@@ -3,8 +3,8 @@
 use super::Real;
 use super::dispatch::{LANES, Loop, vectorised};
 
-/// Computes `out = silu(gate) * up` with `silu(g) = g / (1 + e^-g)`; rows of `gate_up` are `[gate |
-/// up]`.
+/// Computes `out = silu(gate) * up` with `silu(g) = g / (1 + e^-g)`. Rows of `gate_up` are
+/// `[gate | up]`.
 ///
 /// Shazeer (2020), "GLU Variants Improve Transformer".
 pub(crate) fn swiglu<T: Real>(gate_up: &[T], width: usize, out: &mut [T]) {
@@ -32,8 +32,8 @@ fn derivative<T: Real>(gate: T, up: T, d_out: T) -> (T, T) {
     (d_out * up * s * (T::ONE + gate * (T::ONE - s)), d_out * gate * s)
 }
 
-/// Overwrites `gate_up` with its derivative:
-/// `d_up = d silu(g)`, `d_gate = d up s (1 + g (1 - s))` with `s = 1 / (1 + e^-g)`.
+/// Overwrites `gate_up` with its gradient: `d_up = d silu(g)`, `d_gate = d up s (1 + g (1 - s))`
+/// with `s = 1 / (1 + e^-g)`.
 pub(crate) fn swiglu_backward<T: Real>(d_out: &[T], width: usize, gate_up: &mut [T]) {
     struct Rows;
 
@@ -67,8 +67,8 @@ pub(crate) fn swiglu_backward<T: Real>(d_out: &[T], width: usize, gate_up: &mut 
 
 const QUICK: f64 = 1.702;
 
-/// Computes `out = x / (1 + e^(-1.702 x))`, Hendrycks and Gimpel (2016), "Gaussian Error Linear
-/// Units", section 2.
+/// Computes QuickGELU, `out = x / (1 + e^(-1.702 x))` (Hendrycks and Gimpel (2016), "Gaussian Error
+/// Linear Units", section 2).
 pub(crate) fn quick_gelu<T: Real>(x: &[T], out: &mut [T]) {
     struct Each;
 
@@ -85,7 +85,8 @@ pub(crate) fn quick_gelu<T: Real>(x: &[T], out: &mut [T]) {
     vectorised(Each, (x, T::from_f64(QUICK), out));
 }
 
-/// Overwrites `x` with its derivative: `d_x = d s (1 + 1.702 x (1 - s))` with `s = 1 / (1 + e^(-1.702 x))`.
+/// Overwrites `x` with its gradient: `d_x = d s (1 + 1.702 x (1 - s))` with
+/// `s = 1 / (1 + e^(-1.702 x))`.
 pub(crate) fn quick_gelu_backward<T: Real>(d_out: &[T], x: &mut [T]) {
     struct Each;
 

@@ -4,7 +4,7 @@ use super::Real;
 use super::attention::Heads;
 use super::dispatch::{LANES, Loop, dot, fold, vectorised};
 
-/// Computes `y = x r w` with `r = 1 / sqrt(mean(x^2) + epsilon)` for each row; stores `r` in
+/// Computes `y = x r w` with `r = 1 / sqrt(mean(x^2) + epsilon)` for each row, and stores `r` in
 /// `inverse`.
 ///
 /// Zhang and Sennrich (2019), "Root Mean Square Layer Normalization".
@@ -30,8 +30,8 @@ pub(crate) fn rms_norm<T: Real>(x: &[T], weight: &[T], epsilon: f64, y: &mut [T]
     vectorised(Rows, ([x, weight], [epsilon, share], [y, inverse]));
 }
 
-/// Adds to `d_x` and `d_weight`: `d_x += r (g - x r^2 mean(g x))` with `g = d_y w`, and, unless the
-/// weight is frozen, `d_weight += d_y x r` summed over rows.
+/// Adds `r (g - x r^2 mean(g x))` with `g = d_y w` to `d_x`. Unless the weight is frozen, also adds
+/// `d_y x r`, summed over rows, to `d_weight`.
 pub(crate) fn rms_norm_backward<T: Real>(
     d_y: &[T],
     x: &[T],
@@ -84,11 +84,11 @@ fn triple<T: Real>(a: &[T], b: &[T], c: &[T]) -> T {
     fold(lanes)
 }
 
-/// Normalises every query and key head in the rows of `qkv` in place, as if it were a row of
-/// [`rms_norm`].
+/// Normalizes every query and key head in the rows of `qkv` in place, like a row of [`rms_norm`].
 ///
-/// `weight` is `[2, width]`: queries, then keys. `raw` stores the original heads, `[rows,
-/// (queries + keys) width]`, and `inverse` their `r`, `[rows, queries + keys]`.
+/// `weight` is `[2, width]`: the query norm's weights, then the key norm's. `raw` stores the
+/// original heads, `[rows, (queries + keys) width]`, and `inverse` stores their `r`,
+/// `[rows, queries + keys]`.
 pub(crate) fn norm_heads<T: Real>(
     heads: Heads,
     qkv: &mut [T],
@@ -125,7 +125,7 @@ pub(crate) fn norm_heads<T: Real>(
     vectorised(Rows, (heads, [qkv, raw, inverse], weight, [epsilon, share]));
 }
 
-/// Runs backward through [`norm_heads`], in place on the query and key heads of `d_qkv`, by the
+/// Backpropagates through [`norm_heads`] in place on the query and key heads of `d_qkv`, using the
 /// formulas of [`rms_norm_backward`]. Adds to `d_weight` unless the weights are frozen.
 pub(crate) fn norm_heads_backward<T: Real>(
     heads: Heads,

@@ -1,12 +1,12 @@
-//! Floating-point types of the operations.
+//! Floating-point types that the operations support.
 
 use std::fmt::Debug;
 use std::ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Sub, SubAssign};
 
-/// A product of two strided matrices. Arguments: `m`, `n`, `k`; destination, its column and row
-/// stride, and whether it is read; left and right operand with their strides. Then the factors of
-/// destination and product; three conjugations, which do not affect real numbers; and the number of
-/// threads.
+/// Function that multiplies two strided matrices. Arguments are `m`, `n`, `k`, the destination with
+/// its column and row stride, whether it is read, and the left and right operand with their
+/// strides. Next come the factors for destination and product, three conjugation flags (ignored for
+/// real numbers), and the number of threads.
 pub(crate) type MatrixProduct<T> = unsafe fn(
     usize,
     usize,
@@ -29,7 +29,7 @@ pub(crate) type MatrixProduct<T> = unsafe fn(
     gemm_common::Parallelism,
 );
 
-/// A floating-point type: `f32` for training, `f64` for checking derivatives.
+/// A floating-point type: `f32` for training, `f64` for checking gradients.
 pub trait Real:
     Copy
     + Debug
@@ -54,7 +54,7 @@ pub trait Real:
     /// Minus infinity.
     const NEG_INFINITY: Self;
 
-    /// Returns the nearest number in this type.
+    /// Converts a number to the nearest value of this type.
     fn from_f64(value: f64) -> Self;
     /// Converts exactly.
     fn to_f64(self) -> f64;
@@ -65,7 +65,7 @@ pub trait Real:
     /// Returns `ln x`.
     fn ln(self) -> Self;
 
-    /// Returns the fastest matrix product for this type on this CPU.
+    /// Returns the fastest matrix product routine for this type on this CPU.
     fn matrix_product() -> MatrixProduct<Self>;
 
     /// Returns the slice if this type is `f32`.
@@ -104,11 +104,11 @@ impl Real for f32 {
         f32::sqrt(self)
     }
 
-    /// The error is at most about two units in the last place; below -87 the result stays near the
+    /// The error is at most about two units in the last place. Below -87, the result stays near the
     /// smallest normal number. Propagates NaN.
     ///
-    /// `x = n ln 2 + r` with `|r| <= ln 2 / 2`, a polynomial in `r` (coefficients: Cephes `expf`),
-    /// and `n` added to the exponent.
+    /// Method: `x = n ln 2 + r` with `|r| <= ln 2 / 2`. A polynomial in `r` gives `e^r`, and `n` is
+    /// added to the exponent (coefficients from Cephes `expf`).
     #[inline(always)]
     fn exp(self) -> Self {
         // Adding 1.5 * 2^23 rounds to an integer, stored in the low bits.

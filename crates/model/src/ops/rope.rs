@@ -13,7 +13,7 @@ pub(crate) struct RopeTable<T> {
     rotary: Rotary,
     /// `[positions, 2, half]`: cosines, then sines.
     values: Vec<T>,
-    /// Cosines and sines of each row of a micro-batch with pictures; otherwise empty.
+    /// Cosines and sines of each row of a micro-batch with images; otherwise empty.
     rows: Vec<T>,
 }
 
@@ -22,7 +22,7 @@ impl<T: Real> RopeTable<T> {
         Self { half: rotary.frequencies.len(), rotary, values: Vec::new(), rows: Vec::new() }
     }
 
-    /// Computes cosines and sines for the first `positions` positions.
+    /// Computes the cosines and sines for the first `positions` positions.
     pub(crate) fn extend_to(&mut self, positions: usize) {
         let Rotary { frequencies, attention_factor } = &self.rotary;
         for position in self.values.len() / (2 * self.half)..positions {
@@ -38,9 +38,9 @@ impl<T: Real> RopeTable<T> {
         &self.values
     }
 
-    /// Sets time, row and column of every row of a micro-batch; empty if positions are token
-    /// indices. `sections` gives the number of pairs of a head that rotate by time, row and column,
-    /// in this order (M-RoPE; Wang et al. (2024), "Qwen2-VL").
+    /// Sets time, row and column of every row of a micro-batch. An empty list means that positions
+    /// are token indices. `sections` gives the number of rotary pairs per head for time, row and
+    /// column, in this order (M-RoPE; Wang et al. (2024), "Qwen2-VL").
     pub(crate) fn set_places(&mut self, places: &[[u32; 3]], sections: [usize; 3]) {
         let (half, values) = (self.half, &self.values);
         self.rows.clear();
@@ -57,8 +57,8 @@ impl<T: Real> RopeTable<T> {
         }
     }
 
-    /// Rotates heads like [`RopeTable::rotate`], for `rows` of a micro-batch, the first of which
-    /// has position `depth`.
+    /// Rotates heads like [`RopeTable::rotate`], for `rows` of a micro-batch. The first of these
+    /// rows has position `depth`.
     pub(crate) fn rotate_segment(
         &self,
         x: &mut [T],
@@ -74,12 +74,12 @@ impl<T: Real> RopeTable<T> {
         }
     }
 
-    /// Rotates the first `heads` heads of each row of `x` in place; row `r` has position `first +
-    /// r`.
+    /// Rotates the first `heads` heads of each row of `x` in place. Row `r` has position
+    /// `first + r`.
     ///
-    /// Each pair `(i, i + half)` of a head is rotated by its angle; backward rotates by the
-    /// negative angle. An attention factor scales both the forward and the backward result. Su et
-    /// al. (2021), "RoFormer".
+    /// Each pair `(i, i + half)` of a head is rotated by its angle. The backward pass rotates by
+    /// the negative angle. An attention factor scales the results of both passes. Su et al. (2021),
+    /// "RoFormer".
     pub(crate) fn rotate(
         &self,
         x: &mut [T],
@@ -92,8 +92,8 @@ impl<T: Real> RopeTable<T> {
     }
 }
 
-/// Rotates the first `heads` heads of each row of `x` by a row of `table`: `half` cosines, then as
-/// many sines.
+/// Rotates the first `heads` heads of each row of `x`. A row of `table` has `half` cosines, then
+/// `half` sines.
 pub(crate) fn rotate_rows<T: Real>(
     table: &[T],
     half: usize,

@@ -1,9 +1,9 @@
-//! Softmax of rows, and its derivative.
+//! Softmax of rows, and its gradient.
 
 use super::Real;
 use super::dispatch::{LANES, Loop, dot, fold, maximum, vectorised};
 
-/// Applies softmax in place and returns the logarithm of the denominator.
+/// Applies softmax in place and returns the log of the denominator.
 #[inline(always)]
 pub fn softmax<T: Real>(scores: &mut [T]) -> T {
     let max = maximum(scores);
@@ -44,8 +44,8 @@ pub fn softmax_rows<T: Real>(scores: &mut [T], width: usize) {
     vectorised(Rows, (scores, width));
 }
 
-/// Replaces derivatives of probabilities by derivatives of scores, for [`softmax_rows`]: `d_s = p
-/// (d_p - sum(p d_p))`.
+/// Replaces gradients of the probabilities with gradients of the scores, for [`softmax_rows`]:
+/// `d_s = p (d_p - sum(p d_p))`.
 pub fn softmax_rows_backward<T: Real>(probabilities: &[T], derivatives: &mut [T], width: usize) {
     struct Rows;
 

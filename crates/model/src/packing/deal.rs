@@ -7,10 +7,10 @@ use crate::ModelConfig;
 /// Distributes the sequences of a batch over lanes. Returns each lane's micro-batches as lists of
 /// sequence indices.
 ///
-/// A micro-batch has at most `budget` input tokens, or one longer sequence. Sequences, in
-/// descending order of cost, go to the micro-batch with the lowest cost; micro-batches go to lanes
-/// in the same way. Lanes therefore finish at about the same time. Sequences without predictions
-/// are omitted.
+/// A micro-batch has at most `budget` input tokens, or consists of one longer sequence. Sequences
+/// are sorted by descending cost. Each goes to the micro-batch with the lowest cost so far;
+/// micro-batches are distributed over lanes in the same way. All lanes therefore take about the
+/// same time. Sequences without tokens to predict are skipped.
 pub(crate) fn deal(
     lengths: &[usize],
     budget: usize,
@@ -28,17 +28,17 @@ pub(crate) fn deal(
     lanes_of(gather(&pieces, budget, lanes), lanes).into_iter().map(|lane| lane.micro_batches).collect()
 }
 
-/// Sequences that stay together.
+/// Sequences that must stay in one micro-batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) members: Vec<usize>,
     pub(super) tokens: usize,
-    /// Multiply-adds per layer.
+    /// Number of multiply-adds per layer.
     pub(super) cost: usize,
 }
 
-/// Gathers pieces into micro-batches. Each piece goes, in order, to the micro-batch of lowest cost
-/// that has room.
+/// Assigns pieces to micro-batches. In order, each piece goes to the micro-batch with the lowest
+/// cost that has room.
 pub(super) fn gather(pieces: &[Piece], budget: usize, lanes: usize) -> Vec<Piece> {
     let total: usize = pieces.iter().map(|piece| piece.tokens).sum();
     let most = pieces.len().max(1);
@@ -82,8 +82,8 @@ pub(super) fn lanes_of(mut bins: Vec<Piece>, lanes: usize) -> Vec<Load> {
     dealt
 }
 
-/// Returns the multiply-adds per layer of `length` tokens after `before` others, in matrix products
-/// and attention.
+/// Returns the number of multiply-adds per layer, in matrix products and attention, for `length`
+/// tokens that follow `before` others.
 pub(super) fn cost(length: usize, before: usize, config: &ModelConfig) -> usize {
     let heads = 2 * config.query_width() + 2 * config.key_value_width();
     let matrices = config.hidden_size * (heads + 3 * config.intermediate_size);

@@ -1,4 +1,4 @@
-//! Distributes a batch whose sequences share prefixes.
+//! Distributes a batch whose sequences share prefixes over lanes.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -7,23 +7,23 @@ use super::deal::{Load, Piece, cost, gather, lanes_of};
 use super::tree::common_prefix;
 use crate::ModelConfig;
 
-/// A sequence that may share its prefix.
+/// A sequence that may share a prefix with others.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shared<'a> {
     pub(crate) tokens: &'a [u32],
-    /// Number of tokens in its masked contexts, which run in the same micro-batch and count as
-    /// unshared.
+    /// Number of tokens in its masked-context passes. They run in the same micro-batch and share no
+    /// rows.
     pub(crate) beside: usize,
 }
 
 /// Distributes the sequences of a batch over lanes like [`deal()`](super::deal()), keeping
 /// sequences with a common prefix together.
 ///
-/// In lexicographic order, sequences with a shared prefix are neighbours, and each adds only the
-/// rows that it does not share with its predecessor. The order is split at the shortest shared
-/// prefixes, until each piece is within the budget and below a cost limit. A prefix on both sides
-/// of a split is computed twice. Several limits are tried, down to single sequences; the limit with
-/// the fastest slowest lane wins.
+/// Sequences are sorted lexicographically, so sequences with a shared prefix are adjacent. Each
+/// adds only the rows that it does not share with its predecessor. The sorted list is split at the
+/// shortest shared prefixes until each piece is within the budget and a cost limit. A prefix that
+/// occurs on both sides of a split is computed twice. Several limits are tried, down to single
+/// sequences. The limit whose slowest lane is fastest is chosen.
 pub(crate) fn deal_shared(
     sequences: &[Shared<'_>],
     budget: usize,
@@ -74,7 +74,7 @@ struct Families<'a> {
     order: Vec<usize>,
     /// Position of each sequence in lexicographic order.
     place: Vec<usize>,
-    /// Number of tokens that each sequence shares with its predecessor in this order.
+    /// Number of tokens that each sequence shares with its predecessor in lexicographic order.
     shared: Vec<usize>,
     config: &'a ModelConfig,
 }
@@ -103,8 +103,8 @@ impl Families<'_> {
         piece
     }
 
-    /// Adds the sequence at position `place` of the order; the piece already has its first `before`
-    /// tokens.
+    /// Adds the sequence at position `place` of the order. The piece already contains its first
+    /// `before` tokens.
     fn add(&self, piece: &mut Piece, at: usize, before: usize) {
         let index = self.order[at];
         let Shared { tokens, beside } = self.sequences[index];
@@ -114,7 +114,7 @@ impl Families<'_> {
         piece.cost += cost(own, before, self.config) + cost(beside, 0, self.config);
     }
 
-    /// Separates neighbours until every piece is within the limits or a single sequence.
+    /// Splits the sorted list until every piece is within the limits or a single sequence.
     fn cut(&self, range: Range<usize>, budget: usize, limit: usize, pieces: &mut Vec<Piece>) {
         let mut open = vec![range];
         while let Some(range) = open.pop() {
@@ -142,8 +142,8 @@ mod tests {
     use super::*;
     use crate::cpu::decoder::tests::config;
 
-    /// Returns groups of responses in mixed order. All prompts have a common prefix, and each group
-    /// shares one prompt.
+    /// Returns groups of responses in shuffled order. All prompts share a prefix; each group has
+    /// one prompt.
     fn groups(groups: usize, size: usize, head: usize, prompt: usize, response: usize) -> Vec<Vec<u32>> {
         let mut all = Vec::new();
         for member in 0..size {

@@ -2,11 +2,11 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `mod.rs` | rows of a micro-batch, flat or as a tree of prefixes |
+//! | `mod.rs` | rows of a micro-batch, flat or as a prefix tree |
 //! | `tree.rs` | longest prefix shared with earlier sequences |
-//! | `selection.rs` | rows needed by a subset of the sequences |
-//! | `deal.rs` | split of a batch into micro-batches and lanes |
-//! | `families.rs` | the same split for sequences with shared prefixes |
+//! | `selection.rs` | rows that a subset of the sequences needs |
+//! | `deal.rs` | splitting a batch into micro-batches and lanes |
+//! | `families.rs` | splitting batches whose sequences share prefixes |
 
 mod deal;
 mod families;
@@ -28,7 +28,7 @@ pub(crate) use tree::common_prefix;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) row: usize,
-    /// Index of the predicting row in [`Packing::outputs`].
+    /// Index, in [`Packing::outputs`], of the row that predicts the target.
     pub(crate) output: usize,
     pub(crate) token: u32,
 }
@@ -37,26 +37,26 @@ pub(crate) struct Target {
 ///
 /// In a flat packing, every sequence has a row for each of its tokens. In a tree, a token that
 /// follows the same prefix in several sequences has one row. A sequence's own rows are those that
-/// no earlier sequence has; its path is the rows it shares with earlier sequences. A row's position
-/// is the number of tokens before it.
+/// no earlier sequence has. Its path consists of the rows shared with earlier sequences. A row's
+/// position is the number of tokens before it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Packing {
     pub(crate) tokens: Vec<u32>,
-    /// Start of each sequence's own rows, followed by the end.
+    /// Start index of each sequence's own rows, followed by the end.
     pub(crate) offsets: Vec<usize>,
     paths: Vec<Range<usize>>,
-    /// Start of each sequence's path in `paths`, followed by the end.
+    /// Start index of each sequence's path in `paths`, followed by the end.
     path_offsets: Vec<usize>,
     pub(crate) targets: Vec<Target>,
-    /// Start of each sequence in `targets`, followed by the end.
+    /// Start index of each sequence in `targets`, followed by the end.
     pub(crate) target_offsets: Vec<usize>,
-    /// Rows that predict a token, in order of their first targets. A flat packing has one such row
+    /// Rows that predict a token, in order of their first target. A flat packing has one such row
     /// per target.
     pub(crate) outputs: Vec<usize>,
     by_output: Vec<usize>,
-    /// Start of each output in `by_output`, followed by the end.
+    /// Start index of each output in `by_output`, followed by the end.
     output_offsets: Vec<usize>,
-    /// Identity of each sequence for random draws; by default its index.
+    /// Id of each sequence for seeding random draws; by default its index.
     pub(crate) identities: Vec<u64>,
 }
 
@@ -65,13 +65,13 @@ impl Packing {
         self.fill_rows(sequences, false);
     }
 
-    /// Packs checked sequences as a tree, in which shared prefixes have one row per token.
+    /// Packs validated sequences as a tree, in which shared prefixes have one row per token.
     pub(crate) fn fill_tree<'a>(&mut self, sequences: impl Iterator<Item = &'a TokenSequence>) {
         self.fill_rows(sequences, true);
     }
 
-    /// Only this function shifts by one: the row at position `p - 1` predicts token `p`. Tokens
-    /// after the last predicting row are not run.
+    /// The shift by one happens only in this function: the row at position `p - 1` predicts token
+    /// `p`. Tokens after the last predicting row are not computed.
     fn fill_rows<'a>(&mut self, sequences: impl Iterator<Item = &'a TokenSequence>, share: bool) {
         self.tokens.clear();
         self.paths.clear();
@@ -171,7 +171,7 @@ impl Packing {
         &self.by_output[self.output_offsets[output]..self.output_offsets[output + 1]]
     }
 
-    /// Returns time, row and column of every row. `after` computes them from the token and the
+    /// Returns time, row and column of every row. `after` computes them for a token, given the
     /// preceding position.
     pub(crate) fn places(&self, after: impl Fn(Option<(u32, [u32; 3])>, u32) -> [u32; 3]) -> Vec<[u32; 3]> {
         let mut places: Vec<[u32; 3]> = Vec::with_capacity(self.tokens.len());
@@ -187,7 +187,8 @@ impl Packing {
         places
     }
 
-    /// Returns each row's sequence identity and position, if each row belongs to a single sequence.
+    /// Returns the sequence id and position of each row, provided that each row belongs to a single
+    /// sequence.
     pub(crate) fn coordinates(&self, rows: Range<usize>) -> impl Iterator<Item = [u64; 2]> {
         let first = self.offsets.partition_point(|&offset| offset <= rows.start).saturating_sub(1);
         (first..self.sequences())
@@ -204,7 +205,7 @@ impl Packing {
     }
 }
 
-/// Returns the number of tokens to run: all tokens before the last response token.
+/// Returns the number of tokens that must be computed: all tokens before the last response token.
 pub(crate) fn input_length(sequence: &TokenSequence) -> usize {
     sequence.response_positions().last().unwrap_or(0)
 }

@@ -8,7 +8,7 @@ use super::Packing;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub(crate) sequence: usize,
-    /// Rows, as indices from the sequence's first own row.
+    /// Rows, as indices relative to the sequence's first own row.
     pub(crate) rows: Range<usize>,
     pub(crate) depth: usize,
 }
@@ -20,7 +20,7 @@ pub(crate) struct Run {
     pub(crate) segments: Vec<Segment>,
 }
 
-/// Rows of a micro-batch, in ascending order. It includes the path of every row.
+/// Rows of a micro-batch, in ascending order. It contains the path of each of its rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Selection {
     /// Maximal runs of rows.

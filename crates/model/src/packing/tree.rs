@@ -1,4 +1,4 @@
-//! Finds the longest prefix that a sequence shares with earlier ones.
+//! Finds the longest prefix that a sequence shares with earlier sequences.
 
 use std::ops::Range;
 
@@ -12,13 +12,13 @@ pub(crate) struct Tree {
 #[derive(Debug)]
 struct Branch {
     rows: Range<usize>,
-    /// Branches that leave this one, each with the number of rows before it. Branches at the same
-    /// row start with different tokens.
+    /// Branches that leave this one, each with the number of rows before the branch. Branches that
+    /// leave at the same row start with different tokens.
     children: Vec<(usize, usize)>,
 }
 
 impl Tree {
-    /// Adds a sequence: appends its shared rows to `path` and its other tokens to `tokens`.
+    /// Adds a sequence, appending its shared rows to `path` and its other tokens to `tokens`.
     pub(crate) fn insert(&mut self, sequence: &[u32], tokens: &mut Vec<u32>, path: &mut Vec<Range<usize>>) {
         let mut rest = sequence;
         let mut at: Option<(usize, usize)> = None;

@@ -1,22 +1,22 @@
-//! `vision_config`, the image processor's settings, and the tokens around a picture.
+//! `vision_config`, the image processor's settings, and the special tokens around an image.
 
 use super::{PictureTokens, Pictures};
 use crate::ModelError;
 
-/// Settings of the image processor, from `preprocessor_config.json`.
+/// Image processor settings, read from `preprocessor_config.json`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ImageSettings {
     /// Minimum number of pixels after resizing.
     pub min_pixels: usize,
     /// Maximum number of pixels after resizing.
     pub max_pixels: usize,
-    /// Mean of each channel, for values from 0 to 1.
+    /// Mean of each channel; channel values range from 0 to 1.
     pub mean: [f64; 3],
     /// Standard deviation of each channel.
     pub std: [f64; 3],
 }
 
-/// The defaults of `Qwen2VLImageProcessor`, with CLIP's means and standard deviations.
+/// Returns the defaults of `Qwen2VLImageProcessor`, with CLIP's means and standard deviations.
 impl Default for ImageSettings {
     fn default() -> Self {
         Self {
@@ -28,34 +28,34 @@ impl Default for ImageSettings {
     }
 }
 
-/// Token ids that mark pictures in text.
+/// Token ids that mark images in text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VisionTokens {
     /// Token before a picture.
     pub start: u32,
     /// Token after a picture.
     pub end: u32,
-    /// Placeholder for one merged patch.
+    /// Placeholder for one merged patch of an image.
     pub image: u32,
     /// Placeholder for one merged patch of a video. Videos are not supported; the id is only saved
     /// with the model.
     pub video: u32,
 }
 
-/// Kind of a vision tower.
+/// Architecture of the vision tower.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TowerKind {
-    /// Qwen2-VL: layer norms and a plain MLP with QuickGELU. All blocks attend over the whole picture.
+    /// Qwen2-VL: layer norms and a plain MLP with QuickGELU. All blocks attend to the whole image.
     Qwen2Vl,
-    /// Qwen2.5-VL: RMS norms and a gated MLP with SiLU. Most blocks attend inside windows.
+    /// Qwen2.5-VL: RMS norms and a gated MLP with SiLU. Most blocks attend only within windows.
     #[default]
     Qwen25Vl,
 }
 
-/// Shape of a vision tower, and its table of pictures. Names follow Qwen2.5-VL's `vision_config`.
+/// Shape of a vision tower, and the table of its images. Names follow Qwen2.5-VL's `vision_config`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VisionConfig {
-    /// Kind of the blocks.
+    /// Architecture of the blocks.
     pub kind: TowerKind,
     /// Number of blocks.
     pub depth: usize,
@@ -65,31 +65,31 @@ pub struct VisionConfig {
     pub intermediate_size: usize,
     /// Number of attention heads.
     pub num_heads: usize,
-    /// Side of a patch in pixels.
+    /// Side length of a patch in pixels.
     pub patch_size: usize,
-    /// Frames per patch; a still image is repeated.
+    /// Frames per patch. A still image is repeated to fill them.
     pub temporal_patch_size: usize,
-    /// Side of a merged patch in patches. Each merged patch is one token.
+    /// Side length of a merged patch in patches. Each merged patch is one token.
     pub spatial_merge_size: usize,
-    /// Side of an attention window in pixels. Qwen2-VL does not use it.
+    /// Side length of an attention window in pixels. Unused in Qwen2-VL.
     pub window_size: usize,
-    /// Ascending indices of blocks that attend over the whole picture; the others attend inside
-    /// windows. Qwen2-VL does not use it.
+    /// Ascending indices of blocks that attend to the whole image; all others attend within
+    /// windows. Unused in Qwen2-VL.
     pub fullatt_block_indexes: Vec<usize>,
-    /// Standard deviation of initial weights; only saved with the model.
+    /// Standard deviation of initial weights. Only saved with the model.
     pub initializer_range: f64,
-    /// Number of pairs in a decoder head that rotate by time, row and column (M-RoPE).
+    /// Number of rotary pairs per decoder head for time, row and column (M-RoPE).
     pub mrope_section: [usize; 3],
     /// Tokens around a picture.
     pub tokens: VisionTokens,
-    /// Settings of the image processor.
+    /// Image processor settings.
     pub image: ImageSettings,
-    /// Table of pictures, shared by all clones.
+    /// Table of images, shared by all clones of this config.
     pub pictures: Pictures,
 }
 
 impl VisionConfig {
-    /// Epsilon of the tower's norms; `transformers` does not read it from the config.
+    /// Epsilon of the tower's norms, which `transformers` does not read from the config.
     pub(crate) const EPSILON: f64 = 1e-6;
 
     pub(crate) fn head_dim(&self) -> usize {
@@ -105,8 +105,8 @@ impl VisionConfig {
         self.spatial_merge_size * self.spatial_merge_size
     }
 
-    /// Returns the side of a merged patch in pixels. A picture's height and width are multiples of
-    /// this side.
+    /// Returns the side length of a merged patch in pixels. The height and width of an image are
+    /// multiples of this length.
     pub fn factor(&self) -> usize {
         self.patch_size * self.spatial_merge_size
     }
@@ -122,7 +122,7 @@ impl VisionConfig {
         }
     }
 
-    /// Returns the side of a window in merged patches.
+    /// Returns the side length of a window in merged patches.
     pub(crate) fn window(&self) -> usize {
         match self.kind {
             TowerKind::Qwen2Vl => 1,
@@ -130,11 +130,12 @@ impl VisionConfig {
         }
     }
 
-    /// Replaces each image token in a prompt with a picture's tokens, in order.
+    /// Replaces each image token in a prompt, in order, with the tokens of an image.
     ///
     /// # Errors
-    /// Returns [`ModelError::Setting`] unless the prompt has as many image tokens as there are
-    /// pictures. Prompt text that contains the token's name counts, too.
+    /// Returns [`ModelError::Setting`] if the number of image tokens in the prompt differs from the
+    /// number of images. Tokens count even if they come from prompt text that spells out their
+    /// name.
     pub fn insert(&self, prompt: &[u32], pictures: &[PictureTokens]) -> Result<Vec<u32>, ModelError> {
         let found = prompt.iter().filter(|&&token| token == self.tokens.image).count();
         if found != pictures.len() {
@@ -155,7 +156,7 @@ impl VisionConfig {
     /// Rejects unsupported shapes. `head_dim` is the decoder's.
     ///
     /// # Errors
-    /// Returns [`ModelError::Config`] with the key.
+    /// Returns [`ModelError::Config`] with the offending key.
     pub fn check(&self, head_dim: usize) -> Result<(), ModelError> {
         let fail = |key: &str, reason: String| {
             Err(ModelError::Config { key: format!("vision_config.{key}"), reason })

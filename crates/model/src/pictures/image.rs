@@ -1,4 +1,4 @@
-//! Decodes PNG and JPEG files as RGB, within limits.
+//! Decodes PNG and JPEG files to RGB, with limits on their size.
 
 use std::io::Cursor;
 use std::path::Path;
@@ -13,16 +13,16 @@ use crate::ModelError;
 
 const MOST_SIDE: usize = 8192;
 
-/// Maximum number of pixels: 100 MB of RGB.
+/// Maximum number of pixels, equivalent to 100 MB of RGB.
 const MOST_PIXELS: usize = 1 << 25;
 
 const MOST_BYTES: u64 = 1 << 27;
 
 /// Maximum number of pixels over all scans of a JPEG file. Each scan of a progressive file takes
-/// one pass over the picture.
+/// one pass over the image.
 const MOST_SCANNED: usize = 1 << 30;
 
-/// An RGB picture with eight bits per channel.
+/// An RGB image with eight bits per channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
     /// Width in pixels.
@@ -42,7 +42,7 @@ impl Image {
     /// Reads a PNG or JPEG file; see [`Image::decode`].
     ///
     /// # Errors
-    /// Fails, naming the file, if it cannot be read or its content is rejected.
+    /// Fails with the file name if the file cannot be read or decoded.
     pub fn read(path: &Path) -> Result<Self, ModelError> {
         let metadata = std::fs::metadata(path).map_err(ModelError::io(path))?;
         let size = metadata.len();
@@ -61,20 +61,21 @@ impl Image {
     /// Returns height and width from the header of a PNG or JPEG file.
     ///
     /// # Errors
-    /// Returns the reason if the format is unknown, the header is incomplete, or the picture is too
-    /// large.
+    /// Returns an error message if the format is unknown, the header is incomplete, or the image is
+    /// too large.
     pub fn dimensions(bytes: &[u8]) -> Result<[usize; 2], String> {
         open(bytes).map(|(_, size)| size)
     }
 
-    /// Decodes a PNG or JPEG file. Like PIL's `convert("RGB")`, converts palettes, grey and CMYK to
-    /// RGB and 16 bits to 8, and drops transparency. Reads only the first frame of an animation.
-    /// Ignores colour profiles and camera orientation.
+    /// Decodes a PNG or JPEG file. As in PIL's `convert("RGB")`, palettes, grey and CMYK become
+    /// RGB, 16 bits become 8, and transparency is dropped. Reads only the first frame of an
+    /// animation. Ignores colour profiles and EXIF orientation.
     ///
     /// Checks the size before allocating memory.
     ///
     /// # Errors
-    /// Returns the reason if the format is unknown, or the file is truncated, damaged or too large.
+    /// Returns an error message if the format is unknown, or the file is truncated, damaged or too
+    /// large.
     pub fn decode(bytes: &[u8]) -> Result<Self, String> {
         let (format, [height, width]) = open(bytes)?;
         let rgb = match format {
@@ -114,10 +115,10 @@ impl Image {
         Ok(Self { width, height, rgb })
     }
 
-    /// Encodes the picture as a PNG file, which [`Image::decode`] can read.
+    /// Encodes the image as a PNG file, which [`Image::decode`] can read.
     ///
     /// # Errors
-    /// Returns the reason if the picture has no pixels, or if `rgb` does not match its size.
+    /// Returns an error message if the image has no pixels, or if `rgb` does not match its size.
     pub fn encode_png(&self) -> Result<Vec<u8>, String> {
         let refused = |error: &dyn std::fmt::Display| format!("the picture cannot be encoded: {error}");
         let side = |side: usize| u32::try_from(side).map_err(|error| refused(&error));

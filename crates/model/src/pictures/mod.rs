@@ -1,12 +1,12 @@
-//! The pictures of sequences, which a model's config holds, and their preparation.
+//! Images in sequences: preprocessing, and the table of images stored in a model's config.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `config.rs` | `vision_config` and the tokens around a picture |
-//! | `image.rs` | PNG and JPEG files as RGB, bounded |
-//! | `prepared.rs` | the image processor: sizes |
-//! | `registry.rs` | the pictures that sequences refer to, and positions of tokens (M-RoPE) |
-//! | `resize.rs` | bicubic resizing as PIL does it |
+//! | `config.rs` | `vision_config` and the special tokens around an image |
+//! | `image.rs` | decoding PNG and JPEG files to RGB, with size limits |
+//! | `prepared.rs` | image sizes chosen by the image processor |
+//! | `registry.rs` | the table of images in sequences, and token positions (M-RoPE) |
+//! | `resize.rs` | bicubic resizing that matches PIL |
 
 mod config;
 mod image;

@@ -1,13 +1,15 @@
-//! The image processor of Qwen2-VL and Qwen2.5-VL: sizes.
+//! Image sizes as chosen by the image processor of Qwen2-VL and Qwen2.5-VL.
 
 use super::resize::resize;
 use super::{Image, VisionConfig};
 
-/// Returns the height and width that a picture is resized to: multiples of `factor`, with `min_pixels` to
-/// `max_pixels` pixels, close to its own ratio. A half is rounded to even.
+/// Returns the height and width to resize an image to. Both are multiples of `factor` with
+/// `min_pixels` to `max_pixels` pixels, and nearly keep the aspect ratio. Halves are rounded to
+/// even.
 ///
 /// # Errors
-/// Returns the reason if the picture has no pixels, or one side is more than 200 times the other.
+/// Returns an error message if the image has no pixels, or one side is more than 200 times the
+/// other.
 pub fn smart_resize(
     [height, width]: [usize; 2],
     factor: usize,
@@ -37,10 +39,10 @@ pub fn smart_resize(
     })
 }
 
-/// A picture at the size that the tower reads.
+/// An image at the size that the tower reads.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Prepared {
-    /// Merged patches of a column and of a row.
+    /// Number of merged patches per column and per row.
     pub(crate) grid: [usize; 2],
     /// `[height, width, 3]`.
     pub(crate) levels: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Table of the pictures in sequences, and positions of tokens (M-RoPE).
+//! Table of the images in sequences, and token positions (M-RoPE).
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -8,19 +8,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::{Image, Prepared, VisionConfig};
 use crate::ModelError;
 
-/// First token id of pictures, above every vocabulary.
+/// First token id used for images, above every vocabulary.
 pub const FIRST_PICTURE_TOKEN: u32 = 1 << 31;
 
-/// Maximum bytes of cached pictures. Beyond this limit, the least recently used pictures that are
-/// not in use are dropped.
+/// Maximum bytes of cached images. Beyond this limit, images that are not in use are dropped,
+/// starting with the least recently used.
 const MOST_BYTES: usize = 1 << 30;
 
-/// Token ids of a picture.
+/// Token ids of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PictureTokens {
     /// First token id; the others follow consecutively.
     pub first: u32,
-    /// Number of tokens per column and per row. Their product is the picture's number of tokens.
+    /// Number of tokens per column and per row. Their product is the number of tokens of the image.
     pub grid: [usize; 2],
 }
 
@@ -31,14 +31,14 @@ impl PictureTokens {
     }
 }
 
-/// Keeps a picture in memory while this handle exists.
+/// Keeps an image in memory while this handle exists.
 #[derive(Clone, Debug)]
 pub struct HeldPicture {
     prepared: Arc<Prepared>,
 }
 
 impl HeldPicture {
-    /// Returns the picture at the tower's size. Image processors with the same settings do not
+    /// Returns the image, resized for the tower. An image processor with the same settings does not
     /// resize it again.
     pub fn resized(&self, config: &VisionConfig) -> Image {
         let [height, width] = self.prepared.grid.map(|side| side * config.factor());
@@ -46,14 +46,14 @@ impl HeldPicture {
     }
 }
 
-/// Table of pictures that sequences refer to by token ids. Clones share the same table.
+/// Table of images that sequences refer to by token ids. Clones share the same table.
 ///
-/// Equal pictures have equal ids while they are in memory. Ids are valid only in this process and
-/// for this model, and must not be written to files.
+/// Identical images have the same ids while they are in memory. Ids are valid only in this process
+/// and for this model, and must not be written to files.
 #[derive(Clone, Default)]
 pub struct Pictures(Arc<Mutex<Table>>);
 
-/// All tables compare equal, so two configs are equal if their shapes are equal.
+/// All tables compare equal, so that configs with equal shapes are equal.
 impl PartialEq for Pictures {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -73,7 +73,7 @@ struct Table {
     known: BTreeMap<u32, Entry>,
     names: HashMap<String, u32>,
     bytes: usize,
-    /// Use counter, to find the least recently used picture.
+    /// Use counter that identifies the least recently used image.
     clock: u64,
 }
 
@@ -89,16 +89,16 @@ impl Pictures {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a picture, resized like the model's image processor does, and returns its tokens.
+    /// Adds an image, resized like the model's image processor does, and returns its tokens.
     ///
     /// # Errors
-    /// Returns [`ModelError::Setting`] if the picture has no pixels or an aspect ratio above 200,
-    /// or if no ids are left.
+    /// Returns [`ModelError::Setting`] if the image has no pixels or an aspect ratio above 200, or
+    /// if all ids are used.
     pub fn add(&self, image: &Image, config: &VisionConfig) -> Result<PictureTokens, ModelError> {
         Ok(self.add_held(image, config)?.0)
     }
 
-    /// Adds a picture like [`Pictures::add`], and keeps it in memory.
+    /// Adds an image like [`Pictures::add`], and keeps it in memory.
     ///
     /// # Errors
     /// Fails like [`Pictures::add`].
@@ -137,7 +137,7 @@ impl Pictures {
         Ok((PictureTokens { first, grid }, held))
     }
 
-    /// Assigns a name, such as a hash of its file, to a picture given by its first token.
+    /// Assigns a name, for example a hash of the file, to the image that starts with this token.
     pub fn name(&self, first: u32, name: &str) {
         let mut table = self.lock();
         if let Some(entry) = table.known.get_mut(&first) {
@@ -146,7 +146,7 @@ impl Pictures {
         }
     }
 
-    /// Looks up the picture with this name in memory, and keeps it there.
+    /// Looks up an image by name, and keeps it in memory.
     pub fn named(&self, name: &str) -> Option<(PictureTokens, HeldPicture)> {
         let first = *self.lock().names.get(name)?;
         let prepared = self.get(first)?;
@@ -172,12 +172,12 @@ impl Pictures {
         Some(Arc::clone(&entry.prepared))
     }
 
-    /// Returns the pictures of a sequence and the ranges of their tokens, in order, and keeps them
+    /// Returns the images in a sequence with the ranges of their tokens, in order, and keeps them
     /// in memory.
     ///
     /// # Errors
-    /// Returns the reason and the token's position if a picture was dropped from memory, or some of
-    /// its tokens are missing.
+    /// Returns an error message and the token's position if an image was dropped from memory or
+    /// some of its tokens are missing.
     pub fn shown(&self, tokens: &[u32]) -> Result<Vec<(Range<usize>, HeldPicture)>, String> {
         let mut held = Vec::new();
         let mut position = 0;
@@ -204,8 +204,8 @@ impl Pictures {
         Ok(held)
     }
 
-    /// Checks that the pictures of a sequence are known and complete, and returns them. Returned
-    /// pictures are not dropped from the table while in use.
+    /// Checks that the images in a sequence are known and complete, and returns them. Returned
+    /// images stay in the table while in use.
     ///
     /// # Errors
     /// Fails like [`Pictures::shown`].
@@ -213,7 +213,7 @@ impl Pictures {
         Ok(self.shown(tokens)?.into_iter().map(|(_, picture)| picture.prepared).collect())
     }
 
-    /// Returns the places of a prompt's tokens; none if no picture is among them.
+    /// Returns the M-RoPE positions of a prompt's tokens, or nothing if there are no images.
     pub(crate) fn places(&self, tokens: &[u32]) -> Vec<[u32; 3]> {
         if tokens.iter().all(|&token| token < FIRST_PICTURE_TOKEN) {
             return Vec::new();
@@ -227,11 +227,10 @@ impl Pictures {
         tokens.iter().map(place).collect()
     }
 
-    /// Returns time, row and column of a token after the one `before` it, given with its place.
+    /// Returns time, row and column of a token, given the preceding token and its position.
     ///
-    /// Text advances all three by one. Inside a picture, time is constant, and row and column
-    /// follow the merged patch. After a picture, the position advances by the picture's longer
-    /// side.
+    /// For text, all three advance by one. Inside an image, time is constant, and row and column
+    /// follow the merged patch. After an image, the position advances by the image's longer side.
     pub(crate) fn place_after(&self, before: Option<(u32, [u32; 3])>, token: u32) -> [u32; 3] {
         let start = match before {
             None => 0,
@@ -252,8 +251,8 @@ impl Pictures {
 }
 
 impl Table {
-    /// Drops the least recently used pictures until at most `most` bytes are left. Keeps picture
-    /// `but`, and pictures in use, which have more references than the table's own two.
+    /// Drops the least recently used images until at most `most` bytes are left. Keeps image `but`,
+    /// and images in use, which have more references than the table's own two.
     fn drop_oldest(&mut self, but: u32, most: usize) {
         while self.bytes > most {
             let unused = |entry: &Entry| Arc::strong_count(&entry.prepared) == 2;

@@ -1,7 +1,7 @@
-//! Memory plan of training and sampling on an NVIDIA device, for the device and the host.
+//! Device and host memory estimates for training and sampling on an NVIDIA GPU.
 //!
 //! A trained weight takes 18 bytes on the device: bf16 copy 2, f32 master 4, two moments 8,
-//! gradient 4. A frozen weight (of a reference policy or of an adapter's base) takes 2. Buffer
+//! gradient 4. A frozen weight (in a reference policy or an adapter's base) takes 2 bytes. Buffer
 //! shapes match `cuda/decoder.rs`, `cuda/head.rs` and `cuda/engine.rs`.
 
 use super::{MemoryPlan, NUMBER, PlanPhase, PlanSettings};
@@ -9,18 +9,18 @@ use crate::{ModelConfig, ParameterLayout};
 
 const HALF: u64 = 2;
 
-/// Estimated bytes of the CUDA context, kernels and cuBLAS workspace, which do not depend on
+/// Estimated bytes for the CUDA context, kernels and cuBLAS workspace, which do not depend on
 /// shapes.
 const CONTEXT: u64 = 1 << 30;
 
 const LOGITS: u64 = 1 << 27;
 
-/// Maximum number of prompt rows per sampling step, and of blocks into which a row's keys are
+/// Maximum number of prompt tokens per sampling step, and of blocks into which a row's keys are
 /// split. Must match `cuda/engine.rs`.
 const PROMPT_ROWS: u64 = 2048;
 const SPLITS: u64 = 16;
 
-/// Buffer rows are rounded up to a multiple of this.
+/// The number of buffer rows is rounded up to a multiple of this.
 const ROOM: u64 = 256;
 
 struct Widths {
@@ -58,7 +58,7 @@ impl Widths {
         narrow * HALF + wide * NUMBER
     }
 
-    /// Returns the memory in bytes of a decoder's passes over this many tokens, without the head.
+    /// Returns the bytes needed by a decoder's passes over this many tokens, excluding the head.
     fn decoder(&self, tokens: u64, kept_layers: u64, adapter_row: u64, backward: bool) -> u64 {
         let residual = (self.layers + 1) * self.hidden * NUMBER;
         let forward = residual + kept_layers * self.kept() + (self.inner + adapter_row) * HALF;
@@ -75,7 +75,7 @@ impl Widths {
 
 impl MemoryPlan {
     /// Returns the device's memory plan for one training process. Samplers share weights with the
-    /// passes, and lanes share one set of buffers.
+    /// passes, and all lanes share one set of buffers.
     pub fn on_device(config: &ModelConfig, settings: &PlanSettings) -> Self {
         let mut plan = Self::default();
         let widths = Widths::of(config);
@@ -118,8 +118,7 @@ impl MemoryPlan {
         plan
     }
 
-    /// Returns the host's memory plan: the loaded weights, and the copies downloaded for a
-    /// checkpoint.
+    /// Returns the host's memory plan: loaded weights, and the copies downloaded for a checkpoint.
     pub fn beside_device(config: &ModelConfig, settings: &PlanSettings) -> Self {
         let mut plan = Self::default();
         let (weights, trainable) = (ParameterLayout::new(config).len as u64, settings.trainable as u64);

@@ -1,13 +1,13 @@
-//! Estimates the memory that a run needs, item by item, before allocating it.
+//! Estimates the memory that a run needs, item by item, before anything is allocated.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `mod.rs` | the plan; training and sampling on the CPU |
-//! | `pictures.rs` | pictures and the vision tower |
+//! | `pictures.rs` | images and the vision tower |
 //! | `device.rs` | training and sampling on an NVIDIA device |
 //!
-//! Sizes are computed from the same shapes that allocate the buffers. `tests/memory.rs` compares
-//! them with an allocator's counts.
+//! Sizes are computed from the same shapes that are used for allocating the buffers.
+//! `tests/memory.rs` compares the estimates with allocation counts.
 
 mod device;
 mod pictures;
@@ -34,34 +34,34 @@ pub enum PlanPhase {
 /// One item of a [`MemoryPlan`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanItem {
-    /// Phase in which it is allocated.
+    /// Phase in which the item is allocated.
     pub phase: PlanPhase,
     /// Name of the item.
     pub name: &'static str,
     /// Maximum bytes.
     pub bytes: u64,
-    /// How the bytes were computed, such as shapes.
+    /// How the bytes were computed, for example from which shapes.
     pub detail: String,
 }
 
-/// Settings that determine a run's memory.
+/// Settings that determine the memory needed by a run.
 #[derive(Clone, Debug)]
 pub struct PlanSettings {
-    /// Configuration of the learner, with the lanes of one process.
+    /// Configuration of the learner; lanes are those of one process.
     pub learner: LearnerConfig,
     /// Number of trained parameters: all weights, or only the adapter's.
     pub trainable: usize,
     /// Maximum number of tokens in a sequence.
     pub longest: usize,
-    /// Elements per token in the buffers of an adapter's passes; 0 without an adapter.
+    /// Number of elements per token in the buffers of an adapter's passes; 0 without an adapter.
     pub adapter_row: usize,
     /// Rank of the policy's adapter; 0 without one.
     pub adapter_rank: usize,
-    /// Parameters of a separate reference policy; 0 without a reference, or if it is the base
-    /// itself.
+    /// Number of parameters of a separate reference policy. It is 0 without a reference policy, or
+    /// if the base model serves as one.
     pub reference: usize,
-    /// True if the run computes divergences over the whole vocabulary, against a reference policy
-    /// or a masked prompt.
+    /// True if the run computes KL divergences over the whole vocabulary, against a reference
+    /// policy or a masked prompt.
     pub divergences: bool,
     /// True if a second gradient is accumulated while the first is kept.
     pub second_gradient: bool,
@@ -69,18 +69,18 @@ pub struct PlanSettings {
     pub critic: Option<[usize; 2]>,
     /// Number and configuration of one process's samplers.
     pub sampling: Option<(usize, EngineConfig)>,
-    /// Number of rollouts in progress during training (`rollout.max_staleness`); 0 if sampling and
+    /// Number of rollouts that run during training (`rollout.max_staleness`); 0 if sampling and
     /// training alternate.
     pub staleness: u64,
-    /// True if the adapter is merged into a copy of the model for servers that accept full weights
-    /// only.
+    /// True if the adapter is merged into a copy of the model, for servers that accept only full
+    /// weights.
     pub merged: bool,
-    /// Pictures in the prompts, if there are any.
+    /// Images in the prompts, if any.
     pub pictures: Option<PicturePlan>,
 }
 
 impl PlanSettings {
-    /// Returns the parameters that a pass reads: an adapter's are added to the base's.
+    /// Returns the parameters that a pass reads: the base's plus, if there is one, the adapter's.
     fn read(&self, weights: u64) -> u64 {
         let trainable = self.trainable as u64;
         if trainable == weights { weights } else { weights + trainable }
@@ -97,7 +97,7 @@ pub struct MemoryPlan {
 impl MemoryPlan {
     /// Returns the plan for one process that trains this model on the CPU.
     ///
-    /// The plan assumes full micro-batches in all lanes, with every token a target.
+    /// The plan assumes that all lanes have full micro-batches in which every token is a target.
     pub fn new(config: &ModelConfig, settings: &PlanSettings) -> Self {
         let mut plan = Self::default();
         let weights = ParameterLayout::new(config).len as u64;
@@ -178,7 +178,7 @@ impl MemoryPlan {
     }
 
     /// Moves the sampling items to [`PlanPhase::Always`] and counts them once per rollout in
-    /// progress. Each rollout that began in an earlier step also keeps the weights it started with.
+    /// progress. Each rollout that started in an earlier step also keeps its weights in memory.
     fn during_training(&mut self, rollouts: u64, trainable: u64) {
         for item in self.items.iter_mut().filter(|item| item.phase == PlanPhase::Sampling) {
             item.phase = PlanPhase::Always;
@@ -227,12 +227,12 @@ impl MemoryPlan {
         self.items.iter().filter(|item| item.phase == phase).map(|item| item.bytes).sum()
     }
 
-    /// Returns the peak memory in bytes, if one phase's buffers are freed before the next.
+    /// Returns the peak memory in bytes if each phase frees its buffers before the next.
     pub fn peak(&self) -> u64 {
         self.of(PlanPhase::Always) + self.of(PlanPhase::Sampling).max(self.of(PlanPhase::Training))
     }
 
-    /// Returns the peak memory in bytes, if one phase's buffers are kept during the next.
+    /// Returns the peak memory in bytes if buffers of earlier phases stay allocated.
     pub fn sum(&self) -> u64 {
         self.items.iter().map(|item| item.bytes).sum()
     }

@@ -6,16 +6,17 @@ use crate::pictures::VisionConfig;
 use crate::vision::{MOST_FEATURES, MOST_KEPT, TowerWork};
 use crate::weights::tower_weights;
 
-/// Number and size of the pictures that a run processes.
+/// Number and size of the images that a run processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PicturePlan {
-    /// Height and width of each picture after resizing for the tower.
+    /// Height and width of each image after resizing for the tower.
     pub size: [usize; 2],
-    /// Number of distinct pictures in memory.
+    /// Number of distinct images in memory.
     pub known: usize,
-    /// Number of distinct pictures in the rollouts of one step, all of which one pass may score.
+    /// Number of distinct images in the rollouts of one step, all of which may be scored in one
+    /// pass.
     pub scored: usize,
-    /// Number of distinct pictures in a pass with a gradient.
+    /// Number of distinct images in a pass with gradients.
     pub differentiated: usize,
 }
 
@@ -62,15 +63,15 @@ impl MemoryPlan {
     }
 }
 
-/// Returns the largest size at which a tower reads a picture of at most so many tokens, for pictures of unknown size.
+/// Returns the largest image size with at most this many tokens, for images of unknown size.
 pub(crate) fn largest(vision: &VisionConfig, tokens: usize) -> [usize; 2] {
     let factor = vision.factor();
     [factor, factor * (vision.image.max_pixels / (factor * factor)).clamp(1, tokens.max(1))]
 }
 
 impl PicturePlan {
-    /// Returns the size to which the tower resizes a picture of the given height and width. For an
-    /// unknown size, returns the largest size that fits the context.
+    /// Returns the size to which an image of the given height and width is resized for the tower.
+    /// For images of unknown size, returns the largest size that fits the context.
     pub fn size(vision: &VisionConfig, drawn: Option<[usize; 2]>, max_model_len: usize) -> [usize; 2] {
         let pixels = [vision.image.min_pixels, vision.image.max_pixels];
         drawn

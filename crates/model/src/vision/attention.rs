@@ -1,8 +1,8 @@
-//! Forward and backward of attention inside windows: every patch attends to all patches of its
+//! Attention inside windows, forward and backward: every patch attends to all patches in its
 //! window.
 //!
-//! Rows of `qkv` are `[queries | keys | values]`. Backward recomputes the probabilities, so memory
-//! does not grow quadratically with the window.
+//! Rows of `qkv` are `[queries | keys | values]`. The backward pass recomputes the probabilities,
+//! so memory is not quadratic in the window size.
 
 use std::ops::Range;
 
@@ -24,8 +24,8 @@ pub(super) struct Windows<'a> {
 
 #[derive(Clone, Copy)]
 struct Block {
-    /// Offsets of the head's first query and its window's first key and value in `qkv`, and of its
-    /// output.
+    /// Offsets in `qkv` of the head's first query and of the first key and value in its window, and
+    /// the offset of its output.
     query: usize,
     key: usize,
     value: usize,
@@ -68,8 +68,8 @@ impl Windows<'_> {
         softmax_rows(scores, block.length);
     }
 
-    /// Computes `out = softmax(Q K^T / sqrt(width)) V`. Threads share a large picture's blocks of
-    /// queries.
+    /// Computes `out = softmax(Q K^T / sqrt(width)) V`. In a large image, blocks of queries are
+    /// distributed over threads.
     pub(super) fn forward<T: Real>(&self, qkv: &[T], out: &mut [T], scores: &mut Vec<T>) {
         let hidden = self.hidden();
         let mut jobs = Vec::new();
@@ -111,8 +111,8 @@ impl Windows<'_> {
         }
     }
 
-    /// Adds the derivative of [`Windows::forward`] to `d_qkv`. Threads share a large picture's
-    /// heads.
+    /// Adds the gradient of [`Windows::forward`] to `d_qkv`. In a large image, heads are
+    /// distributed over threads.
     pub(super) fn backward<T: Real>(&self, qkv: &[T], d_out: &[T], d_qkv: &mut [T]) {
         let (hidden, width) = (self.hidden(), self.width);
         let heads = 0..self.heads;
@@ -130,7 +130,7 @@ impl Windows<'_> {
         }
     }
 
-    /// Returns the derivative of one head's queries, keys and values, `[rows, 3 width]`.
+    /// Returns the gradients of one head's queries, keys and values, `[rows, 3 width]`.
     fn backward_head<T: Real>(&self, head: usize, qkv: &[T], d_out: &[T]) -> Vec<T> {
         let (hidden, width) = (self.hidden(), self.width);
         let (stride, own) = (3 * hidden, 3 * width);

@@ -11,8 +11,8 @@ use crate::ops::rope::{Direction, rotate_rows};
 use crate::weights::BlockLayout;
 
 impl<T: Real> Tower<'_, T> {
-    /// Adds a picture's derivative to `gradient`, which has the layout of the tower's weights.
-    /// `trace` must come from a forward pass with `keep`.
+    /// Adds the weight gradients for one image to `gradient`, which is laid out like the tower's
+    /// weights. `trace` must come from a forward pass with `keep`.
     pub(crate) fn backward(&self, picture: &Prepared, trace: Trace<T>, d_features: &[T], gradient: &mut [T]) {
         let Self { config, layout, width, .. } = self;
         let width = *width;
@@ -97,7 +97,7 @@ impl<T: Real> Tower<'_, T> {
 }
 
 struct Derivatives<'a, T> {
-    /// Derivative of a block's output; overwritten by the derivative of its input.
+    /// Gradient of a block's output, overwritten by the gradient of its input.
     d_x: &'a mut [T],
     d_normed: &'a mut [T],
     gradient: &'a mut [T],

@@ -1,4 +1,4 @@
-//! Computes the features of a batch's distinct pictures, and their gradient.
+//! Computes the features of the distinct images in a batch, and the tower's gradients.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,8 +11,8 @@ use super::{FIRST_PICTURE_TOKEN, Pictures, Prepared, VisionConfig};
 use crate::vision::tower::{Tower, Trace};
 use crate::{Parameters, Real};
 
-/// Maximum bytes of activations kept for backward (1 GiB); activations of additional pictures are
-/// recomputed.
+/// Maximum bytes of activations kept for the backward pass (1 GiB). Activations of further images
+/// are recomputed.
 pub(crate) const MOST_KEPT: usize = 1 << 30;
 
 /// Maximum number of feature elements cached by engines with the same weights: 1 GiB in f32.
@@ -20,11 +20,11 @@ pub(crate) const MOST_FEATURES: usize = 1 << 28;
 
 #[derive(Debug)]
 pub(crate) struct Encoded<T> {
-    /// First row of each picture, by its first token.
+    /// First row of each image, keyed by the image's first token.
     starts: BTreeMap<u32, usize>,
-    /// Pictures in the order of their rows: by first appearance in the batch.
+    /// Images in the order of their rows, which is the order of first appearance in the batch.
     pictures: Vec<Arc<Prepared>>,
-    /// Activations for backward, if kept.
+    /// Activations for the backward pass, if kept.
     traces: Vec<Option<Trace<T>>>,
     pub(crate) table: Pictures,
     width: usize,
@@ -33,10 +33,10 @@ pub(crate) struct Encoded<T> {
 }
 
 impl<T: Real> Encoded<T> {
-    /// Returns the row of a picture's token.
+    /// Returns the row of an image token.
     ///
     /// # Panics
-    /// If the token belongs to none of these pictures; the learner has already checked this.
+    /// If the token belongs to none of these images; the learner has already checked this.
     pub(crate) fn row(&self, token: u32) -> usize {
         let found = self.starts.range(..=token).next_back();
         let (&first, &start) = found.unwrap_or_else(|| unreachable!("pictures are encoded before a pass"));
@@ -44,8 +44,8 @@ impl<T: Real> Encoded<T> {
     }
 }
 
-/// Returns input tokens with picture ids replaced by row numbers. Sequences are sorted by tokens,
-/// and ids differ between processes, so ids would make a resumed run sort differently.
+/// Returns the input tokens with image ids replaced by row numbers. Sequences are sorted by token,
+/// and image ids differ between processes. With ids, a resumed run would sort differently.
 pub(crate) fn numbered_by_rows<'a, T: Real>(
     pictures: Option<&Encoded<T>>,
     tokens: &'a [u32],
@@ -68,17 +68,17 @@ fn tower<T: Real>(parameters: &Parameters<T>) -> Option<Tower<'_, T>> {
     Some(Tower::new(config, parameters.config.hidden_size, data))
 }
 
-/// Computes the features of one picture, given its first token and the tower's weights.
+/// Computes the features of one image, given its first token and the tower's weights.
 pub(crate) fn encode_one(config: &VisionConfig, width: usize, data: &[f32], first: u32) -> Option<Vec<f32>> {
     let picture = config.pictures.get(first)?;
     Some(Tower::new(config, width, data).forward(&picture, false).features)
 }
 
-/// Encodes each distinct picture of these tokens once. Returns `None` without pictures. With
-/// `keep`, stores up to [`MOST_KEPT`] bytes of activations for [`encode_backward`].
+/// Encodes each distinct image in these tokens once. Returns `None` without pictures. If `keep` is
+/// set, up to [`MOST_KEPT`] bytes of activations are stored for [`encode_backward`].
 ///
-/// Rows follow the order in which pictures appear, so results do not depend on token ids, which
-/// differ between processes.
+/// Rows follow the order in which images appear. Results therefore do not depend on token ids,
+/// which differ between processes.
 pub(crate) fn encode<T: Real>(
     parameters: &Parameters<T>,
     table: &Pictures,
@@ -119,8 +119,8 @@ pub(crate) fn encode<T: Real>(
     Some(Encoded { starts, pictures, traces, table: table.clone(), width: tower.width, features })
 }
 
-/// Separates large jobs and distributes the smaller ones over lanes. The split depends only on the
-/// jobs.
+/// Separates large jobs and distributes the smaller ones over lanes. The assignment depends only on
+/// the jobs.
 fn deal<J>(jobs: Vec<J>, large: impl Fn(&J) -> bool, lanes: usize) -> (Vec<J>, Vec<Vec<J>>) {
     let (alone, small): (Vec<J>, Vec<J>) = jobs.into_iter().partition(large);
     let each = small.len().div_ceil(lanes).max(1);
@@ -129,9 +129,9 @@ fn deal<J>(jobs: Vec<J>, large: impl Fn(&J) -> bool, lanes: usize) -> (Vec<J>, V
     (alone, parts.take_while(|part| !part.is_empty()).collect())
 }
 
-/// Adds the tower's gradient to the gradient of all weights. Small pictures are distributed over
-/// `lanes`, whose gradients are added in order. Large pictures write to `gradient` directly and
-/// split each product over threads.
+/// Adds the tower's gradient to the gradient of all weights. Small images are distributed over
+/// `lanes`, whose gradients are added in order. Large images write to `gradient` directly, and each
+/// of their matrix products is split over threads.
 pub(crate) fn encode_backward<T: Real>(
     parameters: &Parameters<T>,
     encoded: Encoded<T>,

@@ -1,4 +1,4 @@
-//! Norms of the tower's rows: RMS norm in Qwen2.5-VL, layer norm in Qwen2-VL.
+//! Norms in the tower: RMS norm in Qwen2.5-VL, layer norm in Qwen2-VL.
 
 use super::VisionConfig;
 use super::tower::Tower;
@@ -10,7 +10,7 @@ use crate::weights::NormLayout;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Normed<T> {
     pub(super) rows: Vec<T>,
-    /// Standardised rows of a layer norm; otherwise empty.
+    /// Standardized rows of a layer norm; otherwise empty.
     pub(super) standard: Vec<T>,
     /// Inverse standard deviation, or inverse root mean square, of each row.
     pub(super) inverse: Vec<T>,
@@ -32,7 +32,7 @@ impl<T: Real> Tower<'_, T> {
         }
     }
 
-    /// Adds the derivative through [`Tower::norm`] to `d_x`, and the derivative of its weights to
+    /// Backpropagates through [`Tower::norm`]: adds to `d_x`, and adds the weight gradients to
     /// `gradient`.
     pub(super) fn norm_backward(
         &self,

@@ -4,8 +4,8 @@ use super::{Prepared, VisionConfig};
 use crate::Real;
 
 impl Prepared {
-    /// Returns the normalised patches, `[patches, 3 x temporal x patch x patch]`, in the order of merged
-    /// patches (row by row), and inside each row by row.
+    /// Returns the normalized patches, `[patches, 3 x temporal x patch x patch]`. Merged patches
+    /// are ordered row by row, and so are the patches inside each.
     pub(crate) fn patches<T: Real>(&self, config: &VisionConfig) -> Vec<T> {
         let (side, merge) = (config.patch_size, config.spatial_merge_size);
         let stride = self.grid[1] * config.factor();
@@ -33,7 +33,7 @@ impl Prepared {
     }
 }
 
-/// Returns row and column of every patch, in the order of [`Prepared::patches`].
+/// Returns the row and column of every patch, in the order of [`Prepared::patches`].
 pub(super) fn places([rows, columns]: [usize; 2], merge: usize) -> impl Iterator<Item = [usize; 2]> {
     (0..rows * columns * merge * merge).map(move |index| {
         let (group, inner) = (index / (merge * merge), index % (merge * merge));

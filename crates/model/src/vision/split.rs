@@ -1,5 +1,5 @@
-//! Matrix products of the tower, split over threads if they are large. The split depends only on
-//! shapes, so the number of threads does not change results.
+//! Matrix products of the tower, split over threads if large. The split depends only on shapes, so
+//! the number of threads does not change results.
 
 use rayon::prelude::*;
 
@@ -8,18 +8,18 @@ use crate::layers::{
     Accumulate, View, ViewMut, linear_backward_bias, linear_backward_input, linear_backward_weight, matmul,
 };
 
-/// Minimum number of multiplications for which an operation is split.
+/// Minimum number of multiplications in an operation that is split.
 pub(super) const WORTH_A_THREAD: usize = 1 << 24;
 
 const PART: usize = 160;
 
-/// Returns the number of rows per part for an operation with `each` multiplications per row.
+/// Returns the number of rows per part, given the number of multiplications per row (`each`).
 fn part(rows: usize, each: usize) -> usize {
     let parts = if rows * each < WORTH_A_THREAD { 1 } else { (rows / PART).max(1) };
     rows.div_ceil(parts).max(1)
 }
 
-/// Computes `y = x W^T + bias` or adds it; the shape is `[rows, inputs, outputs]`.
+/// Computes `y = x W^T + bias`, or adds it to `y`. The shape is `[rows, inputs, outputs]`.
 pub(super) fn linear<T: Real>(
     x: &[T],
     weight: &[T],
@@ -34,7 +34,7 @@ pub(super) fn linear<T: Real>(
     });
 }
 
-/// Sets `d_x` and adds to the gradients of weight and bias of [`linear`].
+/// Sets `d_x` and adds to the weight and bias gradients of [`linear`].
 pub(super) fn linear_backward<T: Real>(
     x: &[T],
     d_y: &[T],

@@ -1,7 +1,7 @@
-//! Forward pass of the vision tower, from a picture's patches to one feature vector per token.
+//! Forward pass of the vision tower: from the patches of an image to one feature vector per token.
 //!
-//! Merged patches are first sorted by attention window, so that each window is a range of rows, and
-//! sorted back at the end.
+//! Merged patches are first sorted by attention window, so that each window is a range of rows. The
+//! original order is restored at the end.
 
 use std::ops::Range;
 
@@ -24,7 +24,7 @@ pub(crate) struct Tower<'a, T> {
     pub(super) width: usize,
 }
 
-/// Order of a picture's merged patches, and its windows.
+/// Window order of an image's merged patches, and the windows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Order {
     /// Index of the merged patch at each position.
@@ -51,7 +51,7 @@ impl Order {
         Self { groups, windows, whole: std::iter::once(0..rows * columns * merged).collect() }
     }
 
-    /// Returns groups of `width` numbers in this order.
+    /// Returns groups of `width` numbers reordered accordingly.
     fn sort<T: Real>(&self, from: &[T], width: usize) -> Vec<T> {
         self.groups.iter().flat_map(|&group| &from[group * width..(group + 1) * width]).copied().collect()
     }
@@ -64,7 +64,7 @@ pub(super) struct Activations<T> {
     pub(super) attended: Vec<T>,
     pub(super) middle: Vec<T>,
     pub(super) norm2: Normed<T>,
-    /// MLP values before and after the activation.
+    /// MLP activations before and after the nonlinearity.
     pub(super) up: Vec<T>,
     pub(super) activated: Vec<T>,
 }
@@ -78,7 +78,7 @@ pub(crate) struct Trace<T> {
     pub(super) x: Vec<Vec<T>>,
     pub(super) blocks: Vec<Activations<T>>,
     pub(super) normed: Normed<T>,
-    /// Merger values before and after the activation.
+    /// Merger activations before and after the nonlinearity.
     pub(super) inner: Vec<T>,
     pub(super) activated: Vec<T>,
     /// `[tokens, width]`, in sequence order.
@@ -94,8 +94,8 @@ impl<'a, T: Real> Tower<'a, T> {
         &self.data[range.clone()]
     }
 
-    /// Returns cosines and sines of every patch in window order. The first half of a head's pairs
-    /// rotates by the row, the second by the column.
+    /// Returns the cosines and sines of every patch in window order. The first half of a head's
+    /// pairs rotates by the patch's row, the second half by its column.
     fn angles(&self, grid: [usize; 2], order: &Order) -> Vec<T> {
         let (quarter, merged) = (self.config.head_dim() / 4, self.config.merged());
         let frequency = |pair: usize| 10_000f64.powf(-(pair as f64) / quarter as f64);
@@ -121,8 +121,8 @@ impl<'a, T: Real> Tower<'a, T> {
         Windows { heads: self.config.num_heads, width: self.config.head_dim(), rows }
     }
 
-    /// Runs the forward pass over a picture. With `keep`, the trace also stores activations for
-    /// backward.
+    /// Runs the forward pass on an image. If `keep` is set, the trace also stores activations for
+    /// the backward pass.
     pub(crate) fn forward(&self, picture: &Prepared, keep: bool) -> Trace<T> {
         let Self { config, layout, width, .. } = self;
         let width = *width;
@@ -206,20 +206,20 @@ impl<'a, T: Real> Tower<'a, T> {
     }
 }
 
-/// Buffer sizes of a tower for one picture, in elements.
+/// Sizes of the tower's buffers for one image, in elements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TowerWork {
-    /// Elements that the forward pass keeps for the backward pass.
+    /// Number of elements that the forward pass keeps for the backward pass.
     pub(crate) kept: usize,
-    /// Scratch elements of a forward pass without `keep`, excluding the features.
+    /// Number of scratch elements in a forward pass without `keep`, excluding the features.
     pub(crate) forward: usize,
-    /// Scratch elements of a backward pass, excluding kept activations and the gradient.
+    /// Number of scratch elements in a backward pass, excluding kept activations and the gradient.
     pub(crate) backward: usize,
     pub(crate) splits: bool,
 }
 
 impl TowerWork {
-    /// Returns the sizes for a picture of `tokens` tokens; `width` is the decoder's width.
+    /// Returns the sizes for an image of `tokens` tokens; `width` is the decoder's hidden width.
     pub(crate) fn of(config: &VisionConfig, width: usize, tokens: usize) -> Self {
         let (hidden, rows) = (config.hidden_size, tokens * config.merged());
         // Normed rows and their inverses. Layer norms also keep standardised rows.

@@ -7,7 +7,7 @@ use crate::{ModelConfig, ModelError, Parameters, TensorInfo};
 
 /// Weights of a policy or critic, shared by samplers, evaluations and references.
 ///
-/// Clones are cheap, and several adapters may share one base.
+/// Clones are cheap, and several adapters can share one base.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Weights {
     /// All weights of the decoder; frozen if there is an adapter.
@@ -17,10 +17,10 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// Returns a base with an adapter.
+    /// Returns a base model with an adapter.
     ///
     /// # Errors
-    /// Fails if the adapter was made for another architecture.
+    /// Fails if the adapter was made for a different architecture.
     pub fn adapted(base: Arc<Parameters<f32>>, adapter: Adapter<f32>) -> Result<Self, ModelError> {
         adapter.check_base(&base.config)?;
         Ok(Self { base, adapter: Some(Arc::new(adapter)) })
@@ -31,16 +31,16 @@ impl Weights {
         &self.base.config
     }
 
-    /// Returns the base without its adapter.
+    /// Returns the base model without its adapter.
     pub fn without_adapter(&self) -> Self {
         Self { base: Arc::clone(&self.base), adapter: None }
     }
 
-    /// Returns a model with the adapter merged into it: `W + s B A` for each adapted `W`. Without
-    /// an adapter, nothing is copied.
+    /// Returns a model with the adapter merged: `W + s B A` for each adapted `W`. Without an
+    /// adapter, nothing is copied.
     ///
     /// # Errors
-    /// Fails if the adapter was made for another architecture.
+    /// Fails if the adapter was made for a different architecture.
     pub fn merged(&self) -> Result<Arc<Parameters<f32>>, ModelError> {
         let Some(adapter) = &self.adapter else { return Ok(Arc::clone(&self.base)) };
         let mut merged = (*self.base).clone();
@@ -48,17 +48,18 @@ impl Weights {
         Ok(Arc::new(merged))
     }
 
-    /// Returns the trained parameters: the adapter's if there is one, else all.
+    /// Returns the trained parameters: the adapter's if there is one, otherwise all.
     pub fn trained(&self) -> &[f32] {
         self.adapter.as_ref().map_or(&self.base.data, |adapter| &adapter.data)
     }
 
-    /// Returns the trained tensors: the layout of gradients, moments and optimizer states.
+    /// Returns the trained tensors, which define the layout of gradients, moments and optimizer
+    /// states.
     pub fn trained_tensors(&self) -> &[TensorInfo] {
         self.adapter.as_ref().map_or(&self.base.layout.tensors, |adapter| &adapter.layout.tensors)
     }
 
-    /// Returns true for a critic's weights.
+    /// Returns true if these are the weights of a critic.
     pub fn has_value_head(&self) -> bool {
         match &self.adapter {
             Some(adapter) => adapter.layout.value.is_some(),

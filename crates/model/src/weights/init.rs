@@ -5,11 +5,11 @@ use turnwise_core::Seed;
 use crate::{ModelConfig, ModelError, ParameterLayout, Parameters};
 
 impl Parameters<f32> {
-    /// Returns random weights: normal matrices with standard deviation `initializer_range`, norms 1
-    /// and biases 0. A layer's two projections that write to the residual stream are scaled by `1 /
-    /// sqrt(2 layers)` (Radford et al. (2019), GPT-2).
+    /// Returns randomly initialized weights: normal matrices with standard deviation
+    /// `initializer_range`, norms 1 and biases 0. The two projections per layer that write to the
+    /// residual stream are scaled by `1 / sqrt(2 layers)` (Radford et al. (2019), GPT-2).
     ///
-    /// Differs from `transformers`' Qwen2, which does not scale these projections.
+    /// Qwen2 in `transformers` does not scale these projections.
     ///
     /// # Errors
     /// Fails like [`ModelConfig::check`].

@@ -1,11 +1,11 @@
-//! The weights of a decoder: their layout, an adapter on them, random ones.
+//! The weights of a decoder: their layout, adapters and random initialization.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `adapted.rs` | weights with an adapter |
 //! | `init.rs` | random weights |
 //! | `lora/` | low-rank adapters |
-//! | `parameters.rs` | the layout of a flat buffer of weights |
+//! | `parameters.rs` | the layout of all weights in one flat buffer |
 //! | `vision.rs` | the vision tower's tensors |
 
 mod adapted;

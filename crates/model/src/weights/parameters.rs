@@ -1,7 +1,7 @@
 //! All weights of a decoder in one flat buffer, with the range of each tensor.
 //!
-//! Gradients, optimizer moments and checkpoints share this layout, so operations on them are slice
-//! operations. Names and shapes match a Hugging Face checkpoint; a linear weight is `[out, in]`,
+//! Gradients, optimizer moments and checkpoints share this layout, so they can be processed as
+//! plain slices. Names and shapes match a Hugging Face checkpoint. A linear weight is `[out, in]`,
 //! row-major.
 
 use std::ops::Range;
@@ -12,13 +12,13 @@ use crate::{ModelConfig, Real};
 /// Name, shape and range of one tensor in the flat buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorInfo {
-    /// Name in the checkpoint, such as `model.layers.0.self_attn.q_proj.weight`.
+    /// Name in the checkpoint, for example `model.layers.0.self_attn.q_proj.weight`.
     pub name: String,
     /// Shape, outermost first.
     pub shape: Vec<usize>,
     /// Range of its elements in the buffer.
     pub range: Range<usize>,
-    /// True if weight decay applies: to matrices, but not to norms and biases.
+    /// True if weight decay applies. Matrices decay; norms and biases do not.
     pub decays: bool,
 }
 
@@ -75,7 +75,7 @@ impl LayerLayout {
         Some(self.q_bias.as_ref()?.start..self.v_bias.as_ref()?.end)
     }
 
-    /// Returns the norm weights of query and key heads as one vector, `[2 head_dim]`.
+    /// Returns the norm weights of the query and key heads as one vector, `[2 head_dim]`.
     pub fn qk_norm(&self) -> Option<Range<usize>> {
         Some(self.q_norm.as_ref()?.start..self.k_norm.as_ref()?.end)
     }
@@ -96,14 +96,14 @@ impl LayerLayout {
 pub struct ParameterLayout {
     /// Token embedding, `[vocab, hidden]`.
     pub embedding: Range<usize>,
-    /// The layers, in order.
+    /// Layers in forward order.
     pub layers: Vec<LayerLayout>,
     /// Norm after the last layer, `[hidden]`.
     pub final_norm: Range<usize>,
-    /// Output layer, `[vocab, hidden]`. The same range as `embedding` if tied, or in a critic,
-    /// which has no output layer.
+    /// Output layer, `[vocab, hidden]`. Same range as `embedding` if tied, or in a critic (which
+    /// has no output layer).
     pub output: Range<usize>,
-    /// A critic's value head: `[hidden]` weights and one bias. `None` in a policy.
+    /// The critic's value head: `[hidden]` weights and one bias. `None` in a policy.
     pub value: Option<Range<usize>>,
     /// All weights of the vision tower, if the model has one.
     pub vision: Option<Range<usize>>,
@@ -119,8 +119,8 @@ impl ParameterLayout {
         Self::with_head(config, false)
     }
 
-    /// Returns the layout of a critic: a value head replaces the output layer. Names follow the
-    /// token classification models of `transformers`.
+    /// Returns the layout of a critic, in which a value head replaces the output layer. Names
+    /// follow the token classification models in `transformers`.
     pub fn critic(config: &ModelConfig) -> Self {
         Self::with_head(config, true)
     }
@@ -185,12 +185,12 @@ impl ParameterLayout {
     }
 }
 
-/// Returns the number of the tower's weights; 0 without one.
+/// Returns the number of the vision tower's weights; 0 if there is no tower.
 pub(crate) fn tower_weights(config: &ModelConfig) -> usize {
     ParameterLayout::new(config).vision.map_or(0, |tower| tower.len())
 }
 
-/// Tensors laid one after another in a flat buffer.
+/// Tensors placed one after another in a flat buffer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TensorList {
     /// Tensors in buffer order.
@@ -200,7 +200,7 @@ pub struct TensorList {
 }
 
 impl TensorList {
-    /// Appends a tensor and returns its range. Weight decay applies if the tensor has more than one
+    /// Appends a tensor and returns its range. Weight decay applies to tensors with more than one
     /// dimension.
     pub fn add(&mut self, name: &str, shape: &[usize]) -> Range<usize> {
         let range = self.len..self.len + shape.iter().product::<usize>();
@@ -262,13 +262,13 @@ impl<T: Real> Parameters<T> {
         }
     }
 
-    /// Returns a tensor by its name in the checkpoint.
+    /// Returns a tensor by its checkpoint name.
     pub fn tensor(&self, name: &str) -> Option<&[T]> {
         let info = self.layout.tensors.iter().find(|info| info.name == name)?;
         self.data.get(info.range.clone())
     }
 
-    /// Returns a mutable tensor by its name in the checkpoint.
+    /// Returns a mutable tensor by its checkpoint name.
     pub fn tensor_mut(&mut self, name: &str) -> Option<&mut [T]> {
         let info = self.layout.tensors.iter().find(|info| info.name == name)?;
         self.data.get_mut(info.range.clone())
@@ -276,8 +276,8 @@ impl<T: Real> Parameters<T> {
 }
 
 impl Parameters<f32> {
-    /// Returns the CRC-32C of the weights' bytes, to check that dependent files belong to these
-    /// weights.
+    /// Returns the CRC-32C of the weights' bytes, which shows whether dependent files belong to
+    /// these weights.
     pub fn checksum(&self) -> u32 {
         crc32c::crc32c(bytemuck::cast_slice(&self.data))
     }

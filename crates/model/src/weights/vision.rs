@@ -8,7 +8,7 @@ use crate::pictures::{TowerKind, VisionConfig};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NormLayout {
     pub(crate) weight: Range<usize>,
-    /// Bias of a layer norm, directly after the weight.
+    /// Bias of a layer norm, stored directly after the weight.
     pub(crate) bias: Option<Range<usize>>,
 }
 
@@ -22,8 +22,8 @@ pub(crate) struct BlockLayout {
     /// Output projection of attention, `[hidden, hidden]`.
     pub(crate) proj_weight: Range<usize>,
     pub(crate) proj_bias: Range<usize>,
-    /// First layer of the MLP: gate and up, `[2 intermediate, hidden]`; in a plain MLP
-    /// `[intermediate, hidden]`.
+    /// First layer of the MLP: gate and up, `[2 intermediate, hidden]`, or `[intermediate, hidden]`
+    /// if the MLP is not gated.
     pub(crate) up_weight: Range<usize>,
     pub(crate) up_bias: Range<usize>,
     /// Second layer, `[hidden, intermediate]`.
@@ -31,23 +31,23 @@ pub(crate) struct BlockLayout {
     pub(crate) down_bias: Range<usize>,
 }
 
-/// Ranges of a tower's tensors, which are adjacent in a model's buffer.
+/// Ranges of a tower's tensors, which are contiguous in a model's buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct VisionLayout {
     /// Patch embedding, `[hidden, 3 x temporal x patch x patch]`.
     pub(crate) patch: Range<usize>,
     pub(crate) blocks: Vec<BlockLayout>,
     pub(crate) merge_norm: NormLayout,
-    /// First layer of the merger, square.
+    /// First layer of the merger, a square matrix.
     pub(crate) merge_weight: Range<usize>,
     pub(crate) merge_bias: Range<usize>,
-    /// Second layer of the merger, with the decoder's width as output.
+    /// Second layer of the merger, whose output has the decoder's width.
     pub(crate) out_weight: Range<usize>,
     pub(crate) out_bias: Range<usize>,
 }
 
 impl VisionLayout {
-    /// Returns the layout of a tower in its own buffer; `width` is the decoder's width.
+    /// Returns the layout of a tower in a separate buffer; `width` is the decoder's width.
     pub(crate) fn new(config: &VisionConfig, width: usize) -> Self {
         Self::add(&mut TensorList::default(), config, width)
     }

@@ -1,8 +1,9 @@
-//! Models and adapters of the Hugging Face hub: `ORG/NAME` or `ORG/NAME@REVISION`.
+//! Models and adapters on the Hugging Face hub: `ORG/NAME` or `ORG/NAME@REVISION`.
 //!
-//! Models are read from the shared hub cache. Missing ones are downloaded if the feature `hub` is
-//! built in and no variable forbids the network. A complete cached model is used without checking
-//! for a newer one, so that a config keeps its meaning; `hf download ORG/NAME` updates the cache.
+//! Models are read from the shared hub cache. Missing models are downloaded if the feature `hub` is
+//! enabled and no environment variable forbids network access. A complete cached model is used
+//! without checking for a newer one, so the same config keeps giving the same model.
+//! `hf download ORG/NAME` updates the cache.
 
 #[cfg(feature = "hub")]
 mod download;
@@ -24,7 +25,7 @@ struct HubModel {
 }
 
 impl HubModel {
-    /// Parses `ORG/NAME` or `ORG/NAME@REVISION`; `None` for other text.
+    /// Parses `ORG/NAME` or `ORG/NAME@REVISION`. Returns `None` for other text.
     fn parse(text: &str) -> Option<Self> {
         let (id, revision) = text.split_once('@').unwrap_or((text, "main"));
         let plain = |part: &str| {
@@ -42,20 +43,20 @@ impl HubModel {
 struct Cache {
     /// The folder of `models--ORG--NAME/{refs, snapshots, blobs}`.
     root: PathBuf,
-    /// The variable that forbids downloads, if set.
+    /// Environment variable that forbids downloads, if set.
     offline: Option<&'static str>,
-    /// Address of the hub, if it is not huggingface.co (`HF_ENDPOINT`).
+    /// URL of the hub, if not huggingface.co (`HF_ENDPOINT`).
     #[cfg(feature = "hub")]
     endpoint: Option<String>,
-    /// Token for gated and private models (`HF_TOKEN`, or from `hf auth login`).
+    /// Token for gated and private models, from `HF_TOKEN` or `hf auth login`.
     #[cfg(feature = "hub")]
     token: Option<String>,
 }
 
 impl Cache {
-    /// Finds the cache like `huggingface_hub`: `HF_HUB_CACHE`, else `HUGGINGFACE_HUB_CACHE`, else
-    /// `HF_HOME/hub`, else `XDG_CACHE_HOME/huggingface/hub`, else `~/.cache/huggingface/hub`, each
-    /// with `~` and `$NAME` expanded.
+    /// Finds the cache like `huggingface_hub`. The order is `HF_HUB_CACHE`,
+    /// `HUGGINGFACE_HUB_CACHE`, `HF_HOME/hub`, `XDG_CACHE_HOME/huggingface/hub`,
+    /// `~/.cache/huggingface/hub`; `~` and `$NAME` are expanded.
     fn find(variable: impl Fn(&str) -> Option<OsString>) -> Option<Self> {
         let set = |name: &str| variable(name).filter(|value| !value.is_empty());
         let home = || set("HOME").or_else(|| set("USERPROFILE")).map(PathBuf::from);
@@ -88,7 +89,7 @@ impl Cache {
         self.root.join(format!("models--{}", model.id.replace('/', "--")))
     }
 
-    /// Returns id and commit of the model in a folder of the cache; `None` for other folders.
+    /// Returns the id and commit of the model in a cache folder; `None` for other folders.
     fn named(&self, folder: &Path) -> Option<(String, String)> {
         let (folder, root) = (folder.canonicalize().ok()?, self.root.canonicalize().ok()?);
         let inside: Vec<&str> =
@@ -98,7 +99,7 @@ impl Cache {
         HubModel::parse(&format!("{id}@{commit}")).map(|model| (model.id, model.revision))
     }
 
-    /// Returns the folder of a model's files, if any of them was ever downloaded.
+    /// Returns the cache folder of a model if any of its files were ever downloaded.
     fn snapshot(&self, model: &HubModel) -> Option<PathBuf> {
         let folder = self.folder(model);
         // A branch or tag is a file with a commit; other revisions are commits.
@@ -109,8 +110,8 @@ impl Cache {
     }
 }
 
-/// Expands `~` at the start and `$NAME` or `${NAME}`, like Python's `expanduser` and `expandvars`.
-/// Unset variables are kept.
+/// Expands a leading `~` and `$NAME` or `${NAME}`, like Python's `expanduser` and `expandvars`.
+/// Unset variables are left unchanged.
 fn expanded(value: OsString, home: Option<&Path>, variable: &impl Fn(&str) -> Option<OsString>) -> PathBuf {
     let text = match value.into_string() {
         Ok(text) => text,
@@ -166,12 +167,13 @@ fn missing(folder: &Path) -> Option<String> {
     shards.into_iter().find(|shard| !there(shard)).map(str::to_owned)
 }
 
-/// Returns hub id and commit of the model in a folder of the hub's cache; `None` for other folders.
+/// Returns the hub id and commit of the model in a folder of the hub's cache; `None` for other
+/// folders.
 pub(crate) fn named(folder: &Path) -> Option<(String, String)> {
     Cache::find(|name| std::env::var_os(name))?.named(folder)
 }
 
-/// Returns the folder of a hub model; `None` if the text does not name one.
+/// Returns the folder of a hub model; `None` if the text is not a hub model's name.
 pub(crate) fn resolve(text: &str, notes: &mut Notes<'_>) -> Option<Result<PathBuf, PolicyError>> {
     let model = HubModel::parse(text)?;
     let cache = Cache::find(|name| std::env::var_os(name));

@@ -4,15 +4,15 @@ use jiff::Timestamp;
 use jiff::fmt::strtime;
 use jiff::tz::TimeZone;
 
-/// Directives that do not depend on locale or time zone, each with an optional `-` that disables
-/// padding. Other directives would not render the text that the template's author saw.
+/// `strftime` directives that do not depend on locale or time zone, each with an optional `-` that
+/// disables padding. Other directives would render differently from what the template's author saw.
 const DIRECTIVES: &str = "YymdejHIMSpBbhAaFT%";
 
 /// Formats a time in UTC (`seconds` since 1970) like C's `strftime` in the C locale.
 ///
 /// # Errors
-/// Fails on an unsupported directive, which the error names, or a time outside the years -9999 to
-/// 9999.
+/// Fails on an unsupported directive, which the error names, or on a time outside the years -9999
+/// to 9999.
 pub(super) fn strftime(seconds: i64, format: &str) -> Result<String, String> {
     let mut rest = format.chars();
     while let Some(character) = rest.next() {

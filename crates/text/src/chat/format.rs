@@ -1,13 +1,14 @@
-//! Conversations as token sequences that grow without tokenizing any part twice.
+//! Conversations as token sequences that grow turn by turn; no part is tokenized twice.
 //!
 //! A conversation starts with the tokens of the first prompt. Each turn appends the reply exactly
-//! as sampled, then the template's text up to the next reply, which is tokenized separately. The
-//! result equals tokenizing the whole text if one token closes a reply (`<|im_end|>`), because the
-//! tokenizer splits text there first. Other templates are rejected for multi-turn conversations.
+//! as sampled. The template's text up to the next reply is tokenized separately and appended. If a
+//! single token closes a reply (`<|im_end|>`), the result equals tokenizing the whole text, because
+//! tokenizers split text at that token first. Other templates are rejected for multi-turn
+//! conversations.
 //!
-//! Templates such as Qwen3's drop the reasoning of earlier replies when they render a conversation
-//! again; a growing conversation keeps it. To drop the reasoning, render a new conversation for
-//! each turn ([`ChatFormat::first`], the windowed layout of training).
+//! Some templates, for example Qwen3's, drop the reasoning of earlier replies when a conversation
+//! is rendered again. A growing conversation keeps the reasoning. To drop the reasoning, render a
+//! new conversation for each turn ([`ChatFormat::first`], the windowed layout of training).
 
 mod messages;
 mod tools;
@@ -20,7 +21,7 @@ pub use self::training::Stretch;
 use super::{ChatTemplate, Message, RenderOptions, Tool};
 use crate::{TextError, Tokenizer};
 
-/// Placeholder messages, to find the template's text around them.
+/// Placeholder messages used to find the template's text around them.
 const QUESTION: &str = "the-first-question";
 const REPLY: &str = "the-reply-in-question";
 const NEXT: &str = "the-next-question";
@@ -28,13 +29,13 @@ const NEXT: &str = "the-next-question";
 /// Settings of a [`ChatFormat`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChatSettings {
-    /// System message. If `None`, the template may insert its own.
+    /// System message. If `None`, the template may insert a system message.
     pub system: Option<String>,
     /// Value of `enable_thinking`; `None` leaves the choice to the template.
     pub thinking: Option<bool>,
 }
 
-/// Converts a model's conversations to tokens.
+/// Converts the conversations of a model to tokens.
 #[derive(Clone, Debug)]
 pub struct ChatFormat {
     template: Arc<ChatTemplate>,
@@ -44,7 +45,7 @@ pub struct ChatFormat {
     close_text: String,
     stop: Vec<u32>,
     opening: String,
-    /// Reason why conversations cannot grow; `None` if they can.
+    /// Reason why conversations cannot be extended turn by turn; `None` if they can.
     single_turn: Option<String>,
     takes_tools: bool,
 }
@@ -53,7 +54,7 @@ impl ChatFormat {
     /// Creates the format for a tokenizer that has a chat template.
     ///
     /// # Errors
-    /// Fails if there is no chat template, it cannot be rendered, or no token that ends a reply is
+    /// Fails if there is no chat template, if it cannot be rendered, or if no end-of-reply token is
     /// known.
     pub fn new(tokenizer: &Tokenizer, settings: ChatSettings) -> Result<Self, TextError> {
         let Some(template) = tokenizer.chat_template() else {
@@ -94,7 +95,7 @@ impl ChatFormat {
         Ok(format)
     }
 
-    /// Returns the tokens that end a reply: those in the model's files, and the template's closing
+    /// Returns the tokens that end a reply: those from the model's files and the template's closing
     /// token.
     pub fn stop_tokens(&self) -> &[u32] {
         &self.stop
@@ -105,18 +106,18 @@ impl ChatFormat {
         self.close.unwrap_or(self.stop[0])
     }
 
-    /// Returns the text with which the template opens a reply, such as `<think>`; often empty.
+    /// Returns the text with which the template opens a reply (for example `<think>`); often empty.
     pub fn opening(&self) -> &str {
         &self.opening
     }
 
-    /// Rejects chat templates that cannot append a turn without changing earlier tokens (not
-    /// prefix-preserving).
+    /// Rejects chat templates that are not prefix-preserving: appending a turn must not change
+    /// earlier tokens.
     ///
     /// # Errors
-    /// Returns [`TextError::Chat`] with the reason. Possible reasons: the template cannot render
-    /// several turns, omits replies or later text, has no closing token, or repeats the system
-    /// message. The same applies if the text after a reply depends on earlier turns.
+    /// Returns [`TextError::Chat`] with the reason. Rejected templates cannot render several turns,
+    /// omit replies or later text, have no closing token, or repeat the system message. Templates
+    /// are also rejected if the text after a reply depends on earlier turns.
     pub fn check_growth(&self) -> Result<(), TextError> {
         match &self.single_turn {
             None => Ok(()),
@@ -130,7 +131,8 @@ impl ChatFormat {
     /// Returns true if the template uses `enable_thinking`.
     ///
     /// # Errors
-    /// Fails, naming the template's line, if it rejects a single question or cannot be rendered.
+    /// Fails with the template's line if the template rejects a single question or cannot be
+    /// rendered.
     pub fn knows_thinking(&self) -> Result<bool, TextError> {
         let render = |thinking| {
             let options = RenderOptions { add_generation_prompt: true, thinking, ..RenderOptions::default() };
@@ -142,13 +144,14 @@ impl ChatFormat {
     /// Returns the prompt of a conversation that starts with `user` and offers these tools.
     ///
     /// # Errors
-    /// Fails, naming the template's line, if it rejects the text or cannot be rendered.
+    /// Fails with the template's line if the template rejects the text or cannot be rendered.
     pub fn first(&self, tokenizer: &Tokenizer, tools: &[Tool], user: &str) -> Result<Vec<u32>, TextError> {
         Ok(tokenizer.encode(&self.render(&[Message::user(user)], tools, true)?))
     }
 
-    /// Returns the tokens between two replies: the missing end of the first, the user's message,
-    /// and the start of the second. `last` is the last sampled token of the first reply.
+    /// Returns the tokens between two replies: the rest of the first reply's end, the user's
+    /// message, and the start of the second reply. `last` is the last sampled token of the first
+    /// reply.
     ///
     /// # Errors
     /// Fails like [`check_growth`](Self::check_growth), or if the template rejects the message,
@@ -158,8 +161,8 @@ impl ChatFormat {
         self.after_close(tokenizer, &self.after_reply(&[(QUESTION, REPLY)], user)?, last)
     }
 
-    /// Returns the tokens of a text that starts by closing a reply. Omits the closing token if it
-    /// equals `last`, the reply's last sampled token.
+    /// Returns the tokens of a text that starts by closing a reply. The closing token is omitted if
+    /// it equals `last`, the reply's last sampled token.
     ///
     /// # Errors
     /// Fails if the text does not start with the closing token.
@@ -180,7 +183,7 @@ impl ChatFormat {
         Ok(ids)
     }
 
-    /// Returns a reply's text without its end token.
+    /// Returns the text of a reply without its end token.
     pub fn reply_text(&self, tokenizer: &Tokenizer, reply: &[u32]) -> String {
         match reply.split_last() {
             Some((last, rest)) if self.stop.contains(last) => tokenizer.decode(rest),
@@ -212,7 +215,8 @@ impl ChatFormat {
         }
     }
 
-    /// Returns the token after a reply, or the reason why conversations cannot grow.
+    /// Returns the token that closes a reply. `Err` is the reason why conversations cannot be
+    /// extended.
     fn find_close(&self, tokenizer: &Tokenizer) -> Result<u32, String> {
         let after = self.after_reply(&[(QUESTION, REPLY)], NEXT).map_err(|error| error.to_string())?;
         let first = tokenizer.encode(&after).first().copied();

@@ -2,13 +2,14 @@
 //!
 //! | limit | bounds |
 //! |---|---|
-//! | [`FUEL`] | instructions, to stop endless loops |
-//! | [`RECURSION`], [`STACK`] | recursive macros and nested values |
-//! | [`MOST_TEXT`] | length of the printed text, and of each text in a variable |
-//! | [`MOST_ITEMS`] | number of items of each list in a variable |
+//! | [`FUEL`] | number of instructions, to stop endless loops |
+//! | [`RECURSION`], [`STACK`] | depth of recursive macros and nested values |
+//! | [`MOST_TEXT`] | length of the printed text, and of each text stored in a variable |
+//! | [`MOST_ITEMS`] | number of items in each list stored in a variable |
 //!
 //! `replace`, `join`, `indent`, `slice` and `batch` are checked before they run, because each can
-//! produce a text of any length. Other expressions are limited only by their own length.
+//! produce text of any length. The results of other expressions are limited by the length of the
+//! expression.
 
 use std::cell::Cell;
 use std::io::{self, Write};
@@ -19,25 +20,25 @@ use minijinja::{Environment, Error, ErrorKind, State, Value, filters};
 
 use crate::TextError;
 
-/// Maximum number of instructions per rendering. A message takes about 100.
+/// Maximum number of template instructions per rendering. A message takes about 100.
 pub(super) const FUEL: u64 = 2_000_000;
-/// Maximum nesting of loops, blocks and macros; a macro counts as four.
+/// Maximum nesting depth of loops, blocks and macros; a macro counts as four levels.
 const RECURSION: usize = 300;
-/// Maximum bytes of a template's source. The longest known template has about 30,000.
+/// Maximum size of a template's source in bytes. The longest known template has about 30,000 bytes.
 pub(super) const MOST_SOURCE: usize = 1 << 20;
-/// Maximum bytes of a rendered text, of all printed text, and of a text in a variable.
+/// Maximum size in bytes of a rendered text, of all printed text, and of a text in a variable.
 const MOST_TEXT: usize = 16 << 20;
-/// Maximum number of items of a list in a variable.
+/// Maximum number of items in a list stored in a variable.
 const MOST_ITEMS: usize = 1 << 20;
-/// Maximum nesting of lists and maps in a printed value.
+/// Maximum nesting depth of lists and maps in a printed value.
 const DEEPEST: usize = 100;
-/// Stack of a rendering. `FUEL` allows 200,000 nested lists, and dropping them recurses.
+/// Stack of a rendering. `FUEL` would allow 200,000 nested lists, and dropping these recurses.
 const STACK: usize = 128 << 20;
-/// Function that rewritten templates call to check newly set variables.
+/// Function that rewritten templates call to check variables after they are set.
 pub(super) const CHECK: &str = "turnwise_check";
 
 thread_local! {
-    /// Bytes printed by this thread's rendering. Every rendering has its own thread.
+    /// Number of bytes printed by the rendering on this thread. Every rendering has its own thread.
     static PRINTED: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -58,8 +59,8 @@ pub(super) fn set(environment: &mut Environment<'_>) {
     environment.add_filter("turnwise_batch", filters::batch);
 }
 
-/// Filters whose result can be much longer than their arguments, and the new name of the library's
-/// filter.
+/// Filters whose result can be much longer than their arguments, and the names under which the
+/// original filters are kept.
 const GROWING: [(&str, &str); 5] = [
     ("replace", "turnwise_replace"),
     ("join", "turnwise_join"),
@@ -68,7 +69,8 @@ const GROWING: [(&str, &str); 5] = [
     ("batch", "turnwise_batch"),
 ];
 
-/// Limits a filter's result, judging by its arguments; the first is the filtered value.
+/// Limits a filter's result by checking its arguments first. The first argument is the filtered
+/// value.
 fn check_growth(filter: &str, arguments: &[Value]) -> Result<(), Error> {
     let length = |place: usize| arguments.get(place).and_then(Value::as_str).map_or(0, str::len);
     let number = |name: &str| {
@@ -96,7 +98,7 @@ fn check_growth(filter: &str, arguments: &[Value]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Checks string methods against the limits of the filters with the same names.
+/// Applies the limits of filters to the string methods of the same names.
 pub(super) fn check_method(method: &str, value: &Value, arguments: &[Value]) -> Result<(), Error> {
     match (method, arguments) {
         ("replace", [from, to, ..]) => check_growth(method, &[value.clone(), from.clone(), to.clone()]),
@@ -105,7 +107,7 @@ pub(super) fn check_method(method: &str, value: &Value, arguments: &[Value]) -> 
     }
 }
 
-/// Runs a rendering on a thread whose stack has the size [`STACK`].
+/// Runs a rendering on a thread with a stack of size [`STACK`].
 pub(super) fn rendering<T: Send>(
     render: impl FnOnce() -> Result<T, TextError> + Send,
 ) -> Result<T, TextError> {
@@ -136,7 +138,7 @@ fn check_kept(value: &Value) -> Result<(), Error> {
     }
 }
 
-/// Checks a value before it is printed: it may refer to one value many times, or be nested too
+/// Checks a value before it is printed. It may contain the same value many times, or be nested too
 /// deeply.
 pub(super) fn check_printed(value: &Value) -> Result<(), Error> {
     let mut left = MOST_TEXT;
@@ -166,7 +168,7 @@ fn walk(value: &Value, depth: usize, left: &mut usize) -> Result<(), Error> {
     }
 }
 
-/// Counts text that is printed, to the result or to a variable.
+/// Counts text that is printed to the result or captured in a variable.
 pub(super) fn count_printed(text: &str) -> Result<(), Error> {
     let printed = PRINTED.get().saturating_add(text.len());
     PRINTED.set(printed);

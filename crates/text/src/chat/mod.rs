@@ -1,33 +1,33 @@
-//! Chat templates: the Jinja programs of hub models, rendered like in `transformers`.
+//! Chat templates of hub models, written in Jinja and rendered like in `transformers`.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `clock.rs` | dates for `strftime_now` |
 //! | `format.rs` | conversations as growing token sequences |
-//! | `format/messages.rs` | conversations stored by a client |
+//! | `format/messages.rs` | conversations stored by the client |
 //! | `format/tools.rs` | tool calls and their results |
-//! | `format/training.rs` | whole conversations for supervised training |
+//! | `format/training.rs` | whole conversations for supervised fine-tuning |
 //! | `python.rs` | Python's `str`, `repr`, `json.dumps` and slices |
 //! | `source.rs` | rewriting of a template's source |
 //!
-//! This module adds what `minijinja` lacks compared with Python's Jinja: block trimming, Python's
-//! JSON and printing of values, `raise_exception`, `strftime_now`, `generation` tags and string
+//! This module adds features of Python's Jinja that `minijinja` lacks: block trimming, Python's
+//! formatting of JSON and values, `raise_exception`, `strftime_now`, `generation` tags and string
 //! methods.
 //!
-//! Rejected, with the line:
+//! Rejected, with the line in the error:
 //!
-//! * `continue_final_message`, `%` formatting of texts (the filter `format` works), and a minus
-//!   before a name with an attribute or index (`-x.y`; `-(x.y)` works);
+//! * `continue_final_message`, `%` formatting (the filter `format` works), and a minus before a
+//!   name with an attribute or index (`-x.y`; `-(x.y)` works);
 //! * blocks and other files, `cycler`, `joiner` and `varargs`;
 //! * the filters `truncate`, `wordwrap`, `center`, `wordcount`, `striptags`, `random` and
 //!   `filesizeformat`, a third argument of `join` and `replace`, and rounding methods;
 //! * conversion of invalid numbers, the length of undefined values, and string methods missing in
 //!   [`minijinja_contrib::pycompat`] (`rsplit`, `removeprefix` ..).
 //!
-//! Differs silently: images and documents are not supported, and tuples are lists and print as
-//! such. `is sequence` is false for a list sliced by `[a:b]`, `true is number` is false, and `7 %
-//! -3` is 1. `{% autoescape %}` escapes nothing, a loop over `none` runs zero times, and `\U` with
-//! eight digits is not decoded.
+//! Some differences cause no error. Images and documents are not supported, and tuples are lists
+//! and print as such. `is sequence` is false for a list sliced by `[a:b]`, `true is number` is
+//! false, and `7 % -3` is 1. `{% autoescape %}` escapes nothing, a loop over `none` runs zero
+//! times, and `\U` with eight digits is not decoded.
 
 mod clock;
 mod format;
@@ -48,8 +48,8 @@ pub use format::{Answered, Call, ChatFormat, ChatSettings, Stretch};
 use crate::TextError;
 use crate::whole::wrong;
 
-/// Default time of `strftime_now`: 26 July 2024, the fallback of Llama's templates. With a fixed
-/// time, prompts are the same every day.
+/// Default time for `strftime_now`: 26 July 2024, the fallback date in Llama's templates. With a
+/// fixed time, a prompt is the same every day.
 pub const FIXED_TIME: i64 = 1_721_952_000;
 
 /// One message of a conversation.
@@ -81,12 +81,12 @@ impl Message {
         self.0.get_attr("role").is_ok_and(|role| role.as_str() == Some("system"))
     }
 
-    /// Parses a message from JSON, with any other keys that the template reads (`tool_calls`,
-    /// `reasoning_content` ..). Reasoning may also be named `thinking` or `reasoning`, as in
-    /// `transformers`.
+    /// Parses a message from JSON. Other keys that the template reads (`tool_calls`,
+    /// `reasoning_content` ..) are kept. As in `transformers`, reasoning may also be in the key
+    /// `thinking` or `reasoning`.
     ///
     /// # Errors
-    /// Returns [`TextError::Chat`] unless the text is a JSON object with a `role`.
+    /// Returns [`TextError::Chat`] if the text is not a JSON object with a `role`.
     pub fn from_json(json: &str) -> Result<Self, TextError> {
         let message = value_of(json, "a message")?;
         if message.kind() != ValueKind::Map || message.get_attr("role").is_ok_and(|role| role.is_undefined())
@@ -97,7 +97,7 @@ impl Message {
     }
 }
 
-/// Copies the reasoning to all keys that templates read.
+/// Copies the reasoning to all keys that templates may read.
 fn with_reasoning(message: Value) -> Value {
     let given =
         |key: &str| message.get_attr(key).ok().filter(|value| !value.is_undefined() && !value.is_none());
@@ -117,7 +117,7 @@ fn with_reasoning(message: Value) -> Value {
     entries.into_iter().collect()
 }
 
-/// JSON schema of a tool that the model may call, with keys in original order.
+/// JSON schema of a tool that the model may call, with keys in their original order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tool(Value);
 
@@ -138,7 +138,7 @@ fn value_of(json: &str, what: &str) -> Result<Value, TextError> {
 /// Options of a rendering.
 #[derive(Clone, Debug, Default)]
 pub struct RenderOptions {
-    /// Ends the text with the start of the model's next reply.
+    /// Appends the start of the model's next reply.
     pub add_generation_prompt: bool,
     /// Tools that the model may call.
     pub tools: Vec<Tool>,
@@ -146,12 +146,12 @@ pub struct RenderOptions {
     pub thinking: Option<bool>,
 }
 
-/// Chat template of a model, or several named ones.
+/// One or more chat templates of a model.
 #[derive(Clone, Debug)]
 pub struct ChatTemplate {
     environment: Environment<'static>,
     sources: BTreeMap<String, String>,
-    /// File of each template that was read from a file, by name.
+    /// Source file of each template that was read from a file, by template name.
     files: BTreeMap<String, PathBuf>,
     named_tokens: BTreeMap<String, String>,
 }
@@ -163,13 +163,13 @@ pub(crate) struct TemplateFile {
 }
 
 impl ChatTemplate {
-    /// Compiles templates. The template used is the only one, or the one named `default`; with
-    /// tools, the one named `tool_use` if it exists. `named_tokens` are the texts of `bos_token`,
-    /// `eos_token` and so on.
+    /// Compiles templates. If there is one template, it is used. Otherwise, `default` is used, or
+    /// `tool_use`, if it exists, for conversations with tools. `named_tokens` are the values of
+    /// `bos_token`, `eos_token` and so on.
     ///
     /// # Errors
-    /// Fails if a template does not compile (the error names it and the line), if there are none,
-    /// or if there are several without a `default`.
+    /// Fails, naming template and line, if a template does not compile. Also fails if there are no
+    /// templates, or several without a `default`.
     pub fn new(
         sources: BTreeMap<String, String>,
         named_tokens: BTreeMap<String, String>,
@@ -219,12 +219,12 @@ impl ChatTemplate {
     /// Compiles a single template without named tokens.
     ///
     /// # Errors
-    /// Fails, naming the line, if the template does not compile.
+    /// Fails with the line number if the template does not compile.
     pub fn from_source(source: &str) -> Result<Self, TextError> {
         Self::new([("default".to_owned(), source.to_owned())].into(), BTreeMap::new())
     }
 
-    /// Sets the time of `strftime_now`, in seconds since 1970 (UTC).
+    /// Sets the time used by `strftime_now`, in seconds since 1970 (UTC).
     pub fn at(mut self, seconds: i64) -> Self {
         self.environment.add_function("strftime_now", move |format: &str| {
             clock::strftime(seconds, format)
@@ -249,8 +249,8 @@ impl ChatTemplate {
     /// Renders a conversation as text.
     ///
     /// # Errors
-    /// Fails, naming the line, if the template rejects the messages (`raise_exception`), cannot be
-    /// rendered, or exceeds a limit (`limits.rs`).
+    /// Fails with the line number if the template rejects the messages (`raise_exception`), cannot
+    /// be rendered, or exceeds a limit (`limits.rs`).
     pub fn render(&self, messages: &[Message], options: &RenderOptions) -> Result<String, TextError> {
         let name = self.name(!options.tools.is_empty());
         let mut variables: BTreeMap<&str, Value> = self
@@ -300,7 +300,7 @@ fn refusal(file: Option<&PathBuf>, reason: impl Display) -> TextError {
     }
 }
 
-/// Returns an environment that behaves like the Jinja of `transformers`.
+/// Returns a `minijinja` environment that behaves like Jinja in `transformers`.
 fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_trim_blocks(true);

@@ -4,7 +4,7 @@ use minijinja::value::ValueKind;
 use minijinja::{Error, ErrorKind, Value};
 use turnwise_core::python::{self, float, quoted};
 
-/// Returns `str(value)`; empty for undefined values.
+/// Returns `str(value)`, or an empty text for undefined values.
 pub(super) fn text(value: &Value) -> String {
     match value.as_str() {
         Some(text) => text.to_owned(),
@@ -46,7 +46,7 @@ fn number(value: &Value) -> String {
     f64::try_from(value.clone()).map_or_else(|_| value.to_string(), float)
 }
 
-/// Style of JSON: indentation and separators.
+/// JSON style: indentation and separators.
 pub(super) struct JsonStyle {
     /// True to escape non-ASCII characters as `\uXXXX`.
     pub(super) ascii: bool,
@@ -158,8 +158,8 @@ impl JsonWriter<'_> {
     }
 }
 
-/// Returns `value[start:stop:step]` of a text or a list. Other values yield undefined, as in Jinja;
-/// undefined values fail.
+/// Returns `value[start:stop:step]` of a string or list. Fails for undefined values. Values of
+/// other types give undefined, as in Jinja.
 pub(super) fn slice(value: &Value, bounds: &[Value]) -> Result<Value, Error> {
     let text: Option<Vec<char>> = value.as_str().map(|text| text.chars().collect());
     let items: Vec<Value> = match value.kind() {

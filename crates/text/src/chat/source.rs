@@ -1,4 +1,4 @@
-//! Rewrites a template's source before it is compiled.
+//! Rewrites the source of a template before it is compiled.
 
 use super::limits::CHECK;
 
@@ -7,14 +7,14 @@ pub(super) const SLICE: &str = "turnwise_slice";
 
 /// Returns a template in which unsupported constructs are replaced:
 ///
-/// * Line breaks from other systems become `\n`, as in Python's Jinja.
+/// * Line breaks of other operating systems become `\n`, as in Python's Jinja.
 /// * `{% generation %}` tags, which mark replies in training templates, become `{% if true %}` and
 ///   `endif` with the same trimming of white space.
-/// * Slices with a step, such as `[::-1]`, become calls of the method [`SLICE`], because the
-///   library's slices are wrong for negative steps (and panic for empty lists). A method call,
-///   unlike a filter, is valid wherever a slice is.
-/// * A call of [`CHECK`] follows each tag that sets variables and each start of a macro with
-///   arguments, because stored values grow only there.
+/// * Slices with a step, for example `[::-1]`, become calls of the method [`SLICE`]. The library's
+///   slices are wrong for negative steps and panic for empty lists. A method call, unlike a filter,
+///   is valid wherever a slice is.
+/// * A call of [`CHECK`] is added after each tag that sets variables and at each start of a macro
+///   with arguments, because stored values can grow only there.
 pub(super) fn rewritten(source: &str) -> String {
     let source = source.replace("\r\n", "\n").replace('\r', "\n");
     let mut out = String::with_capacity(source.len());
@@ -44,7 +44,7 @@ fn copied<'a>(text: &'a str, length: usize, out: &mut String) -> &'a str {
     after
 }
 
-/// Returns true if a block tag, after its opening, consists of this word.
+/// Returns true if a block tag contains only this word.
 fn is_tag(tag: &str, word: &str) -> bool {
     let rest = tag.strip_prefix(['-', '+']).unwrap_or(tag).trim_start();
     rest.strip_prefix(word).is_some_and(|rest| {
@@ -57,14 +57,14 @@ fn is_raw(tag: &str) -> bool {
     is_tag(tag, "raw")
 }
 
-/// Returns the bytes of a `raw` block up to the opening of its end tag; its content is not code.
+/// Returns the bytes of a `raw` block up to the start of its end tag. Its content is not code.
 fn raw_length(tag: &str) -> usize {
     let end = tag.match_indices("{%").find(|(at, open)| is_tag(&tag[at + open.len()..], "endraw"));
     end.map_or(tag.len(), |(at, open)| at + open.len())
 }
 
-/// Returns the start of the next tag, and its closing delimiter. The search stops at the first tag,
-/// because a template may have a tag every few bytes.
+/// Returns the position of the next tag, and the tag's closing delimiter. The search stops at the
+/// first tag, because templates may have a tag every few bytes.
 fn next_tag(text: &str) -> Option<(usize, &'static str)> {
     text.match_indices('{').find_map(|(at, _)| match text.as_bytes().get(at + 1)? {
         b'{' => Some((at, "}}")),
@@ -74,7 +74,7 @@ fn next_tag(text: &str) -> Option<(usize, &'static str)> {
     })
 }
 
-/// Copies the start of a block tag up to `generation` or `endgeneration`; returns the rest.
+/// Copies the start of a block tag up to `generation` or `endgeneration`, and returns the rest.
 fn generation<'a>(tag: &'a str, out: &mut String) -> &'a str {
     let word = tag.trim_start_matches(['-', '+']).trim_start();
     for (name, stands_for) in [("generation", "if true"), ("endgeneration", "endif")] {
@@ -88,7 +88,7 @@ fn generation<'a>(tag: &'a str, out: &mut String) -> &'a str {
     tag
 }
 
-/// Copies a tag up to its end and rewrites its slices; returns the rest.
+/// Copies a tag up to its end, rewriting its slices, and returns the rest.
 fn expression<'a>(tag: &'a str, close: &str, out: &mut String) -> &'a str {
     let (edits, end) = slices(tag, close);
     let mut done = 0;
@@ -101,8 +101,9 @@ fn expression<'a>(tag: &'a str, close: &str, out: &mut String) -> &'a str {
     &tag[end..]
 }
 
-/// Copies the end of a block tag, whose content starts at `from` in `out`, and adds a check of the
-/// variables it sets; returns the rest. `captured` lists the variables of open `set` blocks.
+/// Copies the end of a block tag, adds a check of the variables that the tag sets, and returns the
+/// rest. The tag's content starts at `from` in `out`. `captured` lists the variables of open `set`
+/// blocks.
 fn checked<'a>(rest: &'a str, from: usize, captured: &mut Vec<String>, out: &mut String) -> &'a str {
     let Some(after) = rest.strip_prefix("%}") else { return rest };
     let Some(names) = names_set(&out[from..], captured) else { return rest };
@@ -117,7 +118,7 @@ fn checked<'a>(rest: &'a str, from: usize, captured: &mut Vec<String>, out: &mut
     after
 }
 
-/// Returns the variables that a block tag sets, as arguments of a call.
+/// Returns the variables that a block tag sets, formatted as call arguments.
 fn names_set(tag: &str, captured: &mut Vec<String>) -> Option<String> {
     let tag = tag.strip_prefix(['-', '+']).unwrap_or(tag);
     let tag = tag.strip_suffix(['-', '+']).unwrap_or(tag).trim();
@@ -142,7 +143,8 @@ fn names_set(tag: &str, captured: &mut Vec<String>) -> Option<String> {
     }
 }
 
-/// Returns a macro's parameter names without defaults, from after the opening bracket.
+/// Returns the names of a macro's parameters, without defaults, from the text after the opening
+/// parenthesis.
 fn parameters(text: &str) -> String {
     let (mut names, mut depth, mut quote, mut named) = (String::new(), 0, None, true);
     for character in text.chars() {
@@ -164,15 +166,15 @@ fn parameters(text: &str) -> String {
     names
 }
 
-/// An open bracket, its position, and the colons directly inside it.
+/// An open bracket with its position, and the colons directly inside it.
 struct Bracket {
     character: char,
     at: usize,
     colons: Vec<usize>,
 }
 
-/// Returns edits (text and position, in order) that replace a tag's slices with a step by calls,
-/// and the tag's end.
+/// Returns edits (text and position, in order) that replace a tag's stepped slices with calls, and
+/// the end of the tag.
 fn slices(tag: &str, close: &str) -> (Vec<(usize, String)>, usize) {
     let mut edits = Vec::new();
     let mut open: Vec<Bracket> = Vec::new();

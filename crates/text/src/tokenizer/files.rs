@@ -1,12 +1,12 @@
-//! Reads the tokenizer files in a hub model's folder.
+//! Reads the tokenizer files in a model folder.
 //!
 //! | file | what is read |
 //! |---|---|
 //! | `tokenizer.json` | the whole tokenizer |
-//! | `vocab.json`, `merges.txt` | the tokenizer in parts, without `tokenizer.json` |
-//! | `tokenizer_config.json` | added tokens, named tokens (`eos_token` ..), the chat template |
-//! | `added_tokens.json`, `special_tokens_map.json` | added and named tokens of older folders |
-//! | `generation_config.json`, `config.json` | ids of the tokens that end a response, and of padding |
+//! | `vocab.json`, `merges.txt` | vocabulary and merges, used without `tokenizer.json` |
+//! | `tokenizer_config.json` | added tokens, named tokens (`eos_token` ..) and the chat template |
+//! | `added_tokens.json`, `special_tokens_map.json` | added and named tokens in older folders |
+//! | `generation_config.json`, `config.json` | ids of end-of-response tokens and of padding |
 //! | `chat_template.jinja`, `additional_chat_templates/*.jinja` | chat templates |
 
 use std::collections::BTreeMap;
@@ -34,27 +34,27 @@ pub(super) const MODEL: &str = "config.json";
 const CHAT: &str = "chat_template.jinja";
 const MORE_CHATS: &str = "additional_chat_templates";
 
-/// Files that are copied when a model is saved.
+/// Files that are copied when a tokenizer is saved.
 const COMPANIONS: [&str; 7] = [SETTINGS, NAMED, ADDED, VOCABULARY, MERGES, GENERATION, CHAT];
 
 /// Named tokens with a fixed role.
 const ROLES: [&str; 4] = ["bos_token", "eos_token", "pad_token", "unk_token"];
 
-/// Qwen2's regex for splitting text before merging.
+/// Qwen2's regex for splitting text before BPE merges.
 const QWEN2_PIECES: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// Content of the files other than `tokenizer.json`. Empty for tokenizers trained by this crate.
+/// Contents of the files other than `tokenizer.json`. Empty for tokenizers trained by this crate.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Companions {
     pub(super) end: Vec<u32>,
     pub(super) padding: Option<u32>,
     pub(super) chat: Option<Arc<ChatTemplate>>,
-    /// Name and content of the files that [`Tokenizer::save_folder`] writes besides
+    /// Names and contents of the files that [`Tokenizer::save_folder`] writes in addition to
     /// `tokenizer.json`.
     pub(super) files: Vec<(String, Vec<u8>)>,
 }
 
-/// A token in the `added_tokens_decoder` of `tokenizer_config.json`.
+/// A token listed in `added_tokens_decoder` of `tokenizer_config.json`.
 #[derive(Debug, Deserialize)]
 struct Added {
     content: String,
@@ -70,12 +70,12 @@ struct Added {
 }
 
 impl Tokenizer {
-    /// Reads the tokenizer of a model folder, with end tokens and chat templates.
+    /// Reads the tokenizer of a model folder, including end-of-response tokens and chat templates.
     ///
     /// # Errors
-    /// The error names the file and the key. Fails without `tokenizer.json` or `vocab.json` with
-    /// `merges.txt`, and on an unsupported kind of tokenizer. Also rejects added tokens with
-    /// unexpected ids, unknown end tokens and invalid chat templates.
+    /// The error names the file and the key. Fails on an unsupported kind of tokenizer. Either
+    /// `tokenizer.json`, or `vocab.json` and `merges.txt`, must exist. Also fails on added tokens
+    /// with unexpected ids, unknown end tokens or invalid chat templates.
     pub fn load_folder(folder: &Path) -> Result<Self, TextError> {
         let settings = object(folder, SETTINGS)?.unwrap_or_default();
         let whole = folder.join(TOKENIZER);
@@ -109,7 +109,7 @@ impl Tokenizer {
         Ok(tokenizer)
     }
 
-    /// Calls [`Tokenizer::save_folder_sampled`] with temperature 1 and without top-k or top-p.
+    /// Calls [`Tokenizer::save_folder_sampled`] with temperature 1 and no top-k or top-p.
     ///
     /// # Errors
     /// Fails like [`Tokenizer::save_folder_sampled`].
@@ -117,12 +117,12 @@ impl Tokenizer {
         self.save_folder_sampled(folder, GenerationSampling::default())
     }
 
-    /// Writes `tokenizer.json` and its companion files atomically into a folder.
-    /// `generation_config.json` keeps its tokens and gets these sampling settings, so that servers
-    /// sample from the policy as it was trained.
+    /// Writes `tokenizer.json` and the accompanying files atomically to a folder.
+    /// `generation_config.json` keeps its token ids and gets these sampling settings, so that
+    /// servers sample from the same distribution as in training.
     ///
     /// # Errors
-    /// The error names the folder that cannot be created, or the file that cannot be read or
+    /// Fails with the path of the folder that cannot be created or the file that cannot be read or
     /// written.
     pub fn save_folder_sampled(&self, folder: &Path, sampling: GenerationSampling) -> Result<(), TextError> {
         turnwise_files::create_folders(folder).map_err(failed(folder))?;
@@ -144,12 +144,13 @@ impl Tokenizer {
         write(&folder.join(TOKENIZER), self.to_json()?.as_bytes())
     }
 
-    /// Returns the ids of the tokens that end a response; empty if no file names one.
+    /// Returns the ids of the tokens that end a response; empty if no file lists any.
     pub fn end_tokens(&self) -> &[u32] {
         &self.companions.end
     }
 
-    /// Returns the id of the padding token, if a file names one. This crate does not pad.
+    /// Returns the id of the padding token; `None` if no file lists one. The id is not used in this
+    /// crate.
     pub fn padding_token(&self) -> Option<u32> {
         self.companions.padding
     }
@@ -183,7 +184,7 @@ pub(super) fn object(folder: &Path, name: &str) -> Result<Option<Map<String, Val
     serde_json::from_slice(&read(&path)?).map(Some).map_err(|error| wrong(&path, error))
 }
 
-/// Rejects a file whose added tokens would get ids other than those it states.
+/// Rejects a file whose added tokens would get ids that differ from those in the file.
 fn check_ids(path: &Path, json: &[u8], library: &tokenizers::Tokenizer) -> Result<(), TextError> {
     #[derive(Deserialize)]
     struct File {
@@ -351,7 +352,8 @@ pub(super) struct NamedToken {
     pub(super) file: &'static str,
 }
 
-/// Returns the tokens by role, such as `eos_token`; `tokenizer_config.json` takes precedence.
+/// Returns the named tokens by role (for example `eos_token`); `tokenizer_config.json` takes
+/// precedence.
 fn named_tokens(
     folder: &Path,
     settings: &Map<String, Value>,
@@ -371,9 +373,9 @@ fn named_tokens(
     Ok(named)
 }
 
-/// Returns the folder's chat templates by name, with `default` for the main one. Template files
-/// override `tokenizer_config.json`, as in `transformers`. Additional templates are added to
-/// `files`.
+/// Returns the folder's chat templates by name; the main one is named `default`. Template files
+/// override `tokenizer_config.json`, as in `transformers`. Template files that are read are also
+/// added to `files`.
 fn chat_templates(
     folder: &Path,
     settings: &Map<String, Value>,

@@ -11,14 +11,14 @@ use super::files::{Companions, GENERATION, MODEL, NamedToken, object};
 use crate::TextError;
 use crate::whole::wrong;
 
-/// Default sampling settings of a saved folder, which `transformers` and servers use.
+/// Default sampling settings in a saved folder, read by `transformers` and inference servers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GenerationSampling {
     /// Softmax temperature, above 0.
     pub temperature: f32,
-    /// Number of most probable tokens to sample from; 0 for all.
+    /// Top-k: number of most probable tokens to sample from; 0 disables it.
     pub top_k: usize,
-    /// Probability mass of the most probable tokens to sample from.
+    /// Top-p: probability mass of the most probable tokens to sample from.
     pub top_p: f32,
 }
 
@@ -42,8 +42,8 @@ impl GenerationSampling {
         ]
     }
 
-    /// Returns a `generation_config.json` with these settings. A file that already has them, or is
-    /// not a JSON object, is unchanged byte for byte.
+    /// Returns a `generation_config.json` with these settings. A file that already has these
+    /// settings, or is not a JSON object, is returned unchanged.
     pub(super) fn put_into(self, content: &[u8]) -> Vec<u8> {
         let Ok(Value::Object(mut entries)) = serde_json::from_slice(content) else { return content.to_vec() };
         let before = entries.clone();
@@ -59,7 +59,7 @@ impl GenerationSampling {
     }
 }
 
-/// Sampling settings of `generation_config.json` other than those in [`GenerationSampling`].
+/// Sampling settings in `generation_config.json` that [`GenerationSampling`] does not contain.
 const OTHER_SAMPLING: [&str; 14] = [
     "min_p",
     "typical_p",
@@ -78,9 +78,10 @@ const OTHER_SAMPLING: [&str; 14] = [
 ];
 
 impl Tokenizer {
-    /// Adds the base's end tokens to an adapter's tokenizer, if the adapter's folder has no
-    /// `generation_config.json`, which PEFT does not write. The adapter's own end tokens follow the
-    /// base's. An end token whose id is a different token in this tokenizer is not added.
+    /// Adds the base model's end tokens to an adapter's tokenizer if the adapter's folder has no
+    /// `generation_config.json`. PEFT does not write that file. The adapter's end tokens come after
+    /// the base's. End tokens whose ids belong to different tokens in the adapter's tokenizer are
+    /// not added.
     pub fn with_ends_of(mut self, base: &Self) -> Self {
         let is_generation = |(name, _): &&(String, Vec<u8>)| name == GENERATION;
         let is_same = |&id: &u32| self.token_bytes(id) == base.token_bytes(id);
@@ -98,10 +99,10 @@ impl Tokenizer {
     }
 }
 
-/// Returns the ids that end a response, and the padding id.
+/// Returns the ids of end-of-response tokens, and the padding id.
 ///
-/// As in `transformers`, end ids come from `generation_config.json` (a number or a list), or from
-/// `config.json` if it has none. The tokenizer's `eos_token` is always added.
+/// As in `transformers`, end token ids come from `generation_config.json` (a number or a list), or
+/// else from `config.json`. The tokenizer's `eos_token` is always added.
 pub(super) fn end_and_padding(
     folder: &Path,
     named: &BTreeMap<&'static str, NamedToken>,
@@ -155,7 +156,7 @@ mod tests {
     use super::*;
     use crate::TokenizerConfig;
 
-    /// Returns a folder with these files and a tokenizer with these tokens from id 256 on.
+    /// Writes a folder with these files and a tokenizer whose ids from 256 on are these tokens.
     fn folder(tokens: [&str; 4], files: &[(&str, &str)]) -> tempfile::TempDir {
         let special_tokens = tokens.map(str::to_owned).to_vec();
         let config = TokenizerConfig { special_tokens, ..TokenizerConfig::default() };

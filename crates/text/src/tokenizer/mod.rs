@@ -2,15 +2,15 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `files.rs` | tokenizer files in a hub model's folder |
-//! | `generation.rs` | `generation_config.json`: end tokens and sampling |
-//! | `scanner.rs` | pre-tokenization of trained tokenizers |
+//! | `files.rs` | tokenizer files in a model folder |
+//! | `generation.rs` | `generation_config.json`: end tokens and sampling settings |
+//! | `scanner.rs` | pre-tokenization for tokenizers trained by this crate |
 //! | `stream.rs` | incremental decoding |
-//! | `train.rs` | training of tokenizers for small models |
+//! | `train.rs` | training tokenizers for small models |
 //!
-//! Reads any byte-level BPE tokenizer in a `tokenizer.json`, and a hub model's folder with end
+//! Reads byte-level BPE tokenizers from a `tokenizer.json`, or from a hub model's folder with end
 //! tokens and chat template ([`Tokenizer::load_folder`]). Small models use a tokenizer trained on
-//! their environment's text ([`Tokenizer::train`]), in which a phrase, or a name with its number,
+//! text from their environment ([`Tokenizer::train`]). In it, a phrase, or a name with its number,
 //! is one token.
 
 mod files;
@@ -36,23 +36,23 @@ use tokenizers::{DecoderWrapper, ModelWrapper, PreTokenizerWrapper};
 use crate::whole::{read, write, wrong};
 use crate::{TextError, parts};
 
-/// Maximum number of ids. Larger ids indicate a broken file, and a table of them would exhaust
-/// memory.
+/// Maximum number of ids. Larger ids indicate a corrupt file, and a table of that size would
+/// exhaust memory.
 const MOST_IDS: usize = 1 << 24;
 
 /// A byte-level tokenizer.
 ///
 /// Encoding is lossless if the file has no normalizer and the vocabulary has all 256 byte
-/// characters, as in tokenizers trained by this crate. A special token's string inside a text
-/// becomes that token.
+/// characters, as in tokenizers trained by this crate. A special token's string in a text becomes
+/// that token.
 ///
-/// Vocabularies of real models may lack rare byte characters (SmolLM2's lacks 21). As in the
-/// `tokenizers` library, a missing byte becomes the model's `unk_token`, or is dropped if there is
-/// none ([`Tokenizer::missing_bytes`]).
+/// The vocabularies of real models may lack rare byte characters; SmolLM2's lacks 21. As in the
+/// `tokenizers` library, a missing byte becomes the model's `unk_token`, or is dropped if the model
+/// has none ([`Tokenizer::missing_bytes`]).
 #[derive(Clone, Debug)]
 pub struct Tokenizer {
     library: tokenizers::Tokenizer,
-    /// Bytes of each id; empty for ids without a token.
+    /// Bytes of each token by id; empty for unused ids.
     bytes: Vec<Box<[u8]>>,
     byte_ids: Vec<Option<u32>>,
     fast: Option<Fast>,
@@ -73,7 +73,7 @@ impl Tokenizer {
     /// Reads a `tokenizer.json`.
     ///
     /// # Errors
-    /// Fails, naming the file, if it cannot be read, or [`Tokenizer::from_json`] rejects it.
+    /// Fails with the file name if the file cannot be read or [`Tokenizer::from_json`] rejects it.
     pub fn load(path: &Path) -> Result<Self, TextError> {
         Self::from_json(&read(path)?).map_err(|error| match error {
             TextError::Tokenizer(reason) => wrong(path, reason),
@@ -81,19 +81,19 @@ impl Tokenizer {
         })
     }
 
-    /// Parses the text of a `tokenizer.json`.
+    /// Parses the contents of a `tokenizer.json`.
     ///
     /// # Errors
-    /// Fails unless the text is the `tokenizer.json` of a byte-level BPE tokenizer with ids below
-    /// 2^24.
+    /// Fails if the text is not the `tokenizer.json` of a byte-level BPE tokenizer, or if an id is
+    /// 2^24 or larger.
     pub fn from_json(json: &[u8]) -> Result<Self, TextError> {
         Self::new(parts::library(json).map_err(TextError::Tokenizer)?)
     }
 
-    /// Returns the text of its `tokenizer.json`; equal tokenizers yield equal bytes.
+    /// Returns the contents of `tokenizer.json`. Equal tokenizers give identical bytes.
     ///
     /// # Errors
-    /// Fails if the `tokenizers` library cannot write it as JSON.
+    /// Fails if the `tokenizers` library cannot serialize the tokenizer.
     pub fn to_json(&self) -> Result<String, TextError> {
         self.library.to_string(true).map_err(refused)
     }
@@ -146,13 +146,13 @@ impl Tokenizer {
         Ok(Self { library, bytes, byte_ids, fast, prefix, companions: Arc::default() })
     }
 
-    /// Returns the token ids that precede every plain text for this model (Llama 3:
-    /// `<|begin_of_text|>`); usually none. Chat templates add their own.
+    /// Returns the token ids that this model expects before any plain text (Llama 3:
+    /// `<|begin_of_text|>`); usually none. Chat templates add these tokens themselves.
     pub fn text_prefix(&self) -> &[u32] {
         &self.prefix
     }
 
-    /// Returns the token ids of a text, without adding any.
+    /// Returns the token ids of a text, without adding special tokens.
     pub fn encode(&self, text: &str) -> Vec<u32> {
         if let Some(fast) = &self.fast {
             let mut ids = Vec::with_capacity(text.len() / 4);
@@ -166,31 +166,33 @@ impl Tokenizer {
         }
     }
 
-    /// Returns the bytes that the vocabulary lacks, which encoding drops or maps to `unk_token`.
+    /// Returns the bytes that are not in the vocabulary. Encoding drops them or maps them to
+    /// `unk_token`.
     pub fn missing_bytes(&self) -> Vec<u8> {
         (0..=u8::MAX).filter(|&byte| self.byte_ids[usize::from(byte)].is_none()).collect()
     }
 
-    /// Returns the text of token ids, including special tokens. Invalid UTF-8 becomes U+FFFD; ids
-    /// without a token are skipped.
+    /// Decodes token ids to text, including special tokens. Invalid UTF-8 becomes U+FFFD; unused
+    /// ids are skipped.
     pub fn decode(&self, ids: &[u32]) -> String {
         let bytes: Vec<u8> = ids.iter().flat_map(|&id| self.token_bytes(id)).copied().collect();
         String::from_utf8(bytes)
             .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
     }
 
-    /// Returns the bytes of a token; empty for an id without a token.
+    /// Returns the bytes of a token; empty for an unused id.
     pub fn token_bytes(&self, id: u32) -> &[u8] {
         self.bytes.get(id as usize).map_or(&[], AsRef::as_ref)
     }
 
-    /// Returns the id of a token by its name in the file. A special token's name is its text.
+    /// Returns the id of a token by its name in `tokenizer.json`. The name of a special token is
+    /// its text.
     pub fn token_id(&self, token: &str) -> Option<u32> {
         self.library.token_to_id(token)
     }
 
-    /// Returns true if a token is matched anywhere in a text, so that the text on either side is
-    /// tokenized separately.
+    /// Returns true if a token is matched anywhere in a text. Text on either side of the token is
+    /// then tokenized separately.
     pub fn splits_text(&self, id: u32) -> bool {
         self.library
             .get_added_tokens_decoder()
@@ -198,7 +200,7 @@ impl Tokenizer {
             .is_some_and(|token| !token.single_word && !token.normalized)
     }
 
-    /// Returns one more than the largest id: the number of embedding rows needed.
+    /// Returns the largest id plus one, which is the number of embedding rows needed.
     pub fn vocab_size(&self) -> usize {
         self.bytes.len()
     }
@@ -265,7 +267,7 @@ impl Fast {
     }
 }
 
-/// Special tokens by first byte, longest first.
+/// Special tokens by first byte, the longest first.
 #[derive(Clone, Debug)]
 struct SpecialTokens {
     by_first_byte: Vec<Vec<(String, u32)>>,
@@ -286,7 +288,8 @@ impl SpecialTokens {
         Self { by_first_byte }
     }
 
-    /// Splits a text at special tokens: at the leftmost match and, among ties, at the longest.
+    /// Splits a text at special tokens. The leftmost match comes first; if several start there, the
+    /// longest counts.
     fn split<'a>(&self, text: &'a str, mut emit: impl FnMut(Segment<'a>)) {
         let (mut start, mut at) = (0, 0);
         while let Some(&byte) = text.as_bytes().get(at) {
@@ -310,8 +313,8 @@ impl SpecialTokens {
     }
 }
 
-/// Rewrites a regex of an earlier version that some engines interpret differently
-/// ([`Scanner::regex`]), including the library's own.
+/// Replaces a regex from an earlier version of this crate that some engines, including the
+/// library's, interpret differently ([`Scanner::regex`]).
 fn respell(library: &mut tokenizers::Tokenizer) -> Result<(), TextError> {
     let Some(PreTokenizerWrapper::Sequence(parts)) = library.get_pre_tokenizer() else { return Ok(()) };
     let mut parts: Vec<PreTokenizerWrapper> = parts.as_ref().to_vec();
@@ -333,7 +336,7 @@ fn respell(library: &mut tokenizers::Tokenizer) -> Result<(), TextError> {
     Ok(())
 }
 
-/// Returns the ids that the post-processor puts before a text.
+/// Returns the ids that the post-processor inserts before a text.
 fn prefix_of(library: &tokenizers::Tokenizer) -> Vec<u32> {
     let ids = |special| library.encode_fast("a", special).map(|encoding| encoding.get_ids().to_vec());
     let (Ok(bare), Ok(whole)) = (ids(false), ids(true)) else { return Vec::new() };
@@ -341,8 +344,8 @@ fn prefix_of(library: &tokenizers::Tokenizer) -> Vec<u32> {
     whole[..start.unwrap_or(0)].to_vec()
 }
 
-/// Returns the 256 characters that represent bytes: visible Latin-1 characters represent
-/// themselves; the others are mapped, in order, to U+0100 and above.
+/// Returns the 256 characters that represent bytes. Visible Latin-1 characters represent
+/// themselves; all other bytes are mapped, in order, to U+0100 and above.
 fn byte_alphabet() -> Vec<char> {
     let mut moved = 0x100..;
     (0..=u8::MAX)

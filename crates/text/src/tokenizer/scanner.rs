@@ -1,32 +1,33 @@
-//! Pre-tokenization for tokenizers trained by this crate, as a regex and as an equivalent scanner.
+//! Pre-tokenization for tokenizers trained by this crate: a regex, and an equivalent scanner.
 //!
-//! `tokenizer.json` contains the regex, so that all readers of the file split text the same way.
-//! This crate encodes with the scanner: a backtracking regex engine is about forty times slower,
-//! and rollouts tokenize every observation.
+//! `tokenizer.json` contains the regex, so that other programs split text the same way. This crate
+//! uses the scanner. A backtracking regex engine is about forty times slower, and rollouts tokenize
+//! every observation.
 
 use std::fmt::Write as _;
 
-/// Alternatives after the phrases. Together, the alternatives match any character, so pieces have
-/// no gaps. White space is spelled out because regex engines disagree on `\s`.
+/// Regex alternatives that follow the phrases. Together, the alternatives match every character, so
+/// no text is left between pieces. White space characters are listed because regex engines disagree
+/// on `\s`.
 const TAIL: &str = r"\n| ?[a-z]+ [0-9]+| ?[A-Za-z']+| ?[0-9]+| ?[^\x09-\x0D\x20A-Za-z0-9]+|[\x09-\x0D\x20]";
 
-/// Alternatives like [`TAIL`], with a name and its number as two pieces.
+/// Like [`TAIL`], but a name and its number are two pieces.
 const TAIL_APART: &str = r"\n| ?[A-Za-z']+| ?[0-9]+| ?[^\x09-\x0D\x20A-Za-z0-9]+|[\x09-\x0D\x20]";
 
-/// Splits text into pieces: phrases first, then `name number` (unless `apart`), words, numbers and
-/// other characters.
+/// Splits text into pieces. Phrases come first, then `name number` (unless `apart`), words, numbers
+/// and other characters.
 #[derive(Clone, Debug)]
 pub(super) struct Scanner {
-    /// True if a name and the number after it are two pieces.
+    /// True if a name and the following number are two pieces.
     apart: bool,
-    /// Phrases, longest first, as in the regex.
+    /// Phrases, the longest first, as in the regex.
     phrases: Vec<String>,
     /// Indices into `phrases` by first byte, in the same order.
     by_first_byte: Vec<Vec<usize>>,
 }
 
 impl Scanner {
-    /// Returns a scanner with these phrases; empty phrases and duplicates are dropped.
+    /// Returns a scanner with these phrases. Empty phrases and duplicates are dropped.
     pub(super) fn new(phrases: &[String], apart: bool) -> Self {
         let mut phrases: Vec<String> = phrases.iter().filter(|phrase| !phrase.is_empty()).cloned().collect();
         phrases.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
@@ -47,14 +48,14 @@ impl Scanner {
         self.spelt(|character| character.is_ascii_control() || matches!(character, '<' | '>'))
     }
 
-    /// Returns the regex of earlier versions, which engines that support `\<` and `\>` interpret
-    /// differently.
+    /// Returns the regex written by earlier versions. Engines that support `\<` and `\>` interpret
+    /// it differently.
     fn earlier_regex(&self) -> String {
         self.spelt(|character| character.is_ascii_control())
     }
 
-    /// Returns the regex with some ASCII characters as numeric escapes; other non-word characters
-    /// are escaped with backslashes.
+    /// Returns the regex. Some ASCII characters are numeric escapes; other non-word characters are
+    /// escaped with backslashes.
     fn spelt(&self, as_number: fn(char) -> bool) -> String {
         let mut regex = String::new();
         for phrase in &self.phrases {
@@ -74,7 +75,7 @@ impl Scanner {
         regex + if self.apart { TAIL_APART } else { TAIL }
     }
 
-    /// Returns the scanner for a regex made by [`Scanner::regex`] of this or an earlier version;
+    /// Returns the scanner for a regex from [`Scanner::regex`] of this or an earlier version;
     /// `None` for others.
     pub(super) fn from_regex(regex: &str) -> Option<Self> {
         // Neither tail is a suffix of the other.
@@ -139,7 +140,7 @@ fn is_digit(byte: u8) -> bool {
     byte.is_ascii_digit()
 }
 
-/// True for all bytes of characters outside ASCII, so a split never falls inside a character.
+/// True for all bytes of non-ASCII characters, so that a character is never split.
 fn is_other(byte: u8) -> bool {
     !byte.is_ascii_alphanumeric() && !matches!(byte, 0x09..=0x0D | 0x20)
 }

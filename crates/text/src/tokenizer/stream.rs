@@ -2,19 +2,19 @@
 
 use crate::Tokenizer;
 
-/// Decodes tokens one at a time. A character whose bytes span several tokens is returned once it is
-/// complete.
+/// Decodes tokens one at a time. If the bytes of a character span several tokens, the character is
+/// returned once it is complete.
 ///
-/// The concatenated results of [`push`](Self::push) and [`finish`](Self::finish) equal
+/// The results of [`push`](Self::push) and [`finish`](Self::finish), concatenated, equal
 /// [`Tokenizer::decode`] of all tokens.
 #[derive(Clone, Debug, Default)]
 pub struct DecodeStream {
-    /// Bytes that may start a character; at most three.
+    /// Bytes that may be the start of a character; at most three.
     held: Vec<u8>,
 }
 
 impl DecodeStream {
-    /// Returns an empty stream.
+    /// Returns a stream without pending bytes.
     pub fn new() -> Self {
         Self::default()
     }
@@ -46,7 +46,8 @@ impl DecodeStream {
         }
     }
 
-    /// Returns the remaining text: U+FFFD for an incomplete character, or nothing.
+    /// Returns the remaining text, which is U+FFFD if a character is incomplete and empty
+    /// otherwise.
     pub fn finish(&mut self) -> String {
         String::from_utf8_lossy(&std::mem::take(&mut self.held)).into_owned()
     }

@@ -1,4 +1,4 @@
-//! Trains tokenizers for small models on their environment's text.
+//! Trains tokenizers for small models on text from their environment.
 
 use serde_json::{Map, Value, json};
 use tokenizers::models::wordlevel::{WordLevel, WordLevelTrainer};
@@ -11,14 +11,15 @@ use crate::TextError;
 /// Settings of [`Tokenizer::train`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TokenizerConfig {
-    /// Strings that become one token wherever a piece starts with them. Each string gets a token
-    /// even if it does not occur.
+    /// Phrases: strings that become one token wherever a piece starts with them. Every phrase gets
+    /// a token, even if it does not occur in the texts.
     pub phrases: Vec<String>,
-    /// Maximum number of tokens besides the 256 bytes and the special tokens, including phrases.
+    /// Maximum number of tokens in addition to the 256 bytes and the special tokens. Phrases count.
     pub max_pieces: usize,
-    /// True if a name and the number after it (`shelf 12`) are two pieces instead of one.
+    /// True if a name and the following number (`shelf 12`) are two pieces instead of one.
     pub split_numbers: bool,
-    /// Markers that become one token wherever they occur and are never part of a piece.
+    /// Special tokens: strings that become one token wherever they occur and are never part of a
+    /// piece.
     pub special_tokens: Vec<String>,
 }
 
@@ -44,17 +45,18 @@ impl TokenizerConfig {
 }
 
 impl Tokenizer {
-    /// Trains a tokenizer on the texts a small model will read and write.
+    /// Trains a tokenizer on the texts that a small model will read and write.
     ///
-    /// The vocabulary is the 256 bytes, the special tokens, the phrases and the most frequent
-    /// pieces (ties in byte order). One regex splits text into pieces: phrases (longest first),
-    /// line break, `name number` (unless `split_numbers`), word, number, other characters. All but
-    /// the line break may have one leading space. A piece outside the vocabulary is encoded as
-    /// bytes. There are no merges, so no tokens are spent on parts of words.
+    /// The vocabulary consists of the 256 bytes, the special tokens, the phrases and the most
+    /// frequent pieces. Ties are broken by byte order. One regex splits text into pieces: phrases
+    /// (longest first), line breaks, `name number` (unless `split_numbers`), words, numbers, and
+    /// other characters. All pieces but line breaks may start with one space. A piece outside the
+    /// vocabulary is encoded as bytes. There are no BPE merges, so no tokens are spent on parts of
+    /// words.
     ///
     /// # Errors
-    /// Fails if there are more phrases than `max_pieces`, or a special token is repeated, is
-    /// shorter than two characters or is not visible ASCII.
+    /// Fails if there are more phrases than `max_pieces`. Also fails if a special token is
+    /// repeated, is shorter than two characters or is not visible ASCII.
     pub fn train<'a>(
         texts: impl Iterator<Item = &'a str> + Send,
         config: &TokenizerConfig,
@@ -72,7 +74,7 @@ fn spell(alphabet: &[char], piece: &str) -> String {
     piece.bytes().map(|byte| alphabet[usize::from(byte)]).collect()
 }
 
-/// Returns the pieces of the texts, the most frequent first, ties in byte order.
+/// Returns the pieces of the texts by descending frequency; ties are in byte order.
 fn frequent_pieces<'a>(
     texts: impl Iterator<Item = &'a str> + Send,
     config: &TokenizerConfig,

@@ -1,18 +1,19 @@
-//! The replay buffer: an append-only file of the trajectories of all rounds.
+//! The replay buffer: an append-only file with the trajectories of all rounds.
 //!
-//! A file is the bytes `TWREPLY1` followed by frames. A frame is sixteen bytes and a payload:
+//! A file starts with the bytes `TWREPLY1`, followed by frames. A frame is a sixteen-byte header
+//! and a payload:
 //!
 //! ```text
 //! marker "TWRR" | payload length u32 | CRC-32C of the payload | CRC-32C of these first twelve bytes
 //! ```
 //!
-//! All numbers are little-endian. A kill leaves a prefix of the data. Opening the file skips and
-//! counts an unfinished last frame, and the next append removes it. A frame with a wrong payload
-//! checksum is skipped and reported. After a damaged frame header, reading continues at the next
-//! valid header.
+//! All numbers are little-endian. A killed process leaves a prefix of the data. When the file is
+//! opened, an unfinished last frame is skipped and counted; the next append removes it. A frame
+//! with a wrong payload checksum is skipped and reported. After a damaged frame header, reading
+//! continues at the next valid header.
 //!
-//! Memory: an index of 32 bytes per record and, while training, one minibatch. Turn vectors stay on
-//! disk; each read verifies their checksum again.
+//! In memory are an index of 32 bytes per record and, while training, one minibatch. Turn vectors
+//! stay on disk, and every read verifies their checksum.
 
 mod frame;
 mod record;
@@ -36,13 +37,13 @@ const MAGIC: &[u8; 8] = b"TWREPLY1";
 /// Damage found when a file was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplayHealth {
-    /// Bytes of an unfinished record at the end, left by a kill.
+    /// Bytes of an unfinished record at the end, left by a killed process.
     pub torn_bytes: u64,
     /// Damaged byte ranges in the middle, whose records are lost.
     pub corrupt: Vec<Range<u64>>,
 }
 
-/// Location, round and id of a record.
+/// Location of a record, with its round and id.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     offset: u64,
@@ -74,7 +75,7 @@ impl Replay {
         Self::scan(path, file, false)
     }
 
-    /// Opens a file for appending, creates it if needed, and cuts off an unfinished record.
+    /// Opens a file for appending, creating it if needed, and truncates an unfinished record.
     ///
     /// # Errors
     /// Fails on a file that cannot be read and written, is not a replay, or is already open for
@@ -174,8 +175,8 @@ impl Replay {
         rounds
     }
 
-    /// Appends a record. Returns false and writes nothing if its (round, id) exists, so that a
-    /// round can be repeated after a kill.
+    /// Appends a record. If the record's (round, id) exists, nothing is written and false is
+    /// returned. A round can therefore be repeated after a crash.
     ///
     /// # Errors
     /// Fails on a file opened for reading, an inconsistent record, or a failed write.
@@ -207,9 +208,9 @@ impl Replay {
         Ok(true)
     }
 
-    /// Removes the first record for which `gone` (round, id) is true, and all records after it;
-    /// returns the number removed. A run that restarts from an earlier step with other settings
-    /// replaces these records.
+    /// Removes the first record for which `gone` (round, id) is true, and all records after it.
+    /// Returns the number of removed records. Used when a run restarts from an earlier step with
+    /// different settings, which replaces these records.
     ///
     /// # Errors
     /// Fails on a file opened for reading, or a failed write.
@@ -230,7 +231,7 @@ impl Replay {
         Ok(removed.len())
     }
 
-    /// Syncs the file to disk, so that it survives a power cut.
+    /// Syncs the file to disk, so that it survives a power failure.
     ///
     /// # Errors
     /// Fails if the file cannot be written to disk.
@@ -241,7 +242,8 @@ impl Replay {
     /// Reads a record by its index in `0..len()`.
     ///
     /// # Errors
-    /// Fails on an unknown index, a failed read, or a record damaged since the file was opened.
+    /// Fails on an index out of range, a failed read, or a record damaged since the file was
+    /// opened.
     pub fn read(&mut self, index: usize) -> Result<ReplayRecord, ModelError> {
         let Some(entry) = self.index.get(index).copied() else {
             return Err(ModelError::file(
@@ -277,8 +279,7 @@ impl Replay {
     }
 
     /// Splits the records into training and held-out ones. One in `every` is held out (0 for none).
-    /// The choice depends on a hash of (round, id), so a record keeps its split as the replay
-    /// grows.
+    /// The split depends on a hash of (round, id), so records keep their split as the replay grows.
     pub fn split(&self, every: u64) -> (Vec<usize>, Vec<usize>) {
         (0..self.len()).partition(|&index| {
             let Entry { round, id, .. } = self.index[index];
@@ -289,11 +290,11 @@ impl Replay {
         })
     }
 
-    /// Returns these records as samples for training after round `now`, with weight `0.5^((now -
-    /// round) / half_life)`.
+    /// Returns the given records as samples for training after round `now`, weighted by
+    /// `0.5^((now - round) / half_life)`.
     ///
     /// # Errors
-    /// Fails on an unknown index, or a half-life that is not positive.
+    /// Fails on an index out of range, or a half-life that is not positive.
     pub fn view(
         &mut self,
         indices: Vec<usize>,
@@ -313,7 +314,7 @@ impl Replay {
     }
 }
 
-/// Some records of a replay as weighted samples, read on demand.
+/// Selected records of a replay as weighted samples, read on demand.
 #[derive(Debug)]
 pub struct ReplayView<'a> {
     replay: &'a mut Replay,
@@ -323,7 +324,7 @@ pub struct ReplayView<'a> {
 }
 
 impl ReplayView<'_> {
-    /// Returns the replay indices of the view's records, to build another view.
+    /// Returns the indices of the view's records in the replay, to build another view.
     pub fn into_indices(self) -> Vec<usize> {
         self.indices
     }

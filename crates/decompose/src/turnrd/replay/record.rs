@@ -1,9 +1,9 @@
-//! A replay record and its encoding.
+//! A replay record and its binary encoding.
 
 /// A trajectory in the replay.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReplayRecord {
-    /// Round in which it was sampled.
+    /// Round in which the trajectory was sampled.
     pub round: u32,
     /// Index within the round, for example `group * group_size + sample`.
     pub id: u64,
@@ -13,7 +13,8 @@ pub struct ReplayRecord {
     pub turns: Vec<f32>,
     /// Goal vector, `[D]`.
     pub goal: Vec<f32>,
-    /// The environment's progress signal after each turn, `[turns]`; empty if it has none.
+    /// The environment's progress signal after each turn, `[turns]`; empty if the environment has
+    /// none.
     pub progress: Vec<Option<f32>>,
     /// Human-readable goal; may be empty.
     pub goal_text: String,
@@ -22,7 +23,7 @@ pub struct ReplayRecord {
 }
 
 impl ReplayRecord {
-    /// Returns the width of the vectors.
+    /// Returns the width of the turn vectors.
     pub fn input_dim(&self) -> usize {
         self.goal.len()
     }
@@ -72,7 +73,7 @@ impl ReplayRecord {
         Ok(bytes)
     }
 
-    /// Returns round and id; `None` if the bytes are not a record.
+    /// Returns the round and id; `None` if the bytes are not a record.
     pub(super) fn key(payload: &[u8]) -> Option<(u32, u64)> {
         let mut bytes = Bytes(payload);
         Some((bytes.u32()?, bytes.u64()?))

@@ -2,7 +2,7 @@
 
 use super::vector::LINE;
 
-/// A buffer of four-byte numbers that starts on a cache line, so that vector loads never cross one.
+/// A buffer of four-byte numbers that starts at a cache line, so that vector loads never cross one.
 #[derive(Debug)]
 pub(super) struct Aligned<T> {
     data: Vec<T>,

@@ -1,10 +1,11 @@
-//! Attention of a step's rows over their sequences' keys and values.
+//! Attention of a decoding step's rows over the keys and values of their sequences.
 //!
 //! `out = softmax(q k^T / sqrt(width)) v`, where each row attends to positions up to its own.
 //!
-//! Rows that read the same pages are processed together, as are the query heads of a key/value
-//! head, so keys and values are loaded once. Grouping does not change a row's result, bit for bit:
-//! each score belongs to one row and position, and values are added in position order.
+//! Rows that read the same pages are processed together, as are query heads that share a key/value
+//! head. Keys and values are then loaded only once. Grouping does not change results, not even in
+//! the last bit. Each score belongs to one row and position, and values are added in position
+//! order.
 #![expect(
     clippy::inline_always,
     reason = "code outside of the dispatched function is compiled without its vectors"
@@ -21,7 +22,7 @@ use super::vector::{LINE, exp, maximum, prefetch};
 /// Maximum number of queries processed together on CPUs with 32 vector registers.
 const MOST_TOGETHER: usize = 12;
 
-/// Calls a function with as many queries as the registers allow; returns their number.
+/// Calls a function with the number of queries that the registers allow, and returns that number.
 macro_rules! together {
     ($left:expr, $lanes:expr, $function:ident $arguments:tt) => {
         match $left {
@@ -43,7 +44,7 @@ macro_rules! together {
 pub(super) struct Scratch {
     /// `[queries, positions]`.
     scores: Vec<f32>,
-    /// Queries interleaved as [`pack`] makes them.
+    /// Queries interleaved by [`pack`].
     packed: Vec<f32>,
     /// `[queries, value_width]`.
     sums: Vec<f32>,
@@ -133,7 +134,7 @@ impl<'a> At<'a> {
     }
 }
 
-/// Computes some queries of one run, each over the positions visible to its row.
+/// Computes attention for some queries of one run, each over the positions visible to its row.
 #[inline(always)]
 fn attend_run<S: Simd, const QUERIES: usize>(
     simd: S,
@@ -263,7 +264,7 @@ fn score_part<S: Simd, const QUERIES: usize>(
     score::<S, QUERIES>(simd, pages, packed, scores, stride);
 }
 
-/// Adds the values of a span's positions to the sums of some queries of a tree.
+/// Adds the weighted values at a span's positions to the sums of some queries in a tree.
 #[inline(always)]
 fn weigh_part<S: Simd, const QUERIES: usize>(
     simd: S,
@@ -308,8 +309,8 @@ impl<'a> Pages<'a> {
     }
 }
 
-/// Computes the scores of all positions of the pages, in rows of `stride`, from queries packed by
-/// [`pack`].
+/// Computes the attention scores at all positions of the pages, in rows of `stride`, from queries
+/// packed by [`pack`].
 #[inline(always)]
 fn score<S: Simd, const QUERIES: usize>(
     simd: S,
@@ -349,7 +350,7 @@ fn score<S: Simd, const QUERIES: usize>(
     }
 }
 
-/// Replaces the first `len` scores by their exponentials and returns the inverse of their sum.
+/// Replaces the first `len` scores with their exponentials and returns the inverse of the sum.
 #[inline(always)]
 fn softmax<S: Simd>(simd: S, scores: &mut [f32], len: usize) -> f32 {
     let scores = &mut scores[..len.next_multiple_of(PAGE)];
@@ -365,7 +366,8 @@ fn softmax<S: Simd>(simd: S, scores: &mut [f32], len: usize) -> f32 {
     1.0 / simd.reduce_sum_f32s(sums)
 }
 
-/// Adds the values of the first positions, one per weight, to `sums [QUERIES, value_width]`.
+/// Adds the weighted values at the first positions, one per weight, to
+/// `sums [QUERIES, value_width]`.
 #[inline(always)]
 fn weigh_columns<S: Simd, const QUERIES: usize>(
     simd: S,

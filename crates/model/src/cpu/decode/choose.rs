@@ -1,4 +1,4 @@
-//! Chooses a token from logits, with its log-prob and the entropy.
+//! Samples a token from logits, and computes its log-prob and the entropy.
 
 use pulp::Arch;
 use turnwise_core::SamplingParams;
@@ -14,13 +14,14 @@ pub(crate) struct TokenSampler {
 }
 
 impl TokenSampler {
-    /// Samples from `softmax(logits / temperature)` after top-k, then top-p among the tokens that
-    /// top-k kept.
+    /// Samples from `softmax(logits / temperature)`. Top-k is applied first, then top-p to the
+    /// remaining tokens.
     ///
-    /// `logits` has `vocab` entries, padded to whole vectors with the lowest finite number.
-    /// Log-prob `x - ln Z` and entropy `ln Z - (sum x e^x) / Z` describe the full distribution,
-    /// with `x = (logit - max) / temperature` and `Z = sum e^x`. `uniform` is in `[0, 1)`; greedy
-    /// choices ignore it. Returns `None` if the logits are not finite.
+    /// `logits` has `vocab` entries, padded to whole SIMD vectors with the lowest finite number.
+    /// The log-prob `x - ln Z` and the entropy `ln Z - (sum x e^x) / Z` refer to the full
+    /// distribution, before top-k and top-p. Here `x = (logit - max) / temperature` and
+    /// `Z = sum e^x`. `uniform` is a random number in `[0, 1)`; it is ignored in greedy decoding.
+    /// Returns `None` if the logits are not finite.
     pub(crate) fn choose(
         &mut self,
         arch: Arch,

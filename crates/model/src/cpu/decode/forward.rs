@@ -1,4 +1,4 @@
-//! Forward step over rows of different sequences.
+//! Forward pass of one decoding step, with rows from different sequences.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(super) struct Forward {
     /// `[position, head width / 2]`.
     cos: Vec<f32>,
     sin: Vec<f32>,
-    /// Cosines and sines of a row inside a picture.
+    /// Cosines and sines of a row that is inside an image.
     mixed: (Vec<f32>, Vec<f32>),
     rows: Vec<Row>,
     hidden: Vec<f32>,
@@ -66,8 +66,8 @@ impl Forward {
         self.weights.output.width
     }
 
-    /// Computes all rows, writes their keys and values, and stores the logits of rows that need
-    /// them, in order.
+    /// Computes all rows, writes their keys and values to the cache, and stores the requested
+    /// logits in row order.
     pub(super) fn step(&mut self, rows: &[Row], cache: &mut Cache) {
         let weights = Arc::clone(&self.weights);
         let arch = self.arch;
@@ -200,7 +200,7 @@ impl Forward {
         }
     }
 
-    /// Drops the rows that need no logits, after the last layer's keys and values.
+    /// Drops rows whose logits are not needed once the last layer's keys and values are written.
     fn drop_unwanted_rows(&mut self, stride: usize) {
         let hidden = self.weights.hidden;
         let mut kept = 0;

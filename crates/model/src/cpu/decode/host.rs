@@ -1,4 +1,4 @@
-//! Steps of sampling on the calling thread.
+//! Decoding steps on the calling thread.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use super::weights::EngineWeights;
 use crate::backend::{Choice, Decoding, Row};
 use crate::pictures::Pictures;
 
-/// Maximum number of prompt rows per step on the CPU, in addition to the decoded rows.
+/// Maximum number of prompt tokens per step on the CPU, in addition to the tokens being decoded.
 pub(crate) const PROMPT_ROWS: usize = 128;
 
-/// The CPU's caches and kernels, on the calling thread.
+/// Key-value caches and kernels of the CPU, run on the calling thread.
 #[derive(Debug)]
 pub(crate) struct Host {
     forward: Forward,

@@ -1,11 +1,10 @@
-//! Products of rows with a packed weight matrix, for the few rows of a decoding step.
+//! Multiplies the few rows of a decoding step by a packed weight matrix.
 //!
-//! Each output is one chain of fused multiply-adds over the inputs in ascending order, whatever the
-//! number and position of rows. Results of a sequence therefore do not depend on the rest of the
-//! batch.
+//! Each output is a chain of fused multiply-adds over the inputs in ascending order, whatever the
+//! number of rows. A sequence's results therefore do not depend on the rest of the batch.
 //!
-//! With few rows, loading weights takes longer than arithmetic. Weights are read in blocks that
-//! stay in the L1 and L2 caches for all rows, and the next block is prefetched.
+//! With few rows, loading the weights takes longer than the arithmetic. Weights are read in blocks.
+//! A block stays in the L1 and L2 caches for all rows while the next is prefetched.
 #![expect(
     clippy::inline_always,
     reason = "code outside of the dispatched function is compiled without its vectors"
@@ -18,10 +17,10 @@ use super::vector::{LINE, prefetch};
 use crate::Compute;
 use crate::ops::bf16::{Kernel, PackedRight};
 
-/// Maximum number of inputs in a panel's block: 96 KB in single precision.
+/// Maximum number of inputs in a block of a panel: 96 KB in single precision.
 const DEPTH: usize = 768;
 /// Maximum number of rows in a tile. 12 rows with two accumulators each leave enough of the 32
-/// AVX-512 registers for operands, and each loaded weight is used 12 times.
+/// AVX-512 registers for operands. Each loaded weight is used 12 times.
 const TILE: usize = 12;
 /// Maximum number of rows in a tile on CPUs with 16 narrower registers.
 const NARROW_TILE: usize = 6;
@@ -47,7 +46,7 @@ enum Stored {
     Single(Panels<f32>),
     /// Exact bf16 weights, two per word.
     Exact(Panels<u32>),
-    /// Weights rounded to bf16, for a bf16 kernel.
+    /// Weights rounded to bf16, for use with a bf16 kernel.
     Half(Kernel, PackedRight),
 }
 
@@ -55,15 +54,16 @@ enum Stored {
 pub(super) struct Packed {
     inputs: usize,
     stored: Stored,
-    /// Padded with zeros to `width`, or empty.
+    /// Padded with zeros to `width`; empty if there is no bias.
     bias: Vec<f32>,
-    /// Number of outputs padded to whole panels: the row stride of [`Packed::multiply`]'s output.
+    /// Number of outputs, padded to whole panels. It is the row stride of [`Packed::multiply`]'s
+    /// output.
     pub(super) width: usize,
 }
 
 impl Packed {
-    /// Returns the size in bytes of a packed matrix of this shape; weights that are exact in bf16
-    /// take half as much.
+    /// Returns the size in bytes of a packed matrix of this shape. Weights that bf16 represents
+    /// exactly take half as much.
     pub(super) fn bytes(inputs: usize, outputs: usize, compute: Compute) -> usize {
         match compute.kernel() {
             None => outputs.next_multiple_of(PANEL) * inputs * size_of::<f32>(),
@@ -71,7 +71,7 @@ impl Packed {
         }
     }
 
-    /// Packs row-major matrices with the same number of inputs, stacked vertically.
+    /// Stacks row-major matrices with the same number of inputs, and packs them as one.
     pub(super) fn new(
         inputs: usize,
         weights: &[impl AsRef<[f32]>],
@@ -99,7 +99,7 @@ impl Packed {
         Self { inputs, stored, bias, width }
     }
 
-    /// Appends the exact weights of one output; appends nothing if they were rounded.
+    /// Appends the exact weights of one output, or nothing if the weights were rounded.
     pub(super) fn append_row(&self, output: usize, to: &mut Vec<f32>) {
         match &self.stored {
             Stored::Single(panels) => panels.append_row(output, self.inputs, to),
@@ -110,8 +110,8 @@ impl Packed {
 
     /// Computes `out = x W^T + bias`, or `out += x W^T + bias` with `add`.
     ///
-    /// Reads the first `inputs` columns of `x`, `[rows, x_stride]`; writes the first `min(width,
-    /// out_stride)` columns of `out`, `[rows, out_stride]`. `tiles` is scratch.
+    /// Reads the first `inputs` columns of `x`, `[rows, x_stride]`, and writes the first
+    /// `min(width, out_stride)` columns of `out`, `[rows, out_stride]`. `tiles` is scratch.
     pub(super) fn multiply(
         &self,
         arch: Arch,
@@ -157,7 +157,8 @@ impl Packed {
     }
 }
 
-/// Splits rows into tiles of at most `most` rows, each stored with the inputs outermost.
+/// Splits rows into tiles of at most `most` rows. Each tile is stored with the inputs as its outer
+/// dimension.
 fn pack_tiles(x: &[f32], stride: usize, inputs: usize, most: usize, tiles: &mut Vec<f32>) {
     tiles.clear();
     tiles.resize(x.len() / stride * inputs, 0.0);
@@ -176,7 +177,7 @@ struct Multiply<'a, T> {
     panels: &'a Panels<T>,
     tiles: &'a [f32],
     height: usize,
-    /// Partial sums of one panel, `[rows, PANEL]`; unused with a single block.
+    /// Partial sums of one panel, `[rows, PANEL]`; unused if there is a single block.
     partial: &'a mut [f32],
     out: &'a mut [f32],
     out_stride: usize,
@@ -234,7 +235,7 @@ impl<T: Element> WithSimd for Multiply<'_, T> {
 struct Fetch<'a, T> {
     panel: &'a [T],
     at: usize,
-    /// Inputs multiplied per fetched row.
+    /// Number of inputs multiplied for each prefetched row.
     every: usize,
 }
 
@@ -307,7 +308,8 @@ fn tile_times_block<S: Simd, T: Element, const ROWS: usize>(
     }
 }
 
-/// Writes two vectors of every row, at `index` of each half of the panel's outputs, with the bias.
+/// Writes two vectors per row, with the bias added: one at `index` of each half of the panel's
+/// outputs.
 #[inline(always)]
 fn write<S: Simd, const ROWS: usize>(
     simd: S,

@@ -1,20 +1,20 @@
-//! One step of sampling on the CPU: rows of different sequences over a cache of keys and values.
+//! One decoding step on the CPU: rows from different sequences with a key-value cache.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `aligned.rs` | numbers that begin on a cache line |
-//! | `attention.rs` | attention of a step's rows over the keys and values of their sequences |
-//! | `choose.rs` | from logits to a token, its log-probability and the entropy |
-//! | `forward.rs` | one forward step over rows of different sequences |
-//! | `host.rs` | steps of sampling on the calling thread |
-//! | `pages.rs` | keys and values of all sequences, in pages that sequences with the same beginning share |
-//! | `panel.rs` | a weight matrix in memory |
-//! | `projection.rs` | a projection; bf16 keeps its adapter separate, since rounding would lose it |
-//! | `sharing.rs` | which rows of a step read the same pages |
-//! | `matmul.rs` | rows times a packed weight matrix, for the few rows of a decoding step |
+//! | `aligned.rs` | buffers aligned to cache lines |
+//! | `attention.rs` | attention of a step's rows over cached keys and values |
+//! | `choose.rs` | sampling a token, its log-prob and the entropy |
+//! | `forward.rs` | forward pass of one decoding step |
+//! | `host.rs` | decoding steps on the calling thread |
+//! | `pages.rs` | keys and values of all sequences, in pages shared by sequences with the same prefix |
+//! | `panel.rs` | weight matrices in panels |
+//! | `projection.rs` | linear layers; in bf16 the adapter stays separate, since merging would round it away |
+//! | `sharing.rs` | finds rows that read the same pages |
+//! | `matmul.rs` | multiplies a step's few rows by a packed weight matrix |
 //! | `vision.rs` | features of pictures |
-//! | `vector.rs` | elementwise and reducing loops of a decoding step, vectorised |
-//! | `weights.rs` | the weights as the engine reads them |
+//! | `vector.rs` | vectorized elementwise loops and reductions |
+//! | `weights.rs` | weights packed for decoding |
 
 mod aligned;
 mod attention;

@@ -5,27 +5,28 @@ use crate::ops::attention::Heads;
 
 pub(super) const PAGE: usize = 16;
 
-/// Keys and values of 16 positions in all layers: `[layer, head]` of keys `[width, 16 positions]`
-/// and values `[16 positions, value_width]`.
+/// Keys and values of 16 positions in all layers. Each `[layer, head]` has keys
+/// `[width, 16 positions]` and values `[16 positions, value_width]`.
 ///
-/// With this layout, the 16 scores need no horizontal sum, and each head reads contiguous memory.
+/// With this layout, computing 16 scores needs no horizontal sum, and each head reads contiguous
+/// memory.
 #[derive(Debug)]
 struct Page {
     data: Aligned<f32>,
     users: usize,
 }
 
-/// Cache of keys and values.
+/// Paged key-value cache.
 ///
-/// Pages are allocated when needed and reused when no sequence uses them. Only full pages are
-/// shared; a shared page is copied before it is written.
+/// Pages are allocated on demand and reused once no sequence uses them. Only full pages are shared.
+/// A shared page is copied before it is written.
 #[derive(Debug)]
 pub(crate) struct Cache {
     heads: Heads,
     layers: usize,
     pages: Vec<Page>,
     free: Vec<usize>,
-    /// Pages of each sequence, in position order.
+    /// Page table of each sequence, in position order.
     tables: Vec<Vec<usize>>,
 }
 
@@ -38,7 +39,7 @@ impl Cache {
         value_width(self.heads)
     }
 
-    /// Elements of the pages of one layer of a sequence of this many positions that shares none.
+    /// Returns the number of elements per layer for a sequence of this length that shares no pages.
     pub(crate) fn numbers(heads: Heads, positions: usize) -> usize {
         positions.div_ceil(PAGE) * heads.keys * part_len(heads)
     }
@@ -65,7 +66,8 @@ impl Cache {
         }
     }
 
-    /// Shares the first positions of a sequence with another one that has the same tokens there.
+    /// Shares another sequence's pages for the first positions. Both must have the same tokens
+    /// there.
     pub(super) fn take_over(&mut self, from: usize, to: usize, positions: usize) {
         let mut pages = self.tables[from][..positions / PAGE].to_vec();
         for &page in &pages {
@@ -78,7 +80,7 @@ impl Cache {
         self.tables[to] = pages;
     }
 
-    /// Makes the page of a position writable by this sequence, copying it if it is shared.
+    /// Makes the page of a position writable by this sequence, copying the page if it is shared.
     pub(super) fn claim(&mut self, sequence: usize, position: usize) {
         let index = position / PAGE;
         while self.tables[sequence].len() <= index {
@@ -113,7 +115,7 @@ impl Cache {
         }
     }
 
-    /// Returns a page with one user and arbitrary content.
+    /// Returns a page with a reference count of one and arbitrary content.
     fn unused(&mut self) -> usize {
         if let Some(page) = self.free.pop() {
             self.pages[page].users = 1;

@@ -1,7 +1,8 @@
-//! Weight matrices in panels of 32 outputs, in single precision or two bf16 weights per word.
+//! Weight matrices in panels of 32 outputs. Weights are in single precision or bf16, two bf16
+//! weights per word.
 //!
-//! Weights that bf16 represents exactly, such as those of a bf16 checkpoint, take half the memory
-//! and are widened in registers. Both forms give bit-identical products.
+//! Weights that bf16 represents exactly, as in a bf16 checkpoint, take half the memory and are
+//! widened in registers. Both formats give bit-identical products.
 #![expect(
     clippy::inline_always,
     reason = "code outside of the dispatched function is compiled without its vectors"
@@ -13,18 +14,18 @@ use super::aligned::Aligned;
 use super::vector::LINE;
 
 pub(super) const PANEL: usize = 32;
-/// Bits of a word that hold the weight of an output in the second half.
+/// Bits of a word that hold the weight of an output in the panel's second half.
 const UPPER: u32 = 0xffff_0000;
 
 pub(super) trait Element: Copy + Default {
     const ROW: usize;
 
-    /// Stores one output's weight in its element, which must be zero before.
+    /// Stores the weight of one output in its element, which must be zero beforehand.
     fn store(row: &mut [Self], output: usize, weight: f32);
 
     fn weight(row: &[Self], output: usize) -> f32;
 
-    /// Returns two vectors of weights, at `index` of each half of the outputs.
+    /// Returns two vectors of weights, one at `index` of each half of the outputs.
     fn pair<S: Simd>(simd: S, row: &[Self], index: usize) -> [S::f32s; 2];
 }
 
@@ -46,7 +47,7 @@ impl Element for f32 {
     }
 }
 
-/// Two bf16 weights: output `i` in the lower bits, output `i + 16` in the upper.
+/// Two bf16 weights: output `i` in the lower bits, output `i + 16` in the upper bits.
 impl Element for u32 {
     const ROW: usize = PANEL / 2;
 

@@ -1,4 +1,5 @@
-//! A projection, with its adapter kept separate if bf16 would round the adapter's update away.
+//! A linear layer. The adapter is kept separate if merging it into bf16 weights would round its
+//! update away.
 
 use pulp::Arch;
 
@@ -9,8 +10,8 @@ use crate::{Compute, ModelConfig};
 
 /// Computes `y = x W^T + bias`, or `y = x W^T + s (x A^T) B^T + bias` with a separate adapter.
 ///
-/// In f32 the adapter is merged into `W`, at no cost per token. A merged bf16 matrix would lose
-/// updates below half a bf16 step (1/512 of the weight), and sampling would use the old weights.
+/// In f32, the adapter is merged into `W` and adds no cost per token. A merged bf16 matrix would
+/// lose updates below half a bf16 step (1/512 of the weight), so sampling would use stale weights.
 #[derive(Debug)]
 pub(super) struct Projection {
     weight: Packed,
@@ -21,7 +22,7 @@ pub(super) struct Projection {
 pub(super) struct Beside {
     /// `[modules rank, inputs]`.
     a: Packed,
-    /// `s B`, `[outputs, modules rank]`; zero unless row and column belong to the same module.
+    /// `s B`, `[outputs, modules rank]`; zero if row and column belong to different modules.
     b: Packed,
 }
 
@@ -55,8 +56,8 @@ impl Beside {
         Some(Self { a, b: Packed::new(width, &[b], &[], Compute::F32) })
     }
 
-    /// Returns the maximum size in bytes for all layers, with adapters of this rank on every
-    /// module.
+    /// Returns an upper bound on the size in bytes of all layers, with adapters of this rank on
+    /// every module.
     pub(super) fn bytes(config: &ModelConfig, rank: usize) -> usize {
         let of = |joint: Joint| {
             let modules = joint.modules();
@@ -78,7 +79,7 @@ impl Projection {
         self.weight.width
     }
 
-    /// Same as [`Packed::multiply`], plus the adapter.
+    /// Like [`Packed::multiply`], with the adapter's contribution added.
     pub(super) fn multiply(
         &self,
         arch: Arch,

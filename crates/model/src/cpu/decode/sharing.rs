@@ -1,4 +1,4 @@
-//! Finds the rows of a step that read the same pages.
+//! Finds the rows in a step that read the same pages.
 
 use std::ops::Range;
 
@@ -10,16 +10,16 @@ use crate::backend::Row;
 pub(super) struct Run {
     pub(super) sequence: usize,
     pub(super) rows: Range<usize>,
-    /// Number of positions that the first row sees; each later row sees one more.
+    /// Number of positions visible to the first row. Each later row sees one more.
     pub(super) len: usize,
 }
 
-/// Consecutive pages of a sequence's page table that some rows of a tree read.
+/// Consecutive entries of a page table that some rows in a tree read.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Span {
     pub(super) sequence: usize,
     pub(super) pages: Range<usize>,
-    /// Members of the tree, as indices from its first.
+    /// Members of the tree, as indices relative to its first member.
     pub(super) members: Range<usize>,
 }
 
@@ -30,11 +30,11 @@ pub(super) struct Tree {
     pub(super) spans: Range<usize>,
 }
 
-/// Rows of a step, grouped by the pages they read.
+/// The rows of a step, grouped by the pages they read.
 #[derive(Debug, Default)]
 pub(super) struct Sharing {
     pub(super) long: Vec<Run>,
-    /// The other rows, sorted so that rows with the same first pages are adjacent.
+    /// All other rows, sorted so that rows with the same first pages are adjacent.
     pub(super) members: Vec<Run>,
     pub(super) trees: Vec<Tree>,
     pub(super) spans: Vec<Span>,
@@ -64,7 +64,7 @@ impl Sharing {
         }
     }
 
-    /// Adds the spans of members that share the pages before `depth`.
+    /// Adds spans for members that share the pages before `depth`.
     fn split(&mut self, cache: &Cache, base: usize, members: Range<usize>, depth: usize) {
         // Members are sorted, so pages shared by first and last are shared by all.
         let first = pages(&self.members[members.start], cache);
@@ -88,7 +88,7 @@ impl Sharing {
         }
     }
 
-    /// Returns the longest leading run of members with the same page at `depth`.
+    /// Returns the longest leading run of members that have the same page at `depth`.
     fn alike(&self, cache: &Cache, members: Range<usize>, depth: usize) -> Range<usize> {
         let page = |member: &Run| pages(member, cache)[depth];
         let first = page(&self.members[members.start]);
@@ -97,7 +97,8 @@ impl Sharing {
     }
 }
 
-/// Returns the pages that a row reads. The last page is exclusive, because it was just claimed.
+/// Returns the pages that a row reads. The last page belongs to this row alone, because it was just
+/// made writable.
 fn pages<'a>(member: &Run, cache: &'a Cache) -> &'a [usize] {
     &cache.table(member.sequence)[..member.len.div_ceil(PAGE)]
 }

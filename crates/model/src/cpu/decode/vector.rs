@@ -1,6 +1,6 @@
-//! Vectorised elementwise loops and reductions for decoding.
+//! Vectorized elementwise loops and reductions for decoding.
 //!
-//! Each loop handles one row. The order of summation depends only on the row's length.
+//! Each loop handles one row. The summation order depends only on the row's length.
 #![expect(
     clippy::inline_always,
     reason = "code outside of the dispatched function is compiled without its vectors"
@@ -10,8 +10,8 @@ use pulp::{Simd, WithSimd};
 
 pub(super) const LINE: usize = 16;
 
-/// Prefetches the cache line of element `at`, which may be past the end. Does nothing on CPUs other
-/// than x86-64.
+/// Prefetches the cache line of element `at`, which may be out of bounds. Does nothing on CPUs
+/// other than x86-64.
 #[inline(always)]
 #[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "the intrinsic takes a pointer"))]
 pub(super) fn prefetch<T>(from: &[T], at: usize) {
@@ -25,11 +25,11 @@ pub(super) fn prefetch<T>(from: &[T], at: usize) {
     let _ = (from, at);
 }
 
-/// Computes `e^x` within about two units in the last place; below -87 it returns the smallest
-/// normal number.
+/// Computes `e^x` with an error of about two units in the last place. Below -87, the result is the
+/// smallest normal number.
 ///
-/// `x = n ln 2 + r` with `|r| <= ln 2 / 2`, a polynomial in `r`, and `n` added to the exponent
-/// (coefficients: Cephes `expf`).
+/// Method: `x = n ln 2 + r` with `|r| <= ln 2 / 2`. A polynomial in `r` gives `e^r`, and `n` is
+/// added to the exponent (coefficients from Cephes `expf`).
 #[inline(always)]
 pub(super) fn exp<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
     let x = simd.min_f32s(simd.max_f32s(x, simd.splat_f32s(-87.3)), simd.splat_f32s(88.0));
@@ -83,8 +83,8 @@ impl WithSimd for RmsNorm<'_> {
     }
 }
 
-/// Applies RMS norm to each query and key head of rows `[queries | keys | ..]` of `stride`, in
-/// place. `weight` holds the queries' weights, then the keys'.
+/// Applies RMS norm in place to each query and key head of rows `[queries | keys | ..]` of
+/// `stride`. `weight` holds the query norm's weights, then the key norm's.
 pub(super) struct HeadNorm<'a> {
     pub(super) qkv: &'a mut [f32],
     pub(super) stride: usize,
@@ -123,7 +123,7 @@ impl WithSimd for HeadNorm<'_> {
     }
 }
 
-/// Computes `gate_up[.., i] = silu(gate_i) * up_i` in place, in rows `[gate | up]` of `stride`.
+/// Computes `gate_up[.., i] = silu(gate_i) * up_i` in place. Rows `[gate | up]` are `stride` apart.
 pub(super) struct GatedSilu<'a> {
     pub(super) gate_up: &'a mut [f32],
     pub(super) stride: usize,
@@ -163,10 +163,10 @@ pub(super) struct Softmax {
     pub(super) weighted: f64,
 }
 
-/// Elements summed in `f32` before they are added in `f64`.
+/// Number of elements summed in `f32` before they are added in `f64`.
 pub(super) const CHUNK: usize = 256;
 
-/// Writes `e^x` of each logit to `weights` and the sum of each chunk to `chunks`.
+/// Writes the exponential of each logit to `weights` and the sum of each chunk to `chunks`.
 ///
 /// The lengths of `logits` and `weights` must be multiples of the panel width.
 pub(super) struct Exponentials<'a> {

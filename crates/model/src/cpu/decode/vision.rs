@@ -1,4 +1,4 @@
-//! Features of pictures, which all engines of the same weights share.
+//! Image features, shared by all engines with the same weights.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,15 +6,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::pictures::{Pictures, VisionConfig};
 use crate::vision::{MOST_FEATURES, encode_one};
 
-/// A vision tower with the features of pictures that it has encoded.
+/// A vision tower with the features of images that it has already encoded.
 #[derive(Debug)]
 pub(super) struct EngineVision {
     config: VisionConfig,
-    /// Width of the decoder.
+    /// Hidden width of the decoder.
     width: usize,
     /// The tower's weights.
     data: Vec<f32>,
-    /// Features by a picture's first token.
+    /// Features, keyed by an image's first token.
     known: Mutex<BTreeMap<u32, Arc<Vec<f32>>>>,
 }
 
@@ -23,17 +23,18 @@ impl EngineVision {
         Self { config, width, data, known: Mutex::default() }
     }
 
-    /// Returns the pairs of a head that turn by time, row and column.
+    /// Returns the numbers of rotary pairs for time, row and column.
     pub(super) fn sections(&self) -> [usize; 3] {
         self.config.mrope_section
     }
 
-    /// Returns the pictures of the model.
+    /// Returns the registered images.
     pub(super) fn pictures(&self) -> &Pictures {
         &self.config.pictures
     }
 
-    /// Appends the features of a picture's token. The picture is in memory, because its request holds it.
+    /// Appends the features of an image token. The image is in memory, because its request holds a
+    /// reference to it.
     pub(super) fn embed(&self, token: u32, to: &mut Vec<f32>) {
         let end = to.len() + self.width;
         let picture = self.config.pictures.of_token(token);

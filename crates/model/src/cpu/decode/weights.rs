@@ -1,4 +1,4 @@
-//! The weights as the engine reads them.
+//! Weights packed for decoding.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use crate::weights::lora::{Joint, Module};
 use crate::weights::tower_weights;
 use crate::{Compute, LayerLayout, ModelConfig, ModelError, Parameters, Rotary, Weights};
 
-/// A decoder's weights, packed once for sampling. Engines on several threads share one.
+/// A decoder's weights, packed once for decoding. Engines on several threads can share them.
 #[derive(Debug)]
 pub struct EngineWeights {
     pub(super) version: u64,
@@ -23,21 +23,21 @@ pub struct EngineWeights {
     pub(crate) max_positions: usize,
     pub(super) rotary: Rotary,
     pub(super) epsilon: f32,
-    /// `[vocabulary, hidden]`, or nothing if [`EngineWeights::embeds_by_output`] holds.
+    /// `[vocabulary, hidden]`, or empty if [`EngineWeights::embeds_by_output`] holds.
     embedding: Option<Vec<f32>>,
     pub(super) layers: Vec<LayerWeights>,
     pub(super) final_norm: Vec<f32>,
     pub(super) output: Packed,
-    /// Of a model that reads pictures.
+    /// Present if the model reads images.
     pub(super) vision: Option<EngineVision>,
 }
 
-/// One layer, with projections that read the same input joined.
+/// One layer. Projections with the same input are joined.
 #[derive(Debug)]
 pub(super) struct LayerWeights {
     pub(super) input_norm: Vec<f32>,
     pub(super) qkv: Projection,
-    /// Norm of query heads, then of key heads; empty in families without.
+    /// Norms of query heads, then of key heads; empty if the family has none.
     pub(super) qk_norm: Vec<f32>,
     pub(super) o: Projection,
     pub(super) post_norm: Vec<f32>,
@@ -46,8 +46,8 @@ pub(super) struct LayerWeights {
 }
 
 impl EngineWeights {
-    /// Returns the bytes of the packed weights of a model of this shape with an adapter of this rank (0
-    /// without) at most, but for norms and biases.
+    /// Returns an upper bound on the bytes of packed weights for a model of this shape and adapter
+    /// rank (0 without). Norms and biases are not counted.
     pub(crate) fn bytes(config: &ModelConfig, rank: usize, compute: Compute) -> usize {
         let (hidden, inner) = (config.hidden_size, config.intermediate_size);
         let (query, key_value) = (config.query_width(), config.key_value_width());
@@ -66,35 +66,36 @@ impl EngineWeights {
         config.num_hidden_layers * layer + beside + embedding + tower + packed(hidden, config.vocab_size)
     }
 
-    /// Returns true if the packed output layer equals the embedding bit for bit, so that no other
-    /// copy is needed.
+    /// Returns true if the packed output layer holds the embedding exactly, so that no second copy
+    /// is needed.
     fn embeds_by_output(config: &ModelConfig, compute: Compute) -> bool {
         config.tie_word_embeddings && compute.kernel().is_none()
     }
 
-    /// Packs a model's weights for products of `f32`. `version` is what completions report.
+    /// Packs a model's weights for `f32` matrix products. Completions report `version`.
     ///
     /// # Errors
-    /// Fails on a config that [`ModelConfig::check`] rejects, or another number of weights than the
-    /// layout says.
+    /// Fails on a config that [`ModelConfig::check`] rejects, or if the number of weights does not
+    /// match the layout.
     pub fn pack(parameters: &Parameters<f32>, version: u64) -> Result<Self, ModelError> {
         Self::pack_network(parameters.into(), version, Compute::F32, false)
     }
 
-    /// Packs weights with their adapter merged, so that sampling costs the same as without one.
-    /// Merging takes `2 rank` operations per adapted weight and memory for one more layer.
+    /// Packs weights with the adapter merged, so that decoding costs the same as without an
+    /// adapter. Merging costs `2 rank` operations per adapted weight and memory for one extra
+    /// layer.
     ///
-    /// `compute` is the precision of matrix products. In bf16, if supported, matrices are rounded
-    /// once and take half the memory, and the adapter stays separate in `f32`, because rounding
-    /// would lose it. Keys, values, softmax and logits stay `f32`.
+    /// `compute` is the precision of matrix products. If bf16 is supported and chosen, matrices are
+    /// rounded once and take half the memory. The adapter then stays separate in `f32`, because
+    /// rounding would lose it. Keys, values, softmax and logits stay `f32`.
     ///
     /// # Errors
-    /// Fails like [`EngineWeights::pack`], and an adapter that was made for another architecture.
+    /// Fails like [`EngineWeights::pack`], or if the adapter was made for a different architecture.
     pub fn of(weights: &Weights, version: u64, compute: Compute) -> Result<Self, ModelError> {
         Self::pack_network(weights.into(), version, compute, Beside::is_used(compute))
     }
 
-    /// Appends the embedding of a token.
+    /// Appends the embedding of a token to a buffer.
     pub(super) fn embed(&self, token: u32, to: &mut Vec<f32>) {
         if token >= FIRST_PICTURE_TOKEN {
             return match &self.vision {

@@ -1,11 +1,11 @@
-//! Attention over packed sequences and over the key/value cache (`attention.cu`).
+//! Attention over packed sequences and over the key-value cache (`attention.cu`).
 
 use super::{Heads, Kernels, MOST_SHARED, TILE, at, hold, line, long};
 use crate::cuda::CudaError;
 use crate::cuda::memory::{Bf16, Part, Tile};
 
 impl Kernels {
-    /// Computes attention of query tiles over keys and values in rows `stride` apart.
+    /// Computes attention of query tiles over keys and values whose rows are `stride` apart.
     pub(crate) fn attention(
         &self,
         tiles: Part<Tile>,
@@ -32,7 +32,7 @@ impl Kernels {
         self.launch("attention_forward", [tiles.len, queries, 1], line(128), shared, arguments)
     }
 
-    /// Writes the derivative with respect to `qkv`, for tiles of queries and of keys.
+    /// Writes the gradient with respect to `qkv`, using tiles of queries and of keys.
     pub(crate) fn attention_backward(
         &self,
         tiles: [Part<Tile>; 2],
@@ -59,7 +59,7 @@ impl Kernels {
         self.launch(kernel, [tiles[1].len, keys, 1], line(128), shared + 4 * block * 4, arguments)
     }
 
-    /// Computes attention of one new token per row over its cached keys and values.
+    /// Computes attention of one new token per row over the cached keys and values.
     pub(crate) fn attention_decode(
         &self,
         [positions, key_rows]: [Part<i32>; 2],

@@ -5,7 +5,7 @@ use crate::cuda::CudaError;
 use crate::cuda::memory::Part;
 
 impl Kernels {
-    /// Chooses a token for every row of logits, and writes four words per row; see `decode.cu`.
+    /// Samples a token for every row of logits and writes four words per row; see `decode.cu`.
     pub(crate) fn choose(
         &self,
         (logits, stride): (Part<f32>, usize),
@@ -34,8 +34,8 @@ impl Kernels {
         self.rows("choose", rows, 256, arguments)
     }
 
-    /// Draws again, after [`Kernels::choose`], for rows that use top-k or top-p: among the `top_ks`
-    /// largest logits (0 for all), then within the probability mass `top_ps`.
+    /// Samples again, after [`Kernels::choose`], for rows that use top-k or top-p. The choice is
+    /// among the `top_ks` largest logits (0 for all), then within the probability mass `top_ps`.
     pub(crate) fn choose_truncated(
         &self,
         (logits, stride): (Part<f32>, usize),

@@ -1,4 +1,4 @@
-//! Embedding, activation, biases, rows, dropout and the optimizer (`elementwise.cu`).
+//! Embedding, activation, biases, row operations, dropout and the optimizer (`elementwise.cu`).
 
 use super::{Kernels, hold, long};
 use crate::cpu::optimizer::Rates;
@@ -19,8 +19,8 @@ impl Kernels {
         self.rows("embed", tokens.len, 128, arguments![tokens, weight, out])
     }
 
-    /// Adds the rows of `d_out` to their tokens' gradients; `starts` has one more entry than there
-    /// are tokens.
+    /// Adds each row of `d_out` to the embedding gradient of its token. `starts` has one more entry
+    /// than there are tokens.
     pub(crate) fn embed_backward(
         &self,
         tokens: Part<i32>,
@@ -71,7 +71,7 @@ impl Kernels {
         self.each("add_bias_wide", rows * bias.len / 8, arguments![bias, rows, bias.len, y])
     }
 
-    /// Adds the sum over rows to `to`.
+    /// Adds the sum over all rows to `to`.
     pub(crate) fn column_sums(
         &self,
         from: Part<f32>,
@@ -85,7 +85,7 @@ impl Kernels {
         self.launch("column_sums", grid, [32, 8, 1], 0, arguments![from, rows, width, to])
     }
 
-    /// Same as [`Kernels::column_sums`] for bfloat16 rows.
+    /// Like [`Kernels::column_sums`], for bfloat16 rows.
     pub(crate) fn column_sums_narrow(
         &self,
         from: Part<Bf16>,
@@ -136,7 +136,8 @@ impl Kernels {
         self.rows("mean_rows", ranges.len / 2, 128, arguments![from, ranges, to])
     }
 
-    /// Computes or adds `to = mask x / (1 - probability)`, the dropout of an adapter's input.
+    /// Sets `to` to `mask x / (1 - probability)`, or adds it. This is the dropout on an adapter's
+    /// input.
     pub(crate) fn drop_entries(
         &self,
         x: Part<Bf16>,
@@ -172,7 +173,7 @@ impl Kernels {
         self.each("scale", values.len, arguments![values, long(values.len), factor])
     }
 
-    /// Returns the sum of squares; waits for the device.
+    /// Returns the sum of squares and waits for the device.
     pub(crate) fn square_sum(&self, values: Part<f32>, partials: Part<f64>) -> Result<f64, CudaError> {
         self.rows("square_sums", partials.len, 256, arguments![values, long(values.len), partials])?;
         Ok(partials.download(&*self.driver)?.iter().sum())

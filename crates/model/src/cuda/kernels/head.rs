@@ -5,7 +5,7 @@ use crate::cuda::CudaError;
 use crate::cuda::memory::{Bf16, Part};
 
 impl Kernels {
-    /// Computes log-sum, target log-prob and entropy of every row of logits, three numbers each.
+    /// Computes three numbers for every row of logits: log-sum-exp, target log-prob and entropy.
     pub(crate) fn row_statistics(
         &self,
         (logits, stride): (Part<f32>, usize),
@@ -75,7 +75,7 @@ impl Kernels {
         self.launch("value_head", grid, line(128), 0, arguments![normed, weight, values.len, values])
     }
 
-    /// Sets `d_normed` and adds to `d_weight`, from the values' derivatives.
+    /// Sets `d_normed` and adds to `d_weight`, given the gradients of the values.
     pub(crate) fn value_head_backward(
         &self,
         normed: Part<Bf16>,

@@ -1,15 +1,16 @@
-//! Typed launches of the kernels. All kernels are launched here, so this module checks their sizes.
+//! Typed wrappers that launch the kernels. All kernels are launched here, so buffer sizes are
+//! checked here.
 //!
 //! | file | kernels |
 //! |---|---|
 //! | `norm.rs` | RMS norms |
-//! | `elementwise.rs` | embedding, activation, biases, gathers and sums of rows, dropout, optimiser |
-//! | `qkv.rs` | queries, keys and values before attention |
-//! | `attention.rs` | attention over packed sequences and over the key/value cache |
+//! | `elementwise.rs` | embedding, activation, biases, gathers and sums of rows, dropout, optimizer |
+//! | `qkv.rs` | biases, norms and rotation of queries, keys and values |
+//! | `attention.rs` | attention over packed sequences and over the key-value cache |
 //! | `decode.rs` | choice of tokens |
-//! | `head.rs` | statistics of logits, value head |
+//! | `head.rs` | statistics of logits, and the value head |
 //!
-//! Each file's CUDA source has the same name.
+//! Each file has the same name as its CUDA source.
 
 macro_rules! arguments {
     ($($argument:expr),* $(,)?) => { &[$($crate::cuda::driver::Argument::from($argument)),*] };
@@ -29,9 +30,9 @@ use super::driver::{Argument, Driver, Launch, Shape};
 use super::memory::{Bf16, Part, Plain};
 use crate::ModelConfig;
 
-/// Queries (or keys) per attention tile.
+/// Number of queries (or keys) per attention tile.
 pub(crate) const TILE: usize = 64;
-/// Maximum query heads per key head.
+/// Maximum number of query heads per key head.
 pub(crate) const MOST_SHARED: usize = 16;
 pub(crate) const CHOICE_CHUNK: usize = 4096;
 /// Number of blocks in kernels that write partial sums over rows.
@@ -70,7 +71,7 @@ impl<T> From<Part<T>> for Argument {
 }
 
 impl From<usize> for Argument {
-    /// Converts the size of one dimension to a C `int`.
+    /// Converts a dimension to a C `int`.
     fn from(value: usize) -> Self {
         Self::Int(i32::try_from(value).unwrap_or(i32::MAX))
     }
@@ -86,7 +87,7 @@ fn long(value: usize) -> Argument {
     Argument::Long(value as i64)
 }
 
-/// Panics unless a buffer has room for the rows; otherwise the kernel would write out of bounds.
+/// Panics if a buffer is too small for the rows; the kernel would otherwise write out of bounds.
 fn hold<T: Plain>(part: Part<T>, rows: usize, width: usize) {
     assert!(part.len >= rows * width, "{} numbers, {rows} rows of {width} expected", part.len);
 }
@@ -143,7 +144,7 @@ impl Kernels {
         })
     }
 
-    /// Launches one block per row.
+    /// Launches one thread block per row.
     fn rows(
         &self,
         kernel: &'static str,
@@ -154,7 +155,7 @@ impl Kernels {
         self.launch(kernel, [rows, 1, 1], line(threads), 0, arguments)
     }
 
-    /// Launches one thread for each of `count` items, 256 per block.
+    /// Launches one thread for each of `count` items, with 256 threads per block.
     fn each(&self, kernel: &'static str, count: usize, arguments: &[Argument]) -> Result<(), CudaError> {
         self.launch(kernel, [count.div_ceil(256), 1, 1], line(256), 0, arguments)
     }

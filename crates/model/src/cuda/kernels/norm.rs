@@ -28,8 +28,8 @@ impl Kernels {
         self.rows("rms_norm", rows, 128, arguments![x, at(index), weight, epsilon, y, inverse])
     }
 
-    /// Adds the derivative to `d_x` and writes a rounded copy. Adds the weight's derivative, if
-    /// needed, to `d_weight` through `partials`.
+    /// Adds the input gradient to `d_x` and writes a rounded copy. Adds the weight's gradient, if
+    /// needed, to `d_weight` by way of `partials`.
     pub(crate) fn rms_norm_backward(
         &self,
         d_y: Part<Bf16>,
@@ -56,7 +56,7 @@ impl Kernels {
         )
     }
 
-    /// Same as [`Kernels::rms_norm_backward`] for gathered rows with f32 derivatives: row `i` adds
+    /// Like [`Kernels::rms_norm_backward`], for gathered rows with f32 gradients. Row `i` is added
     /// to row `index[i]`.
     pub(crate) fn rms_norm_backward_gathered(
         &self,

@@ -1,11 +1,11 @@
-//! Queries, keys and values before attention (`qkv.cu`).
+//! Biases, norms and rotation of queries, keys and values (`qkv.cu`).
 
 use super::{Heads, Kernels, PARTIAL_BLOCKS, Preparation, at, hold};
 use crate::cuda::CudaError;
 use crate::cuda::memory::{Bf16, Part};
 
 impl Kernels {
-    /// Applies biases, norms and rotation; also writes keys and values to the cache, if there is
+    /// Applies biases, norms and rotation. Also writes keys and values to the cache, if there is
     /// one.
     pub(crate) fn prepare_qkv(
         &self,
@@ -40,7 +40,7 @@ impl Kernels {
         self.rows("prepare_qkv", rows, 128, arguments)
     }
 
-    /// Runs backward in place; adds the norms' derivatives to `sums.0` and `sums.1`.
+    /// Backpropagates in place and adds the norms' gradients to `sums.0` and `sums.1`.
     pub(crate) fn prepare_qkv_backward(
         &self,
         raw: Part<Bf16>,
@@ -80,7 +80,7 @@ impl Kernels {
         self.half_sums(partials, blocks, head, k)
     }
 
-    /// Sums columns of one half of `prepare_qkv_backward`'s partial sums.
+    /// Sums the columns of one half of `prepare_qkv_backward`'s partial sums.
     fn half_sums(
         &self,
         partials: Part<f32>,

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `mod.rs` | writes a model as one file |
 //! | `settings.rs` | metadata of the architecture |
-//! | `tensors.rs` | names, row order and number types of the weights |
+//! | `tensors.rs` | names, row order and data types of the weights |
 //! | `vocabulary.rs` | metadata of the tokenizer |
 //! | `writer.rs` | the GGUF container |
 
@@ -26,14 +26,14 @@ use crate::{ModelError, Parameters};
 
 /// Writes a model and its tokenizer atomically as one GGUF file.
 ///
-/// The file matches that of llama.cpp's converter: version 3, a byte-level BPE tokenizer with chat
-/// template, norms and biases in `f32`, and matrices in the given type. Rows of Llama's query and
-/// key projections are interleaved, because llama.cpp rotates neighbouring pairs.
+/// The file is laid out like the output of llama.cpp's converter: version 3, with a byte-level BPE
+/// tokenizer and chat template. Norms and biases are `f32`; matrices have the given type. Rows of
+/// Llama's query and key projections are interleaved, because llama.cpp rotates adjacent pairs.
 ///
 /// # Errors
-/// Fails if the model reads pictures, is a critic, or scales positions with `YaRN`. Also fails if
-/// the tokenizer is not a byte-level BPE tokenizer known to llama.cpp, a weight does not fit into
-/// `f16`, or the file cannot be written.
+/// Fails for models that read images, critics, and models with `YaRN` scaling. Also fails if the
+/// tokenizer is not a byte-level BPE tokenizer known to llama.cpp, if a weight is out of range for
+/// `f16`, or if the file cannot be written.
 pub fn write_gguf(
     parameters: &Parameters<f32>,
     tokenizer: &Tokenizer,

@@ -1,4 +1,4 @@
-//! The GGUF container: a header, metadata, tensor offsets and tensor data, little-endian.
+//! The GGUF container: header, metadata, tensor offsets and tensor data, all little-endian.
 
 use std::io::{self, Write};
 
@@ -21,7 +21,7 @@ pub(super) struct Tensor<'a> {
     pub(super) name: String,
     /// Shape, outermost first.
     pub(super) shape: Vec<usize>,
-    /// Id of the type in the format.
+    /// Numeric id of the type in the file format.
     pub(super) kind: u32,
     pub(super) bytes: u64,
     pub(super) encode: Encode<'a>,
@@ -61,7 +61,7 @@ pub(super) fn write(
     Ok(())
 }
 
-/// Pads with zeros until `before` plus the length of `bytes` is a multiple of the alignment.
+/// Appends zeros until `before` plus the length of `bytes` is a multiple of the alignment.
 fn pad(bytes: &mut Vec<u8>, before: u64) {
     let end = (before + bytes.len() as u64).next_multiple_of(ALIGNMENT) - before;
     bytes.resize(end as usize, 0);

@@ -13,7 +13,7 @@ use crate::{Family, ModelConfig, ModelError, SpecialTokens};
 pub(super) const CONFIG: &str = "config.json";
 
 /// Reads `config.json` of a model folder and rejects unsupported settings. Token ids in
-/// `generation_config.json`, if it exists, take precedence.
+/// `generation_config.json` take precedence if that file exists.
 ///
 /// # Errors
 /// Fails like [`read_config`], or if `generation_config.json` cannot be read or is not JSON.
@@ -41,13 +41,13 @@ pub fn load_config(folder: &Path) -> Result<ModelConfig, ModelError> {
 
 /// Reads a model config from a file in the format of `config.json`.
 ///
-/// Accepts `rope_theta` with `rope_scaling`, and `rope_parameters` of `transformers` 5. Ignores
-/// keys that have no effect in this crate.
+/// Accepts `rope_theta` with `rope_scaling`, as well as `rope_parameters` from `transformers` 5.
+/// Ignores keys that do not affect this crate.
 ///
 /// # Errors
 /// The error names the file and the key. Fails on an unreadable file, invalid JSON, or a missing or
-/// mistyped number. Rejects unsupported families, activations, sliding windows, quantisation and
-/// rotary scaling. It also fails if [`ModelConfig::check`] rejects the shape.
+/// mistyped number. Rejects unsupported families, activations, sliding windows, quantization and
+/// rotary scaling. Also fails if [`ModelConfig::check`] rejects the shape.
 pub fn read_config(path: &Path) -> Result<ModelConfig, ModelError> {
     let bytes = files::read(path)?;
     let value: Value = serde_json::from_slice(&bytes).map_err(|error| ModelError::file(path, error))?;
@@ -153,8 +153,8 @@ fn eos_json(tokens: &SpecialTokens) -> Value {
     }
 }
 
-/// Returns sampling settings for `transformers` that select the full distribution. A run replaces
-/// these settings when it saves its tokenizer ([`turnwise_text::Tokenizer::save_folder_sampled`]).
+/// Returns `transformers` sampling settings that sample from the full distribution. A run replaces
+/// these settings when it saves the tokenizer ([`turnwise_text::Tokenizer::save_folder_sampled`]).
 pub(super) fn generation_json(config: &ModelConfig) -> Value {
     let entries = GenerationSampling::default().entries();
     let mut value: Value = entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
@@ -298,8 +298,8 @@ fn scaling_json(scaling: RopeScaling) -> Value {
     }
 }
 
-/// Returns a config with all keys that `transformers` needs; `dtype` is PyTorch's name for the
-/// weights' type.
+/// Returns a config with all keys that `transformers` needs. `dtype` is PyTorch's name for the type
+/// of the weights.
 pub(super) fn config_json(config: &ModelConfig, critic: bool, dtype: &str) -> Value {
     let tokens = &config.special_tokens;
     let class = config.model_type.class();
@@ -358,7 +358,7 @@ pub(super) fn config_json(config: &ModelConfig, critic: bool, dtype: &str) -> Va
     value
 }
 
-/// A JSON object and its location, for error messages. A null counts as absent.
+/// A JSON object and where it was found, for error messages. A null is treated as a missing key.
 pub(super) struct Entries<'a> {
     within: &'a str,
     entries: &'a Map<String, Value>,

@@ -14,7 +14,7 @@ use crate::{ModelError, Parameters, TensorInfo};
 
 /// Reads all weights of a model from a folder's safetensors file or shards.
 ///
-/// Files are mapped and read once; almost no memory is used besides the weights.
+/// Files are memory-mapped and read once, so little memory is needed beyond the weights.
 pub(super) fn fill(folder: &Path, parameters: &mut Parameters<f32>) -> Result<(), ModelError> {
     let files = weight_files(folder)?;
     let Parameters { config, layout, data } = parameters;
@@ -126,8 +126,8 @@ fn weight_files(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
     Ok(found)
 }
 
-/// Returns this crate's name for a tensor. Removes prefixes of PyTorch wrappers and adds prefixes
-/// missing from a decoder that was saved without its wrapper.
+/// Returns this crate's name for a tensor in the file. Removes the prefixes of PyTorch wrappers,
+/// and adds prefixes that are missing if a decoder was saved without its wrapper.
 fn canonical(name: &str) -> String {
     let mut name = name;
     while let Some(rest) =
@@ -157,7 +157,7 @@ fn split<'a>(tensors: &[TensorInfo], data: &'a mut [f32]) -> Vec<Option<&'a mut 
     parts
 }
 
-/// Number of elements converted before their part of the file is released.
+/// Number of elements to convert before the file's pages are released.
 const CHUNK: usize = 1 << 22;
 
 fn read(file: &Mapped, name: &str, view: &TensorView<'_>, to: &mut [f32]) -> Result<(), ModelError> {
@@ -204,7 +204,7 @@ fn refuse_unexpected(source: &Path, unexpected: &mut [String]) -> Result<(), Mod
     ))
 }
 
-/// Rejects an output layer in the file that differs from the tied embedding.
+/// Rejects a file whose output layer differs from the tied embedding.
 fn check_tied(path: &Path, name: &str, embedding: &[f32]) -> Result<(), ModelError> {
     let file = Mapped::open(path)?;
     let tensors = SafeTensors::deserialize(file.bytes()).map_err(|error| ModelError::file(path, error))?;

@@ -1,4 +1,4 @@
-//! A memory-mapped file of weights.
+//! A memory-mapped weights file.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -32,8 +32,8 @@ impl Mapped {
         &self.map
     }
 
-    /// Releases the memory of a range that was read, so a model and its file are never both fully
-    /// in memory. Later reads load it again.
+    /// Releases the memory of a range that has been read, so that a model and its file are never
+    /// both fully in memory. Later reads load it again from the file.
     #[cfg(unix)]
     #[expect(unsafe_code, reason = "giving pages back is unsafe in general")]
     pub(crate) fn release(&self, part: &[u8]) {

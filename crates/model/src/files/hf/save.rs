@@ -19,7 +19,7 @@ pub enum WeightType {
     /// Single precision, exactly as trained.
     #[default]
     F32,
-    /// Rounded to bf16: half the size, and common for serving.
+    /// Rounded to bf16: half the size, and common for inference.
     Bf16,
 }
 
@@ -49,14 +49,14 @@ pub struct SaveOptions {
 }
 
 impl Default for SaveOptions {
-    /// Returns single precision, in files of up to 5 GB.
+    /// Returns the default: single precision, in files of up to 5 GB.
     fn default() -> Self {
         Self { dtype: WeightType::F32, shard_bytes: 5_000_000_000 }
     }
 }
 
-/// Writes a model in `f32` for `transformers` into a folder, which is created if needed. A tied
-/// output layer is omitted; see [`save_model_as`].
+/// Writes a model in `f32` for `transformers` into a folder, creating it if needed. A tied output
+/// layer is omitted; see [`save_model_as`].
 ///
 /// # Errors
 /// Fails like [`save_model_as`].
@@ -64,15 +64,15 @@ pub fn save_model(parameters: &Parameters<f32>, folder: &Path) -> Result<(), Mod
     save_model_as(parameters, folder, SaveOptions::default())
 }
 
-/// Writes a model into a folder, which is created if needed: `model.safetensors`, or shards and
-/// their index, `generation_config.json` and `config.json`.
+/// Writes a model into a folder, creating it if needed. The files are `model.safetensors` (or
+/// shards and their index), `generation_config.json` and `config.json`.
 ///
-/// All files are written to temporary names and renamed once they are complete, `config.json` last.
-/// Then removes weights that an earlier model left under other names.
+/// All files are written under temporary names and renamed once they are complete, `config.json`
+/// last. Weights files left by an earlier model are then removed.
 ///
 /// # Errors
-/// The error names the folder that cannot be created or listed, or the file that cannot be written,
-/// renamed or removed.
+/// Fails with the path of the folder or file that cannot be created, listed, written, renamed or
+/// removed.
 pub fn save_model_as(
     parameters: &Parameters<f32>,
     folder: &Path,
@@ -126,7 +126,7 @@ pub fn save_model_as(
     remove_others(folder, &names)
 }
 
-/// Assigns tensors to files, in order: as many as fit, at least one per file.
+/// Assigns tensors to files, in order. Each file gets as many as fit, but at least one.
 fn shards(tensors: &[TensorInfo], options: SaveOptions) -> Vec<Vec<&TensorInfo>> {
     let mut shards = vec![Vec::new()];
     let mut bytes = 0;

@@ -8,8 +8,8 @@ use super::config_json::Entries;
 use crate::pictures::{ImageSettings, Pictures, TowerKind, VisionConfig, VisionTokens};
 use crate::{ModelError, files};
 
-/// Parses the vision part of a config. `root` is the whole object, `text` the decoder's part, and
-/// `width` the decoder's width.
+/// Parses the vision part of a config. `root` is the whole config, `text` is its decoder part, and
+/// `width` is the decoder's hidden width.
 pub(super) fn parse(
     kind: TowerKind,
     root: &Entries<'_>,
@@ -103,7 +103,7 @@ fn wholes(value: Option<&Value>) -> Option<Vec<usize>> {
     entries.map(|entry| entry.as_u64().and_then(|entry| usize::try_from(entry).ok())).collect()
 }
 
-/// Adds a model's vision part to its `config.json`, in the hub's layout.
+/// Adds a model's vision part to `config.json`, in the hub's layout.
 pub(super) fn write(config: &VisionConfig, width: usize, value: &mut Value) {
     let mut tower = json!({
         "depth": config.depth,

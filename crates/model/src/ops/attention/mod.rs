@@ -1,10 +1,10 @@
 //! Causal grouped-query attention over packed sequences, in blocks of queries.
 //!
-//! Only the logarithm of each row's softmax denominator is stored; backward recomputes the
-//! probabilities (Dao et al. (2022), "FlashAttention"). Differs from the paper: a block covers all
-//! earlier keys, so scratch memory is `QUERY_BLOCK x longest sequence`.
+//! Only the log of each row's softmax denominator is stored. The backward pass recomputes the
+//! probabilities (Dao et al. (2022), "FlashAttention"). Unlike the paper, a block spans all earlier
+//! keys, so scratch memory is `QUERY_BLOCK x longest sequence`.
 //!
-//! Rows of a [`Place`] also attend to the rows of their path (`place.rs`).
+//! Rows of a [`Place`] also attend to the rows on their path (`place.rs`).
 
 mod place;
 
@@ -21,11 +21,11 @@ pub(crate) use place::{Derivatives, KeyValues, Place};
 
 const QUERY_BLOCK: usize = 64;
 
-/// Attention heads of a layer. Rows of `qkv` are `[queries | keys | values]`.
+/// Shape of a layer's attention heads. Rows of `qkv` are `[queries | keys | values]`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Heads {
     pub(crate) queries: usize,
-    /// Number of key/value heads. Each key/value head serves an equal number of consecutive query
+    /// Number of key/value heads. Query heads are split evenly and in order among the key/value
     /// heads.
     pub(crate) keys: usize,
     pub(crate) width: usize,
@@ -66,22 +66,22 @@ impl Heads {
     }
 }
 
-/// Buffers that grow to the longest sequence: two blocks of scores, and one head's transposed keys
-/// and values.
+/// Buffers that grow with the longest sequence: two blocks of scores, and one head's transposed
+/// keys and values.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scratch<T> {
     scores: Vec<T>,
     derivatives: Vec<T>,
     keys: Vec<T>,
     values: Vec<T>,
-    /// Keys and values of a path and the rows after it, and their derivatives.
+    /// Keys and values of a path and of the rows after it, with their gradients.
     gathered: [Vec<T>; 2],
     bf16: bf16::attention::Scratch,
 }
 
 impl<T: Real> Scratch<T> {
-    /// Returns the number of buffer elements for sequences of up to `length` rows, with or without
-    /// room for paths.
+    /// Returns the number of buffer elements for sequences of up to `length` rows, optionally with
+    /// space for paths.
     pub(crate) fn numbers(config: &ModelConfig, length: usize, paths: bool) -> usize {
         let gathered = if paths { 2 * config.key_value_width() } else { 0 };
         2 * length * (QUERY_BLOCK + config.head_dim + gathered)
@@ -99,8 +99,8 @@ impl<T: Real> Scratch<T> {
     }
 }
 
-/// Transposes the first `width` columns of rows `stride` apart to `[width, length]`, so score
-/// blocks need no transposition.
+/// Transposes the first `width` columns of rows `stride` apart to `[width, length]`, so that
+/// computing score blocks needs no transposition.
 fn transpose<T: Real>(rows: &[T], stride: usize, width: usize, length: usize, to: &mut [T]) {
     // Whole cache lines of the destination at a time.
     for first in (0..length).step_by(LANES) {
@@ -116,9 +116,9 @@ fn transpose<T: Real>(rows: &[T], stride: usize, width: usize, length: usize, to
 
 /// Computes `out = softmax(Q K^T / sqrt(width)) V` for the queries of a place.
 ///
-/// `qkv`, `out` (`[rows, queries * width]`) and `log_sum` (`[rows, queries]`) cover the whole
-/// micro-batch; only the place's rows are written. `log_sum` is the logarithm of each row's softmax
-/// denominator. With a kernel, `f32` products run in bf16.
+/// `qkv`, `out` (`[rows, queries * width]`) and `log_sum` (`[rows, queries]`) span the whole
+/// micro-batch. Only the place's rows are written. `log_sum` is the log of each row's softmax
+/// denominator. If a kernel is given, `f32` products run in bf16.
 pub(crate) fn attention<T: Real>(
     bf16: Option<Kernel>,
     heads: Heads,
@@ -208,7 +208,7 @@ impl<T: Real> Loop<(&mut [T], usize, usize, &mut [T], usize)> for SoftmaxRows {
 struct BackwardBlock<'a, T> {
     /// Scores, overwritten by probabilities.
     scores: &'a mut [T],
-    /// Derivatives of the probabilities, overwritten by the scores' derivatives.
+    /// Gradients of the probabilities, overwritten by the gradients of the scores.
     derivatives: &'a mut [T],
     out: &'a [T],
     d_out: &'a [T],
@@ -247,13 +247,13 @@ impl<T: Real> Loop<BackwardBlock<'_, T>> for BackwardRows {
 
 pub(crate) struct Output<'a, T> {
     pub(crate) out: &'a [T],
-    /// Derivative of the loss with respect to the computed rows of `out`.
+    /// Loss gradient with respect to the computed rows of `out`.
     pub(crate) d_out: &'a [T],
     pub(crate) log_sum: &'a [T],
 }
 
-/// Computes the derivative of [`attention`] with respect to `qkv`. Query derivatives are written to
-/// their rows of `d_qkv`; key and value derivatives are added to all rows that the queries see.
+/// Computes the gradient of [`attention`] with respect to `qkv`. Query gradients are written to
+/// their rows of `d_qkv`. Key and value gradients are added to all rows that the queries attend to.
 ///
 /// With `P` the probabilities and `D_t = sum(dO_t O_t)`: `dV = P^T dO`, `dP = dO V^T`, `dS = P
 /// (dP - D)`, `dQ = dS K / sqrt(width)`, `dK = dS^T Q / sqrt(width)`.

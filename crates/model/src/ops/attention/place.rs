@@ -1,18 +1,18 @@
-//! Queries, with the keys and values they see: their own and those of earlier rows.
+//! Queries, with the keys and values they attend to: their own and those of earlier rows.
 //!
-//! Keys and values of a path are scattered in a buffer, so they are gathered first, which copies `2
-//! x key/value heads x width` numbers per row.
+//! Keys and values of a path are scattered in a buffer, so they are first gathered into one. This
+//! copies `2 x key/value heads x width` numbers per row.
 
 use std::ops::Range;
 
 use super::{Heads, Real};
 use crate::ops::grow;
 
-/// Rows of queries in a micro-batch, and the earlier rows that they see.
+/// Rows of queries in a micro-batch, and the earlier rows that they attend to.
 #[derive(Clone, Debug)]
 pub(crate) struct Place<'a> {
     pub(crate) rows: Range<usize>,
-    /// Earlier rows that all queries see, in order.
+    /// Earlier rows that all queries attend to, in order.
     pub(crate) path: &'a [Range<usize>],
 }
 
@@ -22,12 +22,12 @@ impl Place<'_> {
     }
 }
 
-/// Keys and values that queries see: their own and those of earlier rows.
+/// Keys and values that queries attend to: their own and those of earlier rows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyValues<'a, T> {
     data: &'a [T],
     pub(in crate::ops) stride: usize,
-    /// Number of leading columns of a `qkv` row that are absent here.
+    /// Number of leading columns of a `qkv` row that are not stored here.
     skipped: usize,
     /// Number of rows before the queries.
     pub(in crate::ops) before: usize,
@@ -35,7 +35,7 @@ pub(crate) struct KeyValues<'a, T> {
 }
 
 impl<'a, T> KeyValues<'a, T> {
-    /// Returns the data, starting at this offset of a `qkv` row.
+    /// Returns the data from this offset of a `qkv` row on.
     pub(in crate::ops) fn column(&self, offset: usize) -> &'a [T] {
         &self.data[offset - self.skipped..]
     }
@@ -44,13 +44,14 @@ impl<'a, T> KeyValues<'a, T> {
 pub(crate) struct Derivatives<'a, T> {
     /// Rows `[queries | keys | values]` of the queries.
     pub(in crate::ops) own: &'a mut [T],
-    /// Rows `[keys | values]` of all rows that the queries see, if they see earlier rows.
+    /// Rows `[keys | values]` of all rows that the queries attend to; used if there are earlier
+    /// rows.
     pub(in crate::ops) gathered: Option<&'a mut [T]>,
 }
 
 impl<T> Derivatives<'_, T> {
-    /// Returns the derivatives of keys and values, starting at this offset of a `qkv` row, and the
-    /// row stride.
+    /// Returns the gradients of keys and values from this offset of a `qkv` row on, and the row
+    /// stride.
     pub(in crate::ops) fn column(&mut self, heads: Heads, offset: usize) -> (&mut [T], usize) {
         match &mut self.gathered {
             Some(gathered) => (&mut gathered[offset - heads.query_width()..], heads.gathered()),
@@ -77,8 +78,8 @@ impl<T: Real> Derivatives<'_, T> {
     }
 }
 
-/// Returns the keys and values that the queries of a place see; keys and values of a path are
-/// copied to `gathered`.
+/// Returns the keys and values that the queries of a place attend to. Those of a path are copied to
+/// `gathered`.
 pub(super) fn key_values<'a, T: Real>(
     heads: Heads,
     place: &Place<'_>,

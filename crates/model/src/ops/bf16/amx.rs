@@ -1,10 +1,10 @@
-//! Products of bf16 panels in AMX tiles, and detection of AMX.
+//! Matrix products of bf16 panels on AMX tiles, and detection of AMX.
 //!
-//! Instructions are inline assembly because the intrinsics are not stable. A tile register holds 16
-//! rows of 64 bytes: 16 x 32 bf16 elements of an operand, or 16 x 16 f32 sums.
+//! Instructions are written as inline assembly, because the intrinsics are not stable. A tile
+//! register holds 16 rows of 64 bytes: 16 x 32 bf16 elements of an operand, or 16 x 16 f32 sums.
 //!
-//! Intel, "Architecture Instruction Set Extensions Programming Reference", chapter "Intel AMX
-//! instruction set reference"; Linux, `Documentation/arch/x86/xstate.rst`.
+//! References: Intel, "Architecture Instruction Set Extensions Programming Reference", chapter
+//! "Intel AMX instruction set reference"; Linux, `Documentation/arch/x86/xstate.rst`.
 #![expect(unsafe_code, reason = "instructions that Rust has no safe functions for")]
 
 use std::arch::asm;
@@ -29,7 +29,7 @@ pub(super) fn available() -> bool {
     })
 }
 
-/// Requests permission to use the tile registers. Linux enables them only on request.
+/// Requests permission to use the tile registers. Linux enables them only after a request.
 #[cfg(target_os = "linux")]
 fn permitted() -> bool {
     const ARCH_PRCTL: i64 = 158;
@@ -94,8 +94,8 @@ impl Tiles {
         Some(Self(PhantomData))
     }
 
-    /// Computes `to = a b` or `to += a b` for a left and a right panel of `depth` tiles: 32 x 32
-    /// sums, rows `stride` elements apart.
+    /// Computes `to = a b` or `to += a b` for a left and a right panel of `depth` tiles. The result
+    /// has 32 x 32 sums in rows `stride` elements apart.
     ///
     /// # Safety
     /// 32 rows of 32 elements at `to` must be valid to read and write.

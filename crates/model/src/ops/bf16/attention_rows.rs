@@ -1,4 +1,4 @@
-//! Softmax and its derivative on blocks of scores, producing bf16 tile lines.
+//! Softmax and its gradient on blocks of scores, written as lines of bf16 tiles.
 #![expect(unsafe_code, reason = "vector instructions behind a check of the CPU")]
 
 use std::arch::x86_64::{
@@ -46,11 +46,11 @@ fn store(line: &mut Line, value: __m512i) {
     unsafe { _mm512_store_si512(std::ptr::from_mut(line).cast(), value) }
 }
 
-/// Computes `e^x` within two units in the last place for numbers up to 88; very small results
-/// become 0.
+/// Computes `e^x` with an error of at most two units in the last place for numbers up to 88. Very
+/// small results become 0.
 ///
-/// `x = n ln 2 + r` with `|r| <= ln 2 / 2`, a polynomial in `r` (coefficients: Cephes `expf`),
-/// times `2^n`.
+/// Method: `x = n ln 2 + r` with `|r| <= ln 2 / 2`. A polynomial in `r` is multiplied by `2^n`
+/// (coefficients from Cephes `expf`).
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 #[inline]
 fn exp(x: __m512) -> __m512 {
@@ -70,13 +70,14 @@ fn lowest(count: usize) -> __mmask16 {
     if count >= 16 { !0 } else { (1 << count) - 1 }
 }
 
-/// Applies causal softmax to 32 rows of scores; row `r` sees the first `first + r + 1` columns.
+/// Applies causal softmax to 32 rows of scores. Row `r` attends to the first `first + r + 1`
+/// columns.
 ///
-/// Writes `e^(scale (s - max))` as a left panel to `lines` and the inverse of each row's sum to
-/// `inverse`; returns the logarithms of the denominators.
+/// Writes `e^(scale (s - max))` as a left panel to `lines`, and the inverse of each row's sum to
+/// `inverse`. Returns the logs of the denominators.
 ///
 /// # Panics
-/// If the CPU lacks the instructions or a buffer is too short; both are bugs in the caller.
+/// If the CPU lacks the instructions or a buffer is too short. These are bugs in the caller.
 pub(super) fn softmax_panel(
     scores: &[Lanes],
     stride: usize,
@@ -134,7 +135,7 @@ fn softmax_rows(
     log_sums
 }
 
-/// A block of keys against a block of queries, both counted in panels.
+/// A block of keys and a block of queries, both sized in panels.
 pub(super) struct BackwardBlock<'a> {
     /// `K Q^T`, with rows `score_stride` vectors apart.
     pub(super) scores: &'a [Lanes],
@@ -144,21 +145,21 @@ pub(super) struct BackwardBlock<'a> {
     pub(super) keys: Range<usize>,
     pub(super) queries: Range<usize>,
     pub(super) before: usize,
-    /// Logarithms of the denominators, one per query.
+    /// Log of the softmax denominator of each query.
     pub(super) log_sums: &'a [f32],
     /// `D_t = dO_t . O_t`, one per query.
     pub(super) pulls: &'a [f32],
     pub(super) scale: f32,
-    /// Probabilities and score derivatives as left operands, `[keys][queries]`, and score
-    /// derivatives as a right operand, `[queries][keys]`.
+    /// Probabilities and score gradients as left operands, `[keys][queries]`, and score gradients
+    /// as a right operand, `[queries][keys]`.
     pub(super) lines: &'a mut [Vec<Line>; 3],
 }
 
-/// Computes `P^T = e^(scale S^T - log_sum)` and `dS^T = scale P^T (dP^T - D)` wherever a query sees
-/// a key.
+/// Computes `P^T = e^(scale S^T - log_sum)` and `dS^T = scale P^T (dP^T - D)` wherever a query
+/// attends to a key.
 ///
 /// # Panics
-/// If the CPU lacks the instructions or a buffer is too short; both are bugs in the caller.
+/// If the CPU lacks the instructions or a buffer is too short. These are bugs in the caller.
 pub(super) fn backward_block(block: BackwardBlock<'_>) {
     assert!(tiles::available(), "this CPU has no bf16");
     // SAFETY: the CPU has the instructions.

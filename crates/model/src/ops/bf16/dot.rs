@@ -1,4 +1,5 @@
-//! Products of two panels with AVX-512 dot products (`vdpbf16ps`), for CPUs without tiles.
+//! Matrix products of two panels with AVX-512 dot products (`vdpbf16ps`), for CPUs without AMX
+//! tiles.
 #![expect(unsafe_code, reason = "vector instructions behind a check of the CPU")]
 
 use std::arch::x86_64::{
@@ -8,20 +9,20 @@ use std::arch::x86_64::{
 
 use super::tiles::{Line, PANEL, PANEL_LINES, TILE};
 
-/// Rows per step. With both halves of the columns, a step uses 16 accumulators, and ten loads feed
-/// 16 products.
+/// Rows per step. With both halves of the columns, a step uses 16 accumulators, and ten loads
+/// supply the operands of 16 products.
 const ROWS: usize = 8;
 
-/// Same as [`super::amx::Tiles::multiply`], but with vector instructions and only for the first
-/// `rows` rows, rounded up to a multiple of eight. The rest of the 32 rows at `to` is unchanged. A
-/// row's sums do not depend on `rows`.
+/// Like [`super::amx::Tiles::multiply`], but with vector instructions. Only the first `rows` rows
+/// are computed, rounded up to a multiple of eight. The other rows of the 32 at `to` are unchanged.
+/// The sums of a row do not depend on `rows`.
 ///
 /// # Safety
 /// [`super::tiles::available`] must have returned true, and 32 rows of 32 elements at `to` must be
 /// valid to read and write.
 ///
 /// # Panics
-/// If the panels differ in depth.
+/// If the panels have different depths.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 pub(super) unsafe fn multiply(a: &[Line], b: &[Line], to: *mut f32, stride: usize, add: bool, rows: usize) {
     assert!(a.len() == b.len() && a.len().is_multiple_of(PANEL_LINES), "panels of one depth");

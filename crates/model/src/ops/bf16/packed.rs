@@ -1,4 +1,5 @@
-//! A right operand that is packed once and multiplied often, such as the sampler's weights.
+//! A right operand that is packed once and used in many products, for example the sampler's
+//! weights.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -6,7 +7,8 @@ use std::ops::Range;
 use super::product::{DEPTH, Kernel, Multiplier, ROWS};
 use super::tiles::{Operand, PANEL, Panels, STEP, Side};
 
-/// A weight matrix `[columns, depth]` as the right operand of `x W^T`, in blocks along the depth.
+/// A weight matrix `[columns, depth]`, packed as the right operand of `x W^T` in blocks along the
+/// depth.
 #[derive(Debug)]
 pub(crate) struct PackedRight {
     columns: usize,
@@ -26,7 +28,7 @@ impl PackedRight {
     /// Rounds and packs a row-major matrix with `depth` elements per row.
     ///
     /// # Panics
-    /// If the CPU has no bf16 instructions, which a [`Kernel`] rules out.
+    /// If the CPU has no bf16 instructions. Having a [`Kernel`] rules this out.
     pub(crate) fn new(weights: &[f32], depth: usize) -> Self {
         let columns = weights.len() / depth;
         let from = Operand { data: weights, outer: columns, depth, outer_stride: depth, depth_stride: 1 };
@@ -40,10 +42,10 @@ impl PackedRight {
         Self { columns, depth, blocks: blocks.collect() }
     }
 
-    /// Computes `to += x W^T`. Reads the first `depth` columns of `x`, `[rows, stride]`; columns of
+    /// Computes `to += x W^T`. Reads the first `depth` columns of `x`, `[rows, stride]`. Columns of
     /// `to`, `[rows, to_stride]`, beyond the result are unchanged.
     ///
-    /// A row's sums do not depend on the other rows or their number.
+    /// The sums of a row do not depend on the other rows or on their number.
     pub(crate) fn add_product(
         &self,
         kernel: Kernel,

@@ -8,12 +8,13 @@ use super::tiles::{self, Line, Operand, PANEL, Panels, STEP, Side};
 use super::{amx, dot};
 use crate::ComputePath;
 
-/// Depth of a block, whose panels (32 KiB) stay in the L1 cache.
+/// Depth of a block, chosen so that its panels (32 KiB) stay in the L1 cache.
 pub(super) const DEPTH: usize = 16 * STEP;
-/// Number of elements in a block of the right operand, whose panels (1 MiB) stay in the L2 cache.
+/// Number of elements in a block of the right operand, chosen so that its panels (1 MiB) stay in
+/// the L2 cache.
 const RIGHT_BLOCK: usize = 1 << 19;
-/// Number of rows in a block of the left operand. This way, a transposed operand is read along its
-/// rows.
+/// Number of rows in a block of the left operand. With blocks, a transposed operand is read along
+/// its rows.
 pub(super) const ROWS: usize = 8 * PANEL;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +38,7 @@ impl Kernel {
     }
 }
 
-/// A kernel set up on this thread, with a buffer for sums of partial panels.
+/// A kernel set up on this thread, with a buffer for the sums of incomplete panels.
 #[derive(Debug)]
 pub(super) struct Multiplier {
     /// `None` for dot products.
@@ -49,8 +50,8 @@ pub(super) struct Multiplier {
 #[repr(align(64))]
 struct Sums([f32; PANEL * PANEL]);
 
-/// Destination of the product of two panels: `rows` by `columns`, at most [`PANEL`] each, `stride`
-/// apart.
+/// Destination of the product of two panels: `rows` by `columns`, each at most [`PANEL`], in rows
+/// `stride` apart.
 #[derive(Debug)]
 pub(super) struct Output<'a> {
     pub(super) data: &'a mut [f32],
@@ -94,8 +95,8 @@ impl Multiplier {
         }
     }
 
-    /// Computes `a b` for two panels of equal depth: 32 rows of 32 sums, of which the first `rows`
-    /// are valid.
+    /// Computes `a b` for two panels of equal depth. The result has 32 rows of 32 sums, of which
+    /// the first `rows` are valid.
     #[inline]
     pub(super) fn sums(&mut self, a: &[Line], b: &[Line], rows: usize) -> &[f32] {
         let sums = &mut self.sums.0;
@@ -118,7 +119,7 @@ thread_local! {
 /// bf16.
 ///
 /// # Panics
-/// If the shapes do not match each other or their slices, which is a bug in the caller.
+/// If the shapes do not match each other or do not fit their slices, which is a bug in the caller.
 pub(crate) fn product(
     kernel: Kernel,
     to: ViewMut<'_, f32>,

@@ -1,15 +1,15 @@
-//! Operands of a product, packed as panels of bf16 tiles.
+//! Packs the operands of a matrix product as panels of bf16 tiles.
 //!
-//! A panel holds 32 rows of the left or 32 columns of the right operand. For each step along the
-//! depth (the summed dimension) it has two tiles of 16 lines of 64 bytes:
+//! A panel holds 32 rows of the left operand or 32 columns of the right operand. For each step
+//! along the depth (the summed dimension), a panel has two tiles of 16 lines of 64 bytes:
 //!
 //! ```text
 //! left    line r   = row r,      depths 0 .. 32
 //! right   line p   = columns 0 .. 16, of each the depths 2 p and 2 p + 1
 //! ```
 //!
-//! The depth may run along or across rows of memory; if necessary, blocks of 16 x 16 pairs are
-//! transposed in registers. Elements are rounded to the nearest bf16, ties to even; subnormal
+//! The depth may run along or across rows of memory. If needed, blocks of 16 x 16 pairs are
+//! transposed in registers. Elements are rounded to the nearest bf16, ties to even. Subnormal
 //! results become zero. Tiles are padded with zeros.
 #![expect(unsafe_code, reason = "vector instructions behind a check of the CPU")]
 #![expect(
@@ -25,14 +25,14 @@ use std::arch::x86_64::{
 };
 use std::ops::Range;
 
-/// Number of rows in a tile, and of bf16 pairs in a row.
+/// Number of rows in a tile, and number of bf16 pairs in a row.
 pub(super) const TILE: usize = 16;
 /// Number of rows of the left operand, or columns of the right operand, per panel.
 pub(crate) const PANEL: usize = 2 * TILE;
 pub(crate) const STEP: usize = 2 * TILE;
 pub(super) const PANEL_LINES: usize = 2 * TILE;
 
-/// A row of a tile: 32 bf16 elements on one cache line.
+/// A tile row: 32 bf16 elements on one cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Line([u16; 32]);
@@ -40,7 +40,7 @@ pub(crate) struct Line([u16; 32]);
 impl Line {
     pub(super) const ZERO: Self = Self([0; 32]);
 
-    /// Returns two neighbouring elements, the first in the low half.
+    /// Returns two adjacent elements, the first in the low half.
     #[inline(always)]
     pub(super) fn pair(&self, index: usize) -> u32 {
         u32::from(self.0[2 * index]) | u32::from(self.0[2 * index + 1]) << 16
@@ -61,14 +61,15 @@ pub(crate) enum Side {
     Right,
 }
 
-/// An operand in memory. `outer` counts the rows of a left or the columns of a right operand.
+/// A strided matrix operand in memory. `outer` counts the rows of a left operand or the columns of
+/// a right operand.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Operand<'a> {
     pub(super) data: &'a [f32],
     pub(super) outer: usize,
     pub(super) depth: usize,
     pub(super) outer_stride: usize,
-    /// Distance between neighbours along the depth. One of the two strides must be 1.
+    /// Distance between consecutive elements along the depth. One of the two strides must be 1.
     pub(super) depth_stride: usize,
 }
 
@@ -93,7 +94,7 @@ impl Panels {
     ///
     /// # Panics
     /// If the CPU lacks the instructions, neither stride is 1, or the block or operand is out of
-    /// bounds; these are bugs in the caller.
+    /// bounds. These are bugs in the caller.
     pub(super) fn pack(&mut self, side: Side, from: Operand<'_>, outer: Range<usize>, depth: Range<usize>) {
         assert!(available(), "this CPU cannot pack bf16");
         assert!(from.outer_stride == 1 || from.depth_stride == 1, "an operand lies along rows or columns");
@@ -117,7 +118,7 @@ impl Panels {
     }
 }
 
-/// Packs like [`Panels::pack`]; callers must make that function's checks.
+/// Packs like [`Panels::pack`], but callers must make the checks.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 unsafe fn pack(side: Side, from: Operand<'_>, outer: &Range<usize>, depth: &Range<usize>, to: &mut [Line]) {
     let steps = depth.len().div_ceil(STEP);
@@ -156,7 +157,7 @@ fn mask(count: usize) -> __mmask16 {
     if count >= TILE { !0 } else { (1 << count) - 1 }
 }
 
-/// Loads `count` elements; the other lanes are zero.
+/// Loads `count` elements and sets the other lanes to zero.
 ///
 /// # Safety
 /// The elements must be valid to read.
@@ -193,7 +194,8 @@ pub(super) fn alternate(both: __m512i) -> __m512i {
     _mm512_permutexvar_epi16(turns, both)
 }
 
-/// Loads a tile whose line `r` is row `r` of memory: 16 rows `stride` apart, 32 elements each.
+/// Loads a tile whose line `r` is row `r` of memory. There are 16 rows of 32 elements, `stride`
+/// apart.
 ///
 /// # Safety
 /// `count` rows of `depths` elements must be valid to read.
@@ -214,8 +216,8 @@ unsafe fn rows(from: *const f32, stride: usize, count: usize, depths: usize) -> 
     tile
 }
 
-/// Loads a tile whose line `p` interleaves rows `2 p` and `2 p + 1` of memory: 32 rows `stride`
-/// apart, 16 elements each.
+/// Loads a tile whose line `p` interleaves rows `2 p` and `2 p + 1` of memory. There are 32 rows of
+/// 16 elements, `stride` apart.
 ///
 /// # Safety
 /// `depths` rows of `count` elements must be valid to read.

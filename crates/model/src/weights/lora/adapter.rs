@@ -9,7 +9,7 @@ use crate::ops::linear::{Accumulate, View, ViewMut, matmul};
 use crate::weights::TensorList;
 use crate::{LayerLayout, ModelConfig, ModelError, Parameters, Real, TensorInfo};
 
-/// Ranges of one module's matrices.
+/// Ranges of the two matrices of one module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdapterPart {
     /// Adapted module.
@@ -18,12 +18,12 @@ pub struct AdapterPart {
     pub a: Range<usize>,
     /// Range of `B`, `[outputs, rank]`.
     pub b: Range<usize>,
-    /// The module's columns in the fused product.
+    /// Columns of the module in the fused product.
     pub columns: Range<usize>,
 }
 
-/// Adapted modules of one fused product. The `A`s of a branch are contiguous and form one matrix,
-/// `[parts rank, inputs]`.
+/// Adapted modules in one fused matrix product. The `A` matrices of a branch are contiguous and
+/// form one matrix, `[parts rank, inputs]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Branch {
     /// Range of all `A`s.
@@ -39,9 +39,9 @@ pub struct Branch {
 /// Ranges of all tensors in an adapter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdapterLayout {
-    /// For each layer, the branches in the order of [`Joint::ALL`].
+    /// For each layer, its branches in the order of [`Joint::ALL`].
     pub layers: Vec<[Branch; 4]>,
-    /// A critic's value head: `[hidden]` weights and one bias. `None` in a policy.
+    /// The critic's value head: `[hidden]` weights and one bias. `None` in a policy.
     pub value: Option<Range<usize>>,
     /// All tensors in buffer order, with PEFT's names.
     pub tensors: Vec<TensorInfo>,
@@ -70,7 +70,7 @@ impl AdapterLayout {
         Ok(Self { layers, value, tensors: builder.tensors, len: builder.len })
     }
 
-    /// Returns the ranges of a module's matrices; `None` if the module has no adapter.
+    /// Returns the ranges of a module's `A` and `B`, or `None` if the module has no adapter.
     pub fn part(&self, layer: usize, module: Module) -> Option<&AdapterPart> {
         self.layers.get(layer)?.iter().flat_map(|branch| &branch.parts).find(|part| part.module == module)
     }
@@ -110,7 +110,7 @@ fn branch(
 /// Settings, layout and weights of an adapter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Adapter<T> {
-    /// Settings, with `all-linear` expanded to module names.
+    /// Settings, with `all-linear` expanded into module names.
     pub config: LoraConfig,
     /// Architecture of the base model.
     pub model: ModelConfig,
@@ -121,7 +121,7 @@ pub struct Adapter<T> {
 }
 
 impl Adapter<f32> {
-    /// Returns a new adapter with PEFT's initialisation (`kaiming_uniform_(A, a = sqrt(5))`): `A`
+    /// Returns a new adapter with PEFT's initialization (`kaiming_uniform_(A, a = sqrt(5))`): `A`
     /// uniform in `±1 / sqrt(inputs)`, `B` zero.
     ///
     /// # Errors
@@ -165,7 +165,7 @@ impl<T: Real> Adapter<T> {
         Ok(Self { config: config.spelled_out()?, model: model.clone(), layout, data })
     }
 
-    /// Returns a critic's adapter with these weights and a zero value head.
+    /// Returns a critic's adapter with the given adapter weights and a zero value head.
     ///
     /// # Errors
     /// Fails like [`LoraConfig::check`] if [`Adapter::config`] was changed.
@@ -193,13 +193,13 @@ impl<T: Real> Adapter<T> {
         }
     }
 
-    /// Returns a tensor by its name in the file.
+    /// Returns a tensor by its name in the adapter file.
     pub fn tensor(&self, name: &str) -> Option<&[T]> {
         let info = self.layout.tensors.iter().find(|info| info.name == name)?;
         self.data.get(info.range.clone())
     }
 
-    /// Returns a mutable tensor by its name in the file.
+    /// Returns a mutable tensor by its name in the adapter file.
     pub fn tensor_mut(&mut self, name: &str) -> Option<&mut [T]> {
         let info = self.layout.tensors.iter().find(|info| info.name == name)?;
         self.data.get_mut(info.range.clone())
@@ -232,7 +232,7 @@ impl<T: Real> Adapter<T> {
     /// Merges the adapter into its base weights, except the value head.
     ///
     /// # Errors
-    /// Fails if the adapter was made for another architecture.
+    /// Fails if the adapter was made for a different architecture.
     pub fn merge_into(&self, parameters: &mut Parameters<T>) -> Result<(), ModelError> {
         self.check_base(&parameters.config)?;
         let layers: Vec<LayerLayout> = parameters.layout.layers.clone();

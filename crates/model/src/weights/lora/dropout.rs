@@ -1,23 +1,23 @@
-//! Dropout seeded by each entry's coordinates instead of a generator's state.
+//! Dropout seeded by the coordinates of each entry instead of by a generator's state.
 
 use crate::Real;
 
-/// Dropout mask of one pass over an adapter's inputs.
+/// Dropout mask for the adapter inputs of one pass.
 ///
 /// The mask depends only on the key and the entry's sequence index, position, layer, module and
-/// column. Recomputed layers therefore drop the same entries, however a batch is split into
-/// micro-batches and lanes.
+/// column. Recomputed layers therefore drop the same entries, and the split into micro-batches and
+/// lanes has no effect.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Dropout {
     key: u64,
-    /// Entries whose 32 random bits are below this threshold are dropped.
+    /// Entries are dropped if their 32 random bits are below this threshold.
     threshold: u64,
     /// `1 / (1 - probability)`, which preserves the mean.
     scale: f64,
 }
 
 impl Dropout {
-    /// Returns the mask for 64 random bits `key`; `None` if nothing is dropped.
+    /// Returns the mask for the 64-bit random `key`; `None` if nothing is dropped.
     pub(crate) fn new(key: u64, probability: f64) -> Option<Self> {
         let threshold = (probability * 2f64.powi(32)) as u64;
         (threshold > 0).then(|| Self { key, threshold, scale: 1.0 / (1.0 - probability) })

@@ -4,20 +4,21 @@
 //! |---|---|
 //! | `adapter.rs` | an adapter's weights in one flat buffer |
 //! | `dropout.rs` | dropout seeded by coordinates |
-//! | `pass.rs` | forward and backward of the adapters on one product |
+//! | `pass.rs` | forward and backward pass of the adapters on one matrix product |
 //!
-//! Hu et al. (2021), "LoRA: Low-Rank Adaptation of Large Language Models": a frozen matrix `W`,
-//! `[outputs, inputs]`, gets a trained addition of rank `r`,
+//! Hu et al. (2021), "LoRA: Low-Rank Adaptation of Large Language Models". A trained matrix of rank
+//! `r` is added to a frozen matrix `W`, `[outputs, inputs]`:
 //!
 //! ```text
 //! y = x W^T + s dropout(x) A^T B^T        A: [r, inputs]   B: [outputs, r]
 //! s = alpha / r, or alpha / sqrt(r) with `rslora` (Kalajdzievski 2023)
 //! ```
 //!
-//! `A` starts uniform and `B` at zero, so a new adapter changes nothing. Names, shapes and settings
-//! are PEFT's, whose files [`crate::save_adapter`] and [`crate::load_adapter`] write and read.
+//! `A` is initialized uniformly and `B` to zero, so a new adapter changes nothing. Names, shapes
+//! and settings follow PEFT. [`crate::save_adapter`] and [`crate::load_adapter`] write and read its
+//! files.
 //!
-//! Gradients, moments and the clipped norm of [`crate::NativeLearner`] cover the adapter only.
+//! The gradients, moments and clipped norm of [`crate::NativeLearner`] cover only the adapter.
 
 mod adapter;
 mod dropout;
@@ -46,10 +47,10 @@ pub struct LoraConfig {
     #[schemars(range(max = 1e6), extend("exclusiveMinimum" = 0.0))]
     pub alpha: f64,
     /// Probability of dropping an entry of an adapter's input in training. Sampling has no dropout,
-    /// so a value above 0 makes the first importance ratios differ from 1.
+    /// so with dropout the importance ratios differ from 1 even before the first update.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub dropout: f64,
-    /// Scale by `alpha / sqrt(rank)` instead of `alpha / rank`.
+    /// Scales by `alpha / sqrt(rank)` instead of `alpha / rank`.
     pub rslora: bool,
     /// Linear layers that get an adapter, in every decoder layer: `all-linear`, or some of
     /// `q_proj`, `k_proj`, `v_proj`, `o_proj`, `gate_proj`, `up_proj` and `down_proj`.
@@ -67,7 +68,7 @@ impl Default for LoraConfig {
 pub(crate) const ALL_LINEAR: &str = "all-linear";
 
 impl LoraConfig {
-    /// Returns the scale `s` of the addition.
+    /// Returns the scale `s` of the adapter's output.
     pub fn scale(&self) -> f64 {
         let rank = self.rank as f64;
         self.alpha / if self.rslora { rank.sqrt() } else { rank }
@@ -111,8 +112,8 @@ impl LoraConfig {
     /// Rejects invalid settings.
     ///
     /// # Errors
-    /// Fails if rank, alpha or dropout is out of range, or the list of targets is empty; the error
-    /// names the key. Also fails like [`LoraConfig::modules`].
+    /// Fails with the key if rank, alpha or dropout is out of range, or if the list of targets is
+    /// empty. Also fails like [`LoraConfig::modules`].
     pub fn check(&self) -> Result<(), ModelError> {
         turnwise_settings::check(self).map_err(ModelError::Settings)?;
         self.modules().map(|_| ())
@@ -143,7 +144,7 @@ impl Module {
     pub const ALL: [Self; 7] =
         [Self::Query, Self::Key, Self::Value, Self::Output, Self::Gate, Self::Up, Self::Down];
 
-    /// Returns the module's name in `targets`, such as `q_proj`.
+    /// Returns the module's name in `targets`, for example `q_proj`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Query => "q_proj",
@@ -161,7 +162,7 @@ impl Module {
         Self::ALL.into_iter().find(|module| module.name() == name)
     }
 
-    /// Returns the name within a layer, such as `self_attn.q_proj`.
+    /// Returns the name within a layer, for example `self_attn.q_proj`.
     pub fn path(self) -> String {
         let part = match self {
             Self::Query | Self::Key | Self::Value | Self::Output => "self_attn",
@@ -204,7 +205,7 @@ impl Module {
     }
 }
 
-/// Modules that share an input and are computed as one product.
+/// Modules that share an input and are computed as one matrix product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Joint {
     /// Query, key and value projections.
@@ -218,7 +219,7 @@ pub enum Joint {
 }
 
 impl Joint {
-    /// All products, in the order in which a layer runs them.
+    /// All products, in the order in which they run in a layer.
     pub const ALL: [Self; 4] = [Self::Qkv, Self::Output, Self::GateUp, Self::Down];
 
     /// Returns the modules fused into this matrix product, in the order of its output columns.

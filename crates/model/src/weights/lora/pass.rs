@@ -1,4 +1,4 @@
-//! Forward and backward pass of the adapters on one product.
+//! Forward and backward pass of the adapters on one matrix product.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ pub(crate) struct Scratch<T> {
     /// `x A^T` of all parts, `[rows, parts rank]`.
     low: Vec<T>,
     d_low: Vec<T>,
-    /// One part's input after dropout, `[rows, inputs]`.
+    /// Input of one part after dropout, `[rows, inputs]`.
     dropped: Vec<T>,
     d_dropped: Vec<T>,
 }
@@ -32,7 +32,7 @@ pub(crate) struct BranchPass<'a, T> {
 }
 
 impl<T: Real> BranchPass<'_, T> {
-    /// Adds `s dropout(x) A^T B^T` to `y`; `x` is `[rows, inputs]`, `y` is `[rows, outputs]`.
+    /// Adds `s dropout(x) A^T B^T` to `y`. `x` is `[rows, inputs]` and `y` is `[rows, outputs]`.
     pub(crate) fn forward(&self, x: &[T], y: &mut [T], scratch: &mut Scratch<T>) {
         let Branch { parts, inputs, outputs, .. } = self.branch;
         if parts.is_empty() {
@@ -50,8 +50,8 @@ impl<T: Real> BranchPass<'_, T> {
         }
     }
 
-    /// Adds the derivative with respect to `x` to `d_x`, and the adapter's derivatives to
-    /// `gradient`, in the adapter's layout.
+    /// Adds the gradient with respect to `x` to `d_x`, and the adapter's gradients to `gradient`,
+    /// in the adapter's layout.
     pub(crate) fn backward(
         &self,
         x: &[T],
@@ -143,7 +143,7 @@ impl<T: Real> BranchPass<'_, T> {
         }
     }
 
-    /// Writes `x` with one part's dropout applied; each module has its own mask.
+    /// Writes `x` after one part's dropout. Each module has a separate mask.
     fn drop_entries(&self, dropout: Dropout, part: usize, x: &[T], to: &mut Vec<T>) {
         let width = self.branch.inputs;
         grow(to, x.len());

@@ -1,4 +1,4 @@
-//! Requests to the hub, with retries and errors that name the fix.
+//! HTTP requests to the hub, with retries and errors that say how to fix the problem.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use ureq::{Agent, Body, SendBody};
 
 use super::PushError;
 
-/// Maximum size of a response; LFS batch responses are far smaller.
+/// Maximum size of a response. LFS batch responses are far smaller.
 const LARGEST: u64 = 16 << 20;
 const TRIES: u32 = 4;
 
@@ -18,16 +18,16 @@ pub(super) struct Client {
     /// Without a trailing slash.
     pub(super) endpoint: String,
     token: String,
-    /// Wait before the second try, doubled for each further one.
+    /// Wait before the second try; it doubles for each further try.
     pause: Duration,
 }
 
 #[derive(Clone, Copy)]
 pub(super) struct Form {
     pub(super) content_type: &'static str,
-    /// The token is sent to the hub only, never to the storage behind it.
+    /// The token is sent only to the hub, never to the storage service that it uses.
     pub(super) authorized: bool,
-    /// True if repeating the request has no further effect.
+    /// True if the request is idempotent.
     pub(super) repeatable: bool,
 }
 
@@ -88,7 +88,7 @@ impl Client {
     }
 
     /// Uploads bytes to a signed storage URL, without the token, and returns the response's `ETag`.
-    /// Each try calls `open` for a new reader.
+    /// Each attempt calls `open` to get a new reader.
     pub(super) fn put<R: std::io::Read>(
         &self,
         url: &str,
@@ -184,20 +184,21 @@ impl Client {
         PushError::Network { address: plain(url), reason: self.hide(reason) }
     }
 
-    /// Shortens a server's text and removes the token, which it may contain.
+    /// Shortens a server's text and removes the token if the text contains it.
     fn hide(&self, text: &str) -> String {
         text.replace(&self.token, "***").chars().take(300).collect()
     }
 }
 
-/// Returns the message in an error's body: JSON's `error` or `message`, otherwise the text.
+/// Returns the message in an error response: `error` or `message` of a JSON body, otherwise the
+/// whole text.
 fn in_body(body: &str) -> String {
     let json = serde_json::from_str::<Value>(body).ok();
     let message = json.as_ref().and_then(|json| json.get("error").or_else(|| json.get("message"))?.as_str());
     message.unwrap_or(body.trim()).to_owned()
 }
 
-/// Removes the query of an address, which may contain a signature.
+/// Removes the query of a URL, which may contain a signature.
 fn plain(url: &str) -> String {
     url.split('?').next().unwrap_or_default().to_owned()
 }

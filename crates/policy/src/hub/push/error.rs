@@ -4,8 +4,8 @@ use std::path::Path;
 
 use thiserror::Error;
 
-/// Why an upload could not be started or finished. Messages name the file or repository and the
-/// fix.
+/// Error from starting or finishing an upload. Messages name the file or repository and say how to
+/// fix the problem.
 #[derive(Debug, Error)]
 pub enum PushError {
     /// A file or folder could not be read.
@@ -24,21 +24,22 @@ pub enum PushError {
         /// The problem and how to fix it.
         reason: String,
     },
-    /// The repository's name is malformed, or its visibility is not the requested one.
+    /// The repository name is malformed, or the repository's visibility differs from the requested
+    /// one.
     #[error("{repository}: {reason}")]
     Repository {
-        /// The repository as given.
+        /// The repository name as given.
         repository: String,
         /// The problem and how to fix it.
         reason: String,
     },
-    /// No token was found, or a variable forbids the network.
+    /// No token was found, or an environment variable forbids network access.
     #[error("{0}")]
     Environment(String),
     /// The server returned an error.
     #[error("{address}: status {status}: {message}{hint}")]
     Status {
-        /// The address without its query, which may contain signatures.
+        /// The URL without its query, which may contain a signature.
         address: String,
         /// The HTTP status.
         status: u16,
@@ -50,7 +51,7 @@ pub enum PushError {
     /// The server could not be reached, or sent an invalid response.
     #[error("{address}: {reason}; rerun the command to resume")]
     Network {
-        /// The address without its query.
+        /// The URL without its query.
         address: String,
         /// The reason.
         reason: String,

@@ -1,4 +1,4 @@
-//! Files of a folder, with the hashes that the hub uses.
+//! Files of a folder, with the hashes that the hub needs.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -17,11 +17,11 @@ use super::PushError;
 const SAMPLE: u64 = 512;
 
 pub(super) struct LocalFile {
-    /// Path in the repository, with `/` as separator.
+    /// Path in the repository, with `/` as the separator.
     pub(super) name: String,
     pub(super) path: PathBuf,
     pub(super) size: u64,
-    /// First bytes, in base64.
+    /// First bytes of the file, in base64.
     pub(super) sample: String,
 }
 
@@ -30,7 +30,7 @@ impl LocalFile {
         File::open(&self.path).map_err(PushError::io(&self.path))
     }
 
-    /// Returns the bytes; fails if the size has changed.
+    /// Returns the file's bytes; fails if its size has changed.
     pub(super) fn read(&self) -> Result<Vec<u8>, PushError> {
         let bytes = std::fs::read(&self.path).map_err(PushError::io(&self.path))?;
         if bytes.len() as u64 != self.size {
@@ -39,7 +39,7 @@ impl LocalFile {
         Ok(bytes)
     }
 
-    /// Returns the hexadecimal SHA-256, which is LFS's object id.
+    /// Returns the hexadecimal SHA-256, which serves as LFS object id.
     pub(super) fn sha256(&self) -> Result<String, PushError> {
         let (mut file, mut hash) = (self.open()?, Sha256::new());
         let mut buffer = vec![0; 1 << 20];
@@ -53,7 +53,7 @@ impl LocalFile {
     }
 }
 
-/// Returns git's object id of a file: the SHA-1 of a blob.
+/// Returns the git object id of a file: the SHA-1 of its blob.
 pub(super) fn blob(bytes: &[u8]) -> String {
     // `sha1` and `sha2` depend on different releases of `digest`.
     use sha1::Digest as _;
@@ -63,7 +63,8 @@ pub(super) fn blob(bytes: &[u8]) -> String {
     hexadecimal(&hash.finalize())
 }
 
-/// Lists the files of a folder and its subfolders, by name. Hidden ones are left out, as git's and the hub's own are.
+/// Lists the files of a folder and its subfolders, sorted by name. Hidden files are skipped, for
+/// example those of git and the hub.
 pub(super) fn list(folder: &Path) -> Result<Vec<LocalFile>, PushError> {
     let mut found = Vec::new();
     walk(folder, "", &mut found)?;

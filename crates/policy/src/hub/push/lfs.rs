@@ -1,4 +1,4 @@
-//! Uploads large files with git LFS's batch protocol, in one piece or in parts.
+//! Uploads large files with the git LFS batch protocol, whole or in parts.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -27,7 +27,7 @@ struct Batch {
 #[derive(Deserialize)]
 struct Object {
     oid: String,
-    /// `None` if the storage already has the file.
+    /// `None` if the storage service already has the file.
     actions: Option<Actions>,
     error: Option<ObjectError>,
 }
@@ -47,12 +47,12 @@ struct Actions {
 #[derive(Deserialize)]
 struct Action {
     href: String,
-    /// For an upload in parts: `chunk_size`, and one address per part number.
+    /// For multipart uploads: `chunk_size`, and one URL per part number.
     #[serde(default)]
     header: BTreeMap<String, Value>,
 }
 
-/// Uploads the files that the storage lacks. Returns their number and bytes.
+/// Uploads the files that the storage service lacks. Returns their number and total bytes.
 pub(super) fn upload(
     client: &Client,
     repository: &str,
@@ -110,7 +110,7 @@ fn whole(client: &Client, large: &Large<'_>, action: &Action) -> Result<(), Push
     client.put(&action.href, *size, || Ok(File::open(path)?.take(*size))).map(drop)
 }
 
-/// Uploads a file in parts, then reports the tag of each to the hub.
+/// Uploads a file in parts, then sends the `ETag` of each part to the hub.
 fn parts(client: &Client, large: &Large<'_>, action: &Action, size: &Value) -> Result<(), PushError> {
     let malformed = |reason: &str| client.network(&action.href, &format!("{}: {reason}", large.file.name));
     // A number, or digits in quotes.

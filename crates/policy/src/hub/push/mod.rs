@@ -1,9 +1,9 @@
 //! Uploads a model or adapter folder to the Hugging Face hub.
 //!
 //! The protocol follows `huggingface_hub.create_commit`. The hub decides which files are large
-//! (`preupload`); those are sent to its storage by git LFS (`lfs.rs`), and one commit adds all
-//! files. Rerunning an upload sends only what the hub lacks. `hf-hub` can upload from release 1.0
-//! on, but needs an async runtime and its own HTTP client.
+//! (`preupload`). Those are uploaded by git LFS (`lfs.rs`), and one commit adds all files. If an
+//! upload is repeated, only missing files are sent. `hf-hub` supports uploads from version 1.0 on,
+//! but requires an async runtime and brings its own HTTP client.
 
 mod client;
 mod error;
@@ -31,16 +31,16 @@ use crate::Notes;
 
 const BATCH: usize = 256;
 
-/// Options of an upload.
+/// Options for an upload.
 #[derive(Clone, Debug)]
 pub struct Push {
-    /// Folder of a model or an adapter.
+    /// Folder with a model or an adapter.
     pub folder: PathBuf,
     /// `ORG/NAME` or `ORG/NAME@BRANCH`.
     pub repository: String,
     /// Create the repository if it does not exist.
     pub create: bool,
-    /// Require a private repository; a new one is created as private.
+    /// Requires a private repository. A new repository is created as private.
     pub private: bool,
     /// First line of the commit message.
     pub message: String,
@@ -49,13 +49,13 @@ pub struct Push {
 /// Result of an upload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pushed {
-    /// Page of the repository.
+    /// URL of the repository's page.
     pub url: String,
-    /// Id of the commit; `None` if the repository already had all files.
+    /// Id of the commit; `None` if all files were already in the repository.
     pub commit: Option<String>,
     /// Number of files in the commit.
     pub files: usize,
-    /// Number and bytes of the large files that were sent.
+    /// Number of large files that were sent, and their total bytes.
     pub uploaded: (usize, u64),
 }
 
@@ -71,7 +71,7 @@ struct Mode {
     upload_mode: String,
     #[serde(default)]
     should_ignore: bool,
-    /// Object id (of git or LFS) of the file that the branch has at this path.
+    /// Object id (git or LFS) of the file that the branch has at this path.
     oid: Option<String>,
 }
 
@@ -88,7 +88,7 @@ struct Info {
 
 /// Uploads a folder in one commit.
 ///
-/// The token is `HF_TOKEN`, or that of `hf auth login`. `HF_ENDPOINT` sets another hub.
+/// The token is read from `HF_TOKEN` or from `hf auth login`. `HF_ENDPOINT` sets another hub.
 ///
 /// # Errors
 /// Fails if the folder is not a complete model or adapter, if there is no token, or if the hub
@@ -104,7 +104,7 @@ struct Hub {
 }
 
 impl Hub {
-    /// Reads endpoint and token from the environment like `huggingface_hub`.
+    /// Reads endpoint and token from the environment, like `huggingface_hub`.
     fn find(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, PushError> {
         if let Some(variable) = Cache::find(&variable).and_then(|cache| cache.offline) {
             return Err(PushError::Environment(format!("{variable} forbids the network; unset it")));
@@ -124,7 +124,7 @@ impl Hub {
     }
 }
 
-/// Returns the token file of `hf auth login`.
+/// Returns the path of the token file from `hf auth login`.
 fn token_file(variable: &impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let set = |name: &str| variable(name).filter(|value| !value.is_empty());
     let home = || set("HOME").or_else(|| set("USERPROFILE")).map(PathBuf::from);
@@ -210,7 +210,7 @@ fn push_to(options: &Push, hub: &Hub, notes: &mut Notes<'_>) -> Result<Pushed, P
     Ok(Pushed { url, commit: Some(committed.commit_oid), files: count, uploaded })
 }
 
-/// Creates a repository; an existing one is kept.
+/// Creates a repository, or keeps an existing one.
 fn create(client: &Client, id: &str, private: bool, notes: &mut Notes<'_>) -> Result<(), PushError> {
     let (organization, name) = id.split_once('/').unwrap_or_default();
     let mut body = json!({ "name": name, "organization": organization });
@@ -226,7 +226,7 @@ fn create(client: &Client, id: &str, private: bool, notes: &mut Notes<'_>) -> Re
     Ok(())
 }
 
-/// Asks the hub how to send each file, and returns the answers in the order of the files.
+/// Asks the hub how each file should be sent, and returns the results in the order of the files.
 fn modes(client: &Client, url: &str, files: &[LocalFile]) -> Result<Vec<Mode>, PushError> {
     let mut found = Vec::new();
     for files in files.chunks(BATCH) {

@@ -1,7 +1,7 @@
-//! Tool calls in growing conversations: replies with calls, and the template's text for their
+//! Tool calls in multi-turn conversations: replies with calls, and the template's text for the
 //! results.
 //!
-//! Replies are kept as sampled. Because some templates refer back to calls (their number or ids),
+//! Replies are kept as sampled. Some templates refer back to earlier calls (by number or id), so
 //! the text after a reply is rendered with placeholder calls.
 
 use super::{ChatFormat, NEXT, QUESTION};
@@ -11,13 +11,13 @@ use crate::{TextError, Tokenizer};
 const TOOL: &str = "the_tool_in_question";
 const RESULT: &str = "the-result-in-question";
 
-/// Empty reasoning as written by Qwen3's template.
+/// An empty reasoning block, as written by Qwen3's template.
 const EMPTY_THOUGHT: &str = "<think>\n\n</think>\n\n";
 
 /// A tool call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call<'a> {
-    /// Id to which the result refers.
+    /// Id of the call that the result belongs to.
     pub id: &'a str,
     /// Name of the tool.
     pub name: &'a str,
@@ -37,7 +37,7 @@ pub struct Answered<'a> {
 }
 
 impl Message {
-    /// Returns an assistant message with a text and calls.
+    /// Returns an assistant message with text and tool calls.
     ///
     /// # Errors
     /// Fails if arguments are not JSON.
@@ -58,7 +58,7 @@ impl Message {
         ))
     }
 
-    /// Returns a message with the result of a call.
+    /// Returns a message with the result of a tool call.
     pub fn result(answered: &Answered<'_>) -> Self {
         let Answered { id, name, text } = *answered;
         let entries = [("role", "tool"), ("name", name), ("tool_call_id", id), ("content", text)];
@@ -67,19 +67,19 @@ impl Message {
 }
 
 impl ChatFormat {
-    /// Returns true if the template renders tools, and their results as `tool` messages, so that
-    /// conversations with calls can grow. Otherwise, tools and results must be part of user
+    /// Returns true if the template renders tools, and renders their results as `tool` messages.
+    /// Conversations with calls can then be extended. Otherwise, put tools and results into user
     /// messages.
     pub fn takes_tools(&self) -> bool {
         self.takes_tools
     }
 
-    /// Returns the template's text for a reply with these calls, without the template's opening
+    /// Returns the template's text for a reply with these calls, without the opening
     /// ([`ChatFormat::opening`]) and the closing token.
     ///
     /// # Errors
-    /// Fails if the template has no tools, rejects these calls (Llama 3's rejects more than one),
-    /// or cannot be rendered.
+    /// Fails if the template does not support tools, rejects these calls (Llama 3's rejects more
+    /// than one), or cannot be rendered.
     pub fn reply_calling(&self, thought: &str, calls: &[Call<'_>]) -> Result<String, TextError> {
         let question = Message::user(QUESTION);
         let prompt = self.render(std::slice::from_ref(&question), &[], true)?;
@@ -100,12 +100,12 @@ impl ChatFormat {
         Ok(reply.strip_prefix(EMPTY_THOUGHT).unwrap_or(reply).to_owned())
     }
 
-    /// Returns the tokens between a reply with calls and the next reply: the missing end of the
-    /// first, the results, an optional user message, and the next reply's start. `last` is the last
-    /// sampled token of the reply.
+    /// Returns the tokens between a reply with calls and the next reply. These are the rest of the
+    /// reply's end, the results, an optional user message, and the next reply's start. `last` is
+    /// the last sampled token of the reply.
     ///
     /// # Errors
-    /// Fails like [`ChatFormat::next`], or if the template has no tools.
+    /// Fails like [`ChatFormat::next`], or if the template does not support tools.
     pub fn next_after_calls(
         &self,
         tokenizer: &Tokenizer,
@@ -170,8 +170,8 @@ impl ChatFormat {
         Some(reply.split_once(self.close_text.as_str())?.0).filter(|_| !self.close_text.is_empty())
     }
 
-    /// Returns true if the template renders tools and results, and closes replies with calls like
-    /// any other reply.
+    /// Returns true if the template renders tools and results, and ends replies with calls like any
+    /// other reply.
     pub(super) fn find_tools(&self) -> bool {
         let Ok(tool) = Tool::from_json(&format!(
             r#"{{"type":"function","function":{{"name":"{TOOL}","description":"","parameters":{{"type":"object","properties":{{}}}}}}}}"#

@@ -1,15 +1,15 @@
-//! Token sequences of whole conversations for supervised training, with the replies marked.
+//! Token sequences of whole conversations for supervised fine-tuning, with replies marked.
 //!
-//! A reply is the template's text of an assistant message, from its prompt to its closing token.
-//! Prompts and replies are tokenized separately, as in sampling. If a template changes earlier
-//! replies, as Qwen3's drops their reasoning, a conversation yields several sequences. Each reply
-//! appears once, after the text that the model would see before it.
+//! A reply is the rendered text of an assistant message after its prompt, including the closing
+//! token. Prompts and replies are tokenized separately, as in sampling. Some templates change
+//! earlier replies; Qwen3's drops their reasoning. A conversation then yields several sequences.
+//! Each reply appears once, preceded by the text that the model would see before it.
 
 use super::ChatFormat;
 use crate::chat::{Message, RenderOptions, Tool};
 use crate::{TextError, Tokenizer};
 
-/// Consecutive tokens of a prompt or of a reply.
+/// Consecutive tokens, all from a prompt or all from a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stretch {
     /// Token ids.
@@ -19,12 +19,12 @@ pub struct Stretch {
 }
 
 impl ChatFormat {
-    /// Returns the sequences of a conversation, each a list of stretches. `replies` are the
-    /// ascending indices of the messages to train on; later messages are omitted.
+    /// Returns the sequences of a conversation, each as a list of token spans. `replies` holds the
+    /// ascending indices of the messages to train on. Messages after the last one are omitted.
     ///
     /// # Errors
-    /// Fails, naming the message, if the template rejects it, or renders a reply that does not
-    /// continue its prompt.
+    /// Fails with the index of the message if the template rejects it or renders a reply that does
+    /// not continue its prompt.
     pub fn training_sequences(
         &self,
         tokenizer: &Tokenizer,
