@@ -5,14 +5,14 @@ use std::time::Duration;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use reqwest::redirect::Policy;
 
-/// Time limit for connecting. Lost packets are resent after 1, 3 and 7 s, and failed requests are
-/// retried, so a longer limit would only delay the use of another server.
+/// Timeout for connecting. TCP resends lost packets after 1, 3 and 7 s, and failed requests are
+/// retried, so a longer timeout would only delay switching to another server.
 const CONNECT: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
-    /// Time after which the server asks for a retry.
+    /// How long the server asks clients to wait before a retry.
     pub(crate) retry_after: Option<Duration>,
     pub(crate) content_type: String,
     pub(crate) body: Vec<u8>,
@@ -20,15 +20,15 @@ pub(crate) struct Reply {
 
 #[derive(Debug)]
 pub(crate) enum NoClient {
-    /// The API key is unusable, for this reason.
+    /// The API key cannot be used, for the given reason.
     Key(String),
     Build(String),
 }
 
-/// Why there is no reply. Messages contain no address.
+/// Reason why a request has no reply. Messages contain no address.
 #[derive(Debug)]
 pub(crate) enum HttpError {
-    /// There was no connection, so nothing was sent.
+    /// The connection failed, so nothing was sent.
     Unreachable(String),
     /// The connection was lost, or the reply is invalid.
     Broken(String),
@@ -46,7 +46,7 @@ impl HttpError {
         }
     }
 
-    /// Describes the failure of a request with this time limit, worded to follow the server's name.
+    /// Describes why a request with this timeout failed, worded to follow the server's name.
     pub(crate) fn reason(&self, time: Duration) -> String {
         match self {
             Self::Unreachable(_) => format!("cannot be reached: {}", self.cause()),
@@ -80,12 +80,12 @@ fn deepest_cause(error: reqwest::Error) -> String {
     cause
 }
 
-/// Returns the API key in an environment variable; `None` if `variable` is empty.
+/// Returns the API key from an environment variable, or `None` if `variable` is empty.
 pub(crate) fn api_key(variable: &str) -> Result<Option<String>, NoClient> {
     turnwise_settings::api_key(variable).map_err(|error| NoClient::Key(error.to_string()))
 }
 
-/// Returns a header value with a secret, marked to be hidden in logs.
+/// Returns a header value that contains a secret and is hidden in logs.
 pub(crate) fn secret_header(text: &str) -> Result<HeaderValue, NoClient> {
     let mut value = HeaderValue::from_str(text)
         .map_err(|_| NoClient::Key("holds a key that no header can carry".into()))?;
