@@ -118,8 +118,8 @@ impl Requests {
         Self { transport, timing, expired: AtomicBool::new(false) }
     }
 
-    /// Sends heartbeats periodically until the session is gone. Failures are ignored, because the
-    /// next heartbeat follows.
+    /// Sends heartbeats periodically until the session is gone. Failures are ignored, because
+    /// another heartbeat follows.
     pub(crate) async fn beat(self: Arc<Self>, session: String) {
         loop {
             tokio::time::sleep(self.timing.heartbeat).await;
@@ -136,8 +136,8 @@ impl Requests {
         Tries::new(what, self.timing)
     }
 
-    /// Sends a request until the service accepts it, and returns its reply. `make` receives the
-    /// number of the attempt.
+    /// Sends a request until the service accepts it, and returns its reply. `make` builds the
+    /// request from the attempt number.
     pub(crate) async fn submit(
         &self,
         path: &str,
@@ -170,7 +170,7 @@ impl Requests {
         }
     }
 
-    /// Sends a request and waits for its result, all within the time limit of `tries`.
+    /// Sends a request and waits for its result, within the total timeout of `tries`.
     pub(crate) async fn carry_out(
         &self,
         path: &str,
@@ -186,8 +186,8 @@ impl Requests {
         }
     }
 
-    /// Waits for the result of a request; `None` if it must be submitted again, which never happens
-    /// for requests that would count twice.
+    /// Waits for the result of a request. Returns `None` if the request must be submitted again,
+    /// which never happens if repeating would apply it twice.
     pub(crate) async fn result(
         &self,
         request_id: &str,
@@ -259,7 +259,7 @@ impl Requests {
     }
 }
 
-/// Returns the text of a rejection: FastAPI's `detail`, or the body.
+/// Returns the message of a rejection: FastAPI's `detail`, or the whole body.
 fn detail(reply: &Reply) -> String {
     let text = String::from_utf8_lossy(&reply.body).into_owned();
     let value: Option<Value> = serde_json::from_str(&text).ok();
