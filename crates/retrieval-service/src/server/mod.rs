@@ -1,12 +1,13 @@
-//! An HTTP server for any retriever, with Search-R1's protocol.
+//! An HTTP server that makes any retriever available by Search-R1's protocol.
 //!
-//! `POST /retrieve` answers queries, `GET /health` returns success. Each connection has a thread,
-//! up to a limit. Additional connections get status 503 within a second, or are closed if too many
-//! are waiting for it. Connections stay open for more requests.
+//! `POST /retrieve` runs queries, and `GET /health` reports that the server is running. Each
+//! connection has its own thread, up to a limit. Further connections get status 503 within a
+//! second, or are closed if too many are already waiting for that response. Connections are kept
+//! open for further requests.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `http.rs` | a minimal HTTP/1.1 server with limits on sizes and times |
+//! | `http.rs` | a minimal HTTP/1.1 server that limits sizes and times |
 
 mod http;
 
@@ -21,7 +22,7 @@ use turnwise_retrieval::{RetrievalError, Retriever};
 use self::http::{Connection, Reply};
 use crate::protocol::{self, Request};
 
-/// Parses bytes as the head and as the body of a request, for the fuzz targets in `fuzz/`.
+/// Parses bytes as the head and as the body of a request; used by the fuzz targets in `fuzz/`.
 #[doc(hidden)]
 pub fn parse_request(bytes: &[u8]) {
     http::parse_head(bytes);
@@ -31,24 +32,24 @@ pub fn parse_request(bytes: &[u8]) {
 /// Limits of a [`Server`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerOptions {
-    /// Number of passages per query if the request does not set it.
+    /// Number of passages per query, if not set in the request.
     pub top_k: usize,
     /// Maximum number of passages per query.
     pub most_passages: usize,
     /// Maximum number of queries per request.
     pub most_queries: usize,
-    /// Maximum number of passages per answer, over all queries.
+    /// Maximum number of passages per response, over all queries.
     pub most_results: usize,
-    /// Maximum size of an answer's body in bytes.
+    /// Maximum size of a response body in bytes.
     pub largest_answer: usize,
-    /// Maximum size of a request's body in bytes.
+    /// Maximum size of a request body in bytes.
     pub largest_request: usize,
-    /// Maximum number of concurrent connections, not counting those being rejected.
+    /// Maximum number of concurrent connections, not counting those that are being rejected.
     pub connections: usize,
-    /// Timeout for receiving a started request, for sending an answer, and for active requests
-    /// after a stop.
+    /// Timeout for receiving a request that has started, for sending a response, and for active
+    /// requests when the server stops.
     pub timeout: Duration,
-    /// Time for which an idle connection is kept open.
+    /// How long an idle connection is kept open.
     pub idle: Duration,
     /// True to allow addresses that other machines can reach.
     pub allow_remote: bool,
