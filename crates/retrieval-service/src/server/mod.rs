@@ -51,7 +51,7 @@ pub struct ServerOptions {
     pub timeout: Duration,
     /// How long an idle connection is kept open.
     pub idle: Duration,
-    /// True to allow addresses that other machines can reach.
+    /// Whether to allow addresses that other machines can reach.
     pub allow_remote: bool,
 }
 
@@ -72,10 +72,10 @@ impl Default for ServerOptions {
     }
 }
 
-/// Maximum number of connections being rejected at a time; any more are closed immediately.
+/// Maximum number of connections being rejected at the same time; any more are closed immediately.
 const MOST_TURNED_AWAY: usize = 32;
 
-/// Timeout for reading a rejected connection's request, and for sending the rejection.
+/// Timeout for reading the request on a connection being rejected, and for sending the rejection.
 const TURNING_AWAY: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Default)]
@@ -85,12 +85,11 @@ struct Counters {
     failed: AtomicU64,
     served: AtomicUsize,
     turned_away: AtomicUsize,
-    /// Number of requests that have started and are not answered yet; idle connections do not
-    /// count.
+    /// Number of requests that have started but not been answered; idle connections do not count.
     under_way: AtomicUsize,
 }
 
-/// A server that is bound to an address.
+/// A server bound to an address.
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
@@ -100,7 +99,7 @@ pub struct Server {
     stop: Arc<AtomicBool>,
 }
 
-/// Stops a server from another thread.
+/// Handle to stop a server from another thread.
 #[derive(Clone, Debug)]
 pub struct Stopper {
     stop: Arc<AtomicBool>,
@@ -108,8 +107,8 @@ pub struct Stopper {
 }
 
 impl Stopper {
-    /// Stops the server. The server accepts no new connections and answers active requests within
-    /// [`ServerOptions::timeout`].
+    /// Stops the server. The server then accepts no new connections, and answers active requests
+    /// within [`ServerOptions::timeout`].
     pub fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);
         // Connecting wakes the server, which waits for a connection.
@@ -122,8 +121,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::Setting`] for an address that is invalid or in use. Rejects
-    /// addresses that other machines can reach unless `allow_remote` is set.
+    /// Returns [`RetrievalError::Setting`] if the address is invalid or in use. Rejects addresses
+    /// that other machines can reach unless `allow_remote` is set.
     pub fn bind(address: &str, options: ServerOptions) -> Result<Self, RetrievalError> {
         let wrong = |reason: String| RetrievalError::Setting {
             key: "address".to_owned(),
@@ -145,7 +144,7 @@ impl Server {
         Ok(Self { listener, address, options, counters: Arc::default(), stop: Arc::default() })
     }
 
-    /// Returns the address with the actual port.
+    /// Returns the server's address with its actual port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -163,12 +162,12 @@ impl Server {
         Stopper { stop: Arc::clone(&self.stop), address }
     }
 
-    /// Answers requests until [`Stopper::stop`]. Returns once active requests are answered or have
-    /// timed out.
+    /// Answers requests until [`Stopper::stop`]. Then returns once active requests are answered or
+    /// have timed out.
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::Setting`] if connections can no longer be accepted.
+    /// Returns [`RetrievalError::Setting`] if no more connections can be accepted.
     pub fn run(&self, retriever: &Arc<dyn Retriever>) -> Result<(), RetrievalError> {
         let mut failures = 0;
         loop {
@@ -218,7 +217,7 @@ impl Server {
         }
     }
 
-    /// Waits for active requests, with a timeout in case a search or client hangs.
+    /// Waits for active requests, but only up to a timeout, in case a search or client hangs.
     fn wait_for_answers(&self) {
         let until = Instant::now() + self.options.timeout;
         while self.counters.under_way.load(Ordering::SeqCst) > 0 && Instant::now() < until {
@@ -227,13 +226,14 @@ impl Server {
     }
 }
 
-/// One of the two connection counters.
+/// Selects one of the two connection counters.
 type Count = fn(&Counters) -> &AtomicUsize;
 
 struct Place(Arc<Counters>, Count);
 
 impl Place {
-    /// Takes a place unless `most` are taken. Only one thread takes places, but many release them.
+    /// Increments the count unless it has reached `most`. Only one thread increments it, but many
+    /// decrement it.
     fn take(counters: &Arc<Counters>, count: Count, most: usize) -> Option<Self> {
         if count(counters).fetch_add(1, Ordering::SeqCst) < most {
             return Some(Self(Arc::clone(counters), count));
@@ -249,7 +249,7 @@ impl Drop for Place {
     }
 }
 
-/// Counts a request from its first byte until it is answered.
+/// Counts a request as active from its first byte until it is answered.
 struct UnderWay<'a>(&'a Counters);
 
 impl<'a> UnderWay<'a> {
