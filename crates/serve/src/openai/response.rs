@@ -190,18 +190,18 @@ pub struct TextLogprobs {
     pub tokens: Vec<String>,
     /// Log-probs of the tokens, in nats.
     pub token_logprobs: Vec<f32>,
-    /// Alternatives with their log-probs.
+    /// The alternatives for each token, with their log-probs.
     pub top_logprobs: Option<Vec<BTreeMap<String, f32>>>,
-    /// Position of each token in the response's text, in characters.
+    /// Offset of each token in the response's text, in characters.
     pub text_offset: Vec<usize>,
 }
 
-/// A response of a text completion, or a part of one.
+/// One choice of a text completion, or a part of one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TextChoice {
-    /// Index among the responses.
+    /// Index of this choice.
     pub index: usize,
-    /// Text of the response.
+    /// Text of the choice.
     pub text: String,
     /// Log-probs, if requested.
     pub logprobs: Option<TextLogprobs>,
@@ -215,10 +215,10 @@ pub struct TextChoice {
     pub prompt_token_ids: Option<Vec<u32>>,
 }
 
-/// The answer to a text request, and each chunk of a streamed one.
+/// Response to a text request, or a chunk of a streamed response.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TextResponse {
-    /// Id of the answer.
+    /// Id of the response.
     pub id: String,
     /// `text_completion`.
     pub object: String,
@@ -228,7 +228,7 @@ pub struct TextResponse {
     pub model: String,
     /// The responses.
     pub choices: Vec<TextChoice>,
-    /// Token counts; in a stream only in the last chunk, if requested.
+    /// Token counts; in a stream only in the last chunk, and only if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
 }
