@@ -1,13 +1,13 @@
-//! Splits conversations that were decoded to one text without special tokens.
+//! Splits conversations that were decoded to a single text without special tokens.
 
 use crate::chat::Message;
 
-/// Headings of speakers other than the policy; `ipython` is Llama's for tools.
+/// Headings that mark speakers other than the policy; `ipython` marks tools in Llama's template.
 const OTHERS: [&str; 3] = ["user", "tool", "ipython"];
 
 const POLICY: [&str; 1] = ["assistant"];
 
-/// Form of the headings that remain of a chat template without special tokens.
+/// Form of a chat template's headings once special tokens are removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Headings {
     /// On separate lines, as in ChatML: `go north`, `user`, `A wall.`
