@@ -121,9 +121,9 @@ pub struct Outliers {
     pub bounds: Option<(f64, f64)>,
     /// Whether the interval was ignored because its width was nearly 0.
     pub degenerate: bool,
-    /// Number of outliers below the interval, which are unusually certain.
+    /// Number of unusually certain turns (below the interval).
     pub low: usize,
-    /// Number of outliers above the interval, which are unusually uncertain.
+    /// Number of unusually uncertain turns (above the interval).
     pub high: usize,
 }
 
