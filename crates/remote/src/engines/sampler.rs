@@ -221,7 +221,7 @@ impl Sampler for EngineSampler {
 }
 
 impl Drop for EngineSampler {
-    /// Aborts requests whose receiver is gone; servers notice the disconnect.
+    /// Aborts requests whose receiver is gone, by disconnecting from the server.
     fn drop(&mut self) {
         for asked in self.under_way.values() {
             asked.task.abort();

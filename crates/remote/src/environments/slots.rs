@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::error::ServerError;
 
-/// How long a lost server gets no new sessions.
+/// After losing a server, how long to wait before starting new sessions on it.
 const CLOSED: Duration = Duration::from_secs(10);
 
 /// A fixed number of session slots on each server.

@@ -50,7 +50,7 @@ pub struct TinkerPolicy {
     pub(super) client: Arc<Client>,
     pub(super) model: RemoteModel,
     pub(super) updates: Updates,
-    /// A second adapter that is never trained; only if the method uses a reference policy.
+    /// A second, frozen adapter, created only if the method uses a reference policy.
     pub(super) reference: Option<Reference>,
     pub(super) base_model: String,
     pub(super) rank: usize,

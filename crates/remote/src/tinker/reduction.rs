@@ -47,8 +47,8 @@ impl Reduction {
         }
     }
 
-    /// Returns the factor that undoes the averaging for a sequence with `counted` weighted tokens,
-    /// in an update of `sequences` sequences.
+    /// Returns the factor that undoes the averaging. The sequence has `counted` weighted tokens,
+    /// and the update has `sequences` sequences.
     pub fn factor(self, counted: f64, sequences: usize) -> f64 {
         let of_sequence = if self.sequence_mean { counted } else { 1.0 };
         let of_batch = if self.batch_mean { sequences as f64 } else { 1.0 };

@@ -1,4 +1,4 @@
-//! Session startup, and downloads.
+//! Opens a session, and downloads files.
 
 use std::path::Path;
 
