@@ -52,8 +52,8 @@ pub trait Encoder: Send + Sync {
     /// Returns the dimension of the vectors.
     fn dimensions(&self) -> usize;
 
-    /// Returns a name that identifies everything that affects passage vectors. Vectors from
-    /// encoders with different names must not be compared.
+    /// Returns a name that changes whenever passage vectors would change. Vectors from encoders
+    /// with different names must not be compared.
     fn fingerprint(&self) -> String;
 
     /// Returns true for this encoder's name, and for names used by earlier versions whose vectors
