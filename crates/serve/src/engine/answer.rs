@@ -28,7 +28,7 @@ pub(super) struct Progress<W, C> {
     pub(super) reply: Option<Reply<W, C>>,
     pub(super) sampling: SamplingFields,
     pub(super) prompts: Vec<Vec<u32>>,
-    /// Whether each choice has sent a piece.
+    /// Whether each choice has already sent some text.
     begun: Vec<bool>,
     /// Number of choices that are still being sampled.
     left: usize,

@@ -34,7 +34,7 @@ impl CallReader {
         if parsed.valid { parsed.calls } else { Vec::new() }
     }
 
-    /// Returns where the text may start to be tool calls, if anywhere.
+    /// Returns the index at which tool calls may start, if any.
     fn begin(&self, text: &str) -> Option<usize> {
         if self.format != CallFormat::Hermes {
             return Some(0);
