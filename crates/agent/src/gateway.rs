@@ -1,4 +1,5 @@
-//! The HTTP endpoint of an environment's episodes, built on the server of `turnwise-serve`.
+//! HTTP endpoint through which agents reach the policy and report rewards, built on the
+//! `turnwise-serve` server.
 //!
 //! | request | reply |
 //! |---|---|
@@ -6,9 +7,9 @@
 //! | `GET /v1/models` | one model |
 //! | `POST /v1/reward` | accepts a report ([`crate::rewards`]) |
 //!
-//! The API key identifies the episode. Keys of ended episodes get status 410 and unknown keys 401;
-//! OpenAI's clients retry neither. The run's sampling settings apply: a request's `temperature`,
-//! `top_p` and `seed` are ignored.
+//! Each API key identifies one episode. Requests with the key of an ended episode get status 410,
+//! and those with an unknown key get 401. OpenAI's clients retry neither. The run's sampling
+//! settings apply: a request's `temperature`, `top_p` and `seed` are ignored.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
@@ -26,13 +27,14 @@ use turnwise_serve::{Call, ChatReply, Completions, Limits, ServeError, Server};
 use crate::inbox::{Answer, Asked, Client, Inbox, RetryMark};
 use crate::rewards::Report;
 
-/// Name of the model in `/v1/models`.
+/// Model name listed by `/v1/models`.
 pub const MODEL: &str = "policy";
 
-/// Header with the agent's name, for programs with several agents; by default the request's model.
+/// Request header with the agent's name, for programs with several agents; defaults to the
+/// request's `model`.
 pub const AGENT_HEADER: &str = "x-turnwise-agent";
 
-/// Header that names the request's state, for credit methods that compare turns by state. The
+/// Request header that names the current state, for credit methods that compare turns by state. The
 /// request's `metadata.state` has the same effect.
 pub const STATE_HEADER: &str = "x-turnwise-state";
 
@@ -191,7 +193,7 @@ fn mark(call: &Call, request: &ChatRequest) -> RetryMark {
     RetryMark { digest, may_repeat: !first }
 }
 
-/// A running endpoint, stopped when dropped.
+/// A running endpoint; dropping it stops the server.
 pub struct Gateway {
     server: Server,
     table: Arc<Table>,
@@ -199,7 +201,7 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Starts the endpoint on an address; port 0 selects a free port.
+    /// Starts the endpoint at an address; port 0 selects a free port.
     ///
     /// # Errors
     /// Fails if the address cannot be bound or a thread cannot be started.
@@ -222,7 +224,7 @@ impl Gateway {
         self.server.base_url()
     }
 
-    /// Makes an inbox reachable and returns the API key of its episode.
+    /// Registers an episode's inbox and returns the API key for it.
     pub fn open(&self, inbox: Arc<Inbox>) -> String {
         let mut episodes = self.table.lock();
         let number = episodes.next;

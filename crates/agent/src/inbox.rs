@@ -1,11 +1,12 @@
 //! One episode between its agent and the policy: queued requests, replies, retries and reports.
 //!
-//! Concurrent requests (threads, sub-agents) wait in a queue and are answered one at a time in
-//! order of arrival. A client retries a request after a broken connection or a timeout. A retry
-//! gets the first reply and is not another turn. It is recognised by its `Idempotency-Key`, or by
-//! an equal body and a retry count above 0 (`x-stainless-retry-count`, sent by OpenAI's clients).
-//! If a client sends neither header, an equal body is a retry. Agents with OpenAI's clients can
-//! therefore sample several replies to one question.
+//! Concurrent requests (threads, sub-agents) are queued and answered one at a time, in order of
+//! arrival. A client retries a request after a broken connection or a timeout. A retry gets the
+//! same reply as the original request and does not count as another turn. Retries are recognised by
+//! their `Idempotency-Key`, or by an identical body with a retry count above 0
+//! (`x-stainless-retry-count`, sent by OpenAI's clients). If a client sends neither header, a
+//! request with an identical body counts as a retry. OpenAI's clients send the retry count, so
+//! agents that use them can sample several replies to the same request.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -23,26 +24,26 @@ pub struct Asked {
     pub messages: Vec<ChatMessage>,
     /// Available tools.
     pub tools: Vec<Tool>,
-    /// Name of the agent.
+    /// Name of the agent that sent the request.
     pub agent: String,
-    /// Maximum tokens of the reply.
+    /// Maximum number of tokens in the reply.
     pub max_tokens: Option<usize>,
-    /// Strings that end the reply.
+    /// Stop strings.
     pub stop: Vec<String>,
-    /// Name of the state, given by the agent.
+    /// Name of the state, if the agent gave one.
     pub state: Option<String>,
 }
 
 /// A reply and its id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Id of the completion; a reward can name it.
+    /// Id of the completion; reward reports can refer to it.
     pub id: String,
     /// The reply.
     pub reply: Reply,
 }
 
-/// A client that waits for a reply.
+/// A client waiting for a reply.
 pub trait Client: Send {
     /// Returns true if the client has disconnected.
     fn is_gone(&self) -> bool;
@@ -51,12 +52,12 @@ pub trait Client: Send {
     fn finish(self: Box<Self>, answer: Option<&Answer>);
 }
 
-/// Identifies retries of a request.
+/// How to recognise retries of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetryMark {
     /// The idempotency key, or the digest of the body.
     pub digest: String,
-    /// True if a request with the same digest is a retry.
+    /// True if another request with the same digest is a retry.
     pub may_repeat: bool,
 }
 
@@ -77,9 +78,9 @@ impl Pending {
 pub enum Event {
     /// The agent sent a request.
     Request(Box<Conversation>),
-    /// The agent wrote its last line.
+    /// The agent printed its last line.
     Finished,
-    /// The agent's output ended.
+    /// The agent's stdout was closed.
     Exited,
     /// The deadline passed.
     Timeout,
@@ -107,20 +108,20 @@ impl State {
     }
 }
 
-/// The requests and reports of one program, one episode at a time.
+/// Requests and reports from one agent program, which plays one episode at a time.
 pub struct Inbox {
     state: Mutex<State>,
     changed: Condvar,
-    /// True if the program plays several episodes, each ended by a report.
+    /// True if the program plays several episodes and ends each with a report line.
     reused: bool,
 }
 
-/// Prefix of completion ids.
+/// Prefix of the completion ids.
 const ID: &str = "chatcmpl-";
 
 impl Inbox {
-    /// Creates an inbox without an episode. With `reused`, a report line ends an episode; otherwise
-    /// the program's exit does.
+    /// Creates an inbox with no open episode. With `reused`, a report line ends an episode;
+    /// otherwise the program's exit ends it.
     pub fn new(reused: bool) -> Self {
         Self { state: Mutex::default(), changed: Condvar::new(), reused }
     }
@@ -145,7 +146,7 @@ impl Inbox {
         }
     }
 
-    /// Adds a request, whose client receives the reply.
+    /// Queues a request; `client` receives the reply.
     pub fn submit(&self, asked: Asked, mark: RetryMark, client: Box<dyn Client>) {
         let mut guard = self.lock();
         let state = &mut *guard;
@@ -164,7 +165,7 @@ impl Inbox {
         }
     }
 
-    /// Adds a report of the agent.
+    /// Adds a report from the agent.
     ///
     /// # Errors
     /// Fails if the episode has ended, or if the report is invalid.
@@ -176,7 +177,7 @@ impl Inbox {
         state.add(report, source)
     }
 
-    /// Handles a line of the program's output.
+    /// Handles a line of the program's stdout.
     pub fn line(&self, line: &str) {
         let line = line.trim();
         let mut state = self.lock();
@@ -191,13 +192,13 @@ impl Inbox {
         }
     }
 
-    /// Records that the program's output has ended.
+    /// Records that the program's stdout was closed.
     pub fn exited(&self) {
         self.lock().exited = true;
         self.changed.notify_all();
     }
 
-    /// Sends the reply to the current request.
+    /// Sends the reply to the current request's clients.
     pub fn answer(&self, reply: &Reply) {
         let mut state = self.lock();
         let Some(current) = state.current.take() else { return };
@@ -214,8 +215,8 @@ impl Inbox {
         state.answered.push(Answered { messages, tools, reply: given, agent });
     }
 
-    /// Waits for the agent, until `deadline` at the latest. Also polls `has_ended`, because a child
-    /// process may keep the output of an ended program open.
+    /// Waits for the agent's next event, until `deadline` at the latest. Also polls `has_ended`,
+    /// because a child process may keep a pipe open after the program has exited.
     pub fn wait(&self, deadline: Instant, mut has_ended: impl FnMut() -> bool) -> Event {
         const LOOK: Duration = Duration::from_millis(200);
         // Time to read what a program wrote just before its end.
@@ -255,10 +256,11 @@ impl Inbox {
         }
     }
 
-    /// Returns the last line and all reports of the episode, including one in the last line.
+    /// Returns all reports of the episode, including one in the last line, and the last line
+    /// itself.
     ///
     /// # Errors
-    /// Fails if the last line's report is invalid.
+    /// Fails if the report in the last line is invalid.
     pub fn outcome(&self) -> Result<(Rewards, String), String> {
         let mut state = self.lock();
         if let Some(report) = state.last_report.take() {
@@ -267,7 +269,7 @@ impl Inbox {
         Ok((state.rewards.clone(), state.last_line.clone()))
     }
 
-    /// Returns the agent's name for each turn.
+    /// Returns the name of the agent for each turn.
     pub fn agents(&self) -> Vec<String> {
         self.lock().answered.iter().map(|answered| answered.agent.clone()).collect()
     }

@@ -1,9 +1,9 @@
 //! Finds the earlier turn that a request continues.
 //!
-//! A request continues a turn if its messages begin with the messages of that turn's request and
-//! its reply, and more follow. The tools must be equal. If several turns match (branches of one
-//! conversation), the one with the most messages is used. Other requests start a new sequence:
-//! another sub-agent, a summary instead of the history, edited messages.
+//! A request continues a turn if its messages start with that turn's messages and reply, followed
+//! by at least one more. The tools must also be equal. If several turns match (branches of one
+//! conversation), the one with the most messages wins. Otherwise the request starts a new sequence,
+//! as for another sub-agent, a summarized history or edited messages.
 
 use serde_json::Value;
 use turnwise_core::{ChatMessage, Continued, Tool};
@@ -21,7 +21,7 @@ pub struct Answered {
     pub agent: String,
 }
 
-/// Returns the turn that these messages continue, by index in `answered`.
+/// Returns the turn that these messages continue, as an index into `answered`.
 pub fn continued(answered: &[Answered], messages: &[ChatMessage], tools: &[Tool]) -> Option<Continued> {
     let fits = |earlier: &Answered| {
         let before = earlier.messages.len();
@@ -36,8 +36,8 @@ pub fn continued(answered: &[Answered], messages: &[ChatMessage], tools: &[Tool]
     Some(Continued { turn, messages: earlier.messages.len() + 1 })
 }
 
-/// Returns true if two messages are equal, ignoring trimmed text and reformatted JSON, since
-/// frameworks change both.
+/// Returns true if two messages are equal, ignoring trimmed assistant text and reformatted JSON
+/// arguments, since frameworks change both.
 fn same(a: &ChatMessage, b: &ChatMessage) -> bool {
     let content = |message: &ChatMessage| match message.role.as_str() {
         "assistant" => message.content.trim().to_owned(),

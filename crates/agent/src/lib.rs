@@ -1,15 +1,15 @@
-//! The user's own agents as an environment: `env.kind = "agent"`.
+//! Lets users train their own agents, as the environment `env.kind = "agent"`.
 //!
-//! An agent is any program that uses an OpenAI-compatible endpoint. For each episode it gets a
-//! task, a base URL and an API key that identifies the episode. Each chat completion request is a
-//! turn: the observation is the request, the action the reply. The program reports the reward in
-//! its last line of output, or posts it to `/v1/reward`.
+//! An agent is any program that calls an OpenAI-compatible endpoint. For each episode it gets a
+//! task, a base URL and an API key that identifies the episode. Each chat completion request is one
+//! turn: the request is the observation and the reply is the action. The program prints the reward
+//! in its last line of output, or posts it to `/v1/reward`.
 //!
 //! | file | subject |
 //! |---|---|
 //! | [`joining`] | the earlier turn that a request continues |
-//! | [`rewards`] | reports of an agent, and how rewards are assigned to turns |
-//! | [`inbox`] | one episode: its requests, replies, retries and reports |
+//! | [`rewards`] | reward reports from agents, and how they are assigned to turns |
+//! | [`inbox`] | one episode: requests, replies, retries and reports |
 //! | [`gateway`] | the HTTP endpoint of all episodes |
 //! | [`program`] | the agent's process |
 //! | [`world`] | the environment and its settings |
@@ -23,7 +23,7 @@ pub mod world;
 
 use turnwise_env::registry::Registry;
 
-/// Adds the kind `agent` to a registry.
+/// Adds the `agent` environment to a registry.
 ///
 /// ```
 /// use turnwise_agent::with_agents;

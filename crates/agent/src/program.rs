@@ -29,15 +29,15 @@ pub struct Program {
     group: Group,
     stdin: Option<ChildStdin>,
     stderr: Arc<Mutex<VecDeque<u8>>>,
-    /// Requests and reports of the agent.
+    /// The agent's requests and reports.
     pub inbox: Arc<Inbox>,
 }
 
 impl Program {
-    /// Starts an agent with these environment variables.
+    /// Starts an agent with the given environment variables.
     ///
     /// # Errors
-    /// Returns the error with the command.
+    /// Returns an error message that contains the command.
     pub fn start(
         settings: &ProgramSettings,
         inbox: Arc<Inbox>,
@@ -94,7 +94,7 @@ impl Program {
         Ok(Self { group, stdin, stderr, inbox })
     }
 
-    /// Sends the program an episode as a line, and closes its input after the `last` one.
+    /// Sends an episode to the program as one line, and closes its stdin after the `last` one.
     pub fn send(&mut self, episode: &str, last: bool) {
         if let Some(stdin) = &mut self.stdin {
             // The write fails if the program does not read its input; its environment variables
@@ -106,12 +106,12 @@ impl Program {
         }
     }
 
-    /// Returns true if the program has ended.
+    /// Returns true if the program has exited.
     pub fn has_ended(&mut self) -> bool {
         self.group.has_ended()
     }
 
-    /// Waits up to 2 s for the exit of a program whose output has ended, then kills it. Returns
+    /// Waits up to 2 s for a program to exit after its stdout was closed, then kills it. Returns
     /// `None` if the exit status is unknown.
     pub fn exit(&mut self) -> Option<ExitStatus> {
         const GRACE: Duration = Duration::from_secs(2);
@@ -123,7 +123,7 @@ impl Program {
         self.group.status()
     }
 
-    /// Returns the last lines of stderr, to append to a message.
+    /// Returns the last lines of stderr, formatted to be appended to an error message.
     pub fn stderr(&self) -> String {
         // Gives the reader time for the last output.
         std::thread::sleep(Duration::from_millis(50));

@@ -1,13 +1,13 @@
-//! Reports of an agent, and how rewards are assigned to turns.
+//! Reward reports from an agent, and how they are assigned to turns.
 //!
 //! | report | gets the reward |
 //! |---|---|
 //! | `{"reward": 1}` | the last turn of the episode |
-//! | `{"reward": 1, "call": "chatcmpl-.."}` | the turn of that completion |
+//! | `{"reward": 1, "call": "chatcmpl-.."}` | the turn that produced that completion |
 //! | `{"reward": 1, "agent": "solver"}` | the last turn of that agent |
 //!
-//! A later report with the same target replaces an earlier one, so a report that is sent twice
-//! counts once. Rewards are assigned at the end of the episode.
+//! A later report for the same turn or agent replaces an earlier one, so a report that is sent
+//! twice counts once. Rewards are assigned at the end of the episode.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use turnwise_core::TurnReward;
 
-/// An agent's report on its episode: the body of `POST /v1/reward`, or its last line.
+/// An agent's report on its episode, sent as the body of `POST /v1/reward` or as its last line of
+/// output.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Report {
@@ -27,7 +28,7 @@ pub struct Report {
     pub agent: Option<String>,
     /// Whether the task was solved.
     pub success: Option<bool>,
-    /// Metrics of the episode.
+    /// Metrics of the episode, by name.
     pub metrics: BTreeMap<String, f64>,
     /// Why the agent could not finish the episode.
     pub error: Option<String>,
@@ -37,7 +38,7 @@ impl Report {
     /// Parses a report.
     ///
     /// # Errors
-    /// Fails if the text is not a JSON object of this form.
+    /// Fails if the text is not a JSON object with these fields.
     pub fn from_json(text: &[u8]) -> Result<Self, String> {
         let object: Map<String, Value> = serde_json::from_slice(text).map_err(|error| error.to_string())?;
         serde_json::from_value(Value::Object(object)).map_err(|error| error.to_string())
@@ -51,25 +52,25 @@ enum Target {
     Agent(String),
 }
 
-/// The reports of an episode.
+/// All reports of an episode.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rewards {
     given: BTreeMap<Target, (f64, &'static str)>,
-    /// Whether the task was solved, as reported.
+    /// Whether the agent reported that the task was solved.
     pub success: Option<bool>,
     /// Reported metrics.
     pub metrics: BTreeMap<String, f64>,
-    /// Reported reason why the agent could not finish.
+    /// The agent's reason for not finishing the episode.
     pub error: Option<String>,
 }
 
 impl Rewards {
-    /// Adds a report. `source` becomes part of the reward's rule, and `turn_of` finds the turn of a
-    /// completion.
+    /// Adds a report. `source` becomes part of the reward's rule, and `turn_of` maps a completion
+    /// id to its turn.
     ///
     /// # Errors
-    /// Fails if the report names an unknown completion, both a completion and an agent, or a reward
-    /// that is not finite.
+    /// Fails if the report names an unknown completion or both a completion and an agent, or if the
+    /// reward is not finite.
     pub fn add(
         &mut self,
         report: Report,
@@ -106,8 +107,8 @@ impl Rewards {
         self.given.values().map(|(reward, _)| reward).sum()
     }
 
-    /// Returns the rewards by turn, each with its rule. `agents` has the name of each turn's agent.
-    /// If the agent has no turn, its reward goes to the last turn.
+    /// Returns the reward for each target with its turn and rule. `agents` lists the agent's name
+    /// for each turn. The reward of an agent that has no turn goes to the last turn of the episode.
     pub fn by_turn(&self, agents: &[&str]) -> Vec<TurnReward> {
         let last = agents.len().saturating_sub(1);
         let give = |(target, &(reward, source)): (&Target, &(f64, &str))| {
@@ -125,7 +126,8 @@ impl Rewards {
     }
 }
 
-/// Parses the last line of an episode: a JSON report or a number. `None` for other lines.
+/// Parses the last line of an episode, which may be a JSON report or a number. `None` for other
+/// lines.
 pub fn report_of_line(line: &str) -> Option<Report> {
     let line = line.trim();
     if let Ok(reward) = line.parse::<f64>() {

@@ -1,5 +1,5 @@
-//! AEM, adaptive entropy modulation: `A <- alpha A` (AEM, section 4.2, equations 12 to 14, and
-//! algorithm 1).
+//! AEM, adaptive entropy modulation: scales advantages, `A <- alpha A` (AEM, section 4.2, equations
+//! 12 to 14, and algorithm 1).
 //!
 //! `h = (Hbar - min) / (max - min + eps)` over all responses of the group, and `alpha = exp(-lambda
 //! h) / (mean over the group of exp(-lambda h) + eps)`. If max - min is below `min_spread`, alpha
@@ -10,7 +10,7 @@
 //!
 //! Differs from the paper: `lambda = 0` leaves the advantages bit-identical; the formula would
 //! divide them by `1 + eps`. `mode` selects the paper's ablations. The two shuffled masks and the
-//! masks by entropy alone are our controls for figure 3.
+//! masks by entropy alone are our own controls for figure 3.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, PerToken, PerTurn, Preset};
@@ -32,18 +32,18 @@ const GRPO_SETTINGS: &str = "credit.refinements = [{ kind = \"aem\" }]\n\
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum AemMode {
-    /// AEM as in the paper: low relative entropy gets a higher weight.
+    /// AEM as in the paper: responses with low relative entropy get a higher weight.
     #[default]
     Normal,
     /// Negates lambda.
     Reverse,
     /// Permutes the coefficients within the scope, seeded by run, step and scope.
     Shuffle,
-    /// Sets the advantage to 0 if `A (alpha - 1)` is positive, else keeps it unscaled. The paper
-    /// reports that this raises entropy.
+    /// Sets the advantage to 0 if `A (alpha - 1)` is positive, otherwise leaves it unscaled. The
+    /// paper reports that this raises entropy.
     MaskPositive,
-    /// Sets the advantage to 0 if `A (alpha - 1)` is negative, else keeps it unscaled. The paper
-    /// reports that this lowers entropy.
+    /// Sets the advantage to 0 if `A (alpha - 1)` is negative, otherwise leaves it unscaled. The
+    /// paper reports that this lowers entropy.
     MaskNegative,
     /// `mask-positive` with shuffled coefficients, so that the mask does not depend on entropy.
     MaskPositiveShuffle,
@@ -82,7 +82,7 @@ impl AemMode {
     }
 }
 
-/// Responses with which an entropy is compared.
+/// Responses whose entropies set the minimum, maximum and mean.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum AemScope {
@@ -99,18 +99,18 @@ pub enum AemScope {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AemConfig {
-    /// Strength of the modulation.
+    /// Strength of the modulation: `lambda` in the formula.
     #[schemars(range(min = -100.0, max = 100.0))]
     pub lambda: f64,
     /// Added to both denominators.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
-    /// Skip the modulation if the range of entropies in the scope is below this, in nats.
+    /// Modulation is skipped if the entropies in the scope span less than this, in nats.
     #[schemars(range(min = 0.0, max = 1000.0))]
     pub min_spread: f64,
     /// Variant.
     pub mode: AemMode,
-    /// Responses with which an entropy is compared.
+    /// Responses whose entropies set the minimum, maximum and mean.
     pub scope: AemScope,
 }
 
@@ -164,7 +164,7 @@ impl Aem {
         Ok(Self { config })
     }
 
-    /// Returns `alpha` of each turn of the batch.
+    /// Returns `alpha` for each turn of the batch.
     ///
     /// # Errors
     /// Fails if a turn's token entropies are missing, NaN or infinite.

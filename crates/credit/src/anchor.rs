@@ -1,7 +1,9 @@
-//! Anchor states: turns of a group in the same state (GiGPO, section 4.2; STAPO, section 3.1).
+//! Anchor states: groups the turns of a task's trajectories that share a state (GiGPO, section 4.2;
+//! STAPO, section 3.1).
 //!
 //! Each turn of the group, in any trajectory and at any time, is in exactly one anchor group.
-//! Summaries ([`TurnKind::Compaction`]) and actions in the same state form separate anchor groups.
+//! History summaries ([`TurnKind::Compaction`]) and actions in the same state form separate anchor
+//! groups.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -15,10 +17,10 @@ use crate::similarity::{Similarity, TextId};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Matching {
-    /// The texts are equal.
+    /// Their texts are equal.
     #[default]
     Exact,
-    /// difflib's ratio to the first member of an anchor group reaches the threshold.
+    /// difflib's similarity ratio to the first member of an anchor group reaches the threshold.
     Similarity,
 }
 
@@ -26,10 +28,10 @@ pub enum Matching {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Assignment {
-    /// The most similar group, or the first of equally similar ones (STAPO).
+    /// The most similar group; ties go to the first (STAPO).
     #[default]
     GreedyMax,
-    /// The first group (verl-agent).
+    /// The first group that is similar enough (verl-agent).
     FirstMatch,
 }
 
@@ -44,7 +46,7 @@ pub struct AnchorConfig {
     pub threshold: f64,
     /// Which anchor group a turn joins if several are similar enough.
     pub assignment: Assignment,
-    /// difflib's autojunk heuristic; on in verl-agent.
+    /// Whether to use difflib's autojunk heuristic, as verl-agent does.
     pub autojunk: bool,
 }
 
@@ -54,17 +56,18 @@ impl Default for AnchorConfig {
     }
 }
 
-/// The anchor groups of one group of trajectories.
+/// Anchor groups of one group of trajectories.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Anchors {
-    /// Index of each turn's anchor group, `[trajectory][turn]`, numbered by first appearance.
+    /// Anchor group index of each turn, as `[trajectory][turn]`, numbered by first appearance.
     pub of: Vec<Vec<usize>>,
     /// Number of anchor groups.
     pub count: usize,
 }
 
 impl Anchors {
-    /// Finds the anchor groups of a group. Exact matching takes time linear in the number of turns.
+    /// Finds the anchor groups within one group of trajectories. Exact matching takes time linear
+    /// in the number of turns.
     pub fn find(group: &Group, config: &AnchorConfig) -> Self {
         match config.matching {
             Matching::Exact => {
@@ -86,7 +89,7 @@ impl Anchors {
         }
     }
 
-    /// Finds the anchor groups of all groups of a batch, using all CPU threads for similarity.
+    /// Finds the anchor groups for each group of a batch, using all CPU threads for similarity.
     pub fn find_all(batch: &Batch, config: &AnchorConfig) -> Vec<Self> {
         let threads = match config.matching {
             Matching::Exact => 1,
@@ -95,7 +98,8 @@ impl Anchors {
         Self::find_all_on(batch, config, threads)
     }
 
-    /// Like [`Anchors::find_all`], with a number of threads that does not affect the result.
+    /// Like [`Anchors::find_all`], on the given number of threads, which does not affect the
+    /// result.
     pub fn find_all_on(batch: &Batch, config: &AnchorConfig, threads: usize) -> Vec<Self> {
         let groups = &batch.groups;
         let threads = threads.min(groups.len());
@@ -135,14 +139,14 @@ impl Anchors {
         anchors
     }
 
-    /// Returns the number of turns of each anchor group.
+    /// Returns the number of turns in each anchor group.
     pub fn sizes(&self) -> Vec<usize> {
         let mut sizes = vec![0; self.count];
         self.of.iter().flatten().for_each(|&id| sizes[id] += 1);
         sizes
     }
 
-    /// Returns the values of each anchor group. `values` is `[trajectory][turn]`.
+    /// Collects the values for each anchor group. `values` is `[trajectory][turn]`.
     pub fn gather(&self, values: &[Vec<f64>]) -> Vec<Vec<f64>> {
         let mut gathered = vec![Vec::new(); self.count];
         for (of, values) in self.of.iter().zip(values) {
@@ -160,8 +164,8 @@ struct Grouper {
     threshold: f64,
     assignment: Assignment,
     representatives: Vec<TextId>,
-    /// Best match of each text, and the number of groups it was compared with. A repeated text is
-    /// compared only with newer groups.
+    /// Best match for each text, and the number of groups it was compared with. When a text
+    /// repeats, it is only compared with groups added since.
     seen: Vec<(usize, Option<(usize, f64)>)>,
 }
 

@@ -1,30 +1,32 @@
 //! Compact filtering (DeepSWE's recipe): truncated and looping trajectories stay in their groups
-//! but are left out of the loss.
+//! but are excluded from the loss.
 //!
-//! A filtered trajectory still counts in its group's baseline and in the means of the loss, like a
-//! trajectory with gradient 0.
+//! A filtered trajectory still counts in its group's baseline and in the loss denominator, but
+//! contributes no gradient.
 //!
 //! | filtered | if the trajectory |
 //! |---|---|
 //! | truncated | ended at the turn limit, or because the next prompt did not fit the context |
-//! | failed | ended because its environment or sampler failed (timeouts included); training drops these earlier |
+//! | failed | ended because its environment or sampler failed (including timeouts); training drops these earlier |
 //! | looping | took the same action in the same state more than `max_repeats` times |
 //!
-//! Source: DeepSWE (Luo et al. 2025, with rLLM), also a base of AEM (its section 5.2). Differs from
-//! rLLM, which masks only by the stop reason: we also detect loops, by state key and parsed action.
+//! Source: DeepSWE (Luo et al. 2025, with rLLM), which AEM also builds on (its section 5.2).
+//! Differs from rLLM, which masks only by stop reason: we also detect loops, by state key and
+//! parsed action.
 
 use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{StopReason, Trajectory};
 
-/// Settings of the filter.
+/// Settings of the compact filter.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CompactFilterConfig {
     /// Filter trajectories that ended at the turn limit or the context limit.
     pub truncated: bool,
-    /// Filter trajectories that take one action in one state more often than this; 0 turns it off.
+    /// Filter trajectories that take the same action in the same state more often than this; 0
+    /// disables the check.
     #[schemars(range(max = 100000))]
     pub max_repeats: usize,
 }
@@ -40,14 +42,14 @@ impl Default for CompactFilterConfig {
 pub enum Filtered {
     /// The trajectory reached the turn limit or the context limit.
     Truncated,
-    /// The trajectory's environment or sampler failed.
+    /// The environment or the sampler failed.
     Failed,
     /// The trajectory repeats an action in the same state too often.
     Looping,
 }
 
 impl CompactFilterConfig {
-    /// Returns why a trajectory is filtered; `None` if it is kept.
+    /// Returns the reason for filtering a trajectory, or `None` if it is kept.
     pub fn reason(&self, trajectory: &Trajectory) -> Option<Filtered> {
         match trajectory.stop {
             StopReason::MaxTurns | StopReason::ContextOverflow if self.truncated => Some(Filtered::Truncated),

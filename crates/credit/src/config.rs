@@ -13,13 +13,14 @@ use crate::registry::{EstimatorConfig, RefinementConfig};
 pub struct CreditConfig {
     /// Computes the advantages.
     pub estimator: EstimatorConfig,
-    /// Refinements of the advantages, in order.
+    /// Refinements of the advantages, in the order they are applied.
     pub refinements: Vec<RefinementConfig>,
-    /// Folder of a text encoder (sentence-transformers, or a BERT of `transformers`) for matching
-    /// observations by embedding. Empty: hashed character n-grams, without a model.
+    /// Folder of a text encoder for matching observations by embedding: a sentence-transformers
+    /// model or a BERT from `transformers`. If empty, texts are embedded as hashed character
+    /// n-grams, without a model.
     #[serde(skip_serializing_if = "is_empty")]
     pub encoder: PathBuf,
-    /// Finds turns of unusual entropy for STAPO's selective term. Absent: off.
+    /// Detects turns with unusual entropy for STAPO's selective term. Absent: off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outliers: Option<OutlierConfig>,
 }
@@ -29,7 +30,8 @@ fn is_empty(path: &Path) -> bool {
 }
 
 impl CreditConfig {
-    /// Returns the settings that reproduce verl-agent's numbers; `None` if it lacks the estimator.
+    /// Returns the settings that reproduce verl-agent's numbers, or `None` if verl-agent lacks the
+    /// estimator.
     pub fn verl_agent(self) -> Option<Self> {
         Some(Self { estimator: self.estimator.verl_agent()?, ..self })
     }

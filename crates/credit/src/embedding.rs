@@ -1,12 +1,13 @@
-//! A text embedder without a model: hashed character n-grams.
+//! A model-free text embedder that hashes character n-grams.
 //!
-//! The features of a text are its words and the character 3-, 4- and 5-grams of each word, with
-//! both word ends marked. Words are runs of lower-case letters and digits. A feature that occurs
-//! `n` times has the weight `1 + ln n`; its hash selects the component and the sign. Vectors have
-//! length 1; a text without words has the zero vector. Texts with mostly the same words and word
-//! parts, in any order, have a cosine near 1. Vectors capture spelling, not meaning.
+//! A text's features are its words and the character 3-, 4- and 5-grams of each word, including
+//! markers for the word's start and end. Words are runs of lower-cased letters and digits. A
+//! feature that occurs `n` times has weight `1 + ln n`. Its hash selects the vector component and
+//! the sign. Vectors are L2-normalized; a text without words gets the zero vector. Texts that share
+//! most words and word parts, in any order, have a cosine similarity near 1. Vectors reflect
+//! spelling, not meaning.
 //!
-//! Sources: feature hashing with signs (Weinberger et al. 2009, "Feature Hashing for Large Scale
+//! Sources: signed feature hashing (Weinberger et al. 2009, "Feature Hashing for Large Scale
 //! Multitask Learning"); character n-grams within words (Bojanowski et al. 2017, "Enriching Word
 //! Vectors with Subword Information"), with counts instead of learned vectors.
 
@@ -14,10 +15,10 @@ use crate::Embedder;
 
 const GRAMS: std::ops::RangeInclusive<usize> = 3..=5;
 
-/// Embeds texts as hashed n-grams. Equal texts have equal vectors in every run.
+/// Embeds texts as hashed n-grams. The same text gets the same vector in every run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HashedNgrams {
-    /// Number of components of a vector.
+    /// Dimension of the vectors.
     pub dimensions: usize,
 }
 
@@ -27,7 +28,8 @@ impl Default for HashedNgrams {
     }
 }
 
-/// Returns the FNV-1a hash of the characters, mixed so that each bit depends on all of them.
+/// Returns the FNV-1a hash of the characters, mixed so that every output bit depends on all of
+/// them.
 fn hash(kind: u64, characters: &[char]) -> u64 {
     let mut state = 0xCBF2_9CE4_8422_2325_u64 ^ kind;
     for &character in characters {

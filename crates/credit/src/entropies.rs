@@ -1,4 +1,4 @@
-//! Mean response entropies of a batch, for AEM, EMPG and STAPO.
+//! Mean entropy of each response in a batch, for AEM, EMPG and STAPO.
 
 use turnwise_core::{Batch, PerTurn};
 

@@ -30,15 +30,15 @@ pub enum CreditError {
         /// The problem and the fix.
         reason: String,
     },
-    /// A supplied table does not have the shape of the batch.
+    /// A supplied table does not match the shape of the batch.
     #[error("the supplied {what} do not fit the batch: {source}")]
     Shape {
         /// Name of the table.
         what: &'static str,
-        /// Where its shape differs from the batch's.
+        /// How the table's shape differs from the batch's.
         source: ShapeError,
     },
-    /// The number of supplied and requested scores differs.
+    /// The number of supplied scores differs from the number requested.
     #[error(
         "the policy must score {expected} texts or responses, and {found} scores were supplied; a file of trajectories has none: \
          train with this method, or use `turnwise benchmark score --models RUN`"
@@ -49,7 +49,7 @@ pub enum CreditError {
         /// Number of requested scores.
         expected: usize,
     },
-    /// A score does not have one log-prob per response token.
+    /// A score does not have exactly one log-prob per response token.
     #[error(
         "the score of group {group}, trajectory {trajectory}, turn {turn} has {found} log-probs, and its response has {expected} tokens"
     )]

@@ -1,14 +1,14 @@
-//! Explanations: how each stage of the pipeline changed a turn's advantage.
+//! Records how each stage of the credit pipeline changed a turn's advantage.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use turnwise_core::{Batch, Facts, PerTurn, StageRecord};
 
-/// The records of all stages, per turn of a batch.
+/// The records of all pipeline stages, for each turn of a batch.
 pub type Explanations = PerTurn<Vec<StageRecord>>;
 
-/// Stores the explanations in their trajectories; empty ones (not requested) change nothing.
+/// Stores the explanations in their trajectories; does nothing if none were collected.
 pub fn attach_explanations(batch: &mut Batch, explanations: Explanations) {
     for (group, explanations) in batch.groups.iter_mut().zip(Vec::from(explanations)) {
         for (trajectory, explanation) in group.trajectories.iter_mut().zip(explanations) {
@@ -17,7 +17,7 @@ pub fn attach_explanations(batch: &mut Batch, explanations: Explanations) {
     }
 }
 
-/// Collects explanations while a pipeline runs, if enabled. Diagnostics are always collected.
+/// Collects explanations, if enabled, while a pipeline runs. Diagnostics are collected in any case.
 #[derive(Clone, Debug, Default)]
 pub struct Explanation {
     on: bool,
@@ -27,18 +27,18 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// Creates a collector; with `on = false` it records only diagnostics.
+    /// Creates a collector; with `on = false`, only diagnostics are recorded.
     pub fn new(on: bool) -> Self {
         Self { on, ..Self::default() }
     }
 
-    /// Returns true if facts are recorded.
+    /// Returns true if explanations are recorded.
     pub fn is_on(&self) -> bool {
         self.on
     }
 
-    /// Records facts of each turn of one group. `items` is `[trajectory][turn]`. `facts` gets
-    /// trajectory, turn and item, and is called only if explanations are on.
+    /// Records facts for each turn of one group. `items` is `[trajectory][turn]`. `facts` is called
+    /// with the trajectory index, turn index and item, and only if explanations are on.
     pub fn facts<T, N: Into<Cow<'static, str>>>(
         &mut self,
         group: usize,
@@ -56,7 +56,7 @@ impl Explanation {
         }
     }
 
-    /// Records a diagnostic of the whole batch, such as a merge rate.
+    /// Records a diagnostic for the whole batch, such as a merge rate.
     pub fn diagnostic(&mut self, name: impl Into<String>, value: f64) {
         self.diagnostics.insert(name.into(), value);
     }

@@ -1,18 +1,20 @@
-//! PPO's token-level advantages by generalized advantage estimation (Schulman et al. 2016), from a
-//! critic's values.
+//! PPO's token-level advantages, computed by generalized advantage estimation (Schulman et al.
+//! 2016) from a critic's values.
 //!
-//! The recursion runs over the trajectory's response tokens and skips environment tokens; a turn's
-//! last token is followed by the next turn's first. `delta_t = r_t + gamma V_{t+1} - V_t`, `A_t =
-//! delta_t + gamma lambda A_{t+1}`. Returns are `A_t + V_t`, before whitening. The value after the
-//! end is 0. A turn's reward, minus the penalty if it is invalid, belongs to its last token, except
-//! rewards of single tokens ([`turnwise_core::Turn::token_rewards`], the KL in the reward).
+//! The recursion runs over the trajectory's response tokens and skips environment tokens, so a
+//! turn's last token is followed by the next turn's first. `delta_t = r_t + gamma V_{t+1} - V_t`,
+//! `A_t = delta_t + gamma lambda A_{t+1}`. Value targets are `A_t + V_t`, before whitening. The
+//! value after the last token is 0. A turn's reward, minus the penalty for an invalid action, is
+//! given to the turn's last token. Rewards of single tokens
+//! ([`turnwise_core::Turn::token_rewards`], the KL in the reward) stay at their tokens.
 //!
-//! Whitening is over all response tokens of the batch: `(A - mean) / sqrt(var + 1e-8)` with the
-//! sample variance. Zero variance gives exactly 0. A turn's advantage is the mean over its tokens.
+//! Advantages are whitened over all response tokens of the batch, `(A - mean) / sqrt(var + 1e-8)`,
+//! using the sample variance. If the variance is zero, they become exactly 0. A turn's advantage is
+//! the mean over its tokens.
 //!
-//! Differs from the paper: with `bootstrap_across_turns = false` each turn is its own episode, as
-//! in frameworks that train on single turns. A turn without tokens has advantage 0, and its reward
-//! goes to the last token before it, or else to the first turn with tokens.
+//! Differs from the paper: with `bootstrap_across_turns = false` each turn is treated as a separate
+//! episode, as in frameworks that train on single turns. A turn without tokens gets advantage 0.
+//! Its reward goes to the last token before it, or else to the first turn with tokens.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, Group, PerToken, PerTurn, Preset, Table, Trajectory, Turn, Unit};
@@ -26,7 +28,7 @@ const NAME: &str = "ppo";
 
 const WHITEN_EPSILON: f64 = 1e-8;
 
-/// Settings of PPO's advantages.
+/// Settings of the PPO estimator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PpoConfig {
@@ -36,9 +38,9 @@ pub struct PpoConfig {
     /// GAE's lambda.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub lambda: f64,
-    /// Continue the recursion across turns.
+    /// Whether to continue the GAE recursion across turns.
     pub bootstrap_across_turns: bool,
-    /// Whiten advantages over the batch's response tokens.
+    /// Whether to whiten advantages over the batch's response tokens.
     pub whiten: bool,
     /// Penalty subtracted from an invalid turn's reward.
     #[schemars(range(min = 0.0, max = 1e6))]
@@ -51,12 +53,12 @@ impl Default for PpoConfig {
     }
 }
 
-/// Advantages and value targets of each response token.
+/// Advantage and value target of each response token.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TokenAdvantages {
     /// Advantages, whitened if configured.
     pub advantages: PerToken<f64>,
-    /// Value targets: advantages before whitening plus values.
+    /// Value targets: values plus unwhitened advantages.
     pub returns: PerToken<f64>,
 }
 
@@ -76,7 +78,7 @@ pub struct Ppo {
     config: PpoConfig,
 }
 
-/// Computes GAE over one chain of tokens; the value after its end is 0.
+/// Computes GAE over one sequence of tokens; the value after the last one is 0.
 pub fn gae(rewards: &[f64], values: &[f64], gamma: f64, lambda: f64) -> Vec<f64> {
     let (mut next_value, mut next_advantage) = (0.0, 0.0);
     let mut advantages: Vec<f64> = rewards
@@ -103,11 +105,11 @@ impl Ppo {
         Ok(Self { config })
     }
 
-    /// Computes advantages and value targets of each response token.
+    /// Computes the advantage and value target of each response token.
     ///
     /// # Errors
-    /// Fails if [`crate::ModelInputs::values`] is missing or has the wrong length, or on NaN or
-    /// infinity.
+    /// Fails if [`crate::ModelInputs::values`] is missing or has the wrong length, or if an input
+    /// is NaN or infinite.
     pub fn tokens(&self, inputs: &CreditInputs<'_>) -> Result<TokenAdvantages, CreditError> {
         let config = &self.config;
         let penalty = InvalidActionPenalty { cost: config.invalid_penalty, scope: PenaltyScope::Return };
@@ -192,7 +194,7 @@ pub(crate) fn values<'a>(
     }
 }
 
-/// Shift and scale to mean 0 and variance 1.
+/// Shift and scale that give values mean 0 and variance 1.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Whitening {
     mean: f64,
@@ -200,7 +202,8 @@ pub(crate) struct Whitening {
 }
 
 impl Whitening {
-    /// Computes the whitening of these values from their sample variance; equal values become 0.
+    /// Computes the whitening from the values' sample variance; if all values are equal, they are
+    /// mapped to 0.
     pub(crate) fn of(values: &[f64]) -> Self {
         let moments = Moments::of(values, 1);
         let variance = moments.std.powi(2) + WHITEN_EPSILON;
@@ -212,7 +215,7 @@ impl Whitening {
     }
 }
 
-/// Returns the mean over the tokens of each turn; 0 for a turn without tokens.
+/// Returns the mean over each turn's tokens, or 0 for a turn without tokens.
 fn turn_means(trajectory: &Trajectory, tokens: &[f64]) -> Vec<f64> {
     let mut start = 0;
     let mean = |turn: &Turn| {

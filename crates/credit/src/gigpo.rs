@@ -1,14 +1,14 @@
 //! GiGPO: `A = A_episode + omega A_step` (Feng et al. 2025, "Group-in-Group Policy Optimization",
 //! equations 3, 6 and 8).
 //!
-//! `A_episode` is GRPO's advantage. `A_step` standardizes the step returns `R_{i,t} = sum_{k>=t}
-//! gamma^(k-t) r_k` within each anchor group: the turns in the same state, in any trajectory and at
-//! any time.
+//! `A_episode` is GRPO's advantage. `A_step` standardizes the step returns
+//! `R_{i,t} = sum_{k>=t} gamma^(k-t) r_k` within each anchor group, which contains all turns in the
+//! same state, from any trajectory and at any time.
 //!
-//! Differs from the paper: the penalty lowers the score and the step return of an invalid turn.
-//! Zero variance gives exactly 0 at both levels. The preset's loss is verl-agent's mean over
-//! tokens; the paper averages each turn's tokens, then the turns (`objective.loss_agg_mode =
-//! "turn-mean"`, set by `stapo`).
+//! Differs from the paper: an invalid-action penalty is subtracted from both the score and the step
+//! return of an invalid turn. At both levels, advantages are exactly 0 if the variance is zero. The
+//! presets use verl-agent's token-mean loss. The paper averages over each turn's tokens, then over
+//! turns (`objective.loss_agg_mode = "turn-mean"`, set by `stapo`).
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset};
@@ -25,7 +25,7 @@ const NAME: &str = "gigpo";
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct GigpoConfig {
-    /// Discount of the step returns.
+    /// Discount factor of the step returns.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub gamma: f64,
     /// Weight of the step-level advantage.
@@ -39,16 +39,16 @@ pub struct GigpoConfig {
     /// Added to the standard deviation.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
-    /// Population of the episode level's mean and standard deviation.
+    /// What the episode-level mean and standard deviation are taken over.
     pub population: Population,
-    /// Episode-level advantage if the population has one member.
+    /// Episode-level advantage if there is only one sample in the population.
     pub single_sample_advantage: Singleton,
-    /// Step-level advantage if the anchor group has one turn.
+    /// Step-level advantage if the anchor group has only one turn.
     pub single_step_advantage: Singleton,
     /// Penalty for an invalid turn.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub invalid_penalty: f64,
-    /// Quantity from which the invalid-action penalty is subtracted.
+    /// Quantity that the invalid-action penalty is subtracted from.
     pub invalid_penalty_target: PenaltyScope,
     /// How to find anchor states.
     pub anchor: AnchorConfig,

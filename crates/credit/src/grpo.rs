@@ -1,9 +1,10 @@
-//! GRPO: `A_i = (R_i - mean) / (std + eps)` over the group, equal for all turns of a trajectory
+//! GRPO: `A_i = (R_i - mean) / (std + eps)` over the group, the same for all turns of a trajectory
 //! (Shao et al. 2024, "DeepSeekMath", section 4.1).
 //!
-//! Differs from the paper: the penalty lowers the score of an invalid turn before the comparison.
-//! Zero variance gives exactly 0. `normalize = "mean"` omits the division (Dr. GRPO). The preset's
-//! loss is verl's mean over tokens; the paper averages each response's tokens, then the responses
+//! Differs from the paper: an invalid-action penalty is subtracted from an invalid turn's score
+//! before scores are compared. If the variance is zero, advantages are exactly 0.
+//! `normalize = "mean"` omits the division (Dr. GRPO). The preset uses verl's token-mean loss. The
+//! paper averages over each response's tokens, then over responses
 //! (`objective.loss_agg_mode = "seq-mean-token-mean"`, set by `aem-grpo` and the GRPO runs of
 //! `configs/paper/aem`).
 
@@ -29,14 +30,14 @@ pub struct GrpoConfig {
     /// Added to the standard deviation.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
-    /// Population of the mean and the standard deviation.
+    /// What the mean and standard deviation are taken over.
     pub population: Population,
-    /// Advantage if the population has one member.
+    /// Advantage if there is only one sample in the population.
     pub single_sample_advantage: Singleton,
     /// Penalty for an invalid turn.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub invalid_penalty: f64,
-    /// Quantity from which the invalid-action penalty is subtracted.
+    /// Quantity that the invalid-action penalty is subtracted from.
     pub invalid_penalty_target: PenaltyScope,
 }
 

@@ -1,23 +1,26 @@
 //! HAS, hybrid advantage shaping: `A_t <- alpha A_traj + (1 - alpha) A_turn,t` (HAS, equation 2).
 //!
-//! `A_turn` is the per-turn credit of a reward redistribution model (decomposer), z-scored at each
+//! `A_turn` is the turn's credit from a reward redistribution model (decomposer), z-scored at each
 //! turn index over the group's trajectories that reach it (population standard deviation; 0 if only
-//! one does). The result is not standardized again. `alpha = 1` gives the estimator's advantage
-//! bit-identically. Groups with equal environment returns keep the estimator's advantages. GRPO's
-//! advantages are then 0, unless an invalid-action penalty or shaping (KL, length penalty) makes
-//! scores differ.
+//! one does). The result is not standardized again. `alpha = 1` returns the estimator's advantage
+//! bit-identically. Groups in which all environment returns are equal keep the estimator's
+//! advantages. With GRPO, those advantages are 0 unless an invalid-action penalty or shaping (KL,
+//! length penalty) makes scores differ.
 //!
 //! `baseline = "leave-one-out"` (after verl's RFC 7244, "a turn-level baseline that stays unbiased
 //! under variable turn counts") uses `A_turn,i,t = c_{i,t} - 1/(K-1) sum_{j != i} c_{j,t}` without
-//! a division; trajectories that ended before turn t count as 0. This baseline does not depend on
-//! the turn's action, so its expected gradient is 0. The z-score's baseline includes the turn's own
-//! credit, with a weight that depends on how many trajectories reached the turn. The credits keep
-//! their scale, so use a base without a division too (`credit.estimator.normalize = "mean"`).
+//! dividing by a standard deviation. Trajectories that ended before turn t count as 0. The
+//! leave-one-out baseline does not depend on the turn's action, so it adds nothing to the expected
+//! gradient. The z-score's baseline, in contrast, includes the turn's own credit, with a weight
+//! that depends on how many trajectories reached the turn. Leave-one-out credits are not rescaled,
+//! so combine them with an estimator that does not divide either
+//! (`credit.estimator.normalize = "mean"`).
 //!
 //! Differs from the paper: the paper drops groups with equal returns from the update; here
-//! `train.skip_equal_groups` (set by the presets) does so. `min_std` bounds the deviation from
-//! below, because credits at one turn index may differ only by noise. The paper does not say
-//! whether the progress credit is the signal's level (our default) or its change (`signal`).
+//! `train.skip_equal_groups` (set by the presets) does this. `min_std` is a lower bound on the
+//! standard deviation, because credits at one turn index may differ only by noise. The paper does
+//! not say whether the progress credit is the progress itself (our default) or its change in the
+//! turn (`signal`).
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, Group, PerTurn, Preset, Trajectory};
@@ -28,63 +31,63 @@ use crate::{CreditError, CreditInputs, Explanation, Refinement, RequiredInputs, 
 
 const NAME: &str = "has";
 
-/// The paper does not specify the standard deviation; we use the population's. The paper has no
-/// invalid-action penalty, leaves groups of equal returns out of the update (appendix C), and
-/// adapts its KL coefficient from 0.04 (appendix B, sweeps).
+/// The paper does not specify which standard deviation it uses; we use the population one. The
+/// paper has no invalid-action penalty, excludes groups with equal returns from the update
+/// (appendix C), and adapts its KL coefficient from 0.04 (appendix B, sweeps).
 const PROGRESSIVE: &str = "credit.estimator = { ddof = 0, invalid_penalty = 0.0 }\n\
                            credit.refinements = [{ kind = \"has\" }]\n\
                            objective.kl = { coef = 0.04, adaptive = {} }\ntrain.skip_equal_groups = true";
 
-/// The paper's TurnRD: the credits of equation 5, and five passes over the whole replay after each
-/// round (appendix B, tables 5 and 6).
+/// TurnRD as in the paper: credits from equation 5, and five passes over the whole replay buffer
+/// after each round (appendix B, tables 5 and 6).
 const PAPERS_TURNRD: &str = "decomposer.network = { credits = \"projection\", epochs = 5, older_per_new = 1e6, \
                              min_improvement = 0.0 }";
 
-/// Number of first turns whose credit is correlated with the outcome
-/// (`has/early_turn_correlation`). The result is negative if a decomposer takes credit away from
-/// the first turns of successful trajectories.
+/// Number of turns, from the start, whose credit is correlated with the outcome
+/// (`has/early_turn_correlation`). The correlation is negative if a decomposer takes credit away
+/// from the first turns of successful trajectories.
 const EARLY_TURNS: usize = 3;
 
 /// Splits a trajectory's return into one credit per turn.
 pub trait Decomposer: Send + Sync {
-    /// Returns the credit of each turn of the batch.
+    /// Returns the credit for each turn of the batch.
     ///
     /// # Errors
-    /// Fails if the batch lacks an input of the decomposer.
+    /// Fails if the batch lacks an input that the decomposer needs.
     fn credits(&self, batch: &Batch) -> Result<PerTurn<f64>, CreditError>;
 }
 
-/// Source of the per-turn credits.
+/// Where per-turn credits come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DecomposerKind {
-    /// The progress signal of the environment.
+    /// The environment's progress signal.
     #[default]
     Progressive,
     /// An external decomposer: an LLM judge or a learned model (`[decomposer]`).
     External,
 }
 
-/// Which part of the progress signal is a turn's credit.
+/// How a turn's credit is computed from the progress signal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProgressSignal {
     /// Progress after the turn.
     #[default]
     Level,
-    /// Change of progress in the turn. Progress before the first turn is 0.
+    /// Change in progress during the turn. Progress before the first turn is 0.
     Change,
 }
 
-/// How credits at one turn index are compared within a group.
+/// How a turn's credit is compared with others at the same turn index in its group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum TurnBaseline {
-    /// Z-score among the trajectories that reach the turn (the paper).
+    /// Z-score over the trajectories that reach the turn (as in the paper).
     #[default]
     ZScore,
-    /// Subtracts the mean over the group's other trajectories, counting 0 for those that ended
-    /// earlier. Unbiased even if the policy decides when to stop.
+    /// Subtracts the mean over the group's other trajectories, where those that ended earlier count
+    /// as 0. This is unbiased even if the policy decides when to stop.
     LeaveOneOut,
 }
 
@@ -95,17 +98,18 @@ pub struct HasConfig {
     /// Weight of the estimator's advantage, in [0, 1].
     #[schemars(range(min = 0.0, max = 1.0))]
     pub alpha: f64,
-    /// Source of the per-turn credits.
+    /// Where per-turn credits come from.
     pub decomposer: DecomposerKind,
-    /// Which part of the progress signal is a turn's credit (`decomposer = "progressive"`).
+    /// How a turn's credit is computed from the progress signal (only for
+    /// `decomposer = "progressive"`).
     pub signal: ProgressSignal,
-    /// How credits at one turn index are compared within a group.
+    /// How a turn's credit is compared with others at the same turn index in its group.
     pub baseline: TurnBaseline,
     /// Added to the standard deviation.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
-    /// Lower bound of the standard deviation at a turn index, so that noise is not scaled up. 0:
-    /// off, as in the paper.
+    /// Lower bound on the standard deviation at a turn index, so that noise is not amplified. 0
+    /// disables it, as in the paper.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub min_std: f64,
 }
@@ -123,10 +127,10 @@ impl Default for HasConfig {
     }
 }
 
-/// The environment's progress signal as per-turn credits.
+/// Uses the environment's progress signal as per-turn credits.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Progressive {
-    /// Level of the signal or its change.
+    /// Whether to use the progress or its change.
     pub signal: ProgressSignal,
 }
 
@@ -184,7 +188,8 @@ impl Has {
     /// Creates HAS with these settings.
     ///
     /// # Errors
-    /// Fails on an alpha outside [0, 1], a negative epsilon or lower bound, or an unused `signal`.
+    /// Fails if alpha is outside [0, 1], epsilon or the lower bound is negative, or `signal` is set
+    /// but unused.
     pub fn new(config: HasConfig) -> Result<Self, CreditError> {
         in_range(NAME, &config)?;
         let min_std = config.min_std;
@@ -202,7 +207,7 @@ impl Has {
         Ok(Self { config })
     }
 
-    /// Returns the function that maps a turn index and a credit to `A_turn`, for one group.
+    /// Returns a function that maps a turn index and credit to `A_turn`, for one group.
     fn comparison(&self, group: &Group, credits: &[Vec<f64>]) -> impl Fn(usize, f64) -> f64 {
         let HasConfig { baseline, epsilon, min_std, .. } = self.config;
         let longest = group.trajectories.iter().map(|trajectory| trajectory.turns.len()).max().unwrap_or(0);

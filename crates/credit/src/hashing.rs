@@ -1,5 +1,5 @@
-//! A fast hash for texts and small keys. Its maps only number items in order of first appearance,
-//! so hashes never affect results.
+//! A fast hash function for texts and small keys. Its maps are only used to number items in order
+//! of first appearance, so hash values never affect results.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -1,20 +1,22 @@
-//! HGPO: step advantages in a hierarchy of groups with increasingly long shared histories (He et
+//! HGPO: step advantages from a hierarchy of groups that share increasingly long histories (He et
 //! al. 2026, "Hierarchy-of-Groups Policy Optimization for Long-Horizon Agentic Tasks").
 //!
 //! At level `k = 1..=K`, turns of a group with the same last `k` observations form a cluster, and
-//! `A_k` standardizes the step returns within it. Clusters of one are skipped. `A = sum_k w_k A_k /
-//! sum_k w_k` over the remaining levels, with `w_k = (k + 1)^alpha`.
+//! `A_k` standardizes the step returns within it. Clusters with only one turn are skipped. The
+//! advantage is `A = sum_k w_k A_k / sum_k w_k` over the remaining levels, with
+//! `w_k = (k + 1)^alpha`.
 //!
 //! At level `k`, turns with fewer than `k` observations are clustered by their whole history. A
-//! turn in a state that no other turn visits has advantage 0.
+//! turn whose state no other turn visits gets advantage 0.
 //!
 //! Differs from the paper: weights are renormalized over a turn's levels, so that turns in small
-//! clusters are not scaled down. The penalty lowers an invalid turn's step return. Zero variance
-//! gives exactly 0.
+//! clusters are not scaled down. An invalid-action penalty is subtracted from an invalid turn's
+//! step return. If a cluster's variance is zero, the advantage is exactly 0.
 //!
-//! The authors' code (a verl-agent recipe) differs in three settings. `skip_zero_levels` removes
-//! the weights of levels with advantage 0. `skip_short_histories` skips level `k` for turns with
-//! fewer than `k` observations. `base_group` uses the trajectory's advantage as level 0.
+//! The authors' code (a verl-agent recipe) differs from the paper in three settings.
+//! `skip_zero_levels` excludes the weights of levels whose advantage is 0. `skip_short_histories`
+//! skips level `k` for turns with fewer than `k` observations. `base_group` adds the trajectory's
+//! advantage as level 0.
 
 use std::borrow::Cow;
 
@@ -29,16 +31,17 @@ use crate::{CreditError, CreditInputs, Estimator, Explanation, TurnField};
 
 const NAME: &str = "hgpo";
 
-/// Level 0: the trajectory's GRPO advantage (sample standard deviation), with weight 1.
+/// Whether to add a level 0: the trajectory's GRPO advantage (sample standard deviation), with
+/// weight 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum BaseGroup {
-    /// Omit level 0, as in the paper.
+    /// No level 0, as in the paper.
     #[default]
     None,
-    /// Each trajectory of the group counts once.
+    /// Level 0 counts each trajectory of the group once.
     Trajectory,
-    /// Each turn of the group counts once, like verl-agent's `base_group`.
+    /// Level 0 counts each turn of the group once, like verl-agent's `base_group`.
     Turn,
 }
 
@@ -46,13 +49,13 @@ pub enum BaseGroup {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct HgpoConfig {
-    /// Discount of the step returns.
+    /// Discount factor of the step returns.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub gamma: f64,
-    /// K: length of the longest history, in observations.
+    /// Length of the longest shared history, in observations; K in the paper.
     #[schemars(range(min = 1, max = 1000))]
     pub levels: usize,
-    /// Exponent of the level weights: higher prefers longer shared histories.
+    /// Exponent of the level weights: higher values favor longer shared histories.
     #[schemars(range(min = -100.0, max = 100.0))]
     pub alpha: f64,
     /// Whether to divide by the standard deviation.
@@ -66,14 +69,15 @@ pub struct HgpoConfig {
     /// Penalty for an invalid turn.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub invalid_penalty: f64,
-    /// Quantity from which the invalid-action penalty is subtracted.
+    /// Quantity that the invalid-action penalty is subtracted from.
     pub invalid_penalty_target: PenaltyScope,
-    /// Remove the weights of levels with advantage 0, like the authors' code; the paper keeps them.
+    /// Exclude the weights of levels whose advantage is 0, like the authors' code; the paper
+    /// includes them.
     pub skip_zero_levels: bool,
-    /// Skip level k for turns with fewer than k observations, like the authors' code. Otherwise
-    /// such turns are compared with each other if their short histories are equal.
+    /// Skip level k for turns with fewer than k observations, like the authors' code. Otherwise,
+    /// such turns are compared with each other if their complete histories are equal.
     pub skip_short_histories: bool,
-    /// Whether to use level 0, the trajectory's advantage.
+    /// Whether to add the trajectory's advantage as level 0.
     pub base_group: BaseGroup,
 }
 
@@ -144,9 +148,9 @@ impl Hgpo {
         Ok(Self { config })
     }
 
-    /// Returns the cluster of each turn at each level, `[level][trajectory][turn]`, and the number
-    /// of clusters. Each level extends the previous turn's history by one observation, which costs
-    /// one look-up per turn.
+    /// Returns each turn's cluster index at each level, as `[level][trajectory][turn]`, and the
+    /// number of clusters. Each level extends the previous turn's history by one observation, at a
+    /// cost of one lookup per turn.
     fn clusters(&self, group: &Group) -> Vec<(Vec<Vec<usize>>, usize)> {
         let mut texts: FastMap<(TurnKind, &str), usize> = FastMap::default();
         let observations: Vec<Vec<usize>> = group
@@ -187,7 +191,7 @@ impl Hgpo {
         !(self.config.skip_zero_levels && advantage == 0.0)
     }
 
-    /// Returns each turn's level-0 advantage, `[trajectory][turn]`, if level 0 is used.
+    /// Returns each turn's level-0 advantage, as `[trajectory][turn]`, if level 0 is used.
     fn base_advantages(&self, scores: &GroupScores) -> Option<Vec<Vec<f64>>> {
         let population = match self.config.base_group {
             BaseGroup::None => return None,

@@ -1,6 +1,6 @@
 //! Credit assignment: estimators compute one advantage per turn, and refinements change it.
 //!
-//! This crate has no tensors and no I/O. Statistics are computed in f64.
+//! This crate uses no tensors and does no I/O. Statistics are computed in f64.
 //!
 //! ```
 //! use turnwise_core::{Batch, Group, Trajectory};
@@ -28,12 +28,12 @@
 //! |---|---|
 //! | [`grpo`], [`rloo`], [`gae`], [`turn_ppo`], [`gigpo`], [`hgpo`], [`rtmc`], [`monte_carlo`] | estimators |
 //! | [`salt`], [`aem`], [`empg`], [`has`], [`turn_credit`], [`igpo`], [`privileged_gap`] | refinements |
-//! | [`outlier`] | turns of unusual entropy, for loss terms that act on them |
-//! | [`selection`], [`compact`], [`overlong`] | filters of groups and trajectories, penalty of long responses |
-//! | [`anchor`], [`similarity`], [`embedding`] | matching of turns in the same state |
+//! | [`outlier`] | detection of turns with unusual entropy, for loss terms that apply to them |
+//! | [`selection`], [`compact`], [`overlong`] | filters for groups and trajectories, and a penalty for long responses |
+//! | [`anchor`], [`similarity`], [`embedding`] | matching turns in the same state |
 //! | [`scores`], [`statistics`], [`entropies`] | shared computations |
-//! | `registry` | methods by name, also those of other crates |
-//! | `inputs`, `pipeline`, `explanation` | inputs, the configured pipeline, explanations of its results |
+//! | `registry` | methods by name, including those registered by other crates |
+//! | `inputs`, `pipeline`, `explanation` | model inputs, the configured pipeline, and explanations of its results |
 //! | `meanings` | descriptions of explanations |
 
 pub mod aem;
@@ -84,9 +84,9 @@ pub use turnwise_core::{Facts, StageRecord};
 use gae::TokenAdvantages;
 use turnwise_core::{Batch, PerToken, PerTurn};
 
-/// Maps a text to a vector; similar texts have similar directions.
+/// Maps a text to a vector, such that similar texts point in similar directions.
 pub trait Embedder: Send + Sync {
-    /// Returns the text's vector; its length is constant.
+    /// Returns the text's vector; all vectors have the same dimension.
     fn embed(&self, text: &str) -> Vec<f32>;
 }
 
@@ -98,25 +98,25 @@ pub trait Estimator: Send + Sync {
     /// Returns the method's config name.
     fn name(&self) -> &'static str;
 
-    /// Returns the inputs that need a model.
+    /// Returns which inputs from a model the estimator needs.
     fn required_inputs(&self) -> RequiredInputs {
         RequiredInputs::default()
     }
 
-    /// Returns the required turn fields other than rewards.
+    /// Returns the turn fields that the estimator needs, apart from rewards.
     fn fields(&self) -> Vec<TurnField> {
         Vec::new()
     }
 
     /// Returns the texts or responses that the policy must score, if [`RequiredInputs::scores`] is
-    /// set. The results are in [`CreditInputs::scores`].
+    /// set. They are returned by [`CreditInputs::scores`].
     fn score_requests(&self, batch: &Batch) -> Vec<ScoreRequest> {
         let _ = batch;
         Vec::new()
     }
 
-    /// Returns true if a group's trajectories are compared, so that a group of one carries no
-    /// signal.
+    /// Returns true if trajectories are compared within their group, so that a group of one carries
+    /// no signal.
     fn compares_groups(&self) -> bool {
         true
     }
@@ -129,14 +129,14 @@ pub trait Estimator: Send + Sync {
     /// Computes the advantage of each turn of the batch.
     ///
     /// # Errors
-    /// Returns [`CreditError::MissingField`] or [`CreditError::NotFinite`], with the turn.
+    /// Returns [`CreditError::MissingField`] or [`CreditError::NotFinite`], which names the turn.
     fn advantages(
         &self,
         inputs: &CreditInputs<'_>,
         explanation: &mut Explanation,
     ) -> Result<PerTurn<f64>, CreditError>;
 
-    /// Computes advantages and value targets of each response token, if supported.
+    /// Computes the advantage and value target of each response token, if supported.
     ///
     /// # Errors
     /// Fails like [`Estimator::advantages`].
@@ -146,39 +146,39 @@ pub trait Estimator: Send + Sync {
     }
 }
 
-/// Changes the advantages of an estimator.
+/// Modifies the advantages computed by an estimator.
 pub trait Refinement: Send + Sync {
     /// Returns the method's config name.
     fn name(&self) -> &'static str;
 
-    /// Returns the inputs that need a model.
+    /// Returns which inputs from a model the refinement needs.
     fn required_inputs(&self) -> RequiredInputs {
         RequiredInputs::default()
     }
 
-    /// Returns the required turn fields.
+    /// Returns the turn fields that the refinement needs.
     fn fields(&self) -> Vec<TurnField> {
         Vec::new()
     }
 
     /// Returns the texts or responses that the policy must score, if [`RequiredInputs::scores`] is
-    /// set. The results are in [`CreditInputs::scores`].
+    /// set. They are returned by [`CreditInputs::scores`].
     fn score_requests(&self, batch: &Batch) -> Vec<ScoreRequest> {
         let _ = batch;
         Vec::new()
     }
 
-    /// Returns true if [`Refinement::refine_tokens`] is supported. Refinements that compare or
-    /// blend whole turns do not support tokens.
+    /// Returns true if [`Refinement::refine_tokens`] is implemented. Refinements that compare or
+    /// blend whole turns do not support token-level advantages.
     fn works_on_tokens(&self) -> bool {
         false
     }
 
-    /// Changes the advantages in place.
+    /// Modifies the advantages in place.
     ///
     /// # Errors
-    /// Returns [`CreditError::MissingField`] or [`CreditError::NotFinite`], with the turn, or
-    /// [`CreditError::Setting`] if an embedder or decomposer is missing in [`CreditInputs`].
+    /// Returns [`CreditError::MissingField`] or [`CreditError::NotFinite`], which name the turn, or
+    /// [`CreditError::Setting`] if [`CreditInputs`] lacks an embedder or decomposer.
     fn refine(
         &self,
         inputs: &CreditInputs<'_>,
@@ -186,11 +186,11 @@ pub trait Refinement: Send + Sync {
         explanation: &mut Explanation,
     ) -> Result<(), CreditError>;
 
-    /// Changes token-level advantages in place. Called instead of [`Refinement::refine`] after an
-    /// estimator with token-level advantages.
+    /// Modifies token-level advantages in place. Called instead of [`Refinement::refine`] if the
+    /// estimator computes token-level advantages.
     ///
     /// # Errors
-    /// Returns [`CreditError::Setting`] if the method does not support tokens (the default).
+    /// Returns [`CreditError::Setting`] by default, because most methods do not support tokens.
     /// Otherwise fails like [`Refinement::refine`].
     fn refine_tokens(
         &self,

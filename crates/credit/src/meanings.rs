@@ -1,7 +1,7 @@
-//! Descriptions of the stages and facts in a [`StageRecord`](crate::StageRecord), for viewers.
-//! Stages of other crates have no descriptions.
+//! Descriptions of the stages and facts in a [`StageRecord`](crate::StageRecord), shown by viewers.
+//! Stages from other crates have no description.
 
-/// Returns the update rule of a built-in stage.
+/// Returns a built-in stage's update rule.
 pub fn stage_rule(stage: &str) -> Option<&'static str> {
     Some(match stage {
         "grpo" => {
@@ -56,7 +56,7 @@ pub fn stage_rule(stage: &str) -> Option<&'static str> {
     })
 }
 
-/// Returns the meaning of a fact reported by a built-in stage.
+/// Describes a fact reported by a built-in stage.
 pub fn fact_meaning(stage: &str, fact: &str) -> Option<&'static str> {
     Some(match (stage, fact) {
         ("grpo" | "rloo" | "gigpo", "score") => {

@@ -2,25 +2,25 @@
 //! continuations (Kazemnejad et al. 2024, arXiv 2410.01679, section 4).
 //!
 //! `V(s) = (R_1 + .. + R_K) / K`, with `R_k = sum_j gamma^j r_j` over continuation k that the
-//! current policy samples from s. The value after the last turn is 0. The trajectory itself is not
-//! among the continuations.
+//! current policy samples from s. The value after the last turn is 0. The trajectory itself does
+//! not count as one of its continuations.
 //!
-//! The estimate is unbiased for any `K`; a larger `K` reduces its noise. It costs `K` continuations
-//! from each distinct state of the batch, sampled by the policy that played
+//! The estimate is unbiased for any `K`; increasing `K` reduces its variance. For each distinct
+//! state of the batch, `K` continuations are sampled from the rollout policy
 //! ([`turnwise_core::Turn::state_value`]).
 //!
-//! With `per_turn = false` all turns of a trajectory have `sum_t gamma^t A_t = R - V(s_0)`: a
-//! control that only improves the baseline, not the credit of turns.
+//! With `per_turn = false`, all turns of a trajectory get `sum_t gamma^t A_t = R - V(s_0)`. This
+//! control improves only the baseline, not per-turn credit.
 //!
 //! Differs from the paper:
 //! * A step is a turn, not a line of reasoning. All tokens of a turn get the turn's advantage.
-//! * The paper's code whitens over tokens. Here each turn counts once. `whiten = false` trains on
-//!   the plain difference, on the scale of the rewards.
-//! * The reward of an invalid turn is lowered by `invalid_penalty`. The values do not include
-//!   penalties.
+//! * The paper's code whitens over tokens, so long turns weigh more. Here, whitening counts each
+//!   turn once. `whiten = false` keeps the plain difference, on the scale of the rewards.
+//! * `invalid_penalty` is subtracted from the reward of an invalid turn. State values do not
+//!   include penalties.
 //! * `per_turn` is ours.
-//! * The values use the environment's rewards (times `env.reward_scale`). A KL in the reward or a
-//!   penalty of long responses counts only in `r_t`.
+//! * State values use the environment's rewards (times `env.reward_scale`). A KL or length penalty
+//!   in the reward counts only in `r_t`.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset, Trajectory};
@@ -33,20 +33,20 @@ use crate::{CreditError, CreditInputs, Estimator, Explanation, RequiredInputs, S
 
 const NAME: &str = "monte-carlo";
 
-/// Settings of Monte-Carlo advantages.
+/// Settings of the VinePPO estimator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct MonteCarloConfig {
-    /// Number of continuations from each state.
+    /// Number of continuations sampled from each state.
     #[schemars(range(min = 1, max = 100_000))]
     pub continuations: usize,
-    /// Discount of the return, per turn.
+    /// Discount factor of the return, per turn.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub gamma: f64,
-    /// Whether each turn gets its own change of value. If false, all turns get the return minus the
-    /// first state's value.
+    /// Whether each turn's advantage is its own change in state value. If false, every turn gets
+    /// the return minus the value of the first state.
     pub per_turn: bool,
-    /// Whiten advantages over the batch's turns.
+    /// Whether to whiten advantages over the batch's turns.
     pub whiten: bool,
     /// Penalty for an invalid turn.
     #[schemars(range(min = 0.0, max = 1e6))]
@@ -69,7 +69,7 @@ impl MethodSettings for MonteCarloConfig {
     }
 }
 
-/// The Monte-Carlo estimator.
+/// Estimates advantages from Monte-Carlo state values.
 #[derive(Clone, Debug)]
 pub struct MonteCarlo {
     config: MonteCarloConfig,

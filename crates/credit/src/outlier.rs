@@ -1,13 +1,14 @@
-//! STAPO's outlier turns: turns whose entropy is unusual for their state (STAPO, section 3.2,
-//! equations 2 and 3, algorithm 1).
+//! STAPO's outlier turns, whose entropy is unusual for their state (STAPO, section 3.2, equations 2
+//! and 3, algorithm 1).
 //!
-//! `H_n = (Hbar - mean) / (std + eps)` within the anchor group. Q1 and Q3 are the quartiles of
-//! `H_n` over the batch, by linear interpolation. A turn is an outlier if `H_n` is outside `[Q1 -
-//! lambda IQR, Q3 + lambda IQR]`.
+//! Within each anchor group, `H_n = (Hbar - mean) / (std + eps)`. Q1 and Q3 are the quartiles of
+//! `H_n` over the batch, computed by linear interpolation. A turn is an outlier if `H_n` is outside
+//! `[Q1 - lambda IQR, Q3 + lambda IQR]`.
 //!
-//! Differs from the paper: a state visited once keeps its raw entropy, as the paper's Limitations
-//! section says; `zero` and `exclude` are alternatives. With an IQR below 1e-8 the interval is a
-//! point and rounding would decide, so there are no outliers unless `literal` is set.
+//! Differs from the paper: a turn whose state is visited only once keeps its raw entropy, as the
+//! paper's Limitations section says; `zero` and `exclude` are alternatives. If the IQR is below
+//! 1e-8, rounding errors would decide which turns are outliers, so there are none unless `literal`
+//! is set.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, PerTurn};
@@ -23,20 +24,20 @@ pub(crate) const NAME: &str = "outliers";
 
 const MIN_IQR: f64 = 1e-8;
 
-/// Measure by which outliers are found.
+/// How outlier turns are detected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Locate {
-    /// Entropy relative to the anchor state.
+    /// By entropy, normalized over turns in the same anchor state.
     #[default]
     Normalized,
     /// Mean response entropy.
     Shannon,
-    /// All turns are outliers.
+    /// Treat every turn as an outlier.
     All,
 }
 
-/// Normalized entropy of a state visited once.
+/// Normalized entropy of a turn whose state is visited only once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SingletonState {
@@ -45,22 +46,22 @@ pub enum SingletonState {
     Raw,
     /// 0.
     Zero,
-    /// None: excluded from the quartiles, and never an outlier.
+    /// None: the turn is excluded from the quartiles and is never an outlier.
     Exclude,
 }
 
-/// Settings of the outlier search.
+/// Settings of outlier detection.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct OutlierConfig {
-    /// Measure by which outliers are found.
+    /// How outlier turns are detected.
     pub locate: Locate,
-    /// Width of the inlier interval beyond the quartiles, in interquartile ranges.
+    /// How far the inlier interval extends beyond the quartiles, in interquartile ranges.
     #[schemars(range(min = 0.0, max = 1000.0))]
     pub lambda: f64,
-    /// Normalized entropy of a state visited once.
+    /// Normalized entropy of a turn whose state is visited only once.
     pub single_visit_entropy: SingletonState,
-    /// Use the interval even if it is a point.
+    /// Detect outliers even if the interquartile range is nearly 0.
     pub literal: bool,
     /// Delta degrees of freedom of the standard deviation: 1 (sample) or 0 (population).
     #[schemars(range(max = 1))]
@@ -68,8 +69,8 @@ pub struct OutlierConfig {
     /// Added to the standard deviation.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
-    /// How to find anchor states. Absent: as in the estimator (`credit.estimator.anchor` of
-    /// `gigpo`), else exact matching.
+    /// How to find anchor states. Defaults to the estimator's setting (`credit.estimator.anchor` of
+    /// `gigpo`), or to exact matching if it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub anchor: Option<AnchorConfig>,
 }
@@ -92,12 +93,12 @@ impl OutlierConfig {
     /// Rejects invalid settings.
     ///
     /// # Errors
-    /// Returns an error that names the key under `outliers`, its value and the valid range.
+    /// Returns an error that names the invalid key under `outliers`, its value and the valid range.
     pub fn check(&self) -> Result<(), CreditError> {
         in_range(NAME, self)
     }
 
-    /// Returns the required turn fields.
+    /// Returns the turn fields that outlier detection needs.
     pub fn fields(&self) -> Vec<TurnField> {
         match self.locate {
             Locate::All => Vec::new(),
@@ -107,22 +108,22 @@ impl OutlierConfig {
     }
 }
 
-/// Outliers of a batch, with their scores and bounds.
+/// Outlier turns of a batch, with scores and bounds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outliers {
     /// Whether each turn is an outlier.
     pub mask: PerTurn<bool>,
-    /// `H_n` (or the raw entropy); `None` if excluded.
+    /// `H_n` (or the raw entropy) of each turn; `None` if the turn is excluded.
     pub scores: PerTurn<Option<f64>>,
-    /// Anchor groups of each group of the batch; empty if not used.
+    /// Anchor groups for each group of the batch; empty if not used.
     pub states: Vec<Anchors>,
-    /// Interval of inliers; `None` for `locate = "all"` or an empty batch.
+    /// Bounds of the inlier interval; `None` for `locate = "all"` or an empty batch.
     pub bounds: Option<(f64, f64)>,
-    /// Whether the interval was ignored because it was a single point.
+    /// Whether the interval was ignored because its width was nearly 0.
     pub degenerate: bool,
-    /// Outliers below the interval: unusually certain.
+    /// Number of unusually certain turns (below the interval).
     pub low: usize,
-    /// Outliers above the interval: unusually uncertain.
+    /// Number of unusually uncertain turns (above the interval).
     pub high: usize,
 }
 
@@ -153,7 +154,7 @@ impl Outliers {
     }
 }
 
-/// Finds the outliers of a batch.
+/// Finds the outlier turns of a batch.
 ///
 /// # Errors
 /// Fails on invalid settings, or (except with `locate = "all"`) if a turn has no token entropies.

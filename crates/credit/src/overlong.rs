@@ -1,27 +1,27 @@
 //! DAPO's overlong shaping: a soft penalty for responses near the length limit (Yu et al. 2025,
 //! "DAPO", equation 13).
 //!
-//! The penalty is 0 for up to `limit - buffer` tokens, grows linearly to `penalty` at `limit`, and
+//! The penalty is 0 up to `limit - buffer` tokens, grows linearly to `penalty` at `limit`, and
 //! stays constant beyond.
 //!
-//! Differs from the paper: each turn is a response, and the penalty is subtracted from the turn's
-//! reward before credit assignment. Summaries have their own limit (`prompt.max_summary_tokens`)
-//! and no penalty.
+//! Differs from the paper: each turn counts as a response, and the penalty is subtracted from the
+//! turn's reward before credit assignment. History summaries have their own limit
+//! (`prompt.max_summary_tokens`) and are not penalized.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::Batch;
 
 use crate::CreditError;
 
-/// Settings of the shaping.
+/// Settings of overlong shaping.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OverlongConfig {
     /// Maximum response length, in tokens.
     pub limit: usize,
-    /// Number of tokens before the limit over which the penalty grows.
+    /// Number of tokens before the limit over which the penalty increases.
     pub buffer: usize,
-    /// Penalty at the limit.
+    /// Penalty at and above the limit.
     #[serde(default = "one")]
     pub penalty: f64,
 }
@@ -31,7 +31,7 @@ fn one() -> f64 {
 }
 
 impl OverlongConfig {
-    /// Returns the shaping term (0 or negative) of a response of `tokens` tokens.
+    /// Returns the reward term (0 or negative) for a response of `tokens` tokens.
     pub fn shaping(&self, tokens: usize) -> f64 {
         let begin = self.limit.saturating_sub(self.buffer);
         if tokens <= begin {
@@ -43,17 +43,18 @@ impl OverlongConfig {
         }
     }
 
-    /// Returns the settings for a task with a shorter limit, with the buffer scaled in proportion.
+    /// Returns the settings for a task whose limit may be shorter, with the buffer scaled in
+    /// proportion.
     fn within(&self, own: Option<usize>) -> Self {
         let limit = own.map_or(self.limit, |own| own.min(self.limit));
         Self { limit, buffer: self.buffer * limit / self.limit.max(1), penalty: self.penalty }
     }
 
-    /// Adds the shaping to the credited rewards, and returns the number of changed turns. A task's
-    /// own limit applies if it is shorter.
+    /// Adds the penalty to each turn's credited reward, and returns the number of penalized turns.
+    /// If a task has a shorter limit, that limit applies.
     ///
     /// # Errors
-    /// Fails on a buffer longer than the limit, or a negative or infinite penalty.
+    /// Fails if the buffer is longer than the limit, or the penalty is negative, NaN or infinite.
     pub fn apply(&self, batch: &mut Batch) -> Result<usize, CreditError> {
         let Self { limit, buffer, penalty } = *self;
         if buffer > limit || !(penalty >= 0.0 && penalty.is_finite()) {

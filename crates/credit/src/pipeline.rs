@@ -1,4 +1,4 @@
-//! The credit pipeline: an estimator, then the refinements in order.
+//! The credit pipeline: an estimator, followed by refinements.
 
 use std::collections::BTreeMap;
 
@@ -12,31 +12,31 @@ use crate::{
     Registry, RequiredInputs, ScoreRequest, TurnField, WHOLE_TURNS,
 };
 
-/// An estimator with its refinements.
+/// An estimator followed by refinements.
 pub struct Pipeline {
     estimator: Box<dyn Estimator>,
     refinements: Vec<Box<dyn Refinement>>,
     outliers: Option<OutlierConfig>,
 }
 
-/// Results of the pipeline.
+/// Results of running the pipeline.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CreditReport {
     /// One advantage per turn.
     pub advantages: PerTurn<f64>,
-    /// One advantage and value target per response token, if the estimator works on tokens.
+    /// Advantage and value target of each response token, if the estimator works on tokens.
     pub tokens: Option<TokenAdvantages>,
-    /// Turns of unusual entropy, if configured.
+    /// Turns with unusual entropy, if their detection is configured.
     pub outliers: Option<Outliers>,
-    /// Records of each stage, `[group][trajectory][turn][stage]`; empty unless requested.
+    /// Records of each stage, as `[group][trajectory][turn][stage]`; empty unless requested.
     pub explanations: Explanations,
-    /// Diagnostics of the batch by name, for the metrics.
+    /// Diagnostics for the batch by name, logged as metrics.
     pub diagnostics: BTreeMap<String, f64>,
 }
 
 const OF_TOKENS: &str = "advantages of tokens";
 
-/// Checks that a stage, possibly of another crate, returned one advantage per turn.
+/// Checks that a stage, which may come from another crate, returned one advantage per turn.
 fn fits<U: Unit>(table: &Table<f64, U>, what: &'static str, batch: &Batch) -> Result<(), CreditError> {
     table.check_shape(batch).map_err(|source| CreditError::Shape { what, source })
 }
@@ -57,18 +57,18 @@ fn check_stage<U: Unit>(
 }
 
 impl Pipeline {
-    /// Creates the pipeline of a config with methods of this crate.
+    /// Creates a pipeline from a config that uses only built-in methods.
     ///
     /// # Errors
-    /// Fails on invalid settings, with the reason.
+    /// Returns an error with the reason if a setting is invalid.
     pub fn from_config(config: &CreditConfig) -> Result<Self, CreditError> {
         Self::with_registry(config, &Registry::builtin())
     }
 
-    /// Creates the pipeline of a config with the methods of `registry`.
+    /// Creates a pipeline from a config, using the methods in `registry`.
     ///
     /// # Errors
-    /// Fails on unknown methods and invalid settings, with the reason.
+    /// Returns an error with the reason if a method is unknown or a setting is invalid.
     pub fn with_registry(config: &CreditConfig, registry: &Registry) -> Result<Self, CreditError> {
         let estimator = registry.estimator(&config.estimator)?;
         let refinements = config
@@ -95,19 +95,19 @@ impl Pipeline {
         Self { estimator, refinements, outliers: None }
     }
 
-    /// Returns the config name of the estimator.
+    /// Returns the estimator's config name.
     pub fn estimator(&self) -> &'static str {
         self.estimator.name()
     }
 
-    /// Returns the model inputs of all stages.
+    /// Returns which inputs from a model the stages need.
     pub fn required_inputs(&self) -> RequiredInputs {
         self.refinements.iter().fold(self.estimator.required_inputs(), |needs, refinement| {
             needs.and(refinement.required_inputs())
         })
     }
 
-    /// Returns the turn fields that each stage needs, with the stage's config name.
+    /// Returns the turn fields that each stage needs, paired with the stage's config name.
     pub fn fields(&self) -> Vec<(&'static str, TurnField)> {
         let refinements = self.refinements.iter().map(|stage| (stage.name(), stage.fields()));
         let outliers = self.outliers.iter().map(|config| (outlier::NAME, config.fields()));
@@ -118,8 +118,8 @@ impl Pipeline {
             .collect()
     }
 
-    /// Returns true if a group's trajectories are compared, so that a group of one carries no
-    /// signal.
+    /// Returns true if trajectories are compared within their group, so that a group of one carries
+    /// no signal.
     pub fn compares_groups(&self) -> bool {
         self.estimator.compares_groups()
     }
@@ -129,15 +129,15 @@ impl Pipeline {
         self.estimator.works_on_tokens()
     }
 
-    /// Returns true if turns are selected for a loss term ([`CreditReport::outliers`]).
+    /// Returns true if outlier turns are selected for a loss term ([`CreditReport::outliers`]).
     pub fn selects_turns(&self) -> bool {
         self.outliers.is_some()
     }
 
-    /// Gets the pipeline's inputs from a provider and checks their shapes.
+    /// Requests the pipeline's inputs from a provider and checks their shapes.
     ///
     /// # Errors
-    /// Returns the provider's errors, [`CreditError::Shape`] if an input does not fit the batch,
+    /// Returns the provider's errors, [`CreditError::Shape`] if an input does not match the batch,
     /// and [`CreditError::Scores`] if the number of scores is wrong.
     pub fn supply<P: InputProvider>(&self, batch: &Batch, provider: &mut P) -> Result<ModelInputs, P::Error> {
         fn fits<T, U: Unit>(
@@ -181,12 +181,12 @@ impl Pipeline {
     /// Computes the advantage of each turn of the batch.
     ///
     /// # Errors
-    /// Fails if a turn lacks a field that a method needs, or if a number is NaN or infinite.
+    /// Fails if a turn lacks a field that a method needs, or if a value is NaN or infinite.
     pub fn run(&self, batch: &Batch) -> Result<PerTurn<f64>, CreditError> {
         self.report(&CreditInputs::new(batch), false).map(|report| report.advantages)
     }
 
-    /// Computes advantages with diagnostics and, if `explain` is set, explanations.
+    /// Computes advantages and diagnostics and, if `explain` is set, explanations.
     ///
     /// # Errors
     /// Fails like [`Pipeline::run`].

@@ -1,6 +1,6 @@
-//! Registry of estimators and refinements by their config `kind`.
+//! Registry of estimators and refinements, by `kind` in the config.
 //!
-//! A method of this crate is one file (settings, presets, equation) and one line here. Other crates
+//! A built-in method is one file (settings, presets, equation) and one line here. Other crates
 //! register methods at run time:
 //!
 //! ```
@@ -85,7 +85,7 @@ pub(crate) fn in_range<S: Serialize + schemars::JsonSchema + 'static>(
         .map_err(|error| CreditError::Setting { method, reason: error.to_string() })
 }
 
-/// An enum of settings by `kind`, extensible by other crates.
+/// Defines a settings enum with one variant per `kind`, which other crates can extend.
 macro_rules! builtin {
     ($(#[$meta:meta])* $config:ident builds $product:ident {
         $($(#[$doc:meta])* $variant:ident($settings:ty),)*
@@ -95,14 +95,14 @@ macro_rules! builtin {
         #[serde(tag = "kind", rename_all = "kebab-case")]
         pub enum $config {
             $($(#[$doc])* $variant($settings),)*
-            /// A method of another crate, found in the [`Registry`].
+            /// A method from another crate, looked up in the [`Registry`].
             #[serde(untagged)]
             #[schemars(skip)]
             Other(MethodTable),
         }
 
         impl $config {
-            /// Names of this crate's methods.
+            /// Names of the built-in methods.
             pub const KINDS: &'static [&'static str] = &[$(<$settings as MethodSettings>::KIND),*];
 
             const PRESETS: &'static [&'static [Preset]] = &[$(<$settings as MethodSettings>::PRESETS),*];
@@ -115,8 +115,8 @@ macro_rules! builtin {
                 }
             }
 
-            /// Returns the settings that reproduce verl-agent's numbers, if verl-agent has the
-            /// method.
+            /// Returns the settings that reproduce verl-agent's numbers, or `None` if verl-agent
+            /// lacks the method.
             pub fn verl_agent(&self) -> Option<Self> {
                 match self {
                     $(Self::$variant(settings) => settings.of_verl_agent().map(Self::$variant),)*
@@ -148,41 +148,41 @@ macro_rules! builtin {
 }
 
 builtin! {
-    /// Estimator of the advantages: `{ kind = "grpo", ... }`.
+    /// Which estimator computes the advantages: `{ kind = "grpo", ... }`.
     EstimatorConfig builds Estimator {
-        /// Compares returns within the group, standardized.
+        /// Standardizes returns within the group.
         Grpo(GrpoConfig),
-        /// Compares returns within the group, leave-one-out.
+        /// Compares each return with the mean of the others in the group (leave-one-out).
         Rloo(RlooConfig),
         /// Compares returns within the group and within anchor states.
         Gigpo(GigpoConfig),
-        /// Compares returns within clusters of increasingly long shared histories.
+        /// Compares returns within clusters of turns that share increasingly long histories.
         Hgpo(HgpoConfig),
         /// Compares returns of the group's rollouts through the same state and action.
         Rtmc(RtmcConfig),
-        /// Uses returns of fresh continuations from each state.
+        /// Estimates state values from fresh continuations of each state.
         MonteCarlo(MonteCarloConfig),
-        /// Token-level, with a critic.
+        /// Token-level GAE with a critic.
         Ppo(PpoConfig),
-        /// Turn-level, with a critic.
+        /// Turn-level GAE with a critic.
         TurnPpo(TurnPpoConfig),
     }
 }
 
 builtin! {
-    /// Refinement of the advantages: `{ kind = "aem", ... }`.
+    /// A refinement of the advantages: `{ kind = "aem", ... }`.
     RefinementConfig builds Refinement {
-        /// Averages advantages over turns on the same edge.
+        /// Averages advantages over turns on the same edge of the trajectory graph.
         Salt(SaltConfig),
         /// Scales advantages by relative response entropy.
         Aem(AemConfig),
         /// Scales advantages by confidence, with a bonus for a confident next turn.
         Empg(EmpgConfig),
-        /// Blends advantages with per-turn credits.
+        /// Blends each trajectory's advantage with per-turn credits.
         Has(HasConfig),
-        /// Shifts advantages by progress, credited to the turns that led to it.
+        /// Shifts advantages by progress, credited to the turns that caused it.
         TurnCredit(TurnCreditConfig),
-        /// Replaces advantages by gains in the reference answer's probability.
+        /// Replaces advantages by gains in the probability of the reference answer.
         Igpo(IgpoConfig),
         /// Scales advantages by how much hindsight raises the response's probability.
         PrivilegedGap(PrivilegedGapConfig),
@@ -190,7 +190,7 @@ builtin! {
 }
 
 impl EstimatorConfig {
-    /// Returns the estimator's anchor settings, if any.
+    /// Returns the estimator's anchor-state settings, if it has any.
     pub fn anchor(&self) -> Option<&AnchorConfig> {
         match self {
             Self::Gigpo(config) => Some(&config.anchor),
@@ -206,7 +206,8 @@ impl Default for EstimatorConfig {
     }
 }
 
-/// Parses a table into typed settings; returns the table with all defaults, and the method.
+/// Parses a table into typed settings; returns the method, and the table with all defaults filled
+/// in.
 type Factory<T> = Arc<dyn Fn(&MethodTable) -> Result<(MethodTable, Box<T>), CreditError> + Send + Sync>;
 
 fn factory<'a, T: ?Sized>(
@@ -239,7 +240,7 @@ where
     })
 }
 
-/// Estimators, refinements and presets by config name.
+/// Estimators and refinements by config name, and presets.
 #[derive(Clone)]
 pub struct Registry {
     estimators: BTreeMap<&'static str, Factory<dyn Estimator>>,
@@ -264,7 +265,7 @@ impl fmt::Debug for Registry {
 }
 
 impl Registry {
-    /// Creates a registry with the methods and presets of this crate.
+    /// Creates a registry with the built-in methods and presets.
     pub fn builtin() -> Self {
         let own =
             EstimatorConfig::PRESETS.iter().chain(RefinementConfig::PRESETS).chain([&selection::PRESETS]);
@@ -272,7 +273,7 @@ impl Registry {
         Self { estimators: BTreeMap::new(), refinements: BTreeMap::new(), presets }
     }
 
-    /// Adds a refinement. `build` gets the parsed settings of `{ kind = "...", ... }`; reject
+    /// Adds a refinement. `build` receives the parsed settings from `{ kind = "...", ... }`; reject
     /// unknown keys with `#[serde(deny_unknown_fields)]`. Built-in methods cannot be replaced.
     pub fn with_refinement<C, R>(
         mut self,
@@ -301,8 +302,9 @@ impl Registry {
         self
     }
 
-    /// Adds a refinement with settings known only at run time. `build` gets the table and returns
-    /// the method and the table with all defaults. `build` should reject unknown keys.
+    /// Adds a refinement whose settings are known only at run time. `build` receives the table and
+    /// returns the method, and the table with all defaults filled in. `build` should reject unknown
+    /// keys.
     pub fn with_refinement_table(
         mut self,
         kind: &'static str,
@@ -315,7 +317,7 @@ impl Registry {
         self
     }
 
-    /// Adds an estimator with settings known only at run time, like
+    /// Adds an estimator whose settings are known only at run time, like
     /// [`Registry::with_refinement_table`].
     pub fn with_estimator_table(
         mut self,
@@ -350,10 +352,10 @@ impl Registry {
         self.refinements.keys().copied().collect()
     }
 
-    /// Writes all defaults of other crates' methods into the config.
+    /// Fills in all defaults for methods from other crates.
     ///
     /// # Errors
-    /// Fails on unknown methods and rejected settings.
+    /// Fails if a method is unknown or rejects its settings.
     pub fn spell_out(&self, config: &mut CreditConfig) -> Result<(), CreditError> {
         if let EstimatorConfig::Other(table) = &mut config.estimator {
             *table = (factory(&self.estimators, table, EstimatorConfig::KINDS)?)(table)?.0;

@@ -1,9 +1,9 @@
-//! RLOO: `A_i = R_i - mean of the others = N / (N - 1) (R_i - mean)`, equal for all turns (Ahmadian
-//! et al. 2024, "Back to Basics", section 3.3).
+//! RLOO: `A_i = R_i - mean of the others = N / (N - 1) (R_i - mean)`, the same for all turns of a
+//! trajectory (Ahmadian et al. 2024, "Back to Basics", section 3.3).
 //!
-//! Differs from the paper: the penalty lowers the score of an invalid turn. With `population =
-//! "trajectory"`, trajectories are compared and the penalty is subtracted afterwards. With
-//! `population = "turn"`, each turn of the group is compared with all other turns.
+//! Differs from the paper: an invalid-action penalty is subtracted from an invalid turn's score.
+//! With `population = "trajectory"`, whole trajectories are compared, and the penalty is subtracted
+//! afterwards. With `population = "turn"`, each turn of the group is compared with all other turns.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset};
@@ -21,12 +21,12 @@ const NAME: &str = "rloo";
 pub struct RlooConfig {
     /// Whether trajectories or turns are compared.
     pub population: Population,
-    /// Advantage if the population has one member.
+    /// Advantage if there is only one sample in the population.
     pub single_sample_advantage: Singleton,
     /// Penalty for an invalid turn.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub invalid_penalty: f64,
-    /// Quantity from which the invalid-action penalty is subtracted.
+    /// Quantity that the invalid-action penalty is subtracted from.
     pub invalid_penalty_target: PenaltyScope,
 }
 

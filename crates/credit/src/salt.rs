@@ -3,13 +3,14 @@
 //! Trajectory Graph", 2025).
 //!
 //! The state before turn t is the last `h` (action, observation) pairs up to the current
-//! observation, fewer at the start. An edge is (state_t, action_t, state_{t+1}), with the parsed
-//! action. The state after the last turn is marked as terminal.
+//! observation; at the start there are fewer. An edge is (state_t, action_t, state_{t+1}), where
+//! the action is the parsed action. The state after the last turn is marked as terminal.
 //!
-//! Differs from the paper: an edge that one trajectory takes twice counts twice unless `count =
-//! "trajectories"`. Free-text states are matched by clustering embeddings of single observations.
-//! `actions = "embedding"` does the same for free-text actions (code, paraphrases). A text joins
-//! the nearest cluster above the threshold, by similarity to its first member.
+//! Differs from the paper: an edge taken twice by the same trajectory counts twice unless
+//! `count = "trajectories"`. Free-text observations are matched by clustering their embeddings, one
+//! observation at a time. `actions = "embedding"` does the same for free-text actions (code,
+//! paraphrases). A text joins the cluster whose first member is most similar, if that similarity is
+//! above the threshold.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Group, PerTurn, Preset, Trajectory};
@@ -23,26 +24,26 @@ const NAME: &str = "salt";
 
 const SETTINGS: &str = "credit.refinements = [{ kind = \"salt\" }]\nobjective.kl.coef = 0.01";
 
-/// When two observations, or two actions, are equal.
+/// When two observations, or two actions, count as equal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SaltMatching {
     /// The texts are equal.
     #[default]
     Exact,
-    /// The cosine of their embeddings is above the threshold. Embeddings come from
-    /// `credit.encoder`, or are hashed character n-grams.
+    /// The cosine similarity of their embeddings is above the threshold. Embeddings come from
+    /// `credit.encoder`, or are hashed character n-grams by default.
     Embedding,
 }
 
-/// Population of an edge's mean.
+/// What an edge's advantage is averaged over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SaltCount {
     /// All turns on the edge, each counted once.
     #[default]
     Occurrences,
-    /// All trajectories on the edge, each with the mean of its turns there.
+    /// All trajectories that take the edge, each represented by the mean of its turns there.
     Trajectories,
 }
 
@@ -50,17 +51,17 @@ pub enum SaltCount {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SaltConfig {
-    /// h: number of (action, observation) pairs in a state.
+    /// Number of (action, observation) pairs in a state; `h` in the paper.
     #[schemars(range(min = 1, max = 1000))]
     pub history: usize,
     /// How to decide whether two observations are equal.
     pub matching: SaltMatching,
     /// How to decide whether two actions are equal. `embedding` needs `matching = "embedding"`.
     pub actions: SaltMatching,
-    /// Cosine above which two observations, or two actions, match.
+    /// Cosine similarity above which two observations, or two actions, match.
     #[schemars(range(min = -1.0, max = 1.0))]
     pub threshold: f64,
-    /// Population of an edge's mean.
+    /// What an edge's advantage is averaged over.
     pub count: SaltCount,
 }
 
@@ -104,8 +105,8 @@ impl Salt {
     /// Creates SALT with these settings.
     ///
     /// # Errors
-    /// Fails on an empty history, a threshold that is not a cosine, or embedding-matched actions
-    /// with exactly matched observations.
+    /// Fails if the history is empty, the threshold is outside [-1, 1], or actions are matched by
+    /// embedding but observations exactly.
     pub fn new(config: SaltConfig) -> Result<Self, CreditError> {
         in_range(NAME, &config)?;
         if config.actions == SaltMatching::Embedding && config.matching == SaltMatching::Exact {
@@ -137,10 +138,10 @@ impl Salt {
         }
     }
 
-    /// Returns the edges of one group in order of first appearance.
+    /// Returns the edges of one group, in order of first appearance.
     ///
     /// # Errors
-    /// Fails for `matching = "embedding"` without an embedder.
+    /// Fails if `matching = "embedding"` and there is no embedder.
     pub fn edges(&self, inputs: &CreditInputs<'_>, group: &Group) -> Result<Vec<Edge>, CreditError> {
         let mut observations = self.texts(self.config.matching, inputs)?;
         let mut actions = self.texts(self.config.actions, inputs)?;
@@ -198,14 +199,14 @@ impl Salt {
     }
 }
 
-/// Numbers texts so that equal ones get equal numbers.
+/// Numbers texts so that equal texts get the same number.
 enum Texts<'e, 'a> {
     Exact(FastMap<&'a str, u32>),
     Embedded {
         embedder: &'e dyn Embedder,
         threshold: f64,
         ids: FastMap<&'a str, u32>,
-        /// Unit vector of each cluster's first text.
+        /// L2-normalized embedding of each cluster's first text.
         centres: Vec<Vec<f64>>,
     },
 }
@@ -236,8 +237,8 @@ impl<'a> Texts<'_, 'a> {
     }
 }
 
-/// Returns (previous action, observation) of each state of a trajectory, the final one included.
-/// Action 0 means none.
+/// Returns the (previous action, observation) pair for each state of a trajectory, including the
+/// final one. Action 0 means none.
 fn symbols<'a>(
     trajectory: &'a Trajectory,
     observations: &mut Texts<'_, 'a>,
@@ -253,7 +254,7 @@ fn symbols<'a>(
     symbols
 }
 
-/// Divides a vector by its length; a zero vector stays zero and has cosine 0 with all others.
+/// L2-normalizes a vector; a zero vector stays zero and has cosine 0 with all others.
 fn unit(vector: Vec<f32>) -> Vec<f64> {
     let vector: Vec<f64> = vector.into_iter().map(f64::from).collect();
     let length = vector.iter().map(|value| value * value).sum::<f64>().sqrt();

@@ -6,54 +6,54 @@ use turnwise_core::{Group, Trajectory, Turn};
 use crate::CreditError;
 use crate::statistics::ROUNDING;
 
-/// Population of the episode level's statistics.
+/// What the episode-level statistics are taken over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Population {
-    /// Trajectories: each counts once.
+    /// Trajectories, each counted once.
     #[default]
     Trajectory,
-    /// Turns: long trajectories count more, as in verl-agent.
+    /// Turns, so that long trajectories count more, as in verl-agent.
     Turn,
 }
 
-/// Quantity from which the invalid-action penalty is subtracted.
+/// Quantity that the invalid-action penalty is subtracted from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PenaltyScope {
-    /// The score and the step return of the invalid turn, after discounting.
+    /// The invalid turn's score and step return, after discounting.
     #[default]
     Turn,
-    /// The reward of the invalid turn, so that returns include the penalty.
+    /// The invalid turn's reward, so that the penalty is part of the returns.
     Return,
 }
 
-/// The invalid-action penalty.
+/// Penalty for invalid actions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct InvalidActionPenalty {
-    /// Penalty of an invalid turn, 0 or more.
+    /// Penalty for an invalid turn; must not be negative.
     pub cost: f64,
-    /// Quantity from which the penalty is subtracted.
+    /// Quantity that the penalty is subtracted from.
     pub scope: PenaltyScope,
 }
 
 impl InvalidActionPenalty {
-    /// Returns the penalty on a turn's reward.
+    /// Returns the penalty to subtract from a turn's reward.
     pub fn on_reward(&self, valid: bool) -> f64 {
         if valid || self.scope == PenaltyScope::Turn { 0.0 } else { self.cost }
     }
 
-    /// Returns the penalty on a turn's score and step return.
+    /// Returns the penalty to subtract from a turn's score and step return.
     pub fn on_score(&self, valid: bool) -> f64 {
         if valid || self.scope == PenaltyScope::Return { 0.0 } else { self.cost }
     }
 
-    /// Returns `R_i`: the sum of rewards, with penalties if the scope is `return`.
+    /// Returns `R_i`, the sum of rewards, including penalties if the scope is `return`.
     pub fn outcome_return(&self, trajectory: &Trajectory) -> f64 {
         trajectory.turns.iter().map(|turn| turn.credited_reward() - self.on_reward(turn.valid)).sum()
     }
 
-    /// Returns `R_{i,t} = sum_{k>=t} gamma^(k-t) r_k`, one per turn, with penalties by scope.
+    /// Returns `R_{i,t} = sum_{k>=t} gamma^(k-t) r_k` for each turn, with penalties by scope.
     pub fn step_returns(&self, trajectory: &Trajectory, gamma: f64) -> Vec<f64> {
         // If rewards cancel out, only rounding remains, which standardization would amplify; it
         // becomes 0.
@@ -77,18 +77,18 @@ impl InvalidActionPenalty {
     }
 }
 
-/// Scores of one group.
+/// Returns and turn scores of one group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupScores {
-    /// `R_i` of each trajectory; made identical if they differ only by rounding (`1e-12` of the
-    /// largest sum of absolute rewards).
+    /// `R_i` for each trajectory; returns that differ only by rounding (`1e-12` of the largest sum
+    /// of absolute rewards) are made equal.
     pub returns: Vec<f64>,
-    /// `R_i` minus the turn's penalty, `[trajectory][turn]`.
+    /// `R_i` minus the turn's penalty, as `[trajectory][turn]`.
     pub turns: Vec<Vec<f64>>,
 }
 
 impl GroupScores {
-    /// Computes the scores of `group`; `index` is its number in the batch.
+    /// Computes the scores of `group`; `index` is the index of the group in the batch.
     ///
     /// # Errors
     /// Fails if a reward or a sum of rewards is NaN or infinite.
@@ -116,7 +116,7 @@ impl GroupScores {
         Ok(Self { turns: turns.collect(), returns })
     }
 
-    /// Returns the population that a score is compared with.
+    /// Returns the values that a score is compared with.
     pub fn population(&self, population: Population) -> Vec<f64> {
         match population {
             Population::Trajectory => self.returns.clone(),

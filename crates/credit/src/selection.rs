@@ -1,23 +1,23 @@
-//! Selection of sampled groups for training: DAPO's dynamic sampling and DeepSWE's rejection.
+//! Selects sampled groups for training, by DAPO's dynamic sampling or DeepSWE's rejection sampling.
 //!
-//! Dynamic sampling (Yu et al. 2025, "DAPO", section 3.2): groups with equal returns carry no
-//! signal and are dropped. More groups are sampled until the batch is full or `max_rounds` is
-//! reached; surplus groups are cut. Rejection (DeepSWE): sample `oversample` times as many groups
-//! in one round and drop those without both successes and failures.
+//! Dynamic sampling (Yu et al. 2025, "DAPO", section 3.2) drops groups with equal returns, because
+//! they carry no signal. More groups are sampled until the batch is full or `max_rounds` is
+//! reached, and surplus groups are dropped. Rejection (DeepSWE) samples `oversample` times as many
+//! groups in one round and drops those without both successes and failures.
 //!
-//! Differs from the papers: if the rounds run out, the smaller batch is used without padding.
-//! Diagnostics count the dropped groups.
+//! Differs from the papers: if the batch is not full after the last round, it is used as is,
+//! without padding. The number of dropped groups is reported as a diagnostic.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, Group, Preset};
 
 use crate::CreditError;
 
-/// DAPO: dynamic sampling, the higher upper clip bound and the length penalty.
+/// The DAPO preset has dynamic sampling, a higher upper clip bound and a length penalty.
 ///
-/// DeepSWE's recipe: leave-one-out baseline, higher upper clip bound, no KL, token sums divided by
-/// the number of sequences, rejection of one-outcome groups, compact filtering. DeepSWE also
-/// divides by the maximum length, a constant that AdamW cancels.
+/// The DeepSWE preset has a leave-one-out baseline, a higher upper clip bound, no KL, token sums
+/// divided by the number of sequences, rejection of one-outcome groups, and compact filtering.
+/// DeepSWE's loss is also divided by the maximum length, a constant factor that AdamW cancels out.
 pub(crate) const PRESETS: &[Preset] = &[
     Preset::on(
         "grpo",
@@ -33,16 +33,16 @@ pub(crate) const PRESETS: &[Preset] = &[
     ),
 ];
 
-/// Groups to train on: `{ kind = "dynamic", max_rounds = 10 }`.
+/// Which groups to train on: `{ kind = "dynamic", max_rounds = 10 }`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum SelectionConfig {
     /// All groups.
     #[default]
     All,
-    /// Sample until the batch is full of groups with different returns.
+    /// Keep sampling until the batch is full of groups whose returns differ.
     Dynamic(DynamicConfig),
-    /// One larger round; keep groups with both successes and failures.
+    /// Sample one larger round, and keep groups with both successes and failures.
     Rejection(RejectionConfig),
 }
 
@@ -50,7 +50,7 @@ pub enum SelectionConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct DynamicConfig {
-    /// Maximum rounds of sampling; the batch may then be smaller.
+    /// Maximum number of sampling rounds; if they run out, the batch is smaller.
     #[schemars(range(min = 1, max = 1000))]
     pub max_rounds: usize,
 }
@@ -65,7 +65,7 @@ impl Default for DynamicConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RejectionConfig {
-    /// Number of groups to sample per wanted group.
+    /// How many times more groups to sample than are needed.
     #[schemars(range(min = 1, max = 1000))]
     pub oversample: usize,
 }
@@ -88,10 +88,10 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Creates the selection of `wanted` groups.
+    /// Creates a selection for a batch of `wanted` groups.
     ///
     /// # Errors
-    /// Fails on a setting that would sample nothing.
+    /// Fails if the settings would sample nothing.
     pub fn new(config: &SelectionConfig, wanted: usize) -> Result<Self, CreditError> {
         let rounds = match config {
             SelectionConfig::All => 1,
@@ -107,7 +107,7 @@ impl Selection {
         Ok(Self { config: config.clone(), wanted, rounds: 0, dropped: 0, cut: 0, kept: Vec::new() })
     }
 
-    /// Returns the number of groups to sample next; 0 if the batch is complete.
+    /// Returns the number of groups to sample next, or 0 if no more are needed.
     pub fn missing(&self) -> usize {
         let size = match &self.config {
             SelectionConfig::All | SelectionConfig::Dynamic(_) => self.wanted,
@@ -120,7 +120,7 @@ impl Selection {
         }
     }
 
-    /// Adds the groups of a sampled round.
+    /// Adds the groups sampled in one round.
     pub fn add(&mut self, round: Vec<Group>) {
         self.rounds += 1;
         for group in round {
@@ -134,7 +134,7 @@ impl Selection {
         }
     }
 
-    /// Returns true if this selection keeps the group.
+    /// Returns true if this group can be used for training.
     pub fn keeps(&self, group: &Group) -> bool {
         let members = &group.trajectories;
         match self.config {
@@ -151,7 +151,7 @@ impl Selection {
         self.dropped
     }
 
-    /// Returns the number of surplus groups.
+    /// Returns the number of groups left over after the batch was full.
     pub fn surplus(&self) -> usize {
         self.cut
     }
@@ -164,22 +164,22 @@ impl Selection {
         }
     }
 
-    /// Returns the number of groups chosen so far.
+    /// Returns the number of groups kept so far.
     pub fn kept(&self) -> usize {
         self.kept.len()
     }
 
-    /// Returns the groups chosen so far, numbered in sampling order.
+    /// Returns the groups kept so far, in sampling order.
     pub fn groups_mut(&mut self) -> &mut [Group] {
         &mut self.kept
     }
 
-    /// Returns the number of rounds so far.
+    /// Returns the number of sampling rounds so far.
     pub fn rounds(&self) -> usize {
         self.rounds
     }
 
-    /// Returns the batch, with groups renumbered.
+    /// Returns the batch, with its groups renumbered.
     pub fn finish(mut self) -> Batch {
         for (number, group) in self.kept.iter_mut().enumerate() {
             group.trajectories.iter_mut().for_each(|trajectory| trajectory.group = number);

@@ -1,18 +1,19 @@
-//! Python difflib's `SequenceMatcher(None, text, other).ratio()`, bit-exact and fast.
+//! A fast, bit-exact version of Python difflib's `SequenceMatcher(None, text, other).ratio()`.
 //!
-//! Ratcliff-Obershelp: find the longest matching block (ties: the first in `text`, then the first
-//! in `other`), repeat to its left and right, and return twice the matched characters divided by
-//! all characters. With `autojunk` and an `other` of at least 200 characters, characters of more
-//! than 1 % only extend matches.
+//! Ratcliff-Obershelp finds the longest matching block (ties: the first in `text`, then the first
+//! in `other`), repeats this to the left and right of it, and returns twice the number of matched
+//! characters divided by the number of all characters. With `autojunk`, if `other` has at least 200
+//! characters, any character that makes up more than 1 % of them can extend a match but not start
+//! one.
 //!
-//! Three optimizations do not change the results. Runs are found by positions of equal 8-grams,
-//! with 4-grams and single characters as fallbacks. Texts are interned, so per-text work is done
-//! once. A comparison with a threshold stops once an upper bound (lengths, bags of characters,
-//! unmatched characters) falls below it.
+//! Three optimizations leave the results unchanged. Matching runs are found from the positions of
+//! equal 8-grams, or of 4-grams or single characters if there are none. Texts are interned, so each
+//! text is indexed only once. A comparison with a threshold stops as soon as an upper bound (from
+//! lengths, character counts or unmatched characters) falls below it.
 
 use crate::hashing::FastMap;
 
-/// Lengths n of the indexed n-grams, tried from longest to shortest.
+/// Lengths of the indexed n-grams, tried in this order.
 const GRAMS: [usize; 3] = [8, 4, 1];
 
 /// Id of a text in a [`Similarity`].
@@ -20,7 +21,7 @@ const GRAMS: [usize; 3] = [8, 4, 1];
 pub struct TextId(u32);
 
 impl TextId {
-    /// Returns the index of the text in order of interning.
+    /// Returns the text's index, in order of interning.
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -38,8 +39,8 @@ pub struct Similarity {
 
 #[derive(Debug)]
 struct Text {
-    /// Hash of the n-gram that ends at each position, for each n of [`GRAMS`]; for n = 1 the symbol
-    /// itself. Equal hashes are only candidates: runs are compared symbol by symbol.
+    /// Hash of the n-gram that ends at each position, for each n in [`GRAMS`]; for n = 1, the
+    /// symbol itself. Equal hashes only suggest a match: runs are then compared symbol by symbol.
     keys: [Vec<u32>; 3],
     counts: Vec<(u32, u32)>,
     sketches: Sketches,
@@ -57,12 +58,12 @@ struct Index {
 }
 
 impl Similarity {
-    /// Creates an empty set of texts; `autojunk` is difflib's option.
+    /// Creates an empty set of texts; `autojunk` has the same meaning as in difflib.
     pub fn new(autojunk: bool) -> Self {
         Self { autojunk, ..Self::default() }
     }
 
-    /// Returns the id of a text; equal texts have equal ids.
+    /// Returns the text's id; equal texts get the same id.
     pub fn intern(&mut self, text: &str) -> TextId {
         if let Some(&id) = self.ids.get(text) {
             return id;
@@ -100,7 +101,7 @@ impl Similarity {
         self.ratio_where(text, other, |ratio| ratio > bar)
     }
 
-    /// Returns the ratio if `wanted` accepts it. `wanted` must be monotonic in the ratio.
+    /// Returns the ratio if `wanted` returns true for it. `wanted` must be monotonic in the ratio.
     fn ratio_where(&mut self, text: TextId, other: TextId, wanted: impl Fn(f64) -> bool) -> Option<f64> {
         let (a, b) = (&self.texts[text.index()], &self.texts[other.index()]);
         let length = a.symbols().len() + b.symbols().len();
@@ -128,7 +129,7 @@ impl Similarity {
     }
 }
 
-/// Returns the ratio of two texts. For many comparisons, [`Similarity`] is faster.
+/// Computes the ratio of two texts. To compare many texts, [`Similarity`] is faster.
 pub fn ratio(text: &str, other: &str, autojunk: bool) -> f64 {
     let mut similarity = Similarity::new(autojunk);
     let (text, other) = (similarity.intern(text), similarity.intern(other));
@@ -149,7 +150,7 @@ fn counts(symbols: &[u32]) -> Vec<(u32, u32)> {
     frequent.chain(others.chunk_by(|a, b| a == b).map(|run| (run[0], run.len() as u32))).collect()
 }
 
-/// Returns the number of common characters, an upper bound on the matches.
+/// Returns the number of characters in common, an upper bound on the number of matches.
 fn shared(a: &Text, b: &Text) -> usize {
     let (mut i, mut j, mut sum) = (0, 0, 0);
     while let (Some(&(x, n)), Some(&(y, m))) = (a.counts.get(i), b.counts.get(j)) {
@@ -166,7 +167,7 @@ const BINS: usize = 4096;
 
 #[derive(Debug)]
 struct Sketches {
-    /// One sketch per length; `None` if a bin overflowed.
+    /// One sketch for each n-gram length; `None` if a bin overflowed.
     counts: [Option<Box<[u8; BINS]>>; 3],
 }
 
@@ -186,11 +187,12 @@ impl Sketches {
         Self { counts: [sketch(2), sketch(3), sketch(4)] }
     }
 
-    /// Returns true if `needed` characters can match, given the total `length` of both texts.
+    /// Returns true if `needed` characters might match, where `length` is the total length of both
+    /// texts.
     ///
-    /// Consecutive blocks are separated in at least one text, so there is at most one more block
-    /// than unmatched characters. A block of k characters shares k - n + 1 n-grams. Collisions in
-    /// bins can only overestimate.
+    /// Consecutive blocks are separated by an unmatched character in at least one text, so there is
+    /// at most one more block than unmatched characters. A matching block of k characters shares k
+    /// - n + 1 n-grams. Bin collisions can only overestimate the shared n-grams.
     fn allow(&self, other: &Self, length: usize, needed: usize) -> bool {
         let blocks = length - 2 * needed + 1;
         self.counts.iter().zip(&other.counts).enumerate().all(|(index, pair)| {
@@ -239,7 +241,7 @@ fn popular_before(text: &Text, autojunk: bool) -> Option<Vec<u32>> {
 
 #[derive(Debug)]
 struct Positions {
-    /// Open addressing: (key, start, end); free if start == end.
+    /// Open-addressing hash table of (key, start, end); a slot is free if start == end.
     slots: Vec<(u32, u32, u32)>,
     shift: u32,
     positions: Vec<u32>,
@@ -308,12 +310,13 @@ impl Block {
 
 #[derive(Debug, Default)]
 struct Scratch {
-    /// Length of the run that ends at each position of `other`; valid if `row` is the previous row.
+    /// Length of the run that ends at each position of `other`; valid only if `row` is the previous
+    /// row.
     length: Vec<u32>,
     row: Vec<u32>,
     current: u32,
-    /// Range of positions in `other` of the n-gram that ends at each position of the text, per
-    /// level; empty if not needed.
+    /// For each n-gram length and position of the text, the range of matching positions in `other`;
+    /// empty until needed.
     ranges: [Vec<(u32, u32)>; 3],
 }
 
@@ -357,7 +360,7 @@ impl Scratch {
         (matched >= needed).then_some(matched)
     }
 
-    /// Returns the result of difflib's `find_longest_match` without junk.
+    /// Returns the same result as difflib's `find_longest_match` without junk.
     fn longest(
         &mut self,
         (a, b): (&Text, &Text),
@@ -412,8 +415,8 @@ impl Scratch {
         (i, j, size)
     }
 
-    /// Extends the previous row's runs by this row's positions, from last to first, so that one
-    /// buffer serves both. Of equally long runs, the first wins.
+    /// Extends the previous row's runs to the positions in this row, from last to first, so that
+    /// one buffer is enough for both rows. If several runs are equally long, the first is kept.
     fn row(
         &mut self,
         (a, b): (&[u32], &[u32]),

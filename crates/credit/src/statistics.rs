@@ -1,4 +1,4 @@
-//! Means and standardization of small populations, with explicit edge cases.
+//! Mean and standardization of small populations, with explicit edge cases.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ pub enum Normalize {
     Mean,
 }
 
-/// Result for a population of one.
+/// Advantage if the population has only one sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Singleton {
@@ -24,7 +24,7 @@ pub enum Singleton {
     Raw,
 }
 
-/// Relative tolerance for equal values, because float sums depend on the order of their terms.
+/// Relative tolerance when comparing values, because float sums depend on the order of their terms.
 pub(crate) const ROUNDING: f64 = 1e-12;
 
 /// Count, mean and standard deviation of a population.
@@ -32,7 +32,7 @@ pub(crate) const ROUNDING: f64 = 1e-12;
 pub struct Moments {
     /// Number of values.
     pub count: usize,
-    /// Mean; exactly the first value if all are equal up to rounding.
+    /// Mean; exactly the first value if all values are equal up to rounding.
     pub mean: f64,
     /// Standard deviation with denominator `count - ddof`; exactly 0 if all values are equal up to
     /// rounding.
@@ -40,8 +40,8 @@ pub struct Moments {
 }
 
 impl Moments {
-    /// Returns the moments of `values`; all 0 without values. The standard deviation is 0 if its
-    /// denominator is 0, or if all values are equal up to rounding.
+    /// Returns the moments of `values`, or zeros if there are none. The standard deviation is 0 if
+    /// `count` is not above `ddof`, or if all values are equal up to rounding.
     pub fn of(values: &[f64], ddof: u8) -> Self {
         let count = values.len();
         let Some(&first) = values.first() else { return Self { count, mean: 0.0, std: 0.0 } };
@@ -65,10 +65,11 @@ impl Moments {
         self.std == 0.0
     }
 
-    /// Returns the advantage of `score`, the score of a member before or after a penalty.
+    /// Returns the advantage of a member with this score, which may include a penalty.
     ///
-    /// Zero variance gives exactly 0 under [`Normalize::MeanStd`] for any score, because there is
-    /// no scale. Under [`Normalize::Mean`] each unpenalized member gets exactly 0.
+    /// If the variance is zero, [`Normalize::MeanStd`] gives exactly 0 for any score, because there
+    /// is no scale to divide by. [`Normalize::Mean`] then gives exactly 0 to members without a
+    /// penalty.
     pub fn standardise(
         &self,
         score: f64,
@@ -91,18 +92,18 @@ impl Moments {
     }
 }
 
-/// Pearson correlation of a stream of pairs.
+/// Pearson correlation, computed from a stream of pairs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Correlation {
     count: f64,
     mean: [f64; 2],
-    /// Sums of (x - mean)^2, (y - mean)^2 and (x - mean)(y - mean).
+    /// Sums of (x - mean)^2 and (y - mean)^2; `products` sums (x - mean)(y - mean).
     squares: [f64; 2],
     products: f64,
 }
 
 impl Correlation {
-    /// Adds a pair (Welford's update, which keeps the sums of centred products).
+    /// Adds a pair, updating the sums of centred products by Welford's method.
     pub fn add(&mut self, x: f64, y: f64) {
         self.count += 1.0;
         let before = [x - self.mean[0], y - self.mean[1]];
@@ -114,14 +115,15 @@ impl Correlation {
         self.products += before[0] * after[1];
     }
 
-    /// Returns the coefficient, in [-1, 1]; `None` if one variable is constant.
+    /// Returns the correlation coefficient, in [-1, 1], or `None` if one variable is constant.
     pub fn coefficient(&self) -> Option<f64> {
         let scale = (self.squares[0] * self.squares[1]).sqrt();
         (scale > 0.0).then(|| (self.products / scale).clamp(-1.0, 1.0))
     }
 }
 
-/// Returns quantile `q` in [0, 1] of ascending values, by linear interpolation (NumPy's default).
+/// Returns quantile `q` in [0, 1] of values in ascending order, with linear interpolation (NumPy's
+/// default).
 pub fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
     let index = q * last as f64;

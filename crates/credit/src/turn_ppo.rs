@@ -2,20 +2,20 @@
 //! (Li et al. 2025, "Turn-PPO: Turn-Level Advantage Estimation with PPO for Improved Multi-Turn RL
 //! in Agentic LLMs", arXiv 2512.17008).
 //!
-//! A turn is one step of the decision process: its state is everything before its first token, its
-//! action the response. With `V_k` the critic's value at turn k's first token and `r_k` the turn's
-//! reward, minus the penalty if it is invalid: `delta_k = r_k + gamma V_{k+1} - V_k`, `A_k =
-//! delta_k + gamma lambda A_{k+1}`. The value after the last turn is 0. All tokens of a turn get
-//! the turn's advantage. Advantages are whitened over the batch's turns: `(A - mean) / sqrt(var +
-//! 1e-8)`, exactly 0 without variance. The defaults, gamma 0.99 and lambda 0.9, work best in the
-//! paper.
+//! Each turn is one step of the decision process. Its state is everything before its first token,
+//! and its action is the response. `V_k` is the critic's value at turn k's first token, and `r_k`
+//! is the turn's reward, minus the penalty for an invalid action:
+//! `delta_k = r_k + gamma V_{k+1} - V_k`, `A_k = delta_k + gamma lambda A_{k+1}`. The value after
+//! the last turn is 0. All tokens of a turn get the turn's advantage. Advantages are whitened over
+//! the batch's turns, `(A - mean) / sqrt(var + 1e-8)`; if the variance is zero, they become exactly
+//! 0. The defaults, gamma 0.99 and lambda 0.9, worked best in the paper.
 //!
-//! The preset also uses turn ratios (SORL's, the geometric mean over a turn's tokens), because the
-//! paper clips whole turns.
+//! The preset also uses turn-level importance ratios (as in SORL, the geometric mean over a turn's
+//! tokens), because the paper clips whole turns.
 //!
 //! Differs from the paper: the critic is trained toward `A_k + V_k` at each token of the turn, but
-//! only the first token's value is used. A turn without tokens is not a step; its reward goes to
-//! the previous turn with tokens, or else to the first one.
+//! only its value at the first token is used. A turn without tokens is not a step. Its reward goes
+//! to the previous turn with tokens, or else to the first one.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset, Trajectory};
@@ -37,7 +37,7 @@ pub struct TurnPpoConfig {
     /// GAE's lambda, per turn.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub lambda: f64,
-    /// Whiten advantages over the batch's turns.
+    /// Whether to whiten advantages over the batch's turns.
     pub whiten: bool,
     /// Penalty for an invalid turn.
     #[schemars(range(min = 0.0, max = 1e6))]
@@ -70,7 +70,7 @@ pub struct TurnPpo {
 #[derive(Clone, Copy, Debug)]
 struct Step {
     tokens: usize,
-    /// Reward of the turn and of adjacent turns without tokens.
+    /// Reward of the turn, plus that of adjacent turns without tokens.
     reward: f64,
     value: f64,
 }
@@ -107,11 +107,12 @@ impl TurnPpo {
         Ok(Self { config })
     }
 
-    /// Computes advantages and value targets of each response token, equal within a turn.
+    /// Computes the advantage and value target of each response token, which are the same within a
+    /// turn.
     ///
     /// # Errors
-    /// Fails if [`crate::ModelInputs::values`] is missing or has the wrong length, or on NaN or
-    /// infinity.
+    /// Fails if [`crate::ModelInputs::values`] is missing or has the wrong length, or if an input
+    /// is NaN or infinite.
     pub fn tokens(&self, inputs: &CreditInputs<'_>) -> Result<TokenAdvantages, CreditError> {
         let config = &self.config;
         let penalty = InvalidActionPenalty { cost: config.invalid_penalty, scope: PenaltyScope::Return };

@@ -5,14 +5,14 @@ use std::time::Duration;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use reqwest::redirect::Policy;
 
-/// Time limit for connecting. Lost packets are resent after 1, 3 and 7 s, and failed requests are
-/// retried, so a longer limit would only delay the use of another server.
+/// Timeout for connecting. TCP resends lost packets after 1, 3 and 7 s, and failed requests are
+/// retried, so a longer timeout would only delay switching to another server.
 const CONNECT: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
-    /// Time after which the server asks for a retry.
+    /// How long the server asks clients to wait before a retry.
     pub(crate) retry_after: Option<Duration>,
     pub(crate) content_type: String,
     pub(crate) body: Vec<u8>,
@@ -20,15 +20,15 @@ pub(crate) struct Reply {
 
 #[derive(Debug)]
 pub(crate) enum NoClient {
-    /// The API key is unusable, for this reason.
+    /// The API key cannot be used, for the given reason.
     Key(String),
     Build(String),
 }
 
-/// Why there is no reply. Messages contain no address.
+/// Reason why a request has no reply. Messages contain no address.
 #[derive(Debug)]
 pub(crate) enum HttpError {
-    /// There was no connection, so nothing was sent.
+    /// The connection failed, so nothing was sent.
     Unreachable(String),
     /// The connection was lost, or the reply is invalid.
     Broken(String),
@@ -46,7 +46,7 @@ impl HttpError {
         }
     }
 
-    /// Describes the failure of a request with this time limit, worded to follow the server's name.
+    /// Describes why a request with this timeout failed, worded to follow the server's name.
     pub(crate) fn reason(&self, time: Duration) -> String {
         match self {
             Self::Unreachable(_) => format!("cannot be reached: {}", self.cause()),
@@ -80,12 +80,12 @@ fn deepest_cause(error: reqwest::Error) -> String {
     cause
 }
 
-/// Returns the API key in an environment variable; `None` if `variable` is empty.
+/// Returns the API key from an environment variable, or `None` if `variable` is empty.
 pub(crate) fn api_key(variable: &str) -> Result<Option<String>, NoClient> {
     turnwise_settings::api_key(variable).map_err(|error| NoClient::Key(error.to_string()))
 }
 
-/// Returns a header value with a secret, marked to be hidden in logs.
+/// Returns a header value that contains a secret and is hidden in logs.
 pub(crate) fn secret_header(text: &str) -> Result<HeaderValue, NoClient> {
     let mut value = HeaderValue::from_str(text)
         .map_err(|_| NoClient::Key("holds a key that no header can carry".into()))?;
@@ -98,19 +98,19 @@ pub(crate) fn bearer(key: &str) -> Result<HeaderValue, NoClient> {
     secret_header(&format!("Bearer {key}"))
 }
 
-/// Whether to use the proxies of environment variables (`HTTPS_PROXY`, `NO_PROXY`).
+/// Whether to use the proxies from environment variables (`HTTPS_PROXY`, `NO_PROXY`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Proxies {
-    /// Never. Inference servers and environments are in the local network, which proxies often
+    /// Never. Inference servers and environments are on the local network, which proxies often
     /// cannot reach.
     Ignored,
-    /// Use them. A hosted training service may be reachable only through a proxy; for one in the
-    /// local network, set `NO_PROXY`.
+    /// Use them. A hosted training service may be reachable only through a proxy. For a service on
+    /// the local network, set `NO_PROXY`.
     OfEnvironment,
 }
 
-/// Returns the settings of all clients. Redirects are not followed, so that a key goes only to the
-/// configured address.
+/// Returns the settings shared by all clients. Redirects are not followed, so the API key is only
+/// sent to the configured address.
 pub(crate) fn client_builder(proxies: Proxies) -> reqwest::ClientBuilder {
     // Required once per process, before the first client; an existing provider is kept.
     #[cfg(feature = "tls")]
@@ -127,7 +127,7 @@ pub(crate) fn build(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, 
     builder.build().map_err(|error| NoClient::Build(deepest_cause(error)))
 }
 
-/// Sends a request and reads its reply of at most `limit` bytes, all within `timeout`.
+/// Sends a request and reads a reply of at most `limit` bytes, all within `timeout`.
 pub(crate) async fn send(
     request: reqwest::RequestBuilder,
     timeout: Duration,
@@ -152,12 +152,12 @@ pub(crate) async fn read(mut response: reqwest::Response, limit: usize) -> Resul
     Ok(Reply { status, retry_after, content_type, body })
 }
 
-/// Returns a header as text; empty if missing.
+/// Returns a header as text, or an empty string if it is missing.
 fn header(response: &reqwest::Response, name: HeaderName) -> &str {
     response.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-/// Converts seconds to a duration, saturating at `u32::MAX` seconds.
+/// Converts seconds to a duration of at most `u32::MAX` seconds.
 pub(crate) fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::from_secs(u64::from(u32::MAX)))
 }
@@ -203,8 +203,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns the outcome of a request that a server answers with this text; at most 10 bytes of
-    /// the body are read.
+    /// Returns the result of a request to a server that sends this text; at most 10 bytes of the
+    /// body are read.
     fn answered(text: &str) -> Result<Reply, HttpError> {
         let text = text.to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

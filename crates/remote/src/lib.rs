@@ -1,15 +1,16 @@
-//! Remote parts of a run: sampling on inference servers, training on services, environments on
-//! servers. This is the only crate with an async runtime, but all public functions block.
+//! The parts of a run that are remote: sampling on inference servers, training on services, and
+//! environments on servers. This is the only crate that uses an async runtime, but all its public
+//! functions block.
 //!
 //! | folder | subject |
 //! |---|---|
 //! | [`engines`] | rollouts on vLLM and SGLang servers |
-//! | [`tinker`] | training and sampling on services with the Tinker interface |
+//! | [`tinker`] | training and sampling on services with the Tinker API |
 //! | `environments` | environments on servers (feature `environments`) |
-//! | `thread.rs`, `http.rs` | shared: the request thread, and HTTP requests with bounded replies |
+//! | `thread.rs`, `http.rs` | shared code: the request thread, and HTTP requests with a limited reply size |
 //!
-//! A run gets its policy from a source. This source wraps another one and moves sampling to servers
-//! if the config has a table `rollout.engine`:
+//! A source creates the policy of a run. This source wraps another one, and moves sampling to
+//! servers if the config has a `rollout.engine` table:
 //!
 //! ```
 //! use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The request thread: runs async requests behind blocking calls, and returns their outcomes.
+//! The request thread: runs async requests for blocking callers, and returns their results.
 
 use std::future::Future;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -10,12 +10,12 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 use turnwise_core::{RequestId, SampleError};
 
-/// The thread ended while a caller waited.
+/// The thread ended while a caller was waiting.
 #[derive(Clone, Copy, Debug, Error)]
 #[error("the thread of the requests has ended")]
 pub(crate) struct ThreadEnded;
 
-/// A thread with an async runtime. Dropping it ends its tasks.
+/// A thread that runs an async runtime. Dropping it cancels its tasks.
 #[derive(Debug)]
 pub(crate) struct RequestThread {
     handle: Handle,
@@ -72,7 +72,7 @@ impl Drop for RequestThread {
     }
 }
 
-/// The task of a request ended without a result: it panicked, or its thread ended.
+/// The request's task ended without a result, because it panicked or its thread ended.
 #[derive(Clone, Copy, Debug, Error)]
 #[error("the task of a request has ended without an outcome")]
 pub(crate) struct TaskEnded;
@@ -98,7 +98,7 @@ impl<T> Outcomes<T> {
         Promise { request, sender: Some(self.sender.clone()) }
     }
 
-    /// Waits for an outcome, until `deadline` if given; `None` if the deadline has passed.
+    /// Waits for a result, at most until `deadline`; returns `None` if the deadline has passed.
     pub(crate) fn wait(&self, deadline: Option<Instant>) -> Result<Option<(RequestId, T)>, TaskEnded> {
         let found = match deadline {
             None => self.receiver.recv().map_err(RecvTimeoutError::from),
@@ -111,14 +111,14 @@ impl<T> Outcomes<T> {
         }
     }
 
-    /// Returns an available outcome without waiting.
+    /// Returns a result if one is available, without waiting.
     pub(crate) fn take(&self) -> Result<Option<(RequestId, T)>, TaskEnded> {
         self.receiver.try_recv().ok().transpose()
     }
 }
 
-/// A promise of one outcome. Dropping it unfulfilled sends an error, because the receiver also
-/// holds a sender for later requests and would never see the channel close.
+/// A promise to send one result. If it is dropped unfulfilled, it sends an error. The receiver also
+/// holds a sender for later requests, so it would never see the channel close.
 pub(crate) struct Promise<T> {
     request: RequestId,
     sender: Option<Sender<Result<(RequestId, T), TaskEnded>>>,

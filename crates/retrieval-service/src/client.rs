@@ -1,4 +1,4 @@
-//! HTTP client of Search-R1's retrieval protocol.
+//! HTTP client for Search-R1's retrieval protocol.
 
 use std::io::Read as _;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,19 +17,19 @@ const PATH: &str = "/retrieve";
 /// Settings of an [`HttpRetriever`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct HttpOptions {
-    /// Timeout of one request, from connecting to the last byte of the answer.
+    /// Timeout of one request, from connecting to the last byte of the response.
     pub timeout: Duration,
-    /// Number of retries after a transient failure; each goes to the next server.
+    /// Number of retries after a transient failure; each retry goes to the next server.
     pub retries: u32,
-    /// Wait after every server has failed; doubled after each round.
+    /// Delay before trying again once every server has failed; doubled after each round.
     pub backoff: Duration,
-    /// Longest wait; also limits a server's `Retry-After`.
+    /// Maximum delay; it also limits a server's `Retry-After`.
     pub backoff_max: Duration,
-    /// Maximum bytes of an answer.
+    /// Maximum size of a response in bytes.
     pub largest_answer: u64,
-    /// Key of the list of queries.
+    /// JSON key under which the queries are sent.
     pub request_key: RequestKey,
-    /// True if servers may be on other machines.
+    /// Whether servers may be on other machines.
     pub allow_remote: bool,
 }
 
@@ -47,8 +47,8 @@ impl Default for HttpOptions {
     }
 }
 
-/// A retriever behind one or more servers with the same collection. Requests rotate among servers;
-/// a failed request is retried at the next server.
+/// A retriever that queries one or more servers with the same collection. Requests rotate among the
+/// servers, and a failed request is retried on the next one.
 #[derive(Debug)]
 pub struct HttpRetriever {
     agent: ureq::Agent,
@@ -57,7 +57,7 @@ pub struct HttpRetriever {
     requests: AtomicU64,
 }
 
-/// A failed attempt, with the wait that the server requested.
+/// A failed attempt, and how long the server asked to wait.
 struct Failed {
     error: RetrievalError,
     wait: Option<Duration>,
@@ -70,13 +70,13 @@ impl From<RetrievalError> for Failed {
 }
 
 impl HttpRetriever {
-    /// Creates a client for servers with these addresses, such as `http://127.0.0.1:8000/retrieve`.
-    /// The default path is `/retrieve`.
+    /// Creates a client for the servers at these addresses, such as
+    /// `http://127.0.0.1:8000/retrieve`. The default path is `/retrieve`.
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::Setting`] for an invalid address, or for one on another machine
-    /// unless that is allowed.
+    /// Returns [`RetrievalError::Setting`] if an address is invalid, or on another machine without
+    /// permission.
     pub fn new(servers: &[String], options: HttpOptions) -> Result<Self, RetrievalError> {
         let setting = |reason: String| RetrievalError::Setting { key: "servers".to_owned(), reason };
         if servers.is_empty() {
@@ -139,7 +139,7 @@ impl HttpRetriever {
         RetrievalError::Timeout { server, seconds: format!("{}", self.options.timeout.as_secs_f64()) }
     }
 
-    /// Returns the wait before round `round` (from 1), shortened by up to half depending on the
+    /// Returns the delay before round `round` (from 1), shortened by up to half depending on the
     /// request.
     fn pause(&self, request: u64, round: u32, asked: Option<Duration>) -> Duration {
         let HttpOptions { backoff: first, backoff_max: longest, .. } = self.options;
@@ -149,8 +149,8 @@ impl HttpRetriever {
     }
 }
 
-/// Normalises an address, or returns an error. The error does not repeat addresses that may contain
-/// a password.
+/// Normalizes an address, or returns an error message if it is invalid. The message omits addresses
+/// that may contain a password.
 fn address(index: usize, server: &str, allow_remote: bool) -> Result<String, String> {
     let wrong = |reason: &str| format!("number {index} {reason}; write it as http://127.0.0.1:8000/retrieve");
     match turnwise_settings::check_address(server) {

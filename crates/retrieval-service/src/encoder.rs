@@ -1,4 +1,4 @@
-//! E5 and other sentence encoders for queries and passages.
+//! E5 and other sentence encoders, for queries and passages.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -13,11 +13,11 @@ use turnwise_retrieval::dense::{Encoder, Encoding};
 /// Settings of a [`PrefixedEncoder`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EncoderOptions {
-    /// Text before every query.
+    /// Text added before each query.
     pub query_prefix: String,
-    /// Text before every passage.
+    /// Text added before each passage.
     pub passage_prefix: String,
-    /// Maximum length of a text, and precision of matrix products.
+    /// Maximum length of a text, and precision of matrix multiplication.
     pub sentence: SentenceOptions,
 }
 
@@ -32,7 +32,8 @@ impl Default for EncoderOptions {
 }
 
 impl EncoderOptions {
-    /// Returns the settings to store with vectors: all that change them by more than rounding.
+    /// Returns the settings to store with vectors, which are all those that change vectors by more
+    /// than rounding.
     pub fn encoding(&self) -> Encoding {
         Encoding {
             query_prefix: self.query_prefix.clone(),
@@ -48,17 +49,18 @@ pub struct PrefixedEncoder {
     encoder: SentenceEncoder,
     options: EncoderOptions,
     fingerprint: String,
-    /// Fingerprint in the format of earlier versions, which covers only the weights. It is still
-    /// accepted, so that existing vector indexes, which are expensive to recompute, can be opened.
+    /// Fingerprint as computed by earlier versions, which covers only the weights. It is still
+    /// accepted, because existing vector indexes are expensive to recompute.
     earlier: String,
 }
 
 impl PrefixedEncoder {
-    /// Reads a model folder (`config.json`, `model.safetensors`, `tokenizer.json` or `vocab.txt`).
+    /// Loads a model folder (`config.json`, `model.safetensors`, and `tokenizer.json` or
+    /// `vocab.txt`).
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::Setting`] with the file and the cause.
+    /// Returns [`RetrievalError::Setting`], which names the file and the cause.
     pub fn load(folder: &Path, options: EncoderOptions) -> Result<Self, RetrievalError> {
         let wrong = |reason: String| RetrievalError::Setting { key: "encoder".to_owned(), reason };
         let encoder =
@@ -104,8 +106,8 @@ impl PrefixedEncoder {
     }
 }
 
-/// Returns the files of a model folder, besides the weights, that determine its vectors: those read
-/// by [`SentenceEncoder::load`] and its tokenizer.
+/// Returns the files in a model folder, other than the weights, that affect its vectors: those read
+/// by [`SentenceEncoder::load`] and by its tokenizer.
 fn other_files(folder: &Path) -> Vec<String> {
     let mut names = vec!["modules.json".to_owned(), "sentence_bert_config.json".to_owned()];
     // The encoder has already checked the list.

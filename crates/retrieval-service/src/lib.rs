@@ -1,12 +1,12 @@
-//! Retrieval over HTTP, and construction of retrievers from settings. Calls block, without an async
+//! Retrieval over HTTP, and creation of retrievers from settings. Calls block; there is no async
 //! runtime.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `client.rs` | [`HttpRetriever`]: client of one or more servers |
+//! | `client.rs` | [`HttpRetriever`]: client for one or more servers |
 //! | `encoder.rs` | [`PrefixedEncoder`]: E5 and other sentence encoders |
 //! | `open.rs` | [`open`]: a retriever from [`RetrievalConfig`] |
-//! | `protocol.rs` | requests and answers of Search-R1's `/retrieve` |
+//! | `protocol.rs` | requests and responses of Search-R1's `/retrieve` |
 //! | `server/` | [`Server`]: HTTP server for any retriever |
 //! | `settings.rs` | [`RetrievalConfig`] |
 //!

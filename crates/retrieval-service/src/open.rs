@@ -9,14 +9,14 @@ use turnwise_retrieval::{
 
 use crate::{HttpRetriever, PrefixedEncoder, RetrievalConfig};
 
-/// A retriever with its cache.
+/// A retriever and its cache.
 #[derive(Debug)]
 pub struct OpenRetriever {
     cached: Cached,
 }
 
 impl OpenRetriever {
-    /// Returns the number of queries, and of cache hits among them.
+    /// Returns the number of queries, and how many of them were cache hits.
     pub fn counts(&self) -> CacheCounts {
         self.cached.counts()
     }
@@ -28,13 +28,13 @@ impl Retriever for OpenRetriever {
     }
 }
 
-/// Opens a retriever with a cache; servers and vectors also get batching.
+/// Opens a retriever with a cache, and also with batching if it uses a server or vectors.
 ///
 /// # Errors
 ///
-/// Returns [`RetrievalError::Setting`] for invalid settings, and [`RetrievalError::File`] or
-/// [`RetrievalError::Index`] for incomplete index folders. Servers are contacted only at the first
-/// query.
+/// Returns [`RetrievalError::Setting`] if settings are invalid, and [`RetrievalError::File`] or
+/// [`RetrievalError::Index`] if an index folder is incomplete. Servers are not contacted before the
+/// first query.
 pub fn open(config: &RetrievalConfig) -> Result<Arc<OpenRetriever>, RetrievalError> {
     config.check()?;
     let batched = |retriever: Arc<dyn Retriever>| -> Arc<dyn Retriever> {

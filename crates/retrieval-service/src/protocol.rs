@@ -1,4 +1,4 @@
-//! Requests and answers of `POST /retrieve`, as in Search-R1's retrieval server and its clients.
+//! Requests and responses of `POST /retrieve`, as in Search-R1's retrieval server and its clients.
 //!
 //! ```text
 //! {"queries": ["..", ".."], "topk": 3, "return_scores": true}
@@ -6,10 +6,10 @@
 //! {"result": [[{"id": "0", "contents": ".."}, ..], ..]}            without return_scores
 //! ```
 //!
-//! The clients of verl-agent and SkyRL write `query` instead of `queries`. The server accepts both
-//! keys, and a single text instead of a list. `topk` may be missing or null (then the server's
-//! default applies), and `return_scores` may be missing (then false). Some servers return no `id`,
-//! or a number as `id`; other keys are ignored.
+//! The clients in verl-agent and SkyRL send `query` instead of `queries`. The server accepts either
+//! key, and a single text instead of a list. `topk` may be missing or null, in which case the
+//! server's default applies. `return_scores` defaults to false. Some servers return no `id`, or a
+//! numeric `id`; other keys are ignored.
 
 use std::sync::Arc;
 
@@ -24,9 +24,9 @@ use turnwise_retrieval::{Hit, Passage};
 pub struct Request {
     /// Texts to search for.
     pub queries: Vec<String>,
-    /// Number of passages per query; `None` means the server's default.
+    /// Number of passages per query, or `None` for the server's default.
     pub top_k: Option<usize>,
-    /// True if the answer should contain scores.
+    /// Whether the response should contain scores.
     pub return_scores: bool,
 }
 
@@ -74,18 +74,18 @@ enum Item<'a> {
     Bare(Document<'a>),
 }
 
-/// Returns the body of an answer.
+/// Returns the body of a response.
 ///
 /// # Errors
-/// Hits cannot cause errors: all values can be written as JSON, and scores that are not finite are
-/// written as 0.
+/// This cannot fail: all values can be written as JSON, and scores that are not finite are written
+/// as 0.
 pub fn answer(lists: &[Vec<Hit>], return_scores: bool) -> Result<Vec<u8>, serde_json::Error> {
     let mut body = Vec::new();
     write_answer(&mut body, lists, return_scores)?;
     Ok(body)
 }
 
-/// Returns the body of an answer; `None` if the body would exceed `most` bytes.
+/// Returns the body of a response, or `None` if it would exceed `most` bytes.
 pub(crate) fn answer_within(
     lists: &[Vec<Hit>],
     return_scores: bool,
@@ -144,14 +144,14 @@ fn write_answer(
     serde_json::to_writer(body, &Answer { result })
 }
 
-/// Parses the body of an answer to `queries` queries.
+/// Parses the body of a response to `queries` queries.
 ///
-/// A document without an id gets the first 16 digits of its contents' SHA-256. Missing scores
-/// are 0. Lists longer than `top_k` are truncated.
+/// A document without an id gets the first 16 hexadecimal digits of the SHA-256 of its contents.
+/// Missing scores are 0. Lists longer than `top_k` are truncated.
 ///
 /// # Errors
 ///
-/// Returns the cause as a sentence.
+/// Returns the error as a sentence.
 pub fn read_answer(body: &[u8], queries: usize, top_k: usize) -> Result<Vec<Vec<Hit>>, String> {
     #[derive(Deserialize)]
     #[serde(untagged)]

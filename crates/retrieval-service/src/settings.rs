@@ -11,7 +11,7 @@ use turnwise_retrieval::{BatchingOptions, Hybrid, RetrievalError, RetrieverKind}
 
 use crate::{EncoderOptions, HttpOptions};
 
-/// JSON key of the queries in a request.
+/// JSON key under which queries are sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RequestKey {
@@ -37,65 +37,65 @@ impl RequestKey {
 pub struct RetrievalConfig {
     /// Kind of retriever.
     pub kind: RetrieverKind,
-    /// Folder of the index (`turnwise index build`).
+    /// Index folder, as written by `turnwise index build`.
     pub index: PathBuf,
-    /// Model folder of the encoder (E5 or sentence-transformers), for `dense` and `hybrid`.
+    /// Model folder of the text encoder (E5 or sentence-transformers), for `dense` and `hybrid`.
     pub encoder: PathBuf,
-    /// Searches vectors approximately with the folder's HNSW graph (`turnwise index build
-    /// --approximate`). The search compares a few thousand vectors instead of all, and may miss
-    /// some hits. For `dense` and `hybrid`; needs the feature `hnsw`.
+    /// Whether to search vectors approximately, with the folder's HNSW graph
+    /// (`turnwise index build --approximate`). This compares a few thousand vectors instead of all,
+    /// and may miss some hits. Only for `dense` and `hybrid`, and only with the feature `hnsw`.
     pub approximate: bool,
-    /// Text before every encoded query. This and the next two settings default to the index's
-    /// settings, or to E5's (`query: `, `passage: `, 256 tokens) if the index has none. Values that
-    /// differ from the index's settings are rejected.
+    /// Text added before each encoded query. This setting and the next two default to those stored
+    /// with the index, or to E5's (`query: `, `passage: `, 256 tokens) if it has none. Values that
+    /// differ from those of the index are rejected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub query_prefix: Option<String>,
-    /// Text before every encoded passage.
+    /// Text added before each encoded passage.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub passage_prefix: Option<String>,
-    /// Maximum number of tokens in an encoded text.
+    /// Maximum number of tokens per encoded text.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 3, max = 65536))]
     pub max_tokens: Option<usize>,
-    /// Precision of the encoder.
+    /// Numeric precision of the encoder.
     pub compute: Compute,
-    /// Constant of reciprocal rank fusion (`hybrid`).
+    /// The constant k of reciprocal rank fusion (`hybrid`).
     #[schemars(range(min = 0.0, max = 1e9))]
     pub fusion_k: f64,
-    /// Number of passages requested from each part of a hybrid.
+    /// Number of passages that `hybrid` requests from each of its retrievers.
     #[schemars(range(min = 1, max = 100_000))]
     pub fusion_depth: usize,
-    /// Addresses of servers with the same collection. Requests rotate among them; a failed request
-    /// is retried at the next server.
+    /// Addresses of servers that have the same collection. Requests rotate among them, and a failed
+    /// request is retried on the next server.
     pub servers: Vec<String>,
-    /// JSON key of the queries in requests to servers.
+    /// JSON key under which queries are sent to servers.
     pub request_key: RequestKey,
-    /// Allows servers on other machines.
+    /// Whether servers may be on other machines.
     pub allow_remote: bool,
-    /// Timeout of a request to a server in seconds, including the answer.
+    /// Timeout for a request to a server, in seconds, including the response.
     #[schemars(range(min = 0.001, max = 86400.0))]
     pub timeout_s: f64,
-    /// Number of retries of a failed request, each on the next server.
+    /// How often a failed request is retried, each time on the next server.
     #[schemars(range(max = 100))]
     pub retries: u32,
-    /// Seconds to wait after every server has failed; doubled each time, and randomly shortened by
-    /// up to half.
+    /// Delay in seconds once every server has failed; it doubles each time, and is randomly
+    /// shortened by up to half.
     #[schemars(range(min = 0.0, max = 3600.0))]
     pub backoff_s: f64,
-    /// Longest wait between two attempts, in seconds.
+    /// Maximum delay between two attempts, in seconds.
     #[schemars(range(min = 0.0, max = 86400.0))]
     pub backoff_max_s: f64,
-    /// Maximum number of queries per search of servers or vectors; 1 disables batching.
+    /// Maximum number of queries in a batch sent to a server or compared with vectors; 1 disables
+    /// batching.
     #[schemars(range(min = 1, max = 4096))]
     pub batch_queries: usize,
-    /// Milliseconds that a search waits for more queries.
+    /// How long a search waits for more queries, in milliseconds.
     #[schemars(range(min = 0.0, max = 10000.0))]
     pub batch_wait_ms: f64,
-    /// Maximum number of concurrent searches; additional queries join the next search.
+    /// Maximum number of concurrent searches; further queries join the next search.
     #[schemars(range(min = 1, max = 256))]
     pub batch_in_flight: usize,
-    /// Maximum number of cached queries; the least recently used is evicted first. 0 disables the
-    /// cache.
+    /// Maximum number of cached queries, with least-recently-used eviction. 0 disables the cache.
     #[schemars(range(max = 100_000_000))]
     pub cache: usize,
 }
@@ -133,7 +133,7 @@ impl RetrievalConfig {
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::Setting`] with the key and valid values.
+    /// Returns [`RetrievalError::Setting`], which names the key and its valid values.
     pub fn check(&self) -> Result<(), RetrievalError> {
         let fail = |key: &str, reason: &str| {
             Err(RetrievalError::Setting { key: key.to_owned(), reason: reason.to_owned() })
@@ -177,8 +177,8 @@ impl RetrievalConfig {
         }
     }
 
-    /// Returns the settings of the encoder. `made` has the index's settings, which are the
-    /// defaults.
+    /// Returns the settings of the text encoder. `made` contains the settings stored with the
+    /// index, which are the defaults.
     pub fn encoder_options(&self, made: Option<Encoding>) -> EncoderOptions {
         let made = made.unwrap_or_else(|| EncoderOptions::default().encoding());
         EncoderOptions {

@@ -10,11 +10,11 @@ use crate::{Hit, RetrievalError, Retriever};
 /// Limits of [`Batching`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchingOptions {
-    /// Maximum number of queries per search; larger calls are passed on unchanged.
+    /// Maximum number of queries in a joint search; larger calls are passed on unchanged.
     pub max_queries: usize,
-    /// Time that a search waits for more queries.
+    /// How long a search waits for more queries.
     pub wait: Duration,
-    /// Maximum number of concurrent searches; additional queries join the next search.
+    /// Maximum number of concurrent searches; further queries join the next search.
     pub in_flight: usize,
 }
 
@@ -39,8 +39,8 @@ struct State {
     running: usize,
 }
 
-/// A retriever that joins the queries of concurrent callers into one search, because servers and
-/// encoders answer batches faster than single queries. One of the callers runs the search for all
+/// A retriever that merges queries from concurrent callers into one search, because servers and
+/// encoders process batches faster than single queries. One of the callers runs the search for all
 /// of them.
 pub struct Batching {
     inner: Arc<dyn Retriever>,
@@ -65,8 +65,8 @@ impl Batching {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the first request and those that can join it: those with the same `top_k`, up to the
-    /// maximum number of queries.
+    /// Takes the first request and those that can join it: they must have the same `top_k`, and fit
+    /// within the maximum number of queries.
     fn take(&self, state: &mut State) -> Vec<Arc<Request>> {
         let Some(top_k) = state.waiting.front().map(|request| request.top_k) else { return Vec::new() };
         let (mut taken, mut left, mut queries) = (Vec::new(), VecDeque::new(), 0);
@@ -84,7 +84,7 @@ impl Batching {
         taken
     }
 
-    /// Runs several requests as one search and hands each its results.
+    /// Runs several requests as one search and gives each its own results.
     fn serve(&self, requests: &[Arc<Request>]) {
         let search = |queries: &[&str], top_k: usize| {
             catch_unwind(AssertUnwindSafe(|| self.inner.search(queries, top_k))).unwrap_or_else(|_| {

@@ -1,4 +1,4 @@
-//! BM25 over passages, with the ranking of Pyserini's default search.
+//! BM25 over passages, ranked like Pyserini's default search.
 
 use std::path::Path;
 
@@ -9,11 +9,11 @@ use crate::lucene::{Bm25, IndexBuilder, SearchIndex};
 use crate::store::PassageStore;
 use crate::{Hit, Passage, RetrievalError, Retriever};
 
-/// Minimum number of queries for which a call uses several threads.
+/// Calls with at least this many queries use several threads.
 const MANY_QUERIES: usize = 16;
 
-/// Finds passages by keyword: Lucene's BM25 with k1 = 0.9 and b = 0.4 over the contents including
-/// the title. Ties are ordered by id.
+/// Finds passages by keyword, using Lucene's BM25 with k1 = 0.9 and b = 0.4 on the contents, which
+/// include the title. Ties are ordered by id.
 #[derive(Debug)]
 pub struct Bm25Retriever {
     index: SearchIndex,
@@ -21,7 +21,7 @@ pub struct Bm25Retriever {
 }
 
 impl Bm25Retriever {
-    /// Builds an in-memory index, for collections of up to a million passages.
+    /// Builds an in-memory index; suitable for up to a million passages.
     ///
     /// # Errors
     ///
@@ -36,12 +36,12 @@ impl Bm25Retriever {
         Ok(Self { index: builder.finish()?, passages })
     }
 
-    /// Opens and maps a folder written by `turnwise index build` (or [`crate::build::build`]).
+    /// Memory-maps a folder written by `turnwise index build` (or [`crate::build::build`]).
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::File`] or [`RetrievalError::Index`] if the folder has no complete
-    /// Turnwise index.
+    /// Returns [`RetrievalError::File`] or [`RetrievalError::Index`] if the folder does not contain
+    /// a complete Turnwise index.
     pub fn open(folder: &Path) -> Result<Self, RetrievalError> {
         let passages = PassageStore::open(&folder.join(PASSAGES))?;
         let terms = folder.join(BM25);

@@ -14,7 +14,7 @@ struct Key {
 
 struct Entry {
     hits: Vec<Hit>,
-    /// Time of last use, for evicting the least recently used.
+    /// Time of last use, to evict the least recently used entry.
     used: u64,
 }
 
@@ -28,21 +28,21 @@ struct Kept {
 /// Numbers of cache hits and misses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheCounts {
-    /// Queries answered from the cache, or by an identical query in the same call.
+    /// Queries found in the cache, or identical to another query in the same call.
     pub hits: u64,
-    /// Queries that were searched.
+    /// Queries that had to be searched.
     pub misses: u64,
 }
 
 impl CacheCounts {
-    /// Returns the fraction of hits; 0 before the first query.
+    /// Returns the cache hit rate, or 0 before the first query.
     pub fn hit_rate(self) -> f64 {
         self.hits as f64 / (self.hits + self.misses).max(1) as f64
     }
 }
 
-/// A retriever with a cache of `capacity` queries, which evicts the least recently used. Queries
-/// are equal if their text and `top_k` are equal. Errors are not cached.
+/// A retriever with an LRU cache for `capacity` queries. Two queries share a cache entry if their
+/// text and `top_k` are equal. Errors are not cached.
 pub struct Cached {
     inner: Arc<dyn Retriever>,
     capacity: usize,

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// Error from a retriever. Clones are cheap, because a failed request may belong to many callers.
+/// Error from a retriever. Clones are cheap, because one failed request may belong to many callers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RetrievalError {
@@ -47,7 +47,7 @@ pub enum RetrievalError {
         /// Cause of the failure.
         reason: String,
     },
-    /// The server did not answer in time.
+    /// The server did not respond in time.
     #[error("{server}: no answer within {seconds} s")]
     Timeout {
         /// Address of the server.
@@ -70,10 +70,10 @@ pub enum RetrievalError {
         server: String,
         /// HTTP status code.
         status: u16,
-        /// Start of the server's reply.
+        /// Start of the server's response.
         body: String,
     },
-    /// The answer violates the protocol.
+    /// The response does not follow the protocol.
     #[error("{server}: the answer is not one of the protocol: {reason}")]
     Answer {
         /// Address of the server.
@@ -109,8 +109,8 @@ impl RetrievalError {
         }
     }
 
-    /// Returns true if a query may have caused the error, and not an unreachable or overloaded
-    /// retriever. Servers return 500 if their search fails.
+    /// Returns true if the query itself may have caused the error, rather than an unreachable or
+    /// overloaded retriever. Servers return 500 if their search fails.
     pub fn may_lie_in_a_query(&self) -> bool {
         !self.is_transient() || matches!(self, Self::Status { status: 500, .. })
     }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use crate::{Hit, Passage, RetrievalError, Retriever};
 
-/// Reciprocal rank fusion: a passage's score is the sum of `1 / (k + rank)` over the retrievers
-/// that found it, with ranks from 1. The retrievers' scores are not used and need not be
-/// comparable. Passages are identified by id; ties are ordered by id.
+/// Uses reciprocal rank fusion: a passage's score is the sum of `1 / (k + rank)` over the
+/// retrievers that found it, where ranks start at 1. The retrievers' own scores are not used, so
+/// they need not be comparable. Passages are identified by id; ties are ordered by id.
 ///
 /// Source: Cormack, Clarke and Buettcher, "Reciprocal Rank Fusion outperforms Condorcet and
 /// individual Rank Learning Methods" (SIGIR 2009), with their k = 60.
@@ -33,11 +33,13 @@ impl Hybrid {
     /// The paper's constant.
     pub const K: f64 = 60.0;
 
-    /// Combines retrievers, requesting `depth` passages from each, or `top_k` if that is more.
+    /// Combines retrievers. Each of them is asked for `depth` passages, or for `top_k` if that is
+    /// more.
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::Setting`] without retrievers, or if `k` is negative or NaN.
+    /// Returns [`RetrievalError::Setting`] if there are no retrievers, or if `k` is negative or
+    /// NaN.
     pub fn new(sources: Vec<Arc<dyn Retriever>>, k: f64, depth: usize) -> Result<Self, RetrievalError> {
         let refuse = |key: &str, reason: &str| {
             Err(RetrievalError::Setting { key: key.to_owned(), reason: reason.to_owned() })

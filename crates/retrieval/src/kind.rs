@@ -1,4 +1,4 @@
-//! Kinds of retrievers in settings.
+//! The kinds of retrievers that can be configured.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,9 +11,9 @@ pub enum RetrieverKind {
     Bm25,
     /// Vector search with an encoder such as E5.
     Dense,
-    /// BM25 and vectors, combined by reciprocal rank fusion.
+    /// BM25 and vector search, combined by reciprocal rank fusion.
     Hybrid,
-    /// A server with Search-R1's protocol.
+    /// A server that uses Search-R1's protocol.
     Http,
 }
 

@@ -1,7 +1,7 @@
-//! Retrieval of passages for queries.
+//! Passage retrieval.
 //!
-//! A [`Retriever`] returns the best passages of its collection for each query, by keywords, vectors
-//! or a request to a server. Encoders and HTTP are implemented in other crates.
+//! A [`Retriever`] returns the best passages for each query, found by keywords, vectors or a
+//! request to a server. Encoders and HTTP are implemented in other crates.
 //!
 //! ```
 //! use turnwise_retrieval::{Bm25Retriever, Passage, Retriever as _};

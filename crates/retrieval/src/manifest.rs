@@ -1,4 +1,4 @@
-//! The manifest, whose presence shows that a folder's other files are complete.
+//! The manifest file, which exists only if a folder's other files are complete.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,8 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::RetrievalError;
 
-/// Describes a folder's files. The manifest is written last and renamed: if it exists, the files
-/// are complete.
+/// Describes a folder's files. It is written last and then renamed.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Manifest<D> {
     format: u32,
@@ -28,8 +27,8 @@ impl<D: Serialize + DeserializeOwned> Manifest<D> {
         self.write_without(folder, name, &[])
     }
 
-    /// Writes the manifest, leaving out files that are deleted after the folder is renamed. The
-    /// folder counts as complete with or without those files.
+    /// Writes the manifest, omitting files that are deleted after the folder is renamed. The folder
+    /// counts as complete whether or not those files exist.
     pub(crate) fn write_without(
         mut self,
         folder: &Path,
@@ -44,8 +43,8 @@ impl<D: Serialize + DeserializeOwned> Manifest<D> {
             .map_err(|error| RetrievalError::file(&path, &error))
     }
 
-    /// Reads the manifest and checks the folder against it. `subject` names the expected content in
-    /// errors.
+    /// Reads the manifest and compares the folder's files with it. Error messages call the expected
+    /// content `subject`.
     pub(crate) fn read(
         folder: &Path,
         name: &str,
@@ -91,7 +90,7 @@ impl<D: Serialize + DeserializeOwned> Manifest<D> {
     }
 }
 
-/// Returns names and sizes of a folder's files, except the manifest.
+/// Returns the names and sizes of a folder's files, except for the manifest.
 fn sizes(folder: &Path, manifest: &str) -> io::Result<BTreeMap<String, u64>> {
     let mut sizes = BTreeMap::new();
     for entry in fs::read_dir(folder)? {

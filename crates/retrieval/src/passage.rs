@@ -1,15 +1,15 @@
-//! Passages, hits, and the trait for retrievers.
+//! Passages, hits, and the trait that retrievers implement.
 
 use std::sync::Arc;
 
 use crate::RetrievalError;
 
-/// A passage of a collection, in the format of wiki-18 (`{"id", "contents"}`).
+/// A passage in a collection, in the format of wiki-18 (`{"id", "contents"}`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Passage {
-    /// Id within the collection.
+    /// Id, unique within the collection.
     pub id: String,
-    /// Title, usually in quotation marks, then a newline and the text.
+    /// The title, usually in quotation marks, then a newline and the text.
     pub contents: String,
 }
 
@@ -19,7 +19,7 @@ impl Passage {
         self.contents.split_once('\n').map_or(self.contents.as_str(), |(title, _)| title)
     }
 
-    /// Returns everything after the first newline; empty if there is none.
+    /// Returns everything after the first newline, or an empty string if there is no newline.
     pub fn text(&self) -> &str {
         self.contents.split_once('\n').map_or("", |(_, text)| text)
     }
@@ -30,19 +30,18 @@ impl Passage {
 pub struct Hit {
     /// The passage, shared with other results.
     pub passage: Arc<Passage>,
-    /// Score; higher is better. Scores are comparable only within one list.
+    /// Score; higher is better. Scores can only be compared within one result list.
     pub score: f32,
 }
 
 /// Finds passages. All trajectories share one retriever and call it from many threads.
 pub trait Retriever: Send + Sync {
-    /// Returns the best `top_k` passages (fewer if there are fewer) for each query in order, best
-    /// first.
+    /// For each query, in order, returns the best `top_k` passages, best first; there may be fewer.
     ///
     /// # Errors
     ///
-    /// Returns one [`RetrievalError`] for all queries of the call. [`RetrievalError::is_transient`]
-    /// tells whether a retry may succeed.
+    /// If any query fails, returns one [`RetrievalError`] for the whole call.
+    /// [`RetrievalError::is_transient`] returns true if a retry may succeed.
     fn search(&self, queries: &[&str], top_k: usize) -> Result<Vec<Vec<Hit>>, RetrievalError>;
 }
 

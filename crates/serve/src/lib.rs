@@ -1,11 +1,11 @@
-//! An OpenAI-compatible server, generic over its backend: the native sampling engine, or a gateway
-//! that records the requests of an agent. No public function is async.
+//! An OpenAI-compatible server that is generic over its backend, which may be the native sampling
+//! engine or a gateway that records an agent's requests. No public function is async.
 //!
 //! | folder | subject |
 //! |---|---|
-//! | [`engine`] | answers of the native sampling engine, with continuous batching |
+//! | [`engine`] | responses of the native sampling engine, with continuous batching |
 //! | [`openai`] | requests, responses, chunks and errors of OpenAI's API |
-//! | [`server`] | connections, routes and deadlines; the trait [`Completions`] |
+//! | [`server`] | connections, routes and timeouts; the trait [`Completions`] |
 //!
 //! ```
 //! use std::net::SocketAddr;

@@ -1,5 +1,5 @@
-//! Conversations as turns: each message of the policy is a turn, and the messages since the last
-//! one are its observation.
+//! Splits conversations into turns: each message from the policy is a turn, and its observation is
+//! the messages since the previous one.
 
 use serde_json::Value;
 use turnwise_core::{Part, Reasoning, Task, ToolCall, Trajectory, Turn};
@@ -9,11 +9,11 @@ use crate::dump::{Record, TurnExtras};
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Message {
     pub(crate) sampled: bool,
-    /// Role of the message; empty if the file has only text.
+    /// Role of the message; empty if the file contains only text.
     pub(crate) role: String,
     pub(crate) text: String,
-    /// The part that acts: the tool calls, or the text after the reasoning. Empty if the text was
-    /// cut off during reasoning.
+    /// The part that acts: the tool calls, or otherwise the text after the reasoning. Empty if the
+    /// response was cut off during reasoning.
     pub(crate) action: String,
     pub(crate) calls: Vec<ToolCall>,
     pub(crate) call_id: Option<String>,
@@ -33,7 +33,7 @@ impl Message {
         Self { sampled: true, text: text.to_owned(), action, ..Self::default() }
     }
 
-    /// Returns a message of the policy with tool calls and the text before them.
+    /// Returns a message from the policy with tool calls and the text before them.
     pub(crate) fn calling(content: &str, reasoning: Option<&str>, calls: Vec<ToolCall>) -> Self {
         let mut text = content.to_owned();
         let mut message = Self::written(content);
@@ -56,7 +56,7 @@ impl Message {
     }
 }
 
-/// Returns calls as text, one `name(arguments)` per line.
+/// Formats calls as text, one `name(arguments)` per line.
 pub(crate) fn words_of(calls: &[ToolCall]) -> String {
     let words = |call: &ToolCall| match &call.arguments {
         Value::String(text) => format!("{}({text})", call.name),
@@ -66,7 +66,7 @@ pub(crate) fn words_of(calls: &[ToolCall]) -> String {
     calls.iter().map(words).collect::<Vec<_>>().join("\n")
 }
 
-/// Parses messages from JSON: a text, or a list of objects with `role` and `content`.
+/// Parses messages from JSON, which may be a text or a list of objects with `role` and `content`.
 pub(crate) fn messages(value: &Value) -> Option<Vec<Message>> {
     match value {
         Value::String(text) => Some(vec![Message::written(text)]),
@@ -75,7 +75,7 @@ pub(crate) fn messages(value: &Value) -> Option<Vec<Message>> {
     }
 }
 
-/// Parses one message with the usual keys of chat APIs; `sampled` is set by its role.
+/// Parses one message with the usual keys of chat APIs; its role determines `sampled`.
 pub(crate) fn message(value: &Value) -> Option<Message> {
     let role = value["role"].as_str()?;
     let text = content(&value["content"])?;
@@ -102,7 +102,8 @@ pub(crate) fn content(value: &Value) -> Option<String> {
     }
 }
 
-/// Parses a tool call: an object, the same inside `function`, or JSON text of either.
+/// Parses a tool call from an object, from the object inside `function`, or from the JSON text of
+/// either.
 fn call(value: &Value) -> Option<ToolCall> {
     if let Value::String(text) = value {
         return serde_json::from_str::<Value>(text).ok().filter(Value::is_object).as_ref().and_then(call);
@@ -116,7 +117,7 @@ fn call(value: &Value) -> Option<ToolCall> {
     Some(ToolCall { id: value["id"].as_str().unwrap_or_default().to_owned(), name, arguments })
 }
 
-/// Returns a record of a conversation, with the reward on the last turn.
+/// Returns a conversation's record, with the reward on the last turn.
 pub(crate) fn record(
     line: usize,
     step: u64,
@@ -185,7 +186,7 @@ fn parts_of(messages: &[Message]) -> Vec<Part> {
     }
 }
 
-/// Numbers the groups that have no name in the file, in order of first appearance in their step.
+/// Numbers the groups without a name, in order of first appearance in their step.
 pub(crate) fn name_groups(records: &mut [Record]) {
     let mut numbers: std::collections::BTreeMap<(u64, String), usize> = std::collections::BTreeMap::new();
     let mut counts: std::collections::BTreeMap<u64, usize> = std::collections::BTreeMap::new();

@@ -1,25 +1,25 @@
-//! Splits conversations that were decoded to one text without special tokens.
+//! Splits conversations that were decoded to a single text without special tokens.
 
 use crate::chat::Message;
 
-/// Headings of speakers other than the policy; `ipython` is Llama's for tools.
+/// Headings that mark speakers other than the policy; `ipython` marks tools in Llama's template.
 const OTHERS: [&str; 3] = ["user", "tool", "ipython"];
 
 const POLICY: [&str; 1] = ["assistant"];
 
-/// Form of the headings that remain of a chat template without special tokens.
+/// Form of a chat template's headings once special tokens are removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Headings {
     /// On separate lines, as in ChatML: `go north`, `user`, `A wall.`
     Lines,
-    /// At the end of the previous message, followed by a blank line, as in Llama 3: `go northuser`,
-    /// blank, `A wall.`
+    /// At the end of the previous message and followed by a blank line, as in Llama 3:
+    /// `go northuser`, blank, `A wall.`
     Glued,
 }
 
 impl Headings {
-    /// Detects the form from a prompt that ends with the heading of the policy's reply; otherwise
-    /// assumes lines.
+    /// Detects the form from a prompt that ends with the heading of the policy's reply; if there is
+    /// none, assumes separate lines.
     pub(crate) fn of(prompt: &str) -> Self {
         let before =
             without_thought(prompt).trim_end_matches('\n').strip_suffix(POLICY[0]).unwrap_or_default();
@@ -35,21 +35,21 @@ impl Headings {
     }
 }
 
-/// Removes an opened or empty thought at the end of a prompt.
+/// Removes an open or empty reasoning block at the end of a prompt.
 fn without_thought(prompt: &str) -> &str {
     let end = prompt.trim_end();
     let closed = end.strip_suffix("</think>").map_or(end, str::trim_end);
     closed.strip_suffix("<think>").map_or(prompt, str::trim_end)
 }
 
-/// Returns true if a glued heading may follow this last character of a message. After a space or a
-/// hyphen, `user` is an ordinary word, not a heading.
+/// Returns true if a message may end with this character right before a glued heading. After a
+/// space or a hyphen, `user` is an ordinary word, not a heading.
 fn ends_a_message(last: char) -> bool {
     last == '\n' || !(last.is_whitespace() || matches!(last, '-' | '_' | '/' | '\''))
 }
 
-/// Parses a line as a heading: true for the policy, false for other speakers, `None` for other
-/// lines.
+/// Parses a line as a heading. Returns true for the policy, false for other speakers, and `None`
+/// for other lines.
 fn heading(line: &str) -> Option<bool> {
     match line.trim_end().trim_start_matches("<|im_start|>") {
         "assistant" => Some(true),
@@ -58,7 +58,7 @@ fn heading(line: &str) -> Option<bool> {
     }
 }
 
-/// Returns start and end of the first glued heading with one of these names.
+/// Returns the start and end of the first glued heading with one of these names.
 fn glued_heading(text: &str, names: &[&str]) -> Option<(usize, usize)> {
     let ends = |name: &str, at: usize| {
         let rest = &text[at + name.len()..];
@@ -71,10 +71,11 @@ fn glued_heading(text: &str, names: &[&str]) -> Option<(usize, usize)> {
     names.iter().filter_map(|name| text.match_indices(name).find_map(|(at, _)| ends(name, at))).min()
 }
 
-/// Splits decoded text of a policy and its environment into messages.
+/// Splits the decoded text of a policy and its environment into messages.
 ///
-/// The text begins with the policy. Headings `user` and `tool` start a message of the environment,
-/// `assistant` one of the policy. An empty policy message at the end is dropped.
+/// The text starts with a message from the policy. The headings `user` and `tool` start a message
+/// from the environment, and `assistant` starts one from the policy. An empty policy message at the
+/// end is dropped.
 pub(crate) fn split(text: &str, headings: Headings) -> Vec<Message> {
     let mut parts: Vec<(bool, String)> = vec![(true, String::new())];
     match headings {
@@ -115,7 +116,7 @@ pub(crate) fn split(text: &str, headings: Headings) -> Vec<Message> {
     messages
 }
 
-/// Returns the last message of a decoded prompt, which is taken as the task.
+/// Returns the last message in a decoded prompt, which is taken to be the task.
 pub(crate) fn last_prompt(text: &str) -> &str {
     // The thought follows the heading of the policy's reply.
     let mut end = without_thought(text).trim_end();

@@ -11,24 +11,24 @@ use crate::{DumpError, Format};
 /// Fields of a turn that dumps may have but [`turnwise_core::Turn`] lacks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TurnExtras {
-    /// True if the dump has the turn's state.
+    /// True if the dump contains the turn's state.
     pub has_observation: bool,
-    /// True if the dump has the turn's action.
+    /// True if the dump contains the turn's action.
     pub has_action: bool,
-    /// True if the dump has the turn's reward, or one for the whole trajectory.
+    /// True if the dump contains the turn's reward, or a reward for the whole trajectory.
     pub has_reward: bool,
     /// Critic values, one per response token.
     pub values: Option<Vec<f64>>,
-    /// Credit by an external decomposer.
+    /// Per-turn credit from an external decomposer.
     pub credit: Option<f64>,
 }
 
-/// Place of a trajectory in its file.
+/// Where a trajectory is located in its file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Origin {
-    /// Line in the file, from 1; in a Parquet file, the row.
+    /// Line number in the file, counted from 1; in a Parquet file, the row.
     pub line: usize,
-    /// Name of the group in the file: a string or a number.
+    /// Name of the group in the file, which may be a string or a number.
     pub group: Value,
     /// True if the task was solved; `None` if the file does not say.
     pub success: Option<bool>,
@@ -36,14 +36,14 @@ pub struct Origin {
     pub turns: Vec<TurnExtras>,
 }
 
-/// The groups of one step of a dump.
+/// The groups in one step of a dump.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DumpBatch {
     /// The training step.
     pub step: u64,
     /// The trajectories.
     pub batch: Batch,
-    /// Origins of the trajectories, `[group][trajectory]`.
+    /// Where each trajectory is located in the file, as `[group][trajectory]`.
     pub origins: Vec<Vec<Origin>>,
 }
 
@@ -55,7 +55,7 @@ impl DumpBatch {
         })
     }
 
-    /// Returns the credits by an external decomposer; NaN for turns without one.
+    /// Returns the credits from an external decomposer; NaN for turns without one.
     pub fn credits(&self) -> PerTurn<f64> {
         self.map(|origin| origin.turns.iter().map(|turn| turn.credit.unwrap_or(f64::NAN)).collect())
     }
@@ -72,9 +72,9 @@ pub struct Dump {
     pub path: PathBuf,
     /// Format of the file.
     pub format: Format,
-    /// Steps in ascending order. Batch statistics never cross steps.
+    /// Steps in ascending order. Statistics over a batch never mix steps.
     pub batches: Vec<DumpBatch>,
-    /// Notes for the user on how the file was read.
+    /// Notes for the user about how the file was read.
     pub notes: Vec<String>,
 }
 
@@ -82,8 +82,8 @@ impl Dump {
     /// Checks that every turn has a field that a method needs.
     ///
     /// # Errors
-    /// The error names the method, the first line and turn without the field, and whether the
-    /// format can have it.
+    /// The error names the method, the first line and turn that lack the field, and whether the
+    /// format can contain it.
     pub fn require(&self, method: &str, field: TurnField) -> Result<(), DumpError> {
         for step in &self.batches {
             for (group, origins) in step.batch.groups.iter().zip(&step.origins) {
@@ -117,7 +117,7 @@ impl Dump {
     /// Checks that every trajectory has a reward.
     ///
     /// # Errors
-    /// The error names the first line without one.
+    /// The error names the first line that lacks one.
     pub fn require_rewards(&self) -> Result<(), DumpError> {
         let origins = self.batches.iter().flat_map(|step| step.origins.iter().flatten());
         let missing = |origin: &&Origin| origin.turns.iter().any(|turn| !turn.has_reward);
@@ -131,17 +131,17 @@ impl Dump {
 pub(crate) struct Record {
     pub(crate) line: usize,
     pub(crate) step: u64,
-    /// Key shared by the trajectories of a group.
+    /// Identifies the group that a trajectory belongs to.
     pub(crate) key: String,
     pub(crate) group: Value,
-    /// Its group is set by [`assemble`], and its sample if the file does not state it.
+    /// [`assemble`] sets the record's group, and its sample index if the file does not contain it.
     pub(crate) trajectory: Trajectory,
     pub(crate) sample: Option<usize>,
     pub(crate) success: Option<bool>,
     pub(crate) turns: Vec<TurnExtras>,
 }
 
-/// Groups records by step, and by group in order of first appearance.
+/// Groups records by step, then by group, in order of first appearance.
 pub(crate) fn assemble(records: Vec<Record>) -> Vec<DumpBatch> {
     let mut batches: BTreeMap<u64, (BTreeMap<String, usize>, DumpBatch)> = BTreeMap::new();
     for record in records {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use thiserror::Error;
 
-/// Why a dump could not be read, used or written.
+/// Error when a dump cannot be read, used or written.
 #[derive(Debug, Error)]
 pub enum DumpError {
     /// An operating system error.
@@ -28,7 +28,7 @@ pub enum DumpError {
     Line {
         /// Path of the file.
         path: String,
-        /// Number of the line, from 1; in a Parquet file, of the row.
+        /// Line number, counted from 1; in a Parquet file, the row.
         line: usize,
         /// The problem and how to fix it.
         reason: String,

@@ -33,7 +33,7 @@ impl Format {
     pub const ALL: [Self; 7] =
         [Self::Turnwise, Self::Verl, Self::Trl, Self::Verifiers, Self::Messages, Self::ShareGpt, Self::Atif];
 
-    /// Returns its name on the command line.
+    /// Returns the format's name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Turnwise => "turnwise",
@@ -46,7 +46,7 @@ impl Format {
         }
     }
 
-    /// Returns true if dumps of this format can have the field.
+    /// Returns true if dumps in this format can contain the field.
     pub fn has(self, field: TurnField) -> bool {
         match field {
             TurnField::Observation | TurnField::Action => true,
@@ -78,16 +78,17 @@ impl FromStr for Format {
 /// Options for reading a file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReadOptions {
-    /// Format of the file; detected if `None`.
+    /// Format of the file; `None` to detect it.
     pub format: Option<Format>,
-    /// Reward columns of a TRL dump and their weights; if empty, all columns with weight 1.
+    /// Reward columns of a TRL dump, with their weights; if empty, all reward columns count with
+    /// weight 1.
     pub rewards: Vec<(String, f64)>,
 }
 
-/// Reads a dump, or the trajectories of Harbor trials in a folder.
+/// Reads a dump, or the trajectories in a folder of Harbor trials.
 ///
 /// # Errors
-/// The error names the file, the line and the problem.
+/// The error names the file, line and problem.
 pub fn read(path: &Path, options: &ReadOptions) -> Result<Dump, DumpError> {
     let format = match options.format {
         Some(format) => format,
@@ -118,7 +119,7 @@ pub fn read(path: &Path, options: &ReadOptions) -> Result<Dump, DumpError> {
     Ok(Dump { path: path.to_owned(), format, batches, notes })
 }
 
-/// Detects the format from the file's first bytes or its first object.
+/// Detects the format from the file's first bytes or first object.
 pub(crate) fn detect(path: &Path) -> Result<Format, DumpError> {
     if !lines::is_file(path)? {
         let reason = "this is a pipe or a device, not a file: it can be read only once, and the format is found by reading its \

@@ -1,13 +1,13 @@
-//! Reads trajectories of other frameworks and hand-written ones; writes advantages.
+//! Reads trajectories, hand-written or from other frameworks, and writes advantages.
 //!
-//! [`read`] parses a file of any supported format into batches for credit assignment. Data that a
-//! batch has no field for is kept separately: origins of trajectories, critic values, credits by an
-//! external decomposer. [`write_rows`] writes the advantages, one line per trajectory. Both support
-//! JSON lines (`.jsonl`, `.jsonl.zst`) and Parquet.
+//! [`read`] parses a file in any supported format into batches for credit assignment. Data that
+//! does not fit into a batch is kept separately: where each trajectory came from, critic values,
+//! and credits from an external decomposer. [`write_rows`] writes advantages, one line per
+//! trajectory. Both support JSON lines (`.jsonl`, `.jsonl.zst`) and Parquet.
 //!
-//! Each format has a module that describes it: [`turnwise`], [`verl`], [`trl`], [`verifiers`], and
-//! in [`conversation`] OpenAI messages, ShareGPT and ATIF. [`read_conversations`] keeps the
-//! structure of messages, for SFT.
+//! Each format is documented in its module: [`turnwise`], [`verl`], [`trl`], [`verifiers`], and in
+//! [`conversation`] OpenAI messages, ShareGPT and ATIF. [`read_conversations`] is for SFT and keeps
+//! the structure of messages.
 //!
 //! ```
 //! use turnwise_trajectory_io::{ReadOptions, read};

@@ -1,13 +1,14 @@
-//! Numbers that Python's `json.dumps` writes but JSON lacks.
+//! Numbers that Python's `json.dumps` writes but JSON does not allow.
 
-/// Python's words for numbers that are not finite. The first match counts.
+/// Python's names for numbers that are not finite. The first one that matches is used.
 const WORDS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
 
-/// Replaces numbers that are not finite by null; `None` if there are none. Strings are unchanged.
+/// Replaces numbers that are not finite by null; returns `None` if there are none. Strings are
+/// unchanged.
 ///
 /// # Errors
-/// Fails if `used` returns true for the path of keys to such a number. The path begins with the
-/// outermost key; list indices are not part of it.
+/// Fails if `used` returns true for the path to such a number. A path lists the keys from the
+/// outermost one on, without list indices.
 pub(crate) fn as_null(text: &str, used: impl Fn(&[&str]) -> bool) -> Result<Option<String>, String> {
     let bytes = text.as_bytes();
     let mut out = String::new();
@@ -48,7 +49,7 @@ pub(crate) fn as_null(text: &str, used: impl Fn(&[&str]) -> bool) -> Result<Opti
     Ok((done > 0).then(|| out + &text[done..]))
 }
 
-/// Returns the length of a string from its opening to its closing quote.
+/// Returns the length of a string, including both quotes.
 fn text_length(bytes: &[u8]) -> usize {
     let mut at = 0;
     while let Some(&byte) = bytes.get(at) {

@@ -1,5 +1,5 @@
-//! Limits the memory that a Parquet file expands to. Parquet's encodings can repeat a value or null
-//! millions of times in a few bytes, so the file size does not bound the rows.
+//! Limits how much memory a Parquet file can expand to. Parquet's encodings can repeat a value or
+//! null millions of times in a few bytes, so a small file may have a huge number of rows.
 
 use parquet::basic::Type as Physical;
 use parquet::column::reader::get_typed_column_reader;
@@ -8,9 +8,9 @@ use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, RowGroupReader};
 use serde_json::Value;
 
-/// Approximate memory of a value without its text, in bytes.
+/// Approximate memory of a value in bytes, not counting its text.
 const VALUE: u64 = 64;
-/// Number of records of a repeated column that are measured at a time.
+/// Number of records of a repeated column that are measured in one batch.
 const RECORDS: usize = 256;
 
 #[derive(Debug)]
@@ -20,8 +20,8 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Returns the budget of a file of `stored` bytes: as much as compressed JSON lines may expand
-    /// to.
+    /// Returns the memory budget for a file of `stored` bytes, which is as much as compressed JSON
+    /// lines may expand to.
     pub(crate) fn of(stored: u64) -> Self {
         Self { stored, left: turnwise_files::most_expanded(stored) }
     }
@@ -45,8 +45,8 @@ impl Budget {
         if bytes <= self.left { Ok(()) } else { Err(self.exceeded(what)) }
     }
 
-    /// Checks the file's metadata and pages before a row is read, because a single row may be too
-    /// large.
+    /// Checks the file's metadata and pages before any row is read, because even a single row may
+    /// be too large.
     pub(crate) fn check_file(&self, file: &dyn FileReader) -> Result<(), ParquetError> {
         let (mut values, mut bytes) = (0_u64, 0_u64);
         for group in file.metadata().row_groups() {
@@ -72,7 +72,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Checks that the pages of a column hold the declared number of values.
+    /// Checks that a column's pages contain the declared number of values.
     fn check_pages(&self, group: &dyn RowGroupReader, index: usize) -> Result<(), ParquetError> {
         let column = group.metadata().column(index);
         let declared = count(column.num_values(), "values")?;
@@ -97,8 +97,8 @@ impl Budget {
         Ok(())
     }
 
-    /// Checks the texts of a column with several per row, because a dictionary may repeat a long
-    /// text in one row.
+    /// Checks the texts of a column with several values per row, because a dictionary can repeat a
+    /// long text within a row.
     fn check_texts(&self, group: &dyn RowGroupReader, index: usize) -> Result<(), ParquetError> {
         let column = group.metadata().schema_descr().column(index);
         if column.max_rep_level() == 0 || column.physical_type() != Physical::BYTE_ARRAY {
@@ -122,7 +122,7 @@ impl Budget {
     }
 }
 
-/// Converts a declared count, which is negative in a corrupt file.
+/// Converts a declared count, which may be negative in a corrupt file.
 fn count(declared: i64, what: &str) -> Result<u64, ParquetError> {
     u64::try_from(declared).map_err(|_| ParquetError::General(format!("it declares {declared} {what}")))
 }
@@ -155,7 +155,7 @@ mod tests {
     use super::{ByteArray, ByteArrayType};
     use crate::parquet_rows;
 
-    /// Writes a file of one row group; `fill` writes its only column.
+    /// Writes a file with one row group; `fill` writes its only column.
     fn write(
         path: &Path,
         schema: &str,
@@ -174,7 +174,7 @@ mod tests {
         writer.close().unwrap();
     }
 
-    /// Returns the error of a small file, and checks that it takes little time.
+    /// Returns the error for a small file, and checks that it is found quickly.
     fn refusal(path: &Path) -> String {
         assert!(path.metadata().unwrap().len() < 1 << 20, "{} bytes", path.metadata().unwrap().len());
         let started = Instant::now();

@@ -1,4 +1,4 @@
-//! Parquet files as rows of JSON values.
+//! Reads Parquet files as rows of JSON values.
 
 use std::fs::File;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::parquet_bounds::Budget;
 use crate::{DumpError, lines};
 
 pub(crate) struct Table {
-    /// Name of each column, and whether it holds floating-point numbers.
+    /// Name of each column, and whether it contains floating-point numbers.
     pub(crate) columns: Vec<(String, bool)>,
     pub(crate) rows: Vec<Map<String, Value>>,
 }
@@ -36,7 +36,7 @@ pub(crate) fn column_names(path: &Path) -> Result<Vec<String>, DumpError> {
     Ok(schema.get_fields().iter().map(|field| field.name().to_owned()).collect())
 }
 
-/// Describes why a file cannot be read, with a fix if there is one.
+/// Describes why a file cannot be read, and how to fix it if possible.
 fn reason(error: &ParquetError) -> String {
     let text = error.to_string();
     let remedy = if text.contains("Disabled feature") {
@@ -48,15 +48,15 @@ fn reason(error: &ParquetError) -> String {
     format!("not a readable Parquet file: {text}{remedy}")
 }
 
-/// Reads the rows of a Parquet file as JSON objects by column name.
+/// Reads the rows of a Parquet file as JSON objects with one key per column.
 ///
-/// Dates and times are returned as the stored numbers. Non-finite numbers, decimals, and values of
+/// Dates and times are returned as the stored integers. Non-finite numbers, decimals, and values of
 /// bytes columns that are not UTF-8 become null.
 ///
 /// # Errors
-/// Fails if the file cannot be read, is not Parquet, has text that is not UTF-8, or has a column
-/// type without a JSON equivalent (INTERVAL). Also fails if the rows need far more memory than the
-/// file's size.
+/// Fails if the file cannot be read, is not Parquet, contains text that is not UTF-8, or has a
+/// column type without a JSON equivalent (INTERVAL). Also fails if the rows need much more memory
+/// than the file's size suggests.
 pub fn parquet_rows(path: &Path) -> Result<Vec<Value>, DumpError> {
     Ok(read(path)?.rows.into_iter().map(Value::Object).collect())
 }
@@ -89,7 +89,7 @@ fn table(file: File, mut budget: Budget) -> Result<Table, ParquetError> {
     Ok(Table { columns, rows })
 }
 
-/// Returns true if the library can read a column; it panics on others.
+/// Returns true if the library can read a column; it would panic on others.
 fn is_known(column: &ColumnDescriptor) -> bool {
     use ConvertedType as As;
     let kind = column.converted_type();

@@ -1,12 +1,13 @@
-//! TRL's completion logs: `<output_dir>/completions/completions_<step>.parquet` with the columns
-//! `step`, `prompt`, `completion`, one for each reward function, perhaps others, and `advantage`.
+//! TRL's completion logs: `<output_dir>/completions/completions_<step>.parquet`. Columns are
+//! `step`, `prompt`, `completion`, one per reward function, possibly others, and `advantage`.
 //!
-//! Prompt and completion are texts or lists of messages (`role`, `content`). Samples of one step
-//! with the same prompt form a group. The last turn gets the sum of the reward columns. The file
-//! does not mark the reward columns, so by default every floating-point column except `advantage`
-//! counts with weight 1 ([`crate::ReadOptions::rewards`]). Missing rewards (null, NaN) count as 0.
+//! Prompt and completion may be texts or lists of messages (`role`, `content`). Samples that have
+//! the same step and prompt form a group. The sum of the reward columns is given to the last turn.
+//! The file does not mark which columns are rewards, so by default every floating-point column
+//! except `advantage` counts with weight 1 ([`crate::ReadOptions::rewards`]). Missing rewards
+//! (null, NaN) count as 0.
 //!
-//! These files have no entropies, turn rewards, progress or values.
+//! TRL's files contain no entropies, turn rewards, progress or values.
 
 use std::path::Path;
 

@@ -1,6 +1,6 @@
 //! Turnwise's own dumps, and hand-written lines.
 //!
-//! A run's dump has one [`turnwise_core::Trajectory`] per line. A hand-written line needs only
+//! The dump of a run has one [`turnwise_core::Trajectory`] per line. A hand-written line only needs
 //! these keys:
 //!
 //! ```json
@@ -9,32 +9,33 @@
 //!
 //! | key | meaning |
 //! |---|---|
-//! | `group` | name (string or number) of the group of trajectories that are compared |
+//! | `group` | name (string or number) of the group of trajectories to compare |
 //! | `turns[].kind` | `"action"` (default), or `"compaction"` for a summary that replaces the previous turns |
 //! | `turns[].reward` | the environment's reward |
-//! | `turns[].shaped_reward` | the reward after the run's shaping (scale, KL, length penalty), from which credit is computed |
+//! | `turns[].shaped_reward` | the reward after the run's shaping (scale, KL, length penalty), which is used to compute credit |
 //! | `turns[].observation`, `action` | observation and action as text |
-//! | `turns[].state_key` | name of the state by which methods compare turns; by default the observation |
-//! | `turns[].valid` | whether the action was well-formed; by default `true` |
+//! | `turns[].state_key` | name of the state, used by methods that compare turns by state; defaults to the observation |
+//! | `turns[].valid` | whether the action was well-formed; defaults to `true` |
 //! | `turns[].entropy` | mean entropy of the response's tokens, in nats; or `entropies`, one per token |
-//! | `turns[].agent` | the agent whose request the turn answered, written by a run |
+//! | `turns[].agent` | the agent whose request the turn answered, as written by a run |
 //! | `turns[].progress` | the environment's progress signal after the turn |
-//! | `turns[].state_value` | the mean return of continuations from the state before the turn |
+//! | `turns[].state_value` | mean return of continuations sampled from the state before the turn |
 //! | `turns[].values` | critic values, one per response token, or one number for the whole turn |
-//! | `turns[].credit` | the turn's credit by an external decomposer |
-//! | `turns[].calls`, `parts` | tool calls, and the messages and results in an observation, as a run writes them |
+//! | `turns[].credit` | the turn's credit from an external decomposer |
+//! | `turns[].calls`, `parts` | tool calls, and the messages and results in an observation, as written by a run |
 //! | `task`, `tools` | the task (a text, or `{"id", "kind", "goal"}`), and the available tools |
 //! | `sample`, `step`, `success`, `final_observation`, `final_state_key` | as in a run's dump |
 //!
-//! A null value counts as absent.
+//! Null values count as missing.
 //!
-//! Trajectories that a run did not train on are left out, and a note states how many. These are
-//! failures of the environment or sampler (see `stop`), and trajectories without advantages in a
-//! step where others have them.
+//! Trajectories that a run did not train on are skipped, and a note tells how many. These are
+//! trajectories in which the environment or sampler failed (see `stop`), and those without
+//! advantages in a step where others have them.
 //!
-//! Unknown keys are errors in hand-written lines, because a misspelt `valid` would silently change
-//! the result; a run's line (with `schema_version`) may have more keys. `turns[].response` (the
-//! response as text) and `turns[].old_logprobs` are allowed, but no method reads them.
+//! Unknown keys are errors in hand-written lines, because a misspelled `valid` would silently
+//! change the result. Lines written by a run (with `schema_version`) may have additional keys.
+//! `turns[].response` (the response as text) and `turns[].old_logprobs` are allowed, but no method
+//! reads them.
 
 mod keys;
 
@@ -69,10 +70,10 @@ struct TrajectoryLine {
     #[serde(default, deserialize_with = "or_default")]
     tools: Vec<Tool>,
     turns: Option<Vec<TurnLine>>,
-    /// Only a run writes them; hidden states of the policy are computed from them.
+    /// Only runs write them; they are needed to compute hidden states of the policy.
     #[serde(default, deserialize_with = "or_default")]
     sequences: Vec<TokenSequence>,
-    /// Only a run writes them, and only for trajectories that it trained on.
+    /// Only runs write them, and only for trajectories that were trained on.
     advantages: Option<IgnoredAny>,
 }
 
@@ -133,8 +134,8 @@ fn logprobs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f32>, D::E
     Ok(read.unwrap_or_default().into_iter().map(|number| number.unwrap_or(f32::NAN)).collect())
 }
 
-/// Reads trajectories, or conversations with `messages`, from memory. Errors contain `name` instead
-/// of a path and count lines from 1. All trajectories are kept.
+/// Reads trajectories, or conversations with `messages`, from memory. Error messages contain `name`
+/// instead of a path, and count lines from 1. All trajectories are kept.
 ///
 /// ```
 /// use serde_json::json;
@@ -149,7 +150,7 @@ fn logprobs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f32>, D::E
 /// ```
 ///
 /// # Errors
-/// The error names the line and the problem.
+/// The error names the line and problem.
 pub fn from_values(name: &str, lines: Vec<Value>) -> Result<Dump, DumpError> {
     let path = Path::new(name);
     let mut records = Vec::with_capacity(lines.len());
@@ -211,8 +212,8 @@ pub(crate) fn records(path: &Path, notes: &mut Vec<String>) -> Result<Vec<Record
     Ok(records)
 }
 
-/// Drops trajectories that failed for reasons other than the policy. In steps with trained
-/// trajectories (`trained`, by record), drops all untrained ones, too.
+/// Drops trajectories that failed for reasons other than the policy. In steps in which some
+/// trajectories were trained on (`trained`, by record), also drops those that were not.
 fn compared(records: Vec<Record>, trained: &[bool]) -> Vec<Record> {
     let steps: BTreeSet<u64> =
         records.iter().zip(trained).filter(|(_, trained)| **trained).map(|(record, _)| record.step).collect();

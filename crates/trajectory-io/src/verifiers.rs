@@ -1,17 +1,17 @@
-//! Dumps of the library `verifiers`, versions 0 and 1.
+//! Dumps of the `verifiers` library, versions 0 and 1.
 //!
-//! `traces.jsonl` (v1) has one episode per line. Each entry of `traces` with a trainable agent is a
-//! trajectory. Each `sampled` node is a turn; its observation is the messages since the previous
-//! sampled node on its path. The reward is the sum of `score * weight` over `rewards` and belongs
-//! to the last turn; unscored traces are dropped and counted. A group is the episode's `group.id`,
-//! else its task, and the agent's name, because a solver is not compared with its critic. If a file
-//! has several such agents, groups are named `ID AGENT`. `entropies` of a node are the turn's, if
-//! present.
+//! `traces.jsonl` (v1) has one episode per line. Each entry of `traces` whose agent is trainable
+//! becomes a trajectory. Each `sampled` node is a turn; its observation is the messages since the
+//! previous sampled node on the same path. The reward is the sum of `score * weight` over
+//! `rewards`, and is given to the last turn. Traces without scores are dropped and counted. Groups
+//! are formed by the episode's `group.id` (or its task if missing) and by the agent's name, so that
+//! a solver is not compared with its critic. If a file has several trainable agents, groups are
+//! named `ID AGENT`. If a node has `entropies`, they are used for its turn.
 //!
 //! `results.jsonl` (v0) has one rollout per line: `prompt`, `completion`, `reward`, `example_id`.
 //! Rollouts with the same `example_id` form a group.
 //!
-//! Neither has turn rewards, progress or values.
+//! Neither version contains turn rewards, progress or values.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -116,7 +116,7 @@ pub(crate) fn records(path: &Path, notes: &mut Vec<String>) -> Result<Vec<Record
     Ok(records)
 }
 
-/// Appends the agent to the names of groups if there are several agents, because users see only the
+/// Appends the agent to the group names if there are several agents, because users only see the
 /// names.
 fn name_agents(records: &mut [Record], agents: &[Option<String>]) {
     if agents.iter().flatten().collect::<BTreeSet<_>>().len() < 2 {
@@ -130,8 +130,8 @@ fn name_agents(records: &mut [Record], agents: &[Option<String>]) {
     }
 }
 
-/// Returns the trajectories of an episode with their agents' names. Adds the number of traces
-/// without a reward to `unscored`.
+/// Returns the trajectories in an episode, each with the name of its agent. Adds the number of
+/// traces without a reward to `unscored`.
 fn traces(
     path: &Path,
     line: usize,
@@ -177,7 +177,7 @@ fn traces(
     Ok(records)
 }
 
-/// Returns the messages of a trace: each sampled node, preceded by the new nodes on its path.
+/// Returns the messages in a trace: each sampled node, preceded by the new nodes on its path.
 fn walk(nodes: &[Node]) -> Result<Vec<chat::Message>, String> {
     let mut messages = Vec::new();
     for (index, node) in nodes.iter().enumerate().filter(|(_, node)| node.sampled) {
@@ -228,7 +228,7 @@ mod tests {
     use super::*;
     use crate::{Dump, ReadOptions, read};
 
-    /// Returns an episode of agents: name, whether it is trained, its score.
+    /// Returns an episode with these agents, given as name, whether it is trained, and its score.
     fn episode(agents: &[(&str, bool, Option<f64>)]) -> Value {
         let traces: Vec<Value> = agents
             .iter()
@@ -249,7 +249,7 @@ mod tests {
         read(&path, &ReadOptions::default()).unwrap()
     }
 
-    /// Returns the names of the groups and their numbers of trajectories.
+    /// Returns the name of each group and its number of trajectories.
     fn groups(dump: &Dump) -> Vec<(Value, usize)> {
         let origins = dump.batches.iter().flat_map(|step| &step.origins);
         let named = origins.map(|group| {

@@ -1,20 +1,22 @@
-//! verl's rollout dumps: `trainer.rollout_data_dir/<step>.jsonl`, one sample per line with `input`,
-//! `output`, `score`, `step`, and extra keys of the reward function (`uid`, `acc`, ...).
+//! verl's rollout dumps, `trainer.rollout_data_dir/<step>.jsonl`. Each line is one sample with
+//! `input`, `output`, `score`, `step`, and further keys from the reward function (`uid`, `acc`,
+//! ...).
 //!
-//! `input` and `output` are decoded text. The `output` of a sample with several turns contains all
-//! of them and the environment's messages between them. They are separated by the headings of the
-//! chat template that survive decoding: lines `user`, `tool` or `assistant`. If `input` ends like
-//! Llama 3's prompts (`Find it.assistant` and a blank line), the headings are such words at the end
-//! of a message. The score belongs to the last turn. Samples with the same `uid` form a group;
-//! without it, samples of one step with the same `input`. `acc` says whether the task was solved.
+//! `input` and `output` are decoded text. If a sample has several turns, `output` contains all of
+//! them, and the environment's messages in between. They are separated by the chat template's
+//! headings that survive decoding: lines `user`, `tool` or `assistant`. If `input` ends like a
+//! Llama 3 prompt (`Find it.assistant` and a blank line), the headings are these words at the end
+//! of a message. The score is given to the last turn. Samples with the same `uid` form a group;
+//! without `uid`, samples with the same step and `input` do. `acc` tells whether the task was
+//! solved.
 //!
-//! verl 0.9's trainer (`trainer.v1`) gives each line a distinct `uid`,
-//! `{prompt}_{session}_{output}` with the UUID of the prompt. The prompt is then the group, and a
-//! session is a trajectory whose outputs are numbered in order. The observation of a later output
+//! verl 0.9's trainer (`trainer.v1`) gives each line a different `uid`,
+//! `{prompt}_{session}_{output}` with the UUID of the prompt. Each prompt is then a group, and each
+//! session is a trajectory whose outputs are numbered in order. The observation for a later output
 //! is the part of its `input` after the policy's last message. Lines that only pad the batch
 //! (`pad...`) are dropped.
 //!
-//! These dumps have no entropies, turn rewards, progress or values.
+//! verl's dumps contain no entropies, turn rewards, progress or values.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -43,17 +45,17 @@ struct Sample {
     score: f64,
 }
 
-/// Parts of a `uid` of verl 0.9's trainer.
+/// Parts of a `uid` written by verl 0.9's trainer.
 #[derive(Debug, PartialEq)]
 struct Key<'a> {
-    /// UUID of the prompt, or its replacement in a padding line.
+    /// UUID of the prompt, or what replaces it in a padding line.
     prompt: &'a str,
     session: u64,
     output: u64,
 }
 
 impl<'a> Key<'a> {
-    /// Parses such a `uid`; `None` for other texts, which name a group as a whole.
+    /// Parses such a `uid`; returns `None` for any other text, which names a group as a whole.
     fn of(uid: &'a str) -> Option<Self> {
         let mut parts = uid.rsplitn(3, '_');
         let (output, session) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
@@ -109,8 +111,8 @@ pub(crate) fn records(path: &Path) -> Result<Vec<Record>, DumpError> {
     Ok(records)
 }
 
-/// Returns the trajectory of consecutive samples. The last sample has the outcome, which verl
-/// copies to the others.
+/// Returns the trajectory made of consecutive samples. The outcome is taken from the last sample;
+/// verl copies it to the others.
 fn trajectory(samples: &BTreeMap<u64, Sample>) -> Option<Record> {
     let (first, last) = (samples.values().next()?, samples.values().next_back()?);
     let success = match &last.read.acc {
@@ -136,7 +138,7 @@ fn trajectory(samples: &BTreeMap<u64, Sample>) -> Option<Record> {
     Some(chat::record(first.line, first.read.step, key, group, goal, messages, last.score, success))
 }
 
-/// Returns the environment's last message in a prompt, which may contain the whole conversation.
+/// Returns the environment's last message in a prompt that may contain the whole conversation.
 fn last_heard(input: &str) -> Option<chat::Message> {
     decoded::split(input, Headings::of(input)).into_iter().rfind(|message| !message.sampled)
 }

@@ -1,4 +1,4 @@
-//! Writes advantages: one line or row per trajectory.
+//! Writes advantages, one line or row per trajectory.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -16,10 +16,10 @@ use turnwise_core::StageRecord;
 
 use crate::DumpError;
 
-/// The advantages of one trajectory, and its place in the input.
+/// The advantages of one trajectory, and where it is located in the input.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// Line in the input, from 1; in a Parquet file, the row.
+    /// Line number in the input, counted from 1; in a Parquet file, the row.
     pub line: usize,
     /// The training step.
     pub step: u64,
@@ -37,10 +37,10 @@ pub struct Row {
     pub success: Option<bool>,
     /// One advantage per turn.
     pub advantages: Vec<f64>,
-    /// True for each turn of unusual entropy, if the method detects such turns.
+    /// Whether each turn has unusual entropy, if the method detects such turns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outliers: Option<Vec<bool>>,
-    /// Record of each stage, `[turn][stage]`, if requested.
+    /// Records of the pipeline stages, as `[turn][stage]`, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub explanation: Option<Vec<Vec<StageRecord>>>,
 }
@@ -62,10 +62,10 @@ pub(crate) fn form_of(path: &Path) -> Result<Form, DumpError> {
     }
 }
 
-/// Rejects a file name that [`write_rows`] would reject, before the rows are computed.
+/// Rejects file names that [`write_rows`] would reject, before rows are computed.
 ///
 /// # Errors
-/// Fails on another extension.
+/// Fails if the extension is not supported.
 pub fn check_rows_name(path: &Path) -> Result<(), DumpError> {
     form_of(path).map(|_| ())
 }
@@ -75,10 +75,11 @@ pub fn check_rows_name(path: &Path) -> Result<(), DumpError> {
 ///
 /// The Parquet columns are `line`, `step`, `group`, `sample`, `task`, `return`, `success`
 /// (nullable), `advantages` (list of doubles), `outliers` (nullable list of booleans) and
-/// `explanation` (nullable: the stages as JSON text).
+/// `explanation` (nullable; the stages as JSON text).
 ///
 /// # Errors
-/// Fails on another extension, and on errors of the system or the Parquet writer.
+/// Fails if the extension is not supported, or if the operating system or the Parquet writer
+/// returns an error.
 pub fn write_rows(path: &Path, rows: &[Row]) -> Result<(), DumpError> {
     let form = form_of(path)?;
     if form == Form::Parquet {
@@ -126,7 +127,7 @@ const SCHEMA: &str = "message trajectories {
 
 pub(crate) type Columns<'a, 'b> = SerializedRowGroupWriter<'a, &'b mut Vec<u8>>;
 
-/// Returns a Parquet file whose columns `fill` writes in the schema's order.
+/// Returns a Parquet file whose columns are written by `fill`, in schema order.
 pub(crate) fn table(
     schema: &str,
     fill: impl FnOnce(&mut Columns<'_, '_>) -> Result<(), ParquetError>,
@@ -182,7 +183,7 @@ pub(crate) fn column<T: DataType>(
     writer.close()
 }
 
-/// Returns the non-null values and each row's definition level.
+/// Returns the non-null values and the definition level of each row.
 pub(crate) fn optional<T>(values: impl Iterator<Item = Option<T>>) -> (Vec<T>, Vec<i16>) {
     let (mut present, mut defined) = (Vec::new(), Vec::new());
     for value in values {
@@ -192,8 +193,8 @@ pub(crate) fn optional<T>(values: impl Iterator<Item = Option<T>>) -> (Vec<T>, V
     (present, defined)
 }
 
-/// Returns the values of a list column with their definition and repetition levels. `empty` is the
-/// definition level of an empty list: 1 if the list itself may be absent, else 0.
+/// Returns the values in a list column with their definition and repetition levels. `empty` is the
+/// definition level of an empty list: 1 if the list itself may be missing, otherwise 0.
 pub(crate) fn list<'a, T: Copy + 'a>(
     rows: impl Iterator<Item = Option<&'a [T]>>,
     empty: i16,

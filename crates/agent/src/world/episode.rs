@@ -20,7 +20,7 @@ const FAILED: &str = "agent_failed";
 
 pub(super) struct Episode {
     shared: Arc<Shared>,
-    /// `None` once the program is kept for another episode.
+    /// `None` once the program was put back for another episode.
     program: Option<Program>,
     inbox: Arc<Inbox>,
     key: String,
@@ -161,7 +161,7 @@ impl Episode {
         }
     }
 
-    /// Ends an episode with its rewards; `exit` is `None` if the program is still running.
+    /// Ends an episode and assigns its rewards; `exit` is `None` if the program is still running.
     fn finished(&mut self, exit: Option<&Exit>) -> Result<Step, EnvError> {
         let config = &self.shared.config;
         let (observation, rewards) = match self.rewards() {
@@ -211,7 +211,7 @@ impl Episode {
         })
     }
 
-    /// Ends an episode whose agent failed: with `env.failure_reward` if set, otherwise as an error.
+    /// Ends an episode whose agent failed. Returns an error unless `env.failure_reward` is set.
     fn failed(&mut self, reason: &str) -> Result<Step, EnvError> {
         let error = self.error(reason);
         let Some(reward) = self.shared.config.failure_reward else { return Err(error) };
@@ -272,8 +272,8 @@ fn metrics(rewards: &Rewards) -> Vec<Metric> {
     rewards.metrics.iter().map(|(name, value)| Metric::last(name.clone(), *value)).collect()
 }
 
-/// Converts a request to an observation: its new messages as parts, and the whole request for the
-/// prompt.
+/// Converts a request to an observation: its new messages become parts, and the whole request is
+/// kept for the prompt.
 pub fn observation(asked: Conversation) -> Observation {
     let new = &asked.messages[asked.continues.map_or(0, |earlier| earlier.messages)..];
     let part = |message: &ChatMessage| match (message.role.as_str(), &message.call_id) {

@@ -1,4 +1,4 @@
-//! The environment: an episode is one run of the user's agent.
+//! Agent environment, in which each episode is one run of the user's program.
 
 mod episode;
 mod settings;
@@ -22,7 +22,7 @@ pub use self::settings::{AgentConfig, RewardRule};
 use crate::gateway::Gateway;
 use crate::program::{Program, ProgramSettings};
 
-/// Tasks for an agent, and the endpoint.
+/// Tasks for the agent, and the endpoint it calls.
 #[derive(Clone)]
 pub struct AgentSet(Arc<Shared>);
 
@@ -50,8 +50,8 @@ struct Line {
 }
 
 impl AgentSet {
-    /// Reads the tasks and starts the endpoint. An episode ends at the first request after
-    /// `max_turns` turns (0: no limit).
+    /// Reads the tasks and starts the endpoint. With `max_turns` above 0, an episode ends at the
+    /// first request after that many turns.
     ///
     /// # Errors
     /// Fails if the tasks cannot be read or the address cannot be bound.
@@ -80,7 +80,7 @@ impl AgentSet {
         })))
     }
 
-    /// Returns the base URL of the endpoint.
+    /// Returns the endpoint's base URL.
     pub fn base_url(&self) -> String {
         self.0.gateway.base_url()
     }

@@ -6,15 +6,16 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Source of an episode's reward.
+/// Where an episode's reward comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RewardRule {
-    /// The agent reports it in its last line or to `/v1/reward`. Without a report, the episode
-    /// fails.
+    /// The agent reports it in its last line of output or to `/v1/reward`. An episode without a
+    /// report fails.
     #[default]
     Reported,
-    /// The program's exit code: 0 gives 1, others 0. Reported rewards are added to it.
+    /// The program's exit code: 0 gives reward 1, any other code gives 0. Reported rewards are
+    /// added to it.
     ExitCode,
 }
 
@@ -27,31 +28,34 @@ pub struct AgentConfig {
     /// Working directory of the agent; by default the current directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
-    /// Task files by split: JSON lines with an `id` and any keys that the agent reads.
+    /// Task file for each split. Each JSON line has an `id` and any other keys that the agent
+    /// reads.
     pub tasks: BTreeMap<String, PathBuf>,
-    /// Let each program play several episodes: it reads one episode per line from its input, and
-    /// ends each with a line with its reward. Otherwise each episode starts its own program.
+    /// Whether each program plays several episodes. If so, it reads one episode per line from stdin
+    /// and prints a line with the reward after each. Otherwise a new program is started for each
+    /// episode.
     pub reuse: bool,
     /// Maximum number of concurrent agents.
     #[schemars(range(min = 1, max = 65536))]
     pub concurrency: usize,
-    /// Source of an episode's reward.
+    /// Where an episode's reward comes from.
     pub reward: RewardRule,
-    /// Reward of an episode whose agent crashes, hangs or reports nothing. Without it, such an
-    /// episode is an environment error and is left out of its group.
+    /// Reward of an episode whose agent crashes, hangs or reports nothing. If unset, such an
+    /// episode is an environment error and is excluded from its group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure_reward: Option<f64>,
-    /// An episode without a reported `success` is successful if its total reward is at least this.
+    /// If the agent reports no `success`, an episode counts as successful when its total reward is
+    /// at least this.
     pub success_return: f64,
-    /// Maximum time between a reply and the agent's next request or end, in seconds; then the agent
-    /// is killed.
+    /// Maximum time in seconds from a reply to the agent's next request or its end, after which the
+    /// agent is killed.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub timeout_s: f64,
-    /// Maximum time until the agent's first request, in seconds.
+    /// Maximum time in seconds until the agent's first request.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub start_timeout_s: f64,
-    /// Address of the endpoint; port 0 selects a free port. Anyone who can reach it and knows an
-    /// episode's key can report rewards.
+    /// Address of the endpoint; port 0 selects a free port. Anyone who can reach this address and
+    /// knows an episode's key can report rewards.
     #[schemars(with = "String")]
     pub listen: SocketAddr,
 }

@@ -1,5 +1,5 @@
-//! Checks that servers compute the learner's model: compares one response of each server with the
-//! learner's scoring pass, at the start and after weights were replaced.
+//! Checks that inference servers run the same model as the learner, by comparing each server's
+//! log-probs for one response with the learner's, at the start and after each weight update.
 
 use std::sync::Arc;
 
@@ -15,20 +15,21 @@ use super::server_pool::{PendingRequest, ServerPool};
 use super::versions::Published;
 use crate::thread::RequestThread;
 
-/// Temperature of the request. At 1, log-probs before and after temperature scaling would be equal.
+/// Sampling temperature of the request. It is not 1, so that log-probs from before and after
+/// temperature scaling differ.
 const TEMPERATURE: f32 = 0.7;
 
 const TOKENS: usize = 32;
 
-/// Maximum mean difference of log-probs, in nats, for two implementations of one model. A 16-bit
-/// server differs by a few hundredths.
+/// Maximum mean difference in log-probs, in nats, between two implementations of one model. A
+/// 16-bit server typically differs by a few hundredths.
 const SAME: f64 = 0.1;
 
 pub(crate) type Score<'a> = dyn FnMut(&[TokenSequence], f64) -> Result<Vec<TokenScores>, LearnError> + 'a;
 
-/// Returns the request of the checks, equal for every server so that results are comparable. The
-/// prompt is the text, up to half of the context, followed by the tokens of a picture, if there is
-/// one.
+/// Returns the request used for the checks, which is the same for every server so that results are
+/// comparable. The prompt is the text, cut to half of the context, followed by an image's tokens,
+/// if any.
 pub(crate) fn probe(
     text: Vec<u32>,
     picture: Vec<u32>,
@@ -48,7 +49,7 @@ pub(crate) fn probe(
     })
 }
 
-/// Returns a picture whose parts all differ, and which has few tokens at most patch sizes.
+/// Returns an image whose regions all differ, and which takes few tokens with most patch sizes.
 pub(crate) fn picture(vision: &VisionConfig) -> Image {
     let (height, width) = (3 * vision.factor(), 4 * vision.factor());
     let level = |y: usize, x: usize, c: usize| ((37 * y + 11 * x + 50 * c + 7 * ((x * y) % 23)) % 256) as u8;
@@ -56,7 +57,7 @@ pub(crate) fn picture(vision: &VisionConfig) -> Image {
     Image { width, height, rgb: rows.collect() }
 }
 
-/// Tolerance after weights were replaced: a multiple of the mean difference at the start, plus a
+/// Tolerance after a weight update: a multiple of the server's initial mean difference, plus a
 /// constant in nats.
 const AS_AT_THE_START: (f64, f64) = (4.0, 1e-3);
 
@@ -66,14 +67,14 @@ pub(crate) struct Checks {
 }
 
 struct Known {
-    /// Mean difference of its log-probs at the start.
+    /// Mean difference in log-probs at the start.
     start: f64,
     last: Option<Seen>,
 }
 
 struct Seen {
     tokens: Vec<u32>,
-    /// Log-probs from the server, and from the learner with the same weights.
+    /// The server's log-probs (`theirs`) and the learner's (`own`), computed with the same weights.
     theirs: Vec<f32>,
     own: Vec<f32>,
 }
@@ -94,8 +95,8 @@ impl Seen {
 }
 
 impl Checks {
-    /// Rejects servers whose log-probs are not those of the sampling distribution, or that serve
-    /// another model. Returns notes for the user.
+    /// Rejects servers that serve another model, or whose log-probs are not those of the sampling
+    /// distribution. Returns notes to show to the user.
     pub(crate) fn at_the_start(
         thread: &RequestThread,
         pool: &Arc<ServerPool>,
@@ -142,8 +143,8 @@ impl Checks {
         Ok(thread.wait(async move { pool.generate_once(server, &version, &request).await })?)
     }
 
-    /// Rejects servers that still use old weights after a replacement, whatever they report. A
-    /// server that does not answer is skipped; its later responses name their weights.
+    /// Rejects servers that still use old weights after an update, whatever version they report. A
+    /// server that does not respond is skipped; its later responses report which weights they used.
     pub(crate) fn after_a_replacement(
         &mut self,
         thread: &RequestThread,
@@ -223,8 +224,8 @@ fn check_model(sampled: Difference) -> Result<(), String> {
     Ok(())
 }
 
-/// Rejects a response with old or partly replaced weights, by comparison with the previous response
-/// and with the difference at the start.
+/// Rejects a response computed with old or partly replaced weights, by comparing it with the
+/// previous response and with the initial difference.
 fn check_replaced(known: &Known, now: &Seen) -> Result<(), String> {
     let same = |before: &&Seen| (&before.tokens, &before.theirs) == (&now.tokens, &now.theirs);
     if let Some(before) = known.last.as_ref().filter(same) {

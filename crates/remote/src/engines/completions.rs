@@ -1,4 +1,4 @@
-//! vLLM's `/v1/completions`, with token ids for prompt and response.
+//! vLLM's `/v1/completions` API, with token ids for the prompt and the response.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use super::dialect::{GenerateRequest, GenerateResponse, end, token_id};
 use super::vllm::{self, Usage};
 
-/// Returns a request. All sampling fields are sent at the top level, because servers fill in
-/// missing ones (`max_tokens` 16, the temperature of the model's files).
+/// Returns a request. All sampling fields are sent at the top level, because servers use their own
+/// defaults for missing ones (`max_tokens` 16, the temperature from the model's files).
 pub(crate) fn request(request: &GenerateRequest<'_>) -> Value {
     let mut body = vllm::sampling(request);
     let own = json!({

@@ -1,4 +1,4 @@
-//! Back-pressure: limits the concurrent requests to one server by permits.
+//! Back-pressure: limits the number of concurrent requests to each server.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -6,17 +6,17 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Maximum pause after failures.
+/// Maximum pause after repeated failures.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Pause after the first failure, doubled with every further one in a row.
+/// Pause after the first failure, doubled for each further failure in a row.
 const SHORTEST: Duration = Duration::from_millis(100);
 
 /// A limit on concurrent requests to a server.
 ///
-/// It grows while the server answers and is halved when the server is busy (additive increase,
-/// multiplicative decrease). After a failure it grants no permits for a while. A second limit
-/// follows the queue that the server reports.
+/// It increases with each success and is halved when the server is busy (additive increase,
+/// multiplicative decrease). After a failure, no requests are permitted for a while. A second limit
+/// depends on the queue length that the server reports.
 pub(crate) struct ConcurrencyLimit {
     most: usize,
     state: Mutex<State>,
@@ -26,13 +26,13 @@ pub(crate) struct ConcurrencyLimit {
 struct State {
     in_flight: usize,
     limit: f64,
-    /// Limit from the reported queue and cache.
+    /// Limit computed from the reported queue length and cache usage.
     uncrowded: f64,
     open_at: Instant,
     failures: u32,
 }
 
-/// Permission for one request, released when dropped.
+/// Permit for one request, released when dropped.
 pub(crate) struct Permit<'a>(&'a ConcurrencyLimit);
 
 impl Drop for Permit<'_> {
@@ -82,7 +82,7 @@ impl ConcurrencyLimit {
         state.limit = (state.limit + 1.0 / state.limit.max(1.0)).min(self.most as f64);
     }
 
-    /// Records a busy response, with the pause that the server requests, if any.
+    /// Records a busy response, and how long the server asked to wait, if it did.
     pub(crate) fn busy(&self, retry_after: Option<Duration>) {
         let mut state = self.state();
         // Requests rejected together count as one rejection.
@@ -93,9 +93,9 @@ impl ConcurrencyLimit {
         close(&mut state, retry_after);
     }
 
-    /// Updates the limit from a reported queue length and whether the cache is nearly full.
-    /// Subtracts the waiting requests, at most half of the current ones at a time. If nothing waits
-    /// and the cache has room, raises the limit by a quarter.
+    /// Updates the second limit from the reported queue length and whether the cache is nearly
+    /// full. Lowers it by the number of waiting requests, but at most to half of the requests in
+    /// flight. If no request waits and the cache has room, raises it by a quarter.
     pub(crate) fn reported(&self, waiting: u64, nearly_full: bool) {
         let mut state = self.state();
         let here = state.in_flight as f64;
@@ -119,12 +119,12 @@ impl ConcurrencyLimit {
         }
     }
 
-    /// Returns the number of consecutive rejections and failures; simultaneous ones count once.
+    /// Returns the number of consecutive rejections and failures, counting simultaneous ones once.
     pub(crate) fn failures(&self) -> u32 {
         self.state().failures
     }
 
-    /// Returns false during the pause after a failure.
+    /// Returns false during a pause after a failure.
     pub(crate) fn is_open(&self) -> bool {
         let state = self.state();
         state.failures == 0 || Instant::now() >= state.open_at

@@ -1,5 +1,5 @@
-//! Requests and responses in the form common to all servers; `vllm.rs`, `completions.rs` and
-//! `sglang.rs` encode and decode them.
+//! Requests and responses in a form common to all servers, encoded and decoded by `vllm.rs`,
+//! `completions.rs` and `sglang.rs`.
 
 use serde_json::{Value, json};
 use turnwise_core::SamplingParams;
@@ -38,10 +38,10 @@ impl Dialect {
 pub(crate) struct GenerateRequest<'a> {
     pub(crate) id: &'a str,
     pub(crate) version: &'a str,
-    /// True if the version is an adapter with this name on the server, false for the server's full
-    /// weights.
+    /// True if the version is loaded on the server as an adapter of this name, false if it replaces
+    /// the server's full weights.
     pub(crate) adapter: bool,
-    /// The prompt, with the learner's picture tokens.
+    /// The prompt, including the learner's image tokens.
     pub(crate) prompt: &'a [u32],
     pub(crate) pictures: &'a PromptPictures,
     /// Sampling parameters, except `max_tokens`.
@@ -60,7 +60,7 @@ impl GenerateRequest<'_> {
 pub(crate) enum End {
     Stop,
     Length,
-    /// The server aborted; the tokens so far are valid.
+    /// The server aborted the request; the tokens sampled so far are valid.
     Abort,
 }
 
@@ -71,9 +71,9 @@ pub(crate) struct GenerateResponse {
     pub(crate) end: End,
     /// Number of cached prompt tokens, if reported.
     pub(crate) cached: u64,
-    /// Versions of the weights that sampled; empty if not reported.
+    /// Weight versions that the response was sampled from; empty if not reported.
     pub(crate) weights: Vec<String>,
-    /// The prompt as parsed by the server, if requested.
+    /// The prompt as the server parsed it, if requested.
     pub(crate) prompt: Option<Vec<u32>>,
 }
 
@@ -81,18 +81,18 @@ pub(crate) struct GenerateResponse {
 pub(crate) enum Refusal {
     NoAdapter,
     Busy,
-    /// This request will always be rejected.
+    /// The server would always reject this request.
     Request(String),
-    /// Every request will be rejected: the server's setup is wrong.
+    /// The server would reject every request, because its setup is wrong.
     Setup(String),
     /// A transient failure.
     Failed(String),
 }
 
-/// Outcome of loading an adapter or replacing weights.
+/// Result of loading an adapter or replacing weights.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Loading {
-    /// Loaded, now or earlier.
+    /// Loaded now or earlier.
     Done,
     /// A permanent failure.
     Refused(String),
@@ -100,7 +100,7 @@ pub(crate) enum Loading {
     Failed(String),
 }
 
-/// Returns all sampling parameters: those with common names, and the server's own.
+/// Returns all sampling parameters: the standard ones, and those specific to the server.
 pub(crate) fn sampling_params(params: &SamplingParams, own: Value) -> Value {
     let mut all = json!({
         "n": 1,
@@ -132,7 +132,7 @@ pub(crate) fn end(reason: Option<&str>) -> Result<End, String> {
     }
 }
 
-/// Parses `token_id:123`, which vLLM writes instead of the token's text.
+/// Parses `token_id:123`, which vLLM returns instead of the token's text.
 pub(crate) fn token_id(text: &str) -> Option<u32> {
     text.strip_prefix("token_id:")?.parse().ok()
 }
@@ -152,7 +152,7 @@ pub(crate) fn adapter_paths(dialect: Dialect) -> (&'static str, &'static str) {
     }
 }
 
-/// Header with which routers keep a session on one server.
+/// Header by which routers keep a session on the same server.
 pub(crate) fn session_header(dialect: Dialect) -> &'static str {
     match dialect {
         Dialect::Generate | Dialect::Completions => "x-session-id",
@@ -168,16 +168,16 @@ pub(crate) fn request(dialect: Dialect, request: &GenerateRequest<'_>) -> Value 
     }
 }
 
-/// Returns the maximum size of a response in bytes: about 200 per new token, and up to 8 per prompt
-/// token, which completions repeat.
+/// Returns the maximum response size in bytes: about 200 per new token, and up to 8 per prompt
+/// token, because `/v1/completions` repeats the prompt.
 pub(crate) fn response_limit(prompt: usize, max_tokens: usize) -> usize {
     (64 << 10) + prompt.saturating_mul(16) + max_tokens.saturating_mul(1 << 10)
 }
 
-/// Parses a response and compares it with the request.
+/// Parses a response and checks it against the request.
 ///
 /// # Errors
-/// Fails if it is invalid: truncated, or with inconsistent lengths or log-probs.
+/// Fails if the response is truncated, or if its lengths or log-probs are inconsistent.
 pub(crate) fn response(
     dialect: Dialect,
     body: &[u8],
@@ -266,7 +266,7 @@ pub(crate) fn loaded(dialect: Dialect, status: u16, body: &[u8]) -> Loading {
     }
 }
 
-/// Returns the message in an error's body, at most 300 characters.
+/// Returns the message in an error response, cut to 300 characters.
 pub(crate) fn message(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let found = serde_json::from_str::<Value>(&text).ok().and_then(|value| {

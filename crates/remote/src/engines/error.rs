@@ -1,4 +1,4 @@
-//! Errors from sampling on servers.
+//! Errors when sampling from inference servers.
 
 use thiserror::Error;
 use turnwise_train::TrainError;
@@ -6,14 +6,14 @@ use turnwise_train::TrainError;
 use crate::http::NoClient;
 use crate::thread::ThreadEnded;
 
-/// Why servers cannot be set up or given weights. Messages contain neither addresses nor keys:
-/// servers are named by their index in `rollout.engine.urls`.
+/// Error when servers cannot be set up or updated with new weights. Messages contain neither
+/// addresses nor keys; they name each server by its index in `rollout.engine.urls`.
 #[derive(Debug, Error)]
 pub enum EngineError {
     /// An invalid setting.
     #[error("rollout.engine.{key}: {reason}")]
     Setting {
-        /// Key of the setting.
+        /// Config key of the setting.
         key: &'static str,
         /// The problem and how to fix it.
         reason: String,
@@ -23,13 +23,13 @@ pub enum EngineError {
     Server {
         /// Index of the server.
         server: usize,
-        /// The problem and, if known, the flag with which to start the server.
+        /// The problem and, if known, the flag to start the server with.
         reason: String,
     },
-    /// No server can serve the request.
+    /// No server can handle the request.
     #[error("inference servers: {0}")]
     Backend(String),
-    /// The folder of versions cannot be read or written.
+    /// The folder of weight versions cannot be read or written.
     #[error("{path}: {source}")]
     Io {
         /// Path of the file or folder.
@@ -37,7 +37,7 @@ pub enum EngineError {
         /// The operating system's error.
         source: std::io::Error,
     },
-    /// A version cannot be written.
+    /// A weight version cannot be written.
     #[error(transparent)]
     Model(#[from] turnwise_model::ModelError),
 }

@@ -1,4 +1,5 @@
-//! Loads versions into servers: several adapters, or full weights that replace the old ones.
+//! Loads weight versions into servers, either as several adapters or as full weights that replace
+//! the old ones.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,7 +23,7 @@ const FLUSHES: usize = 10;
 /// Maximum attempts to resume a server with new weights.
 const RESUMES: usize = 5;
 
-/// A paused server, resumed even if the task that paused it is cancelled.
+/// A paused server; it is resumed even if the task that paused it is cancelled.
 struct Paused<'a> {
     http: &'a Http,
     url: String,
@@ -50,10 +51,11 @@ fn failed(reply: &Reply, call: &str) -> Loading {
 }
 
 impl ServerPool {
-    /// Installs a version on one server, once: loads its adapter, or replaces the weights.
+    /// Installs a version on one server unless already installed, by loading its adapter or
+    /// replacing the weights.
     ///
-    /// `seen` is the server's number of replacements when the version was missing; if it has
-    /// changed, another request has replaced the weights.
+    /// `seen` is the server's replacement count when the version was found missing. If the count
+    /// has changed since, another request has already replaced the weights.
     pub(crate) async fn load(&self, index: usize, version: &Published, seen: Option<u64>) -> Loading {
         let server = &self.servers[index];
         let _alone = server.loading.lock().await;
@@ -98,8 +100,8 @@ impl ServerPool {
         reply.map_err(|error| Loading::Failed(error.reason(time)))
     }
 
-    /// Pauses the server, loads the folder, empties its cache, and then sets the name of the
-    /// version. The pause aborts only requests that use other weights or have no receiver.
+    /// Pauses the server, loads the folder, clears the cache, and then sets the version's name. The
+    /// pause only aborts requests that use other weights or whose receiver is gone.
     async fn replace_vllm(&self, server: &Server, version: &Published) -> Result<(), Loading> {
         let paused = self.call(server, "/pause?mode=abort", None, self.give_up).await?;
         if matches!(paused.status, 403..=405) {
@@ -177,9 +179,9 @@ impl ServerPool {
         }
     }
 
-    /// Replaces the weights of SGLang, which finishes its requests, loads the new weights, empties
-    /// its cache and keeps the version's name. Empties the cache of an idle server again, because
-    /// older SGLang versions do not empty it.
+    /// Replaces the weights of an SGLang server, which aborts its requests, loads the new weights,
+    /// clears its cache and stores the version's name. If the server is idle, clears the cache
+    /// again, because older SGLang versions do not clear it.
     async fn replace_sglang(&self, server: &Server, version: &Published, idle: bool) -> Result<(), Loading> {
         let body = json!({
             "model_path": version.server_path,
@@ -207,8 +209,8 @@ impl ServerPool {
         Ok(())
     }
 
-    /// Checks that a response is from the requested version of the full weights. `before` is the
-    /// server's number of replacements before the request.
+    /// Checks that a response was sampled from the requested version of the full weights. `before`
+    /// is the server's replacement count before the request.
     pub(crate) async fn hold_to_version(
         &self,
         server: &Server,
@@ -228,8 +230,7 @@ impl ServerPool {
         Ok(())
     }
 
-    /// Returns the current version of a server's weights, for servers whose responses do not report
-    /// it.
+    /// Returns the current weight version of a server whose responses do not report it.
     async fn weight_version(&self, server: &Server) -> Result<Vec<String>, Fault> {
         let silent = |reason: String| {
             Fault::Setup(format!(
@@ -268,8 +269,8 @@ impl ServerPool {
         Ok(())
     }
 
-    /// Installs a version on every server, with retries. Unreachable servers load it later, at the
-    /// first request that lacks it.
+    /// Installs a version on every server, retrying on failure. Unreachable servers load it later,
+    /// when a request first needs it.
     pub(crate) async fn load_everywhere(self: Arc<Self>, version: Arc<Published>) -> Result<(), EngineError> {
         self.current().clone_from(&version.name);
         let since = Instant::now();
@@ -312,7 +313,7 @@ impl ServerPool {
         }
     }
 
-    /// Unloads an adapter from all servers that answer. Full weights stay.
+    /// Unloads an adapter from every server that responds. Full weights stay.
     pub(crate) async fn unload_everywhere(&self, version: &Published) {
         if !version.adapter {
             return;

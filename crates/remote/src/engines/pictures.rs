@@ -1,12 +1,12 @@
-//! Pictures in prompts for servers.
+//! Images in prompts for inference servers.
 //!
-//! The learner's prompt has a picture as a run of token ids that are valid in this process only. A
-//! server gets one image token instead, and the picture separately as a PNG file. The server
-//! expands the token to one per merged patch, and returns the prompt as parsed.
+//! In the learner's prompt, an image is a run of token ids that are valid only in this process. A
+//! server instead gets one image token, and the image separately as a PNG file. The server expands
+//! that token to one per merged patch, and returns the prompt as it parsed it.
 //! [`PromptPictures::check`] compares the parsed prompt with the learner's.
 //!
-//! The file has the size that the learner's vision tower uses, so that the server does not resize
-//! it: the image processors of Pillow and torchvision differ by up to two levels.
+//! The PNG already has the size that the learner's vision tower uses, so the server does not resize
+//! it: the image processors of Pillow and torchvision differ by up to two levels per channel.
 
 use std::ops::Range;
 
@@ -19,23 +19,23 @@ use turnwise_model::vision::{FIRST_PICTURE_TOKEN, VisionConfig};
 
 #[derive(Default)]
 pub(crate) struct PromptPictures {
-    /// The model's image token in text.
+    /// The token that stands for an image in the model's text.
     image_token: u32,
     shown: Vec<Shown>,
 }
 
 struct Shown {
-    /// Range of the picture's tokens in the learner's prompt.
+    /// Range of the image's tokens in the learner's prompt.
     place: Range<usize>,
     sha256: String,
     url: String,
 }
 
 impl PromptPictures {
-    /// Returns the pictures of a prompt.
+    /// Returns the images in a prompt.
     ///
     /// # Errors
-    /// Fails if the model reads no pictures, a picture is truncated or no longer in memory, or the
+    /// Fails if the model has no vision tower, an image is truncated or no longer in memory, or the
     /// text contains the image token.
     pub(crate) fn of(prompt: &[u32], vision: Option<&VisionConfig>) -> Result<Self, String> {
         if prompt.iter().all(|&token| token < FIRST_PICTURE_TOKEN) {
@@ -60,12 +60,12 @@ impl PromptPictures {
         self.shown.is_empty()
     }
 
-    /// Returns a prompt (or a continuation of it) with one image token per picture.
+    /// Returns a prompt (or a continuation of it) with one image token per image.
     pub(crate) fn collapsed(&self, prompt: &[u32]) -> Vec<u32> {
         self.replaced(prompt, |_| 1)
     }
 
-    /// Returns a prompt as servers expand it, with one image token per token of a picture.
+    /// Returns a prompt as servers expand it, with image tokens in place of the learner's ids.
     pub(crate) fn expanded(&self, prompt: &[u32]) -> Vec<u32> {
         self.replaced(prompt, Range::len)
     }
@@ -81,8 +81,8 @@ impl PromptPictures {
         tokens
     }
 
-    /// Returns the pictures in vLLM's format. vLLM caches a picture's features by `uuid`; with
-    /// `version`, they belong to one version of the weights.
+    /// Returns the images in vLLM's format. vLLM caches an image's features by `uuid`, which
+    /// `version` ties to one version of the weights.
     pub(crate) fn parts(&self, version: Option<&str>) -> Value {
         let part = |Shown { sha256, url, .. }: &Shown| {
             let uuid = version.map_or_else(|| sha256.clone(), |version| format!("{version}-{sha256}"));
@@ -91,10 +91,10 @@ impl PromptPictures {
         self.shown.iter().map(part).collect()
     }
 
-    /// Checks the prompt that a server has parsed.
+    /// Checks the prompt as parsed by a server.
     ///
     /// # Errors
-    /// Fails if the server read no pictures, or different ones; the error names the fix.
+    /// Fails if the server read no images, or different ones; the error names the fix.
     pub(crate) fn check(&self, prompt: &[u32], read: Option<&[u32]>) -> Result<(), String> {
         if self.is_empty() {
             return Ok(());
@@ -133,7 +133,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the vision tower of a small model, and a picture of 2 x 3 tokens at its original
+    /// Returns the vision tower of a small model, and an image of 2 x 3 tokens at its original
     /// size.
     fn vision() -> (VisionConfig, Image) {
         let config = r#"{ "model_type": "qwen2_5_vl", "vocab_size": 61, "hidden_size": 32, "intermediate_size": 48,

@@ -1,4 +1,4 @@
-//! A policy with the learner in this process and remote samplers.
+//! A policy whose learner runs in this process and whose samplers run on servers.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,30 +24,30 @@ use super::server_pool::ServerPool;
 use super::versions::{Published, VersionFolder};
 use crate::thread::RequestThread;
 
-/// Prompt of the check at the start; if prompts show pictures, a picture is appended.
+/// Prompt of the initial check, followed by an image if the run's prompts contain images.
 const PROBE: &str = "You are in the middle of a room. Looking quickly around you, you see a desk and a";
 
 pub(crate) struct EnginePolicy {
     inner: Box<dyn PolicyLearner>,
     base: Option<BaseModel>,
     given: ServedWeights,
-    /// Results of the checks, if weights are replaced.
+    /// Results of the checks, if servers replace full weights.
     checks: Option<Checks>,
     _picture: Option<HeldPicture>,
     tokenizer: Arc<Tokenizer>,
     pool: Arc<ServerPool>,
     folder: VersionFolder,
     versions: Versions,
-    /// This must be the last field, so that it is dropped after everything that uses it.
+    /// Must be the last field, so that it is dropped after everything that uses it.
     thread: RequestThread,
 }
 
 #[derive(Default)]
 struct Versions {
     current: Option<Arc<Published>>,
-    /// True if the weights have changed since the current version.
+    /// True if the weights have changed since the current version was published.
     changed: bool,
-    /// Versions that requests may still use.
+    /// Versions that pending requests may still use.
     older: Vec<Arc<Published>>,
     /// Number and duration of publications since the last report.
     published: u64,
@@ -99,8 +99,9 @@ impl EnginePolicy {
         Ok((policy, notes))
     }
 
-    /// Returns the published version of the current weights. If the weights changed, a new version
-    /// is written and loaded. Older versions are unloaded after their last request.
+    /// Publishes the current weights if necessary, and returns their version. If the weights have
+    /// changed, a new version is written and loaded. Older versions are unloaded once no request
+    /// uses them.
     fn publish(&mut self) -> Result<Arc<Published>, TrainError> {
         if let Some(current) = self.versions.current.as_ref().filter(|_| !self.versions.changed) {
             return Ok(Arc::clone(current));
@@ -135,7 +136,7 @@ impl EnginePolicy {
         Ok(written)
     }
 
-    /// Loads a version on the servers, and verifies by scoring that the weights were replaced.
+    /// Loads a version on the servers, and checks by scoring that they use the new weights.
     fn hand_over(&mut self, version: &Arc<Published>) -> Result<(), TrainError> {
         let (pool, published) = (Arc::clone(&self.pool), Arc::clone(version));
         self.thread.try_wait(async move { pool.load_everywhere(published).await })?;
@@ -172,7 +173,7 @@ impl EnginePolicy {
     }
 }
 
-/// Runs work that needs the learner's scoring pass, then releases its memory.
+/// Runs work that needs the learner's scoring pass, then frees the memory of that pass.
 fn scoring<T>(learner: &mut dyn PolicyLearner, work: impl FnOnce(&mut check::Score<'_>) -> T) -> T {
     let done = work(&mut |batch: &[TokenSequence], temperature| learner.score(batch, temperature));
     learner.release();
@@ -193,7 +194,7 @@ fn weights(policy: &dyn PolicyLearner, given: ServedWeights) -> Result<Weights, 
 }
 
 impl Drop for EnginePolicy {
-    /// Unloads all versions from servers that answer, and empties the folder.
+    /// Unloads all versions from the servers that respond, and deletes the files.
     fn drop(&mut self) {
         let versions = std::mem::take(&mut self.versions);
         let all: Vec<Arc<Published>> = versions.older.into_iter().chain(versions.current).collect();

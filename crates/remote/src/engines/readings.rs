@@ -1,8 +1,8 @@
-//! Load reported by servers (`/metrics`): new trajectories start on the least loaded server, and a
+//! Load reported by servers (`/metrics`). New trajectories start on the least loaded server, and a
 //! server with a queue gets fewer requests.
 //!
-//! Readings affect only when and where requests run. Tokens do not depend on readings, because each
-//! request has its own seed.
+//! Readings affect only when and where requests run. They do not change sampled tokens, because
+//! each request has its own seed.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,27 +19,27 @@ use super::server_pool::ServerPool;
 
 const SHORT: Duration = Duration::from_secs(2);
 
-/// Maximum size of a metrics page in bytes.
+/// Maximum size of a metrics page, in bytes.
 const PAGE: usize = 4 << 20;
 
-/// Minimum time for which a reading is valid.
+/// Minimum time for which a reading stays valid.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// A cache above this fraction counts as full: vLLM then preempts and recomputes requests.
+/// A cache fuller than this fraction counts as full: vLLM then preempts and recomputes requests.
 const NEARLY_FULL: f64 = 0.95;
 
-/// A server that reports no metrics is polled only once per this many polling intervals.
+/// A server without metrics is polled only once per this many polling intervals.
 const SILENT: u32 = 30;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Load {
     pub(crate) running: u64,
     pub(crate) waiting: u64,
-    /// Used fraction of the key/value cache, if reported.
+    /// Used fraction of the KV cache, if reported.
     pub(crate) cache: Option<f64>,
 }
 
-/// Metric names of one server program, newer ones first.
+/// Metric names of one server program, newest first.
 struct Names {
     running: &'static str,
     waiting: &'static str,
@@ -59,8 +59,9 @@ const SGLANG: Names = Names {
 };
 
 impl Load {
-    /// Parses a page in Prometheus' text format; `None` if it has no queue metrics. For
-    /// data-parallel engines behind one server, requests are summed, and the fullest cache counts.
+    /// Parses a page in the Prometheus text format; returns `None` if it has no queue metrics. If
+    /// one server has several data-parallel engines, their requests are added up, and the fullest
+    /// cache counts.
     pub(crate) fn parse(page: &[u8], dialect: Dialect) -> Option<Self> {
         let names = match dialect {
             Dialect::Generate | Dialect::Completions => VLLM,
@@ -104,13 +105,13 @@ pub(crate) struct Reports {
     last: Mutex<Option<Report>>,
     /// True if the last reading failed.
     silent: AtomicBool,
-    /// True if the failure was noted.
+    /// True if this failure has already been reported in a note.
     noted: AtomicBool,
 }
 
 struct Report {
     load: Load,
-    /// Requests on the server that are not this run's.
+    /// Number of requests on the server that are not from this run.
     foreign: u64,
     at: Instant,
 }
@@ -120,8 +121,8 @@ impl Reports {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the number of requests ahead of a new session: those of other clients, and all
-    /// waiting ones.
+    /// Returns the number of requests ahead of a new session: those of other clients plus all that
+    /// are waiting.
     pub(crate) fn before_a_session(&self, every: Duration) -> u64 {
         let last = self.last();
         let fresh = last.as_ref().filter(|report| report.at.elapsed() <= (5 * every).max(FRESH));
@@ -141,7 +142,7 @@ impl Reports {
 pub(crate) struct Highest {
     readings: AtomicU64,
     waiting: AtomicU64,
-    /// Used fraction of the cache, in millionths.
+    /// Used fraction of the KV cache, in millionths.
     cache: AtomicU64,
 }
 
@@ -152,7 +153,7 @@ impl Highest {
         self.cache.fetch_max((1e6 * load.cache.unwrap_or(0.0)) as u64, Ordering::Relaxed);
     }
 
-    /// Returns the metrics of a report; empty without a reading.
+    /// Returns the metrics to report; empty if there was no reading.
     pub(crate) fn report(&self) -> Vec<(&'static str, f64)> {
         let swap = |number: &AtomicU64| number.swap(0, Ordering::Relaxed) as f64;
         let (readings, waiting, cache) = (swap(&self.readings), swap(&self.waiting), swap(&self.cache));
@@ -164,7 +165,8 @@ impl Highest {
 }
 
 impl ServerPool {
-    /// Reads the load of one server. On failure the server counts as idle, and one note is made.
+    /// Reads the load of one server. If that fails, the server counts as idle, and a note is
+    /// reported once.
     async fn read_load(&self, index: usize) {
         let server = &self.servers[index];
         let page = self.http.get(&format!("{}/metrics", server.url), SHORT, PAGE).await;
@@ -202,8 +204,8 @@ impl ServerPool {
     }
 }
 
-/// Starts reading the load of every server periodically while requests are in flight, until the
-/// pool is dropped.
+/// Reads the load of every server periodically while requests are in flight, until the pool is
+/// dropped.
 pub(crate) fn watch(pool: &Arc<ServerPool>, handle: &Handle) {
     let every = pool.load_every;
     if every.is_zero() {

@@ -17,8 +17,8 @@ use super::server_pool::{PendingRequest, ServerPool, Unanswered};
 use super::versions::Published;
 use crate::thread::Outcomes;
 
-/// Samples one version of the weights on servers. Requests run on the request thread; each has one
-/// response.
+/// Samples one version of the weights on servers. Requests run on the request thread, and each has
+/// one response.
 pub(crate) struct EngineSampler {
     pool: Arc<ServerPool>,
     handle: Handle,
@@ -44,10 +44,11 @@ struct UnderWay {
     stop_strings: Vec<String>,
 }
 
-/// Returns the length of a response: through its first stop token, or the token in which its first
-/// stop string ends. `None` if it has neither.
+/// Returns the length of a response up to and including its first stop token, or the token in which
+/// its first stop string ends. `None` if it contains neither.
 ///
-/// A server looks for strings in text, and one that knows no stop tokens continues after them.
+/// Servers search for stop strings in the decoded text, and servers that do not support stop tokens
+/// sample beyond them.
 fn response_length(
     tokenizer: &Tokenizer,
     tokens: &[u32],
@@ -220,7 +221,7 @@ impl Sampler for EngineSampler {
 }
 
 impl Drop for EngineSampler {
-    /// Aborts requests without a receiver; servers notice the disconnect.
+    /// Aborts requests whose receiver is gone, by disconnecting from the server.
     fn drop(&mut self) {
         for asked in self.under_way.values() {
             asked.task.abort();

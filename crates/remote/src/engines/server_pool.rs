@@ -1,5 +1,4 @@
-//! The pool of servers: assigns sessions to servers, and retries requests until they have a
-//! response.
+//! The server pool: assigns sessions to servers, and retries requests until they have a response.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -18,20 +17,20 @@ use super::readings::{Highest, Reports};
 use super::versions::Published;
 use crate::http::{Http, HttpError, api_key, seconds};
 
-/// Maximum size in bytes of a reply other than a response.
+/// Maximum size in bytes of replies to requests other than sampling.
 pub(crate) const SMALL: usize = 1 << 20;
 
 /// Transient failures; not logged if a retry succeeds.
 const BUSY: &str = "is busy";
 const BROKEN_OFF: &str = "broke a request off before its next token";
 
-/// Time limit of a request other than sampling.
+/// Timeout for requests other than sampling.
 pub(crate) const SHORT: Duration = Duration::from_secs(10);
 
-/// Number of consecutive rejections after which a session moves to another server that answers.
+/// Number of consecutive rejections after which a session moves to another responsive server.
 const REFUSALS: u32 = 3;
 
-/// Time after which a request that waits for a permit checks whether its session should move.
+/// How often a request that waits for a permit checks whether its session should move.
 const LOOK: Duration = Duration::from_secs(1);
 
 pub(crate) struct ServerPool {
@@ -44,12 +43,12 @@ pub(crate) struct ServerPool {
     pub(crate) vocabulary: usize,
     counters: Counters,
     pub(crate) highest: Highest,
-    /// This run's requests without a response so far.
+    /// Number of this run's requests that have no response yet.
     under_way: AtomicUsize,
     current: Mutex<String>,
     notes: Mutex<Vec<String>>,
     troubles: Mutex<BTreeMap<(usize, String), u64>>,
-    /// Number of samplers created so far, for the names of requests.
+    /// Number of samplers created so far, used in request names.
     pub(crate) samplers: AtomicUsize,
 }
 
@@ -58,9 +57,9 @@ pub(crate) struct Server {
     pub(crate) limit: ConcurrencyLimit,
     pub(crate) reports: Reports,
     sessions: AtomicUsize,
-    /// Held while a version is loaded, so that concurrent requests that lack it load it once.
+    /// Held while a version is loaded, so that concurrent requests that need it load it only once.
     pub(crate) loading: tokio::sync::Mutex<()>,
-    /// Number of times that a replacement of its full weights started or ended.
+    /// Number of times that a weight replacement started or ended; odd during a replacement.
     pub(crate) replacements: AtomicU64,
 }
 
@@ -91,8 +90,8 @@ struct Counters {
     failures: AtomicU64,
 }
 
-/// A sampler's request for a complete response, for which the pool may send several
-/// [`GenerateRequest`]s.
+/// A sampler's request for a complete response; the pool may send several [`GenerateRequest`]s for
+/// it.
 pub(crate) struct PendingRequest {
     pub(crate) id: String,
     pub(crate) session: String,
@@ -154,8 +153,8 @@ impl ServerPool {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Assigns a server to a new session: among those that answer, the one with the fewest sessions
-    /// and requests ahead.
+    /// Assigns a new session to the responsive server with the fewest sessions and pending
+    /// requests.
     pub(crate) fn assign(&self) -> usize {
         self.assign_among(|_| true).unwrap_or(0)
     }
@@ -175,7 +174,7 @@ impl ServerPool {
         self.servers[server].sessions.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Moves a session from a server that does not answer to one that does, if there is one.
+    /// Moves a session from an unresponsive server to a responsive one, if there is one.
     fn move_session(&self, place: &AtomicUsize) {
         let here = place.load(Ordering::Relaxed);
         let better = |index: &usize| *index != here && self.servers[*index].limit.is_open();
@@ -185,8 +184,8 @@ impl ServerPool {
         }
     }
 
-    /// Waits for a permit of the session's server. A server that only rejects gets a single request
-    /// at a time; meanwhile, waiting sessions move to other servers.
+    /// Waits for a permit from the session's server. A server that rejects everything gets only one
+    /// request at a time; meanwhile, waiting sessions move to other servers.
     async fn acquire(&self, place: &AtomicUsize) -> (usize, Permit<'_>) {
         loop {
             let limit = &self.servers[place.load(Ordering::Relaxed)].limit;
@@ -200,8 +199,9 @@ impl ServerPool {
         }
     }
 
-    /// Retries until there is a complete response. Tokens of an aborted response are kept and the
-    /// rest is requested. Other failed attempts are discarded, so each token is sampled once.
+    /// Retries until the response is complete. If a response is aborted, its tokens are kept and
+    /// only the rest is requested. Other failed attempts are discarded, so no token is sampled
+    /// twice.
     pub(crate) async fn generate(
         &self,
         place: &AtomicUsize,
@@ -301,9 +301,9 @@ impl ServerPool {
         }
     }
 
-    /// Loads a missing version on a server. `seen` is its number of replacements before the
-    /// attempt, if it had other weights. Returns `None` on success, else the reason for the
-    /// failure.
+    /// Loads a version that is missing on a server. `seen` is the server's replacement count before
+    /// the attempt, if the server had other weights. Returns the reason if loading failed, and
+    /// `None` on success.
     async fn reload(
         &self,
         index: usize,
@@ -385,7 +385,7 @@ impl ServerPool {
         })
     }
 
-    /// Checks the health of every server, and its context length if reported.
+    /// Checks the health of every server, and its context length if the server reports one.
     pub(crate) async fn check_up(&self, max_model_len: usize) -> Result<(), EngineError> {
         for (server, Server { url, .. }) in self.servers.iter().enumerate() {
             let failed = |reason: String| EngineError::Server { server, reason };
@@ -451,7 +451,7 @@ impl ServerPool {
     }
 }
 
-/// Appends the result of another attempt. A response that was aborted at the last token is
+/// Appends the tokens of another attempt. A response that was aborted at its last token counts as
 /// complete.
 fn append(whole: &mut GenerateResponse, response: GenerateResponse, max_tokens: usize) {
     whole.tokens.extend(response.tokens);
@@ -464,8 +464,8 @@ fn append(whole: &mut GenerateResponse, response: GenerateResponse, max_tokens: 
 pub(crate) enum Fault {
     Busy(Option<Duration>),
     NoAdapter,
-    /// The response was sampled with other weights than requested. The value is the server's number
-    /// of weight replacements before the request.
+    /// The response was sampled with other weights than requested. The value is the server's
+    /// replacement count before the request.
     OtherWeights(u64),
     Refused(String),
     Setup(String),

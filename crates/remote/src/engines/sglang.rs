@@ -5,11 +5,11 @@ use serde_json::{Value, json};
 
 use super::dialect::{GenerateRequest, GenerateResponse, end, sampling_params};
 
-/// Returns a request with all sampling fields, as for vLLM. The seed has an effect if the server
-/// runs with deterministic inference.
+/// Returns a request with all sampling fields set, as for vLLM. The seed only has an effect if the
+/// server uses deterministic inference.
 ///
-/// Unlike vLLM, a server with `ignore_eos` also ignores stop tokens. `ignore_eos` is therefore off,
-/// so the model's end tokens also end a response, even if they are not stop tokens.
+/// Unlike vLLM, SGLang with `ignore_eos` also ignores stop tokens. `ignore_eos` is therefore off,
+/// so the model's EOS tokens end a response even if they are not among the stop tokens.
 pub(crate) fn request(request: &GenerateRequest<'_>) -> Value {
     let GenerateRequest { id, prompt, params, max_tokens, seed, .. } = request;
     let sampling = sampling_params(

@@ -1,4 +1,4 @@
-//! Creates policies with samplers on servers from a config.
+//! Creates policies that sample on inference servers.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use super::server_pool::ServerPool;
 use super::versions::VersionFolder;
 use crate::thread::RequestThread;
 
-/// Creates policies that sample on inference servers if the config has a table `rollout.engine`;
-/// other configs are passed to the inner source.
+/// Creates policies that sample on inference servers if the config has a `rollout.engine` table,
+/// and passes other configs to the inner source.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineSource<S = NativeSource> {
     inner: S,
@@ -28,7 +28,7 @@ impl Default for EngineSource {
 }
 
 impl<S: PolicySource> EngineSource<S> {
-    /// Returns a source that wraps another one, whose policies must have their weights in this
+    /// Returns a source that wraps another one. Its policies must have their weights in this
     /// process.
     pub fn over(inner: S) -> Self {
         Self { inner }
@@ -45,7 +45,7 @@ fn with_servers(
 }
 
 impl<S: PolicySource> PolicySource for EngineSource<S> {
-    /// Also contacts the servers, so that a missing one is noticed before the warm start.
+    /// Also contacts the servers, so that an unreachable server is noticed before the warm start.
     fn check(&self, config: &Config) -> Result<(), TrainError> {
         let mut here = config.clone();
         let Some(servers) = here.rollout.engine.take() else { return self.inner.check(config) };

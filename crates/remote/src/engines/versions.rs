@@ -1,5 +1,4 @@
-//! Versions of the weights for the servers, adapters or full models, each with its own folder and
-//! name.
+//! Weight versions for the servers, adapters or full models, each with its own folder and name.
 
 use std::collections::hash_map::RandomState;
 use std::fs;
@@ -15,18 +14,18 @@ use super::error::EngineError;
 
 #[derive(Debug)]
 pub(crate) struct Published {
-    /// Name on the servers: run, a random number of this process, version, and checksum of the
-    /// files.
+    /// Name on the servers, built from the run, a random number for this process, the version, and
+    /// a checksum of the files.
     ///
-    /// Each name always refers to the same weights. It is unique even among equal runs, because
-    /// each run removes its own versions.
+    /// Each name always refers to the same weights. Even identical runs use different names,
+    /// because each run removes its own versions.
     pub(crate) name: String,
     /// True for an adapter, false for full weights that replace the old ones.
     pub(crate) adapter: bool,
     pub(crate) version: u64,
     /// Path of the folder on this machine.
     pub(crate) folder: PathBuf,
-    /// Path of the folder on the servers.
+    /// Path of the same folder on the servers.
     pub(crate) server_path: String,
 }
 
@@ -34,7 +33,7 @@ pub(crate) struct Published {
 pub(crate) struct VersionFolder {
     here: PathBuf,
     there: PathBuf,
-    /// The run's name with a unique number.
+    /// The run's name with a unique number appended.
     run: String,
 }
 
@@ -43,7 +42,7 @@ fn io(path: &Path) -> impl FnOnce(std::io::Error) -> EngineError + '_ {
 }
 
 impl VersionFolder {
-    /// Creates the folder if necessary, and checks that it is writable.
+    /// Creates the folder if it does not exist, and checks that it is writable.
     pub(crate) fn open(here: &Path, there: &Path, run: &str) -> Result<Self, EngineError> {
         fs::create_dir_all(here).map_err(io(here))?;
         let here = here.canonicalize().map_err(io(here))?;
@@ -70,7 +69,7 @@ impl VersionFolder {
     }
 
     /// Writes a model as a Hugging Face folder with its tokenizer, atomically. A server can also be
-    /// started with it.
+    /// started from this folder.
     pub(crate) fn write_model(
         &self,
         model: &Parameters<f32>,
@@ -110,7 +109,7 @@ impl VersionFolder {
     }
 }
 
-/// Returns the checksum of the files of a folder and its subfolders, in the order of their names.
+/// Returns the checksum of all files in a folder and its subfolders, in order of file name.
 fn checksum(folder: &Path) -> Result<u32, EngineError> {
     let mut hash = Sha256::new();
     add_files(&mut hash, folder)?;
@@ -118,7 +117,7 @@ fn checksum(folder: &Path) -> Result<u32, EngineError> {
     Ok(u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]))
 }
 
-/// Adds the files of a folder in chunks, because models are large.
+/// Reads each file in chunks, because models are large.
 fn add_files(hash: &mut Sha256, folder: &Path) -> Result<(), EngineError> {
     let mut entries: Vec<PathBuf> =
         fs::read_dir(folder).map_err(io(folder))?.filter_map(|entry| Some(entry.ok()?.path())).collect();

@@ -1,13 +1,13 @@
-//! vLLM's `/inference/v1/generate`: token ids for prompt and response.
+//! vLLM's `/inference/v1/generate` API, with token ids for the prompt and the response.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::dialect::{GenerateRequest, GenerateResponse, end, sampling_params, token_id};
 
-/// Returns a request. All sampling fields are sent, because missing ones come from the model's
-/// `generation_config.json` or from defaults such as `max_tokens` = 16. The stop tokens include the
-/// model's end tokens, so the server's own are turned off.
+/// Returns a request. All sampling fields are sent, because missing ones default to the model's
+/// `generation_config.json` or to values such as `max_tokens` = 16. The stop tokens include the
+/// model's EOS tokens, so the server's own EOS handling is turned off.
 pub(crate) fn request(request: &GenerateRequest<'_>) -> Value {
     let mut body = json!({
         "request_id": request.id,
@@ -46,7 +46,7 @@ pub(crate) fn sampling(request: &GenerateRequest<'_>) -> Value {
 struct Body {
     choices: Vec<Choice>,
     usage: Option<Usage>,
-    /// The prompt with picture tokens, if `return_token_ids` is set (vLLM 0.32).
+    /// The prompt including image tokens, if `return_token_ids` is set (vLLM 0.32).
     prompt_token_ids: Option<Vec<u32>>,
 }
 
@@ -71,7 +71,7 @@ struct Choice {
     finish_reason: Option<String>,
     token_ids: Vec<u32>,
     logprobs: Option<Logprobs>,
-    /// Ranges of tokens with the version of the weights that sampled them (vLLM 0.32).
+    /// Ranges of tokens, each with the weight version that sampled it (vLLM 0.32).
     weight_versions: Option<Vec<Span>>,
 }
 
@@ -85,7 +85,7 @@ struct Logprobs {
     content: Option<Vec<Entry>>,
 }
 
-/// vLLM 0.32 writes the token's id, older versions a text `token_id:123`.
+/// vLLM 0.32 returns the token's id; older versions return the text `token_id:123`.
 #[derive(Deserialize)]
 struct Entry {
     token_id: Option<u32>,

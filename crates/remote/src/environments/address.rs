@@ -1,4 +1,4 @@
-//! Addresses of servers in settings.
+//! Server addresses in settings.
 
 use reqwest::Url;
 

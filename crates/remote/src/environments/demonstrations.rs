@@ -1,4 +1,4 @@
-//! Demonstrations: actions in task files, executed on the servers.
+//! Demonstrations: actions from task files, executed on the servers.
 
 use serde_json::Value;
 use turnwise_core::{Action, EnvError, Seed, Task, TaskSet, ToolCall};
@@ -8,7 +8,8 @@ use turnwise_env::demonstration::{
 
 const KEY: &str = "demonstration";
 
-/// Stores actions in a task; a call is the JSON object `{"name": .., "arguments": ..}`.
+/// Stores a demonstration's actions in its task; a call is written as the JSON object
+/// `{"name": .., "arguments": ..}`.
 pub(crate) fn keep(task: &mut Task, actions: Vec<Value>) {
     if !actions.is_empty() {
         task.metadata.insert(KEY.into(), actions.into());
@@ -28,11 +29,11 @@ fn action(value: &Value) -> Action {
     }
 }
 
-/// Plays the demonstrations of a split on the servers and returns the successful episodes. `None`
-/// if no task of the split has a demonstration.
+/// Runs a split's demonstrations on the servers and returns the successful episodes. Returns `None`
+/// if no task in the split has a demonstration.
 ///
 /// # Errors
-/// Fails if the split does not exist, or if the servers failed every episode.
+/// Fails if the split does not exist, or if every episode failed because of a server.
 pub(crate) fn demonstrate(
     set: &dyn TaskSet,
     request: &DemonstrationRequest<'_>,
@@ -45,7 +46,7 @@ pub(crate) fn demonstrate(
     play_in_turn(&tasks, request, |task, seed| play(set, task, seed, request)).map(Some)
 }
 
-/// Plays one demonstration; `None` if it does not succeed.
+/// Runs one demonstration; returns `None` if it does not solve the task.
 fn play(
     set: &dyn TaskSet,
     task: &Task,

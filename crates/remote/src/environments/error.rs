@@ -1,4 +1,4 @@
-//! Failures of requests to an environment's server.
+//! Failed requests to an environment server.
 
 use thiserror::Error;
 use turnwise_core::EnvError;
@@ -6,7 +6,7 @@ use turnwise_core::EnvError;
 use crate::http::{HttpError, NoClient};
 use crate::thread::ThreadEnded;
 
-/// Why a request failed. Messages contain neither addresses nor keys: servers are named by their
+/// Why a request failed. Messages contain neither addresses nor keys; they name each server by its
 /// index in `env.urls`.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum ServerError {
@@ -16,10 +16,10 @@ pub(crate) enum ServerError {
         /// The problem and how to fix it.
         reason: String,
     },
-    /// There is no connection, or it was lost together with the episode.
+    /// The server cannot be reached, or the connection was lost and the episode with it.
     #[error("{0}")]
     Lost(String),
-    /// The server has no room for another episode.
+    /// The server is full and cannot start another episode.
     #[error("{0}")]
     Full(String),
     /// The server returned an error or an invalid reply.
@@ -46,7 +46,8 @@ impl ServerError {
         }
     }
 
-    /// Makes the error of a reset transient: the episode may start later or on another server.
+    /// Makes an error during reset transient, because the episode may start later or on another
+    /// server.
     pub(crate) fn of_reset(self) -> EnvError {
         match self {
             Self::Lost(text) | Self::Full(text) => EnvError::Transient(text),
@@ -55,7 +56,7 @@ impl ServerError {
     }
 }
 
-/// Errors from opening an environment or from a step are permanent, because the episode is lost.
+/// Errors when opening an environment or during a step are permanent, because the episode is lost.
 impl From<ServerError> for EnvError {
     fn from(error: ServerError) -> Self {
         Self::Other(error.to_string())

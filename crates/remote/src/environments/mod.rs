@@ -3,18 +3,18 @@
 //! | file or folder | subject |
 //! |---|---|
 //! | [`openenv`] | OpenEnv environments over WebSocket |
-//! | [`mcp`] | tools of MCP servers |
+//! | [`mcp`] | tools from MCP servers |
 //! | [`appworld`] | AppWorld's environment servers |
 //! | `address.rs` | addresses of servers |
-//! | `demonstrations.rs` | actions in task files, for imitation |
+//! | `demonstrations.rs` | actions from task files, for imitation |
 //! | `error.rs` | failures of requests |
 //! | `schema.rs` | validation of objects |
-//! | `slots.rs` | limits on sessions per server |
-//! | `text.rs` | texts of servers for the policy |
+//! | `slots.rs` | limits on concurrent sessions per server |
+//! | `text.rs` | formats text from servers for the policy |
 //!
-//! A server failure is an environment error, not a reward: the trajectory is left out of its group
-//! (`rollout.on_error`). A mistake of the policy is reported as an observation. Messages contain
-//! neither addresses nor keys.
+//! A server failure is an environment error and not a reward, so the trajectory is excluded from
+//! its group (`rollout.on_error`). If the policy makes a mistake, it is told so in the observation.
+//! Messages contain neither addresses nor keys.
 
 mod address;
 pub mod appworld;
@@ -28,7 +28,7 @@ mod text;
 
 use turnwise_env::registry::Registry;
 
-/// Adds the kinds of this module to a registry.
+/// Adds the environments in this module to a registry.
 ///
 /// ```
 /// use turnwise_env::registry::Registry;

@@ -1,4 +1,4 @@
-//! Validates JSON objects against a subset of JSON Schema: names, types, values.
+//! Validates JSON objects against a subset of JSON Schema: field names, types and values.
 
 use serde_json::{Map, Value};
 
@@ -11,15 +11,16 @@ pub(crate) struct Fields {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Field {
     pub(crate) name: String,
-    /// Allowed JSON types; empty for any.
+    /// Allowed JSON types; empty if any type is allowed.
     types: Vec<String>,
-    /// Allowed values; empty for any.
+    /// Allowed values; empty if any value is allowed.
     values: Vec<Value>,
     pub(crate) required: bool,
 }
 
 impl Fields {
-    /// Parses the fields of an object schema except `without`; `None` if it has no `properties`.
+    /// Parses the fields of an object schema, except those in `without`; returns `None` if it has
+    /// no `properties`.
     pub(crate) fn read(schema: &Value, without: &str) -> Option<Self> {
         let properties = schema.get("properties")?.as_object()?;
         let required = schema.get("required").and_then(Value::as_array);
@@ -44,7 +45,7 @@ impl Fields {
     /// Validates an object.
     ///
     /// # Errors
-    /// Returns the first field that is invalid or missing, as a message for the policy.
+    /// Returns a message for the policy about the first field that is invalid or missing.
     pub(crate) fn check(&self, object: &Map<String, Value>) -> Result<(), String> {
         for (name, value) in object {
             match self.position(name) {
@@ -77,10 +78,10 @@ impl Field {
         Self { name: name.to_owned(), types: types.unwrap_or_default().concat(), values, required }
     }
 
-    /// Converts text to a value of this field.
+    /// Converts text to a value for this field.
     ///
     /// # Errors
-    /// Fails if it is invalid, with a message for the policy.
+    /// Fails if the text is invalid, with a message for the policy.
     pub(crate) fn value(&self, text: &str) -> Result<Value, String> {
         let text_fits = self.types.is_empty() || self.types.iter().any(|known| known == "string");
         let value = if text_fits {

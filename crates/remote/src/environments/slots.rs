@@ -1,14 +1,14 @@
-//! Limits on concurrent sessions per server.
+//! Limits the number of concurrent sessions per server.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::error::ServerError;
 
-/// Time for which a lost server gets no new session.
+/// After losing a server, how long to wait before starting new sessions on it.
 const CLOSED: Duration = Duration::from_secs(10);
 
-/// A fixed number of session slots on each of several servers.
+/// A fixed number of session slots on each server.
 #[derive(Debug)]
 pub(crate) struct Slots {
     servers: Mutex<Vec<Use>>,
@@ -19,8 +19,8 @@ pub(crate) struct Slots {
 #[derive(Clone, Debug, Default)]
 struct Use {
     sessions: usize,
-    /// Time of the next attempt after the server was lost; `None` once it answers. Otherwise a dead
-    /// server, which has no sessions, would get every new one.
+    /// When to try the server again after it was lost; `None` once it responds. Without this delay,
+    /// a dead server would get every new session, because it has the fewest.
     closed_until: Option<Instant>,
 }
 
@@ -42,10 +42,11 @@ impl Slots {
         open.into_iter().map(|server| self.each.saturating_sub(servers[server].sessions)).sum()
     }
 
-    /// Takes a slot on the server with the fewest sessions; `None` if none is free within `wait`.
+    /// Takes a slot on the server with the fewest sessions; returns `None` if none becomes free
+    /// within `wait`.
     ///
-    /// Skips servers in `avoid`, and recently lost ones unless all were lost. A single session then
-    /// tests whether a lost server is back.
+    /// Skips the servers in `avoid`, and recently lost ones unless all are lost. After the delay, a
+    /// single session tests whether a lost server is back.
     pub(crate) fn take(self: &Arc<Self>, avoid: &[usize], wait: Duration) -> Option<Slot> {
         let until = Instant::now() + wait;
         let mut servers = self.lock();
@@ -85,8 +86,8 @@ impl Slots {
     }
 }
 
-/// Returns the servers on which sessions may start; all servers if all are lost, so that their
-/// failure is reported.
+/// Returns the servers on which sessions may start. If all are lost, it returns all of them, so
+/// that their failure is reported.
 fn open(servers: &[Use]) -> Vec<usize> {
     let now = Instant::now();
     let open: Vec<usize> = (0..servers.len()).filter(|&server| !servers[server].is_closed(now)).collect();

@@ -1,4 +1,4 @@
-//! Text from environment servers, as shown to the policy.
+//! Formats text from environment servers for the policy.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ pub(crate) fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Truncates a text to at most `limit` characters (Unicode scalar values), with a mark.
+/// Truncates a text to at most `limit` characters (Unicode scalar values), and marks the cut.
 pub(crate) fn cut(mut text: String, limit: usize) -> String {
     let Some((end, _)) = text.char_indices().nth(limit) else { return text };
     let keep = limit.saturating_sub(CUT.chars().count());

@@ -1,4 +1,4 @@
-//! Downloaded adapters: unpacks an archive of a service to a folder in PEFT's layout.
+//! Unpacks adapters downloaded from a service into a folder in PEFT's layout.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -11,14 +11,14 @@ use serde_json::Value;
 use super::error::TinkerError;
 
 const LARGEST: u64 = 128 << 30;
-/// Maximum size of a weight file's list of tensors, in bytes.
+/// Maximum size of a weight file's header, which lists the tensors, in bytes.
 const LARGEST_HEADER: u64 = 64 << 20;
 
-/// Unpacks the plain files of an archive into a folder, and sets `base` as the adapter's base
+/// Unpacks the regular files of an archive into a folder, and sets `base` as the adapter's base
 /// model.
 ///
-/// Archives may be compressed, whatever their names. Subfolders are ignored, because the files of
-/// an adapter or model are at the top level.
+/// Archives may be compressed, whatever their file extension. Subfolders are ignored, because the
+/// files of an adapter or model are at the top level.
 ///
 /// # Errors
 /// Fails if the archive is neither an adapter nor a model, or if a file cannot be read or written.
@@ -55,7 +55,7 @@ pub(crate) fn unpack(archive: &Path, folder: &Path, base: &Path) -> Result<(), T
     }
 }
 
-/// Writes the local path of the base model instead of the service's, and the adapted modules, which
+/// Replaces the service's base model by the local path, and adds the list of adapted modules, which
 /// SkyRL on JAX omits.
 fn complete(folder: &Path, base: &Path) -> Result<(), TinkerError> {
     let config = &folder.join("adapter_config.json");
@@ -75,8 +75,8 @@ fn complete(folder: &Path, base: &Path) -> Result<(), TinkerError> {
     std::fs::write(config, text).map_err(|error| file_error(config, &error))
 }
 
-/// Returns the modules with matrices in a weight file: `...q_proj.lora_A.weight` belongs to
-/// `q_proj`.
+/// Returns the modules that have LoRA matrices in a weight file: `...q_proj.lora_A.weight` belongs
+/// to `q_proj`.
 fn modules(weights: &Path) -> Result<BTreeSet<String>, TinkerError> {
     let fail = |reason: String| TinkerError::File { path: weights.display().to_string(), reason };
     let mut file = File::open(weights).map_err(|error| file_error(weights, &error))?;

@@ -1,4 +1,4 @@
-//! A session with a training service, with blocking calls.
+//! A session with a training service; all calls block.
 
 use std::future::Future;
 use std::path::Path;
@@ -19,10 +19,10 @@ use crate::thread::{RequestThread, ThreadEnded};
 /// Encoding of passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
-    /// Protobuf (SkyRL 0.4, Tinker). Requests are numbered, so they can be retried.
+    /// Protobuf (SkyRL 0.4, Tinker). Requests are numbered, so that they can be retried.
     Protobuf,
-    /// JSON (SkyRL 0.3). A pass or step with an unknown outcome is not retried, because it might
-    /// count twice.
+    /// JSON (SkyRL 0.3). If the outcome of a pass or step is unknown, it is not retried, because it
+    /// might be applied twice.
     Json,
 }
 
@@ -31,31 +31,31 @@ pub enum Dialect {
 pub struct ClientOptions {
     /// Address of the service.
     pub url: String,
-    /// Environment variable with the API key; empty for none.
+    /// Environment variable that contains the API key; empty if no key is needed.
     pub api_key_env: String,
-    /// Time limits and intervals of requests.
+    /// Timeouts and polling intervals.
     pub timing: Timing,
 }
 
-/// AdamW's settings for one step.
+/// AdamW settings for one optimizer step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamParams {
     /// Learning rate.
     pub learning_rate: f64,
-    /// Decay of the first moment.
+    /// Decay rate of the first moment (beta 1).
     pub beta1: f64,
-    /// Decay of the second moment.
+    /// Decay rate of the second moment (beta 2).
     pub beta2: f64,
-    /// Epsilon, added to the root of the second moment.
+    /// Epsilon, added to the square root of the second moment.
     pub eps: f64,
     /// Decoupled weight decay.
     pub weight_decay: f64,
-    /// Maximum norm of the gradient; 0 for no clipping.
+    /// Maximum gradient norm; 0 disables clipping.
     pub grad_clip_norm: f64,
 }
 
 impl AdamParams {
-    /// Returns settings of a step that does not change the weights.
+    /// Returns settings for a step that leaves the weights unchanged.
     pub fn still() -> Self {
         Self {
             learning_rate: 0.0,
@@ -68,7 +68,7 @@ impl AdamParams {
     }
 }
 
-/// A model of the session.
+/// A model that belongs to the session.
 #[derive(Debug)]
 pub struct RemoteModel {
     pub(super) id: String,
@@ -76,7 +76,7 @@ pub struct RemoteModel {
 }
 
 impl RemoteModel {
-    /// Returns the service's id of the model.
+    /// Returns the service's id for this model.
     pub fn id(&self) -> &str {
         &self.id
     }
@@ -93,19 +93,19 @@ pub struct Client {
     session: String,
     dialect: Dialect,
     models: Vec<String>,
-    /// Counter for names of saved weights and of sampling sessions.
+    /// Counter used in the names of saved weights and sampling sessions.
     counter: AtomicI64,
     next_model: AtomicI64,
     samples: AtomicI64,
-    /// Part of every name of saved weights in this session.
+    /// Included in the names of all weights saved in this session.
     label: String,
 }
 
 impl Client {
-    /// Opens a session, detects the dialect and starts the heartbeat.
+    /// Opens a session, detects the service's dialect and starts the heartbeat.
     ///
     /// # Errors
-    /// Fails if the address, key or service cannot be used.
+    /// Fails if the address or key is invalid, or the service cannot be used.
     pub fn connect(options: &ClientOptions) -> Result<Self, TinkerError> {
         let transport = Transport::new(&options.url, &options.api_key_env)?;
         let requests = Arc::new(Requests::new(transport, options.timing));
@@ -122,12 +122,12 @@ impl Client {
         Ok(Self { requests, thread, session, dialect, models, counter, next_model, samples, label })
     }
 
-    /// Returns the encoding of passes.
+    /// Returns how passes are encoded.
     pub fn dialect(&self) -> Dialect {
         self.dialect
     }
 
-    /// Returns the names of the service's models.
+    /// Returns the names of the models that the service offers.
     pub fn models(&self) -> &[String] {
         &self.models
     }
@@ -146,7 +146,7 @@ impl Client {
         )
     }
 
-    /// Sends a request with a JSON body whose result is JSON.
+    /// Sends a request with a JSON body and returns the JSON result.
     fn ask_json(
         &self,
         what: &'static str,
@@ -161,7 +161,7 @@ impl Client {
     /// Creates a LoRA adapter on a base model.
     ///
     /// # Errors
-    /// Fails if the service rejects the request, for example because it has no room.
+    /// Fails if the service rejects the request, for example because it is full.
     pub fn create_model(&self, base_model: &str, rank: usize, seed: u32) -> Result<RemoteModel, TinkerError> {
         let what = "create_model";
         let lora = json!({ "rank": rank, "seed": seed & 0x7fff_ffff, "train_attn": true, "train_mlp": true,
@@ -226,8 +226,8 @@ impl Client {
         self.pass(model, loss, examples, false)
     }
 
-    /// Runs a pass in requests of bounded size. All requests use one loss and are submitted in
-    /// order before the first is awaited.
+    /// Runs a pass, split into requests of limited size. All requests use the same loss, and are
+    /// submitted in order before the first result is awaited.
     fn pass(
         &self,
         model: &RemoteModel,
@@ -286,7 +286,7 @@ impl Client {
         Ok(rows)
     }
 
-    /// Returns whether numbered requests can be retried in this dialect.
+    /// Returns true if numbered requests can be retried in this dialect.
     fn numbered(&self) -> Repeat {
         match self.dialect {
             Dialect::Protobuf => Repeat::Harmless,
@@ -294,7 +294,8 @@ impl Client {
         }
     }
 
-    /// Applies the accumulated gradient. Returns its global norm, if the service reports it.
+    /// Applies the accumulated gradient. Returns the global gradient norm, if the service reports
+    /// it.
     ///
     /// # Errors
     /// Fails if the service rejects the request.
@@ -313,7 +314,7 @@ impl Client {
         Ok(norm.map(|(_, value)| value.as_f64().unwrap_or(f64::NAN)))
     }
 
-    /// Saves weights and optimizer of a model. Returns the path for [`Client::load_weights`].
+    /// Saves a model's weights and optimizer state. Returns a path for [`Client::load_weights`].
     ///
     /// # Errors
     /// Fails if the service rejects the request.
@@ -321,7 +322,7 @@ impl Client {
         self.save("save_weights", "api/v1/save_weights", model)
     }
 
-    /// Saves the weights of a model for sampling and downloads.
+    /// Saves a model's weights for sampling and for downloads.
     ///
     /// # Errors
     /// Fails if the service rejects the request.
@@ -347,7 +348,7 @@ impl Client {
         path.ok_or_else(|| TinkerError::Protocol { what, reason: "it has no path".into() })
     }
 
-    /// Saves the weights of a model only for sampling, and opens a sampling session.
+    /// Saves a model's weights for sampling only, and opens a sampling session.
     ///
     /// # Errors
     /// Fails if the service rejects the request.
@@ -365,10 +366,10 @@ impl Client {
         session.ok_or_else(|| TinkerError::Protocol { what, reason: "it has no sampling_session_id".into() })
     }
 
-    /// Loads saved weights into an unused model.
+    /// Loads saved weights into a model that has not been used yet.
     ///
     /// # Errors
-    /// Fails if the service does not have the weights, or if they have another rank.
+    /// Fails if the service does not have the weights, or if their rank differs.
     pub fn load_weights(&self, model: &RemoteModel, path: &str, optimizer: bool) -> Result<(), TinkerError> {
         let body =
             json!({ "model_id": model.id, "path": path, "optimizer": optimizer, "seq_id": model.number() });
@@ -378,7 +379,7 @@ impl Client {
     /// Downloads weights saved by [`Client::save_for_sampler`] as an archive.
     ///
     /// # Errors
-    /// Fails if the service does not have them, or if the file cannot be written.
+    /// Fails if the service does not have the weights, or if the file cannot be written.
     pub fn download(&self, path: &str, to: &Path) -> Result<(), TinkerError> {
         let what = "a download";
         // SkyRL names a checkpoint `MODEL/NAME`, Tinker `MODEL/sampler_weights/NAME`.
@@ -393,12 +394,12 @@ impl Client {
         wait(&self.thread, async move { requests.download(what, &from, &to).await })
     }
 
-    /// Returns the number of the next response over all samplers of the session.
+    /// Returns the sequence number of the next response, counted over all samplers of the session.
     pub(super) fn next_sample(&self) -> i64 {
         self.samples.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// Drops models at the end of a run, if the service answers immediately.
+    /// Drops the models at the end of a run; gives up if the service does not respond immediately.
     pub(super) fn let_go<'a>(&self, models: impl Iterator<Item = &'a RemoteModel>) {
         let bodies: Vec<Payload> =
             models.map(|model| Payload::json(&json!({ "model_id": model.id }))).collect();

@@ -6,13 +6,13 @@ use turnwise_train::TrainError;
 
 use crate::http::NoClient;
 
-/// Why a request to a Tinker-compatible service failed.
+/// Error from a request to a Tinker-compatible service.
 #[derive(Debug, Error)]
 pub enum TinkerError {
     /// An invalid setting.
     #[error("policy.learner.{key}: {reason}")]
     Setting {
-        /// Key of the setting.
+        /// Config key of the setting.
         key: &'static str,
         /// The problem and how to fix it.
         reason: String,
@@ -25,12 +25,12 @@ pub enum TinkerError {
     NoAnswer {
         /// Name of the request.
         what: &'static str,
-        /// The time limit in seconds.
+        /// The timeout in seconds.
         seconds: f64,
         /// The last failure.
         reason: String,
     },
-    /// The connection was lost after sending a request that must not be sent twice.
+    /// The connection was lost after sending a request that must not be repeated.
     #[error(
         "the connection to the training service broke off during {what} ({reason}), and whether it was carried out is \
          not known; go on from the last checkpoint with `turnwise train --resume`"
@@ -38,10 +38,10 @@ pub enum TinkerError {
     Interrupted {
         /// Name of the request.
         what: &'static str,
-        /// Reason for the lost connection.
+        /// Why the connection was lost.
         reason: String,
     },
-    /// The service rejected a request, or failed to execute it.
+    /// The service rejected a request or failed to execute it.
     #[error("the training service refused {what} (status {status}): {detail}")]
     Refused {
         /// Name of the request.
@@ -57,7 +57,7 @@ pub enum TinkerError {
          the last checkpoint with `turnwise train --resume`"
     )]
     SessionExpired,
-    /// A reply that violates the interface.
+    /// A reply that does not follow the API.
     #[error("the training service's answer to {what} cannot be used: {reason}")]
     Protocol {
         /// Name of the request.
@@ -65,10 +65,10 @@ pub enum TinkerError {
         /// The problem.
         reason: String,
     },
-    /// The reduction of the service's losses is unknown.
+    /// It is unknown how the service averages its losses.
     #[error("the training service's reduction of losses could not be measured: {0}")]
     Calibration(String),
-    /// A file of a downloaded archive or a checkpoint is invalid.
+    /// A file from a downloaded archive or a checkpoint is invalid.
     #[error("{path}: {reason}")]
     File {
         /// Path of the file.
@@ -119,7 +119,7 @@ impl From<TinkerError> for TrainError {
     }
 }
 
-/// Removes control characters from a service's text and shortens it to 400 characters.
+/// Removes control characters from the service's text and cuts it to 400 characters.
 pub(crate) fn shortened(text: &str) -> String {
     let clean: String = text.chars().filter(|letter| !letter.is_control() || *letter == '\n').collect();
     let clean = clean.trim();

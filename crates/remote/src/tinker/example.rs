@@ -1,8 +1,8 @@
-//! Sequences in the service's format.
+//! Encodes sequences in the service's format.
 //!
-//! The client shifts: for a sequence `x` of `T` tokens, the input is `x[0..T-1]` and the targets
-//! are `x[1..T]`. Every array of the loss is aligned with the targets, so entry `t` of a per-token
-//! array of this project is entry `t - 1` there.
+//! The client shifts targets by one: for a sequence `x` of `T` tokens, the input is `x[0..T-1]` and
+//! the targets are `x[1..T]`. All arrays of the loss are aligned with the targets, so entry `t` of
+//! a per-token array in Turnwise is entry `t - 1` there.
 
 use std::collections::BTreeMap;
 
@@ -11,18 +11,18 @@ use turnwise_core::TokenSequence;
 
 use super::proto::{Chunk, Datum, EncodedText, Tensor, token_bytes};
 
-/// One sequence with the arrays of a loss, one entry per target.
+/// One sequence with the loss's arrays, one entry per target.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Example {
     pub(crate) tokens: Vec<u32>,
     pub(crate) weights: Vec<f32>,
-    /// Log-probs in the denominator of the ratios.
+    /// Log-probs in the denominator of the importance ratios.
     pub(crate) logprobs: Option<Vec<f32>>,
     pub(crate) advantages: Option<Vec<f32>>,
 }
 
 impl Example {
-    /// Creates an example with weight 1 for response tokens and 0 for others.
+    /// Creates an example in which response tokens have weight 1 and other tokens 0.
     pub(crate) fn of(sequence: &TokenSequence) -> Self {
         let mut weights = vec![0.0; sequence.tokens.len().saturating_sub(1)];
         sequence.response_positions().for_each(|position| weights[position - 1] = 1.0);
@@ -33,7 +33,7 @@ impl Example {
         self.weights.iter().filter(|weight| **weight != 0.0).count() as f64
     }
 
-    /// Returns its approximate encoded size in bytes.
+    /// Returns the approximate encoded size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let arrays = 1 + usize::from(self.logprobs.is_some()) + usize::from(self.advantages.is_some());
         self.tokens.len() * (12 + 4 * arrays) + 128
@@ -62,7 +62,7 @@ impl Example {
     }
 }
 
-/// Returns the entries of a per-target array at the response tokens of a sequence.
+/// Selects the entries of a per-target array that belong to a sequence's response tokens.
 pub(crate) fn at_responses(sequence: &TokenSequence, per_target: &[f32]) -> Vec<f32> {
     sequence.response_positions().map(|position| per_target[position - 1]).collect()
 }

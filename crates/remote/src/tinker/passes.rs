@@ -1,4 +1,4 @@
-//! Encoding of passes: requests of a bounded size in either dialect, and the log-probs in their
+//! Encodes passes as requests of limited size in either dialect, and parses the log-probs in the
 //! results.
 
 use std::collections::BTreeMap;
@@ -45,7 +45,8 @@ pub(super) fn chunked(examples: &[Example]) -> Vec<&[Example]> {
     chunks
 }
 
-/// Encodes the body of a pass. It is encoded once, so that a retry is the same request.
+/// Encodes the request body of a pass. The body is encoded once, so that retries send exactly the
+/// same request.
 pub(super) fn encode(
     dialect: Dialect,
     model: &RemoteModel,
@@ -76,7 +77,7 @@ pub(super) fn encode(
     }
 }
 
-/// Parses the log-probs in a result, in either encoding.
+/// Parses the log-probs from a result in either encoding.
 pub(super) fn logprobs_of(outcome: Outcome) -> Result<Vec<Vec<f32>>, String> {
     match outcome {
         Outcome::Protobuf(bytes) => {

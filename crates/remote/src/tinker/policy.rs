@@ -1,4 +1,4 @@
-//! A policy that is trained by a service.
+//! A policy trained by a service.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use super::example::at_responses;
 use super::sampler::TinkerSampler;
 use super::updates::{Updates, score};
 
-/// File of a checkpoint with the service's path of the weights.
+/// Checkpoint file that stores the service's path to the weights.
 const STATE: &str = "service.json";
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SavedState {
-    /// The service's path of weights and optimizer.
+    /// The service's path to the weights and optimizer state.
     pub(crate) weights: String,
     pub(crate) base_model: String,
     pub(crate) rank: usize,
@@ -44,12 +44,13 @@ impl SavedState {
     }
 }
 
-/// A policy on a Tinker-compatible service, with a local tokenizer and folder of its base model.
+/// A policy on a Tinker-compatible service, with a local tokenizer and a local folder of its base
+/// model.
 pub struct TinkerPolicy {
     pub(super) client: Arc<Client>,
     pub(super) model: RemoteModel,
     pub(super) updates: Updates,
-    /// A second adapter that is never trained, if the method uses a reference policy.
+    /// A second, frozen adapter, created only if the method uses a reference policy.
     pub(super) reference: Option<Reference>,
     pub(super) base_model: String,
     pub(super) rank: usize,
@@ -57,19 +58,19 @@ pub struct TinkerPolicy {
     pub(super) max_model_len: usize,
     pub(super) tokenizer: Arc<Tokenizer>,
     pub(super) base_folder: PathBuf,
-    /// The open sampling session: the step count when it was opened, and its name.
+    /// The open sampling session: its name, and the step count when it was opened.
     pub(super) sampling: Option<(u64, String)>,
 }
 
 pub(super) enum Reference {
-    /// The model exists without weights, to reserve memory.
+    /// The model exists but has no weights yet; this reserves memory.
     Reserved(RemoteModel),
-    /// The model has its weights.
+    /// The model has its weights loaded.
     Loaded(RemoteModel),
 }
 
 impl TinkerPolicy {
-    /// Returns a copy of the policy as a separate model, without its optimizer.
+    /// Copies the policy into a separate model, without its optimizer state.
     fn copy(&self) -> Result<RemoteModel, TinkerError> {
         let weights = self.client.save_weights(&self.model)?;
         let copy = self.client.create_model(&self.base_model, self.rank, self.seed)?;
@@ -132,7 +133,7 @@ impl HiddenStates for TinkerPolicy {
 }
 
 impl PolicyLearner for TinkerPolicy {
-    /// All lanes share one sampling session for the current weights.
+    /// All rollout workers share one sampling session for the current weights.
     fn samplers(
         &mut self,
         lanes: usize,
@@ -189,8 +190,8 @@ impl PolicyLearner for TinkerPolicy {
         self.updates.restore(factor)
     }
 
-    /// Creates a new model for the phase, because a service has no other way to reset the
-    /// optimizer.
+    /// Creates a new model for the phase, because services cannot reset the optimizer in any other
+    /// way.
     fn begin_phase(&mut self, _config: &Config, _phase: Phase) -> Result<(), TrainError> {
         let weights = self.client.save_weights(&self.model)?;
         // Unload first, for services with room for one model.
@@ -202,8 +203,8 @@ impl PolicyLearner for TinkerPolicy {
         Ok(())
     }
 
-    /// Writes the adapter in PEFT's layout, and `service.json` with the service's path of weights
-    /// and optimizer.
+    /// Writes the adapter in PEFT's layout, and `service.json` with the service's path to the
+    /// weights and optimizer state.
     fn save(&self, folder: &Path) -> Result<(), TrainError> {
         let policy = folder.join("policy");
         std::fs::create_dir_all(&policy).map_err(|error| TrainError::io(&policy, error))?;
@@ -226,7 +227,7 @@ impl PolicyLearner for TinkerPolicy {
 }
 
 impl Drop for TinkerPolicy {
-    /// Drops the service's models, if it answers immediately.
+    /// Drops the service's models; gives up if it does not respond immediately.
     fn drop(&mut self) {
         let reference = self.reference.take().map(|reference| match reference {
             Reference::Reserved(model) | Reference::Loaded(model) => model,

@@ -1,19 +1,19 @@
-//! The messages of the protobuf dialect that are used here (package `tinker_public`).
+//! The protobuf messages that Turnwise uses (package `tinker_public`).
 
 use std::collections::BTreeMap;
 
-/// Element type `float32` of a sent tensor.
+/// Element type `float32` in sent tensors.
 pub const FLOAT32: i32 = 1;
-/// Element type `int64` of a sent tensor.
+/// Element type `int64` in sent tensors.
 pub const INT64: i32 = 2;
 
-/// Body of `forward_backward`, and of a forward pass.
+/// Body of a `forward_backward` or forward request.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ForwardBackwardRequest {
     /// Id of the model.
     #[prost(string, tag = "1")]
     pub model_id: String,
-    /// Number of the request for this model, from 1; 0 for none.
+    /// Sequence number of the request for this model, starting at 1; 0 if not numbered.
     #[prost(int32, tag = "2")]
     pub seq_id: i32,
     /// The sequences.
@@ -25,7 +25,7 @@ pub struct ForwardBackwardRequest {
     /// Settings of the loss.
     #[prost(btree_map = "string, double", tag = "5")]
     pub loss_fn_config: BTreeMap<String, f64>,
-    /// True for a pass without a gradient.
+    /// True for a forward pass without gradients.
     #[prost(bool, tag = "6")]
     pub forward_only: bool,
 }
@@ -33,10 +33,10 @@ pub struct ForwardBackwardRequest {
 /// One sequence.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Datum {
-    /// Tokens of the sequence except the last.
+    /// All tokens of the sequence except the last.
     #[prost(message, repeated, tag = "1")]
     pub model_input: Vec<Chunk>,
-    /// Targets and arrays of the loss, one entry per target.
+    /// Targets and loss arrays, with one entry per target.
     #[prost(btree_map = "string, message", tag = "2")]
     pub loss_fn_inputs: BTreeMap<String, Tensor>,
 }
@@ -85,7 +85,7 @@ pub struct ForwardBackwardOutput {
     pub metrics: BTreeMap<String, f64>,
 }
 
-/// Arrays of several sequences.
+/// Arrays that hold several sequences.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ArrayRecord {
     /// Type tag of the record.
@@ -99,19 +99,19 @@ pub struct ArrayRecord {
     pub num_datums: i64,
 }
 
-/// One array of every sequence, concatenated.
+/// The array's values for all sequences, concatenated.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct BatchedTensor {
     /// Little-endian elements.
     #[prost(bytes = "vec", tag = "1")]
     pub data: Vec<u8>,
-    /// `int64` little-endian offsets into `data` in bytes, one more than the number of sequences.
+    /// Byte offsets into `data`, as little-endian `int64`; there is one more offset than sequences.
     #[prost(bytes = "vec", tag = "2")]
     pub offsets: Vec<u8>,
     /// Element type.
     #[prost(int32, tag = "3")]
     pub dtype: i32,
-    /// Shape after the first dimension.
+    /// Shape of each sequence's array after the first dimension.
     #[prost(int64, repeated, tag = "4")]
     pub trailing_shape: Vec<i64>,
 }
@@ -127,13 +127,13 @@ pub struct SampleResponse {
 /// One response.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct SampledSequence {
-    /// 0 for a stop token or string; 1 for the limit of tokens.
+    /// 0 if the response ended at a stop token or string, 1 if it reached the token limit.
     #[prost(int32, tag = "1")]
     pub stop_reason: i32,
-    /// Token ids as `int32`, little-endian.
+    /// Token ids as little-endian `int32`.
     #[prost(bytes = "vec", tag = "2")]
     pub tokens: Vec<u8>,
-    /// Log-probs as `float32`, little-endian.
+    /// Log-probs as little-endian `float32`.
     #[prost(bytes = "vec", optional, tag = "3")]
     pub logprobs: Option<Vec<u8>>,
 }
@@ -152,7 +152,7 @@ impl Tensor {
     }
 }
 
-/// Encodes token ids as `int32`, little-endian.
+/// Encodes token ids as little-endian `int32`.
 pub fn token_bytes(tokens: &[u32]) -> Vec<u8> {
     tokens.iter().flat_map(|&token| (token as i32).to_le_bytes()).collect()
 }
@@ -160,7 +160,7 @@ pub fn token_bytes(tokens: &[u32]) -> Vec<u8> {
 /// Decodes `float32` elements.
 ///
 /// # Errors
-/// Fails on a length that is not a multiple of 4.
+/// Fails if the length is not a multiple of 4.
 pub fn read_floats(bytes: &[u8]) -> Result<Vec<f32>, String> {
     let (chunks, rest) = bytes.as_chunks::<4>();
     if !rest.is_empty() {
@@ -172,7 +172,7 @@ pub fn read_floats(bytes: &[u8]) -> Result<Vec<f32>, String> {
 /// Decodes token ids.
 ///
 /// # Errors
-/// Fails on a length that is not a multiple of 4, or a negative id.
+/// Fails if the length is not a multiple of 4, or if an id is negative.
 pub fn read_tokens(bytes: &[u8]) -> Result<Vec<u32>, String> {
     let (chunks, rest) = bytes.as_chunks::<4>();
     if !rest.is_empty() {
@@ -186,10 +186,10 @@ pub fn read_tokens(bytes: &[u8]) -> Result<Vec<u32>, String> {
 }
 
 impl BatchedTensor {
-    /// Returns the array of every sequence.
+    /// Returns the array of each sequence.
     ///
     /// # Errors
-    /// Fails if offsets do not fit the data, or if the element type is not `float32`.
+    /// Fails if the offsets do not match the data, or if the element type is not `float32`.
     pub fn rows(&self) -> Result<Vec<Vec<f32>>, String> {
         if self.dtype != FLOAT32 {
             return Err(format!("element type {} where float32 ({FLOAT32}) is expected", self.dtype));

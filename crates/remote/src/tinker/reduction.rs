@@ -1,14 +1,15 @@
-//! The service's means over tokens and sequences, and their measurement.
+//! How the service averages losses over tokens and sequences, and how this is measured.
 //!
-//! Let `T_i` be the number of weighted targets of sequence `i` of an update. The service's loss is
+//! `T_i` is the number of weighted targets in sequence `i` of an update. The service computes the
+//! loss
 //!
 //! ```text
 //! sum                  L = sum_i sum_t l_it                         SkyRL on FSDP and Megatron, Tinker
 //! seq-mean-batch-mean  L = 1/N sum_i 1/T_i sum_t l_it               SkyRL on JAX; N sequences since the last step
 //! ```
 //!
-//! The coefficients of this project's losses contain their means. So every coefficient is
-//! multiplied by [`Reduction::factor`], which undoes the service's means.
+//! The coefficients that Turnwise sends already include the averaging. Each coefficient is
+//! therefore multiplied by [`Reduction::factor`], which undoes the service's averaging.
 
 use turnwise_train::config::ReductionSetting;
 
@@ -17,27 +18,27 @@ use super::error::TinkerError;
 use super::example::Example;
 use super::passes::NamedLoss;
 
-/// Number of tokens in a measurement, with ids that every model has.
+/// Number of tokens in a measurement; their ids exist in every model.
 const TOKENS: u32 = 9;
-/// Maximum relative deviation of a measured ratio from the prediction.
+/// Maximum relative deviation of a measured ratio from its prediction.
 const TOLERANCE: f64 = 0.02;
 
 /// How a service averages a loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reduction {
-    /// Mean over the weighted tokens of each sequence.
+    /// Averages over the weighted tokens of each sequence.
     pub sequence_mean: bool,
-    /// Mean over the sequences since the last step.
+    /// Averages over the sequences since the last step.
     pub batch_mean: bool,
 }
 
 impl Reduction {
     /// Sums only.
     pub const SUM: Self = Self { sequence_mean: false, batch_mean: false };
-    /// Means over tokens and sequences.
+    /// Averages over both tokens and sequences.
     pub const SEQ_MEAN_BATCH_MEAN: Self = Self { sequence_mean: true, batch_mean: true };
 
-    /// Returns the configured reduction; `None` for `auto`.
+    /// Returns the configured reduction, or `None` for `auto`.
     pub fn of(setting: ReductionSetting) -> Option<Self> {
         match setting {
             ReductionSetting::Auto => None,
@@ -46,15 +47,15 @@ impl Reduction {
         }
     }
 
-    /// Returns the factor that undoes the means, for a sequence with `counted` weighted tokens
-    /// among `sequences` of an update.
+    /// Returns the factor that undoes the averaging. The sequence has `counted` weighted tokens,
+    /// and the update has `sequences` sequences.
     pub fn factor(self, counted: f64, sequences: usize) -> f64 {
         let of_sequence = if self.sequence_mean { counted } else { 1.0 };
         let of_batch = if self.batch_mean { sequences as f64 } else { 1.0 };
         of_sequence * of_batch
     }
 
-    /// Returns its name in notes and settings.
+    /// Returns the name used in notes and settings.
     pub fn name(self) -> &'static str {
         match (self.sequence_mean, self.batch_mean) {
             (false, false) => "sum",
@@ -67,24 +68,24 @@ impl Reduction {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Norms {
-    /// Only one token has weight.
+    /// Only one token has a nonzero weight.
     one: f64,
-    /// All tokens have weight and the same loss.
+    /// All tokens have weight 1, with an otherwise equal loss.
     weighted: f64,
-    /// A second sequence without a gradient is added.
+    /// A second sequence is added, which has no gradient.
     beside: f64,
-    /// The loss is negated.
+    /// The loss is multiplied by -1.
     turned: f64,
 }
 
-/// Measures the reduction of a service on a temporary model, without changing weights.
+/// Measures how a service averages losses, using a temporary model whose weights do not change.
 ///
 /// The gradient of one token's log-prob is measured four times: alone (`a`), with all `T` tokens of
-/// its sequence weighted (`b`), with a second sequence (`c`), and negated (`d`). Then `a/b` is 1 or
-/// `T`, `a/c` is 1 or 2, and `a/d` is 1.
+/// its sequence weighted (`b`), with a second sequence (`c`), and negated (`d`). The ratio `a/b` is
+/// then 1 or `T`, `a/c` is 1 or 2, and `a/d` is 1.
 ///
 /// # Errors
-/// Fails if the service reports no gradient norms, or norms that fit no reduction.
+/// Fails if the service reports no gradient norms, or if the norms match no known reduction.
 pub fn calibrate(client: &Client, base_model: &str, rank: usize) -> Result<Reduction, TinkerError> {
     let model = client.create_model(base_model, rank, 1)?;
     let measured = measure(client, &model);

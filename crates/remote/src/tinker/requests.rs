@@ -1,18 +1,18 @@
-//! Asynchronous requests: submission, polling for results, and retries.
+//! Asynchronous requests: submission, polling and retries.
 //!
 //! | reply | to a submission | to a poll |
 //! |---|---|---|
-//! | 408, 5xx | retry after a pause, if sending twice is harmless | retry |
+//! | 408, 5xx | retry after a pause, if repeating is harmless | retry |
 //! | 425, 429 | retry after a pause | retry after a pause |
 //! | no connection | retry after a pause | retry after a pause |
-//! | connection lost | retry after a pause, if sending twice is harmless | retry after a pause |
-//! | 400 | rejected | retry up to three times, then rejected |
+//! | connection lost | retry after a pause, if repeating is harmless | retry after a pause |
+//! | 400 | rejected | retry up to three times, then fail |
 //! | 402 | retry after the longest pause | retry after the longest pause |
-//! | 410 | rejected | submit again after a pause, if sending twice is harmless |
+//! | 410 | rejected | submit again after a pause, if repeating is harmless |
 //! | other 4xx | rejected | rejected |
 //!
-//! Pauses double from [`Timing::pause`] up to 30 s. One request takes at most [`Timing::timeout`]
-//! in total.
+//! Pauses double each time, from [`Timing::pause`] up to 30 s. A request takes at most
+//! [`Timing::timeout`] in total.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,19 +26,19 @@ use super::transport::{Payload, Transport, is_protobuf};
 use crate::http::{HttpError, Reply};
 
 const LONGEST_PAUSE_S: f64 = 30.0;
-/// Number of polls with status 400 after which a request has failed.
+/// Number of polls with status 400 after which a request counts as failed.
 const BAD_POLLS: u32 = 3;
 
-/// Time limits and intervals of requests.
+/// Timeouts and polling intervals.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
     /// Interval between heartbeats.
     pub heartbeat: Duration,
-    /// Maximum wait for the reply to one poll.
+    /// Timeout for one poll.
     pub poll: Duration,
-    /// First pause before a retry.
+    /// Pause before the first retry.
     pub pause: Duration,
-    /// Maximum total time of a request.
+    /// Timeout for the whole request.
     pub timeout: Duration,
 }
 
@@ -53,12 +53,13 @@ impl Default for Timing {
     }
 }
 
-/// Whether a request may be sent again if it is unknown whether it has arrived.
+/// Whether a request may be sent again if it may already have arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Repeat {
-    /// A repetition is harmless: its number identifies it, or its result is not used.
+    /// Repeating is harmless: the service recognizes the request by its number, or the result is
+    /// not used.
     Harmless,
-    /// A repetition would count twice.
+    /// Repeating would apply the request twice.
     Never,
 }
 
@@ -75,7 +76,7 @@ pub(crate) struct Requests {
     expired: AtomicBool,
 }
 
-/// Attempts of one request: its submissions and polls.
+/// Tracks one request's submissions and polls.
 pub(crate) struct Tries {
     what: &'static str,
     began: Instant,
@@ -117,8 +118,8 @@ impl Requests {
         Self { transport, timing, expired: AtomicBool::new(false) }
     }
 
-    /// Sends heartbeats periodically until the session is gone. Failures are ignored, because the
-    /// next heartbeat follows.
+    /// Sends heartbeats periodically until the session is gone. Failures are ignored, because
+    /// another heartbeat follows.
     pub(crate) async fn beat(self: Arc<Self>, session: String) {
         loop {
             tokio::time::sleep(self.timing.heartbeat).await;
@@ -135,8 +136,8 @@ impl Requests {
         Tries::new(what, self.timing)
     }
 
-    /// Sends a request until the service accepts it, and returns its reply. `make` receives the
-    /// number of the attempt.
+    /// Sends a request until the service accepts it, and returns its reply. `make` builds the
+    /// request from the attempt number.
     pub(crate) async fn submit(
         &self,
         path: &str,
@@ -169,7 +170,7 @@ impl Requests {
         }
     }
 
-    /// Sends a request and waits for its result, all within the time limit of `tries`.
+    /// Sends a request and waits for its result, within the total timeout of `tries`.
     pub(crate) async fn carry_out(
         &self,
         path: &str,
@@ -185,8 +186,8 @@ impl Requests {
         }
     }
 
-    /// Waits for the result of a request; `None` if it must be submitted again, which never happens
-    /// for requests that would count twice.
+    /// Waits for the result of a request. Returns `None` if the request must be submitted again,
+    /// which never happens if repeating would apply it twice.
     pub(crate) async fn result(
         &self,
         request_id: &str,
@@ -258,7 +259,7 @@ impl Requests {
     }
 }
 
-/// Returns the text of a rejection: FastAPI's `detail`, or the body.
+/// Returns the message of a rejection: FastAPI's `detail`, or the whole body.
 fn detail(reply: &Reply) -> String {
     let text = String::from_utf8_lossy(&reply.body).into_owned();
     let value: Option<Value> = serde_json::from_str(&text).ok();

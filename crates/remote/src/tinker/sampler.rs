@@ -1,4 +1,4 @@
-//! Responses from the service.
+//! Samples responses from the service.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,9 +20,9 @@ use crate::thread::Outcomes;
 
 /// Samples from the weights of one sampling session.
 ///
-/// Log-probs are at temperature 1 over the full vocabulary, for any sampling temperature. The
+/// Log-probs are at temperature 1 over the full vocabulary, whatever the sampling temperature. The
 /// service reports no entropies, so [`Completion::entropies`] is empty. If stop tokens are sent,
-/// stop strings are checked here, because the service accepts only one of them.
+/// stop strings are checked here, because the service accepts either stop tokens or stop strings.
 pub struct TinkerSampler {
     client: Arc<Client>,
     session: String,
@@ -38,7 +38,7 @@ pub struct TinkerSampler {
 
 struct Asked {
     stop_strings: Vec<String>,
-    /// True if the context limits the response.
+    /// True if the response is limited by the context length.
     context: bool,
 }
 
@@ -49,8 +49,8 @@ struct Sampled {
 }
 
 impl TinkerSampler {
-    /// Creates a sampler for a session of [`Client::sampling_session`]; `version` is the version of
-    /// its weights.
+    /// Creates a sampler for a session opened by [`Client::sampling_session`]; `version` is its
+    /// weight version.
     pub fn new(
         client: Arc<Client>,
         session: String,
@@ -183,7 +183,7 @@ impl TinkerSampler {
     }
 }
 
-/// Parses the response in a result, in either encoding.
+/// Parses the response from a result in either encoding.
 fn sampled(outcome: Outcome) -> Result<Sampled, TinkerError> {
     let found = match outcome {
         Outcome::Protobuf(bytes) => of_message(&bytes),

@@ -1,4 +1,4 @@
-//! Start of a session, and downloads.
+//! Opens a session, and downloads files.
 
 use std::path::Path;
 
@@ -23,8 +23,8 @@ impl Requests {
         session.ok_or_else(|| TinkerError::Protocol { what, reason: "it has no session_id".into() })
     }
 
-    /// Detects the dialect: a protobuf service rejects JSON's content type, a JSON service parses
-    /// the body.
+    /// Detects the dialect: a protobuf service rejects the JSON content type, whereas a JSON
+    /// service parses the body.
     pub(super) async fn probe(&self) -> Result<Dialect, TinkerError> {
         let what = "the probe of its dialect";
         let body = json!({});

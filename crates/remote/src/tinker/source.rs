@@ -1,4 +1,4 @@
-//! Creates the policy of a run from its settings.
+//! Creates a run's policy from its settings.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,16 +20,16 @@ use super::reduction::{Reduction, calibrate};
 use super::requests::Timing;
 use super::updates::Updates;
 
-/// Creates policies on a Tinker-compatible service if `policy.learner` names one, and native
+/// Creates policies on a Tinker-compatible service if `policy.learner` names one, and local
 /// policies otherwise.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TinkerSource {
-    /// Time limits and intervals of requests; `policy.learner.timeout_s` overrides the timeout.
+    /// Timeouts and polling intervals; `policy.learner.timeout_s` overrides the timeout.
     pub timing: Timing,
 }
 
 impl PolicySource for TinkerSource {
-    /// Also checks that the service answers and has the model.
+    /// Also checks that the service responds and offers the model.
     fn check(&self, config: &Config) -> Result<(), TrainError> {
         let PolicyLearnerConfig::Tinker(settings) = &config.policy.learner else {
             return NativeSource.check(config);
@@ -143,7 +143,7 @@ impl TinkerSource {
     }
 }
 
-/// Returns the local folder of the base model, for its tokenizer and shape.
+/// Returns the local folder of the base model, which provides the tokenizer and model shape.
 fn base_folder(config: &Config, notes: &mut Vec<String>) -> Result<PathBuf, TrainError> {
     let Some(path) = &config.policy.model else {
         return Err(TrainError::Config {
@@ -177,7 +177,7 @@ fn model_of(client: &Client, settings: &TinkerConfig) -> Result<String, TinkerEr
     }
 }
 
-/// Returns the service's reduction, measured if possible.
+/// Returns how the service averages losses, measuring it if possible.
 fn reduction(
     client: &Client,
     base_model: &str,

@@ -1,4 +1,5 @@
-//! HTTP requests with one connection pool, bounded bodies, and the API key only in its header.
+//! HTTP requests over one connection pool, with limited reply sizes. The API key is only sent in
+//! its header.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,9 +9,9 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION
 use super::error::TinkerError;
 use crate::http::{HttpError, Proxies, Reply, api_key, build, client_builder, read, secret_header, send};
 
-/// Maximum size of a reply in memory, in bytes.
+/// Maximum size of a reply that is held in memory, in bytes.
 const LARGEST_ANSWER: usize = 256 << 20;
-/// Maximum size of an archive of weights, in bytes.
+/// Maximum size of a weight archive, in bytes.
 const LARGEST_ARCHIVE: u64 = 64 << 30;
 const KEY: HeaderName = HeaderName::from_static("x-api-key");
 pub(crate) const PROTOBUF: &str = "application/x-protobuf";
@@ -38,8 +39,8 @@ pub(crate) struct Transport {
 }
 
 impl Transport {
-    /// Creates a transport to the service at `url`, with the key in the environment variable
-    /// `key_env`, if named.
+    /// Creates a transport to the service at `url`, with the key from the environment variable
+    /// `key_env`, if given.
     pub(crate) fn new(url: &str, key_env: &str) -> Result<Self, TinkerError> {
         let fail = |key, reason: String| TinkerError::Setting { key, reason };
         let text = format!("{}/", url.trim_end_matches('/'));
@@ -52,7 +53,7 @@ impl Transport {
         Ok(Self { http: build(client_builder(Proxies::OfEnvironment))?, base, key })
     }
 
-    /// Returns the key's header only for addresses of the service, because downloads may be
+    /// Returns the API key's header only for addresses of the service, because downloads may be
     /// redirected elsewhere.
     fn headers(&self, url: &reqwest::Url) -> HeaderMap {
         let mut headers = HeaderMap::new();
@@ -87,8 +88,8 @@ impl Transport {
         send(self.http.get(url.clone()).headers(self.headers(&url)), timeout, LARGEST_ANSWER).await
     }
 
-    /// Downloads `path`, following redirects, into a file within `timeout`. Returns the status and,
-    /// if it is not 200, the body.
+    /// Downloads `path` into a file within `timeout`, following redirects. Returns the status, and
+    /// the body if the status is not 200.
     pub(crate) async fn download(
         &self,
         path: &str,

@@ -1,4 +1,4 @@
-//! Gradients and steps: which loss is sent in which form.
+//! Gradients and optimizer steps: how each loss is sent.
 
 use std::collections::BTreeMap;
 
@@ -18,12 +18,12 @@ use super::reduction::Reduction;
 pub(crate) struct Updates {
     pub(crate) reduction: Reduction,
     pub(crate) form: LossForm,
-    /// AdamW's settings, except the learning rate.
+    /// AdamW settings, except for the learning rate.
     pub(crate) adam: AdamParams,
-    /// Sequences whose derivatives are sent with the step.
+    /// Sequences whose gradients are sent together with the step.
     pending: Vec<Pending>,
     stashed: Option<Vec<Pending>>,
-    /// Number of sequences sent by name since the last step.
+    /// Number of sequences whose loss was sent by name since the last step.
     sent: usize,
     pub(crate) steps: u64,
 }
@@ -66,7 +66,7 @@ impl Updates {
         Ok(report)
     }
 
-    /// Returns the loss by name, if the service has exactly this one.
+    /// Returns the service's name and settings for this loss, if it implements exactly this loss.
     fn direct(
         &self,
         batch: &[TokenSequence],
@@ -167,7 +167,7 @@ impl Updates {
     }
 }
 
-/// Sends derivatives; returns false if there is nothing to send.
+/// Sends gradients; returns false if there is nothing to send.
 fn send(
     client: &Client,
     model: &RemoteModel,
@@ -193,7 +193,7 @@ pub(crate) fn score(
     Ok(client.forward(model, &examples)?)
 }
 
-/// Evaluates loss and derivatives at these log-probs of all targets.
+/// Evaluates the loss and its gradient at these log-probs of all targets.
 fn evaluate(
     batch: &[TokenSequence],
     objective: &dyn Objective,

@@ -1,5 +1,5 @@
-//! A minimal HTTP/1.1 server: requests with bodies of known length on persistent connections. Sizes
-//! and times are limited, so a client can only block its own connection.
+//! A minimal HTTP/1.1 server that accepts requests with a `Content-Length` on persistent
+//! connections. Sizes and times are limited, so a client can only block its own connection.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
@@ -9,17 +9,17 @@ use serde_json::{Value, json};
 
 use super::ServerOptions;
 
-/// Maximum bytes of a request's head.
+/// Maximum size of a request's head in bytes.
 const LARGEST_HEAD: usize = 16 << 10;
 const MOST_HEADERS: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) method: String,
-    /// The path without its query string.
+    /// The path without the query string.
     pub(super) path: String,
     pub(super) body: Vec<u8>,
-    /// True if the client wants to keep the connection.
+    /// True if the client wants to keep the connection open.
     pub(super) keep: bool,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Request {
 pub(super) struct Reply {
     status: u16,
     body: Vec<u8>,
-    /// Number of seconds after which the client may retry.
+    /// Number of seconds to wait before a retry.
     after: Option<u32>,
 }
 
@@ -41,7 +41,7 @@ impl Reply {
         Self::bytes(value.to_string().into_bytes())
     }
 
-    /// Returns a failure in FastAPI's format.
+    /// Returns an error response in FastAPI's format.
     pub(super) fn detail(status: u16, detail: &str) -> Self {
         Self { status, body: json!({ "detail": detail }).to_string().into_bytes(), after: None }
     }
@@ -75,7 +75,7 @@ struct Head {
     size: usize,
     length: usize,
     keep: bool,
-    /// True if the client waits for `100 Continue`.
+    /// True if the client waits for `100 Continue` before it sends the body.
     expects: bool,
     bodyless: bool,
 }
@@ -131,14 +131,14 @@ fn head(buffer: &[u8]) -> Result<Option<Head>, Reply> {
     Ok(Some(head))
 }
 
-/// Parses the head of a request, for the fuzz targets in `fuzz/`.
+/// Parses the head of a request; used by the fuzz targets in `fuzz/`.
 pub(super) fn parse_head(bytes: &[u8]) {
     let _ = head(bytes);
 }
 
 pub(super) struct Connection {
     stream: TcpStream,
-    /// Received bytes that do not belong to a request yet.
+    /// Bytes received beyond the requests read so far.
     buffer: Vec<u8>,
     largest: usize,
     timeout: Duration,
@@ -176,14 +176,14 @@ impl Connection {
         self.end.map_or(then, |end| then.min(end))
     }
 
-    /// Waits for the start of a request. Returns false if the client closed the connection or the
-    /// idle timeout passed.
+    /// Waits until a request starts. Returns false if the client closed the connection or the idle
+    /// timeout expired.
     pub(super) fn wait(&mut self) -> bool {
         !self.buffer.is_empty() || matches!(self.receive(self.after(self.idle)), Ok(1..))
     }
 
-    /// Reads the request that has started ([`Connection::wait`]). For an invalid request, the error
-    /// is the reply to send.
+    /// Reads the request whose start [`Connection::wait`] has seen. If the request is invalid, the
+    /// error contains the response to send.
     pub(super) fn read(&mut self) -> Result<Request, Reply> {
         self.unread = true;
         let request = self.read_whole()?;
@@ -242,7 +242,7 @@ impl Connection {
         }
     }
 
-    /// Sends bytes before a deadline. The socket's timeout only limits single calls, so a slow
+    /// Sends bytes before a deadline. The socket's own timeout limits only single calls, so a slow
     /// client could otherwise hold the connection for a long time.
     fn write(&mut self, mut bytes: &[u8], until: Instant) -> io::Result<()> {
         while !bytes.is_empty() {
@@ -277,8 +277,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Closes the connection after the client has read the reply; closing with unread bytes would
-    /// reset it.
+    /// Closes the connection after the client has read the response, because closing it with unread
+    /// bytes would reset it.
     fn close(&mut self) {
         let _ = self.stream.shutdown(std::net::Shutdown::Write);
         let (until, most) = if self.unread {
@@ -308,7 +308,7 @@ impl Connection {
     }
 }
 
-/// Returns the time left, or an error if none is left.
+/// Returns the time left until the deadline, or an error if it has passed.
 fn left(until: Instant) -> io::Result<Duration> {
     let left = until.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }

@@ -1,12 +1,13 @@
-//! An HTTP server for any retriever, with Search-R1's protocol.
+//! An HTTP server that makes any retriever available by Search-R1's protocol.
 //!
-//! `POST /retrieve` answers queries, `GET /health` returns success. Each connection has a thread,
-//! up to a limit. Additional connections get status 503 within a second, or are closed if too many
-//! are waiting for it. Connections stay open for more requests.
+//! `POST /retrieve` runs queries, and `GET /health` reports that the server is running. Each
+//! connection has its own thread, up to a limit. Further connections get status 503 within a
+//! second, or are closed if too many are already waiting for that response. Connections are kept
+//! open for further requests.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `http.rs` | a minimal HTTP/1.1 server with limits on sizes and times |
+//! | `http.rs` | a minimal HTTP/1.1 server that limits sizes and times |
 
 mod http;
 
@@ -21,7 +22,7 @@ use turnwise_retrieval::{RetrievalError, Retriever};
 use self::http::{Connection, Reply};
 use crate::protocol::{self, Request};
 
-/// Parses bytes as the head and as the body of a request, for the fuzz targets in `fuzz/`.
+/// Parses bytes as the head and as the body of a request; used by the fuzz targets in `fuzz/`.
 #[doc(hidden)]
 pub fn parse_request(bytes: &[u8]) {
     http::parse_head(bytes);
@@ -31,26 +32,26 @@ pub fn parse_request(bytes: &[u8]) {
 /// Limits of a [`Server`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerOptions {
-    /// Number of passages per query if the request does not set it.
+    /// Number of passages per query, if not set in the request.
     pub top_k: usize,
     /// Maximum number of passages per query.
     pub most_passages: usize,
     /// Maximum number of queries per request.
     pub most_queries: usize,
-    /// Maximum number of passages per answer, over all queries.
+    /// Maximum number of passages per response, over all queries.
     pub most_results: usize,
-    /// Maximum size of an answer's body in bytes.
+    /// Maximum size of a response body in bytes.
     pub largest_answer: usize,
-    /// Maximum size of a request's body in bytes.
+    /// Maximum size of a request body in bytes.
     pub largest_request: usize,
-    /// Maximum number of concurrent connections, not counting those being rejected.
+    /// Maximum number of concurrent connections, not counting those that are being rejected.
     pub connections: usize,
-    /// Timeout for receiving a started request, for sending an answer, and for active requests
-    /// after a stop.
+    /// Timeout for receiving a request that has started, for sending a response, and for active
+    /// requests when the server stops.
     pub timeout: Duration,
-    /// Time for which an idle connection is kept open.
+    /// How long an idle connection is kept open.
     pub idle: Duration,
-    /// True to allow addresses that other machines can reach.
+    /// Whether to allow addresses that other machines can reach.
     pub allow_remote: bool,
 }
 
@@ -71,10 +72,10 @@ impl Default for ServerOptions {
     }
 }
 
-/// Maximum number of connections being rejected at a time; any more are closed immediately.
+/// Maximum number of connections being rejected at the same time; any more are closed immediately.
 const MOST_TURNED_AWAY: usize = 32;
 
-/// Timeout for reading a rejected connection's request, and for sending the rejection.
+/// Timeout for reading the request on a connection being rejected, and for sending the rejection.
 const TURNING_AWAY: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Default)]
@@ -84,12 +85,11 @@ struct Counters {
     failed: AtomicU64,
     served: AtomicUsize,
     turned_away: AtomicUsize,
-    /// Number of requests that have started and are not answered yet; idle connections do not
-    /// count.
+    /// Number of requests that have started but not been answered; idle connections do not count.
     under_way: AtomicUsize,
 }
 
-/// A server that is bound to an address.
+/// A server bound to an address.
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
@@ -99,7 +99,7 @@ pub struct Server {
     stop: Arc<AtomicBool>,
 }
 
-/// Stops a server from another thread.
+/// Handle to stop a server from another thread.
 #[derive(Clone, Debug)]
 pub struct Stopper {
     stop: Arc<AtomicBool>,
@@ -107,8 +107,8 @@ pub struct Stopper {
 }
 
 impl Stopper {
-    /// Stops the server. The server accepts no new connections and answers active requests within
-    /// [`ServerOptions::timeout`].
+    /// Stops the server. The server then accepts no new connections, and answers active requests
+    /// within [`ServerOptions::timeout`].
     pub fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);
         // Connecting wakes the server, which waits for a connection.
@@ -121,8 +121,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::Setting`] for an address that is invalid or in use. Rejects
-    /// addresses that other machines can reach unless `allow_remote` is set.
+    /// Returns [`RetrievalError::Setting`] if the address is invalid or in use. Rejects addresses
+    /// that other machines can reach unless `allow_remote` is set.
     pub fn bind(address: &str, options: ServerOptions) -> Result<Self, RetrievalError> {
         let wrong = |reason: String| RetrievalError::Setting {
             key: "address".to_owned(),
@@ -144,7 +144,7 @@ impl Server {
         Ok(Self { listener, address, options, counters: Arc::default(), stop: Arc::default() })
     }
 
-    /// Returns the address with the actual port.
+    /// Returns the server's address with its actual port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -162,12 +162,12 @@ impl Server {
         Stopper { stop: Arc::clone(&self.stop), address }
     }
 
-    /// Answers requests until [`Stopper::stop`]. Returns once active requests are answered or have
-    /// timed out.
+    /// Answers requests until [`Stopper::stop`]. Then returns once active requests are answered or
+    /// have timed out.
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::Setting`] if connections can no longer be accepted.
+    /// Returns [`RetrievalError::Setting`] if no more connections can be accepted.
     pub fn run(&self, retriever: &Arc<dyn Retriever>) -> Result<(), RetrievalError> {
         let mut failures = 0;
         loop {
@@ -217,7 +217,7 @@ impl Server {
         }
     }
 
-    /// Waits for active requests, with a timeout in case a search or client hangs.
+    /// Waits for active requests, but only up to a timeout, in case a search or client hangs.
     fn wait_for_answers(&self) {
         let until = Instant::now() + self.options.timeout;
         while self.counters.under_way.load(Ordering::SeqCst) > 0 && Instant::now() < until {
@@ -226,13 +226,14 @@ impl Server {
     }
 }
 
-/// One of the two connection counters.
+/// Selects one of the two connection counters.
 type Count = fn(&Counters) -> &AtomicUsize;
 
 struct Place(Arc<Counters>, Count);
 
 impl Place {
-    /// Takes a place unless `most` are taken. Only one thread takes places, but many release them.
+    /// Increments the count unless it has reached `most`. Only one thread increments it, but many
+    /// decrement it.
     fn take(counters: &Arc<Counters>, count: Count, most: usize) -> Option<Self> {
         if count(counters).fetch_add(1, Ordering::SeqCst) < most {
             return Some(Self(Arc::clone(counters), count));
@@ -248,7 +249,7 @@ impl Drop for Place {
     }
 }
 
-/// Counts a request from its first byte until it is answered.
+/// Counts a request as active from its first byte until it is answered.
 struct UnderWay<'a>(&'a Counters);
 
 impl<'a> UnderWay<'a> {

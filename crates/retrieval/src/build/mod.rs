@@ -1,4 +1,4 @@
-//! Builds an index of passages in a folder, from files of any size.
+//! Builds a passage index in a folder, from input files of any size.
 //!
 //! ```text
 //! DIR/passages/   the passages themselves (`store`)
@@ -6,9 +6,9 @@
 //! DIR/dense/      vectors (`dense`)
 //! ```
 //!
-//! One thread reads, all cores parse and analyse, and one thread writes; a few pieces of two
-//! megabytes are queued in between. Unfinished files are in `DIR/.building`, which the next build
-//! deletes.
+//! One thread reads, all cores parse and analyze, and one thread writes. A few chunks of two
+//! megabytes are queued between them. Unfinished files are stored in `DIR/.building`, which the
+//! next build deletes.
 
 mod lines;
 
@@ -31,18 +31,18 @@ use crate::lucene::{Analyzer, BuildOptions, IndexBuilder, Terms};
 use crate::store::{PassageStore, StoreWriter};
 use crate::{Passage, RetrievalError};
 
-/// Subfolder of the passages.
+/// Subfolder that stores the passages.
 pub const PASSAGES: &str = "passages";
-/// Subfolder of the terms.
+/// Subfolder that stores the term index.
 pub const BM25: &str = "bm25";
-/// Subfolder of the vectors.
+/// Subfolder that stores the vectors.
 pub const DENSE: &str = "dense";
 const UNFINISHED: &str = ".building";
 const LOCK: &str = "build.lock";
 
-/// Number of pieces queued between two threads.
+/// Number of chunks queued between two threads.
 const WAITING: usize = 2;
-/// Number of passages per piece read from a store.
+/// Number of passages per chunk read from a passage store.
 const STORED: usize = 2048;
 
 /// Progress of a build.
@@ -50,20 +50,21 @@ const STORED: usize = 2048;
 pub struct BuildProgress {
     /// Passages processed.
     pub passages: u64,
-    /// Number of bytes of their ids and contents.
+    /// Total size of the passages' ids and contents, in bytes.
     pub bytes: u64,
-    /// Number of bytes read from files (as stored on disk), or of passages read from the folder.
+    /// Number of bytes read from input files (as stored on disk), or of passages read from the
+    /// folder.
     pub read: u64,
     /// Final value of `read`.
     pub length: u64,
-    /// True after everything is read, while temporary files are merged.
+    /// True once all input is read and temporary files are being merged.
     pub joining: bool,
 }
 
-/// Called between pieces; [`ControlFlow::Break`] stops the build.
+/// Called between chunks; [`ControlFlow::Break`] stops the build.
 pub type Watch<'a> = &'a mut dyn FnMut(BuildProgress) -> ControlFlow<()>;
 
-/// Lock that gives this process the exclusive right to build in a folder.
+/// Lock that lets only this process build in a folder.
 #[derive(Debug)]
 pub struct BuildFolder {
     folder: PathBuf,
@@ -72,11 +73,11 @@ pub struct BuildFolder {
 }
 
 impl BuildFolder {
-    /// Opens a folder for building, creating it if needed.
+    /// Opens a folder for building and creates it if it does not exist.
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::File`] if another process builds there, or the folder is not
+    /// Returns [`RetrievalError::File`] if another process is building there, or the folder is not
     /// writable.
     pub fn open(folder: &Path) -> Result<Self, RetrievalError> {
         let failed = |error: std::io::Error| RetrievalError::file(folder, &error);
@@ -98,7 +99,7 @@ impl BuildFolder {
         Ok(Self { folder: folder.to_owned(), unfinished, _lock: lock })
     }
 
-    /// Returns the folder that holds a part's files until they are complete.
+    /// Returns the folder in which a part's files are stored until they are complete.
     pub(crate) fn unfinished(&self, part: &str) -> PathBuf {
         self.unfinished.join(part)
     }
@@ -153,25 +154,25 @@ struct Prepared {
     terms: Option<Terms>,
 }
 
-/// Parts of an index to build.
+/// Which parts of an index to build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parts {
-    /// Only the passages, for a vector index.
+    /// Passages only, for a vector index.
     Passages,
     /// Passages and terms.
     Bm25,
 }
 
-/// Stores the passages of JSON lines files (`{"id", "contents"}`, plain, gzip or zstd) in a folder
-/// and indexes their terms. Without files, it indexes the passages already in the folder.
+/// Stores passages from JSON lines files (`{"id", "contents"}`, plain, gzip or zstd) in a folder
+/// and indexes their terms. If no files are given, it indexes the passages already in the folder.
 ///
 /// Peak memory is about `options.memory` plus 30 bytes per passage.
 ///
 /// # Errors
 ///
-/// Returns [`RetrievalError::Line`] for a line that is not a passage, [`RetrievalError::File`] for
-/// files, [`RetrievalError::Setting`] if there is no input or nothing to build, and
-/// [`RetrievalError::Interrupted`] if `watch` stopped it.
+/// Returns [`RetrievalError::Line`] if a line is not a passage, [`RetrievalError::File`] for file
+/// errors, [`RetrievalError::Setting`] if there is no input or nothing to build, and
+/// [`RetrievalError::Interrupted`] if `watch` stopped the build.
 pub fn build(
     folder: &BuildFolder,
     files: &[PathBuf],

@@ -1,18 +1,18 @@
-//! Approximate vector search with a graph of neighbours (HNSW), which compares a few thousand
-//! vectors instead of all.
+//! Approximate vector search with a neighbor graph (HNSW), which compares a query with a few
+//! thousand vectors instead of all.
 //!
 //! ```text
 //! DIR/hnsw/graph.hnsw.graph, graph.hnsw.data   the graph, of positions of passages
 //! DIR/hnsw/turnwise-hnsw.json                  of which vectors, with which settings, and the recall that was measured
 //! ```
 //!
-//! The graph stores positions; distances are computed from the mapped vectors. Vectors must have
-//! length 1: their distance is 1 minus their inner product.
+//! The graph stores vector indices; distances are computed from the memory-mapped vectors. Vectors
+//! must be L2-normalized, because distance is computed as 1 minus the inner product.
 //!
 //! Source: Malkov and Yashunin, "Efficient and robust approximate nearest neighbor search using
-//! Hierarchical Navigable Small World graphs" (2018), with the crate `hnsw_rs`. The graph depends
-//! on random numbers and thread timing, so two builds may find different passages. Searches with
-//! one graph are deterministic.
+//! Hierarchical Navigable Small World graphs" (2018), as implemented by the crate `hnsw_rs`. The
+//! graph depends on random numbers and thread timing, so searches with different builds may find
+//! different passages. Searches on the same graph are deterministic.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -38,15 +38,15 @@ use crate::manifest::Manifest;
 const MANIFEST: &str = "turnwise-hnsw.json";
 const FORMAT: u32 = 1;
 const NAME: &str = "graph";
-/// Position that represents the current query.
+/// Index that stands for the current query.
 const ASKED: u32 = u32::MAX;
-/// Maximum number of layers above the lowest.
+/// Maximum number of layers above the lowest one.
 const LAYERS: usize = 16;
-/// Number of vectors inserted between two progress checks.
+/// Number of vectors inserted between two progress reports.
 const TOGETHER: usize = 4096;
-/// Number of the index's own vectors used as queries to measure recall.
+/// Number of the index's own vectors that are used as queries to measure recall.
 const PROBES: usize = 100;
-/// Number of neighbours over which recall is measured.
+/// Number of nearest neighbors over which recall is measured.
 const RECALL_AT: usize = 10;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -56,17 +56,18 @@ struct Description {
     passages: String,
     encoder: String,
     vectors: usize,
-    /// Fraction of the ten nearest vectors that the graph found, with its own vectors as queries.
+    /// Fraction of the ten nearest vectors that the graph finds, measured with its own vectors as
+    /// queries.
     recall: f64,
-    /// SHA-256 of the two files that the HNSW library writes. Hashes are checked before loading,
-    /// because the library aborts the program on some damaged files. Earlier versions did not store
-    /// them.
+    /// SHA-256 of each of the two files written by the HNSW library. Hashes are checked before
+    /// loading, because the library aborts the process on some damaged files. Earlier versions did
+    /// not store the hashes.
     #[serde(default)]
     sha256: BTreeMap<String, String>,
 }
 
 thread_local! {
-    /// This thread's query, and buffers for two rows in single precision.
+    /// The current query of this thread, and buffers for two rows in single precision.
     static QUERY: RefCell<[Vec<f32>; 3]> = const { RefCell::new([const { Vec::new() }; 3]) };
 }
 
@@ -92,7 +93,7 @@ impl Distance<u32> for Products {
     }
 }
 
-/// A graph of neighbours over vectors.
+/// A neighbor graph over vectors.
 pub struct Graph {
     graph: Hnsw<'static, u32, Products>,
     options: GraphOptions,
@@ -109,7 +110,7 @@ impl std::fmt::Debug for Graph {
     }
 }
 
-/// Returns the SHA-256 of the graph's files, by name.
+/// Returns the SHA-256 of each of the graph's files, by file name.
 fn hashes(folder: &Path) -> Result<BTreeMap<String, String>, RetrievalError> {
     let of = |suffix: &str| {
         let name = format!("{NAME}.hnsw.{suffix}");
@@ -125,12 +126,12 @@ fn failed(folder: &Path, problem: &str) -> RetrievalError {
 }
 
 impl Graph {
-    /// Reads the graph of an index folder. Takes about 300 bytes of memory per vector for positions
-    /// and neighbours.
+    /// Loads the graph from an index folder. Takes about 300 bytes of memory per vector for its
+    /// index and neighbors.
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::File`] if there is no graph, or it belongs to other vectors.
+    /// Returns [`RetrievalError::File`] if there is no graph, or if it was built for other vectors.
     pub fn open(folder: &Path, vectors: &Arc<VectorStore>) -> Result<Self, RetrievalError> {
         let place = folder.join(HNSW);
         let Description { options, passages, encoder, vectors: count, recall, sha256 } =
@@ -156,7 +157,8 @@ impl Graph {
         Ok(Self { graph, options, recall })
     }
 
-    /// Returns the fraction of the ten nearest vectors that the graph found when it was built.
+    /// Returns the recall measured when the graph was built, as the fraction of the ten nearest
+    /// vectors that were found.
     pub fn recall(&self) -> f64 {
         self.recall
     }
@@ -177,15 +179,15 @@ impl Graph {
     }
 }
 
-/// Builds the graph of a folder's vectors and returns the final progress, including the measured
-/// recall.
+/// Builds a graph over a folder's vectors and returns the final progress, which includes the
+/// measured recall.
 ///
 /// # Errors
 ///
-/// Returns [`RetrievalError::Setting`] for options out of range, and [`RetrievalError::File`]
-/// without vectors, with an existing graph, or if the graph cannot be written. Returns
-/// [`RetrievalError::Encoder`] for vectors whose length is not 1, and
-/// [`RetrievalError::Interrupted`] if `watch` stopped it.
+/// Returns [`RetrievalError::Setting`] if an option is out of range, and [`RetrievalError::File`]
+/// if there are no vectors, a graph already exists, or the graph cannot be written. Returns
+/// [`RetrievalError::Encoder`] if vectors are not L2-normalized, and
+/// [`RetrievalError::Interrupted`] if `watch` stopped the build.
 pub fn build_graph(
     folder: &BuildFolder,
     options: GraphOptions,
@@ -241,7 +243,7 @@ pub fn build_graph(
     Ok((progress, recall))
 }
 
-/// Measures recall with some of the graph's own vectors, evenly spread, as queries.
+/// Measures recall, using evenly spaced vectors of the graph as queries.
 fn recall(graph: &Graph, vectors: &VectorStore) -> f64 {
     let (arch, mut query, mut found, mut all) = (Arch::new(), Vec::new(), 0, 0);
     for probe in 0..PROBES.min(vectors.len()) {

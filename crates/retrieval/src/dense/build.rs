@@ -14,29 +14,29 @@ use crate::{Passage, RetrievalError};
 /// Number of passages per encoder call.
 const TOGETHER: usize = 256;
 
-/// Folder of unfinished vectors inside an index folder. The folder is kept when a build stops,
-/// because encoding millions of passages takes days.
+/// Subfolder of an index folder that holds unfinished vectors. It is kept when a build stops,
+/// because encoding millions of passages can take days.
 const PARTIAL: &str = "dense.partial";
-/// File that describes unfinished vectors. The file is deleted last, after the folder is renamed,
-/// so that a killed build can always be resumed.
+/// Metadata file of unfinished vectors. It is deleted last, after the folder is renamed, so that an
+/// interrupted build can always be resumed.
 const OF: &str = "of.json";
 
 /// Settings of [`build_vectors`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DenseOptions {
-    /// Data type of vectors on disk.
+    /// Data type of the stored vectors.
     pub precision: Precision,
 }
 
-/// Encodes a folder's passages ([`crate::build::build`] stores them) and writes their vectors. If a
-/// call was interrupted, resumes it, given the same passages, encoder and precision; the result is
-/// bit-identical. The query prefix may differ, because passage vectors do not depend on it.
+/// Encodes a folder's passages (stored by [`crate::build::build`]) and writes their vectors. An
+/// interrupted build is resumed if the passages, encoder and precision are the same; the result is
+/// bit-identical. The query prefix may differ, because it does not affect passage vectors.
 ///
 /// # Errors
 ///
-/// Returns [`RetrievalError::Setting`] without passages, [`RetrievalError::File`] if vectors exist
-/// or cannot be written, [`RetrievalError::Encoder`] if the encoder fails, and
-/// [`RetrievalError::Interrupted`] if `watch` stopped it.
+/// Returns [`RetrievalError::Setting`] if there are no passages, [`RetrievalError::File`] if
+/// vectors already exist or cannot be written, [`RetrievalError::Encoder`] if the encoder fails,
+/// and [`RetrievalError::Interrupted`] if `watch` stopped the build.
 pub fn build_vectors(
     folder: &BuildFolder,
     encoder: &dyn Encoder,
@@ -109,8 +109,8 @@ pub fn build_vectors(
     Ok(progress)
 }
 
-/// Opens the unfinished vectors if they match the description and the encoder; otherwise starts a
-/// new file. Returns the file, positioned at its end, and its number of passages.
+/// Opens the unfinished vectors if they match the metadata and the encoder; otherwise creates a new
+/// file. Returns the file, positioned at its end, and the number of passages encoded so far.
 fn open_partial(
     place: &Path,
     description: &Description,
@@ -137,8 +137,8 @@ fn open_partial(
     Ok((file, 0))
 }
 
-/// Returns true if unfinished vectors match the requested ones. The encoder's name covers all its
-/// settings, including prefix and length.
+/// Returns true if unfinished vectors match the requested settings. The encoder's name reflects all
+/// its settings, including prefix and maximum length.
 fn is_begun(found: &Description, wanted: &Description, encoder: &dyn Encoder) -> bool {
     let rest = |of: &Description| Description { encoder: String::new(), encoding: None, ..of.clone() };
     rest(found) == rest(wanted) && encoder.is_named(&found.encoder)

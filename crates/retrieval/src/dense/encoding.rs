@@ -1,4 +1,4 @@
-//! How texts are encoded.
+//! How texts are encoded as vectors.
 
 use std::path::Path;
 
@@ -7,31 +7,31 @@ use serde::{Deserialize, Serialize};
 use super::open_vectors;
 use crate::RetrievalError;
 
-/// Encoding settings besides the model. These settings are stored with the vectors, so queries need
-/// not repeat them.
+/// Encoding settings besides the model. They are stored with the vectors, so they need not be
+/// repeated for queries.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Encoding {
-    /// Text before every query.
+    /// Text added before each query.
     pub query_prefix: String,
-    /// Text before every passage.
+    /// Text added before each passage.
     pub passage_prefix: String,
-    /// Maximum number of tokens in a text; longer texts are truncated.
+    /// Maximum number of tokens per text; longer texts are truncated.
     pub max_tokens: usize,
 }
 
 impl Encoding {
-    /// Reads the settings stored with an index folder's vectors; `None` if an earlier version wrote
-    /// them.
+    /// Reads the settings stored with an index folder's vectors, or `None` if an earlier version
+    /// wrote the vectors.
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::File`] if the folder has no complete vectors.
+    /// Returns [`RetrievalError::File`] if the folder's vectors are missing or incomplete.
     pub fn of(folder: &Path) -> Result<Option<Self>, RetrievalError> {
         Ok(open_vectors(folder)?.encoding().cloned())
     }
 
-    /// Rejects query settings that differ from the vectors' settings.
+    /// Rejects query settings that differ from those stored with the vectors.
     pub(super) fn refuse_other(&self, asked: &Self, vectors: &Path) -> Result<(), RetrievalError> {
         let quoted = |text: &str| format!("{text:?}");
         let settings = [

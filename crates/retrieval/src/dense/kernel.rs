@@ -1,5 +1,5 @@
-//! Inner products of f32 or f16 rows, vectorised. Sums run over fixed lanes, so results do not
-//! depend on the CPU's vector width.
+//! Inner products of f32 or f16 rows, vectorised. Sums use a fixed number of lanes, so results do
+//! not depend on the CPU's vector width.
 
 #![expect(clippy::inline_always, reason = "a loop is compiled for wider vectors only where it is inlined")]
 
@@ -24,8 +24,8 @@ impl WithSimd for Widen<'_> {
     }
 }
 
-/// Converts the bits of a finite f16 to f32: shifts exponent and mantissa, then corrects the
-/// exponent's bias by a multiplication, which is exact even for subnormal numbers.
+/// Converts the bits of a finite f16 to f32. It shifts exponent and mantissa, then corrects the
+/// exponent bias by a multiplication that is exact even for subnormal numbers.
 #[inline(always)]
 fn widen(bits: u16) -> f32 {
     let bits = u32::from(bits);
@@ -33,7 +33,7 @@ fn widen(bits: u16) -> f32 {
     f32::from_bits(size.to_bits() | (bits & 0x8000) << 16)
 }
 
-/// Converts little-endian f16 numbers, two bytes each.
+/// Converts little-endian f16 values of two bytes each.
 pub(super) fn widen_all(arch: Arch, from: &[u8], to: &mut [f32]) {
     arch.dispatch(Widen { from, to });
 }

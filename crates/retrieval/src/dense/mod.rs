@@ -1,13 +1,13 @@
-//! Finds passages by comparing encoder vectors.
+//! Finds passages by comparing embeddings.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `approximate.rs` | approximate search with an HNSW graph (feature `hnsw`) |
-//! | `graph_options.rs` | settings of the graph |
+//! | `graph_options.rs` | settings of the HNSW graph |
 //! | `build.rs` | encodes a folder's passages |
 //! | `encoding.rs` | how texts are encoded |
-//! | `kernel.rs` | vectorised inner products of f32 or f16 rows |
-//! | `vectors.rs` | vectors in a mapped file, and the exact search |
+//! | `kernel.rs` | vectorized inner products of f32 or f16 rows |
+//! | `vectors.rs` | vectors in a memory-mapped file, and exact search |
 //!
 //! ```text
 //! DIR/dense/vectors.bin               passage after passage, f16 or f32, little-endian
@@ -15,8 +15,8 @@
 //! ```
 //!
 //! Callers provide the encoder ([`Encoder`]). With E5, a passage's score is the inner product of
-//! two vectors of length 1, their cosine (Wang et al., "Text Embeddings by Weakly-Supervised
-//! Contrastive Pre-training", 2022).
+//! two L2-normalized vectors, which is their cosine similarity (Wang et al., "Text Embeddings by
+//! Weakly-Supervised Contrastive Pre-training", 2022).
 
 #[cfg(feature = "hnsw")]
 mod approximate;
@@ -49,15 +49,15 @@ use crate::{Hit, RetrievalError, Retriever};
 
 /// Converts texts to vectors.
 pub trait Encoder: Send + Sync {
-    /// Returns the number of dimensions.
+    /// Returns the dimension of the vectors.
     fn dimensions(&self) -> usize;
 
-    /// Returns a name that identifies everything that determines passage vectors. Vectors with
-    /// different names must not be compared.
+    /// Returns a name that changes whenever passage vectors would change. Vectors from encoders
+    /// with different names must not be compared.
     fn fingerprint(&self) -> String;
 
-    /// Returns true for this encoder's name, and for names from earlier versions whose vectors are
-    /// still valid.
+    /// Returns true for this encoder's name, and for names used by earlier versions whose vectors
+    /// are still valid.
     fn is_named(&self, fingerprint: &str) -> bool {
         self.fingerprint() == fingerprint
     }
@@ -67,14 +67,14 @@ pub trait Encoder: Send + Sync {
         None
     }
 
-    /// Encodes queries as vectors, `[queries, dimensions]`.
+    /// Encodes queries as vectors, with shape `[queries, dimensions]`.
     ///
     /// # Errors
     ///
     /// Returns [`RetrievalError::Encoder`].
     fn queries(&self, texts: &[&str]) -> Result<Vec<f32>, RetrievalError>;
 
-    /// Encodes passages as vectors, `[passages, dimensions]`.
+    /// Encodes passages as vectors, with shape `[passages, dimensions]`.
     ///
     /// # Errors
     ///
@@ -93,8 +93,8 @@ fn open_vectors(folder: &Path) -> Result<VectorStore, RetrievalError> {
     VectorStore::open(&dense)
 }
 
-/// Finds passages by exact inner products with the query's vector, comparing all vectors. Ties are
-/// ordered by position.
+/// Finds passages by exact search, comparing the query's vector with all others by inner product.
+/// Ties are ordered by passage index.
 pub struct DenseRetriever {
     encoder: Arc<dyn Encoder>,
     vectors: Arc<VectorStore>,
@@ -114,13 +114,13 @@ impl std::fmt::Debug for DenseRetriever {
 }
 
 impl DenseRetriever {
-    /// Opens the vectors of an index folder, for queries by the encoder that computed them.
+    /// Opens an index folder's vectors, for queries encoded by the same encoder.
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::File`] if the folder has no complete vectors, or they belong to
-    /// other passages or another encoder. Returns [`RetrievalError::Setting`] if prefixes or
-    /// maximum length differ from those used for the vectors.
+    /// Returns [`RetrievalError::File`] if the folder's vectors are missing or incomplete, or
+    /// belong to other passages or another encoder. Returns [`RetrievalError::Setting`] if the
+    /// prefixes or maximum length differ from those stored with the vectors.
     pub fn open(folder: &Path, encoder: Arc<dyn Encoder>) -> Result<Self, RetrievalError> {
         let passages = PassageStore::open(&folder.join(PASSAGES))?;
         let dense = folder.join(DENSE);
@@ -152,7 +152,7 @@ impl DenseRetriever {
     }
 }
 
-/// Always fails, because this build lacks the feature `hnsw`.
+/// Always fails, because this binary was compiled without the feature `hnsw`.
 ///
 /// # Errors
 ///
@@ -166,7 +166,7 @@ pub fn build_graph(
     Err(graph_options::not_built())
 }
 
-/// Rejects a graph early if this build does not support graphs.
+/// Returns an error early if this binary does not support graphs.
 ///
 /// # Errors
 ///
@@ -179,13 +179,13 @@ pub fn check_graphs_are_built_in() -> Result<(), RetrievalError> {
 }
 
 impl DenseRetriever {
-    /// Searches with the folder's graph ([`build_graph`]), which compares only some vectors and may
-    /// miss passages.
+    /// Searches with the folder's graph ([`build_graph`]), which compares only some of the vectors
+    /// and may miss passages.
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::File`] if there is no graph, or it belongs to other vectors, and
-    /// [`RetrievalError::Setting`] without the feature `hnsw`.
+    /// Returns [`RetrievalError::File`] if there is no graph, or if it was built for other vectors,
+    /// and [`RetrievalError::Setting`] without the feature `hnsw`.
     #[cfg(feature = "hnsw")]
     pub fn approximate(mut self, folder: &Path) -> Result<Self, RetrievalError> {
         if !folder.join(HNSW).is_dir() {
@@ -198,7 +198,7 @@ impl DenseRetriever {
         Ok(self)
     }
 
-    /// Always fails, because this build lacks the feature `hnsw`.
+    /// Always fails, because this binary was compiled without the feature `hnsw`.
     ///
     /// # Errors
     ///
@@ -208,7 +208,7 @@ impl DenseRetriever {
         Err(graph_options::not_built())
     }
 
-    /// Returns the positions and scores of the hits for each query vector.
+    /// Returns the indices and scores of the hits for each query vector.
     fn nearest(&self, queries: &[f32], top_k: usize) -> Vec<Vec<(u32, f32)>> {
         #[cfg(feature = "hnsw")]
         if let Some(graph) = &self.graph {

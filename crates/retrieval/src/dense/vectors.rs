@@ -1,4 +1,4 @@
-//! Vectors in a mapped file, and the exact search.
+//! Vectors in a memory-mapped file, and exact search.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -17,17 +17,17 @@ pub(super) const MANIFEST: &str = "turnwise-vectors.json";
 pub(super) const FORMAT: u32 = 1;
 pub(super) const VECTORS: &str = "vectors.bin";
 
-/// Number of elements processed together; they stay in the L1 cache along with the products.
+/// Number of elements processed together; they fit in the L1 cache together with the products.
 const BLOCK: usize = 1 << 15;
-/// Number of blocks per parallel piece.
+/// Number of blocks per parallel work item.
 const PIECE: usize = 16;
 
 /// Data type of a vector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
-    /// Half precision: two bytes, eleven bits of mantissa. For unit vectors, scores change by less
-    /// than 0.001.
+    /// Half precision: two bytes, with an eleven-bit significand. For L2-normalized vectors, scores
+    /// change by less than 0.001.
     #[default]
     F16,
     /// Single precision: four bytes.
@@ -57,7 +57,7 @@ pub(super) struct Description {
     pub(super) encoding: Option<Encoding>,
 }
 
-/// Read-only vectors that threads can share.
+/// Read-only vectors that can be shared between threads.
 pub struct VectorStore {
     bytes: Bytes,
     description: Description,
@@ -69,7 +69,8 @@ impl std::fmt::Debug for VectorStore {
     }
 }
 
-/// A candidate result. The worst hit compares as greatest, because a heap pops the greatest first.
+/// A candidate result. Hits are ordered so that the worst is the greatest, because a heap pops the
+/// greatest first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Candidate {
     score: f32,
@@ -101,7 +102,7 @@ fn offer(heap: &mut BinaryHeap<Candidate>, candidate: Candidate, limit: usize) {
 }
 
 impl VectorStore {
-    /// Maps the vectors of a folder.
+    /// Memory-maps a folder's vectors.
     ///
     /// # Errors
     ///
@@ -129,12 +130,12 @@ impl VectorStore {
         self.len() == 0
     }
 
-    /// Returns the number of dimensions.
+    /// Returns the dimension of the vectors.
     pub fn dimensions(&self) -> usize {
         self.description.dimensions as usize
     }
 
-    /// Returns the fingerprint of the encoded passages.
+    /// Returns the fingerprint of the passages that were encoded.
     pub fn passages(&self) -> &str {
         &self.description.passages
     }
@@ -173,9 +174,9 @@ impl VectorStore {
         product[0]
     }
 
-    /// Returns, for each query of `[queries, dimensions]`, the `limit` vectors with the greatest
-    /// inner products and these products, best first. Vectors are split over threads, and each
-    /// vector is read once for all queries.
+    /// For each query in `[queries, dimensions]`, returns the `limit` vectors with the largest
+    /// inner products, best first, together with these products. The vectors are split among
+    /// threads, and each vector is read only once for all queries.
     pub fn search(&self, queries: &[f32], limit: usize) -> Vec<Vec<(u32, f32)>> {
         let width = self.dimensions();
         let count = queries.len() / width;

@@ -1,15 +1,15 @@
 //! Converts text to search terms like Anserini's default English analyzer.
 //!
-//! Five stages, as in Lucene 9: standard tokenizer, possessive filter (removes `'s`), lower case,
-//! 33 stop words, Porter's stemmer (`porter.rs`).
+//! It has five stages, as in Lucene 9: standard tokenizer, possessive filter (removes `'s`),
+//! lower-casing, 33 stop words, and Porter's stemmer (`porter.rs`).
 //!
-//! The tokenizer follows the word boundaries of Unicode Standard Annex 29 and keeps segments with a
-//! letter, a digit, an ideograph or an emoji. The tokenizer takes the longest token at each
-//! position, or skips a character if none starts there. The grammar is a regular expression
-//! ([`grammar`]), compiled to an automaton that reports the longest match.
+//! The tokenizer follows the word boundaries of Unicode Standard Annex 29 and keeps segments that
+//! contain a letter, a digit, an ideograph or an emoji. At each position it takes the longest
+//! token, or skips a character if no token starts there. The grammar is a regular expression
+//! ([`grammar`]), compiled to an automaton that finds the longest match.
 //!
 //! Differs from Lucene: character classes follow the newer Unicode version of `regex-syntax`, so
-//! letters and emoji added since Lucene's version are tokens.
+//! letters and emoji added after Lucene's version also form tokens.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -30,10 +30,10 @@ pub const STOP_WORDS: [&str; 33] = [
 
 const LONGEST_STOP_WORD: usize = 5;
 
-/// Maximum token length in UTF-16 units; longer tokens are split into pieces.
+/// Maximum token length in UTF-16 code units; longer tokens are split.
 pub const MAX_TOKEN_UNITS: usize = 255;
 
-/// Maximum token length in bytes: a UTF-16 unit takes at most three bytes of UTF-8.
+/// Maximum token length in bytes: a UTF-16 code unit takes at most three bytes in UTF-8.
 const MAX_TOKEN_BYTES: usize = 3 * MAX_TOKEN_UNITS;
 
 static AUTOMATON: LazyLock<Result<DFA, String>> = LazyLock::new(|| {
@@ -44,12 +44,12 @@ static AUTOMATON: LazyLock<Result<DFA, String>> = LazyLock::new(|| {
         .map_err(|error| error.to_string())
 });
 
-/// Returns the tokens of the standard tokenizer as one regular expression.
+/// Returns a regular expression that matches any token of the standard tokenizer.
 ///
-/// Every class includes the marks that follow it (rule WB4). A word is a run of letters, digits and
-/// characters that join them (WB5 to WB13b), a run of Katakana, or a run of a script that Unicode
-/// breaks by dictionary. A single ideograph, a single Hiragana, or an emoji sequence of Unicode
-/// Technical Standard 51 is also a word.
+/// Every character class also includes the marks that may follow a character (rule WB4). A word is
+/// a run of letters, digits and characters that join them (WB5 to WB13b), a run of Katakana, or a
+/// run of a script whose words Unicode breaks by dictionary. A single ideograph, a single Hiragana
+/// character, or an emoji sequence (Unicode Technical Standard 51) is also a word.
 pub fn grammar() -> String {
     let marks = r"[\p{wb=Format}\p{wb=Extend}\p{wb=ZWJ}]*";
     let letter = format!(r"(?:[\p{{wb=ALetter}}\p{{wb=Hebrew_Letter}}]{marks})");
@@ -97,7 +97,7 @@ struct Scratch {
     stems: Stems,
 }
 
-/// Cache of terms by word; the term is empty for stop words. Most words repeat, and a lookup is
+/// Caches the term for each word; stop words have an empty term. Most words repeat, and a lookup is
 /// faster than stemming.
 #[derive(Default)]
 struct Stems(HashMap<Box<str>, Box<str>>);
@@ -119,7 +119,7 @@ impl Stems {
     }
 }
 
-/// Replaces a lower-case token by its stem; drops stop words.
+/// Replaces a lower-case token by its stem, and drops stop words.
 fn finish(token: &mut String) {
     if token.len() <= LONGEST_STOP_WORD && STOP_WORDS.contains(&token.as_str()) {
         token.clear();
@@ -128,8 +128,8 @@ fn finish(token: &mut String) {
     }
 }
 
-/// Converts texts to terms. Clones are cheap but start with an empty cache; for speed, share one
-/// analyzer between threads.
+/// Converts texts to terms. Clones are cheap but start with an empty cache, so share one analyzer
+/// between threads for speed.
 pub struct Analyzer {
     automaton: &'static DFA,
     scratches: Pool<Scratch, NewScratch>,
@@ -148,7 +148,7 @@ impl Clone for Analyzer {
 }
 
 impl Analyzer {
-    /// Creates an analyzer and compiles its grammar.
+    /// Creates an analyzer, which compiles its grammar.
     ///
     /// # Errors
     /// Returns [`SearchError::Grammar`] if the built-in token grammar does not compile.
@@ -164,14 +164,14 @@ impl Analyzer {
         Self { automaton, scratches: Pool::new(Box::new(new)) }
     }
 
-    /// Returns the terms of a text, in order and with repetitions.
+    /// Returns the terms of a text, in order and including repetitions.
     pub fn terms(&self, text: &str) -> Vec<String> {
         let mut terms = Vec::new();
         self.each(text, |_, term| terms.push(term.to_owned()));
         terms
     }
 
-    /// Calls `sink` with every term and its token's range in the text.
+    /// Calls `sink` with each term and the range of its token in the text.
     pub(crate) fn each(&self, text: &str, mut sink: impl FnMut(std::ops::Range<usize>, &str)) {
         let mut scratch = self.scratches.get();
         let Scratch { cache, stems } = &mut *scratch;
@@ -206,8 +206,8 @@ impl Analyzer {
     }
 }
 
-/// Returns the end of the token at `start` if it is a run of ASCII letters and digits that cannot
-/// extend further. This shortcut handles most tokens without the grammar.
+/// Returns the end of the token at `start` if it is a run of ASCII letters and digits that the
+/// grammar could not extend. This shortcut handles most tokens without running the grammar.
 fn plain_word(text: &[u8], start: usize) -> Option<usize> {
     // Limited, because a longer run is counted again for each of its tokens.
     let reach = text[start..].iter().take(MAX_TOKEN_UNITS + 1);
@@ -245,13 +245,13 @@ fn longest_token(automaton: &DFA, cache: &mut Cache, text: &str, start: usize) -
     Some(end)
 }
 
-/// Removes a final `'s`, with any of three apostrophes.
+/// Removes a final `'s`, written with any of three apostrophe characters.
 fn without_possessive(token: &str) -> &str {
     let Some(owner) = token.strip_suffix(['s', 'S']) else { return token };
     owner.strip_suffix(['\'', '\u{2019}', '\u{FF07}']).unwrap_or(token)
 }
 
-/// Returns Java's lower case of a character, which is always one character.
+/// Lower-cases a character as Java does, which always gives a single character.
 fn lower(character: char) -> char {
     character.to_lowercase().next().unwrap_or(character)
 }

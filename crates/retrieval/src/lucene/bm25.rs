@@ -1,17 +1,18 @@
-//! Scores of Lucene's `BM25Similarity`, computed in single precision per term.
+//! Scores as in Lucene's `BM25Similarity`, computed in single precision for each term.
 //!
-//! A document's score is the sum over the query's terms of `w - w / (1 + tf / (k1 (1 - b + b dl /
-//! avgdl)))` with `w = n idf`, `n` the term's count in the query, and `idf = ln(1 + (N - df + 0.5)
-//! / (df + 0.5))`. There is no factor `k1 + 1`.
+//! A document's score is the sum over the query's terms of
+//! `w - w / (1 + tf / (k1 (1 - b + b dl / avgdl)))` with `w = n idf`, `n` the term's count in the
+//! query, and `idf = ln(1 + (N - df + 0.5) / (df + 0.5))`. Unlike the textbook formula, it has no
+//! factor `k1 + 1`.
 //!
 //! * `tf`: number of occurrences of the term in the document;
-//! * `dl`: number of terms in the document, decoded from its one-byte norm ([`decode_length`]):
-//!   exact up to 40, then with five significant bits;
-//! * `avgdl`: mean number of terms, not rounded, over documents with at least one term;
-//! * `N`, `df`: number of documents with at least one term, and with this term.
+//! * `dl`: number of terms in the document, decoded from its one-byte norm ([`decode_length`]). It
+//!   is exact up to 40, and has five significant bits above;
+//! * `avgdl`: exact mean number of terms over documents with at least one term;
+//! * `N`, `df`: number of documents with at least one term, and number of documents with this term.
 //!
-//! Source: Robertson and Zaragoza, "The Probabilistic Relevance Framework" (2009), in Lucene's
-//! form; Anserini's defaults are k1 = 0.9, b = 0.4.
+//! Source: Robertson and Zaragoza, "The Probabilistic Relevance Framework" (2009), as implemented
+//! in Lucene. Anserini's defaults are k1 = 0.9, b = 0.4.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,9 +20,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bm25 {
-    /// Saturation: the smaller the value, the sooner repeated terms stop counting.
+    /// Term frequency saturation: the smaller the value, the less repeated terms add to the score.
     pub k1: f32,
-    /// Weight of a document's length, from 0 to 1.
+    /// How strongly scores are normalized by document length, from 0 to 1.
     pub b: f32,
 }
 
@@ -31,10 +32,10 @@ impl Default for Bm25 {
     }
 }
 
-/// Shorter lengths are encoded exactly (Lucene's free values).
+/// Lengths below this are encoded exactly (Lucene's free values).
 const FREE: u32 = 24;
 
-/// Returns the norm byte of a document's number of terms (`SmallFloat.intToByte4`).
+/// Encodes a document's number of terms as a norm byte (`SmallFloat.intToByte4`).
 pub fn encode_length(length: u32) -> u8 {
     if length < FREE {
         return length as u8;
@@ -46,7 +47,7 @@ pub fn encode_length(length: u32) -> u8 {
     (FREE + code) as u8
 }
 
-/// Returns the smallest number of terms with this norm byte (`SmallFloat.byte4ToInt`).
+/// Returns the smallest number of terms that has this norm byte (`SmallFloat.byte4ToInt`).
 pub fn decode_length(norm: u8) -> u32 {
     let norm = u32::from(norm);
     if norm < FREE {
@@ -64,7 +65,7 @@ pub(super) struct Collection {
 }
 
 impl Bm25 {
-    /// Returns `1 / (k1 (1 - b + b dl / avgdl))` for every norm byte.
+    /// Returns `1 / (k1 (1 - b + b dl / avgdl))` for each norm byte.
     pub(super) fn inverse_norms(self, collection: Collection) -> [f32; 256] {
         let average = (collection.tokens as f64 / collection.documents.max(1) as f64) as f32;
         std::array::from_fn(|norm| {
@@ -81,7 +82,7 @@ pub(super) fn weight(collection: Collection, document_frequency: u64, count: u32
     count as f32 * idf
 }
 
-/// Returns a term's contribution to the score of a document that contains it `frequency` times.
+/// Returns how much a term adds to the score of a document in which it occurs `frequency` times.
 #[inline]
 pub(super) fn term_score(weight: f32, frequency: u32, inverse_norm: f32) -> f32 {
     weight - weight / (1.0 + frequency as f32 * inverse_norm)

@@ -1,4 +1,4 @@
-//! Builds an index, one text at a time.
+//! Builds a search index, adding one text at a time.
 
 use std::fs;
 use std::io::{BufWriter, Write as _};
@@ -14,14 +14,14 @@ use super::manifest::{FORMAT, Manifest, POSTINGS};
 use super::postings::Postings;
 use super::{Analyzer, SearchError, SearchIndex};
 
-/// Number of texts analysed together, on all threads.
+/// Number of texts analyzed in one batch, on all threads.
 const BATCH: usize = 256;
 
 /// Options of an [`IndexBuilder`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BuildOptions {
-    /// Maximum bytes of postings in memory; beyond that, they are written to a temporary file in
-    /// the index folder.
+    /// Maximum size of postings in memory, in bytes; beyond that, they are written to a temporary
+    /// file in the index folder.
     pub memory: usize,
 }
 
@@ -33,13 +33,13 @@ impl Default for BuildOptions {
 
 /// Collects texts into an index.
 ///
-/// Uses about the options' `memory` plus 20 bytes per text; an index in a folder is merged from
-/// temporary files.
+/// Uses about `memory` bytes (from the options) plus 20 bytes per text; an index in a folder is
+/// merged from temporary files.
 pub struct IndexBuilder {
     analyzer: Analyzer,
     inverter: Inverter,
     folder: Option<PathBuf>,
-    /// Ids and texts waiting for analysis.
+    /// Ids and texts that have not been analyzed yet.
     batch: Vec<(String, String)>,
     texts: u32,
     documents: u64,
@@ -58,7 +58,7 @@ impl std::fmt::Debug for IndexBuilder {
 }
 
 impl IndexBuilder {
-    /// Returns an in-memory builder, for a few thousand texts.
+    /// Returns an in-memory builder, suitable for a few thousand texts.
     ///
     /// # Errors
     /// Fails like [`Analyzer::new`].
@@ -66,7 +66,7 @@ impl IndexBuilder {
         Self::new(None, BuildOptions::default())
     }
 
-    /// Returns a builder that writes to a new or empty folder, which is created if needed.
+    /// Returns a builder that writes to a new or empty folder, and creates it if necessary.
     ///
     /// # Errors
     /// Returns [`SearchError::Occupied`] if the folder is not empty, and [`SearchError::Io`] if it
@@ -96,7 +96,7 @@ impl IndexBuilder {
     /// Adds the next text with its name.
     ///
     /// # Errors
-    /// Returns [`SearchError::TooMany`] beyond 2^32 - 1 texts, and [`SearchError::Io`] if postings
+    /// Returns [`SearchError::TooMany`] after 2^32 - 1 texts, and [`SearchError::Io`] if postings
     /// cannot be written to the folder.
     pub fn add(&mut self, name: &str, text: &str) -> Result<(), SearchError> {
         self.texts = self.texts.checked_add(1).ok_or(SearchError::TooMany)?;
@@ -105,7 +105,8 @@ impl IndexBuilder {
         if self.batch.len() == BATCH { self.flush() } else { Ok(()) }
     }
 
-    /// Adds the next text, already converted to terms. Do not mix it with [`IndexBuilder::add`].
+    /// Adds the next text, which is already converted to terms. Do not mix with calls of
+    /// [`IndexBuilder::add`].
     pub(crate) fn add_analysed(&mut self, name: &str, text: &str, terms: &Terms) -> Result<(), SearchError> {
         self.texts = self.texts.checked_add(1).ok_or(SearchError::TooMany)?;
         hash_text(&mut self.hash, name, text);
@@ -137,9 +138,9 @@ impl IndexBuilder {
     /// Writes all remaining data and opens the index.
     ///
     /// # Errors
-    /// Returns [`SearchError::Io`] if a file cannot be written, or if all terms, all names or one
-    /// term's postings take 4 GiB or more. An index in a folder also fails like
-    /// [`SearchIndex::open`].
+    /// Returns [`SearchError::Io`] if a file cannot be written, or if all terms, all names, or the
+    /// postings of one term take 4 GiB or more. For an index in a folder, also returns the errors
+    /// of [`SearchIndex::open`].
     pub fn finish(mut self) -> Result<SearchIndex, SearchError> {
         self.flush()?;
         let manifest = Manifest {
@@ -169,7 +170,7 @@ impl IndexBuilder {
     }
 }
 
-/// Hashes lengths first, so different collections have different hashes.
+/// Hashes lengths before texts, so that different collections have different hashes.
 pub(crate) fn hash_text(hash: &mut Sha256, name: &str, text: &str) {
     for part in [name, text] {
         hash.update((part.len() as u64).to_le_bytes());

@@ -14,7 +14,7 @@ use super::{Analyzer, Bm25, BuildOptions, IndexBuilder, SearchError};
 /// A text returned by a search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hit {
-    /// Position of the text in the collection.
+    /// Index of the text in the collection.
     pub position: u32,
     /// Name of the text.
     pub name: String,
@@ -22,11 +22,11 @@ pub struct Hit {
     pub score: f32,
 }
 
-/// A read-only index that threads can share.
+/// A read-only index that can be shared between threads.
 pub struct SearchIndex {
     pub(super) postings: Postings,
-    /// For each term searched so far, by the start of its postings: the greatest `tf / (k1 (..))`
-    /// of any document.
+    /// For each term searched so far, keyed by the start of its postings: the largest
+    /// `tf / (k1 (..))` in any document.
     reaches: RwLock<HashMap<usize, f32>>,
     analyzer: Analyzer,
     collection: Collection,
@@ -47,8 +47,8 @@ impl std::fmt::Debug for SearchIndex {
     }
 }
 
-/// A candidate result. The worst document compares as greatest, because a heap pops the greatest
-/// first.
+/// A candidate result. Documents are ordered so that the worst is the greatest, because a heap pops
+/// the greatest first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Candidate {
     pub(super) score: f32,
@@ -74,14 +74,14 @@ impl PartialOrd for Candidate {
     }
 }
 
-/// Number of postings beyond which a query is pruned. Below it, reading all postings is faster.
+/// Number of postings above which a query is pruned. Below it, reading all postings is faster.
 const MANY_POSTINGS: u64 = 20_000;
 
-/// Score of a document without any of the terms.
+/// Score of a document that contains none of the terms.
 const UNTOUCHED: f64 = -1.0;
 
 impl SearchIndex {
-    /// Builds an in-memory index of (name, text) pairs.
+    /// Builds an in-memory index from (name, text) pairs.
     ///
     /// # Errors
     /// Fails like [`IndexBuilder::in_memory`], [`IndexBuilder::add`] and [`IndexBuilder::finish`].
@@ -127,8 +127,8 @@ impl SearchIndex {
     ///
     /// # Errors
     ///
-    /// Returns [`SearchError::Unfinished`] if writing was interrupted, [`SearchError::Stale`] for
-    /// another format version, [`SearchError::Damaged`] if files are missing or truncated, and
+    /// Returns [`SearchError::Unfinished`] if writing was interrupted, [`SearchError::Stale`] if
+    /// the format version differs, [`SearchError::Damaged`] if files are missing or truncated, and
     /// [`SearchError::Io`] if the folder does not exist or cannot be read.
     pub fn open(folder: &Path) -> Result<Self, SearchError> {
         let manifest = Manifest::read(folder)?;
@@ -143,7 +143,8 @@ impl SearchIndex {
         Ok(opened)
     }
 
-    /// Opens a folder and checks that it was built from these (name, text) pairs in this order.
+    /// Opens a folder and checks that it was built from the same (name, text) pairs in the same
+    /// order.
     ///
     /// # Errors
     ///
@@ -196,7 +197,8 @@ impl SearchIndex {
         self.texts == 0
     }
 
-    /// Returns the SHA-256 of the texts as hexadecimal digits; equal for equal collections.
+    /// Returns the SHA-256 of the texts as a hexadecimal string, which is the same for equal
+    /// collections.
     pub fn fingerprint(&self) -> &str {
         &self.fingerprint
     }
@@ -210,13 +212,12 @@ impl SearchIndex {
     /// are returned.
     ///
     /// # Errors
-    /// Returns [`SearchError::Damaged`] if the postings of a query term are invalid.
+    /// Returns [`SearchError::Damaged`] if a query term's postings are invalid.
     pub fn search(&self, query: &str, limit: usize) -> Result<Vec<Hit>, SearchError> {
         self.search_pruning(query, limit, MANY_POSTINGS)
     }
 
-    /// Searches like [`Self::search`], but prunes queries whose terms have more than `many`
-    /// postings.
+    /// Like [`Self::search`], but prunes queries whose terms have more than `many` postings.
     pub(super) fn search_pruning(
         &self,
         query: &str,
@@ -255,9 +256,9 @@ impl SearchIndex {
         Candidate { score, rank: self.postings.rank(document), document }
     }
 
-    /// Returns the greatest `tf / (k1 (1 - b + b dl / avgdl))` of the documents with a term, which
-    /// bounds its contribution. The bound is computed once from all of the term's postings, then
-    /// cached.
+    /// Returns the largest `tf / (k1 (1 - b + b dl / avgdl))` over the documents with a term, which
+    /// bounds what the term can add to a score. The bound is computed once from all postings of the
+    /// term, then cached.
     pub(super) fn reach(&self, list: List) -> Result<f32, SearchError> {
         let known = self.reaches.read().unwrap_or_else(PoisonError::into_inner).get(&list.start).copied();
         if let Some(reach) = known {
@@ -272,7 +273,7 @@ impl SearchIndex {
         Ok(reach)
     }
 
-    /// Returns the best `limit` documents, best first, by reading all postings.
+    /// Finds the best `limit` documents by reading all postings; returns them best first.
     fn best(&self, terms: &[(f32, List)], limit: usize) -> Result<Vec<Candidate>, SearchError> {
         let mut scores = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
         scores.resize(self.postings.documents(), UNTOUCHED);

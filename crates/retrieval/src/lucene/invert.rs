@@ -1,8 +1,8 @@
-//! Collects the postings of every term from a stream of documents.
+//! Collects each term's postings from a stream of documents.
 //!
-//! Postings grow in memory, one list per term. When they fill the given memory, all lists are
-//! written to a temporary file (a run) in term order. At the end all runs are merged. A run's
-//! documents follow those of earlier runs, so a term's lists are simply concatenated.
+//! Postings are collected in memory, in one list per term. When they reach the memory limit, all
+//! lists are written to a temporary file (a run), ordered by term. All runs are merged at the end.
+//! Later runs contain later documents, so the lists of a term are simply concatenated.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 use super::SearchError;
 use super::postings::{BLOCK, ENTRY, FOOTER, HEAD, TAIL, read_varint, write_posting, write_varint};
 
-/// Approximate memory per term in bytes, without its text and postings.
+/// Approximate memory per term in bytes, not counting its text and postings.
 const TERM: usize = 96;
 
-/// Postings of a term in memory: `2 d + 1`, or `2 d` and the frequency, with `d` the distance from
-/// the previous document.
+/// A term's postings in memory: `2 d + 1`, or `2 d` and the frequency, where `d` is the distance
+/// from the previous document.
 #[derive(Default)]
 struct Growing {
     bytes: Vec<u8>,
@@ -29,13 +29,13 @@ enum Run {
     File(BufReader<File>),
 }
 
-/// Collects documents and writes the file of [`super::postings`].
+/// Collects documents and writes the file described in [`super::postings`].
 pub(super) struct Inverter {
     terms: HashMap<Box<str>, u32>,
     lists: Vec<Growing>,
     used: usize,
     memory: usize,
-    /// Folder of the runs; without it, everything stays in memory.
+    /// Folder for the runs; if `None`, everything stays in memory.
     folder: Option<PathBuf>,
     runs: Vec<File>,
     norms: Vec<u8>,
@@ -65,7 +65,7 @@ impl Inverter {
         self.runs.len()
     }
 
-    /// Adds the next document: its id, its norm and its terms, in any order and with repetitions.
+    /// Adds the next document, given its id, norm and terms; terms may be in any order and repeat.
     pub(super) fn add<'a>(
         &mut self,
         name: &str,
@@ -177,7 +177,7 @@ impl Inverter {
         out.write_all(TAIL)
     }
 
-    /// Returns the ranks of the documents, and the sorted ids with their ends.
+    /// Returns each document's rank by id, and the sorted ids with the end of each.
     fn names(&self) -> io::Result<(Vec<u8>, Vec<u8>, Vec<u8>)> {
         let name = |document: u32| {
             let document = document as usize;

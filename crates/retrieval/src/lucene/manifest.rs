@@ -1,4 +1,4 @@
-//! The manifest, whose presence shows that an index is complete.
+//! The manifest file, which exists only if the index is complete.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,10 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use super::SearchError;
 
-/// Name of the manifest, which is written last and renamed: if it exists, the index is complete.
+/// Name of the manifest. It is written last and then renamed, so if it exists, the index is
+/// complete.
 pub const MANIFEST: &str = "turnwise-search.json";
 
-/// Format version; increase it if the meaning of terms, norms or files changes.
+/// Format version; increase it when the meaning of terms, norms or files changes.
 pub(super) const FORMAT: u32 = 2;
 
 pub(super) const POSTINGS: &str = "postings.idx";
@@ -20,12 +21,12 @@ pub(super) const POSTINGS: &str = "postings.idx";
 #[serde(deny_unknown_fields)]
 pub(super) struct Manifest {
     pub(super) format: u32,
-    /// Number of texts. The key in the file has a historical name.
+    /// Number of texts. Its key in the file is kept for historical reasons.
     #[serde(rename = "products")]
     pub(super) texts: u32,
     pub(super) documents: u64,
     pub(super) tokens: u64,
-    /// SHA-256 of the texts in order: length and bytes of name and text.
+    /// SHA-256 over all texts in order, each as the length and bytes of its name and text.
     pub(super) fingerprint: String,
     pub(super) files: BTreeMap<String, u64>,
 }
@@ -76,7 +77,7 @@ impl Manifest {
     }
 }
 
-/// Returns names and sizes of a folder's files, except the manifest.
+/// Returns the names and sizes of a folder's files, except for the manifest.
 fn sizes(folder: &Path) -> Result<BTreeMap<String, u64>, SearchError> {
     let failed = |source| SearchError::Io { path: folder.to_owned(), source };
     let mut sizes = BTreeMap::new();

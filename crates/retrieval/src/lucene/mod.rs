@@ -1,28 +1,28 @@
-//! Keyword search with Lucene's ranking, as configured in Anserini and Pyserini, on a custom index
+//! Keyword search that ranks like Lucene as configured in Anserini and Pyserini, with its own index
 //! format.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `analyzer.rs` | conversion of text to terms |
+//! | `analyzer.rs` | converts text to terms |
 //! | `bm25.rs` | scores of Lucene's `BM25Similarity` |
 //! | `build.rs` | building an index ([`IndexBuilder`]) |
 //! | `index.rs` | searching ([`SearchIndex`]) |
-//! | `invert.rs` | collecting the postings of every term |
-//! | `manifest.rs` | manifest of a complete index |
+//! | `invert.rs` | collects the postings of each term |
+//! | `manifest.rs` | manifest file of a complete index |
 //! | `porter.rs` | Porter's stemmer |
 //! | `postings.rs` | file format of an index |
 //! | `pruned.rs` | pruned search: MaxScore (Turtle and Flood 1995) |
 //!
-//! A query is a bag of words: each distinct term is weighted by how often it occurs. Ties are
-//! ordered by the text's name (ascending bytes), then by its position in the collection.
+//! A query is a bag of words, in which each distinct term is weighted by how often it occurs. Ties
+//! are broken by the text's name (in ascending byte order), then by its index in the collection.
 //!
-//! Storage and scoring are custom (`postings.rs`, `invert.rs`, `pruned.rs`), because no library
-//! scores like Lucene and breaks ties by name.
+//! Storage and scoring are implemented here (`postings.rs`, `invert.rs`, `pruned.rs`), because no
+//! library scores like Lucene and breaks ties by name.
 //!
-//! Differs from Lucene: term scores are added in query order and in double precision, while
-//! Lucene's order depends on its scorer. All 150 rankings recorded for the shop (`turnwise-env`)
-//! have the same order; of their 7,084 scores with four decimals, four differ in the last bit or
-//! decimal.
+//! Differs from Lucene: term scores are added in query order and in double precision, whereas
+//! Lucene's order depends on its scorer. All 150 rankings recorded for WebShop (`turnwise-env`)
+//! have the same order. Of their 7,084 scores, rounded to four decimals, four differ in the last
+//! bit or decimal.
 
 pub mod analyzer;
 pub mod bm25;
@@ -44,14 +44,14 @@ pub(crate) use postings::{read_varint, write_varint};
 
 use std::path::PathBuf;
 
-/// Error from an index.
+/// Error from a search index.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SearchError {
     /// The token grammar does not compile.
     #[error("the token grammar does not compile: {reason}")]
     Grammar {
-        /// Message of the compiler.
+        /// Error message of the regular expression compiler.
         reason: String,
     },
     /// A file or folder could not be read or written.
@@ -68,13 +68,13 @@ pub enum SearchError {
         /// Path of the folder.
         path: PathBuf,
     },
-    /// The folder has no complete index.
+    /// The folder does not contain a complete index.
     #[error("{}: no finished search index ({MANIFEST} is missing); build it again in an empty folder", path.display())]
     Unfinished {
         /// Path of the folder.
         path: PathBuf,
     },
-    /// The index was built by another version, or from other texts.
+    /// The index was built by another version or from other texts.
     #[error("{}: the search index is stale: {reason}; delete the folder and build it again", path.display())]
     Stale {
         /// Path of the folder.
@@ -82,7 +82,7 @@ pub enum SearchError {
         /// The difference.
         reason: String,
     },
-    /// Files are missing, or their size differs from that in the finished index.
+    /// Files are missing, or their sizes differ from those recorded when the index was finished.
     #[error("{}: the search index is damaged: {reason}; delete the folder and build it again", path.display())]
     Damaged {
         /// Path of the file or folder.
@@ -90,10 +90,10 @@ pub enum SearchError {
         /// Cause of the failure.
         reason: String,
     },
-    /// The index cannot hold this many texts.
+    /// The index cannot hold more texts.
     #[error("a search index holds at most {} texts", u32::MAX)]
     TooMany,
-    /// A file of queries or answers has an invalid line.
+    /// A line in a file of queries or answers is invalid.
     #[error("{name}, line {line}: {reason}")]
     Line {
         /// Path of the file.

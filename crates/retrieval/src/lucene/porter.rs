@@ -1,14 +1,15 @@
-//! Porter's stemmer, like Lucene's `PorterStemFilter`.
+//! Porter's stemmer, with the same results as Lucene's `PorterStemFilter`.
 //!
-//! M. F. Porter, "An algorithm for suffix stripping", Program 14 (1980), with three changes from
-//! its author's C program that Lucene kept. Words of one or two units are unchanged, `bli` becomes
-//! `ble` (the paper has `abli` to `able`), and `logi` becomes `log`. Snowball's English stemmer
-//! (Porter2) gives different stems for about one word in twenty.
+//! M. F. Source: Porter, "An algorithm for suffix stripping", Program 14 (1980), with three changes
+//! from the author's C program that Lucene adopted. Words of one or two units are left unchanged,
+//! `bli` becomes `ble` (in the paper, `abli` becomes `able`), and `logi` becomes `log`. Snowball's
+//! English stemmer (Porter2) gives different stems for about one word in twenty.
 //!
-//! Like Java, the stemmer processes UTF-16 code units: every unit except `a e i o u`, and `y` after
-//! a consonant, is a consonant.
+//! Like the Java version, it works on UTF-16 code units: every unit is a consonant, except
+//! `a e i o u` and any `y` that follows a consonant.
 
-/// Suffixes of the third and fourth steps, and their replacements if the stem's measure is above 0.
+/// Suffixes for the third and fourth steps, with their replacements, applied if the stem's measure
+/// is above 0.
 const DOUBLE_SUFFIXES: [(&str, &str); 21] = [
     ("ational", "ate"),
     ("tional", "tion"),
@@ -41,8 +42,8 @@ const SHORT_SUFFIXES: [(&str, &str); 7] = [
     ("ful", ""),
     ("ness", ""),
 ];
-/// Suffixes removed if the stem's measure is above 1. `ement` and `ment` precede `ent`, which is a
-/// suffix of both.
+/// Suffixes that are removed if the stem's measure is above 1. `ement` and `ment` come before
+/// `ent`, because they end in it.
 const LAST_SUFFIXES: [&str; 19] = [
     "al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ion", "ou", "ism",
     "ate", "iti", "ous", "ive", "ize",
@@ -85,7 +86,8 @@ impl Stemmer {
         }
     }
 
-    /// Returns the measure of the first `length` units: how often a consonant follows a vowel.
+    /// Returns the measure of the first `length` units, which is how often a consonant follows a
+    /// vowel.
     fn measure(&self, length: usize) -> usize {
         (1..length).filter(|&index| self.consonant(index) && !self.consonant(index - 1)).count()
     }
@@ -98,8 +100,8 @@ impl Stemmer {
         length >= 2 && self.units[length - 1] == self.units[length - 2] && self.consonant(length - 1)
     }
 
-    /// Returns true if the first `length` units end in consonant, vowel, consonant, the last not
-    /// `w`, `x` or `y`. In a short word, an `e` then follows.
+    /// Returns true if the first `length` units end in consonant, vowel, consonant, and the last
+    /// one is not `w`, `x` or `y`. In a short word, these endings are followed by an `e`.
     fn short_end(&self, length: usize) -> bool {
         length >= 3
             && self.consonant(length - 1)
@@ -108,7 +110,7 @@ impl Stemmer {
             && ![b'w', b'x', b'y'].map(u16::from).contains(&self.units[length - 1])
     }
 
-    /// Returns the length before the suffix, if the word has it.
+    /// Returns the length of the word without the suffix, or `None` if it does not end in it.
     fn before(&self, suffix: &str) -> Option<usize> {
         let start = self.units.len().checked_sub(suffix.len())?;
         self.units[start..].iter().copied().eq(suffix.bytes().map(u16::from)).then_some(start)
@@ -168,7 +170,7 @@ impl Stemmer {
         }
     }
 
-    /// Applies the first matching suffix of the list, even if its condition fails.
+    /// Applies the first suffix in the list that matches, even if its condition fails.
     fn replace_first(&mut self, suffixes: &[(&str, &str)]) {
         let found = suffixes.iter().find_map(|&(suffix, end)| Some((self.before(suffix)?, end)));
         if let Some((start, end)) = found

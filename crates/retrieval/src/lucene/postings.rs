@@ -1,4 +1,4 @@
-//! File format of an index: each term's documents, and each document's norm and id.
+//! File format of an index: for each term its documents, and for each document its norm and id.
 //!
 //! ```text
 //! magic (8)
@@ -12,12 +12,12 @@
 //! starts of the six parts after the postings, numbers of terms, documents and identifiers (9 u64), magic (8)
 //! ```
 //!
-//! A term's postings are blocks of 128 documents. If there are several, a table with 8 bytes per
-//! block precedes them: last document (u32) and end of its bytes (u32). A posting stores the
-//! distance `d` from the previous document as a variable-length integer (the form of Lucene 3). The
-//! integer is `2 d + 1` if the term occurs once in the document; otherwise it is `2 d`, followed by
-//! the count. All numbers are little-endian. The file is read in place, from memory or mapped, and
-//! every number is checked before use.
+//! A term's postings are stored in blocks of 128 documents. If there are several blocks, a table
+//! with 8 bytes per block precedes them: the last document (u32) and the end of the block's bytes
+//! (u32). A posting stores the distance `d` from the previous document as a variable-length integer
+//! (as in Lucene 3). The integer is `2 d + 1` if the term occurs once in the document; otherwise it
+//! is `2 d`, followed by the number of occurrences. All numbers are little-endian. The file is read
+//! in place, either in memory or memory-mapped, and every number is checked before use.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ pub(super) const HEAD: &[u8; 8] = b"TWFIND2\n";
 pub(super) const TAIL: &[u8; 8] = b"\nTWFIND2";
 pub(super) const BLOCK: usize = 128;
 pub(super) const ENTRY: usize = 16;
-/// Count of numbers between the parts and the closing magic.
+/// How many numbers are stored between the parts and the closing magic bytes.
 pub(super) const FOOTER: usize = 9;
 /// Marks the end of an iteration, after the last document.
 pub(super) const END: u32 = u32::MAX;
@@ -49,9 +49,9 @@ pub(super) struct Postings {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct List {
-    /// Number of documents with the term.
+    /// Number of documents that contain the term.
     pub(super) documents: u32,
-    /// Start of its postings, unique to the term.
+    /// Start of the term's postings, which identifies the term.
     pub(super) start: usize,
     end: usize,
 }
@@ -181,7 +181,7 @@ impl Postings {
         Ok(cursor)
     }
 
-    /// Calls `visit` with every document of a list and the term's count in it.
+    /// Calls `visit` with each document in a list and the term's count in that document.
     pub(super) fn each(&self, list: List, mut visit: impl FnMut(u32, u32)) -> Result<(), SearchError> {
         let mut cursor = self.cursor(list)?;
         while cursor.length > 0 {
@@ -200,14 +200,14 @@ impl Postings {
     }
 }
 
-/// Iterates over the documents of a term in ascending order.
+/// Iterates over the documents that contain a term, in ascending order.
 pub(super) struct Cursor<'a> {
     postings: &'a Postings,
     table: &'a [u8],
     bytes: &'a [u8],
     count: usize,
     blocks: usize,
-    /// Block after the decoded one.
+    /// Index of the block after the decoded one.
     next: usize,
     documents: [u32; BLOCK],
     frequencies: [u32; BLOCK],
@@ -233,7 +233,7 @@ impl Cursor<'_> {
         if self.index < self.length { Ok(()) } else { self.load(self.next) }
     }
 
-    /// Moves forward to the first document at or after `target`.
+    /// Advances to the first document at or after `target`.
     pub(super) fn seek(&mut self, target: u32) -> Result<(), SearchError> {
         if self.length == 0 || self.document() >= target {
             return Ok(());
@@ -251,7 +251,7 @@ impl Cursor<'_> {
         Ok(())
     }
 
-    /// Returns the last document of a block, from the table.
+    /// Returns the last document in a block, from the table.
     fn last(&self, block: usize) -> u32 {
         short(self.table, block * 8)
     }
@@ -264,7 +264,7 @@ impl Cursor<'_> {
         block.checked_sub(1).map_or(0, end)..end(block)
     }
 
-    /// Decodes a block; past the last block, the iteration ends.
+    /// Decodes a block; after the last block, the iteration ends.
     fn load(&mut self, block: usize) -> Result<(), SearchError> {
         (self.index, self.length, self.next) = (0, 0, block + 1);
         if block >= self.blocks {
@@ -288,7 +288,7 @@ impl Cursor<'_> {
     }
 }
 
-/// Reads a variable-length integer, lowest seven bits first, from the start of `bytes`.
+/// Reads a variable-length integer from the start of `bytes`, lowest seven bits first.
 #[inline]
 pub(crate) fn read_varint(bytes: &mut &[u8]) -> Option<u64> {
     let (&first, rest) = bytes.split_first()?;
@@ -319,7 +319,7 @@ pub(crate) fn write_varint(bytes: &mut Vec<u8>, mut value: u64) {
     bytes.push(value as u8);
 }
 
-/// Appends a posting: the distance from the previous document, and the term's count.
+/// Appends a posting, given the distance from the previous document and the term's count.
 pub(super) fn write_posting(bytes: &mut Vec<u8>, distance: u32, frequency: u32) {
     write_varint(bytes, u64::from(distance) << 1 | u64::from(frequency == 1));
     if frequency != 1 {

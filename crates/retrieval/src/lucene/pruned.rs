@@ -1,10 +1,10 @@
-//! Finds the best documents without reading every posting: MaxScore (Turtle and Flood 1995).
+//! Finds the best documents without reading all postings: MaxScore (Turtle and Flood 1995).
 //!
-//! Terms are sorted by a bound on what each can add to a score. Once `limit` documents are found,
-//! terms whose summed bounds stay below the worst score found cannot qualify a document on their
-//! own. Only the other terms' postings are read in full; for each document found there, the former
-//! terms are looked up while it can still qualify. Scores, order and ties are the same as when
-//! reading all postings.
+//! Terms are sorted by an upper bound on what they can add to a score. Once `limit` documents have
+//! been found, a document that contains only terms whose bounds add up to less than the worst of
+//! these scores cannot qualify. Only the postings of the remaining terms are read in full. For each
+//! of their documents, the other terms are looked up as long as the document can still qualify.
+//! Scores, order and ties are the same as with a full search.
 
 use std::collections::BinaryHeap;
 
@@ -14,16 +14,16 @@ use super::index::{Candidate, SearchIndex};
 use super::postings::{Cursor, END, List};
 
 struct Walk<'a> {
-    /// Index of the term in the query. Scores are added in this order, whatever the order of the
-    /// lists.
+    /// Index of the term in the query. Scores are added in this order, regardless of the order of
+    /// the lists.
     index: usize,
     weight: f32,
     bound: f64,
     cursor: Cursor<'a>,
 }
 
-/// Returns true if no score up to `most` can be among the best. The factor leaves far more room
-/// than the order of summation needs.
+/// Returns true if a score of at most `most` cannot be among the best. The factor leaves much more
+/// room than rounding differences from the summation order need.
 fn hopeless(most: f64, worst: Option<f32>) -> bool {
     worst.is_some_and(|worst| ((most * (1.0 + 1e-9)) as f32) < worst)
 }

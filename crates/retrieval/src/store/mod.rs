@@ -1,4 +1,4 @@
-//! Passages by position, in memory or in mapped files.
+//! Passages by index, in memory or in memory-mapped files.
 //!
 //! ```text
 //! passages.bin   for every passage: length of its identifier (variable-length integer), identifier, contents
@@ -32,11 +32,11 @@ const ENDS: &str = "passages.idx";
 #[serde(deny_unknown_fields)]
 struct Description {
     passages: u32,
-    /// SHA-256 of the passages in order: length and bytes of id and contents.
+    /// SHA-256 over all passages in order, each as the length and bytes of its id and contents.
     fingerprint: String,
 }
 
-/// Read-only passages that threads can share.
+/// Read-only passages that can be shared between threads.
 pub struct PassageStore {
     place: Place,
     fingerprint: String,
@@ -97,17 +97,18 @@ impl PassageStore {
         self.len() == 0
     }
 
-    /// Returns the SHA-256 of the passages as hexadecimal digits; equal for equal collections.
+    /// Returns the SHA-256 of the passages as a hexadecimal string, which is the same for equal
+    /// collections.
     pub fn fingerprint(&self) -> &str {
         &self.fingerprint
     }
 
-    /// Returns the passage at a position, counted from 0.
+    /// Returns the passage at an index, counted from 0.
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::Index`] beyond the last passage, and [`RetrievalError::File`] if
-    /// the file is damaged.
+    /// Returns [`RetrievalError::Index`] if the index is out of range, and [`RetrievalError::File`]
+    /// if the file is damaged.
     pub fn get(&self, position: u32) -> Result<Arc<Passage>, RetrievalError> {
         let index = position as usize;
         if index >= self.len() {
@@ -123,10 +124,10 @@ impl PassageStore {
         }
     }
 
-    /// Returns every passage, in order.
+    /// Iterates over all passages, in order.
     ///
     /// # Errors
-    /// Each passage fails like [`PassageStore::get`].
+    /// Each item can fail like [`PassageStore::get`].
     pub fn iter(&self) -> impl Iterator<Item = Result<Arc<Passage>, RetrievalError>> + '_ {
         (0..self.len() as u32).map(|position| self.get(position))
     }

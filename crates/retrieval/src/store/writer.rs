@@ -14,7 +14,7 @@ use crate::{Passage, RetrievalError};
 
 const BUFFER: usize = 1 << 20;
 
-/// Writes passages to a folder, which can be opened once it is finished.
+/// Writes passages to a folder that can be opened once it is finished.
 #[derive(Debug)]
 pub struct StoreWriter {
     folder: PathBuf,
@@ -27,11 +27,12 @@ pub struct StoreWriter {
 }
 
 impl StoreWriter {
-    /// Creates a writer for a folder, which is created if needed.
+    /// Creates a writer for a folder, and creates the folder if necessary.
     ///
     /// # Errors
     ///
-    /// Returns [`RetrievalError::File`] if the folder already has passages, or is not writable.
+    /// Returns [`RetrievalError::File`] if the folder already contains passages, or is not
+    /// writable.
     pub fn create(folder: &Path) -> Result<Self, RetrievalError> {
         fs::create_dir_all(folder).map_err(|error| RetrievalError::file(folder, &error))?;
         let create = |name: &str| -> Result<_, RetrievalError> {
@@ -55,7 +56,7 @@ impl StoreWriter {
     /// # Errors
     ///
     /// Returns [`RetrievalError::File`] if the passage cannot be written, and
-    /// [`RetrievalError::Index`] beyond 2^32 - 1 passages.
+    /// [`RetrievalError::Index`] after 2^32 - 1 passages.
     pub fn add(&mut self, id: &str, contents: &str) -> Result<(), RetrievalError> {
         self.passages = self.passages.checked_add(1).ok_or_else(|| RetrievalError::Index {
             reason: format!("a collection holds at most {} passages", u32::MAX),

@@ -1,4 +1,4 @@
-//! Common parts of the answers to chat and text requests.
+//! Code shared by responses to chat and text requests.
 
 use super::sequence::Piece;
 use crate::openai::{ApiError, SamplingFields, Usage};
@@ -28,12 +28,12 @@ pub(super) struct Progress<W, C> {
     pub(super) reply: Option<Reply<W, C>>,
     pub(super) sampling: SamplingFields,
     pub(super) prompts: Vec<Vec<u32>>,
-    /// True for each response that has had a piece.
+    /// Whether each choice has already sent some text.
     begun: Vec<bool>,
-    /// Number of responses that have not ended.
+    /// Number of choices that are still being sampled.
     left: usize,
     completion_tokens: usize,
-    /// Cached tokens of each prompt, once known.
+    /// Number of cached tokens for each prompt, once known.
     cached: Vec<Option<usize>>,
 }
 
@@ -51,7 +51,7 @@ impl<W, C> Progress<W, C> {
         }
     }
 
-    /// Counts a piece; returns true if it is the first of its response.
+    /// Counts a piece, and returns true if it is the first one of its choice.
     pub(super) fn count(&mut self, index: usize, piece: &Piece) -> bool {
         self.completion_tokens += piece.count;
         if piece.count > 0 && index.is_multiple_of(self.sampling.n) {

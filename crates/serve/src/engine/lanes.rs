@@ -1,4 +1,4 @@
-//! Engines on several threads that share one model's weights.
+//! Several engines that share one model's weights, each on its own thread.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,21 +13,21 @@ use super::OpenError;
 use super::worker::{Job, Worker};
 use crate::openai::ApiError;
 
-/// Cached prefix tokens worth one extra sequence in a lane: recomputing this many costs about as
-/// much as decoding one sequence.
+/// Number of cached prefix tokens that outweighs one extra sequence in a lane: recomputing this
+/// many costs about as much as decoding one sequence.
 const TOKENS_OF_LOAD: usize = 256;
 
 pub(super) struct Lanes {
     lanes: Vec<Lane>,
-    /// Maximum waiting and running sequences.
+    /// Maximum number of waiting and running sequences.
     most: usize,
 }
 
 struct Lane {
-    /// Channel to the thread; `None` once the lane must end.
+    /// Channel to the thread; `None` once the lane should end.
     jobs: Option<Sender<Job>>,
     load: Arc<AtomicUsize>,
-    /// Recent prompts, which may still be cached.
+    /// Recent prompts whose keys and values may still be cached.
     recent: Mutex<VecDeque<Vec<u32>>>,
     slots: usize,
     thread: Option<JoinHandle<()>>,
@@ -50,7 +50,7 @@ impl Lanes {
         self.lanes.iter().map(|lane| lane.load.load(Ordering::Relaxed)).sum()
     }
 
-    /// Rejects a request whose sequences would exceed the queue's limit.
+    /// Rejects a request whose sequences would exceed the limit of the queue.
     ///
     /// # Errors
     /// Returns an error with status 429.
@@ -69,7 +69,7 @@ impl Lanes {
     /// Queues the sequences of a request.
     ///
     /// # Errors
-    /// Fails if the thread of an engine has panicked.
+    /// Fails if an engine's thread has panicked.
     pub(super) fn submit(&self, jobs: Vec<Job>) -> Result<(), ApiError> {
         for job in jobs {
             let cost = |lane: &Lane| {
@@ -103,7 +103,7 @@ impl Lane {
         Ok(Self { jobs: Some(jobs), load, recent, slots: sizes.max_num_seqs, thread: Some(thread) })
     }
 
-    /// Returns the length of the longest prefix that a prompt shares with a recent one.
+    /// Returns the length of the longest prefix that a prompt shares with any recent one.
     fn cached(&self, prompt: &[u32]) -> usize {
         let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         let shared = |other: &Vec<u32>| prompt.iter().zip(other).take_while(|(a, b)| a == b).count();

@@ -1,21 +1,22 @@
-//! Answers requests with the native sampling engine: models by name, continuous batching, streams.
+//! Serves requests with the native sampling engine: models by name, continuous batching, streaming.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `answer.rs` | common parts of the answers to chat and text requests |
-//! | `chat.rs`, `text.rs` | answers to chat and text requests |
-//! | `lanes.rs` | engines on several threads that share a model's weights |
-//! | `models.rs` | the models, loaded at their first request |
+//! | `answer.rs` | code shared by responses to chat and text requests |
+//! | `chat.rs`, `text.rs` | responses to chat and text requests |
+//! | `lanes.rs` | several engines that share a model's weights, each on its own thread |
+//! | `models.rs` | the served models, each loaded at its first request |
 //! | `pictures.rs` | pictures in prompts |
-//! | `sequence.rs` | converts the tokens of a sequence to pieces of an answer |
-//! | `visible.rs` | the text that a client sees, without stop strings and tool calls |
-//! | `worker.rs` | the thread of an engine |
+//! | `sequence.rs` | converts sampled tokens to pieces of a response |
+//! | `visible.rs` | the text shown to a client, without stop strings and tool calls |
+//! | `worker.rs` | the thread that runs an engine |
 //!
-//! Requests of all clients share the batch of an engine. On the CPU, a response is bit-identical
-//! whatever other requests run. The same request with the same seed gets the same response.
+//! An engine batches requests from all clients together. On the CPU, a response is bit-identical
+//! regardless of which other requests are running. The same request with the same seed gets the
+//! same response.
 //!
-//! Keys and values of a conversation stay in the cache until their slot is needed, so that its next
-//! turn computes only new tokens.
+//! A conversation's keys and values stay cached until their slot is needed, so its next turn only
+//! computes the new tokens.
 
 mod answer;
 mod chat;
@@ -52,19 +53,19 @@ use crate::{Call, ChatReply, Completions, TextReply};
 /// Default of `max_tokens` for text completions, as in OpenAI's API.
 const TEXT_TOKENS: usize = 16;
 
-/// Why a model cannot be opened.
+/// Error when a model cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The model cannot be read.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// The model cannot be sampled from.
+    /// The model does not support sampling.
     #[error(transparent)]
     Model(#[from] ModelError),
     /// The model's chat template cannot be used.
     #[error(transparent)]
     Text(#[from] TextError),
-    /// No model was given, or two have the same name.
+    /// No model was given, or two models have the same name.
     #[error("{0}")]
     Names(String),
     /// A thread cannot be started.
@@ -72,26 +73,29 @@ pub enum OpenError {
     Thread(#[source] std::io::Error),
 }
 
-/// Settings of a server on the native engine.
+/// Settings of a server that uses the native engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EngineSettings {
-    /// Maximum sequences of a model in one batch, over all lanes; further ones wait.
+    /// Maximum number of sequences of a model in one batch, over all lanes; further sequences wait.
     pub max_num_seqs: usize,
-    /// Maximum waiting and running sequences of a model; further ones are rejected with 429.
+    /// Maximum number of waiting and running sequences of a model; further requests are rejected
+    /// with status 429.
     pub max_queued: usize,
-    /// Maximum tokens of prompt and response together; `None` for the model's limit, at most 8192.
+    /// Maximum number of tokens in prompt and response together; `None` for the model's limit, but
+    /// at most 8192.
     pub max_model_len: Option<usize>,
-    /// Number of threads per model, each with an engine.
+    /// Number of threads per model, each running an engine.
     pub lanes: usize,
-    /// Maximum models in memory; the least recently used are unloaded for others.
+    /// Maximum number of models in memory; if another is needed, the least recently used is
+    /// unloaded.
     pub max_loaded: usize,
-    /// Device of all models.
+    /// Device that all models run on.
     pub device: Device,
-    /// Precision of matrix products on the CPU.
+    /// Precision of matrix multiplication on the CPU.
     pub compute: Compute,
-    /// Format of tool calls; `None` for that of the chat template.
+    /// Format of tool calls; `None` to follow the chat template.
     pub calls: Option<CallFormat>,
-    /// API key that requests must have.
+    /// API key that clients must send.
     pub key: Option<String>,
 }
 
@@ -111,19 +115,21 @@ impl Default for EngineSettings {
     }
 }
 
-/// Answers requests with the native engine.
+/// Serves requests with the native engine.
 pub struct EngineServer {
     models: Models,
     key: Option<String>,
-    /// Makes answer ids unique across restarts.
+    /// Makes response ids unique across restarts.
     start: u64,
 }
 
 impl EngineServer {
-    /// Opens models and loads the first. The others are loaded when a request names them.
+    /// Opens the models and loads the first one. The others are loaded when a request first names
+    /// them.
     ///
     /// # Errors
-    /// Fails if no model is given, two have the same name, or the first cannot be loaded.
+    /// Fails if no model is given, two models have the same name, or the first one cannot be
+    /// loaded.
     pub fn open(models: Vec<ServedModel>, mut settings: EngineSettings) -> Result<Self, OpenError> {
         if models.is_empty() {
             return Err(OpenError::Names("no model to serve: give at least one".to_owned()));
@@ -219,7 +225,7 @@ struct Prepared {
     model: Arc<Loaded>,
     prompts: Vec<Vec<u32>>,
     sampling: SamplingFields,
-    /// Maximum tokens of a response.
+    /// Maximum number of tokens per response.
     most: usize,
     end_tokens: Arc<[u32]>,
     calls: Option<CallReader>,
@@ -285,8 +291,8 @@ fn check_choice(choice: &ToolChoice) -> Result<(), ApiError> {
     }
 }
 
-/// Returns the format of a response's tool calls; `None` if it must not make any. `text` is the
-/// request's prompt.
+/// Returns the format in which the response may call tools, or `None` if it must not call any.
+/// `text` is the prompt of the request.
 fn call_format(chat: &Chat, request: &ChatRequest, text: &str) -> Result<Option<CallFormat>, ApiError> {
     if request.tools.is_empty() {
         return Ok(None);
@@ -299,8 +305,8 @@ fn call_format(chat: &Chat, request: &ChatRequest, text: &str) -> Result<Option<
     Ok((request.tool_choice == ToolChoice::Auto).then_some(chat.calls))
 }
 
-/// Returns the maximum tokens of a response: the requested number, else `default`, else the
-/// remaining context.
+/// Returns the maximum number of tokens in a response: the requested number, otherwise `default`,
+/// otherwise the remaining context.
 fn most_tokens(
     model: &Loaded,
     param: &str,
@@ -324,12 +330,12 @@ fn most_tokens(
     Ok(asked.or(default).unwrap_or(room).min(room))
 }
 
-/// Returns a number that differs between calls and across restarts.
+/// Returns a number that is different for each call, even across restarts.
 fn random() -> u64 {
     RandomState::new().hash_one(0_u8)
 }
 
-/// Compares keys in constant time.
+/// Compares API keys in constant time.
 fn same_key(given: &str, wanted: &str) -> bool {
     let differences = given.bytes().zip(wanted.bytes()).fold(0, |found, (a, b)| found | (a ^ b));
     differences == 0 && given.len() == wanted.len()

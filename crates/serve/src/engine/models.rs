@@ -1,4 +1,4 @@
-//! The served models by name. Each is loaded at its first request.
+//! The served models, by name. Each model is loaded at its first request.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use super::lanes::Lanes;
 use super::{EngineSettings, OpenError};
 use crate::openai::ApiError;
 
-/// Default maximum combined length of prompt and response, in tokens.
+/// Default maximum length of prompt and response together, in tokens.
 const CONTEXT: usize = 8_192;
 
 /// A model to serve.
@@ -23,7 +23,7 @@ const CONTEXT: usize = 8_192;
 pub struct ServedModel {
     /// Name for clients.
     pub name: String,
-    /// A model's folder, an adapter's, a run, a checkpoint, or a hub name.
+    /// Where a model is loaded from: a model or adapter folder, a run, a checkpoint, or a hub name.
     pub path: PathBuf,
 }
 
@@ -66,7 +66,7 @@ impl Loaded {
     }
 }
 
-/// Returns the format of tool calls that models with this template were trained on.
+/// Returns the tool-call format that models with this chat template were trained on.
 fn call_format(template: &ChatTemplate) -> CallFormat {
     let source = template.source();
     let llama = source.contains("\"parameters\":") || source.contains("<|python_tag|>");
@@ -76,7 +76,7 @@ fn call_format(template: &ChatTemplate) -> CallFormat {
 struct Entry {
     model: ServedModel,
     loaded: Mutex<Option<Arc<Loaded>>>,
-    /// Value of a request counter at its last request.
+    /// Value of a request counter when the model was last requested.
     used: AtomicU64,
 }
 
@@ -128,8 +128,8 @@ impl Models {
         Ok(loaded)
     }
 
-    /// Unloads idle models, least recently used first, until one more may be loaded. Models in use
-    /// are kept.
+    /// Unloads idle models, least recently used first, until there is room for one more. Models
+    /// that are in use are kept.
     fn make_room(&self, wanted: &Entry) {
         let others = || self.entries.iter().filter(|entry| !std::ptr::eq(*entry, wanted));
         let mut idle: Vec<(u64, &Entry)> = others()
@@ -149,7 +149,7 @@ impl Models {
 }
 
 impl Entry {
-    /// Returns the model if it is in memory and not being loaded.
+    /// Returns the model if it is in memory and has finished loading.
     fn peek(&self) -> Option<Arc<Loaded>> {
         self.loaded.try_lock().ok()?.clone()
     }

@@ -9,11 +9,11 @@ use crate::openai::{ApiError, ChatRequest};
 
 const MOST: usize = 64;
 
-/// Inserts the pictures of a request into its prompt.
+/// Inserts a request's images into its prompt.
 ///
 /// # Errors
-/// Returns an error for `messages` (400) if the model reads no pictures, there are too many, one
-/// cannot be resized, or the text contains the image token.
+/// Returns an error for `messages` (400) if the model has no vision tower, there are too many
+/// images, an image cannot be resized, or the text contains the image token.
 pub(super) fn insert(model: &Loaded, request: &ChatRequest, prompt: Vec<u32>) -> Result<Vec<u32>, ApiError> {
     let fail = |reason: String| Err(ApiError::field("messages", format!("`messages`: {reason}")));
     let images: Vec<_> = request.messages.iter().flat_map(|message| &message.images).collect();
@@ -36,8 +36,8 @@ pub(super) fn insert(model: &Loaded, request: &ChatRequest, prompt: Vec<u32>) ->
     vision.insert(&prompt, &pictures).or_else(|error| fail(error.to_string()))
 }
 
-/// Returns a prompt for clients, with an image token for each picture token, because ids of picture
-/// tokens are valid only in this process.
+/// Returns a prompt for clients, in which the internal id of each image token is replaced by the
+/// model's image token, because internal ids are valid only in this process.
 pub(super) fn visible<'p>(model: &Loaded, prompt: &'p [u32]) -> Cow<'p, [u32]> {
     match &model.vision {
         Some(vision) if prompt.iter().any(|&token| token >= FIRST_PICTURE_TOKEN) => {
@@ -48,8 +48,8 @@ pub(super) fn visible<'p>(model: &Loaded, prompt: &'p [u32]) -> Cow<'p, [u32]> {
     }
 }
 
-/// Rejects picture token ids in a client's prompt, because they may belong to another client's
-/// pictures.
+/// Rejects internal ids of image tokens in a client's prompt, because they may belong to another
+/// client's images.
 ///
 /// # Errors
 /// Returns an error for `prompt` (400).

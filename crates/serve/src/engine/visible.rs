@@ -1,4 +1,4 @@
-//! The text of a response that a client sees, without stop strings and tool calls.
+//! The part of a response that a client sees, without stop strings and tool calls.
 
 use turnwise_core::ToolCall;
 use turnwise_env::parse::{ActionParser, CallFormat, ResponseRules, Style};
@@ -7,7 +7,7 @@ use turnwise_text::{DecodeStream, Tokenizer};
 const CALL_TAG: &str = "<tool_call>";
 const CALL_END: &str = "</tool_call>";
 
-/// Tags of a thought, in which calls are not parsed.
+/// Tags around the model's reasoning, in which tool calls are not parsed.
 const THOUGHT_END: &str = "</think>";
 const THOUGHT: &str = "<think>";
 
@@ -15,7 +15,7 @@ const THOUGHT: &str = "<think>";
 pub(super) struct CallReader {
     format: CallFormat,
     parser: ActionParser,
-    /// Text with which the prompt begins the response: an opening `<think>`, or nothing.
+    /// Start of the response that is already part of the prompt: an opening `<think>`, or nothing.
     opening: String,
 }
 
@@ -28,13 +28,13 @@ impl CallReader {
         Self { format, parser: ActionParser::new(rules, false), opening: opening.to_owned() }
     }
 
-    /// Returns the calls of a complete response; empty if it cannot be parsed as calls.
+    /// Returns the tool calls in a complete response; empty if it cannot be parsed as calls.
     fn read(&self, text: &str) -> Vec<ToolCall> {
         let parsed = self.parser.parse(&format!("{}{text}", self.opening), &[]);
         if parsed.valid { parsed.calls } else { Vec::new() }
     }
 
-    /// Returns the position from which the text may be tool calls, if any.
+    /// Returns the index at which tool calls may start, if any.
     fn begin(&self, text: &str) -> Option<usize> {
         if self.format != CallFormat::Hermes {
             return Some(0);
@@ -52,7 +52,7 @@ impl CallReader {
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Rest {
     pub(super) text: String,
-    /// Tool calls. The text before the calls was shown or is in `text`.
+    /// Tool calls. The text before the calls has been shown or is in `text`.
     pub(super) calls: Vec<ToolCall>,
 }
 
@@ -61,9 +61,9 @@ pub(super) struct Visible {
     stream: DecodeStream,
     stops: Vec<String>,
     calls: Option<CallReader>,
-    /// The text up to a stop string.
+    /// The response's text up to a stop string.
     text: String,
-    /// Number of bytes of `text` that were shown.
+    /// Number of bytes of `text` that have been shown.
     shown: usize,
     stopped: bool,
 }
@@ -73,7 +73,7 @@ impl Visible {
         Self { stream: DecodeStream::new(), stops, calls, text: String::new(), shown: 0, stopped: false }
     }
 
-    /// Adds a token and returns the new text that can already be shown.
+    /// Adds a token and returns the new text that can be shown.
     pub(super) fn push(&mut self, tokenizer: &Tokenizer, token: u32) -> String {
         let more = self.stream.push(tokenizer, token);
         self.add(&more);
@@ -136,7 +136,7 @@ impl Visible {
     }
 }
 
-/// Returns the length of the longest proper prefix of `other` that `text` ends with.
+/// Returns the length of the longest proper prefix of `other` that is at the end of `text`.
 fn begun_prefix(text: &str, other: &str) -> usize {
     let most = text.len().min(other.len().saturating_sub(1));
     (1..=most).rev().find(|&length| text.as_bytes().ends_with(&other.as_bytes()[..length])).unwrap_or(0)
@@ -148,7 +148,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the shown pieces of a text, fed byte by byte, and the rest.
+    /// Feeds a text byte by byte; returns the pieces shown and the rest.
     fn shown(text: &str, stops: &[&str], calls: Option<CallReader>) -> (Vec<String>, Rest) {
         let tokenizer = Tokenizer::train(["a"].into_iter(), &TokenizerConfig::default()).unwrap();
         let mut visible = Visible::new(stops.iter().map(ToString::to_string).collect(), calls);

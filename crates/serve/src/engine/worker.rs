@@ -1,4 +1,5 @@
-//! The thread of an engine: accepts jobs between steps and passes on every token as it is sampled.
+//! The thread that runs an engine: accepts jobs between steps, and passes on each token as soon as
+//! it is sampled.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ pub(super) trait Sink: Send {
 
     fn done(self: Box<Self>, finish: FinishReason);
 
-    /// Receives an error instead of `done`.
+    /// Called instead of `done` if the job fails.
     fn fail(self: Box<Self>, error: ApiError);
 
     fn is_closed(&self) -> bool;
@@ -29,7 +30,7 @@ pub(super) struct Job {
     pub(super) prompt: Vec<u32>,
     pub(super) params: SamplingParams,
     pub(super) seed: Seed,
-    /// Number of alternatives per token.
+    /// Number of alternatives to report per token.
     pub(super) alternatives: usize,
     pub(super) sink: Box<dyn Sink>,
 }
@@ -49,13 +50,13 @@ pub(super) struct Worker<M> {
 }
 
 impl<M: FnMut() -> Result<NativeEngine, ModelError>> Worker<M> {
-    /// Creates a worker; `make` also replaces an engine that failed.
+    /// Creates a worker; `make` is also called to replace an engine after an error.
     pub(super) fn new(mut make: M, load: Arc<AtomicUsize>) -> Result<Self, ModelError> {
         let engine = make()?;
         Ok(Self { make, engine, in_work: BTreeMap::new(), next_session: 0, load })
     }
 
-    /// Works until all jobs are done and all senders are dropped.
+    /// Runs until all jobs are done and all senders have been dropped.
     pub(super) fn work(mut self, jobs: &Receiver<Job>) {
         loop {
             if self.in_work.is_empty() {
@@ -110,8 +111,8 @@ impl<M: FnMut() -> Result<NativeEngine, ModelError>> Worker<M> {
         }
     }
 
-    /// Cancels the sequences whose clients have disconnected. Keys and values of cancelled
-    /// sequences stay in the cache for conversations with the same prefix.
+    /// Cancels the sequences of clients that have disconnected. The keys and values of cancelled
+    /// sequences stay cached for conversations with the same prefix.
     fn drop_closed(&mut self) {
         let closed = self.in_work.iter().filter(|(_, in_work)| in_work.sink.is_closed());
         let closed: Vec<RequestId> = closed.map(|(&request, _)| request).collect();

@@ -15,11 +15,12 @@ pub enum ToolChoice {
     /// The model decides.
     #[default]
     Auto,
-    /// No calls: the prompt contains the tools, but the response is not parsed for calls.
+    /// No tool may be called. The prompt still lists the tools, but the response is not parsed for
+    /// calls.
     None,
-    /// At least one call.
+    /// At least one tool must be called.
     Required,
-    /// A call of this tool.
+    /// This tool must be called.
     Function(String),
 }
 
@@ -28,19 +29,19 @@ pub enum ToolChoice {
 pub struct ChatRequest {
     /// Name of the model.
     pub model: String,
-    /// The conversation so far.
+    /// The messages of the conversation so far.
     pub messages: Vec<ChatMessage>,
-    /// Available tools, whose JSON keeps the order of its keys.
+    /// Available tools, as JSON with the original order of keys.
     pub tools: Vec<Tool>,
-    /// Which tools to call.
+    /// Which tools the response may or must call.
     pub tool_choice: ToolChoice,
-    /// False if a response may have at most one call.
+    /// False if a response may contain at most one tool call.
     pub parallel_tool_calls: Option<bool>,
     /// `chat_template_kwargs.enable_thinking` (vLLM's extension).
     pub thinking: Option<bool>,
-    /// `metadata`: the client's notes on the request. They do not affect the response.
+    /// The request's `metadata`, which clients can set freely. It does not affect the response.
     pub metadata: Map<String, Value>,
-    /// Sampling and streaming fields.
+    /// Fields for sampling and streaming.
     pub sampling: SamplingFields,
 }
 

@@ -4,10 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{ChatResponse, ChoiceLogprobs, MessageCall, Usage};
 
-/// What a chunk adds to the message.
+/// New content of the message in this chunk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delta {
-    /// `assistant`, in the first chunk.
+    /// `assistant`; set only in the first chunk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
     /// Additional text.
@@ -21,7 +21,7 @@ pub struct Delta {
 /// A call in a chunk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeltaCall {
-    /// Index among the calls of the response.
+    /// Index of the tool call within the response.
     pub index: usize,
     /// Id of the call.
     pub id: Option<String>,
@@ -32,7 +32,7 @@ pub struct DeltaCall {
     pub function: DeltaFunction,
 }
 
-/// The function of a call in a chunk.
+/// The function of a tool call, in a chunk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeltaFunction {
     /// Name of the tool.
@@ -42,7 +42,7 @@ pub struct DeltaFunction {
 }
 
 impl DeltaCall {
-    /// Returns a whole call as one part.
+    /// Returns a complete call as a single part.
     pub fn whole(index: usize, call: MessageCall) -> Self {
         let function =
             DeltaFunction { name: Some(call.function.name), arguments: Some(call.function.arguments) };
@@ -50,26 +50,26 @@ impl DeltaCall {
     }
 }
 
-/// Part of one response.
+/// Part of one choice.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ChunkChoice {
-    /// Index among the responses.
+    /// Index of the choice.
     pub index: usize,
-    /// Addition to the message.
+    /// New content of the message.
     pub delta: Delta,
-    /// Log-probs of its tokens, if requested.
+    /// Log-probs of the tokens in this chunk, if requested.
     pub logprobs: Option<ChoiceLogprobs>,
-    /// Why the response ended, in its last chunk.
+    /// Why the choice ended; set only in its last chunk.
     pub finish_reason: Option<String>,
-    /// Ids of its tokens, if requested.
+    /// Ids of the tokens in this chunk, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_ids: Option<Vec<u32>>,
 }
 
-/// A chunk of a streamed answer.
+/// A chunk of a streamed response.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ChatChunk {
-    /// Id of the answer.
+    /// Id of the response.
     pub id: String,
     /// `chat.completion.chunk`.
     pub object: String,
@@ -77,18 +77,18 @@ pub struct ChatChunk {
     pub created: u64,
     /// Name of the model.
     pub model: String,
-    /// Parts of responses; empty in the chunk with the usage.
+    /// Parts of choices; empty in the chunk that contains the usage.
     pub choices: Vec<ChunkChoice>,
-    /// Token counts, in the last chunk, if requested.
+    /// Token counts; set in the last chunk, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
-    /// Token ids of the prompt, in the first chunk, if requested.
+    /// Token ids of the prompt; set in the first chunk, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_token_ids: Option<Vec<u32>>,
 }
 
 impl ChatChunk {
-    /// Creates a chunk without usage.
+    /// Creates a chunk without token counts.
     pub fn new(id: &str, created: u64, model: &str, choices: Vec<ChunkChoice>) -> Self {
         Self {
             id: id.to_owned(),
@@ -103,7 +103,8 @@ impl ChatChunk {
 }
 
 impl ChatResponse {
-    /// Returns a whole answer as chunks: one per response, and one with the usage if requested.
+    /// Returns a complete response as chunks: one per choice, and one with token counts if
+    /// requested.
     pub fn into_chunks(self, include_usage: bool) -> Vec<ChatChunk> {
         let Self { id, created, model, choices, usage, mut prompt_token_ids, .. } = self;
         let mut chunks = Vec::new();

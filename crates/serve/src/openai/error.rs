@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// An error for a client.
+/// An error that is sent to a client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ApiError {
@@ -10,7 +10,7 @@ pub struct ApiError {
     pub status: u16,
     /// The problem and how to fix it.
     pub message: String,
-    /// The invalid field of the request.
+    /// The request field that is invalid.
     pub param: Option<String>,
     /// Machine-readable code, such as `context_length_exceeded`.
     pub code: Option<String>,
@@ -22,44 +22,44 @@ impl ApiError {
         Self { status, message: message.into(), param: None, code: None }
     }
 
-    /// Creates an error for a field (400).
+    /// Creates an error about an invalid field (400).
     pub fn field(param: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(400, message).with_param(param)
     }
 
-    /// Creates an error for an unsupported field (400).
+    /// Creates an error about an unsupported field (400).
     pub fn unsupported(param: impl Into<String>, message: impl Into<String>) -> Self {
         Self::field(param, message).with_code("unsupported_parameter")
     }
 
-    /// Creates the error for a prompt that exceeds the context (400, `context_length_exceeded`).
+    /// Creates an error for a prompt that exceeds the context (400, `context_length_exceeded`).
     pub fn context_length(param: &str, message: impl Into<String>) -> Self {
         Self::field(param, message).with_code("context_length_exceeded")
     }
 
-    /// Creates the error for a missing or wrong API key (401).
+    /// Creates an error for a missing or wrong API key (401).
     pub fn unauthorized(message: impl Into<String>) -> Self {
         Self::new(401, message).with_code("invalid_api_key")
     }
 
-    /// Creates the error for an unknown model (404).
+    /// Creates an error for an unknown model (404).
     pub fn no_model(model: &str, served: &[String]) -> Self {
         let served = if served.is_empty() { "none".to_owned() } else { served.join(", ") };
         let message = format!("the model `{model}` is not served here; served are: {served}");
         Self::new(404, message).with_param("model").with_code("model_not_found")
     }
 
-    /// Creates the error for an unknown path (404).
+    /// Creates an error for an unknown path (404).
     pub fn no_path(path: &str) -> Self {
         Self::new(404, format!("nothing is served at {path}: the base URL of this server ends with /v1"))
     }
 
-    /// Creates an error from the server itself (500).
+    /// Creates an error for a failure of the server itself (500).
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(500, message)
     }
 
-    /// Sets the invalid field.
+    /// Sets the field that is invalid.
     pub fn with_param(mut self, param: impl Into<String>) -> Self {
         self.param = Some(param.into());
         self
@@ -71,7 +71,7 @@ impl ApiError {
         self
     }
 
-    /// Returns OpenAI's error type.
+    /// Returns the error type that OpenAI's API uses.
     pub fn kind(&self) -> &'static str {
         match self.status {
             401 => "authentication_error",

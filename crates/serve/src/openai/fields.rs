@@ -1,5 +1,5 @@
-//! Reads the fields of a JSON object one by one, so that an error names the field and no field is
-//! ignored.
+//! Reads the fields of a JSON object one by one, so that errors name the field and no field is
+//! silently ignored.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ impl Fields {
         Ok(Self { path: String::new(), left })
     }
 
-    /// Parses an object inside a request; `path` is its path.
+    /// Parses an object inside a request; `path` is the object's path.
     pub(super) fn of_part(path: String, part: &RawValue) -> Result<Self, ApiError> {
         match serde_json::from_str(part.get()) {
             Ok(left) => Ok(Self { path: format!("{path}."), left }),
@@ -38,7 +38,7 @@ impl Fields {
         format!("{}{key}", self.path)
     }
 
-    /// Takes a field; `None` if it is missing or `null`.
+    /// Removes and returns a field, or `None` if it is missing or `null`.
     pub(super) fn take<T: DeserializeOwned>(&mut self, key: &str) -> Result<Option<T>, ApiError> {
         let Some(raw) = self.left.remove(key) else { return Ok(None) };
         serde_json::from_str(raw.get()).map_err(|error| {
@@ -80,12 +80,12 @@ impl Fields {
         Ok(value)
     }
 
-    /// Drops a field that does not affect the response.
+    /// Discards a field that does not affect the response.
     pub(super) fn drop_without_effect(&mut self, key: &str) {
         self.left.remove(key);
     }
 
-    /// Drops a field with a neutral value, such as a penalty of 0, and rejects other values.
+    /// Discards a field with a neutral value, such as a penalty of 0; rejects other values.
     pub(super) fn drop_if_neutral(&mut self, key: &str, neutral: &[Value]) -> Result<(), ApiError> {
         let Some(value) = self.take::<Value>(key)? else { return Ok(()) };
         let same = |other: &Value| match (value.as_f64(), other.as_f64()) {
@@ -100,7 +100,7 @@ impl Fields {
         Err(ApiError::unsupported(place, message))
     }
 
-    /// Rejects remaining fields other than `null`.
+    /// Rejects any fields that remain, unless they are `null`.
     pub(super) fn finish(self) -> Result<(), ApiError> {
         match self.left.iter().find(|(_, raw)| raw.get() != "null") {
             None => Ok(()),

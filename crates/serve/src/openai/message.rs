@@ -15,7 +15,7 @@ const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
 /// A tool call in a message or response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MessageCall {
-    /// Id by which its result refers to the call.
+    /// Id by which a tool result refers to this call.
     pub id: String,
     /// `function`.
     #[serde(rename = "type", default = "function")]
@@ -24,7 +24,7 @@ pub struct MessageCall {
     pub function: CallFunction,
 }
 
-/// The function of a call.
+/// The function of a tool call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallFunction {
     /// Name of the tool.
@@ -50,17 +50,19 @@ impl MessageCall {
 pub struct ChatMessage {
     /// `system`, `developer`, `user`, `assistant` or `tool`.
     pub role: String,
-    /// Text of the message. Text parts are joined with line breaks, and pictures have placeholders.
+    /// Text of the message. Text parts are joined with line breaks, and images are replaced by
+    /// placeholders.
     pub content: Option<String>,
-    /// Pictures in the order of their placeholders.
+    /// Images, in the order of their placeholders.
     pub images: Vec<Image>,
-    /// Name of the speaker or of the tool.
+    /// Name of the speaker or the tool.
     pub name: Option<String>,
-    /// Reasoning before an assistant's text (`reasoning_content`, an extension of several servers).
+    /// Reasoning before an assistant's text (`reasoning_content`, an extension used by several
+    /// servers).
     pub reasoning: Option<String>,
     /// Tool calls of an assistant message.
     pub tool_calls: Vec<MessageCall>,
-    /// Id of the call that a `tool` message answers.
+    /// Id of the call whose result this `tool` message contains.
     pub tool_call_id: Option<String>,
 }
 
@@ -68,7 +70,7 @@ pub struct ChatMessage {
 #[serde(untagged)]
 enum Content {
     Text(String),
-    /// Parsed one by one, so that an error names the part.
+    /// Parts are parsed one by one, so that an error names the part.
     Parts(Vec<Value>),
 }
 
@@ -80,7 +82,8 @@ struct Part {
     image_url: Option<ImageUrl>,
 }
 
-/// `detail` and other settings are ignored; they are for models with several picture sizes.
+/// `detail` and other settings are ignored, because they are for models with several image
+/// resolutions.
 #[derive(Deserialize)]
 struct ImageUrl {
     url: String,
@@ -92,8 +95,8 @@ impl ChatMessage {
         Self { role: role.to_owned(), content: Some(content.into()), ..Self::default() }
     }
 
-    /// Parses message `index` of a request. `pixels` is the remaining budget for the request's
-    /// pictures.
+    /// Parses message `index` of a request. `pixels` is the remaining pixel budget for the
+    /// request's images.
     pub(super) fn read(index: usize, raw: &RawValue, pixels: &mut u64) -> Result<Self, ApiError> {
         let mut fields = Fields::of_part(format!("messages[{index}]"), raw)?;
         let role: String = fields.need("role")?;
@@ -140,7 +143,7 @@ impl ChatMessage {
     }
 }
 
-/// Returns the joined text of parts, and appends their pictures.
+/// Returns the joined text parts, and appends their images.
 fn joined(
     place: &str,
     parts: Vec<Value>,
@@ -183,7 +186,7 @@ fn joined(
 mod tests {
     use super::*;
 
-    /// A picture of one grey pixel.
+    /// An image of one grey pixel.
     const PIXEL: &str =
         "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNoAAAAggCBd81ytgAAAABJRU5ErkJggg==";
 

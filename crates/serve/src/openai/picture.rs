@@ -1,4 +1,4 @@
-//! Pictures in messages: PNG and JPEG files in data URLs.
+//! Images in messages: PNG and JPEG files in data URLs.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -6,20 +6,20 @@ use turnwise_model::vision::Image;
 
 use super::ApiError;
 
-/// Placeholder for a picture in a message's text, as in the chat templates of Qwen2-VL and
+/// Placeholder for an image in a message's text, as in the chat templates of Qwen2-VL and
 /// Qwen2.5-VL.
 pub(super) const PICTURE: &str = "<|vision_start|><|image_pad|><|vision_end|>";
 
-/// Maximum pixels of all pictures of a request: 50 MB of RGB. A PNG file of a few kilobytes can
-/// decode to that many pixels.
+/// Maximum total number of pixels in a request's images: 50 MB as RGB. A PNG file of only a few
+/// kilobytes can decode to that many pixels.
 pub(super) const PIXELS: u64 = 1 << 24;
 
-/// Decodes the picture of a data URL, and subtracts its pixels from `pixels`, the remaining budget
-/// of the request. The content decides between PNG and JPEG, whatever type the URL claims.
+/// Decodes the image in a data URL, and subtracts its pixels from `pixels`, the request's remaining
+/// budget. Whether it is PNG or JPEG is determined from its content, not from the type in the URL.
 ///
 /// # Errors
 /// Returns an error for `place` (400) if the URL is not a data URL (others are not fetched), or if
-/// the picture is not PNG or JPEG, damaged or too large.
+/// the image is neither PNG nor JPEG, damaged or too large.
 pub(super) fn read(place: &str, url: &str, pixels: &mut u64) -> Result<Image, ApiError> {
     let error = |reason: &str| ApiError::field(place, format!("`{place}`: {reason}"));
     let Some(data) = url.strip_prefix("data:") else {

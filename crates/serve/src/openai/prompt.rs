@@ -1,4 +1,4 @@
-//! Renders the prompt of a conversation with the model's chat template.
+//! Renders a conversation as a prompt, using the model's chat template.
 
 use serde_json::{Map, Value};
 use turnwise_text::chat::{ChatTemplate, Message, RenderOptions, Tool};
@@ -8,13 +8,13 @@ use super::{ApiError, ChatMessage, ChatRequest};
 /// Renders a request with the chat template, up to the start of the reply.
 ///
 /// # Errors
-/// Returns an error for `messages` or `tools` (400) if the template cannot render them, or if the
-/// arguments of a call are not JSON.
+/// Returns an error for `messages` or `tools` (400) if the template cannot render them, or if a
+/// call's arguments are not JSON.
 pub fn prompt_text(template: &ChatTemplate, request: &ChatRequest) -> Result<String, ApiError> {
     prompt_with(template, request, template_tools(request)?)
 }
 
-/// Like [`prompt_text`], but with other tools.
+/// Like [`prompt_text`], but with different tools.
 pub(crate) fn prompt_with(
     template: &ChatTemplate,
     request: &ChatRequest,
@@ -25,20 +25,21 @@ pub(crate) fn prompt_with(
     template.render(&messages, &options).map_err(|error| ApiError::field("messages", error.to_string()))
 }
 
-/// Converts the tools of a request for the chat template.
+/// Converts a request's tools to the form that chat templates expect.
 ///
 /// # Errors
-/// Returns an error for `tools` (400) if one is not JSON.
+/// Returns an error for `tools` (400) if a tool is not JSON.
 pub fn template_tools(request: &ChatRequest) -> Result<Vec<Tool>, ApiError> {
     let read = |tool: &turnwise_core::Tool| Tool::from_json(tool.json());
     let tools: Result<Vec<_>, _> = request.tools.iter().map(read).collect();
     tools.map_err(|error| ApiError::field("tools", error.to_string()))
 }
 
-/// Converts messages for the chat template. Arguments of calls become objects, and the role `developer` becomes `system`.
+/// Converts messages to the form that chat templates expect. Call arguments become objects, and the
+/// role `developer` becomes `system`.
 ///
 /// # Errors
-/// Returns an error for the message (400) if the arguments of a call are not JSON.
+/// Returns an error for the message (400) if a call's arguments are not JSON.
 pub fn template_messages(messages: &[ChatMessage]) -> Result<Vec<Message>, ApiError> {
     messages.iter().enumerate().map(|(index, message)| template_message(index, message)).collect()
 }

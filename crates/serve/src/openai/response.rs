@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::MessageCall;
 
-/// Returns the seconds since 1970.
+/// Returns the Unix time in seconds.
 pub fn unix_time() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs())
 }
@@ -21,9 +21,9 @@ pub struct ModelCard {
     pub object: String,
     /// Seconds since 1970.
     pub created: u64,
-    /// Name of the server's operator.
+    /// Name of the organization that runs the server.
     pub owned_by: String,
-    /// Maximum tokens of prompt and response together (vLLM's extension).
+    /// Maximum number of tokens in prompt and response together (a vLLM extension).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_model_len: Option<usize>,
 }
@@ -45,15 +45,15 @@ pub struct Usage {
     pub completion_tokens: usize,
     /// Sum of both.
     pub total_tokens: usize,
-    /// Details of the prompt tokens.
+    /// Breakdown of the prompt tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_tokens_details: Option<PromptDetails>,
 }
 
-/// Details of the prompt tokens.
+/// Breakdown of the prompt tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PromptDetails {
-    /// Number of tokens whose keys and values were cached.
+    /// Number of tokens whose keys and values were already cached.
     pub cached_tokens: usize,
 }
 
@@ -72,20 +72,20 @@ impl Usage {
 /// Log-prob of a token, with alternatives.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TokenLogprob {
-    /// Text of the token; partial characters are U+FFFD.
+    /// Text of the token; incomplete characters are shown as U+FFFD.
     pub token: String,
     /// Log-prob of the token, in nats.
     pub logprob: f32,
     /// Bytes of the token.
     pub bytes: Option<Vec<u8>>,
-    /// The most probable tokens, best first.
+    /// The most likely tokens, best first.
     pub top_logprobs: Vec<TopLogprob>,
 }
 
-/// An alternative of a token.
+/// A likely alternative to the sampled token.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TopLogprob {
-    /// Text of the alternative.
+    /// Text of the alternative token.
     pub token: String,
     /// Log-prob of the alternative, in nats.
     pub logprob: f32,
@@ -107,7 +107,7 @@ pub struct ChoiceLogprobs {
 pub struct ResponseMessage {
     /// `assistant`.
     pub role: String,
-    /// Text of the message; `None` for calls only.
+    /// Text of the message; `None` if it only contains tool calls.
     pub content: Option<String>,
     /// Always `None`.
     pub refusal: Option<String>,
@@ -127,7 +127,7 @@ impl ResponseMessage {
 /// A response of a chat.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Choice {
-    /// Index among the responses.
+    /// Index of this choice.
     pub index: usize,
     /// The message.
     pub message: ResponseMessage,
@@ -135,23 +135,23 @@ pub struct Choice {
     pub logprobs: Option<ChoiceLogprobs>,
     /// `stop`, `length` or `tool_calls`.
     pub finish_reason: Option<String>,
-    /// Sampled token ids including the stop token, if requested.
+    /// Sampled token ids, including the stop token, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_ids: Option<Vec<u32>>,
 }
 
 impl Choice {
-    /// Creates a response without log-probs.
+    /// Creates a choice without log-probs.
     pub fn new(index: usize, message: ResponseMessage, finish_reason: &str) -> Self {
         let finish_reason = Some(finish_reason.to_owned());
         Self { index, message, logprobs: None, finish_reason, token_ids: None }
     }
 }
 
-/// The answer to a chat request.
+/// Response to a chat request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ChatResponse {
-    /// Id of the answer.
+    /// Id of the response.
     pub id: String,
     /// `chat.completion`.
     pub object: String,
@@ -169,7 +169,7 @@ pub struct ChatResponse {
 }
 
 impl ChatResponse {
-    /// Creates an answer without token counts.
+    /// Creates a response without token counts.
     pub fn new(id: impl Into<String>, model: &str, choices: Vec<Choice>) -> Self {
         Self {
             id: id.into(),
@@ -190,18 +190,18 @@ pub struct TextLogprobs {
     pub tokens: Vec<String>,
     /// Log-probs of the tokens, in nats.
     pub token_logprobs: Vec<f32>,
-    /// Alternatives with their log-probs.
+    /// The alternatives for each token, with their log-probs.
     pub top_logprobs: Option<Vec<BTreeMap<String, f32>>>,
-    /// Position of each token in the response's text, in characters.
+    /// Offset of each token in the response's text, in characters.
     pub text_offset: Vec<usize>,
 }
 
-/// A response of a text completion, or a part of one.
+/// One choice of a text completion, or a part of one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TextChoice {
-    /// Index among the responses.
+    /// Index of this choice.
     pub index: usize,
-    /// Text of the response.
+    /// Text of the choice.
     pub text: String,
     /// Log-probs, if requested.
     pub logprobs: Option<TextLogprobs>,
@@ -215,10 +215,10 @@ pub struct TextChoice {
     pub prompt_token_ids: Option<Vec<u32>>,
 }
 
-/// The answer to a text request, and each chunk of a streamed one.
+/// Response to a text request, or a chunk of a streamed response.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TextResponse {
-    /// Id of the answer.
+    /// Id of the response.
     pub id: String,
     /// `text_completion`.
     pub object: String,
@@ -228,7 +228,7 @@ pub struct TextResponse {
     pub model: String,
     /// The responses.
     pub choices: Vec<TextChoice>,
-    /// Token counts; in a stream only in the last chunk, if requested.
+    /// Token counts; in a stream only in the last chunk, and only if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
 }

@@ -6,40 +6,40 @@ use serde_json::json;
 use super::ApiError;
 use super::fields::Fields;
 
-/// Maximum alternatives of a token, as in OpenAI's API.
+/// Maximum number of alternatives per token, as in OpenAI's API.
 const MOST_TOP_LOGPROBS: usize = 20;
 
 const MOST_CHOICES: usize = 128;
 
-/// Maximum stop strings. OpenAI accepts 4; some evaluation harnesses send more.
+/// Maximum stop strings. OpenAI accepts up to 4, but some evaluation harnesses send more.
 const MOST_STOPS: usize = 32;
 
-/// Sampling and streaming fields of a request.
+/// Fields of a request for sampling and streaming.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SamplingFields {
     /// Temperature; `None` for the server's default.
     pub temperature: Option<f32>,
-    /// Nucleus sampling; `None` for the server's default.
+    /// Top-p (nucleus) sampling; `None` for the server's default.
     pub top_p: Option<f32>,
-    /// Number of most probable tokens to sample from (an extension); 0 for all.
+    /// Number of most likely tokens to sample from (an extension); 0 for all.
     pub top_k: usize,
-    /// Maximum tokens of a response.
+    /// Maximum number of tokens per response.
     pub max_tokens: Option<usize>,
-    /// Seed; the same request with the same seed gets the same response.
+    /// Sampling seed; the same request with the same seed gets the same response.
     pub seed: Option<i64>,
-    /// Strings that end a response and are not part of its text.
+    /// Stop strings, which end a response without being part of its text.
     pub stop: Vec<String>,
     /// Number of responses per prompt.
     pub n: usize,
-    /// True to return log-probs.
+    /// Whether to return log-probs.
     pub logprobs: bool,
-    /// Number of alternatives per token.
+    /// Number of alternatives to return per token.
     pub top_logprobs: usize,
-    /// True to stream the response.
+    /// Whether to stream the response.
     pub stream: bool,
-    /// True to send a last chunk with the usage.
+    /// Whether to send token counts in a final chunk.
     pub include_usage: bool,
-    /// True to return token ids of prompt and response (vLLM's extension).
+    /// Whether to return the token ids of prompt and response (a vLLM extension).
     pub return_token_ids: bool,
 }
 
@@ -77,8 +77,8 @@ struct StreamOptions {
 }
 
 impl SamplingFields {
-    /// Takes the fields common to chat and text requests, without those for log-probs, which
-    /// differ.
+    /// Parses the fields shared by chat and text requests; the fields for log-probs differ, so they
+    /// are not included.
     pub(super) fn take(fields: &mut Fields) -> Result<Self, ApiError> {
         let temperature = fields.ranged("temperature", 0.0, 2.0)?.map(|value| value as f32);
         let top_p = fields.ranged("top_p", 0.0, 1.0)?.map(|value| value as f32);
@@ -133,7 +133,7 @@ impl SamplingFields {
         })
     }
 
-    /// Takes `top_logprobs` of a chat request, which needs `logprobs`.
+    /// Parses `top_logprobs` of a chat request, which requires `logprobs`.
     pub(super) fn take_chat_logprobs(&mut self, fields: &mut Fields) -> Result<(), ApiError> {
         self.logprobs = fields.take("logprobs")?.unwrap_or(false);
         let top = fields.counted("top_logprobs", 0, MOST_TOP_LOGPROBS)?;
@@ -144,7 +144,7 @@ impl SamplingFields {
         Ok(())
     }
 
-    /// Takes `logprobs` of a text completion: the number of alternatives.
+    /// Parses `logprobs` of a text completion, which is the number of alternatives.
     pub(super) fn take_text_logprobs(&mut self, fields: &mut Fields) -> Result<(), ApiError> {
         let top = fields.counted("logprobs", 0, MOST_TOP_LOGPROBS)?;
         self.logprobs = top.is_some();

@@ -9,7 +9,7 @@ use super::{ApiError, SamplingFields};
 /// Prompt of a text completion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TextPrompt {
-    /// Text, which is tokenized.
+    /// Text that still has to be tokenized.
     Text(String),
     /// Token ids.
     Tokens(Vec<u32>),
@@ -20,9 +20,9 @@ pub enum TextPrompt {
 pub struct TextRequest {
     /// Name of the model.
     pub model: String,
-    /// One or several prompts; choices follow their order.
+    /// One or more prompts; choices are in the same order.
     pub prompts: Vec<TextPrompt>,
-    /// Sampling and streaming fields.
+    /// Fields for sampling and streaming.
     pub sampling: SamplingFields,
 }
 

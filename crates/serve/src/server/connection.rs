@@ -1,4 +1,4 @@
-//! Connections with deadlines for reading and writing.
+//! Connections with timeouts for reading and writing.
 
 use std::future::Future;
 use std::io::{self, ErrorKind};
@@ -19,11 +19,11 @@ use tokio::time::Sleep;
 
 use super::{Limits, Stop};
 
-/// Maximum number of a request's headers, and buffer size for reading them.
+/// Maximum number of headers in a request, and buffer size for reading them.
 const MOST_HEADERS: usize = 64;
 const HEAD_BYTES: usize = 32 << 10;
 
-/// Pause after a failure to accept, such as too many open files.
+/// Pause after accepting a connection fails, for example because too many files are open.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 pub(super) async fn accept(
@@ -90,7 +90,7 @@ async fn serve(stream: TcpStream, router: Router, limits: Limits, mut stop: watc
     }
 }
 
-/// A connection that fails if a write makes no progress for `limit`.
+/// A connection that fails if a write makes no progress during `limit`.
 struct Deadlined {
     stream: TcpStream,
     limit: Duration,

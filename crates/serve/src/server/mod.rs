@@ -1,4 +1,5 @@
-//! The server: connections, routes and deadlines, generic over the backend that answers requests.
+//! The HTTP server: connections, routes and timeouts, generic over the backend that handles
+//! requests.
 //!
 //! Clients that send or read too slowly are disconnected. If a client disconnects,
 //! [`Reply::is_closed`] returns true, so that work for it can stop.
@@ -23,25 +24,26 @@ use crate::openai::{ApiError, ChatRequest, ModelCard, TextRequest};
 /// Limits of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum concurrent connections; further ones wait to be accepted.
+    /// Maximum number of concurrent connections; further ones wait to be accepted.
     pub connections: usize,
-    /// Maximum size of a request's body, in bytes.
+    /// Maximum size of a request body, in bytes.
     pub body_bytes: usize,
-    /// Time limit for the head of a request, and for an idle connection.
+    /// Timeout for the head of a request, and for an idle connection.
     pub head: Duration,
-    /// Time limit for a request's body.
+    /// Timeout for the body of a request.
     pub body: Duration,
-    /// Time limit for a whole answer.
+    /// Timeout for a whole response.
     pub answer: Duration,
-    /// Time limit for a write without progress.
+    /// Timeout for a write that makes no progress.
     pub write: Duration,
-    /// Accept requests only if their `Host` is a loopback address or `localhost`. This rejects web
-    /// pages that resolve their host name to this server (DNS rebinding).
+    /// Whether to accept only requests whose `Host` is a loopback address or `localhost`. This
+    /// blocks web pages that resolve their own host name to this server (DNS rebinding).
     pub loopback_hosts_only: bool,
 }
 
 impl Default for Limits {
-    /// Returns limits of 256 connections, 8 MiB, 30 s, 30 s, 10 min and 30 s, for any host.
+    /// By default, allows any host, 256 connections and bodies of 8 MiB, with timeouts of 30 s, 30
+    /// s, 10 min and 30 s.
     fn default() -> Self {
         Self {
             connections: 256,
@@ -55,55 +57,55 @@ impl Default for Limits {
     }
 }
 
-/// A request's key, number and headers.
+/// API key, sequence number and headers of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Call {
     /// The API key: `Authorization: Bearer KEY`.
     pub key: Option<String>,
-    /// Number of the request, unique in this process, for ids of answers.
+    /// Sequence number of the request in this process, used for response ids.
     pub number: u64,
-    /// Other text headers, by lower-case name.
+    /// Other headers with text values, by lower-case name.
     pub headers: BTreeMap<String, String>,
 }
 
-/// Answers requests. Each method call runs on its own thread, which may block.
+/// Answers requests. Each method is called on its own thread, which may block.
 pub trait Completions: Send + Sync + 'static {
     /// Checks the API key of a request before its body is read. By default every key is accepted.
     ///
     /// # Errors
-    /// Returns the error for the client, such as [`ApiError::unauthorized`].
+    /// Returns the error to send to the client, such as [`ApiError::unauthorized`].
     fn authorize(&self, key: Option<&str>) -> Result<(), ApiError> {
         let _ = key;
         Ok(())
     }
 
-    /// Returns the served models.
+    /// Returns the models to list.
     fn models(&self) -> Vec<ModelCard>;
 
-    /// Answers a chat request, either at once or later from another thread to which `reply` was
+    /// Handles a chat request, either immediately or later from another thread to which `reply` was
     /// moved.
     ///
-    /// A request with `stream` may be answered in chunks or as a whole, which the server splits
-    /// into chunks.
+    /// If the request has `stream`, the backend can send chunks, or a whole response that the
+    /// server splits into chunks.
     fn chat(&self, call: &Call, request: ChatRequest, reply: ChatReply);
 
-    /// Answers a text request; by default with a 404.
+    /// Handles a text request; returns a 404 by default.
     fn text(&self, call: &Call, request: TextRequest, reply: TextReply) {
         let _ = (call, request);
         reply.finish(Err(ApiError::new(404, "/v1/completions is not served here: use /v1/chat/completions")));
     }
 
-    /// Answers a `POST` to another path with JSON; by default with a 404.
+    /// Handles a `POST` with JSON to any other path; returns a 404 by default.
     ///
     /// # Errors
-    /// Returns the error for the client.
+    /// Returns the error to send to the client.
     fn post(&self, call: &Call, path: &str, body: &[u8]) -> Result<Value, ApiError> {
         let _ = (call, body);
         Err(ApiError::no_path(path))
     }
 }
 
-/// Why a server cannot be started.
+/// Error when a server cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The address cannot be bound.
@@ -127,7 +129,7 @@ enum Stop {
     Now,
 }
 
-/// A running server, stopped immediately when dropped.
+/// A running server; dropping it stops it immediately.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
@@ -136,7 +138,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens on an address (port 0 selects a free port) and answers until it is stopped.
+    /// Listens on an address (port 0 selects a free port) and serves requests until it is stopped.
     ///
     /// # Errors
     /// Fails if the address cannot be bound or a thread cannot be started.
@@ -167,7 +169,7 @@ impl Server {
         Ok(Self { address, stop, thread: Some(thread.map_err(ServeError::Threads)?) })
     }
 
-    /// Returns the bound address.
+    /// Returns the address that the server listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -177,8 +179,7 @@ impl Server {
         format!("http://{}/v1", self.address)
     }
 
-    /// Stops accepting requests, waits for running ones for at most `grace`, and closes all
-    /// connections.
+    /// Stops accepting requests, waits up to `grace` for running ones, and closes all connections.
     pub fn stop(mut self, grace: Duration) {
         self.stop.send_replace(Stop::Gently);
         if let Some(thread) = &self.thread {

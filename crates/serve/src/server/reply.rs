@@ -1,4 +1,4 @@
-//! Sends answers to clients.
+//! Sends responses to clients.
 
 use tokio::sync::mpsc;
 
@@ -11,24 +11,24 @@ pub(super) enum Part<W, C> {
     End,
 }
 
-/// Maximum unread chunks per client. Without a limit, clients that do not read would fill the
-/// memory.
+/// Maximum number of unread chunks per client. Without a limit, clients that do not read would
+/// exhaust memory.
 const UNREAD: usize = 16_384;
 
-/// Sends an answer to the client: as a whole, or in chunks if the request has `stream`. If a reply
-/// is dropped before its end, the client gets an error.
+/// Sends a response to the client, either as a whole or, if the request has `stream`, in chunks. If
+/// it is dropped before the response is complete, the client gets an error.
 ///
-/// Sending never blocks. Up to 16,384 unread chunks are kept in memory; a client that is further
+/// Sending never blocks. Up to 16,384 unread chunks are kept in memory; a client that falls further
 /// behind counts as disconnected.
 #[derive(Debug)]
 pub struct Reply<W, C> {
     to: mpsc::Sender<Part<W, C>>,
 }
 
-/// Sends the answer of a chat.
+/// Sends the response to a chat request.
 pub type ChatReply = Reply<ChatResponse, ChatChunk>;
 
-/// Sends a text completion. Chunks have the format of whole answers.
+/// Sends a text completion. Chunks have the same format as whole responses.
 pub type TextReply = Reply<TextResponse, TextResponse>;
 
 impl<W, C> Reply<W, C> {
@@ -38,7 +38,7 @@ impl<W, C> Reply<W, C> {
         (Self { to }, from)
     }
 
-    /// Sends the whole answer, or the error that ends it.
+    /// Sends the whole response, or the error that ends it.
     pub fn finish(self, answer: Result<W, ApiError>) {
         // Fails if the client has disconnected.
         let _ = self.to.try_send(Part::Whole(answer));

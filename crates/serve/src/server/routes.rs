@@ -1,4 +1,4 @@
-//! Routes of OpenAI's API.
+//! HTTP routes of OpenAI's API.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -100,8 +100,8 @@ impl<C: Completions> Shared<C> {
         Ok(Call { key, number: self.next.fetch_add(1, Ordering::Relaxed), headers })
     }
 
-    /// Admits a request and parses it on another thread, because a long conversation would delay
-    /// other connections.
+    /// Checks a request and parses it on another thread, because parsing a long conversation would
+    /// delay other connections.
     async fn read<T: Send + 'static>(
         &self,
         request: Request,
@@ -117,7 +117,7 @@ impl<C: Completions> Shared<C> {
         ApiError::new(413, format!("the body has more than {} bytes", self.limits.body_bytes))
     }
 
-    /// Rejects bodies of another content type or with a declared length above the limit.
+    /// Rejects bodies whose content type is wrong or whose declared length exceeds the limit.
     fn check_body(&self, headers: &HeaderMap) -> Result<(), Rejected> {
         // Web pages may send other content types without a preflight request.
         let kind = header_text(headers, &header::CONTENT_TYPE).unwrap_or_default();
@@ -230,7 +230,7 @@ async fn text<C: Completions>(
     answer(wanted, deadline, move |reply| shared.completions.text(&call, request, reply)).await
 }
 
-/// How the client wants the answer to be sent.
+/// How the client wants to receive the response.
 #[derive(Clone, Copy, Debug)]
 struct Wanted {
     stream: bool,
@@ -264,7 +264,8 @@ impl Whole for TextResponse {
     }
 }
 
-/// Runs `work` on a thread that may block, and returns a response from the parts that it sends.
+/// Runs `work` on a thread that may block, and returns a response built from the parts that it
+/// sends.
 async fn answer<W: Whole>(
     wanted: Wanted,
     deadline: Instant,
@@ -304,8 +305,8 @@ fn event_stream(body: Body) -> Response {
     (headers, body).into_response()
 }
 
-/// Returns the body of a stream: its first event, then the events of the other parts, until the end
-/// or an error.
+/// Returns the body of a stream: its first event, then one event for each further part, until the
+/// end or an error.
 fn streamed<W: Whole>(first: String, parts: Receiver<Part<W, W::Chunk>>, deadline: Instant) -> Body {
     let state = (Some(first), Some(parts));
     let stream = stream::unfold(state, move |(first, parts)| async move {

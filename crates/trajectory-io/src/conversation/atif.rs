@@ -1,20 +1,20 @@
-//! ATIF, the Agent Trajectory Interchange Format of Harbor, versions 1.0 to 1.8. A trajectory is
-//! one JSON object: a whole file (`agent/trajectory.json` of a trial), an item of a list, or a
-//! line.
+//! ATIF, the Agent Trajectory Interchange Format of Harbor, versions 1.0 to 1.8. Each trajectory is
+//! one JSON object, stored as a whole file (`agent/trajectory.json` of a trial), as an item of a
+//! list, or on one line.
 //!
 //! | ATIF | here |
 //! |---|---|
-//! | step with `source` `system` or `user` | message of that role |
+//! | step with `source` `system` or `user` | message with that role |
 //! | step with `source` `agent` | turn: `message`, `reasoning_content`, `tool_calls` |
-//! | `observation.results` of a step | results of its calls (`source_call_id`), otherwise user messages |
+//! | `observation.results` of a step | results of the turn's calls (`source_call_id`), otherwise user messages |
 //! | `agent.tool_definitions` | tools |
 //! | `metrics.completion_token_ids`, `metrics.logprobs` | token ids and log-probs of the turn |
-//! | step with `is_copied_context`, or `llm_call_count` 0 | assistant message that is not a turn: it was sampled elsewhere, or written by a program |
+//! | step with `is_copied_context`, or `llm_call_count` 0 | assistant message that is not a turn, because another model or a program wrote it |
 //!
-//! ATIF has no rewards. Exports of this program store them in `extra`: `reward` or `turn_rewards`,
-//! `group`, `task`, `sample`, `step`, `success`. Without these keys, reward and group (the task's
-//! name) are read from the trial's `result.json`. Trajectories of sub-agents and continuations in
-//! other files are skipped, with a note.
+//! The ATIF format has no rewards. Turnwise exports them in `extra`: `reward` or `turn_rewards`,
+//! `group`, `task`, `sample`, `step`, `success`. If these keys are missing, the reward and the
+//! group (the task's name) are read from the trial's `result.json`. Trajectories of sub-agents, and
+//! continuations in other files, are skipped with a note.
 
 use std::path::{Path, PathBuf};
 
@@ -37,8 +37,8 @@ struct Trial {
     reward: Option<f64>,
 }
 
-/// Returns the trajectories of a file, or of the trials in a folder, with the trial's number as the
-/// line.
+/// Returns the trajectories from a file, or from a folder of trials, with the index of the trial as
+/// the line number.
 pub(crate) fn conversations(path: &Path, notes: &mut Vec<String>) -> Result<Vec<Conversation>, DumpError> {
     if !path.is_dir() {
         return of_file(path, notes);
@@ -80,7 +80,7 @@ fn note(notes: &mut Vec<String>, text: &str) {
     }
 }
 
-/// Returns the trajectory files of the trials in a Harbor folder (`TRIAL/agent/trajectory.json`),
+/// Returns the trajectory files in a folder of Harbor trials (`TRIAL/agent/trajectory.json`),
 /// sorted by name.
 pub(crate) fn trials(folder: &Path) -> Result<Vec<PathBuf>, DumpError> {
     let entries = std::fs::read_dir(folder).map_err(|error| DumpError::io(folder, error))?;
@@ -97,7 +97,7 @@ pub fn is_harbor_job(folder: &Path) -> bool {
     folder.is_dir() && trials(folder).is_ok_and(|trials| !trials.is_empty())
 }
 
-/// Returns task and reward of `result.json`, if the file belongs to a trial.
+/// Returns the task and reward from `result.json`, if the file belongs to a trial.
 fn trial_of(path: &Path, notes: &mut Vec<String>) -> Result<Option<Trial>, DumpError> {
     let folder = path.parent().filter(|folder| folder.ends_with("agent")).and_then(Path::parent);
     let Some(result) = folder.map(|folder| folder.join("result.json")).filter(|result| result.is_file())

@@ -1,5 +1,5 @@
-//! Reads the JSON objects of a file: one per line, a list, a single object over several lines, or
-//! Parquet rows.
+//! Reads a file's JSON objects, which may be one per line, a list, a single object over several
+//! lines, or Parquet rows.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::{DumpError, lines, not_finite, parquet_rows};
 
-/// Returns the parsed objects of a file with the number of their first line ([`each`]).
+/// Returns a file's parsed objects, each with the number of its first line ([`each`]).
 pub(crate) fn parsed<T>(
     path: &Path,
     used: impl Fn(&[&str]) -> bool + Copy,
@@ -24,11 +24,11 @@ pub(crate) fn parsed<T>(
     Ok(read)
 }
 
-/// Calls `take` with the text of each object and the number of its first line (of its row in a
+/// Calls `take` with the text of each object and the number of its first line (or its row in a
 /// Parquet file).
 ///
-/// Numbers that Python writes but JSON lacks (NaN and infinities) become null, unless their key is
-/// `used`. Empty Parquet columns are left out.
+/// Numbers that Python writes but JSON does not allow (NaN and infinities) become null, unless
+/// their key is `used`. Empty Parquet columns are skipped.
 fn each(
     path: &Path,
     used: impl Fn(&[&str]) -> bool + Copy,
@@ -73,7 +73,7 @@ fn each(
     Ok(())
 }
 
-/// Returns true if a document continues after its first line, or is a list.
+/// Returns true if a document is a list, or continues after its first line.
 fn is_open(text: &str) -> bool {
     let text = text.trim_start();
     text.starts_with('[')
@@ -81,7 +81,7 @@ fn is_open(text: &str) -> bool {
             && serde_json::from_str::<IgnoredAny>(text).is_err_and(|error| error.is_eof())
 }
 
-/// Returns the text of a document with null for numbers that are not finite.
+/// Returns a document's text, with numbers that are not finite replaced by null.
 fn finite<'t>(
     path: &Path,
     line: usize,
@@ -99,8 +99,8 @@ fn finite<'t>(
     }
 }
 
-/// Removes keys without a value from a row. All structs of a Parquet column have the same keys, so
-/// most messages lack some.
+/// Removes keys without a value from a row. All structs in a Parquet column have the same keys, so
+/// in most messages some of them are null.
 fn without_nulls(row: Map<String, Value>) -> Map<String, Value> {
     fn cleared(value: Value) -> Value {
         match value {
@@ -112,7 +112,7 @@ fn without_nulls(row: Map<String, Value>) -> Map<String, Value> {
     row.into_iter().filter(|(_, value)| !value.is_null()).map(|(key, value)| (key, cleared(value))).collect()
 }
 
-/// Returns the first object of a file; `None` for an empty file.
+/// Returns the first object in a file, or `None` if the file is empty.
 pub(crate) fn first(path: &Path) -> Result<Option<(usize, Value)>, DumpError> {
     let mut found: Option<(usize, String)> = None;
     let mut open = false;

@@ -1,4 +1,4 @@
-//! Keys of a JSON object, with errors that name their path.
+//! Reads the keys of a JSON object, with errors that contain their path.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub(crate) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Parses an object. Keys with null are dropped.
+    /// Parses an object. Keys whose value is null are dropped.
     pub(crate) fn parse(text: &'a str, at: &str) -> Result<Self, String> {
         let place = || if at.is_empty() { "this".to_owned() } else { format!("`{at}`") };
         let keys: BTreeMap<String, &'a RawValue> = serde_json::from_str(text)
@@ -32,7 +32,7 @@ impl<'a> Fields<'a> {
         self.keys.get(key).map(|value| value.get())
     }
 
-    /// Returns the value of a key as `T`; errors use the description `what`.
+    /// Returns a key's value as `T`; error messages describe it as `what`.
     pub(crate) fn get<T: Deserialize<'a>>(&self, key: &str, what: &str) -> Result<Option<T>, String> {
         let Some(text) = self.raw(key) else { return Ok(None) };
         let wrong = |_| format!("`{}` is {}; it must be {what}", self.path(key), shown(text));
@@ -72,7 +72,7 @@ impl<'a> Fields<'a> {
         self.raw(key).and_then(|text| serde_json::from_str(text).ok())
     }
 
-    /// Returns a string, or the joined strings of a list of parts; empty if the key is missing.
+    /// Returns a string, or the joined strings in a list of parts; empty if the key is missing.
     pub(crate) fn content(&self, key: &str) -> Result<String, String> {
         let Some(value) = self.value(key) else { return Ok(String::new()) };
         chat::content(&value).ok_or_else(|| {

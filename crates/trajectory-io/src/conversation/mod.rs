@@ -1,7 +1,7 @@
-//! Conversations: messages with roles, tool calls and their results.
+//! Conversations, made of messages with roles, tool calls and tool results.
 //!
-//! Three formats are parsed into [`Conversation`], and from there into turns: each assistant
-//! message is a turn, and the messages since the previous one are its observation.
+//! Three formats are parsed into [`Conversation`] and then into turns. Each assistant message is a
+//! turn, and its observation is the messages since the previous one.
 //!
 //! | file | format |
 //! |---|---|
@@ -9,8 +9,8 @@
 //! | [`sharegpt`] | ShareGPT: `{"conversations": [{"from": "human", "value": ".."}]}` |
 //! | [`atif`] | ATIF, the trajectory format of Harbor |
 //! | `documents` | JSON lines, lists, single objects and Parquet rows |
-//! | `fields` | keys of an object, with errors that name their path |
-//! | `of_trajectory` | the messages of a trajectory |
+//! | `fields` | reads the keys of an object, with errors that contain their path |
+//! | `of_trajectory` | converts a trajectory to messages |
 
 pub mod atif;
 pub mod messages;
@@ -28,23 +28,23 @@ use turnwise_core::{Task, Tool, ToolCall};
 use crate::dump::Record;
 use crate::{DumpError, Format, ReadOptions, chat, read};
 
-/// Tags around tool calls in a response, as in the templates of Qwen and Hermes.
+/// Tags around tool calls in a response, as in the chat templates of Qwen and Hermes.
 const OPEN: &str = "<tool_call>";
 const CLOSE: &str = "</tool_call>";
 
 /// A tool call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChatCall {
-    /// Id by which its result refers to the call; empty if the file has none.
+    /// Id by which a tool result refers to this call; empty if the file has none.
     pub id: String,
     /// Name of the tool.
     pub name: String,
-    /// Arguments as JSON text with keys in their original order: usually an object, or a string if
-    /// the model did not write JSON.
+    /// Arguments as JSON text with the original order of keys. Usually an object; a string if the
+    /// model's arguments were not JSON.
     pub arguments: String,
 }
 
-/// One message of a conversation.
+/// One message in a conversation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ChatMessage {
     /// `system`, `developer`, `user`, `assistant` or `tool`.
@@ -55,29 +55,29 @@ pub struct ChatMessage {
     pub reasoning: Option<String>,
     /// Tool calls of the message.
     pub calls: Vec<ChatCall>,
-    /// Id of the call that a tool message answers.
+    /// Id of the call whose result this tool message contains.
     pub call_id: Option<String>,
     /// Name of the tool that produced a tool message.
     pub name: Option<String>,
-    /// True if the policy wrote it, so that it is a turn. Other assistant messages were copied or
-    /// written by a program.
+    /// True if the policy wrote the message, which makes it a turn. Other assistant messages were
+    /// copied, or written by a program.
     pub sampled: bool,
-    /// False if SFT excludes it (`"weight": 0`).
+    /// False if the message is excluded from SFT (`"weight": 0`).
     pub trained: bool,
-    /// Ids of its tokens, if known.
+    /// Token ids of the message, if known.
     pub ids: Vec<u32>,
-    /// Log-probs of its tokens, if known.
+    /// Log-probs of the message's tokens, if known.
     pub logprobs: Vec<f32>,
 }
 
 impl ChatMessage {
-    /// Creates a message; an assistant message is a turn.
+    /// Creates a message; if its role is assistant, it is a turn.
     pub fn new(role: &str, content: impl Into<String>) -> Self {
         let sampled = role == "assistant";
         Self { role: role.to_owned(), content: content.into(), sampled, trained: true, ..Self::default() }
     }
 
-    /// Returns the message as JSON for a chat template, with arguments as objects.
+    /// Returns the message as JSON for a chat template, with call arguments as objects.
     pub fn to_json(&self) -> String {
         let quoted = |text: &str| Value::from(text).to_string();
         let mut json = format!(r#"{{"role":{},"content":{}"#, quoted(&self.role), quoted(&self.content));
@@ -103,7 +103,7 @@ impl ChatMessage {
         json + "}"
     }
 
-    /// Returns the message in OpenAI's format, with arguments as text.
+    /// Returns the message in OpenAI's format, with call arguments as text.
     pub fn to_openai(&self) -> Value {
         let mut message = Map::new();
         message.insert("role".into(), json!(self.role));
@@ -128,12 +128,12 @@ impl ChatMessage {
 }
 
 impl ChatCall {
-    /// Returns the arguments as the model wrote them: JSON, or other text.
+    /// Returns the arguments exactly as the model wrote them, whether or not they are JSON.
     pub fn arguments_text(&self) -> String {
         serde_json::from_str::<String>(&self.arguments).unwrap_or_else(|_| self.arguments.clone())
     }
 
-    /// Formats the call in `<tool_call>` tags, as in the templates of Qwen and Hermes.
+    /// Formats the call with `<tool_call>` tags, as in the chat templates of Qwen and Hermes.
     pub fn to_tagged(&self) -> String {
         let name = Value::from(self.name.as_str());
         format!("{OPEN}\n{{\"name\": {name}, \"arguments\": {}}}\n{CLOSE}", self.arguments)
@@ -145,8 +145,8 @@ impl ChatCall {
     }
 }
 
-/// Normalizes arguments to JSON text. `given` is JSON; a string that contains a JSON object is
-/// unpacked.
+/// Normalizes call arguments to JSON text. `given` is JSON; if it is a string that contains a JSON
+/// object, the object is used.
 pub(crate) fn arguments(given: Option<&str>) -> String {
     let Some(given) = given.map(str::trim) else { return "{}".into() };
     let Ok(text) = serde_json::from_str::<String>(given) else { return given.to_owned() };
@@ -160,21 +160,22 @@ pub(crate) fn arguments(given: Option<&str>) -> String {
 /// A conversation with its rewards.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conversation {
-    /// Number of its first line in the file, from 1; in a Parquet file, of its row.
+    /// Number of the conversation's first line in the file, counted from 1; in a Parquet file, its
+    /// row.
     pub line: usize,
     /// Messages in order.
     pub messages: Vec<ChatMessage>,
     /// The available tools.
     pub tools: Vec<Tool>,
-    /// One reward per turn; `None` if the file has none.
+    /// One reward per turn; `None` if the file has no rewards.
     pub rewards: Option<Vec<f64>>,
-    /// Name of the group in the file: a text or a number.
+    /// Name of the group in the file, which may be text or a number.
     pub group: Option<Value>,
     /// Index in the group.
     pub sample: Option<usize>,
     /// The training step.
     pub step: u64,
-    /// The task, if the file has it.
+    /// The task, if the file contains it.
     pub task: Option<Task>,
     /// True if the task was solved; `None` if the file does not say.
     pub success: Option<bool>,
@@ -186,11 +187,11 @@ impl Conversation {
         self.messages.iter().filter(|message| message.sampled).count()
     }
 
-    /// Sets the rewards: one for the last turn, or one for each turn.
+    /// Sets the rewards, given as one for the last turn or one for each turn.
     ///
     /// # Errors
-    /// Fails if the number of rewards is not the number of turns, or if two of them contradict each
-    /// other.
+    /// Fails if the number of rewards differs from the number of turns, or if two rewards
+    /// contradict each other.
     pub(crate) fn set_rewards(
         &mut self,
         outcome: Option<f64>,
@@ -228,7 +229,7 @@ impl Conversation {
         Ok(())
     }
 
-    /// Splits the messages before the first turn from the rest.
+    /// Splits off the messages before the first turn.
     pub fn split_prompt(&self) -> (&[ChatMessage], &[ChatMessage]) {
         let first = self.messages.iter().position(|message| message.sampled);
         self.messages.split_at(first.unwrap_or(self.messages.len()))
@@ -277,13 +278,13 @@ impl Conversation {
 /// Conversations of a file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conversations {
-    /// Conversations in the order of the file.
+    /// Conversations, in the order of the file.
     pub conversations: Vec<Conversation>,
-    /// Notes for the user on how the file was read.
+    /// Notes for the user about how the file was read.
     pub notes: Vec<String>,
 }
 
-/// Reads the conversations of a file of any format, keeping the structure of messages.
+/// Reads conversations from a file in any supported format, keeping the structure of messages.
 ///
 /// ```
 /// use turnwise_trajectory_io::{ReadOptions, read_conversations};
@@ -297,7 +298,7 @@ pub struct Conversations {
 /// ```
 ///
 /// # Errors
-/// The error names file, line, key and problem.
+/// The error names the file, line, key and problem.
 pub fn read_conversations(path: &Path, options: &ReadOptions) -> Result<Conversations, DumpError> {
     let format = match options.format {
         Some(format) => format,

@@ -1,4 +1,4 @@
-//! Converts trajectories to messages: observations with their roles, responses as assistant
+//! Converts trajectories to messages: observations keep their roles, and responses become assistant
 //! messages.
 
 use turnwise_core::{Part, Reasoning, Trajectory, Turn};
@@ -7,8 +7,8 @@ use super::{CLOSE, ChatCall, ChatMessage, Conversation, OPEN};
 use crate::chat;
 
 impl Conversation {
-    /// Returns the conversation of a trajectory, with the environment's rewards. The request for a
-    /// summary ([`turnwise_core::TurnKind::Compaction`]) becomes a user message, the summary an
+    /// Returns a trajectory as a conversation, with the environment's rewards. A summary request
+    /// ([`turnwise_core::TurnKind::Compaction`]) becomes a user message, and the summary an
     /// assistant message.
     pub fn of(trajectory: &Trajectory) -> Self {
         let mut messages = Vec::new();
@@ -46,7 +46,7 @@ impl Conversation {
     }
 }
 
-/// Adds the observation of a turn, or the final one. `before` is the previous turn.
+/// Adds a turn's observation, or the final one. `before` is the previous turn.
 fn observed(messages: &mut Vec<ChatMessage>, parts: &[Part], text: &str, before: Option<&Turn>) {
     let calls = before.map(|turn| turn.calls.as_slice()).unwrap_or_default();
     let result = |id: &str, text: &str| {
@@ -100,7 +100,7 @@ fn said(turn: &Turn) -> ChatMessage {
     }
 }
 
-/// Returns a response without its calls; `words` is the text without them.
+/// Returns a response without its tool calls; `words` is its text without them.
 fn without_calls(answer: &str, words: &str) -> String {
     if let Some(rest) = answer.strip_suffix(words) {
         return rest.strip_suffix('\n').unwrap_or(rest).to_owned();

@@ -6,12 +6,12 @@
 //! |---|---|
 //! | `human`, `user` | user |
 //! | `gpt`, `chatgpt`, `bing`, `bard`, `model`, `assistant` | assistant |
-//! | `function_call` | assistant, whose `value` is the JSON of a call (`name`, `arguments`) or of a list of them |
-//! | `observation`, `tool`, `function_response` | tool: the result of the call before it |
+//! | `function_call` | assistant, whose `value` is the JSON of one call (`name`, `arguments`) or of a list of calls |
+//! | `observation`, `tool`, `function_response` | tool: the result of the preceding call |
 //! | `system` | system |
 //!
 //! Entries may also have `role` and `content` instead of `from` and `value`. `reward`,
-//! `turn_rewards`, `group` and other keys are those of [`super::messages`].
+//! `turn_rewards`, `group` and other keys have the same meaning as in [`super::messages`].
 
 use std::path::Path;
 
@@ -49,7 +49,7 @@ fn conversation(line: usize, text: &str) -> Result<Conversation, String> {
     Ok(conversation)
 }
 
-/// Parses a message; `number` counts the calls, which have no ids in this format.
+/// Parses a message; `number` counts the calls, because this format has no call ids.
 fn message(fields: &Fields<'_>, number: &mut usize) -> Result<ChatMessage, String> {
     let Some(from) = fields.text("from")? else {
         if fields.raw("role").is_some() {

@@ -1,4 +1,5 @@
-//! Exports ATIF: one step per message. Results of calls are the observation of the calling step.
+//! Exports ATIF, with one step per message. The results of a step's calls become the observation of
+//! that step.
 
 use serde_json::{Map, Value, json};
 

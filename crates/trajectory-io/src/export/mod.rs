@@ -1,14 +1,14 @@
-//! Exports trajectories as OpenAI messages, ATIF, and files of verl and TRL.
+//! Exports trajectories as OpenAI messages, ATIF, or files for verl and TRL.
 //!
 //! | format | file |
 //! |---|---|
 //! | [`ExportFormat::Messages`] | `.parquet` (a Hugging Face dataset), `.jsonl`, `.jsonl.zst`: one conversation per row, see [`messages`](crate::conversation::messages) |
-//! | [`ExportFormat::Atif`] | `.jsonl`, `.jsonl.zst`, or a folder with a `.json` file for each trajectory |
+//! | [`ExportFormat::Atif`] | `.jsonl`, `.jsonl.zst`, or a folder with one `.json` file per trajectory |
 //! | [`ExportFormat::Verl`] | `.jsonl`, `.jsonl.zst`: rollout dump with `input`, `output`, `score`, `step`, `uid` |
-//! | [`ExportFormat::Trl`] | `.parquet` with `prompt` and `completion` as messages, `reward`, `step` |
+//! | [`ExportFormat::Trl`] | `.parquet` with `prompt` and `completion` as messages, plus `reward` and `step` |
 //!
-//! Rewards are the environment's. verl and TRL have one reward per trajectory: the sum over its
-//! turns. This program can read all of these files.
+//! Exported rewards are those from the environment. verl and TRL have one reward per trajectory,
+//! the sum over its turns. Turnwise can also read all of these files.
 
 mod atif;
 mod parquet;
@@ -23,7 +23,7 @@ use turnwise_core::Trajectory;
 use crate::write::{Form, form_of, save, save_lines, save_table};
 use crate::{Conversation, DumpError};
 
-/// Format of an export.
+/// Format to export to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExportFormat {
     /// OpenAI messages.
@@ -40,7 +40,7 @@ impl ExportFormat {
     /// All formats.
     pub const ALL: [Self; 4] = [Self::Messages, Self::Atif, Self::Verl, Self::Trl];
 
-    /// Returns its name on the command line.
+    /// Returns the format's name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Messages => "messages",
@@ -101,7 +101,7 @@ impl Exported {
         (!tools.is_empty()).then(|| format!("[{}]", list.join(",")))
     }
 
-    /// Returns the keys other than messages (see [`messages`](crate::conversation::messages)).
+    /// Returns all keys other than messages (see [`messages`](crate::conversation::messages)).
     fn header(&self) -> serde_json::Map<String, Value> {
         let Conversation { rewards, group, sample, step, task, success, .. } = &self.conversation;
         let mut header = serde_json::Map::new();
@@ -135,10 +135,10 @@ impl Exported {
     }
 }
 
-/// Rejects a file name that [`write()`] would reject.
+/// Rejects file names that [`write()`] would reject.
 ///
 /// # Errors
-/// Fails if the format cannot be written with this extension.
+/// Fails if the extension does not match the format.
 pub fn check_name(path: &Path, format: ExportFormat) -> Result<(), DumpError> {
     if format == ExportFormat::Atif && path.extension().is_none() {
         return Ok(());
@@ -161,11 +161,11 @@ pub fn check_name(path: &Path, format: ExportFormat) -> Result<(), DumpError> {
     Err(DumpError::file(path, format!("the name must end in {endings} for the format {}", format.name())))
 }
 
-/// Writes trajectories to a file, or with ATIF to a folder. A file is replaced atomically.
+/// Writes trajectories to a file, or for ATIF to a folder. A file is replaced atomically.
 ///
 /// # Errors
-/// Fails on an extension that does not fit the format ([`check_name`]), and on errors of the system
-/// or the Parquet writer.
+/// Fails if the extension does not match the format ([`check_name`]), or if the operating system or
+/// the Parquet writer returns an error.
 pub fn write(path: &Path, format: ExportFormat, trajectories: &[Exported]) -> Result<(), DumpError> {
     check_name(path, format)?;
     if format == ExportFormat::Atif && path.extension().is_none() {

@@ -1,4 +1,4 @@
-//! Exports Parquet with messages as lists of structs, as in Hugging Face's `datasets`.
+//! Exports Parquet files with messages as lists of structs, as in Hugging Face's `datasets`.
 
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
@@ -7,8 +7,8 @@ use super::Exported;
 use crate::ChatMessage;
 use crate::write::{Columns, column, list, optional, table};
 
-/// Schema of a column of messages. Arguments and tools are texts, because structs of a column must
-/// all have the same keys.
+/// Schema of a column that contains messages. Call arguments and tools are stored as text, because
+/// all structs in a column must have the same keys.
 const MESSAGES: &str = "required group NAME (list) { repeated group list { required group element {
     required binary role (utf8);
     required binary content (utf8);

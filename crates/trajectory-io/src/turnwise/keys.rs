@@ -1,4 +1,4 @@
-//! Keys of a line and the kinds of their values.
+//! Valid keys in a line, and the types of their values.
 
 use std::path::Path;
 
@@ -134,7 +134,7 @@ pub(super) fn is_used(keys: &[&str]) -> bool {
     }
 }
 
-/// Rejects values of a wrong kind and, in hand-written lines, unknown keys.
+/// Rejects values of the wrong type and, in hand-written lines, unknown keys.
 pub(super) fn check_keys(path: &Path, line: usize, read: &Value) -> Result<(), DumpError> {
     let by_hand = read.get("schema_version").is_none_or(Value::is_null);
     let check = |place: &str, value: &Value, keys: &[(&str, Kind)]| {

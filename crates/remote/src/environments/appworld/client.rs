@@ -1,4 +1,4 @@
-//! Client of AppWorld's servers.
+//! Client for AppWorld's environment servers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::settings::AppWorldConfig;
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Described {
     pub(super) instruction: String,
-    /// The person for whom the agent works.
+    /// The person whom the agent works for.
     pub(super) supervisor: Map<String, Value>,
     #[serde(default)]
     pub(super) datetime: Value,
@@ -48,7 +48,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Creates a client of the servers in the settings.
+    /// Creates a client for the servers in the settings.
     pub(super) fn new(config: &AppWorldConfig) -> Result<Arc<Self>, ServerError> {
         Ok(Arc::new(Self {
             urls: addresses(&config.urls)?,
@@ -63,7 +63,7 @@ impl Client {
         self.urls.len()
     }
 
-    /// Returns a task, even if the server is running another.
+    /// Returns a task, even if the server is running a different one.
     pub(super) fn task(&self, server: usize, id: &str) -> Result<Described, ServerError> {
         let (http, limits) = (self.http.clone(), (self.timeout, self.limit));
         let url = below(&self.urls[server], &format!("tasks/{id}"));
@@ -86,7 +86,7 @@ impl Client {
         self.post(server, "execute", &json!({"task_id": id, "code": code}))
     }
 
-    /// Returns true if the code has declared the task complete.
+    /// Returns true if the agent's code has marked the task as complete.
     pub(super) fn is_completed(&self, server: usize, id: &str) -> Result<bool, ServerError> {
         self.post(server, "task_completed", &json!({"task_id": id}))
     }

@@ -1,8 +1,8 @@
 //! AppWorld's environment servers: `kind = "appworld"`.
 //!
-//! A server (`appworld serve environment`) has one environment at a time, so there are as many
-//! concurrent episodes as servers. An action is Python code, its output is the observation, and
-//! AppWorld's tests evaluate the final state.
+//! An AppWorld server (`appworld serve environment`) runs one environment at a time, so the number
+//! of concurrent episodes equals the number of servers. An action is Python code, and its output is
+//! the observation. AppWorld's tests evaluate the final state.
 
 mod client;
 mod settings;

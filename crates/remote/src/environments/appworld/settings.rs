@@ -10,21 +10,23 @@ use serde_json::Value;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AppWorldConfig {
-    /// Addresses of environment servers, for example
-    /// `["http://127.0.0.1:8000", "http://127.0.0.1:8001"]`; each plays one episode at a time.
+    /// Addresses of the environment servers, for example
+    /// `["http://127.0.0.1:8000", "http://127.0.0.1:8001"]`; each runs one episode at a time.
     pub urls: Vec<String>,
-    /// Folder of the splits: AppWorld's `data/datasets` with `train.txt`, `dev.txt`, `test_normal.txt` and `test_challenge.txt`.
+    /// Folder with the split files: AppWorld's `data/datasets`, which has `train.txt`, `dev.txt`,
+    /// `test_normal.txt` and `test_challenge.txt`.
     pub datasets: PathBuf,
-    /// Experiment name under which the servers store outputs of episodes.
+    /// Experiment name under which the servers store the output of episodes.
     pub experiment: String,
-    /// Additional arguments of `/initialize`, such as `max_api_calls_per_interaction`.
+    /// Additional arguments for `/initialize`, such as `max_api_calls_per_interaction`.
     pub initialize: BTreeMap<String, Value>,
-    /// Reward for a solved task, at the end of its episode (verl-agent uses 10).
+    /// Reward for solving a task, given at the end of the episode (verl-agent uses 10).
     pub success_reward: f64,
-    /// Maximum characters of an observation; longer ones are truncated.
+    /// Maximum length of an observation in characters; longer ones are truncated.
     #[schemars(range(min = 16, max = 10000000))]
     pub observation_chars: usize,
-    /// Time limit of a reply, in seconds; set it above the server's limit for code (100).
+    /// Timeout for a server's reply, in seconds; set it above the server's time limit for code
+    /// (100).
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub timeout_s: f64,
     /// Maximum size of a server's reply, in bytes.

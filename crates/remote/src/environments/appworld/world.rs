@@ -1,4 +1,4 @@
-//! AppWorld's tasks and episodes.
+//! AppWorld tasks and episodes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use turnwise_env::task_files::{Splits, lines};
 
 const SPLITS: [&str; 4] = ["train", "dev", "test_normal", "test_challenge"];
 
-/// Time that a reset waits for a server that another episode still uses.
+/// How long a reset waits for a server that is still used by another episode.
 const WAIT: Duration = Duration::from_secs(20);
 
-/// Prefix of the output of failed code.
+/// Prefix of the output when code fails.
 const FAILED: &str = "Execution failed.";
 
 /// Tasks of AppWorld.
@@ -37,12 +37,12 @@ struct Served {
 }
 
 impl AppWorldSet {
-    /// Reads the splits (all if `splits` is empty) and gets their tasks from a server. Episodes end
-    /// after `max_turns` actions (0: no limit).
+    /// Reads the splits (all if `splits` is empty) and requests their tasks from a server. With
+    /// `max_turns` above 0, episodes end after that many actions.
     ///
     /// # Errors
-    /// Fails if a setting is invalid, a file cannot be read, or a server cannot be reached or does
-    /// not know a task.
+    /// Fails if a setting is invalid, a file cannot be read, a server cannot be reached, or a
+    /// server does not know a task.
     pub fn open(config: &AppWorldConfig, splits: &[&str], max_turns: usize) -> Result<Self, EnvError> {
         let client = Client::new(config)?;
         let mut found = Vec::new();
@@ -66,7 +66,7 @@ impl AppWorldSet {
     }
 }
 
-/// Returns the tasks of a file with one name per line.
+/// Returns the tasks in a file that has one name per line.
 fn read_split(client: &Client, path: &Path) -> Result<Vec<Task>, EnvError> {
     let mut tasks = Vec::new();
     for (number, line) in lines(path)? {
@@ -102,8 +102,8 @@ fn introduction(described: &Described) -> String {
     )
 }
 
-/// Returns the code of an action: the argument `code` of a call, or text with or without a code
-/// fence.
+/// Returns an action's code, from the argument `code` of a call, or from text with or without a
+/// code fence.
 fn code(action: &Action) -> Result<String, &'static str> {
     if let Some(call) = action.call() {
         let code = call.arguments.get("code").and_then(Value::as_str);
@@ -116,7 +116,8 @@ fn code(action: &Action) -> Result<String, &'static str> {
     if code.is_empty() { Err("there is no code in it") } else { Ok(code.to_owned()) }
 }
 
-/// Returns the code of a fence, without the language in its first line (`python`, `py`, `python3`).
+/// Returns the code inside a fence, without a language name (`python`, `py`, `python3`) on its
+/// first line.
 fn after_info(fenced: &str) -> &str {
     let is_info = |line: &str| line.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-".contains(&byte));
     match fenced.split_once('\n') {

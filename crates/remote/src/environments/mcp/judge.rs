@@ -1,4 +1,4 @@
-//! Rewards of MCP tasks: compared answers, or a judging tool.
+//! Rewards for MCP tasks, by comparing answers or by calling a judging tool.
 
 use serde_json::Value;
 
@@ -16,11 +16,11 @@ impl Rules {
     }
 }
 
-/// Returns the reward in the result of a judging tool: a number or bool as the value (alone or
-/// under `result` or `reward`) or as text.
+/// Returns the reward from a judging tool's result, which may be a number or bool (alone, or under
+/// `result` or `reward`) or text.
 ///
 /// # Errors
-/// Fails if the tool failed, or if its result has no such value.
+/// Fails if the tool failed, or if its result contains no such value.
 pub(super) fn reward(called: &Called) -> Result<f64, ServerError> {
     let wrong =
         |what: &str| ServerError::Answer(format!("the tool that judges {what}: {}", short(&called.text)));

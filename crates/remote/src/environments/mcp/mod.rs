@@ -1,7 +1,7 @@
-//! Tools of MCP servers: `kind = "mcp"`.
+//! Environments made of tools from MCP servers: `kind = "mcp"`.
 //!
-//! The protocol has no rewards. A task's line has its answers, or names a tool that judges the
-//! final state.
+//! MCP does not define rewards. Each task line therefore contains answers, or names a tool that
+//! judges the final state.
 
 mod judge;
 mod session;

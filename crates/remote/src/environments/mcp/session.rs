@@ -1,4 +1,4 @@
-//! A client session: a child process or streamable HTTP.
+//! An MCP client session with a child process or over streamable HTTP.
 
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,7 +26,7 @@ const STDERR: usize = 2048;
 
 const PAGES: usize = 100;
 
-/// Time limit for a server's shutdown.
+/// How long to wait for a server to shut down.
 const GOODBYE: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug)]
@@ -57,10 +57,10 @@ pub(super) struct Caller {
 }
 
 impl Session {
-    /// Starts or connects to a server and initializes the session.
+    /// Starts a server or connects to one, and initializes the session.
     ///
     /// # Errors
-    /// Fails if the server cannot be reached, or has no supported version of MCP.
+    /// Fails if the server cannot be reached, or does not support a known MCP version.
     pub(super) async fn open(
         transport: Transport,
         key: Option<String>,
@@ -110,7 +110,7 @@ impl Session {
         Ok(Self { client, caller })
     }
 
-    /// Ends the session, and its process if there is one.
+    /// Ends the session and, if there is one, its process.
     pub(super) async fn close(self) {
         let _ = timeout(GOODBYE, self.client.cancel()).await;
     }
@@ -120,7 +120,7 @@ impl Caller {
     /// Returns the server's tools in the protocol's format.
     ///
     /// # Errors
-    /// Fails if the server fails, or if the list never ends.
+    /// Fails if the server returns an error, or if the list of tools never ends.
     pub(super) async fn tools(&self) -> Result<Vec<Value>, ServerError> {
         let mut tools = Vec::new();
         let mut cursor = None;
@@ -142,7 +142,7 @@ impl Caller {
         Err(ServerError::Answer(format!("its list of tools has more than {PAGES} pages")))
     }
 
-    /// Calls a tool. A call with an invalid name or arguments counts as a failure of the tool.
+    /// Calls a tool. An invalid tool name or invalid arguments count as a failure of the tool.
     pub(super) async fn call(
         &self,
         name: String,
@@ -180,7 +180,7 @@ impl Caller {
     }
 }
 
-/// Returns the server's command, with a minimal set of environment variables.
+/// Returns the command that starts the server, with a minimal set of environment variables.
 fn command(config: &McpConfig) -> Command {
     let mut command = Command::new(config.command.first().map(String::as_str).unwrap_or_default());
     command.args(config.command.iter().skip(1)).env_clear().kill_on_drop(true);

@@ -5,45 +5,46 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Settings of an environment of MCP tools.
+/// Settings of an environment made of MCP tools.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct McpConfig {
-    /// Command of a server that is started for every episode and uses stdin and stdout, for example
-    /// `["python3", "server.py"]`. Set either this or `urls`.
+    /// Command that starts a server for each episode and communicates over stdin and stdout, for
+    /// example `["python3", "server.py"]`. Set either this or `urls`.
     pub command: Vec<String>,
     /// Working directory of the command; by default the current directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
-    /// Environment variables passed to the command, in addition to the usual ones (`PATH`, `HOME`
-    /// etc.).
+    /// Environment variables passed to the command, in addition to the standard ones (`PATH`,
+    /// `HOME` etc.).
     pub environment: Vec<String>,
-    /// Addresses of servers over streamable HTTP, for example `["http://127.0.0.1:8000/mcp"]`; an
-    /// episode is a session.
+    /// Addresses of streamable HTTP servers, for example `["http://127.0.0.1:8000/mcp"]`; each
+    /// episode is one session.
     pub urls: Vec<String>,
-    /// Environment variable with the API key for `urls`; none if empty.
+    /// Environment variable that contains the API key for `urls`; empty if no key is needed.
     pub api_key_env: String,
-    /// Maximum concurrent episodes: processes of `command`, or sessions of each of `urls`.
+    /// Maximum number of concurrent episodes: processes of `command`, or sessions per server in
+    /// `urls`.
     #[schemars(range(min = 1, max = 65536))]
     pub sessions: usize,
-    /// Task files by split, JSON lines.
+    /// Task file for each split, as JSON lines.
     pub tasks: BTreeMap<String, PathBuf>,
-    /// Tools that the policy sees; if empty, all except those that judge tasks (`verify`).
+    /// Tools that the policy can use; if empty, all except those that judge tasks (`verify`).
     pub tools: Vec<String>,
-    /// Name of the call that ends an episode with an answer.
+    /// Name of the call by which the policy gives its answer and ends the episode.
     pub answer_tool: String,
-    /// Maximum characters of an observation; longer ones are truncated.
+    /// Maximum length of an observation in characters; longer ones are truncated.
     #[schemars(range(min = 16, max = 10000000))]
     pub observation_chars: usize,
-    /// Minimum reward of a judging tool for a successful episode.
+    /// Minimum reward from a judging tool for an episode to count as successful.
     pub success_reward: f64,
-    /// Time limit of a server's start, in seconds.
+    /// Timeout for starting a server, in seconds.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub start_timeout_s: f64,
-    /// Time limit of a call, in seconds.
+    /// Timeout for a tool call, in seconds.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub timeout_s: f64,
-    /// Maximum size of a reply of `urls`, in bytes (of `command`: 16 MiB).
+    /// Maximum size of a reply from `urls`, in bytes (from `command`: 16 MiB).
     #[schemars(range(min = 1024, max = 1073741824))]
     pub max_message_bytes: usize,
 }

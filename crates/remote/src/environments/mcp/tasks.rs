@@ -1,4 +1,4 @@
-//! The lines of task files.
+//! Parses the lines of task files.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -6,7 +6,7 @@ use turnwise_core::{Task, TaskLimits};
 
 use crate::environments::demonstrations::keep;
 
-/// Metadata key of a task's rules.
+/// Metadata key under which a task's rules are stored.
 const RULES: &str = "rules";
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -15,7 +15,7 @@ pub(super) struct Call {
     pub(super) tool: String,
     #[serde(default)]
     pub(super) arguments: Map<String, Value>,
-    /// Argument that is set to the policy's answer.
+    /// Argument that receives the policy's answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) answer_argument: Option<String>,
 }
@@ -36,7 +36,7 @@ pub(super) struct Rules {
     pub(super) answers: Vec<String>,
     #[serde(default, rename = "match")]
     pub(super) comparison: Match,
-    /// Judging tool, instead of answers.
+    /// Tool that judges the task, used instead of answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) verify: Option<Call>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -64,10 +64,10 @@ pub(super) struct Line {
     limits: TaskLimits,
 }
 
-/// Creates the task of a line.
+/// Creates a task from a line.
 ///
 /// # Errors
-/// Fails if the line has neither answers nor a judging tool, or if a pattern is invalid.
+/// Fails if the line has neither answers nor a judging tool, or if a regular expression is invalid.
 pub(super) fn task(line: Line) -> Result<Task, String> {
     let text = |value: Value| match value {
         Value::String(text) => Ok(text),
@@ -99,7 +99,7 @@ pub(super) fn task(line: Line) -> Result<Task, String> {
     Ok(task)
 }
 
-/// Compiles a pattern that must match the whole answer.
+/// Compiles a regular expression that must match the whole answer.
 pub(super) fn pattern(answer: &str) -> Result<regex::Regex, regex::Error> {
     regex::Regex::new(&format!("^(?:{answer})$"))
 }

@@ -1,4 +1,4 @@
-//! The tools of a server as the policy sees and calls them.
+//! A server's tools as the policy sees and calls them.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::environments::text::plain;
 #[derive(Clone, Debug)]
 pub(super) struct Tools {
     shown: Vec<Tool>,
-    /// Names, and the fields of the arguments if the tool declares them.
+    /// Tool names, each with its argument fields if the tool declares them.
     known: Vec<(String, Option<Fields>)>,
     answer: String,
 }
@@ -29,11 +29,12 @@ pub(super) fn name_of(tool: &Value) -> &str {
 }
 
 impl Tools {
-    /// Returns the server's tools that the policy sees, and the call that ends an episode. `judges`
-    /// are the tools that judge tasks.
+    /// Returns the tools that the policy can use, and the call that ends an episode. `judges` are
+    /// the tools that judge tasks.
     ///
     /// # Errors
-    /// Fails if a tool of `env.tools` does not exist, or if one has the name of the answer tool.
+    /// Fails if a tool in `env.tools` does not exist, or if a tool has the same name as the answer
+    /// call.
     pub(super) fn new(
         listed: &[Value],
         config: &McpConfig,
@@ -76,10 +77,11 @@ impl Tools {
         &self.shown
     }
 
-    /// Parses an action: a call, its text `name({..})`, or its JSON object.
+    /// Parses an action, written as a tool call, as text of the form `name({..})`, or as a JSON
+    /// object.
     ///
     /// # Errors
-    /// Fails if the call is invalid; the message is for the policy.
+    /// Fails if the call is invalid; the message is shown to the policy.
     pub(super) fn read(&self, action: &Action) -> Result<Asked, String> {
         let ToolCall { name, arguments, .. } = match action {
             Action::Call(call) => call.clone(),

@@ -24,10 +24,10 @@ use crate::http::api_key;
 use crate::thread::RequestThread;
 use turnwise_env::task_files::{Splits, read_splits};
 
-/// Time that a reset waits for a session that another episode still uses.
+/// How long a reset waits for a session that is still used by another episode.
 const WAIT: Duration = Duration::from_secs(20);
 
-/// Tasks that are solved with the tools of MCP servers.
+/// Tasks to be solved with tools from MCP servers.
 #[derive(Clone, Debug)]
 pub struct McpSet(Arc<Served>);
 
@@ -44,12 +44,12 @@ struct Served {
 }
 
 impl McpSet {
-    /// Reads the tasks and gets the tools from a server. Episodes end after `max_turns` actions (0:
-    /// no limit).
+    /// Reads the tasks and requests the list of tools from a server. With `max_turns` above 0,
+    /// episodes end after that many actions.
     ///
     /// # Errors
-    /// Fails if a setting or a task is invalid, a server cannot be reached, or it lacks tools that
-    /// tasks name.
+    /// Fails if a setting or task is invalid, or if a server cannot be reached or lacks a tool that
+    /// a task names.
     pub fn open(config: &McpConfig, max_turns: usize) -> Result<Self, EnvError> {
         if config.tasks.is_empty() {
             let reason =
@@ -232,7 +232,7 @@ impl Served {
         Ok((reward, reward >= self.config.success_reward))
     }
 
-    /// Ends a session without waiting; its slot is free afterwards.
+    /// Ends a session in the background; its slot is freed afterwards.
     fn end(&self, episode: Episode) {
         let Episode { session, slot, .. } = episode;
         self.thread.handle().spawn(async move {

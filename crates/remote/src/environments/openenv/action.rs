@@ -1,4 +1,4 @@
-//! Converts the policy's text to actions of the server's schema.
+//! Converts the policy's text to actions that match the server's schema.
 
 use serde_json::{Map, Value, json};
 use turnwise_core::{Action, ToolCall};
@@ -6,22 +6,22 @@ use turnwise_core::{Action, ToolCall};
 use crate::environments::error::ServerError;
 use crate::environments::schema::{Field, Fields};
 
-/// Field of every action that the policy does not set.
+/// Action field that is not set by the policy.
 const METADATA: &str = "metadata";
 
-/// The action schema of an environment, from its `/schema`.
+/// An environment's action schema, from its `/schema`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ActionSchema {
     fields: Fields,
-    /// Index of the field for plain text.
+    /// Index of the field that receives plain text.
     text: Option<usize>,
     /// True if actions are tool calls.
     pub(super) calls_tools: bool,
 }
 
 impl ActionSchema {
-    /// Parses the schema of actions. `text` names the field for plain text; by default the only
-    /// required field, or the only one.
+    /// Parses an action schema. `text` names the field for plain text; by default it is the only
+    /// required field, or the only field.
     ///
     /// # Errors
     /// Fails if the schema is not supported.
@@ -51,12 +51,13 @@ impl ActionSchema {
         Ok(Self { fields, text, calls_tools })
     }
 
-    /// Converts an action to the server's format. Text that is a JSON object of the schema is used
-    /// unchanged; other text becomes the value of the plain-text field. A call becomes a tool call
-    /// if the server has tools; otherwise its arguments are the action.
+    /// Converts an action to the format that the server expects. Text that is a JSON object
+    /// matching the schema is used unchanged; other text becomes the value of the plain-text field.
+    /// A call becomes a tool call if the server has tools; otherwise its arguments are used as the
+    /// action.
     ///
     /// # Errors
-    /// Fails if the action does not match the schema; the message is for the policy.
+    /// Fails if the action does not match the schema; the message is shown to the policy.
     pub(super) fn action(&self, action: &Action) -> Result<Map<String, Value>, String> {
         match action {
             Action::Call(call) if self.calls_tools => tool_call(call),

@@ -1,8 +1,8 @@
 //! OpenEnv environments: `kind = "openenv"`.
 //!
-//! An episode is a session (`WS /ws`), because each of OpenEnv's HTTP calls creates a new
-//! environment. A server has few sessions (`max_concurrent_envs`, 1 by default). Set
-//! `sessions_per_server` to that number; it limits the concurrent episodes.
+//! Each episode is one session (`WS /ws`), because each of OpenEnv's HTTP calls creates a new
+//! environment. A server allows only a few sessions (`max_concurrent_envs`, 1 by default). Set
+//! `sessions_per_server` to that number, which limits the number of concurrent episodes.
 
 mod action;
 mod session;

@@ -1,7 +1,7 @@
-//! A WebSocket with one request at a time.
+//! A WebSocket connection that handles one request at a time.
 //!
-//! A task on the request thread always reads from the socket, because servers send pings during
-//! sampling and close connections that do not answer them.
+//! A task on the request thread reads from the socket at all times, because servers send pings
+//! during sampling and close connections that do not reply.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ struct Order {
     reply: oneshot::Sender<Result<String, ServerError>>,
 }
 
-/// A session. Dropping it closes the connection properly.
+/// A session. Dropping the session closes the connection properly.
 #[derive(Clone, Debug)]
 pub(super) struct Session {
     orders: mpsc::Sender<Order>,
@@ -44,10 +44,11 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Connects to an address (`ws://` or `wss://`), with an API key if given.
+    /// Connects to an address (`ws://` or `wss://`), with an API key if one is given.
     ///
     /// # Errors
-    /// Fails if the server cannot be reached, or does not accept a WebSocket at this address.
+    /// Fails if the server cannot be reached, or does not accept WebSocket connections at this
+    /// address.
     pub(super) async fn open(url: &str, key: Option<&str>, limits: Limits) -> Result<Self, ServerError> {
         let mut request = url.into_client_request().map_err(|error| lost(&error, limits))?;
         if let Some(key) = key {
@@ -69,7 +70,7 @@ impl Session {
     ///
     /// # Errors
     /// Fails if the connection was lost, or if the reply took too long or was too large. The
-    /// session is unusable afterwards.
+    /// session cannot be used afterwards.
     pub(super) async fn ask(&self, text: String) -> Result<String, ServerError> {
         let (reply, answer) = oneshot::channel();
         let gone = || ServerError::Lost("the connection is closed".into());
@@ -86,7 +87,7 @@ impl Session {
     }
 }
 
-/// Executes requests until the sender is dropped or the connection ends.
+/// Handles requests until the sender is dropped or the connection ends.
 async fn serve(mut socket: Socket, mut orders: mpsc::Receiver<Order>, limits: Limits) {
     let mut waiting: Option<oneshot::Sender<Result<String, ServerError>>> = None;
     // A message before the first request: the reason why the server closes.

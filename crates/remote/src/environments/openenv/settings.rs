@@ -6,61 +6,62 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// How to treat an exception in a server's `step`.
+/// How to treat an exception in the server's `step`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ExecutionErrors {
-    /// The exception is a failure of the environment: the trajectory is dropped.
+    /// As an environment failure: the trajectory is dropped.
     #[default]
     Fault,
-    /// The exception means an invalid action: its text is the observation, and the episode continues.
+    /// As an invalid action: the exception's text becomes the observation, and the episode
+    /// continues.
     Observation,
 }
 
-/// Settings of an OpenEnv environment on servers.
+/// Settings of an OpenEnv environment that runs on servers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct OpenEnvConfig {
-    /// Addresses of servers with the same environment, for example `["http://127.0.0.1:8000"]`;
-    /// episodes are distributed over them.
+    /// Addresses of servers that run the same environment, for example `["http://127.0.0.1:8000"]`;
+    /// episodes are distributed among them.
     pub urls: Vec<String>,
-    /// Environment variable with the servers' API key; none if empty.
+    /// Environment variable that contains the servers' API key; empty if no key is needed.
     pub api_key_env: String,
-    /// Concurrent episodes per server: its `max_concurrent_envs`.
+    /// Number of concurrent episodes per server; set it to the server's `max_concurrent_envs`.
     #[schemars(range(min = 1, max = 65536))]
     pub sessions_per_server: usize,
-    /// Goal in prompts; if empty, the server's description of the environment.
+    /// Goal shown in prompts; if empty, the server's description of the environment is used.
     pub goal: String,
-    /// Task files by split, JSON lines. Without files, tasks are seeds.
+    /// Task file for each split, as JSON lines. Without task files, each task is a seed.
     pub tasks: BTreeMap<String, PathBuf>,
-    /// Number of training tasks without files: seeds from 0.
+    /// Number of training tasks if there are no task files; their seeds start at 0.
     #[schemars(range(min = 1, max = 1000000))]
     pub train: usize,
-    /// Number of test tasks without files: seeds from 1,000,000.
+    /// Number of test tasks if there are no task files; their seeds start at 1,000,000.
     #[schemars(range(min = 1, max = 1000000))]
     pub test: usize,
-    /// Additional arguments of every reset.
+    /// Additional arguments for every reset.
     pub reset: BTreeMap<String, Value>,
-    /// Fields of an observation to show; all if empty. A single field is shown without its name.
+    /// Observation fields to show; empty for all. If only one field is shown, its name is omitted.
     pub observation: Vec<String>,
-    /// Maximum characters of an observation; longer ones are truncated.
+    /// Maximum length of an observation in characters; longer ones are truncated.
     #[schemars(range(min = 16, max = 10000000))]
     pub observation_chars: usize,
-    /// Field of an observation that lists the admissible actions; none if empty.
+    /// Observation field that lists the admissible actions; empty if there is none.
     pub admissible: String,
-    /// Field of an action for plain text; if empty, the only required field.
+    /// Action field that receives plain text; if empty, the only required field.
     pub action_field: String,
-    /// An episode that the server ends is successful if its total reward is at least this.
+    /// An episode ended by the server is successful if its total reward is at least this.
     pub success_return: f64,
     /// How to treat an exception in the server's `step`.
     pub execution_errors: ExecutionErrors,
-    /// Time limit for connecting, in seconds.
+    /// Timeout for connecting, in seconds.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub connect_timeout_s: f64,
-    /// Time limit of a reply, in seconds.
+    /// Timeout for a server's reply, in seconds.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub timeout_s: f64,
-    /// Time for which a server that reports being full is retried, in seconds.
+    /// How long to retry a server that reports being full, in seconds.
     #[schemars(range(min = 0.0, max = 86400.0))]
     pub full_timeout_s: f64,
     /// Maximum size of a server's message, in bytes.

@@ -95,7 +95,7 @@ pub(super) fn read(text: &str) -> Result<Answer, ServerError> {
     }
 }
 
-/// Formats an error from pydantic: a field and the problem.
+/// Formats a pydantic validation error as the field and the problem.
 fn fault(error: &Value) -> String {
     let parts = error.get("loc").and_then(Value::as_array);
     let places: Vec<String> = parts.into_iter().flatten().map(plain).collect();

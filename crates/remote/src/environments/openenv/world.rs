@@ -29,7 +29,7 @@ const TEST_SEEDS: u64 = 1_000_000;
 
 const SHORT: Duration = Duration::from_secs(30);
 
-/// Time until a full server is retried.
+/// Delay before a full server is tried again.
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// Tasks of an OpenEnv environment.
@@ -69,8 +69,8 @@ struct Line {
 }
 
 impl OpenEnvSet {
-    /// Gets the schema and description of the environment from the servers. Episodes are truncated
-    /// after `max_turns` actions (0: no limit).
+    /// Requests the environment's schema and description from the servers. With `max_turns` above
+    /// 0, episodes are truncated after that many actions.
     ///
     /// # Errors
     /// Fails if a setting is invalid, or if a server cannot be reached or is not an OpenEnv server.
@@ -184,7 +184,8 @@ impl Served {
         wire::read(&text)
     }
 
-    /// Opens a session on a server with room, and returns it with its first observation.
+    /// Opens a session on a server that has room, and returns the session and its first
+    /// observation.
     fn begin(&self, message: &str) -> Result<(Slot, Session, Seen), ServerError> {
         let until = Instant::now() + seconds(self.config.full_timeout_s);
         let mut avoid = Vec::new();
@@ -301,13 +302,13 @@ struct Episode {
     tools: Vec<Tool>,
     turns: usize,
     total: f64,
-    /// Admissible actions of the last observation, shown again after an invalid action.
+    /// Admissible actions from the last observation, shown again after an invalid action.
     admissible: Vec<String>,
 }
 
 impl OpenEnvEnvironment {
-    /// Returns the arguments of a reset. Unless the task sets the seed, it has 31 bits, which every
-    /// random generator accepts.
+    /// Returns the arguments for a reset. If the task does not set the seed, a 31-bit seed is used,
+    /// which every random number generator accepts.
     fn arguments(&self, task: &Task, seed: Seed) -> Map<String, Value> {
         let mut arguments: Map<String, Value> = self.served.config.reset.clone().into_iter().collect();
         let seed = task.metadata.get("seed").cloned().unwrap_or_else(|| (seed.rng().bits() >> 33).into());
