@@ -4,41 +4,29 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock};
 
-use turnwise_env::registry::Registry;
-use turnwise_train::{Methods, RunParts};
+use turnwise_train::{Methods, Registries};
 
 use crate::worlds;
 
-/// Environments and methods that the program knows by name.
+/// Returns the built-in environments and methods of the program; add your own (see [`crate::run`]).
 ///
-/// The default contains the built-in ones; add your own (see [`crate::run`]).
+/// The environments are those of [`Registries::builtin`], those of the build's features, and
+/// readers that need other crates.
+pub fn builtin() -> Registries {
+    Registries { environments: worlds::builtin(), methods: Methods::builtin() }
+}
+
 #[derive(Clone)]
-pub struct Registries {
-    /// Environments, the values of `env.kind`.
-    pub worlds: Registry,
-    /// Estimators, refinements, loss terms and presets.
-    pub methods: Methods,
-}
-
-impl Default for Registries {
-    fn default() -> Self {
-        Self { worlds: worlds::builtin(), methods: Methods::builtin() }
-    }
-}
-
-impl Registries {
-    /// Returns the parts that starting and resuming a run need.
-    pub fn parts(&self) -> RunParts {
-        let Self { worlds, methods } = self.clone();
-        RunParts { worlds, methods, policies: worlds::policies(), ignore_memory: false }
-    }
-}
-
-#[derive(Clone, Default)]
 struct Program {
     registries: Registries,
     /// Command that restarts this program; empty for the process's executable.
     command: Vec<OsString>,
+}
+
+impl Default for Program {
+    fn default() -> Self {
+        Self { registries: builtin(), command: Vec::new() }
+    }
 }
 
 /// Set by [`install`]; defaults are used until then.

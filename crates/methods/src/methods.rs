@@ -11,8 +11,7 @@ use crate::{MethodError, merge};
 
 /// Estimators, refinements and loss terms by name, with their presets.
 ///
-/// A config of `turnwise-train` keeps the methods it was read with; resuming a run uses its
-/// `RunParts::methods`.
+/// Configs of `turnwise-train` name them.
 ///
 /// ```
 /// use turnwise_methods::Methods;

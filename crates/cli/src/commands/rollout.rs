@@ -7,18 +7,17 @@ use std::sync::atomic::Ordering;
 use clap::Args;
 use turnwise_core::{Purpose, Trajectory};
 use turnwise_eval::Agent;
-use turnwise_model::engine::SharedWeights;
 use turnwise_policy::Policy;
 use turnwise_train::record::directory::write_trajectories;
 use turnwise_train::record::panels::pin_first;
-use turnwise_train::rollout::prompting::PromptParts;
 use turnwise_train::rollout::{self, Job, RolloutContext, is_faulty};
-use turnwise_train::setup::{self, World};
-use turnwise_train::{Event, Observer as _, engines, sampling_lanes};
+use turnwise_train::setup::World;
+use turnwise_train::{Event, Observer as _};
 
-use super::eval::config_of;
+use super::eval::{config_of, runner_of};
 use super::output::check_output;
 use super::seed;
+use crate::registries::registries;
 use crate::ui::{self, Ui};
 
 /// Play tasks with a policy and write the trajectories.
@@ -65,11 +64,11 @@ pub(crate) fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
     if let Some(seed) = args.seed {
         config.seed = seed;
     }
-    config.check()?;
-    let world = World::new(&config.env, &[&args.split], &mut |note| ui.event(Event::Note(note)))?;
+    config.check(&registries())?;
+    let world =
+        World::new(&config.env, &registries(), &[&args.split], &mut |note| ui.event(Event::Note(note)))?;
     let panel = pin_first(world.task_set(), &args.split, args.tasks)?;
-    let prompts = PromptParts::new(&config, &policy.tokenizer, policy.weights.config().vision.as_ref())?;
-    let parser = setup::parser(&config, &prompts.template);
+    let runner = runner_of(&config, world, &policy)?;
     let stop = ui::stop_on_interrupt()?;
     let jobs: Vec<Job> = panel
         .tasks
@@ -78,12 +77,11 @@ pub(crate) fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
         .flat_map(|(group, task)| (0..args.samples).map(move |sample| Job::new(task.clone(), group, sample)))
         .collect();
     let temperature = args.temperature.unwrap_or(config.rollout.temperature);
-    let prompter = prompts.prompter(&policy.tokenizer);
-    let (lanes, slots) = sampling_lanes(&config);
-    let context = RolloutContext::new(&config, world.shared_task_set(), prompter, &parser, temperature, stop);
+    let task_set = runner.world.shared_task_set();
+    let context =
+        RolloutContext::new(&config, task_set, runner.prompter(), &runner.parser, temperature, stop);
     let context = RolloutContext { purpose: Purpose::Evaluation, ..context };
-    let weights = SharedWeights::of(&policy.weights, 0, config.policy.device, config.policy.compute)?;
-    let mut samplers = engines(&config, &weights, &policy.tokenizer, lanes, slots)?;
+    let mut samplers = runner.samplers(&config, &policy.weights)?;
     let trajectories = rollout::run(&context, &jobs, &mut samplers, |progress| {
         ui.tasks(
             "rollout",
@@ -97,7 +95,7 @@ pub(crate) fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
         anyhow::bail!("interrupted; nothing was written");
     };
     for trajectory in &mut trajectories {
-        if let Some(pictures) = &prompts.pictures {
+        if let Some(pictures) = &runner.pictures {
             pictures.hide(trajectory);
         }
         trajectory.scale_rewards(config.env.reward_scale);

@@ -19,10 +19,9 @@ use std::time::Instant;
 
 use turnwise_benchmark::truth::{TurnTruth, mean_and_error, truth_of_turns};
 use turnwise_core::{Purpose, Sampler, StopReason, Task, Trajectory};
+use turnwise_train::TrainError;
 use turnwise_train::rollout::continuations::{Continued, ReturnSettings, State, States, continue_states};
-use turnwise_train::rollout::prompting::PromptParts;
 use turnwise_train::rollout::{Job, RolloutContext, is_faulty, run_with_resampling};
-use turnwise_train::{TrainError, setup};
 
 use crate::EvalError;
 use crate::analysis::AnalysisSettings;
@@ -97,12 +96,11 @@ pub fn branch_tasks(
             "is true, and the benchmark does not support pictures; choose a run with prompts of text";
         return Err(TrainError::Config { origin: "prompt.pictures".into(), reason: reason.into() }.into());
     }
-    let prompts = PromptParts::new(config, &analysis.tokenizer, None)?;
-    let parser = setup::parser(config, &prompts.template);
-    let prompter = prompts.prompter(&analysis.tokenizer);
+    let (runner, stop) = (analysis.runner, analysis.stop);
     let context = |purpose, step| {
-        let (task_set, temperature) = (analysis.world.shared_task_set(), config.rollout.temperature);
-        let context = RolloutContext::new(config, task_set, prompter, &parser, temperature, analysis.stop);
+        let (task_set, temperature) = (runner.world.shared_task_set(), config.rollout.temperature);
+        let context =
+            RolloutContext::new(config, task_set, runner.prompter(), &runner.parser, temperature, stop);
         RolloutContext { purpose, step, ..context }
     };
     let mut samplers = analysis.samplers()?;

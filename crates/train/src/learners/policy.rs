@@ -11,7 +11,7 @@ use turnwise_policy::{BaseModel, Policy};
 use turnwise_text::{GenerationSampling, ReasoningTags, Tokenizer};
 
 use crate::TrainError;
-use crate::config::Config;
+use crate::config::{Config, Registries};
 use crate::learners::settings::phase_learner;
 use crate::record::checkpoint::Checkpoint;
 use crate::record::directory::Phase;
@@ -198,13 +198,14 @@ impl NativePolicy {
     /// [`setup::chat`].
     pub fn new(
         config: &Config,
+        registries: &Registries,
         phase: Phase,
         weights: Weights,
         tokenizer: Arc<Tokenizer>,
         base: Option<BaseModel>,
     ) -> Result<Self, TrainError> {
         let learner = NativeLearner::new(weights, phase_learner(config, phase))?;
-        let reasoning = setup::engine_reasoning(config, &tokenizer)?;
+        let reasoning = setup::engine_reasoning(config, registries, &tokenizer)?;
         Ok(Self { learner, tokenizer, reasoning, sampling: setup::sampling(config), base, stashed: None })
     }
 
@@ -212,11 +213,21 @@ impl NativePolicy {
     ///
     /// # Errors
     /// Fails on files that are missing or do not fit the config.
-    pub fn load(config: &Config, checkpoint: &Checkpoint) -> Result<Self, TrainError> {
+    pub fn load(
+        config: &Config,
+        registries: &Registries,
+        checkpoint: &Checkpoint,
+    ) -> Result<Self, TrainError> {
         let state = checkpoint.state()?;
         let policy = Policy::load(&checkpoint.policy())?;
-        let mut loaded =
-            Self::new(config, state.position.phase, policy.weights, policy.tokenizer, state.base)?;
+        let mut loaded = Self::new(
+            config,
+            registries,
+            state.position.phase,
+            policy.weights,
+            policy.tokenizer,
+            state.base,
+        )?;
         let moments = OptimizerState::load(&checkpoint.optimizer(), loaded.learner.trained_tensors())?;
         loaded.learner.restore_optimizer(moments)?;
         Ok(loaded)

@@ -6,13 +6,16 @@ use std::sync::atomic::AtomicBool;
 use turnwise_core::{Batch, Trajectory};
 use turnwise_env::parse::ActionParser;
 use turnwise_env::prompt::PromptTemplate;
+use turnwise_model::Weights;
+use turnwise_model::engine::NativeEngine;
 use turnwise_model::vision::VisionConfig;
 use turnwise_text::Tokenizer;
 use turnwise_text::chat::ChatFormat;
 
 use crate::TrainError;
-use crate::config::Config;
+use crate::config::{Config, Registries};
 use crate::rollout::RolloutContext;
+use crate::rollout::engines::engines;
 use crate::rollout::pictures::PicturePrompts;
 use crate::rollout::prompting::Prompter;
 use crate::setup::{self, World};
@@ -41,14 +44,24 @@ impl EnvRunner {
     /// shown.
     pub fn new(
         config: &Config,
+        registries: &Registries,
         world: World,
         tokenizer: Arc<Tokenizer>,
         vision: Option<&VisionConfig>,
     ) -> Result<Self, TrainError> {
-        let template = setup::template(config)?;
-        let chat = setup::chat(config, &tokenizer)?;
+        let template = setup::template(config, registries)?;
+        let chat = setup::chat(config, registries, &tokenizer)?;
         let pictures = PicturePrompts::new(config, vision)?;
         Ok(Self { world, parser: setup::parser(config, &template), template, tokenizer, chat, pictures })
+    }
+
+    /// Creates native samplers of these weights, one per lane.
+    ///
+    /// # Errors
+    /// Fails if `rollout.max_model_len` is below 2 or above the model's `max_position_embeddings`,
+    /// or if the device is not in this build or lacks memory.
+    pub fn samplers(&self, config: &Config, weights: &Weights) -> Result<Vec<NativeEngine>, TrainError> {
+        engines(config, weights, &self.tokenizer, setup::reasoning(&self.template, self.chat.as_ref()))
     }
 
     /// Returns the prompter.

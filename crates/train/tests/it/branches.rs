@@ -9,6 +9,7 @@ use turnwise_core::{
     Completion, FinishReason, RequestId, SampleError, SampleRequest, Sampler, TokenSequence, Trajectory,
 };
 use turnwise_text::{Tokenizer, TokenizerConfig};
+use turnwise_train::Registries;
 use turnwise_train::config::{ConfigSource, Layout, load};
 use turnwise_train::rollout::branch::branches;
 use turnwise_train::rollout::env_runner::EnvRunner;
@@ -62,15 +63,15 @@ fn runner(layout: Layout) -> (turnwise_train::Config, EnvRunner) {
     let overrides = ["env.generator.train=8", "env.max_turns=6", "rollout.max_model_len=4096"];
     let mut overrides: Vec<String> = overrides.map(str::to_owned).to_vec();
     overrides.push(format!("prompt.layout={layout}"));
-    let config = load(&ConfigSource { preset: None, files: vec![file], overrides }).unwrap();
+    let config = load(&ConfigSource { files: vec![file], overrides, ..ConfigSource::default() }).unwrap();
     let runner = runner_of(&config);
     (config, runner)
 }
 
 fn runner_of(config: &turnwise_train::Config) -> EnvRunner {
-    let world = World::new(&config.env, &["train"], &mut |_| ()).unwrap();
+    let world = World::new(&config.env, &Registries::builtin(), &["train"], &mut |_| ()).unwrap();
     let tokenizer = Tokenizer::train(std::iter::empty(), &TokenizerConfig::default()).unwrap();
-    EnvRunner::new(config, world, Arc::new(tokenizer), None).unwrap()
+    EnvRunner::new(config, &Registries::builtin(), world, Arc::new(tokenizer), None).unwrap()
 }
 
 fn run(context: &RolloutContext<'_>, jobs: &[Job]) -> Vec<Trajectory> {

@@ -31,14 +31,40 @@ pub(crate) const TINY: &[&str] = &[
 
 pub(crate) fn config(preset: Option<&str>, more: &[&str]) -> Result<Config, TrainError> {
     let overrides = TINY.iter().chain(more).map(|text| (*text).to_owned()).collect();
-    load(&ConfigSource { preset: preset.map(str::to_owned), files: vec![FILE.into()], overrides })
+    load(&ConfigSource {
+        preset: preset.map(str::to_owned),
+        files: vec![FILE.into()],
+        overrides,
+        ..ConfigSource::default()
+    })
+}
+
+/// Resumes a run with its own settings.
+pub(crate) fn resume(root: &Path, observer: &mut dyn Observer) -> Result<Run, TrainError> {
+    resume_with(root, &[], None, observer)
+}
+
+/// Resumes a run with changed settings, from a chosen checkpoint.
+pub(crate) fn resume_with(
+    root: &Path,
+    overrides: &[&str],
+    from: Option<&str>,
+    observer: &mut dyn Observer,
+) -> Result<Run, TrainError> {
+    let overrides = overrides.iter().map(|text| (*text).to_owned()).collect();
+    let config = load(&ConfigSource { overrides, ..ConfigSource::of_run(root) })?;
+    let run = Run::builder(config).directory(root);
+    match from {
+        Some(label) => run.checkpoint(label.parse().unwrap()).resume(observer),
+        None => run.resume(observer),
+    }
 }
 
 pub(crate) fn train(config: Config, what: &str) -> Vec<MetricsLine> {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("run");
     let steps = config.train.steps as usize;
-    let mut run = Run::start(config, &root, &mut NoopObserver).unwrap();
+    let mut run = Run::builder(config).directory(&root).start(&mut NoopObserver).unwrap();
     assert_eq!(run.train(&mut NoopObserver, &AtomicBool::new(false)).unwrap(), RunEnd::Finished, "{what}");
     let lines = read_metrics(&root.join("metrics.jsonl")).unwrap();
     assert_eq!(lines.len(), steps, "{what}");
@@ -91,7 +117,8 @@ pub(crate) fn train_folder(name: &str, kind: &str, more: &[&str]) -> Vec<String>
             overrides.push("credit.outliers.locate=all".into());
         }
         let config =
-            load(&ConfigSource { preset: None, files: vec![file, tiny.clone()], overrides }).unwrap();
+            load(&ConfigSource { files: vec![file, tiny.clone()], overrides, ..ConfigSource::default() })
+                .unwrap();
         assert_eq!(config.env.kind, kind, "{stem}");
         assert_eq!(config.name, format!("{name}-{stem}"));
         for line in train(config, &format!("{name}-{stem}")) {
