@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use clap::{Args, Command};
 use turnwise_eval::{Agent, EvalError, Evaluation, PlaySettings, evaluate_with};
 use turnwise_train::record::panels::Panels;
-use turnwise_train::rollout::env_runner::EnvRunner;
+use turnwise_train::rollout::EnvRunner;
 use turnwise_train::{EvaluationPoint, Observer, Registries, Run, RunEnd};
 
 use crate::commands::{eval, train};

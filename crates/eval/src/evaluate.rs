@@ -12,8 +12,7 @@ use turnwise_env::parse::inadmissible_rate;
 use turnwise_model::Weights;
 use turnwise_train::TrainError;
 use turnwise_train::config::Config;
-use turnwise_train::rollout::env_runner::EnvRunner;
-use turnwise_train::rollout::{Job, RolloutContext, RolloutProgress, is_faulty, run_with_resampling};
+use turnwise_train::rollout::{EnvRunner, Job, Rollout, RolloutProgress, is_faulty};
 
 use crate::{Agent, Outcomes, Rate, reflexion};
 
@@ -165,28 +164,14 @@ pub fn evaluate_with<S: Sampler + Send>(
     }
     let started = Instant::now();
     let PlaySettings { config, runner, .. } = *settings;
-    let task_set = runner.world.shared_task_set();
-    let prompter = runner.prompter();
-    let context =
-        RolloutContext::new(config, task_set, prompter, &runner.parser, settings.temperature, settings.stop);
-    let context = RolloutContext { purpose: Purpose::Evaluation, ..context };
+    let temperature = settings.temperature;
+    let rollout = Rollout { temperature, ..Rollout::new(config, Purpose::Evaluation, settings.stop) };
     let scaled = |mut trajectories: Vec<Trajectory>| {
-        for trajectory in &mut trajectories {
-            if let Some(pictures) = &runner.pictures {
-                pictures.hide(trajectory);
-            }
-            trajectory.scale_rewards(config.env.reward_scale);
-        }
+        runner.finish(config, &mut trajectories);
         trajectories
     };
     let (last, all, trials) = if settings.agent == Agent::Reflexion {
-        let played = reflexion::play(
-            &context,
-            &panel.tasks,
-            (settings.trials, config.rollout.max_resamples),
-            samplers,
-            &mut tick,
-        )?;
+        let played = reflexion::play(runner, &rollout, &panel.tasks, settings.trials, samplers, &mut tick)?;
         let played = played.ok_or(EvalError::Interrupted)?;
         let trials = trials_of(&played, settings.trials);
         let played: Vec<Vec<Trajectory>> = played.into_iter().map(scaled).collect();
@@ -195,9 +180,8 @@ pub fn evaluate_with<S: Sampler + Send>(
     } else {
         let jobs: Vec<Job> =
             panel.tasks.iter().enumerate().map(|(group, task)| Job::new(task.clone(), group, 0)).collect();
-        let played = run_with_resampling(&context, &jobs, samplers, config.rollout.max_resamples, &mut tick)?;
-        let (played, _) = played.ok_or(EvalError::Interrupted)?;
-        (scaled(played), None, Vec::new())
+        let played = runner.play(&rollout, &jobs, samplers, &mut tick)?.ok_or(EvalError::Interrupted)?;
+        (scaled(played.trajectories), None, Vec::new())
     };
     let seconds = started.elapsed().as_secs_f64();
     if let Some(StopReason::EnvironmentError(reason) | StopReason::SampleError(reason)) =

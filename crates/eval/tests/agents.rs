@@ -14,7 +14,7 @@ use turnwise_eval::{Agent, EvalError, Evaluation, PlaySettings, Rate, evaluate_w
 use turnwise_text::chat::ChatTemplate;
 use turnwise_text::{Tokenizer, TokenizerConfig};
 use turnwise_train::config::Layout;
-use turnwise_train::rollout::env_runner::EnvRunner;
+use turnwise_train::rollout::EnvRunner;
 use turnwise_train::setup::World;
 use turnwise_train::{Config, Registries};
 
@@ -147,7 +147,8 @@ fn try_to_play(agent: Agent, trials: usize, chat: Option<&str>, context: usize) 
     config.rollout.max_model_len = context;
     let stop = AtomicBool::new(false);
     let house = Dataset::new(|| Door { turns: 0 }).split("test", tasks());
-    let runner = EnvRunner::new(&config, &registries, World::of(house), Arc::clone(&tokenizer), None)?;
+    let runner =
+        EnvRunner::new(&config, &registries, World::of_tasks(Arc::new(house)), Arc::clone(&tokenizer), None)?;
     let settings =
         PlaySettings { config: &config, runner: &runner, temperature: 0.0, agent, trials, stop: &stop };
     let panel = Panel { env: "alfworld".into(), split: "test".into(), tasks: tasks(), hash: "h".into() };

@@ -16,7 +16,7 @@ use turnwise_train::config::{Config, ConfigSource, overridden};
 use turnwise_train::record::directory::{RunDirectory, write_atomically, write_trajectories};
 use turnwise_train::record::panels;
 use turnwise_train::record::position::Position;
-use turnwise_train::rollout::env_runner::EnvRunner;
+use turnwise_train::rollout::EnvRunner;
 use turnwise_train::run::best;
 use turnwise_train::setup::World;
 use turnwise_train::{Event, Observer as _, TrainError};

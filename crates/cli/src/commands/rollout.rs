@@ -10,7 +10,7 @@ use turnwise_eval::Agent;
 use turnwise_policy::Policy;
 use turnwise_train::record::directory::write_trajectories;
 use turnwise_train::record::panels::pin_first;
-use turnwise_train::rollout::{self, Job, RolloutContext, is_faulty};
+use turnwise_train::rollout::{Job, Played, Rollout, is_faulty};
 use turnwise_train::setup::World;
 use turnwise_train::{Event, Observer as _};
 
@@ -77,12 +77,10 @@ pub(crate) fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
         .flat_map(|(group, task)| (0..args.samples).map(move |sample| Job::new(task.clone(), group, sample)))
         .collect();
     let temperature = args.temperature.unwrap_or(config.rollout.temperature);
-    let task_set = runner.world.shared_task_set();
-    let context =
-        RolloutContext::new(&config, task_set, runner.prompter(), &runner.parser, temperature, stop);
-    let context = RolloutContext { purpose: Purpose::Evaluation, ..context };
+    let rollout = Rollout::new(&config, Purpose::Evaluation, stop);
+    let rollout = Rollout { temperature, max_resamples: 0, ..rollout };
     let mut samplers = runner.samplers(&config, &policy.weights)?;
-    let trajectories = rollout::run(&context, &jobs, &mut samplers, |progress| {
+    let played = runner.play(&rollout, &jobs, &mut samplers, |progress| {
         ui.tasks(
             "rollout",
             progress.finished.load(Ordering::Relaxed),
@@ -91,15 +89,10 @@ pub(crate) fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
         );
     })?;
     ui.finish();
-    let Some(mut trajectories) = trajectories else {
+    let Some(Played { mut trajectories, .. }) = played else {
         anyhow::bail!("interrupted; nothing was written");
     };
-    for trajectory in &mut trajectories {
-        if let Some(pictures) = &runner.pictures {
-            pictures.hide(trajectory);
-        }
-        trajectory.scale_rewards(config.env.reward_scale);
-    }
+    runner.finish(&config, &mut trajectories);
     write_trajectories(&args.out, trajectories.iter())?;
     let solved = trajectories.iter().filter(|trajectory| trajectory.success).count();
     let faulty: Vec<&Trajectory> = trajectories.iter().filter(|trajectory| is_faulty(trajectory)).collect();

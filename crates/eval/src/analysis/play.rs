@@ -6,8 +6,7 @@ use turnwise_core::{Batch, Group, Purpose, StopReason, Task};
 use turnwise_model::Weights;
 use turnwise_model::engine::NativeEngine;
 use turnwise_train::config::Config;
-use turnwise_train::rollout::env_runner::EnvRunner;
-use turnwise_train::rollout::{Job, RolloutContext, RolloutProgress, is_faulty, run_with_resampling};
+use turnwise_train::rollout::{EnvRunner, Job, Rollout, RolloutProgress, is_faulty};
 
 use crate::EvalError;
 
@@ -44,31 +43,23 @@ pub fn play_groups(
     tick: &mut dyn FnMut(&RolloutProgress),
 ) -> Result<Batch, EvalError> {
     let AnalysisSettings { config, runner, stop, .. } = *settings;
-    let task_set = runner.world.shared_task_set();
-    let temperature = config.rollout.temperature;
-    let context = RolloutContext::new(config, task_set, runner.prompter(), &runner.parser, temperature, stop);
-    let context = RolloutContext { purpose: Purpose::Evaluation, ..context };
+    let rollout = Rollout::new(config, Purpose::Evaluation, stop);
     let job = |(group, task): (usize, &Task)| {
         let task = task.clone();
         (0..samples).map(move |sample| Job::new(task.clone(), group, sample))
     };
     let jobs: Vec<Job> = tasks.iter().enumerate().flat_map(job).collect();
     let mut samplers = settings.samplers()?;
-    let played = run_with_resampling(&context, &jobs, &mut samplers, config.rollout.max_resamples, tick)?;
-    let (mut played, _) = played.ok_or(EvalError::Interrupted)?;
+    let played = runner.play(&rollout, &jobs, &mut samplers, tick)?.ok_or(EvalError::Interrupted)?;
+    let mut played = played.trajectories;
     if let Some(StopReason::EnvironmentError(reason) | StopReason::SampleError(reason)) =
         played.first().map(|trajectory| &trajectory.stop)
         && played.iter().all(is_faulty)
     {
         return Err(EvalError::Environment { tasks: tasks.len(), reason: reason.clone() });
     }
-    for trajectory in &mut played {
-        // The batch outlives the store that keeps its pictures in memory.
-        if let Some(pictures) = &runner.pictures {
-            pictures.hide(trajectory);
-        }
-        trajectory.scale_rewards(config.env.reward_scale);
-    }
+    // The batch outlives the store that keeps its pictures in memory.
+    runner.finish(config, &mut played);
     let mut groups = vec![Group::default(); tasks.len()];
     for trajectory in played.into_iter().filter(|trajectory| !is_faulty(trajectory)) {
         groups[trajectory.group].trajectories.push(trajectory);

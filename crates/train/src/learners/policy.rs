@@ -15,7 +15,7 @@ use crate::config::{Config, Registries};
 use crate::learners::settings::phase_learner;
 use crate::record::checkpoint::Checkpoint;
 use crate::record::directory::Phase;
-use crate::record::metrics::Metrics;
+pub use crate::rollout::queue::SamplingReport;
 use crate::setup;
 
 /// Token ids, with ranges over which to average hidden states.
@@ -163,15 +163,6 @@ pub trait PolicyLearner: Learner + MaskedContextLearner + HiddenStates {
     fn weights(&self) -> Option<Weights> {
         None
     }
-}
-
-/// Report of remote samplers.
-#[derive(Clone, Debug, Default)]
-pub struct SamplingReport {
-    /// Metrics for the step.
-    pub metrics: Metrics,
-    /// Messages for the run, one line each.
-    pub notes: Vec<String>,
 }
 
 fn unsupported(what: &str) -> LearnError {

@@ -41,12 +41,12 @@ use crate::record::log::Logged;
 use crate::record::metrics::{MetricsWriter, read_metrics};
 use crate::record::observer::{EvaluationPoint, Event, Observer};
 use crate::record::state::{RL_START, RunState};
+use crate::rollout::EnvRunner;
 use crate::rollout::engines::sampling_lanes;
-use crate::rollout::env_runner::EnvRunner;
+use crate::rollout::queue::{CreditNeeds, RolloutQueue, SamplerSource as _};
 use crate::rollout::tasks::TaskOrder;
 use crate::sft::conversations::SftData;
 use crate::sft::warm_start::WarmStart;
-use crate::step::queue::{CreditNeeds, RolloutQueue};
 use crate::step::{Method, StepContext, Stepped, step};
 
 pub use builder::RunBuilder;

@@ -24,7 +24,7 @@ use crate::record::log::Remembered;
 use crate::record::metrics::{MetricsWriter, recover};
 use crate::record::observer::{Event, Observer};
 use crate::record::state::RunState;
-use crate::rollout::env_runner::EnvRunner;
+use crate::rollout::EnvRunner;
 use crate::run::Run;
 use crate::run::builder::RunBuilder;
 use turnwise_policy::base;

@@ -25,7 +25,7 @@ use crate::record::metrics::MetricsWriter;
 use crate::record::observer::{Event, Observer};
 use crate::record::state::{RL_START, RunState};
 use crate::record::{checkpoint, earlier_configs, panels};
-use crate::rollout::env_runner::EnvRunner;
+use crate::rollout::EnvRunner;
 use crate::rollout::first_prompts;
 use crate::run::Run;
 use crate::run::builder::RunBuilder;

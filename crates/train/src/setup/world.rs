@@ -26,6 +26,19 @@ impl Deref for World {
     }
 }
 
+/// An environment without an expert.
+struct TasksOnly(Arc<dyn TaskSet>);
+
+impl world::World for TasksOnly {
+    fn task_set(&self) -> &dyn TaskSet {
+        &*self.0
+    }
+
+    fn has_expert(&self) -> bool {
+        false
+    }
+}
+
 impl World {
     /// Opens the environment of a config for these splits, and notes omitted data.
     ///
@@ -43,9 +56,9 @@ impl World {
         Ok(Self(kind.open(&config.settings, &mut options)?.into()))
     }
 
-    /// Returns an environment that is already open.
-    pub fn of(world: impl world::World) -> Self {
-        Self(Arc::new(world))
+    /// Returns an environment of these tasks, without an expert.
+    pub fn of_tasks(task_set: Arc<dyn TaskSet>) -> Self {
+        Self(Arc::new(TasksOnly(task_set)))
     }
 
     /// Returns the tasks and environments, for threads that may outlive a call.

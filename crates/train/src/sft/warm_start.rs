@@ -15,7 +15,7 @@ use crate::config::{Config, SftDataConfig};
 use crate::learners::policy::PolicyLearner;
 use crate::record::metrics::Metrics;
 use crate::record::observer::{Event, Observer};
-use crate::rollout::env_runner::EnvRunner;
+use crate::rollout::EnvRunner;
 use crate::sft::conversations::SftData;
 use crate::sft::{self, BatchPlan, DemonstratedSummaries, SftSequence};
 

@@ -20,7 +20,7 @@ use turnwise_text::{StopStringMatcher, Tokenizer, TokenizerConfig};
 use turnwise_train::Registries;
 use turnwise_train::config::{Layout, PolicyLearnerConfig, ServersConfig, TinkerConfig};
 use turnwise_train::rollout::prompting::Prompter;
-use turnwise_train::rollout::{self, Job, RolloutContext, engines};
+use turnwise_train::rollout::{EnvRunner, Job, Rollout, engines};
 use turnwise_train::setup::{self, World};
 use turnwise_train::{Config, NoopObserver, sft};
 
@@ -98,24 +98,19 @@ impl Sampler for Script<'_> {
 }
 
 fn play(config: &Config, tokenizer: &Tokenizer, replies: &[&str], preamble: &str) -> Trajectory {
-    let world = World::new(&config.env, &Registries::builtin(), &config.splits(), &mut |_| ()).unwrap();
-    let template = setup::template(config, &Registries::builtin()).unwrap();
-    let parser = setup::parser(config, &template);
-    let chat = setup::chat(config, &Registries::builtin(), tokenizer).unwrap();
-    let prompter = Prompter { template: &template, tokenizer, chat: chat.as_ref(), pictures: None };
+    let registries = Registries::builtin();
+    let world = World::new(&config.env, &registries, &config.splits(), &mut |_| ()).unwrap();
+    let runner = EnvRunner::new(config, &registries, world, Arc::new(tokenizer.clone()), None).unwrap();
     let stop = AtomicBool::new(false);
-    let context = RolloutContext {
-        max_turns: 0,
-        max_model_len: 4096,
-        slots: 1,
-        run_seed: 0,
-        ..RolloutContext::new(config, world.shared_task_set(), prompter, &parser, 1.0, &stop)
-    };
-    let task = world.task_set().tasks("train").unwrap()[0].clone();
+    let mut config = Config { seed: 0, ..config.clone() };
+    (config.env.max_turns, config.rollout.max_model_len) = (0, 4096);
+    config.rollout.max_num_seqs = 1;
+    let rollout = Rollout { temperature: 1.0, ..Rollout::new(&config, Purpose::Rollout, &stop) };
+    let task = runner.world.task_set().tasks("train").unwrap()[0].clone();
     let job = Job { preamble: preamble.to_owned(), ..Job::new(task, 0, 0) };
     let mut script = Script { tokenizer, replies, next: 0, waiting: Vec::new() };
-    let played = rollout::run(&context, &[job], std::slice::from_mut(&mut script), |_| {}).unwrap().unwrap();
-    played.into_iter().next().unwrap()
+    let played = runner.play(&rollout, &[job], std::slice::from_mut(&mut script), |_| {}).unwrap().unwrap();
+    played.trajectories.into_iter().next().unwrap()
 }
 
 fn rendered(template: &str, trajectory: &Trajectory, replies: &[&str]) -> String {

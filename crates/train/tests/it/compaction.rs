@@ -6,14 +6,13 @@ use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
 
 use turnwise_core::{
-    Completion, FinishReason, RequestId, SampleError, SampleRequest, Sampler, Trajectory, TurnKind,
+    Completion, FinishReason, Purpose, RequestId, SampleError, SampleRequest, Sampler, Trajectory, TurnKind,
 };
 use turnwise_env::demonstration::Demonstration;
 use turnwise_text::{Tokenizer, TokenizerConfig};
 use turnwise_train::Registries;
 use turnwise_train::config::Layout;
-use turnwise_train::rollout::env_runner::EnvRunner;
-use turnwise_train::rollout::{self, Job};
+use turnwise_train::rollout::{EnvRunner, Job, Rollout};
 use turnwise_train::setup::{self, World};
 use turnwise_train::sft::{self, DemonstratedSummaries};
 use turnwise_train::{NoopObserver, Run};
@@ -195,9 +194,10 @@ fn a_demonstration_has_the_tokens_of_a_rollout_that_plays_it() {
             waiting: false,
         }];
         let stop = AtomicBool::new(false);
-        let context = runner.context(&config, 1, 0, &stop);
+        let rollout = Rollout::new(&config, Purpose::Rollout, &stop);
         let job = Job::new(episode.task.clone(), 0, 0);
-        let played = rollout::run(&context, &[job], &mut script, |_| {}).unwrap().unwrap().remove(0);
+        let played =
+            runner.play(&rollout, &[job], &mut script, |_| {}).unwrap().unwrap().trajectories.remove(0);
         assert!(played.success, "{:?}", played.stop);
         summaries += check_sequences(&played);
         let tokens = |at: usize| &played.sequences[at].tokens;

@@ -14,7 +14,7 @@ use turnwise_train::config::{Config, ConfigSource, Layout, load};
 use turnwise_train::learners::policy::PolicyLearner;
 use turnwise_train::record::directory::read_trajectories;
 use turnwise_train::record::metrics::read_metrics;
-use turnwise_train::rollout::env_runner::EnvRunner;
+use turnwise_train::rollout::EnvRunner;
 use turnwise_train::rollout::pictures::PicturePrompts;
 use turnwise_train::run::source::{NativeSource, NewRun, PolicySource as _};
 use turnwise_train::setup::World;

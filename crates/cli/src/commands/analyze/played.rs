@@ -11,7 +11,7 @@ use turnwise_eval::analysis::{AnalysisSettings, play_groups};
 use turnwise_policy::Policy;
 use turnwise_train::config::Config;
 use turnwise_train::record::panels::pin_first;
-use turnwise_train::rollout::env_runner::EnvRunner;
+use turnwise_train::rollout::EnvRunner;
 use turnwise_train::setup::World;
 use turnwise_train::{Event, Observer as _};
 

@@ -3,18 +3,14 @@ use std::sync::atomic::AtomicBool;
 
 use turnwise_core::{
     Action, Completion, EnvError, Environment, FinishReason, Observation, RequestId, SampleError,
-    SampleRequest, SamplingParams, Seed, Snapshot, Step, TaskSet,
+    SampleRequest, Seed, Snapshot, Step, TaskSet,
 };
 use turnwise_env::dataset::NoSettings;
-use turnwise_env::parse::ActionParser;
-use turnwise_env::prompt::PromptTemplate;
 use turnwise_env::registry::Registry;
 use turnwise_env::world::{self, OpenOptions, WorldKind};
 use turnwise_text::{Tokenizer, TokenizerConfig};
-use turnwise_train::config::{Config, ConfigSource, Layout, Registries, Validity, load};
+use turnwise_train::config::{Config, ConfigSource, Layout, Registries, load};
 use turnwise_train::record::directory::read_trajectories;
-use turnwise_train::rollout::env_runner::EnvRunner;
-use turnwise_train::rollout::pool::EnvCalls;
 use turnwise_train::setup::World;
 use turnwise_train::{NoopObserver, Run};
 
@@ -141,36 +137,18 @@ fn measure_at(
     settings: BranchingSettings,
     layout: Layout,
 ) -> Result<BranchedTask, EvalError> {
-    let tokenizer = Tokenizer::train(std::iter::empty(), &TokenizerConfig::default()).unwrap();
-    let template = PromptTemplate::find("plain", &Registry::builtin()).unwrap();
-    let parser = ActionParser::new(template.rules().clone(), false);
-    let stop = AtomicBool::new(false);
-    let task_set: Arc<dyn TaskSet> = Arc::new(world);
-    let context = |purpose, step| RolloutContext {
-        task_set: Arc::clone(&task_set),
-        env_calls: EnvCalls::default(),
-        tokenizer: &tokenizer,
-        template: &template,
-        chat: None,
-        pictures: None,
-        parser: &parser,
-        valid: Validity::Format,
-        layout,
-        history: 2,
-        compaction: None,
-        params: SamplingParams { max_tokens: 64, ..SamplingParams::default() },
-        max_turns: 0,
-        max_model_len: 4096,
-        slots: 8,
-        run_seed,
-        purpose,
-        step,
-        stop: &stop,
-    };
+    let tokenizer = Arc::new(Tokenizer::train(std::iter::empty(), &TokenizerConfig::default()).unwrap());
+    let (mut config, stop) = (Config { seed: run_seed, ..Config::default() }, AtomicBool::new(false));
+    (config.prompt.template, config.prompt.layout) = ("plain".into(), layout);
+    (config.env.max_turns, config.env.reward_scale) = (0, 10.0);
+    (config.rollout.max_model_len, config.rollout.max_num_seqs) = (4096, 8);
+    let world = World::of_tasks(Arc::new(world));
+    let runner = EnvRunner::new(&config, &coins(), world, Arc::clone(&tokenizer), None).unwrap();
+    let rollout = Rollout { max_resamples: 0, ..Rollout::new(&config, Purpose::Evaluation, &stop) };
     let task = Task::new("coins/0", "coins", "toss heads");
-    let of_task = OfTask { settings: &settings, place: 0, task: &task, reward_scale: 10.0, max_resamples: 0 };
+    let of_task = OfTask { settings: &settings, place: 0, task: &task, runner: &runner, rollout: &rollout };
     let sampler = || Toss { tokenizer: &tokenizer, next: 0, waiting: Vec::new() };
-    branch_task(&of_task, &context, &mut [sampler(), sampler()], &mut |_| ())
+    branch_task(&of_task, &mut [sampler(), sampler()], &mut |_| ())
 }
 
 /// `V` after `tosses` with `heads`, with rewards times ten.

@@ -5,10 +5,19 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use turnwise_train::config::{Config, ConfigSource, load};
+use turnwise_core::TaskSet;
+use turnwise_env::parse::ActionParser;
+use turnwise_env::prompt::PromptTemplate;
+use turnwise_env::registry::Registry;
+use turnwise_text::Tokenizer;
+use turnwise_text::chat::ChatFormat;
+use turnwise_train::config::{Config, ConfigSource, Layout, load};
 use turnwise_train::record::metrics::{MetricsLine, read_metrics};
+use turnwise_train::rollout::EnvRunner;
+use turnwise_train::setup::World;
 use turnwise_train::{EvaluationPoint, Event, NoopObserver, Observer, Run, RunEnd, TrainError};
 
 pub(crate) const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tiny.toml");
@@ -37,6 +46,27 @@ pub(crate) fn config(preset: Option<&str>, more: &[&str]) -> Result<Config, Trai
         overrides,
         ..ConfigSource::default()
     })
+}
+
+/// The runner of a test's tasks, with a built-in template.
+pub(crate) fn runner(
+    tasks: impl TaskSet + 'static,
+    template: &str,
+    tokenizer: Tokenizer,
+    chat: Option<ChatFormat>,
+) -> EnvRunner {
+    let template = PromptTemplate::find(template, &Registry::builtin()).unwrap();
+    let parser = ActionParser::new(template.rules().clone(), false);
+    let (world, tokenizer) = (World::of_tasks(Arc::new(tasks)), Arc::new(tokenizer));
+    EnvRunner { world, template, parser, tokenizer, chat, pictures: None }
+}
+
+/// A config for rollouts without a training run.
+pub(crate) fn rollout_config(layout: Layout, max_model_len: usize, slots: usize) -> Config {
+    let mut config = Config { seed: 7, ..Config::default() };
+    (config.prompt.layout, config.env.max_turns) = (layout, 0);
+    (config.rollout.max_model_len, config.rollout.max_num_seqs) = (max_model_len, slots);
+    config
 }
 
 /// Resumes a run with its own settings.
