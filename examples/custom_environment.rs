@@ -8,9 +8,9 @@ use serde_json::Value;
 use turnwise_core::{Action, EnvError, Environment, Observation, Seed, Step, Task};
 use turnwise_env::dataset::{Dataset, NoSettings};
 use turnwise_env::registry::Registry;
-use turnwise_train::config::{ConfigSource, load_with};
+use turnwise_train::config::{ConfigSource, Registries, load};
 use turnwise_train::record::metrics::{MetricsLine, read_metrics};
-use turnwise_train::{Methods, NoopObserver, Run, TrainError};
+use turnwise_train::{NoopObserver, Run, TrainError};
 
 #[derive(Default)]
 struct Lock {
@@ -64,10 +64,12 @@ fn locks() -> Dataset<Lock> {
 
 /// Trains a small model: a warm start on the expert's episodes, then three steps of GRPO.
 pub(crate) fn train(root: &std::path::Path) -> Result<Vec<MetricsLine>, TrainError> {
-    let worlds = Registry::builtin().with_environment("lock", |_: &NoSettings| Ok(locks()));
+    let environments = Registry::builtin().with_environment("lock", |_: &NoSettings| Ok(locks()));
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/custom_environment.toml");
-    let source = ConfigSource { files: vec![file.into()], ..ConfigSource::default() };
-    let mut run = Run::start(load_with(&source, &worlds, &Methods::builtin())?, root, &mut NoopObserver)?;
+    let registries = Registries { environments: environments.clone(), ..Registries::builtin() };
+    let source = ConfigSource { files: vec![file.into()], registries, ..ConfigSource::default() };
+    let run = Run::builder(load(&source)?).environments(environments).directory(root);
+    let mut run = run.start(&mut NoopObserver)?;
     run.train(&mut NoopObserver, &AtomicBool::new(false))?;
     read_metrics(&root.join("metrics.jsonl"))
 }

@@ -19,9 +19,9 @@ use std::sync::atomic::AtomicBool;
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Objective, ObjectiveError, TokenGradients, TokenStatistics};
 use turnwise_objective::{Advantages, LossTerm, Minibatch, ObjectiveSequence, Registry, TermParts};
-use turnwise_train::config::{ConfigSource, load_with};
+use turnwise_train::config::{Config, ConfigSource, Registries, load};
 use turnwise_train::record::metrics::{MetricsLine, read_metrics};
-use turnwise_train::{Methods, NoopObserver, Resume, Run, RunParts};
+use turnwise_train::{Methods, NoopObserver, Run};
 
 /// Tokens to imitate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -129,17 +129,18 @@ const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/custom_o
 /// Trains in `root` with weight `mu`, resumes the run for one more step, and returns the metrics of
 /// every step.
 pub(crate) fn train(mu: f64, root: &Path) -> Result<Vec<MetricsLine>, Box<dyn Error>> {
-    let parts = RunParts { methods: methods(), ..RunParts::default() };
+    let registries = Registries { methods: methods(), ..Registries::builtin() };
     let term =
         format!("objective.terms=[{{ kind = \"positive-lm\", mu = {mu:?}, examples = \"advantage\" }}]");
-    let source = ConfigSource { files: vec![FILE.into()], overrides: vec![term], ..ConfigSource::default() };
-    let config = load_with(&source, &parts.worlds, &parts.methods)?;
-    let mut run = Run::start(config, root, &mut NoopObserver)?;
-    run.train(&mut NoopObserver, &AtomicBool::new(false))?;
-    drop(run);
-    let resume = Resume { overrides: vec!["train.steps=3".into()], ..Resume::default() };
-    let mut run = Run::resume_with(&parts, root, &resume, &mut NoopObserver)?;
-    run.train(&mut NoopObserver, &AtomicBool::new(false))?;
+    let (files, overrides) = (vec![FILE.into()], vec![term]);
+    let mut config = load(&ConfigSource { files, overrides, registries, ..ConfigSource::default() })?;
+    let run = |config: Config| Run::builder(config).methods(methods()).directory(root);
+    let mut begun = run(config.clone()).start(&mut NoopObserver)?;
+    begun.train(&mut NoopObserver, &AtomicBool::new(false))?;
+    drop(begun);
+    config.train.steps = 3;
+    let mut resumed = run(config).resume(&mut NoopObserver)?;
+    resumed.train(&mut NoopObserver, &AtomicBool::new(false))?;
     Ok(read_metrics(&root.join("metrics.jsonl"))?)
 }
 

@@ -22,9 +22,9 @@ use turnwise_core::{Batch, PerTurn, Task};
 use turnwise_credit::{
     CreditError, CreditInputs, Explanation, Refinement, Registry, RequiredInputs, ScoreRequest,
 };
-use turnwise_train::config::{ConfigSource, load_with};
+use turnwise_train::config::{Config, ConfigSource, Registries, load};
 use turnwise_train::record::metrics::{MetricsLine, read_metrics};
-use turnwise_train::{Methods, NoopObserver, Resume, Run, RunParts};
+use turnwise_train::{Methods, NoopObserver, Run};
 
 /// Settings of the method: `{ kind = "answer-gain", beta = 1.0 }`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -122,15 +122,16 @@ const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/custom_r
 
 /// Trains in `root`, resumes the run for one more step, and returns the metrics of every step.
 pub(crate) fn train(root: &Path) -> Result<Vec<MetricsLine>, Box<dyn Error>> {
-    let parts = RunParts { methods: methods(), ..RunParts::default() };
-    let source = ConfigSource { files: vec![FILE.into()], ..ConfigSource::default() };
-    let config = load_with(&source, &parts.worlds, &parts.methods)?;
-    let mut run = Run::start(config, root, &mut NoopObserver)?;
-    run.train(&mut NoopObserver, &AtomicBool::new(false))?;
-    drop(run);
-    let resume = Resume { overrides: vec!["train.steps=3".into()], ..Resume::default() };
-    let mut run = Run::resume_with(&parts, root, &resume, &mut NoopObserver)?;
-    run.train(&mut NoopObserver, &AtomicBool::new(false))?;
+    let registries = Registries { methods: methods(), ..Registries::builtin() };
+    let source = ConfigSource { files: vec![FILE.into()], registries, ..ConfigSource::default() };
+    let mut config = load(&source)?;
+    let run = |config: Config| Run::builder(config).methods(methods()).directory(root);
+    let mut begun = run(config.clone()).start(&mut NoopObserver)?;
+    begun.train(&mut NoopObserver, &AtomicBool::new(false))?;
+    drop(begun);
+    config.train.steps = 3;
+    let mut resumed = run(config).resume(&mut NoopObserver)?;
+    resumed.train(&mut NoopObserver, &AtomicBool::new(false))?;
     Ok(read_metrics(&root.join("metrics.jsonl"))?)
 }
 

@@ -152,7 +152,8 @@ pub fn responses(data: &[u8]) {
 pub fn config(data: &[u8]) {
     let (config, overrides) = halves(data);
     let overrides = text(overrides).lines().map(str::to_owned).collect();
-    let source = ConfigSource { preset: None, files: vec![file("config.toml", config)], overrides };
+    let source =
+        ConfigSource { files: vec![file("config.toml", config)], overrides, ..ConfigSource::default() };
     let _ = load(&source);
 }
 

@@ -28,7 +28,7 @@ const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 const TASK_INTERVAL: Duration = Duration::from_millis(500);
 
 fn registries() -> Registries {
-    Registries { methods: known(), ..Registries::default() }
+    Registries { methods: known(), ..turnwise_cli::builtin() }
 }
 
 /// Trains like `turnwise train ARGUMENTS`. `report` receives events as JSON. Returns the run

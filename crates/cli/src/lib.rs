@@ -31,7 +31,7 @@
 //! }
 //!
 //! fn main() -> std::process::ExitCode {
-//!     let mut registries = turnwise_cli::Registries::default();
+//!     let mut registries = turnwise_cli::builtin();
 //!     registries.methods.credit =
 //!         registries.methods.credit.with_refinement("halve", |settings: Halve| Ok(settings));
 //!     turnwise_cli::run(registries)
@@ -59,7 +59,8 @@ pub use turnwise_env as env;
 pub use turnwise_objective as objective;
 pub use turnwise_train as train;
 
-pub use crate::registries::Registries;
+pub use crate::registries::builtin;
+pub use turnwise_train::Registries;
 
 // mimalloc keeps large freed blocks between micro-batches; `memory` keeps them longer if there is
 // room.

@@ -4,15 +4,17 @@
 
 use std::ffi::OsString;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::{Args, Command};
 use turnwise_eval::{Agent, EvalError, Evaluation, PlaySettings, evaluate_with};
 use turnwise_train::record::panels::Panels;
-use turnwise_train::{EvaluationPoint, Observer, Run, RunEnd};
+use turnwise_train::rollout::EnvRunner;
+use turnwise_train::{EvaluationPoint, Observer, Registries, Run, RunEnd};
 
 use crate::commands::{eval, train};
-use crate::registries::{self, Registries};
+use crate::registries;
 use crate::{memory, ui};
 
 /// Callback for evaluation progress: split, finished tasks, total tasks, solved tasks.
@@ -71,14 +73,15 @@ pub fn evaluate_point(
 ) -> Result<ControlFlow<(), Vec<Evaluation>>, String> {
     let panels: Panels = point.run.read_json("panel.json").map_err(|error| error.to_string())?;
     let label = point.position.label();
+    let (config, world) = (point.config, point.world.clone());
+    let runner = EnvRunner::new(config, point.registries, world, Arc::clone(point.tokenizer), point.vision)
+        .map_err(|error| error.to_string())?;
     let mut results = Vec::new();
     for panel in panels.evaluation.values() {
         let settings = PlaySettings {
-            config: point.config,
-            task_set: point.world.shared_task_set(),
-            tokenizer: point.tokenizer,
-            vision: point.vision,
-            temperature: point.config.eval.temperature,
+            config,
+            runner: &runner,
+            temperature: config.eval.temperature,
             agent: Agent::Plain,
             trials: 1,
             stop,

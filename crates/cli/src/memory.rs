@@ -35,7 +35,7 @@ pub(crate) fn keep_freed_memory(run: &Run) {
         return;
     }
     let Some(weights) = run.weights() else { return };
-    if MemoryReport::new(config, weights.config(), None).has_room_to_keep_freed_memory() {
+    if MemoryReport::new(config, run.registries(), weights.config(), None).has_room_to_keep_freed_memory() {
         set_purge_delay(-1);
     }
 }

@@ -4,44 +4,32 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock};
 
-use turnwise_env::registry::Registry;
-use turnwise_train::{Methods, RunParts};
+use turnwise_train::{Methods, Registries};
 
 use crate::worlds;
 
-/// Environments and methods that the program can use by name.
+/// Returns the built-in environments and methods of the program; add your own (see [`crate::run`]).
 ///
-/// The default has the built-in ones; see [`crate::run`] for how to add your own.
+/// The environments are those of [`Registries::builtin`], those of the build's features, and
+/// readers that need other crates.
+pub fn builtin() -> Registries {
+    Registries { environments: worlds::builtin(), methods: Methods::builtin() }
+}
+
 #[derive(Clone)]
-pub struct Registries {
-    /// Environments by their `env.kind`.
-    pub worlds: Registry,
-    /// Estimators, refinements, loss terms and presets.
-    pub methods: Methods,
-}
-
-impl Default for Registries {
-    fn default() -> Self {
-        Self { worlds: worlds::builtin(), methods: Methods::builtin() }
-    }
-}
-
-impl Registries {
-    /// Returns the registries and policies needed to start or resume a run.
-    pub fn parts(&self) -> RunParts {
-        let Self { worlds, methods } = self.clone();
-        RunParts { worlds, methods, policies: worlds::policies(), ignore_memory: false }
-    }
-}
-
-#[derive(Clone, Default)]
 struct Program {
     registries: Registries,
     /// Command that starts this program again; empty for the current executable.
     command: Vec<OsString>,
 }
 
-/// Set by [`install`]; until then, defaults are used.
+impl Default for Program {
+    fn default() -> Self {
+        Self { registries: builtin(), command: Vec::new() }
+    }
+}
+
+/// Set by [`install`]; defaults are used until then.
 static PROGRAM: RwLock<Option<Program>> = RwLock::new(None);
 
 pub(crate) fn install(registries: Registries, command: Vec<OsString>) {

@@ -12,14 +12,14 @@ use turnwise_env::tau2::Tau2Kind;
 use turnwise_env::tau2::user::{Chat, Tau2User};
 use turnwise_retrieval::{RetrievalError, Retriever};
 use turnwise_retrieval_service::{RetrievalConfig, open};
-use turnwise_train::config::{self, Config, ConfigSource};
+use turnwise_train::config::{self, Config, ConfigPurpose, ConfigSource};
 use turnwise_train::run::source::PolicySource;
-use turnwise_train::{RunParts, TrainError};
+use turnwise_train::{Registries, Run, RunBuilder, TrainError};
 
 use crate::registries::registries;
 
 pub(crate) fn registry() -> Registry {
-    registries().worlds
+    registries().environments
 }
 
 /// Returns the built-in environments, plus remote ones (feature `remote`) and agents (feature
@@ -78,14 +78,15 @@ fn chat(user: &Tau2User) -> Result<Chat, EnvError> {
     Ok(Arc::new(move |messages| model.reply(messages).map_err(|error| failed(&error))))
 }
 
-/// Registries and policies that runs are started and resumed with.
-pub(crate) fn parts() -> RunParts {
-    registries().parts()
+/// Builds a run with the program's environments, methods and sources of policies.
+pub(crate) fn run(config: Config) -> RunBuilder {
+    let Registries { environments, methods } = registries();
+    Run::builder(config).environments(environments).methods(methods).policies(policies())
 }
 
 /// Returns the source of policies: in this process or, with the feature `remote`, on servers and
 /// services.
-pub(crate) fn policies() -> Arc<dyn PolicySource> {
+fn policies() -> Arc<dyn PolicySource> {
     #[cfg(feature = "remote")]
     return Arc::new(turnwise_remote::engines::EngineSource::over(
         turnwise_remote::tinker::TinkerSource::default(),
@@ -94,20 +95,23 @@ pub(crate) fn policies() -> Arc<dyn PolicySource> {
     Arc::new(turnwise_train::run::source::NativeSource)
 }
 
-pub(crate) fn load(source: &ConfigSource) -> Result<Config, TrainError> {
-    let known = registries();
-    config::load_with(source, &known.worlds, &known.methods)
+/// Returns a source with the program's environments and methods.
+pub(crate) fn source(source: ConfigSource) -> ConfigSource {
+    ConfigSource { registries: registries(), ..source }
 }
 
-/// Loads and checks the parts of a config that are needed to run a policy.
-pub(crate) fn load_to_play(source: &ConfigSource) -> Result<Config, TrainError> {
-    let known = registries();
-    config::load_for_eval(source, &known.worlds, &known.methods)
+pub(crate) fn load(source: ConfigSource) -> Result<Config, TrainError> {
+    config::load(&self::source(source))
 }
 
-pub(crate) fn load_resolved(path: &Path) -> Result<Config, TrainError> {
-    let known = registries();
-    config::load_resolved_with(path, &known.worlds, &known.methods)
+/// Loads the part of a config that playing a policy needs.
+pub(crate) fn load_to_play(source: ConfigSource) -> Result<Config, TrainError> {
+    load(ConfigSource { purpose: ConfigPurpose::Play, ..source })
+}
+
+/// Loads the config of a run.
+pub(crate) fn load_of_run(root: &Path) -> Result<Config, TrainError> {
+    load(ConfigSource::of_run(root))
 }
 
 #[cfg(test)]
@@ -125,12 +129,12 @@ mod tests {
         const KINDS: [&str; 3] = ["openenv", "mcp", "appworld"];
         for kind in KINDS {
             let file = format!("{}/../../configs/remote/{kind}.toml", env!("CARGO_MANIFEST_DIR"));
-            let config = load(&ConfigSource { files: vec![file.into()], ..ConfigSource::default() }).unwrap();
+            let config = load(ConfigSource { files: vec![file.into()], ..ConfigSource::default() }).unwrap();
             assert_eq!(config.env.kind, kind);
         }
         let wrong = vec!["env.kind=\"openenv\"".to_owned(), "env.urls=7".to_owned()];
         let error =
-            load(&ConfigSource { overrides: wrong, ..ConfigSource::default() }).unwrap_err().to_string();
+            load(ConfigSource { overrides: wrong, ..ConfigSource::default() }).unwrap_err().to_string();
         assert!(error.contains("env.urls"), "{error}");
     }
 
@@ -139,12 +143,12 @@ mod tests {
     fn configs_of_agents_are_sound() {
         for name in ["goods", "guess"] {
             let file = format!("{}/../../examples/agents/{name}.toml", env!("CARGO_MANIFEST_DIR"));
-            let config = load(&ConfigSource { files: vec![file.into()], ..ConfigSource::default() }).unwrap();
+            let config = load(ConfigSource { files: vec![file.into()], ..ConfigSource::default() }).unwrap();
             assert_eq!(config.env.kind, "agent");
         }
         let wrong = vec!["env.kind=\"agent\"".to_owned(), "env.reuse=true".to_owned()];
         let error =
-            load(&ConfigSource { overrides: wrong, ..ConfigSource::default() }).unwrap_err().to_string();
+            load(ConfigSource { overrides: wrong, ..ConfigSource::default() }).unwrap_err().to_string();
         assert!(error.contains("env.command") && error.contains("env.tasks"), "{error}");
     }
 

@@ -3,8 +3,7 @@
 use serde::{Deserialize, Serialize};
 use turnwise_env::parse::Style;
 use turnwise_train::TrainError;
-use turnwise_train::config::Config;
-use turnwise_train::config::Layout;
+use turnwise_train::config::{Config, Layout, Registries};
 use turnwise_train::setup;
 
 /// A way of prompting.
@@ -35,12 +34,12 @@ impl Agent {
     /// # Errors
     /// Fails like [`setup::template`]. If `prompt.template` is not a ReAct template, also fails if
     /// `env.kind` is unknown or has no ReAct template. Never fails for [`Agent::Plain`].
-    pub fn configure(self, config: &mut Config) -> Result<(), TrainError> {
+    pub fn configure(self, config: &mut Config, registries: &Registries) -> Result<(), TrainError> {
         if self == Self::Plain {
             return Ok(());
         }
-        if setup::template(config)?.rules().style != Style::Label {
-            let kind = config.env.worlds.kind(&config.env.kind)?;
+        if setup::template(config, registries)?.rules().style != Style::Label {
+            let kind = registries.environments.kind(&config.env.kind)?;
             let template = kind.eval_defaults().react_template.ok_or_else(|| TrainError::Config {
                 origin: "prompt.template".into(),
                 reason: format!(

@@ -1,24 +1,18 @@
 //! Plays every task of a panel once and computes success rates.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use turnwise_core::{Purpose, Sampler, StopReason, TaskSet, Trajectory};
+use turnwise_core::{Purpose, Sampler, StopReason, Trajectory};
 use turnwise_env::panel::Panel;
 use turnwise_env::parse::inadmissible_rate;
 use turnwise_model::Weights;
-use turnwise_model::engine::SharedWeights;
-use turnwise_model::vision::VisionConfig;
-use turnwise_text::Tokenizer;
+use turnwise_train::TrainError;
 use turnwise_train::config::Config;
-use turnwise_train::rollout::prompting::PromptParts;
-use turnwise_train::rollout::{Job, RolloutContext, RolloutProgress, is_faulty, run_with_resampling};
-use turnwise_train::setup::{self, World};
-use turnwise_train::{TrainError, engines, sampling_lanes};
+use turnwise_train::rollout::{EnvRunner, Job, Rollout, RolloutProgress, is_faulty};
 
 use crate::{Agent, Outcomes, Rate, reflexion};
 
@@ -47,40 +41,16 @@ pub enum EvalError {
     },
 }
 
-/// Policy, tasks and sampling of an evaluation.
-pub struct EvaluationSettings<'a> {
-    /// Prompts, parsing and limits.
-    pub config: &'a Config,
-    /// The environment with its tasks.
-    pub world: &'a World,
-    /// The weights.
-    pub weights: Weights,
-    /// Tokenizer of the weights.
-    pub tokenizer: Arc<Tokenizer>,
-    /// Softmax temperature; 0 is greedy.
-    pub temperature: f32,
-    /// How to prompt the policy. The agent's prompts must already be in the config
-    /// ([`Agent::configure`]).
-    pub agent: Agent,
-    /// Maximum trials of `reflexion` per task, at least 1.
-    pub trials: usize,
-    /// Set by the caller to stop early.
-    pub stop: &'a AtomicBool,
-}
-
 /// Tasks and sampling settings of episodes, for any sampler.
 pub struct PlaySettings<'a> {
     /// Prompts, parsing and limits.
     pub config: &'a Config,
-    /// The tasks and their environments.
-    pub task_set: Arc<dyn TaskSet>,
-    /// Tokenizer of the model, with the chat settings of its folder.
-    pub tokenizer: &'a Tokenizer,
-    /// Vision tower of the model, if it reads pictures.
-    pub vision: Option<&'a VisionConfig>,
+    /// The environment, with the model's tokenizer and prompts.
+    pub runner: &'a EnvRunner,
     /// Softmax temperature; 0 is greedy.
     pub temperature: f32,
-    /// How to prompt the policy.
+    /// How to prompt the policy. The agent's prompts must already be in the config
+    /// ([`Agent::configure`]).
     pub agent: Agent,
     /// Maximum trials of `reflexion` per task, at least 1.
     pub trials: usize,
@@ -168,40 +138,25 @@ pub struct Evaluation {
     pub outcomes: Outcomes,
 }
 
-/// Plays every task of the panel once (`reflexion`: until it is solved or the trials are used up).
-/// Returns the result and the trajectories; both are deterministic.
+/// Plays every task of the panel once (`reflexion`: until it is solved or the trials are used up)
+/// with a policy in this process. Returns the result and the trajectories; both are deterministic.
 ///
 /// # Errors
-/// Fails like [`evaluate_with`]; if `policy.device` is not in this build or lacks memory for the
-/// weights; or if `rollout.max_model_len` exceeds the model's limit.
+/// Fails like [`evaluate_with`] and [`EnvRunner::samplers`].
 pub fn evaluate(
-    settings: &EvaluationSettings<'_>,
+    settings: &PlaySettings<'_>,
+    weights: &Weights,
     panel: &Panel,
     tick: impl FnMut(&RolloutProgress),
 ) -> Result<(Evaluation, Vec<Trajectory>), EvalError> {
-    let config = settings.config;
-    let (lanes, slots) = sampling_lanes(config);
-    let weights = SharedWeights::of(&settings.weights, 0, config.policy.device, config.policy.compute)
-        .map_err(TrainError::from)?;
-    let mut samplers = engines(config, &weights, &settings.tokenizer, lanes, slots)?;
-    let play = PlaySettings {
-        config,
-        task_set: settings.world.shared_task_set(),
-        tokenizer: &settings.tokenizer,
-        vision: settings.weights.config().vision.as_ref(),
-        temperature: settings.temperature,
-        agent: settings.agent,
-        trials: settings.trials,
-        stop: settings.stop,
-    };
-    evaluate_with(&play, panel, &mut samplers, tick)
+    let mut samplers = settings.runner.samplers(settings.config, weights)?;
+    evaluate_with(settings, panel, &mut samplers, tick)
 }
 
 /// Like [`evaluate`], but with the caller's samplers, one per lane.
 ///
 /// # Errors
-/// Returns [`EvalError::Train`] for an invalid `prompt.template`, chat settings that do not fit the
-/// model ([`setup::chat`]) or a failed sampler; [`EvalError::NoTrials`] if `reflexion` has no
+/// Returns [`EvalError::Train`] if a sampler fails; [`EvalError::NoTrials`] if `reflexion` has no
 /// trials; [`EvalError::Interrupted`] if `stop` was set; and [`EvalError::Environment`] if every
 /// task failed in its environment or could not be sampled.
 pub fn evaluate_with<S: Sampler + Send>(
@@ -214,31 +169,15 @@ pub fn evaluate_with<S: Sampler + Send>(
         return Err(EvalError::NoTrials);
     }
     let started = Instant::now();
-    let config = settings.config;
-    let prompts = PromptParts::new(config, settings.tokenizer, settings.vision)?;
-    let parser = setup::parser(config, &prompts.template);
-    let prompter = prompts.prompter(settings.tokenizer);
-    let task_set = Arc::clone(&settings.task_set);
-    let context =
-        RolloutContext::new(config, task_set, prompter, &parser, settings.temperature, settings.stop);
-    let context = RolloutContext { purpose: Purpose::Evaluation, ..context };
+    let PlaySettings { config, runner, .. } = *settings;
+    let temperature = settings.temperature;
+    let rollout = Rollout { temperature, ..Rollout::new(config, Purpose::Evaluation, settings.stop) };
     let scaled = |mut trajectories: Vec<Trajectory>| {
-        for trajectory in &mut trajectories {
-            if let Some(pictures) = &prompts.pictures {
-                pictures.hide(trajectory);
-            }
-            trajectory.scale_rewards(config.env.reward_scale);
-        }
+        runner.finish(config, &mut trajectories);
         trajectories
     };
     let (last, all, trials) = if settings.agent == Agent::Reflexion {
-        let played = reflexion::play(
-            &context,
-            &panel.tasks,
-            (settings.trials, config.rollout.max_resamples),
-            samplers,
-            &mut tick,
-        )?;
+        let played = reflexion::play(runner, &rollout, &panel.tasks, settings.trials, samplers, &mut tick)?;
         let played = played.ok_or(EvalError::Interrupted)?;
         let trials = trials_of(&played, settings.trials);
         let played: Vec<Vec<Trajectory>> = played.into_iter().map(scaled).collect();
@@ -247,9 +186,8 @@ pub fn evaluate_with<S: Sampler + Send>(
     } else {
         let jobs: Vec<Job> =
             panel.tasks.iter().enumerate().map(|(group, task)| Job::new(task.clone(), group, 0)).collect();
-        let played = run_with_resampling(&context, &jobs, samplers, config.rollout.max_resamples, &mut tick)?;
-        let (played, _) = played.ok_or(EvalError::Interrupted)?;
-        (scaled(played), None, Vec::new())
+        let played = runner.play(&rollout, &jobs, samplers, &mut tick)?.ok_or(EvalError::Interrupted)?;
+        (scaled(played.trajectories), None, Vec::new())
     };
     let seconds = started.elapsed().as_secs_f64();
     if let Some(StopReason::EnvironmentError(reason) | StopReason::SampleError(reason)) =

@@ -19,9 +19,7 @@ mod reflexion;
 pub mod statistics;
 
 pub use agent::Agent;
-pub use evaluate::{
-    EvalError, Evaluation, EvaluationSettings, KindResult, PlaySettings, TrialResult, evaluate, evaluate_with,
-};
+pub use evaluate::{EvalError, Evaluation, KindResult, PlaySettings, TrialResult, evaluate, evaluate_with};
 pub use interval::{Rate, wilson};
 pub use outcomes::{Outcomes, TaskOutcome};
 pub use ranking::roc_auc;

@@ -1,9 +1,9 @@
 //! Trials with reflections between them.
 
 use turnwise_core::{Reasoning, SampleError, SampleRequest, Sampler, SamplingParams, Seed, Task, Trajectory};
-use turnwise_train::TrainError;
 use turnwise_train::rollout::prompting::Prompter;
-use turnwise_train::rollout::{Job, RolloutContext, RolloutProgress, is_faulty, run_with_resampling};
+use turnwise_train::rollout::{EnvRunner, Job, Played, Rollout, RolloutProgress, is_faulty};
+use turnwise_train::{TrainError, sampling_params};
 
 use crate::EvalError;
 
@@ -16,9 +16,10 @@ const REFLECTION_TOKENS: usize = 256;
 /// environment are repeated. Returns the trajectories of each task in trial order; `None` if
 /// stopped.
 pub(crate) fn play<S: Sampler + Send>(
-    context: &RolloutContext<'_>,
+    runner: &EnvRunner,
+    rollout: &Rollout<'_>,
     tasks: &[Task],
-    (trials, max_resamples): (usize, u64),
+    trials: usize,
     samplers: &mut [S],
     tick: &mut impl FnMut(&RolloutProgress),
 ) -> Result<Option<Vec<Vec<Trajectory>>>, EvalError> {
@@ -33,8 +34,8 @@ pub(crate) fn play<S: Sampler + Send>(
                 Job { preamble, ..Job::new(tasks[index].clone(), index, trial) }
             })
             .collect();
-        let played_now = run_with_resampling(context, &jobs, samplers, max_resamples, &mut *tick)?;
-        let Some((trajectories, _)) = played_now else { return Ok(None) };
+        let played_now = runner.play(rollout, &jobs, samplers, &mut *tick)?;
+        let Some(Played { trajectories, .. }) = played_now else { return Ok(None) };
         // A failure of the environment is no reason for a reflection.
         let failed: Vec<Trajectory> = trajectories
             .iter()
@@ -48,8 +49,8 @@ pub(crate) fn play<S: Sampler + Send>(
         if open.is_empty() || trial + 1 == trials {
             break;
         }
-        let reflections = reflect(context, &failed, &notes, trial, samplers)?;
-        if context.stop.load(std::sync::atomic::Ordering::Relaxed) {
+        let reflections = reflect(runner, rollout, &failed, (&notes, trial), samplers)?;
+        if rollout.stop.load(std::sync::atomic::Ordering::Relaxed) {
             return Ok(None);
         }
         for (index, reflection) in open.iter().zip(reflections) {
@@ -75,32 +76,35 @@ fn preamble(notes: &[String]) -> String {
 
 /// Requests a reflection on each failed trial; `None` if it is empty or could not be requested.
 fn reflect<S: Sampler + Send>(
-    context: &RolloutContext<'_>,
+    runner: &EnvRunner,
+    rollout: &Rollout<'_>,
     failed: &[Trajectory],
-    notes: &[Vec<String>],
-    trial: usize,
+    (notes, trial): (&[Vec<String>], usize),
     samplers: &mut [S],
 ) -> Result<Vec<Option<String>>, EvalError> {
-    let RolloutContext { template, tokenizer, chat, .. } = *context;
+    let config = rollout.config;
     // Reflections read the episode as text, without pictures.
-    let prompter = Prompter { template, tokenizer, chat, pictures: None };
+    let prompter = Prompter { pictures: None, ..runner.prompter() };
     let params = SamplingParams {
         max_tokens: REFLECTION_TOKENS,
         // In plain text, a reflection ends with a blank line.
-        stop_strings: if context.chat.is_some() { Vec::new() } else { vec!["\n\n".to_owned()] },
-        stop_tokens: context.chat.map_or(context.tokenizer.end_tokens(), |chat| chat.stop_tokens()).to_vec(),
-        ..context.params.clone()
+        stop_strings: if prompter.chat.is_some() { Vec::new() } else { vec!["\n\n".to_owned()] },
+        stop_tokens: prompter
+            .chat
+            .map_or(prompter.tokenizer.end_tokens(), |chat| chat.stop_tokens())
+            .to_vec(),
+        ..sampling_params(config, runner.prompter(), rollout.temperature)
     };
-    let room = context.max_model_len.saturating_sub(REFLECTION_TOKENS);
+    let room = config.rollout.max_model_len.saturating_sub(REFLECTION_TOKENS);
     let mut requests = Vec::with_capacity(failed.len());
     for (session, trajectory) in failed.iter().enumerate() {
-        let coordinates = [context.step, trajectory.group as u64, trial as u64, u64::MAX];
+        let coordinates = [rollout.step, trajectory.group as u64, trial as u64, u64::MAX];
         let prompt = fitting(prompter, trajectory, &notes[trajectory.group], room);
         requests.push(prompt.map(|prompt| SampleRequest {
             session: session as u64,
             prompt,
             params: params.clone(),
-            seed: Seed::derive(context.run_seed, context.purpose, &coordinates),
+            seed: Seed::derive(config.seed, rollout.purpose, &coordinates),
         }));
     }
     let replies = complete(samplers, &requests)?;

@@ -1,18 +1,22 @@
 //! Tests of ReAct and Reflexion with a scripted sampler.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use turnwise_core::{
     Action, Completion, EnvError, Environment, FinishReason, Observation, RequestId, SampleError,
-    SampleRequest, Sampler, Seed, Step, Task, TaskSet, Trajectory,
+    SampleRequest, Sampler, Seed, Step, Task, Trajectory,
 };
+use turnwise_env::dataset::Dataset;
 use turnwise_env::panel::Panel;
 use turnwise_eval::{Agent, EvalError, Evaluation, PlaySettings, Rate, evaluate_with};
 use turnwise_text::chat::ChatTemplate;
 use turnwise_text::{Tokenizer, TokenizerConfig};
-use turnwise_train::Config;
 use turnwise_train::config::Layout;
+use turnwise_train::rollout::EnvRunner;
+use turnwise_train::setup::World;
+use turnwise_train::{Config, Registries};
 
 /// An environment with one door, solved by opening it within two turns.
 struct Door {
@@ -46,25 +50,9 @@ impl Environment for Door {
     }
 }
 
-struct House;
-
-impl TaskSet for House {
-    fn name(&self) -> &'static str {
-        "alfworld"
-    }
-
-    fn splits(&self) -> Vec<String> {
-        vec!["test".into()]
-    }
-
-    fn tasks(&self, _split: &str) -> Result<Vec<Task>, EnvError> {
-        let task = |name: &str| Task::new(name, "door", format!("Leave the {name}."));
-        Ok(["house", "hut", "cave"].map(task).to_vec())
-    }
-
-    fn environment(&self) -> Result<Box<dyn Environment>, EnvError> {
-        Ok(Box::new(Door { turns: 0 }))
-    }
+fn tasks() -> Vec<Task> {
+    let task = |name: &str| Task::new(name, "door", format!("Leave the {name}."));
+    ["house", "hut", "cave"].map(task).to_vec()
 }
 
 /// Opens the door of the house at once, that of the hut after a reflection, and that of the cave
@@ -153,23 +141,17 @@ fn play(agent: Agent, trials: usize, chat: Option<&str>, context: usize) -> Play
 }
 
 fn try_to_play(agent: Agent, trials: usize, chat: Option<&str>, context: usize) -> Result<Played, EvalError> {
-    let tokenizer = tokenizer(chat);
-    let mut config = Config::default();
-    agent.configure(&mut config).unwrap();
+    let tokenizer = Arc::new(tokenizer(chat));
+    let (mut config, registries) = (Config::default(), Registries::builtin());
+    agent.configure(&mut config, &registries).unwrap();
     config.rollout.max_model_len = context;
     let stop = AtomicBool::new(false);
-    let settings = PlaySettings {
-        config: &config,
-        task_set: std::sync::Arc::new(House),
-        tokenizer: &tokenizer,
-        vision: None,
-        temperature: 0.0,
-        agent,
-        trials,
-        stop: &stop,
-    };
-    let tasks = House.tasks("test").unwrap();
-    let panel = Panel { env: "alfworld".into(), split: "test".into(), tasks, hash: "h".into() };
+    let house = Dataset::new(|| Door { turns: 0 }).split("test", tasks());
+    let runner =
+        EnvRunner::new(&config, &registries, World::of_tasks(Arc::new(house)), Arc::clone(&tokenizer), None)?;
+    let settings =
+        PlaySettings { config: &config, runner: &runner, temperature: 0.0, agent, trials, stop: &stop };
+    let panel = Panel { env: "alfworld".into(), split: "test".into(), tasks: tasks(), hash: "h".into() };
     let script = || Script { tokenizer: &tokenizer, waiting: Vec::new(), next: 0, prompts: Vec::new() };
     let mut scripts = [script(), script()];
     let (evaluation, trajectories) = evaluate_with(&settings, &panel, &mut scripts, |_| {})?;
@@ -253,11 +235,11 @@ fn a_context_too_small_for_anything_is_a_failure_and_no_error() {
 #[test]
 fn the_agents_prompts_are_those_of_the_environment() {
     let mut config = Config::default();
-    Agent::Plain.configure(&mut config).unwrap();
+    Agent::Plain.configure(&mut config, &Registries::builtin()).unwrap();
     assert_eq!(config, Config::default());
     config.prompt.layout = Layout::Windowed;
     config.env.kind = "webshop".into();
-    Agent::Reflexion.configure(&mut config).unwrap();
+    Agent::Reflexion.configure(&mut config, &Registries::builtin()).unwrap();
     assert_eq!(
         (config.prompt.template.as_str(), config.prompt.layout),
         ("webshop-react", Layout::Concatenated)

@@ -11,8 +11,7 @@ use crate::{MethodError, merge};
 
 /// Estimators, refinements and loss terms by name, with their presets.
 ///
-/// A `turnwise-train` config keeps the registry it was parsed with. To resume a run with custom
-/// methods, set `RunParts::methods`.
+/// Configs of `turnwise-train` name them.
 ///
 /// ```
 /// use turnwise_methods::Methods;

@@ -20,6 +20,7 @@ use turnwise_model::{Weights, load_adapter, load_model};
 use turnwise_objective::{ObjectiveBatch, ObjectiveSequence};
 use turnwise_remote::tinker::TinkerSource;
 use turnwise_text::Tokenizer;
+use turnwise_train::Registries;
 use turnwise_train::config::{Config, ConfigSource, PolicyLearnerConfig, load};
 use turnwise_train::learners::policy::{NativePolicy, PolicyLearner};
 use turnwise_train::run::source::{NewRun, PolicySource as _};
@@ -98,11 +99,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut sound = true;
     for (name, settings) in LOSSES {
         let config = config(url, &model, settings)?;
-        let world = World::new(&config.env, &config.splits(), &mut |note| println!("note: {note}"))?;
-        let template = template(&config)?;
+        let world = World::new(&config.env, &Registries::builtin(), &config.splits(), &mut |note| {
+            println!("note: {note}")
+        })?;
+        let template = template(&config, &Registries::builtin())?;
         let directory = RunDirectory::planned(&folder.join("planned"))?;
         let run = NewRun {
             config: &config,
+            registries: &Registries::builtin(),
             phase: Phase::Rl,
             world: Some(&world),
             template: &template,
@@ -117,7 +121,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         let mut own = config.clone();
         own.policy.learner = PolicyLearnerConfig::Native;
         let weights = Weights::adapted(Arc::clone(&base), adapter)?;
-        let mut native = NativePolicy::new(&own, Phase::Rl, weights, Arc::clone(&tokenizer), None)?;
+        let mut native = NativePolicy::new(
+            &own,
+            &Registries::builtin(),
+            Phase::Rl,
+            weights,
+            Arc::clone(&tokenizer),
+            None,
+        )?;
 
         let before = [service.logprobs(&sequences)?, native.logprobs(&sequences)?];
         let difference = largest_difference(&before[0], &before[1]);
@@ -126,7 +137,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             ObjectiveSequence::new(sequence.spans.clone(), old.clone(), vec![advantage])
         };
         let batch = ObjectiveBatch::new(numbers.map(of_sequence).collect());
-        let loss = config.loss()?;
+        let loss = Registries::builtin().loss(&config)?;
         let mut norms = Vec::new();
         for learner in [service.as_mut(), &mut native as &mut dyn PolicyLearner] {
             let minibatch = loss.for_minibatch(batch.clone(), &[])?;

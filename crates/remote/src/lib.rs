@@ -16,13 +16,14 @@
 //! use std::sync::Arc;
 //!
 //! use turnwise_remote::engines::EngineSource;
-//! use turnwise_train::RunParts;
 //! use turnwise_train::config::{ConfigSource, load};
+//! use turnwise_train::run::source::PolicySource as _;
+//! use turnwise_train::{NoopObserver, Run};
 //!
-//! let parts = RunParts { policies: Arc::new(EngineSource::default()), ..RunParts::default() };
 //! let set = |text: &str| text.to_owned();
 //! let mut source = ConfigSource { preset: Some(set("quickstart")), ..ConfigSource::default() };
-//! parts.policies.check(&load(&source)?)?;
+//! let policies = Arc::new(EngineSource::default());
+//! policies.check(&load(&source)?)?;
 //!
 //! let folder = tempfile::tempdir()?;
 //! source.overrides = vec![
@@ -30,8 +31,9 @@
 //!     set("rollout.engine.urls=[\"http://127.0.0.1:9\"]"),
 //!     format!("rollout.engine.adapter_dir={:?}", folder.path().join("adapters")),
 //! ];
-//! // Nothing listens there, and the run is refused before anything else is done.
-//! let refused = parts.policies.check(&load(&source)?);
+//! // Nothing listens there, so the run fails before anything else is done.
+//! let run = Run::builder(load(&source)?).policies(policies).directory(folder.path().join("run"));
+//! let refused = run.start(&mut NoopObserver);
 //! assert!(refused.is_err_and(|error| error.to_string().contains("is the server up?")));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

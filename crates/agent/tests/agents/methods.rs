@@ -6,10 +6,10 @@ use std::sync::atomic::AtomicBool;
 use turnwise_agent::with_agents;
 use turnwise_core::{Trajectory, Turn};
 use turnwise_env::registry::Registry;
-use turnwise_train::config::{Config, ConfigSource, load_with};
+use turnwise_train::config::{Config, ConfigSource, Registries, load};
 use turnwise_train::record::directory::read_trajectories;
 use turnwise_train::record::metrics::{MetricsLine, read_metrics};
-use turnwise_train::{Methods, NoopObserver, Run, RunEnd, TrainError};
+use turnwise_train::{NoopObserver, Run, RunEnd, TrainError};
 
 use super::model::write_model;
 use super::{LIBRARY, has_python};
@@ -61,15 +61,19 @@ fn config(folder: &Path, preset: &str, state: &str, more: &[&str]) -> Result<Con
         // So few turns have no quartiles.
         overrides.push("credit.outliers.locate=all".into());
     }
-    let source = ConfigSource { preset: Some(preset.into()), overrides, ..ConfigSource::default() };
-    load_with(&source, &with_agents(Registry::builtin()), &Methods::builtin())
+    let registries = Registries { environments: agents(), ..Registries::builtin() };
+    load(&ConfigSource { preset: Some(preset.into()), overrides, registries, ..ConfigSource::default() })
+}
+
+fn agents() -> Registry {
+    with_agents(Registry::builtin())
 }
 
 fn train(preset: &str, state: &str) -> (Vec<MetricsLine>, Vec<Trajectory>) {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("run");
-    let mut run =
-        Run::start(config(folder.path(), preset, state, &[]).unwrap(), &root, &mut NoopObserver).unwrap();
+    let run = Run::builder(config(folder.path(), preset, state, &[]).unwrap()).environments(agents());
+    let mut run = run.directory(&root).start(&mut NoopObserver).unwrap();
     assert_eq!(run.train(&mut NoopObserver, &AtomicBool::new(false)).unwrap(), RunEnd::Finished, "{preset}");
     let lines = read_metrics(&root.join("metrics.jsonl")).unwrap();
     let files = (1..=2).map(|step| root.join(format!("trajectories/step-{step:06}.jsonl.zst")));

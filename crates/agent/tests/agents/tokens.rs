@@ -8,18 +8,19 @@ use turnwise_agent::world::observation;
 use turnwise_core::{
     Action, Batch, ChatMessage, Completion, ContextMask, Continued, Conversation, EnvError, Environment,
     FinishReason, Group, MessageCall, Observation, Purpose, RequestId, SampleError, SampleRequest, Sampler,
-    SamplingParams, Seed, Step, Task, TaskSet, Tool, Trajectory, TurnReward,
+    Seed, Step, Task, TaskSet, Tool, Trajectory, TurnReward,
 };
 use turnwise_env::parse::ActionParser;
 use turnwise_env::prompt::PromptTemplate;
 use turnwise_text::chat::{ChatFormat, ChatSettings, ChatTemplate};
 use turnwise_text::{Tokenizer, TokenizerConfig};
-use turnwise_train::config::{Layout, Validity};
-use turnwise_train::rollout::pool::EnvCalls;
+use turnwise_train::config::Layout;
 use turnwise_train::rollout::prompting::Prompter;
-use turnwise_train::rollout::{self, Job, RolloutContext};
+use turnwise_train::rollout::{EnvRunner, Job, Rollout};
+use turnwise_train::setup::World;
 use turnwise_train::step::masked_contexts::MaskedPrompts;
 use turnwise_train::step::training_set::{SetInputs, paired};
+use turnwise_train::{Config, Registries};
 
 use super::model::TEMPLATE as PLAIN;
 
@@ -127,42 +128,32 @@ fn tokenizer(template: &str) -> Tokenizer {
     tokenizer.with_chat(ChatTemplate::from_source(template).unwrap(), end)
 }
 
+fn runner(requests: Vec<Conversation>, tokenizer: Tokenizer, chat: Option<ChatFormat>) -> EnvRunner {
+    let template = PromptTemplate::named("tools").unwrap();
+    let parser = ActionParser::new(template.rules().clone(), false);
+    let (world, tokenizer) = (World::of_tasks(Arc::new(Agents(requests))), Arc::new(tokenizer));
+    EnvRunner { world, template, parser, tokenizer, chat, pictures: None }
+}
+
 fn play(
     tokenizer: &Tokenizer,
     layout: Layout,
     requests: Vec<Conversation>,
     replies: Vec<&str>,
 ) -> (Trajectory, Vec<SampleRequest>) {
-    let mut template = PromptTemplate::named("tools").unwrap().rules().clone();
-    template.text_answer = true;
-    let parser = ActionParser::new(template, false);
-    let template = PromptTemplate::named("tools").unwrap();
     let chat = ChatFormat::new(tokenizer, ChatSettings::default()).unwrap();
-    let stop = AtomicBool::new(false);
-    let context = RolloutContext {
-        task_set: Arc::new(Agents(requests)),
-        env_calls: EnvCalls::default(),
-        tokenizer,
-        template: &template,
-        chat: Some(&chat),
-        pictures: None,
-        parser: &parser,
-        valid: Validity::Format,
-        layout,
-        history: 2,
-        compaction: None,
-        params: SamplingParams::default(),
-        max_turns: 0,
-        max_model_len: 8192,
-        slots: 1,
-        run_seed: 7,
-        purpose: Purpose::Rollout,
-        step: 0,
-        stop: &stop,
-    };
+    let mut runner = runner(requests, tokenizer.clone(), Some(chat));
+    let mut rules = runner.template.rules().clone();
+    rules.text_answer = true;
+    runner.parser = ActionParser::new(rules, false);
+    let (mut config, stop) = (Config { seed: 7, ..Config::default() }, AtomicBool::new(false));
+    (config.prompt.layout, config.env.max_turns, config.rollout.max_model_len) = (layout, 0, 8192);
+    config.rollout.max_num_seqs = 1;
+    let rollout = Rollout::new(&config, Purpose::Rollout, &stop);
     let job = Job::new(Task::new("t", "k", "g"), 0, 0);
     let mut samplers = [Replies(tokenizer, replies, Vec::new(), false)];
-    let played = rollout::run(&context, &[job], &mut samplers, |_| {}).unwrap().unwrap().remove(0);
+    let played =
+        runner.play(&rollout, &[job], &mut samplers, |_| {}).unwrap().unwrap().trajectories.remove(0);
     let [Replies(_, _, requests, _)] = samplers;
     (played, requests)
 }
@@ -281,7 +272,7 @@ fn a_summary_that_an_agent_asks_for_is_a_turn_with_credit() {
     let mut failed = played.clone();
     failed.turns.iter_mut().for_each(|turn| turn.reward = 0.0);
     let batch = Batch { groups: vec![Group { trajectories: vec![played, failed] }] };
-    let advantages = turnwise_train::config::Config::default().pipeline().unwrap().run(&batch).unwrap();
+    let advantages = Registries::builtin().pipeline(&Config::default()).unwrap().run(&batch).unwrap();
     let rows: Vec<Vec<f64>> = advantages.rows().map(<[f64]>::to_vec).collect();
     assert!(rows[0].len() == 3 && rows[0].iter().all(|&advantage| advantage > 0.0), "{rows:?}");
     assert!(rows[1].iter().all(|&advantage| advantage < 0.0), "{rows:?}");
@@ -348,26 +339,13 @@ fn calls_are_replies_with_ids_and_their_results_are_the_templates() {
 #[test]
 fn without_a_chat_template_the_error_says_what_is_missing() {
     let tokenizer = Tokenizer::train(std::iter::empty(), &TokenizerConfig::default()).unwrap();
-    let template = PromptTemplate::named("tools").unwrap();
-    let prompter = turnwise_train::rollout::prompting::Prompter {
-        template: &template,
-        tokenizer: &tokenizer,
-        chat: None,
-        pictures: None,
-    };
-    let parser = ActionParser::new(template.rules().clone(), false);
-    let stop = AtomicBool::new(false);
-    let context = RolloutContext::new(
-        &turnwise_train::config::Config::default(),
-        Arc::new(Agents(vec![request(vec![user("a")], None)])),
-        prompter,
-        &parser,
-        1.0,
-        &stop,
-    );
+    let runner = runner(vec![request(vec![user("a")], None)], tokenizer.clone(), None);
+    let (config, stop) = (Config::default(), AtomicBool::new(false));
+    let rollout = Rollout { max_resamples: 0, ..Rollout::new(&config, Purpose::Rollout, &stop) };
     let mut samplers = [Replies(&tokenizer, Vec::new(), Vec::new(), false)];
     let job = Job::new(Task::new("t", "k", "g"), 0, 0);
-    let played = rollout::run(&context, &[job], &mut samplers, |_| {}).unwrap().unwrap().remove(0);
+    let played =
+        runner.play(&rollout, &[job], &mut samplers, |_| {}).unwrap().unwrap().trajectories.remove(0);
     assert!(format!("{:?}", played.stop).contains("prompt.chat"), "{:?}", played.stop);
 }
 

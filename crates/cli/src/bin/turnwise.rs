@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    turnwise_cli::run(turnwise_cli::Registries::default())
+    turnwise_cli::run(turnwise_cli::builtin())
 }

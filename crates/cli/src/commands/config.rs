@@ -6,9 +6,9 @@ use clap::{Args, Subcommand};
 use turnwise_train::config::{ConfigSource, reference_page, schema, whole_configs};
 
 use super::train::split_arguments;
-use crate::registries::methods;
+use crate::registries::{methods, registries};
 use crate::ui;
-use crate::worlds::{load, registry};
+use crate::worlds::load;
 
 /// Show or check a config.
 #[derive(Args)]
@@ -47,19 +47,19 @@ struct Sources {
 impl Sources {
     fn source(self) -> ConfigSource {
         let (files, overrides) = split_arguments(self.sources);
-        ConfigSource { preset: self.preset, files, overrides }
+        ConfigSource { preset: self.preset, files, overrides, ..ConfigSource::default() }
     }
 }
 
 pub(crate) fn run(args: ConfigArgs) -> anyhow::Result<ExitCode> {
     match args.command {
-        ConfigCommand::Show(sources) => ui::print(load(&sources.source())?.to_annotated_toml()?.trim_end()),
+        ConfigCommand::Show(sources) => ui::print(load(sources.source())?.to_annotated_toml()?.trim_end()),
         ConfigCommand::Check(sources) => {
-            let config = load(&sources.source())?;
-            config.warnings().iter().for_each(|warning| ui::print(warning));
+            let config = load(sources.source())?;
+            config.warnings(&registries()).iter().for_each(|warning| ui::print(warning));
             ui::print(&format!("the config of run `{}` is sound", config.name));
         }
-        ConfigCommand::Schema => ui::print(&schema(&registry(), &methods())),
+        ConfigCommand::Schema => ui::print(&schema(&registries())),
         ConfigCommand::Reference => ui::print(reference_page().trim_end_matches('\n')),
         ConfigCommand::Presets => {
             let known = methods();

@@ -3,28 +3,31 @@
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use turnwise_env::panel::Panel;
-use turnwise_eval::{Agent, Evaluation, EvaluationSettings, Rate, evaluate};
+use turnwise_eval::{Agent, Evaluation, PlaySettings, Rate, evaluate};
 use turnwise_policy::Policy;
 use turnwise_policy::run_folder::{checkpoint_label, enclosing_run, is_run};
 use turnwise_train::config::{Config, ConfigSource, overridden};
 use turnwise_train::record::directory::{RunDirectory, write_atomically, write_trajectories};
 use turnwise_train::record::panels;
 use turnwise_train::record::position::Position;
+use turnwise_train::rollout::EnvRunner;
 use turnwise_train::run::best;
 use turnwise_train::setup::World;
-use turnwise_train::{Event, Observer as _};
+use turnwise_train::{Event, Observer as _, TrainError};
 
 use super::output::{check_output, is_same_file};
 use super::seed;
 use super::train::split_arguments;
 use crate::library::EvaluationProgress;
+use crate::registries::registries;
 use crate::ui::{self, Ui};
-use crate::worlds::{self, load_resolved, load_to_play};
+use crate::worlds::{self, load_of_run, load_to_play};
 
 /// Evaluate a run, checkpoint or model.
 #[derive(Args)]
@@ -124,9 +127,9 @@ pub(crate) fn evaluated(
     let sources = args.sources.iter().chain(&args.settings).cloned().collect();
     let mut config = config_of(&args.policy, &policy, sources, args.env.clone(), agent)?;
     let own = if args.tasks.is_none() { own_panels(&args.policy, &config)? } else { None };
-    Agent::configure(agent, &mut config)?;
+    Agent::configure(agent, &mut config, &registries())?;
     configure(&mut config, &args)?;
-    let world = World::new(&config.env, &config.splits(), &mut *note)?;
+    let world = World::new(&config.env, &registries(), &config.splits(), &mut *note)?;
     let panels = config.eval.splits.iter().map(|split| {
         let pinned = match &own {
             Some(run) => panels::pinned(run, split, world.task_set())?,
@@ -141,20 +144,19 @@ pub(crate) fn evaluated(
     if let Some(path) = &args.out {
         check_replaced(path, &args.policy, &config, &panels, agent)?;
     }
+    let runner = runner_of(&config, world, &policy)?;
     let mut results = Vec::new();
     let (mut played, mut first_group) = (Vec::new(), 0);
     for panel in &panels {
-        let settings = EvaluationSettings {
+        let settings = PlaySettings {
             config: &config,
-            world: &world,
-            weights: policy.weights.clone(),
-            tokenizer: std::sync::Arc::clone(&policy.tokenizer),
+            runner: &runner,
             temperature: config.eval.temperature,
             agent,
             trials: args.trials.unwrap_or(TRIALS),
             stop,
         };
-        let (result, mut trajectories) = evaluate(&settings, panel, |tasks| {
+        let (result, mut trajectories) = evaluate(&settings, &policy.weights, panel, |tasks| {
             let (finished, solved) =
                 (tasks.finished.load(Ordering::Relaxed), tasks.solved.load(Ordering::Relaxed));
             progress(&panel.split, finished, panel.tasks.len(), solved);
@@ -227,8 +229,7 @@ fn check_replaced(
         has_panel && (old.temperature, old.seed, old.agent) == sampling
     };
     let is_of_run = enclosing_run(policy).is_some_and(|own| is_same_file(&own, run));
-    let own =
-        load_to_play(&ConfigSource { files: vec![run.join("config.toml")], ..ConfigSource::default() })?;
+    let own = load_to_play(ConfigSource { files: vec![run.join("config.toml")], ..ConfigSource::default() })?;
     let has_settings =
         same_world(&own, config) && (&own.prompt, &own.rollout) == (&config.prompt, &config.rollout);
     anyhow::ensure!(
@@ -258,7 +259,7 @@ fn configure(config: &mut Config, args: &EvalArgs) -> anyhow::Result<()> {
     }
     config.eval.tasks = args.tasks.unwrap_or(config.eval.tasks);
     config.eval.temperature = args.temperature.unwrap_or(config.eval.temperature);
-    config.check()?;
+    config.check(&registries())?;
     anyhow::ensure!(
         !config.eval.splits.is_empty(),
         "eval.splits: is empty, so that there is nothing to evaluate; name a split with --split"
@@ -304,7 +305,7 @@ fn own_panels(policy: &Path, config: &Config) -> anyhow::Result<Option<RunDirect
     let Some(run) = enclosing_run(policy).filter(|run| run.join("panel.json").is_file()) else {
         return Ok(None);
     };
-    let own = load_resolved(&run.join("config.toml"))?;
+    let own = load_of_run(&run)?;
     let same = own.eval.tasks == config.eval.tasks && same_world(&own, config);
     Ok(if same { Some(RunDirectory::open(&run)?) } else { None })
 }
@@ -332,20 +333,26 @@ pub(crate) fn config_of(
         first = model_defaults(policy, &kind, agent)?;
         first.push(format!("env.kind={kind}"));
     } else if let Some(kind) = env {
-        let before =
-            load_to_play(&ConfigSource { preset: None, files: files.clone(), overrides: Vec::new() })?;
+        let before = load_to_play(ConfigSource { files: files.clone(), ..ConfigSource::default() })?;
         if before.env.kind != kind {
             // Templates with the same purpose have the same suffix.
             let name = before.prompt.template.replacen(&before.env.kind, &kind, 1);
-            let usual = before.env.worlds.kind(&kind)?.eval_defaults().template;
-            let template = if before.env.worlds.template(&name).is_some() { &name } else { usual };
+            let environments = worlds::registry();
+            let usual = environments.kind(&kind)?.eval_defaults().template;
+            let template = if environments.template(&name).is_some() { &name } else { usual };
             first = world_defaults(&kind)?;
             first.push(format!("prompt.template={template}"));
         }
         first.push(format!("env.kind={kind}"));
     }
     first.extend(overrides);
-    Ok(load_to_play(&ConfigSource { preset: None, files, overrides: first })?)
+    Ok(load_to_play(ConfigSource { files, overrides: first, ..ConfigSource::default() })?)
+}
+
+/// Returns what plays a policy: the environment with the policy's tokenizer and prompts.
+pub(crate) fn runner_of(config: &Config, world: World, policy: &Policy) -> Result<EnvRunner, TrainError> {
+    let vision = policy.weights.config().vision.as_ref();
+    EnvRunner::new(config, &registries(), world, Arc::clone(&policy.tokenizer), vision)
 }
 
 fn world_defaults(kind: &str) -> anyhow::Result<Vec<String>> {

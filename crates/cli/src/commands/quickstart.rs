@@ -6,14 +6,14 @@ use std::time::Instant;
 
 use clap::Args;
 use turnwise_eval::Evaluation;
-use turnwise_train::config::ConfigSource;
-use turnwise_train::{Run, RunEnd, RunParts};
+use turnwise_train::RunEnd;
+use turnwise_train::config::{ConfigSource, load};
 
 use super::seed;
 use super::train::{report, split_arguments};
 use crate::memory;
 use crate::ui::{self, Ui};
-use crate::worlds::{self, load};
+use crate::worlds;
 
 /// Train a small agent from scratch and show what it learned.
 #[derive(Args)]
@@ -69,13 +69,14 @@ pub(crate) fn run(args: QuickstartArgs) -> anyhow::Result<ExitCode> {
     let name = free_name(&args.runs, &format!("{base}-seed{}", args.seed));
     all.push(format!("name={name}"));
     all.extend(overrides);
-    let config =
-        load(&ConfigSource { preset: Some("quickstart".into()), files: Vec::new(), overrides: all })?;
+    let preset = Some("quickstart".into());
+    let source = worlds::source(ConfigSource { preset, overrides: all, ..ConfigSource::default() });
+    let config = load(&source)?;
     let root = args.runs.join(&config.name);
     let mut ui = Ui::new();
     ui.say(&format!("turnwise quickstart, seed {}: everything goes to {}", args.seed, root.display()));
-    let parts = RunParts { ignore_memory: args.ignore_memory, ..worlds::parts() };
-    let mut run = Run::start_with(&parts, config, &root, &mut ui)?;
+    let run = worlds::run(config).directory(&root).ignore_memory(args.ignore_memory);
+    let mut run = run.start(&mut ui).map_err(|error| source.locate(error))?;
     memory::keep_freed_memory(&run);
     let stop = ui::stop_on_interrupt()?;
     let outcome = run.train(&mut ui, stop)?;

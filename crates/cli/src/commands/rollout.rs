@@ -7,18 +7,17 @@ use std::sync::atomic::Ordering;
 use clap::Args;
 use turnwise_core::{Purpose, Trajectory};
 use turnwise_eval::Agent;
-use turnwise_model::engine::SharedWeights;
 use turnwise_policy::Policy;
 use turnwise_train::record::directory::write_trajectories;
 use turnwise_train::record::panels::pin_first;
-use turnwise_train::rollout::prompting::PromptParts;
-use turnwise_train::rollout::{self, Job, RolloutContext, is_faulty};
-use turnwise_train::setup::{self, World};
-use turnwise_train::{Event, Observer as _, engines, sampling_lanes};
+use turnwise_train::rollout::{Job, Played, Rollout, is_faulty};
+use turnwise_train::setup::World;
+use turnwise_train::{Event, Observer as _};
 
-use super::eval::config_of;
+use super::eval::{config_of, runner_of};
 use super::output::check_output;
 use super::seed;
+use crate::registries::registries;
 use crate::ui::{self, Ui};
 
 /// Run episodes with a policy and write the trajectories to a file.
@@ -65,11 +64,11 @@ pub(crate) fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
     if let Some(seed) = args.seed {
         config.seed = seed;
     }
-    config.check()?;
-    let world = World::new(&config.env, &[&args.split], &mut |note| ui.event(Event::Note(note)))?;
+    config.check(&registries())?;
+    let world =
+        World::new(&config.env, &registries(), &[&args.split], &mut |note| ui.event(Event::Note(note)))?;
     let panel = pin_first(world.task_set(), &args.split, args.tasks)?;
-    let prompts = PromptParts::new(&config, &policy.tokenizer, policy.weights.config().vision.as_ref())?;
-    let parser = setup::parser(&config, &prompts.template);
+    let runner = runner_of(&config, world, &policy)?;
     let stop = ui::stop_on_interrupt()?;
     let jobs: Vec<Job> = panel
         .tasks
@@ -78,13 +77,10 @@ pub(crate) fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
         .flat_map(|(group, task)| (0..args.samples).map(move |sample| Job::new(task.clone(), group, sample)))
         .collect();
     let temperature = args.temperature.unwrap_or(config.rollout.temperature);
-    let prompter = prompts.prompter(&policy.tokenizer);
-    let (lanes, slots) = sampling_lanes(&config);
-    let context = RolloutContext::new(&config, world.shared_task_set(), prompter, &parser, temperature, stop);
-    let context = RolloutContext { purpose: Purpose::Evaluation, ..context };
-    let weights = SharedWeights::of(&policy.weights, 0, config.policy.device, config.policy.compute)?;
-    let mut samplers = engines(&config, &weights, &policy.tokenizer, lanes, slots)?;
-    let trajectories = rollout::run(&context, &jobs, &mut samplers, |progress| {
+    let rollout = Rollout::new(&config, Purpose::Evaluation, stop);
+    let rollout = Rollout { temperature, max_resamples: 0, ..rollout };
+    let mut samplers = runner.samplers(&config, &policy.weights)?;
+    let played = runner.play(&rollout, &jobs, &mut samplers, |progress| {
         ui.tasks(
             "rollout",
             progress.finished.load(Ordering::Relaxed),
@@ -93,15 +89,10 @@ pub(crate) fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
         );
     })?;
     ui.finish();
-    let Some(mut trajectories) = trajectories else {
+    let Some(Played { mut trajectories, .. }) = played else {
         anyhow::bail!("interrupted; nothing was written");
     };
-    for trajectory in &mut trajectories {
-        if let Some(pictures) = &prompts.pictures {
-            pictures.hide(trajectory);
-        }
-        trajectory.scale_rewards(config.env.reward_scale);
-    }
+    runner.finish(&config, &mut trajectories);
     write_trajectories(&args.out, trajectories.iter())?;
     let solved = trajectories.iter().filter(|trajectory| trajectory.success).count();
     let faulty: Vec<&Trajectory> = trajectories.iter().filter(|trajectory| is_faulty(trajectory)).collect();

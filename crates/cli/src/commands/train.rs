@@ -4,13 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use turnwise_train::config::{Config, ConfigSource};
-use turnwise_train::run::warm_start_of;
-use turnwise_train::{Observer, Position, Resume, Run, RunDirectory, RunEnd, RunParts, preflight};
+use turnwise_train::config::{self, ConfigSource};
+use turnwise_train::{Observer, Position, Run, RunDirectory, RunEnd};
 
 use crate::memory;
 use crate::ui::{self, Ui};
-use crate::worlds::{self, load};
+use crate::worlds;
 
 /// Train a config.
 #[derive(Args)]
@@ -103,38 +102,45 @@ pub(crate) fn open(args: TrainArgs, observer: &mut dyn Observer) -> anyhow::Resu
                 file.display()
             );
         }
-        let resume = Resume { overrides, from: args.from };
-        return Ok(Run::resume_with(&worlds::parts(), &root, &resume, observer)?);
+        RunDirectory::open(&root)?;
+        let source = ConfigSource { overrides, ..worlds::source(ConfigSource::of_run(&root)) };
+        let run = worlds::run(config::load(&source)?).directory(&root);
+        let run = match args.from {
+            Some(position) => run.checkpoint(position),
+            None => run,
+        };
+        return run.resume(observer).map_err(|error| source.locate(error).into());
     }
-    let config = config_of(args.sources, args.preset)?;
-    let parts = RunParts { ignore_memory: args.ignore_memory, ..worlds::parts() };
+    let source = source_of(args.sources, args.preset)?;
+    let config = config::load(&source)?;
     let root = args.runs.join(&config.name);
-    Ok(match args.warm_start {
-        Some(warm) => Run::start_from_warm_start(&parts, config, &root, &warm, observer)?,
-        None => Run::start_with(&parts, config, &root, observer)?,
-    })
+    let run = worlds::run(config).directory(root).ignore_memory(args.ignore_memory);
+    let started = match args.warm_start {
+        Some(warm) => run.start_from(&warm, observer),
+        None => run.start(observer),
+    };
+    started.map_err(|error| source.locate(error).into())
 }
 
-fn config_of(sources: Vec<String>, preset: Option<String>) -> anyhow::Result<Config> {
+fn source_of(sources: Vec<String>, preset: Option<String>) -> anyhow::Result<ConfigSource> {
     let (files, overrides) = split_arguments(sources);
     if files.is_empty() && overrides.is_empty() && preset.is_none() {
         anyhow::bail!(
             "nothing to train: give a config file or --preset NAME (turnwise config presets lists them), or --resume RUN"
         );
     }
-    Ok(load(&ConfigSource { preset, files, overrides })?)
+    Ok(worlds::source(ConfigSource { preset, files, overrides, ..ConfigSource::default() }))
 }
 
 fn dry_run(args: TrainArgs) -> anyhow::Result<ExitCode> {
-    let config = config_of(args.sources, args.preset)?;
-    if let Some(warm) = &args.warm_start {
-        warm_start_of(&worlds::parts(), &config, &RunDirectory::open(warm)?)?;
-    }
+    let source = source_of(args.sources, args.preset)?;
+    let config = config::load(&source)?;
+    let name = config.name.clone();
     let mut ui = Ui::new();
-    worlds::parts().policies.check(&config)?;
-    let found = preflight(&config, &args.runs.join(&config.name), &mut ui)?;
+    let run = worlds::run(config).directory(args.runs.join(&name));
+    let found = run.preflight(args.warm_start.as_deref(), &mut ui).map_err(|error| source.locate(error))?;
     ui.finish();
-    ui::print(&format!("the config of run `{}` is sound (turnwise config show prints it)", config.name));
+    ui::print(&format!("the config of run `{name}` is sound (turnwise config show prints it)"));
     ui::print(&found.to_string());
     found.check_memory(args.ignore_memory)?;
     Ok(ExitCode::SUCCESS)
@@ -163,14 +169,16 @@ pub(crate) fn run_sft(args: SftArgs) -> anyhow::Result<ExitCode> {
             files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(" ")
         ),
     };
-    let mut config = load(&ConfigSource { preset: args.preset, files, overrides })?;
+    let preset = args.preset;
+    let source = worlds::source(ConfigSource { preset, files, overrides, ..ConfigSource::default() });
+    let mut config = config::load(&source)?;
     if !config.has_sft() {
         anyhow::bail!("sft.steps is 0, so nothing would be trained; set sft.steps=N, or give MODEL DATA");
     }
     config.train.steps = 0;
-    let parts = RunParts { ignore_memory: args.ignore_memory, ..worlds::parts() };
     let root = args.runs.join(&config.name);
-    train(|observer| Ok(Run::start_with(&parts, config, &root, observer)?))
+    let run = worlds::run(config).directory(root).ignore_memory(args.ignore_memory);
+    train(|observer| run.start(observer).map_err(|error| source.locate(error).into()))
 }
 
 /// Returns settings for SFT on conversations: defaults first, then command-line settings, which

@@ -15,9 +15,8 @@
 
 use serde::Serialize;
 use turnwise_core::{Batch, ContextMask, Learner as _, TokenSequence};
-use turnwise_credit::{CreditConfig, CreditInputs, Pipeline};
+use turnwise_credit::{CreditInputs, Pipeline};
 use turnwise_model::NativeLearner;
-use turnwise_train::rollout::prompting::PromptParts;
 use turnwise_train::step::masked_contexts::MaskedPrompts;
 use turnwise_train::{TrainError, learner_config};
 
@@ -78,11 +77,10 @@ pub struct AttributionStudy {
 pub fn attribution(
     settings: &AnalysisSettings<'_>,
     batch: &Batch,
-    credit: &CreditConfig,
+    pipeline: &Pipeline,
     tick: &mut dyn FnMut(usize, usize),
 ) -> Result<AttributionStudy, EvalError> {
     let config = settings.config;
-    let pipeline = Pipeline::with_registry(credit, &config.methods.credit).map_err(TrainError::from)?;
     let report = pipeline.report(&CreditInputs::new(batch), true).map_err(TrainError::from)?;
     let outliers = report.outliers.ok_or_else(|| TrainError::Config {
         origin: "credit.outliers".into(),
@@ -90,9 +88,7 @@ pub fn attribution(
     })?;
     let mut study =
         AttributionStudy { low: outliers.low, high: outliers.high, ..AttributionStudy::default() };
-    let vision = settings.weights.config().vision.as_ref();
-    let prompts = PromptParts::new(config, &settings.tokenizer, vision)?;
-    let prompter = prompts.prompter(&settings.tokenizer);
+    let prompter = settings.runner.prompter();
     let mut learner =
         NativeLearner::new(settings.weights.clone(), learner_config(config, config.rollout.temperature))
             .map_err(TrainError::from)?;

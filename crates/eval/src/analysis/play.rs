@@ -1,17 +1,12 @@
 //! Plays groups of trajectories for an analysis.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use turnwise_core::{Batch, Group, Purpose, StopReason, Task};
 use turnwise_model::Weights;
-use turnwise_model::engine::{NativeEngine, SharedWeights};
-use turnwise_text::Tokenizer;
+use turnwise_model::engine::NativeEngine;
 use turnwise_train::config::Config;
-use turnwise_train::rollout::prompting::PromptParts;
-use turnwise_train::rollout::{Job, RolloutContext, RolloutProgress, is_faulty, run_with_resampling};
-use turnwise_train::setup::{self, World};
-use turnwise_train::{TrainError, engines, sampling_lanes};
+use turnwise_train::rollout::{EnvRunner, Job, Rollout, RolloutProgress, is_faulty};
 
 use crate::EvalError;
 
@@ -19,23 +14,17 @@ use crate::EvalError;
 pub struct AnalysisSettings<'a> {
     /// Prompts, parsing, sampling and limits.
     pub config: &'a Config,
-    /// The environment with its tasks.
-    pub world: &'a World,
+    /// The environment, with the policy's tokenizer and prompts.
+    pub runner: &'a EnvRunner,
     /// The weights.
     pub weights: Weights,
-    /// Tokenizer of the weights.
-    pub tokenizer: Arc<Tokenizer>,
     /// Set by the caller to stop early.
     pub stop: &'a AtomicBool,
 }
 
 impl AnalysisSettings<'_> {
     pub(crate) fn samplers(&self) -> Result<Vec<NativeEngine>, EvalError> {
-        let (lanes, slots) = sampling_lanes(self.config);
-        let weights =
-            SharedWeights::of(&self.weights, 0, self.config.policy.device, self.config.policy.compute)
-                .map_err(TrainError::from)?;
-        Ok(engines(self.config, &weights, &self.tokenizer, lanes, slots)?)
+        Ok(self.runner.samplers(self.config, &self.weights)?)
     }
 }
 
@@ -45,8 +34,7 @@ impl AnalysisSettings<'_> {
 /// image token instead of pictures.
 ///
 /// # Errors
-/// Returns [`EvalError::Train`] for an invalid `prompt.template`, chat settings that do not fit the
-/// model, too little memory or a failed sampler; [`EvalError::Interrupted`] if `stop` was set; and
+/// Returns [`EvalError::Train`] for too little memory or a failed sampler; [`EvalError::Interrupted`] if `stop` was set; and
 /// [`EvalError::Environment`] if every trajectory failed.
 pub fn play_groups(
     settings: &AnalysisSettings<'_>,
@@ -54,36 +42,24 @@ pub fn play_groups(
     samples: usize,
     tick: &mut dyn FnMut(&RolloutProgress),
 ) -> Result<Batch, EvalError> {
-    let config = settings.config;
-    let vision = settings.weights.config().vision.as_ref();
-    let prompts = PromptParts::new(config, &settings.tokenizer, vision)?;
-    let parser = setup::parser(config, &prompts.template);
-    let prompter = prompts.prompter(&settings.tokenizer);
-    let task_set = settings.world.shared_task_set();
-    let temperature = config.rollout.temperature;
-    let context = RolloutContext::new(config, task_set, prompter, &parser, temperature, settings.stop);
-    let context = RolloutContext { purpose: Purpose::Evaluation, ..context };
+    let AnalysisSettings { config, runner, stop, .. } = *settings;
+    let rollout = Rollout::new(config, Purpose::Evaluation, stop);
     let job = |(group, task): (usize, &Task)| {
         let task = task.clone();
         (0..samples).map(move |sample| Job::new(task.clone(), group, sample))
     };
     let jobs: Vec<Job> = tasks.iter().enumerate().flat_map(job).collect();
     let mut samplers = settings.samplers()?;
-    let played = run_with_resampling(&context, &jobs, &mut samplers, config.rollout.max_resamples, tick)?;
-    let (mut played, _) = played.ok_or(EvalError::Interrupted)?;
+    let played = runner.play(&rollout, &jobs, &mut samplers, tick)?.ok_or(EvalError::Interrupted)?;
+    let mut played = played.trajectories;
     if let Some(StopReason::EnvironmentError(reason) | StopReason::SampleError(reason)) =
         played.first().map(|trajectory| &trajectory.stop)
         && played.iter().all(is_faulty)
     {
         return Err(EvalError::Environment { tasks: tasks.len(), reason: reason.clone() });
     }
-    for trajectory in &mut played {
-        // The batch outlives the store that keeps its pictures in memory.
-        if let Some(pictures) = &prompts.pictures {
-            pictures.hide(trajectory);
-        }
-        trajectory.scale_rewards(config.env.reward_scale);
-    }
+    // The batch outlives the store that keeps its pictures in memory.
+    runner.finish(config, &mut played);
     let mut groups = vec![Group::default(); tasks.len()];
     for trajectory in played.into_iter().filter(|trajectory| !is_faulty(trajectory)) {
         groups[trajectory.group].trajectories.push(trajectory);
@@ -99,8 +75,9 @@ mod tests {
     use turnwise_core::{Part, TokenSequence};
     use turnwise_credit::aem::AemConfig;
     use turnwise_model::vision::FIRST_PICTURE_TOKEN;
-    use turnwise_train::config::{ConfigSource, load};
+    use turnwise_train::config::{ConfigSource, Registries, load};
     use turnwise_train::run::source::{NativeSource, NewRun, PolicySource as _};
+    use turnwise_train::setup::{self, World};
     use turnwise_train::{NoopObserver, Phase, RunDirectory};
 
     use super::*;
@@ -114,12 +91,14 @@ mod tests {
             ["env.generator.train=4", "env.generator.valid=2", "env.generator.test=2", "env.max_turns=2"];
         let overrides = small.iter().map(|text| (*text).to_owned()).chain([pictures]).collect();
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/vision/sokoban.toml");
-        let config = load(&ConfigSource { preset: None, files: vec![file], overrides }).unwrap();
-        let world = World::new(&config.env, &["train"], &mut |_| ()).unwrap();
-        let template = setup::template(&config).unwrap();
+        let config = load(&ConfigSource { files: vec![file], overrides, ..ConfigSource::default() }).unwrap();
+        let registries = Registries::builtin();
+        let world = World::new(&config.env, &registries, &["train"], &mut |_| ()).unwrap();
+        let template = setup::template(&config, &registries).unwrap();
         let directory = RunDirectory::create(&folder.path().join("run")).unwrap();
         let run = NewRun {
             config: &config,
+            registries: &registries,
             phase: Phase::Rl,
             world: Some(&world),
             template: &template,
@@ -130,8 +109,10 @@ mod tests {
         let weights = policy.weights().unwrap();
         let image = weights.config().vision.as_ref().unwrap().tokens.image;
         let stop = AtomicBool::new(false);
-        let settings = AnalysisSettings { config: &config, world: &world, weights, tokenizer, stop: &stop };
-        let tasks = world.task_set().tasks("train").unwrap();
+        let vision = weights.config().vision.clone();
+        let runner = EnvRunner::new(&config, &registries, world, tokenizer, vision.as_ref()).unwrap();
+        let settings = AnalysisSettings { config: &config, runner: &runner, weights, stop: &stop };
+        let tasks = runner.world.task_set().tasks("train").unwrap();
         let mut batch = play_groups(&settings, &tasks[..2], 4, &mut |_| ()).unwrap();
 
         let sequences: Vec<&TokenSequence> =

@@ -23,7 +23,6 @@ use turnwise_core::{
 };
 use turnwise_credit::CreditInputs;
 use turnwise_credit::aem::{Aem, AemConfig};
-use turnwise_train::rollout::prompting::PromptParts;
 use turnwise_train::{TrainError, sampling_params};
 
 use super::AnalysisSettings;
@@ -155,10 +154,7 @@ pub fn surprisal(
     let (scaled_turns, turns) = (states.len(), with_response.len());
     Seed::derive(config.seed, Purpose::Resampling, &[]).rng().shuffle(&mut states);
     states.truncate(study.states);
-    let vision = settings.weights.config().vision.as_ref();
-    let prompts = PromptParts::new(config, &settings.tokenizer, vision)?;
-    let prompter = prompts.prompter(&settings.tokenizer);
-    let params = sampling_params(config, prompter, config.rollout.temperature);
+    let params = sampling_params(config, settings.runner.prompter(), config.rollout.temperature);
     let mut samplers = settings.samplers()?;
     let Some(sampler) = samplers.first_mut() else { return Err(EvalError::Interrupted) };
     for (index, state) in states.iter_mut().enumerate() {
@@ -171,7 +167,7 @@ pub fn surprisal(
             Some(sequence.tokens[..span.start].to_vec())
         });
         let Some(mut prompt) = prompt else { continue };
-        if let Some(pictures) = &prompts.pictures {
+        if let Some(pictures) = &settings.runner.pictures {
             let image = trajectory.turns[state.turn].parts.iter().find_map(Part::image);
             pictures.show(&mut prompt, image).map_err(TrainError::from)?;
         }

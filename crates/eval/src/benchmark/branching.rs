@@ -19,10 +19,9 @@ use std::time::Instant;
 
 use turnwise_benchmark::truth::{TurnTruth, mean_and_error, truth_of_turns};
 use turnwise_core::{Purpose, Sampler, StopReason, Task, Trajectory};
+use turnwise_train::TrainError;
 use turnwise_train::rollout::continuations::{Continued, ReturnSettings, State, States, continue_states};
-use turnwise_train::rollout::prompting::PromptParts;
-use turnwise_train::rollout::{Job, RolloutContext, is_faulty, run_with_resampling};
-use turnwise_train::{TrainError, setup};
+use turnwise_train::rollout::{EnvRunner, Job, Rollout, is_faulty};
 
 use crate::EvalError;
 use crate::analysis::AnalysisSettings;
@@ -97,26 +96,13 @@ pub fn branch_tasks(
             "is true, and the benchmark does not support pictures; choose a run with prompts of text";
         return Err(TrainError::Config { origin: "prompt.pictures".into(), reason: reason.into() }.into());
     }
-    let prompts = PromptParts::new(config, &analysis.tokenizer, None)?;
-    let parser = setup::parser(config, &prompts.template);
-    let prompter = prompts.prompter(&analysis.tokenizer);
-    let context = |purpose, step| {
-        let (task_set, temperature) = (analysis.world.shared_task_set(), config.rollout.temperature);
-        let context = RolloutContext::new(config, task_set, prompter, &parser, temperature, analysis.stop);
-        RolloutContext { purpose, step, ..context }
-    };
+    let rollout = Rollout::new(config, Purpose::Evaluation, analysis.stop);
     let mut samplers = analysis.samplers()?;
     let mut progress = BranchProgress::default();
     for (place, task) in tasks {
         let before = progress.all_continuations;
-        let of_task = OfTask {
-            settings,
-            place: *place,
-            task,
-            reward_scale: config.env.reward_scale,
-            max_resamples: config.rollout.max_resamples,
-        };
-        let branched = branch_task(&of_task, &context, &mut samplers, &mut |continuations| {
+        let of_task = OfTask { settings, place: *place, task, runner: analysis.runner, rollout: &rollout };
+        let branched = branch_task(&of_task, &mut samplers, &mut |continuations| {
             let all_continuations = before + continuations[0];
             tick(&BranchProgress { continuations, all_continuations, ..progress });
         })?;
@@ -132,34 +118,32 @@ struct OfTask<'a> {
     settings: &'a BranchingSettings,
     place: usize,
     task: &'a Task,
-    reward_scale: f64,
-    max_resamples: u64,
+    runner: &'a EnvRunner,
+    rollout: &'a Rollout<'a>,
 }
 
-fn branch_task<'a, S: Sampler + Send>(
+fn branch_task<S: Sampler + Send>(
     of_task: &OfTask<'_>,
-    context: &dyn Fn(Purpose, u64) -> RolloutContext<'a>,
     samplers: &mut [S],
     tick: &mut dyn FnMut([usize; 2]),
 ) -> Result<BranchedTask, EvalError> {
-    let OfTask { settings, place, task, reward_scale, max_resamples } = *of_task;
+    let OfTask { settings, place, task, runner, rollout } = *of_task;
+    let reward_scale = rollout.config.env.reward_scale;
     let started = Instant::now();
     let jobs: Vec<Job> = (0..settings.samples).map(|sample| Job::new(task.clone(), place, sample)).collect();
-    let playing = context(Purpose::Evaluation, 0);
-    let played = run_with_resampling(&playing, &jobs, samplers, max_resamples, |_| tick([0, 0]))?;
-    let (played, _) = played.ok_or(EvalError::Interrupted)?;
-    let mut trajectories = whole(played)?;
+    let played = runner.play(rollout, &jobs, samplers, |_| tick([0, 0]))?;
+    let mut trajectories = whole(played.ok_or(EvalError::Interrupted)?.trajectories)?;
     let mut states = States::default();
     let mut states_of_turns = Vec::with_capacity(trajectories.len());
     for trajectory in &trajectories {
-        states_of_turns.push(states.add(&playing, trajectory)?);
+        states_of_turns.push(states.add(runner, rollout, trajectory)?);
     }
     let mut states = states.all;
     let play_seconds = started.elapsed().as_secs_f64();
 
-    let continuing = context(Purpose::Continuation, place as u64);
+    let continuing = Rollout { purpose: Purpose::Continuation, step: place as u64, ..*rollout };
     let returns = ReturnSettings { gamma: settings.gamma, reward_scale };
-    let mut sampling = Continuations { returns, context: &continuing, sampled: 0, failed: 0 };
+    let mut sampling = Continuations { returns, runner, rollout: &continuing, sampled: 0, failed: 0 };
     let (count, pilot) = (states.len(), pilot(settings));
     let fixed = count * (settings.continuations + pilot);
     let spends = pilot > 0 && settings.budget > fixed;
@@ -209,7 +193,8 @@ fn whole(played: Vec<Trajectory>) -> Result<Vec<Trajectory>, EvalError> {
 
 struct Continuations<'a> {
     returns: ReturnSettings,
-    context: &'a RolloutContext<'a>,
+    runner: &'a EnvRunner,
+    rollout: &'a Rollout<'a>,
     sampled: usize,
     failed: usize,
 }
@@ -225,7 +210,8 @@ impl Continuations<'_> {
     ) -> Result<(), EvalError> {
         let before = self.sampled;
         let mut tick = |finished, _, _| tick(before + finished);
-        let found = continue_states(self.context, self.returns, states, more, samplers, &mut tick)?;
+        let Self { runner, rollout, returns, .. } = *self;
+        let found = continue_states(runner, rollout, returns, states, more, samplers, &mut tick)?;
         let Continued { sampled, failed, failure, .. } = found.ok_or(EvalError::Interrupted)?;
         self.sampled += sampled;
         self.failed += failed;

@@ -10,7 +10,7 @@ use turnwise_core::{
 };
 use turnwise_model::Weights;
 use turnwise_policy::BaseModel;
-use turnwise_train::config::Config;
+use turnwise_train::config::{Config, Registries};
 use turnwise_train::learners::policy::{HiddenStates, PolicyLearner};
 use turnwise_train::record::checkpoint::Checkpoint;
 use turnwise_train::run::source::{NativeSource, NewRun, PolicySource, SourcedPolicy};
@@ -34,8 +34,13 @@ impl PolicySource for SlowSource {
         Ok(self.slow(NativeSource.start(run, observer)?))
     }
 
-    fn resume(&self, config: &Config, checkpoint: &Checkpoint) -> Result<SourcedPolicy, TrainError> {
-        Ok(self.slow(NativeSource.resume(config, checkpoint)?))
+    fn resume(
+        &self,
+        config: &Config,
+        registries: &Registries,
+        checkpoint: &Checkpoint,
+    ) -> Result<SourcedPolicy, TrainError> {
+        Ok(self.slow(NativeSource.resume(config, registries, checkpoint)?))
     }
 }
 

@@ -28,7 +28,7 @@ use std::time::Instant;
 
 use turnwise_remote::engines::EngineSource;
 use turnwise_train::config::{Config, ConfigSource, load};
-use turnwise_train::{EvaluationPoint, Event, Observer, Run, RunParts};
+use turnwise_train::{EvaluationPoint, Event, Observer, Run};
 
 use crate::learner::SlowSource;
 use crate::servers::Report;
@@ -72,9 +72,10 @@ fn measure(settings: &BTreeMap<&str, u64>, staleness: u64) -> Result<(), Box<dyn
     let a_step = settings["in_flight"] / (staleness + 1);
     let config = config(&urls, &folder, a_step, staleness, settings["steps"])?;
     let source = SlowSource { tokens_per_s: settings["tokens_per_s"] as f64 };
-    let parts = RunParts { policies: Arc::new(EngineSource::over(source)), ..RunParts::default() };
+    let policies = Arc::new(EngineSource::over(source));
     let mut waited = Waited::default();
-    let mut run = Run::start_with(&parts, config, &folder.join("run"), &mut waited)?;
+    let run = Run::builder(config).policies(policies).directory(folder.join("run"));
+    let mut run = run.start(&mut waited)?;
     let (started, cpu) = (Instant::now(), cpu_seconds()?);
     run.train(&mut waited, &AtomicBool::new(false))?;
     let (seconds, cpu) = (started.elapsed().as_secs_f64(), cpu_seconds()? - cpu);
@@ -127,8 +128,11 @@ fn config(
         "train.skip_zero_advantage=false".into(),
         "eval.every=0".into(),
     ];
-    let source =
-        ConfigSource { preset: Some("quickstart".into()), files: Vec::new(), overrides: overrides.into() };
+    let source = ConfigSource {
+        preset: Some("quickstart".into()),
+        overrides: overrides.into(),
+        ..ConfigSource::default()
+    };
     Ok(load(&source)?)
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use turnwise_train::config::{Config, ServersConfig};
+use turnwise_train::config::{Config, Registries, ServersConfig};
 use turnwise_train::record::checkpoint::Checkpoint;
 use turnwise_train::run::source::{NativeSource, NewRun, PolicySource, SourcedPolicy};
 use turnwise_train::{Event, Observer, TrainError};
@@ -70,8 +70,13 @@ impl<S: PolicySource> PolicySource for EngineSource<S> {
         Ok(policy)
     }
 
-    fn resume(&self, config: &Config, checkpoint: &Checkpoint) -> Result<SourcedPolicy, TrainError> {
-        let policy = self.inner.resume(config, checkpoint)?;
+    fn resume(
+        &self,
+        config: &Config,
+        registries: &Registries,
+        checkpoint: &Checkpoint,
+    ) -> Result<SourcedPolicy, TrainError> {
+        let policy = self.inner.resume(config, registries, checkpoint)?;
         let Some(servers) = &config.rollout.engine else { return Ok(policy) };
         Ok(with_servers(config, servers, policy)?.0)
     }

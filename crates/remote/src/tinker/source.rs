@@ -8,7 +8,7 @@ use turnwise_core::{Purpose, Seed};
 use turnwise_model::load_config;
 use turnwise_policy::policy_folder;
 use turnwise_text::Tokenizer;
-use turnwise_train::config::{Config, LossForm, PolicyLearnerConfig, TinkerConfig};
+use turnwise_train::config::{Config, LossForm, PolicyLearnerConfig, Registries, TinkerConfig};
 use turnwise_train::record::checkpoint::Checkpoint;
 use turnwise_train::run::source::{NativeSource, NewRun, PolicySource, SourcedPolicy};
 use turnwise_train::{Event, Observer, TrainError};
@@ -45,18 +45,23 @@ impl PolicySource for TinkerSource {
             return NativeSource.start(run, observer);
         };
         let mut notes = Vec::new();
-        let opened = self.open(run.config, settings, None, &mut notes);
+        let opened = self.open((run.config, run.registries), settings, None, &mut notes);
         for note in notes {
             observer.event(Event::Note(note));
         }
         opened
     }
 
-    fn resume(&self, config: &Config, checkpoint: &Checkpoint) -> Result<SourcedPolicy, TrainError> {
+    fn resume(
+        &self,
+        config: &Config,
+        registries: &Registries,
+        checkpoint: &Checkpoint,
+    ) -> Result<SourcedPolicy, TrainError> {
         match &config.policy.learner {
-            PolicyLearnerConfig::Native => NativeSource.resume(config, checkpoint),
+            PolicyLearnerConfig::Native => NativeSource.resume(config, registries, checkpoint),
             PolicyLearnerConfig::Tinker(settings) => {
-                self.open(config, settings, Some(checkpoint), &mut Vec::new())
+                self.open((config, registries), settings, Some(checkpoint), &mut Vec::new())
             }
         }
     }
@@ -70,7 +75,7 @@ impl TinkerSource {
 
     fn open(
         &self,
-        config: &Config,
+        (config, registries): (&Config, &Registries),
         settings: &TinkerConfig,
         checkpoint: Option<&Checkpoint>,
         notes: &mut Vec<String>,
@@ -101,7 +106,7 @@ impl TinkerSource {
             weight_decay: optimizer.weight_decay,
             grad_clip_norm: optimizer.clip_norm,
         };
-        let with_reference = config.loss()?.passes().needs_reference();
+        let with_reference = registries.loss(config)?.passes().needs_reference();
         notes.extend(describe(&client, settings, reduction, config));
         if with_reference && adam.weight_decay > 0.0 && reduction.sequence_mean {
             return Err(TrainError::Config {

@@ -5,8 +5,7 @@ use std::path::Path;
 
 use turnwise_agent::with_agents;
 use turnwise_env::registry::Registry;
-use turnwise_train::Methods;
-use turnwise_train::config::{Config, ConfigSource, load_with};
+use turnwise_train::config::{Config, ConfigSource, Registries, load};
 
 use crate::double::Double;
 use crate::model::write_model;
@@ -53,7 +52,8 @@ fn config(kind: &str, server: &Double, folder: &Path) -> Config {
     );
     let overrides = settings.split_whitespace().map(str::to_owned).collect();
     let source = ConfigSource { overrides, ..ConfigSource::default() };
-    load_with(&source, &with_agents(Registry::builtin()), &Methods::builtin()).unwrap()
+    let registries = Registries { environments: with_agents(Registry::builtin()), ..Registries::builtin() };
+    load(&ConfigSource { registries, ..source }).unwrap()
 }
 
 #[test]

@@ -7,6 +7,7 @@ use turnwise_core::{Part, TokenSequence, Trajectory};
 use turnwise_model::vision::{Image, VisionConfig};
 use turnwise_model::{LearnerConfig, NativeLearner};
 use turnwise_policy::Policy;
+use turnwise_train::Registries;
 use turnwise_train::config::Config;
 
 use crate::double::{Double, Fault, Switches};
@@ -108,7 +109,7 @@ fn a_server_samples_from_the_pictures_that_the_learner_trains_on() {
         let (root, pictures) = (folder.path().join("run"), folder.path().join("pictures"));
         let server = Double::start();
         let settings = config(&server, folder.path(), &[given]);
-        assert!(settings.loss().unwrap().passes().masked_context.is_some());
+        assert!(Registries::builtin().loss(&settings).unwrap().passes().masked_context.is_some());
         let (mut run, mut notes) = start(settings, &root).unwrap();
         // The rest of an answer is asked for with the same pictures.
         server.go_wrong(&[Fault::Aborts, Fault::Aborts]);

@@ -60,7 +60,11 @@ fn a_config_that_cannot_use_servers_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let refused = |more: &[&str]| {
         let overrides = TINY.iter().chain(more).map(|text| (*text).to_owned());
-        let source = ConfigSource { preset: None, files: vec![FILE.into()], overrides: overrides.collect() };
+        let source = ConfigSource {
+            files: vec![FILE.into()],
+            overrides: overrides.collect(),
+            ..ConfigSource::default()
+        };
         load(&source).unwrap_err().to_string()
     };
     let engine = format!(
@@ -83,7 +87,8 @@ fn a_config_that_cannot_use_servers_says_so() {
     let text = std::fs::read_to_string(FILE).unwrap();
     let file = folder.path().join("whole.toml");
     std::fs::write(&file, text).unwrap();
-    let whole = ConfigSource { preset: None, files: vec![file], overrides: vec![engine.clone()] };
+    let whole =
+        ConfigSource { files: vec![file], overrides: vec![engine.clone()], ..ConfigSource::default() };
     let error = load(&whole).unwrap_err().to_string();
     assert!(error.contains("policy.lora") && error.contains("weights=full"), "{error}");
     let late = ["rollout.engine.weights=full", "rollout.max_staleness=1"];
@@ -91,7 +96,10 @@ fn a_config_that_cannot_use_servers_says_so() {
     assert!(error.contains("rollout.max_staleness") && error.contains("in place"), "{error}");
     // A program without servers refuses before it builds a world.
     let overrides = TINY.iter().map(|text| (*text).to_owned()).chain([engine]);
-    let sound = ConfigSource { preset: None, files: vec![FILE.into()], overrides: overrides.collect() };
-    let error = Run::start(load(&sound).unwrap(), &folder.path().join("run"), &mut Notes::default());
+    let sound =
+        ConfigSource { files: vec![FILE.into()], overrides: overrides.collect(), ..ConfigSource::default() };
+    let error = Run::builder(load(&sound).unwrap())
+        .directory(&folder.path().join("run"))
+        .start(&mut Notes::default());
     assert!(error.err().unwrap().to_string().contains("cargo build --release --features remote"));
 }

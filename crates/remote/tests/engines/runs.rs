@@ -6,13 +6,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use turnwise_agent::with_agents;
 use turnwise_core::{TokenSequence, Trajectory};
+use turnwise_env::registry::Registry;
 use turnwise_model::{LearnerConfig, NativeLearner};
 use turnwise_policy::Policy;
 use turnwise_remote::engines::EngineSource;
 use turnwise_train::config::{Config, ConfigSource, load};
 use turnwise_train::record::metrics::{MetricsLine, read_metrics};
-use turnwise_train::{EvaluationPoint, Event, Observer, Resume, Run, RunEnd, RunParts, TrainError};
+use turnwise_train::{EvaluationPoint, Event, Observer, Run, RunBuilder, RunEnd, TrainError};
 
 use crate::double::{Double, Fault};
 
@@ -77,11 +79,18 @@ pub(crate) fn config_over(
     ];
     let own = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
     let overrides = [own(tiny), engine.into(), own(more)].concat();
-    load(&ConfigSource { preset: preset.map(str::to_owned), files: vec![file.into()], overrides }).unwrap()
+    load(&ConfigSource {
+        preset: preset.map(str::to_owned),
+        files: vec![file.into()],
+        overrides,
+        ..ConfigSource::default()
+    })
+    .unwrap()
 }
 
-pub(crate) fn parts() -> RunParts {
-    RunParts { policies: Arc::new(EngineSource::default()), ..RunParts::default() }
+pub(crate) fn run_of(config: Config) -> RunBuilder {
+    let environments = with_agents(Registry::builtin());
+    Run::builder(config).environments(environments).policies(Arc::new(EngineSource::default()))
 }
 
 /// Keeps the notes of a run and evaluates nothing.
@@ -125,7 +134,7 @@ impl Finished {
 
 pub(crate) fn start(config: Config, root: &Path) -> Result<(Run, Notes), TrainError> {
     let mut notes = Notes::default();
-    let run = Run::start_with(&parts(), config, root, &mut notes)?;
+    let run = run_of(config).directory(root).start(&mut notes)?;
     Ok((run, notes))
 }
 
@@ -418,8 +427,9 @@ pub(crate) fn finish_in_two(config: Config, root: &Path) -> Finished {
     let (mut run, mut notes) = start(config, root).unwrap();
     run.train(&mut notes, &AtomicBool::new(false)).unwrap();
     drop(run);
-    let longer = Resume { overrides: vec!["train.steps=2".into()], ..Resume::default() };
-    let mut run = Run::resume_with(&parts(), root, &longer, &mut notes).unwrap();
+    let mut longer = load(&ConfigSource::of_run(root)).unwrap();
+    longer.train.steps = 2;
+    let mut run = run_of(longer).directory(root).resume(&mut notes).unwrap();
     assert_eq!(run.train(&mut notes, &AtomicBool::new(false)).unwrap(), RunEnd::Finished);
     drop(run);
     read(root, notes)

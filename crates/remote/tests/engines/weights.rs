@@ -2,11 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use turnwise_train::{Resume, Run, RunEnd, TrainError};
+use turnwise_train::config::{ConfigSource, load};
+use turnwise_train::{RunEnd, TrainError};
 
 use crate::double::{Double, Fault};
 use crate::runs::{
-    KINDS, config, distance_to, finish, finish_in_two, full, largest_distance, parts, read, start,
+    KINDS, config, distance_to, finish, finish_in_two, full, largest_distance, read, run_of, start,
 };
 
 const EVERY_CHECKPOINT: [&str; 3] = ["train.steps=3", "train.checkpoint_every=1", "train.keep_last=0"];
@@ -71,8 +72,9 @@ fn a_server_that_comes_back_with_old_weights_is_given_the_new_ones_and_nothing_o
         let (mut run, mut notes) = start(full(kind, &[&server], folder.path(), &more), &root).unwrap();
         run.train(&mut notes, &AtomicBool::new(false)).unwrap();
         drop(run);
-        let longer = Resume { overrides: vec!["train.steps=3".into()], ..Resume::default() };
-        let mut run = Run::resume_with(&parts(), &root, &longer, &mut notes).unwrap();
+        let mut longer = load(&ConfigSource::of_run(&root)).unwrap();
+        longer.train.steps = 3;
+        let mut run = run_of(longer).directory(&root).resume(&mut notes).unwrap();
         // In the middle of a step whose weights are not those of the server's start.
         server.go_wrong(&[Fault::Restarted, Fault::Fails, Fault::Restarted, Fault::Aborts]);
         assert_eq!(run.train(&mut notes, &AtomicBool::new(false)).unwrap(), RunEnd::Finished);

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use turnwise_core::{LearnError, MinibatchObjective as _};
 use turnwise_model::testing::relative_distance;
 use turnwise_remote::tinker::{AdamParams, Client, ClientOptions, Dialect, Timing};
+use turnwise_train::Registries;
 use turnwise_train::learners::policy::PolicyLearner;
 
 use crate::double::{Fault, Traits};
@@ -31,7 +32,11 @@ fn updated(setting: &Setting, policy: &mut dyn PolicyLearner, name: &str) -> Vec
     let config = setting.config(None, &["objective.kl.coef=0.05"]).unwrap();
     let tokens = setting.sequences();
     let start = policy.logprobs(&tokens).unwrap();
-    let minibatch = config.loss().unwrap().for_minibatch(objective_batch(&tokens, &start), &[]).unwrap();
+    let minibatch = Registries::builtin()
+        .loss(&config)
+        .unwrap()
+        .for_minibatch(objective_batch(&tokens, &start), &[])
+        .unwrap();
     policy.forward_backward(&tokens, minibatch.tokens()).unwrap();
     policy.step(3e-2).unwrap();
     setting.adapter(policy, name).data
@@ -61,7 +66,11 @@ fn a_json_service_is_not_asked_twice_for_what_would_count_twice() {
         let mut policy = setting.policy(&config).unwrap();
         let before = setting.double.count(path);
         let start = policy.logprobs(&tokens).unwrap();
-        let minibatch = config.loss().unwrap().for_minibatch(objective_batch(&tokens, &start), &[]).unwrap();
+        let minibatch = Registries::builtin()
+            .loss(&config)
+            .unwrap()
+            .for_minibatch(objective_batch(&tokens, &start), &[])
+            .unwrap();
         policy.forward_backward(&tokens, minibatch.tokens()).unwrap();
         setting.double.fail(path, &[Fault::DropAfter]);
         let error = policy.step(3e-2).unwrap_err().to_string();
@@ -70,7 +79,11 @@ fn a_json_service_is_not_asked_twice_for_what_would_count_twice() {
         // Nor when its result was dropped: it may have counted.
         let mut policy = setting.policy(&config).unwrap();
         let before = setting.double.count(path);
-        let minibatch = config.loss().unwrap().for_minibatch(objective_batch(&tokens, &start), &[]).unwrap();
+        let minibatch = Registries::builtin()
+            .loss(&config)
+            .unwrap()
+            .for_minibatch(objective_batch(&tokens, &start), &[])
+            .unwrap();
         policy.forward_backward(&tokens, minibatch.tokens()).unwrap();
         setting.double.fail("retrieve_future", &[Fault::Status(410)]);
         let error = policy.step(3e-2).unwrap_err().to_string();

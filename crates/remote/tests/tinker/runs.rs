@@ -10,19 +10,18 @@ use turnwise_core::{
 };
 use turnwise_model::{LearnerConfig, NativeLearner};
 use turnwise_policy::Policy;
-use turnwise_train::config::Config;
+use turnwise_train::Registries;
+use turnwise_train::config::{Config, ConfigSource, load};
 use turnwise_train::record::directory::RunStatus;
 use turnwise_train::record::metrics::read_metrics;
 use turnwise_train::run::source::PolicySource as _;
-use turnwise_train::{
-    EvaluationPoint, Event, NoopObserver, Observer, Resume, Run, RunEnd, RunParts, TrainError,
-};
+use turnwise_train::{EvaluationPoint, Event, NoopObserver, Observer, Run, RunBuilder, RunEnd, TrainError};
 
 use crate::double::{Fault, Traits};
 use crate::setting::{SOURCE, Setting};
 
-fn parts() -> RunParts {
-    RunParts { policies: Arc::new(SOURCE), ..RunParts::default() }
+fn run_of(config: Config) -> RunBuilder {
+    Run::builder(config).policies(Arc::new(SOURCE))
 }
 
 /// Notes of a run.
@@ -70,7 +69,7 @@ impl Observer for Stopping<'_> {
 
 fn start(config: Config, root: &Path) -> (Run, Vec<String>) {
     let mut watch = Watch::default();
-    let run = Run::start_with(&parts(), config, root, &mut watch).unwrap();
+    let run = run_of(config).directory(root).start(&mut watch).unwrap();
     (run, watch.notes)
 }
 
@@ -110,7 +109,10 @@ fn a_run_trains_stops_and_resumes_with_the_same_numbers() {
     // The warm start counts as steps too: stopped inside reinforcement learning, and resumed.
     let (run, _) = start(config, &halves);
     assert_eq!(train(run, Some(42)).unwrap(), RunEnd::Interrupted);
-    let run = Run::resume_with(&parts(), &halves, &Resume::default(), &mut NoopObserver).unwrap();
+    let run = run_of(load(&ConfigSource::of_run(&halves)).unwrap())
+        .directory(&halves)
+        .resume(&mut NoopObserver)
+        .unwrap();
     assert_eq!(train(run, None).unwrap(), RunEnd::Finished);
     let resumed = setting.load(&halves.join("checkpoints/step-000003"));
     let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
@@ -124,7 +126,7 @@ fn the_downloaded_adapter_is_the_policy_of_the_service() {
     let config = setting.config(None, &["train.steps=2"]).unwrap();
     let mut policy = setting.policy(&config).unwrap();
     let tokens = setting.sequences();
-    let loss = config.loss().unwrap();
+    let loss = Registries::builtin().loss(&config).unwrap();
     let batch = crate::setting::objective_batch(&tokens, &policy.logprobs(&tokens).unwrap());
     let minibatch = loss.for_minibatch(batch, &[]).unwrap();
     policy.forward_backward(&tokens, turnwise_core::MinibatchObjective::tokens(&minibatch)).unwrap();
@@ -306,7 +308,7 @@ fn a_service_without_room_says_so_before_any_work() {
     let setting = Setting::new(Traits { room: 1, ..Traits::SUM });
     let config = setting.config(None, &["objective.kl.coef=0.02"]).unwrap();
     let root = setting.path("run");
-    let error = Run::start_with(&parts(), config, &root, &mut NoopObserver).err().unwrap().to_string();
+    let error = run_of(config).directory(&root).start(&mut NoopObserver).err().unwrap().to_string();
     assert!(error.contains("Maximum number of LoRA adapters"), "{error}");
     assert!(!root.join("config.toml").exists());
     // One model is enough for a method without a reference, its warm start included.

@@ -9,6 +9,7 @@ use turnwise_model::{Adapter, ModelConfig, Parameters, Weights, load_adapter, sa
 use turnwise_objective::{ObjectiveBatch, ObjectiveSequence};
 use turnwise_remote::tinker::{Timing, TinkerSource};
 use turnwise_text::{Tokenizer, TokenizerConfig};
+use turnwise_train::Registries;
 use turnwise_train::config::{Config, ConfigSource, PolicyLearnerConfig, load};
 use turnwise_train::learners::policy::{NativePolicy, PolicyLearner};
 use turnwise_train::run::source::{NewRun, PolicySource as _};
@@ -87,16 +88,17 @@ impl Setting {
             "eval.splits=[\"test\"]".into(),
         ];
         let overrides = settings.into_iter().chain(more.iter().map(|text| (*text).to_owned())).collect();
-        load(&ConfigSource { preset: preset.map(str::to_owned), files: Vec::new(), overrides })
+        load(&ConfigSource { preset: preset.map(str::to_owned), overrides, ..ConfigSource::default() })
     }
 
     /// A policy on the double, at the start of reinforcement learning.
     pub(crate) fn policy(&self, config: &Config) -> Result<Box<dyn PolicyLearner>, TrainError> {
-        let world = World::new(&config.env, &config.splits(), &mut |_| ())?;
-        let template = template(config)?;
+        let world = World::new(&config.env, &Registries::builtin(), &config.splits(), &mut |_| ())?;
+        let template = template(config, &Registries::builtin())?;
         let directory = RunDirectory::planned(&self.path("planned"))?;
         let run = NewRun {
             config,
+            registries: &Registries::builtin(),
             phase: Phase::Rl,
             world: Some(&world),
             template: &template,
@@ -125,7 +127,15 @@ impl Setting {
         config.policy.learner = PolicyLearnerConfig::Native;
         config.train.num_workers = 1;
         let weights = Weights::adapted(Arc::clone(&self.base), adapter).unwrap();
-        NativePolicy::new(&config, Phase::Rl, weights, Arc::clone(&self.tokenizer), None).unwrap()
+        NativePolicy::new(
+            &config,
+            &Registries::builtin(),
+            Phase::Rl,
+            weights,
+            Arc::clone(&self.tokenizer),
+            None,
+        )
+        .unwrap()
     }
 
     /// Sequences of one or two turns and unequal lengths.

@@ -4,6 +4,7 @@ use turnwise_core::{MinibatchObjective, Objective, TokenSequence};
 use turnwise_model::testing::relative_distance;
 use turnwise_objective::{Loss, SupervisedObjective, SupervisedSequence};
 use turnwise_remote::tinker::Dialect;
+use turnwise_train::Registries;
 use turnwise_train::config::Config;
 use turnwise_train::learners::policy::PolicyLearner;
 
@@ -75,7 +76,7 @@ fn distance(setting: &Setting, config: &Config, supervised: bool) -> f64 {
     assert!(begin.is_identity());
     let mut native = setting.native(config, begin.clone());
     let start = policy.logprobs(&tokens).unwrap();
-    let loss = config.loss().unwrap();
+    let loss = Registries::builtin().loss(&config).unwrap();
     for _ in 0..2 {
         let (found, expected) = if supervised {
             let objective = supervised_loss(&tokens);

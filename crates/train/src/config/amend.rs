@@ -3,10 +3,9 @@
 use toml::{Table, Value};
 use turnwise_settings::{Problem, SettingsError};
 
-use super::Config;
 use super::layers::Layer;
-use super::load::{has_critic, resolve};
-use crate::TrainError;
+use super::load::has_critic;
+use super::{Config, Registries};
 
 /// Keys that cannot change, because they define the run: its tasks, its model and its token
 /// sequences.
@@ -29,36 +28,53 @@ const FIXED: [&str; 14] = [
     "eval.splits",
 ];
 
-/// Returns the config of a run with overrides applied and checked.
-///
-/// # Errors
-/// Fails on keys that cannot change during a run, and on invalid values.
-pub fn amend(config: &Config, overrides: &[String]) -> Result<Config, TrainError> {
-    let table = Table::try_from(config)
-        .map_err(|error| SettingsError(vec![Problem::new("config", error.to_string())]))?;
-    let mut settings = Layer::code(table, "config of the run");
+pub(super) fn table_of(config: &Config) -> Result<Table, SettingsError> {
+    Table::try_from(config).map_err(|error| SettingsError(vec![Problem::new("config", error.to_string())]))
+}
+
+/// Applies overrides to the settings of a run, and rejects keys that cannot change during a run.
+pub(super) fn put(
+    settings: &mut Layer,
+    overrides: &[String],
+    registries: &Registries,
+) -> Result<(), SettingsError> {
     let mut found = Vec::new();
     for text in overrides {
         let argument = Layer::argument(text)?;
         let before = settings.table.clone();
         settings.put(argument);
-        // Without the network, its settings may go.
-        let without = at(&settings.table, "decomposer.kind") != at(&before, "decomposer.kind")
-            && at(&settings.table, "decomposer.kind").and_then(Value::as_str) != Some("turnrd");
-        let is_fixed = |key: &&str| !(without && key.starts_with("decomposer."));
-        let changed = |key: &&str| at(&before, key) != at(&settings.table, key);
-        for key in FIXED.into_iter().filter(is_fixed).filter(changed) {
-            let reason = "belongs to what the run began with and cannot change; start a new run";
-            found.push(Problem { origin: Some(format!("argument `{text}`")), ..Problem::new(key, reason) });
-        }
+        let origin = Some(format!("argument `{text}`"));
+        let fixed = fixed(&before, &settings.table);
+        found.extend(fixed.into_iter().map(|problem| Problem { origin: origin.clone(), ..problem }));
     }
     SettingsError::of(found)?;
     // A method without a critic drops the run's critic and its settings.
     let is_named = overrides.iter().any(|text| text.trim_start().starts_with("critic"));
-    if !is_named && !has_critic(&settings, &config.methods) {
+    if !is_named && !has_critic(settings, &registries.methods) {
         settings.remove("critic");
     }
-    resolve(&settings, &config.env.worlds, &config.methods)
+    Ok(())
+}
+
+/// Rejects a config that changes what cannot change during a run.
+pub(crate) fn check_fixed(began: &Config, config: &Config) -> Result<(), SettingsError> {
+    let (before, after) = (table_of(began)?, table_of(config)?);
+    let mut found = fixed(&before, &after);
+    if at(&before, "decomposer.kind") != at(&after, "decomposer.kind") {
+        // Defaults of another kind are no change; whether the kind may change depends on the phase.
+        found.retain(|problem| !problem.key.starts_with("decomposer."));
+    }
+    SettingsError::of(found)
+}
+
+fn fixed(before: &Table, after: &Table) -> Vec<Problem> {
+    // Without the network, its settings may go.
+    let without = at(after, "decomposer.kind") != at(before, "decomposer.kind")
+        && at(after, "decomposer.kind").and_then(Value::as_str) != Some("turnrd");
+    let is_fixed = |key: &&str| !(without && key.starts_with("decomposer."));
+    let changed = |key: &&str| at(before, key) != at(after, key);
+    let reason = "belongs to what the run began with and cannot change; start a new run";
+    FIXED.into_iter().filter(is_fixed).filter(changed).map(|key| Problem::new(key, reason)).collect()
 }
 
 fn at<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
@@ -69,8 +85,16 @@ fn at<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::load::resolve;
     use super::*;
+    use crate::TrainError;
     use crate::config::{DecomposerConfig, TurnRdSettings};
+
+    fn amend(config: &Config, overrides: &[String]) -> Result<Config, TrainError> {
+        let mut settings = Layer::code(table_of(config)?, "config of the run");
+        put(&mut settings, overrides, &Registries::builtin())?;
+        resolve(&settings, &Registries::builtin())
+    }
 
     fn with(overrides: &[&str]) -> Result<Config, TrainError> {
         let overrides: Vec<String> = overrides.iter().map(|text| (*text).to_owned()).collect();

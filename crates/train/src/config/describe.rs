@@ -1,17 +1,16 @@
 //! Descriptions of the config for editors, the terminal and the guide.
 
-use turnwise_env::registry::Registry;
 use turnwise_settings::{annotate, reference};
 
 use super::load::schema_with;
-use super::{Config, Methods};
+use super::{Config, Registries};
 use crate::TrainError;
 
 const COMMAND: &str = "turnwise config reference > docs/reference/config.md";
 
 /// Returns the JSON Schema of configs with these environments and methods.
-pub fn schema(worlds: &Registry, methods: &Methods) -> String {
-    format!("{:#}", schema_with(worlds, methods))
+pub fn schema(registries: &Registries) -> String {
+    format!("{:#}", schema_with(registries))
 }
 
 /// Returns the reference page in Markdown: tables and keys with ranges, defaults and descriptions.

@@ -20,22 +20,12 @@ pub struct EnvConfig {
     /// [`turnwise_env::alfworld::AlfworldSettings`].
     #[serde(flatten)]
     pub settings: toml::Table,
-    /// Environments for `kind`, with their templates.
-    #[serde(skip)]
-    pub worlds: Registry,
 }
 
 impl Default for EnvConfig {
     fn default() -> Self {
         let CommonKeys { split, max_turns, reward_scale } = CommonKeys::default();
-        Self {
-            kind: "alfworld".into(),
-            split,
-            max_turns,
-            reward_scale,
-            settings: toml::Table::new(),
-            worlds: Registry::builtin(),
-        }
+        Self { kind: "alfworld".into(), split, max_turns, reward_scale, settings: toml::Table::new() }
     }
 }
 

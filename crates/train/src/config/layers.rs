@@ -13,20 +13,13 @@ pub(super) struct Layer {
     pub(super) origins: Origins,
 }
 
-/// Origins of settings by `table.key`: file and line, or argument. Any two `Origins` are equal,
-/// because configs are compared only by their settings.
+/// Origins of settings by `table.key`: file and line, or argument.
 #[derive(Clone, Debug, Default)]
-pub struct Origins(BTreeMap<String, String>);
-
-impl PartialEq for Origins {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
+pub(super) struct Origins(BTreeMap<String, String>);
 
 impl Origins {
     /// Returns the origin of a setting, else of its table, else of the first setting in it.
-    pub fn of(&self, key: &str) -> Option<String> {
+    fn of(&self, key: &str) -> Option<String> {
         let key = key.split('[').next().unwrap_or(key);
         let mut outer = key;
         loop {

@@ -4,12 +4,11 @@ use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 use turnwise_credit::{CreditConfig, Pipeline};
-use turnwise_env::registry::Registry;
 use turnwise_settings::{Problem, SettingsError, problems, schema_of};
 
 use super::layers::Layer;
 use super::presets::{METHOD_KEYS, Preset, embedded_name};
-use super::{Config, EnvConfig, env_schema, switches};
+use super::{Config, EnvConfig, Registries, amend, env_schema, switches};
 use crate::TrainError;
 use crate::config::Methods;
 
@@ -48,50 +47,88 @@ pub struct ConfigSource {
     pub files: Vec<PathBuf>,
     /// Overrides `key.sub=value`, with the highest precedence. The value is TOML or a string.
     pub overrides: Vec<String>,
+    /// What the config is for.
+    pub purpose: ConfigPurpose,
+    /// Environments and methods that the config may name.
+    pub registries: Registries,
+}
+
+/// What a config is loaded for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ConfigPurpose {
+    /// A new run.
+    #[default]
+    Train,
+    /// Playing a policy without training it. Training settings of presets and files are ignored
+    /// (`credit`, `objective`, `decomposer`, `critic`, `sft`, `train`, the selection of groups),
+    /// and so are their rules.
+    Play,
+    /// An existing run, whose `config.toml` is the only file. Its preset is not applied again, and
+    /// overrides may only change what can change during a run.
+    Resume,
+}
+
+impl ConfigSource {
+    /// Returns the source of an existing run's config.
+    pub fn of_run(root: &Path) -> Self {
+        let files = vec![root.join("config.toml")];
+        Self { files, purpose: ConfigPurpose::Resume, ..Self::default() }
+    }
+
+    /// Adds the origin (file and line, or argument) to each invalid setting that has none. Checks
+    /// after loading, such as those of a run's start, only know the config.
+    pub fn locate(&self, error: TrainError) -> TrainError {
+        match (error, self.layer()) {
+            (TrainError::Settings(SettingsError(mut problems)), Ok(layer)) => {
+                for problem in problems.iter_mut().filter(|problem| problem.origin.is_none()) {
+                    problem.origin = layer.origin(&problem.key);
+                }
+                SettingsError(problems).into()
+            }
+            (error, _) => error,
+        }
+    }
+
+    fn layer(&self) -> Result<Layer, TrainError> {
+        let Self { registries, overrides, .. } = self;
+        match self.purpose {
+            ConfigPurpose::Train => merged(self, &mut |_| Ok(())),
+            ConfigPurpose::Play => merged(self, &mut |layer| {
+                for key in TRAINING_KEYS {
+                    layer.remove(key);
+                }
+                layer.put(Layer::argument("train.steps=0")?);
+                layer.put(Layer::argument("sft.steps=0")?);
+                Ok(())
+            }),
+            ConfigPurpose::Resume => {
+                let mut layer = Layer::default();
+                for path in &self.files {
+                    layer.put(read(path)?);
+                }
+                if !overrides.is_empty() {
+                    // With all defaults, so that an override with a default's value changes nothing.
+                    layer.table = amend::table_of(&resolve(&layer, registries)?)?;
+                    amend::put(&mut layer, overrides, registries)?;
+                }
+                Ok(layer)
+            }
+        }
+    }
 }
 
 /// Loads and checks a config.
 ///
 /// # Errors
-/// Returns all invalid settings, each with origin, key, value and valid range.
+/// Returns all invalid settings, each with origin, key, value and valid range. With
+/// [`ConfigPurpose::Resume`], also fails on overrides of keys that cannot change during a run.
 pub fn load(source: &ConfigSource) -> Result<Config, TrainError> {
-    load_with(source, &Registry::builtin(), &Methods::builtin())
-}
-
-/// Like [`load`], with these environments and methods.
-///
-/// # Errors
-/// Fails like [`load`].
-pub fn load_with(source: &ConfigSource, worlds: &Registry, methods: &Methods) -> Result<Config, TrainError> {
-    resolve(&merged(source, methods, &mut |_| Ok(()))?, worlds, methods)
-}
-
-/// Like [`load_with`], but for playing a policy without training it. Training settings of presets
-/// and files are ignored (`credit`, `objective`, `decomposer`, `critic`, `sft`, `train`, the
-/// selection of groups), and so are their rules.
-///
-/// # Errors
-/// Fails like [`load`].
-pub fn load_for_eval(
-    source: &ConfigSource,
-    worlds: &Registry,
-    methods: &Methods,
-) -> Result<Config, TrainError> {
-    let merged = merged(source, methods, &mut |layer| {
-        for key in TRAINING_KEYS {
-            layer.remove(key);
-        }
-        layer.put(Layer::argument("train.steps=0")?);
-        layer.put(Layer::argument("sft.steps=0")?);
-        Ok(())
-    })?;
-    resolve(&merged, worlds, methods)
+    resolve(&source.layer()?, &source.registries)
 }
 
 /// Merges the sources; `amend` changes presets and files before the overrides are applied.
 fn merged(
     source: &ConfigSource,
-    methods: &Methods,
     amend: &mut dyn FnMut(&mut Layer) -> Result<(), SettingsError>,
 ) -> Result<Layer, TrainError> {
     let files = source.files.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?;
@@ -113,7 +150,7 @@ fn merged(
         }
         arguments.push(layer);
     }
-    let mut merged = merge(files, named.as_deref(), methods)?;
+    let mut merged = merge(files, named.as_deref(), &source.registries.methods)?;
     amend(&mut merged)?;
     // Arguments that set a `kind` replace their table, so they come first.
     arguments.sort_by_key(|argument: &Layer| !argument.names_a_kind());
@@ -186,23 +223,6 @@ pub(super) fn has_critic(layer: &Layer, methods: &Methods) -> bool {
     pipeline.is_some_and(|pipeline| pipeline.required_inputs().values)
 }
 
-/// Loads a run directory's resolved config.
-///
-/// # Errors
-/// Fails on unreadable files and invalid settings, with line, key and valid range.
-pub fn load_resolved(path: &Path) -> Result<Config, TrainError> {
-    load_resolved_with(path, &Registry::builtin(), &Methods::builtin())
-}
-
-/// Like [`load_resolved`], with these environments and methods.
-///
-/// # Errors
-/// Fails like [`load_resolved`].
-pub fn load_resolved_with(path: &Path, worlds: &Registry, methods: &Methods) -> Result<Config, TrainError> {
-    let layer = read(path)?;
-    resolve(&layer, worlds, methods)
-}
-
 fn read(path: &Path) -> Result<Layer, TrainError> {
     let text = std::fs::read_to_string(path).map_err(|error| match embedded_name(path) {
         Some(name) if error.kind() == std::io::ErrorKind::NotFound => TrainError::Config {
@@ -220,7 +240,8 @@ fn read(path: &Path) -> Result<Layer, TrainError> {
 
 /// Validates settings against the schema, parses them into their own types with all defaults, and
 /// checks rules between settings.
-pub(super) fn resolve(layer: &Layer, worlds: &Registry, methods: &Methods) -> Result<Config, TrainError> {
+pub(super) fn resolve(layer: &Layer, registries: &Registries) -> Result<Config, TrainError> {
+    let Registries { environments, methods } = registries;
     let mut table = layer.table.clone();
     // Write the default kind, because it decides which keys the table may have.
     let env = table.entry("env").or_insert_with(|| Value::Table(Table::new()));
@@ -228,10 +249,10 @@ pub(super) fn resolve(layer: &Layer, worlds: &Registry, methods: &Methods) -> Re
         env.entry("kind").or_insert_with(|| Value::String(EnvConfig::default().kind));
     }
     let value = Value::Table(table);
-    let mut found = problems(&schema_with(worlds, methods), &value);
+    let mut found = problems(&schema_with(registries), &value);
     let kind = value.get("env").and_then(|env| env.get("kind")).and_then(Value::as_str);
     // The registry suggests names, and knows which environments need another build.
-    if let Some(Err(SettingsError(unknown))) = kind.map(|kind| worlds.kind(kind))
+    if let Some(Err(SettingsError(unknown))) = kind.map(|kind| environments.kind(kind))
         && let Some(problem) = found.iter_mut().find(|problem| problem.key == "env.kind")
     {
         problem.reason = unknown.iter().map(|unknown| unknown.reason.as_str()).collect::<Vec<_>>().join("; ");
@@ -252,26 +273,23 @@ pub(super) fn resolve(layer: &Layer, worlds: &Registry, methods: &Methods) -> Re
         });
         keyed.collect::<Vec<_>>()
     };
-    match worlds.kind(&config.env.kind).and_then(|kind| kind.resolve(&config.env.settings)) {
+    match environments.kind(&config.env.kind).and_then(|kind| kind.resolve(&config.env.settings)) {
         Ok(settings) => config.env.settings = settings,
         Err(error) => located(layer, of_env(error))?,
     }
-    config.env.worlds = worlds.clone();
     if let Err(error) = methods.spell_out(&mut config.credit, &mut config.objective) {
         located(layer, error.0)?;
     }
-    config.methods = methods.clone();
-    config.origins = layer.origins.clone();
-    let mut found = config.rule_problems();
+    let mut found = config.rule_problems(registries);
     found.extend(switches::without_switch(&layer.table));
     located(layer, found)?;
     Ok(config)
 }
 
-pub(super) fn schema_with(worlds: &Registry, methods: &Methods) -> serde_json::Value {
+pub(super) fn schema_with(registries: &Registries) -> serde_json::Value {
     let mut schema = schema_of::<Config>();
-    schema["properties"]["env"] = env_schema(worlds);
-    methods.extend_schema(&mut schema);
+    schema["properties"]["env"] = env_schema(&registries.environments);
+    registries.methods.extend_schema(&mut schema);
     schema
 }
 

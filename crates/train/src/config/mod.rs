@@ -7,6 +7,7 @@
 //! | `learner.rs` | the policy's learner: this process or a service |
 //! | `methods.rs` | tables of some methods: critic, decomposer, overlong shaping |
 //! | `load.rs` | loading and precedence of sources |
+//! | `registries.rs` | the environments and methods that a config may name |
 //! | `layers.rs` | merging of sources, with the origin of each setting |
 //! | `presets.rs` | presets: methods and full configs |
 //! | `amend.rs` | changes of settings when a run is resumed |
@@ -32,6 +33,7 @@ mod methods;
 mod nonsense;
 mod presets;
 mod prompt_rules;
+mod registries;
 mod rollout;
 mod rules;
 mod scratch;
@@ -46,27 +48,28 @@ mod warnings;
 
 use std::path::PathBuf;
 
-pub use amend::amend;
+pub(crate) use amend::check_fixed;
 pub use describe::{reference_page, schema};
 pub use difference::{Difference, differences, list_differences};
 pub use engine::{EntropyKind, ServedWeights, ServerKind, ServerRoute, ServersConfig};
 pub use env::EnvConfig;
 pub(crate) use env::env_schema;
-pub use layers::Origins;
 pub use learner::{LossForm, PolicyLearnerConfig, ReductionSetting, TinkerConfig};
-pub use load::{ConfigSource, load, load_for_eval, load_resolved, load_resolved_with, load_with, overridden};
+pub use load::{ConfigPurpose, ConfigSource, load, overridden};
 pub use methods::{CriticConfig, DecomposerConfig, OverlongSettings, TurnRdSettings};
 pub use presets::{presets, whole_configs};
+pub use registries::Registries;
 pub use rollout::{Layout, OnError, RolloutConfig};
 pub use rules::check_run_name;
 pub use scratch::{ScratchConfig, ScratchVisionConfig};
 use serde::{Deserialize, Serialize};
 pub use sft_data::{SftDataConfig, TrainOn};
 pub use train::{Shuffle, TrainConfig};
-use turnwise_credit::{CreditConfig, Pipeline};
+use turnwise_credit::CreditConfig;
+use turnwise_env::registry::Registry;
 pub use turnwise_methods::Methods;
 use turnwise_model::{AdamWConfig, Compute, Device, LoraConfig, ScheduleKind};
-use turnwise_objective::{Loss, ObjectiveConfig};
+use turnwise_objective::ObjectiveConfig;
 pub use turnwise_settings::suggest;
 
 use crate::TrainError;
@@ -107,14 +110,6 @@ pub struct Config {
     pub train: TrainConfig,
     /// The evaluation.
     pub eval: EvalConfig,
-    /// Methods for `credit` and `objective`; not serialized.
-    #[serde(skip)]
-    #[schemars(skip)]
-    pub methods: Methods,
-    /// Origins of settings, for error messages; not serialized.
-    #[serde(skip)]
-    #[schemars(skip)]
-    pub origins: Origins,
 }
 
 impl Default for Config {
@@ -135,27 +130,7 @@ impl Default for Config {
             critic: CriticConfig::default(),
             train: TrainConfig::default(),
             eval: EvalConfig::default(),
-            methods: Methods::default(),
-            origins: Origins::default(),
         }
-    }
-}
-
-impl Config {
-    /// Creates the credit pipeline.
-    ///
-    /// # Errors
-    /// Fails on unknown methods and invalid settings.
-    pub fn pipeline(&self) -> Result<Pipeline, TrainError> {
-        Ok(Pipeline::with_registry(&self.credit, &self.methods.credit)?)
-    }
-
-    /// Creates the loss with its terms.
-    ///
-    /// # Errors
-    /// Fails on unknown terms and invalid settings.
-    pub fn loss(&self) -> Result<Loss, TrainError> {
-        Ok(Loss::new(&self.objective, &self.methods.objective)?)
     }
 }
 
@@ -384,8 +359,8 @@ impl Config {
         self.train.steps > 0 || self.sft.data.is_none()
     }
 
-    pub(crate) fn has_conversations(&self) -> bool {
-        self.env.worlds.kind(&self.env.kind).is_ok_and(turnwise_env::registry::Kind::has_conversations)
+    pub(super) fn has_conversations(&self, environments: &Registry) -> bool {
+        environments.kind(&self.env.kind).is_ok_and(turnwise_env::registry::Kind::has_conversations)
     }
 
     /// Returns the splits that the run uses, without duplicates.

@@ -11,7 +11,7 @@ impl Rules<'_> {
     pub(super) fn prompt(&mut self) {
         let Config { env, prompt, .. } = self.config;
         let name = prompt.template.as_str();
-        let worlds = &env.worlds;
+        let worlds = &self.registries.environments;
         if let Ok(world) = worlds.kind(&env.kind)
             && !Path::new(name).is_file()
         {
@@ -63,7 +63,7 @@ impl Rules<'_> {
             return;
         };
         let (summary, context) = (prompt.max_summary_tokens, rollout.max_model_len);
-        if self.config.has_conversations() {
+        if self.config.has_conversations(&self.registries.environments) {
             self.fail(
                 "prompt.compact_after",
                 format!(

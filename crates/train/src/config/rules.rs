@@ -9,7 +9,9 @@ use turnwise_objective::{Loss, RatioKind};
 use turnwise_settings::{Problem, SettingsError, is_hidden, problems};
 
 use super::load::schema_with;
-use super::{Config, CriticConfig, DecomposerConfig, PolicyLearnerConfig, RolloutConfig, ServedWeights};
+use super::{
+    Config, CriticConfig, DecomposerConfig, PolicyLearnerConfig, Registries, RolloutConfig, ServedWeights,
+};
 use crate::TrainError;
 
 /// Maximum length of a run's name in bytes: file systems allow 255, and files next to the run
@@ -42,17 +44,17 @@ impl Config {
     ///
     /// # Errors
     /// Returns all invalid settings, each with key, value and valid range.
-    pub fn check(&self) -> Result<(), TrainError> {
+    pub fn check(&self, registries: &Registries) -> Result<(), TrainError> {
         let fail = |error: toml::ser::Error| SettingsError(vec![Problem::new("config", error.to_string())]);
         let value = toml::Value::try_from(self).map_err(fail)?;
-        let schema = schema_with(&self.env.worlds, &self.methods);
+        let schema = schema_with(registries);
         SettingsError::of(problems(&schema, &value))?;
-        SettingsError::of(self.rule_problems())?;
+        SettingsError::of(self.rule_problems(registries))?;
         Ok(())
     }
 
-    pub(super) fn rule_problems(&self) -> Vec<Problem> {
-        let mut rules = Rules { config: self, found: Vec::new() };
+    pub(super) fn rule_problems(&self, registries: &Registries) -> Vec<Problem> {
+        let mut rules = Rules { config: self, registries, found: Vec::new() };
         rules.run();
         rules.world();
         rules.prompt();
@@ -62,14 +64,14 @@ impl Config {
         rules.rollout();
         // Rules below need the pipeline and the loss; if creating one fails, its error is reported
         // and its rules are skipped.
-        let pipeline = match Pipeline::with_registry(&self.credit, &self.methods.credit) {
+        let pipeline = match Pipeline::with_registry(&self.credit, &registries.methods.credit) {
             Ok(pipeline) => Some(pipeline),
             Err(error) => {
                 rules.fail("credit", error.to_string());
                 None
             }
         };
-        match Loss::new(&self.objective, &self.methods.objective) {
+        match Loss::new(&self.objective, &registries.methods.objective) {
             Ok(loss) => {
                 rules.selected_turns(pipeline.as_ref(), &loss);
                 rules.service(pipeline.as_ref(), &loss);
@@ -86,6 +88,7 @@ impl Config {
 
 pub(super) struct Rules<'a> {
     pub(super) config: &'a Config,
+    pub(super) registries: &'a Registries,
     found: Vec<Problem>,
 }
 
@@ -109,7 +112,9 @@ impl Rules<'_> {
 
     fn world(&mut self) {
         let Config { env, eval, train, sft, .. } = self.config;
-        if let Err(error) = env.worlds.kind(&env.kind).and_then(|kind| kind.resolve(&env.settings)) {
+        if let Err(error) =
+            self.registries.environments.kind(&env.kind).and_then(|kind| kind.resolve(&env.settings))
+        {
             self.found.extend(error.0.into_iter().map(|problem| Problem {
                 key: format!("env.{}", problem.key).trim_end_matches('.').to_owned(),
                 ..problem
@@ -387,7 +392,7 @@ impl Rules<'_> {
         let reader = |of| pipeline.fields().into_iter().find(|(_, field)| *field == of);
         let reads = reader(TurnField::Credit);
         if let Some((method, _)) = reader(TurnField::Progress)
-            && env.worlds.kind(&env.kind).is_ok_and(|kind| !kind.has_progress())
+            && self.registries.environments.kind(&env.kind).is_ok_and(|kind| !kind.has_progress())
         {
             let reason = format!(
                 "`{method}` takes credit from progress, and the environment \"{}\" does not say how much of a task is done; give \

@@ -1,5 +1,3 @@
-use turnwise_env::registry::Registry;
-
 use super::*;
 
 fn with(overrides: &[&str]) -> Result<Config, TrainError> {
@@ -26,7 +24,13 @@ fn from_with(
         preset: preset.map(str::to_owned),
         files: texts.iter().enumerate().map(write).collect(),
         overrides: overrides.iter().map(|text| (*text).to_owned()).collect(),
+        ..ConfigSource::default()
     })
+}
+
+fn resolved(path: &std::path::Path) -> Result<Config, TrainError> {
+    let files = vec![path.to_owned()];
+    load(&ConfigSource { files, purpose: ConfigPurpose::Resume, ..ConfigSource::default() })
 }
 
 fn preset(name: &str) -> Config {
@@ -89,7 +93,8 @@ fn rules_of_training_do_not_stand_in_the_way_of_playing() {
     let other = &["eval.splits=[\"train\"]"][..];
     let error = from(None, &[run], other).unwrap_err().to_string();
     assert!(error.contains("train.keep_best") && error.contains("eval.splits"), "{error}");
-    let to_play = |source: &ConfigSource| load_for_eval(source, &Registry::builtin(), &Methods::builtin());
+    let to_play =
+        |source: &ConfigSource| load(&ConfigSource { purpose: ConfigPurpose::Play, ..source.clone() });
     let config = from_with(None, &[run], other, to_play).unwrap();
     assert_eq!((config.eval.splits.as_slice(), config.train.keep_best), (&["train".to_owned()][..], None));
     assert!(from_with(None, &[run], &["rollout.group_size=0"], to_play).is_err());
@@ -189,13 +194,16 @@ fn every_error_has_its_file_and_line() {
 
 #[test]
 fn the_resolved_config_reads_back_as_itself() {
-    for name in presets() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("config.toml");
+    for name in presets().chain(whole_configs()) {
         let config = preset(name);
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("config.toml");
+        let read: Config = toml::from_str(&toml::to_string(&config).unwrap()).unwrap();
+        assert_eq!(read, config, "{name}");
+        assert_ne!(Config { seed: config.seed + 1, ..read }, config, "{name}");
         for text in [config.to_toml().unwrap(), config.to_annotated_toml().unwrap()] {
             std::fs::write(&path, text).unwrap();
-            assert_eq!(load_resolved(&path).unwrap(), config, "{name}");
+            assert_eq!(resolved(&path).unwrap(), config, "{name}");
             let source = ConfigSource { files: vec![path.clone()], ..ConfigSource::default() };
             assert_eq!(load(&source).unwrap(), config, "{name}");
         }
@@ -207,7 +215,7 @@ fn a_config_made_in_code_is_checked_too() {
     let mut config = Config::default();
     config.optimizer.clip_norm = f64::NAN;
     config.train.num_workers = 1_000_000_000;
-    let error = config.check().unwrap_err().to_string();
+    let error = config.check(&Registries::builtin()).unwrap_err().to_string();
     assert!(
         error.contains("optimizer.clip_norm = nan") && error.contains("train.num_workers = 1000000000"),
         "{error}"
@@ -242,11 +250,7 @@ fn every_key_says_what_it_means_and_allows() {
         }
     }
     let mut wrong = Vec::new();
-    walk(
-        &serde_json::from_str(&schema(&Registry::builtin(), &Methods::builtin())).unwrap(),
-        "config",
-        &mut wrong,
-    );
+    walk(&serde_json::from_str(&schema(&Registries::builtin())).unwrap(), "config", &mut wrong);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
@@ -274,7 +278,7 @@ fn a_switch_that_is_written_lets_its_settings_stand() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("config.toml");
     std::fs::write(&path, toml::to_string(&config).unwrap()).unwrap();
-    assert_eq!(load_resolved(&path).unwrap(), config);
+    assert_eq!(resolved(&path).unwrap(), config);
 }
 
 /// `turnwise sft` has no RL steps, so a critic cannot warm up.
@@ -303,7 +307,7 @@ fn an_override_is_found_however_it_is_spelt() {
 fn every_embedded_config_is_its_file() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs");
     let load = |preset: Option<&str>, files: Vec<std::path::PathBuf>| {
-        let source = ConfigSource { preset: preset.map(str::to_owned), files, overrides: Vec::new() };
+        let source = ConfigSource { preset: preset.map(str::to_owned), files, ..ConfigSource::default() };
         let mut config = load(&source).unwrap();
         config.preset = None;
         config.to_toml().unwrap()
@@ -314,7 +318,12 @@ fn every_embedded_config_is_its_file() {
         assert_eq!(load(Some(name), Vec::new()), load(None, vec![file.clone()]), "{name}");
         let over = |preset: Option<&str>, files: Vec<std::path::PathBuf>| {
             let overrides = vec!["train.steps=3".to_owned(), "name=other".to_owned()];
-            let source = ConfigSource { preset: preset.map(str::to_owned), files, overrides };
+            let source = ConfigSource {
+                preset: preset.map(str::to_owned),
+                files,
+                overrides,
+                ..ConfigSource::default()
+            };
             super::load(&source).unwrap().train.steps
         };
         assert_eq!((over(Some(name), Vec::new()), over(None, vec![file])), (3, 3));

@@ -25,8 +25,11 @@ impl Rules<'_> {
                 "is \"concatenated\", and prompts with pictures show only the current picture; set prompt.layout = \"windowed\"",
             );
         }
-        let draws =
-            env.worlds.kind(&env.kind).is_ok_and(|kind| !kind.schema()["properties"][DRAWN].is_null());
+        let draws = self
+            .registries
+            .environments
+            .kind(&env.kind)
+            .is_ok_and(|kind| !kind.schema()["properties"][DRAWN].is_null());
         if !draws {
             let kind = &env.kind;
             self.fail(

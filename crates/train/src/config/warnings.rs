@@ -1,8 +1,6 @@
 //! Warnings about valid settings that are unlikely to train as intended.
 
-use turnwise_objective::Loss;
-
-use super::{Config, Layout};
+use super::{Config, Layout, Registries};
 
 const FOREIGN_MASKED_PROMPTS: &str = "warning: the loss compares responses with their masked prompts, and prompt.layout is \"concatenated\": \
      a masked prompt has the windowed form, which such a policy has never seen, so that the comparison measures how foreign \
@@ -11,13 +9,12 @@ const FOREIGN_MASKED_PROMPTS: &str = "warning: the loss compares responses with 
 
 impl Config {
     /// Returns warnings about valid combinations with misleading results.
-    pub fn warnings(&self) -> Vec<String> {
-        let masked = Loss::new(&self.objective, &self.methods.objective)
-            .is_ok_and(|loss| loss.passes().masked_context.is_some());
+    pub fn warnings(&self, registries: &Registries) -> Vec<String> {
+        let masked = registries.loss(self).is_ok_and(|loss| loss.passes().masked_context.is_some());
         // An agent's masked prompts are messages in both layouts.
         let foreign = self.train.steps > 0
             && masked
-            && !self.has_conversations()
+            && !self.has_conversations(&registries.environments)
             && self.prompt.layout == Layout::Concatenated;
         let foreign = foreign.then(|| FOREIGN_MASKED_PROMPTS.to_owned());
         foreign.into_iter().chain(self.low_rate()).chain(self.long_warmup()).collect()
@@ -53,11 +50,12 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
-    use crate::config::{ConfigSource, load};
+    use crate::config::{ConfigSource, Registries, load};
 
     fn warnings(overrides: &[&str]) -> Vec<String> {
         let overrides = overrides.iter().map(|&text| text.to_owned()).collect();
-        load(&ConfigSource { overrides, ..ConfigSource::default() }).unwrap().warnings()
+        let config = load(&ConfigSource { overrides, ..ConfigSource::default() }).unwrap();
+        config.warnings(&Registries::builtin())
     }
 
     #[test]

@@ -19,7 +19,7 @@ mod turn_tokens;
 
 use std::path::Path;
 
-use turnwise_core::{Batch, Purpose, Seed};
+use turnwise_core::{Batch, Purpose, Sampler, Seed};
 use turnwise_credit::{ModelInputs, Pipeline};
 use turnwise_model::{Adapter, Compute, Weights, save_model};
 use turnwise_policy::base::{self, BaseModel};
@@ -36,6 +36,7 @@ use crate::record::directory::RunDirectory;
 use crate::record::metrics::Metrics;
 use crate::record::observer::{Event, Observer};
 use crate::rollout::prompting::Prompter;
+use crate::rollout::queue::{SamplerSource, SamplingReport};
 
 pub(crate) struct Learners {
     pub(crate) policy: Box<dyn PolicyLearner>,
@@ -43,14 +44,29 @@ pub(crate) struct Learners {
     pub(crate) decomposer: Option<RunDecomposer>,
 }
 
-impl Learners {
-    pub(crate) fn release(&mut self) {
+impl SamplerSource for Learners {
+    fn release(&mut self) {
         self.policy.release();
         if let Some(critic) = &mut self.critic {
             critic.release();
         }
     }
 
+    fn samplers(
+        &mut self,
+        lanes: usize,
+        max_num_seqs: usize,
+        max_model_len: usize,
+    ) -> Result<Vec<Box<dyn Sampler + Send>>, TrainError> {
+        self.policy.samplers(lanes, max_num_seqs, max_model_len)
+    }
+
+    fn sampling_report(&mut self) -> SamplingReport {
+        self.policy.sampling_report()
+    }
+}
+
+impl Learners {
     pub(crate) fn supply(
         &mut self,
         pipeline: &Pipeline,

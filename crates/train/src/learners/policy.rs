@@ -11,11 +11,11 @@ use turnwise_policy::{BaseModel, Policy};
 use turnwise_text::{GenerationSampling, ReasoningTags, Tokenizer};
 
 use crate::TrainError;
-use crate::config::Config;
+use crate::config::{Config, Registries};
 use crate::learners::settings::phase_learner;
 use crate::record::checkpoint::Checkpoint;
 use crate::record::directory::Phase;
-use crate::record::metrics::Metrics;
+pub use crate::rollout::queue::SamplingReport;
 use crate::setup;
 
 /// Token ids, with ranges over which to average hidden states.
@@ -165,15 +165,6 @@ pub trait PolicyLearner: Learner + MaskedContextLearner + HiddenStates {
     }
 }
 
-/// Report of remote samplers.
-#[derive(Clone, Debug, Default)]
-pub struct SamplingReport {
-    /// Metrics for the step.
-    pub metrics: Metrics,
-    /// Messages for the run, one line each.
-    pub notes: Vec<String>,
-}
-
 fn unsupported(what: &str) -> LearnError {
     LearnError::Backend(format!("this learner has no {what}, and the method needs it"))
 }
@@ -198,13 +189,14 @@ impl NativePolicy {
     /// [`setup::chat`].
     pub fn new(
         config: &Config,
+        registries: &Registries,
         phase: Phase,
         weights: Weights,
         tokenizer: Arc<Tokenizer>,
         base: Option<BaseModel>,
     ) -> Result<Self, TrainError> {
         let learner = NativeLearner::new(weights, phase_learner(config, phase))?;
-        let reasoning = setup::engine_reasoning(config, &tokenizer)?;
+        let reasoning = setup::engine_reasoning(config, registries, &tokenizer)?;
         Ok(Self { learner, tokenizer, reasoning, sampling: setup::sampling(config), base, stashed: None })
     }
 
@@ -212,11 +204,21 @@ impl NativePolicy {
     ///
     /// # Errors
     /// Fails on files that are missing or do not fit the config.
-    pub fn load(config: &Config, checkpoint: &Checkpoint) -> Result<Self, TrainError> {
+    pub fn load(
+        config: &Config,
+        registries: &Registries,
+        checkpoint: &Checkpoint,
+    ) -> Result<Self, TrainError> {
         let state = checkpoint.state()?;
         let policy = Policy::load(&checkpoint.policy())?;
-        let mut loaded =
-            Self::new(config, state.position.phase, policy.weights, policy.tokenizer, state.base)?;
+        let mut loaded = Self::new(
+            config,
+            registries,
+            state.position.phase,
+            policy.weights,
+            policy.tokenizer,
+            state.base,
+        )?;
         let moments = OptimizerState::load(&checkpoint.optimizer(), loaded.learner.trained_tensors())?;
         loaded.learner.restore_optimizer(moments)?;
         Ok(loaded)

@@ -118,7 +118,7 @@ mod tests {
     use turnwise_text::{Tokenizer, TokenizerConfig};
 
     use super::*;
-    use crate::config::{ConfigSource, load};
+    use crate::config::{ConfigSource, Registries, load};
     use crate::rollout::prompting::PromptParts;
 
     #[test]
@@ -127,7 +127,7 @@ mod tests {
             load(&ConfigSource { preset: Some("quickstart".into()), ..ConfigSource::default() }).unwrap();
         let tokenizer =
             Tokenizer::train(["go to the shelf"].into_iter(), &TokenizerConfig::default()).unwrap();
-        let parts = PromptParts::new(&config, &tokenizer, None).unwrap();
+        let parts = PromptParts::new(&config, &Registries::builtin(), &tokenizer, None).unwrap();
         let mut openings = Openings { prompter: parts.prompter(&tokenizer), known: Vec::new() };
         let tools = [Tool::from_json(r#"{ "name": "look" }"#).unwrap()];
         let [plain, called] = [&[][..], &tools].map(|tools| openings.prompter.opening(tools).unwrap());

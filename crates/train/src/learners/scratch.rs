@@ -35,7 +35,7 @@ pub(crate) fn scratch_parts(
 ) -> Result<(ModelConfig, Tokenizer), TrainError> {
     let total = TOKENIZER_DEMONSTRATIONS.min(config.sft.demonstrations.max(200));
     observer.event(Event::Stage("training the tokenizer on episodes"));
-    let demonstrations = world.texts(config, total, &mut |played| {
+    let demonstrations = world.texts(config, template, total, &mut |played| {
         observer.event(Event::Demonstrations { played, total });
         ControlFlow::Continue(())
     })?;

@@ -5,7 +5,7 @@ use std::fmt::{self, Display};
 use turnwise_model::{Device, LoraConfig, MemoryPlan, ModelConfig, PlanPhase};
 
 use crate::TrainError;
-use crate::config::Config;
+use crate::config::{Config, Registries};
 use crate::plan::sizes::settings;
 use crate::record::observer::{Event, Observer};
 use crate::rollout::pictures::drawn_size;
@@ -42,8 +42,13 @@ impl Memory {
 impl MemoryReport {
     /// Plans a config for a model of this shape. `drawn` is the height and width of the
     /// environment's pictures; if unknown, the largest that fits `rollout.max_model_len`.
-    pub fn new(config: &Config, model: &ModelConfig, drawn: Option<[usize; 2]>) -> Self {
-        let settings = settings(config, model, drawn);
+    pub fn new(
+        config: &Config,
+        registries: &Registries,
+        model: &ModelConfig,
+        drawn: Option<[usize; 2]>,
+    ) -> Self {
+        let settings = settings(config, registries, model, drawn);
         let (plan, device) = match config.policy.device {
             Device::Cpu => (MemoryPlan::new(model, &settings), None),
             Device::Cuda => {
@@ -55,7 +60,7 @@ impl MemoryReport {
         };
         let machine = Memory { plan, size: machine_memory() };
         let mut report = Self { machine, device, advice: Vec::new() };
-        report.advice = report.less(config, model, drawn);
+        report.advice = report.less(config, registries, model, drawn);
         report
     }
 
@@ -115,7 +120,13 @@ impl MemoryReport {
         Some(text)
     }
 
-    fn less(&self, config: &Config, model: &ModelConfig, drawn: Option<[usize; 2]>) -> Vec<(String, u64)> {
+    fn less(
+        &self,
+        config: &Config,
+        registries: &Registries,
+        model: &ModelConfig,
+        drawn: Option<[usize; 2]>,
+    ) -> Vec<(String, u64)> {
         let mut changes: Vec<(String, Config)> = Vec::new();
         let mut change = |text: String, with: &dyn Fn(&mut Config)| {
             let mut changed = config.clone();
@@ -142,7 +153,7 @@ impl MemoryReport {
             change(format!("rollout.max_num_seqs = {slots}"), &|config| config.rollout.max_num_seqs = slots);
         }
         let total = |config: &Config| {
-            let settings = settings(config, model, drawn);
+            let settings = settings(config, registries, model, drawn);
             match config.policy.device {
                 Device::Cpu => MemoryPlan::new(model, &settings),
                 Device::Cuda => MemoryPlan::on_device(model, &settings),
@@ -159,13 +170,14 @@ impl MemoryReport {
 
 pub(crate) fn check(
     config: &Config,
+    registries: &Registries,
     model: &ModelConfig,
     world: Option<&World>,
     ignore: bool,
     observer: &mut dyn Observer,
 ) -> Result<(), TrainError> {
     let drawn = world.and_then(|world| drawn_size(config, world));
-    if let Some(warning) = MemoryReport::new(config, model, drawn).check(ignore)? {
+    if let Some(warning) = MemoryReport::new(config, registries, model, drawn).check(ignore)? {
         observer.event(Event::Note(warning));
     }
     Ok(())
@@ -267,13 +279,14 @@ mod tests {
 
     fn config(overrides: &[&str]) -> Config {
         let overrides = overrides.iter().map(|text| (*text).to_owned()).collect();
-        load(&ConfigSource { preset: Some("quickstart".into()), files: Vec::new(), overrides }).unwrap()
+        let preset = Some("quickstart".into());
+        load(&ConfigSource { preset, overrides, ..ConfigSource::default() }).unwrap()
     }
 
     fn total(overrides: &[&str]) -> u64 {
         let config = config(overrides);
         let model = config.policy.scratch.model_config(4096, config.rollout.max_model_len);
-        MemoryReport::new(&config, &model, None).total()
+        MemoryReport::new(&config, &Registries::builtin(), &model, None).total()
     }
 
     #[test]
@@ -302,7 +315,10 @@ mod tests {
                 ["rollout.tasks_per_step=1", "rollout.group_size=4", "rollout.num_workers=1", "eval.tasks=1"];
             let config = config(&[&few[..], &["rollout.max_num_seqs=64", selection]].concat());
             let model = config.policy.scratch.model_config(4096, config.rollout.max_model_len);
-            MemoryReport::new(&config, &model, None).machine.plan.of(PlanPhase::Sampling)
+            MemoryReport::new(&config, &Registries::builtin(), &model, None)
+                .machine
+                .plan
+                .of(PlanPhase::Sampling)
         };
         let all = sampling("rollout.filter_groups={kind=\"all\"}");
         assert!(sampling("rollout.filter_groups={kind=\"rejection\", oversample=8}") > 2 * all);
@@ -314,7 +330,10 @@ mod tests {
         let sampling = |more: &[&str]| {
             let config = config(more);
             let model = config.policy.scratch.model_config(4096, config.rollout.max_model_len);
-            MemoryReport::new(&config, &model, None).machine.plan.of(PlanPhase::Sampling)
+            MemoryReport::new(&config, &Registries::builtin(), &model, None)
+                .machine
+                .plan
+                .of(PlanPhase::Sampling)
         };
         assert!(sampling(&["policy.lora={rank=4}"]) > 0);
         assert_eq!(sampling(&["policy.lora={rank=4}", servers]), 0);
@@ -333,7 +352,7 @@ mod tests {
             let config = if lora { config(&["policy.lora={rank=4}", &servers]) } else { config(&[&servers]) };
             let model = config.policy.scratch.model_config(4096, config.rollout.max_model_len);
             let parameters = ParameterLayout::new(&model).len;
-            let plan = MemoryReport::new(&config, &model, None).machine.plan;
+            let plan = MemoryReport::new(&config, &Registries::builtin(), &model, None).machine.plan;
             (plan.of(PlanPhase::Sampling), shared_folder(&config, parameters), 4 * parameters as u64)
         };
         let (memory, disk, model) = planned(true, "full");
@@ -349,7 +368,7 @@ mod tests {
         let config =
             config(&["policy.scratch.hidden_size=1024", "train.num_workers=8", "rollout.num_workers=8"]);
         let model = config.policy.scratch.model_config(4096, config.rollout.max_model_len);
-        let mut report = MemoryReport::new(&config, &model, None);
+        let mut report = MemoryReport::new(&config, &Registries::builtin(), &model, None);
         report.machine.size = Some(report.total());
         assert!(report.check(false).unwrap().is_none() && report.to_string().contains("fits: 100 %"));
         assert!(!report.to_string().contains("room to keep"));
@@ -378,7 +397,10 @@ mod tests {
         let report = |more: &[&str]| {
             let config = config(&[&shape[..], more].concat());
             let model = config.policy.scratch.model_config(4096, config.rollout.max_model_len);
-            (MemoryReport::new(&config, &model, None), ParameterLayout::new(&model).len as u64)
+            (
+                MemoryReport::new(&config, &Registries::builtin(), &model, None),
+                ParameterLayout::new(&model).len as u64,
+            )
         };
         let (full, weights) = report(&["policy.device_memory=80"]);
         let plan = &full.device.as_ref().unwrap().plan;

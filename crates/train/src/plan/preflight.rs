@@ -13,7 +13,7 @@ use turnwise_settings::{Problem, SettingsError};
 use turnwise_text::Tokenizer;
 
 use crate::TrainError;
-use crate::config::{Config, PolicyLearnerConfig};
+use crate::config::{Config, PolicyLearnerConfig, Registries};
 use crate::learners::scratch;
 use crate::plan::memory::{self, MemoryReport};
 use crate::plan::sizes::shared_folder;
@@ -53,26 +53,28 @@ pub(crate) struct Checked {
     pub(crate) world: Option<(World, Panels)>,
 }
 
-/// Checks a config and builds its environment, for [`crate::Run::start`] and [`preflight`].
+/// Checks a config and builds its environment, for a run's start and [`preflight`].
 pub(crate) fn checked(
     config: &Config,
+    registries: &Registries,
     root: &Path,
     observer: &mut dyn Observer,
 ) -> Result<Checked, TrainError> {
-    config.check()?;
-    for warning in config.warnings() {
+    config.check(registries)?;
+    for warning in config.warnings(registries) {
         observer.event(Event::Note(warning));
     }
     let directory = RunDirectory::planned(root)?;
-    let template = setup::template(config)?;
+    let template = setup::template(config, registries)?;
     if !config.needs_world() {
         return Ok(Checked { directory, template, world: None });
     }
     observer.event(Event::Stage("building the world"));
     let split = |error| of_split(config, error);
-    let world = World::new(&config.env, &config.splits(), &mut |note| observer.event(Event::Note(note)))
-        .map_err(split)?;
-    world.check(config).map_err(split)?;
+    let world =
+        World::new(&config.env, registries, &config.splits(), &mut |note| observer.event(Event::Note(note)))
+            .map_err(split)?;
+    world.check(config, registries).map_err(split)?;
     let panels = panels::pin(config, world.task_set()).map_err(split)?;
     if panels.train_tasks == 0 {
         let known = world.task_set().splits().join(", ");
@@ -98,8 +100,7 @@ pub(crate) fn check_context(config: &Config, positions: usize) -> Result<(), Set
     let reason = format!(
         "is more than the {positions} positions of the model (max_position_embeddings); set {positions} or less"
     );
-    let (origin, value) = (config.origins.of(key), Some(context.to_string()));
-    Err(SettingsError(vec![Problem { origin, value, ..Problem::new(key, reason) }]))
+    Err(SettingsError(vec![Problem { value: Some(context.to_string()), ..Problem::new(key, reason) }]))
 }
 
 /// Returns the error for a missing or empty split, which environments do not distinguish.
@@ -110,18 +111,17 @@ fn no_tasks(config: &Config, split: &str, known: &str) -> SettingsError {
          give it tasks (env.data, env.generator)"
     );
     let value = Some(format!("{split:?}"));
-    SettingsError(vec![Problem { origin: config.origins.of(key), value, ..Problem::new(key, reason) }])
+    SettingsError(vec![Problem { value, ..Problem::new(key, reason) }])
 }
 
-/// Runs all checks of [`crate::Run::start`] for a run in `root`.
-///
-/// The model only needs its `config.json`: `policy.model` may be its folder or the file itself.
-/// Parts that only the run needs (weights, the device) are listed as missing.
-///
-/// # Errors
-/// Fails with the error that the run would have at its start.
-pub fn preflight(config: &Config, root: &Path, observer: &mut dyn Observer) -> Result<Preflight, TrainError> {
-    let Checked { template, world, .. } = checked(config, root, observer)?;
+/// Runs the checks of a run's start that need no source of policies ([`crate::RunBuilder::preflight`]).
+pub(crate) fn preflight(
+    config: &Config,
+    registries: &Registries,
+    root: &Path,
+    observer: &mut dyn Observer,
+) -> Result<Preflight, TrainError> {
+    let Checked { template, world, .. } = checked(config, registries, root, observer)?;
     let mut missing = Vec::new();
     if let Err(error) = config.policy.device.open() {
         missing.push(error.to_string());
@@ -135,7 +135,7 @@ pub fn preflight(config: &Config, root: &Path, observer: &mut dyn Observer) -> R
     };
     check_context(config, model.max_position_embeddings)?;
     if let (Some(tokenizer), Some((world, _))) = (tokenizer, &world) {
-        let chat = setup::chat(config, &tokenizer)?;
+        let chat = setup::chat(config, registries, &tokenizer)?;
         let pictures = PicturePrompts::new(config, model.vision.as_ref())?;
         let prompter = Prompter {
             template: &template,
@@ -160,7 +160,7 @@ pub fn preflight(config: &Config, root: &Path, observer: &mut dyn Observer) -> R
     Ok(Preflight {
         parameters,
         shared_folder: shared_folder(config, parameters),
-        memory: MemoryReport::new(config, &model, drawn),
+        memory: MemoryReport::new(config, registries, &model, drawn),
         trained_here: matches!(config.policy.learner, PolicyLearnerConfig::Native),
         model,
         tasks,

@@ -7,7 +7,7 @@ use turnwise_model::{
     AdapterLayout, Device, LoraConfig, ModelConfig, ParameterLayout, PicturePlan, PlanSettings,
 };
 
-use crate::config::{Config, ServedWeights};
+use crate::config::{Config, Registries, ServedWeights};
 use crate::learners::settings::learner_config;
 use crate::rollout::engines::sampling_lanes;
 
@@ -42,11 +42,16 @@ fn trajectories_of_a_step(config: &Config) -> usize {
 
 /// Returns the memory plan's inputs. `drawn` is the height and width of pictures in prompts, if
 /// known.
-pub(super) fn settings(config: &Config, model: &ModelConfig, drawn: Option<[usize; 2]>) -> PlanSettings {
+pub(super) fn settings(
+    config: &Config,
+    registries: &Registries,
+    model: &ModelConfig,
+    drawn: Option<[usize; 2]>,
+) -> PlanSettings {
     let weights = ParameterLayout::new(model).len;
     let learner = learner_config(config, config.rollout.temperature);
-    let passes = config.loss().map_or_else(|_| RequiredPasses::default(), |loss| loss.passes());
-    let has_critic = config.pipeline().is_ok_and(|pipeline| pipeline.required_inputs().values);
+    let passes = registries.loss(config).map_or_else(|_| RequiredPasses::default(), |loss| loss.passes());
+    let has_critic = registries.pipeline(config).is_ok_and(|pipeline| pipeline.required_inputs().values);
     let adapter = |lora: &LoraConfig, critic: bool| {
         AdapterLayout::new(model, lora, critic).map_or(0, |layout| layout.len)
     };
@@ -133,12 +138,13 @@ mod tests {
             let mut overrides = vec!["sft.steps=0", "env.max_turns=10", "rollout.tasks_per_step=4"];
             overrides.extend(["rollout.group_size=8", "train.num_minibatches=4"].iter().chain(more));
             let overrides = overrides.into_iter().map(str::to_owned).collect();
-            let config = load(&ConfigSource { preset: None, files: vec![file], overrides }).unwrap();
+            let config =
+                load(&ConfigSource { files: vec![file], overrides, ..ConfigSource::default() }).unwrap();
             let scratch = &config.policy.scratch;
             let tokens = VisionTokens { start: 4, end: 5, image: 6, video: 7 };
             let model = scratch.with_tower(scratch.model_config(300, config.rollout.max_model_len), tokens);
-            let planned = settings(&config, &model, drawn).pictures.unwrap();
-            (planned, MemoryReport::new(&config, &model, drawn).machine.plan)
+            let planned = settings(&config, &Registries::builtin(), &model, drawn).pictures.unwrap();
+            (planned, MemoryReport::new(&config, &Registries::builtin(), &model, drawn).machine.plan)
         };
         let (planned, plan) = report(Some([96, 96]), &[]);
         // 96 x 96 pixels are read as 48 x 48. This step and the previous have 4 x 8 trajectories of

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use turnwise_core::Batch;
 
 use crate::TrainError;
-use crate::config::{Config, DecomposerConfig};
+use crate::config::{Config, DecomposerConfig, Registries};
 use crate::record::metrics::Metrics;
 
 /// Number of consecutive steps before a warning.
@@ -78,9 +78,10 @@ impl Learning {
     /// Fails if the credit settings are invalid.
     pub fn new<'a>(
         config: &Config,
+        registries: &Registries,
         steps: impl IntoIterator<Item = &'a Metrics>,
     ) -> Result<Self, TrainError> {
-        let needs = config.pipeline()?.required_inputs();
+        let needs = registries.pipeline(config)?.required_inputs();
         let warmup = if needs.values { config.critic.warmup_steps as usize } else { 0 };
         let measured = needs.values || needs.credits || needs.state_values.is_some();
         let outcomes_only = !measured && config.decomposer == DecomposerConfig::None;
@@ -296,7 +297,7 @@ mod tests {
     }
 
     fn warnings(config: &Config, steps: &[Metrics]) -> Vec<String> {
-        Learning::new(config, steps).unwrap().warnings(config)
+        Learning::new(config, &Registries::builtin(), steps).unwrap().warnings(config)
     }
 
     fn pretrained() -> Config {
@@ -314,7 +315,7 @@ mod tests {
             ("rollout/invalid_action_frac", 1.0),
             ("rollout/truncated_rate", 0.75),
         ]);
-        let mut learning = Learning::new(&config, []).unwrap();
+        let mut learning = Learning::new(&config, &Registries::builtin(), []).unwrap();
         for step in 1..=7 {
             learning.push(&idle, Some("hm\nhm".to_owned()));
             let new = learning.new_warnings(&config);
@@ -358,7 +359,12 @@ mod tests {
         assert_eq!(warnings(&critic, &equal), [""; 0]);
         critic.critic.warmup_steps = 3;
         assert_eq!(warnings(&critic, &steps(0.5)), [""; 0]);
-        assert!(Learning::new(&critic, &steps(0.5)[..3]).unwrap().nothing_trained(&critic).is_none());
+        assert!(
+            Learning::new(&critic, &Registries::builtin(), &steps(0.5)[..3])
+                .unwrap()
+                .nothing_trained(&critic)
+                .is_none()
+        );
     }
 
     #[test]

@@ -2,12 +2,13 @@
 
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 
 use turnwise_core::Sampler;
 use turnwise_model::vision::VisionConfig;
 use turnwise_text::Tokenizer;
 
-use crate::config::Config;
+use crate::config::{Config, Registries};
 use crate::record::directory::{Position, RunDirectory};
 use crate::record::metrics::Metrics;
 use crate::setup::World;
@@ -73,10 +74,12 @@ pub struct EvaluationPoint<'a> {
     pub run: &'a RunDirectory,
     /// Its config.
     pub config: &'a Config,
+    /// Environments and methods that the config names.
+    pub registries: &'a Registries,
     /// Environment of the run.
     pub world: &'a World,
     /// The policy's tokenizer.
-    pub tokenizer: &'a Tokenizer,
+    pub tokenizer: &'a Arc<Tokenizer>,
     /// Vision tower of the policy, if it reads pictures.
     pub vision: Option<&'a VisionConfig>,
     /// Samplers over the policy's weights, one per lane.

@@ -8,7 +8,7 @@ use turnwise_core::{
     Trajectory, Turn, TurnKind, digest,
 };
 
-use super::RolloutContext;
+use super::{EnvRunner, Rollout};
 use crate::TrainError;
 use crate::config::Layout;
 use crate::rollout::observations::shorten;
@@ -62,12 +62,18 @@ impl Branch {
     }
 }
 
-/// Returns the state before each turn of a trajectory by replaying its actions in this context.
+/// Returns the state before each turn of a trajectory by replaying its actions in the
+/// environment of the rollout that sampled it.
 ///
 /// # Errors
 /// Returns [`TrainError::Env`] if the environment fails, cannot save its state, or returns other
 /// observations. Also fails if the trajectory lacks the tokens of its prompts.
-pub fn branches(context: &RolloutContext<'_>, trajectory: &Trajectory) -> Result<Vec<Branch>, TrainError> {
+pub fn branches(
+    runner: &EnvRunner,
+    rollout: &Rollout<'_>,
+    trajectory: &Trajectory,
+) -> Result<Vec<Branch>, TrainError> {
+    let context = &runner.context(rollout);
     let mut environment = context.task_set.environment()?;
     let coordinates = [context.purpose as u64, context.step, trajectory.group as u64];
     let seed = Seed::derive(context.run_seed, Purpose::Environment, &coordinates);

@@ -10,11 +10,11 @@ use std::collections::hash_map::Entry;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use turnwise_core::{Group, Sampler, StopReason, Trajectory};
+use turnwise_core::{Group, Purpose, Sampler, StopReason, Trajectory};
 use turnwise_credit::StateValues;
 
 use super::branch::{Branch, branches};
-use super::{Job, RolloutContext, is_faulty, run_each};
+use super::{EnvRunner, Job, Rollout, is_faulty, run_each};
 use crate::TrainError;
 
 /// A state and the returns of its continuations so far.
@@ -52,18 +52,20 @@ pub struct States {
 
 impl States {
     /// Adds the states before a trajectory's turns and returns each turn's state index.
-    /// Trajectories of a group share states. The trajectory must have been played in `context`.
+    /// Trajectories of a group share states. The trajectory must be from this rollout.
     ///
     /// # Errors
     /// Fails like [`branches`].
     pub fn add(
         &mut self,
-        context: &RolloutContext<'_>,
+        runner: &EnvRunner,
+        rollout: &Rollout<'_>,
         trajectory: &Trajectory,
     ) -> Result<Vec<usize>, TrainError> {
         let mut numbers = Vec::with_capacity(trajectory.turns.len());
-        for branch in branches(context, trajectory)? {
-            let number = match self.known.entry((trajectory.group, branch.key(context.history))) {
+        for branch in branches(runner, rollout, trajectory)? {
+            let number = match self.known.entry((trajectory.group, branch.key(rollout.config.prompt.history)))
+            {
                 Entry::Occupied(known) => *known.get(),
                 Entry::Vacant(new) => {
                     let branch = Arc::new(branch);
@@ -107,9 +109,10 @@ pub struct Continued {
 /// far.
 ///
 /// # Errors
-/// Fails like [`run_each`].
+/// Fails like [`EnvRunner::play`].
 pub fn continue_states<S: Sampler + Send>(
-    context: &RolloutContext<'_>,
+    runner: &EnvRunner,
+    rollout: &Rollout<'_>,
     settings: ReturnSettings,
     states: &mut [State],
     more: impl Fn(usize) -> usize,
@@ -150,7 +153,7 @@ pub fn continue_states<S: Sampler + Send>(
             returns[job] = Some(earned);
         }
     };
-    let finished = run_each(context, &jobs, samplers, &keep, |progress| {
+    let finished = run_each(&runner.context(rollout), &jobs, samplers, &keep, |progress| {
         let count = |of: &std::sync::atomic::AtomicUsize| of.load(Ordering::Relaxed);
         tick(count(&progress.finished), jobs.len(), count(&progress.tokens));
     })?;
@@ -177,11 +180,10 @@ pub(crate) struct Estimated {
 }
 
 /// Estimates the value of the state before each turn and stores it in the turn; returns `None` if
-/// stopped. `playing` is the context in which the groups were sampled, `continuing` that of the
-/// continuations.
+/// stopped. `playing` is the rollout that sampled the groups.
 pub(crate) fn estimate_state_values<S: Sampler + Send>(
-    playing: &RolloutContext<'_>,
-    continuing: &RolloutContext<'_>,
+    runner: &EnvRunner,
+    playing: &Rollout<'_>,
     settings: &ValueSettings,
     groups: &mut [Group],
     samplers: &mut [S],
@@ -190,11 +192,13 @@ pub(crate) fn estimate_state_values<S: Sampler + Send>(
     let mut states = States::default();
     let mut numbers = Vec::new();
     for trajectory in groups.iter().flat_map(|group| &group.trajectories) {
-        numbers.push(states.add(playing, trajectory)?);
+        numbers.push(states.add(runner, playing, trajectory)?);
     }
     let ValueSettings { wanted: StateValues { continuations, gamma }, reward_scale } = *settings;
     let returns = ReturnSettings { gamma, reward_scale };
-    let continued = continue_states(continuing, returns, &mut states.all, |_| continuations, samplers, tick)?;
+    let continuing = Rollout { purpose: Purpose::Continuation, ..*playing };
+    let continued =
+        continue_states(runner, &continuing, returns, &mut states.all, |_| continuations, samplers, tick)?;
     let Some(continued) = continued else { return Ok(None) };
     let values: Option<Vec<(f64, f64)>> = states.all.iter().map(State::value).collect();
     let Some(values) = values else {

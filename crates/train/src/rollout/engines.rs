@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use turnwise_core::SamplingParams;
-use turnwise_model::Device;
 use turnwise_model::engine::{EngineConfig, NativeEngine, SharedWeights};
-use turnwise_text::Tokenizer;
+use turnwise_model::{Device, Weights};
 use turnwise_text::chat::ChatFormat;
+use turnwise_text::{ReasoningTags, Tokenizer};
 
 use crate::TrainError;
 use crate::config::{Config, RolloutConfig};
@@ -58,21 +58,18 @@ pub fn sampling_lanes(config: &Config) -> (usize, usize) {
     }
 }
 
-/// Creates engines over shared weights ([`sampling_lanes`]).
-///
-/// # Errors
-/// Fails if `slots` is 0, if `rollout.max_model_len` is below 2 or above the model's
-/// `max_position_embeddings`, or if a device lacks memory for keys and values. Also fails like
-/// [`setup::template`] and [`setup::chat`].
-pub fn engines(
+/// Creates engines that share these weights ([`sampling_lanes`]), and ignore stop strings in
+/// reasoning.
+pub(super) fn engines(
     config: &Config,
-    weights: &SharedWeights,
+    weights: &Weights,
     tokenizer: &Arc<Tokenizer>,
-    lanes: usize,
-    slots: usize,
+    reasoning: Option<ReasoningTags>,
 ) -> Result<Vec<NativeEngine>, TrainError> {
+    let (lanes, slots) = sampling_lanes(config);
+    let weights = &SharedWeights::of(weights, 0, config.policy.device, config.policy.compute)?;
     let sizes = EngineConfig { max_num_seqs: slots, max_model_len: config.rollout.max_model_len };
-    let reasoning = setup::engine_reasoning(config, tokenizer)?;
+    let reasoning = reasoning.map(Arc::new);
     let engine = |_| -> Result<NativeEngine, TrainError> {
         let engine = NativeEngine::with_shared(weights, sizes, Some(Arc::clone(tokenizer)))?;
         Ok(engine.past_reasoning(reasoning.clone()))

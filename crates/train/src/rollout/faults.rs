@@ -5,44 +5,13 @@
 //! ([`crate::config::OnError::Resample`]), and removed from their groups before reward shaping if
 //! they fail again. Trajectory files keep failed trajectories with their stop reasons.
 
-use turnwise_core::{Group, Sampler, StopReason, Trajectory};
+use turnwise_core::{Group, StopReason, Trajectory};
 
-use super::{Job, RolloutContext, RolloutProgress};
 use crate::TrainError;
 
 /// Returns true if a trajectory failed because of its environment or sampler.
 pub fn is_faulty(trajectory: &Trajectory) -> bool {
     trajectory.stop.is_failure()
-}
-
-/// Samples all jobs like [`super::run`], and failed ones ([`is_faulty`]) again, up to
-/// `max_resamples` times. Returns the trajectories in job order and the number of repeated ones;
-/// `None` if stopped.
-///
-/// # Errors
-/// Fails like [`super::run`].
-pub fn run_with_resampling<S: Sampler + Send>(
-    context: &RolloutContext<'_>,
-    jobs: &[Job],
-    samplers: &mut [S],
-    max_resamples: u64,
-    mut tick: impl FnMut(&RolloutProgress),
-) -> Result<Option<(Vec<Trajectory>, usize)>, TrainError> {
-    let Some(mut all) = super::run(context, jobs, samplers, &mut tick)? else { return Ok(None) };
-    let mut resampled = 0;
-    for attempt in 1..=max_resamples {
-        let failed: Vec<usize> = (0..all.len()).filter(|&index| is_faulty(&all[index])).collect();
-        if failed.is_empty() {
-            break;
-        }
-        let again: Vec<Job> = failed.iter().map(|&index| Job { attempt, ..jobs[index].clone() }).collect();
-        let Some(found) = super::run(context, &again, samplers, &mut tick)? else { return Ok(None) };
-        resampled += found.len();
-        for (index, trajectory) in failed.into_iter().zip(found) {
-            all[index] = trajectory;
-        }
-    }
-    Ok(Some((all, resampled)))
 }
 
 #[derive(Debug, Default)]

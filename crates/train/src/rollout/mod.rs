@@ -1,18 +1,32 @@
-//! Rollouts: environments and a sampler, without a barrier between turns.
+//! Rollouts: environments and samplers, without a barrier between turns.
 //!
-//! A complete response steps its environment immediately, and the next job replaces a finished
-//! trajectory. Trajectories are assigned to lanes by their index in the batch. Each lane has its
-//! own sampler and thread, so samples do not depend on timing or the number of processors.
+//! [`EnvRunner::play`] is the only way to play episodes: for training, evaluation, analysis, the
+//! credit benchmark and `turnwise rollout`. A complete response steps its environment immediately,
+//! and the next job replaces a finished trajectory. Trajectories are assigned to lanes by their
+//! index in the batch. Each lane has its own sampler and thread, so samples do not depend on timing
+//! or the number of processors.
+//!
+//! In training, four calls lead from the step to `Environment::step`:
+//!
+//! 1. `RolloutQueue::next` starts the rollouts that may start now, each on a thread, and waits for
+//!    the oldest.
+//! 2. `SamplingJob::run` plays rounds of groups until the batch is full.
+//! 3. [`EnvRunner::play`] runs one lane per sampler, and repeats failed trajectories.
+//! 4. `Lane::play` samples responses and steps environments, or passes the steps of slow
+//!    environments to the threads of `EnvPool`.
 //!
 //! | File | Subject |
 //! |---|---|
 //! | `mod.rs` | the lanes of a rollout and their shared context |
+//! | `env_runner` | [`EnvRunner`]: environment, prompts and parser; plays jobs |
+//! | `queue`, `sample` | training: concurrent rollouts, in rounds until the batch is full |
 //! | `lane` | one lane: its trajectories from reset to end |
 //! | [`branch`] | states within an episode from which trajectories are continued |
 //! | [`continuations`] | state values from continuations |
 //! | [`pool`] | environments on separate threads, with timeouts and retries |
 //! | `first_prompts` | checks that first prompts fit the context |
 //! | `faults` | trajectories that failed for reasons other than the policy |
+//! | `overflow` | warning or error if prompts do not fit the context |
 //! | [`engines`], [`prompting`], [`tasks`] | samplers, prompts as tokens, the order of tasks |
 //! | `conversations` | requests of agents as tokens |
 //! | `compaction` | summaries that replace earlier turns |
@@ -24,21 +38,25 @@ pub mod compaction;
 pub mod continuations;
 mod conversations;
 pub mod engines;
-pub mod env_runner;
+mod env_runner;
 pub(crate) mod faults;
 pub(crate) mod first_prompts;
 mod lane;
 pub mod observations;
+mod overflow;
 pub mod pictures;
 pub mod pool;
 pub mod prompting;
+pub(crate) mod queue;
+mod sample;
 pub mod tasks;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-pub use faults::{is_faulty, run_with_resampling};
+pub use env_runner::{EnvRunner, Played, Rollout};
+pub use faults::is_faulty;
 use turnwise_core::{
     EnvError, Environment, Observation, Purpose, Sampler, SamplingParams, Seed, Task, TaskSet, Trajectory,
 };
@@ -48,14 +66,12 @@ use turnwise_text::Tokenizer;
 use turnwise_text::chat::ChatFormat;
 
 use crate::TrainError;
-use crate::config::{Config, Layout, Validity};
+use crate::config::{Layout, Validity};
 use crate::rollout::branch::Branch;
 use crate::rollout::compaction::Compaction;
-use crate::rollout::engines::{sampling_lanes, sampling_params};
 use crate::rollout::lane::Lane;
 use crate::rollout::pictures::PicturePrompts;
 use crate::rollout::pool::{EnvCalls, EnvPool};
-use crate::rollout::prompting::Prompter;
 
 /// A trajectory to sample.
 #[derive(Clone, Debug, PartialEq)]
@@ -92,80 +108,45 @@ impl Job {
 }
 
 /// The inputs of a rollout.
-pub struct RolloutContext<'a> {
+pub(crate) struct RolloutContext<'a> {
     /// Creates the environments.
-    pub task_set: Arc<dyn TaskSet>,
+    pub(crate) task_set: Arc<dyn TaskSet>,
     /// Limits of calls to environments that block.
-    pub env_calls: EnvCalls,
+    pub(crate) env_calls: EnvCalls,
     /// The policy's tokenizer.
-    pub tokenizer: &'a Tokenizer,
+    pub(crate) tokenizer: &'a Tokenizer,
     /// Prompt template.
-    pub template: &'a PromptTemplate,
+    pub(crate) template: &'a PromptTemplate,
     /// The model's chat format, if used.
-    pub chat: Option<&'a ChatFormat>,
+    pub(crate) chat: Option<&'a ChatFormat>,
     /// Pictures in prompts, if used.
-    pub pictures: Option<&'a PicturePrompts>,
+    pub(crate) pictures: Option<&'a PicturePrompts>,
     /// Parser of responses.
-    pub parser: &'a ActionParser,
+    pub(crate) parser: &'a ActionParser,
     /// Which responses count as valid actions.
-    pub valid: Validity,
+    pub(crate) valid: Validity,
     /// How turns become sequences.
-    pub layout: Layout,
+    pub(crate) layout: Layout,
     /// Number of earlier turns in a windowed prompt.
-    pub history: usize,
+    pub(crate) history: usize,
     /// When the policy summarizes a concatenated sequence; `None`: never.
-    pub compaction: Option<Compaction>,
+    pub(crate) compaction: Option<Compaction>,
     /// Sampling parameters.
-    pub params: SamplingParams,
+    pub(crate) params: SamplingParams,
     /// Maximum turns of an episode, for environments without their own limit (0: no limit).
-    pub max_turns: usize,
+    pub(crate) max_turns: usize,
     /// Maximum tokens of a sequence.
-    pub max_model_len: usize,
+    pub(crate) max_model_len: usize,
     /// Maximum number of concurrent trajectories per lane.
-    pub slots: usize,
+    pub(crate) slots: usize,
     /// The run's seed.
-    pub run_seed: u64,
+    pub(crate) run_seed: u64,
     /// Purpose of the random draws.
-    pub purpose: Purpose,
+    pub(crate) purpose: Purpose,
     /// The training step, or another number that identifies this rollout.
-    pub step: u64,
+    pub(crate) step: u64,
     /// Set by the caller to stop early.
-    pub stop: &'a AtomicBool,
-}
-
-impl<'a> RolloutContext<'a> {
-    /// Creates the context of a config: training at step 0, with the configured lanes.
-    pub fn new(
-        config: &Config,
-        task_set: Arc<dyn TaskSet>,
-        prompter: Prompter<'a>,
-        parser: &'a ActionParser,
-        temperature: f32,
-        stop: &'a AtomicBool,
-    ) -> Self {
-        let Prompter { template, tokenizer, chat, pictures } = prompter;
-        Self {
-            task_set,
-            env_calls: EnvCalls::new(&config.rollout),
-            tokenizer,
-            template,
-            chat,
-            pictures,
-            parser,
-            valid: config.prompt.validity,
-            layout: config.prompt.layout,
-            history: config.prompt.history,
-            compaction: Compaction::of(&config.prompt),
-            params: sampling_params(config, prompter, temperature),
-            max_turns: config.env.max_turns,
-            max_model_len: config.rollout.max_model_len,
-            slots: sampling_lanes(config).1,
-            run_seed: config.seed,
-            purpose: Purpose::Rollout,
-            step: 0,
-            stop,
-        }
-    }
+    pub(crate) stop: &'a AtomicBool,
 }
 
 /// Counters of a running rollout, for progress displays.
@@ -187,7 +168,7 @@ pub struct RolloutProgress {
 /// # Errors
 /// Fails if a sampler fails as a whole ([`turnwise_core::SampleError::Backend`]) or a thread
 /// panics. Other failures only end their trajectory.
-pub fn run<S: Sampler + Send>(
+pub(crate) fn run<S: Sampler + Send>(
     context: &RolloutContext<'_>,
     jobs: &[Job],
     samplers: &mut [S],
@@ -211,7 +192,7 @@ pub fn run<S: Sampler + Send>(
 ///
 /// # Errors
 /// Fails like [`run`].
-pub fn run_each<S: Sampler + Send>(
+pub(crate) fn run_each<S: Sampler + Send>(
     context: &RolloutContext<'_>,
     jobs: &[Job],
     samplers: &mut [S],

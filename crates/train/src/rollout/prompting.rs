@@ -20,7 +20,7 @@ use turnwise_text::Tokenizer;
 use turnwise_text::chat::{self, ChatFormat};
 
 use crate::TrainError;
-use crate::config::{Config, Layout};
+use crate::config::{Config, Layout, Registries};
 use crate::rollout::observations::Results;
 use crate::rollout::pictures::PicturePrompts;
 use crate::setup;
@@ -42,12 +42,13 @@ impl PromptParts {
     /// Fails like [`setup::template`], [`setup::chat`] and [`PicturePrompts::new`].
     pub fn new(
         config: &Config,
+        registries: &Registries,
         tokenizer: &Tokenizer,
         vision: Option<&VisionConfig>,
     ) -> Result<Self, TrainError> {
         Ok(Self {
-            template: setup::template(config)?,
-            chat: setup::chat(config, tokenizer)?,
+            template: setup::template(config, registries)?,
+            chat: setup::chat(config, registries, tokenizer)?,
             pictures: PicturePrompts::new(config, vision)?,
         })
     }

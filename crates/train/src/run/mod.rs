@@ -3,6 +3,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `mod.rs` | the phases: next step, due checkpoints and evaluations, end of a run |
+//! | `builder` | [`RunBuilder`]: a config, a directory, environments, methods, a policy |
 //! | `start` | starting a run from a config, or resuming it from its directory |
 //! | [`source`] | source of a run's policy: the config's model, or your own learner |
 //! | `shared_warm_start` | starting a run from another run's SFT |
@@ -11,6 +12,7 @@
 //! | [`models`] | a checkpoint's models as inputs of credit, read-only |
 
 pub mod best;
+mod builder;
 pub mod export;
 pub mod models;
 mod shared_warm_start;
@@ -25,7 +27,7 @@ use turnwise_core::Tasks;
 use turnwise_model::Weights;
 
 use crate::TrainError;
-use crate::config::Config;
+use crate::config::{Config, Registries};
 use crate::embedder::embedder;
 use crate::learners::Learners;
 use crate::learners::critic::RunCritic;
@@ -39,16 +41,16 @@ use crate::record::log::Logged;
 use crate::record::metrics::{MetricsWriter, read_metrics};
 use crate::record::observer::{EvaluationPoint, Event, Observer};
 use crate::record::state::{RL_START, RunState};
+use crate::rollout::EnvRunner;
 use crate::rollout::engines::sampling_lanes;
-use crate::rollout::env_runner::EnvRunner;
+use crate::rollout::queue::{CreditNeeds, RolloutQueue, SamplerSource as _};
 use crate::rollout::tasks::TaskOrder;
 use crate::sft::conversations::SftData;
 use crate::sft::warm_start::WarmStart;
-use crate::step::queue::{CreditNeeds, RolloutQueue};
 use crate::step::{Method, StepContext, Stepped, step};
 
-pub use shared_warm_start::{warm_start_of, warm_start_settings};
-pub use start::{Resume, RunParts};
+pub use builder::RunBuilder;
+pub use shared_warm_start::warm_start_settings;
 
 /// How [`Run::train`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +64,7 @@ pub enum RunEnd {
 /// A run in memory.
 pub struct Run {
     pub(crate) config: Config,
+    pub(crate) registries: Registries,
     pub(crate) directory: RunDirectory,
     /// Plays episodes; `None` for SFT without RL on conversations.
     pub(crate) runner: Option<Arc<EnvRunner>>,
@@ -85,6 +88,11 @@ impl Run {
     /// Returns the run's config.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// Returns the environments and methods that the config names.
+    pub fn registries(&self) -> &Registries {
+        &self.registries
     }
 
     /// Returns the current weights, if they are in this process.
@@ -210,7 +218,7 @@ impl Run {
             reason: format!("the split `{}` has no tasks", self.config.env.split),
         })?;
         let config = Arc::new(self.config.clone());
-        let (pipeline, loss) = (self.config.pipeline()?, self.config.loss()?);
+        let (pipeline, loss) = (self.registries.pipeline(&self.config)?, self.registries.loss(&self.config)?);
         let needs = CreditNeeds::of(&pipeline);
         let mut rollouts = RolloutQueue::new(Arc::clone(&runner), config, Arc::new(order), needs);
         let embedder = embedder(&self.config.credit)?;
@@ -220,7 +228,7 @@ impl Run {
         observer.event(Event::Stage("reinforcement learning"));
         let before = read_metrics(&self.directory.path("metrics.jsonl"))?;
         let before = before.iter().filter(|line| line.phase == Phase::Rl).map(|line| &line.metrics);
-        let mut learning = Learning::new(&self.config, before)?;
+        let mut learning = Learning::new(&self.config, &self.registries, before)?;
         // Warnings of before the resume are already reported.
         learning.new_warnings(&self.config);
         self.learning = Some(learning);
@@ -285,7 +293,7 @@ impl Run {
     }
 
     fn begin_critic(&mut self) -> Result<(), TrainError> {
-        let needed = self.config.pipeline()?.required_inputs().values;
+        let needed = self.registries.pipeline(&self.config)?.required_inputs().values;
         if needed && self.state.position.phase == Phase::Rl {
             let Some(weights) = self.learners.policy.weights() else {
                 return Err(TrainError::Config {
@@ -324,6 +332,7 @@ impl Run {
                 position: self.state.position,
                 run: &self.directory,
                 config: &self.config,
+                registries: &self.registries,
                 world: &runner.world,
                 tokenizer: &runner.tokenizer,
                 vision: self.learners.policy.vision(),

@@ -11,7 +11,7 @@ use turnwise_policy::run_folder::enclosing_run;
 use turnwise_text::Tokenizer;
 
 use crate::TrainError;
-use crate::config::{Config, DecomposerConfig};
+use crate::config::{Config, DecomposerConfig, Registries};
 use crate::learners::critic::RunCritic;
 use crate::learners::decomposer::{hidden_states, round_folder, turnrd_credits};
 use crate::learners::policy::{NativePolicy, PolicyLearner as _};
@@ -38,7 +38,7 @@ impl RunModels {
     /// # Errors
     /// Fails if the folder is not in a run, if prompts show pictures, or if files do not fit the
     /// config.
-    pub fn load(config: &Config, folder: &Path) -> Result<Self, TrainError> {
+    pub fn load(config: &Config, registries: &Registries, folder: &Path) -> Result<Self, TrainError> {
         let place = folder.parent().and_then(|path| {
             let position: Position = path.file_name()?.to_str()?.parse().ok()?;
             Some(Checkpoint { path: path.to_owned(), position })
@@ -54,8 +54,8 @@ impl RunModels {
         }
         let directory = RunDirectory::open(&run)?;
         let Policy { weights, tokenizer } = Policy::load(folder)?;
-        let policy = NativePolicy::new(config, Phase::Rl, weights, Arc::clone(&tokenizer), None)?;
-        let critic = critic_of(config, &directory, &checkpoint, policy.weights())?;
+        let policy = NativePolicy::new(config, registries, Phase::Rl, weights, Arc::clone(&tokenizer), None)?;
+        let critic = critic_of(config, registries, (&directory, &checkpoint), policy.weights())?;
         let turnrd = match &config.decomposer {
             DecomposerConfig::Turnrd(settings) => {
                 let round = settings.round_of(checkpoint.position.rl_step());
@@ -66,7 +66,7 @@ impl RunModels {
             _ => None,
         };
         let checkpoint = checkpoint.path.display().to_string();
-        let prompts = PromptParts::new(config, &tokenizer, None)?;
+        let prompts = PromptParts::new(config, registries, &tokenizer, None)?;
         Ok(Self { policy, tokenizer, prompts, critic, turnrd, checkpoint })
     }
 

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use toml::{Table, Value};
 
 use crate::TrainError;
-use crate::config::{Config, PolicyLearnerConfig, differences, list_differences, load_resolved_with};
+use crate::config::{
+    Config, ConfigSource, PolicyLearnerConfig, Registries, differences, list_differences, load,
+};
 use crate::learners::Learners;
 use crate::learners::decomposer::RunDecomposer;
 use crate::learners::open_device;
@@ -22,8 +24,9 @@ use crate::record::log::Remembered;
 use crate::record::metrics::{MetricsWriter, recover};
 use crate::record::observer::{Event, Observer};
 use crate::record::state::RunState;
-use crate::rollout::env_runner::EnvRunner;
-use crate::run::{Run, RunParts};
+use crate::rollout::EnvRunner;
+use crate::run::Run;
+use crate::run::builder::RunBuilder;
 use turnwise_policy::base;
 
 /// Tables and keys that only RL and evaluation use. Unlisted keys count as used by SFT, so a new
@@ -84,11 +87,11 @@ const RL_ONLY: [&str; 46] = [
 ///
 /// # Errors
 /// Fails if TOML cannot represent a value.
-pub fn warm_start_settings(config: &Config) -> Result<Option<String>, TrainError> {
+pub fn warm_start_settings(config: &Config, registries: &Registries) -> Result<Option<String>, TrainError> {
     if config.sft.steps == 0 {
         return Ok(None);
     }
-    let table = table_of(config)?;
+    let table = table_of(config, registries)?;
     let text = toml::to_string(&table).map_err(|error| unwritable(&error))?;
     Ok(Some(text))
 }
@@ -97,9 +100,9 @@ fn unwritable(error: &dyn std::fmt::Display) -> TrainError {
     TrainError::Config { origin: "config".into(), reason: error.to_string() }
 }
 
-fn table_of(config: &Config) -> Result<Table, TrainError> {
+fn table_of(config: &Config, registries: &Registries) -> Result<Table, TrainError> {
     let mut table = Table::try_from(config).map_err(|error| unwritable(&error))?;
-    let of_world = config.env.worlds.kind(&config.env.kind).map_or(&[][..], |kind| kind.credit_keys());
+    let of_world = registries.environments.kind(&config.env.kind).map_or(&[][..], |kind| kind.credit_keys());
     for key in RL_ONLY.map(String::from).into_iter().chain(of_world.iter().map(|key| format!("env.{key}"))) {
         match key.split_once('.') {
             None => {
@@ -119,8 +122,8 @@ fn table_of(config: &Config) -> Result<Table, TrainError> {
 ///
 /// # Errors
 /// Fails if either config has no complete SFT, or if their settings differ in keys that SFT uses.
-pub fn warm_start_of(
-    parts: &RunParts,
+pub(super) fn warm_start_of(
+    registries: &Registries,
     config: &Config,
     source: &RunDirectory,
 ) -> Result<Checkpoint, TrainError> {
@@ -134,8 +137,9 @@ pub fn warm_start_of(
         return Err(TrainError::Config { origin: "sft.steps".into(), reason });
     }
     for path in earlier_configs::of_warm_start(source, config.sft.steps)? {
-        let theirs = load_resolved_with(&path, &parts.worlds, &parts.methods)?;
-        let differing = differences(&table_of(&theirs)?, &table_of(config)?);
+        let of_run = ConfigSource { files: vec![path.clone()], ..ConfigSource::of_run(source.root()) };
+        let theirs = load(&ConfigSource { registries: registries.clone(), ..of_run })?;
+        let differing = differences(&table_of(&theirs, registries)?, &table_of(config, registries)?);
         if !differing.is_empty() {
             let reason = format!(
                 "its warm start is of other settings (its value, then this config's) and would give other weights: {}; set them \
@@ -148,34 +152,29 @@ pub fn warm_start_of(
     checkpoint::at(source, Position { phase: Phase::Sft, step: config.sft.steps })
 }
 
-impl Run {
+impl RunBuilder {
     /// Starts a run in a new directory from the end of another run's SFT; its own SFT would be
     /// bit-identical.
     ///
     /// # Errors
-    /// Fails like [`Run::start`], if the other SFT is incomplete, or if its settings differ in more
-    /// than RL.
-    pub fn start_from_warm_start(
-        parts: &RunParts,
-        config: Config,
-        root: &Path,
-        warm: &Path,
-        observer: &mut dyn Observer,
-    ) -> Result<Self, TrainError> {
+    /// Fails like [`RunBuilder::start`], if the other SFT is incomplete, or if its settings differ
+    /// in more than RL.
+    pub fn start_from(self, other: &Path, observer: &mut dyn Observer) -> Result<Run, TrainError> {
+        let Self { config, root, registries, policies, ignore_memory, .. } = self;
         let observer = &mut Remembered { inner: observer, notes: Vec::new() };
-        let source = RunDirectory::open(warm)?;
-        let found = warm_start_of(parts, &config, &source)?;
+        let source = RunDirectory::open(other)?;
+        let found = warm_start_of(&registries, &config, &source)?;
         let position = found.position;
 
-        parts.policies.check(&config)?;
+        policies.check(&config)?;
         RunDecomposer::check_service(&config)?;
-        let Checked { directory, world, .. } = checked(&config, root, observer)?;
+        let Checked { directory, world, .. } = checked(&config, &registries, &root, observer)?;
         let (world, panels) = world.unzip();
         open_device(&config, observer)?;
         if matches!(config.policy.learner, PolicyLearnerConfig::Native)
             && let Ok((_, model)) = shape_of(&found.path.join("policy"))
         {
-            memory::check(&config, &model, world.as_ref(), parts.ignore_memory, observer)?;
+            memory::check(&config, &registries, &model, world.as_ref(), ignore_memory, observer)?;
         }
         let lock = RunLock::take(directory.root())?;
         RunDirectory::check_free(directory.root())?;
@@ -218,15 +217,28 @@ impl Run {
         metrics.sync()?;
         directory.write("config.toml", config.to_toml()?.as_bytes())?;
         observer.event(Event::Note(format!("warm start taken over from {}", found.path.display())));
-        let (policy, tokenizer) = parts.policies.resume(&config, &checkpoint)?;
-        let runner = world.map(|world| EnvRunner::new(&config, world, tokenizer, policy.vision()));
+        let (policy, tokenizer) = policies.resume(&config, &registries, &checkpoint)?;
+        let runner =
+            world.map(|world| EnvRunner::new(&config, &registries, world, tokenizer, policy.vision()));
         let runner = runner.transpose()?.map(Arc::new);
         let decomposer = RunDecomposer::open(&config, &directory, policy.hidden_size(), 0)?;
         let learners = Learners { policy, critic: None, decomposer };
         let notes = std::mem::take(&mut observer.notes);
         let (learning, lock) = (None, Some(lock));
         let conversations = None;
-        Ok(Self { config, directory, runner, conversations, learners, state, metrics, learning, notes, lock })
+        Ok(Run {
+            config,
+            registries,
+            directory,
+            runner,
+            conversations,
+            learners,
+            state,
+            metrics,
+            learning,
+            notes,
+            lock,
+        })
     }
 }
 
@@ -265,10 +277,10 @@ mod tests {
 
     #[test]
     fn settings_are_alike_up_to_what_reinforcement_learning_reads() {
-        let mut config = Config::default();
-        assert_eq!(warm_start_settings(&config).unwrap(), None);
+        let (mut config, registries) = (Config::default(), Registries::builtin());
+        assert_eq!(warm_start_settings(&config, &registries).unwrap(), None);
         config.sft.steps = 3;
-        let settings = |config: &Config| warm_start_settings(config).unwrap().unwrap();
+        let settings = |config: &Config| warm_start_settings(config, &registries).unwrap().unwrap();
         let before = settings(&config);
         let mut other = config.clone();
         other.name = "other".into();
@@ -302,7 +314,8 @@ mod tests {
         let mut other = config.clone();
         other.train.num_workers = 7;
         other.seed = 7;
-        let found = differences(&table_of(&config).unwrap(), &table_of(&other).unwrap());
+        let found =
+            differences(&table_of(&config, &registries).unwrap(), &table_of(&other, &registries).unwrap());
         let keys: Vec<&str> = found.iter().map(|difference| difference.key.as_str()).collect();
         assert_eq!(keys, ["seed", "train.num_workers"]);
     }

@@ -7,7 +7,7 @@ use turnwise_policy::{Policy, policy_folder};
 use turnwise_text::Tokenizer;
 
 use crate::TrainError;
-use crate::config::{Config, PolicyLearnerConfig};
+use crate::config::{Config, PolicyLearnerConfig, Registries};
 use crate::learners::begin_weights;
 use crate::learners::policy::{NativePolicy, PolicyLearner};
 use crate::learners::scratch::{policy_from_scratch, scratch_parts, without_world};
@@ -24,6 +24,8 @@ pub type SourcedPolicy = (Box<dyn PolicyLearner>, Arc<Tokenizer>);
 pub struct NewRun<'a> {
     /// Config of the run.
     pub config: &'a Config,
+    /// Environments and methods that the config names.
+    pub registries: &'a Registries,
     /// First phase of the run.
     pub phase: Phase,
     /// The environment, if the run has one; tokenizers from scratch are trained on its text.
@@ -67,7 +69,12 @@ pub trait PolicySource {
     ///
     /// # Errors
     /// Fails on files that are missing or unsuitable.
-    fn resume(&self, config: &Config, checkpoint: &Checkpoint) -> Result<SourcedPolicy, TrainError>;
+    fn resume(
+        &self,
+        config: &Config,
+        registries: &Registries,
+        checkpoint: &Checkpoint,
+    ) -> Result<SourcedPolicy, TrainError>;
 }
 
 /// Policies trained in this process, from `policy.model` or from scratch.
@@ -81,13 +88,13 @@ impl PolicySource for NativeSource {
             let folder = policy_folder(path, &mut |note| observer.event(Event::Note(note)))?;
             // Before reading the weights, which may not fit.
             if let Ok((_, model)) = preflight::shape_of(&folder) {
-                memory::check(config, &model, run.world, run.ignore_memory, observer)?;
+                memory::check(config, run.registries, &model, run.world, run.ignore_memory, observer)?;
             }
             Policy::load(&folder)?
         } else {
             let world = run.world.ok_or_else(without_world)?;
             let (model, tokenizer) = scratch_parts(config, world, run.template, observer)?;
-            memory::check(config, &model, run.world, run.ignore_memory, observer)?;
+            memory::check(config, run.registries, &model, run.world, run.ignore_memory, observer)?;
             policy_from_scratch(config, model, tokenizer)?
         };
         let model = policy.weights.config();
@@ -108,12 +115,18 @@ impl PolicySource for NativeSource {
             }
         }
         let tokenizer = policy.tokenizer;
-        let learner = NativePolicy::new(config, run.phase, weights, Arc::clone(&tokenizer), base)?;
+        let learner =
+            NativePolicy::new(config, run.registries, run.phase, weights, Arc::clone(&tokenizer), base)?;
         Ok((Box::new(learner), tokenizer))
     }
 
-    fn resume(&self, config: &Config, checkpoint: &Checkpoint) -> Result<SourcedPolicy, TrainError> {
-        let policy = NativePolicy::load(config, checkpoint)?;
+    fn resume(
+        &self,
+        config: &Config,
+        registries: &Registries,
+        checkpoint: &Checkpoint,
+    ) -> Result<SourcedPolicy, TrainError> {
+        let policy = NativePolicy::load(config, registries, checkpoint)?;
         let tokenizer = Arc::clone(policy.tokenizer());
         Ok((Box::new(policy), tokenizer))
     }

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use turnwise_env::registry::Registry;
 use turnwise_model::Weights;
 use turnwise_model::vision::VisionConfig;
 use turnwise_policy::Policy;
@@ -11,12 +10,12 @@ use turnwise_settings::{Problem, SettingsError};
 use turnwise_text::Tokenizer;
 
 use crate::TrainError;
-use crate::config::{self, Config, DecomposerConfig, Methods};
+use crate::config::{self, Config, ConfigSource, DecomposerConfig, Registries};
 use crate::learners::critic::RunCritic;
 use crate::learners::decomposer::RunDecomposer;
 use crate::learners::settings::critic_learner;
 use crate::learners::{Learners, open_device};
-use crate::plan::preflight::{Checked, check_context, checked};
+use crate::plan::preflight::{Checked, Preflight, check_context, checked, preflight};
 use crate::record::abandoned::{abandon_cut_off_start, abandon_results};
 use crate::record::checkpoint::Checkpoint;
 use crate::record::directory::{Phase, Position, RunDirectory};
@@ -26,97 +25,73 @@ use crate::record::metrics::MetricsWriter;
 use crate::record::observer::{Event, Observer};
 use crate::record::state::{RL_START, RunState};
 use crate::record::{checkpoint, earlier_configs, panels};
-use crate::rollout::env_runner::EnvRunner;
+use crate::rollout::EnvRunner;
 use crate::rollout::first_prompts;
 use crate::run::Run;
-use crate::run::source::{NativeSource, NewRun, PolicySource};
+use crate::run::builder::RunBuilder;
+use crate::run::shared_warm_start::warm_start_of;
+use crate::run::source::NewRun;
 use crate::setup::World;
 use crate::sft::conversations::{self, SftData, SftSummary};
 
-/// Replaceable parts of a run.
-#[derive(Clone)]
-pub struct RunParts {
-    /// Source of the policy.
-    pub policies: Arc<dyn PolicySource>,
-    /// Environments for the config of a resumed run. A new run uses the environments it was loaded
-    /// with ([`config::load_with`]).
-    pub worlds: Registry,
-    /// Methods for the config of a resumed run.
-    pub methods: Methods,
-    /// Start even if the memory plan exceeds the available memory.
-    pub ignore_memory: bool,
-}
-
-impl Default for RunParts {
-    fn default() -> Self {
-        Self {
-            policies: Arc::new(NativeSource),
-            worlds: Registry::builtin(),
-            methods: Methods::builtin(),
-            ignore_memory: false,
+impl RunBuilder {
+    /// Runs all checks of [`RunBuilder::start`], or of [`RunBuilder::start_from`] another run, and
+    /// writes nothing.
+    ///
+    /// The model only needs its `config.json`: `policy.model` may be its folder or the file itself.
+    /// Parts that only the run needs (weights, the device) are listed as missing.
+    ///
+    /// # Errors
+    /// Fails with the error that the run would have at its start.
+    pub fn preflight(
+        &self,
+        other: Option<&Path>,
+        observer: &mut dyn Observer,
+    ) -> Result<Preflight, TrainError> {
+        if let Some(other) = other {
+            warm_start_of(&self.registries, &self.config, &RunDirectory::open(other)?)?;
         }
+        self.policies.check(&self.config)?;
+        preflight(&self.config, &self.registries, &self.root, observer)
     }
-}
 
-/// Options of resuming a run.
-#[derive(Clone, Debug, Default)]
-pub struct Resume {
-    /// Settings to change from here on, `key.sub=value`.
-    pub overrides: Vec<String>,
-    /// Checkpoint to continue from; default: the newest complete one.
-    pub from: Option<Position>,
-}
-
-impl Run {
     /// Starts a run in a new directory.
     ///
     /// # Errors
     /// Fails on anything that prevents the run, before any long work.
-    pub fn start(config: Config, root: &Path, observer: &mut dyn Observer) -> Result<Self, TrainError> {
-        Self::start_with(&RunParts::default(), config, root, observer)
-    }
-
-    /// Starts a run with custom parts.
-    ///
-    /// # Errors
-    /// Fails like [`Run::start`].
-    pub fn start_with(
-        parts: &RunParts,
-        config: Config,
-        root: &Path,
-        observer: &mut dyn Observer,
-    ) -> Result<Self, TrainError> {
+    pub fn start(self, observer: &mut dyn Observer) -> Result<Run, TrainError> {
+        let Self { mut config, root, registries, policies, ignore_memory, .. } = self;
         let observer = &mut Remembered { inner: observer, notes: Vec::new() };
-        parts.policies.check(&config)?;
+        policies.check(&config)?;
         RunDecomposer::check_service(&config)?;
-        let mut config = config;
         if let Some(data) = &mut config.sft.data {
             data.path = conversations::absolute(&data.path)?;
         }
-        let Checked { directory, template, world } = checked(&config, root, observer)?;
+        let Checked { directory, template, world } = checked(&config, &registries, &root, observer)?;
         let (world, panels) = world.unzip();
         open_device(&config, observer)?;
         let lock = RunLock::take(directory.root())?;
         RunDirectory::check_free(directory.root())?;
         abandon_cut_off_start(directory.root())?;
         let state = RunState::new(&config);
-        let (policy, tokenizer) = parts.policies.start(
+        let (policy, tokenizer) = policies.start(
             &NewRun {
                 config: &config,
+                registries: &registries,
                 phase: state.position.phase,
                 world: world.as_ref(),
                 template: &template,
                 directory: &directory,
-                ignore_memory: parts.ignore_memory,
+                ignore_memory,
             },
             observer,
         )?;
         check_context(&config, policy.max_model_len())?;
-        let conversations = conversations_of(&config, &tokenizer, observer)?;
+        let conversations = conversations_of(&config, &registries, &tokenizer, observer)?;
         if let (Some(found), Some(settings)) = (&conversations, &config.sft.data) {
             config.sft.steps = found.plan(&config, settings).len() as u64;
         }
-        let runner = runner_of(&config, world, tokenizer, policy.vision())?;
+        let runner = runner_of(&config, &registries, world, tokenizer, policy.vision())?;
         let directory = RunDirectory::create(directory.root())?;
         if let Some(panels) = panels {
             directory.write_json("panel.json", &panels)?;
@@ -131,8 +106,9 @@ impl Run {
         let learners = Learners { policy, critic: None, decomposer };
         let notes = Vec::new();
         let (learning, lock) = (None, Some(lock));
-        let mut run = Self {
+        let mut run = Run {
             config,
+            registries,
             directory,
             runner,
             conversations,
@@ -151,72 +127,77 @@ impl Run {
         Ok(run)
     }
 
-    /// Opens a run at its newest complete checkpoint.
+    /// Continues the run in the directory from a checkpoint, with the builder's config from there
+    /// on.
+    ///
+    /// Load the run's own config with [`ConfigSource::of_run`]; its overrides change settings. A
+    /// program that always builds the same config can start and resume with it.
     ///
     /// # Errors
-    /// Fails if there is no checkpoint, or if the environment's tasks have changed.
-    pub fn resume(root: &Path, observer: &mut dyn Observer) -> Result<Self, TrainError> {
-        Self::resume_with(&RunParts::default(), root, &Resume::default(), observer)
-    }
-
-    /// Resumes a run with custom parts, from a chosen checkpoint, with changed settings.
-    ///
-    /// # Errors
-    /// Fails like [`Run::resume`], or on settings that cannot change during a run.
-    pub fn resume_with(
-        parts: &RunParts,
-        root: &Path,
-        resume: &Resume,
-        observer: &mut dyn Observer,
-    ) -> Result<Self, TrainError> {
+    /// Fails if there is no run or checkpoint, if the config differs from the run's in settings
+    /// that cannot change during a run, or if the environment's tasks have changed.
+    pub fn resume(self, observer: &mut dyn Observer) -> Result<Run, TrainError> {
+        let Self { mut config, root, registries, policies, from, .. } = self;
         let observer = &mut Remembered { inner: observer, notes: Vec::new() };
-        let directory = RunDirectory::open(root)?;
-        let lock = RunLock::take(root)?;
-        let path = directory.path("config.toml");
-        let began = config::load_resolved_with(&path, &parts.worlds, &parts.methods)?;
-        let mut config = config::amend(&began, &resume.overrides)?;
+        let directory = RunDirectory::open(&root)?;
+        let lock = RunLock::take(&root)?;
+        let of_run = ConfigSource { registries: registries.clone(), ..ConfigSource::of_run(&root) };
+        let began = config::load(&of_run)?;
+        config.check(&registries)?;
+        if let Some(data) = &mut config.sft.data {
+            // The run's own config has an absolute path, and the number of updates of its epochs.
+            if data.path.is_relative() {
+                data.path = conversations::absolute(&data.path)?;
+            }
+            if config.sft.steps == 0 {
+                config.sft.steps = began.sft.steps;
+            }
+        }
+        config::check_fixed(&began, &config)?;
         if config.needs_world() && !began.needs_world() {
             let reason = "is set, and this run was started without an environment; start a new run with policy.model = this run";
             return Err(TrainError::Config { origin: "train.steps".into(), reason: reason.into() });
         }
-        parts.policies.check(&config)?;
+        policies.check(&config)?;
         open_device(&config, observer)?;
         let world = if config.needs_world() {
             observer.event(Event::Stage("building the world"));
-            let world =
-                World::new(&config.env, &config.splits(), &mut |note| observer.event(Event::Note(note)))?;
+            let world = World::new(&config.env, &registries, &config.splits(), &mut |note| {
+                observer.event(Event::Note(note));
+            })?;
             panels::verify(&directory, &config, world.task_set())?;
             Some(world)
         } else {
             None
         };
-        let checkpoint = match resume.from {
+        let checkpoint = match from {
             Some(position) => checkpoint::at(&directory, position)?,
             None => checkpoint::latest_verified(&directory, |text| observer.event(Event::Note(text)))?,
         };
         let stored = checkpoint.state()?;
         // A process that ended before its next checkpoint may have changed settings here.
         let earlier = earlier_configs::of_position(&directory, checkpoint.position)?;
-        let made = if earlier == path {
-            began.clone()
+        let changed = earlier != directory.path("config.toml");
+        let made = if changed {
+            config::load(&ConfigSource { files: vec![earlier], ..of_run })?
         } else {
-            config::load_resolved_with(&earlier, &parts.worlds, &parts.methods)?
+            began.clone()
         };
         let state = RunState::of_checkpoint(&made, &config, &stored);
         // During RL the judge is asked soon anyway, and not at all if the cache has all answers.
         if state.position.phase == Phase::Sft {
             RunDecomposer::check_service(&config)?;
         }
-        let (policy, tokenizer) = parts.policies.resume(&config, &checkpoint)?;
-        let critic = critic_of(&config, &directory, &checkpoint, policy.weights())?;
+        let (policy, tokenizer) = policies.resume(&config, &registries, &checkpoint)?;
+        let critic = critic_of(&config, &registries, (&directory, &checkpoint), policy.weights())?;
         check_context(&config, policy.max_model_len())?;
         let position = state.position;
         if position.phase == Phase::Rl {
-            check_begun(&began, &config, position, critic.is_some())?;
+            check_begun(&began, &config, &registries, (position, critic.is_some()))?;
         }
         let mut conversations = None;
         if position.phase == Phase::Sft {
-            conversations = conversations_of(&config, &tokenizer, observer)?;
+            conversations = conversations_of(&config, &registries, &tokenizer, observer)?;
         }
         if let (Some(found), Some(settings)) = (&conversations, &config.sft.data) {
             check_same(&directory, &found.summary)?;
@@ -227,7 +208,7 @@ impl Run {
                 config.sft.steps = found.plan(&config, settings).len() as u64;
             }
         }
-        let runner = runner_of(&config, world, tokenizer, policy.vision())?;
+        let runner = runner_of(&config, &registries, world, tokenizer, policy.vision())?;
         let mut decomposer =
             RunDecomposer::open(&config, &directory, policy.hidden_size(), position.rl_step())?;
         if let (Some(decomposer), Some(counts)) = (&mut decomposer, stored.judge) {
@@ -235,7 +216,7 @@ impl Run {
         }
         // From here on the directory changes; the config last, so that the command can be repeated
         // after a kill.
-        if config != began || resume.from.is_some() {
+        if config != began || from.is_some() {
             checkpoint::abandon_after(&directory, position)?;
             abandon_results(&directory, position)?;
         }
@@ -244,7 +225,7 @@ impl Run {
             decomposer.abandon_from(position.rl_step())?;
         }
         // After rewinding before an earlier change, the earlier settings apply from here on.
-        if config != began || (resume.from.is_some() && earlier != path) {
+        if config != began || (from.is_some() && changed) {
             let old = earlier_configs::keep(&directory, position, &began.to_toml()?)?;
             directory.write("config.toml", config.to_toml()?.as_bytes())?;
             observer.event(Event::Note(format!("settings changed; the earlier ones are in {old}")));
@@ -256,29 +237,43 @@ impl Run {
         let learners = Learners { policy, critic, decomposer };
         let notes = std::mem::take(&mut observer.notes);
         let (learning, lock) = (None, Some(lock));
-        Ok(Self { config, directory, runner, conversations, learners, state, metrics, learning, notes, lock })
+        Ok(Run {
+            config,
+            registries,
+            directory,
+            runner,
+            conversations,
+            learners,
+            state,
+            metrics,
+            learning,
+            notes,
+            lock,
+        })
     }
 }
 
 fn runner_of(
     config: &Config,
+    registries: &Registries,
     world: Option<World>,
     tokenizer: Arc<Tokenizer>,
     vision: Option<&VisionConfig>,
 ) -> Result<Option<Arc<EnvRunner>>, TrainError> {
     let Some(world) = world else { return Ok(None) };
-    let runner = EnvRunner::new(config, world, tokenizer, vision)?;
+    let runner = EnvRunner::new(config, registries, world, tokenizer, vision)?;
     first_prompts::check(config, &runner.world, runner.prompter())?;
     Ok(Some(Arc::new(runner)))
 }
 
 fn conversations_of(
     config: &Config,
+    registries: &Registries,
     tokenizer: &Tokenizer,
     observer: &mut dyn Observer,
 ) -> Result<Option<SftData>, TrainError> {
     let Some(settings) = &config.sft.data else { return Ok(None) };
-    SftData::load(config, settings, tokenizer, observer).map(Some)
+    SftData::load(config, registries, settings, tokenizer, observer).map(Some)
 }
 
 fn check_same(directory: &RunDirectory, found: &SftSummary) -> Result<(), TrainError> {
@@ -298,8 +293,8 @@ fn check_same(directory: &RunDirectory, found: &SftSummary) -> Result<(), TrainE
 fn check_begun(
     began: &Config,
     config: &Config,
-    position: Position,
-    has_critic: bool,
+    registries: &Registries,
+    (position, has_critic): (Position, bool),
 ) -> Result<(), TrainError> {
     let mut problems: Vec<Problem> = Vec::new();
     if began.sft != config.sft {
@@ -313,7 +308,7 @@ fn check_begun(
                       (`--warm-start` takes this one's warm start)";
         problems.push(Problem::new("decomposer.kind", reason));
     }
-    if !has_critic && config.pipeline()?.required_inputs().values {
+    if !has_critic && registries.pipeline(config)?.required_inputs().values {
         let reason = "needs the values of a critic, and the run began without one; start a new run";
         problems.push(Problem::new("credit.estimator", reason));
     }
@@ -322,11 +317,11 @@ fn check_begun(
 
 pub(super) fn critic_of(
     config: &Config,
-    directory: &RunDirectory,
-    checkpoint: &Checkpoint,
+    registries: &Registries,
+    (directory, checkpoint): (&RunDirectory, &Checkpoint),
     policy: Option<Weights>,
 ) -> Result<Option<RunCritic>, TrainError> {
-    if !checkpoint.critic().is_dir() || !config.pipeline()?.required_inputs().values {
+    if !checkpoint.critic().is_dir() || !registries.pipeline(config)?.required_inputs().values {
         return Ok(None);
     }
     let vision = policy.as_ref().and_then(|policy| policy.config().vision.clone());

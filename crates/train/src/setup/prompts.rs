@@ -9,16 +9,16 @@ use turnwise_text::{ReasoningTags, Tokenizer};
 
 use super::reasoning::{reasoning, stop_in_reasoning};
 use crate::TrainError;
-use crate::config::{AutoOnOff, Config, Layout, Validity};
+use crate::config::{AutoOnOff, Config, Layout, Registries, Validity};
 
 /// Returns the configured template, by name from the environments' templates or from a file. With
 /// `prompt.pictures` it shows pictures.
 ///
 /// # Errors
 /// Fails if the template does not exist or is invalid, or lacks a required section for pictures.
-pub fn template(config: &Config) -> Result<PromptTemplate, TrainError> {
+pub fn template(config: &Config, registries: &Registries) -> Result<PromptTemplate, TrainError> {
     let name = &config.prompt.template;
-    let template = PromptTemplate::find(name, &config.env.worlds)?;
+    let template = PromptTemplate::find(name, &registries.environments)?;
     if !config.prompt.pictures {
         return Ok(template);
     }
@@ -46,7 +46,11 @@ pub fn parser(config: &Config, template: &PromptTemplate) -> ActionParser {
 /// * `prompt.system` or `prompt.thinking` is set without a chat format.
 /// * The model reasons first, and servers or a service would stop at a stop string inside the
 ///   reasoning.
-pub fn chat(config: &Config, tokenizer: &Tokenizer) -> Result<Option<ChatFormat>, TrainError> {
+pub fn chat(
+    config: &Config,
+    registries: &Registries,
+    tokenizer: &Tokenizer,
+) -> Result<Option<ChatFormat>, TrainError> {
     let fail =
         |key: &str, reason: String| Err(TrainError::Config { origin: format!("prompt.{key}"), reason });
     let prompt = &config.prompt;
@@ -76,7 +80,7 @@ pub fn chat(config: &Config, tokenizer: &Tokenizer) -> Result<Option<ChatFormat>
         Err(error) => return fail("chat", format!("{error}; or set prompt.chat = \"off\"")),
     };
     if prompt.layout == Layout::Concatenated
-        && !template(config)?.keeps_reply_open()
+        && !template(config, registries)?.keeps_reply_open()
         && let Err(error) = format.check_growth()
     {
         return fail("layout", format!("{error}: set prompt.layout = \"windowed\" or prompt.chat = \"off\""));
@@ -84,7 +88,7 @@ pub fn chat(config: &Config, tokenizer: &Tokenizer) -> Result<Option<ChatFormat>
     if thinking.is_some() && !format.knows_thinking()? {
         return fail("thinking", "is set, and this model's chat template has no such switch".into());
     }
-    if let Some(stop) = stop_in_reasoning(config, &template(config)?, &format) {
+    if let Some(stop) = stop_in_reasoning(config, &template(config, registries)?, &format) {
         let reason = format!(
             "`{}` ends a response at {stop:?}, which stands in the reasoning that this model begins with, and only the engine \
              of this process passes over reasoning; take a template without it, set prompt.thinking = \"off\" where the chat \
@@ -98,8 +102,9 @@ pub fn chat(config: &Config, tokenizer: &Tokenizer) -> Result<Option<ChatFormat>
 
 pub(crate) fn engine_reasoning(
     config: &Config,
+    registries: &Registries,
     tokenizer: &Tokenizer,
 ) -> Result<Option<Arc<ReasoningTags>>, TrainError> {
-    let chat = chat(config, tokenizer)?;
-    Ok(reasoning(&template(config)?, chat.as_ref()).map(Arc::new))
+    let chat = chat(config, registries, tokenizer)?;
+    Ok(reasoning(&template(config, registries)?, chat.as_ref()).map(Arc::new))
 }

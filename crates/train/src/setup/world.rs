@@ -8,13 +8,14 @@ use std::thread;
 
 use turnwise_core::{EnvError, Purpose, Seed, TaskSet, Tasks};
 use turnwise_env::demonstration::{DemonstrationRequest, Demonstrations, explore};
+use turnwise_env::prompt::PromptTemplate;
 use turnwise_env::world::{self, OpenOptions, WorldTasks};
 
 use crate::TrainError;
-use crate::config::{Config, EnvConfig};
-use crate::setup::prompts::template;
+use crate::config::{Config, EnvConfig, Registries};
 
-/// The environment of a run, opened from its config.
+/// The environment of a run, opened from its config. Clones share it.
+#[derive(Clone)]
 pub struct World(Arc<dyn world::World>);
 
 impl Deref for World {
@@ -22,6 +23,19 @@ impl Deref for World {
 
     fn deref(&self) -> &Self::Target {
         &*self.0
+    }
+}
+
+/// An environment without an expert.
+struct TasksOnly(Arc<dyn TaskSet>);
+
+impl world::World for TasksOnly {
+    fn task_set(&self) -> &dyn TaskSet {
+        &*self.0
+    }
+
+    fn has_expert(&self) -> bool {
+        false
     }
 }
 
@@ -33,11 +47,18 @@ impl World {
     /// read.
     pub fn new(
         config: &EnvConfig,
+        registries: &Registries,
         splits: &[&str],
         note: &mut dyn FnMut(String),
     ) -> Result<Self, TrainError> {
         let mut options = OpenOptions { splits, max_turns: config.max_turns, note };
-        Ok(Self(config.worlds.kind(&config.kind)?.open(&config.settings, &mut options)?.into()))
+        let kind = registries.environments.kind(&config.kind)?;
+        Ok(Self(kind.open(&config.settings, &mut options)?.into()))
+    }
+
+    /// Returns an environment of these tasks, without an expert.
+    pub fn of_tasks(task_set: Arc<dyn TaskSet>) -> Self {
+        Self(Arc::new(TasksOnly(task_set)))
     }
 
     /// Returns the tasks and environments, for threads that may outlive a call.
@@ -53,21 +74,23 @@ impl World {
     pub fn demonstrations(
         &self,
         config: &Config,
+        template: &PromptTemplate,
         count: usize,
         progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
     ) -> Result<Demonstrations, TrainError> {
-        let found =
-            with_progress(self.request(config, count)?, progress, |request| self.0.demonstrations(request))?;
+        let found = with_progress(self.request(config, template, count)?, progress, |request| {
+            self.0.demonstrations(request)
+        })?;
         found.ok_or_else(|| no_expert(config))
     }
 
     /// Rejects settings that would fail only after long work: SFT without an expert, an estimator
     /// without the saved states it needs, and an environment timeout above the rollout's.
-    pub(crate) fn check(&self, config: &Config) -> Result<(), TrainError> {
+    pub(crate) fn check(&self, config: &Config, registries: &Registries) -> Result<(), TrainError> {
         if config.sft.steps > 0 && config.sft.data.is_none() && !self.0.has_expert() {
             return Err(no_expert(config));
         }
-        self.check_saved_states(config)?;
+        self.check_saved_states(config, registries)?;
         let number = |value: &toml::Value| value.as_float().or_else(|| Some(value.as_integer()? as f64));
         let (key, limit) = ("env.timeout_s", config.rollout.env_timeout_s);
         let timeout = config.env.settings.get("timeout_s").and_then(number);
@@ -82,8 +105,8 @@ impl World {
         }
     }
 
-    fn check_saved_states(&self, config: &Config) -> Result<(), TrainError> {
-        let pipeline = config.pipeline()?;
+    fn check_saved_states(&self, config: &Config, registries: &Registries) -> Result<(), TrainError> {
+        let pipeline = registries.pipeline(config)?;
         if config.train.steps == 0 || pipeline.required_inputs().state_values.is_none() {
             return Ok(());
         }
@@ -112,10 +135,11 @@ impl World {
     pub(crate) fn texts(
         &self,
         config: &Config,
+        template: &PromptTemplate,
         count: usize,
         progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
     ) -> Result<Demonstrations, TrainError> {
-        Ok(with_progress(self.request(config, count)?, progress, |request| {
+        Ok(with_progress(self.request(config, template, count)?, progress, |request| {
             match self.0.demonstrations(request)? {
                 Some(found) => Ok(found),
                 None => explore(self.0.task_set(), request),
@@ -123,7 +147,12 @@ impl World {
         })?)
     }
 
-    fn request<'a>(&self, config: &'a Config, count: usize) -> Result<DemonstrationRequest<'a>, TrainError> {
+    fn request<'a>(
+        &self,
+        config: &'a Config,
+        template: &PromptTemplate,
+        count: usize,
+    ) -> Result<DemonstrationRequest<'a>, TrainError> {
         let split = &config.env.split;
         if Tasks::of(self.0.task_set(), split)?.is_empty() {
             return Err(TrainError::Config {
@@ -137,7 +166,7 @@ impl World {
             invalid_action_prob: config.sft.invalid_action_prob,
             max_turns: config.env.max_turns,
             // Admissible actions take most of the memory.
-            keep_admissible: template(config)?.lists_admissible(),
+            keep_admissible: template.lists_admissible(),
             seed: config.seed,
             ..DemonstrationRequest::default()
         })

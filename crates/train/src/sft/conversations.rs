@@ -10,7 +10,7 @@ use turnwise_text::{TextError, Tokenizer};
 use turnwise_trajectory_io::{ChatMessage, Conversation, Format, ReadOptions, read_conversations};
 
 use crate::TrainError;
-use crate::config::{Config, SftDataConfig, TrainOn};
+use crate::config::{Config, Registries, SftDataConfig, TrainOn};
 use crate::record::observer::{Event, Observer};
 use crate::setup;
 use crate::sft::{BatchPlan, SftSequence};
@@ -56,6 +56,7 @@ impl SftData {
     /// template rejects, or if there is nothing to train on.
     pub fn load(
         config: &Config,
+        registries: &Registries,
         data: &SftDataConfig,
         tokenizer: &Tokenizer,
         observer: &mut dyn Observer,
@@ -71,7 +72,7 @@ impl SftData {
         let options = ReadOptions { format, ..ReadOptions::default() };
         let read = read_conversations(path, &options).map_err(|error| setting(".path", error.to_string()))?;
         read.notes.into_iter().for_each(|note| observer.event(Event::Note(note)));
-        let Some(chat) = setup::chat(config, tokenizer)? else {
+        let Some(chat) = setup::chat(config, registries, tokenizer)? else {
             let reason = "conversations are written in the model's chat template, and it has none; take a chat model, or give its \
                           folder a chat_template.jinja";
             return Err(setting("", reason.into()));

@@ -15,7 +15,7 @@ use crate::config::{Config, SftDataConfig};
 use crate::learners::policy::PolicyLearner;
 use crate::record::metrics::Metrics;
 use crate::record::observer::{Event, Observer};
-use crate::rollout::env_runner::EnvRunner;
+use crate::rollout::EnvRunner;
 use crate::sft::conversations::SftData;
 use crate::sft::{self, BatchPlan, DemonstratedSummaries, SftSequence};
 
@@ -141,7 +141,7 @@ fn demonstrations(
 ) -> Result<Option<Vec<SftSequence>>, TrainError> {
     let total = config.sft.demonstrations;
     let stopped = || stop.load(Ordering::Relaxed);
-    let played = runner.world.demonstrations(config, total, &mut |played| {
+    let played = runner.world.demonstrations(config, &runner.template, total, &mut |played| {
         observer.event(Event::Demonstrations { played, total });
         if stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;

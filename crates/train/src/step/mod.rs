@@ -2,8 +2,6 @@
 //!
 //! | file | stage |
 //! |---|---|
-//! | `queue`, `sample` | sampling: concurrent rollouts, in rounds until the batch is full |
-//! | `overflow` | warning or error if prompts do not fit the context |
 //! | `entropies` | entropies for samplers that do not report them |
 //! | [`rewards`] | reward shaping |
 //! | [`credit`] | credit assignment: one advantage per turn |
@@ -16,10 +14,7 @@ pub mod credit;
 mod entropies;
 pub mod masked_contexts;
 pub(crate) mod metrics;
-mod overflow;
-pub(crate) mod queue;
 pub mod rewards;
-mod sample;
 pub mod training_set;
 pub mod update;
 
@@ -37,11 +32,11 @@ use crate::record::learning::unread_response;
 use crate::record::metrics::Metrics;
 use crate::record::observer::Observer;
 use crate::record::state::RunState;
-use crate::rollout::env_runner::EnvRunner;
+use crate::rollout::EnvRunner;
+use crate::rollout::queue::RolloutQueue;
 use crate::step::credit::assign;
 use crate::step::entropies::fill_entropies;
 use crate::step::metrics::{StepMetrics, mismatch};
-use crate::step::queue::RolloutQueue;
 use crate::step::rewards::shape_rewards;
 use crate::step::training_set::training_set;
 use crate::step::update::update;

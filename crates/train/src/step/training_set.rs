@@ -11,7 +11,7 @@ use crate::TrainError;
 use crate::config::Config;
 use crate::learners::Learners;
 use crate::learners::policy::PolicyLearner;
-use crate::rollout::env_runner::EnvRunner;
+use crate::rollout::EnvRunner;
 use crate::step::credit::Credited;
 use crate::step::masked_contexts::MaskedPrompts;
 

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use turnwise_core::{
-    Completion, FinishReason, RequestId, SampleError, SampleRequest, Sampler, TokenSequence, Trajectory,
+    Completion, FinishReason, Purpose, RequestId, SampleError, SampleRequest, Sampler, TokenSequence,
+    Trajectory,
 };
 use turnwise_text::{Tokenizer, TokenizerConfig};
+use turnwise_train::Registries;
 use turnwise_train::config::{ConfigSource, Layout, load};
 use turnwise_train::rollout::branch::branches;
-use turnwise_train::rollout::env_runner::EnvRunner;
-use turnwise_train::rollout::{self, Job, RolloutContext};
+use turnwise_train::rollout::{EnvRunner, Job, Rollout};
 use turnwise_train::setup::World;
 
 struct Walker<'a> {
@@ -62,20 +63,20 @@ fn runner(layout: Layout) -> (turnwise_train::Config, EnvRunner) {
     let overrides = ["env.generator.train=8", "env.max_turns=6", "rollout.max_model_len=4096"];
     let mut overrides: Vec<String> = overrides.map(str::to_owned).to_vec();
     overrides.push(format!("prompt.layout={layout}"));
-    let config = load(&ConfigSource { preset: None, files: vec![file], overrides }).unwrap();
+    let config = load(&ConfigSource { files: vec![file], overrides, ..ConfigSource::default() }).unwrap();
     let runner = runner_of(&config);
     (config, runner)
 }
 
 fn runner_of(config: &turnwise_train::Config) -> EnvRunner {
-    let world = World::new(&config.env, &["train"], &mut |_| ()).unwrap();
+    let world = World::new(&config.env, &Registries::builtin(), &["train"], &mut |_| ()).unwrap();
     let tokenizer = Tokenizer::train(std::iter::empty(), &TokenizerConfig::default()).unwrap();
-    EnvRunner::new(config, world, Arc::new(tokenizer), None).unwrap()
+    EnvRunner::new(config, &Registries::builtin(), world, Arc::new(tokenizer), None).unwrap()
 }
 
-fn run(context: &RolloutContext<'_>, jobs: &[Job]) -> Vec<Trajectory> {
-    let sampler = || Walker { tokenizer: context.tokenizer, next: 0, waiting: Vec::new() };
-    rollout::run(context, jobs, &mut [sampler(), sampler()], |_| {}).unwrap().unwrap()
+fn run(runner: &EnvRunner, rollout: &Rollout<'_>, jobs: &[Job]) -> Vec<Trajectory> {
+    let sampler = || Walker { tokenizer: &runner.tokenizer, next: 0, waiting: Vec::new() };
+    runner.play(rollout, jobs, &mut [sampler(), sampler()], |_| {}).unwrap().unwrap().trajectories
 }
 
 #[test]
@@ -83,22 +84,22 @@ fn the_same_draws_from_a_saved_state_give_the_same_episode() {
     for layout in [Layout::Concatenated, Layout::Windowed] {
         let (config, runner) = runner(layout);
         let stop = AtomicBool::new(false);
-        let context = runner.context(&config, 4, 3, &stop);
+        let rollout = Rollout { step: 3, ..Rollout::new(&config, Purpose::Rollout, &stop) };
         let tasks = runner.world.task_set().tasks("train").unwrap();
         let jobs: Vec<Job> = tasks[..3]
             .iter()
             .enumerate()
             .flat_map(|(group, task)| (0..3).map(move |sample| Job::new(task.clone(), group, sample)))
             .collect();
-        let played = run(&context, &jobs);
+        let played = run(&runner, &rollout, &jobs);
         let mut others = 0;
         for (job, whole) in jobs.iter().zip(&played) {
-            let states = branches(&context, whole).unwrap();
+            let states = branches(&runner, &rollout, whole).unwrap();
             assert_eq!(states.len(), whole.turns.len());
             for (turn, state) in states.into_iter().enumerate() {
                 assert_eq!(state.turn(), turn);
                 let from = |sample| Job { branch: Some(Arc::new(state.clone())), sample, ..job.clone() };
-                let found = run(&context, &[from(job.sample), from(77)]);
+                let found = run(&runner, &rollout, &[from(job.sample), from(77)]);
                 let [again, other]: [Trajectory; 2] = found.try_into().unwrap();
                 assert_eq!(again.turns[turn..], whole.turns[turn..], "{layout:?}, turn {turn}");
                 assert_eq!((&again.stop, again.success), (&whole.stop, whole.success));
@@ -122,15 +123,15 @@ fn the_same_draws_around_a_summary_give_the_same_episode() {
     config.prompt.compact_after = Some(250);
     let runner = runner_of(&config);
     let stop = AtomicBool::new(false);
-    let context = runner.context(&config, 4, 3, &stop);
+    let rollout = Rollout { step: 3, ..Rollout::new(&config, Purpose::Rollout, &stop) };
     let task = runner.world.task_set().tasks("train").unwrap().remove(0);
     let jobs: Vec<Job> = (0..4).map(|sample| Job::new(task.clone(), 0, sample)).collect();
     let mut summaries = 0;
-    for (job, whole) in jobs.iter().zip(&run(&context, &jobs)) {
-        for (turn, state) in branches(&context, whole).unwrap().into_iter().enumerate() {
+    for (job, whole) in jobs.iter().zip(&run(&runner, &rollout, &jobs)) {
+        for (turn, state) in branches(&runner, &rollout, whole).unwrap().into_iter().enumerate() {
             summaries += usize::from(whole.turns[turn].is_compaction());
             let job = Job { branch: Some(Arc::new(state)), ..job.clone() };
-            let again = run(&context, &[job]).remove(0);
+            let again = run(&runner, &rollout, &[job]).remove(0);
             assert_eq!(again.turns[turn..], whole.turns[turn..], "turn {turn}");
             assert_eq!((&again.stop, again.success), (&whole.stop, whole.success));
             let of = |sequence: &TokenSequence| sequence.spans.iter().any(|span| span.turn >= turn);
@@ -146,13 +147,15 @@ fn the_same_draws_around_a_summary_give_the_same_episode() {
 fn states_are_equal_if_their_futures_are() {
     let (config, runner) = runner(Layout::Concatenated);
     let stop = AtomicBool::new(false);
-    let context = runner.context(&config, 4, 0, &stop);
+    let rollout = Rollout { step: 0, ..Rollout::new(&config, Purpose::Rollout, &stop) };
     let task = runner.world.task_set().tasks("train").unwrap().remove(0);
     let jobs: Vec<Job> = (0..12).map(|sample| Job::new(task.clone(), 0, sample)).collect();
-    let played = run(&context, &jobs);
+    let played = run(&runner, &rollout, &jobs);
     let keys: Vec<Vec<String>> = played
         .iter()
-        .map(|trajectory| branches(&context, trajectory).unwrap().iter().map(|state| state.key(0)).collect())
+        .map(|trajectory| {
+            branches(&runner, &rollout, trajectory).unwrap().iter().map(|state| state.key(0)).collect()
+        })
         .collect();
     for (a, first) in played.iter().enumerate() {
         for (b, second) in played.iter().enumerate() {
@@ -175,12 +178,12 @@ fn states_are_equal_if_their_futures_are() {
 fn a_world_that_answers_differently_is_refused() {
     let (config, runner) = runner(Layout::Concatenated);
     let stop = AtomicBool::new(false);
-    let context = runner.context(&config, 4, 0, &stop);
+    let rollout = Rollout { step: 0, ..Rollout::new(&config, Purpose::Rollout, &stop) };
     let task = runner.world.task_set().tasks("train").unwrap().remove(0);
-    let mut played = run(&context, &[Job::new(task, 0, 0)]).remove(0);
-    assert!(branches(&context, &played).is_ok());
+    let mut played = run(&runner, &rollout, &[Job::new(task, 0, 0)]).remove(0);
+    assert!(branches(&runner, &rollout, &played).is_ok());
     played.turns[1].observation.push('!');
-    let refused = |played: &Trajectory| branches(&context, played).unwrap_err().to_string();
+    let refused = |played: &Trajectory| branches(&runner, &rollout, played).unwrap_err().to_string();
     assert!(refused(&played).contains("turn 1") && refused(&played).contains("another observation"));
     played.turns[0].reward += 1.0;
     assert!(refused(&played).contains("turn 0") && refused(&played).contains("another reward"));

@@ -17,9 +17,10 @@ use turnwise_model::{ModelConfig, Parameters, save_model};
 use turnwise_policy::Policy;
 use turnwise_text::chat::{ChatTemplate, Message, RenderOptions};
 use turnwise_text::{StopStringMatcher, Tokenizer, TokenizerConfig};
+use turnwise_train::Registries;
 use turnwise_train::config::{Layout, PolicyLearnerConfig, ServersConfig, TinkerConfig};
 use turnwise_train::rollout::prompting::Prompter;
-use turnwise_train::rollout::{self, Job, RolloutContext, engines};
+use turnwise_train::rollout::{EnvRunner, Job, Rollout, engines};
 use turnwise_train::setup::{self, World};
 use turnwise_train::{Config, NoopObserver, sft};
 
@@ -97,24 +98,19 @@ impl Sampler for Script<'_> {
 }
 
 fn play(config: &Config, tokenizer: &Tokenizer, replies: &[&str], preamble: &str) -> Trajectory {
-    let world = World::new(&config.env, &config.splits(), &mut |_| ()).unwrap();
-    let template = setup::template(config).unwrap();
-    let parser = setup::parser(config, &template);
-    let chat = setup::chat(config, tokenizer).unwrap();
-    let prompter = Prompter { template: &template, tokenizer, chat: chat.as_ref(), pictures: None };
+    let registries = Registries::builtin();
+    let world = World::new(&config.env, &registries, &config.splits(), &mut |_| ()).unwrap();
+    let runner = EnvRunner::new(config, &registries, world, Arc::new(tokenizer.clone()), None).unwrap();
     let stop = AtomicBool::new(false);
-    let context = RolloutContext {
-        max_turns: 0,
-        max_model_len: 4096,
-        slots: 1,
-        run_seed: 0,
-        ..RolloutContext::new(config, world.shared_task_set(), prompter, &parser, 1.0, &stop)
-    };
-    let task = world.task_set().tasks("train").unwrap()[0].clone();
+    let mut config = Config { seed: 0, ..config.clone() };
+    (config.env.max_turns, config.rollout.max_model_len) = (0, 4096);
+    config.rollout.max_num_seqs = 1;
+    let rollout = Rollout { temperature: 1.0, ..Rollout::new(&config, Purpose::Rollout, &stop) };
+    let task = runner.world.task_set().tasks("train").unwrap()[0].clone();
     let job = Job { preamble: preamble.to_owned(), ..Job::new(task, 0, 0) };
     let mut script = Script { tokenizer, replies, next: 0, waiting: Vec::new() };
-    let played = rollout::run(&context, &[job], std::slice::from_mut(&mut script), |_| {}).unwrap().unwrap();
-    played.into_iter().next().unwrap()
+    let played = runner.play(&rollout, &[job], std::slice::from_mut(&mut script), |_| {}).unwrap().unwrap();
+    played.trajectories.into_iter().next().unwrap()
 }
 
 fn rendered(template: &str, trajectory: &Trajectory, replies: &[&str]) -> String {
@@ -176,7 +172,10 @@ fn a_preamble_goes_where_the_text_of_a_prompt_begins() {
         let replies = ["look<|im_end|>"];
         let plain = play(&config, &tokenizer, &replies, "");
         let known = play(&config, &tokenizer, &replies, "What was learnt.\n");
-        let (template, chat) = (setup::template(&config).unwrap(), setup::chat(&config, &tokenizer).unwrap());
+        let (template, chat) = (
+            setup::template(&config, &Registries::builtin()).unwrap(),
+            setup::chat(&config, &Registries::builtin(), &tokenizer).unwrap(),
+        );
         let prompter =
             Prompter { template: &template, tokenizer: &tokenizer, chat: chat.as_ref(), pictures: None };
         let opening = prompter.opening(&[]).unwrap();
@@ -242,7 +241,7 @@ fn settings_that_cannot_be_met_are_refused() {
             Ok(config) => config,
             Err(error) => return error.to_string(),
         };
-        setup::chat(&config, tokenizer).unwrap_err().to_string()
+        setup::chat(&config, &Registries::builtin(), tokenizer).unwrap_err().to_string()
     };
     let plain = Tokenizer::train(["a"].into_iter(), &TokenizerConfig::default()).unwrap();
     assert!(refused(&plain, &["prompt.chat=on"]).contains("prompt.chat"));
@@ -255,10 +254,12 @@ fn settings_that_cannot_be_met_are_refused() {
     let error = refused(&single, &["prompt.layout=concatenated"]);
     assert!(error.contains("prompt.layout") && error.contains("windowed"), "{error}");
     let windowed = common::config(None, &["prompt.layout=windowed"]).unwrap();
-    assert!(setup::chat(&windowed, &single).unwrap().is_some());
+    assert!(setup::chat(&windowed, &Registries::builtin(), &single).unwrap().is_some());
     let off = common::config(None, &["prompt.chat=off"]).unwrap();
-    assert!(setup::chat(&off, &tokenizer(CHATML)).unwrap().is_none());
-    assert!(setup::chat(&common::config(None, &[]).unwrap(), &plain).unwrap().is_none());
+    assert!(setup::chat(&off, &Registries::builtin(), &tokenizer(CHATML)).unwrap().is_none());
+    assert!(
+        setup::chat(&common::config(None, &[]).unwrap(), &Registries::builtin(), &plain).unwrap().is_none()
+    );
 }
 
 #[test]
@@ -266,7 +267,7 @@ fn samplers_that_would_stop_in_the_reasoning_are_refused() {
     let refused = |source: &str, more: &[&str], elsewhere: &dyn Fn(&mut Config)| {
         let mut config = common::config(None, &[&["prompt.layout=windowed"][..], more].concat()).unwrap();
         elsewhere(&mut config);
-        setup::chat(&config, &tokenizer(source)).err().map(|error| error.to_string())
+        setup::chat(&config, &Registries::builtin(), &tokenizer(source)).err().map(|error| error.to_string())
     };
     let opening = opening_thought();
     assert_eq!(refused(&opening, &[], &|_| ()), None, "the engine of this process passes over it");
@@ -303,15 +304,17 @@ fn samplers_that_would_stop_in_the_reasoning_are_refused() {
 fn demonstrations_are_replies_that_end() {
     let tokenizer = tokenizer(CHATML);
     let config = common::config(None, &["prompt.layout=concatenated"]).unwrap();
-    let world = World::new(&config.env, &config.splits(), &mut |_| ()).unwrap();
-    let template = setup::template(&config).unwrap();
-    let chat = setup::chat(&config, &tokenizer).unwrap();
+    let world = World::new(&config.env, &Registries::builtin(), &config.splits(), &mut |_| ()).unwrap();
+    let template = setup::template(&config, &Registries::builtin()).unwrap();
+    let chat = setup::chat(&config, &Registries::builtin(), &tokenizer).unwrap();
     let prompter =
         Prompter { template: &template, tokenizer: &tokenizer, chat: chat.as_ref(), pictures: None };
     let mut longer = config.clone();
     longer.env.max_turns = 50;
-    let world = World::new(&longer.env, &longer.splits(), &mut |_| ()).unwrap_or(world);
-    let episodes = world.demonstrations(&longer, 4, &mut |_| ControlFlow::Continue(())).unwrap().episodes;
+    let world =
+        World::new(&longer.env, &Registries::builtin(), &longer.splits(), &mut |_| ()).unwrap_or(world);
+    let episodes =
+        world.demonstrations(&longer, &template, 4, &mut |_| ControlFlow::Continue(())).unwrap().episodes;
     let close = tokenizer.token_id("<|im_end|>").unwrap();
     for episode in &episodes {
         for layout in [Layout::Concatenated, Layout::Windowed] {
@@ -344,7 +347,7 @@ fn a_chat_model_trains_in_both_layouts_and_its_checkpoints_are_chat_models() {
     let more = [policy.as_str(), "rollout.max_model_len=1024", "train.steps=1", "sft.steps=1"];
     let root = folder.path().join("run");
     let config = common::config(None, &more).unwrap();
-    let mut run = turnwise_train::Run::start(config, &root, &mut NoopObserver).unwrap();
+    let mut run = turnwise_train::Run::builder(config).directory(&root).start(&mut NoopObserver).unwrap();
     run.train(&mut NoopObserver, &AtomicBool::new(false)).unwrap();
     let saved = Policy::load(&root).unwrap().tokenizer;
     let original = tokenizer(CHATML);
@@ -379,7 +382,7 @@ fn a_demonstrated_reply_is_read_as_its_action() {
     for source in [CHATML, &opening_thought()] {
         let tokenizer = tokenizer(source);
         let config = common::config(None, &["prompt.layout=windowed"]).unwrap();
-        let chat = setup::chat(&config, &tokenizer).unwrap();
+        let chat = setup::chat(&config, &Registries::builtin(), &tokenizer).unwrap();
         for (name, action) in [
             ("plain", "go north"),
             ("tools", r#"{"name": "go", "arguments": {"to": "north"}}"#),

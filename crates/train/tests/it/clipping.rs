@@ -25,7 +25,7 @@ fn counts(root: &Path, clip: &str) -> (i64, i64, i64) {
         clip,
     ];
     let config = common::config(Some("quickstart"), &settings).unwrap();
-    let mut run = Run::start(config, root, &mut NoopObserver).unwrap();
+    let mut run = Run::builder(config).directory(root).start(&mut NoopObserver).unwrap();
     assert_eq!(run.train(&mut NoopObserver, &AtomicBool::new(false)).unwrap(), RunEnd::Finished);
     let (mut tokens, mut low, mut high) = (0, 0, 0);
     for trajectory in read_trajectories(&root.join("trajectories/step-000001.jsonl.zst")).unwrap() {

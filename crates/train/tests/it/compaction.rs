@@ -6,14 +6,14 @@ use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
 
 use turnwise_core::{
-    Completion, FinishReason, RequestId, SampleError, SampleRequest, Sampler, Trajectory, TurnKind,
+    Completion, FinishReason, Purpose, RequestId, SampleError, SampleRequest, Sampler, Trajectory, TurnKind,
 };
 use turnwise_env::demonstration::Demonstration;
 use turnwise_text::{Tokenizer, TokenizerConfig};
+use turnwise_train::Registries;
 use turnwise_train::config::Layout;
-use turnwise_train::rollout::env_runner::EnvRunner;
-use turnwise_train::rollout::{self, Job};
-use turnwise_train::setup::World;
+use turnwise_train::rollout::{EnvRunner, Job, Rollout};
+use turnwise_train::setup::{self, World};
 use turnwise_train::sft::{self, DemonstratedSummaries};
 use turnwise_train::{NoopObserver, Run};
 
@@ -104,7 +104,12 @@ fn every_estimator_gives_summaries_credit() {
 fn a_limit_that_no_first_prompt_keeps_is_rejected_before_the_run() {
     let folder = tempfile::tempdir().unwrap();
     let config = common::config(None, &["prompt.compact_after=10", "prompt.max_summary_tokens=8"]).unwrap();
-    let error = Run::start(config, &folder.path().join("run"), &mut NoopObserver).err().unwrap().to_string();
+    let error = Run::builder(config)
+        .directory(folder.path().join("run"))
+        .start(&mut NoopObserver)
+        .err()
+        .unwrap()
+        .to_string();
     assert!(
         error.contains("prompt.compact_after") && error.contains("no first prompt is that short"),
         "{error}"
@@ -160,10 +165,16 @@ fn a_demonstration_has_the_tokens_of_a_rollout_that_plays_it() {
         "prompt.max_summary_tokens=400",
     ];
     let config = common::config(None, &[&more[..], &["rollout.max_response_tokens=100"]].concat()).unwrap();
-    let world = World::new(&config.env, &config.splits(), &mut |_| ()).unwrap();
-    let episodes = world.demonstrations(&config, 12, &mut |_| ControlFlow::Continue(())).unwrap().episodes;
+    let world = World::new(&config.env, &Registries::builtin(), &config.splits(), &mut |_| ()).unwrap();
+    let episodes = world
+        .demonstrations(&config, &setup::template(&config, &Registries::builtin()).unwrap(), 12, &mut |_| {
+            ControlFlow::Continue(())
+        })
+        .unwrap()
+        .episodes;
     let tokenizer = Tokenizer::train(std::iter::empty(), &TokenizerConfig::default()).unwrap();
-    let runner = EnvRunner::new(&config, world, std::sync::Arc::new(tokenizer), None).unwrap();
+    let runner =
+        EnvRunner::new(&config, &Registries::builtin(), world, std::sync::Arc::new(tokenizer), None).unwrap();
     let prompter = runner.prompter();
     let summarize = |episode: &Demonstration, turn: usize| runner.world.summarize(episode, turn);
     let mut summaries = 0;
@@ -183,9 +194,10 @@ fn a_demonstration_has_the_tokens_of_a_rollout_that_plays_it() {
             waiting: false,
         }];
         let stop = AtomicBool::new(false);
-        let context = runner.context(&config, 1, 0, &stop);
+        let rollout = Rollout::new(&config, Purpose::Rollout, &stop);
         let job = Job::new(episode.task.clone(), 0, 0);
-        let played = rollout::run(&context, &[job], &mut script, |_| {}).unwrap().unwrap().remove(0);
+        let played =
+            runner.play(&rollout, &[job], &mut script, |_| {}).unwrap().unwrap().trajectories.remove(0);
         assert!(played.success, "{:?}", played.stop);
         summaries += check_sequences(&played);
         let tokens = |at: usize| &played.sequences[at].tokens;

@@ -154,7 +154,10 @@ fn the_explanation_is_stored_when_asked_for_and_only_then() {
         config.train.explain = explain;
         config.train.steps = 1;
         let root = folder.path().join(format!("{explain}"));
-        let mut run = turnwise_train::Run::start(config, &root, &mut turnwise_train::NoopObserver).unwrap();
+        let mut run = turnwise_train::Run::builder(config)
+            .directory(&root)
+            .start(&mut turnwise_train::NoopObserver)
+            .unwrap();
         run.train(&mut turnwise_train::NoopObserver, &std::sync::atomic::AtomicBool::new(false)).unwrap();
         let path = root.join("trajectories/step-000001.jsonl.zst");
         for trajectory in turnwise_train::record::directory::read_trajectories(&path).unwrap() {
@@ -177,7 +180,10 @@ fn groups_that_teach_nothing_are_sampled_anew_and_counted() {
     let config = common::config(None, &[selection]).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("run");
-    let mut run = turnwise_train::Run::start(config, &root, &mut turnwise_train::NoopObserver).unwrap();
+    let mut run = turnwise_train::Run::builder(config)
+        .directory(&root)
+        .start(&mut turnwise_train::NoopObserver)
+        .unwrap();
     let before = run.weights().unwrap();
     run.train(&mut turnwise_train::NoopObserver, &std::sync::atomic::AtomicBool::new(false)).unwrap();
     assert_eq!(before, run.weights().unwrap(), "there was nothing to learn from");

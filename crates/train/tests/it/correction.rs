@@ -39,7 +39,7 @@ fn finish(run: &mut Run) -> Vec<u32> {
 }
 
 fn train(config: Config, root: &Path) -> Vec<u32> {
-    finish(&mut Run::start(config, root, &mut NoopObserver).unwrap())
+    finish(&mut Run::builder(config).directory(root).start(&mut NoopObserver).unwrap())
 }
 
 fn metrics(root: &Path) -> Vec<MetricsLine> {
@@ -116,7 +116,7 @@ fn old_samples_are_weighted_and_a_resumed_run_has_the_same_bits() {
         let effective = of("correction/effective_share");
         assert!(effective.iter().all(|&share| share > 0.0 && share < 1.0 + 1e-9), "{name}: {effective:?}");
         std::fs::remove_dir_all(root.join("checkpoints/step-000005")).unwrap();
-        let mut run = Run::resume(&root, &mut NoopObserver).unwrap();
+        let mut run = common::resume(&root, &mut NoopObserver).unwrap();
         assert!(finish(&mut run) == expected, "{name}: the weights differ after a resume");
         ends.push(expected);
     }

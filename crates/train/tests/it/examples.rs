@@ -12,13 +12,12 @@ use turnwise_core::{
     Batch, Group, PerTurn, Preset, StopReason, Task, TokenStatistics, Trajectory, Turn, TurnSpan,
 };
 use turnwise_credit::{CreditInputs, Explanation, ModelInputs, Refinement as _};
-use turnwise_env::registry::Registry;
 use turnwise_objective::{
     LossTerm as _, Minibatch, ObjectiveBatch, ObjectiveConfig, ObjectiveSequence, PolicyObjective,
 };
 
 use turnwise_train::Methods;
-use turnwise_train::config::{ConfigSource, load_with};
+use turnwise_train::config::{ConfigSource, Registries, load};
 
 use custom_objective::PositiveLm;
 use custom_refinement::{AnswerGain, AnswerGainConfig};
@@ -108,15 +107,16 @@ fn settings_of_another_crates_methods_are_read_from_a_file_and_held_against_thei
     let loaded = |text: &str, methods: &Methods| {
         let file = folder.path().join("run.toml");
         std::fs::write(&file, text).unwrap();
-        let source = ConfigSource { files: vec![file], ..ConfigSource::default() };
-        load_with(&source, &Registry::builtin(), methods)
+        let registries = Registries { methods: methods.clone(), ..Registries::builtin() };
+        load(&ConfigSource { files: vec![file], registries, ..ConfigSource::default() })
     };
     let refused = |text: &str, methods: &Methods| loaded(text, methods).unwrap_err().to_string();
     let gain = "name = \"x\"\n[[credit.refinements]]\nkind = \"answer-gain\"\n";
     let own = custom_refinement::methods();
     let config = loaded(gain, &own).unwrap();
     assert!(config.to_toml().unwrap().contains("beta = 1.0"), "every default is spelled out");
-    config.check().unwrap();
+    config.check(&Registries { methods: own, ..Registries::builtin() }).unwrap();
+    let own = custom_refinement::methods();
     let error = refused(gain, &Methods::builtin());
     assert!(
         error.contains("run.toml line 2: credit.refinements[0].kind = \"answer-gain\"")
@@ -147,8 +147,8 @@ fn the_presets_of_another_crates_method_are_named_as_any_others() {
         "credit.refinements = [{ kind = \"answer-gain\", beta = 0.5 }]",
     ));
     let named = |name: &str| {
-        let source = ConfigSource { preset: Some(name.to_owned()), ..ConfigSource::default() };
-        load_with(&source, &Registry::builtin(), &methods)
+        let registries = Registries { methods: methods.clone(), ..Registries::builtin() };
+        load(&ConfigSource { preset: Some(name.to_owned()), registries, ..ConfigSource::default() })
     };
     let config = named("answer-gain").unwrap();
     assert_eq!(

@@ -16,15 +16,13 @@ use turnwise_env::dataset::NoSettings;
 use turnwise_env::registry::Registry;
 use turnwise_env::world::{OpenOptions, World, WorldKind};
 use turnwise_text::{Tokenizer, TokenizerConfig};
-use turnwise_train::config::{Config, ConfigSource, load_with};
+use turnwise_train::config::{Config, ConfigSource, Registries, load};
 use turnwise_train::learners::policy::{HiddenStates, PolicyLearner};
 use turnwise_train::record::checkpoint::Checkpoint;
 use turnwise_train::record::directory::{RunStatus, Status, read_trajectories};
 use turnwise_train::record::metrics::read_metrics;
 use turnwise_train::run::source::{NewRun, PolicySource, SourcedPolicy};
-use turnwise_train::{
-    Event, Methods, NoopObserver, Observer, Phase, Resume, Run, RunEnd, RunParts, TrainError,
-};
+use turnwise_train::{Event, NoopObserver, Observer, Phase, Run, RunBuilder, RunEnd, TrainError};
 
 const RESPONSES: [&str; 2] = ["left\n", "right\n"];
 
@@ -286,7 +284,12 @@ impl PolicySource for TableSource {
         Ok((Box::new(TablePolicy::new(table, Arc::clone(&tokenizer), run.config)), tokenizer))
     }
 
-    fn resume(&self, config: &Config, checkpoint: &Checkpoint) -> Result<SourcedPolicy, TrainError> {
+    fn resume(
+        &self,
+        config: &Config,
+        _: &Registries,
+        checkpoint: &Checkpoint,
+    ) -> Result<SourcedPolicy, TrainError> {
         let folder = checkpoint.policy();
         let table = serde_json::from_slice(&std::fs::read(folder.join("table.json")).unwrap()).unwrap();
         let tokenizer = Arc::new(Tokenizer::load_folder(&folder).unwrap());
@@ -299,8 +302,7 @@ fn config() -> Config {
                     rollout.max_response_tokens=8 rollout.max_model_len=256 train.steps=12 train.learning_rate=0.5 \
                     train.num_minibatches=2 train.checkpoint_every=1 eval.splits=[\"test\"]";
     let overrides = settings.split_whitespace().map(str::to_owned).collect();
-    let worlds = Registry::builtin().with(ForkKind);
-    load_with(&ConfigSource { overrides, ..ConfigSource::default() }, &worlds, &Methods::builtin()).unwrap()
+    load(&ConfigSource { overrides, registries: forks(), ..ConfigSource::default() }).unwrap()
 }
 
 fn table(root: &Path) -> Table {
@@ -328,13 +330,19 @@ impl Observer for StopAfter<'_> {
     }
 }
 
+fn forks() -> Registries {
+    Registries { environments: Registry::builtin().with(ForkKind), ..Registries::builtin() }
+}
+
+fn run_of(config: Config) -> RunBuilder {
+    Run::builder(config).environments(forks().environments).policies(Arc::new(TableSource))
+}
+
 #[test]
 fn a_learner_of_ones_own_trains_and_resumes_in_the_same_loop() {
     let folder = tempfile::tempdir().unwrap();
     let (whole, halves) = (folder.path().join("whole"), folder.path().join("halves"));
-    let worlds = Registry::builtin().with(ForkKind);
-    let parts = RunParts { policies: Arc::new(TableSource), worlds, ..RunParts::default() };
-    let mut run = Run::start_with(&parts, config(), &whole, &mut NoopObserver).unwrap();
+    let mut run = run_of(config()).directory(&whole).start(&mut NoopObserver).unwrap();
     assert_eq!(run.train(&mut NoopObserver, &AtomicBool::new(false)).unwrap(), RunEnd::Finished);
     assert!(run.weights().is_none(), "its weights are its own");
     let success: Vec<f64> = read_metrics(&whole.join("metrics.jsonl"))
@@ -347,9 +355,9 @@ fn a_learner_of_ones_own_trains_and_resumes_in_the_same_loop() {
     assert!(success[0] < 0.6 && success[11] > 0.8, "{success:?}");
 
     let stop = AtomicBool::new(false);
-    let mut run = Run::start_with(&parts, config(), &halves, &mut NoopObserver).unwrap();
+    let mut run = run_of(config()).directory(&halves).start(&mut NoopObserver).unwrap();
     assert_eq!(run.train(&mut StopAfter(5, &stop), &stop).unwrap(), RunEnd::Interrupted);
-    let mut run = Run::resume_with(&parts, &halves, &Resume::default(), &mut NoopObserver).unwrap();
+    let mut run = run_of(config()).directory(&halves).resume(&mut NoopObserver).unwrap();
     assert_eq!(run.train(&mut NoopObserver, &AtomicBool::new(false)).unwrap(), RunEnd::Finished);
     assert_eq!(table(&halves).theta.map(f64::to_bits), learnt.theta.map(f64::to_bits));
 }
@@ -358,11 +366,9 @@ fn a_learner_of_ones_own_trains_and_resumes_in_the_same_loop() {
 fn a_run_whose_loss_is_no_number_fails_before_its_checkpoint_and_can_be_rescued() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("run");
-    let worlds = Registry::builtin().with(ForkKind);
-    let parts = RunParts { policies: Arc::new(TableSource), worlds, ..RunParts::default() };
     let mut config = config();
     config.train.learning_rate = 0.9;
-    let mut run = Run::start_with(&parts, config, &root, &mut NoopObserver).unwrap();
+    let mut run = run_of(config).directory(&root).start(&mut NoopObserver).unwrap();
     let error = run.train(&mut NoopObserver, &AtomicBool::new(false)).unwrap_err().to_string();
     assert!(error.contains("step-000001") && error.contains("the loss is NaN"), "{error}");
     assert!(error.contains("--resume") && error.contains("train.learning_rate"), "{error}");
@@ -375,8 +381,8 @@ fn a_run_whose_loss_is_no_number_fails_before_its_checkpoint_and_can_be_rescued(
     assert!(batch.iter().all(|trajectory| trajectory.advantages.is_some()));
     let go_on = |overrides: &[&str]| {
         let overrides = overrides.iter().map(|text| (*text).to_owned()).collect();
-        let resume = Resume { overrides, from: None };
-        let mut run = Run::resume_with(&parts, &root, &resume, &mut NoopObserver).unwrap();
+        let source = ConfigSource { overrides, registries: forks(), ..ConfigSource::of_run(&root) };
+        let mut run = run_of(load(&source).unwrap()).directory(&root).resume(&mut NoopObserver).unwrap();
         run.train(&mut NoopObserver, &AtomicBool::new(false))
     };
     assert!(go_on(&[]).is_err());
@@ -390,6 +396,11 @@ fn a_service_needs_a_program_that_has_it() {
     let folder = tempfile::tempdir().unwrap();
     let service = "policy.learner={kind=\"tinker\", url=\"http://127.0.0.1:9\"}";
     let config = crate::common::config(None, &["policy.model=nowhere", service]).unwrap();
-    let error = Run::start(config, &folder.path().join("run"), &mut NoopObserver).err().unwrap().to_string();
+    let error = Run::builder(config)
+        .directory(folder.path().join("run"))
+        .start(&mut NoopObserver)
+        .err()
+        .unwrap()
+        .to_string();
     assert!(error.contains("policy.learner.kind") && error.contains("--features remote"), "{error}");
 }

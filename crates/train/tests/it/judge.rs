@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use turnwise_train::config::Config;
-use turnwise_train::{NoopObserver, Resume, Run, RunParts};
+use turnwise_train::{NoopObserver, Run};
 
 use crate::common;
 
@@ -18,12 +18,19 @@ fn judged(endpoint: &str, more: &[&str]) -> Config {
 fn a_judge_that_does_not_answer_ends_a_run_before_it_begins() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("run");
-    let error =
-        Run::start(judged(DEAD, &["sft.steps=1"]), &root, &mut NoopObserver).err().unwrap().to_string();
+    let error = Run::builder(judged(DEAD, &["sft.steps=1"]))
+        .directory(&root)
+        .start(&mut NoopObserver)
+        .err()
+        .unwrap()
+        .to_string();
     assert!(error.contains(DEAD) && error.contains("decomposer.endpoint"), "{error}");
     assert!(!root.exists(), "a run directory was begun");
     // Without a budget, only the cache answers.
-    Run::start(judged(DEAD, &["decomposer.call_budget=0"]), &root, &mut NoopObserver).unwrap();
+    Run::builder(judged(DEAD, &["decomposer.call_budget=0"]))
+        .directory(&root)
+        .start(&mut NoopObserver)
+        .unwrap();
 }
 
 #[test]
@@ -31,14 +38,14 @@ fn a_run_that_is_resumed_asks_before_its_warm_start_and_not_after() {
     let folder = tempfile::tempdir().unwrap();
     let alive = format!("http://{}/v1", common::judge());
     let resume = |root: &_| {
-        let overrides = vec![format!("decomposer.endpoint={DEAD}")];
-        Run::resume_with(&RunParts::default(), root, &Resume { overrides, from: None }, &mut NoopObserver)
+        let dead = format!("decomposer.endpoint={DEAD}");
+        common::resume_with(root, &[&dead], None, &mut NoopObserver)
     };
     let before = folder.path().join("before");
-    drop(Run::start(judged(&alive, &["sft.steps=1"]), &before, &mut NoopObserver).unwrap());
+    drop(Run::builder(judged(&alive, &["sft.steps=1"])).directory(&before).start(&mut NoopObserver).unwrap());
     let error = resume(&before).err().unwrap().to_string();
     assert!(error.contains(DEAD), "{error}");
     let after = folder.path().join("after");
-    drop(Run::start(judged(&alive, &["sft.steps=0"]), &after, &mut NoopObserver).unwrap());
+    drop(Run::builder(judged(&alive, &["sft.steps=0"])).directory(&after).start(&mut NoopObserver).unwrap());
     assert!(resume(&after).is_ok());
 }

@@ -32,7 +32,7 @@ fn full(mut config: Config) -> Config {
 }
 
 fn finish(config: Config, root: &Path) -> Run {
-    let mut run = Run::start(config, root, &mut NoopObserver).unwrap();
+    let mut run = Run::builder(config).directory(root).start(&mut NoopObserver).unwrap();
     assert_eq!(run.train(&mut NoopObserver, &AtomicBool::new(false)).unwrap(), RunEnd::Finished);
     run
 }
@@ -165,13 +165,17 @@ fn an_export_is_the_same_policy() {
     assert!(error.contains("replaces nothing else"), "{error}");
 
     let start = format!("policy.model=\"{}\"", root.display());
-    let next = Run::start(config(&[&start, "name=next"]), &out("next"), &mut NoopObserver).unwrap();
+    let next =
+        Run::builder(config(&[&start, "name=next"])).directory(out("next")).start(&mut NoopObserver).unwrap();
     assert!(next.weights().unwrap().adapter.unwrap().is_identity());
     assert!(distance(&logprobs(next.weights().unwrap().without_adapter()), &expected) < 1e-4);
     assert!(out("next/base/config.json").is_file(), "the other run may drop its checkpoints");
     export(&root, &out("merged"), ExportOptions { merge: true, force: true, ..Default::default() }).unwrap();
     let start = format!("policy.model=\"{}\"", out("merged").display());
-    let third = Run::start(config(&[&start, "name=third"]), &out("third"), &mut NoopObserver).unwrap();
+    let third = Run::builder(config(&[&start, "name=third"]))
+        .directory(out("third"))
+        .start(&mut NoopObserver)
+        .unwrap();
     assert!(!out("third/base").exists());
     assert!(Policy::load(&out("third")).unwrap().weights == third.weights().unwrap());
     finish(full(config(&[&start, "sft.steps=0", "train.steps=0", "name=full"])), &out("full"));

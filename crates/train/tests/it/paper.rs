@@ -8,6 +8,7 @@ use turnwise_credit::{EstimatorConfig, RefinementConfig};
 use turnwise_decompose::turnrd::CreditRule;
 use turnwise_model::{Device, ModelConfig};
 use turnwise_objective::{Aggregation, RatioKind};
+use turnwise_train::Registries;
 use turnwise_train::config::{Config, ConfigSource, DecomposerConfig, Layout, Validity, load};
 use turnwise_train::plan::memory::MemoryReport;
 
@@ -252,7 +253,7 @@ fn every_run_fits_the_device_that_it_names() {
         let large = path.contains("7b");
         assert_eq!(config.policy.lora.is_some(), large || path.contains("/has/"), "{path}");
         let fits = |config: &Config| {
-            let report = MemoryReport::new(config, &shape(&path), None);
+            let report = MemoryReport::new(config, &Registries::builtin(), &shape(&path), None);
             let device = report.device.unwrap();
             (device.plan.peak() as f64 / f64::from(1 << 30), device.size.unwrap() as f64 / f64::from(1 << 30))
         };

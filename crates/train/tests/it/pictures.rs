@@ -9,18 +9,19 @@ use turnwise_core::{
 };
 use turnwise_env::prompt::PICTURE;
 use turnwise_model::vision::FIRST_PICTURE_TOKEN;
+use turnwise_train::Registries;
 use turnwise_train::config::{Config, ConfigSource, Layout, load};
 use turnwise_train::learners::policy::PolicyLearner;
 use turnwise_train::record::directory::read_trajectories;
 use turnwise_train::record::metrics::read_metrics;
-use turnwise_train::rollout::env_runner::EnvRunner;
+use turnwise_train::rollout::EnvRunner;
 use turnwise_train::rollout::pictures::PicturePrompts;
 use turnwise_train::run::source::{NativeSource, NewRun, PolicySource as _};
 use turnwise_train::setup::World;
 use turnwise_train::step::masked_contexts::MaskedPrompts;
 use turnwise_train::{NoopObserver, Observer, Phase, Position, Run, RunDirectory, RunEnd, TrainError, setup};
 
-use crate::common::Notes;
+use crate::common::{self, Notes};
 
 const SMALL: &[&str] = &[
     "env.generator.train=20",
@@ -48,11 +49,16 @@ fn config(name: &str, preset: Option<&str>, pictures: &Path, more: &[&str]) -> R
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../configs/vision/{name}.toml"));
     let mut overrides = vec![format!("env.pictures={}", pictures.display())];
     overrides.extend(more.iter().filter(|text| !text.is_empty()).map(|text| (*text).to_owned()));
-    load(&ConfigSource { preset: preset.map(str::to_owned), files: vec![file], overrides })
+    load(&ConfigSource {
+        preset: preset.map(str::to_owned),
+        files: vec![file],
+        overrides,
+        ..ConfigSource::default()
+    })
 }
 
 fn train(config: Config, root: &Path) {
-    let mut run = Run::start(config, root, &mut NoopObserver).unwrap();
+    let mut run = Run::builder(config).directory(root).start(&mut NoopObserver).unwrap();
     assert_eq!(run.train(&mut NoopObserver, &AtomicBool::new(false)).unwrap(), RunEnd::Finished);
 }
 
@@ -85,20 +91,21 @@ fn every_method_trains_from_pictures_and_resumes_with_the_same_bits() {
         let more: Vec<&str> =
             SMALL.iter().chain(more).copied().filter(|key| !is_foreign(key, world)).collect();
         let config = || config(world, Some(preset), &pictures, &more).unwrap();
-        assert_eq!(config().loss().unwrap().passes().masked_context.is_some(), preset == "stapo");
-        assert_eq!(config().pipeline().unwrap().required_inputs().values, preset == "ppo");
+        let registries = Registries::builtin();
+        assert_eq!(registries.loss(&config()).unwrap().passes().masked_context.is_some(), preset == "stapo");
+        assert_eq!(registries.pipeline(&config()).unwrap().required_inputs().values, preset == "ppo");
         let [whole, cut] =
             ["whole", "cut"].map(|name| folder.path().join(format!("{world}-{preset}-{name}")));
         train(config(), &whole);
         let stop = AtomicBool::new(false);
-        let mut run = Run::start(config(), &cut, &mut NoopObserver).unwrap();
+        let mut run = Run::builder(config()).directory(&cut).start(&mut NoopObserver).unwrap();
         let mut left = 9;
         // Interrupted and resumed repeatedly; later processes assign other tokens to pictures.
         while run.train(&mut StopAfter(left, &stop), &stop).unwrap() != RunEnd::Finished {
             drop(run);
             stop.store(false, Ordering::SeqCst);
             left += 6;
-            run = Run::resume(&cut, &mut NoopObserver).unwrap();
+            run = common::resume(&cut, &mut NoopObserver).unwrap();
         }
         let weights = |root: &Path| {
             std::fs::read(root.join("checkpoints/step-000003/policy/model.safetensors")).unwrap()
@@ -129,11 +136,12 @@ fn is_foreign(key: &str, world: &str) -> bool {
 
 fn runner_of(root: &Path) -> (Config, EnvRunner, Box<dyn PolicyLearner>) {
     let config = config("sokoban", None, &root.join("pictures"), SMALL).unwrap();
-    let world = World::new(&config.env, &["train", "test"], &mut |_| ()).unwrap();
-    let template = setup::template(&config).unwrap();
+    let world = World::new(&config.env, &Registries::builtin(), &["train", "test"], &mut |_| ()).unwrap();
+    let template = setup::template(&config, &Registries::builtin()).unwrap();
     let directory = RunDirectory::create(&root.join("run")).unwrap();
     let run = NewRun {
         config: &config,
+        registries: &Registries::builtin(),
         phase: Phase::Rl,
         world: Some(&world),
         template: &template,
@@ -141,7 +149,7 @@ fn runner_of(root: &Path) -> (Config, EnvRunner, Box<dyn PolicyLearner>) {
         ignore_memory: true,
     };
     let (policy, tokenizer) = NativeSource.start(&run, &mut NoopObserver).unwrap();
-    let runner = EnvRunner::new(&config, world, tokenizer, policy.vision()).unwrap();
+    let runner = EnvRunner::new(&config, &Registries::builtin(), world, tokenizer, policy.vision()).unwrap();
     (config, runner, policy)
 }
 
@@ -269,8 +277,9 @@ fn what_cannot_show_pictures_is_rejected_by_its_key() {
     let start = |text: &str| {
         std::fs::write(&file, text).unwrap();
         let source = ConfigSource { files: vec![file.clone()], ..ConfigSource::default() };
-        let run = turnwise_train::config::load(&source)
-            .and_then(|config| Run::start(config, &folder.path().join("run"), &mut Notes::default()));
+        let run = turnwise_train::config::load(&source).and_then(|config| {
+            Run::builder(config).directory(folder.path().join("run")).start(&mut Notes::default())
+        });
         run.map(drop).unwrap_err().to_string()
     };
     let world = |kind: &str, more: &str| {

@@ -13,10 +13,10 @@ use turnwise_decompose::turnrd::{CreditRule, TurnRd, TurnRdConfig};
 use turnwise_env::dataset::NoSettings;
 use turnwise_env::registry::Registry;
 use turnwise_env::world::{OpenOptions, World, WorldKind};
-use turnwise_train::config::{Config, ConfigSource, load_with, presets};
+use turnwise_train::config::{Config, ConfigSource, Registries, load, presets};
 use turnwise_train::record::directory::read_trajectories;
 use turnwise_train::record::metrics::{MetricsLine, read_metrics};
-use turnwise_train::{Methods, NoopObserver, Run, RunEnd, round_folder};
+use turnwise_train::{NoopObserver, Run, RunEnd, round_folder};
 
 use crate::common;
 
@@ -357,14 +357,23 @@ fn config_in(save: bool, preset: &str, more: &[String]) -> Config {
                     train.num_minibatches=1 train.ppo_epochs=2 train.skip_zero_advantage=false train.explain=true \
                     eval.splits=[\"test\"] eval.tasks=0";
     let overrides = settings.split_whitespace().map(str::to_owned).chain(more.iter().cloned()).collect();
-    let worlds = Registry::builtin().with(LampKind { save });
-    let source = ConfigSource { preset: Some(preset.to_owned()), overrides, ..ConfigSource::default() };
-    load_with(&source, &worlds, &Methods::builtin()).unwrap()
+    let registries = Registries { environments: lamps(save), ..Registries::builtin() };
+    let source =
+        ConfigSource { preset: Some(preset.to_owned()), overrides, registries, ..ConfigSource::default() };
+    load(&source).unwrap()
+}
+
+fn lamps(save: bool) -> Registry {
+    Registry::builtin().with(LampKind { save })
 }
 
 pub(crate) fn trained(config: &Config, root: &Path, what: &str) -> (Vec<MetricsLine>, Vec<Trajectory>) {
     let steps = config.train.steps;
-    let mut run = Run::start(config.clone(), root, &mut NoopObserver).unwrap();
+    let mut run = Run::builder(config.clone())
+        .environments(lamps(true))
+        .directory(root)
+        .start(&mut NoopObserver)
+        .unwrap();
     assert_eq!(run.train(&mut NoopObserver, &AtomicBool::new(false)).unwrap(), RunEnd::Finished, "{what}");
     let lines = read_metrics(&root.join("metrics.jsonl")).unwrap();
     assert_eq!(lines.len() as u64, steps, "{what}");
@@ -382,12 +391,23 @@ pub(crate) fn trained(config: &Config, root: &Path, what: &str) -> (Vec<MetricsL
 fn a_world_without_saved_states_is_rejected_before_the_run_starts() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("run");
-    let error = Run::start(config_in(false, "vineppo", &[]), &root, &mut NoopObserver).err().unwrap();
+    let error = Run::builder(config_in(false, "vineppo", &[]))
+        .environments(lamps(false))
+        .directory(&root)
+        .start(&mut NoopObserver)
+        .err()
+        .unwrap();
     let error = error.to_string();
     assert!(error.contains("credit.estimator") && error.contains("monte-carlo"), "{error}");
     assert!(error.contains("the world `lamp` cannot save and restore its states"), "{error}");
     assert!(!root.exists(), "nothing was written");
-    assert!(Run::start(config_in(false, "grpo", &[]), &root, &mut NoopObserver).is_ok());
+    assert!(
+        Run::builder(config_in(false, "grpo", &[]))
+            .environments(lamps(false))
+            .directory(&root)
+            .start(&mut NoopObserver)
+            .is_ok()
+    );
 }
 
 #[test]
@@ -397,7 +417,13 @@ fn conversations_need_no_expert() {
     std::fs::write(&talks, "{\"messages\": [{\"role\": \"assistant\", \"content\": \"on\"}]}").unwrap();
     let start = |more: &[String]| {
         let root = folder.path().join("run");
-        Run::start(config_in(true, "grpo", more), &root, &mut NoopObserver).err().unwrap().to_string()
+        Run::builder(config_in(true, "grpo", more))
+            .environments(lamps(true))
+            .directory(&root)
+            .start(&mut NoopObserver)
+            .err()
+            .unwrap()
+            .to_string()
     };
     let steps = "sft.steps=2".to_owned();
     let error = start(std::slice::from_ref(&steps));

@@ -9,7 +9,7 @@ use turnwise_core::{StopReason, Trajectory};
 use turnwise_train::config::{Config, ConfigSource, load};
 use turnwise_train::record::directory::read_trajectories;
 use turnwise_train::record::metrics::{MetricsLine, read_metrics};
-use turnwise_train::{Run, RunEnd, TrainError, preflight};
+use turnwise_train::{Run, RunEnd, TrainError};
 
 use crate::common::Notes;
 
@@ -43,7 +43,7 @@ fn train(config: Config) -> Result<Played, TrainError> {
     let folder = tempfile::tempdir().unwrap();
     let (root, steps) = (folder.path().join("run"), config.train.steps);
     let mut notes = Notes::default();
-    let mut run = Run::start(config, &root, &mut notes)?;
+    let mut run = Run::builder(config).directory(&root).start(&mut notes)?;
     assert_eq!(run.train(&mut notes, &AtomicBool::new(false))?, RunEnd::Finished);
     let rl = |step| root.join(format!("trajectories/step-{step:06}.jsonl.zst"));
     let trajectories = (1..=steps).map(|step| read_trajectories(&rl(step)).unwrap()).collect();
@@ -152,9 +152,8 @@ fn a_warm_start_without_an_expert_is_refused_before_long_work() {
     }
     let refusal = |more: &[&str]| {
         let folder = tempfile::tempdir().unwrap();
-        preflight(&config(more), &folder.path().join("run"), &mut Notes::default())
-            .err()
-            .map(|error| error.to_string())
+        let run = Run::builder(config(more)).directory(folder.path().join("run"));
+        run.preflight(None, &mut Notes::default()).err().map(|error| error.to_string())
     };
     let command = without_expert("1");
     let error = refusal(&[&command]).unwrap();

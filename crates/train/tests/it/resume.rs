@@ -9,7 +9,9 @@ use turnwise_model::LoraConfig;
 use turnwise_train::config::{Config, ConfigSource, TrainConfig, load};
 use turnwise_train::record::earlier_configs::of_position;
 use turnwise_train::record::metrics::read_metrics;
-use turnwise_train::{EvaluationPoint, Event, Observer, Resume, Run, RunEnd, RunParts};
+use turnwise_train::{EvaluationPoint, Event, Observer, Run, RunEnd};
+
+use crate::common;
 
 const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tiny.toml");
 
@@ -28,7 +30,13 @@ fn tiny(layout: &str) -> Config {
     ];
     let mut overrides: Vec<String> = overrides.iter().map(|text| (*text).to_owned()).collect();
     overrides.push(format!("prompt.layout={layout}"));
-    load(&ConfigSource { preset: Some("quickstart".into()), files: vec![TINY.into()], overrides }).unwrap()
+    load(&ConfigSource {
+        preset: Some("quickstart".into()),
+        files: vec![TINY.into()],
+        overrides,
+        ..ConfigSource::default()
+    })
+    .unwrap()
 }
 
 /// The same with more checkpoint state: a critic and an adaptive coefficient.
@@ -61,7 +69,7 @@ fn ppo(mut config: Config) -> Config {
     config.preset = None;
     std::fs::write(&path, config.to_toml().unwrap()).unwrap();
     let overrides = more.map(|text| (*text).to_owned()).collect();
-    load(&ConfigSource { preset: None, files: vec![path], overrides }).unwrap()
+    load(&ConfigSource { files: vec![path], overrides, ..ConfigSource::default() }).unwrap()
 }
 
 /// The same with state values by continuations, which an interruption may leave unfinished.
@@ -94,7 +102,7 @@ fn tiny_turnrd() -> Config {
         "prompt.validity=admissible",
     ];
     let overrides = overrides.iter().map(|text| (*text).to_owned()).collect();
-    load(&ConfigSource { preset: None, files: vec![path], overrides }).unwrap()
+    load(&ConfigSource { files: vec![path], overrides, ..ConfigSource::default() }).unwrap()
 }
 
 struct StopAfter<'a> {
@@ -121,7 +129,7 @@ fn bits(run: &Run) -> Vec<u32> {
 
 fn straight(config: &Config, root: &Path) -> Vec<u32> {
     let mut silent = turnwise_train::NoopObserver;
-    let mut run = Run::start(config.clone(), root, &mut silent).unwrap();
+    let mut run = Run::builder(config.clone()).directory(root).start(&mut silent).unwrap();
     assert_eq!(run.train(&mut silent, &AtomicBool::new(false)).unwrap(), RunEnd::Finished);
     bits(&run)
 }
@@ -130,9 +138,9 @@ fn straight(config: &Config, root: &Path) -> Vec<u32> {
 /// on a slow machine a rollout alone may have more progress events.
 fn interrupted(config: &Config, root: &Path, every: usize) -> (Vec<u32>, usize) {
     let mut silent = turnwise_train::NoopObserver;
-    drop(Run::start(config.clone(), root, &mut silent).unwrap());
+    drop(Run::builder(config.clone()).directory(root).start(&mut silent).unwrap());
     for round in 0..200 {
-        let mut run = Run::resume(root, &mut silent).unwrap();
+        let mut run = common::resume(root, &mut silent).unwrap();
         let stop = AtomicBool::new(false);
         let mut observer = StopAfter { left: every + round / 4, stop: &stop };
         if run.train(&mut observer, &stop).unwrap() == RunEnd::Finished {
@@ -189,7 +197,7 @@ fn what_lies_beyond_the_checkpoint_is_made_again_with_the_same_bits() {
             std::fs::remove_dir_all(root.join(format!("checkpoints/step-00000{step}"))).unwrap();
         }
         let mut silent = turnwise_train::NoopObserver;
-        let mut run = Run::resume(&root, &mut silent).unwrap();
+        let mut run = common::resume(&root, &mut silent).unwrap();
         assert_eq!(run.train(&mut silent, &AtomicBool::new(false)).unwrap(), RunEnd::Finished);
         assert!(bits(&run) == expected, "the weights differ from step {left} on");
         assert!(std::fs::read(&network).unwrap() == trained, "the network differs from step {left} on");
@@ -208,12 +216,10 @@ fn a_branch_that_was_left_teaches_the_network_nothing() {
     straight(&Config { train: TrainConfig { steps: 2, ..config.train.clone() }, ..config }, &ahead);
     let left = std::fs::read(back.join("turnrd/round-0002/turnrd.safetensors")).unwrap();
     let mut silent = turnwise_train::NoopObserver;
-    let parts = RunParts::default();
     let mut results = Vec::new();
     for root in [&back, &ahead] {
-        let overrides = ["train.steps=4", "train.learning_rate=3e-2"].map(str::to_owned).to_vec();
-        let resume = Resume { from: Some("step-2".parse().unwrap()), overrides };
-        let mut run = Run::resume_with(&parts, root, &resume, &mut silent).unwrap();
+        let overrides = ["train.steps=4", "train.learning_rate=3e-2"];
+        let mut run = common::resume_with(root, &overrides, Some("step-2"), &mut silent).unwrap();
         assert_eq!(run.train(&mut silent, &AtomicBool::new(false)).unwrap(), RunEnd::Finished);
         results.push((bits(&run), std::fs::read(root.join("turnrd/round-0002/turnrd.safetensors")).unwrap()));
     }
@@ -232,16 +238,15 @@ fn steps_done_again_are_of_the_settings_that_they_were_done_with() {
     straight(&config, &root);
     let mut silent = turnwise_train::NoopObserver;
     let mut go_on = |from: &str, overrides: &[&str]| {
-        let overrides = overrides.iter().map(|text| (*text).to_owned()).collect();
-        let resume = Resume { from: Some(from.parse().unwrap()), overrides };
-        let mut run = Run::resume_with(&RunParts::default(), &root, &resume, &mut silent).unwrap();
+        let mut run = common::resume_with(&root, overrides, Some(from), &mut silent).unwrap();
         assert_eq!(run.train(&mut silent, &AtomicBool::new(false)).unwrap(), RunEnd::Finished);
     };
     go_on("step-2", &["train.learning_rate=3e-2"]);
     let directory = turnwise_train::RunDirectory::open(&root).unwrap();
     let of = |label: &str| {
         let path = of_position(&directory, label.parse().unwrap()).unwrap();
-        turnwise_train::config::load_resolved(&path).unwrap().train.learning_rate
+        let source = ConfigSource { files: vec![path], ..ConfigSource::of_run(&root) };
+        load(&source).unwrap().train.learning_rate
     };
     assert_eq!((of("step-2"), of("step-3")), (config.train.learning_rate, 3e-2));
     go_on("step-1", &[]);

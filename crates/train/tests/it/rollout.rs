@@ -9,13 +9,11 @@ use turnwise_core::{
     Action, Completion, EnvError, Environment, FinishReason, Metric, Observation, Purpose, RequestId,
     SampleError, SampleRequest, Sampler, Seed, Step, StopReason, Task, TaskLimits, TaskSet, Trajectory,
 };
-use turnwise_env::parse::ActionParser;
-use turnwise_env::prompt::PromptTemplate;
-use turnwise_env::registry::Registry;
 use turnwise_text::{Tokenizer, TokenizerConfig};
 use turnwise_train::config::{Layout, Validity};
-use turnwise_train::rollout::pool::EnvCalls;
-use turnwise_train::rollout::{self, Job, RolloutContext, is_faulty, run_with_resampling};
+use turnwise_train::rollout::{Job, Rollout, is_faulty};
+
+use crate::common;
 
 /// Counts steps. A goal may name a failure of the second step: `hang`, `broken`, `flaky` (once).
 struct Counter {
@@ -136,7 +134,8 @@ fn tokenizer() -> Tokenizer {
 
 struct Settings {
     instant: bool,
-    calls: EnvCalls,
+    threads: usize,
+    timeout_s: f64,
     max_resamples: u64,
     max_turns: usize,
     valid: Validity,
@@ -144,49 +143,27 @@ struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        let (calls, valid) = (EnvCalls::default(), Validity::Format);
-        Self { instant: true, calls, max_resamples: 0, max_turns: 0, valid }
+        let (threads, timeout_s, valid) = (16, 120.0, Validity::Format);
+        Self { instant: true, threads, timeout_s, max_resamples: 0, max_turns: 0, valid }
     }
 }
 
 fn play(tasks: Vec<Task>, settings: &Settings) -> (Vec<Trajectory>, usize) {
-    let tokenizer = tokenizer();
-    let template = PromptTemplate::find("plain", &Registry::builtin()).unwrap();
-    let parser = ActionParser::new(template.rules().clone(), false);
+    let counter = Counter { instant: settings.instant, flaky: Arc::default() };
+    let runner = common::runner(counter, "plain", tokenizer(), None);
     let stop = AtomicBool::new(false);
-    let context = RolloutContext {
-        task_set: Arc::new(Counter { instant: settings.instant, flaky: Arc::default() }),
-        env_calls: settings.calls,
-        tokenizer: &tokenizer,
-        template: &template,
-        chat: None,
-        pictures: None,
-        parser: &parser,
-        valid: settings.valid,
-        layout: Layout::Windowed,
-        history: 2,
-        compaction: None,
-        params: turnwise_core::SamplingParams { max_tokens: 64, ..Default::default() },
-        max_turns: settings.max_turns,
-        max_model_len: 4096,
-        slots: 3,
-        run_seed: 7,
-        purpose: Purpose::Rollout,
-        step: 0,
-        stop: &stop,
-    };
+    let mut config = common::rollout_config(Layout::Windowed, 4096, 3);
+    (config.prompt.validity, config.env.max_turns) = (settings.valid, settings.max_turns);
+    (config.rollout.env_threads, config.rollout.env_timeout_s) = (settings.threads, settings.timeout_s);
+    let max_resamples = settings.max_resamples;
+    let rollout = Rollout { max_resamples, ..Rollout::new(&config, Purpose::Rollout, &stop) };
     let jobs: Vec<Job> =
         tasks.into_iter().enumerate().map(|(group, task)| Job::new(task, group, 0)).collect();
-    let sampler = || Words { tokenizer: &tokenizer, next: 0, waiting: Vec::new() };
+    let sampler = || Words { tokenizer: &runner.tokenizer, next: 0, waiting: Vec::new() };
     let mut samplers = [sampler(), sampler()];
-    let played = run_with_resampling(&context, &jobs, &mut samplers, settings.max_resamples, |_| {});
-    let (played, again) = played.unwrap().unwrap();
-    if settings.max_resamples == 0 {
-        assert_eq!(again, 0);
-        let alone = rollout::run(&context, &jobs, &mut samplers, |_| {}).unwrap().unwrap();
-        assert_eq!(alone.len(), jobs.len());
-    }
-    (played, again)
+    let played = runner.play(&rollout, &jobs, &mut samplers, |_| {}).unwrap().unwrap();
+    assert!(max_resamples > 0 || played.resampled == 0);
+    (played.trajectories, played.resampled)
 }
 
 fn task(number: usize, goal: &str, limits: TaskLimits) -> Task {
@@ -230,8 +207,7 @@ fn environments_that_are_waited_for_give_the_same_trajectories() {
     let tasks = || (0..12).map(|number| task(number, "count", TaskLimits::default())).collect();
     let (instant, _) = play(tasks(), &Settings::default());
     for threads in [1, 8] {
-        let calls = EnvCalls { threads, ..EnvCalls::default() };
-        let (waited, _) = play(tasks(), &Settings { instant: false, calls, ..Settings::default() });
+        let (waited, _) = play(tasks(), &Settings { instant: false, threads, ..Settings::default() });
         assert_eq!(waited, instant, "{threads} threads");
     }
 }
@@ -241,8 +217,8 @@ fn an_environment_that_hangs_or_breaks_ends_its_own_trajectory() {
     let goals = ["count", "hang", "broken", "count"];
     let tasks =
         || goals.iter().enumerate().map(|(number, goal)| task(number, goal, TaskLimits::default())).collect();
-    let calls = EnvCalls { threads: 2, timeout: Duration::from_millis(300), ..EnvCalls::default() };
-    let settings = Settings { instant: false, calls, max_resamples: 1, ..Settings::default() };
+    let (threads, timeout_s, max_resamples) = (2, 0.3, 1);
+    let settings = Settings { instant: false, threads, timeout_s, max_resamples, ..Settings::default() };
     let (played, again) = play(tasks(), &settings);
     assert_eq!(again, 2);
     let faulty: Vec<bool> = played.iter().map(is_faulty).collect();
@@ -357,42 +333,20 @@ fn an_action_that_the_world_does_not_understand_is_invalid_where_that_is_asked_f
 
 #[test]
 fn structured_calls_reach_the_world_and_the_trajectory() {
-    let tokenizer = tokenizer();
-    let template = PromptTemplate::find("tools", &Registry::builtin()).unwrap();
-    let parser = ActionParser::new(template.rules().clone(), false);
-    let stop = AtomicBool::new(false);
-    let context = RolloutContext {
-        task_set: Arc::new(Receivers),
-        env_calls: EnvCalls::default(),
-        tokenizer: &tokenizer,
-        template: &template,
-        chat: None,
-        pictures: None,
-        parser: &parser,
-        valid: Validity::Format,
-        layout: Layout::Concatenated,
-        history: 0,
-        compaction: None,
-        params: turnwise_core::SamplingParams::default(),
-        max_turns: 0,
-        max_model_len: 4096,
-        slots: 1,
-        run_seed: 7,
-        purpose: Purpose::Rollout,
-        step: 0,
-        stop: &stop,
-    };
+    let runner = common::runner(Receivers, "tools", tokenizer(), None);
+    let (config, stop) = (common::rollout_config(Layout::Concatenated, 4096, 1), AtomicBool::new(false));
+    let rollout = Rollout::new(&config, Purpose::Rollout, &stop);
     let limits = TaskLimits { turns: Some(3), ..TaskLimits::default() };
     let job = Job::new(task(0, "call", limits), 0, 0);
     // One as a demonstration writes it, one with reasoning before it, and one that is not a call.
-    let written = template.response(r#"f({"n":1})"#);
+    let written = runner.template.response(r#"f({"n":1})"#);
     let replies = vec![
         written.as_str(),
         "<think>so</think>\n<tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call>",
         "<tool_call>f</tool_call>",
     ];
-    let mut sampler = [Replies(&tokenizer, replies, None)];
-    let played = rollout::run(&context, &[job], &mut sampler, |_| {}).unwrap().unwrap().remove(0);
+    let mut sampler = [Replies(&runner.tokenizer, replies, None)];
+    let played = runner.play(&rollout, &[job], &mut sampler, |_| {}).unwrap().unwrap().trajectories.remove(0);
     let turns: Vec<(&str, bool)> =
         played.turns.iter().map(|turn| (turn.action.as_str(), turn.valid)).collect();
     assert_eq!(turns, [(r#"f({"n":1})"#, true), ("g({})", true), ("f", false)]);

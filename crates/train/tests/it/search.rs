@@ -11,20 +11,17 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use turnwise_core::{
-    Completion, FinishReason, Group, Purpose, RequestId, SampleError, SampleRequest, Sampler, SamplingParams,
-    StopReason, TaskSet as _, Trajectory,
+    Completion, FinishReason, Group, Purpose, RequestId, SampleError, SampleRequest, Sampler, StopReason,
+    TaskSet as _, Trajectory,
 };
 use turnwise_credit::anchor::{AnchorConfig, Anchors, Matching};
-use turnwise_env::parse::ActionParser;
-use turnwise_env::prompt::PromptTemplate;
 use turnwise_env::search::{Question, SearchOptions, SearchSet};
 use turnwise_retrieval::{Hit, Passage, RetrievalError, Retriever};
 use turnwise_text::{Tokenizer, TokenizerConfig};
 use turnwise_train::config::Layout;
-use turnwise_train::rollout::pool::EnvCalls;
-use turnwise_train::rollout::{self, Job, RolloutContext, is_faulty};
+use turnwise_train::rollout::{Job, Rollout, is_faulty};
 
-use crate::common::train_folder;
+use crate::common::{self, train_folder};
 
 #[test]
 fn every_config_of_search_trains_for_two_steps() {
@@ -142,34 +139,15 @@ fn play(
     let options = SearchOptions { instant: false, top_k: 1, ..SearchOptions::default() };
     let set = SearchSet::new([vec![question], Vec::new(), Vec::new()], Arc::clone(retriever) as _, options);
     let task = set.tasks("train").unwrap().remove(0);
-    let template = PromptTemplate::named("search-compact").unwrap();
-    let parser = ActionParser::new(template.rules().clone(), false);
+    let runner = common::runner(set, "search-compact", tokenizer, None);
     let stop = AtomicBool::new(false);
-    let context = RolloutContext {
-        task_set: Arc::new(set),
-        env_calls: EnvCalls { threads: 4, backoff: Duration::from_millis(1), ..EnvCalls::default() },
-        tokenizer: &tokenizer,
-        template: &template,
-        chat: None,
-        pictures: None,
-        parser: &parser,
-        valid: turnwise_train::config::Validity::Format,
-        layout: Layout::Concatenated,
-        history: 4,
-        compaction: None,
-        params: SamplingParams { max_tokens: 64, ..SamplingParams::default() },
-        max_turns: 0,
-        max_model_len: 8192,
-        slots: samples,
-        run_seed: 7,
-        purpose: Purpose::Rollout,
-        step: 0,
-        stop: &stop,
-    };
+    let mut config = common::rollout_config(Layout::Concatenated, 8192, samples);
+    config.rollout.env_threads = 4;
+    let rollout = Rollout { max_resamples: 0, ..Rollout::new(&config, Purpose::Rollout, &stop) };
     let jobs: Vec<Job> = (0..samples).map(|sample| Job::new(task.clone(), 0, sample)).collect();
     let busy = Arc::new(Mutex::new(Duration::ZERO));
     let mut samplers = [Searcher {
-        tokenizer: &tokenizer,
+        tokenizer: &runner.tokenizer,
         words,
         takes,
         busy: Arc::clone(&busy),
@@ -177,7 +155,7 @@ fn play(
         waiting: Vec::new(),
     }];
     let started = Instant::now();
-    let played = rollout::run(&context, &jobs, &mut samplers, |_| {}).unwrap().unwrap();
+    let played = runner.play(&rollout, &jobs, &mut samplers, |_| {}).unwrap().unwrap().trajectories;
     let worked = *busy.lock().unwrap();
     (played, started.elapsed(), worked)
 }

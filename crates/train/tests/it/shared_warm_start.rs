@@ -12,8 +12,7 @@ use turnwise_train::record::directory::read_trajectories;
 use turnwise_train::record::metrics::read_metrics;
 use turnwise_train::run::{best, warm_start_settings};
 use turnwise_train::{
-    Config, EvaluationPoint, Event, NoopObserver, Observer, Position, Resume, Run, RunDirectory, RunEnd,
-    RunParts,
+    Config, EvaluationPoint, Event, NoopObserver, Observer, Registries, Run, RunDirectory, RunEnd,
 };
 
 use crate::common;
@@ -29,13 +28,12 @@ fn to_end(mut run: Run) {
 }
 
 fn straight(config: &Config, root: &Path) {
-    to_end(Run::start(config.clone(), root, &mut NoopObserver).unwrap());
+    to_end(Run::builder(config.clone()).directory(root).start(&mut NoopObserver).unwrap());
 }
 
 fn from_warm_start(config: &Config, root: &Path, warm: &Path) -> Result<Run, String> {
-    let parts = RunParts::default();
-    Run::start_from_warm_start(&parts, config.clone(), root, warm, &mut NoopObserver)
-        .map_err(|error| error.to_string())
+    let run = Run::builder(config.clone()).directory(root);
+    run.start_from(warm, &mut NoopObserver).map_err(|error| error.to_string())
 }
 
 /// Returns all results that must be equal: checkpoint files by name, metrics and trajectories.
@@ -100,10 +98,11 @@ fn a_shared_warm_start_gives_the_bits_of_ones_own() {
         let at = |name: &str| folder.path().join(name);
         straight(&own, &at("own"));
         straight(&warm, &at("warm"));
-        assert_eq!(warm_start_settings(&own).unwrap(), warm_start_settings(&warm).unwrap(), "{name}");
+        let settings = |config| warm_start_settings(config, &Registries::builtin()).unwrap();
+        assert_eq!(settings(&own), settings(&warm), "{name}");
         drop(from_warm_start(&own, &at("shared"), &at("warm")).unwrap());
         std::fs::remove_dir_all(at("warm")).unwrap();
-        to_end(Run::resume(&at("shared"), &mut NoopObserver).unwrap());
+        to_end(common::resume(&at("shared"), &mut NoopObserver).unwrap());
         let (expected, found) = (outcome(&at("own")), outcome(&at("shared")));
         assert_eq!(expected.keys().collect::<Vec<_>>(), found.keys().collect::<Vec<_>>(), "{name}");
         for (file, bytes) in &expected {
@@ -150,11 +149,11 @@ fn another_warm_start_is_refused() {
 fn a_run_is_one_processes() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("run");
-    let run = Run::start(config(None, &[]), &root, &mut NoopObserver).unwrap();
-    let error = Run::resume(&root, &mut NoopObserver).err().unwrap().to_string();
+    let run = Run::builder(config(None, &[])).directory(&root).start(&mut NoopObserver).unwrap();
+    let error = common::resume(&root, &mut NoopObserver).err().unwrap().to_string();
     assert!(error.contains("is working on this run"), "{error}");
     drop(run);
-    assert!(Run::resume(&root, &mut NoopObserver).is_ok());
+    assert!(common::resume(&root, &mut NoopObserver).is_ok());
 }
 
 struct Rates(&'static [f64]);
@@ -188,7 +187,7 @@ fn the_best_checkpoint_survives_pruning_and_resuming() {
         let all = checkpoint::list(&directory(root)).unwrap();
         all.iter().map(|checkpoint| checkpoint.position.label()).collect()
     };
-    let mut run = Run::start(config.clone(), &root, &mut NoopObserver).unwrap();
+    let mut run = Run::builder(config.clone()).directory(&root).start(&mut NoopObserver).unwrap();
     let mut observer = Rates(&[0.1, 0.3, 0.9, 0.5, 0.9, 0.2]);
     assert_eq!(run.train(&mut observer, &AtomicBool::new(false)).unwrap(), RunEnd::Finished);
     drop(run);
@@ -196,9 +195,7 @@ fn the_best_checkpoint_survives_pruning_and_resuming() {
     assert_eq!((marked.position.step, marked.success_rate), (2, 0.9));
     assert_eq!(steps(&root), ["sft-000004", "step-000000", "step-000002", "step-000005"]);
     assert!(best::named(&directory(&root), "best").unwrap().ends_with("step-000002"));
-    let from = Position { phase: turnwise_train::Phase::Rl, step: 0 };
-    let resume = Resume { overrides: Vec::new(), from: Some(from) };
-    let mut run = Run::resume_with(&RunParts::default(), &root, &resume, &mut NoopObserver).unwrap();
+    let mut run = common::resume_with(&root, &[], Some("step-0"), &mut NoopObserver).unwrap();
     let mut observer = Rates(&[0.1, 0.3, 0.2, 0.5, 0.4, 0.2]);
     assert_eq!(run.train(&mut observer, &AtomicBool::new(false)).unwrap(), RunEnd::Finished);
     assert_eq!(best::read(&directory(&root)).unwrap().unwrap().position.step, 3);
@@ -207,7 +204,7 @@ fn the_best_checkpoint_survives_pruning_and_resuming() {
         ..config
     };
     let other = folder.path().join("plain");
-    let mut run = Run::start(plain, &other, &mut NoopObserver).unwrap();
+    let mut run = Run::builder(plain).directory(&other).start(&mut NoopObserver).unwrap();
     let mut observer = Rates(&[0.1, 0.3, 0.9, 0.5, 0.9, 0.2]);
     run.train(&mut observer, &AtomicBool::new(false)).unwrap();
     assert_eq!(steps(&other), ["sft-000004", "step-000000", "step-000005"]);

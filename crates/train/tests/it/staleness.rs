@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 use turnwise_core::{Action, EnvError, Environment, Observation, Seed, Step, Task, TaskSet, Trajectory};
 use turnwise_env::registry::Registry;
 use turnwise_env::world::{OpenOptions, World, WorldKind};
-use turnwise_train::config::{Config, ConfigSource, load_with};
+use turnwise_train::config::{Config, ConfigSource, Registries, load};
 use turnwise_train::record::directory::read_trajectories;
 use turnwise_train::record::metrics::read_metrics;
-use turnwise_train::{EvaluationPoint, Event, Methods, NoopObserver, Observer, Run, RunEnd};
+use turnwise_train::{EvaluationPoint, Event, NoopObserver, Observer, Run, RunEnd};
 
 use crate::common;
 
@@ -32,7 +32,7 @@ fn config(max_staleness: u64, more: &[&str]) -> Config {
 }
 
 fn train(config: Config, root: &Path) -> Vec<u32> {
-    let mut run = Run::start(config, root, &mut NoopObserver).unwrap();
+    let mut run = Run::builder(config).directory(root).start(&mut NoopObserver).unwrap();
     finish(&mut run)
 }
 
@@ -86,7 +86,7 @@ fn a_run_that_goes_on_from_a_checkpoint_has_the_same_bits() {
         assert_eq!(metric(&root, "rollout/staleness"), [0.0, 1.0, 2.0, 0.0, 1.0, 2.0, 0.0], "{selection}");
         for (left, gone) in [(6, 7), (3, 6)] {
             std::fs::remove_dir_all(root.join(format!("checkpoints/step-{gone:06}"))).unwrap();
-            let mut run = Run::resume(&root, &mut NoopObserver).unwrap();
+            let mut run = common::resume(&root, &mut NoopObserver).unwrap();
             assert!(finish(&mut run) == expected, "{selection}: the weights differ after step {left}");
             std::fs::remove_dir_all(root.join("checkpoints/step-000007")).unwrap();
         }
@@ -99,10 +99,10 @@ fn a_run_that_was_stopped_goes_on() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("run");
     let config = config(3, &["train.checkpoint_every=0"]);
-    let mut run = Run::start(config, &root, &mut NoopObserver).unwrap();
+    let mut run = Run::builder(config).directory(&root).start(&mut NoopObserver).unwrap();
     assert_eq!(run.train(&mut NoopObserver, &AtomicBool::new(true)).unwrap(), RunEnd::Interrupted);
     drop(run);
-    let mut run = Run::resume(&root, &mut NoopObserver).unwrap();
+    let mut run = common::resume(&root, &mut NoopObserver).unwrap();
     finish(&mut run);
     assert_eq!(metric(&root, "rollout/staleness").len(), STEPS as usize);
 }
@@ -223,12 +223,13 @@ fn a_run_that_fails_leaves_nothing_under_way() {
                     rollout.max_model_len=256 rollout.filter_groups={kind=\"dynamic\",max_rounds=1} rollout.max_staleness=3 \
                     train.steps=7 train.num_minibatches=1 train.checkpoint_every=0 eval.every=2 eval.splits=[\"test\"]";
     let overrides = settings.split_whitespace().map(str::to_owned).collect();
-    let source = ConfigSource { overrides, ..ConfigSource::default() };
     let steps = Arc::new(AtomicU64::new(0));
-    let worlds = Registry::builtin().with(EndlessKind(Arc::clone(&steps)));
-    let config = load_with(&source, &worlds, &Methods::builtin()).unwrap();
+    let environments = Registry::builtin().with(EndlessKind(Arc::clone(&steps)));
+    let registries = Registries { environments: environments.clone(), ..Registries::builtin() };
+    let config = load(&ConfigSource { overrides, registries, ..ConfigSource::default() }).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let mut run = Run::start(config, &folder.path().join("run"), &mut NoopObserver).unwrap();
+    let run = Run::builder(config).environments(environments).directory(folder.path().join("run"));
+    let mut run = run.start(&mut NoopObserver).unwrap();
     let error = run.train(&mut Failing(Arc::clone(&steps)), &AtomicBool::new(false)).unwrap_err();
     let left = steps.load(Ordering::SeqCst);
     assert_eq!(error.to_string(), "the disk is full");

@@ -1,24 +1,22 @@
 //! An environment with tools: input of chat templates, tool results, and several calls per reply.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use turnwise_core::{
     Action, Completion, EnvError, Environment, FinishReason, Observation, Part, Purpose, RequestId,
-    SampleError, SampleRequest, Sampler, SamplingParams, Seed, Step, StopReason, Task, TaskLimits, TaskSet,
-    Tool, Trajectory,
+    SampleError, SampleRequest, Sampler, Seed, Step, StopReason, Task, TaskLimits, TaskSet, Tool, Trajectory,
 };
 use turnwise_env::demonstration::{Demonstration, DemonstrationTurn};
-use turnwise_env::parse::ActionParser;
 use turnwise_env::prompt::PromptTemplate;
 use turnwise_text::chat::{ChatFormat, ChatSettings, ChatTemplate, Message, RenderOptions};
 use turnwise_text::{Tokenizer, TokenizerConfig};
-use turnwise_train::config::{Layout, Validity};
-use turnwise_train::rollout::pool::EnvCalls;
+use turnwise_train::config::Layout;
 use turnwise_train::rollout::prompting::Prompter;
-use turnwise_train::rollout::{self, Job, RolloutContext};
+use turnwise_train::rollout::{Job, Rollout};
 use turnwise_train::sft;
+
+use crate::common;
 
 const HERMES: &str = include_str!("../../../text/tests/golden/calls/hermes.jinja");
 const LLAMA: &str = include_str!("../../../text/tests/golden/calls/llama.jinja");
@@ -135,34 +133,13 @@ fn chat(tokenizer: &Tokenizer) -> Option<ChatFormat> {
 }
 
 fn play(tokenizer: &Tokenizer, template: &str, layout: Layout, replies: Vec<&str>) -> Trajectory {
-    let template = PromptTemplate::named(template).unwrap();
-    let parser = ActionParser::new(template.rules().clone(), false);
-    let (chat, stop) = (chat(tokenizer), AtomicBool::new(false));
-    let context = RolloutContext {
-        task_set: Arc::new(Adders),
-        env_calls: EnvCalls::default(),
-        tokenizer,
-        template: &template,
-        chat: chat.as_ref(),
-        pictures: None,
-        parser: &parser,
-        valid: Validity::Format,
-        layout,
-        history: 2,
-        compaction: None,
-        params: SamplingParams::default(),
-        max_turns: 0,
-        max_model_len: 8192,
-        slots: 1,
-        run_seed: 7,
-        purpose: Purpose::Rollout,
-        step: 0,
-        stop: &stop,
-    };
+    let runner = common::runner(Adders, template, tokenizer.clone(), chat(tokenizer));
+    let (config, stop) = (common::rollout_config(layout, 8192, 1), AtomicBool::new(false));
+    let rollout = Rollout::new(&config, Purpose::Rollout, &stop);
     let limits = TaskLimits { turns: Some(replies.len()), ..TaskLimits::default() };
     let job = Job::new(Task { limits, ..Task::new("t", "add", "add up to ten") }, 0, 0);
     let mut sampler = [Replies(tokenizer, replies, None)];
-    rollout::run(&context, &[job], &mut sampler, |_| {}).unwrap().unwrap().remove(0)
+    runner.play(&rollout, &[job], &mut sampler, |_| {}).unwrap().unwrap().trajectories.remove(0)
 }
 
 fn text(tokenizer: &Tokenizer, played: &Trajectory) -> String {

@@ -4,16 +4,16 @@
 use std::sync::atomic::AtomicBool;
 
 use turnwise_train::plan::memory::machine_memory;
-use turnwise_train::{Run, RunParts, TrainError};
+use turnwise_train::{Registries, Run, TrainError};
 
 use crate::common::{self, Notes};
 
 fn notes(ignore_memory: bool, more: &[&str]) -> Result<Vec<String>, TrainError> {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("run");
-    let parts = RunParts { ignore_memory, ..RunParts::default() };
     let mut notes = Notes::default();
-    let started = Run::start_with(&parts, common::config(Some("grpo"), more).unwrap(), &root, &mut notes);
+    let run = Run::builder(common::config(Some("grpo"), more).unwrap()).directory(&root);
+    let started = run.ignore_memory(ignore_memory).start(&mut notes);
     assert_eq!(started.is_ok(), root.exists(), "what is refused leaves nothing");
     started.map(|_| notes.0)
 }
@@ -42,8 +42,11 @@ fn masked_prompts_that_a_concatenated_policy_never_sees_are_warned_of() {
         let mut notes = Notes::default();
         let layout = format!("prompt.layout={layout}");
         let config = common::config(Some(preset), &[&layout]).unwrap();
-        let warned = config.warnings().iter().any(|text| text.contains("prompt.layout = \"windowed\""));
-        Run::start(config, &folder.path().join("run"), &mut notes).unwrap();
+        let warned = config
+            .warnings(&Registries::builtin())
+            .iter()
+            .any(|text| text.contains("prompt.layout = \"windowed\""));
+        Run::builder(config).directory(folder.path().join("run")).start(&mut notes).unwrap();
         let said = notes.0.iter().any(|note| note.contains("masked prompt has the windowed form"));
         assert_eq!(warned, said, "{preset}, {layout}: {:?}", notes.0);
         said
@@ -57,7 +60,8 @@ fn trained(more: &[&str]) -> (Vec<String>, Result<(), String>) {
     let folder = tempfile::tempdir().unwrap();
     let settings: Vec<&str> = more.iter().copied().chain(["train.steps=1"]).collect();
     let config = common::config(Some("grpo"), &settings).unwrap();
-    let mut run = Run::start(config, &folder.path().join("run"), &mut Notes::default()).unwrap();
+    let mut run =
+        Run::builder(config).directory(folder.path().join("run")).start(&mut Notes::default()).unwrap();
     let mut notes = Notes::default();
     let end = run.train(&mut notes, &AtomicBool::new(false));
     (notes.0, end.map(|_| ()).map_err(|error| error.to_string()))
@@ -75,7 +79,9 @@ fn prompts_that_do_not_fit_are_warned_of_and_refused_where_none_does() {
         let folder = tempfile::tempdir().unwrap();
         let settings = [context, "rollout.max_response_tokens=16", "train.steps=1", "sft.steps=1"];
         let config = common::config(Some("grpo"), &settings).unwrap();
-        Run::start(config, &folder.path().join("run"), &mut Notes::default())
+        Run::builder(config)
+            .directory(folder.path().join("run"))
+            .start(&mut Notes::default())
             .map(|_| ())
             .map_err(|error| error.to_string())
     };
@@ -97,7 +103,7 @@ fn a_run_that_trains_nothing_says_so_with_the_causes() {
     // Random weights without SFT: no response is a valid action, and no game is solved.
     let settings = ["train.steps=6", "rollout.max_response_tokens=4", "train.skip_zero_advantage=true"];
     let config = common::config(Some("grpo"), &settings).unwrap();
-    let mut run = Run::start(config, &root, &mut Notes::default()).unwrap();
+    let mut run = Run::builder(config).directory(&root).start(&mut Notes::default()).unwrap();
     let mut notes = Notes::default();
     run.train(&mut notes, &AtomicBool::new(false)).unwrap();
     let warned: Vec<&String> =

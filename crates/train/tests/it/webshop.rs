@@ -53,7 +53,12 @@ fn what_is_to_be_known_of_a_shop_reaches_the_observer_and_the_log() {
     })
     .unwrap();
     let (mut notes, root) = (Notes::default(), folder.path().join("run"));
-    Run::start(config, &root, &mut notes).unwrap().train(&mut notes, &AtomicBool::new(false)).unwrap();
+    Run::builder(config)
+        .directory(&root)
+        .start(&mut notes)
+        .unwrap()
+        .train(&mut notes, &AtomicBool::new(false))
+        .unwrap();
     let log = std::fs::read_to_string(root.join("log.jsonl")).unwrap();
     for said in ["1 of 8 products", "type_stand_in"] {
         assert!(notes.have(&[said]), "{said}: {:?}", notes.0);

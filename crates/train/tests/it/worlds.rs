@@ -9,13 +9,15 @@ use turnwise_core::{Action, EnvError, Environment, Observation, Seed, Step, Task
 use turnwise_env::registry::Registry;
 use turnwise_env::world::{EvalDefaults, OpenOptions, WorldKind};
 use turnwise_train::config::ConfigSource;
-use turnwise_train::config::{load, load_with};
+use turnwise_train::config::{Registries, load};
 use turnwise_train::record::metrics::{MetricsLine, read_metrics};
 use turnwise_train::record::panels;
 use turnwise_train::setup::World;
-use turnwise_train::{Methods, NoopObserver, Run, RunDirectory, TrainError};
+use turnwise_train::{NoopObserver, Run, RunDirectory, TrainError};
 
 use crate::custom_environment;
+
+use crate::common;
 
 #[test]
 fn a_world_of_another_crate_trains() {
@@ -24,7 +26,7 @@ fn a_world_of_another_crate_trains() {
     let rates: Vec<f64> = lines.iter().filter_map(|line| line.metrics.get("train/success_rate")).collect();
     assert_eq!(rates.len(), 3, "three steps of reinforcement learning");
     assert!(rates.iter().any(|rate| *rate > 0.0), "{rates:?}");
-    let error = turnwise_train::Run::resume(&folder.path().join("run"), &mut NoopObserver).err().unwrap();
+    let error = common::resume(&folder.path().join("run"), &mut NoopObserver).err().unwrap();
     let error = error.to_string();
     assert!(error.contains("env.kind = \"lock\"") && error.contains("there are alfworld, "), "{error}");
 }
@@ -46,7 +48,7 @@ fn a_game_that_changed_under_its_name_is_noticed() {
     turnwise_env::alfworld::generator::write_games(&generator, &games).unwrap();
     let overrides = [format!("env.data={}", games.display()), "eval.splits=[\"valid_unseen\"]".into()];
     let config = load(&ConfigSource { overrides: overrides.to_vec(), ..ConfigSource::default() }).unwrap();
-    let open = || World::new(&config.env, &config.splits(), &mut |_| ()).unwrap();
+    let open = || World::new(&config.env, &Registries::builtin(), &config.splits(), &mut |_| ()).unwrap();
     let world = open();
     let run = RunDirectory::create(&folder.path().join("run")).unwrap();
     let panels = panels::pin(&config, world.task_set()).unwrap();
@@ -189,11 +191,14 @@ fn train_in_breaking(lasts: u64) -> Result<Vec<MetricsLine>, TrainError> {
                     rollout.filter_groups={kind=\"dynamic\",max_rounds=3} train.steps=1 train.num_minibatches=1 \
                     eval.every=0 eval.splits=[]";
     let overrides = settings.split_whitespace().map(str::to_owned).chain([format!("env.lasts={lasts}")]);
-    let source = ConfigSource { overrides: overrides.collect(), ..ConfigSource::default() };
-    let config = load_with(&source, &Registry::builtin().with(BreakingKind), &Methods::builtin())?;
+    let environments = Registry::builtin().with(BreakingKind);
+    let registries = Registries { environments: environments.clone(), ..Registries::builtin() };
+    let overrides = overrides.collect();
+    let config = load(&ConfigSource { overrides, registries, ..ConfigSource::default() })?;
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("run");
-    let mut run = Run::start(config, &root, &mut NoopObserver)?;
+    let run = Run::builder(config).environments(environments).directory(&root);
+    let mut run = run.start(&mut NoopObserver)?;
     run.train(&mut NoopObserver, &AtomicBool::new(false))?;
     read_metrics(&root.join("metrics.jsonl"))
 }

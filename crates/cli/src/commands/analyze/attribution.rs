@@ -3,11 +3,13 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use turnwise_credit::Pipeline;
 use turnwise_eval::analysis::{Attribution, AttributionStudy, attribution};
 use turnwise_train::config::Layout;
 use turnwise_train::{Event, Observer as _};
 
 use super::played::{Played, PlayedArgs};
+use crate::registries::methods;
 use crate::ui;
 
 #[derive(Args)]
@@ -26,11 +28,13 @@ pub(super) fn run(args: AttributionArgs) -> anyhow::Result<ExitCode> {
                        which it has never seen: what is measured is how foreign the prompt is";
         played.ui.event(Event::Note(warning.into()));
     }
-    let credit = played.config.methods.credit(&args.preset)?;
-    let settings = Played::settings(&played.config, &played.policy, &played.world, played.stop);
+    let methods = methods();
+    let pipeline = Pipeline::with_registry(&methods.credit(&args.preset)?, &methods.credit)?;
+    let settings = Played::settings(&played.config, &played.policy, &played.runner, played.stop);
     let ui = &mut played.ui;
-    let found =
-        attribution(&settings, &played.batch, &credit, &mut |done, all| ui.count("attribution", done, all))?;
+    let found = attribution(&settings, &played.batch, &pipeline, &mut |done, all| {
+        ui.count("attribution", done, all);
+    })?;
     ui.finish();
     ui::print(&text(&found, &played.summary()));
     played.write(&found)?;

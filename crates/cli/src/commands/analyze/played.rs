@@ -1,7 +1,6 @@
 //! Rollouts of groups of trajectories for an analysis.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
@@ -12,12 +11,14 @@ use turnwise_eval::analysis::{AnalysisSettings, play_groups};
 use turnwise_policy::Policy;
 use turnwise_train::config::Config;
 use turnwise_train::record::panels::pin_first;
+use turnwise_train::rollout::EnvRunner;
 use turnwise_train::setup::World;
 use turnwise_train::{Event, Observer as _};
 
-use crate::commands::eval::config_of;
+use crate::commands::eval::{config_of, runner_of};
 use crate::commands::output::{check_ending, check_output, write_text};
 use crate::commands::seed;
+use crate::registries::registries;
 use crate::ui::{self, Ui};
 
 /// The policy to analyze and the tasks for its rollouts.
@@ -49,7 +50,7 @@ pub(super) struct PlayedArgs {
 pub(super) struct Played {
     pub(super) config: Config,
     pub(super) policy: Policy,
-    pub(super) world: World,
+    pub(super) runner: EnvRunner,
     pub(super) stop: &'static AtomicBool,
     pub(super) batch: Batch,
     pub(super) ui: Ui,
@@ -71,15 +72,16 @@ impl Played {
         let Some(split) = args.split.or_else(|| config.eval.splits.first().cloned()) else {
             anyhow::bail!("eval.splits: is empty; name the split to play with --split");
         };
-        let world = World::new(&config.env, &[&split], &mut |note| ui.event(Event::Note(note)))?;
+        let world =
+            World::new(&config.env, &registries(), &[&split], &mut |note| ui.event(Event::Note(note)))?;
         let panel = pin_first(world.task_set(), &split, args.tasks)?;
         let stop = ui::stop_on_interrupt()?;
         let samples = args.samples as usize;
         let total = panel.tasks.len() * samples;
         let mut played = Self {
+            runner: runner_of(&config, world, &policy)?,
             config,
             policy,
-            world,
             stop,
             batch: Batch::default(),
             ui,
@@ -88,7 +90,7 @@ impl Played {
             tasks: panel.tasks.len(),
         };
         let ui = &mut played.ui;
-        let settings = Self::settings(&played.config, &played.policy, &played.world, stop);
+        let settings = Self::settings(&played.config, &played.policy, &played.runner, stop);
         played.batch = play_groups(&settings, &panel.tasks, samples, &mut |progress| {
             ui.tasks(
                 "rollout",
@@ -104,16 +106,10 @@ impl Played {
     pub(super) fn settings<'a>(
         config: &'a Config,
         policy: &Policy,
-        world: &'a World,
+        runner: &'a EnvRunner,
         stop: &'a AtomicBool,
     ) -> AnalysisSettings<'a> {
-        AnalysisSettings {
-            config,
-            world,
-            weights: policy.weights.clone(),
-            tokenizer: Arc::clone(&policy.tokenizer),
-            stop,
-        }
+        AnalysisSettings { config, runner, weights: policy.weights.clone(), stop }
     }
 
     pub(super) fn summary(&self) -> String {

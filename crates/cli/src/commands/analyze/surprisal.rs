@@ -46,7 +46,7 @@ pub(super) fn run(args: SurprisalArgs) -> anyhow::Result<ExitCode> {
         aem: AemConfig { lambda: args.lambda, min_spread: args.min_spread, ..AemConfig::default() },
     };
     let mut played = Played::new(args.played)?;
-    let settings = Played::settings(&played.config, &played.policy, &played.world, played.stop);
+    let settings = Played::settings(&played.config, &played.policy, &played.runner, played.stop);
     let ui = &mut played.ui;
     let found = surprisal(&settings, &played.batch, &study, &mut |done| ui.count("surprisal", done, states))?;
     ui.finish();

@@ -21,9 +21,10 @@ use turnwise_train::{Event, Observer as _, TrainError};
 
 use super::parts::Parts;
 use super::tables::number;
-use crate::commands::eval::config_of;
+use crate::commands::eval::{config_of, runner_of};
 use crate::commands::output::check_output;
 use crate::commands::seed;
+use crate::registries::registries;
 use crate::ui::{self, INTERRUPTED, Meter, Ui};
 
 #[derive(Args)]
@@ -96,8 +97,9 @@ pub(super) fn run(args: CreditArgs) -> anyhow::Result<ExitCode> {
     let policy = Policy::load_with(&folder, &mut |note| ui.event(Event::Note(note)))?;
     let mut config = config_of(&args.policy, &policy, args.sources, None, Agent::Plain)?;
     config.seed = args.seed.unwrap_or(config.seed);
-    config.check()?;
-    let world = World::new(&config.env, &[&args.split], &mut |note| ui.event(Event::Note(note)))?;
+    config.check(&registries())?;
+    let world =
+        World::new(&config.env, &registries(), &[&args.split], &mut |note| ui.event(Event::Note(note)))?;
     let panel = pin_first(world.task_set(), &args.split, args.tasks)?;
     let source = TruthSource {
         method: if tree { "tree" } else { "branching" }.to_owned(),
@@ -111,11 +113,11 @@ pub(super) fn run(args: CreditArgs) -> anyhow::Result<ExitCode> {
         tasks: panel.tasks.len(),
         seed: config.seed,
     };
+    let runner = runner_of(&config, world, &policy)?;
     let analysis = AnalysisSettings {
         config: &config,
-        world: &world,
+        runner: &runner,
         weights: policy.weights.clone(),
-        tokenizer: std::sync::Arc::clone(&policy.tokenizer),
         stop: ui::stop_on_interrupt()?,
     };
     let started = Instant::now();

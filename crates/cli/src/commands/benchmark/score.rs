@@ -19,9 +19,9 @@ use turnwise_train::{Event, Observer as _, RunModels, TrainError};
 use super::{plot, tables};
 use crate::commands::credit::settings;
 use crate::commands::output::{check_ending, check_output, write_text};
-use crate::registries::methods;
+use crate::registries::{methods, registries};
 use crate::ui::{self, Ui};
-use crate::worlds::load_resolved;
+use crate::worlds::load_of_run;
 
 #[derive(Args)]
 pub(crate) struct ScoreArgs {
@@ -94,7 +94,7 @@ impl Chosen {
             let folder = policy_folder(path, &mut |note| ui.event(Event::Note(note)))?;
             let run = enclosing_run(&folder)
                 .with_context(|| format!("{}: is neither a run nor a checkpoint", path.display()))?;
-            anyhow::Ok(RunModels::load(&load_resolved(&run.join("config.toml"))?, &folder)?)
+            anyhow::Ok(RunModels::load(&load_of_run(&run)?, &registries(), &folder)?)
         };
         load().map(Some).context("--models")
     }

@@ -301,6 +301,7 @@ impl SweepFile {
                         preset: run.preset.clone().or_else(|| self.preset.clone()),
                         files: self.base.iter().chain(&run.base).cloned().collect(),
                         overrides,
+                        ..ConfigSource::default()
                     };
                     entries.push(Entry {
                         run: run.name.clone(),

@@ -16,7 +16,6 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use turnwise_train::config::suggest;
-use turnwise_train::preflight;
 
 use self::file::SweepFile;
 use self::layout::Layout;
@@ -139,7 +138,7 @@ fn dry_run(
     ignore_memory: bool,
 ) -> anyhow::Result<ExitCode> {
     let mut seen = BTreeSet::new();
-    let (parts, mut ui) = (worlds::parts(), Ui::new());
+    let mut ui = Ui::new();
     for &index in chosen {
         let run = &runs[index];
         let name = run.entry.run_name();
@@ -149,8 +148,10 @@ fn dry_run(
             continue;
         }
         let of_run = || format!("run `{name}`");
-        parts.policies.check(&run.config).with_context(of_run)?;
-        let checked = preflight(&run.config, &root, &mut ui).with_context(of_run)?;
+        let planned = worlds::run(run.config.clone()).directory(root);
+        let checked = planned.preflight(None, &mut ui);
+        let source = worlds::source(run.entry.source.clone());
+        let checked = checked.map_err(|error| source.locate(error)).with_context(of_run)?;
         ui.finish();
         ui::print(&format!("{name}\n{checked}\n"));
         checked.check_memory(ignore_memory).with_context(of_run)?;

@@ -12,7 +12,8 @@ use turnwise_train::record::directory::{RunStatus, Status};
 use turnwise_train::run::warm_start_settings;
 use turnwise_train::{Phase, RunDirectory};
 
-use crate::worlds::{load, load_resolved};
+use crate::registries::registries;
+use crate::worlds::{load, load_of_run};
 
 use super::file::{Entry, SweepFile};
 use super::layout::Layout;
@@ -44,8 +45,9 @@ pub(super) fn plan(sweep: &SweepFile, path: &Path) -> anyhow::Result<Vec<Planned
     let mut uses: BTreeMap<String, usize> = BTreeMap::new();
     for entry in sweep.entries()? {
         let of_entry = || format!("{}: run `{}`", path.display(), entry.run_name());
-        let config = load(&entry.source).with_context(of_entry)?;
-        let warm_start = warm_start_settings(&config).with_context(of_entry)?.map(|text| short_hash(&text));
+        let config = load(entry.source.clone()).with_context(of_entry)?;
+        let warm_start =
+            warm_start_settings(&config, &registries()).with_context(of_entry)?.map(|text| short_hash(&text));
         if let Some(name) = &warm_start {
             *uses.entry(name.clone()).or_default() += 1;
         }
@@ -71,7 +73,7 @@ pub(super) fn on_disk(root: &Path, config: Option<&Config>) -> anyhow::Result<On
     if !file.is_file() {
         return Ok(OnDisk::Absent);
     }
-    let begun = load_resolved(&file)?;
+    let begun = load_of_run(root)?;
     if let Some(config) = config
         && begun != *config
     {
@@ -145,7 +147,7 @@ mod tests {
     fn a_name_of_digits_is_a_name() {
         for name in ["324398984747", "12e4", "grpo-seed-0"] {
             let source = ConfigSource { overrides: vec![name_argument(name)], ..ConfigSource::default() };
-            assert_eq!(load(&source).unwrap().name, name);
+            assert_eq!(load(source).unwrap().name, name);
         }
     }
 }

@@ -63,7 +63,7 @@ fn compared(text: &str) -> Option<(String, Vec<[String; 3]>)> {
     // programs cannot be loaded.
     let of_kind = |config: &Config| config.env.kind == kind;
     let base = tries.into_iter().find_map(|(preset, overrides)| {
-        load(&ConfigSource { preset, overrides: overrides?, ..ConfigSource::default() }).ok().filter(of_kind)
+        load(ConfigSource { preset, overrides: overrides?, ..ConfigSource::default() }).ok().filter(of_kind)
     })?;
     let against = match &base.preset {
         Some(preset) => format!("the preset {preset}"),
@@ -99,7 +99,7 @@ mod tests {
             .to_vec(),
             ..ConfigSource::default()
         };
-        let config = load(&source).unwrap();
+        let config = load(source).unwrap();
         let (against, rows) = compared(&config.to_toml().unwrap()).unwrap();
         assert_eq!(against, "the preset gigpo");
         let of = |key: &str| rows.iter().find(|row| row[0] == key);

@@ -17,7 +17,7 @@ use crate::method::{Method, PRESET};
 
 /// The registries of turnwise with the method and its preset.
 fn registries() -> Registries {
-    let mut known = Registries::default();
+    let mut known = turnwise_cli::builtin();
     let credit = known.methods.credit;
     known.methods.credit = credit.with_refinement(method::KIND, Method::new).with_preset(PRESET);
     known

@@ -3,19 +3,16 @@ use std::sync::atomic::AtomicBool;
 
 use turnwise_core::{
     Action, Completion, EnvError, Environment, FinishReason, Observation, RequestId, SampleError,
-    SampleRequest, SamplingParams, Seed, Snapshot, Step, TaskSet,
+    SampleRequest, Seed, Snapshot, Step, TaskSet,
 };
 use turnwise_env::dataset::NoSettings;
-use turnwise_env::parse::ActionParser;
-use turnwise_env::prompt::PromptTemplate;
 use turnwise_env::registry::Registry;
 use turnwise_env::world::{self, OpenOptions, WorldKind};
 use turnwise_text::{Tokenizer, TokenizerConfig};
-use turnwise_train::config::{Config, ConfigSource, Layout, Validity, load_with};
+use turnwise_train::config::{Config, ConfigSource, Layout, Registries, load};
 use turnwise_train::record::directory::read_trajectories;
-use turnwise_train::rollout::pool::EnvCalls;
 use turnwise_train::setup::World;
-use turnwise_train::{Methods, NoopObserver, Run};
+use turnwise_train::{NoopObserver, Run};
 
 use super::*;
 
@@ -140,36 +137,18 @@ fn measure_at(
     settings: BranchingSettings,
     layout: Layout,
 ) -> Result<BranchedTask, EvalError> {
-    let tokenizer = Tokenizer::train(std::iter::empty(), &TokenizerConfig::default()).unwrap();
-    let template = PromptTemplate::find("plain", &Registry::builtin()).unwrap();
-    let parser = ActionParser::new(template.rules().clone(), false);
-    let stop = AtomicBool::new(false);
-    let task_set: Arc<dyn TaskSet> = Arc::new(world);
-    let context = |purpose, step| RolloutContext {
-        task_set: Arc::clone(&task_set),
-        env_calls: EnvCalls::default(),
-        tokenizer: &tokenizer,
-        template: &template,
-        chat: None,
-        pictures: None,
-        parser: &parser,
-        valid: Validity::Format,
-        layout,
-        history: 2,
-        compaction: None,
-        params: SamplingParams { max_tokens: 64, ..SamplingParams::default() },
-        max_turns: 0,
-        max_model_len: 4096,
-        slots: 8,
-        run_seed,
-        purpose,
-        step,
-        stop: &stop,
-    };
+    let tokenizer = Arc::new(Tokenizer::train(std::iter::empty(), &TokenizerConfig::default()).unwrap());
+    let (mut config, stop) = (Config { seed: run_seed, ..Config::default() }, AtomicBool::new(false));
+    (config.prompt.template, config.prompt.layout) = ("plain".into(), layout);
+    (config.env.max_turns, config.env.reward_scale) = (0, 10.0);
+    (config.rollout.max_model_len, config.rollout.max_num_seqs) = (4096, 8);
+    let world = World::of_tasks(Arc::new(world));
+    let runner = EnvRunner::new(&config, &coins(), world, Arc::clone(&tokenizer), None).unwrap();
+    let rollout = Rollout { max_resamples: 0, ..Rollout::new(&config, Purpose::Evaluation, &stop) };
     let task = Task::new("coins/0", "coins", "toss heads");
-    let of_task = OfTask { settings: &settings, place: 0, task: &task, reward_scale: 10.0, max_resamples: 0 };
+    let of_task = OfTask { settings: &settings, place: 0, task: &task, runner: &runner, rollout: &rollout };
     let sampler = || Toss { tokenizer: &tokenizer, next: 0, waiting: Vec::new() };
-    branch_task(&of_task, &context, &mut [sampler(), sampler()], &mut |_| ())
+    branch_task(&of_task, &mut [sampler(), sampler()], &mut |_| ())
 }
 
 /// `V` after `tosses` with `heads`, with rewards times ten.
@@ -336,6 +315,10 @@ impl WorldKind for CoinKind {
     }
 }
 
+fn coins() -> Registries {
+    Registries { environments: Registry::builtin().with(CoinKind), ..Registries::builtin() }
+}
+
 /// The config of a run that trains on measured values, with an untrained model of a few thousand
 /// weights.
 fn run_config(layout: &str) -> Config {
@@ -347,8 +330,9 @@ fn run_config(layout: &str) -> Config {
                     credit.estimator.continuations=400 credit.estimator.gamma=0.9 eval.splits=[]";
     let layout = format!("prompt.layout={layout}");
     let overrides = settings.split_whitespace().map(str::to_owned).chain([layout]).collect();
-    let source = ConfigSource { preset: Some("vineppo".into()), overrides, ..ConfigSource::default() };
-    load_with(&source, &Registry::builtin().with(CoinKind), &Methods::builtin()).unwrap()
+    let preset = Some("vineppo".into());
+    let source = ConfigSource { preset, overrides, registries: coins(), ..ConfigSource::default() };
+    load(&source).unwrap()
 }
 
 #[test]
@@ -356,18 +340,22 @@ fn values_in_training_are_those_of_the_benchmark() {
     for layout in ["concatenated", "windowed"] {
         let (folder, config) = (tempfile::tempdir().unwrap(), run_config(layout));
         let root = folder.path().join("run");
-        let mut run = Run::start(config.clone(), &root, &mut NoopObserver).unwrap();
+        let mut run = Run::builder(config.clone())
+            .environments(coins().environments)
+            .directory(&root)
+            .start(&mut NoopObserver)
+            .unwrap();
         let weights = run.weights().unwrap();
         run.train(&mut NoopObserver, &AtomicBool::new(false)).unwrap();
         let trained = read_trajectories(&root.join("trajectories/step-000001.jsonl.zst")).unwrap();
         // Benchmarks the policy that played the trajectories, on other episodes.
         let tokenizer = Tokenizer::load_folder(&root.join("checkpoints/step-000000/policy")).unwrap();
-        let (world, stop) =
-            (World::new(&config.env, &["train"], &mut |_| ()).unwrap(), AtomicBool::new(false));
-        let tokenizer = Arc::new(tokenizer);
-        let analysis = AnalysisSettings { config: &config, world: &world, weights, tokenizer, stop: &stop };
+        let world = World::new(&config.env, &coins(), &["train"], &mut |_| ()).unwrap();
+        let stop = AtomicBool::new(false);
+        let runner = EnvRunner::new(&config, &coins(), world, Arc::new(tokenizer), None).unwrap();
+        let analysis = AnalysisSettings { config: &config, runner: &runner, weights, stop: &stop };
         let settings = BranchingSettings { samples: 64, continuations: 400, budget: 0, gamma: 0.9 };
-        let task = world.task_set().tasks("train").unwrap().remove(0);
+        let task = runner.world.task_set().tasks("train").unwrap().remove(0);
         let mut found = None;
         let mut done = |_, task| {
             found = Some(task);

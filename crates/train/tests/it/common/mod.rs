@@ -5,10 +5,19 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use turnwise_train::config::{Config, ConfigSource, load};
+use turnwise_core::TaskSet;
+use turnwise_env::parse::ActionParser;
+use turnwise_env::prompt::PromptTemplate;
+use turnwise_env::registry::Registry;
+use turnwise_text::Tokenizer;
+use turnwise_text::chat::ChatFormat;
+use turnwise_train::config::{Config, ConfigSource, Layout, load};
 use turnwise_train::record::metrics::{MetricsLine, read_metrics};
+use turnwise_train::rollout::EnvRunner;
+use turnwise_train::setup::World;
 use turnwise_train::{EvaluationPoint, Event, NoopObserver, Observer, Run, RunEnd, TrainError};
 
 pub(crate) const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tiny.toml");
@@ -31,14 +40,61 @@ pub(crate) const TINY: &[&str] = &[
 
 pub(crate) fn config(preset: Option<&str>, more: &[&str]) -> Result<Config, TrainError> {
     let overrides = TINY.iter().chain(more).map(|text| (*text).to_owned()).collect();
-    load(&ConfigSource { preset: preset.map(str::to_owned), files: vec![FILE.into()], overrides })
+    load(&ConfigSource {
+        preset: preset.map(str::to_owned),
+        files: vec![FILE.into()],
+        overrides,
+        ..ConfigSource::default()
+    })
+}
+
+/// The runner of a test's tasks, with a built-in template.
+pub(crate) fn runner(
+    tasks: impl TaskSet + 'static,
+    template: &str,
+    tokenizer: Tokenizer,
+    chat: Option<ChatFormat>,
+) -> EnvRunner {
+    let template = PromptTemplate::find(template, &Registry::builtin()).unwrap();
+    let parser = ActionParser::new(template.rules().clone(), false);
+    let (world, tokenizer) = (World::of_tasks(Arc::new(tasks)), Arc::new(tokenizer));
+    EnvRunner { world, template, parser, tokenizer, chat, pictures: None }
+}
+
+/// A config for rollouts without a training run.
+pub(crate) fn rollout_config(layout: Layout, max_model_len: usize, slots: usize) -> Config {
+    let mut config = Config { seed: 7, ..Config::default() };
+    (config.prompt.layout, config.env.max_turns) = (layout, 0);
+    (config.rollout.max_model_len, config.rollout.max_num_seqs) = (max_model_len, slots);
+    config
+}
+
+/// Resumes a run with its own settings.
+pub(crate) fn resume(root: &Path, observer: &mut dyn Observer) -> Result<Run, TrainError> {
+    resume_with(root, &[], None, observer)
+}
+
+/// Resumes a run with changed settings, from a chosen checkpoint.
+pub(crate) fn resume_with(
+    root: &Path,
+    overrides: &[&str],
+    from: Option<&str>,
+    observer: &mut dyn Observer,
+) -> Result<Run, TrainError> {
+    let overrides = overrides.iter().map(|text| (*text).to_owned()).collect();
+    let config = load(&ConfigSource { overrides, ..ConfigSource::of_run(root) })?;
+    let run = Run::builder(config).directory(root);
+    match from {
+        Some(label) => run.checkpoint(label.parse().unwrap()).resume(observer),
+        None => run.resume(observer),
+    }
 }
 
 pub(crate) fn train(config: Config, what: &str) -> Vec<MetricsLine> {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("run");
     let steps = config.train.steps as usize;
-    let mut run = Run::start(config, &root, &mut NoopObserver).unwrap();
+    let mut run = Run::builder(config).directory(&root).start(&mut NoopObserver).unwrap();
     assert_eq!(run.train(&mut NoopObserver, &AtomicBool::new(false)).unwrap(), RunEnd::Finished, "{what}");
     let lines = read_metrics(&root.join("metrics.jsonl")).unwrap();
     assert_eq!(lines.len(), steps, "{what}");
@@ -91,7 +147,8 @@ pub(crate) fn train_folder(name: &str, kind: &str, more: &[&str]) -> Vec<String>
             overrides.push("credit.outliers.locate=all".into());
         }
         let config =
-            load(&ConfigSource { preset: None, files: vec![file, tiny.clone()], overrides }).unwrap();
+            load(&ConfigSource { files: vec![file, tiny.clone()], overrides, ..ConfigSource::default() })
+                .unwrap();
         assert_eq!(config.env.kind, kind, "{stem}");
         assert_eq!(config.name, format!("{name}-{stem}"));
         for line in train(config, &format!("{name}-{stem}")) {

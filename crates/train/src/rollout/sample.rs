@@ -13,12 +13,10 @@ use crate::config::{Config, OnError, RolloutConfig};
 use crate::record::metrics::Metrics;
 use crate::record::observer::{Event, Round};
 use crate::rollout::continuations::{ValueSettings, estimate_state_values};
-use crate::rollout::engines::sampling_lanes;
-use crate::rollout::env_runner::EnvRunner;
-use crate::rollout::faults::{Faults, run_with_resampling};
+use crate::rollout::faults::Faults;
+use crate::rollout::overflow::Overflows;
 use crate::rollout::tasks::TaskOrder;
-use crate::rollout::{Job, RolloutContext, RolloutProgress};
-use crate::step::overflow::Overflows;
+use crate::rollout::{EnvRunner, Job, Played, Rollout, RolloutProgress};
 
 pub(crate) struct Sampled {
     pub(crate) batch: Batch,
@@ -206,12 +204,17 @@ impl SamplingJob {
                 (0..settings.group_size).map(move |sample| job(first + index, task, sample))
             })
             .collect();
-        let slots = sampling_lanes(&self.config).1;
-        let context = self.runner.context(&self.config, slots, self.step, stop);
-        let again = if settings.on_error == OnError::Resample { settings.max_resamples } else { 0 };
-        let trajectories = run_with_resampling(&context, &jobs, &mut self.samplers, again, tick)?;
+        let rollout = self.rollout(&self.config, stop);
+        let played = self.runner.play(&rollout, &jobs, &mut self.samplers, tick)?;
         let groups = |trajectories| into_groups(trajectories, first, tasks.len());
-        Ok(trajectories.map(|(trajectories, again)| (groups(trajectories), again)))
+        Ok(played.map(|Played { trajectories, resampled }| (groups(trajectories), resampled)))
+    }
+
+    fn rollout<'a>(&self, config: &'a Config, stop: &'a AtomicBool) -> Rollout<'a> {
+        let RolloutConfig { on_error, max_resamples, .. } = config.rollout;
+        let max_resamples = if on_error == OnError::Resample { max_resamples } else { 0 };
+        let step = self.step;
+        Rollout { step, max_resamples, ..Rollout::new(config, Purpose::Rollout, stop) }
     }
 
     /// Estimates the value of the state before each turn of the chosen groups by continuations.
@@ -224,16 +227,14 @@ impl SamplingJob {
         report: &mut dyn FnMut(Event<'static>),
         stop: &AtomicBool,
     ) -> Result<Option<Metrics>, TrainError> {
-        let slots = sampling_lanes(&self.config).1;
-        let playing = self.runner.context(&self.config, slots, self.step, stop);
-        let continuing = self.runner.context(&self.config, slots, self.step, stop);
-        let continuing = RolloutContext { purpose: Purpose::Continuation, ..continuing };
+        let config = Arc::clone(&self.config);
+        let playing = self.rollout(&config, stop);
         let mut tick = |finished, total, tokens| {
             report(Event::Rollout { finished, total, solved, tokens, round: None });
         };
         let settings = ValueSettings { wanted, reward_scale: self.config.env.reward_scale };
-        let samplers = &mut self.samplers;
-        let found = estimate_state_values(&playing, &continuing, &settings, groups, samplers, &mut tick)?;
+        let (runner, samplers) = (&self.runner, &mut self.samplers);
+        let found = estimate_state_values(runner, &playing, &settings, groups, samplers, &mut tick)?;
         Ok(found.map(|found| {
             let mut metrics = Metrics::default();
             metrics.set("continuations/states", found.states as f64);

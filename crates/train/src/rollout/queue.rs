@@ -12,20 +12,46 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use turnwise_core::Sampler;
 use turnwise_credit::selection::SelectionConfig;
 use turnwise_credit::{Pipeline, StateValues};
 
 use crate::TrainError;
 use crate::config::Config;
-use crate::learners::Learners;
+use crate::record::metrics::Metrics;
 use crate::record::observer::{Event, Observer};
 use crate::record::state::RunState;
+use crate::rollout::EnvRunner;
 use crate::rollout::engines::sampling_lanes;
-use crate::rollout::env_runner::EnvRunner;
+use crate::rollout::sample::{Sampled, SamplingJob};
 use crate::rollout::tasks::TaskOrder;
-use crate::step::sample::{Sampled, SamplingJob};
 
 const WAIT: Duration = Duration::from_millis(100);
+
+/// The models in training, as the source of each step's samplers.
+pub(crate) trait SamplerSource {
+    /// Frees the memory of training before sampling.
+    fn release(&mut self);
+
+    /// Creates samplers over the current weights, one per lane.
+    fn samplers(
+        &mut self,
+        lanes: usize,
+        max_num_seqs: usize,
+        max_model_len: usize,
+    ) -> Result<Vec<Box<dyn Sampler + Send>>, TrainError>;
+
+    fn sampling_report(&mut self) -> SamplingReport;
+}
+
+/// Report of remote samplers.
+#[derive(Clone, Debug, Default)]
+pub struct SamplingReport {
+    /// Metrics for the step.
+    pub metrics: Metrics,
+    /// Messages for the run, one line each.
+    pub notes: Vec<String>,
+}
 
 pub(crate) struct RolloutQueue {
     runner: Arc<EnvRunner>,
@@ -73,7 +99,7 @@ impl RolloutQueue {
 
     pub(crate) fn next(
         &mut self,
-        learners: &mut Learners,
+        source: &mut dyn SamplerSource,
         state: &RunState,
         observer: &mut dyn Observer,
         stop: &AtomicBool,
@@ -85,16 +111,16 @@ impl RolloutQueue {
         if self.config.rollout.max_staleness == 0 {
             // Free training memory before sampling, which has its own copy of the weights and its
             // cache.
-            learners.release();
+            source.release();
         }
         while at + (self.under_way.len() as u64) < first_to_wait(&self.config, at) {
-            let rollout = self.begin(learners, state)?;
+            let rollout = self.begin(source, state)?;
             self.under_way.push_back(rollout);
         }
         let Some(rollout) = self.under_way.pop_front() else { return Ok(None) };
         let began = rollout.began;
         let Some((mut sampled, took)) = self.wait(rollout, observer, stop)? else { return Ok(None) };
-        let report = learners.policy.sampling_report();
+        let report = source.sampling_report();
         report.notes.into_iter().for_each(|note| observer.event(Event::Note(note)));
         sampled.metrics.0.extend(report.metrics.0);
         let seconds = (took.as_secs_f64() - sampled.continuing).max(1e-9);
@@ -107,11 +133,11 @@ impl RolloutQueue {
         Ok(Some(sampled))
     }
 
-    fn begin(&mut self, learners: &mut Learners, state: &RunState) -> Result<UnderWay, TrainError> {
+    fn begin(&mut self, source: &mut dyn SamplerSource, state: &RunState) -> Result<UnderWay, TrainError> {
         let config = &self.config;
         let step = state.position.step + self.under_way.len() as u64;
         let (lanes, slots) = sampling_lanes(config);
-        let samplers = learners.policy.samplers(lanes, slots, config.rollout.max_model_len)?;
+        let samplers = source.samplers(lanes, slots, config.rollout.max_model_len)?;
         // Methods that do not compare trajectories accept a group of one.
         let CreditNeeds { compares_groups, state_values } = self.needs;
         let fewest = if compares_groups { 2 } else { 1 };
