@@ -46,9 +46,7 @@ pub use entropy::entropy_bonus;
 pub use gradient::Gradient;
 pub use kl::{AdaptiveKl, KlEstimator, KlPlace, kl_estimate, reward_kl};
 pub use loss::{Loss, MinibatchLoss};
-pub use normalization::{
-    BiasNorm, BiasObjective, BiasSum, ClippingBias, ClippingRecorder, NormalizationConfig, Subset,
-};
+pub use normalization::{BiasNorm, BiasSum, ClippingBias, NormalizationConfig};
 pub use ppo::{PolicyObjective, Surrogate, surrogate};
 pub use registry::Registry;
 pub use selective::{
@@ -56,5 +54,5 @@ pub use selective::{
     SelectivePenalty,
 };
 pub use supervised::{SupervisedObjective, SupervisedSequence};
-pub use term::{LossTerm, Minibatch, ObservedScaling, TermParts};
+pub use term::{LossTerm, Minibatch, TermObjective};
 pub use value::{ValueConfig, ValueGradient, ValueObjective, ValueSequence};

@@ -388,7 +388,7 @@ fn the_f32_door_rounds_the_f64_core() {
     let (batch, logprobs, entropies) = random(14, false, false);
     let config = ObjectiveConfig { entropy_coef: 0.01, ..ObjectiveConfig::default() };
     let objective = PolicyObjective::new(&config, batch).unwrap();
-    assert!(objective.needs_entropies());
+    assert!(objective.passes().entropies);
     let narrow = |values: &[f64]| values.iter().map(|&value| value as f32).collect::<Vec<_>>();
     let (l, h) = (narrow(&logprobs[0]), narrow(&entropies[0]));
     let through =
@@ -476,7 +476,7 @@ fn the_full_divergence_weighs_as_the_loss_does() {
     let mut sequence = ObjectiveSequence::new(spans, vec![-1.0, -1.0], vec![0.0]);
     let batch = ObjectiveBatch::new(vec![sequence.clone()]);
     let objective = PolicyObjective::new(&config, batch).unwrap();
-    assert!(objective.needs_reference_kls());
+    assert!(objective.passes().reference_kls);
     let found = objective.gradient_with(0, &[-1.0, -1.0], &[], &[0.2, 0.6]).unwrap();
     assert!((found.loss - 0.3 * 0.4).abs() < 1e-12);
     assert_eq!(found.d_reference_kls, [0.15, 0.15]);

@@ -1,6 +1,6 @@
 //! Tests that an update on the service equals the native learner's.
 
-use turnwise_core::{MinibatchObjective, Objective, TokenSequence};
+use turnwise_core::{GradientPass, Objective, RequiredPasses, TokenBatch, TokenSequence};
 use turnwise_model::testing::relative_distance;
 use turnwise_objective::{Loss, SupervisedObjective, SupervisedSequence};
 use turnwise_remote::tinker::Dialect;
@@ -52,14 +52,14 @@ fn update(
     start: &[Vec<f32>],
 ) -> Updated {
     let minibatch = loss.for_minibatch(objective_batch(tokens, start), &[]).unwrap();
-    let report = policy.forward_backward(tokens, minibatch.tokens()).unwrap();
-    if let Some(scaling) = minibatch.gradient_scaling() {
+    let report = policy.forward_backward(&TokenBatch::of(tokens), &minibatch).unwrap();
+    if minibatch.passes().gradient != GradientPass::Plain {
         policy.stash_gradient().unwrap();
-        let pass = scaling.second_pass().unwrap().unwrap();
-        let some: Vec<TokenSequence> = pass.sequences.iter().map(|&index| tokens[index].clone()).collect();
+        let pass = minibatch.second_pass().unwrap().unwrap();
+        let some = TokenBatch::of(pass.sequences.iter().map(|&index| &tokens[index]));
         policy.forward_backward(&some, &*pass.objective).unwrap();
         let norm = policy.grad_norm().unwrap();
-        let scale = scaling.scale(Some(norm)).unwrap();
+        let scale = minibatch.gradient_scale(norm).unwrap();
         assert!((scale.factor - 1.0).abs() > 0.1, "it acts: {}", scale.factor);
         policy.restore_gradient(scale.factor).unwrap();
     }
@@ -81,7 +81,7 @@ fn distance(setting: &Setting, config: &Config, supervised: bool) -> f64 {
             let objective = supervised_loss(&tokens);
             let both = [policy.as_mut(), &mut native as &mut dyn PolicyLearner];
             both.map(|learner| {
-                let report = learner.forward_backward(&tokens, &objective).unwrap();
+                let report = learner.forward_backward(&TokenBatch::of(&tokens), &objective).unwrap();
                 Updated { loss: report.loss, norm: learner.step(4e-3).unwrap().grad_norm }
             })
             .into()
@@ -177,9 +177,10 @@ fn a_named_reduction_that_the_measurement_contradicts_is_refused() {
 fn an_objective_that_needs_whole_distributions_is_refused() {
     struct Entropies;
     impl Objective for Entropies {
-        fn needs_entropies(&self) -> bool {
-            true
+        fn passes(&self) -> RequiredPasses {
+            RequiredPasses { entropies: true, ..RequiredPasses::default() }
         }
+
         fn evaluate(
             &self,
             _: usize,
@@ -190,6 +191,7 @@ fn an_objective_that_needs_whole_distributions_is_refused() {
     }
     let setting = Setting::new(Traits { dialect: Dialect::Protobuf, ..Traits::SUM });
     let mut policy = setting.policy(&setting.config(None, &[]).unwrap()).unwrap();
-    let error = policy.forward_backward(&setting.sequences(), &Entropies).unwrap_err().to_string();
+    let error =
+        policy.forward_backward(&TokenBatch::of(&setting.sequences()), &Entropies).unwrap_err().to_string();
     assert!(error.contains("full-vocabulary entropies"), "{error}");
 }
