@@ -53,6 +53,6 @@ pub use selective::{
     FullKls, MaskedLogprobs, SelectiveConfig, SelectiveEstimator, SelectiveGradient, SelectiveObjective,
     SelectivePenalty,
 };
-pub use supervised::{SupervisedObjective, SupervisedSequence};
+pub use supervised::SupervisedObjective;
 pub use term::{LossTerm, Minibatch, TermObjective};
 pub use value::{ValueConfig, ValueGradient, ValueObjective, ValueSequence};

@@ -2,7 +2,7 @@
 
 use turnwise_core::{GradientPass, Objective, RequiredPasses, TokenBatch, TokenSequence};
 use turnwise_model::testing::relative_distance;
-use turnwise_objective::{Loss, SupervisedObjective, SupervisedSequence};
+use turnwise_objective::{Loss, SupervisedObjective};
 use turnwise_remote::tinker::Dialect;
 use turnwise_train::config::Config;
 use turnwise_train::learners::policy::PolicyLearner;
@@ -105,8 +105,8 @@ fn distance(setting: &Setting, config: &Config, supervised: bool) -> f64 {
 }
 
 fn supervised_loss(tokens: &[TokenSequence]) -> SupervisedObjective {
-    let weights = |(index, sequence): (usize, &TokenSequence)| SupervisedSequence {
-        weights: (0..sequence.response_tokens()).map(|token| [1.0, 0.1, 0.5][(index + token) % 3]).collect(),
+    let weights = |(index, sequence): (usize, &TokenSequence)| {
+        (0..sequence.response_tokens()).map(|token| [1.0, 0.1, 0.5][(index + token) % 3]).collect()
     };
     SupervisedObjective::new(tokens.iter().enumerate().map(weights).collect()).unwrap()
 }

@@ -8,7 +8,7 @@ use std::time::Instant;
 use turnwise_core::{LearnError, TokenBatch, TokenSequence};
 use turnwise_env::demonstration::Demonstration;
 use turnwise_model::Schedule;
-use turnwise_objective::{SupervisedObjective, SupervisedSequence};
+use turnwise_objective::SupervisedObjective;
 
 use crate::TrainError;
 use crate::config::{Config, SftDataConfig};
@@ -95,9 +95,7 @@ impl<'a> WarmStart<'a> {
         let batch: Vec<&SftSequence> =
             self.plan.batch(step).iter().map(|&index| &self.sequences[index]).collect();
         let weights = sft::weights(&batch, self.config.sft.observation_weight);
-        let objective = SupervisedObjective::new(
-            weights.into_iter().map(|weights| SupervisedSequence { weights }).collect(),
-        )?;
+        let objective = SupervisedObjective::new(weights)?;
         let report = policy
             .forward_backward(&TokenBatch::of(batch.iter().map(|sequence| &sequence.tokens)), &objective)?;
         if !report.loss.is_finite() {

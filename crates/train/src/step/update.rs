@@ -1,6 +1,7 @@
 //! The updates of one step: epochs over the training set, in minibatches of whole trajectories.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use turnwise_core::{
     Batch, GradientPass, GradientScale, LearnError, LossMetrics, MaskedContext, Objective, Purpose, Rng,
@@ -192,10 +193,9 @@ fn policy_update(
     report: &mut UpdateReport,
 ) -> Result<(), TrainError> {
     let Minibatch { sequences, batch, left_out } = minibatch;
-    let objectives = sequences.iter().map(|sequence| sequence.objective.clone()).collect();
+    let shared = sequences.iter().map(|sequence| Arc::clone(&sequence.objective)).collect();
     let masked: Vec<TurnSpan> = batch.masked_contexts.iter().map(|context| context.tokens.spans[0]).collect();
-    let objective =
-        loss.for_minibatch(ObjectiveBatch { sequences: objectives, left_out: *left_out }, &masked)?;
+    let objective = loss.for_minibatch(ObjectiveBatch { sequences: shared, left_out: *left_out }, &masked)?;
     let found = policy.forward_backward(batch, &objective)?;
     if !found.loss.is_finite() {
         return Err(LearnError::Backend(format!("the loss is {}", found.loss)).into());
@@ -252,7 +252,7 @@ mod tests {
             group,
             member: 0,
             tokens: TokenSequence { tokens: vec![1, 2], spans: Vec::new() },
-            objective: ObjectiveSequence::new(Vec::new(), Vec::new(), Vec::new()),
+            objective: Arc::new(ObjectiveSequence::new(Vec::new(), Vec::new(), Vec::new())),
             masked_contexts: Vec::new(),
             values: None,
             has_gradient: true,
