@@ -18,7 +18,7 @@ use std::sync::atomic::AtomicBool;
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Objective, ObjectiveError, TokenGradients, TokenStatistics};
-use turnwise_objective::{Advantages, LossTerm, Minibatch, ObjectiveSequence, Registry, TermParts};
+use turnwise_objective::{Advantages, LossTerm, Minibatch, ObjectiveSequence, Registry, TermObjective};
 use turnwise_train::config::{Config, ConfigSource, Registries, load};
 use turnwise_train::record::metrics::{MetricsLine, read_metrics};
 use turnwise_train::{Methods, NoopObserver, Run};
@@ -78,7 +78,7 @@ impl LossTerm for PositiveLm {
         self.mu != 0.0 && self.examples == Examples::Solved
     }
 
-    fn for_minibatch(&self, minibatch: &Minibatch<'_>) -> Result<TermParts, ObjectiveError> {
+    fn for_minibatch(&self, minibatch: &Minibatch<'_>) -> Result<TermObjective, ObjectiveError> {
         if !(self.mu >= 0.0 && self.mu.is_finite()) {
             return Err(ObjectiveError::Setting(format!(
                 "positive-lm.mu is {}; it must be 0 or more",
@@ -89,7 +89,7 @@ impl LossTerm for PositiveLm {
             minibatch.policy.batch().sequences.iter().map(|sequence| self.imitated(sequence)).collect();
         let count = imitated.iter().flatten().filter(|&&imitated| imitated).count();
         let weight = if count == 0 { 0.0 } else { self.mu / count as f64 };
-        Ok(TermParts { tokens: Some(Box::new(OverBatch { imitated, weight })), ..TermParts::default() })
+        Ok(Box::new(OverBatch { imitated, weight }))
     }
 }
 

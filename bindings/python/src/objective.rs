@@ -8,7 +8,7 @@ use turnwise_methods::{Methods, objective_with};
 use turnwise_objective::{
     Advantages, BiasNorm, BiasSum, FullKls, Gradient, KlEstimator, Loss, MaskedLogprobs, ObjectiveBatch,
     ObjectiveConfig, ObjectiveSequence, PolicyObjective, Registry, SelectiveConfig, SelectiveObjective,
-    SupervisedObjective, SupervisedSequence, ValueConfig, ValueObjective, ValueSequence,
+    SupervisedObjective, ValueConfig, ValueObjective, ValueSequence,
 };
 
 use crate::numbers::{buffer, floats, singles};
@@ -244,10 +244,10 @@ pub(crate) fn supervised_loss(
 ) -> PyResult<(f64, Vec<Bound<'_, PyByteArray>>)> {
     let read = |arrays: &[Vec<u8>]| arrays.iter().map(|array| floats(array)).collect::<PyResult<Vec<_>>>();
     let logprobs = read(&logprobs)?;
-    let sequences = read(&weights)?.into_iter().map(|weights| SupervisedSequence { weights }).collect();
+    let weights = read(&weights)?;
     let gradients = py
         .detach(|| {
-            let objective = SupervisedObjective::new(sequences)?;
+            let objective = SupervisedObjective::new(weights)?;
             let each = logprobs.iter().enumerate().map(|(index, values)| objective.gradient(index, values));
             each.collect::<Result<Vec<_>, ObjectiveError>>()
         })

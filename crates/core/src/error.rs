@@ -164,6 +164,9 @@ pub enum LearnError {
     /// The gradient is NaN or infinite; the weights are unchanged.
     #[error("the gradient norm is {0}: the update was not applied")]
     Gradient(f64),
+    /// The learner does not have a pass that the method needs.
+    #[error("learner: this learner has no {0}, and the method needs it")]
+    Unsupported(String),
     /// The backend failed.
     #[error("learner: {0}")]
     Backend(String),

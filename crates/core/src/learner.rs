@@ -1,17 +1,22 @@
 //! The learner and objective traits.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
-use crate::{LearnError, ObjectiveError, TokenSequence};
+use crate::{
+    GradientScale, LearnError, MaskedContext, MaskedContextGradients, MaskedContextStatistics,
+    ObjectiveError, RequiredPasses, SecondPass, TokenSequence,
+};
 
 /// Results of the learner's forward pass over one sequence, one entry per response token.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenStatistics<'a> {
     /// `log pi(token | context)` in nats. For a critic: its value before the token.
     pub logprobs: &'a [f32],
-    /// Full-vocabulary Shannon entropy in nats; empty unless [`Objective::needs_entropies`].
+    /// Full-vocabulary Shannon entropy in nats; empty unless [`RequiredPasses::entropies`].
     pub entropies: &'a [f32],
-    /// Full-vocabulary `KL[pi || pi_ref]` in nats; empty unless [`Objective::needs_reference_kls`].
+    /// Full-vocabulary `KL[pi || pi_ref]` in nats; empty unless [`RequiredPasses::reference_kls`].
     pub reference_kls: &'a [f64],
 }
 
@@ -137,15 +142,13 @@ pub enum DirectLoss {
 
 /// A loss over one optimizer batch, evaluated one sequence at a time, in any order and packing. The
 /// loss averages over the whole batch.
+///
+/// A loss of log-probs needs only [`Objective::evaluate`]. The other methods are for losses that
+/// also use entropies, divergences or masked contexts, or scale their gradient.
 pub trait Objective: Sync {
-    /// Returns true if [`TokenStatistics::entropies`] must be filled.
-    fn needs_entropies(&self) -> bool {
-        false
-    }
-
-    /// Returns true if [`TokenStatistics::reference_kls`] must be filled.
-    fn needs_reference_kls(&self) -> bool {
-        false
+    /// Returns the passes that fill the statistics. Log-probs need none.
+    fn passes(&self) -> RequiredPasses {
+        RequiredPasses::default()
     }
 
     /// Returns one sequence's part of the loss and its derivatives.
@@ -159,12 +162,66 @@ pub trait Objective: Sync {
         tokens: TokenStatistics<'_>,
     ) -> Result<TokenGradients, ObjectiveError>;
 
+    /// Returns one masked context's part of the loss and its derivatives. Called after the sequence
+    /// that contains the response, if [`RequiredPasses::masked_context`] is set.
+    ///
+    /// # Errors
+    /// Fails on an unknown masked context, a wrong array length, or NaN or infinity at a weighted
+    /// token. By default, always fails.
+    fn evaluate_masked_context(
+        &self,
+        masked_context: usize,
+        _statistics: MaskedContextStatistics<'_>,
+    ) -> Result<MaskedContextGradients, ObjectiveError> {
+        let reason = format!("masked context {masked_context} was given, and the loss uses none");
+        Err(ObjectiveError::Setting(reason))
+    }
+
     /// Returns the loss of a sequence as a [`DirectLoss`]; `None` if it has other terms or a scaled
     /// gradient.
     fn direct(&self, _sequence: usize) -> Option<DirectLoss> {
         None
     }
+
+    /// Returns the pass whose gradient norm [`Objective::gradient_scale`] needs, or `None` if the
+    /// norm is 0. Called after the backward pass, if [`RequiredPasses::gradient`] is
+    /// [`crate::GradientPass::ScaledByNorm`].
+    ///
+    /// # Errors
+    /// Fails if statistics of the first pass are missing.
+    fn second_pass(&self) -> Result<Option<SecondPass<'_>>, ObjectiveError> {
+        Ok(None)
+    }
+
+    /// Returns the factor on the accumulated gradient, given the L2 norm of the second pass's
+    /// gradient (0 without one). Called after the backward pass, unless
+    /// [`RequiredPasses::gradient`] is [`crate::GradientPass::Plain`].
+    ///
+    /// # Errors
+    /// Fails on an invalid setting, or a NaN norm.
+    fn gradient_scale(&self, _second_norm: f64) -> Result<GradientScale, ObjectiveError> {
+        Ok(GradientScale { factor: 1.0, metrics: Vec::new() })
+    }
 }
+
+/// The sequences of one forward and backward pass, with masked contexts of some of their turns.
+#[derive(Clone, Debug, Default)]
+pub struct TokenBatch<'a> {
+    /// The sequences.
+    pub sequences: Vec<&'a TokenSequence>,
+    /// Responses to score again after masked prompts; often empty.
+    pub masked_contexts: Vec<MaskedContext<'a>>,
+}
+
+impl<'a> TokenBatch<'a> {
+    /// Creates a batch without masked contexts.
+    pub fn of(sequences: impl IntoIterator<Item = &'a TokenSequence>) -> Self {
+        Self { sequences: sequences.into_iter().collect(), masked_contexts: Vec::new() }
+    }
+}
+
+/// Token ids, with ranges over which to average hidden states.
+pub type HiddenRequest = (Vec<u32>, Vec<Range<usize>>);
 
 /// Loss and metrics of a forward and backward pass over one optimizer batch.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -193,11 +250,13 @@ pub trait Learner {
     /// Accumulates the gradient of `objective` over `batch`.
     ///
     /// # Errors
-    /// Fails on invalid sequences, errors of the objective, missing inputs (such as a reference
-    /// policy), and failures of a device or service.
+    /// Fails on invalid sequences, masked contexts that do not end in their span's response, errors
+    /// of the objective, missing inputs (such as a reference policy), and failures of a device or
+    /// service. Returns [`LearnError::Unsupported`] if the learner cannot run the objective's
+    /// [passes](Objective::passes) or masked contexts.
     fn forward_backward(
         &mut self,
-        batch: &[TokenSequence],
+        batch: &TokenBatch<'_>,
         objective: &dyn Objective,
     ) -> Result<LossReport, LearnError>;
 
@@ -217,4 +276,22 @@ pub trait Learner {
 
     /// Returns the version of the weights, which increases by one with each update.
     fn weights_version(&self) -> u64;
+
+    /// Returns the maximum length of a sequence in tokens.
+    fn max_model_len(&self) -> usize;
+
+    /// Returns the width of the last hidden state; 0 if hidden states are not supported.
+    fn hidden_size(&self) -> usize {
+        0
+    }
+
+    /// Returns the mean last hidden state over each range of tokens, [`Learner::hidden_size`]
+    /// values per range.
+    ///
+    /// # Errors
+    /// Fails on invalid ranges, and with [`LearnError::Unsupported`] if hidden states are not
+    /// supported.
+    fn mean_hidden(&mut self, _batch: &[HiddenRequest]) -> Result<Vec<Vec<Vec<f32>>>, LearnError> {
+        Err(LearnError::Unsupported("hidden states".into()))
+    }
 }

@@ -49,19 +49,15 @@ pub use environment::{Environment, Merge, Metric, PendingStep, Snapshot, Step, T
 pub use error::{EnvError, LearnError, ObjectiveError, SampleError};
 pub use explanation::{Facts, StageRecord};
 pub use learner::{
-    DirectLoss, LOG_RATIO_BOUNDS, Learner, LossMetrics, LossReport, Objective, StepReport, TokenGradients,
-    TokenScores, TokenStatistics,
+    DirectLoss, HiddenRequest, LOG_RATIO_BOUNDS, Learner, LossMetrics, LossReport, Objective, StepReport,
+    TokenBatch, TokenGradients, TokenScores, TokenStatistics,
 };
-pub use masked_context::{
-    MaskedContext, MaskedContextGradients, MaskedContextLearner, MaskedContextObjective,
-    MaskedContextStatistics,
-};
+pub use masked_context::{MaskedContext, MaskedContextGradients, MaskedContextStatistics};
 pub use method::{MethodTable, Preset};
 pub use observation::{ImageHandle, Observation, Part};
 pub use reasoning::Reasoning;
 pub use required_passes::{
-    ContextMask, GradientScale, GradientScaling, MaskedContextPass, MinibatchObjective, RequiredPasses,
-    SecondPass,
+    ContextMask, GradientPass, GradientScale, MaskedContextPass, RequiredPasses, SecondPass,
 };
 pub use retry::{backoff, is_transient_status};
 pub use sampler::{

@@ -3,17 +3,17 @@
 //! Some objectives compare the distributions of one response under two prompts. STAPO hides the
 //! trajectory to measure how much a turn depends on it. The gradient flows through both passes.
 
-use crate::{LearnError, LossReport, Objective, ObjectiveError, TokenSequence};
+use crate::TokenSequence;
 
 /// One turn's response after a masked prompt.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MaskedContext {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MaskedContext<'a> {
     /// Index in the batch of the sequence that contains the response.
     pub sequence: usize,
     /// Index of the response's span in that sequence.
     pub span: usize,
     /// The masked prompt and the same response, its only span.
-    pub tokens: TokenSequence,
+    pub tokens: &'a TokenSequence,
 }
 
 /// Forward-pass results of one masked context, one entry per response token.
@@ -24,10 +24,10 @@ pub struct MaskedContextStatistics<'a> {
     /// Log-probs under the policy with the masked prompt, in nats.
     pub masked: &'a [f32],
     /// Log-probs under the reference policy with the masked prompt, in nats; empty unless
-    /// [`MaskedContextObjective::needs_reference`].
+    /// [`crate::MaskedContextPass::reference`].
     pub reference: &'a [f32],
     /// `KL[pi(.|c) || pi(.|c masked)]` over the full vocabulary, in nats; empty unless
-    /// [`MaskedContextObjective::needs_divergences`].
+    /// [`crate::MaskedContextPass::divergences`].
     pub kl: &'a [f64],
     /// `KL[pi(.|c masked) || pi_ref(.|c masked)]` over the full vocabulary, in nats; empty unless both
     /// divergences and the reference are needed.
@@ -52,43 +52,4 @@ pub struct MaskedContextGradients {
     pub kl: f64,
     /// Mean over tokens of `KL[pi(.|c masked) || pi_ref(.|c masked)]`, for metrics.
     pub reference_kl: f64,
-}
-
-/// A loss over the masked contexts of one optimizer batch, evaluated one at a time.
-pub trait MaskedContextObjective: Sync {
-    /// Returns true if full-vocabulary divergences are needed.
-    fn needs_divergences(&self) -> bool;
-
-    /// Returns true if the reference policy must be run.
-    fn needs_reference(&self) -> bool;
-
-    /// Returns true if no gradient flows through the masked prompt's distribution in `kl`.
-    fn detaches_masked(&self) -> bool;
-
-    /// Returns one masked context's part of the loss and its derivatives.
-    ///
-    /// # Errors
-    /// Fails on an unknown masked context, a wrong array length, or NaN or infinity at a weighted
-    /// token.
-    fn evaluate(
-        &self,
-        masked_context: usize,
-        statistics: MaskedContextStatistics<'_>,
-    ) -> Result<MaskedContextGradients, ObjectiveError>;
-}
-
-/// A learner that can score responses under two prompts.
-pub trait MaskedContextLearner {
-    /// Like [`crate::Learner::forward_backward`], but also accumulates the gradient of
-    /// `objective.1` over the masked contexts.
-    ///
-    /// # Errors
-    /// Fails like [`crate::Learner::forward_backward`], if a masked context does not end in its
-    /// span's response, or if the learner cannot compute full distributions (training services).
-    fn forward_backward_masked(
-        &mut self,
-        batch: &[TokenSequence],
-        masked_contexts: &[MaskedContext],
-        objective: (&dyn Objective, &dyn MaskedContextObjective),
-    ) -> Result<LossReport, LearnError>;
 }

@@ -1,12 +1,12 @@
 //! Extra model passes that a loss needs. The training loop runs them without knowing the method.
 //!
-//! For each update, the loop runs the [`RequiredPasses`], the loss builds a [`MinibatchObjective`]
-//! per minibatch, and the learner runs forward and backward. A [`GradientScaling`] may add a second
-//! pass before it scales the gradient.
+//! For each update, the loop runs the [`RequiredPasses`], the loss builds an [`Objective`] per
+//! minibatch, and the learner runs forward and backward. The objective may then scale the gradient,
+//! after a [`SecondPass`] if the factor depends on another gradient's norm.
 
 use serde::{Deserialize, Serialize};
 
-use crate::{MaskedContextObjective, Objective, ObjectiveError};
+use crate::{Objective, ObjectiveError};
 
 /// Part of a turn's prompt that a masked-context pass hides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -32,6 +32,22 @@ pub struct MaskedContextPass {
     pub divergences: bool,
     /// Whether the reference policy also runs on the masked prompt.
     pub reference: bool,
+    /// Whether no gradient flows through the masked prompt's distribution in
+    /// [`crate::MaskedContextStatistics::kl`].
+    pub detached: bool,
+}
+
+/// What a loss does with the accumulated gradient after the backward pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GradientPass {
+    /// Nothing.
+    #[default]
+    Plain,
+    /// Multiplies it by [`Objective::gradient_scale`].
+    Scaled,
+    /// Runs [`Objective::second_pass`] with a separate gradient, and multiplies the first gradient
+    /// by a factor that depends on the second one's norm.
+    ScaledByNorm,
 }
 
 /// Extra model passes of one training step.
@@ -48,8 +64,8 @@ pub struct RequiredPasses {
     pub entropies: bool,
     /// A masked-context pass over the selected turns.
     pub masked_context: Option<MaskedContextPass>,
-    /// A second backward pass with a separate gradient.
-    pub bias_gradient: bool,
+    /// What the loss does with the accumulated gradient.
+    pub gradient: GradientPass,
 }
 
 impl RequiredPasses {
@@ -69,7 +85,8 @@ impl RequiredPasses {
     /// Combines the passes of two parts of a loss.
     ///
     /// # Errors
-    /// Fails if both have a masked-context pass, because a step builds one masked prompt per turn.
+    /// Fails if both have a masked-context pass, because a step builds one masked prompt per turn,
+    /// or if both scale the gradient.
     pub fn and(self, other: Self) -> Result<Self, ObjectiveError> {
         let masked_context = match (self.masked_context, other.masked_context) {
             (Some(_), Some(_)) => {
@@ -79,47 +96,23 @@ impl RequiredPasses {
             }
             (own, other) => own.or(other),
         };
+        let gradient = match (self.gradient, other.gradient) {
+            (own, GradientPass::Plain) => own,
+            (GradientPass::Plain, other) => other,
+            _ => {
+                let reason = "two terms scale the gradient; use one of them";
+                return Err(ObjectiveError::Setting(reason.into()));
+            }
+        };
         Ok(Self {
             reward_reference_logprobs: self.reward_reference_logprobs || other.reward_reference_logprobs,
             reference_logprobs: self.reference_logprobs || other.reference_logprobs,
             reference_kls: self.reference_kls || other.reference_kls,
             entropies: self.entropies || other.entropies,
             masked_context,
-            bias_gradient: self.bias_gradient || other.bias_gradient,
+            gradient,
         })
     }
-}
-
-/// Loss of one minibatch with its gradient scaling.
-pub trait MinibatchObjective {
-    /// Returns the loss over response tokens.
-    fn tokens(&self) -> &dyn Objective;
-
-    /// Returns the loss over masked contexts, if there is one.
-    fn masked_context(&self) -> Option<&dyn MaskedContextObjective> {
-        None
-    }
-
-    /// Returns the gradient's factor, if it depends on the backward pass.
-    fn gradient_scaling(&self) -> Option<&dyn GradientScaling> {
-        None
-    }
-}
-
-/// A factor on a minibatch's accumulated gradient, decided after the backward pass.
-pub trait GradientScaling {
-    /// Returns the second pass to run, if any. Only the L2 norm of its gradient is used, in
-    /// [`GradientScaling::scale`].
-    ///
-    /// # Errors
-    /// Fails if statistics of the first pass are missing.
-    fn second_pass(&self) -> Result<Option<SecondPass<'_>>, ObjectiveError>;
-
-    /// Returns the factor, given the gradient norm of the second pass (`None` without one).
-    ///
-    /// # Errors
-    /// Fails on an invalid setting, or a NaN norm.
-    fn scale(&self, second_norm: Option<f64>) -> Result<GradientScale, ObjectiveError>;
 }
 
 /// A second forward and backward pass over some sequences of a minibatch.
@@ -144,12 +137,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn passes_add_up_and_there_is_one_masked_context() {
+    fn passes_add_up_and_there_is_one_masked_context_and_one_scaling() {
         let masked = RequiredPasses {
             masked_context: Some(MaskedContextPass {
                 mask: ContextMask::Goal,
                 divergences: false,
                 reference: true,
+                detached: false,
             }),
             ..RequiredPasses::default()
         };
@@ -160,5 +154,10 @@ mod tests {
         assert!(!entropies.needs_reference());
         let error = masked.and(masked).unwrap_err();
         assert!(error.to_string().contains("use one of them"), "{error}");
+        let scaled = RequiredPasses { gradient: GradientPass::Scaled, ..RequiredPasses::default() };
+        assert_eq!(entropies.and(scaled).unwrap().gradient, GradientPass::Scaled);
+        assert_eq!(scaled.and(entropies).unwrap().gradient, GradientPass::Scaled);
+        let error = scaled.and(scaled).unwrap_err();
+        assert!(error.to_string().contains("two terms scale the gradient"), "{error}");
     }
 }

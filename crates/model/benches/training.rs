@@ -3,8 +3,8 @@
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use turnwise_core::{
-    Learner, Objective, ObjectiveError, Purpose, Seed, TokenGradients, TokenSequence, TokenStatistics,
-    TurnSpan,
+    Learner, Objective, ObjectiveError, Purpose, Seed, TokenBatch, TokenGradients, TokenSequence,
+    TokenStatistics, TurnSpan,
 };
 use turnwise_model::{LearnerConfig, ModelConfig, NativeLearner, Parameters};
 
@@ -50,7 +50,7 @@ fn training(criterion: &mut Criterion) {
         group.throughput(Throughput::Elements((sequences * length) as u64));
         group.bench_function(name, |bencher| {
             bencher.iter(|| {
-                learner.forward_backward(&batch, &Likelihood).expect("a good batch");
+                learner.forward_backward(&TokenBatch::of(&batch), &Likelihood).expect("a good batch");
                 learner.step(1e-4).expect("a finite gradient")
             });
         });

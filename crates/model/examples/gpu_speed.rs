@@ -20,7 +20,7 @@ use std::time::Instant;
 
 use turnwise_core::{
     Learner as _, Objective, ObjectiveError, Purpose, SampleRequest, Sampler as _, SamplingParams, Seed,
-    TokenGradients, TokenSequence, TokenStatistics, TurnSpan,
+    TokenBatch, TokenGradients, TokenSequence, TokenStatistics, TurnSpan,
 };
 use turnwise_model::engine::{EngineConfig, NativeEngine, SharedWeights};
 use turnwise_model::{
@@ -89,7 +89,7 @@ fn train(arguments: &Arguments, device: &str) -> Result<(), Box<dyn Error>> {
     let (mut seconds, mut updates, mut losses) = (Vec::new(), Vec::new(), Vec::new());
     for step in 0..steps + 3 {
         let start = Instant::now();
-        let report = learner.forward_backward(&batch, &objective)?;
+        let report = learner.forward_backward(&TokenBatch::of(&batch), &objective)?;
         let passed = start.elapsed().as_secs_f64();
         // The norm is read back, so a step ends when only the update is unfinished.
         learner.step(1e-4)?;

@@ -23,7 +23,7 @@ use std::time::Instant;
 
 use turnwise_core::{
     Learner as _, Objective, ObjectiveError, Purpose, SampleRequest, Sampler as _, SamplingParams, Seed,
-    TokenGradients, TokenSequence, TokenStatistics, TurnSpan,
+    TokenBatch, TokenGradients, TokenSequence, TokenStatistics, TurnSpan,
 };
 use turnwise_model::engine::{EngineConfig, NativeEngine, SharedWeights};
 use turnwise_model::{Adapter, LearnerConfig, LoraConfig, NativeLearner, Weights, load_model};
@@ -180,7 +180,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             old: samples.into_iter().map(|(_, _, logprobs)| logprobs).collect(),
         };
         let started = Instant::now();
-        let report = learner.forward_backward(&batch, &objective)?;
+        let report = learner.forward_backward(&TokenBatch::of(&batch), &objective)?;
         learner.step(1e-5)?;
         let updated = started.elapsed().as_secs_f64();
         if round > 0 {

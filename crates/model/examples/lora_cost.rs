@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use turnwise_core::{
-    Learner, Objective, ObjectiveError, Purpose, Seed, TokenGradients, TokenSequence, TokenStatistics,
-    TurnSpan,
+    Learner, Objective, ObjectiveError, Purpose, Seed, TokenBatch, TokenGradients, TokenSequence,
+    TokenStatistics, TurnSpan,
 };
 use turnwise_model::engine::EngineWeights;
 use turnwise_model::{
@@ -82,7 +82,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let mut learner = NativeLearner::new(weights, settings)?;
         // The first step also allocates.
         let mut step = || {
-            learner.forward_backward(&batch, &objective)?;
+            learner.forward_backward(&TokenBatch::of(&batch), &objective)?;
             learner.step(1e-3).map(|_| ())
         };
         step()?;

@@ -14,8 +14,8 @@ mod arguments;
 use std::time::Instant;
 
 use turnwise_core::{
-    Learner, Objective, ObjectiveError, Purpose, Seed, TokenGradients, TokenSequence, TokenStatistics,
-    TurnSpan,
+    Learner, Objective, ObjectiveError, Purpose, Seed, TokenBatch, TokenGradients, TokenSequence,
+    TokenStatistics, TurnSpan,
 };
 use turnwise_model::{LearnerConfig, ModelConfig, NativeLearner, Parameters};
 
@@ -80,7 +80,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         // The first step also allocates.
         for step in 0..=steps {
             let started = Instant::now();
-            let report = learner.forward_backward(&batch, &Likelihood)?;
+            let report = learner.forward_backward(&TokenBatch::of(&batch), &Likelihood)?;
             let took = started.elapsed().as_secs_f64();
             if step > 0 {
                 *best = best.min(took);

@@ -12,8 +12,8 @@ mod arguments;
 use std::time::Instant;
 
 use turnwise_core::{
-    Learner, Objective, ObjectiveError, Purpose, Seed, TokenGradients, TokenSequence, TokenStatistics,
-    TurnSpan,
+    Learner, Objective, ObjectiveError, Purpose, Seed, TokenBatch, TokenGradients, TokenSequence,
+    TokenStatistics, TurnSpan,
 };
 use turnwise_model::{LearnerConfig, ModelConfig, NativeLearner, Parameters};
 
@@ -75,7 +75,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut rates = Vec::new();
     for step in 0..=steps {
         let start = Instant::now();
-        let report = learner.forward_backward(&batch, &objective)?;
+        let report = learner.forward_backward(&TokenBatch::of(&batch), &objective)?;
         learner.step(1e-3)?;
         let rate = (count * length) as f64 / start.elapsed().as_secs_f64();
         // The first step also allocates.

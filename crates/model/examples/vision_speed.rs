@@ -16,7 +16,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use turnwise_core::{
-    Learner, Objective, ObjectiveError, TokenGradients, TokenSequence, TokenStatistics, TurnSpan,
+    Learner, Objective, ObjectiveError, TokenBatch, TokenGradients, TokenSequence, TokenStatistics, TurnSpan,
 };
 use turnwise_model::vision::Image;
 use turnwise_model::{LearnerConfig, NativeLearner, load_model};
@@ -79,7 +79,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         forward.push(start.elapsed().as_secs_f64());
         sum = found.iter().flatten().map(|&logprob| f64::from(logprob)).sum();
         let start = Instant::now();
-        learner.forward_backward(&batch, &Likelihood)?;
+        learner.forward_backward(&TokenBatch::of(&batch), &Likelihood)?;
         training.push(start.elapsed().as_secs_f64());
     }
     let norm = learner.gradient().iter().map(|&d| f64::from(d) * f64::from(d)).sum::<f64>().sqrt();

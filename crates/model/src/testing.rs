@@ -4,7 +4,9 @@
 use std::ops::Range;
 use std::path::Path;
 
-use turnwise_core::{Objective, ObjectiveError, Purpose, Seed, TokenGradients, TokenStatistics};
+use turnwise_core::{
+    Objective, ObjectiveError, Purpose, RequiredPasses, Seed, TokenGradients, TokenStatistics,
+};
 
 use crate::ModelError;
 use crate::files::{TensorSlice, save_tensors};
@@ -33,12 +35,8 @@ impl Probe {
 }
 
 impl Objective for Probe {
-    fn needs_entropies(&self) -> bool {
-        self.entropies
-    }
-
-    fn needs_reference_kls(&self) -> bool {
-        self.kls
+    fn passes(&self) -> RequiredPasses {
+        RequiredPasses { entropies: self.entropies, reference_kls: self.kls, ..RequiredPasses::default() }
     }
 
     fn evaluate(

@@ -9,7 +9,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use turnwise_core::{
-    Learner as _, Objective, ObjectiveError, Seed, TokenGradients, TokenSequence, TokenStatistics, TurnSpan,
+    Learner as _, Objective, ObjectiveError, RequiredPasses, Seed, TokenBatch, TokenGradients, TokenSequence,
+    TokenStatistics, TurnSpan,
 };
 use turnwise_model::vision::{Image, ImageSettings, Pictures, TowerKind, VisionConfig, VisionTokens};
 use turnwise_model::{
@@ -107,12 +108,8 @@ struct Everything {
 }
 
 impl Objective for Everything {
-    fn needs_entropies(&self) -> bool {
-        true
-    }
-
-    fn needs_reference_kls(&self) -> bool {
-        self.divergences
+    fn passes(&self) -> RequiredPasses {
+        RequiredPasses { entropies: true, reference_kls: self.divergences, ..RequiredPasses::default() }
     }
 
     fn evaluate(&self, _: usize, tokens: TokenStatistics<'_>) -> Result<TokenGradients, ObjectiveError> {
@@ -151,7 +148,7 @@ fn step(config: &ModelConfig, learner: LearnerConfig, batch: &[TokenSequence], d
         if divergences {
             trained.set_reference(Arc::new(parameters(config))).unwrap();
         }
-        trained.forward_backward(batch, &Everything { divergences }).unwrap();
+        trained.forward_backward(&TokenBatch::of(batch), &Everything { divergences }).unwrap();
         trained.step(1e-3).unwrap();
     })
 }
@@ -282,13 +279,13 @@ fn what_training_works_in_is_given_back_while_others_work() {
     let before = NOW.load(Ordering::Relaxed);
     let mut trained = NativeLearner::new(parameters(&config), learner).unwrap();
     let batch = sequences(8, 513, config.vocab_size);
-    trained.forward_backward(&batch, &Everything { divergences: false }).unwrap();
+    trained.forward_backward(&TokenBatch::of(&batch), &Everything { divergences: false }).unwrap();
     trained.step(1e-3).unwrap();
     let held = NOW.load(Ordering::Relaxed) - before;
     trained.release();
     let left = NOW.load(Ordering::Relaxed) - before;
     assert!(held as f64 > 0.9 * plan.peak() as f64);
     assert!((left as f64) < 1.02 * plan.of(PlanPhase::Always) as f64, "{left} bytes are left: {plan:#?}");
-    trained.forward_backward(&batch, &Everything { divergences: false }).unwrap();
+    trained.forward_backward(&TokenBatch::of(&batch), &Everything { divergences: false }).unwrap();
     assert_eq!(trained.step(1e-3).unwrap().step, 2);
 }

@@ -4,7 +4,7 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use turnwise_core::{MinibatchObjective as _, Purpose, Seed, TokenStatistics, TurnSpan};
+use turnwise_core::{Objective as _, Purpose, Seed, TokenStatistics, TurnSpan};
 use turnwise_objective::{Loss, ObjectiveBatch, ObjectiveConfig, ObjectiveSequence, Registry};
 
 const SEQUENCES: usize = 128;
@@ -46,7 +46,7 @@ fn losses(criterion: &mut Criterion) {
                 let minibatch = loss.for_minibatch(batch.clone(), &[]).expect("a batch that fits");
                 for (sequence, logprobs) in logprobs.iter().enumerate() {
                     let statistics = TokenStatistics { logprobs, entropies: &[], reference_kls: &[] };
-                    let share = minibatch.tokens().evaluate(sequence, statistics);
+                    let share = minibatch.evaluate(sequence, statistics);
                     black_box(share.expect("finite numbers").loss);
                 }
             });

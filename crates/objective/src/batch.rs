@@ -1,5 +1,7 @@
 //! Inputs of the objective for one optimizer batch.
 
+use std::sync::Arc;
+
 use turnwise_core::{ObjectiveError, TurnSpan};
 
 use crate::ObjectiveConfig;
@@ -141,8 +143,8 @@ impl LeftOut {
 /// The sequences of one optimizer batch, in the learner's order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObjectiveBatch {
-    /// The sequences.
-    pub sequences: Vec<ObjectiveSequence>,
+    /// The sequences, shared with the training set.
+    pub sequences: Vec<Arc<ObjectiveSequence>>,
     /// Size of sequences that the learner skips.
     pub left_out: LeftOut,
 }
@@ -150,7 +152,7 @@ pub struct ObjectiveBatch {
 impl ObjectiveBatch {
     /// Creates a batch without left-out sequences.
     pub fn new(sequences: Vec<ObjectiveSequence>) -> Self {
-        Self { sequences, left_out: LeftOut::default() }
+        Self { sequences: sequences.into_iter().map(Arc::new).collect(), left_out: LeftOut::default() }
     }
 
     /// Rejects arrays of wrong length, NaN and infinity.

@@ -1,7 +1,7 @@
 //! Settings of the objective.
 
 use serde::{Deserialize, Serialize};
-use turnwise_core::{MethodTable, ObjectiveError};
+use turnwise_core::{MethodTable, ObjectiveError, RequiredPasses};
 
 use crate::{AdaptiveKl, Aggregation, KlEstimator, KlPlace, NormalizationConfig, SelectiveConfig};
 
@@ -133,6 +133,17 @@ impl ObjectiveConfig {
     /// Returns true if the learner must compute full-vocabulary KLs to the reference policy.
     pub fn needs_reference_kls(&self) -> bool {
         self.needs_reference() && self.kl.estimator == KlEstimator::Full
+    }
+
+    /// Returns the passes of the surrogate, the KL penalty and the entropy bonus.
+    pub(crate) fn passes(&self) -> RequiredPasses {
+        RequiredPasses {
+            reward_reference_logprobs: self.kl_in_reward(),
+            reference_logprobs: self.needs_reference_logprobs(),
+            reference_kls: self.needs_reference_kls(),
+            entropies: self.entropy_coef != 0.0,
+            ..RequiredPasses::default()
+        }
     }
 
     /// Returns true if the KL penalty is subtracted from the rewards.

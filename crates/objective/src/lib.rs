@@ -46,15 +46,13 @@ pub use entropy::entropy_bonus;
 pub use gradient::Gradient;
 pub use kl::{AdaptiveKl, KlEstimator, KlPlace, kl_estimate, reward_kl};
 pub use loss::{Loss, MinibatchLoss};
-pub use normalization::{
-    BiasNorm, BiasObjective, BiasSum, ClippingBias, ClippingRecorder, NormalizationConfig, Subset,
-};
+pub use normalization::{BiasNorm, BiasSum, ClippingBias, NormalizationConfig};
 pub use ppo::{PolicyObjective, Surrogate, surrogate};
 pub use registry::Registry;
 pub use selective::{
     FullKls, MaskedLogprobs, SelectiveConfig, SelectiveEstimator, SelectiveGradient, SelectiveObjective,
     SelectivePenalty,
 };
-pub use supervised::{SupervisedObjective, SupervisedSequence};
-pub use term::{LossTerm, Minibatch, ObservedScaling, TermParts};
+pub use supervised::SupervisedObjective;
+pub use term::{LossTerm, Minibatch, TermObjective};
 pub use value::{ValueConfig, ValueGradient, ValueObjective, ValueSequence};

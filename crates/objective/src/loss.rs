@@ -3,19 +3,19 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use turnwise_core::{
-    DirectLoss, GradientScaling, MaskedContextObjective, MinibatchObjective, Objective, ObjectiveError,
-    RequiredPasses, TokenGradients, TokenStatistics, TurnSpan,
+    DirectLoss, GradientPass, GradientScale, MaskedContextGradients, MaskedContextStatistics, Objective,
+    ObjectiveError, RequiredPasses, SecondPass, TokenGradients, TokenStatistics, TurnSpan,
 };
 
 use crate::{
-    KlPlace, LossTerm, Minibatch, ObjectiveBatch, ObjectiveConfig, ObservedScaling, PolicyObjective,
-    Registry, Surrogate, reward_kl,
+    KlPlace, LossTerm, Minibatch, ObjectiveBatch, ObjectiveConfig, PolicyObjective, Registry, Surrogate,
+    TermObjective, reward_kl,
 };
 
 /// A configured loss with its terms.
 ///
 /// ```
-/// use turnwise_core::{MinibatchObjective as _, TokenStatistics, TurnSpan};
+/// use turnwise_core::{Objective as _, TokenStatistics, TurnSpan};
 /// use turnwise_objective::{Loss, ObjectiveBatch, ObjectiveConfig, ObjectiveSequence, Registry};
 ///
 /// let loss = Loss::new(&ObjectiveConfig::default(), &Registry::builtin())?;
@@ -24,7 +24,7 @@ use crate::{
 /// let sequence = ObjectiveSequence::new(vec![turn], vec![-1.0, -2.0], vec![0.5]);
 /// let minibatch = loss.for_minibatch(ObjectiveBatch::new(vec![sequence]), &[])?;
 /// let statistics = TokenStatistics { logprobs: &[-1.0, -2.0], entropies: &[], reference_kls: &[] };
-/// let gradients = minibatch.tokens().evaluate(0, statistics)?;
+/// let gradients = minibatch.evaluate(0, statistics)?;
 /// assert_eq!(gradients.d_logprobs, [-0.25, -0.25]);
 /// # Ok::<(), turnwise_core::ObjectiveError>(())
 /// ```
@@ -46,10 +46,6 @@ impl Loss {
     pub fn new(config: &ObjectiveConfig, registry: &Registry) -> Result<Self, ObjectiveError> {
         config.check()?;
         let terms = registry.terms(config)?;
-        if terms.iter().filter(|term| term.scales_gradient()).count() > 1 {
-            let reason = "two terms scale the gradient; use one of them";
-            return Err(ObjectiveError::Setting(reason.into()));
-        }
         Self { config: config.clone(), kl_coef: 0.0, terms, passes: RequiredPasses::default() }
             .with_kl_coef(config.kl.coef)
     }
@@ -69,21 +65,14 @@ impl Loss {
                 "kl.coef is {acting}; it must be a finite number that is not negative"
             )));
         }
-        let config = &loss.config;
-        loss.passes = RequiredPasses {
-            reward_reference_logprobs: config.kl_in_reward(),
-            reference_logprobs: config.needs_reference_logprobs(),
-            reference_kls: config.needs_reference_kls(),
-            entropies: config.entropy_coef != 0.0,
-            ..RequiredPasses::default()
-        };
+        loss.passes = loss.config.passes();
         for term in &loss.terms {
             loss.passes = loss.passes.and(term.passes())?;
         }
         Ok(loss)
     }
 
-    /// Returns the extra model passes of a step.
+    /// Returns the extra model passes of a step, and whether a term scales the gradient.
     pub fn passes(&self) -> RequiredPasses {
         self.passes
     }
@@ -134,61 +123,44 @@ impl Loss {
         masked: &[TurnSpan],
     ) -> Result<MinibatchLoss, ObjectiveError> {
         let policy = Arc::new(PolicyObjective::new_unchecked(&self.config, batch)?);
-        let mut tokens = Vec::new();
-        let (mut masked_context, mut scaling) = (None, None);
-        for term in &self.terms {
-            let parts = term.for_minibatch(&Minibatch { policy: &policy, masked })?;
-            tokens.extend(parts.tokens);
-            masked_context = masked_context.or(parts.masked_context);
-            scaling = scaling.or(parts.scaling);
-        }
-        let tokens = TokenLoss { policy, terms: tokens, scaling, clipped: Mutex::default() };
-        Ok(MinibatchLoss { tokens, masked_context })
+        let minibatch = Minibatch { policy: &policy, masked };
+        let terms: Vec<TermObjective> =
+            self.terms.iter().map(|term| term.for_minibatch(&minibatch)).collect::<Result<_, _>>()?;
+        let position = |uses: fn(RequiredPasses) -> bool| self.terms.iter().position(|t| uses(t.passes()));
+        Ok(MinibatchLoss {
+            masking: position(|passes| passes.masked_context.is_some()),
+            scaling: position(|passes| passes.gradient != GradientPass::Plain),
+            passes: self.passes,
+            policy,
+            terms,
+            clipped: Mutex::default(),
+        })
     }
 }
 
 /// The loss of one optimizer batch.
 pub struct MinibatchLoss {
-    tokens: TokenLoss,
-    masked_context: Option<Box<dyn MaskedContextObjective + Send>>,
+    policy: Arc<PolicyObjective>,
+    terms: Vec<TermObjective>,
+    passes: RequiredPasses,
+    /// Index of the term with masked contexts.
+    masking: Option<usize>,
+    /// Index of the term that scales the gradient.
+    scaling: Option<usize>,
+    clipped: Mutex<Vec<(usize, Vec<Surrogate>)>>,
 }
 
 impl MinibatchLoss {
     /// Returns the sequences with clipped tokens that were evaluated since the last call,
     /// unordered, with each token's branch.
     pub fn take_clipped(&self) -> Vec<(usize, Vec<Surrogate>)> {
-        std::mem::take(&mut self.tokens.clipped.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.clipped.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-struct TokenLoss {
-    policy: Arc<PolicyObjective>,
-    terms: Vec<Box<dyn Objective + Send>>,
-    scaling: Option<Box<dyn ObservedScaling>>,
-    clipped: Mutex<Vec<(usize, Vec<Surrogate>)>>,
-}
-
-impl MinibatchObjective for MinibatchLoss {
-    fn tokens(&self) -> &dyn Objective {
-        &self.tokens
-    }
-
-    fn masked_context(&self) -> Option<&dyn MaskedContextObjective> {
-        self.masked_context.as_ref().map(|objective| &**objective as &dyn MaskedContextObjective)
-    }
-
-    fn gradient_scaling(&self) -> Option<&dyn GradientScaling> {
-        self.tokens.scaling.as_ref().map(|scaling| &**scaling as &dyn GradientScaling)
-    }
-}
-
-impl Objective for TokenLoss {
-    fn needs_entropies(&self) -> bool {
-        self.policy.needs_entropies() || self.terms.iter().any(|term| term.needs_entropies())
-    }
-
-    fn needs_reference_kls(&self) -> bool {
-        self.policy.needs_reference_kls() || self.terms.iter().any(|term| term.needs_reference_kls())
+impl Objective for MinibatchLoss {
+    fn passes(&self) -> RequiredPasses {
+        self.passes
     }
 
     fn evaluate(
@@ -196,9 +168,6 @@ impl Objective for TokenLoss {
         sequence: usize,
         tokens: TokenStatistics<'_>,
     ) -> Result<TokenGradients, ObjectiveError> {
-        if let Some(scaling) = &self.scaling {
-            scaling.observe(sequence, tokens)?;
-        }
         let mut gradients = self.policy.evaluate(sequence, tokens)?;
         if gradients.metrics.clipped_low + gradients.metrics.clipped_high > 0.0 {
             let logprobs: Vec<f64> = tokens.logprobs.iter().copied().map(f64::from).collect();
@@ -213,9 +182,30 @@ impl Objective for TokenLoss {
         Ok(gradients)
     }
 
+    fn evaluate_masked_context(
+        &self,
+        masked_context: usize,
+        statistics: MaskedContextStatistics<'_>,
+    ) -> Result<MaskedContextGradients, ObjectiveError> {
+        match self.masking {
+            Some(term) => self.terms[term].evaluate_masked_context(masked_context, statistics),
+            None => self.policy.evaluate_masked_context(masked_context, statistics),
+        }
+    }
+
     fn direct(&self, sequence: usize) -> Option<DirectLoss> {
-        let alone = self.terms.is_empty() && self.scaling.is_none();
-        alone.then(|| self.policy.direct(sequence)).flatten()
+        self.terms.is_empty().then(|| self.policy.direct(sequence)).flatten()
+    }
+
+    fn second_pass(&self) -> Result<Option<SecondPass<'_>>, ObjectiveError> {
+        self.scaling.map_or(Ok(None), |term| self.terms[term].second_pass())
+    }
+
+    fn gradient_scale(&self, second_norm: f64) -> Result<GradientScale, ObjectiveError> {
+        match self.scaling {
+            Some(term) => self.terms[term].gradient_scale(second_norm),
+            None => self.policy.gradient_scale(second_norm),
+        }
     }
 }
 

@@ -21,11 +21,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{
-    GradientScale, GradientScaling, Objective, ObjectiveError, Preset, RequiredPasses, SecondPass,
+    GradientPass, GradientScale, Objective, ObjectiveError, Preset, RequiredPasses, SecondPass,
     TokenGradients, TokenStatistics,
 };
 
-use crate::{LossTerm, Minibatch, ObservedScaling, PolicyObjective, TermParts};
+use crate::{LossTerm, Minibatch, PolicyObjective, TermObjective};
 
 /// Norm of the clipping bias to divide by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -105,17 +105,16 @@ impl LossTerm for NormalizationConfig {
     }
 
     fn passes(&self) -> RequiredPasses {
-        RequiredPasses { bias_gradient: self.norm == BiasNorm::Parameter, ..RequiredPasses::default() }
+        let gradient = match self.norm {
+            BiasNorm::Parameter => GradientPass::ScaledByNorm,
+            BiasNorm::Token | BiasNorm::Scalar => GradientPass::Scaled,
+        };
+        RequiredPasses { gradient, ..RequiredPasses::default() }
     }
 
-    fn scales_gradient(&self) -> bool {
-        true
-    }
-
-    fn for_minibatch(&self, minibatch: &Minibatch<'_>) -> Result<TermParts, ObjectiveError> {
+    fn for_minibatch(&self, minibatch: &Minibatch<'_>) -> Result<TermObjective, ObjectiveError> {
         let policy = Arc::clone(minibatch.policy);
-        let scaling = ClippingScale { config: self.clone(), policy, found: Mutex::new(Vec::new()) };
-        Ok(TermParts { scaling: Some(Box::new(scaling)), ..TermParts::default() })
+        Ok(Box::new(ClippingScale { config: self.clone(), policy, found: Mutex::default() }))
     }
 }
 
@@ -129,34 +128,47 @@ struct ClippingScale {
 }
 
 impl ClippingScale {
+    /// Returns the sum over the sequences so far, in their order, and the indices of those with
+    /// clipped tokens.
     fn found(&self) -> (BiasSum, Vec<usize>) {
-        ClippingRecorder::sum_up(self.found.lock().unwrap_or_else(PoisonError::into_inner).clone())
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        found.sort_by_key(|(sequence, _)| *sequence);
+        let mut sum = BiasSum::default();
+        found.iter().for_each(|(_, bias)| sum.join(bias));
+        let clipped = found.iter().filter(|(_, bias)| bias.clipped > 0).map(|(sequence, _)| *sequence);
+        (sum, clipped.collect())
     }
 }
 
-impl ObservedScaling for ClippingScale {
-    fn observe(&self, sequence: usize, tokens: TokenStatistics<'_>) -> Result<(), ObjectiveError> {
-        let logprobs: Vec<f64> = tokens.logprobs.iter().copied().map(f64::from).collect();
-        let bias = BiasSum::of(&self.policy.clipping_bias(sequence, &logprobs)?);
+impl Objective for ClippingScale {
+    fn passes(&self) -> RequiredPasses {
+        self.config.passes()
+    }
+
+    /// Records the clipping bias and returns 0: the term only scales the gradient.
+    fn evaluate(
+        &self,
+        sequence: usize,
+        tokens: TokenStatistics<'_>,
+    ) -> Result<TokenGradients, ObjectiveError> {
+        let bias = BiasSum::of(&bias_at(&self.policy, sequence, tokens)?);
         self.found.lock().unwrap_or_else(PoisonError::into_inner).push((sequence, bias));
-        Ok(())
+        Ok(TokenGradients::default())
     }
-}
 
-impl GradientScaling for ClippingScale {
     fn second_pass(&self) -> Result<Option<SecondPass<'_>>, ObjectiveError> {
-        let (_, clipped) = self.found();
-        if self.config.norm != BiasNorm::Parameter || clipped.is_empty() {
+        let (_, sequences) = self.found();
+        if self.config.norm != BiasNorm::Parameter || sequences.is_empty() {
             return Ok(None);
         }
-        let objective = Box::new(BiasOf { policy: &self.policy, sequences: clipped.clone() });
-        Ok(Some(SecondPass { sequences: clipped, objective }))
+        let objective = Box::new(BiasOf { policy: &self.policy, sequences: sequences.clone() });
+        Ok(Some(SecondPass { sequences, objective }))
     }
 
-    fn scale(&self, second_norm: Option<f64>) -> Result<GradientScale, ObjectiveError> {
+    fn gradient_scale(&self, second_norm: f64) -> Result<GradientScale, ObjectiveError> {
         let (sum, _) = self.found();
         let norm = match self.config.norm {
-            BiasNorm::Parameter => second_norm.unwrap_or(0.0),
+            BiasNorm::Parameter => second_norm,
             BiasNorm::Token => sum.token_norm(),
             BiasNorm::Scalar => sum.scalar_norm(),
         };
@@ -166,9 +178,20 @@ impl GradientScaling for ClippingScale {
     }
 }
 
-/// Objective whose gradient is the clipping bias of some sequences.
+fn bias_at(
+    policy: &PolicyObjective,
+    sequence: usize,
+    tokens: TokenStatistics<'_>,
+) -> Result<ClippingBias, ObjectiveError> {
+    let logprobs: Vec<f64> = tokens.logprobs.iter().copied().map(f64::from).collect();
+    policy.clipping_bias(sequence, &logprobs)
+}
+
+/// Objective of the second pass: its gradient is the clipping bias of some sequences, and that
+/// gradient's norm is the `parameter` norm.
 struct BiasOf<'a> {
     policy: &'a PolicyObjective,
+    /// Index in the minibatch of each sequence.
     sequences: Vec<usize>,
 }
 
@@ -178,8 +201,15 @@ impl Objective for BiasOf<'_> {
         sequence: usize,
         tokens: TokenStatistics<'_>,
     ) -> Result<TokenGradients, ObjectiveError> {
-        let bias = BiasObjective(self.policy);
-        Subset { inner: &bias, indices: &self.sequences }.evaluate(sequence, tokens)
+        let Some(&sequence) = self.sequences.get(sequence) else {
+            return Err(ObjectiveError::Setting(format!("sequence {sequence} is not in the second pass")));
+        };
+        let bias = bias_at(self.policy, sequence, tokens)?;
+        Ok(TokenGradients {
+            loss: bias.entries.iter().sum(),
+            d_logprobs: bias.d_logprobs.iter().map(|&slope| slope as f32).collect(),
+            ..TokenGradients::default()
+        })
     }
 }
 
@@ -234,111 +264,5 @@ impl BiasSum {
     /// Returns the absolute value of the sum.
     pub fn scalar_norm(&self) -> f64 {
         self.sum.abs()
-    }
-}
-
-/// Wraps a policy objective and records each evaluated sequence's clipping bias for the norm.
-#[derive(Debug)]
-pub struct ClippingRecorder<'a> {
-    policy: &'a PolicyObjective,
-    found: Mutex<Vec<(usize, BiasSum)>>,
-}
-
-impl<'a> ClippingRecorder<'a> {
-    /// Creates a recorder for `policy`.
-    pub fn new(policy: &'a PolicyObjective) -> Self {
-        Self { policy, found: Mutex::new(Vec::new()) }
-    }
-
-    /// Returns the sum over sequences in order, and the indices of sequences with clipped tokens.
-    pub fn finish(self) -> (BiasSum, Vec<usize>) {
-        Self::sum_up(self.into_parts())
-    }
-
-    /// Returns the sums by sequence, unordered.
-    pub fn into_parts(self) -> Vec<(usize, BiasSum)> {
-        self.found.into_inner().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Like [`ClippingRecorder::finish`], from sums recorded by sequence.
-    pub fn sum_up(mut parts: Vec<(usize, BiasSum)>) -> (BiasSum, Vec<usize>) {
-        parts.sort_by_key(|(sequence, _)| *sequence);
-        let mut sum = BiasSum::default();
-        for (_, bias) in &parts {
-            sum.join(bias);
-        }
-        let clipped = parts.iter().filter(|(_, bias)| bias.clipped > 0).map(|(sequence, _)| *sequence);
-        (sum, clipped.collect())
-    }
-}
-
-impl Objective for ClippingRecorder<'_> {
-    fn needs_entropies(&self) -> bool {
-        self.policy.needs_entropies()
-    }
-
-    fn needs_reference_kls(&self) -> bool {
-        self.policy.needs_reference_kls()
-    }
-
-    fn evaluate(
-        &self,
-        sequence: usize,
-        tokens: TokenStatistics<'_>,
-    ) -> Result<TokenGradients, ObjectiveError> {
-        let logprobs: Vec<f64> = tokens.logprobs.iter().copied().map(f64::from).collect();
-        let bias = self.policy.clipping_bias(sequence, &logprobs)?;
-        self.found.lock().unwrap_or_else(PoisonError::into_inner).push((sequence, BiasSum::of(&bias)));
-        self.policy.evaluate(sequence, tokens)
-    }
-}
-
-/// An objective of a whole batch, restricted to some sequences.
-#[derive(Clone, Copy, Debug)]
-pub struct Subset<'a, O: ?Sized> {
-    /// The objective of the whole batch.
-    pub inner: &'a O,
-    /// Index of each sequence in the whole batch.
-    pub indices: &'a [usize],
-}
-
-impl<O: Objective + ?Sized> Objective for Subset<'_, O> {
-    fn needs_entropies(&self) -> bool {
-        self.inner.needs_entropies()
-    }
-
-    fn needs_reference_kls(&self) -> bool {
-        self.inner.needs_reference_kls()
-    }
-
-    fn evaluate(
-        &self,
-        sequence: usize,
-        tokens: TokenStatistics<'_>,
-    ) -> Result<TokenGradients, ObjectiveError> {
-        let Some(&index) = self.indices.get(sequence) else {
-            return Err(ObjectiveError::Setting(format!("sequence {sequence} is not in the subset")));
-        };
-        self.inner.evaluate(index, tokens)
-    }
-}
-
-/// Objective with the gradient of the clipping bias; that gradient's norm is the `parameter` norm.
-#[derive(Clone, Copy, Debug)]
-pub struct BiasObjective<'a>(pub &'a PolicyObjective);
-
-impl Objective for BiasObjective<'_> {
-    fn evaluate(
-        &self,
-        sequence: usize,
-        tokens: TokenStatistics<'_>,
-    ) -> Result<TokenGradients, ObjectiveError> {
-        let logprobs: Vec<f64> = tokens.logprobs.iter().copied().map(f64::from).collect();
-        let bias = self.0.clipping_bias(sequence, &logprobs)?;
-        Ok(TokenGradients {
-            loss: bias.entries.iter().sum(),
-            d_logprobs: bias.d_logprobs.iter().map(|&slope| slope as f32).collect(),
-            ..TokenGradients::default()
-        })
     }
 }

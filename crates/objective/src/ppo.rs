@@ -20,8 +20,8 @@
 //! is the papers' `1/|y|`.
 
 use turnwise_core::{
-    DirectLoss, LOG_RATIO_BOUNDS, LossMetrics, Objective, ObjectiveError, Preset, TokenGradients,
-    TokenStatistics,
+    DirectLoss, LOG_RATIO_BOUNDS, LossMetrics, Objective, ObjectiveError, Preset, RequiredPasses,
+    TokenGradients, TokenStatistics,
 };
 
 use crate::{
@@ -110,8 +110,8 @@ impl PolicyObjective {
         &self.weights
     }
 
-    /// Returns one sequence's part of the loss and its derivatives. `entropies` may be empty unless
-    /// [needed](Objective::needs_entropies).
+    /// Returns one sequence's part of the loss and its derivatives. `entropies` may be empty without
+    /// an entropy bonus.
     ///
     /// # Errors
     /// Fails on wrong lengths, and on NaN or infinity at an unmasked token.
@@ -125,7 +125,7 @@ impl PolicyObjective {
     }
 
     /// Like [`PolicyObjective::gradient`], with full-vocabulary KLs to the reference policy; they
-    /// may be empty unless [needed](Objective::needs_reference_kls).
+    /// may be empty unless [needed](ObjectiveConfig::needs_reference_kls).
     ///
     /// # Errors
     /// Fails on wrong lengths, and on NaN or infinity at an unmasked token.
@@ -144,10 +144,10 @@ impl PolicyObjective {
             self.unit(data, weights, &advantages, logprobs, &unit, &mut gradient);
         }
         // The full-vocabulary KL replaces the estimate, even if a term requested the log-probs.
-        if let Some(reference) = data.ref_logprobs.as_ref().filter(|_| !self.needs_reference_kls()) {
+        if let Some(reference) = data.ref_logprobs.as_ref().filter(|_| !self.config.needs_reference_kls()) {
             self.reference(weights, logprobs, reference, &mut gradient);
         }
-        if self.needs_reference_kls() {
+        if self.config.needs_reference_kls() {
             check_numbers(sequence, data, "reference_kls", reference_kls)?;
             gradient.d_reference_kls = weights.iter().map(|weight| self.config.kl.coef * weight).collect();
             for (weight, kl) in weights.iter().zip(reference_kls).filter(|pair| *pair.0 != 0.0) {
@@ -290,7 +290,7 @@ impl PolicyObjective {
         entropies: &[f64],
     ) -> Result<&ObjectiveSequence, ObjectiveError> {
         let data = self.check_logprobs(sequence, logprobs)?;
-        if !entropies.is_empty() || self.needs_entropies() {
+        if !entropies.is_empty() || self.config.entropy_coef != 0.0 {
             check_numbers(sequence, data, "entropies", entropies)?;
         }
         Ok(data)
@@ -349,12 +349,8 @@ fn units(kind: RatioKind, data: &ObjectiveSequence) -> Vec<Vec<usize>> {
 }
 
 impl Objective for PolicyObjective {
-    fn needs_entropies(&self) -> bool {
-        self.config.entropy_coef != 0.0
-    }
-
-    fn needs_reference_kls(&self) -> bool {
-        self.config.needs_reference_kls()
+    fn passes(&self) -> RequiredPasses {
+        self.config.passes()
     }
 
     fn evaluate(

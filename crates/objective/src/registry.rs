@@ -6,7 +6,7 @@
 //! ```
 //! use serde::{Deserialize, Serialize};
 //! use turnwise_core::{Objective, ObjectiveError, TokenGradients, TokenStatistics};
-//! use turnwise_objective::{Loss, LossTerm, Minibatch, ObjectiveConfig, Registry, TermParts};
+//! use turnwise_objective::{Loss, LossTerm, Minibatch, ObjectiveConfig, Registry, TermObjective};
 //!
 //! /// `coef * mean over all tokens of lp^2`, which pulls every log-probability to 0.
 //! #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -29,11 +29,10 @@
 //!         true
 //!     }
 //!
-//!     fn for_minibatch(&self, minibatch: &Minibatch<'_>) -> Result<TermParts, ObjectiveError> {
+//!     fn for_minibatch(&self, minibatch: &Minibatch<'_>) -> Result<TermObjective, ObjectiveError> {
 //!         let sequences = &minibatch.policy.batch().sequences;
 //!         let tokens: usize = sequences.iter().map(|sequence| sequence.response_tokens()).sum();
-//!         let term = OverBatch { weight: self.coef / tokens as f64 };
-//!         Ok(TermParts { tokens: Some(Box::new(term)), ..TermParts::default() })
+//!         Ok(Box::new(OverBatch { weight: self.coef / tokens as f64 }))
 //!     }
 //! }
 //!

@@ -15,11 +15,11 @@
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{
-    ContextMask, MaskedContextGradients, MaskedContextObjective, MaskedContextPass, MaskedContextStatistics,
-    ObjectiveError, Preset, RequiredPasses, TurnSpan,
+    ContextMask, MaskedContextGradients, MaskedContextPass, MaskedContextStatistics, Objective,
+    ObjectiveError, Preset, RequiredPasses, TokenGradients, TokenStatistics, TurnSpan,
 };
 
-use crate::{KlEstimator, LossTerm, Minibatch, TermParts, kl_estimate};
+use crate::{KlEstimator, LossTerm, Minibatch, TermObjective, kl_estimate};
 
 /// Estimator of the two KLs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -102,6 +102,7 @@ impl LossTerm for SelectiveConfig {
             mask: self.mask,
             divergences: self.estimator == SelectiveEstimator::Full,
             reference: self.penalty_coef() != 0.0,
+            detached: self.detach_masked,
         });
         RequiredPasses { masked_context, ..RequiredPasses::default() }
     }
@@ -110,16 +111,12 @@ impl LossTerm for SelectiveConfig {
         Self::kl_coef(self, coef)
     }
 
-    fn for_minibatch(&self, minibatch: &Minibatch<'_>) -> Result<TermParts, ObjectiveError> {
-        if minibatch.masked.is_empty() {
-            return Ok(TermParts::default());
-        }
+    fn for_minibatch(&self, minibatch: &Minibatch<'_>) -> Result<TermObjective, ObjectiveError> {
         let batch = minibatch.policy.batch();
         let mut all = batch.left_out;
         batch.sequences.iter().for_each(|sequence| all.add(sequence));
         let turns = all.turns;
-        let term = SelectiveObjective::for_masked_contexts(self, minibatch.masked, turns)?;
-        Ok(TermParts { masked_context: Some(Box::new(term)), ..TermParts::default() })
+        Ok(Box::new(SelectiveObjective::for_masked_contexts(self, minibatch.masked, turns)?))
     }
 }
 
@@ -318,34 +315,33 @@ struct Term {
     reference_kl: (f64, f64),
 }
 
-impl MaskedContextObjective for SelectiveObjective {
-    fn needs_divergences(&self) -> bool {
-        self.config.estimator == SelectiveEstimator::Full
+impl Objective for SelectiveObjective {
+    fn passes(&self) -> RequiredPasses {
+        self.config.passes()
     }
 
-    fn needs_reference(&self) -> bool {
-        self.config.penalty_coef() != 0.0
+    /// Returns 0: the term has masked contexts only.
+    fn evaluate(&self, _: usize, _: TokenStatistics<'_>) -> Result<TokenGradients, ObjectiveError> {
+        Ok(TokenGradients::default())
     }
 
-    fn detaches_masked(&self) -> bool {
-        self.config.detach_masked
-    }
-
-    fn evaluate(
+    fn evaluate_masked_context(
         &self,
         masked_context: usize,
         statistics: MaskedContextStatistics<'_>,
     ) -> Result<MaskedContextGradients, ObjectiveError> {
         let widen = |values: &[f32]| values.iter().copied().map(f64::from).collect::<Vec<_>>();
         let narrow = |values: &[f64]| values.iter().map(|&value| value as f32).collect::<Vec<_>>();
-        let found = if self.needs_divergences() {
+        let full_kls = self.config.estimator == SelectiveEstimator::Full;
+        let with_reference = self.config.penalty_coef() != 0.0;
+        let found = if full_kls {
             let zeros = vec![0.0; statistics.kl.len()];
-            let reference_kl = if self.needs_reference() { statistics.reference_kl } else { &zeros };
+            let reference_kl = if with_reference { statistics.reference_kl } else { &zeros };
             self.from_kls(masked_context, FullKls { kl: statistics.kl, reference_kl })?
         } else {
             let (full, masked) = (widen(statistics.full), widen(statistics.masked));
             // Without a penalty the reference has weight 0.
-            let reference = if self.needs_reference() { widen(statistics.reference) } else { masked.clone() };
+            let reference = if with_reference { widen(statistics.reference) } else { masked.clone() };
             self.from_logprobs(
                 masked_context,
                 MaskedLogprobs { full: &full, masked: &masked, reference: &reference },
@@ -357,9 +353,9 @@ impl MaskedContextObjective for SelectiveObjective {
             reference_kl: found.reference_kl,
             ..MaskedContextGradients::default()
         };
-        if self.needs_divergences() {
+        if full_kls {
             gradients.d_kl = found.d_first;
-            gradients.d_reference_kl = if self.needs_reference() { found.d_second } else { Vec::new() };
+            gradients.d_reference_kl = if with_reference { found.d_second } else { Vec::new() };
         } else {
             gradients.d_full = narrow(&found.d_first);
             gradients.d_masked = narrow(&found.d_second);

@@ -4,28 +4,22 @@ use turnwise_core::{DirectLoss, LossMetrics, Objective, ObjectiveError, TokenGra
 
 use crate::Gradient;
 
-/// Weights of one sequence's response tokens.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct SupervisedSequence {
-    /// Weight of each response token, 0 or more.
-    pub weights: Vec<f64>,
-}
-
 /// Objective `loss = -sum w_t ln pi(t) / sum w`, both sums over the whole optimizer batch.
 #[derive(Clone, Debug)]
 pub struct SupervisedObjective {
-    sequences: Vec<SupervisedSequence>,
+    weights: Vec<Vec<f64>>,
     total: f64,
 }
 
 impl SupervisedObjective {
-    /// Creates the objective over one optimizer batch.
+    /// Creates the objective over one optimizer batch, from the weight of each response token
+    /// (`[sequence][token]`, 0 or more).
     ///
     /// # Errors
     /// Fails on a negative, NaN or infinite weight, or if all weights are 0.
-    pub fn new(sequences: Vec<SupervisedSequence>) -> Result<Self, ObjectiveError> {
-        for (index, sequence) in sequences.iter().enumerate() {
-            for (token, &value) in sequence.weights.iter().enumerate() {
+    pub fn new(weights: Vec<Vec<f64>>) -> Result<Self, ObjectiveError> {
+        for (index, sequence) in weights.iter().enumerate() {
+            for (token, &value) in sequence.iter().enumerate() {
                 if !value.is_finite() {
                     return Err(ObjectiveError::NotFinite { sequence: index, token, what: "weights", value });
                 }
@@ -36,13 +30,13 @@ impl SupervisedObjective {
                 }
             }
         }
-        let total = sequences.iter().flat_map(|sequence| &sequence.weights).sum::<f64>();
+        let total = weights.iter().flatten().sum::<f64>();
         if total <= 0.0 {
             return Err(ObjectiveError::Setting(
                 "no response token has a weight: there is nothing to learn from in this batch".into(),
             ));
         }
-        Ok(Self { sequences, total })
+        Ok(Self { weights, total })
     }
 
     /// Creates the objective with weight 1 per token, from the numbers of response tokens per
@@ -51,7 +45,7 @@ impl SupervisedObjective {
     /// # Errors
     /// Fails on a batch without response tokens.
     pub fn uniform(lengths: &[usize]) -> Result<Self, ObjectiveError> {
-        Self::new(lengths.iter().map(|&length| SupervisedSequence { weights: vec![1.0; length] }).collect())
+        Self::new(lengths.iter().map(|&length| vec![1.0; length]).collect())
     }
 
     /// Returns one sequence's part of the loss and its derivatives.
@@ -59,10 +53,10 @@ impl SupervisedObjective {
     /// # Errors
     /// Fails on wrong lengths, or NaN or infinite log-probs of weighted tokens.
     pub fn gradient(&self, sequence: usize, logprobs: &[f64]) -> Result<Gradient, ObjectiveError> {
-        let Some(SupervisedSequence { weights }) = self.sequences.get(sequence) else {
+        let Some(weights) = self.weights.get(sequence) else {
             return Err(ObjectiveError::Setting(format!(
                 "sequence {sequence} was asked for, the batch has {}",
-                self.sequences.len()
+                self.weights.len()
             )));
         };
         if logprobs.len() != weights.len() {
@@ -101,7 +95,7 @@ impl Objective for SupervisedObjective {
     }
 
     fn direct(&self, sequence: usize) -> Option<DirectLoss> {
-        let SupervisedSequence { weights } = self.sequences.get(sequence)?;
+        let weights = self.weights.get(sequence)?;
         Some(DirectLoss::CrossEntropy { weights: weights.iter().map(|weight| weight / self.total).collect() })
     }
 }

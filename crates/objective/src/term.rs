@@ -6,19 +6,19 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use turnwise_core::{
-    GradientScaling, MaskedContextObjective, Objective, ObjectiveError, RequiredPasses, TokenStatistics,
-    TurnSpan,
-};
+use turnwise_core::{Objective, ObjectiveError, RequiredPasses, TurnSpan};
 
 use crate::PolicyObjective;
+
+/// A term over one optimizer batch.
+pub type TermObjective = Box<dyn Objective + Send>;
 
 /// A term of the loss.
 pub trait LossTerm: Debug + Send + Sync {
     /// Returns the term's config name.
     fn kind(&self) -> &'static str;
 
-    /// Returns the extra model passes that it needs.
+    /// Returns the extra model passes that it needs, and whether it scales the gradient.
     fn passes(&self) -> RequiredPasses {
         RequiredPasses::default()
     }
@@ -33,21 +33,17 @@ pub trait LossTerm: Debug + Send + Sync {
         false
     }
 
-    /// Returns true if the term provides [`TermParts::scaling`]. A loss has at most one such term.
-    fn scales_gradient(&self) -> bool {
-        false
-    }
-
     /// Returns the effective KL coefficient with this term.
     fn kl_coef(&self, coef: f64) -> f64 {
         coef
     }
 
-    /// Builds the parts of the term over one optimizer batch.
+    /// Builds the term over one optimizer batch. Its loss is added to the policy's. Only
+    /// [`LossTerm::passes`] declares its passes.
     ///
     /// # Errors
     /// Fails on arrays of mismatched length, NaN and infinity.
-    fn for_minibatch(&self, minibatch: &Minibatch<'_>) -> Result<TermParts, ObjectiveError>;
+    fn for_minibatch(&self, minibatch: &Minibatch<'_>) -> Result<TermObjective, ObjectiveError>;
 }
 
 /// The optimizer batch that a term is built for.
@@ -57,24 +53,4 @@ pub struct Minibatch<'a> {
     pub policy: &'a Arc<PolicyObjective>,
     /// Spans of the responses to run after masked prompts, in the learner's order.
     pub masked: &'a [TurnSpan],
-}
-
-/// Parts of a term; each may be absent.
-#[derive(Default)]
-pub struct TermParts {
-    /// A loss over response tokens, added to the policy's loss.
-    pub tokens: Option<Box<dyn Objective + Send>>,
-    /// A loss over masked contexts.
-    pub masked_context: Option<Box<dyn MaskedContextObjective + Send>>,
-    /// A factor on the gradient.
-    pub scaling: Option<Box<dyn ObservedScaling>>,
-}
-
-/// Gradient scaling that observes the backward pass.
-pub trait ObservedScaling: GradientScaling + Send + Sync {
-    /// Observes one sequence's numbers, in any order and on any thread.
-    ///
-    /// # Errors
-    /// Fails on wrong lengths, and on NaN or infinity at an unmasked token.
-    fn observe(&self, sequence: usize, tokens: TokenStatistics<'_>) -> Result<(), ObjectiveError>;
 }

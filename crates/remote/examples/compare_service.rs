@@ -14,7 +14,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use turnwise_core::{Learner as _, MinibatchObjective as _, TokenSequence, TurnSpan};
+use turnwise_core::{Learner as _, TokenBatch, TokenSequence, TurnSpan};
 use turnwise_model::testing::largest_difference;
 use turnwise_model::{Weights, load_adapter, load_model};
 use turnwise_objective::{ObjectiveBatch, ObjectiveSequence};
@@ -141,7 +141,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let mut norms = Vec::new();
         for learner in [service.as_mut(), &mut native as &mut dyn PolicyLearner] {
             let minibatch = loss.for_minibatch(batch.clone(), &[])?;
-            learner.forward_backward(&sequences, minibatch.tokens())?;
+            learner.forward_backward(&TokenBatch::of(&sequences), &minibatch)?;
             norms.push(learner.step(1e-2)?.grad_norm);
         }
         let after = [service.logprobs(&sequences)?, native.logprobs(&sequences)?];

@@ -21,7 +21,7 @@ use serde::Serialize;
 use turnwise_benchmark::difference::less;
 use turnwise_benchmark::{Estimate, ScoreSettings, ScoredTurns, estimate};
 use turnwise_core::{
-    Learner as _, Objective, ObjectiveError, TokenGradients, TokenSequence, TokenStatistics,
+    Learner as _, Objective, ObjectiveError, TokenBatch, TokenGradients, TokenSequence, TokenStatistics,
 };
 use turnwise_model::NativeLearner;
 use turnwise_train::TrainError;
@@ -115,8 +115,8 @@ impl Gradients {
                 sequence.spans.iter().zip(places).flat_map(of_span).collect()
             });
             let objective = Weighted(weights.collect());
-            let tokens: Vec<TokenSequence> = sequences.iter().map(|(sequence, _)| sequence.clone()).collect();
-            if !tokens.is_empty() {
+            if !sequences.is_empty() {
+                let tokens = TokenBatch::of(sequences.iter().map(|(sequence, _)| sequence));
                 self.learner.forward_backward(&tokens, &objective).map_err(TrainError::from)?;
             }
             found.push(self.learner.gradient());

@@ -1,6 +1,6 @@
 //! A critic: a separate decoder with a value head.
 
-use turnwise_core::{LearnError, Learner as _, LossReport, Objective, StepReport, TokenSequence};
+use turnwise_core::{LearnError, Learner as _, LossReport, Objective, StepReport, TokenBatch, TokenSequence};
 
 use crate::{LearnerConfig, ModelError, NativeLearner, OptimizerState, TensorInfo, Weights};
 
@@ -44,7 +44,7 @@ impl Critic {
     /// derivatives, or needs a reference policy. The accumulated gradient is then discarded.
     pub fn forward_backward(
         &mut self,
-        batch: &[TokenSequence],
+        batch: &TokenBatch<'_>,
         objective: &dyn Objective,
     ) -> Result<LossReport, LearnError> {
         self.0.forward_backward(batch, objective)
@@ -172,13 +172,13 @@ mod tests {
         let mut critic = Critic::new(policy.to_critic(), LearnerConfig::default()).unwrap();
         let batch = batch(23, 1);
         assert!(critic.values(&batch).unwrap().iter().flatten().all(|&value| value == 0.0));
-        let first = critic.forward_backward(&batch, &Squares).unwrap().loss;
+        let first = critic.forward_backward(&TokenBatch::of(&batch), &Squares).unwrap().loss;
         critic.step(1e-2).unwrap();
         for _ in 0..60 {
-            critic.forward_backward(&batch, &Squares).unwrap();
+            critic.forward_backward(&TokenBatch::of(&batch), &Squares).unwrap();
             critic.step(1e-2).unwrap();
         }
-        let last = critic.forward_backward(&batch, &Squares).unwrap().loss;
+        let last = critic.forward_backward(&TokenBatch::of(&batch), &Squares).unwrap().loss;
         assert!(last < 0.05 * first, "{first} to {last}");
     }
 

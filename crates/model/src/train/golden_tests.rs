@@ -5,8 +5,8 @@
 
 use serde_json::Value;
 use turnwise_core::{
-    Learner, Objective, ObjectiveError, Purpose, SampleRequest, Sampler, SamplingParams, Seed,
-    TokenGradients, TokenSequence, TokenStatistics, TurnSpan,
+    Learner, Objective, ObjectiveError, Purpose, RequiredPasses, SampleRequest, Sampler, SamplingParams,
+    Seed, TokenBatch, TokenGradients, TokenSequence, TokenStatistics, TurnSpan,
 };
 
 use crate::cpu::decoder::Workspace;
@@ -151,8 +151,8 @@ fn in_double(case: &Value, parameters: &Parameters<f64>, temperature: f64) -> Fo
 struct Recorder(std::sync::Mutex<(Vec<f64>, Vec<f64>)>);
 
 impl Objective for Recorder {
-    fn needs_entropies(&self) -> bool {
-        true
+    fn passes(&self) -> RequiredPasses {
+        RequiredPasses { entropies: true, ..RequiredPasses::default() }
     }
 
     fn evaluate(&self, _: usize, tokens: TokenStatistics<'_>) -> Result<TokenGradients, ObjectiveError> {
@@ -174,7 +174,7 @@ fn in_single(case: &Value, parameters: &Parameters<f64>, temperature: f64) -> Fo
     let mut learner = NativeLearner::new(parameters.cast(), settings).unwrap();
     let recorder = Recorder::default();
     let batch = [sequence(case)];
-    let report = learner.forward_backward(&batch, &recorder).unwrap();
+    let report = learner.forward_backward(&TokenBatch::of(&batch), &recorder).unwrap();
     let (logprobs, entropies) = recorder.0.into_inner().unwrap();
     let again: Vec<f64> = learner.logprobs(&batch).unwrap()[0].iter().copied().map(f64::from).collect();
     assert_eq!(again, logprobs);

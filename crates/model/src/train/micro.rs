@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use turnwise_core::{
-    LearnError, MaskedContext, MaskedContextObjective, MaskedContextStatistics, Objective, ObjectiveError,
-    TokenGradients, TokenScores, TokenStatistics,
+    LearnError, MaskedContext, MaskedContextPass, MaskedContextStatistics, Objective, ObjectiveError,
+    RequiredPasses, TokenGradients, TokenScores, TokenStatistics,
 };
 
 use crate::backend::{Divergence, Network, Passes, Second};
@@ -102,13 +102,12 @@ impl<'a> Micro<'a> {
                     .map(move |&masked_context| (masked_context, position))
             })
             .collect();
-        let own = members.iter().map(|&index| &pass.batch[index]);
-        let others =
-            masked_contexts.iter().map(|&(masked_context, _)| &pass.masked_contexts[masked_context].tokens);
+        let own = members.iter().map(|&index| pass.batch.sequences[index]);
+        let others = masked_contexts.iter().map(|&(index, _)| pass.batch.masked_contexts[index].tokens);
         pass.fill(&mut lane.packing, own.chain(others));
         lane.shared += lane.packing.shared();
         // Index in the batch, not in the micro-batch, so that the split does not affect dropout.
-        let sequences = pass.batch.len();
+        let sequences = pass.batch.sequences.len();
         lane.packing.identities.clear();
         lane.packing.identities.extend(members.iter().map(|&member| member as u64));
         lane.packing
@@ -139,7 +138,7 @@ impl<'a> Micro<'a> {
         let hidden = self.pass.network.parameters.config.hidden_size;
         for (index, &sequence) in self.members.iter().enumerate() {
             let mut start = self.lane.packing.target_offsets[index];
-            let spans = self.pass.batch[sequence].spans.iter().map(|span| {
+            let spans = self.pass.batch.sequences[sequence].spans.iter().map(|span| {
                 let targets = start..start + span.len();
                 start = targets.end;
                 targets
@@ -153,7 +152,6 @@ impl<'a> Micro<'a> {
     pub(crate) fn backward(
         &mut self,
         objective: &dyn Objective,
-        masked_context_objective: Option<&dyn MaskedContextObjective>,
         reference: Option<Network<'_, f32>>,
         found: &mut Vec<Found<TokenGradients>>,
     ) -> Result<(), LearnError> {
@@ -161,12 +159,13 @@ impl<'a> Micro<'a> {
         self.lane.derivatives.clear();
         self.lane.derivatives.resize(targets, [0.0; 2]);
         // Offset of the reference's targets: it runs either everything or only the masked contexts.
-        let everything = objective.needs_reference_kls();
+        let passes = objective.passes();
+        let everything = passes.reference_kls;
         let skipped = if everything { 0 } else { self.lane.packing.targets_of(&(0..self.members.len())).end };
         if let Some(reference) = reference {
             self.run_reference(reference, everything)?;
         }
-        let terms = self.terms(objective, masked_context_objective, skipped);
+        let terms = self.terms(passes, skipped);
         let values = self.divergences(reference, &terms)?;
         let mut slopes = vec![0.0; terms.len()];
         let mut next = 0;
@@ -175,14 +174,14 @@ impl<'a> Micro<'a> {
             let targets = self.lane.packing.targets_of(&(index..index + 1));
             let kls = next..next + if everything { targets.len() } else { 0 };
             next = kls.end;
-            let answer = self.ask(objective, sequence, targets, &values[kls.clone()])?;
+            let answer = self.ask((objective, passes), sequence, targets, &values[kls.clone()])?;
             fill(&mut slopes[kls], &answer.d_reference_kls);
             answers.push(answer);
         }
-        if let Some(objective) = masked_context_objective {
+        if let Some(pass) = passes.masked_context {
             for index in 0..self.masked_contexts.len() {
                 next = self.ask_masked_context(
-                    objective,
+                    (objective, pass),
                     index,
                     skipped,
                     &values,
@@ -207,11 +206,9 @@ impl<'a> Micro<'a> {
         let config = &reference.parameters.config;
         let (passes, packing) = kept.get_or_insert_with(|| (own.beside(config), Packing::default()));
         own.bind_reference(&mut **passes);
-        let members = self.members.iter().filter(|_| everything).map(|&index| &self.pass.batch[index]);
-        let others = self
-            .masked_contexts
-            .iter()
-            .map(|&(masked_context, _)| &self.pass.masked_contexts[masked_context].tokens);
+        let batch = self.pass.batch;
+        let members = self.members.iter().filter(|_| everything).map(|&index| batch.sequences[index]);
+        let others = self.masked_contexts.iter().map(|&(index, _)| batch.masked_contexts[index].tokens);
         self.pass.fill(packing, members.chain(others));
         passes.forward(reference, packing, self.temperature)?;
         Ok(())
@@ -220,30 +217,21 @@ impl<'a> Micro<'a> {
     /// Returns the divergences that the objectives need. First, for every member: its targets
     /// against the reference. Then, for every masked context: its original targets against the
     /// masked ones, and the masked ones against the reference.
-    fn terms(
-        &self,
-        objective: &dyn Objective,
-        masked_context_objective: Option<&dyn MaskedContextObjective>,
-        skipped: usize,
-    ) -> Vec<Divergence> {
+    fn terms(&self, passes: RequiredPasses, skipped: usize) -> Vec<Divergence> {
         let packing = &self.lane.packing;
         let mut terms = Vec::new();
-        if objective.needs_reference_kls() {
+        if passes.reference_kls {
             let all = packing.targets_of(&(0..self.members.len()));
             terms.extend(all.map(|target| Divergence { first: target, second: Second::Reference(target) }));
         }
-        if let Some(objective) = masked_context_objective.filter(|objective| objective.needs_divergences()) {
+        if let Some(pass) = passes.masked_context.filter(|pass| pass.divergences) {
             for index in 0..self.masked_contexts.len() {
                 let (full, masked) = self.target_ranges(index);
                 for (first, second) in full.zip(masked.clone()) {
-                    let second = if objective.detaches_masked() {
-                        Second::Detached(second)
-                    } else {
-                        Second::Own(second)
-                    };
+                    let second = if pass.detached { Second::Detached(second) } else { Second::Own(second) };
                     terms.push(Divergence { first, second });
                 }
-                if objective.needs_reference() {
+                if pass.reference {
                     terms.extend(masked.map(|target| Divergence {
                         first: target,
                         second: Second::Reference(target - skipped),
@@ -258,8 +246,8 @@ impl<'a> Micro<'a> {
     /// masked prompt.
     fn target_ranges(&self, index: usize) -> (Range<usize>, Range<usize>) {
         let (masked_context, member) = self.masked_contexts[index];
-        let MaskedContext { sequence, span, .. } = self.pass.masked_contexts[masked_context];
-        let spans = &self.pass.batch[sequence].spans;
+        let MaskedContext { sequence, span, .. } = self.pass.batch.masked_contexts[masked_context];
+        let spans = &self.pass.batch.sequences[sequence].spans;
         let before: usize = spans[..span].iter().map(turnwise_core::TurnSpan::len).sum();
         let start = self.lane.packing.target_offsets[member] + before;
         let masked = self.members.len() + index;
@@ -283,14 +271,13 @@ impl<'a> Micro<'a> {
     /// Evaluates the objective for one sequence, checks the lengths and stores the derivatives.
     fn ask(
         &mut self,
-        objective: &dyn Objective,
+        (objective, passes): (&dyn Objective, RequiredPasses),
         sequence: usize,
         targets: Range<usize>,
         reference_kls: &[f64],
     ) -> Result<TokenGradients, LearnError> {
         let lane = &mut *self.lane;
-        let entropies =
-            if objective.needs_entropies() { &lane.entropies[targets.clone()] } else { [].as_slice() };
+        let entropies = if passes.entropies { &lane.entropies[targets.clone()] } else { [].as_slice() };
         let logprobs = &lane.logprobs[targets.clone()];
         let value = objective.evaluate(sequence, TokenStatistics { logprobs, entropies, reference_kls })?;
         check_lengths(sequence, &value, targets.len())?;
@@ -307,7 +294,7 @@ impl<'a> Micro<'a> {
     /// start of the next context's divergences.
     fn ask_masked_context(
         &mut self,
-        objective: &dyn MaskedContextObjective,
+        (objective, pass): (&dyn Objective, MaskedContextPass),
         index: usize,
         skipped: usize,
         values: &[f64],
@@ -318,11 +305,11 @@ impl<'a> Micro<'a> {
         let (full, masked) = self.target_ranges(index);
         let (masked_context, member) = self.masked_contexts[index];
         let tokens = masked.len();
-        let kl = next..next + if objective.needs_divergences() { tokens } else { 0 };
-        let reference_kl = kl.end..kl.end + if objective.needs_reference() { kl.len() } else { 0 };
+        let kl = next..next + if pass.divergences { tokens } else { 0 };
+        let reference_kl = kl.end..kl.end + if pass.reference { kl.len() } else { 0 };
         let lane = &mut *self.lane;
         let reference: Vec<f32> = match &lane.reference {
-            Some((passes, _)) if objective.needs_reference() => passes.statistics()
+            Some((passes, _)) if pass.reference => passes.statistics()
                 [masked.start - skipped..masked.end - skipped]
                 .iter()
                 .map(|row| row.logprob)
@@ -336,7 +323,7 @@ impl<'a> Micro<'a> {
             kl: &values[kl.clone()],
             reference_kl: &values[reference_kl.clone()],
         };
-        let found = objective.evaluate(masked_context, statistics)?;
+        let found = objective.evaluate_masked_context(masked_context, statistics)?;
         for (to, &d) in lane.derivatives[full].iter_mut().zip(&found.d_full) {
             to[0] += d;
         }

@@ -1,6 +1,6 @@
 //! A pass over a batch: its operands, and its split into micro-batches.
 
-use turnwise_core::{MaskedContext, TokenSequence};
+use turnwise_core::{TokenBatch, TokenSequence};
 
 use crate::backend::Network;
 use crate::packing::{Packing, Shared, deal, deal_shared, input_length};
@@ -8,8 +8,7 @@ use crate::vision::numbered_by_rows;
 
 pub(crate) struct PassOver<'a> {
     pub(crate) network: Network<'a, f32>,
-    pub(crate) batch: &'a [TokenSequence],
-    pub(crate) masked_contexts: &'a [MaskedContext],
+    pub(crate) batch: &'a TokenBatch<'a>,
     pub(crate) scored: bool,
     /// True if shared prefixes are computed only once.
     pub(crate) share: bool,
@@ -17,9 +16,9 @@ pub(crate) struct PassOver<'a> {
 
 impl PassOver<'_> {
     pub(crate) fn companions(&self) -> Vec<Vec<usize>> {
-        let mut companions =
-            vec![Vec::new(); if self.masked_contexts.is_empty() { 0 } else { self.batch.len() }];
-        for (index, masked_context) in self.masked_contexts.iter().enumerate() {
+        let TokenBatch { sequences, masked_contexts } = self.batch;
+        let mut companions = vec![Vec::new(); if masked_contexts.is_empty() { 0 } else { sequences.len() }];
+        for (index, masked_context) in masked_contexts.iter().enumerate() {
             companions[masked_context.sequence].push(index);
         }
         companions
@@ -39,7 +38,7 @@ impl PassOver<'_> {
         if !self.share {
             return deal(&self.lengths(companions), budget, lanes, config);
         }
-        let inputs = self.batch.iter().map(|sequence| &sequence.tokens[..input_length(sequence)]);
+        let inputs = self.batch.sequences.iter().map(|sequence| &sequence.tokens[..input_length(sequence)]);
         let inputs: Vec<_> = inputs.map(|tokens| numbered_by_rows(self.network.pictures, tokens)).collect();
         let shared = inputs
             .iter()
@@ -50,10 +49,11 @@ impl PassOver<'_> {
 
     /// Returns the number of tokens to run for each sequence and its masked contexts.
     fn lengths(&self, companions: &[Vec<usize>]) -> Vec<usize> {
-        let mut lengths: Vec<usize> = self.batch.iter().map(input_length).collect();
+        let mut lengths: Vec<usize> =
+            self.batch.sequences.iter().map(|sequence| input_length(sequence)).collect();
         for (length, companions) in lengths.iter_mut().zip(companions) {
-            *length +=
-                companions.iter().map(|&c| input_length(&self.masked_contexts[c].tokens)).sum::<usize>();
+            let masked = |&index: &usize| input_length(self.batch.masked_contexts[index].tokens);
+            *length += companions.iter().map(masked).sum::<usize>();
         }
         lengths
     }

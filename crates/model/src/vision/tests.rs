@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use turnwise_core::{
     Learner as _, Objective, ObjectiveError, Purpose, SampleRequest, Sampler as _, SamplingParams, Seed,
-    TokenGradients, TokenSequence, TokenStatistics, TurnSpan,
+    TokenBatch, TokenGradients, TokenSequence, TokenStatistics, TurnSpan,
 };
 
 use super::golden_tests::picture;
@@ -180,7 +180,7 @@ fn lanes_micro_batches_and_shared_prefixes_do_not_matter_with_pictures() {
     let (parameters, batch) = (init(&config), batch(&config));
     let run = |settings: LearnerConfig| {
         let mut learner = NativeLearner::new(parameters.clone(), settings).unwrap();
-        let report = learner.forward_backward(&batch, &Probe::PLAIN).unwrap();
+        let report = learner.forward_backward(&TokenBatch::of(&batch), &Probe::PLAIN).unwrap();
         (learner.gradient(), learner.logprobs(&batch).unwrap(), report.shared_tokens)
     };
     let base = LearnerConfig { lanes: 1, share_prefixes: false, ..LearnerConfig::default() };
@@ -216,7 +216,7 @@ fn nothing_depends_on_the_order_in_which_ids_were_assigned() {
         let batch: Vec<TokenSequence> = (0..5).map(|index| sequence(shown(index), 2)).collect();
         let settings = LearnerConfig { lanes: 2, micro_batch_tokens: 24, ..LearnerConfig::default() };
         let mut learner = NativeLearner::new(init(&config), settings).unwrap();
-        learner.forward_backward(&batch, &Probe::PLAIN).unwrap();
+        learner.forward_backward(&TokenBatch::of(&batch), &Probe::PLAIN).unwrap();
         learner.gradient()
     };
     assert_eq!(gradient([0, 1, 2, 3, 4]), gradient([3, 1, 4, 0, 2]));
@@ -243,7 +243,7 @@ fn an_adapter_leaves_the_tower_as_it_is_and_samples_what_it_trains() {
     let mut learner = NativeLearner::new(weights, LearnerConfig::default()).unwrap();
     let batch = batch(&config);
     let before = learner.logprobs(&batch).unwrap();
-    learner.forward_backward(&batch, &Probe::PLAIN).unwrap();
+    learner.forward_backward(&TokenBatch::of(&batch), &Probe::PLAIN).unwrap();
     learner.step(1e-2).unwrap();
     assert_ne!(learner.logprobs(&batch).unwrap(), before);
     assert_eq!(learner.weights().base.data, base.data);
@@ -302,11 +302,11 @@ fn a_failed_pass_leaves_no_gradient_of_pictures() {
     let (parameters, batch) = (init(&config), batch(&config));
     let settings = LearnerConfig { lanes: 1, micro_batch_tokens: 1, ..LearnerConfig::default() };
     let mut learner = NativeLearner::new(parameters, settings).unwrap();
-    learner.forward_backward(&batch, &Likelihood).unwrap();
+    learner.forward_backward(&TokenBatch::of(&batch), &Likelihood).unwrap();
     let expected = learner.gradient();
     learner.clear_gradient();
-    learner.forward_backward(&batch, &FailsLast(AtomicUsize::new(0))).unwrap_err();
-    learner.forward_backward(&batch, &Likelihood).unwrap();
+    learner.forward_backward(&TokenBatch::of(&batch), &FailsLast(AtomicUsize::new(0))).unwrap_err();
+    learner.forward_backward(&TokenBatch::of(&batch), &Likelihood).unwrap();
     assert_eq!(learner.gradient(), expected);
 }
 
@@ -344,7 +344,7 @@ fn a_model_learns_where_something_is_from_pixels_alone() {
     };
     assert!(likely(&mut learner) < 0.1);
     for _ in 0..150 {
-        learner.forward_backward(&train, &Likelihood).unwrap();
+        learner.forward_backward(&TokenBatch::of(&train), &Likelihood).unwrap();
         learner.step(4e-3).unwrap();
     }
     // Without pixels, row and column are guessed with at most 1/4 of the probability, which counts

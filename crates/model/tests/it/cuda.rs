@@ -15,8 +15,8 @@
 )]
 
 use turnwise_core::{
-    Completion, Learner as _, Purpose, SampleRequest, Sampler as _, SamplingParams, Seed, TokenSequence,
-    TurnSpan,
+    Completion, Learner as _, Purpose, SampleRequest, Sampler as _, SamplingParams, Seed, TokenBatch,
+    TokenSequence, TurnSpan,
 };
 use turnwise_model::cuda::{CudaError, describe};
 use turnwise_model::engine::{EngineConfig, NativeEngine};
@@ -125,19 +125,19 @@ fn the_device_trains_as_the_cpu_does() {
         let off = apart(&found, &expected);
         eprintln!("{}: log-probabilities {off:.4} apart", config.model_type);
         assert!(off < LOGPROBS, "{}: log-probabilities {off} apart", config.model_type);
-        let [a, b] =
-            [&mut host, &mut device].map(|learner| learner.forward_backward(&batch, &Probe::PLAIN).unwrap());
+        let [a, b] = [&mut host, &mut device]
+            .map(|learner| learner.forward_backward(&TokenBatch::of(&batch), &Probe::PLAIN).unwrap());
         assert!((a.loss - b.loss).abs() < 0.03 * a.loss.abs().max(1.0), "{} {}", a.loss, b.loss);
         let off = distance(&device.gradient(), &host.gradient());
         eprintln!("{}: loss {} and {}, gradients {off:.5} apart", config.model_type, a.loss, b.loss);
         assert!(off < GRADIENT, "{}: gradients {off} apart", config.model_type);
         let [mut other, _] = learners(&self::weights(&config, 4));
         assert!(apart(&other.logprobs(&batch).unwrap(), &found) > 4.0 * LOGPROBS);
-        other.forward_backward(&batch, &Probe::PLAIN).unwrap();
+        other.forward_backward(&TokenBatch::of(&batch), &Probe::PLAIN).unwrap();
         assert!(distance(&device.gradient(), &other.gradient()) > 4.0 * GRADIENT);
         let again = device.gradient();
         device.clear_gradient();
-        device.forward_backward(&batch, &Probe::PLAIN).unwrap();
+        device.forward_backward(&TokenBatch::of(&batch), &Probe::PLAIN).unwrap();
         assert_eq!(device.gradient(), again);
         for learner in [&mut host, &mut device] {
             learner.step(1e-3).unwrap();

@@ -3,12 +3,12 @@
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{
-    MaskedContextPass, MinibatchObjective as _, Objective, ObjectiveError, Purpose, RequiredPasses, Seed,
+    GradientPass, MaskedContextPass, Objective, ObjectiveError, Purpose, RequiredPasses, Seed,
     TokenGradients, TokenStatistics, TurnSpan,
 };
 use turnwise_objective::{
     BiasNorm, Loss, LossTerm, Minibatch, NormalizationConfig, ObjectiveBatch, ObjectiveConfig,
-    ObjectiveSequence, PolicyObjective, Registry, SelectiveConfig, TermParts,
+    ObjectiveSequence, PolicyObjective, Registry, SelectiveConfig, TermObjective,
 };
 
 fn span(turn: usize, start: usize, end: usize) -> TurnSpan {
@@ -60,12 +60,19 @@ fn a_loss_says_which_passes_it_needs() {
     let full = masked(r#"{"selective": {"mask": "goal"}}"#);
     assert_eq!(
         full,
-        MaskedContextPass { mask: turnwise_core::ContextMask::Goal, divergences: true, reference: true }
+        MaskedContextPass {
+            mask: turnwise_core::ContextMask::Goal,
+            divergences: true,
+            reference: true,
+            detached: false
+        }
     );
     let single = masked(r#"{"selective": {"estimator": "k3", "penalty": "single"}}"#);
     assert!(!single.divergences && !single.reference);
-    assert!(loss(r#"{"normalization": {}}"#).passes().bias_gradient);
-    assert!(!loss(r#"{"normalization": {"norm": "token"}}"#).passes().bias_gradient);
+    assert!(masked(r#"{"selective": {"detach_masked": true}}"#).detached);
+    let gradient = |text: &str| loss(text).passes().gradient;
+    assert_eq!(gradient(r#"{"normalization": {}}"#), GradientPass::ScaledByNorm);
+    assert_eq!(gradient(r#"{"normalization": {"norm": "token"}}"#), GradientPass::Scaled);
 }
 
 #[test]
@@ -103,9 +110,8 @@ fn a_minibatch_has_the_policy_objective_bit_for_bit() {
         let minibatch = loss(text).for_minibatch(batch.clone(), &[]).unwrap();
         for (index, logprobs) in logprobs.iter().enumerate() {
             let expected = policy.evaluate(index, statistics(logprobs)).unwrap();
-            assert_eq!(minibatch.tokens().evaluate(index, statistics(logprobs)).unwrap(), expected, "{text}");
+            assert_eq!(minibatch.evaluate(index, statistics(logprobs)).unwrap(), expected, "{text}");
         }
-        assert!(minibatch.masked_context().is_none(), "{text}");
     }
 }
 
@@ -121,9 +127,8 @@ fn the_masked_term_counts_every_turn_of_the_batch() {
     )
     .unwrap();
     let minibatch = loss.for_minibatch(batch, &[span(1, 3, 5)]).unwrap();
-    let term = minibatch.masked_context().unwrap();
-    let found = term
-        .evaluate(
+    let found = minibatch
+        .evaluate_masked_context(
             0,
             turnwise_core::MaskedContextStatistics {
                 full: &[0.0; 2],
@@ -159,11 +164,10 @@ fn the_gradient_is_scaled_by_what_the_pass_clipped() {
             let minibatch =
                 Loss::new(&config, &Registry::builtin()).unwrap().for_minibatch(batch.clone(), &[]).unwrap();
             for index in [1, 0] {
-                minibatch.tokens().evaluate(index, statistics(&logprobs[index])).unwrap();
+                minibatch.evaluate(index, statistics(&logprobs[index])).unwrap();
             }
-            let scaling = minibatch.gradient_scaling().unwrap();
-            assert!(scaling.second_pass().unwrap().is_none());
-            scaling.scale(None).unwrap()
+            assert!(minibatch.second_pass().unwrap().is_none());
+            minibatch.gradient_scale(0.0).unwrap()
         };
         let (divided, measured) = (scale(false), scale(true));
         assert!((divided.factor - 1.0 / expected).abs() < 1e-9 / expected, "{norm:?}");
@@ -171,18 +175,17 @@ fn the_gradient_is_scaled_by_what_the_pass_clipped() {
         assert_eq!((measured.factor, &measured.metrics[0]), (1.0, &divided.metrics[0]));
     }
     let minibatch = loss(r#"{"normalization": {}}"#).for_minibatch(batch, &[]).unwrap();
-    let scaling = minibatch.gradient_scaling().unwrap();
-    assert!(scaling.second_pass().unwrap().is_none(), "nothing was evaluated yet");
+    assert!(minibatch.second_pass().unwrap().is_none(), "nothing was evaluated yet");
     for (index, logprobs) in logprobs.iter().enumerate() {
-        minibatch.tokens().evaluate(index, statistics(logprobs)).unwrap();
+        minibatch.evaluate(index, statistics(logprobs)).unwrap();
     }
     let clipped: Vec<usize> =
         (0..2).filter(|&index| entries[index].iter().any(|entry| *entry != 0.0)).collect();
-    let pass = scaling.second_pass().unwrap().unwrap();
+    let pass = minibatch.second_pass().unwrap().unwrap();
     assert_eq!(pass.sequences, clipped);
     let first = pass.objective.evaluate(0, statistics(&logprobs[clipped[0]])).unwrap();
     assert_eq!(first.loss, entries[clipped[0]].iter().sum::<f64>());
-    assert_eq!(scaling.scale(Some(4.0)).unwrap().factor, 0.25);
+    assert_eq!(minibatch.gradient_scale(4.0).unwrap().factor, 0.25);
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -208,10 +211,10 @@ impl LossTerm for Slope {
         true
     }
 
-    fn for_minibatch(&self, minibatch: &Minibatch<'_>) -> Result<TermParts, ObjectiveError> {
+    fn for_minibatch(&self, minibatch: &Minibatch<'_>) -> Result<TermObjective, ObjectiveError> {
         let weights = minibatch.policy.weights().iter();
         let slopes = weights.map(|row| row.iter().map(|weight| self.slope * weight).collect()).collect();
-        Ok(TermParts { tokens: Some(Box::new(SlopeOver(slopes))), ..TermParts::default() })
+        Ok(Box::new(SlopeOver(slopes)))
     }
 }
 
@@ -242,9 +245,9 @@ impl LossTerm for Short {
         true
     }
 
-    fn for_minibatch(&self, minibatch: &Minibatch<'_>) -> Result<TermParts, ObjectiveError> {
+    fn for_minibatch(&self, minibatch: &Minibatch<'_>) -> Result<TermObjective, ObjectiveError> {
         let slopes = minibatch.policy.weights().iter().map(|row| vec![self.0; row.len() - 1]).collect();
-        Ok(TermParts { tokens: Some(Box::new(SlopeOver(slopes))), ..TermParts::default() })
+        Ok(Box::new(SlopeOver(slopes)))
     }
 }
 
@@ -260,7 +263,7 @@ fn a_term_of_another_crate_is_added_and_its_settings_are_spelled_out() {
     let minibatch = loss.for_minibatch(batch.clone(), &[]).unwrap();
     let plain = PolicyObjective::new(&ObjectiveConfig::default(), batch).unwrap();
     for (index, logprobs) in logprobs.iter().enumerate() {
-        let found = minibatch.tokens().evaluate(index, statistics(logprobs)).unwrap();
+        let found = minibatch.evaluate(index, statistics(logprobs)).unwrap();
         let expected = plain.evaluate(index, statistics(logprobs)).unwrap();
         for (found, expected) in found.d_logprobs.iter().zip(&expected.d_logprobs) {
             assert!((found - expected - 2.0 / 9.0).abs() < 1e-6);
@@ -272,7 +275,7 @@ fn a_term_of_another_crate_is_added_and_its_settings_are_spelled_out() {
     let short = Registry::builtin().with_term("slope", |Slope { slope }| Ok(Short(slope)));
     let short = Loss::new(&with, &short).unwrap();
     let minibatch = short.for_minibatch(self::batch().0, &[]).unwrap();
-    let error = minibatch.tokens().evaluate(0, statistics(&logprobs[0])).unwrap_err();
+    let error = minibatch.evaluate(0, statistics(&logprobs[0])).unwrap_err();
     assert!(matches!(error, ObjectiveError::Length { what: "d_logprobs of a term", .. }), "{error}");
     let wrong = config(r#"{"terms": [{"kind": "slope", "slop": 1}]}"#);
     let error = Loss::new(&wrong, &registry).unwrap_err().to_string();

@@ -1,10 +1,12 @@
 //! The policy objective: central differences, hand-computed numbers and invariances.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::sync::Arc;
+
 use turnwise_core::{Objective, Purpose, Seed, TokenStatistics, TurnSpan};
 use turnwise_objective::{
     Advantages, Aggregation, Clip, KlConfig, KlEstimator, KlPlace, LeftOut, ObjectiveBatch, ObjectiveConfig,
-    ObjectiveSequence, PolicyObjective, RatioKind, SupervisedObjective, SupervisedSequence,
+    ObjectiveSequence, PolicyObjective, RatioKind, SupervisedObjective,
 };
 
 const RATIOS: [RatioKind; 3] = [RatioKind::Token, RatioKind::Turn, RatioKind::Sequence];
@@ -209,7 +211,7 @@ fn a_detached_sequence_ratio_is_the_sequences_where_all_advantages_are_equal() {
         pairs.fold(0.0, f64::max)
     };
     assert!(differ(&batch) > 1e-3, "turns of one sequence have advantages of their own");
-    for (index, sequence) in batch.sequences.iter_mut().enumerate() {
+    for (index, sequence) in batch.sequences.iter_mut().map(Arc::make_mut).enumerate() {
         sequence.advantages = Advantages::PerSpan(vec![index as f64 - 1.5; sequence.spans.len()]);
     }
     assert!(differ(&batch) < 1e-15);
@@ -306,7 +308,8 @@ fn the_loss_does_not_depend_on_the_order_of_evaluation() {
         for aggregation in AGGREGATIONS {
             let (batch, logprobs, entropies) = random(11, true, true);
             let config = ObjectiveConfig { ratio, loss_agg_mode: aggregation, ..ObjectiveConfig::default() };
-            let reversed = ObjectiveBatch::new(batch.sequences.iter().rev().cloned().collect());
+            let sequences = batch.sequences.iter().rev().cloned().collect();
+            let reversed = ObjectiveBatch { sequences, ..ObjectiveBatch::default() };
             let forward = PolicyObjective::new(&config, batch).unwrap();
             let backward = PolicyObjective::new(&config, reversed).unwrap();
             let last = logprobs.len() - 1;
@@ -334,7 +337,7 @@ fn masked_tokens_never_matter() {
             let clean = PolicyObjective::new(&config, batch.clone()).unwrap();
             let mut dirty = batch.clone();
             let (mut dirty_logprobs, mut dirty_entropies) = (logprobs.clone(), entropies.clone());
-            for (index, sequence) in dirty.sequences.iter_mut().enumerate() {
+            for (index, sequence) in dirty.sequences.iter_mut().map(Arc::make_mut).enumerate() {
                 let mask = sequence.mask.clone().unwrap();
                 for token in (0..mask.len()).filter(|&token| !mask[token]) {
                     sequence.old_logprobs[token] = f32::NEG_INFINITY;
@@ -360,7 +363,7 @@ fn masked_tokens_never_matter() {
 fn zero_advantage_gives_zero_gradient() {
     for ratio in RATIOS {
         let (mut batch, logprobs, _) = random(13, false, false);
-        for sequence in &mut batch.sequences {
+        for sequence in batch.sequences.iter_mut().map(Arc::make_mut) {
             sequence.advantages = Advantages::PerSpan(vec![0.0; sequence.spans.len()]);
         }
         let objective =
@@ -388,7 +391,7 @@ fn the_f32_door_rounds_the_f64_core() {
     let (batch, logprobs, entropies) = random(14, false, false);
     let config = ObjectiveConfig { entropy_coef: 0.01, ..ObjectiveConfig::default() };
     let objective = PolicyObjective::new(&config, batch).unwrap();
-    assert!(objective.needs_entropies());
+    assert!(objective.passes().entropies);
     let narrow = |values: &[f64]| values.iter().map(|&value| value as f32).collect::<Vec<_>>();
     let (l, h) = (narrow(&logprobs[0]), narrow(&entropies[0]));
     let through =
@@ -438,11 +441,7 @@ fn the_config_reads_both_ways_of_writing_a_clip_and_refuses_unknown_keys() {
 
 #[test]
 fn supervised_is_the_weighted_mean_over_the_batch() {
-    let objective = SupervisedObjective::new(vec![
-        SupervisedSequence { weights: vec![1.0, 0.0, 2.0] },
-        SupervisedSequence { weights: vec![1.0] },
-    ])
-    .unwrap();
+    let objective = SupervisedObjective::new(vec![vec![1.0, 0.0, 2.0], vec![1.0]]).unwrap();
     let one = objective.gradient(0, &[-1.0, f64::NEG_INFINITY, -3.0]).unwrap();
     let two = objective.gradient(1, &[-2.0]).unwrap();
     assert!((one.loss + two.loss - (1.0 + 6.0 + 2.0) / 4.0).abs() < 1e-15);
@@ -476,7 +475,7 @@ fn the_full_divergence_weighs_as_the_loss_does() {
     let mut sequence = ObjectiveSequence::new(spans, vec![-1.0, -1.0], vec![0.0]);
     let batch = ObjectiveBatch::new(vec![sequence.clone()]);
     let objective = PolicyObjective::new(&config, batch).unwrap();
-    assert!(objective.needs_reference_kls());
+    assert!(objective.passes().reference_kls);
     let found = objective.gradient_with(0, &[-1.0, -1.0], &[], &[0.2, 0.6]).unwrap();
     assert!((found.loss - 0.3 * 0.4).abs() < 1e-12);
     assert_eq!(found.d_reference_kls, [0.15, 0.15]);

@@ -1,13 +1,11 @@
 //! Value loss, selective term, clipping-triggered normalization and the adaptive KL coefficient.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use turnwise_core::{
-    MaskedContextObjective, MaskedContextStatistics, Objective, Purpose, Rng, Seed, TokenStatistics, TurnSpan,
-};
+use turnwise_core::{MaskedContextStatistics, Objective, Purpose, Rng, Seed, TokenStatistics, TurnSpan};
 use turnwise_objective::{
-    AdaptiveKl, Advantages, BiasObjective, BiasSum, ClippingRecorder, FullKls, MaskedLogprobs,
+    AdaptiveKl, Advantages, BiasNorm, BiasSum, FullKls, Loss, MaskedLogprobs, MinibatchLoss,
     NormalizationConfig, ObjectiveBatch, ObjectiveConfig, ObjectiveSequence, PolicyObjective, RatioKind,
-    SelectiveConfig, SelectiveEstimator, SelectiveObjective, SelectivePenalty, Subset, ValueConfig,
+    Registry, SelectiveConfig, SelectiveEstimator, SelectiveObjective, SelectivePenalty, ValueConfig,
     ValueObjective, ValueSequence,
 };
 
@@ -218,13 +216,22 @@ fn the_parameter_norm_is_that_of_the_gradient_of_the_bias() {
             .map(|index| objective.clipping_bias(index, &shifted(index)).unwrap().entries.iter().sum::<f64>())
             .sum()
     };
+    let narrow: Vec<Vec<f32>> = logprobs.iter().map(|row| row.iter().map(|&x| x as f32).collect()).collect();
+    let statistics =
+        |index: usize| TokenStatistics { logprobs: &narrow[index], entropies: &[], reference_kls: &[] };
+    let minibatch = normalized(&objective, RatioKind::Turn, BiasNorm::Parameter);
+    (0..narrow.len()).for_each(|index| _ = minibatch.evaluate(index, statistics(index)).unwrap());
+    let pass = minibatch.second_pass().unwrap().unwrap();
     let mut gradient = vec![0.0; 3];
     for (index, features) in features.iter().enumerate() {
-        let narrow: Vec<f32> = logprobs[index].iter().map(|&x| x as f32).collect();
-        let statistics = TokenStatistics { logprobs: &narrow, entropies: &[], reference_kls: &[] };
-        let through_learner = BiasObjective(&objective).evaluate(index, statistics).unwrap();
         let exact = objective.clipping_bias(index, &logprobs[index]).unwrap().d_logprobs;
-        for ((slope, through), x) in exact.iter().zip(through_learner.d_logprobs).zip(features) {
+        // The pass has only the sequences with clipped tokens; the others have no gradient.
+        let place = pass.sequences.iter().position(|&sequence| sequence == index);
+        let through = place.map_or_else(
+            || vec![0.0; exact.len()],
+            |place| pass.objective.evaluate(place, statistics(index)).unwrap().d_logprobs,
+        );
+        for ((slope, through), x) in exact.iter().zip(through).zip(features) {
             assert!((slope - f64::from(through)).abs() < 1e-6);
             gradient.iter_mut().zip(x).for_each(|(sum, x)| *sum += slope * x);
         }
@@ -238,17 +245,27 @@ fn the_parameter_norm_is_that_of_the_gradient_of_the_bias() {
     assert!(NormalizationConfig { delta: 0.0, ..config }.factor(1.0).is_err());
 }
 
+/// Returns the loss of a policy objective's batch with SORL's normalization.
+fn normalized(objective: &PolicyObjective, ratio: RatioKind, norm: BiasNorm) -> MinibatchLoss {
+    let normalization = Some(NormalizationConfig { norm, delta: 1e-9, ..NormalizationConfig::default() });
+    let config = ObjectiveConfig { ratio, normalization, ..ObjectiveConfig::default() };
+    let loss = Loss::new(&config, &Registry::builtin()).unwrap();
+    loss.for_minibatch(objective.batch().clone(), &[]).unwrap()
+}
+
 #[test]
 fn the_watch_sees_what_was_clipped_and_changes_nothing() {
     let (objective, logprobs) = policy(RatioKind::Token);
     let narrow: Vec<Vec<f32>> = logprobs.iter().map(|row| row.iter().map(|&x| x as f32).collect()).collect();
     let statistics =
         |index: usize| TokenStatistics { logprobs: &narrow[index], entropies: &[], reference_kls: &[] };
-    let recorder = ClippingRecorder::new(&objective);
+    let minibatch = normalized(&objective, RatioKind::Token, BiasNorm::Parameter);
+    let token = normalized(&objective, RatioKind::Token, BiasNorm::Token);
     let mut expected = BiasSum::default();
     let mut clipped = Vec::new();
     for index in (0..narrow.len()).rev() {
-        let seen = recorder.evaluate(index, statistics(index)).unwrap();
+        let seen = minibatch.evaluate(index, statistics(index)).unwrap();
+        token.evaluate(index, statistics(index)).unwrap();
         assert_eq!(seen, objective.evaluate(index, statistics(index)).unwrap());
     }
     for (index, row) in narrow.iter().enumerate() {
@@ -260,15 +277,10 @@ fn the_watch_sees_what_was_clipped_and_changes_nothing() {
         }
     }
     assert!(!clipped.is_empty());
-    assert_eq!(recorder.finish(), (expected, clipped.clone()));
-    let bias = BiasObjective(&objective);
-    let subset = Subset { inner: &bias, indices: &clipped };
-    let first = clipped[0];
-    assert_eq!(
-        subset.evaluate(0, statistics(first)).unwrap(),
-        bias.evaluate(first, statistics(first)).unwrap()
-    );
-    assert!(subset.evaluate(clipped.len(), statistics(0)).is_err());
+    assert_eq!(token.gradient_scale(0.0).unwrap().metrics[0].1, expected.token_norm());
+    let pass = minibatch.second_pass().unwrap().unwrap();
+    assert_eq!(pass.sequences, clipped);
+    assert!(pass.objective.evaluate(clipped.len(), statistics(0)).is_err());
 }
 
 #[test]
@@ -289,14 +301,17 @@ fn a_contrast_is_an_outlier_turn_of_its_own() {
         kl: &kl,
         reference_kl: &reference_kl,
     };
-    let one = masked_contexts.evaluate(1, statistics).unwrap();
+    let one = masked_contexts.evaluate_masked_context(1, statistics).unwrap();
     let same = whole.from_kls(1, FullKls { kl: &kl, reference_kl: &reference_kl }).unwrap();
     assert_eq!((one.loss, one.d_kl, one.d_reference_kl), (same.loss, same.d_first, same.d_second));
     let single = SelectiveConfig { penalty: SelectivePenalty::Single, ..config };
     let alone = SelectiveObjective::for_masked_contexts(&single, &spans, 3).unwrap();
-    assert!(masked_contexts.needs_reference() && !alone.needs_reference());
+    assert!(masked_contexts.passes().needs_reference() && !alone.passes().needs_reference());
     let found = alone
-        .evaluate(1, MaskedContextStatistics { reference: &[], reference_kl: &[], ..statistics })
+        .evaluate_masked_context(
+            1,
+            MaskedContextStatistics { reference: &[], reference_kl: &[], ..statistics },
+        )
         .unwrap();
     assert!((found.loss + 0.01 * (0.8 / 3.0) / 3.0).abs() < 1e-12);
     let k3 =
@@ -309,7 +324,7 @@ fn a_contrast_is_an_outlier_turn_of_its_own() {
         kl: &[],
         reference_kl: &[],
     };
-    let found = k3.evaluate(1, statistics).unwrap();
+    let found = k3.evaluate_masked_context(1, statistics).unwrap();
     assert!(found.d_full[0] < 0.0 && found.d_masked[0] > 0.0 && found.d_full[1] == 0.0);
 }
 

@@ -5,13 +5,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use turnwise_core::{
-    LearnError, Learner, LossReport, MaskedContext, MaskedContextLearner, MaskedContextObjective, Objective,
-    Sampler, StepReport, TokenScores, TokenSequence,
+    LearnError, Learner, LossReport, Objective, Sampler, StepReport, TokenBatch, TokenScores, TokenSequence,
 };
 use turnwise_model::Weights;
 use turnwise_policy::BaseModel;
 use turnwise_train::config::{Config, Registries};
-use turnwise_train::learners::policy::{HiddenStates, PolicyLearner};
+use turnwise_train::learners::policy::PolicyLearner;
 use turnwise_train::record::checkpoint::Checkpoint;
 use turnwise_train::run::source::{NativeSource, NewRun, PolicySource, SourcedPolicy};
 use turnwise_train::{Observer, Phase, TrainError};
@@ -52,12 +51,12 @@ struct SlowLearner {
 impl Learner for SlowLearner {
     fn forward_backward(
         &mut self,
-        batch: &[TokenSequence],
+        batch: &TokenBatch<'_>,
         objective: &dyn Objective,
     ) -> Result<LossReport, LearnError> {
-        let tokens: usize = batch.iter().map(|sequence| sequence.tokens.len()).sum();
+        let tokens: usize = batch.sequences.iter().map(|sequence| sequence.tokens.len()).sum();
         std::thread::sleep(Duration::from_secs_f64(tokens as f64 / self.tokens_per_s));
-        self.inner.forward_backward(&batch[..batch.len().min(1)], objective)
+        self.inner.forward_backward(&TokenBatch::of(batch.sequences.first().copied()), objective)
     }
 
     fn logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
@@ -71,20 +70,7 @@ impl Learner for SlowLearner {
     fn weights_version(&self) -> u64 {
         self.inner.weights_version()
     }
-}
 
-impl MaskedContextLearner for SlowLearner {
-    fn forward_backward_masked(
-        &mut self,
-        batch: &[TokenSequence],
-        masked_contexts: &[MaskedContext],
-        objective: (&dyn Objective, &dyn MaskedContextObjective),
-    ) -> Result<LossReport, LearnError> {
-        self.inner.forward_backward_masked(batch, masked_contexts, objective)
-    }
-}
-
-impl HiddenStates for SlowLearner {
     fn max_model_len(&self) -> usize {
         self.inner.max_model_len()
     }

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use turnwise_core::{
-    LearnError, Learner, LossReport, MaskedContext, MaskedContextLearner, MaskedContextObjective, Objective,
-    Sampler, StepReport, TokenScores, TokenSequence,
+    HiddenRequest, LearnError, Learner, LossReport, Objective, Sampler, StepReport, TokenBatch, TokenScores,
+    TokenSequence,
 };
 use turnwise_model::Weights;
 use turnwise_model::vision::{HeldPicture, VisionConfig, VisionTokens};
 use turnwise_policy::BaseModel;
 use turnwise_text::Tokenizer;
 use turnwise_train::config::{Config, ServedWeights, ServersConfig};
-use turnwise_train::learners::policy::{HiddenRequest, HiddenStates, PolicyLearner, SamplingReport};
+use turnwise_train::learners::policy::{PolicyLearner, SamplingReport};
 use turnwise_train::{Phase, TrainError};
 
 use super::check::{self, Checks};
@@ -212,7 +212,7 @@ impl Drop for EnginePolicy {
 impl Learner for EnginePolicy {
     fn forward_backward(
         &mut self,
-        batch: &[TokenSequence],
+        batch: &TokenBatch<'_>,
         objective: &dyn Objective,
     ) -> Result<LossReport, LearnError> {
         self.inner.forward_backward(batch, objective)
@@ -230,20 +230,7 @@ impl Learner for EnginePolicy {
     fn weights_version(&self) -> u64 {
         self.inner.weights_version()
     }
-}
 
-impl MaskedContextLearner for EnginePolicy {
-    fn forward_backward_masked(
-        &mut self,
-        batch: &[TokenSequence],
-        masked_contexts: &[MaskedContext],
-        objective: (&dyn Objective, &dyn MaskedContextObjective),
-    ) -> Result<LossReport, LearnError> {
-        self.inner.forward_backward_masked(batch, masked_contexts, objective)
-    }
-}
-
-impl HiddenStates for EnginePolicy {
     fn max_model_len(&self) -> usize {
         self.inner.max_model_len()
     }

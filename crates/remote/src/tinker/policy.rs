@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{
-    LearnError, Learner, LossReport, MaskedContext, MaskedContextLearner, MaskedContextObjective, Objective,
-    Sampler, StepReport, TokenSequence,
+    LearnError, Learner, LossReport, Objective, Sampler, StepReport, TokenBatch, TokenSequence,
 };
 use turnwise_text::Tokenizer;
 use turnwise_train::config::Config;
-use turnwise_train::learners::policy::{HiddenStates, PolicyLearner};
+use turnwise_train::learners::policy::PolicyLearner;
 use turnwise_train::{Phase, TrainError};
 
 use super::archive;
@@ -93,14 +92,14 @@ impl TinkerPolicy {
 impl Learner for TinkerPolicy {
     fn forward_backward(
         &mut self,
-        batch: &[TokenSequence],
+        batch: &TokenBatch<'_>,
         objective: &dyn Objective,
     ) -> Result<LossReport, LearnError> {
         self.updates.accumulate(&self.client, &self.model, batch, objective)
     }
 
     fn logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
-        let rows = score(&self.client, &self.model, batch)?;
+        let rows = score(&self.client, &self.model, &batch.iter().collect::<Vec<_>>())?;
         Ok(batch.iter().zip(&rows).map(|(sequence, row)| at_responses(sequence, row)).collect())
     }
 
@@ -111,22 +110,7 @@ impl Learner for TinkerPolicy {
     fn weights_version(&self) -> u64 {
         self.updates.steps
     }
-}
 
-impl MaskedContextLearner for TinkerPolicy {
-    fn forward_backward_masked(
-        &mut self,
-        _: &[TokenSequence],
-        _: &[MaskedContext],
-        _: (&dyn Objective, &dyn MaskedContextObjective),
-    ) -> Result<LossReport, LearnError> {
-        let reason =
-            "the loss compares whole distributions after two prompts, which a training service does not give";
-        Err(LearnError::Backend(reason.into()))
-    }
-}
-
-impl HiddenStates for TinkerPolicy {
     fn max_model_len(&self) -> usize {
         self.max_model_len
     }
@@ -155,7 +139,7 @@ impl PolicyLearner for TinkerPolicy {
         let Some(Reference::Loaded(reference)) = &self.reference else {
             return Err(LearnError::Backend("the reference policy has not been set".into()));
         };
-        let rows = score(&self.client, reference, batch)?;
+        let rows = score(&self.client, reference, &batch.iter().collect::<Vec<_>>())?;
         Ok(batch.iter().zip(&rows).map(|(sequence, row)| at_responses(sequence, row)).collect())
     }
 

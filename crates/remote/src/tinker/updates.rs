@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use turnwise_core::{
-    DirectLoss, LearnError, LossReport, Objective, StepReport, TokenSequence, TokenStatistics,
+    DirectLoss, LearnError, LossReport, Objective, StepReport, TokenBatch, TokenSequence, TokenStatistics,
 };
 use turnwise_train::config::LossForm;
 
@@ -41,14 +41,18 @@ impl Updates {
         &mut self,
         client: &Client,
         model: &RemoteModel,
-        batch: &[TokenSequence],
+        batch: &TokenBatch<'_>,
         objective: &dyn Objective,
     ) -> Result<LossReport, LearnError> {
-        check(batch)?;
-        if objective.needs_entropies() || objective.needs_reference_kls() {
-            let reason = "the loss needs full-vocabulary entropies or divergences, which a training service does not give";
-            return Err(LearnError::Backend(reason.into()));
+        let passes = objective.passes();
+        if passes.entropies || passes.reference_kls {
+            return Err(LearnError::Unsupported("full-vocabulary entropies or divergences".into()));
         }
+        if !batch.masked_contexts.is_empty() {
+            return Err(LearnError::Unsupported("distributions after masked prompts".into()));
+        }
+        let batch = batch.sequences.as_slice();
+        check(batch)?;
         if self.sent > 0 && self.reduction.batch_mean {
             let reason = "this service divides by the sequences of a step, and some were sent before it was known how \
                           many there are; set policy.learner.losses = \"linearised\"";
@@ -69,7 +73,7 @@ impl Updates {
     /// Returns the service's name and settings for this loss, if it implements exactly this loss.
     fn direct(
         &self,
-        batch: &[TokenSequence],
+        batch: &[&TokenSequence],
         objective: &dyn Objective,
     ) -> Option<(NamedLoss, Vec<Example>)> {
         let fresh = self.pending.is_empty() && self.stashed.is_none() && self.sent == 0;
@@ -186,16 +190,16 @@ fn send(
 pub(crate) fn score(
     client: &Client,
     model: &RemoteModel,
-    batch: &[TokenSequence],
+    batch: &[&TokenSequence],
 ) -> Result<Vec<Vec<f32>>, LearnError> {
     check(batch)?;
-    let examples: Vec<Example> = batch.iter().map(Example::of).collect();
+    let examples: Vec<Example> = batch.iter().map(|sequence| Example::of(sequence)).collect();
     Ok(client.forward(model, &examples)?)
 }
 
 /// Evaluates the loss and its gradient at these log-probs of all targets.
 fn evaluate(
-    batch: &[TokenSequence],
+    batch: &[&TokenSequence],
     objective: &dyn Objective,
     logprobs: &[Vec<f32>],
 ) -> Result<(LossReport, Vec<Vec<f32>>), LearnError> {
@@ -217,7 +221,7 @@ fn evaluate(
     Ok((report, slopes))
 }
 
-fn check(batch: &[TokenSequence]) -> Result<(), LearnError> {
+fn check(batch: &[&TokenSequence]) -> Result<(), LearnError> {
     for (index, sequence) in batch.iter().enumerate() {
         sequence.check().map_err(|reason| LearnError::Sequence { sequence: index, reason })?;
         if sequence.tokens.len() < 2 {

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use turnwise_core::{LearnError, MinibatchObjective as _};
+use turnwise_core::{LearnError, TokenBatch};
 use turnwise_model::testing::relative_distance;
 use turnwise_remote::tinker::{AdamParams, Client, ClientOptions, Dialect, Timing};
 use turnwise_train::Registries;
@@ -37,7 +37,7 @@ fn updated(setting: &Setting, policy: &mut dyn PolicyLearner, name: &str) -> Vec
         .unwrap()
         .for_minibatch(objective_batch(&tokens, &start), &[])
         .unwrap();
-    policy.forward_backward(&tokens, minibatch.tokens()).unwrap();
+    policy.forward_backward(&TokenBatch::of(&tokens), &minibatch).unwrap();
     policy.step(3e-2).unwrap();
     setting.adapter(policy, name).data
 }
@@ -71,7 +71,7 @@ fn a_json_service_is_not_asked_twice_for_what_would_count_twice() {
             .unwrap()
             .for_minibatch(objective_batch(&tokens, &start), &[])
             .unwrap();
-        policy.forward_backward(&tokens, minibatch.tokens()).unwrap();
+        policy.forward_backward(&TokenBatch::of(&tokens), &minibatch).unwrap();
         setting.double.fail(path, &[Fault::DropAfter]);
         let error = policy.step(3e-2).unwrap_err().to_string();
         assert!(error.contains(path) && error.contains("not known") && error.contains("--resume"), "{error}");
@@ -84,7 +84,7 @@ fn a_json_service_is_not_asked_twice_for_what_would_count_twice() {
             .unwrap()
             .for_minibatch(objective_batch(&tokens, &start), &[])
             .unwrap();
-        policy.forward_backward(&tokens, minibatch.tokens()).unwrap();
+        policy.forward_backward(&TokenBatch::of(&tokens), &minibatch).unwrap();
         setting.double.fail("retrieve_future", &[Fault::Status(410)]);
         let error = policy.step(3e-2).unwrap_err().to_string();
         assert!(error.contains("not known") && error.contains("dropped the result"), "{error}");

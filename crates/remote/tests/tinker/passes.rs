@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use turnwise_core::{
-    Learner as _, Objective, ObjectiveError, Purpose, Seed, TokenGradients, TokenSequence, TokenStatistics,
-    TurnSpan,
+    Learner as _, Objective, ObjectiveError, Purpose, Seed, TokenBatch, TokenGradients, TokenSequence,
+    TokenStatistics, TurnSpan,
 };
 use turnwise_model::{
     AdamWConfig, Adapter, LearnerConfig, LoraConfig, NativeLearner, OptimizerState, Parameters, Weights,
@@ -142,7 +142,9 @@ impl Model {
             let bound = |name: &str, default| config[name].as_f64().unwrap_or(default);
             let bounds = (bound("clip_low_threshold", 0.8), bound("clip_high_threshold", 1.2));
             let objective = ServiceLoss { examples, name: loss, bounds, sequence_mean };
-            self.learner.forward_backward(&sequences, &objective).map_err(|error| error.to_string())?;
+            self.learner
+                .forward_backward(&TokenBatch::of(&sequences), &objective)
+                .map_err(|error| error.to_string())?;
             self.count += examples.len();
         }
         Ok(logprobs)

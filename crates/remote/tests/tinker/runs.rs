@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use turnwise_core::{
-    Learner as _, SampleRequest, Sampler as _, SamplingParams, Seed, TokenSequence, TurnSpan,
+    Learner as _, SampleRequest, Sampler as _, SamplingParams, Seed, TokenBatch, TokenSequence, TurnSpan,
 };
 use turnwise_model::{LearnerConfig, NativeLearner};
 use turnwise_policy::Policy;
@@ -129,7 +129,7 @@ fn the_downloaded_adapter_is_the_policy_of_the_service() {
     let loss = Registries::builtin().loss(&config).unwrap();
     let batch = crate::setting::objective_batch(&tokens, &policy.logprobs(&tokens).unwrap());
     let minibatch = loss.for_minibatch(batch, &[]).unwrap();
-    policy.forward_backward(&tokens, turnwise_core::MinibatchObjective::tokens(&minibatch)).unwrap();
+    policy.forward_backward(&TokenBatch::of(&tokens), &minibatch).unwrap();
     policy.step(0.1).unwrap();
     let checkpoint = setting.path("checkpoint");
     std::fs::create_dir(&checkpoint).unwrap();
@@ -143,7 +143,7 @@ fn the_downloaded_adapter_is_the_policy_of_the_service() {
     // The reference policy of later steps is this one, however the policy moves on.
     policy.set_reference(&checkpoint).unwrap();
     let minibatch = loss.for_minibatch(crate::setting::objective_batch(&tokens, &own), &[]).unwrap();
-    policy.forward_backward(&tokens, turnwise_core::MinibatchObjective::tokens(&minibatch)).unwrap();
+    policy.forward_backward(&TokenBatch::of(&tokens), &minibatch).unwrap();
     policy.step(0.1).unwrap();
     let reference = policy.reference_logprobs(&tokens).unwrap();
     assert!(turnwise_model::testing::largest_difference(&reference, &served) < 1e-6);

@@ -1,8 +1,8 @@
 //! Tests that an update on the service equals the native learner's.
 
-use turnwise_core::{MinibatchObjective, Objective, TokenSequence};
+use turnwise_core::{GradientPass, Objective, RequiredPasses, TokenBatch, TokenSequence};
 use turnwise_model::testing::relative_distance;
-use turnwise_objective::{Loss, SupervisedObjective, SupervisedSequence};
+use turnwise_objective::{Loss, SupervisedObjective};
 use turnwise_remote::tinker::Dialect;
 use turnwise_train::Registries;
 use turnwise_train::config::Config;
@@ -53,14 +53,14 @@ fn update(
     start: &[Vec<f32>],
 ) -> Updated {
     let minibatch = loss.for_minibatch(objective_batch(tokens, start), &[]).unwrap();
-    let report = policy.forward_backward(tokens, minibatch.tokens()).unwrap();
-    if let Some(scaling) = minibatch.gradient_scaling() {
+    let report = policy.forward_backward(&TokenBatch::of(tokens), &minibatch).unwrap();
+    if minibatch.passes().gradient != GradientPass::Plain {
         policy.stash_gradient().unwrap();
-        let pass = scaling.second_pass().unwrap().unwrap();
-        let some: Vec<TokenSequence> = pass.sequences.iter().map(|&index| tokens[index].clone()).collect();
+        let pass = minibatch.second_pass().unwrap().unwrap();
+        let some = TokenBatch::of(pass.sequences.iter().map(|&index| &tokens[index]));
         policy.forward_backward(&some, &*pass.objective).unwrap();
         let norm = policy.grad_norm().unwrap();
-        let scale = scaling.scale(Some(norm)).unwrap();
+        let scale = minibatch.gradient_scale(norm).unwrap();
         assert!((scale.factor - 1.0).abs() > 0.1, "it acts: {}", scale.factor);
         policy.restore_gradient(scale.factor).unwrap();
     }
@@ -82,7 +82,7 @@ fn distance(setting: &Setting, config: &Config, supervised: bool) -> f64 {
             let objective = supervised_loss(&tokens);
             let both = [policy.as_mut(), &mut native as &mut dyn PolicyLearner];
             both.map(|learner| {
-                let report = learner.forward_backward(&tokens, &objective).unwrap();
+                let report = learner.forward_backward(&TokenBatch::of(&tokens), &objective).unwrap();
                 Updated { loss: report.loss, norm: learner.step(4e-3).unwrap().grad_norm }
             })
             .into()
@@ -106,8 +106,8 @@ fn distance(setting: &Setting, config: &Config, supervised: bool) -> f64 {
 }
 
 fn supervised_loss(tokens: &[TokenSequence]) -> SupervisedObjective {
-    let weights = |(index, sequence): (usize, &TokenSequence)| SupervisedSequence {
-        weights: (0..sequence.response_tokens()).map(|token| [1.0, 0.1, 0.5][(index + token) % 3]).collect(),
+    let weights = |(index, sequence): (usize, &TokenSequence)| {
+        (0..sequence.response_tokens()).map(|token| [1.0, 0.1, 0.5][(index + token) % 3]).collect()
     };
     SupervisedObjective::new(tokens.iter().enumerate().map(weights).collect()).unwrap()
 }
@@ -178,9 +178,10 @@ fn a_named_reduction_that_the_measurement_contradicts_is_refused() {
 fn an_objective_that_needs_whole_distributions_is_refused() {
     struct Entropies;
     impl Objective for Entropies {
-        fn needs_entropies(&self) -> bool {
-            true
+        fn passes(&self) -> RequiredPasses {
+            RequiredPasses { entropies: true, ..RequiredPasses::default() }
         }
+
         fn evaluate(
             &self,
             _: usize,
@@ -191,6 +192,7 @@ fn an_objective_that_needs_whole_distributions_is_refused() {
     }
     let setting = Setting::new(Traits { dialect: Dialect::Protobuf, ..Traits::SUM });
     let mut policy = setting.policy(&setting.config(None, &[]).unwrap()).unwrap();
-    let error = policy.forward_backward(&setting.sequences(), &Entropies).unwrap_err().to_string();
+    let error =
+        policy.forward_backward(&TokenBatch::of(&setting.sequences()), &Entropies).unwrap_err().to_string();
     assert!(error.contains("full-vocabulary entropies"), "{error}");
 }

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use turnwise_core::{
-    Learner as _, Objective, ObjectiveError, Purpose, Seed, TokenGradients, TokenSequence, TokenStatistics,
-    TurnSpan,
+    Learner as _, Objective, ObjectiveError, Purpose, Seed, TokenBatch, TokenGradients, TokenSequence,
+    TokenStatistics, TurnSpan,
 };
 use turnwise_model::{LearnerConfig, ModelConfig, NativeLearner, Parameters, save_model};
 use turnwise_serve::engine::{EngineServer, EngineSettings, ServedModel};
@@ -87,7 +87,7 @@ pub(crate) fn write(folder: &Path) {
     let objective = Likelihood(1.0 / count as f32);
     let mut loss = f64::INFINITY;
     for _ in 0..400 {
-        loss = learner.forward_backward(&sequences, &objective).unwrap().loss;
+        loss = learner.forward_backward(&TokenBatch::of(&sequences), &objective).unwrap().loss;
         learner.step(3e-3).unwrap();
         if loss < 0.002 {
             break;

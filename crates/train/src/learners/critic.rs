@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use turnwise_core::{Batch, PerToken, Purpose, Seed, TokenSequence};
+use turnwise_core::{Batch, PerToken, Purpose, Seed, TokenBatch, TokenSequence};
 use turnwise_model::vision::VisionConfig;
 use turnwise_model::{
     Adapter, AdapterBase, Critic, LearnerConfig, LoraConfig, OptimizerState, Parameters, Schedule,
@@ -134,12 +134,12 @@ impl RunCritic {
 
     pub(crate) fn update(
         &mut self,
-        tokens: &[TokenSequence],
+        tokens: &[&TokenSequence],
         targets: Vec<ValueSequence>,
         report: &mut CriticReport,
     ) -> Result<(), TrainError> {
         let objective = ValueObjective::new(&ValueConfig { clip: self.settings.clip }, targets)?;
-        let loss = self.critic.forward_backward(tokens, &objective)?;
+        let loss = self.critic.forward_backward(&TokenBatch::of(tokens.iter().copied()), &objective)?;
         // The schedule follows the optimizer's update count, which checkpoints restore.
         let schedule = Schedule {
             peak: self.settings.learning_rate,

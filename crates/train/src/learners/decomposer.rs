@@ -8,14 +8,14 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use turnwise_core::{Batch, Group, PerTurn, Trajectory};
+use turnwise_core::{Batch, Group, HiddenRequest, Learner, PerTurn, Trajectory};
 use turnwise_decompose::turnrd::{Fit, Replay, ReplayRecord, SampleSource as _, TrainReport, TurnRd};
 use turnwise_decompose::{Judge, JudgeConfig, JudgeMetrics};
 use turnwise_text::Tokenizer;
 
 use crate::TrainError;
 use crate::config::{Config, DecomposerConfig, TurnRdSettings};
-use crate::learners::policy::{HiddenStates, PolicyLearner};
+use crate::learners::policy::PolicyLearner;
 use crate::learners::turn_tokens::{means_of_ranges, turn_tokens};
 use crate::record::directory::RunDirectory;
 use crate::record::metrics::Metrics;
@@ -166,7 +166,7 @@ pub fn turnrd_credits(
     batch: &Batch,
     network: &TurnRd,
     pool_tokens: usize,
-    policy: &mut dyn HiddenStates,
+    policy: &mut dyn Learner,
     tokenizer: &Tokenizer,
 ) -> Result<PerTurn<f64>, TrainError> {
     let width = policy.hidden_size();
@@ -335,7 +335,7 @@ fn report_training(report: &TrainReport, metrics: &mut Metrics) {
 fn vectors(
     batch: &Batch,
     most: usize,
-    learner: &mut (impl HiddenStates + ?Sized),
+    learner: &mut (impl Learner + ?Sized),
     tokenizer: &Tokenizer,
 ) -> Result<Vec<Vectors>, TrainError> {
     let (width, longest) = (learner.hidden_size(), learner.max_model_len());
@@ -346,7 +346,7 @@ fn vectors(
             goals.push(&trajectory.task.goal);
         }
     }
-    let requests: Vec<(Vec<u32>, Vec<Range<usize>>)> = goals
+    let requests: Vec<HiddenRequest> = goals
         .iter()
         .map(|goal| {
             let mut tokens = tokenizer.encode(goal);
@@ -382,13 +382,13 @@ pub(crate) fn hidden_states(
 fn turn_states(
     batch: &Batch,
     most: usize,
-    learner: &mut (impl HiddenStates + ?Sized),
+    learner: &mut (impl Learner + ?Sized),
     tokenizer: &Tokenizer,
 ) -> Result<Vec<Vec<Vec<f32>>>, TrainError> {
     let ranges: Vec<Vec<Vec<Vec<Range<usize>>>>> =
         batch.trajectories().map(|trajectory| turn_tokens(trajectory, most, tokenizer)).collect();
     let sequences = batch.trajectories().flat_map(|trajectory| &trajectory.sequences);
-    let requests: Vec<(Vec<u32>, Vec<Range<usize>>)> = sequences
+    let requests: Vec<HiddenRequest> = sequences
         .zip(ranges.iter().flatten())
         .map(|(sequence, turns)| (sequence.tokens.clone(), turns.concat()))
         .collect();

@@ -3,7 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use turnwise_core::{LearnError, Learner, MaskedContextLearner, Sampler, TokenScores, TokenSequence};
+use turnwise_core::{
+    HiddenRequest, LearnError, Learner, LossReport, Objective, Sampler, StepReport, TokenBatch, TokenScores,
+    TokenSequence,
+};
 use turnwise_model::engine::{EngineConfig, NativeEngine};
 use turnwise_model::vision::VisionConfig;
 use turnwise_model::{NativeLearner, OptimizerState, Weights, load_adapter, save_adapter, save_model};
@@ -18,47 +21,10 @@ use crate::record::directory::Phase;
 pub use crate::rollout::queue::SamplingReport;
 use crate::setup;
 
-/// Token ids, with ranges over which to average hidden states.
-pub type HiddenRequest = (Vec<u32>, Vec<std::ops::Range<usize>>);
-
-/// Access to a policy's hidden states, if supported.
-pub trait HiddenStates {
-    /// Maximum length of a sequence in tokens.
-    fn max_model_len(&self) -> usize;
-
-    /// Returns the width of the last hidden state; 0 if hidden states are not supported.
-    fn hidden_size(&self) -> usize {
-        0
-    }
-
-    /// Returns the mean last hidden state over each range of tokens, [`HiddenStates::hidden_size`]
-    /// values per range.
-    ///
-    /// # Errors
-    /// Fails if hidden states are not supported.
-    fn mean_hidden(&mut self, _batch: &[HiddenRequest]) -> Result<Vec<Vec<Vec<f32>>>, LearnError> {
-        Err(unsupported("hidden states"))
-    }
-}
-
-impl HiddenStates for NativeLearner {
-    fn max_model_len(&self) -> usize {
-        self.model().max_position_embeddings
-    }
-
-    fn hidden_size(&self) -> usize {
-        self.model().hidden_size
-    }
-
-    fn mean_hidden(&mut self, batch: &[HiddenRequest]) -> Result<Vec<Vec<Vec<f32>>>, LearnError> {
-        NativeLearner::mean_hidden(self, batch)
-    }
-}
-
 /// A policy in training, native or remote: a [`Learner`] with sampling, scoring and checkpoints.
 ///
 /// Optional passes fail by default, so a missing one is reported when an objective needs it.
-pub trait PolicyLearner: Learner + MaskedContextLearner + HiddenStates {
+pub trait PolicyLearner: Learner {
     /// Creates one sampler per lane over the current weights, each for `max_num_seqs` sequences of
     /// `max_model_len` tokens.
     ///
@@ -166,7 +132,7 @@ pub trait PolicyLearner: Learner + MaskedContextLearner + HiddenStates {
 }
 
 fn unsupported(what: &str) -> LearnError {
-    LearnError::Backend(format!("this learner has no {what}, and the method needs it"))
+    LearnError::Unsupported(what.into())
 }
 
 /// A policy trained in this process.
@@ -233,9 +199,9 @@ impl NativePolicy {
 impl Learner for NativePolicy {
     fn forward_backward(
         &mut self,
-        batch: &[TokenSequence],
-        objective: &dyn turnwise_core::Objective,
-    ) -> Result<turnwise_core::LossReport, LearnError> {
+        batch: &TokenBatch<'_>,
+        objective: &dyn Objective,
+    ) -> Result<LossReport, LearnError> {
         self.learner.forward_backward(batch, objective)
     }
 
@@ -243,27 +209,14 @@ impl Learner for NativePolicy {
         self.learner.logprobs(batch)
     }
 
-    fn step(&mut self, learning_rate: f64) -> Result<turnwise_core::StepReport, LearnError> {
+    fn step(&mut self, learning_rate: f64) -> Result<StepReport, LearnError> {
         self.learner.step(learning_rate)
     }
 
     fn weights_version(&self) -> u64 {
         self.learner.weights_version()
     }
-}
 
-impl MaskedContextLearner for NativePolicy {
-    fn forward_backward_masked(
-        &mut self,
-        batch: &[TokenSequence],
-        masked_contexts: &[turnwise_core::MaskedContext],
-        objective: (&dyn turnwise_core::Objective, &dyn turnwise_core::MaskedContextObjective),
-    ) -> Result<turnwise_core::LossReport, LearnError> {
-        self.learner.forward_backward_masked(batch, masked_contexts, objective)
-    }
-}
-
-impl HiddenStates for NativePolicy {
     fn max_model_len(&self) -> usize {
         self.learner.max_model_len()
     }

@@ -1,6 +1,6 @@
 //! Sizes in a config that determine its memory.
 
-use turnwise_core::RequiredPasses;
+use turnwise_core::{GradientPass, RequiredPasses};
 use turnwise_credit::selection::{RejectionConfig, SelectionConfig};
 use turnwise_model::engine::EngineConfig;
 use turnwise_model::{
@@ -102,7 +102,7 @@ pub(super) fn settings(
         adapter_rank: lora.map_or(0, |lora| lora.rank),
         reference,
         divergences: passes.needs_divergences(),
-        second_gradient: passes.bias_gradient,
+        second_gradient: passes.gradient == GradientPass::ScaledByNorm,
         critic,
         sampling: here.then_some((lanes, engine)),
         staleness: if here { config.rollout.max_staleness } else { 0 },

@@ -5,10 +5,10 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use turnwise_core::{LearnError, TokenSequence};
+use turnwise_core::{LearnError, TokenBatch, TokenSequence};
 use turnwise_env::demonstration::Demonstration;
 use turnwise_model::Schedule;
-use turnwise_objective::{SupervisedObjective, SupervisedSequence};
+use turnwise_objective::SupervisedObjective;
 
 use crate::TrainError;
 use crate::config::{Config, SftDataConfig};
@@ -94,12 +94,10 @@ impl<'a> WarmStart<'a> {
         let started = Instant::now();
         let batch: Vec<&SftSequence> =
             self.plan.batch(step).iter().map(|&index| &self.sequences[index]).collect();
-        let tokens: Vec<TokenSequence> = batch.iter().map(|sequence| sequence.tokens.clone()).collect();
         let weights = sft::weights(&batch, self.config.sft.observation_weight);
-        let objective = SupervisedObjective::new(
-            weights.into_iter().map(|weights| SupervisedSequence { weights }).collect(),
-        )?;
-        let report = policy.forward_backward(&tokens, &objective)?;
+        let objective = SupervisedObjective::new(weights)?;
+        let report = policy
+            .forward_backward(&TokenBatch::of(batch.iter().map(|sequence| &sequence.tokens)), &objective)?;
         if !report.loss.is_finite() {
             return Err(LearnError::Backend(format!(
                 "the loss of warm start step {} is {}",

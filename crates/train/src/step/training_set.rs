@@ -1,5 +1,7 @@
 //! The training set: sequences with old log-probs, advantages and results of extra passes.
 
+use std::sync::Arc;
+
 use turnwise_core::{Batch, PerToken, PerTurn, TokenSequence};
 use turnwise_credit::compact::CompactFilterConfig;
 use turnwise_credit::gae::TokenAdvantages;
@@ -103,7 +105,7 @@ pub struct TrainingSequence {
     /// Token ids and response spans.
     pub tokens: TokenSequence,
     /// Per-token and per-turn inputs of the objective.
-    pub objective: ObjectiveSequence,
+    pub objective: Arc<ObjectiveSequence>,
     /// Outlier turns after their masked prompts, each with its span index.
     pub masked_contexts: Vec<(usize, TokenSequence)>,
     /// Targets of the critic.
@@ -111,6 +113,13 @@ pub struct TrainingSequence {
     /// False if the loss has no gradient. The sequence is not run, but its size counts in the
     /// loss's means.
     pub has_gradient: bool,
+}
+
+impl TrainingSequence {
+    /// Returns the objective's inputs, which no minibatch shares yet.
+    fn loss_inputs(&mut self) -> &mut ObjectiveSequence {
+        Arc::make_mut(&mut self.objective)
+    }
 }
 
 /// The sequences of one trajectory, which stay in one minibatch.
@@ -195,7 +204,7 @@ pub fn paired(batch: &Batch, inputs: &SetInputs<'_>) -> Vec<TrainingTrajectory> 
                     group: index,
                     member,
                     tokens: sequence.clone(),
-                    objective,
+                    objective: Arc::new(objective),
                     masked_contexts,
                     values,
                     has_gradient: !(filtered || inputs.skip_zero && zero && masked.is_empty()),
@@ -216,7 +225,7 @@ fn recompute_old_logprobs(
     let logprobs = policy.logprobs(&all_tokens(set))?;
     let replaced = with_gradient(set)
         .zip(logprobs)
-        .map(|(sequence, logprobs)| std::mem::replace(&mut sequence.objective.old_logprobs, logprobs));
+        .map(|(sequence, logprobs)| std::mem::replace(&mut sequence.loss_inputs().old_logprobs, logprobs));
     Ok(replaced.collect())
 }
 
@@ -227,7 +236,7 @@ fn correct(
 ) -> Result<CorrectionSums, TrainError> {
     let mut sums = CorrectionSums::default();
     for (index, (sequence, sampled)) in with_gradient(set).zip(sampled).enumerate() {
-        sums.add(&correction.apply(index, &mut sequence.objective, sampled)?);
+        sums.add(&correction.apply(index, sequence.loss_inputs(), sampled)?);
     }
     Ok(sums)
 }
@@ -238,7 +247,7 @@ fn reference_logprobs(
 ) -> Result<(), TrainError> {
     let logprobs = policy.reference_logprobs(&all_tokens(set))?;
     for (sequence, logprobs) in with_gradient(set).zip(logprobs) {
-        sequence.objective.ref_logprobs = Some(logprobs);
+        sequence.loss_inputs().ref_logprobs = Some(logprobs);
     }
     Ok(())
 }
@@ -308,7 +317,7 @@ mod tests {
             },
         );
         for sequence in with_gradient(&mut set) {
-            sequence.objective.old_logprobs = vec![-0.5];
+            sequence.loss_inputs().old_logprobs = vec![-0.5];
         }
         let sampled = vec![vec![-1.0], vec![-4.0]];
         let sums = correct(&RolloutCorrection::default(), &mut set, &sampled).unwrap();

@@ -1,10 +1,11 @@
 //! The updates of one step: epochs over the training set, in minibatches of whole trajectories.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use turnwise_core::{
-    Batch, GradientScale, GradientScaling, LearnError, LossMetrics, MaskedContext, MinibatchObjective as _,
-    Purpose, Rng, Seed, TokenSequence, TurnSpan,
+    Batch, GradientPass, GradientScale, LearnError, LossMetrics, MaskedContext, Objective, Purpose, Rng,
+    Seed, TokenBatch, TurnSpan,
 };
 use turnwise_model::Schedule;
 use turnwise_objective::{LeftOut, Loss, ObjectiveBatch, Surrogate};
@@ -118,7 +119,7 @@ pub(crate) fn update(
             }
             if let Some(critic) = &mut learners.critic {
                 let targets = found.sequences.iter().filter_map(|sequence| sequence.values.clone()).collect();
-                critic.update(&found.tokens, targets, report.critic.get_or_insert_default())?;
+                critic.update(&found.batch.sequences, targets, report.critic.get_or_insert_default())?;
             }
             if policy_too {
                 let index = ((of_policy as usize * epochs + epoch) * minibatches + minibatch) as u64;
@@ -164,7 +165,7 @@ pub(crate) fn schedule(config: &Config) -> Schedule {
 
 struct Minibatch<'a> {
     sequences: Vec<&'a TrainingSequence>,
-    tokens: Vec<TokenSequence>,
+    batch: TokenBatch<'a>,
     left_out: LeftOut,
 }
 
@@ -175,8 +176,12 @@ impl<'a> Minibatch<'a> {
         for sequence in others {
             left_out.add(&sequence.objective);
         }
-        let tokens = sequences.iter().map(|sequence| sequence.tokens.clone()).collect();
-        Self { sequences, tokens, left_out }
+        let mut batch = TokenBatch::of(sequences.iter().map(|data| &data.tokens));
+        for (sequence, data) in sequences.iter().enumerate() {
+            let context = |(span, tokens): &'a (_, _)| MaskedContext { sequence, span: *span, tokens };
+            batch.masked_contexts.extend(data.masked_contexts.iter().map(context));
+        }
+        Self { sequences, batch, left_out }
     }
 }
 
@@ -187,34 +192,19 @@ fn policy_update(
     rate: f64,
     report: &mut UpdateReport,
 ) -> Result<(), TrainError> {
-    let Minibatch { sequences, tokens, left_out } = minibatch;
-    let objectives = sequences.iter().map(|sequence| sequence.objective.clone()).collect();
-    let batch = ObjectiveBatch { sequences: objectives, left_out: *left_out };
-    let masked_contexts: Vec<MaskedContext> = sequences
-        .iter()
-        .enumerate()
-        .flat_map(|(sequence, data)| {
-            data.masked_contexts.iter().map(move |(span, tokens)| MaskedContext {
-                sequence,
-                span: *span,
-                tokens: tokens.clone(),
-            })
-        })
-        .collect();
-    let masked: Vec<TurnSpan> = masked_contexts.iter().map(|context| context.tokens.spans[0]).collect();
-    let minibatch = loss.for_minibatch(batch, &masked)?;
-    let found = match minibatch.masked_context() {
-        Some(term) => policy.forward_backward_masked(tokens, &masked_contexts, (minibatch.tokens(), term))?,
-        None => policy.forward_backward(tokens, minibatch.tokens())?,
-    };
+    let Minibatch { sequences, batch, left_out } = minibatch;
+    let shared = sequences.iter().map(|sequence| Arc::clone(&sequence.objective)).collect();
+    let masked: Vec<TurnSpan> = batch.masked_contexts.iter().map(|context| context.tokens.spans[0]).collect();
+    let objective = loss.for_minibatch(ObjectiveBatch { sequences: shared, left_out: *left_out }, &masked)?;
+    let found = policy.forward_backward(batch, &objective)?;
     if !found.loss.is_finite() {
         return Err(LearnError::Backend(format!("the loss is {}", found.loss)).into());
     }
-    for (sequence, branches) in minibatch.take_clipped() {
+    for (sequence, branches) in objective.take_clipped() {
         report.count_clipped(sequences[sequence], &branches);
     }
-    if let Some(scaling) = minibatch.gradient_scaling() {
-        let scale = scale_gradient(policy, scaling, tokens)?;
+    if objective.passes().gradient != GradientPass::Plain {
+        let scale = scale_gradient(policy, &objective, batch)?;
         for (tag, value) in scale.metrics {
             *report.scaling.entry(tag).or_default() += value;
         }
@@ -233,26 +223,26 @@ fn policy_update(
 /// needed, on a second gradient's norm.
 fn scale_gradient(
     policy: &mut dyn PolicyLearner,
-    scaling: &dyn GradientScaling,
-    tokens: &[TokenSequence],
+    objective: &dyn Objective,
+    batch: &TokenBatch<'_>,
 ) -> Result<GradientScale, TrainError> {
     policy.stash_gradient()?;
-    let norm = match scaling.second_pass()? {
-        None => None,
+    let norm = match objective.second_pass()? {
+        None => 0.0,
         Some(pass) => {
-            let some: Vec<TokenSequence> =
-                pass.sequences.iter().map(|&index| tokens[index].clone()).collect();
+            let some = TokenBatch::of(pass.sequences.iter().map(|&index| batch.sequences[index]));
             policy.forward_backward(&some, &*pass.objective)?;
-            Some(policy.grad_norm()?)
+            policy.grad_norm()?
         }
     };
-    let scale = scaling.scale(norm)?;
+    let scale = objective.gradient_scale(norm)?;
     policy.restore_gradient(scale.factor)?;
     Ok(scale)
 }
 
 #[cfg(test)]
 mod tests {
+    use turnwise_core::TokenSequence;
     use turnwise_objective::ObjectiveSequence;
 
     use super::*;
@@ -262,7 +252,7 @@ mod tests {
             group,
             member: 0,
             tokens: TokenSequence { tokens: vec![1, 2], spans: Vec::new() },
-            objective: ObjectiveSequence::new(Vec::new(), Vec::new(), Vec::new()),
+            objective: Arc::new(ObjectiveSequence::new(Vec::new(), Vec::new(), Vec::new())),
             masked_contexts: Vec::new(),
             values: None,
             has_gradient: true,

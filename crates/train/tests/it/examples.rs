@@ -74,8 +74,7 @@ fn the_positive_examples_by_hand() {
     let policy = Arc::new(PolicyObjective::new(&ObjectiveConfig::default(), batch).unwrap());
     let term = PositiveLm::default();
     assert!(term.acts_without_advantage());
-    let parts = term.for_minibatch(&Minibatch { policy: &policy, masked: &[] }).unwrap();
-    let objective = parts.tokens.unwrap();
+    let objective = term.for_minibatch(&Minibatch { policy: &policy, masked: &[] }).unwrap();
     let of = |sequence: usize, logprobs: &[f32]| {
         objective
             .evaluate(sequence, TokenStatistics { logprobs, entropies: &[], reference_kls: &[] })

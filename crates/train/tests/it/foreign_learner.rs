@@ -8,16 +8,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{
-    Action, Completion, EnvError, Environment, FinishReason, LearnError, Learner, LossReport,
-    MaskedContextLearner, Objective, Observation, RequestId, SampleError, SampleRequest, Sampler, Seed, Step,
-    StepReport, Task, TaskSet, TokenSequence, TokenStatistics,
+    Action, Completion, EnvError, Environment, FinishReason, LearnError, Learner, LossReport, Objective,
+    Observation, RequestId, SampleError, SampleRequest, Sampler, Seed, Step, StepReport, Task, TaskSet,
+    TokenBatch, TokenSequence, TokenStatistics,
 };
 use turnwise_env::dataset::NoSettings;
 use turnwise_env::registry::Registry;
 use turnwise_env::world::{OpenOptions, World, WorldKind};
 use turnwise_text::{Tokenizer, TokenizerConfig};
 use turnwise_train::config::{Config, ConfigSource, Registries, load};
-use turnwise_train::learners::policy::{HiddenStates, PolicyLearner};
+use turnwise_train::learners::policy::PolicyLearner;
 use turnwise_train::record::checkpoint::Checkpoint;
 use turnwise_train::record::directory::{RunStatus, Status, read_trajectories};
 use turnwise_train::record::metrics::read_metrics;
@@ -141,15 +141,19 @@ impl TablePolicy {
 impl Learner for TablePolicy {
     fn forward_backward(
         &mut self,
-        batch: &[TokenSequence],
+        batch: &TokenBatch<'_>,
         objective: &dyn Objective,
     ) -> Result<LossReport, LearnError> {
+        if !batch.masked_contexts.is_empty() {
+            return Err(LearnError::Unsupported("masked contexts".into()));
+        }
+        let batch: Vec<TokenSequence> = batch.sequences.iter().copied().cloned().collect();
         let mut report = LossReport::default();
         if self.diverges {
             report.loss = f64::NAN;
             return Ok(report);
         }
-        let logprobs = self.logprobs(batch)?;
+        let logprobs = self.logprobs(&batch)?;
         for (index, (sequence, logprobs)) in batch.iter().zip(&logprobs).enumerate() {
             let statistics = TokenStatistics { logprobs, entropies: &[], reference_kls: &[] };
             let found = objective.evaluate(index, statistics)?;
@@ -189,20 +193,7 @@ impl Learner for TablePolicy {
     fn weights_version(&self) -> u64 {
         self.table.version
     }
-}
 
-impl MaskedContextLearner for TablePolicy {
-    fn forward_backward_masked(
-        &mut self,
-        _: &[TokenSequence],
-        _: &[turnwise_core::MaskedContext],
-        _: (&dyn Objective, &dyn turnwise_core::MaskedContextObjective),
-    ) -> Result<LossReport, LearnError> {
-        Err(LearnError::Backend("a table has no masked contexts".into()))
-    }
-}
-
-impl HiddenStates for TablePolicy {
     fn max_model_len(&self) -> usize {
         512
     }

@@ -27,7 +27,7 @@ fn adapters_train_and_sample_as_on_the_cpu() {
         let objective: &dyn Objective = if critic { &Values } else { &Probe { kls: true, ..Probe::PLAIN } };
         for learner in [&mut host, &mut device] {
             learner.set_reference(policy.without_adapter()).unwrap();
-            learner.forward_backward(&batch, objective).unwrap();
+            learner.forward_backward(&TokenBatch::of(&batch), objective).unwrap();
         }
         let off = distance(&device.gradient(), &host.gradient());
         assert!(off < GRADIENT, "{off}");
@@ -68,8 +68,8 @@ fn adapters_train_and_sample_as_on_the_cpu() {
         let batch = batch(VOCABULARY, 5);
         let plain = device.logprobs(&batch).unwrap();
         let silent = Probe { silent: Some(1), ..Probe::PLAIN };
-        let [a, b] =
-            [&mut host, &mut device].map(|learner| learner.forward_backward(&batch, &silent).unwrap().loss);
+        let [a, b] = [&mut host, &mut device]
+            .map(|learner| learner.forward_backward(&TokenBatch::of(&batch), &silent).unwrap().loss);
         assert!((a - b).abs() < 0.02 * a.abs().max(1.0), "{a} {b}");
         let off = distance(&device.gradient(), &host.gradient());
         assert!(off < GRADIENT, "{off}");
@@ -77,7 +77,7 @@ fn adapters_train_and_sample_as_on_the_cpu() {
         assert_eq!(device.logprobs(&batch).unwrap(), plain);
         let first = device.gradient();
         device.clear_gradient();
-        device.forward_backward(&batch, &silent).unwrap();
+        device.forward_backward(&TokenBatch::of(&batch), &silent).unwrap();
         assert!(distance(&device.gradient(), &first) > 3.0 * GRADIENT);
     }
 }

@@ -47,7 +47,7 @@ fn sampling_on_the_device_is_that_of_the_learner_and_the_cpu() {
         let mut kept = engine(&device);
         let params = SamplingParams { temperature: 0.0, max_tokens: 5, ..SamplingParams::default() };
         let before = play(&mut kept, &params);
-        device.forward_backward(&batch(VOCABULARY, 1), &Probe::PLAIN).unwrap();
+        device.forward_backward(&TokenBatch::of(&batch(VOCABULARY, 1)), &Probe::PLAIN).unwrap();
         device.step(0.05).unwrap();
         for session in 0..6 {
             kept.end_session(session);

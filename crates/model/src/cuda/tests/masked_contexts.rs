@@ -5,22 +5,30 @@ use super::*;
 /// Sums of all statistics of a masked context, each with its own coefficient.
 struct Compare {
     detached: bool,
+    /// The loss over the sequences' own tokens.
+    probe: Probe,
 }
 
-impl MaskedContextObjective for Compare {
-    fn needs_divergences(&self) -> bool {
-        true
-    }
-
-    fn needs_reference(&self) -> bool {
-        true
-    }
-
-    fn detaches_masked(&self) -> bool {
-        self.detached
+impl Objective for Compare {
+    fn passes(&self) -> RequiredPasses {
+        let masked_context = Some(MaskedContextPass {
+            mask: ContextMask::default(),
+            divergences: true,
+            reference: true,
+            detached: self.detached,
+        });
+        RequiredPasses { masked_context, ..self.probe.passes() }
     }
 
     fn evaluate(
+        &self,
+        sequence: usize,
+        tokens: TokenStatistics<'_>,
+    ) -> Result<TokenGradients, ObjectiveError> {
+        self.probe.evaluate(sequence, tokens)
+    }
+
+    fn evaluate_masked_context(
         &self,
         masked_context: usize,
         statistics: MaskedContextStatistics<'_>,
@@ -48,17 +56,21 @@ fn divergences_and_masked_contexts_are_the_cpus() {
     let (weights, reference) = (weights(config, 3), Arc::new(weights(config, 8)));
     let Some([mut host, mut device]) = both(&weights, settings()) else { return };
     let batch = batch(VOCABULARY, 5);
-    let masked_contexts: Vec<MaskedContext> = [(0, 1, 3), (3, 0, 5), (3, 1, 2)]
+    let masked: Vec<(usize, usize, TokenSequence)> = [(0, 1, 3), (3, 0, 5), (3, 1, 2)]
         .into_iter()
         .map(|(sequence, span, prompt)| {
             let own = &batch[sequence].spans[span];
             let mut tokens: Vec<u32> = (0..prompt).map(|index| (index * 7 + 1) as u32).collect();
             tokens.extend_from_slice(&batch[sequence].tokens[own.start..own.end]);
             let end = tokens.len();
-            MaskedContext { sequence, span, tokens: self::sequence(&tokens, &[(prompt, end)]) }
+            (sequence, span, self::sequence(&tokens, &[(prompt, end)]))
         })
         .collect();
-    let missing = device.forward_backward(&batch, &Probe { kls: true, ..Probe::PLAIN }).unwrap_err();
+    let masked_contexts =
+        masked.iter().map(|&(sequence, span, ref tokens)| MaskedContext { sequence, span, tokens }).collect();
+    let with_contexts = TokenBatch { masked_contexts, ..TokenBatch::of(&batch) };
+    let probe = Probe { kls: true, ..Probe::PLAIN };
+    let missing = device.forward_backward(&TokenBatch::of(&batch), &probe).unwrap_err();
     assert!(missing.to_string().contains("set_reference"), "{missing}");
     for learner in [&mut host, &mut device] {
         learner.set_reference(Arc::clone(&reference)).unwrap();
@@ -68,13 +80,10 @@ fn divergences_and_masked_contexts_are_the_cpus() {
     assert!(apart(&found, &expected) < LOGPROBS);
     assert!(apart(&device.logprobs(&batch).unwrap(), &expected) > 10.0 * LOGPROBS);
     for detached in [false, true] {
-        let objective = (
-            &Probe { kls: true, ..Probe::PLAIN } as &dyn Objective,
-            &Compare { detached } as &dyn MaskedContextObjective,
-        );
+        let objective = Compare { detached, probe };
         let [a, b] = [&mut host, &mut device].map(|learner| {
             learner.clear_gradient();
-            learner.forward_backward_masked(&batch, &masked_contexts, objective).unwrap()
+            learner.forward_backward(&with_contexts, &objective).unwrap()
         });
         assert!((a.loss - b.loss).abs() < 0.02 * a.loss.abs().max(1.0), "{} {}", a.loss, b.loss);
         let off = distance(&device.gradient(), &host.gradient());
@@ -82,10 +91,6 @@ fn divergences_and_masked_contexts_are_the_cpus() {
     }
     let detached = device.gradient();
     device.clear_gradient();
-    let objective = (
-        &Probe { kls: true, ..Probe::PLAIN } as &dyn Objective,
-        &Compare { detached: false } as &dyn MaskedContextObjective,
-    );
-    device.forward_backward_masked(&batch, &masked_contexts, objective).unwrap();
+    device.forward_backward(&with_contexts, &Compare { detached: false, probe }).unwrap();
     assert!(distance(&device.gradient(), &detached) > GRADIENT);
 }

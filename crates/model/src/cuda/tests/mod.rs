@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use turnwise_core::{
-    Completion, Learner as _, MaskedContext, MaskedContextGradients, MaskedContextLearner as _,
-    MaskedContextObjective, MaskedContextStatistics, Objective, ObjectiveError, Purpose, SampleRequest,
-    Sampler as _, SamplingParams, Seed, TokenGradients, TokenSequence, TokenStatistics,
+    Completion, ContextMask, Learner as _, MaskedContext, MaskedContextGradients, MaskedContextPass,
+    MaskedContextStatistics, Objective, ObjectiveError, Purpose, RequiredPasses, SampleRequest, Sampler as _,
+    SamplingParams, Seed, TokenBatch, TokenGradients, TokenSequence, TokenStatistics,
 };
 
 use super::Trained;
@@ -166,8 +166,8 @@ fn the_device_computes_what_the_cpu_does() {
         let (expected, found) = (host.logprobs(&batch).unwrap(), device.logprobs(&batch).unwrap());
         assert!(apart(&found, &expected) < LOGPROBS, "{}: {}", config.model_type, apart(&found, &expected));
         let (a, b) = (
-            host.forward_backward(&batch, &Probe::PLAIN).unwrap(),
-            device.forward_backward(&batch, &Probe::PLAIN).unwrap(),
+            host.forward_backward(&TokenBatch::of(&batch), &Probe::PLAIN).unwrap(),
+            device.forward_backward(&TokenBatch::of(&batch), &Probe::PLAIN).unwrap(),
         );
         assert!((a.loss - b.loss).abs() < 0.02 * a.loss.abs().max(1.0), "{} {}", a.loss, b.loss);
         assert_eq!(a.total_tokens, b.total_tokens);
@@ -186,7 +186,7 @@ fn the_device_computes_what_the_cpu_does() {
         }
         assert!((device.grad_norm().unwrap() / host.grad_norm().unwrap() - 1.0).abs() < 0.01);
         let Some([_, mut other]) = both(&self::weights(&config, 4), settings()) else { return };
-        other.forward_backward(&batch, &Probe::PLAIN).unwrap();
+        other.forward_backward(&TokenBatch::of(&batch), &Probe::PLAIN).unwrap();
         assert!(apart(&other.logprobs(&batch).unwrap(), &host.logprobs(&batch).unwrap()) > 10.0 * LOGPROBS);
         assert!(distance(&other.gradient(), &expected) > 10.0 * GRADIENT);
     }
@@ -198,7 +198,7 @@ fn cuts_recomputation_and_silent_sequences_change_nothing_but_rounding() {
     let batch = [batch(VOCABULARY, 1), batch(VOCABULARY, 2)].concat();
     let run = |settings: LearnerConfig, probe: &Probe| {
         let [_, mut device] = both(&weights, settings)?;
-        device.forward_backward(&batch, probe).unwrap();
+        device.forward_backward(&TokenBatch::of(&batch), probe).unwrap();
         Some(device.gradient())
     };
     let Some(whole) = run(settings(), &Probe::PLAIN) else { return };
@@ -210,7 +210,7 @@ fn cuts_recomputation_and_silent_sequences_change_nothing_but_rounding() {
     // A sequence in the middle without a derivative splits the batch into two runs.
     let silent = Probe { silent: Some(1), ..Probe::PLAIN };
     let Some([mut host, _]) = both(&weights, settings()) else { return };
-    host.forward_backward(&batch, &silent).unwrap();
+    host.forward_backward(&TokenBatch::of(&batch), &silent).unwrap();
     for recompute in [false, true] {
         let found = run(LearnerConfig { recompute, ..settings() }, &silent).unwrap();
         assert!(distance(&found, &host.gradient()) < GRADIENT, "{}", distance(&found, &host.gradient()));
@@ -224,7 +224,7 @@ fn updates_moments_and_checkpoints_are_the_cpus() {
     let Some([mut host, mut device]) = both(&weights, settings()) else { return };
     let batch = batch(VOCABULARY, 9);
     for learner in [&mut host, &mut device] {
-        learner.forward_backward(&batch, &Probe::PLAIN).unwrap();
+        learner.forward_backward(&TokenBatch::of(&batch), &Probe::PLAIN).unwrap();
     }
     // Both from the device's gradient, so that only the update is compared.
     let gradient = device.gradient();
@@ -250,7 +250,7 @@ fn updates_moments_and_checkpoints_are_the_cpus() {
     let Some([_, mut resumed]) = both(&updated, settings()) else { return };
     resumed.restore_optimizer(device.optimizer_state().clone()).unwrap();
     for learner in [&mut device, &mut resumed] {
-        learner.forward_backward(&batch, &Probe::PLAIN).unwrap();
+        learner.forward_backward(&TokenBatch::of(&batch), &Probe::PLAIN).unwrap();
         learner.step(1e-3).unwrap();
     }
     assert_eq!(device.weights(), resumed.weights());
@@ -266,7 +266,7 @@ fn updates_and_passes_download_no_weights() {
     let all = 4 * weights.data.len();
     let before = downloaded();
     for _ in 0..3 {
-        device.forward_backward(&batch, &Probe::PLAIN).unwrap();
+        device.forward_backward(&TokenBatch::of(&batch), &Probe::PLAIN).unwrap();
         device.step(1e-3).unwrap();
         device.logprobs(&batch).unwrap();
         drop(device.engine_weights().unwrap());
@@ -281,11 +281,11 @@ fn gradients_are_taken_out_and_put_back_and_bad_ones_refused() {
     let weights = weights(&families()[0], 2);
     let Some([_, mut device]) = both(&weights, settings()) else { return };
     let batch = batch(VOCABULARY, 9);
-    device.forward_backward(&batch, &Probe::PLAIN).unwrap();
+    device.forward_backward(&TokenBatch::of(&batch), &Probe::PLAIN).unwrap();
     let (before, norm) = (device.gradient(), device.grad_norm().unwrap());
     let taken = device.take_gradient();
     assert_eq!(device.grad_norm().unwrap(), 0.0);
-    device.forward_backward(&batch[..1], &Probe::PLAIN).unwrap();
+    device.forward_backward(&TokenBatch::of(&batch[..1]), &Probe::PLAIN).unwrap();
     assert!(device.grad_norm().unwrap() > 0.0);
     device.put_gradient(taken, 0.5);
     assert!(device.gradient().iter().zip(&before).all(|(new, old)| *new == 0.5 * old));
@@ -294,7 +294,7 @@ fn gradients_are_taken_out_and_put_back_and_bad_ones_refused() {
     device.put_gradient(taken, f64::NAN);
     assert!(matches!(device.step(1e-3), Err(turnwise_core::LearnError::Gradient(_))));
     assert_eq!(*device.weights().base, weights);
-    device.forward_backward(&batch, &Probe::PLAIN).unwrap();
+    device.forward_backward(&TokenBatch::of(&batch), &Probe::PLAIN).unwrap();
     device.step(1e-3).unwrap();
 }
 
@@ -318,7 +318,7 @@ fn hidden_states_and_critics_are_the_cpus() {
     let (expected, found) = (host.logprobs(&batch).unwrap(), device.logprobs(&batch).unwrap());
     assert!(apart(&found, &expected) < LOGPROBS);
     for learner in [&mut host, &mut device] {
-        learner.forward_backward(&batch, &Values).unwrap();
+        learner.forward_backward(&TokenBatch::of(&batch), &Values).unwrap();
     }
     let off = distance(&device.gradient(), &host.gradient());
     assert!(off < GRADIENT, "{off}");

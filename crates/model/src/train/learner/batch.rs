@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use turnwise_core::{
-    LearnError, LossReport, MaskedContext, MaskedContextObjective, Objective, Purpose, Seed, TokenGradients,
-    TokenScores, TokenSequence,
+    LearnError, LossReport, Objective, Purpose, Seed, TokenBatch, TokenGradients, TokenScores, TokenSequence,
 };
 
 use super::NativeLearner;
@@ -22,13 +21,11 @@ type Work<'a, T> = dyn Fn(Micro<'_>, &mut Vec<Found<T>>) -> Result<(), LearnErro
 impl NativeLearner {
     pub(super) fn report(
         &mut self,
-        batch: &[TokenSequence],
-        masked_contexts: &[MaskedContext],
+        batch: &TokenBatch<'_>,
         objective: &dyn Objective,
-        masked_context_objective: Option<&dyn MaskedContextObjective>,
     ) -> Result<LossReport, LearnError> {
         self.lanes.iter_mut().for_each(|lane| _ = lane.take_shared());
-        let found = match self.differentiate(batch, masked_contexts, objective, masked_context_objective) {
+        let found = match self.differentiate(batch, objective) {
             Ok(found) => found,
             Err(error) => {
                 self.clear_gradient();
@@ -40,17 +37,15 @@ impl NativeLearner {
             report.loss += value.loss;
             report.metrics.add(&value.metrics);
         }
-        report.total_tokens = batch
-            .iter()
-            .chain(masked_contexts.iter().map(|masked_context| &masked_context.tokens))
-            .map(input_length)
-            .sum();
+        report.total_tokens = all_tokens(batch).map(input_length).sum();
         report.shared_tokens = self.lanes.iter_mut().map(Lane::take_shared).sum();
         Ok(report)
     }
 
-    pub(super) fn check(&self, batch: &[TokenSequence]) -> Result<(), LearnError> {
-        for (sequence, tokens) in batch.iter().enumerate() {
+    pub(super) fn check(&self, batch: &TokenBatch<'_>) -> Result<(), LearnError> {
+        let sequences = batch.sequences.iter().enumerate();
+        let masked = batch.masked_contexts.iter().map(|context| (context.sequence, &context.tokens));
+        for (sequence, tokens) in sequences.chain(masked) {
             if let Err(reason) = tokens.check() {
                 return Err(LearnError::Sequence { sequence, reason });
             }
@@ -89,44 +84,38 @@ impl NativeLearner {
 
     fn differentiate(
         &mut self,
-        batch: &[TokenSequence],
-        masked_contexts: &[MaskedContext],
+        batch: &TokenBatch<'_>,
         objective: &dyn Objective,
-        masked_context_objective: Option<&dyn MaskedContextObjective>,
     ) -> Result<Vec<Found<TokenGradients>>, LearnError> {
         self.check(batch)?;
-        self.check_masked_contexts(batch, masked_contexts)?;
+        check_masked_contexts(batch)?;
         let weights = self.pass_weights();
-        let needs = objective.needs_reference_kls()
-            || masked_context_objective.is_some_and(MaskedContextObjective::needs_reference)
-                && !masked_contexts.is_empty();
+        let passes = objective.passes();
+        let needs = passes.reference_kls
+            || passes.masked_context.is_some_and(|pass| pass.reference) && !batch.masked_contexts.is_empty();
         let reference = if needs { Some(self.reference()?) } else { None };
-        let tokens = || {
-            let masked = masked_contexts.iter().map(|masked_context| &masked_context.tokens);
-            batch.iter().chain(masked)
-        };
         let keep = weights.adapter.is_none();
-        let pictures = self.encode(Network::from(&weights), keep, tokens());
+        let pictures = self.encode(Network::from(&weights), keep, all_tokens(batch));
         // A reference on the same base has the same tower.
         let other = reference.as_ref().filter(|reference| !Arc::ptr_eq(&reference.base, &weights.base));
         let other_pictures =
-            other.and_then(|reference| self.encode(Network::from(reference), false, tokens()));
+            other.and_then(|reference| self.encode(Network::from(reference), false, all_tokens(batch)));
         let network =
             Network { dropout: self.dropout(), pictures: pictures.as_ref(), ..Network::from(&weights) };
         self.passes += 1;
         let share = self.shares(network);
-        let pass = PassOver { network, batch, masked_contexts, scored: true, share };
+        let pass = PassOver { network, batch, scored: true, share };
         #[cfg(feature = "cuda")]
         self.bind(false)?;
         let mut found = self.run(&pass, |mut micro, found| {
             let pictures = other_pictures.as_ref().or(pictures.as_ref());
             let reference = reference.as_ref().map(|weights| Network { pictures, ..Network::from(weights) });
-            micro.backward(objective, masked_context_objective, reference, found)
+            micro.backward(objective, reference, found)
         })?;
         if let Some(pictures) = pictures {
             self.backward_pictures(&weights, pictures);
         }
-        for (sequence, tokens) in batch.iter().enumerate() {
+        for (sequence, tokens) in batch.sequences.iter().enumerate() {
             if tokens.response_tokens() == 0 {
                 found.push(Found { sequence, value: evaluate_empty(objective, sequence)? });
             }
@@ -189,49 +178,23 @@ impl NativeLearner {
         })
     }
 
-    fn check_masked_contexts(
-        &self,
-        batch: &[TokenSequence],
-        masked_contexts: &[MaskedContext],
-    ) -> Result<(), LearnError> {
-        for masked_context in masked_contexts {
-            let sequence = masked_context.sequence;
-            let span = batch.get(sequence).and_then(|tokens| tokens.spans.get(masked_context.span));
-            let own = span.map(|span| &batch[sequence].tokens[span.start..span.end]);
-            let [other] = masked_context.tokens.spans.as_slice() else {
-                let reason = "a masked_context must have one span, the response".into();
-                return Err(LearnError::Sequence { sequence, reason });
-            };
-            self.check(std::slice::from_ref(&masked_context.tokens))?;
-            if own.is_none_or(<[u32]>::is_empty)
-                || own != masked_context.tokens.tokens.get(other.start..other.end)
-            {
-                let reason = format!(
-                    "the masked_context of span {} does not end in its response",
-                    masked_context.span
-                );
-                return Err(LearnError::Sequence { sequence, reason });
-            }
-        }
-        Ok(())
-    }
-
     pub(super) fn score_under(
         &mut self,
         network: Network<'_, f32>,
         batch: &[TokenSequence],
         temperature: f64,
     ) -> Result<Vec<TokenScores>, LearnError> {
+        let batch = &TokenBatch::of(batch);
         self.check(batch)?;
-        let pictures = self.encode(network, false, batch.iter());
+        let pictures = self.encode(network, false, all_tokens(batch));
         let network = Network { pictures: pictures.as_ref(), ..network };
         let share = self.shares(network);
-        let pass = PassOver { network, batch, masked_contexts: &[], scored: true, share };
+        let pass = PassOver { network, batch, scored: true, share };
         let found = self.run_at(&pass, temperature, |micro, found| {
             micro.scores(found);
             Ok(())
         })?;
-        let mut scores = vec![TokenScores::default(); batch.len()];
+        let mut scores = vec![TokenScores::default(); batch.sequences.len()];
         for Found { sequence, value } in found {
             scores[sequence] = value;
         }
@@ -292,4 +255,27 @@ impl NativeLearner {
         found.sort_by_key(|found| found.sequence);
         Ok(found)
     }
+}
+
+/// Returns the tokens of a batch's sequences, then of its masked contexts.
+fn all_tokens<'a>(batch: &'a TokenBatch<'a>) -> impl Iterator<Item = &'a TokenSequence> {
+    batch.sequences.iter().copied().chain(batch.masked_contexts.iter().map(|context| context.tokens))
+}
+
+fn check_masked_contexts(batch: &TokenBatch<'_>) -> Result<(), LearnError> {
+    for context in &batch.masked_contexts {
+        let sequence = context.sequence;
+        let tokens = batch.sequences.get(sequence);
+        let span = tokens.and_then(|tokens| tokens.spans.get(context.span));
+        let own = tokens.zip(span).map(|(tokens, span)| &tokens.tokens[span.start..span.end]);
+        let [other] = context.tokens.spans.as_slice() else {
+            let reason = "a masked_context must have one span, the response".into();
+            return Err(LearnError::Sequence { sequence, reason });
+        };
+        if own.is_none_or(<[u32]>::is_empty) || own != context.tokens.tokens.get(other.start..other.end) {
+            let reason = format!("the masked_context of span {} does not end in its response", context.span);
+            return Err(LearnError::Sequence { sequence, reason });
+        }
+    }
+    Ok(())
 }

@@ -10,12 +10,11 @@ mod batch;
 mod config;
 mod gradient;
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use turnwise_core::{
-    LearnError, Learner, LossReport, MaskedContext, MaskedContextLearner, MaskedContextObjective, Objective,
-    StepReport, TokenScores, TokenSequence, TurnSpan,
+    HiddenRequest, LearnError, Learner, LossReport, Objective, StepReport, TokenBatch, TokenScores,
+    TokenSequence, TurnSpan,
 };
 
 use crate::backend::Network;
@@ -334,18 +333,49 @@ impl NativeLearner {
         self.bind(false)?;
         self.score_under(Network::from(&weights), batch, temperature)
     }
+}
 
-    /// Returns the mean of the last layer's normed hidden states over each token range, under the
-    /// current weights. The result has one vector of `hidden_size` per range for each sequence.
-    /// Ranges must be ascending and disjoint. A token's state is the state after reading that
-    /// token.
-    ///
-    /// # Errors
-    /// Fails if a range is empty or outside its sequence, or a sequence does not fit the model.
-    pub fn mean_hidden(
+fn logprobs_of(scores: Vec<TokenScores>) -> Vec<Vec<f32>> {
+    scores.into_iter().map(|scores| scores.logprobs).collect()
+}
+
+impl Learner for NativeLearner {
+    /// Discards the accumulated gradient on failure.
+    fn forward_backward(
         &mut self,
-        batch: &[(Vec<u32>, Vec<Range<usize>>)],
-    ) -> Result<Vec<Vec<Vec<f32>>>, LearnError> {
+        batch: &TokenBatch<'_>,
+        objective: &dyn Objective,
+    ) -> Result<LossReport, LearnError> {
+        self.report(batch, objective)
+    }
+
+    fn logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
+        let weights = self.pass_weights();
+        #[cfg(feature = "cuda")]
+        self.bind(false)?;
+        let scores = self.score_under(Network::from(&weights), batch, self.config.temperature)?;
+        Ok(logprobs_of(scores))
+    }
+
+    fn step(&mut self, learning_rate: f64) -> Result<StepReport, LearnError> {
+        self.update(learning_rate)
+    }
+
+    fn weights_version(&self) -> u64 {
+        self.optimizer.step
+    }
+
+    fn max_model_len(&self) -> usize {
+        self.model().max_position_embeddings
+    }
+
+    fn hidden_size(&self) -> usize {
+        self.model().hidden_size
+    }
+
+    /// The states are normed. Ranges must be ascending and disjoint. A token's state is the state
+    /// after reading that token.
+    fn mean_hidden(&mut self, batch: &[HiddenRequest]) -> Result<Vec<Vec<Vec<f32>>>, LearnError> {
         // A pass returns the states that precede target tokens, so ranges are shifted by one token.
         let shifted: Vec<TokenSequence> = batch
             .iter()
@@ -368,9 +398,10 @@ impl NativeLearner {
         let weights = self.pass_weights();
         let network = Network::from(&weights);
         let pictures = self.encode(network, false, shifted.iter());
+        let shifted = TokenBatch::of(&shifted);
         let network = Network { pictures: pictures.as_ref(), ..network };
         let share = self.shares(network);
-        let pass = PassOver { network, batch: &shifted, masked_contexts: &[], scored: false, share };
+        let pass = PassOver { network, batch: &shifted, scored: false, share };
         #[cfg(feature = "cuda")]
         self.bind(false)?;
         let found = self.run(&pass, |mut micro, found| micro.mean_hidden(found))?;
@@ -379,48 +410,6 @@ impl NativeLearner {
             states[sequence] = value;
         }
         Ok(states)
-    }
-}
-
-fn logprobs_of(scores: Vec<TokenScores>) -> Vec<Vec<f32>> {
-    scores.into_iter().map(|scores| scores.logprobs).collect()
-}
-
-impl Learner for NativeLearner {
-    /// Discards the accumulated gradient on failure.
-    fn forward_backward(
-        &mut self,
-        batch: &[TokenSequence],
-        objective: &dyn Objective,
-    ) -> Result<LossReport, LearnError> {
-        self.report(batch, &[], objective, None)
-    }
-
-    fn logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
-        let weights = self.pass_weights();
-        #[cfg(feature = "cuda")]
-        self.bind(false)?;
-        let scores = self.score_under(Network::from(&weights), batch, self.config.temperature)?;
-        Ok(logprobs_of(scores))
-    }
-
-    fn step(&mut self, learning_rate: f64) -> Result<StepReport, LearnError> {
-        self.update(learning_rate)
-    }
-
-    fn weights_version(&self) -> u64 {
-        self.optimizer.step
-    }
-}
-
-impl MaskedContextLearner for NativeLearner {
-    fn forward_backward_masked(
-        &mut self,
-        batch: &[TokenSequence],
-        masked_contexts: &[MaskedContext],
-        (objective, masked_context): (&dyn Objective, &dyn MaskedContextObjective),
-    ) -> Result<LossReport, LearnError> {
-        self.report(batch, masked_contexts, objective, Some(masked_context))
     }
 }
 

@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use turnwise_core::{
-    LearnError, Learner as _, Objective, ObjectiveError, Purpose, SampleRequest, Sampler as _,
-    SamplingParams, Seed, TokenGradients, TokenSequence, TokenStatistics,
+    LearnError, Learner as _, Objective, ObjectiveError, Purpose, RequiredPasses, SampleRequest,
+    Sampler as _, SamplingParams, Seed, TokenBatch, TokenGradients, TokenSequence, TokenStatistics,
 };
 
 use super::*;
@@ -187,7 +187,7 @@ fn micro_batches_lanes_and_recomputation_drop_the_same_entries() {
     for dropout in [0.0, 0.4] {
         let run = |settings: LearnerConfig| {
             let mut learner = NativeLearner::new(adapted(dropout), settings).unwrap();
-            let report = learner.forward_backward(&batch, &PROBE).unwrap();
+            let report = learner.forward_backward(&TokenBatch::of(&batch), &PROBE).unwrap();
             (report.loss, learner.gradient())
         };
         let base = LearnerConfig { lanes: 1, micro_batch_tokens: 100_000, ..LearnerConfig::default() };
@@ -213,7 +213,7 @@ fn bf16_stays_near_f32() {
     let run = |compute: Compute| {
         let settings = LearnerConfig { compute, ..LearnerConfig::default() };
         let mut learner = NativeLearner::new(adapted(0.2), settings).unwrap();
-        learner.forward_backward(&batch, &PROBE).unwrap();
+        learner.forward_backward(&TokenBatch::of(&batch), &PROBE).unwrap();
         learner.gradient()
     };
     let (reference, first, second) = (run(Compute::F32), run(Compute::Bf16), run(Compute::Bf16));
@@ -233,17 +233,17 @@ fn every_pass_drops_other_entries_and_scoring_none() {
     let mut learner = NativeLearner::new(adapted(0.4), LearnerConfig::default()).unwrap();
     let mut without = NativeLearner::new(adapted(0.0), LearnerConfig::default()).unwrap();
     assert_eq!(learner.logprobs(&batch).unwrap(), without.logprobs(&batch).unwrap());
-    let first = learner.forward_backward(&batch, &PROBE).unwrap().loss;
-    let second = learner.forward_backward(&batch, &PROBE).unwrap().loss;
+    let first = learner.forward_backward(&TokenBatch::of(&batch), &PROBE).unwrap().loss;
+    let second = learner.forward_backward(&TokenBatch::of(&batch), &PROBE).unwrap().loss;
     assert!((first - second).abs() > 1e-3, "{first} {second}");
     // A step that changes nothing else; the next passes have new dropout coordinates.
     learner.clear_gradient();
     learner.step(0.0).unwrap();
-    let third = learner.forward_backward(&batch, &PROBE).unwrap().loss;
+    let third = learner.forward_backward(&TokenBatch::of(&batch), &PROBE).unwrap().loss;
     assert!((first - third).abs() > 1e-3 && (second - third).abs() > 1e-3);
     let mut resumed = NativeLearner::new(learner.weights(), LearnerConfig::default()).unwrap();
     resumed.restore_optimizer(learner.optimizer_state().clone()).unwrap();
-    assert_eq!(resumed.forward_backward(&batch, &PROBE).unwrap().loss, third);
+    assert_eq!(resumed.forward_backward(&TokenBatch::of(&batch), &PROBE).unwrap().loss, third);
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn steps_move_the_adapter_and_keep_the_base() {
     assert_eq!(learner.trained_len(), adapter.layout.len);
     let mut last = f64::INFINITY;
     for step in 1..=5 {
-        let report = learner.forward_backward(&sequences(), &PROBE).unwrap();
+        let report = learner.forward_backward(&TokenBatch::of(&sequences()), &PROBE).unwrap();
         assert_eq!(learner.gradient().len(), adapter.layout.len, "the frozen weights have no gradient");
         assert!(learner.gradient().iter().all(|&g| g != 0.0), "the others all have one");
         assert!(report.loss < last, "the loss falls");
@@ -278,7 +278,7 @@ fn a_restored_optimizer_continues_to_the_bit() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("optimizer.safetensors");
     let advance = |learner: &mut NativeLearner| {
-        learner.forward_backward(&sequences(), &PROBE).unwrap();
+        learner.forward_backward(&TokenBatch::of(&sequences()), &PROBE).unwrap();
         learner.step(1e-3).unwrap();
     };
     let settings = LearnerConfig { seed: 5, ..LearnerConfig::default() };
@@ -309,9 +309,10 @@ fn a_restored_optimizer_continues_to_the_bit() {
 fn the_reference_is_the_adapter_switched_off() {
     struct Full;
     impl Objective for Full {
-        fn needs_reference_kls(&self) -> bool {
-            true
+        fn passes(&self) -> RequiredPasses {
+            RequiredPasses { reference_kls: true, ..RequiredPasses::default() }
         }
+
         fn evaluate(&self, _: usize, tokens: TokenStatistics<'_>) -> Result<TokenGradients, ObjectiveError> {
             let kls = tokens.reference_kls;
             Ok(TokenGradients {
@@ -331,11 +332,11 @@ fn the_reference_is_the_adapter_switched_off() {
     assert_eq!(reference, base.logprobs(&batch).unwrap());
     assert_ne!(reference, learner.logprobs(&batch).unwrap());
     assert!(matches!(base.reference_logprobs(&batch), Err(LearnError::Backend(_))));
-    let loss = learner.forward_backward(&batch, &Full).unwrap().loss;
+    let loss = learner.forward_backward(&TokenBatch::of(&batch), &Full).unwrap().loss;
     let gradient = learner.gradient();
     let mut merged = NativeLearner::new(weights.merged().unwrap(), LearnerConfig::default()).unwrap();
     merged.set_reference(weights.without_adapter()).unwrap();
-    let other = merged.forward_backward(&batch, &Full).unwrap().loss;
+    let other = merged.forward_backward(&TokenBatch::of(&batch), &Full).unwrap().loss;
     assert!(loss > 0.1 && (loss - other).abs() < 1e-4 * loss, "{loss} {other}");
     let adapter = weights.adapter.as_ref().unwrap();
     let tensors = adapter.layout.tensors.iter().map(|tensor| (tensor.name.as_str(), tensor.range.clone()));
@@ -345,7 +346,7 @@ fn the_reference_is_the_adapter_switched_off() {
         let moved = Weights::adapted(Arc::clone(&weights.base), adapter).unwrap();
         let mut learner = NativeLearner::new(moved, LearnerConfig::default()).unwrap();
         learner.set_reference(weights.without_adapter()).unwrap();
-        learner.forward_backward(&batch, &Full).unwrap().loss
+        learner.forward_backward(&TokenBatch::of(&batch), &Full).unwrap().loss
     });
     differences.check(&gradient, 5e-3);
 }
@@ -375,13 +376,13 @@ fn a_critic_stands_on_the_policys_base() {
     let mut critic = Critic::new(weights, LearnerConfig::default()).unwrap();
     let batch = batch(23, 1);
     assert!(critic.values(&batch).unwrap().iter().flatten().all(|&value| value == 0.0));
-    let first = critic.forward_backward(&batch, &Squares).unwrap().loss;
+    let first = critic.forward_backward(&TokenBatch::of(&batch), &Squares).unwrap().loss;
     critic.step(1e-2).unwrap();
     for _ in 0..60 {
-        critic.forward_backward(&batch, &Squares).unwrap();
+        critic.forward_backward(&TokenBatch::of(&batch), &Squares).unwrap();
         critic.step(1e-2).unwrap();
     }
-    let last = critic.forward_backward(&batch, &Squares).unwrap().loss;
+    let last = critic.forward_backward(&TokenBatch::of(&batch), &Squares).unwrap().loss;
     assert!(last < 0.05 * first, "{first} to {last}");
     assert!(Arc::ptr_eq(&critic.weights().base, &policy.base));
 }

@@ -9,22 +9,27 @@ pub(super) struct Compare {
     pub(super) divergences: bool,
     /// Index of a number (0 full, 1 masked, 2 kl, 3 reference_kl) whose derivative is omitted.
     pub(super) dropped: Option<usize>,
+    /// The loss over the sequences' own tokens.
+    pub(super) probe: Probe,
 }
 
-impl MaskedContextObjective for Compare {
-    fn needs_divergences(&self) -> bool {
-        self.divergences
-    }
-
-    fn needs_reference(&self) -> bool {
-        self.reference
-    }
-
-    fn detaches_masked(&self) -> bool {
-        self.detached
+impl Objective for Compare {
+    fn passes(&self) -> RequiredPasses {
+        let &Self { detached, reference, divergences, .. } = self;
+        let mask = ContextMask::default();
+        let masked_context = Some(MaskedContextPass { mask, divergences, reference, detached });
+        RequiredPasses { masked_context, ..self.probe.passes() }
     }
 
     fn evaluate(
+        &self,
+        sequence: usize,
+        tokens: TokenStatistics<'_>,
+    ) -> Result<TokenGradients, ObjectiveError> {
+        self.probe.evaluate(sequence, tokens)
+    }
+
+    fn evaluate_masked_context(
         &self,
         masked_context: usize,
         statistics: MaskedContextStatistics<'_>,
@@ -72,16 +77,23 @@ fn differences(policy: &Parameters<f32>, loss: impl Fn(Parameters<f32>) -> f64) 
     })
 }
 
+/// A masked prompt with its response, and the sequence and span that it masks.
+pub(super) type Masked = (usize, usize, TokenSequence);
+
+/// Returns a batch with its masked contexts.
+pub(super) fn with_contexts<'a>(batch: &'a [TokenSequence], masked: &'a [Masked]) -> TokenBatch<'a> {
+    let context =
+        |(sequence, span, tokens): &'a Masked| MaskedContext { sequence: *sequence, span: *span, tokens };
+    TokenBatch { masked_contexts: masked.iter().map(context).collect(), ..TokenBatch::of(batch) }
+}
+
 /// Returns masked prompts for some of the spans of [`sequences`].
-fn masked_contexts(batch: &[TokenSequence]) -> Vec<MaskedContext> {
+fn masked_contexts(batch: &[TokenSequence]) -> Vec<Masked> {
     masked_contexts_of(batch, &[(0, 1, 2), (3, 0, 5), (3, 1, 1), (8, 0, 3)])
 }
 
 /// Returns masked prompts, each for a span of a sequence and with a number of tokens.
-pub(super) fn masked_contexts_of(
-    batch: &[TokenSequence],
-    spans: &[(usize, usize, u32)],
-) -> Vec<MaskedContext> {
+pub(super) fn masked_contexts_of(batch: &[TokenSequence], spans: &[(usize, usize, u32)]) -> Vec<Masked> {
     spans
         .iter()
         .map(|&(sequence, span, prompt)| {
@@ -91,11 +103,7 @@ pub(super) fn masked_contexts_of(
             let start = tokens.len();
             tokens.extend_from_slice(response);
             let end = tokens.len();
-            MaskedContext {
-                sequence,
-                span,
-                tokens: crate::cpu::decoder::tests::sequence(&tokens, &[(start, end)]),
-            }
+            (sequence, span, crate::cpu::decoder::tests::sequence(&tokens, &[(start, end)]))
         })
         .collect()
 }
@@ -109,13 +117,13 @@ fn the_gradient_of_masked_contexts_is_the_derivative_of_their_loss() {
     for (detached, with_reference, divergences) in
         [(false, true, true), (true, true, true), (false, false, true), (false, true, false)]
     {
-        let exact = Compare { detached, reference: with_reference, divergences, dropped: None };
+        let exact =
+            Compare { detached, reference: with_reference, divergences, dropped: None, probe: Probe::PLAIN };
         let under = |objective: &Compare, settings: LearnerConfig, parameters: Parameters<f32>| {
             let mut learner = NativeLearner::new(parameters, settings).unwrap();
             learner.set_reference(Arc::new(reference.clone())).unwrap();
-            let report = learner
-                .forward_backward_masked(&batch, &masked_contexts, (&Probe::PLAIN, objective))
-                .unwrap();
+            let report =
+                learner.forward_backward(&with_contexts(&batch, &masked_contexts), objective).unwrap();
             assert_eq!(report.metrics.masked_contexts, 4.0);
             (report.loss, learner.gradient())
         };
@@ -149,16 +157,16 @@ fn the_gradient_of_masked_contexts_is_the_derivative_of_their_loss() {
 #[test]
 fn masked_contexts_that_do_not_fit_are_refused() {
     let batch = sequences();
-    let objective = Compare { detached: false, reference: false, divergences: true, dropped: None };
+    let probe = Probe::PLAIN;
+    let objective = Compare { detached: false, reference: false, divergences: true, dropped: None, probe };
     let mut learner = learner(LearnerConfig::default());
     let mut wrong = masked_contexts(&batch);
-    wrong[0].tokens.tokens[2] += 1;
-    let error = learner.forward_backward_masked(&batch, &wrong, (&Probe::PLAIN, &objective)).unwrap_err();
+    wrong[0].2.tokens[2] += 1;
+    let error = learner.forward_backward(&with_contexts(&batch, &wrong), &objective).unwrap_err();
     assert!(error.to_string().contains("does not end in its response"), "{error}");
     let objective = Compare { reference: true, ..objective };
-    let error = learner
-        .forward_backward_masked(&batch, &masked_contexts(&batch), (&Probe::PLAIN, &objective))
-        .unwrap_err();
+    let masked = masked_contexts(&batch);
+    let error = learner.forward_backward(&with_contexts(&batch, &masked), &objective).unwrap_err();
     assert!(error.to_string().contains("set_reference"), "{error}");
 }
 
@@ -166,9 +174,10 @@ fn masked_contexts_that_do_not_fit_are_refused() {
 fn the_full_divergence_from_the_reference_has_its_gradient() {
     struct Full;
     impl Objective for Full {
-        fn needs_reference_kls(&self) -> bool {
-            true
+        fn passes(&self) -> RequiredPasses {
+            RequiredPasses { reference_kls: true, ..RequiredPasses::default() }
         }
+
         fn evaluate(
             &self,
             sequence: usize,
@@ -192,7 +201,7 @@ fn the_full_divergence_from_the_reference_has_its_gradient() {
     let run = |parameters: Parameters<f32>| {
         let mut learner = NativeLearner::new(parameters, LearnerConfig::default()).unwrap();
         learner.set_reference(Arc::new(reference.clone())).unwrap();
-        let loss = learner.forward_backward(&batch, &Full).unwrap().loss;
+        let loss = learner.forward_backward(&TokenBatch::of(&batch), &Full).unwrap().loss;
         (loss, learner.gradient())
     };
     let (_, gradient) = run(policy.clone());

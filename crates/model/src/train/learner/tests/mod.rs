@@ -1,3 +1,5 @@
+use std::ops::Range;
+
 use super::*;
 use crate::cpu::decoder::Workspace;
 use crate::cpu::decoder::tests::{batch, config, parameters, sequence, whole_backward};
@@ -5,8 +7,8 @@ use crate::packing::Packing;
 use crate::testing::{Probe, TensorDifferences};
 use crate::{AdamWConfig, Compute};
 use turnwise_core::{
-    LossMetrics, MaskedContextGradients, MaskedContextStatistics, ObjectiveError, TokenGradients,
-    TokenStatistics,
+    ContextMask, LossMetrics, MaskedContext, MaskedContextGradients, MaskedContextPass,
+    MaskedContextStatistics, ObjectiveError, RequiredPasses, TokenBatch, TokenGradients, TokenStatistics,
 };
 
 mod masked_contexts;
@@ -30,7 +32,7 @@ fn micro_batches_lanes_and_recomputation_change_nothing_but_rounding() {
     let batch = sequences();
     let run = |settings: LearnerConfig| {
         let mut learner = learner(settings);
-        let report = learner.forward_backward(&batch, &Probe::PLAIN).unwrap();
+        let report = learner.forward_backward(&TokenBatch::of(&batch), &Probe::PLAIN).unwrap();
         (report, learner.gradient(), learner.logprobs(&batch).unwrap())
     };
     let base = LearnerConfig { lanes: 1, micro_batch_tokens: 100_000, ..LearnerConfig::default() };
@@ -61,7 +63,7 @@ fn scores_are_those_of_a_learner_at_that_temperature() {
     let batch = sequences();
     let at = |temperature| learner(LearnerConfig { temperature, ..LearnerConfig::default() });
     let (mut warm, mut cool) = (at(1.0), at(0.7));
-    let entropy = cool.forward_backward(&batch, &Probe::PLAIN).unwrap().metrics.entropy;
+    let entropy = cool.forward_backward(&TokenBatch::of(&batch), &Probe::PLAIN).unwrap().metrics.entropy;
     let gradient = warm.gradient();
     let scores = warm.score(&batch, 0.7).unwrap();
     let logprobs: Vec<Vec<f32>> = scores.iter().map(|scores| scores.logprobs.clone()).collect();
@@ -82,9 +84,10 @@ fn order_changes_nothing_but_rounding() {
     /// [`Probe`] for a permuted batch.
     struct Permuted(Vec<usize>);
     impl Objective for Permuted {
-        fn needs_entropies(&self) -> bool {
-            true
+        fn passes(&self) -> RequiredPasses {
+            Probe::PLAIN.passes()
         }
+
         fn evaluate(
             &self,
             sequence: usize,
@@ -98,12 +101,12 @@ fn order_changes_nothing_but_rounding() {
     let permuted: Vec<TokenSequence> = order.iter().map(|&index| batch[index].clone()).collect();
     let settings = LearnerConfig { micro_batch_tokens: 90, ..LearnerConfig::default() };
     let (mut a, mut b) = (learner(settings), learner(settings));
-    let first = a.forward_backward(&batch, &Probe::PLAIN).unwrap();
-    let second = b.forward_backward(&permuted, &Permuted(order)).unwrap();
+    let first = a.forward_backward(&TokenBatch::of(&batch), &Probe::PLAIN).unwrap();
+    let second = b.forward_backward(&TokenBatch::of(&permuted), &Permuted(order)).unwrap();
     assert!((first.loss - second.loss).abs() < 1e-5);
     assert!(distance(&a.gradient(), &b.gradient()) < 1e-5);
     let mut c = learner(settings);
-    c.forward_backward(&permuted, &Probe::PLAIN).unwrap();
+    c.forward_backward(&TokenBatch::of(&permuted), &Probe::PLAIN).unwrap();
     assert!(distance(&a.gradient(), &c.gradient()) > 1e-2);
 }
 
@@ -111,9 +114,10 @@ fn order_changes_nothing_but_rounding() {
 fn gradients_accumulate_over_calls() {
     struct Shifted(usize);
     impl Objective for Shifted {
-        fn needs_entropies(&self) -> bool {
-            true
+        fn passes(&self) -> RequiredPasses {
+            Probe::PLAIN.passes()
         }
+
         fn evaluate(
             &self,
             sequence: usize,
@@ -124,9 +128,9 @@ fn gradients_accumulate_over_calls() {
     }
     let batch = sequences();
     let (mut a, mut b) = (learner(LearnerConfig::default()), learner(LearnerConfig::default()));
-    let whole = a.forward_backward(&batch, &Probe::PLAIN).unwrap();
-    let first = b.forward_backward(&batch[..4], &Probe::PLAIN).unwrap();
-    let second = b.forward_backward(&batch[4..], &Shifted(4)).unwrap();
+    let whole = a.forward_backward(&TokenBatch::of(&batch), &Probe::PLAIN).unwrap();
+    let first = b.forward_backward(&TokenBatch::of(&batch[..4]), &Probe::PLAIN).unwrap();
+    let second = b.forward_backward(&TokenBatch::of(&batch[4..]), &Shifted(4)).unwrap();
     assert!((whole.loss - first.loss - second.loss).abs() < 1e-5);
     assert!(distance(&a.gradient(), &b.gradient()) < 1e-5);
 }
@@ -136,7 +140,7 @@ fn single_precision_agrees_with_double() {
     let batch = sequences();
     let double = parameters(&config(4, 2, true), 11);
     let mut learner = learner(LearnerConfig { temperature: 0.7, ..LearnerConfig::default() });
-    learner.forward_backward(&batch, &Probe::PLAIN).unwrap();
+    learner.forward_backward(&TokenBatch::of(&batch), &Probe::PLAIN).unwrap();
     let mut packing = Packing::default();
     packing.fill(batch.iter());
     let mut workspace = Workspace::new(&double.config, false);
@@ -161,14 +165,14 @@ fn silent_sequences_are_skipped_and_change_nothing() {
     let settings = LearnerConfig::default();
     let silent = Probe { silent: Some(3), ..Probe::PLAIN };
     let (mut with, mut without) = (learner(settings), learner(settings));
-    with.forward_backward(&batch, &silent).unwrap();
+    with.forward_backward(&TokenBatch::of(&batch), &silent).unwrap();
     let mut shorter = batch.clone();
     shorter[3] = TokenSequence::default();
-    without.forward_backward(&shorter, &Probe::PLAIN).unwrap();
+    without.forward_backward(&TokenBatch::of(&shorter), &Probe::PLAIN).unwrap();
     assert!(distance(&with.gradient(), &without.gradient()) < 1e-5);
     let all = Probe { entropies: false, silent: Some(0), ..Probe::PLAIN };
     let mut nothing = learner(settings);
-    nothing.forward_backward(&batch[..1], &all).unwrap();
+    nothing.forward_backward(&TokenBatch::of(&batch[..1]), &all).unwrap();
     assert!(nothing.gradient().iter().all(|&g| g == 0.0));
 }
 
@@ -178,7 +182,7 @@ fn every_weight_that_can_matter_gets_a_gradient() {
         let parameters: Parameters<f32> = parameters(&config(heads, key_values, tied), 3).cast();
         let layout = parameters.layout.clone();
         let mut learner = NativeLearner::new(parameters, LearnerConfig::default()).unwrap();
-        learner.forward_backward(&sequences(), &Probe::PLAIN).unwrap();
+        learner.forward_backward(&TokenBatch::of(&sequences()), &Probe::PLAIN).unwrap();
         let gradient = learner.gradient();
         for tensor in &layout.tensors {
             let zero = gradient[tensor.range.clone()].iter().filter(|&&g| g == 0.0).count();
@@ -193,7 +197,7 @@ fn steps_move_weights_and_a_kept_copy_stays() {
     let kept = learner.weights();
     let mut last = f64::INFINITY;
     for step in 1..=5 {
-        let report = learner.forward_backward(&sequences(), &Probe::PLAIN).unwrap();
+        let report = learner.forward_backward(&TokenBatch::of(&sequences()), &Probe::PLAIN).unwrap();
         assert!(report.loss < last, "the loss falls");
         last = report.loss;
         let report = learner.step(3e-3).unwrap();
@@ -212,7 +216,7 @@ fn a_restored_optimizer_continues_to_the_bit() {
     let settings = LearnerConfig::default();
     let mut learner = learner(settings);
     let advance = |learner: &mut NativeLearner| {
-        learner.forward_backward(&sequences(), &Probe::PLAIN).unwrap();
+        learner.forward_backward(&TokenBatch::of(&sequences()), &Probe::PLAIN).unwrap();
         learner.step(1e-3).unwrap();
     };
     advance(&mut learner);
@@ -250,11 +254,11 @@ fn a_gradient_that_is_not_finite_leaves_the_weights() {
     }
     let mut learner = learner(LearnerConfig::default());
     let before = learner.weights();
-    learner.forward_backward(&sequences(), &Broken).unwrap();
+    learner.forward_backward(&TokenBatch::of(&sequences()), &Broken).unwrap();
     assert!(matches!(learner.step(1e-3), Err(LearnError::Gradient(_))));
     assert_eq!(learner.weights_version(), 0);
     assert_eq!(before.base.data, learner.weights().base.data);
-    learner.forward_backward(&sequences(), &Probe::PLAIN).unwrap();
+    learner.forward_backward(&TokenBatch::of(&sequences()), &Probe::PLAIN).unwrap();
     learner.step(1e-3).unwrap();
     assert!(learner.step(f64::NAN).is_err());
 }
@@ -269,7 +273,7 @@ fn what_cannot_be_trained_on_is_named() {
     }
     let mut learner = learner(LearnerConfig::default());
     let mut error = |batch: &[TokenSequence], objective: &dyn Objective| {
-        learner.forward_backward(batch, objective).unwrap_err().to_string()
+        learner.forward_backward(&TokenBatch::of(batch), objective).unwrap_err().to_string()
     };
     let good = sequence(&[1, 2, 3], &[(1, 3)]);
     let foreign = error(&[good.clone(), sequence(&[1, 99], &[(1, 2)])], &Probe::PLAIN);
@@ -279,9 +283,9 @@ fn what_cannot_be_trained_on_is_named() {
     assert!(long.contains("max_position_embeddings is 512"), "{long}");
     let short = error(&[good], &Short);
     assert!(short.contains("d_logprobs has 0 entries, 2 expected"), "{short}");
-    learner.forward_backward(&[sequence(&[1, 2, 3], &[(1, 3)])], &Probe::PLAIN).unwrap();
+    learner.forward_backward(&TokenBatch::of(&[sequence(&[1, 2, 3], &[(1, 3)])]), &Probe::PLAIN).unwrap();
     assert!(learner.gradient().iter().any(|&g| g != 0.0));
-    assert!(learner.forward_backward(&[sequence(&[1, 2], &[(1, 2)])], &Short).is_err());
+    assert!(learner.forward_backward(&TokenBatch::of(&[sequence(&[1, 2], &[(1, 2)])]), &Short).is_err());
     assert!(learner.gradient().iter().all(|&g| g == 0.0));
     let parameters: Parameters<f32> = parameters(&config(4, 2, true), 11).cast();
     for (settings, key) in [
@@ -305,11 +309,11 @@ fn what_cannot_be_trained_on_is_named() {
 fn a_gradient_taken_out_comes_back_scaled() {
     let batch = sequences();
     let mut learner = learner(LearnerConfig::default());
-    learner.forward_backward(&batch, &Probe::PLAIN).unwrap();
+    learner.forward_backward(&TokenBatch::of(&batch), &Probe::PLAIN).unwrap();
     let (before, norm) = (learner.gradient(), learner.grad_norm().unwrap());
     let taken = learner.take_gradient();
     assert_eq!(learner.grad_norm().unwrap(), 0.0);
-    learner.forward_backward(&batch[..2], &Probe::PLAIN).unwrap();
+    learner.forward_backward(&TokenBatch::of(&batch[..2]), &Probe::PLAIN).unwrap();
     assert!(learner.grad_norm().unwrap() > 0.0);
     learner.put_gradient(taken, 0.5);
     assert!(learner.gradient().iter().zip(&before).all(|(new, old)| *new == 0.5 * old));
@@ -351,7 +355,7 @@ fn bf16_gives_its_own_bits_again_and_stays_near_f32() {
     let batch = sequences();
     let run = |settings: LearnerConfig| {
         let mut learner = learner(settings);
-        learner.forward_backward(&batch, &Probe::PLAIN).unwrap();
+        learner.forward_backward(&TokenBatch::of(&batch), &Probe::PLAIN).unwrap();
         learner.gradient()
     };
     let f32_settings = LearnerConfig { micro_batch_tokens: 80, ..LearnerConfig::default() };

@@ -1,6 +1,6 @@
 //! Computing shared prefixes once: loss, gradient and log-probs match those of flat sequences.
 
-use super::masked_contexts::{Compare, masked_contexts_of};
+use super::masked_contexts::{Compare, masked_contexts_of, with_contexts};
 use super::*;
 use crate::packing::tests::family;
 use crate::{Adapter, Critic, LoraConfig};
@@ -23,7 +23,8 @@ fn loss_gradient_and_log_probabilities_are_those_of_a_flat_batch() {
     let batch = shared_batch();
     let run = |settings: LearnerConfig, silent: Option<usize>| {
         let mut learner = learner(settings);
-        let report = learner.forward_backward(&batch, &Probe { silent, ..Probe::PLAIN }).unwrap();
+        let report =
+            learner.forward_backward(&TokenBatch::of(&batch), &Probe { silent, ..Probe::PLAIN }).unwrap();
         (report, learner.gradient(), learner.logprobs(&batch).unwrap())
     };
     for silent in [None, Some(0), Some(22)] {
@@ -69,12 +70,13 @@ fn masked_contexts_and_divergences_are_those_of_a_flat_batch() {
     let contexts = masked_contexts_of(&batch, &spans);
     let reference: Parameters<f32> = parameters(&config(4, 2, true), 12).cast();
     for (detached, with_reference, kls) in [(false, true, true), (true, true, false), (false, false, false)] {
-        let objective = Compare { detached, reference: with_reference, divergences: true, dropped: None };
         let probe = Probe { kls, ..Probe::PLAIN };
+        let objective =
+            Compare { detached, reference: with_reference, divergences: true, dropped: None, probe };
         let run = |settings: LearnerConfig, objective: &Compare| {
             let mut learner = learner(settings);
             learner.set_reference(Arc::new(reference.clone())).unwrap();
-            let report = learner.forward_backward_masked(&batch, &contexts, (&probe, objective)).unwrap();
+            let report = learner.forward_backward(&with_contexts(&batch, &contexts), objective).unwrap();
             (report, learner.gradient())
         };
         let (flat_report, flat) = run(settings(false), &objective);
@@ -132,7 +134,7 @@ fn an_adapter_shares_prefixes_and_one_with_dropout_does_not() {
         adapter.data.iter_mut().zip(numbers).for_each(|(to, x)| *to = 0.3 * x as f32);
         let weights = Weights { base: Arc::new(base.clone()), adapter: Some(Arc::new(adapter)) };
         let mut learner = NativeLearner::new(weights, settings(share)).unwrap();
-        let report = learner.forward_backward(&batch, &Probe::PLAIN).unwrap();
+        let report = learner.forward_backward(&TokenBatch::of(&batch), &Probe::PLAIN).unwrap();
         (report.shared_tokens, learner.gradient())
     };
     let ((saved, shared), (none, flat)) = (run(true, 0.0), run(false, 0.0));
