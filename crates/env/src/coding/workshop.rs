@@ -176,6 +176,7 @@ fn shown(outcome: &Outcome, limits: &CodingLimits) -> String {
         End::CpuTime => format!("killed after {} s of CPU time", limits.cpu_s),
         End::Memory => format!("killed: more than {} MiB of memory", limits.memory_mib),
         End::Output => "killed: too much output".to_owned(),
+        End::Disk => format!("killed: more than {} MiB of new files", limits.disk_mib),
     };
     if !end.is_empty() {
         text = if text.is_empty() { end } else { format!("{text}\n{end}") };
