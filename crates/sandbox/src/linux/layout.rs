@@ -107,7 +107,8 @@ impl Layout {
             let kind = entry.file_type().map_err(at)?;
             if is_own || is_writable || root.hidden.contains(&inside) {
                 continue;
-            } else if kind.is_symlink() {
+            }
+            if kind.is_symlink() {
                 let link = fs::read_link(&source).map_err(|error| folder_error(&source, error))?;
                 layout.links.push((c_path(&link)?, c_path(&target)?));
             } else if kind.is_dir() || kind.is_file() {
