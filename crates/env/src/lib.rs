@@ -28,6 +28,7 @@ mod saved;
 pub mod search;
 pub mod sokoban;
 mod splits;
+pub mod swe;
 pub mod task_files;
 pub mod tau2;
 pub mod webshop;

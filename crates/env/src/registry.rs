@@ -15,7 +15,7 @@ use turnwise_settings::{Problem, SettingsError, problems, schema_of, suggest};
 use crate::dataset::{Dataset, EnvironmentKind};
 use crate::replay::ReplayReport;
 use crate::world::{EvalDefaults, OpenOptions, ReplayRequest, World, WorldKind};
-use crate::{alfworld, bfcl, coding, ezpoints, process, search, sokoban, tau2, webshop};
+use crate::{alfworld, bfcl, coding, ezpoints, process, search, sokoban, swe, tau2, webshop};
 
 const TEMPLATES: [(&str, &str); 4] = [
     ("plain", include_str!("../templates/plain.toml")),
@@ -49,6 +49,7 @@ impl Registry {
             .with(bfcl::BfclKind)
             .with(coding::CodingKind)
             .with(tau2::Tau2Kind::default())
+            .with(swe::SweKind)
             .with(process::ProcessKind)
     }
 

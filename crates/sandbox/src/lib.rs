@@ -20,13 +20,15 @@ mod error;
 #[cfg(target_os = "linux")]
 mod linux;
 mod python;
+mod rust;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use error::{SandboxError, Stage};
 pub use python::Python;
+pub use rust::Rust;
 
 /// Files by their path in `/work`, such as `src/a.py`.
 pub type Files = BTreeMap<String, Vec<u8>>;
@@ -45,7 +47,8 @@ pub struct Limits {
     pub processes: u32,
     /// Bytes of standard output and standard error together.
     pub output: usize,
-    /// Bytes of all files in `/work` and `/tmp`.
+    /// Bytes of all files in `/work` and `/tmp`, and by which the writable folders of a [`Root`]
+    /// may grow.
     pub disk: u64,
     /// Number of files and folders in `/work` and `/tmp`.
     pub files: u32,
@@ -129,6 +132,8 @@ pub enum End {
     Memory,
     /// It exceeded [`Limits::output`].
     Output,
+    /// The writable folders of a [`Root`] grew by more than [`Limits::disk`].
+    Disk,
 }
 
 /// The result of a command.
@@ -143,6 +148,38 @@ pub struct Outcome {
     /// Number of skipped entries of `/work`: unreadable, too deep, too large, or with a non-UTF-8
     /// name.
     pub left_out: usize,
+}
+
+/// An image folder as the root of a sandbox.
+///
+/// A command sees the folder read-only, with its user as `root`, and starts in [`Self::start`]. The
+/// writable folders keep their changes after a command; [`copy_folder`] makes one. `/work` and
+/// `/tmp` are in memory, as in other sandboxes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Root {
+    /// The image: a folder with `bin`, `usr` and the like.
+    pub folder: PathBuf,
+    /// Paths directly below `/` that are left out.
+    pub hidden: Vec<PathBuf>,
+    /// Absolute paths in the root, each with the folder of the host that is there.
+    pub writable: Vec<(PathBuf, PathBuf)>,
+    /// Working folder of commands.
+    pub start: PathBuf,
+}
+
+/// Copies a folder of an image, to be writable in a [`Root`]. Sockets, pipes and devices are left
+/// out.
+///
+/// # Errors
+/// Fails on systems other than Linux, and if the folder cannot be read or the copy not be written.
+pub fn copy_folder(from: &Path, to: &Path) -> Result<(), SandboxError> {
+    #[cfg(target_os = "linux")]
+    return linux::copy_folder(from, to);
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = (from, to);
+        Err(SandboxError::Unsupported(std::env::consts::OS))
+    }
 }
 
 /// Runs commands; several threads can run commands at the same time.
@@ -166,6 +203,20 @@ impl Sandbox {
         #[cfg(not(target_os = "linux"))]
         {
             let _ = folders;
+            Err(SandboxError::Unsupported(std::env::consts::OS))
+        }
+    }
+
+    /// Prepares a sandbox with an image folder as its root, and runs an empty command in it.
+    ///
+    /// # Errors
+    /// As [`Self::new`]; also fails if the image has no `/bin/sh`.
+    pub fn in_root(root: &Root) -> Result<Self, SandboxError> {
+        #[cfg(target_os = "linux")]
+        return linux::Sandbox::in_root(root).map(|inner| Self { inner });
+        #[cfg(not(target_os = "linux"))]
+        {
+            let _ = root;
             Err(SandboxError::Unsupported(std::env::consts::OS))
         }
     }

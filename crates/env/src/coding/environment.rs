@@ -8,7 +8,6 @@ use turnwise_core::{Action, EnvError, Environment, Metric, Observation, Seed, Sn
 use super::repository::Repository;
 use super::set::Shared;
 use super::tools::{self, Call};
-use super::workshop::Job;
 use crate::saved::SavedEpisode;
 
 /// A coding environment.
@@ -69,13 +68,7 @@ impl CodingEnv {
     /// Compares the values in this process, so the agent's code never sees the expected ones.
     fn submit(&self, episode: &Saved) -> Result<Step, EnvError> {
         let task = self.shared.task(&episode.task)?;
-        let job = Job {
-            files: episode.files.texts(),
-            module: task.module.clone(),
-            calls: task.calls(),
-            seconds: self.shared.limits.cpu_s as f64,
-        };
-        let values = self.shared.workshop.values_of_agent(job, &self.shared.limits)?;
+        let values = self.shared.workshop.submitted(task, &episode.files, &self.shared.limits)?;
         let passed = task.passed(&values);
         let success = passed == task.checks.len();
         Ok(Step {

@@ -9,15 +9,17 @@ use serde::{Deserialize, Serialize};
 use turnwise_core::{EnvError, Purpose, Seed};
 use turnwise_sandbox::Limits;
 
+use super::language::Language;
 use super::library::{LIBRARIES, Library};
 use super::mutation::{Mutant, mutants};
+use super::rust;
 use super::task::{Check, CodingTask};
 use super::workshop::{Job, Workshop};
 
 /// CPU seconds for all calls of a library; only endless loops exceed it.
 const SECONDS: f64 = 0.25;
 /// Ratio of all checks to the checks in the agent's tests.
-const SEEN: usize = 3;
+pub(super) const SEEN: usize = 3;
 
 /// Settings of the generated tasks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -28,32 +30,56 @@ pub struct CodingGenerator {
     /// Maximum number of defects per library; each defect is a task.
     #[schemars(range(min = 1, max = 1000))]
     pub per_library: usize,
-    /// Names of the libraries; empty means all.
+    /// Names of the libraries; empty means all of the chosen languages.
     pub libraries: Vec<String>,
+    /// Languages of the libraries; `rust` needs `rustc` in `PATH`.
+    #[schemars(length(min = 1))]
+    pub languages: Vec<Language>,
 }
 
 impl Default for CodingGenerator {
     fn default() -> Self {
-        Self { seed: 0, per_library: 40, libraries: Vec::new() }
+        Self { seed: 0, per_library: 40, libraries: Vec::new(), languages: vec![Language::Python] }
     }
 }
 
 impl CodingGenerator {
+    /// Returns the names of all libraries of the chosen languages.
+    pub(super) fn names(&self) -> Vec<&'static str> {
+        let python = LIBRARIES.iter().map(|library| library.name);
+        let rust = rust::libraries::LIBRARIES.iter().map(|library| library.name);
+        let python = python.filter(|_| self.languages.contains(&Language::Python));
+        python.chain(rust.filter(|_| self.languages.contains(&Language::Rust))).collect()
+    }
+
     pub(super) fn unknown(&self) -> Vec<String> {
-        let known = |name: &&String| !LIBRARIES.iter().any(|library| library.name == name.as_str());
-        self.libraries.iter().filter(known).cloned().collect()
+        let names = self.names();
+        self.libraries.iter().filter(|name| !names.contains(&name.as_str())).cloned().collect()
+    }
+
+    pub(super) fn wants(&self, library: &str) -> bool {
+        self.libraries.is_empty() || self.libraries.iter().any(|name| name == library)
+    }
+
+    /// Puts the candidates of a library into the order in which they become tasks.
+    pub(super) fn shuffle<T>(&self, library: &str, candidates: &mut [T]) {
+        let name = turnwise_core::digest([library.as_bytes()]);
+        let name = u64::from_str_radix(name.get(..15).unwrap_or_default(), 16).unwrap_or_default();
+        Seed::derive(self.seed, Purpose::Environment, &[name]).rng().shuffle(candidates);
     }
 
     /// Generates the tasks. Every defect fails at least one check that the library passes.
     pub(super) fn tasks(&self, workshop: &Workshop) -> Result<Vec<CodingTask>, EnvError> {
-        let wanted = |library: &&Library| {
-            self.libraries.is_empty() || self.libraries.iter().any(|name| name == library.name)
-        };
-        let libraries: Vec<&Library> = LIBRARIES.iter().filter(wanted).collect();
-        let tasks: Vec<Vec<CodingTask>> = libraries
+        let python = self.languages.contains(&Language::Python);
+        let libraries = LIBRARIES.iter().filter(|library| python && self.wants(library.name));
+        let libraries: Vec<&Library> = libraries.collect();
+        let mut tasks: Vec<Vec<CodingTask>> = libraries
             .par_iter()
             .map(|library| self.tasks_of(library, workshop))
             .collect::<Result<_, EnvError>>()?;
+        if self.languages.contains(&Language::Rust) {
+            tasks.push(rust::generator::tasks(self));
+        }
         Ok(tasks.concat())
     }
 
@@ -66,9 +92,7 @@ impl CodingGenerator {
             seconds: SECONDS,
         };
         let mut candidates = mutants(library.source);
-        let name = turnwise_core::digest([library.name.as_bytes()]);
-        let name = u64::from_str_radix(name.get(..15).unwrap_or_default(), 16).unwrap_or_default();
-        Seed::derive(self.seed, Purpose::Environment, &[name]).rng().shuffle(&mut candidates);
+        self.shuffle(library.name, &mut candidates);
         let jobs: Vec<Job> = [library.source]
             .into_iter()
             .chain(candidates.iter().map(|mutant| mutant.text.as_str()))
@@ -132,6 +156,8 @@ fn task(library: &Library, checks: &[Check], mutant: &Mutant, wrong: &[String]) 
         checks: checks.to_vec(),
         fix: Some(library.source.to_owned()),
         tests: Some(format!("python3 test_{name}.py")),
+        language: Language::Python,
+        file: None,
     })
 }
 

@@ -8,21 +8,25 @@ mod data;
 mod environment;
 mod expert;
 mod generator;
+mod language;
 mod library;
 mod mutation;
 mod repository;
+mod rust;
 mod set;
 mod task;
 #[cfg(test)]
 mod tests;
-mod tools;
+pub(crate) mod tools;
 mod workshop;
 mod world;
 
 pub use environment::CodingEnv;
 pub use generator::CodingGenerator;
-pub use repository::Repository;
+pub use language::Language;
+pub use repository::{Place, Repository};
 pub use set::CodingTasks;
 pub use task::{Check, CodingTask};
+pub(crate) use workshop::shown;
 pub use workshop::{CodingLimits, Job, Workshop};
 pub use world::{CodingExpert, CodingKind, CodingSettings, CodingWorld};

@@ -1,6 +1,8 @@
-//! Small defects: one typical mistake in a source text.
+//! Small defects: one typical mistake in a source text in Python or Rust.
 
-const MISTAKES: [(&str, &str); 38] = [
+type Mistake = (&'static str, &'static str);
+
+const PYTHON: [Mistake; 38] = [
     (" + ", " - "),
     (" - ", " + "),
     (" * ", " + "),
@@ -41,6 +43,54 @@ const MISTAKES: [(&str, &str); 38] = [
     ("break", "continue"),
 ];
 
+const RUST: [Mistake; 45] = [
+    (" + ", " - "),
+    (" - ", " + "),
+    (" * ", " + "),
+    (" / ", " * "),
+    (" % ", " / "),
+    (" < ", " <= "),
+    (" <= ", " < "),
+    (" > ", " >= "),
+    (" >= ", " > "),
+    (" == ", " != "),
+    (" != ", " == "),
+    (" && ", " || "),
+    (" || ", " && "),
+    ("!", ""),
+    ("true", "false"),
+    ("false", "true"),
+    (" + 1", ""),
+    (" - 1", ""),
+    (" + 1", " + 2"),
+    ("0..=", "1..="),
+    ("0..", "1.."),
+    ("1..", "0.."),
+    ("..=", ".."),
+    ("[1..]", "[0..]"),
+    (" = 0", " = 1"),
+    ("== 0", "== 1"),
+    (".max(", ".min("),
+    (".min(", ".max("),
+    (".any(", ".all("),
+    (".is_some()", ".is_none()"),
+    (".is_none()", ".is_some()"),
+    (".rev()", ""),
+    (".trim()", ""),
+    (".abs()", ""),
+    (".last()", ".first()"),
+    (".first()", ".last()"),
+    (".last_mut()", ".first_mut()"),
+    (".saturating_sub(1)", ""),
+    (".chain([end])", ""),
+    ("checked_add", "checked_sub"),
+    ("checked_rem_euclid", "checked_rem"),
+    ("starts_with", "ends_with"),
+    ("to_lowercase", "to_string"),
+    ("continue", "break"),
+    ("break", "continue"),
+];
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mutant {
     pub(super) text: String,
@@ -48,16 +98,30 @@ pub(super) struct Mutant {
     pub(super) line: usize,
 }
 
-/// Returns all distinct texts with one mistake in a function, in source order.
+/// Returns all distinct Python texts with one mistake in a function, in source order.
 pub(super) fn mutants(source: &str) -> Vec<Mutant> {
-    let mut found: Vec<Mutant> = Vec::new();
     let mut in_text = false;
-    let mut start = 0;
-    for (number, line) in source.split_inclusive('\n').enumerate() {
+    let is_code = |line: &str| {
         let quotes = line.matches("\"\"\"").count();
         let code = !in_text && quotes == 0 && is_code(line);
         in_text ^= quotes % 2 == 1;
-        for (right, wrong) in MISTAKES.iter().filter(|_| code) {
+        code
+    };
+    with_mistakes(source, &PYTHON, is_code)
+}
+
+/// Returns all distinct Rust texts with one mistake in a function, in source order. Some do not
+/// compile.
+pub(super) fn rust_mutants(source: &str) -> Vec<Mutant> {
+    with_mistakes(source, &RUST, is_rust_code)
+}
+
+fn with_mistakes(source: &str, mistakes: &[Mistake], mut is_code: impl FnMut(&str) -> bool) -> Vec<Mutant> {
+    let mut found: Vec<Mutant> = Vec::new();
+    let mut start = 0;
+    for (number, line) in source.split_inclusive('\n').enumerate() {
+        let code = is_code(line);
+        for (right, wrong) in mistakes.iter().filter(|_| code) {
             for (place, _) in line.match_indices(right) {
                 let at = start + place;
                 let text = [&source[..at], wrong, &source[at + right.len()..]].concat();
@@ -78,6 +142,12 @@ fn is_code(line: &str) -> bool {
     within && !["def ", "class ", "#", "raise ", "import "].iter().any(|start| code.starts_with(start))
 }
 
+fn is_rust_code(line: &str) -> bool {
+    let code = line.trim_start();
+    let within = line.starts_with("    ");
+    within && !["//", "fn ", "pub ", "#[", "use ", "type "].iter().any(|start| code.starts_with(start))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,5 +166,11 @@ mod tests {
         let source = "def f(a, b):\n    return a not in b\n";
         let texts: Vec<String> = mutants(source).into_iter().map(|mutant| mutant.text).collect();
         assert_eq!(texts, ["def f(a, b):\n    return a in b\n"]);
+        let source = "const A: u8 = 1 + 1;\n/// 1 + 1\nfn f(a: u8) -> u8 {\n    // 1 + 1\n    a + 1\n}\n";
+        let lines: Vec<(usize, String)> = rust_mutants(source)
+            .into_iter()
+            .map(|mutant| (mutant.line, mutant.text.lines().nth(4).unwrap().trim().to_owned()))
+            .collect();
+        assert_eq!(lines, [(5, "a - 1".to_owned()), (5, "a".to_owned()), (5, "a + 2".to_owned())]);
     }
 }

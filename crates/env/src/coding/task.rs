@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::language::Language;
+
 /// A call and its expected value; both are hidden from the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Check {
-    /// A Python expression that uses the task's module.
+    /// An expression that uses the task's module or crate.
     pub call: String,
-    /// The value as `driver.py` prints it, or `!` and the name of an exception.
+    /// The value as `driver.py` or Rust's `{:?}` prints it, or `!` and the name of an exception.
     pub value: String,
 }
 
@@ -26,22 +28,28 @@ pub struct CodingTask {
     pub statement: String,
     /// Initial files by path.
     pub files: BTreeMap<String, String>,
-    /// Module that the checks call, without `.py`.
+    /// Module that the checks call, without `.py`, or the name of the crate.
     pub module: String,
     /// Hidden checks.
     pub checks: Vec<Check>,
-    /// Text of the module with the known fix, for the expert.
+    /// Text of the file at [`Self::path`] with the known fix, for the expert.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
     /// Command that runs the agent's tests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tests: Option<String>,
+    /// Language of the checks.
+    #[serde(default, skip_serializing_if = "Language::is_python")]
+    pub language: Language,
+    /// File that the fix replaces; the module's file if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
 }
 
 impl CodingTask {
-    /// Returns the path of the file that the checks call.
+    /// Returns the path of the file that the fix replaces.
     pub fn path(&self) -> String {
-        format!("{}.py", self.module)
+        self.file.clone().unwrap_or_else(|| format!("{}.py", self.module))
     }
 
     pub(super) fn calls(&self) -> Vec<String> {

@@ -13,7 +13,7 @@ use crate::demonstration::DemonstrationRequest;
 use crate::world::{OpenOptions, World, WorldKind as _};
 
 fn available() -> bool {
-    match Workshop::new() {
+    match Workshop::new(&[Language::Python]) {
         Ok(_) => true,
         Err(error) => {
             assert!(std::env::var_os("TURNWISE_REQUIRE_SANDBOX").is_none(), "{error}");
@@ -29,34 +29,34 @@ fn settings(libraries: &[&str], per_library: usize) -> CodingSettings {
     CodingSettings { generator, ..CodingSettings::default() }
 }
 
-fn open(settings: &CodingSettings) -> (Box<dyn World>, Vec<String>) {
+pub(super) fn open(settings: &CodingSettings) -> (Box<dyn World>, Vec<String>) {
     let mut notes = Vec::new();
     let mut options = OpenOptions { splits: &[], max_turns: 20, note: &mut |note| notes.push(note) };
     let world = CodingKind.open(settings, &mut options).unwrap();
     (world, notes)
 }
 
-fn coding(settings: &CodingSettings) -> CodingTasks {
+pub(super) fn coding(settings: &CodingSettings) -> CodingTasks {
     let (world, _) = open(settings);
     let any: Box<dyn std::any::Any> = world;
     any.downcast::<CodingWorld>().unwrap().set().clone()
 }
 
-fn seed() -> Seed {
+pub(super) fn seed() -> Seed {
     Seed::derive(0, Purpose::Environment, &[])
 }
 
-fn every_task(set: &CodingTasks) -> Vec<Task> {
+pub(super) fn every_task(set: &CodingTasks) -> Vec<Task> {
     ["train", "valid", "test"].iter().flat_map(|split| set.split(split).unwrap().to_vec()).collect()
 }
 
-fn play(set: &CodingTasks, task: &Task, actions: &[String]) -> Vec<Step> {
+pub(super) fn play(set: &CodingTasks, task: &Task, actions: &[String]) -> Vec<Step> {
     let mut environment = set.coding();
     environment.reset(task, seed()).unwrap();
     actions.iter().map(|action| environment.step(&Action::from(action.as_str())).unwrap()).collect()
 }
 
-fn call(name: &str, arguments: &serde_json::Value) -> String {
+pub(super) fn call(name: &str, arguments: &serde_json::Value) -> String {
     format!("{name}({arguments})")
 }
 

@@ -8,7 +8,7 @@ use turnwise_core::{Action, Tool, ToolCall};
 use super::repository::Place;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Call {
+pub(crate) enum Call {
     List,
     View { path: String, first: usize, last: Option<usize> },
     Search { text: String },
@@ -25,7 +25,7 @@ const TOOLS: [&str; 5] = [
     r#"{"type": "function", "function": {"name": "submit", "description": "Ends the task; hidden tests then check the files.", "parameters": {"type": "object", "properties": {}}}}"#,
 ];
 
-pub(super) fn tools() -> Vec<Tool> {
+pub(crate) fn tools() -> Vec<Tool> {
     TOOLS.iter().filter_map(|text| Tool::from_json(text).ok()).collect()
 }
 
@@ -64,7 +64,7 @@ struct RunArguments {
 struct NoArguments {}
 
 /// Parses a tool call, or the text of one. The agent sees the error.
-pub(super) fn read(action: &Action) -> Result<Call, String> {
+pub(crate) fn read(action: &Action) -> Result<Call, String> {
     match action {
         Action::Malformed { error, .. } => Err(error.clone()),
         Action::Call(call) => of_call(call),

@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::EnvError;
-use turnwise_sandbox::{Command, End, Files, Limits, Outcome, Python, Sandbox, SandboxError, Stage};
+use turnwise_sandbox::{Command, End, Files, Limits, Outcome, Python, Rust, Sandbox, SandboxError, Stage};
 
+use super::language::Language;
 use super::repository::Repository;
+use super::rust::checks;
+use super::task::CodingTask;
 
 const DRIVER: &str = include_str!("driver.py");
 
@@ -67,11 +70,12 @@ pub struct Job {
     pub seconds: f64,
 }
 
-/// A sandbox with Python.
+/// A sandbox with the programs of some languages.
 #[derive(Debug)]
 pub struct Workshop {
     sandbox: Sandbox,
-    python: Python,
+    python: Option<Python>,
+    rust: Option<Rust>,
 }
 
 fn failed(error: &impl ToString) -> EnvError {
@@ -79,21 +83,58 @@ fn failed(error: &impl ToString) -> EnvError {
 }
 
 impl Workshop {
-    /// Finds Python and prepares a sandbox.
+    /// Finds the programs of languages and prepares a sandbox.
     ///
     /// # Errors
-    /// Fails if Python is missing or if the kernel does not support the sandbox.
-    pub fn new() -> Result<Self, EnvError> {
-        let python = Python::find()
-            .ok_or_else(|| failed(&"its tasks are Python; install python3 so that it is found in PATH"))?;
-        let sandbox = Sandbox::new(std::slice::from_ref(&python.folder)).map_err(|error| failed(&error))?;
-        Ok(Self { sandbox, python })
+    /// Fails if a program is missing or does not work, or if the kernel does not support the sandbox.
+    pub fn new(languages: &[Language]) -> Result<Self, EnvError> {
+        let wanted = |language| languages.contains(&language);
+        let python =
+            if wanted(Language::Python) { Some(needed(Python::find(), Language::Python)?) } else { None };
+        let rust = if wanted(Language::Rust) { Some(needed(Rust::find(), Language::Rust)?) } else { None };
+        let folders = python.iter().map(|python| python.folder.clone());
+        let folders: Vec<_> = folders.chain(rust.iter().map(|rust| rust.folder.clone())).collect();
+        let sandbox = Sandbox::new(&folders).map_err(|error| failed(&error))?;
+        let workshop = Self { sandbox, python, rust };
+        workshop.try_rust()?;
+        Ok(workshop)
+    }
+
+    /// Builds an empty crate, since a compiler without a linker fails only then.
+    fn try_rust(&self) -> Result<(), EnvError> {
+        let Some(rust) = &self.rust else { return Ok(()) };
+        let files =
+            checks::files(Files::from([("src/lib.rs".to_owned(), Vec::new())]), "empty", &["1".to_owned()]);
+        let limits = Limits { wall: Duration::from_mins(1), ..Limits::default() };
+        let outcome = self.sandbox.run(&self.command(checks::command(rust, "empty")), &files, &limits);
+        let outcome = outcome.map_err(|error| failed(&error))?;
+        if checks::values(&outcome) == ["1"] {
+            return Ok(());
+        }
+        // The linker's reason comes last.
+        let output = String::from_utf8_lossy(&outcome.output).into_owned();
+        let output: String = output.chars().skip(output.chars().count().saturating_sub(600)).collect();
+        Err(failed(&format!(
+            "rustc builds no program in the sandbox ({:?}): {}; install a C compiler, which links programs as `cc`",
+            outcome.end,
+            output.trim_end()
+        )))
     }
 
     fn command(&self, command: Command) -> Command {
-        let folder =
-            self.python.program.parent().map(|folder| folder.display().to_string()).unwrap_or_default();
-        command.variable("PATH", format!("{folder}:/usr/local/bin:/usr/bin:/bin"))
+        let programs = [
+            self.python.as_ref().map(|python| &python.program),
+            self.rust.as_ref().map(|rust| &rust.program),
+        ];
+        let folders = programs.into_iter().flatten().filter_map(|program| program.parent());
+        let mut path: Vec<String> = folders.map(|folder| folder.display().to_string()).collect();
+        path.extend(["/usr/local/bin", "/usr/bin", "/bin"].map(str::to_owned));
+        let command = command.variable("PATH", path.join(":"));
+        // The loader finds the compiler's libraries by `/proc`, which the sandbox lacks.
+        match &self.rust {
+            Some(rust) => command.variable("LD_LIBRARY_PATH", rust.folder.join("lib").display().to_string()),
+            None => command,
+        }
     }
 
     /// Returns the text for the agent, and the files if the command ran.
@@ -114,7 +155,7 @@ impl Workshop {
             }
             other => other.map_err(|error| failed(&error))?,
         };
-        let text = shown(&outcome, limits);
+        let text = shown(outcome.end, &outcome.output, limits);
         Ok((text, Some(Repository::of_files(outcome.files))))
     }
 
@@ -131,8 +172,48 @@ impl Workshop {
         })
     }
 
-    /// Returns no values if the files make the job exceed a limit.
-    pub(super) fn values_of_agent(&self, job: Job, limits: &CodingLimits) -> Result<Vec<String>, EnvError> {
+    /// Evaluates the checks of a task on an agent's files. Returns no values if the files exceed a
+    /// limit.
+    pub(super) fn submitted(
+        &self,
+        task: &CodingTask,
+        files: &Repository,
+        limits: &CodingLimits,
+    ) -> Result<Vec<String>, EnvError> {
+        match task.language {
+            Language::Python => {
+                let seconds = limits.cpu_s as f64;
+                let module = task.module.clone();
+                self.values_of_agent(
+                    Job { files: files.texts(), module, calls: task.calls(), seconds },
+                    limits,
+                )
+            }
+            Language::Rust => {
+                let values =
+                    self.rust_values(files.to_files(), &task.module, &task.calls(), &limits.limits())?;
+                Ok(values.unwrap_or_default())
+            }
+        }
+    }
+
+    /// Evaluates calls on a crate; `None` if its files exceed the disk limit.
+    pub(super) fn rust_values(
+        &self,
+        files: Files,
+        name: &str,
+        calls: &[String],
+        limits: &Limits,
+    ) -> Result<Option<Vec<String>>, EnvError> {
+        let rust = self.rust.as_ref().ok_or_else(|| failed(&Language::Rust.missing()))?;
+        let files = checks::files(files, name, calls);
+        match self.sandbox.run(&self.command(checks::command(rust, name)), &files, limits) {
+            Err(SandboxError::Kernel { stage: Stage::Files, .. }) => Ok(None),
+            other => other.map(|outcome| Some(checks::values(&outcome))).map_err(|error| failed(&error)),
+        }
+    }
+
+    fn values_of_agent(&self, job: Job, limits: &CodingLimits) -> Result<Vec<String>, EnvError> {
         // The job's JSON contains the files again.
         let disk = (limits.disk_mib << 22) + (16 << 20);
         let outcome = self.evaluate(&[job], &Limits { disk, ..limits.limits() })?;
@@ -145,7 +226,8 @@ impl Workshop {
     fn evaluate(&self, jobs: &[Job], limits: &Limits) -> Result<Option<Outcome>, EnvError> {
         let text = serde_json::to_vec(jobs).map_err(|error| failed(&error))?;
         let files = Files::from([("jobs.json".to_owned(), text)]);
-        let command = Command::new(&self.python.program).arg("-I").arg("-c").arg(DRIVER);
+        let python = self.python.as_ref().ok_or_else(|| failed(&Language::Python.missing()))?;
+        let command = Command::new(&python.program).arg("-I").arg("-c").arg(DRIVER);
         match self.sandbox.run(&self.command(command), &files, limits) {
             Err(SandboxError::Kernel { stage: Stage::Files, .. }) => Ok(None),
             other => other.map(Some).map_err(|error| failed(&error)),
@@ -153,12 +235,17 @@ impl Workshop {
     }
 }
 
+fn needed<T>(found: Option<T>, language: Language) -> Result<T, EnvError> {
+    found.ok_or_else(|| failed(&language.missing()))
+}
+
 fn values_of(outcome: &Outcome) -> Option<Vec<Vec<String>>> {
     serde_json::from_slice(outcome.files.get("results.json")?).ok()
 }
 
-fn shown(outcome: &Outcome, limits: &CodingLimits) -> String {
-    let output = String::from_utf8_lossy(&outcome.output);
+/// Returns the output of a command as an agent sees it.
+pub(crate) fn shown(end: End, output: &[u8], limits: &CodingLimits) -> String {
+    let output = String::from_utf8_lossy(output);
     let characters = output.chars().count();
     let mut text = if characters <= limits.output_chars {
         output.trim_end().to_owned()
@@ -168,7 +255,7 @@ fn shown(outcome: &Outcome, limits: &CodingLimits) -> String {
         let tail: String = output.chars().skip(characters - half).collect();
         format!("{head}\n({} characters left out)\n{}", characters - 2 * half, tail.trim_end())
     };
-    let end = match outcome.end {
+    let end = match end {
         End::Exited(0) => String::new(),
         End::Exited(code) => format!("exit code {code}"),
         End::Signalled(signal) => format!("killed by signal {signal}"),
@@ -176,6 +263,7 @@ fn shown(outcome: &Outcome, limits: &CodingLimits) -> String {
         End::CpuTime => format!("killed after {} s of CPU time", limits.cpu_s),
         End::Memory => format!("killed: more than {} MiB of memory", limits.memory_mib),
         End::Output => "killed: too much output".to_owned(),
+        End::Disk => format!("killed: more than {} MiB of new files", limits.disk_mib),
     };
     if !end.is_empty() {
         text = if text.is_empty() { end } else { format!("{text}\n{end}") };

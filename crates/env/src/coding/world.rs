@@ -10,7 +10,6 @@ use turnwise_settings::Problem;
 use super::data;
 use super::expert::{Adviser, demonstrate};
 use super::generator::CodingGenerator;
-use super::library::LIBRARIES;
 use super::set::{CodingTasks, DEFAULT_MAX_TURNS};
 use super::workshop::{CodingLimits, Workshop};
 use crate::demonstration::{DemonstrationRequest, Demonstrations};
@@ -76,7 +75,7 @@ impl WorldKind for CodingKind {
     }
 
     fn summary(&self) -> &'static str {
-        "fixing a defect in a small repository with tools, in a sandbox (Linux and Python)"
+        "fixing a defect in a small repository with tools, in a sandbox (Linux; Python or Rust)"
     }
 
     fn has_progress(&self) -> bool {
@@ -84,7 +83,7 @@ impl WorldKind for CodingKind {
     }
 
     fn rules(&self, settings: &CodingSettings) -> Vec<Problem> {
-        let known: Vec<&str> = LIBRARIES.iter().map(|library| library.name).collect();
+        let known = settings.generator.names();
         let problem = |name: String| {
             let reason = format!("there is no library `{name}`; there are {}", known.join(", "));
             Problem::new("generator.libraries", reason)
@@ -97,11 +96,17 @@ impl WorldKind for CodingKind {
         settings: &CodingSettings,
         options: &mut OpenOptions<'_>,
     ) -> Result<Box<dyn World>, EnvError> {
-        let workshop = Workshop::new()?;
-        let tasks = match &settings.data {
-            Some(path) if path.join(FILE).is_file() => data::read(&path.join(FILE), &workshop, options.note)?,
-            Some(path) => data::read(path, &workshop, options.note)?,
-            None => settings.generator.tasks(&workshop)?,
+        let (tasks, workshop) = match &settings.data {
+            Some(path) => {
+                let file = path.join(FILE);
+                let path = if file.is_file() { &file } else { path };
+                let workshop = Workshop::new(&data::languages(path)?)?;
+                (data::read(path, &workshop, options.note)?, workshop)
+            }
+            None => {
+                let workshop = Workshop::new(&settings.generator.languages)?;
+                (settings.generator.tasks(&workshop)?, workshop)
+            }
         };
         let set = CodingTasks::new(tasks, workshop, settings.limits)?.with_max_turns(options.max_turns);
         Ok(Box::new(CodingWorld { set, expert: settings.expert }))
@@ -127,7 +132,7 @@ impl WorldKind for CodingKind {
     }
 
     fn write_files(&self, settings: &CodingSettings, folder: &Path) -> Result<usize, EnvError> {
-        let tasks = settings.generator.tasks(&Workshop::new()?)?;
+        let tasks = settings.generator.tasks(&Workshop::new(&settings.generator.languages)?)?;
         let path = folder.join(FILE);
         let io = |source| EnvError::io(&path, source);
         std::fs::create_dir_all(folder).map_err(io)?;

@@ -49,6 +49,10 @@ pub(super) struct Plan<'a> {
     /// Landlock rights below paths that exist only in the new root.
     pub(super) access: &'a [(&'a CStr, u64)],
     pub(super) filter: &'a BpfProgram,
+    /// User and group id in the sandbox.
+    pub(super) user: u32,
+    /// Working folder of the command.
+    pub(super) start: &'a CStr,
     pub(super) program: &'a CStr,
     pub(super) arguments: &'a [*const c_char],
     pub(super) variables: &'a [*const c_char],
@@ -108,7 +112,7 @@ fn set_up(plan: &Plan<'_>) -> Result<(), Failed> {
     for (copy, mount) in copies.iter_mut().zip(plan.mounts) {
         *copy = kernel::copy_mount(&mount.source).map_err(at(Stage::System))?;
     }
-    kernel::become_user(USER, USER).map_err(at(Stage::Users))?;
+    kernel::become_user(plan.user, plan.user).map_err(at(Stage::Users))?;
     // After the change of the user, which resets it.
     kernel::end_with_parent().map_err(at(Stage::Processes))?;
     // Fails if the program has just ended.
@@ -116,7 +120,7 @@ fn set_up(plan: &Plan<'_>) -> Result<(), Failed> {
     kernel::new_session().map_err(at(Stage::Processes))?;
     make_root(plan, &copies)?;
     kernel::change_root().map_err(at(Stage::Root))?;
-    kernel::change_folder(c"/work").map_err(at(Stage::Root))?;
+    kernel::change_folder(plan.start).map_err(at(Stage::Root))?;
     kernel::set_mount(c"/", kernel::ATTR_RDONLY | kernel::ATTR_NODEV, false).map_err(at(Stage::Root))
 }
 

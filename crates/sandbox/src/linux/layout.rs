@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 
 use super::child::MOST_MOUNTS;
 use super::kernel::{ATTR_NODEV, ATTR_NOEXEC, ATTR_NOSUID, ATTR_RDONLY};
-use crate::SandboxError;
+use crate::{Root, SandboxError};
 
 /// Paths of programs, libraries and the loader's cache; missing ones are skipped.
 const SYSTEM: [&str; 9] = [
@@ -26,6 +26,9 @@ const SYSTEM: [&str; 9] = [
 
 /// Devices without shared state.
 const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+
+/// Folders of the new root that are in memory; `data` exists only during the setup.
+const OWN: [&str; 4] = ["data", "work", "tmp", "dev"];
 
 #[derive(Debug)]
 pub(super) struct Mount {
@@ -54,7 +57,7 @@ impl Layout {
     /// unreadable, or if there are too many.
     pub(super) fn new(further: &[PathBuf]) -> Result<Self, SandboxError> {
         let mut layout = Self::default();
-        let mut folders: BTreeSet<PathBuf> = ["data", "work", "tmp", "dev"].map(PathBuf::from).into();
+        let mut folders: BTreeSet<PathBuf> = OWN.map(PathBuf::from).into();
         for path in SYSTEM.map(Path::new) {
             // A missing path is not needed on this system.
             let Ok(kind) = path.symlink_metadata() else { continue };
@@ -68,11 +71,7 @@ impl Layout {
                 layout.readable.push(path.to_path_buf());
             }
         }
-        for path in DEVICES.map(Path::new) {
-            if path.metadata().is_ok_and(|kind| kind.file_type().is_char_device()) {
-                layout.add(path, &relative(path), ATTR_RDONLY | ATTR_NOSUID | ATTR_NOEXEC, &mut folders)?;
-            }
-        }
+        layout.add_devices(&mut folders)?;
         for path in further {
             let real = path.canonicalize().map_err(|source| folder_error(path, source))?;
             let inside = |known: &PathBuf| real.starts_with(known);
@@ -89,6 +88,51 @@ impl Layout {
         folders.remove(Path::new(""));
         layout.folders = folders.iter().map(|path| c_path(path)).collect::<Result<_, _>>()?;
         Ok(layout)
+    }
+
+    /// Returns the layout of an image: its entries below `/`, but the devices of this system. Fails
+    /// if it cannot be read or has too many entries.
+    pub(super) fn of_image(root: &Root) -> Result<Self, SandboxError> {
+        let mut layout = Self::default();
+        let mut folders: BTreeSet<PathBuf> = OWN.map(PathBuf::from).into();
+        let at = |source| folder_error(&root.folder, source);
+        let entries = fs::read_dir(&root.folder).map_err(at)?;
+        let mut entries = entries.collect::<Result<Vec<_>, _>>().map_err(at)?;
+        entries.sort_by_key(fs::DirEntry::file_name);
+        for entry in entries {
+            let (source, target) = (entry.path(), PathBuf::from(entry.file_name()));
+            let inside = Path::new("/").join(&target);
+            let is_own = OWN.iter().chain(&["proc", "sys"]).any(|own| target == Path::new(own));
+            let is_writable = root.writable.iter().any(|(writable, _)| *writable == inside);
+            let kind = entry.file_type().map_err(at)?;
+            if is_own || is_writable || root.hidden.contains(&inside) {
+                continue;
+            }
+            if kind.is_symlink() {
+                let link = fs::read_link(&source).map_err(|error| folder_error(&source, error))?;
+                layout.links.push((c_path(&link)?, c_path(&target)?));
+            } else if kind.is_dir() || kind.is_file() {
+                layout.add(&source, &target, ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV, &mut folders)?;
+                layout.readable.push(source);
+            }
+        }
+        layout.add_devices(&mut folders)?;
+        for (inside, folder) in &root.writable {
+            let real = folder.canonicalize().map_err(|source| folder_error(folder, source))?;
+            layout.add(&real, &relative(inside), ATTR_NOSUID | ATTR_NODEV, &mut folders)?;
+        }
+        folders.remove(Path::new(""));
+        layout.folders = folders.iter().map(|path| c_path(path)).collect::<Result<_, _>>()?;
+        Ok(layout)
+    }
+
+    fn add_devices(&mut self, folders: &mut BTreeSet<PathBuf>) -> Result<(), SandboxError> {
+        for path in DEVICES.map(Path::new) {
+            if path.metadata().is_ok_and(|kind| kind.file_type().is_char_device()) {
+                self.add(path, &relative(path), ATTR_RDONLY | ATTR_NOSUID | ATTR_NOEXEC, folders)?;
+            }
+        }
+        Ok(())
     }
 
     fn add(

@@ -5,6 +5,7 @@ mod collect;
 mod filter;
 mod kernel;
 mod layout;
+mod rooted;
 mod usage;
 
 use std::collections::BTreeSet;
@@ -31,13 +32,17 @@ use seccompiler::BpfProgram;
 use self::child::{ENDED, FAILED, Plan, RUNNING, USER};
 use self::kernel::Side;
 use self::layout::Layout;
-use crate::{Command, End, Files, Limits, Outcome, SandboxError, Stage};
+pub(super) use self::rooted::copy_folder;
+use crate::{Command, End, Files, Limits, Outcome, Root, SandboxError, Stage};
 
 /// User and group id of `nobody`, for sandboxes started by root.
 const NOBODY: u32 = 65_534;
 
 /// Interval between checks of memory and CPU time.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// Interval between checks of the size of writable folders.
+const MEASURE: Duration = Duration::from_millis(500);
 
 /// Landlock version whose rights and scopes are requested; older kernels enforce what they support.
 const LANDLOCK: ABI = ABI::V6;
@@ -48,6 +53,13 @@ pub(super) struct Sandbox {
     filter: BpfProgram,
     /// Folder where the new root is mounted first.
     root: CString,
+    /// Working folder of commands.
+    start: CString,
+    /// User and group id in the sandbox.
+    user: u32,
+    /// Writable folders of an image, and their size before the first command.
+    writable: Vec<(CString, PathBuf)>,
+    size: u64,
     page: u64,
     tick: Duration,
 }
@@ -58,11 +70,32 @@ fn kernel_error(stage: Stage) -> impl Fn(io::Error) -> SandboxError {
 
 impl Sandbox {
     pub(super) fn new(folders: &[PathBuf]) -> Result<Self, SandboxError> {
+        Self::of_layout(Layout::new(folders)?, Path::new("/work"), USER, Vec::new())
+    }
+
+    pub(super) fn in_root(root: &Root) -> Result<Self, SandboxError> {
+        let of_folder = |(inside, folder): &(PathBuf, PathBuf)| Ok((layout::c_path(inside)?, folder.clone()));
+        let writable = root.writable.iter().map(of_folder).collect::<Result<_, SandboxError>>()?;
+        // Programs of an image expect to be root. The user is root in the sandbox only, without
+        // capabilities.
+        Self::of_layout(Layout::of_image(root)?, &root.start, 0, writable)
+    }
+
+    fn of_layout(
+        layout: Layout,
+        start: &Path,
+        user: u32,
+        writable: Vec<(CString, PathBuf)>,
+    ) -> Result<Self, SandboxError> {
         let filter = filter::filter().map_err(kernel_error(Stage::Seccomp))?;
         let ticks = rustix::param::clock_ticks_per_second().max(1);
         let sandbox = Self {
-            layout: Layout::new(folders)?,
+            layout,
             filter,
+            start: layout::c_path(start)?,
+            user,
+            size: writable.iter().map(|(_, folder)| rooted::size(folder)).sum(),
+            writable,
             root: layout::c_path(&std::env::temp_dir().canonicalize().unwrap_or_else(|_| "/tmp".into()))?,
             page: rustix::param::page_size() as u64,
             tick: Duration::from_secs(1) / u32::try_from(ticks).unwrap_or(100),
@@ -95,6 +128,14 @@ impl Sandbox {
         rustix::fs::fcntl_setfl(&output, rustix::fs::OFlags::NONBLOCK)
             .map_err(|error| processes(error.into()))?;
         let seconds = limits.cpu.as_secs() + 1;
+        let mut access = vec![
+            (c"/work", work),
+            (c"/tmp", work),
+            // Shared mappings of a writable `/dev/zero` would be memory that no limit counts.
+            (c"/dev", BitFlags::from(device).bits()),
+            (c"/dev/null", (device | AccessFs::WriteFile).bits()),
+        ];
+        access.extend(self.writable.iter().map(|(inside, _)| (inside.as_c_str(), work)));
         let plan = Plan {
             control: other.as_raw_fd(),
             output: writer.as_raw_fd(),
@@ -117,13 +158,9 @@ impl Sandbox {
                 // At 0 a core dump handler would still run; at 1 the kernel skips it.
                 (libc::RLIMIT_CORE, 1),
             ],
-            access: &[
-                (c"/work", work),
-                (c"/tmp", work),
-                // Shared mappings of a writable `/dev/zero` would be memory that no limit counts.
-                (c"/dev", BitFlags::from(device).bits()),
-                (c"/dev/null", (device | AccessFs::WriteFile).bits()),
-            ],
+            access: &access,
+            user: self.user,
+            start: &self.start,
             filter: &self.filter,
             program: &words.program,
             arguments: &arguments,
@@ -146,6 +183,15 @@ impl Sandbox {
         running.name_user()?;
         rustix::io::write(&control, &[0]).map_err(|error| processes(error.into()))?;
         running.watch(&control, &output, limits)
+    }
+
+    /// Returns `Disk` if the writable folders have grown too large.
+    fn grown(&self, limits: &Limits) -> Option<End> {
+        if self.writable.is_empty() {
+            return None;
+        }
+        let size: u64 = self.writable.iter().map(|(_, folder)| rooted::size(folder)).sum();
+        (size.saturating_sub(self.size) > limits.disk).then_some(End::Disk)
     }
 
     /// Returns the Landlock rules of the system folders.
@@ -252,17 +298,18 @@ impl<'a> Running<'a> {
     fn name_user(&self) -> Result<(), SandboxError> {
         let write = |name: &str, text: &str| fs::write(format!("/proc/{}/{name}", self.process), text);
         let user = rustix::process::geteuid();
+        let inside = self.sandbox.user;
         // `nobody` owns no files, and RLIMIT_NPROC does not apply to root.
         let as_nobody = user.is_root()
-            && write("gid_map", &format!("{USER} {NOBODY} 1")).is_ok()
-            && write("uid_map", &format!("{USER} {NOBODY} 1")).is_ok();
+            && write("gid_map", &format!("{inside} {NOBODY} 1")).is_ok()
+            && write("uid_map", &format!("{inside} {NOBODY} 1")).is_ok();
         if as_nobody {
             return Ok(());
         }
         let group = rustix::process::getegid().as_raw();
         write("setgroups", "deny")
-            .and_then(|()| write("gid_map", &format!("{USER} {group} 1")))
-            .and_then(|()| write("uid_map", &format!("{USER} {} 1", user.as_raw())))
+            .and_then(|()| write("gid_map", &format!("{inside} {group} 1")))
+            .and_then(|()| write("uid_map", &format!("{inside} {} 1", user.as_raw())))
             .map_err(kernel_error(Stage::Users))
     }
 
@@ -270,11 +317,16 @@ impl<'a> Running<'a> {
         let mut seen = Seen::default();
         let mut early = None;
         let mut next_look = self.started + LOOK;
+        let mut next_measure = self.started + MEASURE;
         while early.is_none() {
             let now = Instant::now();
             if now >= next_look {
                 early = self.over(limits, seen.running);
                 next_look = now + LOOK;
+            }
+            if now >= next_measure {
+                early = early.or_else(|| self.sandbox.grown(limits));
+                next_measure = Instant::now() + MEASURE;
             }
             if now.duration_since(self.started) >= limits.wall {
                 early = Some(End::WallTime);
@@ -301,11 +353,13 @@ impl<'a> Running<'a> {
                 break;
             }
         }
+        let sandbox = self.sandbox;
         drop(self);
         while seen.take_message(control)? {}
         if !seen.take_output(output, limits.output) {
             early = early.or(Some(End::Output));
         }
+        early = early.or_else(|| sandbox.grown(limits));
         let work = seen.work.take();
         let end = match (early, seen.status) {
             (Some(end), _) => end,

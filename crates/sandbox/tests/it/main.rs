@@ -5,4 +5,5 @@
 
 mod attempts;
 mod escapes;
+mod rooted;
 mod runs;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+use super::super::language::Language;
 use super::super::task::CodingTask;
 use super::Draft;
 
@@ -27,6 +28,8 @@ fn draft(kind: &str, id: String, statement: String, begin: String, fix: Option<S
         checks: Vec::new(),
         fix,
         tests: None,
+        language: Language::Python,
+        file: None,
     }
 }
 

@@ -18,6 +18,7 @@ use serde_json::{Map, Value};
 use turnwise_core::EnvError;
 use turnwise_sandbox::Limits;
 
+use super::language::Language;
 use super::task::{Check, CodingTask};
 use super::workshop::{Job, Workshop};
 
@@ -45,6 +46,29 @@ pub(super) fn read(
         return Err(wrong(path, "there are no tasks in it that can be checked"));
     }
     Ok(tasks)
+}
+
+/// Returns the languages that the tasks of a file or folder need. Python evaluates all data sets.
+pub(super) fn languages(path: &Path) -> Result<Vec<Language>, EnvError> {
+    let mut needed = vec![Language::Python];
+    if path.is_dir() {
+        return Ok(needed);
+    }
+    let io = |source| EnvError::io(path, source);
+    for line in turnwise_files::open(path).map_err(io)?.lines() {
+        // Wrong lines are errors when the tasks are read.
+        let language = serde_json::from_str::<LanguageOnly>(&line.map_err(io)?).unwrap_or_default().language;
+        if !needed.contains(&language) {
+            needed.push(language);
+        }
+    }
+    Ok(needed)
+}
+
+#[derive(Default, serde::Deserialize)]
+#[serde(default)]
+struct LanguageOnly {
+    language: Language,
 }
 
 fn wrong(path: &Path, reason: impl Into<String>) -> EnvError {

@@ -7,6 +7,7 @@ use std::path::Path;
 use serde_json::Value;
 use turnwise_core::EnvError;
 
+use super::super::language::Language;
 use super::super::task::CodingTask;
 use super::{Draft, wrong};
 
@@ -58,6 +59,8 @@ fn draft(folder: &Path, name: &str) -> Result<Draft, EnvError> {
         checks: Vec::new(),
         fix: Some(right),
         tests: None,
+        language: Language::Python,
+        file: None,
     };
     Ok(Draft { task, checks })
 }

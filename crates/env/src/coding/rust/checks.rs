@@ -1,0 +1,63 @@
+//! Evaluates calls on a crate with `rustc`, without cargo and without dependencies.
+//!
+//! The crate is compiled as a library, and a program that prints the `{:?}` text of each call is
+//! linked to it. As in Python, the expected values stay outside of the sandbox.
+
+use std::fmt::Write as _;
+
+use turnwise_sandbox::{Command, Files, Outcome, Rust};
+
+/// Flags that keep compile time and the size of programs low. The linker of newer compilers needs
+/// `/proc`, so that of the system is used.
+pub(in super::super) const FLAGS: &str = "--edition 2021 -C debuginfo=0 -C opt-level=0 -C codegen-units=1 -C strip=debuginfo -C link-arg=-fuse-ld=bfd -A warnings";
+
+/// Value of a call that panics.
+pub(in super::super) const PANIC: &str = "!panic";
+
+/// Folder of the generated program and of the values.
+const FOLDER: &str = ".checks";
+
+/// Returns the command that compiles the crate `name` and evaluates the calls in [`files`].
+pub(in super::super) fn command(rust: &Rust, name: &str) -> Command {
+    let rustc = rust.program.display();
+    let line = format!(
+        "set -e\n\"{rustc}\" {FLAGS} --crate-type rlib --crate-name {name} --out-dir /tmp/checks src/lib.rs\n\
+         \"{rustc}\" {FLAGS} --crate-name checks --extern {name}=/tmp/checks/lib{name}.rlib -o /tmp/checks/run \
+         {FOLDER}/main.rs\nexec /tmp/checks/run"
+    );
+    Command::shell(&line)
+}
+
+/// Adds the program to the files of a crate. The program replaces files of its name.
+pub(in super::super) fn files(mut files: Files, name: &str, calls: &[String]) -> Files {
+    files.retain(|path, _| path != FOLDER && !path.starts_with(&format!("{FOLDER}/")));
+    files.insert(format!("{FOLDER}/main.rs"), program(name, calls).into_bytes());
+    files
+}
+
+fn program(name: &str, calls: &[String]) -> String {
+    let mut text = format!(
+        "#[allow(unused_imports)]\nuse {name}::*;\nuse std::io::Write as _;\n\n\
+         fn turnwise_check(call: impl FnOnce() -> std::string::String) {{\n    \
+         let value = std::panic::catch_unwind(std::panic::AssertUnwindSafe(call));\n    \
+         let value = value.unwrap_or_else(|_| \"{PANIC}\".into()).replace('\\n', \"\\\\n\");\n    \
+         let mut file = std::fs::OpenOptions::new();\n    \
+         let mut file = file.create(true).append(true).open(\"/work/{FOLDER}/values\").unwrap();\n    \
+         file.write_all(std::format!(\"{{value}}\\n\").as_bytes()).unwrap();\n}}\n\nfn main() {{\n"
+    );
+    for call in calls {
+        let _ = writeln!(text, "    turnwise_check(|| std::format!(\"{{:?}}\", {call}));");
+    }
+    text.push_str("}\n");
+    text
+}
+
+/// Returns the values up to the first call that did not end.
+pub(in super::super) fn values(outcome: &Outcome) -> Vec<String> {
+    let bytes = outcome.files.get(&format!("{FOLDER}/values")).map(Vec::as_slice).unwrap_or_default();
+    let text = String::from_utf8_lossy(bytes);
+    let mut lines: Vec<&str> = text.split('\n').collect();
+    // The last line is empty or was cut off.
+    lines.pop();
+    lines.into_iter().map(str::to_owned).collect()
+}

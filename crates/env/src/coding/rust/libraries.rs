@@ -1,0 +1,113 @@
+//! Small built-in Rust libraries, calls that check them, and the recorded results of their defects.
+//!
+//! Compiling every defect takes a fifth of a second each, so their results are part of the
+//! repository (`record`). A test compiles them again.
+
+use std::collections::BTreeMap;
+
+use super::super::mutation::{self, Mutant};
+
+/// A library of several modules.
+pub(in super::super) struct Library {
+    pub(in super::super) name: &'static str,
+    /// Sources by path.
+    pub(in super::super) sources: &'static [(&'static str, &'static str)],
+    calls: &'static str,
+    record: &'static str,
+}
+
+macro_rules! library {
+    ($name:literal: $($module:literal),+) => {
+        Library {
+            name: $name,
+            sources: &[$((
+                concat!("src/", $module, ".rs"),
+                include_str!(concat!("../libraries/rust/", $name, "/", $module, ".rs")),
+            )),+],
+            calls: include_str!(concat!("../libraries/rust/", $name, "/calls")),
+            record: include_str!(concat!("../libraries/rust/", $name, "/record")),
+        }
+    };
+}
+
+pub(in super::super) const LIBRARIES: [Library; 6] = [
+    library!("board": "lib", "cells", "life", "routes"),
+    library!("calculator": "lib", "lexer", "machine", "parser"),
+    library!("glob": "lib", "letters", "path"),
+    library!("linediff": "lib", "lcs", "merge"),
+    library!("quantity": "lib", "parse", "units"),
+    library!("timespan": "lib", "clock", "hours"),
+];
+
+/// A defect of a library.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in super::super) struct Defect {
+    pub(in super::super) path: &'static str,
+    pub(in super::super) mutant: Mutant,
+    pub(in super::super) digest: String,
+}
+
+/// What is known about a library: the values of its calls, and by the digest of a defect the first
+/// failing call with its value (`None` if it does not end).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in super::super) struct Record {
+    pub(in super::super) values: Vec<String>,
+    pub(in super::super) failing: BTreeMap<String, (usize, Option<String>)>,
+}
+
+impl Library {
+    /// Returns the calls, one per line of their file.
+    pub(in super::super) fn calls(&self) -> Vec<String> {
+        self.calls.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect()
+    }
+
+    /// Returns all candidates in the order of the sources; some do not compile or change no value.
+    pub(in super::super) fn defects(&self) -> Vec<Defect> {
+        let of_source = |(path, source): &(&'static str, &'static str)| {
+            let path = *path;
+            mutation::rust_mutants(source).into_iter().map(move |mutant| {
+                let digest = turnwise_core::digest([path.as_bytes(), b"\n", mutant.text.as_bytes()]);
+                Defect { path, digest: digest.chars().take(8).collect(), mutant }
+            })
+        };
+        self.sources.iter().flat_map(of_source).collect()
+    }
+
+    pub(in super::super) fn record(&self) -> Record {
+        Record::parse(self.record)
+    }
+
+    /// Returns the source at a path.
+    pub(in super::super) fn source(&self, path: &str) -> &'static str {
+        self.sources.iter().find(|(known, _)| *known == path).map_or("", |(_, source)| source)
+    }
+}
+
+impl Record {
+    /// Parses lines `value TEXT` and `DIGEST CALL VALUE`, divided by tabs.
+    pub(super) fn parse(text: &str) -> Self {
+        let mut record = Self::default();
+        for line in text.lines() {
+            let fields: Vec<&str> = line.split('\t').collect();
+            match fields.as_slice() {
+                ["value", value] => record.values.push((*value).to_owned()),
+                [digest, call, rest @ ..] => {
+                    let value = rest.first().map(|value| (*value).to_owned());
+                    record.failing.insert((*digest).to_owned(), (call.parse().unwrap_or(0), value));
+                }
+                _ => {}
+            }
+        }
+        record
+    }
+
+    #[cfg(test)]
+    pub(super) fn text(&self) -> String {
+        let mut lines: Vec<String> = self.values.iter().map(|value| format!("value\t{value}")).collect();
+        for (digest, (call, value)) in &self.failing {
+            let value = value.as_ref().map(|value| format!("\t{value}")).unwrap_or_default();
+            lines.push(format!("{digest}\t{call}{value}"));
+        }
+        lines.join("\n") + "\n"
+    }
+}

@@ -1,0 +1,275 @@
+//! Instances, and how records of SWE-bench and R2E-Gym describe them.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::logs::{LogFormat, r2e_name};
+use super::patch;
+
+/// An issue of a repository, with the tests that decide whether it is solved.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SweInstance {
+    /// Id of the instance.
+    pub id: String,
+    /// Name of the repository.
+    pub repo: String,
+    /// Text of the issue.
+    pub statement: String,
+    /// Image of the container.
+    pub image: String,
+    /// The tests.
+    pub tests: SweTests,
+    /// Known fix as new files or a patch, for the expert.
+    pub fix: SweFix,
+}
+
+/// Tests of an instance.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub enum SweTests {
+    /// SWE-bench: tests that a patch adds, run by a command of the repository.
+    SweBench {
+        /// Commit to which the test files are reset.
+        base: String,
+        /// Patch of the test files.
+        patch: String,
+        /// Tests that must pass after the fix.
+        fail_to_pass: Vec<String>,
+        /// Tests that must not break.
+        pass_to_pass: Vec<String>,
+        /// Command that runs the tests.
+        command: String,
+        /// Format of its output.
+        format: LogFormat,
+    },
+    /// R2E-Gym: a script in the image, and the expected status of each test.
+    R2eGym {
+        /// Expected statuses by test.
+        expected: BTreeMap<String, String>,
+    },
+}
+
+/// The known fix of an instance.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub enum SweFix {
+    /// Unknown.
+    #[default]
+    None,
+    /// A unified diff.
+    Patch(String),
+    /// New contents of files by path; `None` removes a file.
+    Files(Vec<(String, Option<String>)>),
+}
+
+/// Rule of the official images; `{id}` is the instance's id with `_1776_` for `__`.
+pub(super) const IMAGE: &str = "swebench/sweb.eval.x86_64.{id}:latest";
+
+const PYTEST: &str = "pytest -rA";
+
+/// Returns the test command of a repository and the format of its output. Repositories that
+/// SWE-bench does not have get pytest.
+fn test_command(repo: &str, version: &str) -> (&'static str, LogFormat) {
+    match repo {
+        "astropy/astropy" => {
+            ("pytest -rA -vv -o console_output_style=classic --tb=no", LogFormat::PytestWhole)
+        }
+        "django/django" if version == "1.9" => ("./tests/runtests.py --verbosity 2", LogFormat::Django),
+        "django/django" => {
+            ("./tests/runtests.py --verbosity 2 --settings=test_sqlite --parallel 1", LogFormat::Django)
+        }
+        "matplotlib/matplotlib" => (PYTEST, LogFormat::Matplotlib),
+        "mwaskom/seaborn" => ("pytest --no-header -rA", LogFormat::Seaborn),
+        "psf/requests" | "pydicom/pydicom" | "pylint-dev/pylint" => (PYTEST, LogFormat::PytestOptions),
+        "scikit-learn/scikit-learn" => (PYTEST, LogFormat::PytestWhole),
+        "sphinx-doc/sphinx" => ("tox --current-env -epy39 -v --", LogFormat::PytestWhole),
+        "sympy/sympy" => (
+            "PYTHONWARNINGS='ignore::UserWarning,ignore::SyntaxWarning' bin/test -C --verbose",
+            LogFormat::Sympy,
+        ),
+        _ => (PYTEST, LogFormat::Pytest),
+    }
+}
+
+fn text<'a>(keys: &'a Map<String, Value>, name: &str) -> Result<&'a str, String> {
+    keys.get(name).and_then(Value::as_str).ok_or_else(|| format!("`{name}` is missing or not a text"))
+}
+
+/// Reads a list of texts, or a text that holds one as JSON.
+fn texts(keys: &Map<String, Value>, name: &str) -> Result<Vec<String>, String> {
+    let parsed;
+    let list = match keys.get(name) {
+        Some(Value::String(text)) => {
+            parsed = serde_json::from_str::<Value>(text).map_err(|error| format!("`{name}`: {error}"))?;
+            &parsed
+        }
+        Some(other) => other,
+        None => return Err(format!("`{name}` is missing")),
+    };
+    let list = list.as_array().ok_or_else(|| format!("`{name}` is not a list"))?;
+    let text = |entry: &Value| entry.as_str().map(str::to_owned);
+    list.iter().map(text).collect::<Option<_>>().ok_or_else(|| format!("`{name}` is not a list of texts"))
+}
+
+/// Parses a record. `rule` names the image of a record that names none.
+pub(super) fn read(keys: &Map<String, Value>, rule: &str) -> Result<SweInstance, String> {
+    if keys.contains_key("FAIL_TO_PASS") {
+        swe_bench(keys, rule)
+    } else if keys.contains_key("expected_output_json") {
+        r2e_gym(keys)
+    } else {
+        Err("has neither `FAIL_TO_PASS` (SWE-bench) nor `expected_output_json` (R2E-Gym)".to_owned())
+    }
+}
+
+fn swe_bench(keys: &Map<String, Value>, rule: &str) -> Result<SweInstance, String> {
+    let id = text(keys, "instance_id")?.to_owned();
+    let repo = text(keys, "repo")?.to_owned();
+    let (command, format) = test_command(&repo, text(keys, "version").unwrap_or_default());
+    // SWE-Gym and SWE-rebench name images and test commands in their records.
+    let image = ["image_name", "docker_image", "image"].iter().find_map(|key| text(keys, key).ok());
+    let image =
+        image.map_or_else(|| rule.replace("{id}", &id.to_lowercase().replace("__", "_1776_")), str::to_owned);
+    let (fail_to_pass, pass_to_pass) = (texts(keys, "FAIL_TO_PASS")?, texts(keys, "PASS_TO_PASS")?);
+    if fail_to_pass.is_empty() {
+        return Err("`FAIL_TO_PASS` is empty".to_owned());
+    }
+    let tests = SweTests::SweBench {
+        base: text(keys, "base_commit")?.to_owned(),
+        patch: text(keys, "test_patch")?.to_owned(),
+        fail_to_pass,
+        pass_to_pass,
+        command: text(keys, "test_cmd").unwrap_or(command).to_owned(),
+        format,
+    };
+    let fix = text(keys, "patch").ok().filter(|patch| !patch.is_empty());
+    let fix = fix.map_or(SweFix::None, |patch| SweFix::Patch(patch.to_owned()));
+    Ok(SweInstance { id, repo, statement: text(keys, "problem_statement")?.to_owned(), image, tests, fix })
+}
+
+fn r2e_gym(keys: &Map<String, Value>) -> Result<SweInstance, String> {
+    let image = text(keys, "docker_image")?.to_owned();
+    let expected: BTreeMap<String, String> = match keys.get("expected_output_json") {
+        Some(Value::String(text)) => serde_json::from_str(text),
+        Some(other) => serde_json::from_value(other.clone()),
+        None => Ok(BTreeMap::new()),
+    }
+    .map_err(|error| format!("`expected_output_json`: {error}"))?;
+    let expected: BTreeMap<String, String> =
+        expected.into_iter().map(|(name, word)| (r2e_name(&name), word)).collect();
+    if expected.is_empty() {
+        return Err("`expected_output_json` is empty".to_owned());
+    }
+    let repo = text(keys, "repo_name").or_else(|_| text(keys, "repo")).unwrap_or_default().to_owned();
+    let id = match (text(keys, "instance_id"), text(keys, "commit_hash")) {
+        (Ok(id), _) => id.to_owned(),
+        (_, Ok(commit)) => format!("{repo}__{}", commit.chars().take(12).collect::<String>()),
+        _ => image.clone(),
+    };
+    let fix = match text(keys, "patch") {
+        Ok(patch) if !patch.is_empty() => SweFix::Patch(patch.to_owned()),
+        _ => keys.get("parsed_commit_content").and_then(commit_files).map_or(SweFix::None, SweFix::Files),
+    };
+    let statement = text(keys, "problem_statement")?.to_owned();
+    Ok(SweInstance { id, repo, statement, image, tests: SweTests::R2eGym { expected }, fix })
+}
+
+/// Reads the files that R2E-Gym's commit changes, without its tests.
+fn commit_files(content: &Value) -> Option<Vec<(String, Option<String>)>> {
+    let parsed;
+    let content = match content {
+        Value::String(text) => {
+            parsed = serde_json::from_str::<Value>(text).ok()?;
+            &parsed
+        }
+        other => other,
+    };
+    let mut files = Vec::new();
+    for file in content.get("file_diffs")?.as_array()? {
+        let path = file.pointer("/header/file/path")?.as_str()?;
+        let is_test =
+            path.split('/').any(|part| part == "tests" || part == "test" || part.starts_with("test_"));
+        if !is_test {
+            let new = file.get("new_file_content").and_then(Value::as_str).filter(|text| !text.is_empty());
+            files.push((path.to_owned(), new.map(str::to_owned)));
+        }
+    }
+    (!files.is_empty()).then_some(files)
+}
+
+/// Endings of files in a test patch that are no tests.
+const NO_TESTS: [&str; 11] =
+    [".json", ".png", "csv", ".txt", ".md", ".jpg", ".jpeg", ".pkl", ".yml", ".yaml", ".toml"];
+
+/// Returns the arguments of the test command: the files of the test patch, or Django's modules.
+pub(super) fn directives(repo: &str, test_patch: &str) -> Vec<String> {
+    let files = patch::parse(test_patch).into_iter();
+    // A deleted file has no new path and no test.
+    let files = files.filter_map(|file| file.new);
+    let files = files.filter(|path| !NO_TESTS.iter().any(|end| path.ends_with(end)));
+    if repo != "django/django" {
+        return files.collect();
+    }
+    let module = |path: String| {
+        let path = path.strip_suffix(".py").unwrap_or(&path);
+        path.strip_prefix("tests/").unwrap_or(path).replace('/', ".")
+    };
+    files.map(module).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn keys(value: Value) -> Map<String, Value> {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn records_of_both_kinds_are_read() {
+        let record = json!({"instance_id": "django__django-1", "repo": "django/django", "base_commit": "abc", "version": "1.9",
+            "problem_statement": "It fails.", "test_patch": "diff --git a/tests/x/test_y.py b/tests/x/test_y.py\n", "patch": "p",
+            "FAIL_TO_PASS": "[\"a\"]", "PASS_TO_PASS": ["b", "c"]});
+        let instance = read(&keys(record.clone()), IMAGE).unwrap();
+        assert_eq!(instance.image, "swebench/sweb.eval.x86_64.django_1776_django-1:latest");
+        let SweTests::SweBench { command, fail_to_pass, pass_to_pass, patch, .. } = &instance.tests else {
+            panic!()
+        };
+        assert_eq!(command, "./tests/runtests.py --verbosity 2");
+        assert_eq!((fail_to_pass.len(), pass_to_pass.len()), (1, 2));
+        assert_eq!(directives(&instance.repo, patch), ["x.test_y"]);
+        assert_eq!(directives("a/b", patch), ["tests/x/test_y.py"]);
+        let record = json!({"docker_image": "a/b:c", "repo_name": "numpy", "commit_hash": "0123456789abcdef", "problem_statement": "p",
+            "expected_output_json": "{\"T.t - x\": \"PASSED\"}",
+            "parsed_commit_content": "{\"file_diffs\": [{\"header\": {\"file\": {\"path\": \"a.py\"}}, \"new_file_content\": \"x\"}, {\"header\": {\"file\": {\"path\": \"tests/t.py\"}}}]}"});
+        let instance = read(&keys(record), IMAGE).unwrap();
+        assert_eq!((instance.id.as_str(), instance.image.as_str()), ("numpy__0123456789ab", "a/b:c"));
+        assert_eq!(instance.fix, SweFix::Files(vec![("a.py".into(), Some("x".into()))]));
+        assert_eq!(instance.tests, SweTests::R2eGym { expected: [("T.t".into(), "PASSED".into())].into() });
+    }
+
+    #[test]
+    fn wrong_records_name_the_key() {
+        for (record, said) in [
+            (json!({}), "neither `FAIL_TO_PASS`"),
+            (json!({"FAIL_TO_PASS": []}), "`instance_id`"),
+            (
+                json!({"FAIL_TO_PASS": "[", "PASS_TO_PASS": [], "instance_id": "a", "repo": "b"}),
+                "`FAIL_TO_PASS`: ",
+            ),
+            (
+                json!({"FAIL_TO_PASS": [1], "PASS_TO_PASS": [], "instance_id": "a", "repo": "b"}),
+                "list of texts",
+            ),
+            (json!({"FAIL_TO_PASS": [], "PASS_TO_PASS": [], "instance_id": "a", "repo": "b"}), "is empty"),
+            (json!({"expected_output_json": "{}", "docker_image": "a"}), "is empty"),
+            (json!({"expected_output_json": "[1]", "docker_image": "a"}), "`expected_output_json`"),
+            (json!({"expected_output_json": "{}"}), "`docker_image`"),
+        ] {
+            let error = read(&keys(record.clone()), IMAGE).unwrap_err();
+            assert!(error.contains(said), "{record}: {error}");
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Operations on the repository in a container.
+
+use turnwise_core::EnvError;
+use turnwise_sandbox::{End, Files};
+
+use super::engine::{Container, Ran};
+use crate::coding::{Place, Repository, shown};
+
+/// Seconds for an operation on files.
+const SECONDS: u64 = 60;
+const MOST_FILES: usize = 200;
+const MOST_FOUND: usize = 40;
+const LINE_WIDTH: usize = 400;
+/// Bytes of a patch.
+const MOST_PATCH: usize = 8 << 20;
+/// Exit code of a script for a path that is a folder.
+const IS_FOLDER: i32 = 21;
+
+/// Git with the repository of another user.
+const GIT: &str = "git -c safe.directory='*' -c core.hooksPath=/dev/null";
+
+/// Activates the environment of the image: SWE-bench's conda environment, or R2E-Gym's virtual one.
+const ACTIVATE: &str = "\
+if [ -f /opt/miniconda3/bin/activate ]; then . /opt/miniconda3/bin/activate > /dev/null 2>&1; conda activate testbed; fi
+if [ -d .venv/bin ]; then PATH=\"$PWD/.venv/bin:$PATH\"; export PATH; fi
+";
+
+/// The repository in a container.
+#[derive(Debug)]
+pub(super) struct Worktree {
+    container: Container,
+    /// Folder of the repository, to shorten absolute paths.
+    folder: String,
+    /// Commit of the image.
+    commit: String,
+    /// Untracked and hidden paths of the image, which are no part of an agent's change.
+    foreign: Vec<String>,
+}
+
+/// An answer for the agent, or the reason why a call is invalid.
+type Answer = Result<Result<String, String>, EnvError>;
+
+impl Worktree {
+    pub(super) fn new(container: Container, folder: &str, hidden: &[&str]) -> Result<Self, EnvError> {
+        let head = container.run(&format!("{GIT} rev-parse HEAD"), &[], b"", SECONDS)?;
+        if !head.ok() {
+            return Err(EnvError::Other(format!(
+                "the world swe: `env.container.repository` ({folder}) is no git repository in the image: {}",
+                head.text().trim_end()
+            )));
+        }
+        let script = format!("{GIT} ls-files --others --directory --exclude-standard");
+        let others = container.run(&script, &[], b"", SECONDS)?;
+        let mut foreign: Vec<String> = others.text().lines().map(str::to_owned).collect();
+        foreign.extend(hidden.iter().filter(|path| !path.starts_with('/')).map(|path| (*path).to_owned()));
+        let commit = head.text().trim().to_owned();
+        Ok(Self { container, folder: folder.to_owned(), commit, foreign })
+    }
+
+    /// Runs a command of the agent, or of the tests, in the environment of the image.
+    pub(super) fn command(&self, command: &str, seconds: u64) -> Result<Ran, EnvError> {
+        let script =
+            "if command -v bash > /dev/null 2>&1; then exec bash -c \"$1\"; else exec sh -c \"$1\"; fi";
+        self.container.run(script, &[&format!("{ACTIVATE}{command}")], b"", seconds)
+    }
+
+    fn relative<'a>(&self, path: &'a str) -> &'a str {
+        let inside = path.strip_prefix(&self.folder).and_then(|rest| rest.strip_prefix('/'));
+        inside.unwrap_or(path)
+    }
+
+    /// Lists the files of a folder.
+    pub(super) fn list(&self, path: &str) -> Result<String, EnvError> {
+        let script = format!("{GIT} ls-files --cached --others --exclude-standard -- \"$1\"");
+        let ran = self.container.run(&script, &[path], b"", SECONDS)?;
+        let text = ran.text();
+        let files: Vec<&str> = text.lines().collect();
+        let mut list = files.iter().take(MOST_FILES).copied().collect::<Vec<_>>().join(", ");
+        if files.len() > MOST_FILES {
+            list = format!("{list} and {} more", files.len() - MOST_FILES);
+        }
+        Ok(if list.is_empty() { "(no files)".to_owned() } else { list })
+    }
+
+    /// Returns the entries of the repository's folder.
+    pub(super) fn overview(&self) -> Result<String, EnvError> {
+        let ran = self.container.run("ls -p", &[], b"", SECONDS)?;
+        let text = ran.text();
+        let entries: Vec<&str> = text.lines().take(MOST_FILES).collect();
+        Ok(entries.join(", "))
+    }
+
+    /// Reads one file as the files of an episode; `None` for a folder.
+    fn read(&self, path: &str) -> Result<Result<Option<Repository>, String>, EnvError> {
+        let script = format!("if [ -d \"$1\" ]; then exit {IS_FOLDER}; fi\nexec cat -- \"./$1\"");
+        if path.is_empty()
+            || path.starts_with('/')
+            || path.split('/').any(|part| part == "..")
+            || path.contains('\0')
+        {
+            return Ok(Err(format!("{path:?} is not a path in the repository")));
+        }
+        let ran = self.container.run(&script, &[path], b"", SECONDS)?;
+        Ok(match ran.end {
+            End::Exited(0) => Ok(Some(Repository::of_files(Files::from([(path.to_owned(), ran.output)])))),
+            End::Exited(IS_FOLDER) => Ok(None),
+            End::Output => Err(format!("{path} is too large")),
+            _ => Err(format!("there is no file {path}")),
+        })
+    }
+
+    pub(super) fn view(&self, path: &str, first: usize, last: Option<usize>) -> Answer {
+        let path = self.relative(path);
+        Ok(match self.read(path)? {
+            Ok(Some(files)) => files.view(path, first, last),
+            Ok(None) => Ok(self.list(path)?),
+            Err(reason) => Err(reason),
+        })
+    }
+
+    pub(super) fn search(&self, text: &str) -> Answer {
+        if text.is_empty() || text.contains('\0') {
+            return Ok(Err("the text to search for is empty or has a NUL byte".to_owned()));
+        }
+        let script = format!("{GIT} grep -nIF --untracked -e \"$1\"");
+        let ran = self.container.run(&script, &[text], b"", SECONDS)?;
+        let output = ran.text();
+        let mut found: Vec<&str> = output.lines().map(cut).collect();
+        let all = found.len();
+        if all == 0 {
+            return Ok(Ok("nothing found".to_owned()));
+        }
+        found.truncate(MOST_FOUND);
+        let mut answer = found.join("\n");
+        if all > MOST_FOUND {
+            answer = format!("{answer}\n({all} lines in all)");
+        }
+        Ok(Ok(answer))
+    }
+
+    pub(super) fn edit(&self, path: &str, place: &Place, new: &str) -> Answer {
+        let path = self.relative(path);
+        let mut files = match self.read(path)? {
+            Ok(Some(files)) => files,
+            Ok(None) => return Ok(Err(format!("{path} is a folder"))),
+            Err(_) if *place == Place::Whole => Repository::default(),
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let answer = match files.edit(path, place, new) {
+            Ok(answer) => answer,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let bytes = files.to_files().remove(path).unwrap_or_default();
+        let script = "mkdir -p -- \"$(dirname -- \"./$1\")\" && cat > \"./$1\"";
+        let ran = self.container.run(script, &[path], &bytes, SECONDS)?;
+        Ok(if ran.ok() {
+            Ok(answer)
+        } else {
+            Err(format!("{path} cannot be written: {}", ran.text().trim_end()))
+        })
+    }
+
+    pub(super) fn run(&self, command: &str, limits: &super::SweLimits) -> Answer {
+        if command.contains('\0') {
+            return Ok(Err("the command has a NUL byte".to_owned()));
+        }
+        let ran = self.command(command, limits.wall_s)?;
+        Ok(Ok(shown(ran.end, &ran.output, &limits.of_command())))
+    }
+
+    /// Returns the difference from the image, without files that git ignores; `None` if there is no
+    /// difference that can be taken.
+    pub(super) fn patch(&self) -> Result<Option<Vec<u8>>, EnvError> {
+        let script = format!(
+            "commit=$1\nshift\n{GIT} add -A -- . \"$@\" > /dev/null 2>&1\n\
+             exec {GIT} diff --cached --binary --no-color --no-ext-diff --no-textconv --no-renames \"$commit\" -- . \"$@\""
+        );
+        let excluded =
+            self.foreign.iter().map(|path| format!(":(exclude,literal){}", path.trim_end_matches('/')));
+        let excluded: Vec<String> = excluded.collect();
+        let arguments: Vec<&str> =
+            std::iter::once(self.commit.as_str()).chain(excluded.iter().map(String::as_str)).collect();
+        let ran = self.container.run(&script, &arguments, b"", SECONDS)?;
+        Ok((ran.ok() && ran.output.len() <= MOST_PATCH).then_some(ran.output))
+    }
+
+    /// Applies a patch; returns false if it does not fit.
+    pub(super) fn apply(&self, patch: &[u8]) -> Result<bool, EnvError> {
+        if patch.is_empty() {
+            return Ok(true);
+        }
+        let script = format!("exec {GIT} apply --whitespace=nowarn -");
+        Ok(self.container.run(&script, &[], patch, SECONDS)?.ok())
+    }
+
+    /// Resets files to a commit and removes files that it does not have.
+    pub(super) fn reset(&self, commit: &str, known: &[&str], new: &[&str]) -> Result<bool, EnvError> {
+        if !new.is_empty() && !self.container.run("rm -f -- \"$@\"", new, b"", SECONDS)?.ok() {
+            return Ok(false);
+        }
+        if known.is_empty() {
+            return Ok(true);
+        }
+        let script = format!("commit=$1\nshift\nexec {GIT} checkout -q \"$commit\" -- \"$@\"");
+        let arguments: Vec<&str> = std::iter::once(commit).chain(known.iter().copied()).collect();
+        Ok(self.container.run(&script, &arguments, b"", SECONDS)?.ok())
+    }
+}
+
+fn cut(line: &str) -> &str {
+    let end = line.char_indices().nth(LINE_WIDTH).map_or(line.len(), |(place, _)| place);
+    &line[..end]
+}
