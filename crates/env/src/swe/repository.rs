@@ -105,6 +105,7 @@ impl Worktree {
             End::Exited(0) => Ok(Some(Repository::of_files(Files::from([(path.to_owned(), ran.output)])))),
             End::Exited(IS_FOLDER) => Ok(None),
             End::Output => Err(format!("{path} is too large")),
+            End::Disk => Err("the new files of the repository are too large; remove some".to_owned()),
             _ => Err(format!("there is no file {path}")),
         })
     }

@@ -329,7 +329,7 @@ fn hostile_actions_are_ordinary_steps() {
         shell(":(){ :|:& };:"),
         shell("i=0; while :; do head -c 1000000 /dev/zero > z$i; i=$((i+1)); done"),
         shell("python3 -c 'x = b\"x\" * (2 << 30)'"),
-        shell("ln -s /etc/passwd p; ln -s / root; rm -rf .git /usr/* /etc/* 2>/dev/null; ls"),
+        shell("rm -f z*; ln -s /etc/passwd p; ln -s / root; rm -rf .git /usr/* /etc/* 2>/dev/null; ls"),
         shell("kill -9 -1; kill -9 $$"),
         "view({\"path\":\"p\"})".into(),
         "é".repeat(100_000),
@@ -344,8 +344,9 @@ fn hostile_actions_are_ordinary_steps() {
     assert!(text(6).contains("killed after 3 s") && text(7).contains("killed"), "{} {}", text(6), text(7));
     assert!(text(9).contains("MiB of new files"), "{}", text(9));
     assert!(text(13).contains("root:x:0:0"), "the link leads to the image's file: {}", text(13));
-    let base = bench.settings.container.images.as_ref().unwrap().join("base");
-    assert!(base.join("usr/bin/git").exists(), "the image is as it was");
+    let images = bench.settings.container.images.as_ref().unwrap();
+    let passwd = images.join("local_sweb.eval.shop_1776_price-1_latest/etc/passwd");
+    assert!(task.id == "shop__price-1" && passwd.exists(), "the image is as it was");
     let endless = edit("price.py", "while True: pass\n");
     let steps = play(set, task, &[endless, submit()]);
     assert!(steps[1].terminated && !steps[1].success, "{:?}", steps[1]);
