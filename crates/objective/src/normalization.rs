@@ -134,7 +134,9 @@ impl ClippingScale {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner).clone();
         found.sort_by_key(|(sequence, _)| *sequence);
         let mut sum = BiasSum::default();
-        found.iter().for_each(|(_, bias)| sum.join(bias));
+        for (_, bias) in &found {
+            sum.join(bias);
+        }
         let clipped = found.iter().filter(|(_, bias)| bias.clipped > 0).map(|(sequence, _)| *sequence);
         (sum, clipped.collect())
     }

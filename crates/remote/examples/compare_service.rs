@@ -100,7 +100,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for (name, settings) in LOSSES {
         let config = config(url, &model, settings)?;
         let world = World::new(&config.env, &Registries::builtin(), &config.splits(), &mut |note| {
-            println!("note: {note}")
+            println!("note: {note}");
         })?;
         let template = template(&config, &Registries::builtin())?;
         let directory = RunDirectory::planned(&folder.join("planned"))?;

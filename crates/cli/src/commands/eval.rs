@@ -466,7 +466,7 @@ mod tests {
             assert!(said.contains("3 tasks failed in the environment or the sampler"), "{said}");
         }
         assert!(!table(&result).contains("scenarios"));
-        let grouped = Evaluation { scenarios: Some(result.success.clone()), ..result.clone() };
+        let grouped = Evaluation { scenarios: Some(result.success), ..result.clone() };
         assert!(table(&grouped).contains("1 of 2 scenarios with all tasks solved = 50.0 %"));
         let long = Evaluation { overflowed: 2, ..result.clone() };
         assert!(table(&long).contains("2 tasks ended because their next prompt did not fit"));

@@ -14,6 +14,7 @@ pub enum Language {
 }
 
 impl Language {
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "the form that serde calls")]
     pub(super) fn is_python(&self) -> bool {
         *self == Self::Python
     }

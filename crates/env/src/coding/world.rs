@@ -96,17 +96,14 @@ impl WorldKind for CodingKind {
         settings: &CodingSettings,
         options: &mut OpenOptions<'_>,
     ) -> Result<Box<dyn World>, EnvError> {
-        let (tasks, workshop) = match &settings.data {
-            Some(path) => {
-                let file = path.join(FILE);
-                let path = if file.is_file() { &file } else { path };
-                let workshop = Workshop::new(&data::languages(path)?)?;
-                (data::read(path, &workshop, options.note)?, workshop)
-            }
-            None => {
-                let workshop = Workshop::new(&settings.generator.languages)?;
-                (settings.generator.tasks(&workshop)?, workshop)
-            }
+        let (tasks, workshop) = if let Some(path) = &settings.data {
+            let file = path.join(FILE);
+            let path = if file.is_file() { &file } else { path };
+            let workshop = Workshop::new(&data::languages(path)?)?;
+            (data::read(path, &workshop, options.note)?, workshop)
+        } else {
+            let workshop = Workshop::new(&settings.generator.languages)?;
+            (settings.generator.tasks(&workshop)?, workshop)
         };
         let set = CodingTasks::new(tasks, workshop, settings.limits)?.with_max_turns(options.max_turns);
         Ok(Box::new(CodingWorld { set, expert: settings.expert }))

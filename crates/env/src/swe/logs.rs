@@ -119,12 +119,11 @@ fn plain(line: &str) -> String {
     while let Some((before, after)) = rest.split_once('[') {
         text.push_str(before);
         let digits = after.bytes().take_while(u8::is_ascii_digit).count();
-        match after[digits..].strip_prefix('m').filter(|_| digits > 0) {
-            Some(after) => rest = after,
-            None => {
-                text.push('[');
-                rest = after;
-            }
+        if let Some(after) = after[digits..].strip_prefix('m').filter(|_| digits > 0) {
+            rest = after;
+        } else {
+            text.push('[');
+            rest = after;
         }
     }
     text.push_str(rest);

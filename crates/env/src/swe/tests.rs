@@ -127,7 +127,7 @@ impl Bench {
                 "patch": format!("diff --git a/price.py b/price.py\n{PRICE_FIX}"),
                 "FAIL_TO_PASS": "[\"tests/test_price.py::test_discount\"]", "PASS_TO_PASS": ["tests/test_price.py::test_sum"]}));
         }
-        let text = |lines: &[Value]| lines.iter().map(|line| format!("{line}\n")).collect::<String>();
+        let text = |lines: &[Value]| lines.iter().map(Value::to_string).collect::<Vec<_>>().join("\n");
         fs::write(folder.path().join("swe-bench.jsonl"), text(&lines)).unwrap();
         lines.clear();
         for number in [1, 2] {
@@ -161,7 +161,7 @@ impl Bench {
         Some(Self { folder, settings })
     }
 
-    fn open(&self, settings: &SweSettings) -> Result<(Box<SweWorld>, Vec<String>), String> {
+    fn open(settings: &SweSettings) -> Result<(Box<SweWorld>, Vec<String>), String> {
         let mut notes = Vec::new();
         let mut options = OpenOptions { splits: &[], max_turns: 20, note: &mut |note| notes.push(note) };
         let world = SweKind.open(settings, &mut options).map_err(|error| error.to_string())?;
@@ -195,7 +195,7 @@ fn submit() -> String {
 #[test]
 fn known_fixes_solve_instances_of_both_kinds_and_nothing_else_does() {
     let Some(bench) = Bench::new() else { return };
-    let (world, notes) = bench.open(&bench.settings).unwrap();
+    let (world, notes) = Bench::open(&bench.settings).unwrap();
     assert!(notes.is_empty() && world.has_expert());
     let set = world.set();
     for split in ["train", "test"] {
@@ -260,7 +260,7 @@ fn known_fixes_solve_instances_of_both_kinds_and_nothing_else_does() {
 #[test]
 fn tools_act_in_the_container_and_states_are_saved() {
     let Some(bench) = Bench::new() else { return };
-    let (world, _) = bench.open(&bench.settings).unwrap();
+    let (world, _) = Bench::open(&bench.settings).unwrap();
     let set = world.set();
     let task = &set.split("test").unwrap()[0];
     let mut first = set.swe();
@@ -314,7 +314,7 @@ fn hostile_actions_are_ordinary_steps() {
     let Some(bench) = Bench::new() else { return };
     let limits =
         SweLimits { wall_s: 3, tests_s: 5, memory_mib: 512, processes: 32, disk_mib: 8, output_chars: 500 };
-    let (world, _) = bench.open(&SweSettings { limits, ..bench.settings.clone() }).unwrap();
+    let (world, _) = Bench::open(&SweSettings { limits, ..bench.settings.clone() }).unwrap();
     let set = world.set();
     let task = &set.split("test").unwrap()[0];
     let actions = [
@@ -358,7 +358,7 @@ fn missing_engines_images_and_repositories_are_errors_that_say_what_to_do() {
     let said = |change: &dyn Fn(&mut SweSettings)| {
         let mut settings = bench.settings.clone();
         change(&mut settings);
-        bench.open(&settings).map(drop).unwrap_err()
+        Bench::open(&settings).map(drop).unwrap_err()
     };
     let error = said(&|settings| (settings.data, settings.test_data) = (None, None));
     assert!(error.contains("env.data") && error.contains("env.test_data"), "{error}");
@@ -373,11 +373,11 @@ fn missing_engines_images_and_repositories_are_errors_that_say_what_to_do() {
     assert!(error.contains("1 of 2 images") && error.contains("skip_missing"), "{error}");
     let mut settings = bench.settings.clone();
     settings.container.skip_missing = true;
-    let (world, notes) = bench.open(&settings).unwrap();
+    let (world, notes) = Bench::open(&settings).unwrap();
     assert_eq!((world.set().all().len(), notes.len()), (3, 1));
     assert!(notes[0].contains("local/words:1"), "{notes:?}");
     settings.container.repository = "/etc".to_owned();
-    let (world, _) = bench.open(&settings).unwrap();
+    let (world, _) = Bench::open(&settings).unwrap();
     let error = world.set().swe().reset(&world.set().split("test").unwrap()[0], seed()).unwrap_err();
     assert!(error.to_string().contains("env.container.repository"), "{error}");
     let problems = |text: &str| {
@@ -430,7 +430,7 @@ fn other_engines_solve_an_instance_where_they_run() {
             data: None,
             ..bench.settings.clone()
         };
-        let (world, _) = bench.open(&settings).unwrap();
+        let (world, _) = Bench::open(&settings).unwrap();
         let request = DemonstrationRequest {
             split: "test",
             count: 1,

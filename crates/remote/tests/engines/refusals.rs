@@ -98,8 +98,7 @@ fn a_config_that_cannot_use_servers_says_so() {
     let overrides = TINY.iter().map(|text| (*text).to_owned()).chain([engine]);
     let sound =
         ConfigSource { files: vec![FILE.into()], overrides: overrides.collect(), ..ConfigSource::default() };
-    let error = Run::builder(load(&sound).unwrap())
-        .directory(&folder.path().join("run"))
-        .start(&mut Notes::default());
+    let error =
+        Run::builder(load(&sound).unwrap()).directory(folder.path().join("run")).start(&mut Notes::default());
     assert!(error.err().unwrap().to_string().contains("cargo build --release --features remote"));
 }

@@ -76,7 +76,7 @@ fn distance(setting: &Setting, config: &Config, supervised: bool) -> f64 {
     assert!(begin.is_identity());
     let mut native = setting.native(config, begin.clone());
     let start = policy.logprobs(&tokens).unwrap();
-    let loss = Registries::builtin().loss(&config).unwrap();
+    let loss = Registries::builtin().loss(config).unwrap();
     for _ in 0..2 {
         let (found, expected) = if supervised {
             let objective = supervised_loss(&tokens);

@@ -9,6 +9,7 @@ use turnwise_core::{Action, Environment as _};
 use turnwise_sandbox::Limits;
 
 use super::super::language::Language;
+use super::super::task::CodingTask;
 use super::super::tests::{call, coding, every_task, open, play, seed};
 use super::super::workshop::Workshop;
 use super::super::{CodingGenerator, CodingSettings};
@@ -141,7 +142,7 @@ fn defects_of_a_line_are_in_one_split_and_libraries_have_several_modules() {
     assert!(train.is_disjoint(&valid) && train.is_disjoint(&test) && valid.is_disjoint(&test));
     for library in &LIBRARIES {
         let files: BTreeSet<_> =
-            set.all().iter().filter(|task| task.kind == library.name).map(|task| task.path()).collect();
+            set.all().iter().filter(|task| task.kind == library.name).map(CodingTask::path).collect();
         assert!(files.len() >= 2, "{}: {files:?}", library.name);
     }
     let both =

@@ -67,6 +67,7 @@ enum Inner {
     },
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "the form that map_err calls")]
 fn failed(error: impl ToString) -> EnvError {
     EnvError::Other(format!("the world swe: {}", error.to_string()))
 }
