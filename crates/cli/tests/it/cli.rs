@@ -64,7 +64,13 @@ fn errors_name_the_key_and_the_mend() {
 const SWEEPS: [&str; 3] = ["sweeps", "evidence", "paper/sweeps"];
 
 /// Configs of worlds that only a program with the feature `remote` knows; `src/worlds.rs` checks them there.
-const REMOTE: [&str; 3] = ["remote/appworld.toml", "remote/mcp.toml", "remote/openenv.toml"];
+const REMOTE: [&str; 5] = [
+    "remote/appworld.toml",
+    "remote/appworld-salt-grpo.toml",
+    "remote/appworld-salt-rloo.toml",
+    "remote/mcp.toml",
+    "remote/openenv.toml",
+];
 
 /// A config whose model has to be named, as its first line does.
 const WITHOUT_MODEL: &str = "remote/skyrl-ezpoints.toml";
@@ -105,5 +111,5 @@ fn configs_that_come_with_the_project_are_sound() {
         };
         assert!(output.status.success(), "{file}: {}", String::from_utf8_lossy(&output.stderr));
     }
-    assert_eq!((runs, sweeps), (74, 2), "{files:?}");
+    assert_eq!((runs, sweeps), (77, 2), "{files:?}");
 }
