@@ -31,7 +31,7 @@ impl AppWorld {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let end = Instant::now() + Duration::from_secs(120);
+        let end = Instant::now() + Duration::from_mins(2);
         while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
             assert!(Instant::now() < end, "the server did not start within 2 minutes");
             std::thread::sleep(Duration::from_millis(200));
