@@ -15,8 +15,9 @@
 //! * Noise: the fraction `1 - r_c^2` of the variance of `x` that is not explained by `A*`. `r_c` is
 //!   the corrected correlation.
 //! * Errors by turn index and outcome: the root mean of `(b x - y)^2 - e^2`, divided by that of
-//!   `y^2 - e^2`. Here `b` is the best factor over all turns and `e` is the standard error of the
-//!   truth. The error is 0 for the truth itself and 1 for a method that gives no credit.
+//!   `y^2 - e^2`. Here `b` is the least-squares factor over all turns, and `e` is the standard
+//!   error of the estimated true advantage. The error is 0 for the truth itself and 1 for a method
+//!   that gives no credit.
 //!
 //! Intervals are bootstrap percentiles over tasks, because the turns of a task are dependent.
 

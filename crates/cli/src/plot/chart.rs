@@ -151,8 +151,8 @@ fn marks(
     marks
 }
 
-/// Draws a sparkline of about a word's size; empty for fewer than two values. `range` is the axis
-/// range (default: the range of the values), and `about` names the metric.
+/// Draws a word-sized sparkline; empty for fewer than two values. `range` is the axis range
+/// (default: the range of the values), and `about` names the metric.
 pub(crate) fn spark(values: &[f64], range: Option<(f64, f64)>, about: &str) -> String {
     let values: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
     let Some(range) = range.or_else(|| extent(values.iter().copied())).filter(|_| values.len() > 1) else {

@@ -24,7 +24,7 @@ pub struct Template {
 }
 
 impl Template {
-    /// Returns true if a rendered trajectory contains its number of turns.
+    /// Returns true if the rendered prompt includes the number of turns.
     pub(super) fn counts_turns(&self) -> bool {
         self.user.contains("{count}") || self.turn.contains("{index}")
     }

@@ -29,7 +29,8 @@ pub struct Repository(BTreeMap<String, Content>);
 pub enum Place {
     /// A text that occurs once.
     Text(String),
-    /// First and last line, from 1; an empty range inserts before the first.
+    /// First and last line (1-based, inclusive). If the last is before the first, the text is
+    /// inserted before the first line.
     Lines(usize, usize),
     /// The whole file, or a new one.
     Whole,

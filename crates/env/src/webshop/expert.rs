@@ -1,4 +1,4 @@
-//! An expert that shops by reading pages, to play demonstrations and advise human players.
+//! Expert that shops by reading pages. It generates demonstrations and gives hints to human players.
 //!
 //! The expert searches for words from the instruction and opens the affordable product with most of
 //! them in its title. Then the expert checks the options and, if words are missing in the title,

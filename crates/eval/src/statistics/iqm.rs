@@ -2,7 +2,7 @@
 
 use super::Strata;
 
-/// Returns the arithmetic mean; 0 without values.
+/// Returns the arithmetic mean, or 0 if `values` is empty.
 pub fn mean(values: &[f64]) -> f64 {
     if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
 }
