@@ -7,8 +7,8 @@
 //!
 //! Differs from the paper: a turn whose state is visited only once keeps its raw entropy, as the
 //! paper's Limitations section says; `zero` and `exclude` are alternatives. If the IQR is below
-//! 1e-8, rounding errors would decide which turns are outliers, so there are none unless `literal`
-//! is set.
+//! 1e-8, rounding errors would decide which turns are outliers, so no turn is an outlier
+//! unless `literal` is set.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, PerTurn};

@@ -7,9 +7,9 @@
 //! one.
 //!
 //! Three optimizations leave the results unchanged. Matching runs are found from the positions of
-//! equal 8-grams, or of 4-grams or single characters if there are none. Texts are interned, so each
-//! text is indexed only once. A comparison with a threshold stops as soon as an upper bound (from
-//! lengths, character counts or unmatched characters) falls below it.
+//! equal 8-grams, and if no 8-gram matches, from 4-grams or single characters. Texts are interned,
+//! so each text is indexed only once. A comparison with a threshold stops as soon as an upper bound
+//! (from lengths, character counts or unmatched characters) falls below it.
 
 use crate::hashing::FastMap;
 

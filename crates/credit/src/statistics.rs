@@ -40,8 +40,8 @@ pub struct Moments {
 }
 
 impl Moments {
-    /// Returns the moments of `values`, or zeros if there are none. The standard deviation is 0 if
-    /// `count` is not above `ddof`, or if all values are equal up to rounding.
+    /// Returns the moments of `values`, or zeros if `values` is empty. The standard deviation is 0
+    /// if `count` is not above `ddof`, or if all values are equal up to rounding.
     pub fn of(values: &[f64], ddof: u8) -> Self {
         let count = values.len();
         let Some(&first) = values.first() else { return Self { count, mean: 0.0, std: 0.0 } };

@@ -128,7 +128,7 @@ pub struct Evaluation {
     /// Fraction of turns whose response was not a well-formed action.
     pub invalid_action_frac: f64,
     /// Fraction of turns with an inadmissible action, among turns with a list of admissible ones;
-    /// `None` if there are none.
+    /// `None` if no turn has such a list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inadmissible_rate: Option<f64>,
     /// Duration in seconds.

@@ -3,8 +3,8 @@
 /// Python's names for numbers that are not finite. The first one that matches is used.
 const WORDS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
 
-/// Replaces numbers that are not finite by null; returns `None` if there are none. Strings are
-/// unchanged.
+/// Replaces numbers that are not finite by null; returns `None` if all numbers are finite. Strings
+/// are unchanged.
 ///
 /// # Errors
 /// Fails if `used` returns true for the path to such a number. A path lists the keys from the

@@ -15,7 +15,7 @@ fn formula(deal: Deal) -> [Symbol; 3] {
     [left, deal.operator().unwrap_or(Symbol::Times), right]
 }
 
-/// Returns the next action towards the shortest formula that equals 12, or `=` if there is none.
+/// Returns the next action towards the shortest formula that equals 12, or `=` if no formula does.
 fn next(game: &Game) -> &'static str {
     (0..=MOST_SYMBOLS).find_map(|symbols| leading(game, symbols)).unwrap_or("=")
 }

@@ -109,7 +109,7 @@ impl SearchReward {
     }
 }
 
-/// Appends a question mark if there is none, as in Search-R1's data.
+/// Appends a question mark if the text lacks one, as in Search-R1's data.
 pub(super) fn with_mark(text: &str) -> String {
     let text = text.trim();
     if text.ends_with('?') || text.is_empty() { text.to_owned() } else { format!("{text}?") }

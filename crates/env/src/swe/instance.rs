@@ -197,7 +197,7 @@ fn commit_files(content: &Value) -> Option<Vec<(String, Option<String>)>> {
     (!files.is_empty()).then_some(files)
 }
 
-/// Endings of files in a test patch that are no tests.
+/// Endings of files in a test patch that do not contain tests.
 const NO_TESTS: [&str; 11] =
     [".json", ".png", "csv", ".txt", ".md", ".jpg", ".jpeg", ".pkl", ".yml", ".yaml", ".toml"];
 

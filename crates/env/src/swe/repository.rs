@@ -33,7 +33,7 @@ pub(super) struct Worktree {
     folder: String,
     /// Commit of the image.
     commit: String,
-    /// Untracked and hidden paths of the image, which are no part of an agent's change.
+    /// Untracked and hidden paths in the image, which do not count as changes of the agent.
     foreign: Vec<String>,
 }
 

@@ -7,7 +7,7 @@
 //!  "initial": PAGE, "steps": [{"action": TEXT, "reward": NUMBER, "done": BOOL, PAGE.., "reward_info_without_pos": {..}}, ..]}
 //! ```
 //!
-//! PAGE stands for `text`, `text_rich`, `has_search_bar` and `clickables`. The page after a
+//! PAGE consists of `text`, `text_rich`, `has_search_bar` and `clickables`. The page after a
 //! purchase has only `text`. All texts and values are compared byte for byte. The exception is the
 //! score for buying a different product than the goal's ([`super::reward::Judge::type_score`]).
 //!

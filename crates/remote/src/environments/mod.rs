@@ -13,7 +13,7 @@
 //! | `text.rs` | formats text from servers for the policy |
 //!
 //! A server failure is an environment error and not a reward, so the trajectory is excluded from
-//! its group (`rollout.on_error`). If the policy makes a mistake, it is told so in the observation.
+//! its group (`rollout.on_error`). The next observation explains a mistake of the policy.
 //! Messages contain neither addresses nor keys.
 
 mod address;

@@ -38,7 +38,7 @@ use crate::manifest::Manifest;
 const MANIFEST: &str = "turnwise-hnsw.json";
 const FORMAT: u32 = 1;
 const NAME: &str = "graph";
-/// Index that stands for the current query.
+/// Index that denotes the current query.
 const ASKED: u32 = u32::MAX;
 /// Maximum number of layers above the lowest one.
 const LAYERS: usize = 16;

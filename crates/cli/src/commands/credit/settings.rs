@@ -41,8 +41,8 @@ fn overridden(config: &CreditConfig, text: &str) -> anyhow::Result<CreditConfig>
     Ok(credit_with(config, path, serde_json::to_value(value)?)?)
 }
 
-/// Returns notes for the user about a config. `encoder` is the sentence encoder's folder, or empty
-/// if there is none.
+/// Returns notes for the user about a config. `encoder` is the sentence encoder's folder; empty
+/// without an encoder.
 pub(in crate::commands) fn notes(preset: &str, pipeline: &Pipeline, encoder: &Path) -> Vec<String> {
     let mut notes = Vec::new();
     if matches!(preset, "dapo" | "aem-dapo" | "salt-dapo" | "gigpo-dynamic" | "stapo-dynamic") {

@@ -69,7 +69,7 @@ impl Pictures {
         Self { folder: env.pictures, world }
     }
 
-    /// Returns an observation's image as an `img` element; empty if there is none.
+    /// Returns an observation's image as an `img` element; empty without an image.
     pub(super) fn of(&self, turn: &Turn) -> String {
         let stored = turn.parts.iter().find_map(|part| match part {
             Part::Image(handle) => self.stored(handle),

@@ -33,7 +33,7 @@ impl Color {
         Self::ALL.iter().find(|(_, known, _)| *known == name).map_or(Self::default(), |(color, ..)| *color)
     }
 
-    /// Returns a token's CSS class and colour strength (0 to 1). The darkest colour stands for 3
+    /// Returns a token's CSS class and colour strength (0 to 1). The darkest colour means 3
     /// nats: a probability of 5 %, or the entropy of 20 equally likely tokens.
     pub(super) fn of(self, token: &Token) -> (&'static str, f64) {
         let darker = |nats: f32| ("neg", (f64::from(nats) / 3.0).clamp(0.0, 1.0));

@@ -202,7 +202,7 @@ impl Container {
     /// Runs a shell script with arguments and input in the folder of the repository.
     ///
     /// # Errors
-    /// Fails if the engine fails. A script that fails is no error.
+    /// Fails if the engine fails. A failing script is not an error.
     pub(in super::super) fn run(
         &self,
         script: &str,

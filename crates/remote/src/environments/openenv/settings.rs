@@ -47,7 +47,7 @@ pub struct OpenEnvConfig {
     /// Maximum length of an observation in characters; longer ones are truncated.
     #[schemars(range(min = 16, max = 10000000))]
     pub observation_chars: usize,
-    /// Observation field that lists the admissible actions; empty if there is none.
+    /// Observation field that lists the admissible actions; empty if no field does.
     pub admissible: String,
     /// Action field that receives plain text; if empty, the only required field.
     pub action_field: String,
