@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use turnwise_core::{Purpose, Sampler, StopReason, Trajectory};
+use turnwise_core::{Purpose, Sampler, StopReason, Task, Trajectory};
 use turnwise_env::panel::Panel;
 use turnwise_env::parse::inadmissible_rate;
 use turnwise_model::Weights;
@@ -102,9 +102,8 @@ pub struct Evaluation {
     /// Success by kind of task.
     pub kinds: BTreeMap<String, KindResult>,
     /// Fraction of scenarios ([`Task::SCENARIO`]) whose tasks were all solved; AppWorld's scenario
-    /// goal completion. `None` if the tasks have no scenarios. A failed task leaves its scenario out.
-    ///
-    /// [`Task::SCENARIO`]: turnwise_core::Task::SCENARIO
+    /// goal completion. Counts the scenarios whose tasks in the split were all played without
+    /// failures; `None` if there is no such scenario.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scenarios: Option<Rate>,
     /// Mean number of turns.
@@ -200,6 +199,10 @@ pub fn evaluate_with<S: Sampler + Send>(
     let mut evaluation = summarise(&last, panel, settings.temperature, config.seed, seconds);
     evaluation.agent = settings.agent;
     evaluation.trials = trials;
+    if panel.tasks.iter().any(|task| task.scenario().is_some()) {
+        let split = runner.world.task_set().tasks(&panel.split).map_err(TrainError::from)?;
+        evaluation.scenarios = scenarios_of(&last, &split);
+    }
     Ok((evaluation, all.unwrap_or(last)))
 }
 
@@ -260,7 +263,7 @@ fn summarise(played: &[Trajectory], panel: &Panel, temperature: f32, seed: u64, 
                 (kind, KindResult { success: rate(&chosen), mean_turns: turns_of(&chosen) })
             })
             .collect(),
-        scenarios: scenarios_of(played),
+        scenarios: None,
         mean_turns: turns_of(&trajectories),
         mean_return: trajectories.iter().map(|trajectory| trajectory.outcome_return()).sum::<f64>()
             / trajectories.len().max(1) as f64,
@@ -274,16 +277,22 @@ fn summarise(played: &[Trajectory], panel: &Panel, temperature: f32, seed: u64, 
     }
 }
 
-/// Returns how many scenarios had all their tasks solved. Scenarios with a failed task are left out,
-/// because its result is unknown.
-fn scenarios_of(played: &[Trajectory]) -> Option<Rate> {
-    let mut solved: BTreeMap<&str, Option<bool>> = BTreeMap::new();
-    for trajectory in played {
-        let all = solved.entry(trajectory.task.scenario()?).or_insert(Some(true));
-        *all = if is_faulty(trajectory) { None } else { all.map(|all| all && trajectory.success) };
+/// Returns how many scenarios had all their tasks solved; `None` if no scenario was played whole. A
+/// scenario is played whole if all its tasks in the split were played and none failed.
+fn scenarios_of(played: &[Trajectory], split: &[Task]) -> Option<Rate> {
+    let mut sizes: BTreeMap<&str, usize> = BTreeMap::new();
+    for scenario in split.iter().filter_map(Task::scenario) {
+        *sizes.entry(scenario).or_default() += 1;
     }
-    let known: Vec<bool> = solved.into_values().flatten().collect();
-    Some(Rate::new(known.iter().filter(|all| **all).count(), known.len()))
+    let mut results: BTreeMap<&str, Vec<bool>> = BTreeMap::new();
+    for trajectory in played.iter().filter(|trajectory| !is_faulty(trajectory)) {
+        if let Some(scenario) = trajectory.task.scenario() {
+            results.entry(scenario).or_default().push(trajectory.success);
+        }
+    }
+    results.retain(|scenario, solved| sizes.get(scenario) == Some(&solved.len()));
+    let solved = results.values().filter(|solved| solved.iter().all(|solved| *solved)).count();
+    (!results.is_empty()).then(|| Rate::new(solved, results.len()))
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "the form that serde calls")]
@@ -302,7 +311,7 @@ fn metrics_of(trajectories: &[&Trajectory]) -> BTreeMap<String, f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use turnwise_core::{Task, Turn};
+    use turnwise_core::Turn;
 
     #[test]
     fn results_are_split_by_kind() {
@@ -369,14 +378,18 @@ mod tests {
             task.metadata.insert(Task::SCENARIO.into(), scenario.into());
             Trajectory { success, ..Trajectory::new(task, vec![Turn::default()]) }
         };
-        let panel = Panel { env: "e".into(), split: "s".into(), tasks: Vec::new(), hash: "h".into() };
-        let scenarios = |played: &[Trajectory]| summarise(played, &panel, 0.0, 1, 2.0).scenarios;
+        let tasks =
+            |played: &[Trajectory]| played.iter().map(|played| played.task.clone()).collect::<Vec<_>>();
         let played = [of("x", true), of("x", true), of("y", true), of("y", false), of("z", true)];
-        assert_eq!(scenarios(&played), Some(Rate::new(2, 3)));
+        assert_eq!(scenarios_of(&played, &tasks(&played)), Some(Rate::new(2, 3)));
         // The scenario of a task that failed in its environment is not counted.
         let mut broken = of("z", false);
         broken.stop = StopReason::EnvironmentError("x".into());
-        assert_eq!(scenarios(&[played.as_slice(), &[broken]].concat()), Some(Rate::new(1, 2)));
-        assert_eq!(scenarios(&[Trajectory::new(Task::new("t", "kind", ""), vec![Turn::default()])]), None);
+        let with_it = [played.as_slice(), &[broken]].concat();
+        assert_eq!(scenarios_of(&with_it, &tasks(&with_it)), Some(Rate::new(1, 2)));
+        // Nor is one of which the panel has only a part.
+        assert_eq!(scenarios_of(&played, &tasks(&with_it)), Some(Rate::new(1, 2)));
+        let plain = [Trajectory::new(Task::new("t", "kind", ""), vec![Turn::default()])];
+        assert_eq!(scenarios_of(&plain, &tasks(&plain)), None);
     }
 }
