@@ -49,7 +49,7 @@ pub(crate) fn play<S: Sampler + Send>(
         if open.is_empty() || trial + 1 == trials {
             break;
         }
-        let reflections = reflect(runner, rollout, &failed, (&notes, trial), samplers)?;
+        let reflections = reflect(runner, rollout, &failed, &notes, trial, samplers)?;
         if rollout.stop.load(std::sync::atomic::Ordering::Relaxed) {
             return Ok(None);
         }
@@ -79,7 +79,8 @@ fn reflect<S: Sampler + Send>(
     runner: &EnvRunner,
     rollout: &Rollout<'_>,
     failed: &[Trajectory],
-    (notes, trial): (&[Vec<String>], usize),
+    notes: &[Vec<String>],
+    trial: usize,
     samplers: &mut [S],
 ) -> Result<Vec<Option<String>>, EvalError> {
     let config = rollout.config;
