@@ -229,7 +229,7 @@ fn check_replaced(
         has_panel && (old.temperature, old.seed, old.agent) == sampling
     };
     let is_of_run = enclosing_run(policy).is_some_and(|own| is_same_file(&own, run));
-    let own = load_to_play(ConfigSource { files: vec![run.join("config.toml")], ..ConfigSource::default() })?;
+    let own = load_to_play(ConfigSource::of_run(run))?;
     let has_settings =
         same_world(&own, config) && (&own.prompt, &own.rollout) == (&config.prompt, &config.rollout);
     anyhow::ensure!(
