@@ -13,6 +13,7 @@ use turnwise_settings::assignment;
 use turnwise_train::config::{ConfigSource, check_run_name, suggest};
 
 use super::plan::name_argument;
+use crate::worlds;
 
 const KEYS: [&str; 8] = ["name", "base", "preset", "set", "seeds", "run", "grid", "pool"];
 const RUN_KEYS: [&str; 5] = ["name", "base", "preset", "set", "baseline"];
@@ -297,12 +298,12 @@ impl SweepFile {
                     overrides.extend(self.overrides.iter().cloned());
                     overrides.push(format!("seed={seed}"));
                     overrides.push(name_argument(&format!("{name}-seed-{seed}")));
-                    let source = ConfigSource {
+                    let source = worlds::source(ConfigSource {
                         preset: run.preset.clone().or_else(|| self.preset.clone()),
                         files: self.base.iter().chain(&run.base).cloned().collect(),
                         overrides,
                         ..ConfigSource::default()
-                    };
+                    });
                     entries.push(Entry {
                         run: run.name.clone(),
                         name: name.clone(),

@@ -150,8 +150,7 @@ fn dry_run(
         let of_run = || format!("run `{name}`");
         let planned = worlds::run(run.config.clone()).directory(root);
         let checked = planned.preflight(None, &mut ui);
-        let source = worlds::source(run.entry.source.clone());
-        let checked = checked.map_err(|error| source.locate(error)).with_context(of_run)?;
+        let checked = checked.map_err(|error| run.entry.source.locate(error)).with_context(of_run)?;
         ui.finish();
         ui::print(&format!("{name}\n{checked}\n"));
         checked.check_memory(ignore_memory).with_context(of_run)?;

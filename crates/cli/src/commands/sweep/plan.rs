@@ -13,7 +13,7 @@ use turnwise_train::run::warm_start_settings;
 use turnwise_train::{Phase, RunDirectory};
 
 use crate::registries::registries;
-use crate::worlds::{load, load_of_run};
+use crate::worlds::load_of_run;
 
 use super::file::{Entry, SweepFile};
 use super::layout::Layout;
@@ -45,7 +45,7 @@ pub(super) fn plan(sweep: &SweepFile, path: &Path) -> anyhow::Result<Vec<Planned
     let mut uses: BTreeMap<String, usize> = BTreeMap::new();
     for entry in sweep.entries()? {
         let of_entry = || format!("{}: run `{}`", path.display(), entry.run_name());
-        let config = load(entry.source.clone()).with_context(of_entry)?;
+        let config = turnwise_train::config::load(&entry.source).with_context(of_entry)?;
         let warm_start =
             warm_start_settings(&config, &registries()).with_context(of_entry)?.map(|text| short_hash(&text));
         if let Some(name) = &warm_start {
@@ -140,6 +140,8 @@ fn source_arguments(entry: &Entry) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use turnwise_train::config::ConfigSource;
+
+    use crate::worlds::load;
 
     use super::*;
 
