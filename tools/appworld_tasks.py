@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import random
+import re
 from pathlib import Path
 
 FIRST = ["Ada", "Bela", "Cem", "Dara", "Edo", "Fay", "Gil", "Hana", "Ivo", "Juna", "Kian", "Lea", "Milo", "Nora", "Otis", "Pia"]
@@ -52,7 +53,7 @@ EVALUATIONS = {
     "count": """    with test("the answer is the number of notes with the tag"):
         test.answer(models.end.supervisor.Task.all()[0]._to_humanized_dict()["answer"], ground_truth_answer)
     with test("no note is changed"):
-        test.case(models.changed_model_names().__contains__("simple_note.Note"), "==", False)
+        test.case("simple_note.Note" in models.changed_model_names(), "==", False)
 """,
     "delete": """    before = {note.id: note.title for note in models.start.simple_note.Note.all()}
     after = {note.id: note.title for note in models.end.simple_note.Note.all()}
@@ -72,16 +73,18 @@ EVALUATIONS = {
         test.case(before - {note.id for note in models.end.simple_note.Note.all()}, "==", set())
 """,
 }
-# A test passes without any action of the agent ("no_op_pass"), or does not.
-TESTS = {
-    "count": [("the answer is the number of notes with the tag", "no_op_fail"), ("no note is changed", "no_op_pass")],
-    "delete": [("the note with the title is gone", "no_op_fail"), ("every other note is still there", "no_op_pass")],
-    "write": [
-        ("one note is new", "no_op_fail"),
-        ("the new note has the title and the content", "no_op_fail"),
-        ("no note is missing", "no_op_pass"),
-    ],
+# For each test of an evaluation: whether it passes without any action of the agent.
+LABELS = {
+    "count": ["no_op_fail", "no_op_pass"],
+    "delete": ["no_op_fail", "no_op_pass"],
+    "write": ["no_op_fail", "no_op_fail", "no_op_pass"],
 }
+
+
+def requirements(kind: str) -> list[dict]:
+    """Returns the names and labels of the tests in an evaluation."""
+    names = re.findall(r'with test\("(.+?)"\)', EVALUATIONS[kind])
+    return [{"requirement": name, "label": label} for name, label in zip(names, LABELS[kind], strict=True)]
 
 
 def write_json(path: Path, value: object) -> None:
@@ -144,12 +147,10 @@ def make_task(kind: str, person: dict, draw: random.Random) -> dict:
 
 def write_databases(people: list[dict]) -> None:
     """Fills AppWorld's data bases: accounts of all people, and the notes of each."""
-    from appworld.apps import get_all_apps
     from appworld.collections.models import ModelCollection
 
-    apps = [*get_all_apps(skip_admin=True), "admin"]
     os.makedirs("data/base_dbs", exist_ok=True)
-    models = ModelCollection.load(to_db_home_path=os.path.abspath("data/base_dbs"), load_apps=apps, create_db=True)
+    models = ModelCollection.load(to_db_home_path=os.path.abspath("data/base_dbs"), load_apps=all_apps(), create_db=True)
     for person in people:
         names = {key: person[key] for key in ("first_name", "last_name", "email")}
         user = models.admin.MainUser.create_save(**names, phone_number=person["phone_number"], birthday=person["birthday"])
@@ -163,6 +164,12 @@ def write_databases(people: list[dict]) -> None:
     models.close()
 
 
+def all_apps() -> list[str]:
+    from appworld.apps import get_all_apps
+
+    return [*get_all_apps(skip_admin=True), "admin"]
+
+
 def past(days: int):
     from appworld.common.constants import DEFAULT_SYSTEM_DATETIME
 
@@ -171,7 +178,6 @@ def past(days: int):
 
 def write_task(task_id: str, kind: str, person: dict, task: dict) -> None:
     """Writes a task: its specification, the changes to the data bases (the supervisor) and the tests."""
-    from appworld.apps import get_all_apps
     from appworld.collections.models import ModelCollection
     from appworld.common.constants import DB_VERSION, DEFAULT_SYSTEM_DATETIME
 
@@ -181,7 +187,7 @@ def write_task(task_id: str, kind: str, person: dict, task: dict) -> None:
         "instruction": task["instruction"], "supervisor": supervisor,
         "datetime": DEFAULT_SYSTEM_DATETIME.isoformat(), "db_version": DB_VERSION,
     })
-    apps = [*get_all_apps(skip_admin=True), "admin"]
+    apps = all_apps()
     models = ModelCollection.load(
         to_db_home_path=f":memory:task_input-{task_id}", from_db_home_path=os.path.abspath("data/base_dbs"), load_apps=apps
     )
@@ -199,7 +205,7 @@ def write_task(task_id: str, kind: str, person: dict, task: dict) -> None:
     write_json(truth / "public_data.json", task["public"])
     write_json(truth / "private_data.json", task["private"])
     write_json(truth / "answer.json", task["answer"])
-    write_json(truth / "test_data.json", [{"requirement": name, "label": label} for name, label in TESTS[kind]])
+    write_json(truth / "test_data.json", requirements(kind))
     (truth / "evaluation.py").write_text(SIGNATURE + EVALUATIONS[kind], encoding="utf-8")
 
 
@@ -220,17 +226,17 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.people < len(SPLITS):
         parser.error(f"--people {arguments.people}: at least {len(SPLITS)}, one for each data set")
-    root = Path(arguments.folder)
+    root = Path(arguments.folder).resolve()
     if root.exists():
         parser.error(f"{root} exists; name a new folder")
-    root.mkdir(parents=True)
-    os.chdir(root)
-    os.environ["APPWORLD_ROOT"] = os.getcwd()
+    os.environ["APPWORLD_ROOT"] = str(root)
     try:
         from appworld import update_root
     except ImportError:
         parser.error("the package `appworld` is missing; see the commands above")
-    update_root(os.getcwd())
+    root.mkdir(parents=True)
+    os.chdir(root)
+    update_root(str(root))
     draw = random.Random(0)
     people = make_people(arguments.people, draw)
     write_databases(people)
