@@ -4,15 +4,15 @@
 //! the script wrote. Without them the test skips.
 
 use std::collections::BTreeMap;
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use turnwise_core::{Action, TaskSet as _};
 use turnwise_remote::environments::appworld::{AppWorldConfig, AppWorldSet};
 
-use crate::seed;
+use crate::{seed, until_within};
 
 /// A server that ends with the test.
 struct AppWorld {
@@ -31,12 +31,12 @@ impl AppWorld {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let end = Instant::now() + Duration::from_mins(2);
-        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(Instant::now() < end, "the server did not start within 2 minutes");
-            std::thread::sleep(Duration::from_millis(200));
-        }
-        Self { child, url: format!("http://127.0.0.1:{port}") }
+        let mut server = Self { child, url: format!("http://127.0.0.1:{port}") };
+        until_within(Duration::from_mins(2), || {
+            assert!(server.child.try_wait().unwrap().is_none(), "the server ended");
+            TcpStream::connect(("127.0.0.1", port)).is_ok()
+        });
+        server
     }
 }
 

@@ -22,8 +22,14 @@ fn seed() -> Seed {
 
 /// Waits until something holds.
 #[track_caller]
-fn until(mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(10);
+fn until(holds: impl FnMut() -> bool) {
+    until_within(Duration::from_secs(10), holds);
+}
+
+/// Like [`until`], with this time limit.
+#[track_caller]
+fn until_within(limit: Duration, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + limit;
     while !holds() {
         assert!(Instant::now() < end, "it never came to that");
         std::thread::sleep(Duration::from_millis(5));
