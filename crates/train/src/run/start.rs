@@ -145,8 +145,9 @@ impl RunBuilder {
         let began = config::load(&of_run)?;
         config.check(&registries)?;
         if let Some(data) = &mut config.sft.data {
-            // The run's own config has an absolute path, and the number of updates of its epochs.
-            if data.path.is_relative() {
+            // The run's own config has an absolute path without links, and the number of updates of
+            // its epochs.
+            if began.sft.data.as_ref().is_none_or(|begun| begun.path != data.path) {
                 data.path = conversations::absolute(&data.path)?;
             }
             if config.sft.steps == 0 {
