@@ -48,7 +48,7 @@ pub use plan::preflight::Preflight;
 pub use record::directory::{Phase, Position, RunDirectory};
 pub use record::observer::{EvaluationPoint, Event, NoopObserver, Observer, Round};
 pub use record::tensorboard::EventWriter;
-pub use rollout::engines::{sampling_lanes, sampling_params};
+pub use rollout::engines::sampling_params;
 pub use rollout::tasks::TaskOrder;
 pub use run::models::RunModels;
 pub use run::{Run, RunBuilder, RunEnd};

@@ -61,7 +61,8 @@ pub(crate) fn check_fixed(began: &Config, config: &Config) -> Result<(), Setting
     let (before, after) = (table_of(began)?, table_of(config)?);
     let mut found = fixed(&before, &after);
     if at(&before, "decomposer.kind") != at(&after, "decomposer.kind") {
-        // Defaults of another kind do not count as changes; whether the kind may change depends on the phase.
+        // Defaults of another kind do not count as changes. Whether the kind may change depends on
+        // the phase.
         found.retain(|problem| !problem.key.starts_with("decomposer."));
     }
     SettingsError::of(found)

@@ -50,7 +50,7 @@ fn only_token(tokenizer: &Tokenizer, stop: &str) -> Option<u32> {
 
 /// Returns the number of engines, and sequences per engine. A device has one engine with the slots
 /// of all lanes.
-pub fn sampling_lanes(config: &Config) -> (usize, usize) {
+pub(crate) fn sampling_lanes(config: &Config) -> (usize, usize) {
     let RolloutConfig { num_workers: lanes, max_num_seqs: slots, .. } = config.rollout;
     match config.policy.device {
         Device::Cpu => (lanes, slots),

@@ -18,7 +18,7 @@ use crate::rollout::compaction::Compaction;
 use crate::rollout::engines::{engines, sampling_lanes, sampling_params};
 use crate::rollout::pictures::PicturePrompts;
 use crate::rollout::pool::EnvCalls;
-use crate::rollout::prompting::Prompter;
+use crate::rollout::prompting::{PromptParts, Prompter};
 use crate::rollout::{Job, RolloutContext, RolloutProgress, is_faulty, run};
 use crate::setup::{self, World};
 
@@ -85,9 +85,8 @@ impl EnvRunner {
         tokenizer: Arc<Tokenizer>,
         vision: Option<&VisionConfig>,
     ) -> Result<Self, TrainError> {
-        let template = setup::template(config, registries)?;
-        let chat = setup::chat(config, registries, &tokenizer)?;
-        let pictures = PicturePrompts::new(config, vision)?;
+        let PromptParts { template, chat, pictures } =
+            PromptParts::new(config, registries, &tokenizer, vision)?;
         Ok(Self { world, parser: setup::parser(config, &template), template, tokenizer, chat, pictures })
     }
 

@@ -23,7 +23,7 @@
 //! | `lane` | one lane: its trajectories from reset to end |
 //! | [`branch`] | states within an episode from which trajectories are continued |
 //! | [`continuations`] | state values from continuations |
-//! | [`pool`] | environments on separate threads, with timeouts and retries |
+//! | `pool` | environments on separate threads, with timeouts and retries |
 //! | `first_prompts` | checks that first prompts fit the context |
 //! | `faults` | trajectories that failed for reasons other than the policy |
 //! | `overflow` | warning or error if prompts do not fit the context |
@@ -45,7 +45,7 @@ mod lane;
 pub mod observations;
 mod overflow;
 pub mod pictures;
-pub mod pool;
+mod pool;
 pub mod prompting;
 pub(crate) mod queue;
 mod sample;

@@ -20,7 +20,7 @@ use crate::config::RolloutConfig;
 
 /// Limits of environment calls: threads, timeouts and retries.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct EnvCalls {
+pub(crate) struct EnvCalls {
     /// Number of threads that reset and step environments.
     pub threads: usize,
     /// Maximum time of a reset or step, retries included; a batch of steps gets the sum of its
@@ -34,7 +34,7 @@ pub struct EnvCalls {
 
 impl EnvCalls {
     /// Returns the limits of a config.
-    pub fn new(config: &RolloutConfig) -> Self {
+    pub(crate) fn new(config: &RolloutConfig) -> Self {
         Self {
             threads: config.env_threads,
             timeout: Duration::try_from_secs_f64(config.env_timeout_s).unwrap_or(Duration::MAX),

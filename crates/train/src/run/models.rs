@@ -55,7 +55,7 @@ impl RunModels {
         let directory = RunDirectory::open(&run)?;
         let Policy { weights, tokenizer } = Policy::load(folder)?;
         let policy = NativePolicy::new(config, registries, Phase::Rl, weights, Arc::clone(&tokenizer), None)?;
-        let critic = critic_of(config, registries, (&directory, &checkpoint), policy.weights())?;
+        let critic = critic_of(config, registries, &directory, &checkpoint, policy.weights())?;
         let turnrd = match &config.decomposer {
             DecomposerConfig::Turnrd(settings) => {
                 let round = settings.round_of(checkpoint.position.rl_step());

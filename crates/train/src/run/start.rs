@@ -190,11 +190,11 @@ impl RunBuilder {
             RunDecomposer::check_service(&config)?;
         }
         let (policy, tokenizer) = policies.resume(&config, &registries, &checkpoint)?;
-        let critic = critic_of(&config, &registries, (&directory, &checkpoint), policy.weights())?;
+        let critic = critic_of(&config, &registries, &directory, &checkpoint, policy.weights())?;
         check_context(&config, policy.max_model_len())?;
         let position = state.position;
         if position.phase == Phase::Rl {
-            check_begun(&began, &config, &registries, (position, critic.is_some()))?;
+            check_begun(&began, &config, &registries, position, critic.is_some())?;
         }
         let mut conversations = None;
         if position.phase == Phase::Sft {
@@ -295,7 +295,8 @@ fn check_begun(
     began: &Config,
     config: &Config,
     registries: &Registries,
-    (position, has_critic): (Position, bool),
+    position: Position,
+    has_critic: bool,
 ) -> Result<(), TrainError> {
     let mut problems: Vec<Problem> = Vec::new();
     if began.sft != config.sft {
@@ -319,7 +320,8 @@ fn check_begun(
 pub(super) fn critic_of(
     config: &Config,
     registries: &Registries,
-    (directory, checkpoint): (&RunDirectory, &Checkpoint),
+    directory: &RunDirectory,
+    checkpoint: &Checkpoint,
     policy: Option<Weights>,
 ) -> Result<Option<RunCritic>, TrainError> {
     if !checkpoint.critic().is_dir() || !registries.pipeline(config)?.required_inputs().values {
