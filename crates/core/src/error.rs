@@ -165,8 +165,8 @@ pub enum LearnError {
     #[error("the gradient norm is {0}: the update was not applied")]
     Gradient(f64),
     /// The learner does not have a pass that the method needs.
-    #[error("learner: this learner has no {0}, and the method needs it")]
-    Unsupported(String),
+    #[error("learner: the method needs {0}, which this learner does not have")]
+    Unsupported(&'static str),
     /// The backend failed.
     #[error("learner: {0}")]
     Backend(String),

@@ -184,7 +184,8 @@ pub trait Objective: Sync {
     }
 
     /// Returns the pass whose gradient norm [`Objective::gradient_scale`] needs, or `None` if the
-    /// norm is 0. Called after the backward pass, if [`RequiredPasses::gradient`] is
+    /// norm is 0. Called after the backward pass, unless [`RequiredPasses::gradient`] is
+    /// [`crate::GradientPass::Plain`]; returns `None` unless it is
     /// [`crate::GradientPass::ScaledByNorm`].
     ///
     /// # Errors
@@ -292,6 +293,6 @@ pub trait Learner {
     /// Fails on invalid ranges, and with [`LearnError::Unsupported`] if hidden states are not
     /// supported.
     fn mean_hidden(&mut self, _batch: &[HiddenRequest]) -> Result<Vec<Vec<Vec<f32>>>, LearnError> {
-        Err(LearnError::Unsupported("hidden states".into()))
+        Err(LearnError::Unsupported("hidden states"))
     }
 }

@@ -46,10 +46,10 @@ impl Updates {
     ) -> Result<LossReport, LearnError> {
         let passes = objective.passes();
         if passes.entropies || passes.reference_kls {
-            return Err(LearnError::Unsupported("full-vocabulary entropies or divergences".into()));
+            return Err(LearnError::Unsupported("full-vocabulary entropies or divergences"));
         }
         if !batch.masked_contexts.is_empty() {
-            return Err(LearnError::Unsupported("distributions after masked prompts".into()));
+            return Err(LearnError::Unsupported("distributions after masked prompts"));
         }
         let batch = batch.sequences.as_slice();
         check(batch)?;

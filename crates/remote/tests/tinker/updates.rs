@@ -1,6 +1,8 @@
 //! Tests that an update on the service equals the native learner's.
 
-use turnwise_core::{GradientPass, Objective, RequiredPasses, TokenBatch, TokenSequence};
+use turnwise_core::{
+    GradientPass, LearnError, MaskedContext, Objective, RequiredPasses, TokenBatch, TokenSequence,
+};
 use turnwise_model::testing::relative_distance;
 use turnwise_objective::{Loss, SupervisedObjective};
 use turnwise_remote::tinker::Dialect;
@@ -192,7 +194,12 @@ fn an_objective_that_needs_whole_distributions_is_refused() {
     }
     let setting = Setting::new(Traits { dialect: Dialect::Protobuf, ..Traits::SUM });
     let mut policy = setting.policy(&setting.config(None, &[]).unwrap()).unwrap();
-    let error =
-        policy.forward_backward(&TokenBatch::of(&setting.sequences()), &Entropies).unwrap_err().to_string();
-    assert!(error.contains("full-vocabulary entropies"), "{error}");
+    let tokens = setting.sequences();
+    let error = policy.forward_backward(&TokenBatch::of(&tokens), &Entropies).unwrap_err();
+    assert!(matches!(error, LearnError::Unsupported(_)), "{error}");
+    assert!(error.to_string().contains("full-vocabulary entropies"), "{error}");
+    let masked = MaskedContext { sequence: 0, span: 0, tokens: &tokens[0] };
+    let batch = TokenBatch { masked_contexts: vec![masked], ..TokenBatch::of(&tokens) };
+    let error = policy.forward_backward(&batch, &supervised_loss(&tokens)).unwrap_err();
+    assert!(matches!(error, LearnError::Unsupported(_)), "{error}");
 }

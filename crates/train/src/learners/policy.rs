@@ -48,7 +48,7 @@ pub trait PolicyLearner: Learner {
     /// # Errors
     /// Fails if this pass is not supported.
     fn score(&mut self, _batch: &[TokenSequence], _temperature: f64) -> Result<Vec<TokenScores>, LearnError> {
-        Err(unsupported("scoring pass with entropies"))
+        Err(LearnError::Unsupported("a scoring pass with entropies"))
     }
 
     /// Returns log-probs of the response tokens under the reference policy.
@@ -56,7 +56,7 @@ pub trait PolicyLearner: Learner {
     /// # Errors
     /// Fails if there is no reference policy.
     fn reference_logprobs(&mut self, _batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
-        Err(unsupported("a reference policy"))
+        Err(LearnError::Unsupported("a reference policy"))
     }
 
     /// Sets the reference policy to the policy at the start of RL, from the checkpoint in `start`.
@@ -65,7 +65,7 @@ pub trait PolicyLearner: Learner {
     /// Fails if the learner does not support a reference policy, or if the checkpoint cannot be
     /// read.
     fn set_reference(&mut self, _start: &Path) -> Result<(), TrainError> {
-        Err(unsupported("a reference policy").into())
+        Err(LearnError::Unsupported("a reference policy").into())
     }
 
     /// Stashes the accumulated gradient, so that another can be accumulated.
@@ -73,7 +73,7 @@ pub trait PolicyLearner: Learner {
     /// # Errors
     /// Fails if separate gradients are not supported.
     fn stash_gradient(&mut self) -> Result<(), LearnError> {
-        Err(unsupported("a second gradient"))
+        Err(LearnError::Unsupported("a second gradient"))
     }
 
     /// Returns the L2 norm of the accumulated gradient.
@@ -81,7 +81,7 @@ pub trait PolicyLearner: Learner {
     /// # Errors
     /// Fails if the norm is not available.
     fn grad_norm(&self) -> Result<f64, LearnError> {
-        Err(unsupported("the norm of a gradient before the update"))
+        Err(LearnError::Unsupported("the norm of a gradient before the update"))
     }
 
     /// Restores the stashed gradient, multiplied by a factor, and discards the current one.
@@ -89,7 +89,7 @@ pub trait PolicyLearner: Learner {
     /// # Errors
     /// Fails if no gradient was stashed.
     fn restore_gradient(&mut self, _factor: f64) -> Result<(), LearnError> {
-        Err(unsupported("a second gradient"))
+        Err(LearnError::Unsupported("a second gradient"))
     }
 
     /// Starts a phase from the current weights, with its settings and a fresh optimizer.
@@ -129,10 +129,6 @@ pub trait PolicyLearner: Learner {
     fn weights(&self) -> Option<Weights> {
         None
     }
-}
-
-fn unsupported(what: &str) -> LearnError {
-    LearnError::Unsupported(what.into())
 }
 
 /// A policy trained in this process.

@@ -145,7 +145,7 @@ impl Learner for TablePolicy {
         objective: &dyn Objective,
     ) -> Result<LossReport, LearnError> {
         if !batch.masked_contexts.is_empty() {
-            return Err(LearnError::Unsupported("masked contexts".into()));
+            return Err(LearnError::Unsupported("masked contexts"));
         }
         let batch: Vec<TokenSequence> = batch.sequences.iter().copied().cloned().collect();
         let mut report = LossReport::default();
