@@ -143,10 +143,6 @@ impl ClippingScale {
 }
 
 impl Objective for ClippingScale {
-    fn passes(&self) -> RequiredPasses {
-        self.config.passes()
-    }
-
     /// Records the clipping bias and returns 0: the term only scales the gradient.
     fn evaluate(
         &self,
@@ -228,7 +224,7 @@ pub struct ClippingBias {
 }
 
 /// Sum of clipping biases, for the norms that need no model pass.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct BiasSum {
     squares: f64,
     sum: f64,
@@ -252,7 +248,7 @@ impl BiasSum {
     }
 
     /// Adds another sum.
-    pub fn join(&mut self, other: &Self) {
+    fn join(&mut self, other: &Self) {
         self.squares += other.squares;
         self.sum += other.sum;
         self.clipped += other.clipped;

@@ -98,13 +98,7 @@ impl LossTerm for SelectiveConfig {
     }
 
     fn passes(&self) -> RequiredPasses {
-        let masked_context = Some(MaskedContextPass {
-            mask: self.mask,
-            divergences: self.estimator == SelectiveEstimator::Full,
-            reference: self.penalty_coef() != 0.0,
-            detached: self.detach_masked,
-        });
-        RequiredPasses { masked_context, ..RequiredPasses::default() }
+        RequiredPasses { masked_context: Some(self.pass()), ..RequiredPasses::default() }
     }
 
     fn kl_coef(&self, coef: f64) -> f64 {
@@ -127,6 +121,15 @@ impl SelectiveConfig {
     /// Fails on a coefficient out of range.
     pub fn check(&self) -> Result<(), ObjectiveError> {
         turnwise_settings::check(self).map_err(|error| ObjectiveError::Setting(format!("selective: {error}")))
+    }
+
+    fn pass(&self) -> MaskedContextPass {
+        MaskedContextPass {
+            mask: self.mask,
+            divergences: self.estimator == SelectiveEstimator::Full,
+            reference: self.penalty_coef() != 0.0,
+            detached: self.detach_masked,
+        }
     }
 
     /// Returns the coefficient of the global KL penalty for [`SelectiveConfig::penalty`].
@@ -316,10 +319,6 @@ struct Term {
 }
 
 impl Objective for SelectiveObjective {
-    fn passes(&self) -> RequiredPasses {
-        self.config.passes()
-    }
-
     /// Returns 0: the term has masked contexts only.
     fn evaluate(&self, _: usize, _: TokenStatistics<'_>) -> Result<TokenGradients, ObjectiveError> {
         Ok(TokenGradients::default())
@@ -332,9 +331,8 @@ impl Objective for SelectiveObjective {
     ) -> Result<MaskedContextGradients, ObjectiveError> {
         let widen = |values: &[f32]| values.iter().copied().map(f64::from).collect::<Vec<_>>();
         let narrow = |values: &[f64]| values.iter().map(|&value| value as f32).collect::<Vec<_>>();
-        let full_kls = self.config.estimator == SelectiveEstimator::Full;
-        let with_reference = self.config.penalty_coef() != 0.0;
-        let found = if full_kls {
+        let MaskedContextPass { divergences, reference: with_reference, .. } = self.config.pass();
+        let found = if divergences {
             let zeros = vec![0.0; statistics.kl.len()];
             let reference_kl = if with_reference { statistics.reference_kl } else { &zeros };
             self.from_kls(masked_context, FullKls { kl: statistics.kl, reference_kl })?
@@ -353,7 +351,7 @@ impl Objective for SelectiveObjective {
             reference_kl: found.reference_kl,
             ..MaskedContextGradients::default()
         };
-        if full_kls {
+        if divergences {
             gradients.d_kl = found.d_first;
             gradients.d_reference_kl = if with_reference { found.d_second } else { Vec::new() };
         } else {

@@ -23,11 +23,6 @@ pub trait LossTerm: Debug + Send + Sync {
         RequiredPasses::default()
     }
 
-    /// Returns true if the term needs the outlier turns that credit selects (`credit.outliers`).
-    fn needs_selected_turns(&self) -> bool {
-        self.passes().masked_context.is_some()
-    }
-
     /// Returns true if the term has a gradient at tokens with advantage 0.
     fn acts_without_advantage(&self) -> bool {
         false

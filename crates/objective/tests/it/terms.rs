@@ -3,7 +3,7 @@
 
 use turnwise_core::{MaskedContextStatistics, Objective, Purpose, Rng, Seed, TokenStatistics, TurnSpan};
 use turnwise_objective::{
-    AdaptiveKl, Advantages, BiasNorm, BiasSum, FullKls, Loss, MaskedLogprobs, MinibatchLoss,
+    AdaptiveKl, Advantages, BiasNorm, BiasSum, FullKls, Loss, LossTerm, MaskedLogprobs, MinibatchLoss,
     NormalizationConfig, ObjectiveBatch, ObjectiveConfig, ObjectiveSequence, PolicyObjective, RatioKind,
     Registry, SelectiveConfig, SelectiveEstimator, SelectiveObjective, SelectivePenalty, ValueConfig,
     ValueObjective, ValueSequence,
@@ -261,11 +261,13 @@ fn the_watch_sees_what_was_clipped_and_changes_nothing() {
         |index: usize| TokenStatistics { logprobs: &narrow[index], entropies: &[], reference_kls: &[] };
     let minibatch = normalized(&objective, RatioKind::Token, BiasNorm::Parameter);
     let token = normalized(&objective, RatioKind::Token, BiasNorm::Token);
+    let scalar = normalized(&objective, RatioKind::Token, BiasNorm::Scalar);
     let mut expected = BiasSum::default();
     let mut clipped = Vec::new();
     for index in (0..narrow.len()).rev() {
         let seen = minibatch.evaluate(index, statistics(index)).unwrap();
         token.evaluate(index, statistics(index)).unwrap();
+        scalar.evaluate(index, statistics(index)).unwrap();
         assert_eq!(seen, objective.evaluate(index, statistics(index)).unwrap());
     }
     for (index, row) in narrow.iter().enumerate() {
@@ -278,6 +280,7 @@ fn the_watch_sees_what_was_clipped_and_changes_nothing() {
     }
     assert!(!clipped.is_empty());
     assert_eq!(token.gradient_scale(0.0).unwrap().metrics[0].1, expected.token_norm());
+    assert_eq!(scalar.gradient_scale(0.0).unwrap().metrics[0].1, expected.scalar_norm());
     let pass = minibatch.second_pass().unwrap().unwrap();
     assert_eq!(pass.sequences, clipped);
     assert!(pass.objective.evaluate(clipped.len(), statistics(0)).is_err());
@@ -306,7 +309,7 @@ fn a_contrast_is_an_outlier_turn_of_its_own() {
     assert_eq!((one.loss, one.d_kl, one.d_reference_kl), (same.loss, same.d_first, same.d_second));
     let single = SelectiveConfig { penalty: SelectivePenalty::Single, ..config };
     let alone = SelectiveObjective::for_masked_contexts(&single, &spans, 3).unwrap();
-    assert!(masked_contexts.passes().needs_reference() && !alone.passes().needs_reference());
+    assert!(LossTerm::passes(&config).needs_reference() && !LossTerm::passes(&single).needs_reference());
     let found = alone
         .evaluate_masked_context(
             1,

@@ -305,8 +305,10 @@ impl Rules<'_> {
 
     fn selected_turns(&mut self, pipeline: Option<&Pipeline>, loss: &Loss) {
         let Some(pipeline) = pipeline else { return };
-        let acts =
-            loss.terms().find(|term| term.needs_selected_turns()).map(turnwise_objective::LossTerm::kind);
+        let acts = loss
+            .terms()
+            .find(|term| term.passes().masked_context.is_some())
+            .map(turnwise_objective::LossTerm::kind);
         match (acts, pipeline.selects_turns()) {
             (Some(term), false) => self.fail(
                 &match self.config.objective.terms.iter().position(|table| table.kind == term) {
