@@ -174,14 +174,15 @@ impl<'a> Micro<'a> {
             let targets = self.lane.packing.targets_of(&(index..index + 1));
             let kls = next..next + if everything { targets.len() } else { 0 };
             next = kls.end;
-            let answer = self.ask((objective, passes), sequence, targets, &values[kls.clone()])?;
+            let answer = self.ask(objective, passes.entropies, sequence, targets, &values[kls.clone()])?;
             fill(&mut slopes[kls], &answer.d_reference_kls);
             answers.push(answer);
         }
         if let Some(pass) = passes.masked_context {
             for index in 0..self.masked_contexts.len() {
                 next = self.ask_masked_context(
-                    (objective, pass),
+                    objective,
+                    pass,
                     index,
                     skipped,
                     &values,
@@ -271,13 +272,14 @@ impl<'a> Micro<'a> {
     /// Evaluates the objective for one sequence, checks the lengths and stores the derivatives.
     fn ask(
         &mut self,
-        (objective, passes): (&dyn Objective, RequiredPasses),
+        objective: &dyn Objective,
+        with_entropies: bool,
         sequence: usize,
         targets: Range<usize>,
         reference_kls: &[f64],
     ) -> Result<TokenGradients, LearnError> {
         let lane = &mut *self.lane;
-        let entropies = if passes.entropies { &lane.entropies[targets.clone()] } else { [].as_slice() };
+        let entropies = if with_entropies { &lane.entropies[targets.clone()] } else { [].as_slice() };
         let logprobs = &lane.logprobs[targets.clone()];
         let value = objective.evaluate(sequence, TokenStatistics { logprobs, entropies, reference_kls })?;
         check_lengths(sequence, &value, targets.len())?;
@@ -294,7 +296,8 @@ impl<'a> Micro<'a> {
     /// start of the next context's divergences.
     fn ask_masked_context(
         &mut self,
-        (objective, pass): (&dyn Objective, MaskedContextPass),
+        objective: &dyn Objective,
+        pass: MaskedContextPass,
         index: usize,
         skipped: usize,
         values: &[f64],

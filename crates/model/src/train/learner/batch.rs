@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use turnwise_core::{
-    LearnError, LossReport, Objective, Purpose, Seed, TokenBatch, TokenGradients, TokenScores, TokenSequence,
+    LearnError, LossReport, Objective, ObjectiveError, Purpose, Seed, TokenBatch, TokenGradients,
+    TokenScores, TokenSequence,
 };
 
 use super::NativeLearner;
@@ -91,6 +92,10 @@ impl NativeLearner {
         check_masked_contexts(batch)?;
         let weights = self.pass_weights();
         let passes = objective.passes();
+        if passes.masked_context.is_none() && !batch.masked_contexts.is_empty() {
+            let reason = "masked contexts were given, and the loss uses none";
+            return Err(ObjectiveError::Setting(reason.into()).into());
+        }
         let needs = passes.reference_kls
             || passes.masked_context.is_some_and(|pass| pass.reference) && !batch.masked_contexts.is_empty();
         let reference = if needs { Some(self.reference()?) } else { None };

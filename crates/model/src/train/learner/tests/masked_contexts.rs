@@ -168,6 +168,8 @@ fn masked_contexts_that_do_not_fit_are_refused() {
     let masked = masked_contexts(&batch);
     let error = learner.forward_backward(&with_contexts(&batch, &masked), &objective).unwrap_err();
     assert!(error.to_string().contains("set_reference"), "{error}");
+    let error = learner.forward_backward(&with_contexts(&batch, &masked), &Probe::PLAIN).unwrap_err();
+    assert!(error.to_string().contains("the loss uses none"), "{error}");
 }
 
 #[test]
