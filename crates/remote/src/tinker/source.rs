@@ -45,7 +45,7 @@ impl PolicySource for TinkerSource {
             return NativeSource.start(run, observer);
         };
         let mut notes = Vec::new();
-        let opened = self.open((run.config, run.registries), settings, None, &mut notes);
+        let opened = self.open(run.config, run.registries, settings, None, &mut notes);
         for note in notes {
             observer.event(Event::Note(note));
         }
@@ -61,7 +61,7 @@ impl PolicySource for TinkerSource {
         match &config.policy.learner {
             PolicyLearnerConfig::Native => NativeSource.resume(config, registries, checkpoint),
             PolicyLearnerConfig::Tinker(settings) => {
-                self.open((config, registries), settings, Some(checkpoint), &mut Vec::new())
+                self.open(config, registries, settings, Some(checkpoint), &mut Vec::new())
             }
         }
     }
@@ -75,7 +75,8 @@ impl TinkerSource {
 
     fn open(
         &self,
-        (config, registries): (&Config, &Registries),
+        config: &Config,
+        registries: &Registries,
         settings: &TinkerConfig,
         checkpoint: Option<&Checkpoint>,
         notes: &mut Vec<String>,
