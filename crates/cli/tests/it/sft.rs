@@ -4,8 +4,9 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use turnwise_train::Position;
+use turnwise_train::config::{ConfigSource, load};
 use turnwise_train::record::metrics::read_metrics;
+use turnwise_train::{NoopObserver, Position, Run};
 
 use crate::chat::model;
 
@@ -84,6 +85,15 @@ fn changed_conversations_stop_a_resume() {
     let model = model(at, true);
     conversations(at, 4);
     ok(at, &["sft", &model, "talks.jsonl", "name=talks", "sft.data.held_out=0"]);
+    // The data may be named through a link, as at the start.
+    #[cfg(unix)]
+    {
+        let (root, link) = (at.join("runs/talks"), at.join("link.jsonl"));
+        std::os::unix::fs::symlink(at.join("talks.jsonl"), &link).unwrap();
+        let mut config = load(&ConfigSource::of_run(&root)).unwrap();
+        config.sft.data.as_mut().unwrap().path = link;
+        Run::builder(config).directory(&root).resume(&mut NoopObserver).unwrap();
+    }
     conversations(at, 5);
     let output = turnwise(at, &["train", "--resume", "runs/talks", "--from", "sft-1"]);
     let said = text(&output);
