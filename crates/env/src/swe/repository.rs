@@ -172,9 +172,14 @@ impl Worktree {
     /// Returns the difference from the image, without files that git ignores; `None` if there is no
     /// difference that can be taken.
     pub(super) fn patch(&self) -> Result<Option<Vec<u8>>, EnvError> {
+        // A copy of the index, so that the agent's `git diff` and `git status` stay as they are.
         let script = format!(
-            "commit=$1\nshift\n{GIT} add -A -- . \"$@\" > /dev/null 2>&1\n\
-             exec {GIT} diff --cached --binary --no-color --no-ext-diff --no-textconv --no-renames \"$commit\" -- . \"$@\""
+            "commit=$1\nshift\nindex=$({GIT} rev-parse --git-path index 2> /dev/null) || exit\n\
+             case $index in /*) ;; *) index=$PWD/$index ;; esac\n\
+             export GIT_INDEX_FILE=\"$index.turnwise\"\ncp -- \"$index\" \"$GIT_INDEX_FILE\" 2> /dev/null\n\
+             {GIT} add -A -- . \"$@\" > /dev/null 2>&1\n\
+             {GIT} diff --cached --binary --no-color --no-ext-diff --no-textconv --no-renames \"$commit\" -- . \"$@\"\n\
+             code=$?\nrm -f -- \"$GIT_INDEX_FILE\" 2> /dev/null\nexit $code"
         );
         let excluded =
             self.foreign.iter().map(|path| format!(":(exclude,literal){}", path.trim_end_matches('/')));

@@ -17,8 +17,10 @@ use super::*;
 use crate::demonstration::DemonstrationRequest;
 use crate::world::{OpenOptions, World as _, WorldKind as _};
 
-const PROGRAMS: [&str; 13] =
-    ["sh", "bash", "cat", "ls", "mkdir", "head", "rm", "ln", "dirname", "git", "python3", "sleep", "timeout"];
+const PROGRAMS: [&str; 14] = [
+    "sh", "bash", "cat", "cp", "ls", "mkdir", "head", "rm", "ln", "dirname", "git", "python3", "sleep",
+    "timeout",
+];
 
 /// Runs the `test_` functions of files and reports them as pytest does.
 const RUNNER: &str = "import runpy, sys\nsys.path.insert(0, '.')\nsys.dont_write_bytecode = True\nfailed = 0\n\
@@ -163,7 +165,7 @@ impl Bench {
 
     fn open(settings: &SweSettings) -> Result<(Box<SweWorld>, Vec<String>), String> {
         let mut notes = Vec::new();
-        let mut options = OpenOptions { splits: &[], max_turns: 20, note: &mut |note| notes.push(note) };
+        let mut options = OpenOptions { splits: &[], max_turns: 40, note: &mut |note| notes.push(note) };
         let world = SweKind.open(settings, &mut options).map_err(|error| error.to_string())?;
         let any: Box<dyn std::any::Any> = world;
         Ok((any.downcast::<SweWorld>().unwrap(), notes))
@@ -296,6 +298,11 @@ fn tools_act_in_the_container_and_states_are_saved() {
         let (text, understood) = say(&mut first, action);
         assert!(text.contains(said) && !understood, "{action}: {text}");
     }
+    let look = shell("git diff; git status --porcelain; ls .git");
+    let before = say(&mut first, &look);
+    assert!(before.0.contains("+    return max(prices)"), "{before:?}");
+    first.snapshot().unwrap();
+    assert_eq!(say(&mut first, &look), before, "a snapshot leaves the repository as it was");
     let saved = first.snapshot().unwrap().unwrap();
     let mut second = set.swe();
     second.restore(&saved).unwrap();
