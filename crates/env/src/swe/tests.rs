@@ -387,6 +387,15 @@ fn missing_engines_images_and_repositories_are_errors_that_say_what_to_do() {
     let (world, _) = Bench::open(&settings).unwrap();
     let error = world.set().swe().reset(&world.set().split("test").unwrap()[0], seed()).unwrap_err();
     assert!(error.to_string().contains("env.container.repository"), "{error}");
+    // Without `rm`, the tests of R2E-Gym would stay visible.
+    for folder in ["bin", "usr/bin"] {
+        let _ = fs::remove_file(images.join("local_words_2").join(folder).join("rm"));
+    }
+    settings.container.repository = "/testbed".to_owned();
+    let (world, _) = Bench::open(&settings).unwrap();
+    let error = world.set().swe().reset(&world.set().split("train").unwrap()[0], seed()).unwrap_err();
+    let error = error.to_string();
+    assert!(error.contains("local/words:2") && error.contains("run_tests.sh, r2e_tests"), "{error}");
     let problems = |text: &str| {
         crate::registry::Registry::builtin().kind("swe").unwrap().resolve(&text.parse().unwrap())
     };

@@ -169,7 +169,15 @@ impl Host {
         let container = Container { host: Arc::clone(self), inner };
         if !hidden.is_empty() {
             // In the sandbox, only paths in the repository can be removed; others are not mounted.
-            container.run("rm -rf -- \"$@\"", hidden, b"", ENGINE_WALL.as_secs())?;
+            let ran = container.run("rm -rf -- \"$@\"", hidden, b"", ENGINE_WALL.as_secs())?;
+            if !ran.ok() {
+                let output: String = ran.text().chars().take(400).collect();
+                return Err(failed(format!(
+                    "the image {image}: {} cannot be hidden from the agent: {}",
+                    hidden.join(", "),
+                    output.trim_end()
+                )));
+            }
         }
         Ok(container)
     }
