@@ -24,6 +24,7 @@ mod world;
 pub use environment::CodingEnv;
 pub use generator::CodingGenerator;
 pub use language::Language;
+pub(crate) use repository::check_path;
 pub use repository::{Place, Repository};
 pub use set::CodingTasks;
 pub use task::{Check, CodingTask};

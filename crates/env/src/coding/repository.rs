@@ -199,7 +199,8 @@ impl Repository {
     }
 }
 
-fn check_path(path: &str) -> Result<(), String> {
+/// Rejects a path that is not of a file in a repository. The agent sees the error.
+pub(crate) fn check_path(path: &str) -> Result<(), String> {
     let wrong = |part: &str| part.is_empty() || part == "." || part == "..";
     if path.contains('\0') || path.len() > 4000 || path.split('/').any(wrong) || path.split('/').count() > 32
     {

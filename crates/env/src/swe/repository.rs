@@ -4,7 +4,7 @@ use turnwise_core::EnvError;
 use turnwise_sandbox::{End, Files};
 
 use super::engine::{Container, Ran};
-use crate::coding::{Place, Repository, shown};
+use crate::coding::{Place, Repository, check_path, shown};
 
 /// Seconds for an operation on files.
 const SECONDS: u64 = 60;
@@ -16,8 +16,8 @@ const MOST_PATCH: usize = 8 << 20;
 /// Exit code of a script for a path that is a folder.
 const IS_FOLDER: i32 = 21;
 
-/// Git with the repository of another user.
-const GIT: &str = "git -c safe.directory='*' -c core.hooksPath=/dev/null";
+/// Git with the repository of another user, and names without quotes and escapes.
+const GIT: &str = "git -c safe.directory='*' -c core.hooksPath=/dev/null -c core.quotePath=false";
 
 /// Activates the environment of the image: SWE-bench's conda environment, or R2E-Gym's virtual one.
 const ACTIVATE: &str = "\
@@ -64,9 +64,17 @@ impl Worktree {
         self.container.run(script, &[&format!("{ACTIVATE}{command}")], b"", seconds)
     }
 
-    fn relative<'a>(&self, path: &'a str) -> &'a str {
-        let inside = path.strip_prefix(&self.folder).and_then(|rest| rest.strip_prefix('/'));
-        inside.unwrap_or(path)
+    /// Returns a path relative to the repository; the repository's folder is `.`.
+    fn relative(&self, path: &str) -> Result<String, String> {
+        let inside = match path.strip_prefix(&self.folder) {
+            Some(rest) if rest.is_empty() || rest.starts_with('/') => format!(".{rest}"),
+            _ => path.to_owned(),
+        };
+        let inside = inside.strip_suffix('/').unwrap_or(&inside).trim_start_matches("./");
+        if inside != "." {
+            check_path(inside)?;
+        }
+        Ok(inside.to_owned())
     }
 
     /// Lists the files of a folder.
@@ -93,13 +101,6 @@ impl Worktree {
     /// Reads one file as the files of an episode; `None` for a folder.
     fn read(&self, path: &str) -> Result<Result<Option<Repository>, String>, EnvError> {
         let script = format!("if [ -d \"$1\" ]; then exit {IS_FOLDER}; fi\nexec cat -- \"./$1\"");
-        if path.is_empty()
-            || path.starts_with('/')
-            || path.split('/').any(|part| part == "..")
-            || path.contains('\0')
-        {
-            return Ok(Err(format!("{path:?} is not a path in the repository")));
-        }
         let ran = self.container.run(&script, &[path], b"", SECONDS)?;
         Ok(match ran.end {
             End::Exited(0) => Ok(Some(Repository::of_files(Files::from([(path.to_owned(), ran.output)])))),
@@ -111,10 +112,13 @@ impl Worktree {
     }
 
     pub(super) fn view(&self, path: &str, first: usize, last: Option<usize>) -> Answer {
-        let path = self.relative(path);
-        Ok(match self.read(path)? {
-            Ok(Some(files)) => files.view(path, first, last),
-            Ok(None) => Ok(self.list(path)?),
+        let path = match self.relative(path) {
+            Ok(path) => path,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        Ok(match self.read(&path)? {
+            Ok(Some(files)) => files.view(&path, first, last),
+            Ok(None) => Ok(self.list(&path)?),
             Err(reason) => Err(reason),
         })
     }
@@ -140,7 +144,10 @@ impl Worktree {
     }
 
     pub(super) fn edit(&self, path: &str, place: &Place, new: &str) -> Answer {
-        let path = self.relative(path);
+        let path = &match self.relative(path) {
+            Ok(path) => path,
+            Err(reason) => return Ok(Err(reason)),
+        };
         let mut files = match self.read(path)? {
             Ok(Some(files)) => files,
             Ok(None) => return Ok(Err(format!("{path} is a folder"))),

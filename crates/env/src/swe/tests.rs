@@ -3,6 +3,7 @@
 //! They need git, bash, Python in `/usr/bin` and a kernel with sandbox support; otherwise they are
 //! skipped with a message.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -281,6 +282,16 @@ fn tools_act_in_the_container_and_states_are_saved() {
     let change = "edit({\"path\":\"price.py\",\"old\":\"min(prices)\",\"new\":\"max(prices)\"})";
     assert_eq!(say(&mut first, change), ("changed price.py".to_owned(), true));
     assert_eq!(say(&mut first, "edit({\"path\":\"a/b c.py\",\"new\":\"x = 1\\n\"})").0, "changed a/b c.py");
+    assert_eq!(say(&mut first, "edit({\"path\":\"./café.py\",\"new\":\"y = 1\\n\"})").0, "changed café.py");
+    let files = ".gitignore, a/b c.py, café.py, price.py, run.py, tests/test_price.py";
+    for folder in ["/testbed", "/testbed/", ".", "./"] {
+        let listed = say(&mut first, &format!("view({})", json!({ "path": folder }))).0;
+        assert_eq!(listed.split(", ").collect::<BTreeSet<_>>(), files.split(", ").collect(), "{folder}");
+    }
+    for path in ["café.py", "./café.py", "/testbed/café.py"] {
+        assert_eq!(say(&mut first, &format!("view({})", json!({ "path": path }))).0, "1 y = 1", "{path}");
+    }
+    assert_eq!(say(&mut first, "search({\"text\":\"y = 1\"})").0, "café.py:1:y = 1");
     assert_eq!(
         say(&mut first, &shell("cat 'a/b c.py'; pwd; id -u 2>/dev/null || echo $UID; exit 4")).0,
         "x = 1\n/testbed\n0\nexit code 4"
@@ -288,6 +299,8 @@ fn tools_act_in_the_container_and_states_are_saved() {
     for (action, said) in [
         ("view({\"path\":\"none.py\"})", "error: there is no file none.py"),
         ("view({\"path\":\"../etc/passwd\"})", "is not a path in the repository"),
+        ("view({\"path\":\"/\"})", "is not a path in the repository"),
+        ("view({\"path\":\"/testbed2\"})", "is not a path in the repository"),
         ("edit({\"path\":\"/etc/passwd\",\"new\":\"x\"})", "is not a path in the repository"),
         ("edit({\"path\":\"tests\",\"new\":\"x\"})", "is a folder"),
         ("edit({\"path\":\"none.py\",\"old\":\"x\",\"new\":\"x\"})", "there is no file"),
