@@ -167,7 +167,7 @@ impl Bench {
     fn open(settings: &SweSettings) -> Result<(Box<SweWorld>, Vec<String>), String> {
         let mut notes = Vec::new();
         let mut options = OpenOptions { splits: &[], max_turns: 40, note: &mut |note| notes.push(note) };
-        let world = SweKind.open(settings, &mut options).map_err(|error| error.to_string())?;
+        let world = SweKind::default().open(settings, &mut options).map_err(|error| error.to_string())?;
         let any: Box<dyn std::any::Any> = world;
         Ok((any.downcast::<SweWorld>().unwrap(), notes))
     }

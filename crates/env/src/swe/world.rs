@@ -13,14 +13,27 @@ use super::instance::{SweFix, SweInstance};
 use super::records;
 use super::set::{DEFAULT_MAX_TURNS, SweTasks};
 use crate::demonstration::{DemonstrationRequest, Demonstrations};
+use crate::search::TableReader;
 use crate::world::{Advisor, EvalDefaults, OpenOptions, World, WorldKind};
 
 /// Names of missing images in a message.
 const NAMED: usize = 3;
 
 /// The environment kind `swe`.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct SweKind;
+///
+/// By default, it reads records in JSON lines. A program can add support for tables.
+#[derive(Clone, Default)]
+pub struct SweKind {
+    tables: Option<TableReader>,
+}
+
+impl SweKind {
+    /// Adds support for tables, such as Parquet files, that contain records.
+    #[must_use]
+    pub fn with_tables(self, read: TableReader) -> Self {
+        Self { tables: Some(read) }
+    }
+}
 
 /// Settings of the environment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -128,7 +141,7 @@ impl WorldKind for SweKind {
         let rule = &settings.container.image;
         let mut read = |path: &Option<PathBuf>| match path {
             Some(path) => {
-                let instances = records::read(path, rule)?;
+                let instances = records::read(path, rule, self.tables.as_ref())?;
                 with_images(instances, &host, settings.container.skip_missing, options.note).map(Some)
             }
             None => Ok(None),
