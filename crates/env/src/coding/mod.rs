@@ -4,6 +4,7 @@
 //! Only `run` and the checks use a sandbox (crate `turnwise-sandbox`, ADR 42). Files are text in
 //! memory and part of the saved state.
 
+pub(crate) mod calls;
 mod data;
 mod environment;
 mod expert;

@@ -8,7 +8,7 @@ use turnwise_core::{EnvError, Task, TaskSet};
 use turnwise_settings::Problem;
 
 use super::data;
-use super::expert::{Adviser, demonstrate};
+use super::expert::{adviser, demonstrate};
 use super::generator::CodingGenerator;
 use super::set::{CodingTasks, DEFAULT_MAX_TURNS};
 use super::workshop::{CodingLimits, Workshop};
@@ -161,7 +161,7 @@ impl World for CodingWorld {
     }
 
     fn advisor(&self, task: &Task) -> Result<Option<Box<dyn Advisor>>, EnvError> {
-        let adviser = Adviser::new(self.set.task(&task.id)?, self.expert);
+        let adviser = adviser(self.set.task(&task.id)?, self.expert);
         Ok(adviser.map(|adviser| Box::new(adviser) as Box<dyn Advisor>))
     }
 }

@@ -8,7 +8,7 @@ use turnwise_core::{EnvError, Task, TaskSet};
 use turnwise_settings::Problem;
 
 use super::engine::{Engine, Host, SweContainer, SweLimits};
-use super::expert::{Adviser, demonstrate};
+use super::expert::{adviser, demonstrate};
 use super::instance::{SweFix, SweInstance};
 use super::records;
 use super::set::{DEFAULT_MAX_TURNS, SweTasks};
@@ -184,7 +184,7 @@ impl World for SweWorld {
     }
 
     fn advisor(&self, task: &Task) -> Result<Option<Box<dyn Advisor>>, EnvError> {
-        let adviser = Adviser::new(self.set.instance(&task.id)?);
+        let adviser = adviser(self.set.instance(&task.id)?);
         Ok(adviser.map(|adviser| Box::new(adviser) as Box<dyn Advisor>))
     }
 }
