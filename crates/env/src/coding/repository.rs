@@ -91,11 +91,7 @@ impl Repository {
 
     /// Lists the paths of the files.
     pub fn list(&self) -> String {
-        let mut text = self.0.keys().take(MOST_LINES).cloned().collect::<Vec<_>>().join(", ");
-        if self.0.len() > MOST_LINES {
-            let _ = write!(text, " and {} more", self.0.len() - MOST_LINES);
-        }
-        text
+        listed(self.0.keys().map(String::as_str))
     }
 
     /// Returns lines of a file with their numbers.
@@ -139,15 +135,7 @@ impl Repository {
             let lines = content.lines().enumerate().filter(|(_, line)| line.contains(text));
             found.extend(lines.map(|(number, line)| format!("{path}:{}: {}", number + 1, cut(line))));
         }
-        if found.is_empty() {
-            return Ok("nothing found".to_owned());
-        }
-        let all = found.len();
-        found.truncate(MOST_FOUND);
-        if all > MOST_FOUND {
-            found.push(format!("({all} lines in all)"));
-        }
-        Ok(found.join("\n"))
+        Ok(findings(found))
     }
 
     /// Edits a file.
@@ -209,7 +197,31 @@ pub(crate) fn check_path(path: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn cut(line: &str) -> &str {
+/// Returns the first paths, and how many more there are.
+pub(crate) fn listed<'a>(paths: impl ExactSizeIterator<Item = &'a str>) -> String {
+    let all = paths.len();
+    let mut text = paths.take(MOST_LINES).collect::<Vec<_>>().join(", ");
+    if all > MOST_LINES {
+        let _ = write!(text, " and {} more", all - MOST_LINES);
+    }
+    text
+}
+
+/// Returns the first lines that a search found, and how many there are.
+pub(crate) fn findings(mut found: Vec<String>) -> String {
+    let all = found.len();
+    if all == 0 {
+        return "nothing found".to_owned();
+    }
+    found.truncate(MOST_FOUND);
+    if all > MOST_FOUND {
+        found.push(format!("({all} lines in all)"));
+    }
+    found.join("\n")
+}
+
+/// Shortens a line to the width that an agent sees.
+pub(crate) fn cut(line: &str) -> &str {
     let end = line.char_indices().nth(LINE_WIDTH).map_or(line.len(), |(place, _)| place);
     &line[..end]
 }

@@ -12,6 +12,9 @@ use super::repository::Repository;
 use super::rust::checks;
 use super::task::CodingTask;
 
+/// What an agent sees of a command that cannot run.
+pub(crate) const NUL: &str = "the command has a NUL byte";
+
 const DRIVER: &str = include_str!("driver.py");
 
 /// Limits of an agent's command.
@@ -145,7 +148,7 @@ impl Workshop {
         limits: &CodingLimits,
     ) -> Result<(String, Option<Repository>), EnvError> {
         if line.contains('\0') {
-            return Ok(("the command has a NUL byte".to_owned(), None));
+            return Ok((NUL.to_owned(), None));
         }
         let command = self.command(Command::shell(line));
         let outcome = match self.sandbox.run(&command, &files.to_files(), &limits.limits()) {

@@ -75,9 +75,7 @@ impl SweEnv {
             Call::Run { command } => worktree.run(&command, self.shared.host.limits())?,
             Call::Submit => return self.submit(episode),
         };
-        let understood = answer.is_ok();
-        let text = answer.unwrap_or_else(|reason| format!("error: {reason}"));
-        Ok(Step { observation: Observation::new(text), understood, ..Step::default() })
+        Ok(tools::answered(answer))
     }
 
     fn submit(&self, episode: &Episode) -> Result<Step, EnvError> {
@@ -158,9 +156,7 @@ impl Environment for SweEnv {
         }
         let step = match tools::read(action) {
             Ok(call) => self.call(&episode, call),
-            Err(reason) => {
-                Ok(Step { observation: Observation::new(format!("error: {reason}")), ..Step::default() })
-            }
+            Err(reason) => Ok(tools::answered(Err(reason))),
         };
         episode.turns += 1;
         let truncated = episode.turns >= self.max_turns;

@@ -4,13 +4,10 @@ use turnwise_core::EnvError;
 use turnwise_sandbox::{End, Files};
 
 use super::engine::{Container, Ran};
-use crate::coding::{Place, Repository, check_path, shown};
+use crate::coding::{NUL, Place, Repository, check_path, cut, findings, listed, shown};
 
 /// Seconds for an operation on files.
 const SECONDS: u64 = 60;
-const MOST_FILES: usize = 200;
-const MOST_FOUND: usize = 40;
-const LINE_WIDTH: usize = 400;
 /// Bytes of a patch.
 const MOST_PATCH: usize = 8 << 20;
 /// Exit code of a script for a path that is a folder.
@@ -82,20 +79,14 @@ impl Worktree {
         let script = format!("{GIT} ls-files --cached --others --exclude-standard -- \"$1\"");
         let ran = self.container.run(&script, &[path], b"", SECONDS)?;
         let text = ran.text();
-        let files: Vec<&str> = text.lines().collect();
-        let mut list = files.iter().take(MOST_FILES).copied().collect::<Vec<_>>().join(", ");
-        if files.len() > MOST_FILES {
-            list = format!("{list} and {} more", files.len() - MOST_FILES);
-        }
+        let list = listed(text.lines().collect::<Vec<_>>().into_iter());
         Ok(if list.is_empty() { "(no files)".to_owned() } else { list })
     }
 
     /// Returns the entries of the repository's folder.
     pub(super) fn overview(&self) -> Result<String, EnvError> {
         let ran = self.container.run("ls -p", &[], b"", SECONDS)?;
-        let text = ran.text();
-        let entries: Vec<&str> = text.lines().take(MOST_FILES).collect();
-        Ok(entries.join(", "))
+        Ok(listed(ran.text().lines().collect::<Vec<_>>().into_iter()))
     }
 
     /// Reads one file as the files of an episode; `None` for a folder.
@@ -129,18 +120,7 @@ impl Worktree {
         }
         let script = format!("{GIT} grep -nIF --untracked -e \"$1\"");
         let ran = self.container.run(&script, &[text], b"", SECONDS)?;
-        let output = ran.text();
-        let mut found: Vec<&str> = output.lines().map(cut).collect();
-        let all = found.len();
-        if all == 0 {
-            return Ok(Ok("nothing found".to_owned()));
-        }
-        found.truncate(MOST_FOUND);
-        let mut answer = found.join("\n");
-        if all > MOST_FOUND {
-            answer = format!("{answer}\n({all} lines in all)");
-        }
-        Ok(Ok(answer))
+        Ok(Ok(findings(ran.text().lines().map(|line| cut(line).to_owned()).collect())))
     }
 
     pub(super) fn edit(&self, path: &str, place: &Place, new: &str) -> Answer {
@@ -170,7 +150,7 @@ impl Worktree {
 
     pub(super) fn run(&self, command: &str, limits: &super::SweLimits) -> Answer {
         if command.contains('\0') {
-            return Ok(Err("the command has a NUL byte".to_owned()));
+            return Ok(Ok(NUL.to_owned()));
         }
         let ran = self.command(command, limits.wall_s)?;
         Ok(Ok(shown(ran.end, &ran.output, &limits.of_command())))
@@ -218,9 +198,4 @@ impl Worktree {
         let arguments: Vec<&str> = std::iter::once(commit).chain(known.iter().copied()).collect();
         Ok(self.container.run(&script, &arguments, b"", SECONDS)?.ok())
     }
-}
-
-fn cut(line: &str) -> &str {
-    let end = line.char_indices().nth(LINE_WIDTH).map_or(line.len(), |(place, _)| place);
-    &line[..end]
 }

@@ -362,6 +362,7 @@ fn hostile_actions_are_ordinary_steps() {
     }
     let text = |place: usize| steps[place].observation.text().into_owned();
     assert!(text(6).contains("killed after 3 s") && text(7).contains("killed"), "{} {}", text(6), text(7));
+    assert!(steps[3].understood && !steps[1].understood, "as in coding, a command with a NUL is a call");
     assert!(text(9).contains("MiB of new files"), "{}", text(9));
     assert!(text(13).contains("root:x:0:0"), "the link leads to the image's file: {}", text(13));
     let images = bench.settings.container.images.as_ref().unwrap();

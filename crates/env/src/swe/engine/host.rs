@@ -12,6 +12,7 @@ use turnwise_sandbox::{Command, End, Files, Limits, Root, Sandbox, SandboxError,
 
 use super::commands::Start;
 use super::{Engine, SweContainer, SweLimits, client};
+use crate::coding::NUL;
 
 /// Time for a command of the engine itself.
 const ENGINE_WALL: Duration = Duration::from_mins(5);
@@ -269,9 +270,7 @@ impl Container {
             Err(SandboxError::Kernel { stage: Stage::Files, .. }) => {
                 Ok(Ran { end: End::Disk, output: Vec::new() })
             }
-            Err(SandboxError::Nul(_)) => {
-                Ok(Ran { end: End::Exited(2), output: b"the command has a NUL byte".to_vec() })
-            }
+            Err(SandboxError::Nul(_)) => Ok(Ran { end: End::Exited(2), output: NUL.as_bytes().to_vec() }),
             other => other.map(|outcome| Ran { end: outcome.end, output: outcome.output }).map_err(failed),
         }
     }
