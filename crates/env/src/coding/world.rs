@@ -99,8 +99,9 @@ impl WorldKind for CodingKind {
         let (tasks, workshop) = if let Some(path) = &settings.data {
             let file = path.join(FILE);
             let path = if file.is_file() { &file } else { path };
-            let workshop = Workshop::new(&data::languages(path)?)?;
-            (data::read(path, &workshop, options.note)?, workshop)
+            let read = data::read(path, options.note)?;
+            let workshop = Workshop::new(&read.languages())?;
+            (read.tasks(path, &workshop, options.note)?, workshop)
         } else {
             let workshop = Workshop::new(&settings.generator.languages)?;
             (settings.generator.tasks(&workshop)?, workshop)
