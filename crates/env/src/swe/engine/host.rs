@@ -93,8 +93,8 @@ impl Host {
     pub(in super::super) fn missing(&self, images: &[&str]) -> Result<Vec<String>, EnvError> {
         let engine = self.settings.engine;
         let mut known = HashSet::new();
-        if let Some(program) = engine.program() {
-            let advice = format!("{}, or choose another `env.container.engine`", engine.advice());
+        if let Some((program, advice)) = engine.program().zip(engine.advice()) {
+            let advice = format!("{advice}, or choose another `env.container.engine`");
             let ended = client::run(&engine.list(), b"", ENGINE_WALL, MOST_OUTPUT).map_err(|error| {
                 failed(format!(
                     "`env.container.engine` is \"{program}\", which does not start ({error}); {advice}"
