@@ -426,7 +426,8 @@ fn missing_engines_images_and_repositories_are_errors_that_say_what_to_do() {
     for engine in [Engine::Docker, Engine::Podman, Engine::Apptainer] {
         let images = Some(PathBuf::from("/none"));
         let container = SweContainer { engine, images, ..SweContainer::default() };
-        match Host::new(container, SweLimits::default()).missing(&["local/none:none"]) {
+        let host = Host::new(container, SweLimits::default());
+        match host.listed().map(|listed| host.missing(&listed, &["local/none:none"])) {
             Ok(missing) => assert_eq!(missing, ["local/none:none"]),
             Err(error) => {
                 let error = error.to_string();
@@ -445,7 +446,7 @@ fn other_engines_solve_an_instance_where_they_run() {
     for engine in [Engine::Docker, Engine::Podman, Engine::Apptainer] {
         let container = SweContainer { engine, ..bench.settings.container.clone() };
         let host = Arc::new(Host::new(container.clone(), SweLimits::default()));
-        if let Err(error) = host.missing(&[]) {
+        if let Err(error) = host.listed() {
             println!("skipped: {engine:?}: {error}");
             continue;
         }

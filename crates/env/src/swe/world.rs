@@ -1,5 +1,6 @@
 //! SWE-bench and R2E-Gym as a [`WorldKind`]: settings, expert.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use turnwise_core::{EnvError, Task, TaskSet};
 use turnwise_settings::Problem;
 
-use super::engine::{Engine, Host, SweContainer, SweLimits};
+use super::engine::{Engine, Host, Listed, SweContainer, SweLimits};
 use super::expert::{adviser, demonstrate};
 use super::instance::{SweFix, SweInstance};
 use super::records;
@@ -69,11 +70,12 @@ impl SweWorld {
 fn with_images(
     instances: Vec<SweInstance>,
     host: &Host,
+    listed: &Listed,
     skip: bool,
     note: &mut dyn FnMut(String),
 ) -> Result<Vec<SweInstance>, EnvError> {
     let images: Vec<&str> = instances.iter().map(|instance| instance.image.as_str()).collect();
-    let missing = host.missing(&images)?;
+    let missing = host.missing(listed, &images);
     let Some(first) = missing.first() else { return Ok(instances) };
     let named = missing.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
     let text = format!(
@@ -83,8 +85,9 @@ fn with_images(
         if missing.len() > NAMED { ", ..." } else { "" },
         host.pull(first)
     );
+    let gone: HashSet<&str> = missing.iter().map(String::as_str).collect();
     let kept: Vec<SweInstance> =
-        instances.iter().filter(|instance| !missing.contains(&instance.image)).cloned().collect();
+        instances.iter().filter(|instance| !gone.contains(instance.image.as_str())).cloned().collect();
     if kept.is_empty() || !skip {
         let advice = if kept.is_empty() { "" } else { ", or set `env.container.skip_missing = true`" };
         return Err(EnvError::Other(format!("the world swe: {text}{advice}")));
@@ -138,15 +141,19 @@ impl WorldKind for SweKind {
             ));
         }
         let host = Arc::new(Host::new(settings.container.clone(), settings.limits));
-        let rule = &settings.container.image;
-        let mut read = |path: &Option<PathBuf>| match path {
-            Some(path) => {
-                let instances = records::read(path, rule, self.tables.as_ref())?;
-                with_images(instances, &host, settings.container.skip_missing, options.note).map(Some)
-            }
-            None => Ok(None),
+        let container = &settings.container;
+        let read = |path: &Option<PathBuf>| {
+            let read = |path| records::read(path, &container.image, self.tables.as_ref());
+            path.as_deref().map(read).transpose()
         };
         let (training, testing) = (read(&settings.data)?, read(&settings.test_data)?);
+        let listed = host.listed()?;
+        let mut checked = |instances: Option<Vec<SweInstance>>| {
+            let check =
+                |instances| with_images(instances, &host, &listed, container.skip_missing, options.note);
+            instances.map(check).transpose()
+        };
+        let (training, testing) = (checked(training)?, checked(testing)?);
         let set = SweTasks::new(training.unwrap_or_default(), testing, host)?;
         Ok(Box::new(SweWorld { set: set.with_max_turns(options.max_turns) }))
     }

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-pub(super) use host::{Container, Host, Ran};
+pub(super) use host::{Container, Host, Listed, Ran};
 
 use crate::coding::CodingLimits;
 
