@@ -12,11 +12,30 @@ const LINE_WIDTH: usize = 400;
 /// Maximum size of all files after an edit, in bytes.
 const MOST_BYTES: usize = 4 << 20;
 
+/// Content of a file: in JSON a text, or a list of bytes if it is not UTF-8.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-enum Content {
+pub(crate) enum Content {
     Text(String),
     Bytes(Vec<u8>),
+}
+
+impl From<Vec<u8>> for Content {
+    fn from(bytes: Vec<u8>) -> Self {
+        match String::from_utf8(bytes) {
+            Ok(text) => Self::Text(text),
+            Err(error) => Self::Bytes(error.into_bytes()),
+        }
+    }
+}
+
+impl Content {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Text(text) => text.as_bytes(),
+            Self::Bytes(bytes) => bytes,
+        }
+    }
 }
 
 /// The files of an episode by path.
@@ -44,20 +63,12 @@ impl Repository {
 
     /// Converts files that a sandbox returned.
     pub fn of_files(files: Files) -> Self {
-        let content = |bytes: Vec<u8>| match String::from_utf8(bytes) {
-            Ok(text) => Content::Text(text),
-            Err(error) => Content::Bytes(error.into_bytes()),
-        };
-        Self(files.into_iter().map(|(path, bytes)| (path, content(bytes))).collect())
+        Self(files.into_iter().map(|(path, bytes)| (path, bytes.into())).collect())
     }
 
     /// Converts the files for a sandbox.
     pub fn to_files(&self) -> Files {
-        let bytes = |content: &Content| match content {
-            Content::Text(text) => text.clone().into_bytes(),
-            Content::Bytes(bytes) => bytes.clone(),
-        };
-        self.0.iter().map(|(path, content)| (path.clone(), bytes(content))).collect()
+        self.0.iter().map(|(path, content)| (path.clone(), content.bytes().to_vec())).collect()
     }
 
     /// Returns the files that are text.
@@ -70,11 +81,7 @@ impl Repository {
     }
 
     fn bytes(&self) -> usize {
-        let size = |content: &Content| match content {
-            Content::Text(text) => text.len(),
-            Content::Bytes(bytes) => bytes.len(),
-        };
-        self.0.values().map(size).sum()
+        self.0.values().map(|content| content.bytes().len()).sum()
     }
 
     fn text(&self, path: &str) -> Result<&str, String> {

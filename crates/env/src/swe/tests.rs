@@ -317,6 +317,8 @@ fn tools_act_in_the_container_and_states_are_saved() {
     first.snapshot().unwrap();
     assert_eq!(say(&mut first, &look), before, "a snapshot leaves the repository as it was");
     let saved = first.snapshot().unwrap().unwrap();
+    let keys: Value = serde_json::from_slice(&saved.0).unwrap();
+    assert!(keys["patch"].as_str().unwrap().starts_with("diff --git a/a/b c.py"), "{keys}");
     let mut second = set.swe();
     second.restore(&saved).unwrap();
     assert_eq!(second.snapshot().unwrap().unwrap(), saved);
