@@ -7,7 +7,8 @@ use std::sync::Arc;
 use turnwise_core::EnvError;
 use turnwise_decompose::{ChatError, ChatModel, ChatSettings};
 use turnwise_env::registry::Registry;
-use turnwise_env::search::{RetrieverSettings, SearchKind};
+use turnwise_env::search::{RetrieverSettings, SearchKind, TableReader};
+use turnwise_env::swe::SweKind;
 use turnwise_env::tau2::Tau2Kind;
 use turnwise_env::tau2::user::{Chat, Tau2User};
 use turnwise_retrieval::{RetrievalError, Retriever};
@@ -25,11 +26,12 @@ pub(crate) fn registry() -> Registry {
 /// Returns the built-in environments, plus remote ones (feature `remote`) and agents (feature
 /// `serve`).
 pub(crate) fn builtin() -> Registry {
-    let search = SearchKind::default().with_tables(Arc::new(|path| {
-        turnwise_trajectory_io::parquet_rows(path).map_err(|error| error.to_string())
-    }));
+    let tables: TableReader =
+        Arc::new(|path| turnwise_trajectory_io::parquet_rows(path).map_err(|error| error.to_string()));
+    let search = SearchKind::default().with_tables(Arc::clone(&tables));
     let worlds = Registry::builtin()
         .with(search.with_retrievers(Arc::new(retriever)))
+        .with(SweKind::default().with_tables(tables))
         .with(Tau2Kind::default().with_chat(Arc::new(chat)));
     #[cfg(feature = "remote")]
     let worlds = turnwise_remote::environments::with_environments(worlds);

@@ -49,7 +49,7 @@ impl Registry {
             .with(bfcl::BfclKind)
             .with(coding::CodingKind)
             .with(tau2::Tau2Kind::default())
-            .with(swe::SweKind)
+            .with(swe::SweKind::default())
             .with(process::ProcessKind)
     }
 

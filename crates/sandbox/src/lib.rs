@@ -1,9 +1,10 @@
 //! Runs untrusted commands without docker and without root.
 //!
 //! A [`Sandbox`] starts a command in its own user, mount, process, network, IPC and host-name namespaces. The
-//! command sees system programs (read-only) and the in-memory folder `/work` with the given files, nothing
-//! else. Landlock, seccomp and rlimits add a second barrier. When the command ends, all its processes are
-//! killed and the files of `/work` are returned.
+//! command sees system programs (read-only) and the in-memory folders `/work`, with the given files, and
+//! `/tmp`. With a [`Root`], it sees an image folder (read-only) instead of the system programs, and writable
+//! folders that keep their changes. Landlock, seccomp and rlimits add a second barrier. When the command
+//! ends, all its processes are killed and the files of `/work` are returned.
 //!
 //! ```no_run
 //! use turnwise_sandbox::{Command, Files, Limits, Sandbox};
@@ -68,7 +69,7 @@ impl Default for Limits {
     }
 }
 
-/// A command to run in `/work`.
+/// A command to run in `/work`, or in [`Root::start`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
     /// Absolute path of the program in the sandbox.

@@ -46,7 +46,7 @@ impl CodingEnv {
 
     fn call(&self, episode: &mut Saved, call: Call) -> Result<Step, EnvError> {
         let files = &mut episode.files;
-        let text = match call {
+        let answer = match call {
             Call::List => Ok(files.list()),
             Call::View { path, first, last } => files.view(&path, first, last),
             Call::Search { text } => files.search(&text),
@@ -60,9 +60,7 @@ impl CodingEnv {
             }
             Call::Submit => return self.submit(episode),
         };
-        let understood = text.is_ok();
-        let text = text.unwrap_or_else(|reason| format!("error: {reason}"));
-        Ok(Step { observation: Observation::new(text), understood, ..Step::default() })
+        Ok(tools::answered(answer))
     }
 
     /// Compares the values in this process, so the agent's code never sees the expected ones.
@@ -103,9 +101,7 @@ impl Environment for CodingEnv {
         }
         let step = match tools::read(action) {
             Ok(call) => self.call(&mut episode, call),
-            Err(reason) => {
-                Ok(Step { observation: Observation::new(format!("error: {reason}")), ..Step::default() })
-            }
+            Err(reason) => Ok(tools::answered(Err(reason))),
         };
         episode.turns += 1;
         let truncated = episode.turns >= self.max_turns;

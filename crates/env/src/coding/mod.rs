@@ -4,6 +4,7 @@
 //! Only `run` and the checks use a sandbox (crate `turnwise-sandbox`, ADR 42). Files are text in
 //! memory and part of the saved state.
 
+pub(crate) mod calls;
 mod data;
 mod environment;
 mod expert;
@@ -24,9 +25,10 @@ mod world;
 pub use environment::CodingEnv;
 pub use generator::CodingGenerator;
 pub use language::Language;
+pub(crate) use repository::{Content, check_path, cut, findings, listed};
 pub use repository::{Place, Repository};
 pub use set::CodingTasks;
 pub use task::{Check, CodingTask};
-pub(crate) use workshop::shown;
 pub use workshop::{CodingLimits, Job, Workshop};
+pub(crate) use workshop::{NUL, shown};
 pub use world::{CodingExpert, CodingKind, CodingSettings, CodingWorld};

@@ -12,11 +12,30 @@ const LINE_WIDTH: usize = 400;
 /// Maximum size of all files after an edit, in bytes.
 const MOST_BYTES: usize = 4 << 20;
 
+/// Content of a file: in JSON a text, or a list of bytes if it is not UTF-8.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-enum Content {
+pub(crate) enum Content {
     Text(String),
     Bytes(Vec<u8>),
+}
+
+impl From<Vec<u8>> for Content {
+    fn from(bytes: Vec<u8>) -> Self {
+        match String::from_utf8(bytes) {
+            Ok(text) => Self::Text(text),
+            Err(error) => Self::Bytes(error.into_bytes()),
+        }
+    }
+}
+
+impl Content {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Text(text) => text.as_bytes(),
+            Self::Bytes(bytes) => bytes,
+        }
+    }
 }
 
 /// The files of an episode by path.
@@ -44,20 +63,12 @@ impl Repository {
 
     /// Converts files that a sandbox returned.
     pub fn of_files(files: Files) -> Self {
-        let content = |bytes: Vec<u8>| match String::from_utf8(bytes) {
-            Ok(text) => Content::Text(text),
-            Err(error) => Content::Bytes(error.into_bytes()),
-        };
-        Self(files.into_iter().map(|(path, bytes)| (path, content(bytes))).collect())
+        Self(files.into_iter().map(|(path, bytes)| (path, bytes.into())).collect())
     }
 
     /// Converts the files for a sandbox.
     pub fn to_files(&self) -> Files {
-        let bytes = |content: &Content| match content {
-            Content::Text(text) => text.clone().into_bytes(),
-            Content::Bytes(bytes) => bytes.clone(),
-        };
-        self.0.iter().map(|(path, content)| (path.clone(), bytes(content))).collect()
+        self.0.iter().map(|(path, content)| (path.clone(), content.bytes().to_vec())).collect()
     }
 
     /// Returns the files that are text.
@@ -70,11 +81,7 @@ impl Repository {
     }
 
     fn bytes(&self) -> usize {
-        let size = |content: &Content| match content {
-            Content::Text(text) => text.len(),
-            Content::Bytes(bytes) => bytes.len(),
-        };
-        self.0.values().map(size).sum()
+        self.0.values().map(|content| content.bytes().len()).sum()
     }
 
     fn text(&self, path: &str) -> Result<&str, String> {
@@ -91,11 +98,7 @@ impl Repository {
 
     /// Lists the paths of the files.
     pub fn list(&self) -> String {
-        let mut text = self.0.keys().take(MOST_LINES).cloned().collect::<Vec<_>>().join(", ");
-        if self.0.len() > MOST_LINES {
-            let _ = write!(text, " and {} more", self.0.len() - MOST_LINES);
-        }
-        text
+        listed(self.0.keys().map(String::as_str))
     }
 
     /// Returns lines of a file with their numbers.
@@ -139,15 +142,7 @@ impl Repository {
             let lines = content.lines().enumerate().filter(|(_, line)| line.contains(text));
             found.extend(lines.map(|(number, line)| format!("{path}:{}: {}", number + 1, cut(line))));
         }
-        if found.is_empty() {
-            return Ok("nothing found".to_owned());
-        }
-        let all = found.len();
-        found.truncate(MOST_FOUND);
-        if all > MOST_FOUND {
-            found.push(format!("({all} lines in all)"));
-        }
-        Ok(found.join("\n"))
+        Ok(findings(found))
     }
 
     /// Edits a file.
@@ -199,7 +194,8 @@ impl Repository {
     }
 }
 
-fn check_path(path: &str) -> Result<(), String> {
+/// Rejects a path that is not of a file in a repository. The agent sees the error.
+pub(crate) fn check_path(path: &str) -> Result<(), String> {
     let wrong = |part: &str| part.is_empty() || part == "." || part == "..";
     if path.contains('\0') || path.len() > 4000 || path.split('/').any(wrong) || path.split('/').count() > 32
     {
@@ -208,7 +204,31 @@ fn check_path(path: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn cut(line: &str) -> &str {
+/// Returns the first paths, and how many more there are.
+pub(crate) fn listed<'a>(paths: impl ExactSizeIterator<Item = &'a str>) -> String {
+    let all = paths.len();
+    let mut text = paths.take(MOST_LINES).collect::<Vec<_>>().join(", ");
+    if all > MOST_LINES {
+        let _ = write!(text, " and {} more", all - MOST_LINES);
+    }
+    text
+}
+
+/// Returns the first lines that a search found, and how many there are.
+pub(crate) fn findings(mut found: Vec<String>) -> String {
+    let all = found.len();
+    if all == 0 {
+        return "nothing found".to_owned();
+    }
+    found.truncate(MOST_FOUND);
+    if all > MOST_FOUND {
+        found.push(format!("({all} lines in all)"));
+    }
+    found.join("\n")
+}
+
+/// Shortens a line to the width that an agent sees.
+pub(crate) fn cut(line: &str) -> &str {
     let end = line.char_indices().nth(LINE_WIDTH).map_or(line.len(), |(place, _)| place);
     &line[..end]
 }

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use turnwise_core::{Action, Tool, ToolCall};
+use turnwise_core::{Action, Observation, Step, Tool, ToolCall};
 
 use super::repository::Place;
 
@@ -116,6 +116,13 @@ fn arguments<T: DeserializeOwned>(name: &str, given: &Value) -> Result<T, String
     let empty = Value::Object(serde_json::Map::new());
     let given = if given.is_null() { &empty } else { given };
     T::deserialize(given).map_err(|error| format!("{name}: {error}"))
+}
+
+/// Returns the step of an answer, or of the reason why a call is invalid.
+pub(crate) fn answered(answer: Result<String, String>) -> Step {
+    let understood = answer.is_ok();
+    let text = answer.unwrap_or_else(|reason| format!("error: {reason}"));
+    Step { observation: Observation::new(text), understood, ..Step::default() }
 }
 
 #[cfg(test)]

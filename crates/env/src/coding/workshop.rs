@@ -12,6 +12,9 @@ use super::repository::Repository;
 use super::rust::checks;
 use super::task::CodingTask;
 
+/// What an agent sees of a command that cannot run.
+pub(crate) const NUL: &str = "the command has a NUL byte";
+
 const DRIVER: &str = include_str!("driver.py");
 
 /// Limits of an agent's command.
@@ -145,15 +148,12 @@ impl Workshop {
         limits: &CodingLimits,
     ) -> Result<(String, Option<Repository>), EnvError> {
         if line.contains('\0') {
-            return Ok(("the command has a NUL byte".to_owned(), None));
+            return Ok((NUL.to_owned(), None));
         }
-        let command = self.command(Command::shell(line));
-        let outcome = match self.sandbox.run(&command, &files.to_files(), &limits.limits()) {
-            // Sparse files of an earlier command return with their full size.
-            Err(SandboxError::Kernel { stage: Stage::Files, .. }) => {
-                return Ok((format!("the files do not fit into {} MiB", limits.disk_mib), None));
-            }
-            other => other.map_err(|error| failed(&error))?,
+        // Sparse files of an earlier command return with their full size.
+        let outcome = self.outcome(Command::shell(line), &files.to_files(), &limits.limits())?;
+        let Some(outcome) = outcome else {
+            return Ok((format!("the files do not fit into {} MiB", limits.disk_mib), None));
         };
         let text = shown(outcome.end, &outcome.output, limits);
         Ok((text, Some(Repository::of_files(outcome.files))))
@@ -207,10 +207,8 @@ impl Workshop {
     ) -> Result<Option<Vec<String>>, EnvError> {
         let rust = self.rust.as_ref().ok_or_else(|| failed(&Language::Rust.missing()))?;
         let files = checks::files(files, name, calls);
-        match self.sandbox.run(&self.command(checks::command(rust, name)), &files, limits) {
-            Err(SandboxError::Kernel { stage: Stage::Files, .. }) => Ok(None),
-            other => other.map(|outcome| Some(checks::values(&outcome))).map_err(|error| failed(&error)),
-        }
+        let outcome = self.outcome(checks::command(rust, name), &files, limits)?;
+        Ok(outcome.map(|outcome| checks::values(&outcome)))
     }
 
     fn values_of_agent(&self, job: Job, limits: &CodingLimits) -> Result<Vec<String>, EnvError> {
@@ -228,7 +226,12 @@ impl Workshop {
         let files = Files::from([("jobs.json".to_owned(), text)]);
         let python = self.python.as_ref().ok_or_else(|| failed(&Language::Python.missing()))?;
         let command = Command::new(&python.program).arg("-I").arg("-c").arg(DRIVER);
-        match self.sandbox.run(&self.command(command), &files, limits) {
+        self.outcome(command, &files, limits)
+    }
+
+    /// Runs a command; `None` if the files exceed the disk limit.
+    fn outcome(&self, command: Command, files: &Files, limits: &Limits) -> Result<Option<Outcome>, EnvError> {
+        match self.sandbox.run(&self.command(command), files, limits) {
             Err(SandboxError::Kernel { stage: Stage::Files, .. }) => Ok(None),
             other => other.map(Some).map_err(|error| failed(&error)),
         }

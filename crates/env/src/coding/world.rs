@@ -8,7 +8,7 @@ use turnwise_core::{EnvError, Task, TaskSet};
 use turnwise_settings::Problem;
 
 use super::data;
-use super::expert::{Adviser, demonstrate};
+use super::expert::{adviser, demonstrate};
 use super::generator::CodingGenerator;
 use super::set::{CodingTasks, DEFAULT_MAX_TURNS};
 use super::workshop::{CodingLimits, Workshop};
@@ -99,8 +99,9 @@ impl WorldKind for CodingKind {
         let (tasks, workshop) = if let Some(path) = &settings.data {
             let file = path.join(FILE);
             let path = if file.is_file() { &file } else { path };
-            let workshop = Workshop::new(&data::languages(path)?)?;
-            (data::read(path, &workshop, options.note)?, workshop)
+            let read = data::read(path, options.note)?;
+            let workshop = Workshop::new(&read.languages())?;
+            (read.tasks(path, &workshop, options.note)?, workshop)
         } else {
             let workshop = Workshop::new(&settings.generator.languages)?;
             (settings.generator.tasks(&workshop)?, workshop)
@@ -161,7 +162,7 @@ impl World for CodingWorld {
     }
 
     fn advisor(&self, task: &Task) -> Result<Option<Box<dyn Advisor>>, EnvError> {
-        let adviser = Adviser::new(self.set.task(&task.id)?, self.expert);
+        let adviser = adviser(self.set.task(&task.id)?, self.expert);
         Ok(adviser.map(|adviser| Box::new(adviser) as Box<dyn Advisor>))
     }
 }

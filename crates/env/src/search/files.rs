@@ -21,7 +21,7 @@ const PARQUET: &[u8] = b"PAR1";
 
 /// Reads the records of a file, which may be zstd-compressed. Supports JSON objects, a JSON list, a
 /// table, or an object of objects whose keys become the `id`.
-pub(super) fn records(path: &Path, tables: Option<&TableReader>) -> Result<Vec<Value>, EnvError> {
+pub(crate) fn records(path: &Path, tables: Option<&TableReader>) -> Result<Vec<Value>, EnvError> {
     let mut start = [0; 4];
     let mut file = std::fs::File::open(path).map_err(|source| EnvError::io(path, source))?;
     let found = file.read(&mut start).map_err(|source| EnvError::io(path, source))?;
@@ -29,7 +29,7 @@ pub(super) fn records(path: &Path, tables: Option<&TableReader>) -> Result<Vec<V
         let read = tables.ok_or_else(|| {
             EnvError::file(
                 path,
-                "Parquet cannot be read here; write the questions as JSON lines, one object a line",
+                "Parquet cannot be read here; write the records as JSON lines, one object a line",
             )
         })?;
         return read(path).map_err(|reason| EnvError::file(path, reason));

@@ -15,7 +15,7 @@ pub mod answer;
 pub mod choice;
 mod environment;
 mod expert;
-mod files;
+pub(crate) mod files;
 mod format;
 pub mod generator;
 mod options;

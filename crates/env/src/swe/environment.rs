@@ -10,6 +10,7 @@ use super::instance::{SweInstance, SweTests, directives};
 use super::patch;
 use super::repository::Worktree;
 use super::set::Shared;
+use crate::coding::Content;
 use crate::coding::tools::{self, Call};
 use crate::saved::SavedEpisode;
 
@@ -41,7 +42,7 @@ struct Saved {
     task: String,
     turns: usize,
     /// The difference from the image, as git writes it.
-    patch: Vec<u8>,
+    patch: Content,
 }
 
 impl SavedEpisode for Saved {
@@ -75,9 +76,7 @@ impl SweEnv {
             Call::Run { command } => worktree.run(&command, self.shared.host.limits())?,
             Call::Submit => return self.submit(episode),
         };
-        let understood = answer.is_ok();
-        let text = answer.unwrap_or_else(|reason| format!("error: {reason}"));
-        Ok(Step { observation: Observation::new(text), understood, ..Step::default() })
+        Ok(tools::answered(answer))
     }
 
     fn submit(&self, episode: &Episode) -> Result<Step, EnvError> {
@@ -158,9 +157,7 @@ impl Environment for SweEnv {
         }
         let step = match tools::read(action) {
             Ok(call) => self.call(&episode, call),
-            Err(reason) => {
-                Ok(Step { observation: Observation::new(format!("error: {reason}")), ..Step::default() })
-            }
+            Err(reason) => Ok(tools::answered(Err(reason))),
         };
         episode.turns += 1;
         let truncated = episode.turns >= self.max_turns;
@@ -184,13 +181,13 @@ impl Environment for SweEnv {
         let patch = episode.worktree.patch()?;
         let patch =
             patch.ok_or_else(|| EnvError::State("git gives no difference of the repository".to_owned()))?;
-        Saved { task: episode.task.clone(), turns: episode.turns, patch }.save().map(Some)
+        Saved { task: episode.task.clone(), turns: episode.turns, patch: patch.into() }.save().map(Some)
     }
 
     fn restore(&mut self, snapshot: &Snapshot) -> Result<(), EnvError> {
         let saved = Saved::read(snapshot)?;
         let worktree = self.worktree(self.shared.instance(&saved.task)?, true)?;
-        if !worktree.apply(&saved.patch)? {
+        if !worktree.apply(saved.patch.bytes())? {
             return Err(EnvError::State("the saved change does not fit the image".to_owned()));
         }
         self.over = false;

@@ -1,20 +1,16 @@
 //! An expert that knows the fix: it views, edits and submits.
 
-use serde_json::{Value, json};
-use turnwise_core::{Action, EnvError, Observation, Purpose, Seed, Task, ToolCall};
+use serde_json::json;
+use turnwise_core::EnvError;
 
 use super::instance::{SweFix, SweInstance};
 use super::patch;
 use super::set::SweTasks;
-use crate::demonstration::{Demonstration, DemonstrationRequest, Demonstrations, play_all, play_episode};
-use crate::world::Advisor;
+use crate::coding::calls::{CallAdviser, call, play_calls, submit};
+use crate::demonstration::{DemonstrationRequest, Demonstrations, play_all};
 
 /// Lines that the expert views around an edit.
 const AROUND: usize = 10;
-
-fn call(name: &str, arguments: Value) -> String {
-    Action::Call(ToolCall { id: String::new(), name: name.to_owned(), arguments }).text().into_owned()
-}
 
 fn remove(path: &str) -> String {
     let quoted = path.replace('\'', "'\\''");
@@ -65,25 +61,8 @@ fn calls(instance: &SweInstance) -> Vec<String> {
     calls
 }
 
-fn submit() -> String {
-    call("submit", json!({}))
-}
-
-pub(super) struct Adviser {
-    calls: std::vec::IntoIter<String>,
-}
-
-impl Adviser {
-    pub(super) fn new(instance: &SweInstance) -> Option<Self> {
-        let calls = calls(instance);
-        (!calls.is_empty()).then(|| Self { calls: calls.into_iter() })
-    }
-}
-
-impl Advisor for Adviser {
-    fn advise(&mut self, _: &Observation) -> String {
-        self.calls.next().unwrap_or_else(submit)
-    }
+pub(super) fn adviser(instance: &SweInstance) -> Option<CallAdviser> {
+    CallAdviser::new(calls(instance))
 }
 
 pub(super) fn demonstrate(
@@ -91,27 +70,7 @@ pub(super) fn demonstrate(
     request: &DemonstrationRequest<'_>,
 ) -> Result<Demonstrations, EnvError> {
     play_all(set.split(request.split)?, request, |task, seed| {
-        let mut rng = seed.rng();
-        play(set, task, request, || rng.chance(request.invalid_action_prob))
+        let calls = calls(set.instance(&task.id)?);
+        play_calls(&mut set.swe(), task, request, calls, &mut seed.rng())
     })
-}
-
-fn play(
-    set: &SweTasks,
-    task: &Task,
-    request: &DemonstrationRequest<'_>,
-    mut wrong: impl FnMut() -> bool,
-) -> Result<Option<Demonstration>, EnvError> {
-    let mut plan = calls(set.instance(&task.id)?).into_iter();
-    if plan.len() == 0 {
-        return Ok(None);
-    }
-    let mistake = || call("view", json!({"path": "no_such_file.py"}));
-    let act = |_: &super::SweEnv, _: &Observation| {
-        let imitate = !wrong();
-        let action = if imitate { plan.next().unwrap_or_else(submit) } else { mistake() };
-        Some((action, imitate))
-    };
-    let seed = Seed::derive(0, Purpose::Environment, &[]);
-    play_episode(&mut set.swe(), task, seed, request, act, |step| step.success)
 }

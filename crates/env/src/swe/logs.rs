@@ -7,7 +7,7 @@ pub(super) type Statuses = BTreeMap<String, Status>;
 
 /// The status of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
+pub(super) enum Status {
     /// It passed.
     Passed,
     /// It failed.
@@ -30,12 +30,12 @@ const WORDS: [(&str, Status); 5] = [
 
 impl Status {
     /// Parses a word such as `PASSED`.
-    pub fn of_word(word: &str) -> Option<Self> {
+    pub(super) fn of_word(word: &str) -> Option<Self> {
         WORDS.iter().find(|(known, _)| *known == word).map(|(_, status)| *status)
     }
 
     /// Returns true if a test counts as passed.
-    pub fn passes(self) -> bool {
+    pub(super) fn passes(self) -> bool {
         matches!(self, Self::Passed | Self::Xfail)
     }
 }

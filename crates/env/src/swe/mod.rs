@@ -28,6 +28,6 @@ mod world;
 pub use engine::{Engine, SweContainer, SweLimits};
 pub use environment::SweEnv;
 pub use instance::{SweInstance, SweTests};
-pub use logs::{LogFormat, Status};
+pub use logs::LogFormat;
 pub use set::SweTasks;
 pub use world::{SweKind, SweSettings, SweWorld};

@@ -19,7 +19,7 @@ pub(super) struct Hunk {
 /// Parses a patch; lines that belong to no hunk are ignored.
 pub(super) fn parse(patch: &str) -> Vec<FilePatch> {
     let mut files: Vec<FilePatch> = Vec::new();
-    let mut lines = patch.lines().peekable();
+    let mut lines = patch.lines();
     while let Some(line) = lines.next() {
         if let Some(rest) = line.strip_prefix("diff --git a/") {
             let (old, new) = rest.split_once(" b/").unwrap_or((rest, rest));

@@ -4,20 +4,17 @@ use turnwise_core::EnvError;
 use turnwise_sandbox::{End, Files};
 
 use super::engine::{Container, Ran};
-use crate::coding::{Place, Repository, shown};
+use crate::coding::{NUL, Place, Repository, check_path, cut, findings, listed, shown};
 
 /// Seconds for an operation on files.
 const SECONDS: u64 = 60;
-const MOST_FILES: usize = 200;
-const MOST_FOUND: usize = 40;
-const LINE_WIDTH: usize = 400;
 /// Bytes of a patch.
 const MOST_PATCH: usize = 8 << 20;
 /// Exit code of a script for a path that is a folder.
 const IS_FOLDER: i32 = 21;
 
-/// Git with the repository of another user.
-const GIT: &str = "git -c safe.directory='*' -c core.hooksPath=/dev/null";
+/// Git with the repository of another user, and names without quotes and escapes.
+const GIT: &str = "git -c safe.directory='*' -c core.hooksPath=/dev/null -c core.quotePath=false";
 
 /// Activates the environment of the image: SWE-bench's conda environment, or R2E-Gym's virtual one.
 const ACTIVATE: &str = "\
@@ -64,9 +61,17 @@ impl Worktree {
         self.container.run(script, &[&format!("{ACTIVATE}{command}")], b"", seconds)
     }
 
-    fn relative<'a>(&self, path: &'a str) -> &'a str {
-        let inside = path.strip_prefix(&self.folder).and_then(|rest| rest.strip_prefix('/'));
-        inside.unwrap_or(path)
+    /// Returns a path relative to the repository; the repository's folder is `.`.
+    fn relative(&self, path: &str) -> Result<String, String> {
+        let inside = match path.strip_prefix(&self.folder) {
+            Some(rest) if rest.is_empty() || rest.starts_with('/') => format!(".{rest}"),
+            _ => path.to_owned(),
+        };
+        let inside = inside.strip_suffix('/').unwrap_or(&inside).trim_start_matches("./");
+        if inside != "." {
+            check_path(inside)?;
+        }
+        Ok(inside.to_owned())
     }
 
     /// Lists the files of a folder.
@@ -74,32 +79,19 @@ impl Worktree {
         let script = format!("{GIT} ls-files --cached --others --exclude-standard -- \"$1\"");
         let ran = self.container.run(&script, &[path], b"", SECONDS)?;
         let text = ran.text();
-        let files: Vec<&str> = text.lines().collect();
-        let mut list = files.iter().take(MOST_FILES).copied().collect::<Vec<_>>().join(", ");
-        if files.len() > MOST_FILES {
-            list = format!("{list} and {} more", files.len() - MOST_FILES);
-        }
+        let list = listed(text.lines().collect::<Vec<_>>().into_iter());
         Ok(if list.is_empty() { "(no files)".to_owned() } else { list })
     }
 
     /// Returns the entries of the repository's folder.
     pub(super) fn overview(&self) -> Result<String, EnvError> {
         let ran = self.container.run("ls -p", &[], b"", SECONDS)?;
-        let text = ran.text();
-        let entries: Vec<&str> = text.lines().take(MOST_FILES).collect();
-        Ok(entries.join(", "))
+        Ok(listed(ran.text().lines().collect::<Vec<_>>().into_iter()))
     }
 
     /// Reads one file as the files of an episode; `None` for a folder.
     fn read(&self, path: &str) -> Result<Result<Option<Repository>, String>, EnvError> {
         let script = format!("if [ -d \"$1\" ]; then exit {IS_FOLDER}; fi\nexec cat -- \"./$1\"");
-        if path.is_empty()
-            || path.starts_with('/')
-            || path.split('/').any(|part| part == "..")
-            || path.contains('\0')
-        {
-            return Ok(Err(format!("{path:?} is not a path in the repository")));
-        }
         let ran = self.container.run(&script, &[path], b"", SECONDS)?;
         Ok(match ran.end {
             End::Exited(0) => Ok(Some(Repository::of_files(Files::from([(path.to_owned(), ran.output)])))),
@@ -111,10 +103,13 @@ impl Worktree {
     }
 
     pub(super) fn view(&self, path: &str, first: usize, last: Option<usize>) -> Answer {
-        let path = self.relative(path);
-        Ok(match self.read(path)? {
-            Ok(Some(files)) => files.view(path, first, last),
-            Ok(None) => Ok(self.list(path)?),
+        let path = match self.relative(path) {
+            Ok(path) => path,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        Ok(match self.read(&path)? {
+            Ok(Some(files)) => files.view(&path, first, last),
+            Ok(None) => Ok(self.list(&path)?),
             Err(reason) => Err(reason),
         })
     }
@@ -125,22 +120,14 @@ impl Worktree {
         }
         let script = format!("{GIT} grep -nIF --untracked -e \"$1\"");
         let ran = self.container.run(&script, &[text], b"", SECONDS)?;
-        let output = ran.text();
-        let mut found: Vec<&str> = output.lines().map(cut).collect();
-        let all = found.len();
-        if all == 0 {
-            return Ok(Ok("nothing found".to_owned()));
-        }
-        found.truncate(MOST_FOUND);
-        let mut answer = found.join("\n");
-        if all > MOST_FOUND {
-            answer = format!("{answer}\n({all} lines in all)");
-        }
-        Ok(Ok(answer))
+        Ok(Ok(findings(ran.text().lines().map(|line| cut(line).to_owned()).collect())))
     }
 
     pub(super) fn edit(&self, path: &str, place: &Place, new: &str) -> Answer {
-        let path = self.relative(path);
+        let path = &match self.relative(path) {
+            Ok(path) => path,
+            Err(reason) => return Ok(Err(reason)),
+        };
         let mut files = match self.read(path)? {
             Ok(Some(files)) => files,
             Ok(None) => return Ok(Err(format!("{path} is a folder"))),
@@ -163,7 +150,7 @@ impl Worktree {
 
     pub(super) fn run(&self, command: &str, limits: &super::SweLimits) -> Answer {
         if command.contains('\0') {
-            return Ok(Err("the command has a NUL byte".to_owned()));
+            return Ok(Ok(NUL.to_owned()));
         }
         let ran = self.command(command, limits.wall_s)?;
         Ok(Ok(shown(ran.end, &ran.output, &limits.of_command())))
@@ -172,9 +159,14 @@ impl Worktree {
     /// Returns the difference from the image, without files that git ignores; `None` if there is no
     /// difference that can be taken.
     pub(super) fn patch(&self) -> Result<Option<Vec<u8>>, EnvError> {
+        // A copy of the index, so that the agent's `git diff` and `git status` stay as they are.
         let script = format!(
-            "commit=$1\nshift\n{GIT} add -A -- . \"$@\" > /dev/null 2>&1\n\
-             exec {GIT} diff --cached --binary --no-color --no-ext-diff --no-textconv --no-renames \"$commit\" -- . \"$@\""
+            "commit=$1\nshift\nindex=$({GIT} rev-parse --git-path index 2> /dev/null) || exit\n\
+             case $index in /*) ;; *) index=$PWD/$index ;; esac\n\
+             export GIT_INDEX_FILE=\"$index.turnwise\"\ncp -- \"$index\" \"$GIT_INDEX_FILE\" 2> /dev/null\n\
+             {GIT} add -A -- . \"$@\" > /dev/null 2>&1\n\
+             {GIT} diff --cached --binary --no-color --no-ext-diff --no-textconv --no-renames \"$commit\" -- . \"$@\"\n\
+             code=$?\nrm -f -- \"$GIT_INDEX_FILE\" 2> /dev/null\nexit $code"
         );
         let excluded =
             self.foreign.iter().map(|path| format!(":(exclude,literal){}", path.trim_end_matches('/')));
@@ -206,9 +198,4 @@ impl Worktree {
         let arguments: Vec<&str> = std::iter::once(commit).chain(known.iter().copied()).collect();
         Ok(self.container.run(&script, &arguments, b"", SECONDS)?.ok())
     }
-}
-
-fn cut(line: &str) -> &str {
-    let end = line.char_indices().nth(LINE_WIDTH).map_or(line.len(), |(place, _)| place);
-    &line[..end]
 }

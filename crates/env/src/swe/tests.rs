@@ -3,6 +3,7 @@
 //! They need git, bash, Python in `/usr/bin` and a kernel with sandbox support; otherwise they are
 //! skipped with a message.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,8 +18,10 @@ use super::*;
 use crate::demonstration::DemonstrationRequest;
 use crate::world::{OpenOptions, World as _, WorldKind as _};
 
-const PROGRAMS: [&str; 13] =
-    ["sh", "bash", "cat", "ls", "mkdir", "head", "rm", "ln", "dirname", "git", "python3", "sleep", "timeout"];
+const PROGRAMS: [&str; 14] = [
+    "sh", "bash", "cat", "cp", "ls", "mkdir", "head", "rm", "ln", "dirname", "git", "python3", "sleep",
+    "timeout",
+];
 
 /// Runs the `test_` functions of files and reports them as pytest does.
 const RUNNER: &str = "import runpy, sys\nsys.path.insert(0, '.')\nsys.dont_write_bytecode = True\nfailed = 0\n\
@@ -163,8 +166,8 @@ impl Bench {
 
     fn open(settings: &SweSettings) -> Result<(Box<SweWorld>, Vec<String>), String> {
         let mut notes = Vec::new();
-        let mut options = OpenOptions { splits: &[], max_turns: 20, note: &mut |note| notes.push(note) };
-        let world = SweKind.open(settings, &mut options).map_err(|error| error.to_string())?;
+        let mut options = OpenOptions { splits: &[], max_turns: 40, note: &mut |note| notes.push(note) };
+        let world = SweKind::default().open(settings, &mut options).map_err(|error| error.to_string())?;
         let any: Box<dyn std::any::Any> = world;
         Ok((any.downcast::<SweWorld>().unwrap(), notes))
     }
@@ -279,6 +282,16 @@ fn tools_act_in_the_container_and_states_are_saved() {
     let change = "edit({\"path\":\"price.py\",\"old\":\"min(prices)\",\"new\":\"max(prices)\"})";
     assert_eq!(say(&mut first, change), ("changed price.py".to_owned(), true));
     assert_eq!(say(&mut first, "edit({\"path\":\"a/b c.py\",\"new\":\"x = 1\\n\"})").0, "changed a/b c.py");
+    assert_eq!(say(&mut first, "edit({\"path\":\"./café.py\",\"new\":\"y = 1\\n\"})").0, "changed café.py");
+    let files = ".gitignore, a/b c.py, café.py, price.py, run.py, tests/test_price.py";
+    for folder in ["/testbed", "/testbed/", ".", "./"] {
+        let listed = say(&mut first, &format!("view({})", json!({ "path": folder }))).0;
+        assert_eq!(listed.split(", ").collect::<BTreeSet<_>>(), files.split(", ").collect(), "{folder}");
+    }
+    for path in ["café.py", "./café.py", "/testbed/café.py"] {
+        assert_eq!(say(&mut first, &format!("view({})", json!({ "path": path }))).0, "1 y = 1", "{path}");
+    }
+    assert_eq!(say(&mut first, "search({\"text\":\"y = 1\"})").0, "café.py:1:y = 1");
     assert_eq!(
         say(&mut first, &shell("cat 'a/b c.py'; pwd; id -u 2>/dev/null || echo $UID; exit 4")).0,
         "x = 1\n/testbed\n0\nexit code 4"
@@ -286,6 +299,8 @@ fn tools_act_in_the_container_and_states_are_saved() {
     for (action, said) in [
         ("view({\"path\":\"none.py\"})", "error: there is no file none.py"),
         ("view({\"path\":\"../etc/passwd\"})", "is not a path in the repository"),
+        ("view({\"path\":\"/\"})", "is not a path in the repository"),
+        ("view({\"path\":\"/testbed2\"})", "is not a path in the repository"),
         ("edit({\"path\":\"/etc/passwd\",\"new\":\"x\"})", "is not a path in the repository"),
         ("edit({\"path\":\"tests\",\"new\":\"x\"})", "is a folder"),
         ("edit({\"path\":\"none.py\",\"old\":\"x\",\"new\":\"x\"})", "there is no file"),
@@ -296,7 +311,14 @@ fn tools_act_in_the_container_and_states_are_saved() {
         let (text, understood) = say(&mut first, action);
         assert!(text.contains(said) && !understood, "{action}: {text}");
     }
+    let look = shell("git diff; git status --porcelain; ls .git");
+    let before = say(&mut first, &look);
+    assert!(before.0.contains("+    return max(prices)"), "{before:?}");
+    first.snapshot().unwrap();
+    assert_eq!(say(&mut first, &look), before, "a snapshot leaves the repository as it was");
     let saved = first.snapshot().unwrap().unwrap();
+    let keys: Value = serde_json::from_slice(&saved.0).unwrap();
+    assert!(keys["patch"].as_str().unwrap().starts_with("diff --git a/a/b c.py"), "{keys}");
     let mut second = set.swe();
     second.restore(&saved).unwrap();
     assert_eq!(second.snapshot().unwrap().unwrap(), saved);
@@ -342,6 +364,7 @@ fn hostile_actions_are_ordinary_steps() {
     }
     let text = |place: usize| steps[place].observation.text().into_owned();
     assert!(text(6).contains("killed after 3 s") && text(7).contains("killed"), "{} {}", text(6), text(7));
+    assert!(steps[3].understood && !steps[1].understood, "as in coding, a command with a NUL is a call");
     assert!(text(9).contains("MiB of new files"), "{}", text(9));
     assert!(text(13).contains("root:x:0:0"), "the link leads to the image's file: {}", text(13));
     let images = bench.settings.container.images.as_ref().unwrap();
@@ -380,6 +403,15 @@ fn missing_engines_images_and_repositories_are_errors_that_say_what_to_do() {
     let (world, _) = Bench::open(&settings).unwrap();
     let error = world.set().swe().reset(&world.set().split("test").unwrap()[0], seed()).unwrap_err();
     assert!(error.to_string().contains("env.container.repository"), "{error}");
+    // Without `rm`, the tests of R2E-Gym would stay visible.
+    for folder in ["bin", "usr/bin"] {
+        let _ = fs::remove_file(images.join("local_words_2").join(folder).join("rm"));
+    }
+    settings.container.repository = "/testbed".to_owned();
+    let (world, _) = Bench::open(&settings).unwrap();
+    let error = world.set().swe().reset(&world.set().split("train").unwrap()[0], seed()).unwrap_err();
+    let error = error.to_string();
+    assert!(error.contains("local/words:2") && error.contains("run_tests.sh, r2e_tests"), "{error}");
     let problems = |text: &str| {
         crate::registry::Registry::builtin().kind("swe").unwrap().resolve(&text.parse().unwrap())
     };
@@ -396,7 +428,8 @@ fn missing_engines_images_and_repositories_are_errors_that_say_what_to_do() {
     for engine in [Engine::Docker, Engine::Podman, Engine::Apptainer] {
         let images = Some(PathBuf::from("/none"));
         let container = SweContainer { engine, images, ..SweContainer::default() };
-        match Host::new(container, SweLimits::default()).missing(&["local/none:none"]) {
+        let host = Host::new(container, SweLimits::default());
+        match host.listed().map(|listed| host.missing(&listed, &["local/none:none"])) {
             Ok(missing) => assert_eq!(missing, ["local/none:none"]),
             Err(error) => {
                 let error = error.to_string();
@@ -415,7 +448,7 @@ fn other_engines_solve_an_instance_where_they_run() {
     for engine in [Engine::Docker, Engine::Podman, Engine::Apptainer] {
         let container = SweContainer { engine, ..bench.settings.container.clone() };
         let host = Arc::new(Host::new(container.clone(), SweLimits::default()));
-        if let Err(error) = host.missing(&[]) {
+        if let Err(error) = host.listed() {
             println!("skipped: {engine:?}: {error}");
             continue;
         }

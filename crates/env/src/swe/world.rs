@@ -1,5 +1,6 @@
 //! SWE-bench and R2E-Gym as a [`WorldKind`]: settings, expert.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -7,20 +8,33 @@ use serde::{Deserialize, Serialize};
 use turnwise_core::{EnvError, Task, TaskSet};
 use turnwise_settings::Problem;
 
-use super::engine::{Engine, Host, SweContainer, SweLimits};
-use super::expert::{Adviser, demonstrate};
+use super::engine::{Engine, Host, Listed, SweContainer, SweLimits};
+use super::expert::{adviser, demonstrate};
 use super::instance::{SweFix, SweInstance};
 use super::records;
 use super::set::{DEFAULT_MAX_TURNS, SweTasks};
 use crate::demonstration::{DemonstrationRequest, Demonstrations};
+use crate::search::TableReader;
 use crate::world::{Advisor, EvalDefaults, OpenOptions, World, WorldKind};
 
 /// Names of missing images in a message.
 const NAMED: usize = 3;
 
 /// The environment kind `swe`.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct SweKind;
+///
+/// By default, it reads records in JSON lines. A program can add support for tables.
+#[derive(Clone, Default)]
+pub struct SweKind {
+    tables: Option<TableReader>,
+}
+
+impl SweKind {
+    /// Adds support for tables, such as Parquet files, that contain records.
+    #[must_use]
+    pub fn with_tables(self, read: TableReader) -> Self {
+        Self { tables: Some(read) }
+    }
+}
 
 /// Settings of the environment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -56,11 +70,12 @@ impl SweWorld {
 fn with_images(
     instances: Vec<SweInstance>,
     host: &Host,
+    listed: &Listed,
     skip: bool,
     note: &mut dyn FnMut(String),
 ) -> Result<Vec<SweInstance>, EnvError> {
     let images: Vec<&str> = instances.iter().map(|instance| instance.image.as_str()).collect();
-    let missing = host.missing(&images)?;
+    let missing = host.missing(listed, &images);
     let Some(first) = missing.first() else { return Ok(instances) };
     let named = missing.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
     let text = format!(
@@ -70,8 +85,9 @@ fn with_images(
         if missing.len() > NAMED { ", ..." } else { "" },
         host.pull(first)
     );
+    let gone: HashSet<&str> = missing.iter().map(String::as_str).collect();
     let kept: Vec<SweInstance> =
-        instances.iter().filter(|instance| !missing.contains(&instance.image)).cloned().collect();
+        instances.iter().filter(|instance| !gone.contains(instance.image.as_str())).cloned().collect();
     if kept.is_empty() || !skip {
         let advice = if kept.is_empty() { "" } else { ", or set `env.container.skip_missing = true`" };
         return Err(EnvError::Other(format!("the world swe: {text}{advice}")));
@@ -125,15 +141,19 @@ impl WorldKind for SweKind {
             ));
         }
         let host = Arc::new(Host::new(settings.container.clone(), settings.limits));
-        let rule = &settings.container.image;
-        let mut read = |path: &Option<PathBuf>| match path {
-            Some(path) => {
-                let instances = records::read(path, rule)?;
-                with_images(instances, &host, settings.container.skip_missing, options.note).map(Some)
-            }
-            None => Ok(None),
+        let container = &settings.container;
+        let read = |path: &Option<PathBuf>| {
+            let read = |path| records::read(path, &container.image, self.tables.as_ref());
+            path.as_deref().map(read).transpose()
         };
         let (training, testing) = (read(&settings.data)?, read(&settings.test_data)?);
+        let listed = host.listed()?;
+        let mut checked = |instances: Option<Vec<SweInstance>>| {
+            let check =
+                |instances| with_images(instances, &host, &listed, container.skip_missing, options.note);
+            instances.map(check).transpose()
+        };
+        let (training, testing) = (checked(training)?, checked(testing)?);
         let set = SweTasks::new(training.unwrap_or_default(), testing, host)?;
         Ok(Box::new(SweWorld { set: set.with_max_turns(options.max_turns) }))
     }
@@ -171,7 +191,7 @@ impl World for SweWorld {
     }
 
     fn advisor(&self, task: &Task) -> Result<Option<Box<dyn Advisor>>, EnvError> {
-        let adviser = Adviser::new(self.set.instance(&task.id)?);
+        let adviser = adviser(self.set.instance(&task.id)?);
         Ok(adviser.map(|adviser| Box::new(adviser) as Box<dyn Advisor>))
     }
 }

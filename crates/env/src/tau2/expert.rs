@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 
-use turnwise_core::{Action, EnvError, Observation, Purpose, Rng, Seed, Step, Task, ToolCall};
+use turnwise_core::{EnvError, Observation, Purpose, Rng, Seed, Step, Task};
 
 use super::environment::Tau2Env;
 use super::set::Tau2Tasks;
 use super::task::{GoldAction, Tau2Task};
+use crate::coding::calls::call;
 use crate::demonstration::{Demonstration, DemonstrationRequest, Demonstrations, play_all, play_episode};
 use crate::world::Advisor;
 
@@ -34,7 +35,7 @@ fn write(action: &GoldAction) -> String {
         Ok(()) => serde_json::from_str(&json).unwrap_or_default(),
         Err(_) => serde_json::Value::Null,
     };
-    Action::Call(ToolCall { id: String::new(), name: action.name.clone(), arguments }).text().into_owned()
+    call(&action.name, arguments)
 }
 
 /// Returns the replies that solve a task. With `hasty`, the replies omit the last change. With

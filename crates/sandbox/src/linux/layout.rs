@@ -1,4 +1,4 @@
-//! System folders that a command sees, read-only.
+//! What a command sees: system folders or the entries of an image, read-only, and writable folders.
 
 use std::collections::BTreeSet;
 use std::ffi::CString;

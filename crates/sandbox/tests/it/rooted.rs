@@ -12,8 +12,8 @@ use crate::escapes::{limits, sandbox};
 const PROGRAMS: [&str; 9] = ["sh", "cat", "id", "ls", "mkdir", "head", "rm", "ln", "sleep"];
 
 /// Copies programs and their libraries into a folder, readable by all users.
-pub(crate) fn make_image(image: &Path, programs: &[&str]) {
-    let paths = programs.iter().map(|program| {
+fn make_image(image: &Path) {
+    let paths = PROGRAMS.iter().map(|program| {
         let places = ["/bin", "/usr/bin"].map(|folder| PathBuf::from(folder).join(program));
         places.into_iter().find(|path| path.exists()).unwrap()
     });
@@ -47,7 +47,7 @@ fn an_image_is_the_root_and_only_its_copy_changes() {
     }
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");
-    make_image(&image, &PROGRAMS);
+    make_image(&image);
     for (path, text) in
         [("home/repo/a/f", "one\n"), ("secret/s", "no"), ("etc/passwd", "root:x:0:0::/:/bin/sh\n")]
     {

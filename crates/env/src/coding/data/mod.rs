@@ -14,6 +14,7 @@ use std::io::BufRead as _;
 use std::path::Path;
 use std::time::Duration;
 
+use serde::Deserialize as _;
 use serde_json::{Map, Value};
 use turnwise_core::EnvError;
 use turnwise_sandbox::Limits;
@@ -31,59 +32,64 @@ struct Draft {
     checks: Vec<(String, String)>,
 }
 
-/// Reads tasks; `note` receives a line about skipped tasks.
-pub(super) fn read(
-    path: &Path,
-    workshop: &Workshop,
-    note: &mut dyn FnMut(String),
-) -> Result<Vec<CodingTask>, EnvError> {
-    let tasks = if path.is_dir() {
-        evaluate(quixbugs::read(path)?, workshop, note)?
-    } else {
-        read_lines(path, workshop, note)?
-    };
-    if tasks.is_empty() {
-        return Err(wrong(path, "there are no tasks in it that can be checked"));
-    }
-    Ok(tasks)
+/// Tasks of the user's files. Those of data sets have no checks yet.
+#[derive(Default)]
+pub(super) struct Read {
+    own: Vec<CodingTask>,
+    drafts: Vec<Draft>,
 }
 
-/// Returns the languages that the tasks of a file or folder need. Python evaluates all data sets.
-pub(super) fn languages(path: &Path) -> Result<Vec<Language>, EnvError> {
-    let mut needed = vec![Language::Python];
+/// Reads a file or folder; `note` receives a line about skipped tasks.
+pub(super) fn read(path: &Path, note: &mut dyn FnMut(String)) -> Result<Read, EnvError> {
     if path.is_dir() {
-        return Ok(needed);
+        Ok(Read { drafts: quixbugs::read(path)?, own: Vec::new() })
+    } else {
+        read_lines(path, note)
     }
-    let io = |source| EnvError::io(path, source);
-    for line in turnwise_files::open(path).map_err(io)?.lines() {
-        // Wrong lines are errors when the tasks are read.
-        let language = serde_json::from_str::<LanguageOnly>(&line.map_err(io)?).unwrap_or_default().language;
-        if !needed.contains(&language) {
-            needed.push(language);
-        }
-    }
-    Ok(needed)
 }
 
-#[derive(Default, serde::Deserialize)]
-#[serde(default)]
-struct LanguageOnly {
-    language: Language,
+impl Read {
+    /// Returns the languages that the tasks need. Python evaluates all data sets.
+    pub(super) fn languages(&self) -> Vec<Language> {
+        let own = self.own.iter().map(|task| task.language);
+        let mut needed: Vec<Language> = Vec::new();
+        for language in self.drafts.iter().map(|_| Language::Python).chain(own) {
+            if !needed.contains(&language) {
+                needed.push(language);
+            }
+        }
+        needed
+    }
+
+    /// Returns the tasks, without those whose known fix fails its checks.
+    pub(super) fn tasks(
+        self,
+        path: &Path,
+        workshop: &Workshop,
+        note: &mut dyn FnMut(String),
+    ) -> Result<Vec<CodingTask>, EnvError> {
+        let mut tasks = self.own;
+        tasks.extend(evaluate(self.drafts, workshop, note)?);
+        let mut ids: Vec<&str> = tasks.iter().map(|task| task.id.as_str()).collect();
+        ids.sort_unstable();
+        if let Some(&[id, ..]) = ids.windows(2).find(|pair| pair.first() == pair.last()) {
+            return Err(wrong(path, format!("the task {id} is there twice")));
+        }
+        if tasks.is_empty() {
+            return Err(wrong(path, "there are no tasks in it that can be checked"));
+        }
+        Ok(tasks)
+    }
 }
 
 fn wrong(path: &Path, reason: impl Into<String>) -> EnvError {
     EnvError::File { path: path.display().to_string(), reason: reason.into() }
 }
 
-fn read_lines(
-    path: &Path,
-    workshop: &Workshop,
-    note: &mut dyn FnMut(String),
-) -> Result<Vec<CodingTask>, EnvError> {
+fn read_lines(path: &Path, note: &mut dyn FnMut(String)) -> Result<Read, EnvError> {
     let io = |source| EnvError::io(path, source);
     let file = turnwise_files::open(path).map_err(io)?;
-    let mut own = Vec::new();
-    let mut drafts = Vec::new();
+    let mut read = Read::default();
     let mut left_out = 0;
     for (number, line) in file.lines().enumerate() {
         let line = line.map_err(io)?;
@@ -93,10 +99,11 @@ fn read_lines(
         let at = |reason: &dyn ToString| wrong(path, format!("line {}: {}", number + 1, reason.to_string()));
         let keys: Map<String, Value> = serde_json::from_str(&line).map_err(|error| at(&error))?;
         if keys.contains_key("checks") {
-            own.push(serde_json::from_str::<CodingTask>(&line).map_err(|error| at(&error))?);
+            let task = CodingTask::deserialize(Value::Object(keys));
+            read.own.push(task.map_err(|error| at(&error))?);
         } else if keys.contains_key("entry_point") || keys.contains_key("test_list") {
             match functions::read(&keys).map_err(|error| at(&error))? {
-                Some(draft) => drafts.push(draft),
+                Some(draft) => read.drafts.push(draft),
                 None => left_out += 1,
             }
         } else {
@@ -109,13 +116,7 @@ fn read_lines(
         let reason = "their assertions are not all of the form `assert call == value` on one line";
         note(format!("{}: {left_out} tasks are left out: {reason}", path.display()));
     }
-    own.extend(evaluate(drafts, workshop, note)?);
-    let mut ids: Vec<&str> = own.iter().map(|task| task.id.as_str()).collect();
-    ids.sort_unstable();
-    if let Some(&[id, ..]) = ids.windows(2).find(|pair| pair.first() == pair.last()) {
-        return Err(wrong(path, format!("the task {id} is there twice")));
-    }
-    Ok(own)
+    Ok(read)
 }
 
 /// Drops tasks whose known fix fails its checks.
@@ -124,6 +125,9 @@ fn evaluate(
     workshop: &Workshop,
     note: &mut dyn FnMut(String),
 ) -> Result<Vec<CodingTask>, EnvError> {
+    if drafts.is_empty() {
+        return Ok(Vec::new());
+    }
     let limits = Limits {
         wall: Duration::from_mins(10),
         cpu: Duration::from_secs(500),
@@ -168,4 +172,39 @@ fn evaluate(
         ));
     }
     Ok(tasks)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn only_the_languages_of_the_tasks_are_needed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tasks.jsonl");
+        let task = CodingTask {
+            id: "a".to_owned(),
+            kind: "a".to_owned(),
+            statement: String::new(),
+            files: BTreeMap::new(),
+            module: "a".to_owned(),
+            checks: Vec::new(),
+            fix: None,
+            tests: None,
+            language: Language::Rust,
+            file: None,
+        };
+        let rust = serde_json::to_string(&task).unwrap();
+        let mbpp = r#"{"task_id": 1, "text": "Add.", "code": "def f(a):\n    return a", "test_list": ["assert f(1) == 1"]}"#;
+        for (lines, expected) in [
+            (rust.clone(), vec![Language::Rust]),
+            (mbpp.to_owned(), vec![Language::Python]),
+            (format!("{rust}\n{mbpp}"), vec![Language::Python, Language::Rust]),
+        ] {
+            std::fs::write(&path, &lines).unwrap();
+            assert_eq!(read(&path, &mut |_| ()).unwrap().languages(), expected, "{lines}");
+        }
+    }
 }

@@ -40,15 +40,16 @@ pub(super) fn run(line: &[String], input: &[u8], wall: Duration, most: usize) ->
     let (send, receive) = mpsc::channel();
     thread::spawn(move || {
         let mut output = Vec::new();
-        let whole = reader.by_ref().take(most as u64 + 1).read_to_end(&mut output);
-        let _ = send.send((output, whole.is_ok()));
+        // What was read before an error counts.
+        let _ = reader.by_ref().take(most as u64 + 1).read_to_end(&mut output);
+        let _ = send.send(output);
     });
     let begun = Instant::now();
     let mut read: Option<Vec<u8>> = None;
     let (mut late, mut cut) = (false, false);
     let code = loop {
         if read.is_none()
-            && let Ok((output, _)) = receive.try_recv()
+            && let Ok(output) = receive.try_recv()
         {
             cut = output.len() > most;
             read = Some(output);
@@ -66,8 +67,7 @@ pub(super) fn run(line: &[String], input: &[u8], wall: Duration, most: usize) ->
     };
     // A process that the command left behind may hold the pipe open.
     let wait = Duration::from_secs(2);
-    let mut output =
-        read.or_else(|| receive.recv_timeout(wait).ok().map(|(output, _)| output)).unwrap_or_default();
+    let mut output = read.or_else(|| receive.recv_timeout(wait).ok()).unwrap_or_default();
     cut = cut || output.len() > most;
     output.truncate(most);
     Ok(Ended { code, output, late, cut })

@@ -34,13 +34,15 @@ impl Engine {
         }
     }
 
-    /// Returns what installs or starts the engine.
-    pub(super) fn advice(self) -> &'static str {
+    /// Returns what installs or starts the program; `None` for the sandbox.
+    pub(super) fn advice(self) -> Option<&'static str> {
         match self {
-            Self::Docker => "install docker (https://docs.docker.com/engine/install) and start its daemon",
-            Self::Podman => "install podman (https://podman.io)",
-            Self::Apptainer => "install apptainer (https://apptainer.org)",
-            Self::Rootfs => "use Linux",
+            Self::Docker => {
+                Some("install docker (https://docs.docker.com/engine/install) and start its daemon")
+            }
+            Self::Podman => Some("install podman (https://podman.io)"),
+            Self::Apptainer => Some("install apptainer (https://apptainer.org)"),
+            Self::Rootfs => None,
         }
     }
 

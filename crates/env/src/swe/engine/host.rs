@@ -12,6 +12,7 @@ use turnwise_sandbox::{Command, End, Files, Limits, Root, Sandbox, SandboxError,
 
 use super::commands::Start;
 use super::{Engine, SweContainer, SweLimits, client};
+use crate::coding::NUL;
 
 /// Time for a command of the engine itself.
 const ENGINE_WALL: Duration = Duration::from_mins(5);
@@ -85,15 +86,15 @@ impl Host {
         &self.settings.repository
     }
 
-    /// Returns the images that are missing.
+    /// Returns the engine's images.
     ///
     /// # Errors
     /// Fails with what to install or set if the engine does not work.
-    pub(in super::super) fn missing(&self, images: &[&str]) -> Result<Vec<String>, EnvError> {
+    pub(in super::super) fn listed(&self) -> Result<Listed, EnvError> {
         let engine = self.settings.engine;
         let mut known = HashSet::new();
-        if let Some(program) = engine.program() {
-            let advice = format!("{}, or choose another `env.container.engine`", engine.advice());
+        if let Some((program, advice)) = engine.program().zip(engine.advice()) {
+            let advice = format!("{advice}, or choose another `env.container.engine`");
             let ended = client::run(&engine.list(), b"", ENGINE_WALL, MOST_OUTPUT).map_err(|error| {
                 failed(format!(
                     "`env.container.engine` is \"{program}\", which does not start ({error}); {advice}"
@@ -106,16 +107,21 @@ impl Host {
                     "`env.container.engine` is \"{program}\", which does not work ({last}); {advice}"
                 )));
             }
-            known.extend(output.lines().map(str::to_owned));
+            known.extend(output.lines().flat_map(names).map(str::to_owned));
         }
-        let is_missing = |image: &&&str| match self.file(image) {
-            Ok(Some(file)) => !file.exists(),
-            _ => !is_listed(&known, image),
-        };
         if matches!(engine, Engine::Apptainer | Engine::Rootfs) {
             self.file("")?;
         }
-        Ok(images.iter().filter(is_missing).map(|image| (*image).to_owned()).collect())
+        Ok(Listed(known))
+    }
+
+    /// Returns the images that are missing.
+    pub(in super::super) fn missing(&self, listed: &Listed, images: &[&str]) -> Vec<String> {
+        let is_missing = |image: &&&str| match self.file(image) {
+            Ok(Some(file)) => !file.exists(),
+            _ => !listed.has(image),
+        };
+        images.iter().filter(is_missing).map(|image| (*image).to_owned()).collect()
     }
 
     /// Returns the command that fetches an image.
@@ -169,7 +175,15 @@ impl Host {
         let container = Container { host: Arc::clone(self), inner };
         if !hidden.is_empty() {
             // In the sandbox, only paths in the repository can be removed; others are not mounted.
-            container.run("rm -rf -- \"$@\"", hidden, b"", ENGINE_WALL.as_secs())?;
+            let ran = container.run("rm -rf -- \"$@\"", hidden, b"", ENGINE_WALL.as_secs())?;
+            if !ran.ok() {
+                let output: String = ran.text().chars().take(400).collect();
+                return Err(failed(format!(
+                    "the image {image}: {} cannot be hidden from the agent: {}",
+                    hidden.join(", "),
+                    output.trim_end()
+                )));
+            }
         }
         Ok(container)
     }
@@ -191,11 +205,21 @@ impl Host {
     }
 }
 
-/// Podman lists `docker.io/a/b:c` for `a/b:c`. An image without a tag is `:latest`.
-fn is_listed(known: &HashSet<String>, image: &str) -> bool {
-    let last = image.rsplit('/').next().unwrap_or_default();
-    let image = if last.contains(':') { image.to_owned() } else { format!("{image}:latest") };
-    known.contains(&image) || known.iter().any(|known| known.ends_with(&format!("/{image}")))
+/// The names of an engine's images.
+#[derive(Debug)]
+pub(in super::super) struct Listed(HashSet<String>);
+
+impl Listed {
+    /// An image without a tag is `:latest`.
+    fn has(&self, image: &str) -> bool {
+        let last = image.rsplit('/').next().unwrap_or_default();
+        if last.contains(':') { self.0.contains(image) } else { self.0.contains(&format!("{image}:latest")) }
+    }
+}
+
+/// Returns the names of an image: podman lists `docker.io/a/b:c` for `a/b:c`.
+fn names(listed: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(listed), |name| name.split_once('/').map(|(_, rest)| rest))
 }
 
 impl Container {
@@ -261,9 +285,7 @@ impl Container {
             Err(SandboxError::Kernel { stage: Stage::Files, .. }) => {
                 Ok(Ran { end: End::Disk, output: Vec::new() })
             }
-            Err(SandboxError::Nul(_)) => {
-                Ok(Ran { end: End::Exited(2), output: b"the command has a NUL byte".to_vec() })
-            }
+            Err(SandboxError::Nul(_)) => Ok(Ran { end: End::Exited(2), output: NUL.as_bytes().to_vec() }),
             other => other.map(|outcome| Ran { end: outcome.end, output: outcome.output }).map_err(failed),
         }
     }
@@ -274,6 +296,23 @@ impl Drop for Container {
         if let Inner::Client { name, .. } = &self.inner {
             // Nobody is left to read the reason.
             let _ = client::run(&self.host.settings.engine.stop(name), b"", ENGINE_WALL, MOST_OUTPUT);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_are_found_by_their_names_with_and_without_a_registry() {
+        let lines = ["docker.io/a/b:c", "localhost:5000/d:latest", "e:1"];
+        let listed = Listed(lines.into_iter().flat_map(names).map(str::to_owned).collect());
+        for image in ["a/b:c", "docker.io/a/b:c", "d", "localhost:5000/d", "e:1"] {
+            assert!(listed.has(image), "{image}");
+        }
+        for image in ["a/b", "a/b:d", "o/a/b:c", "e", "x/e:1"] {
+            assert!(!listed.has(image), "{image}");
         }
     }
 }

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-pub(super) use host::{Container, Host, Ran};
+pub(super) use host::{Container, Host, Listed, Ran};
 
 use crate::coding::CodingLimits;
 
@@ -102,7 +102,8 @@ impl Default for SweLimits {
 }
 
 impl SweLimits {
-    /// Returns the limits in the form of the environment `coding`.
+    /// Returns the limits for the text about how a command ended. Commands have no limit of CPU time
+    /// below that of wall time.
     pub(super) fn of_command(&self) -> CodingLimits {
         CodingLimits {
             wall_s: self.wall_s,

@@ -1,0 +1,54 @@
+//! An expert that knows its calls in advance.
+
+use serde_json::{Value, json};
+use turnwise_core::{Action, EnvError, Environment, Observation, Purpose, Rng, Seed, Task, ToolCall};
+
+use crate::demonstration::{Demonstration, DemonstrationRequest, play_episode};
+use crate::world::Advisor;
+
+/// Returns a call as the text of an action.
+pub(crate) fn call(name: &str, arguments: Value) -> String {
+    Action::Call(ToolCall { id: String::new(), name: name.to_owned(), arguments }).text().into_owned()
+}
+
+/// Returns the call that ends an episode.
+pub(crate) fn submit() -> String {
+    call("submit", json!({}))
+}
+
+/// Suggests the calls in order, and then to submit.
+pub(crate) struct CallAdviser {
+    calls: std::vec::IntoIter<String>,
+}
+
+impl CallAdviser {
+    /// Creates an adviser; `None` without calls.
+    pub(crate) fn new(calls: Vec<String>) -> Option<Self> {
+        (!calls.is_empty()).then(|| Self { calls: calls.into_iter() })
+    }
+}
+
+impl Advisor for CallAdviser {
+    fn advise(&mut self, _: &Observation) -> String {
+        self.calls.next().unwrap_or_else(submit)
+    }
+}
+
+/// Plays the calls, with mistakes between them; `None` without calls or success.
+pub(crate) fn play_calls<E: Environment>(
+    environment: &mut E,
+    task: &Task,
+    request: &DemonstrationRequest<'_>,
+    calls: Vec<String>,
+    rng: &mut Rng,
+) -> Result<Option<Demonstration>, EnvError> {
+    let Some(mut plan) = CallAdviser::new(calls) else { return Ok(None) };
+    let mistake = || call("view", json!({"path": "no_such_file.py"}));
+    let act = |_: &E, observation: &Observation| {
+        let imitate = !rng.chance(request.invalid_action_prob);
+        let action = if imitate { plan.advise(observation) } else { mistake() };
+        Some((action, imitate))
+    };
+    let seed = Seed::derive(0, Purpose::Environment, &[]);
+    play_episode(environment, task, seed, request, act, |step| step.success)
+}
