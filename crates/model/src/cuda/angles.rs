@@ -8,7 +8,7 @@ use super::memory::{Buffer, Part};
 use crate::ModelConfig;
 use crate::ops::rope::RopeTable;
 
-/// `[positions, cosines | sines]`, for positions up to the longest sequence seen so far.
+/// `[positions, cosines | sines]`, up to the longest sequence so far.
 pub(crate) struct Angles {
     table: RopeTable<f32>,
     buffer: Buffer<f32>,
@@ -21,8 +21,7 @@ impl Angles {
         Self { table, buffer: Buffer::empty(driver), width: config.head_dim }
     }
 
-    /// Returns the angles for at least the first `positions` positions, extending the table if
-    /// needed.
+    /// Returns the angles of at least the first `positions` positions.
     pub(crate) fn up_to(&mut self, positions: usize) -> Result<Part<f32>, CudaError> {
         if self.buffer.len() < positions * self.width {
             self.table.extend_to(positions.next_power_of_two());

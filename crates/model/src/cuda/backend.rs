@@ -14,7 +14,6 @@ use crate::packing::{Packing, runs};
 
 impl Passes for CudaPasses {
     fn beside(&self, _: &ModelConfig) -> Box<dyn Passes> {
-        // Nothing but the last layer is looked at again.
         Box::new(Self::new(true))
     }
 
@@ -108,7 +107,6 @@ fn on_device<'a>((_, passes): (Network<'_, f32>, &'a dyn Passes)) -> Option<&'a 
     passes.downcast_ref()
 }
 
-/// An engine on a device, with the version of its weights.
 #[derive(Debug)]
 pub(crate) struct DeviceDecoding {
     pub(crate) engine: Engine,

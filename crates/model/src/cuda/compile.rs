@@ -1,4 +1,4 @@
-//! Kernel source code, and its compilation with NVRTC.
+//! Compiles the kernels with NVRTC.
 #![expect(unsafe_code, reason = "the compiler is a C library")]
 
 use std::ffi::{CStr, CString, c_int};
@@ -30,7 +30,6 @@ pub(crate) fn kernels() -> Vec<&'static str> {
     heads
         .filter_map(|rest| {
             let rest = rest.trim_start();
-            // A launch bound may precede the name.
             let rest = match rest.strip_prefix("__launch_bounds__(") {
                 Some(rest) => {
                     let mut depth = 1;
@@ -47,15 +46,14 @@ pub(crate) fn kernels() -> Vec<&'static str> {
         .collect()
 }
 
-/// Returns the machine code for an architecture (for example `sm_90`), from the cache if possible.
+/// Returns the machine code for an architecture such as `sm_90`.
 ///
-/// Machine code is cached in `turnwise/cuda` in the user's cache folder. If the cache cannot be
-/// used, the code is compiled again. Concurrent writes are safe.
+/// It is cached in `turnwise/cuda` in the user's cache folder; concurrent writes are safe.
 pub(super) fn binary(shape: Shape, architecture: &str) -> Result<Vec<u8>, CudaError> {
     let source = source(shape);
     let library = compiler()?;
     let (mut major, mut minor) = (0, 0);
-    // SAFETY: two places for two numbers.
+    // SAFETY: both out-pointers are valid.
     unsafe { (library.version)(&raw mut major, &raw mut minor) };
     let key = crc32c::crc32c(source.as_bytes());
     let cached = cache_folder().map(|folder| {
@@ -69,14 +67,11 @@ pub(super) fn binary(shape: Shape, architecture: &str) -> Result<Vec<u8>, CudaEr
     let binary = compile(library, &source, architecture)?;
     if let Some(path) = cached {
         let folder = path.parent().map_or(Ok(()), std::fs::create_dir_all);
-        // A cache that cannot be written is skipped.
         let _ = folder.and_then(|()| turnwise_files::write_shared(&path, |file| file.write_all(&binary)));
     }
     Ok(binary)
 }
 
-/// Reads machine code from the cache. Returns `None` for an invalid file, for example one left
-/// empty by a full disk.
 fn read_cached(path: &Path) -> Option<Vec<u8>> {
     std::fs::read(path).ok().filter(|binary| binary.starts_with(b"\x7fELF"))
 }
@@ -100,33 +95,33 @@ pub(super) fn compile(
     let options = [format!("--gpu-architecture={architecture}"), "--std=c++17".into()];
     let options: Vec<CString> = options.into_iter().filter_map(|option| CString::new(option).ok()).collect();
     let options: Vec<_> = options.iter().map(|option| option.as_ptr()).collect();
-    // SAFETY: the library answers every code with a static string.
+    // SAFETY: the library returns a static string for every code.
     let status =
         |code| unsafe { CStr::from_ptr((library.error_string)(code)) }.to_string_lossy().into_owned();
     let check = |call: &'static str, code: c_int| {
         if code == 0 { Ok(()) } else { Err(failed(call, status(code))) }
     };
     let mut program: Handle = 0;
-    // SAFETY: strings end in zero and live until the program is destroyed; there are no headers.
+    // SAFETY: the strings are NUL-terminated and outlive the program; no headers are passed.
     let code = unsafe {
         let name = c"turnwise.cu".as_ptr();
         (library.create)(&raw mut program, source.as_ptr(), name, 0, std::ptr::null(), std::ptr::null())
     };
     check("nvrtcCreateProgram", code)?;
-    // SAFETY: the program lives; `options` holds as many strings as it says.
+    // SAFETY: the program is alive and `options` has the given length.
     let compiled = unsafe { (library.compile)(program, options.len() as c_int, options.as_ptr()) };
     let result = if compiled == 0 {
         read_binary(library, program, &check)
     } else {
         Err(refused(architecture, compiled, status(compiled), read_log(library, program).trim()))
     };
-    // SAFETY: created above and not used after.
+    // SAFETY: created above and not used again.
     unsafe { (library.destroy)(&raw mut program) };
     result
 }
 
-/// Returns the error for source code that does not compile. NVRTC reports an unknown architecture
-/// as an invalid option, or writes no log.
+/// Returns the error for source code that does not compile. For an unknown architecture, NVRTC
+/// reports an invalid option or writes no log.
 fn refused(architecture: &str, code: c_int, mut status: String, log: &str) -> CudaError {
     if code == INVALID_OPTION || log.is_empty() {
         status += "; NVRTC may be older than the device";
@@ -144,44 +139,43 @@ fn read_binary(
     // SAFETY: the program was compiled.
     check("nvrtcGetCUBINSize", unsafe { (library.binary_size)(program, &raw mut size) })?;
     let mut binary = vec![0u8; size];
-    // SAFETY: there is room for `size` bytes.
+    // SAFETY: `binary` has `size` bytes.
     check("nvrtcGetCUBIN", unsafe { (library.binary)(program, binary.as_mut_ptr()) })?;
     Ok(binary)
 }
 
 fn read_log(library: &CompilerLibrary, program: Handle) -> String {
     let mut size = 0;
-    // SAFETY: the program lives.
+    // SAFETY: the program is alive.
     unsafe { (library.log_size)(program, &raw mut size) };
     let mut log = vec![0u8; size];
-    // SAFETY: there is room for `size` bytes.
+    // SAFETY: the log buffer has `size` bytes.
     unsafe { (library.log)(program, log.as_mut_ptr().cast()) };
     String::from_utf8_lossy(&log).trim_end_matches('\0').to_owned()
 }
 
-/// Returns the supported architectures as numbers, for example 90 for `sm_90`.
 fn known(library: &CompilerLibrary) -> Result<Vec<c_int>, CudaError> {
     let check = |call, code| match code {
         0 => Ok(()),
         code => Err(CudaError::Call { call, reason: format!("status {code}") }),
     };
     let mut count = 0;
-    // SAFETY: a place for a number.
+    // SAFETY: the out-pointer is valid.
     check("nvrtcGetNumSupportedArchs", unsafe { (library.architecture_count)(&raw mut count) })?;
     let mut known = vec![0; count as usize];
-    // SAFETY: room for as many numbers as there are.
+    // SAFETY: `known` has room for all of them.
     check("nvrtcGetSupportedArchs", unsafe { (library.architectures)(known.as_mut_ptr()) })?;
     Ok(known)
 }
 
-/// Compiles all kernels for the given architectures without a device, to check the build.
+/// Compiles all kernels for the given architectures, without a device.
 ///
-/// Returns the machine code size in bytes for each architecture, or `None` if this NVRTC does not
-/// support it.
+/// Returns the size in bytes of the machine code for each architecture, or `None` if this NVRTC
+/// does not support it.
 ///
 /// # Errors
-/// Fails if NVRTC cannot be loaded, if a call fails, or if the kernels do not compile for a
-/// supported architecture. The error then contains the compiler's log.
+/// Fails if NVRTC cannot be loaded, a call fails, or the kernels do not compile; the error contains
+/// the compiler's log.
 pub fn compile_check(
     hidden: usize,
     head: usize,
@@ -238,7 +232,7 @@ mod tests {
             Ok(library) => library,
             Err(error) => return eprintln!("skipped: {error}"),
         };
-        // One small shape; benches/cuda-check.sh compiles the larger ones.
+        // benches/cuda-check.sh compiles larger shapes.
         let sizes = compile_check(64, 16, &["sm_80", "sm_1"]).unwrap();
         assert!(sizes[0] > Some(10_000) && sizes[1].is_none(), "{sizes:?}");
         let wrong =

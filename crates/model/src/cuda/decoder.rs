@@ -1,8 +1,7 @@
-//! Forward and backward pass of the decoder's layers over a packed micro-batch.
+//! The decoder's layers over a packed micro-batch, forward and backward.
 //!
-//! The residual stream and its gradient are f32; all other stored values are bfloat16. The backward
-//! pass recomputes the gated product. With `recompute`, all values except layer inputs are
-//! recomputed.
+//! The residual stream and its gradient are f32, all other stored values bfloat16. The backward
+//! pass recomputes the gated product, and with `recompute` everything but the layer inputs.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,7 +20,7 @@ use crate::weights::lora::{Dropout, Joint};
 struct Activations {
     normed: Buffer<Bf16>,
     inverse: Buffer<f32>,
-    /// Queries, keys and values before their norms, if the family has norms.
+    /// Queries, keys and values before their norms, if any.
     raw: Buffer<Bf16>,
     head_inverse: Buffer<f32>,
     qkv: Buffer<Bf16>,
@@ -53,7 +52,7 @@ impl Activations {
     fn grow(&mut self, network: &Network, tokens: usize) -> Result<(), CudaError> {
         let config = &network.config;
         let heads = network.heads();
-        // A separate buffer only if heads are normed; otherwise they are rotated in place.
+        // Without norms, heads are rotated in place.
         let normed =
             network.layout.layers.first().is_some_and(|layer| network.preparation(layer).q_norm.is_some());
         let (raw, inverse) = if normed { (network.qkv_width(), heads.queries + heads.keys) } else { (0, 0) };
@@ -73,7 +72,6 @@ impl Activations {
 
 struct Derivatives {
     residual: Buffer<f32>,
-    /// The residual stream's gradient, rounded for matrix products.
     rounded: Buffer<Bf16>,
     hidden: Buffer<Bf16>,
     attended: Buffer<Bf16>,
@@ -83,7 +81,7 @@ struct Derivatives {
     partials: Buffer<f32>,
     order: Buffer<i32>,
     starts: Buffer<i32>,
-    /// Tiles of queries and of keys, with indices relative to the run's first row.
+    /// Query and key tiles, relative to the run's first row.
     tiles: [Buffer<Tile>; 2],
 }
 
@@ -94,7 +92,7 @@ pub(crate) struct Decoder {
     positions: Buffer<i32>,
     tiles: Buffer<Tile>,
     residual: Vec<Buffer<f32>>,
-    /// Activations of every layer, or of one layer with `recompute`.
+    /// One entry per layer, or a single one with `recompute`.
     kept: Vec<Activations>,
     activated: Buffer<Bf16>,
     low: Low,
@@ -148,7 +146,6 @@ impl Decoder {
         dropout: Option<Dropout>,
     ) -> Result<(), CudaError> {
         let (count, hidden) = (packing.tokens.len(), network.config.hidden_size);
-        // Rounded up, so that buffers do not grow repeatedly.
         let room = count.next_multiple_of(256);
         self.angles.up_to(packing.longest())?;
         let tokens: Vec<i32> = packing.tokens.iter().map(|&token| token as i32).collect();
@@ -236,10 +233,8 @@ impl Decoder {
         network.linear(index, Joint::Down).add(activated, count, out, &self.low)
     }
 
-    /// Backpropagates the head's gradients through the layers for a range of sequences, and
-    /// accumulates parameter gradients.
-    ///
-    /// Call this only once per sequence, because stored values are overwritten.
+    /// Backpropagates through the layers and accumulates parameter gradients for a range of
+    /// sequences. Call this once per sequence, because it overwrites stored values.
     pub(crate) fn backward(
         &mut self,
         network: &Network,
@@ -260,12 +255,12 @@ impl Decoder {
         d.inner.grow(room * network.config.intermediate_size)?;
         d.pull.grow(room * network.heads().queries)?;
         d.partials.grow(PARTIAL_BLOCKS * hidden.max(8 * network.kernels.shape.head))?;
-        // Numbered from the run's first row, like the derivatives.
+        // Relative to the run's first row, like the gradients.
         let local: Vec<Range<usize>> = ranges(packing, sequences)
             .into_iter()
             .map(|range| range.start - tokens.start..range.end - tokens.start)
             .collect();
-        // Uploads wait for the device, so all are made before the layers.
+        // Uploads wait for the device, so they come before the layers.
         let local = [d.tiles[0].put(&query_tiles(&local))?, d.tiles[1].put(&key_tiles(&local))?];
         let (residual, rounded) = (d.residual.part(0..count * hidden), d.rounded.part(0..count * hidden));
         residual.clear(driver)?;
@@ -281,7 +276,7 @@ impl Decoder {
         )?;
         let layers = network.layout.layers.len();
         let whole = *sequences == (0..packing.sequences());
-        // Forward uses the row numbers of the whole micro-batch.
+        // Forward numbers rows in the whole micro-batch.
         let tiles = query_tiles(&ranges(packing, sequences));
         if self.recompute && !whole {
             self.tiles.put(&tiles)?;
@@ -358,8 +353,7 @@ impl Decoder {
         kernels.rms_norm_backward(d_hidden, input, weight, count, (residual, rounded), sums)
     }
 
-    /// Adds the residual stream's gradient to the embedding's gradient. Rows with the same token
-    /// are summed in order.
+    /// Accumulates the embedding's gradient; rows with the same token are summed in order.
     fn embedding_backward(
         &mut self,
         network: &Network,

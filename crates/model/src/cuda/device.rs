@@ -1,4 +1,4 @@
-//! The device that all learners and engines of a process share, with its matrix products.
+//! The device that a process's learners and engines share, and its matrix products.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -7,8 +7,7 @@ use super::driver::{Driver, Matrix, Output, Product};
 use super::gpu::Gpu;
 use super::memory::{Bf16, Part};
 
-/// Returns the device of this process: number `LOCAL_RANK` (default 0) among the visible devices.
-/// The device is opened on the first call and shared afterwards.
+/// Returns this process's device: number `LOCAL_RANK` (default 0) among the visible ones.
 pub(crate) fn device() -> Result<Arc<dyn Driver>, CudaError> {
     static OPENED: OnceLock<Mutex<Option<Arc<dyn Driver>>>> = OnceLock::new();
     let opened = OPENED.get_or_init(Mutex::default);
@@ -64,13 +63,11 @@ pub(crate) fn narrow(part: Part<Bf16>, stride: usize) -> Output {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Accumulate {
-    /// `c = alpha a b`.
     Set,
-    /// `c += alpha a b`.
     Add,
 }
 
-/// Computes `c = alpha a b` or `c += alpha a b` with `[m, k, n]`. If any dimension is 0, `c` is
+/// Computes `c = alpha a b` or `c += alpha a b` with `[m, k, n]`. A zero dimension leaves `c`
 /// unchanged, even with `Set`.
 pub(crate) fn multiply(
     driver: &dyn Driver,

@@ -1,10 +1,10 @@
-//! Device interface, implemented by a GPU and, in tests, by a CPU that runs the same kernel source.
+//! Device interface, implemented by a GPU and by an emulator for tests.
 
 use super::CudaError;
 
 pub(crate) type Address = u64;
 
-/// Dimensions that kernels are compiled for; there is one module per shape.
+/// Dimensions that a kernel module is compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Shape {
     pub(crate) hidden: usize,
@@ -13,19 +13,15 @@ pub(crate) struct Shape {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Argument {
-    /// A device address; 0 if the buffer is absent.
+    /// A device address; 0 for an absent buffer.
     At(Address),
-    /// A C `int`.
     Int(i32),
-    /// A C `long long`.
     Long(i64),
-    /// A C `float`.
     Float(f32),
 }
 
 impl Argument {
-    /// Returns the value's bytes in the low end of a word. Kernels read the argument through a
-    /// pointer to it.
+    /// Returns the value in the low bytes of a word; kernels read it through a pointer.
     pub(crate) fn word(self) -> u64 {
         match self {
             Self::At(address) => address,
@@ -38,7 +34,6 @@ impl Argument {
 
 #[derive(Debug)]
 pub(crate) struct Launch<'a> {
-    /// Module, from [`Driver::module`].
     pub(crate) module: usize,
     pub(crate) kernel: &'static str,
     pub(crate) grid: [u32; 3],
@@ -59,7 +54,7 @@ pub(crate) struct Matrix {
 pub(crate) struct Output {
     pub(crate) at: Address,
     pub(crate) stride: usize,
-    /// True for f32; false for bfloat16.
+    /// True for f32, false for bfloat16.
     pub(crate) wide: bool,
 }
 
@@ -77,37 +72,35 @@ pub(crate) struct Product {
     pub(crate) beta: f32,
 }
 
-/// A device. Operations run in call order; only [`Driver::download`] waits for them to finish.
-///
-/// Addresses come from [`Driver::allocate`]; [`super::memory::Buffer`] keeps the memory alive.
+/// A device. Operations run in call order, and only [`Driver::download`] waits for them.
 pub(crate) trait Driver: Send + Sync {
     fn name(&self) -> &str;
     fn multiprocessors(&self) -> usize;
     fn memory(&self) -> Result<[usize; 2], CudaError>;
-    /// Allocates uninitialized memory, aligned to at least 256 bytes.
+    /// Allocates uninitialized memory, aligned to 256 bytes or more.
     fn allocate(&self, bytes: usize) -> Result<Address, CudaError>;
-    /// Frees memory once all earlier operations have finished.
+    /// Frees memory after all earlier operations.
     fn free(&self, at: Address);
     fn upload(&self, to: Address, bytes: &[u8]) -> Result<(), CudaError>;
-    /// Copies from device to host once all earlier operations have finished.
+    /// Copies to the host after all earlier operations.
     fn download(&self, from: Address, bytes: &mut [u8]) -> Result<(), CudaError>;
     fn copy(&self, from: Address, to: Address, bytes: usize) -> Result<(), CudaError>;
     fn clear(&self, at: Address, bytes: usize) -> Result<(), CudaError>;
-    /// Returns the kernels for a shape, compiling them on the first call.
+    /// Returns the kernels for a shape, compiled on the first call.
     fn module(&self, shape: Shape) -> Result<usize, CudaError>;
     fn launch(&self, launch: &Launch<'_>) -> Result<(), CudaError>;
     fn multiply(&self, product: &Product) -> Result<(), CudaError>;
-    /// Starts recording this thread's kernel launches, matrix products, copies and clears instead
+    /// Starts to record this thread's kernel launches, matrix products, copies and clears instead
     /// of running them. Called by [`Recorder`], which always ends the recording.
     fn record(&self) -> Result<(), CudaError>;
-    /// Ends [`Driver::record`] and returns the recording's id for replays.
+    /// Ends the recording and returns its id.
     fn finish_recording(&self) -> Result<usize, CudaError>;
     fn replay(&self, recording: usize) -> Result<(), CudaError>;
     fn forget(&self, recording: usize);
 }
 
-/// An active recording. Dropping an unfinished recording, after an error or a panic, ends and frees
-/// it. Otherwise, this thread's work would never run and other threads would wait forever.
+/// An active recording. Dropping it unfinished, after an error or a panic, ends and frees it:
+/// otherwise this thread's work would never run and other threads would wait forever.
 pub(crate) struct Recorder<'a> {
     driver: &'a dyn Driver,
     finished: bool,
@@ -119,7 +112,6 @@ impl<'a> Recorder<'a> {
         Ok(Self { driver, finished: false })
     }
 
-    /// Ends the recording and returns its id for replays.
     pub(crate) fn finish(mut self) -> Result<usize, CudaError> {
         self.finished = true;
         self.driver.finish_recording()

@@ -1,6 +1,5 @@
-//! A device for tests. It compiles the kernel source, prefixed by `emulator/host.h`, with a C++
-//! compiler and runs it on the CPU. Arithmetic, indices and barriers behave as on a GPU; timing
-//! does not.
+//! A device for tests, which compiles the kernel source, prefixed by `emulator/host.h`, with a C++
+//! compiler and runs it on the CPU. Arithmetic, indices and barriers match a GPU; timing does not.
 #![expect(unsafe_code, reason = "it calls what a C++ compiler made, and its addresses are the host's")]
 
 use std::alloc::{Layout, alloc, dealloc};
@@ -23,7 +22,7 @@ const GUARD_BYTE: u8 = 0xa5;
 type LaunchFunction =
     unsafe extern "C" fn(*const c_char, *const u32, *const u32, usize, *mut *mut c_void) -> c_int;
 
-/// Compiler flags that preserve the order of floating-point sums.
+/// Flags that preserve the order of floating-point sums.
 const FLAGS: [&str; 7] =
     ["-O2", "-std=c++17", "-shared", "-fPIC", "-U_FORTIFY_SOURCE", "-ffp-contract=off", "-w"];
 
@@ -36,7 +35,7 @@ pub(crate) struct Emulator {
 struct State {
     modules: Vec<(Shape, &'static Library, LaunchFunction)>,
     allocations: HashMap<Address, usize>,
-    /// Recordings are kept per thread, because parallel tests share the device.
+    /// Per thread, because parallel tests share the device.
     recording: HashMap<ThreadId, Vec<Noted>>,
     recordings: Vec<Vec<Noted>>,
     downloaded: HashMap<ThreadId, usize>,
@@ -52,7 +51,6 @@ enum Noted {
 
 static OPENED: OnceLock<Option<Arc<Emulator>>> = OnceLock::new();
 
-/// Returns the device. Without a C++ compiler, prints a message and returns `None`.
 pub(crate) fn emulator() -> Option<Arc<dyn Driver>> {
     let opened = OPENED.get_or_init(|| {
         let output = Command::new("g++").arg("--version").output().ok()?;
@@ -71,7 +69,7 @@ pub(crate) fn downloaded() -> usize {
     device.map_or(0, |device| device.state().downloaded.get(&current().id()).copied().unwrap_or(0))
 }
 
-/// Compiles the kernels for a shape, or reuses a build of the same source, flags and compiler.
+/// Compiles the kernels for a shape, or reuses an identical build.
 fn build(shape: Shape, compiler: &str) -> PathBuf {
     let mut text = format!("{}\n{}", include_str!("emulator/host.h"), source(shape));
     text.push_str(
@@ -88,7 +86,7 @@ fn build(shape: Shape, compiler: &str) -> PathBuf {
     let how = format!("{FLAGS:?} {compiler}");
     let sum = crc32c::crc32c_append(crc32c::crc32c(text.as_bytes()), how.as_bytes());
     let key = format!("{sum:08x}-{}", text.len());
-    // Next to this program, in the builder's target folder; a shared folder may be another user's.
+    // In the target folder, because a shared folder may belong to another user.
     let folder = std::env::current_exe().unwrap().with_file_name("turnwise-cuda-host");
     std::fs::create_dir_all(&folder).unwrap();
     let library = folder.join(format!("{key}.so"));
@@ -112,14 +110,14 @@ fn widen(bits: u16) -> f32 {
     f32::from_bits(u32::from(bits) << 16)
 }
 
-/// Returns an entry of a matrix, or of its transpose if the product uses that.
+/// Returns an entry of a matrix or of its transpose.
 ///
 /// # Safety
 /// The matrix must be in live memory.
 unsafe fn entry(matrix: Matrix, row: usize, column: usize) -> f32 {
     let (row, column) = if matrix.transposed { (column, row) } else { (row, column) };
     let address = (matrix.at as *const u16).wrapping_add(row * matrix.stride + column);
-    // SAFETY: as the caller promises.
+    // SAFETY: see the caller's contract.
     widen(unsafe { address.read() })
 }
 
@@ -132,7 +130,7 @@ impl State {
                 let mut words: Vec<u64> = arguments.iter().map(|argument| argument.word()).collect();
                 let mut pointers: Vec<*mut c_void> =
                     words.iter_mut().map(|word| std::ptr::from_mut(word).cast()).collect();
-                // SAFETY: the function was compiled from the kernels; it runs under this state's lock.
+                // SAFETY: compiled from the kernels, and run under this state's lock.
                 let found = unsafe {
                     launch(
                         name.as_ptr(),
@@ -147,8 +145,8 @@ impl State {
             }
             Noted::Multiply(product) => {
                 let Product { a, b, c, m, n, k, alpha, beta } = *product;
-                // Both operands as rows, so that the inner loop runs along memory.
-                // SAFETY: operands and result are in live memory, which the guards check for the result.
+                // Both operands as rows, so that the inner loop runs along memory. SAFETY: all
+                // three are in live memory; guards check the result's.
                 unsafe {
                     let rows: Vec<f32> = (0..m * k).map(|at| entry(a, at / k, at % k)).collect();
                     let columns: Vec<f32> = (0..n * k).map(|at| entry(b, at % k, at / k)).collect();
@@ -171,12 +169,12 @@ impl State {
                 self.check_guards("a product");
             }
             Noted::Copy(from, to, bytes) => {
-                // SAFETY: parts of buffers.
+                // SAFETY: both ranges lie in buffers.
                 unsafe { std::ptr::copy(*from as *const u8, *to as *mut u8, *bytes) };
                 self.check_guards("a copy");
             }
             Noted::Clear(at, bytes) => {
-                // SAFETY: part of a buffer.
+                // SAFETY: the range lies in a buffer.
                 unsafe { std::ptr::write_bytes(*at as *mut u8, 0, *bytes) };
                 self.check_guards("a clear");
             }
@@ -230,7 +228,7 @@ impl Driver for Emulator {
     fn allocate(&self, bytes: usize) -> Result<Address, CudaError> {
         let mut state = self.state();
         assert!(!state.records(), "memory may not be taken while recording");
-        // SAFETY: at least the guard's size. What is in it stands for garbage: not a number in any format.
+        // SAFETY: the size is not zero. Memory is filled with NaN in every format.
         let at = unsafe {
             let at = alloc(layout(bytes));
             at.write_bytes(0xff, bytes);
@@ -244,14 +242,14 @@ impl Driver for Emulator {
     fn free(&self, at: Address) {
         let mut state = self.state();
         let bytes = state.allocations.remove(&at).unwrap();
-        // SAFETY: from `allocate`, and no longer in the table.
+        // SAFETY: from `allocate`, and removed from the table.
         unsafe { dealloc(at as *mut u8, layout(bytes)) };
     }
 
     fn upload(&self, to: Address, bytes: &[u8]) -> Result<(), CudaError> {
         let state = self.state();
         assert!(!state.records(), "uploads may not be recorded: the host's memory may be gone");
-        // SAFETY: part of a buffer.
+        // SAFETY: the range lies in a buffer.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to as *mut u8, bytes.len()) };
         state.check_guards("an upload");
         Ok(())
@@ -262,7 +260,7 @@ impl Driver for Emulator {
         assert!(!state.records(), "nothing can be waited for while recording");
         *state.downloaded.entry(current().id()).or_default() += bytes.len();
         drop(state);
-        // SAFETY: part of a buffer.
+        // SAFETY: the range lies in a buffer.
         unsafe { std::ptr::copy_nonoverlapping(from as *const u8, bytes.as_mut_ptr(), bytes.len()) };
         Ok(())
     }

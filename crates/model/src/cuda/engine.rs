@@ -1,8 +1,8 @@
-//! Decoding on a device: key-value cache, steps over rows of different sequences, and sampling.
+//! Decoding on a device: key-value cache, decoding steps and sampling.
 //!
-//! All memory is allocated when the engine is created. Steps with one new token per sequence can
-//! therefore be recorded once per number of rows (rounded up) and replayed. A step reads the
-//! weights once, and reads each sequence's keys and values once for all heads that share them.
+//! Memory is allocated up front, so a step with one new token per sequence can be recorded once per
+//! number of rows (rounded up) and replayed. A step reads the weights once, and each sequence's
+//! keys and values once for all heads that share them.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -20,11 +20,11 @@ use super::network::{Low, Network};
 use crate::backend::{Choice, Row};
 use crate::weights::lora::Joint;
 
-/// Maximum number of prompt tokens per step, in addition to the tokens being decoded.
+/// Maximum number of prompt tokens per step, besides the tokens being decoded.
 pub(crate) const PROMPT_ROWS: usize = 2048;
-/// In recorded steps, the number of rows is rounded up to a multiple of this.
+/// Recorded steps round the number of rows up to a multiple of this.
 const ROUNDED: usize = 8;
-/// Maximum number of blocks among which a row's keys are split.
+/// Maximum number of blocks that share a row's keys.
 const MOST_SPLITS: usize = 16;
 
 pub(crate) struct Engine {
@@ -32,7 +32,6 @@ pub(crate) struct Engine {
     slots: usize,
     max_model_len: usize,
     angles: Angles,
-    /// Cache per layer: `[slot and position, keys | values]`, with an extra slot for padding.
     caches: Vec<Buffer<Bf16>>,
     tokens: Buffer<i32>,
     positions: Buffer<i32>,
@@ -55,7 +54,7 @@ pub(crate) struct Engine {
     chunks: Buffer<f32>,
     choices: Buffer<f32>,
     recordings: HashMap<usize, Recording>,
-    /// True if recording failed on this device.
+    /// True if this device failed to record.
     direct: bool,
     top_ks: Buffer<i32>,
     top_ps: Buffer<f32>,
@@ -63,7 +62,6 @@ pub(crate) struct Engine {
 
 #[derive(Clone, Copy)]
 enum Recording {
-    /// True after the first run, when all kernels are loaded.
     Warm,
     Recorded(usize),
 }
@@ -130,12 +128,11 @@ impl Engine {
         Ok(())
     }
 
-    /// Computes all rows, writes their keys and values to the cache, and stores the requested
-    /// logits in row order. Sequences that are decoding come first, with one row each.
+    /// Computes all rows, caches their keys and values, and stores the requested logits in row
+    /// order. Decoding sequences come first, with one row each.
     pub(crate) fn step(&mut self, rows: &[Row]) -> Result<(), CudaError> {
         let single = |pair: &[Row]| pair[0].slot != pair[1].slot;
         let next_token = |row: &Row| row.logits;
-        // Leading rows whose sequence has no other row.
         let first_run = rows.windows(2).position(|pair| !single(pair)).unwrap_or(rows.len());
         let mut decoded = rows.iter().take(first_run).take_while(|row| next_token(row)).count();
         if first_run < rows.len() {
@@ -152,8 +149,7 @@ impl Engine {
         self.run(rows.len(), decoded, tiles, wanted.len())
     }
 
-    /// Runs a step in which each row is the next token of a sequence. The second step of each size
-    /// is recorded for replay.
+    /// Runs a step with one new token per sequence; the second step of each size is recorded.
     fn decode(&mut self, rows: &[Row]) -> Result<(), CudaError> {
         let count = rows.len().next_multiple_of(ROUNDED);
         self.upload(rows, count)?;
@@ -175,8 +171,6 @@ impl Engine {
         self.run(count, count, 0, count)
     }
 
-    /// Records a step. Returns `None` if the device cannot record. Later steps then launch kernels
-    /// one by one.
     fn record(&mut self, count: usize) -> Option<usize> {
         let network = Arc::clone(&self.network);
         let recorder = Recorder::begin(network.driver()).ok()?;
@@ -188,7 +182,7 @@ impl Engine {
         buffer.part(0..values.len()).upload(self.network.driver(), values)
     }
 
-    /// Uploads tokens, positions and cache rows. Padding rows use the padding slot.
+    /// Uploads tokens, positions and cache rows. Padding rows use the extra slot.
     fn upload(&self, rows: &[Row], count: usize) -> Result<(), CudaError> {
         let padding = Row { slot: self.slots, position: 0, token: 0, place: [0; 3], logits: false };
         let all = || rows.iter().chain(std::iter::repeat_n(&padding, count - rows.len()));
@@ -199,7 +193,6 @@ impl Engine {
         self.put(&self.key_rows, &ints(&|row| row.slot * self.max_model_len))
     }
 
-    /// Uploads the attention tiles for rows from `first` on, and returns the number of tiles.
     fn upload_tiles(&self, rows: &[Row], first: usize) -> Result<usize, CudaError> {
         let mut tiles: Vec<Tile> = Vec::new();
         for (at, row) in rows.iter().enumerate().skip(first) {
@@ -223,8 +216,7 @@ impl Engine {
         Ok(tiles.len())
     }
 
-    /// Launches a step with `count` rows. The first `decoded` rows are the next tokens of one
-    /// sequence each.
+    /// Launches a step whose first `decoded` rows belong to one sequence each.
     fn run(&self, count: usize, decoded: usize, tiles: usize, wanted: usize) -> Result<(), CudaError> {
         let network = &*self.network;
         let (config, kernels, epsilon) = (&network.config, &network.kernels, network.epsilon());
@@ -289,8 +281,8 @@ impl Engine {
         multiply(network.driver(), operands, to, [wanted, hidden, config.vocab_size], Accumulate::Set, 1.0)
     }
 
-    /// Samples a token for every row of logits; `None` if a row's logits are not finite. Top-k and
-    /// top-p are applied on the device, so no logits are downloaded.
+    /// Samples a token per row of logits, or `None` if a row is not finite. Top-k and top-p run on
+    /// the device, so no logits are downloaded.
     pub(crate) fn choose(
         &mut self,
         draws: &[(&SamplingParams, f64)],

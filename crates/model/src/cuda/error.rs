@@ -1,5 +1,3 @@
-//! Errors from the CUDA backend.
-
 use thiserror::Error;
 use turnwise_core::{LearnError, SampleError};
 
@@ -11,38 +9,38 @@ pub enum CudaError {
     /// A CUDA library could not be loaded.
     #[error("cuda: {library} could not be loaded ({reason}); {hint}")]
     Library {
-        /// Name and file name of the library.
+        /// Name and file name.
         library: &'static str,
-        /// Error message of the loader.
+        /// The loader's message.
         reason: String,
         /// How to fix it.
         hint: &'static str,
     },
-    /// No usable device exists.
+    /// No usable device.
     #[error("cuda: {0}; set policy.device = \"cpu\" to run on the CPU")]
     Device(String),
-    /// A call failed.
+    /// A library call failed.
     #[error("cuda: {call}: {reason}")]
     Call {
-        /// Name of the failed function.
+        /// Name of the function.
         call: &'static str,
-        /// Error message of the library.
+        /// The library's message.
         reason: String,
     },
-    /// The device has too little free memory.
+    /// Not enough free device memory.
     #[error(
         "cuda: {wanted} MiB more were wanted and {free} of {total} MiB are free; lower train.micro_batch_tokens, \
          rollout.max_num_seqs or rollout.max_model_len, or set train.recompute_layers = true"
     )]
     Memory {
-        /// Requested memory, in MiB.
+        /// Requested memory in MiB.
         wanted: usize,
-        /// Free memory, in MiB.
+        /// Free memory in MiB.
         free: usize,
-        /// Total memory, in MiB.
+        /// Total memory in MiB.
         total: usize,
     },
-    /// The kernels could not be compiled.
+    /// The kernels do not compile.
     #[error("cuda: the kernels do not compile for {architecture} ({status}): {log}")]
     Compile {
         /// Architecture, such as `sm_90`.
@@ -52,7 +50,7 @@ pub enum CudaError {
         /// Compiler log.
         log: String,
     },
-    /// The kernels do not support this shape or part of the model.
+    /// The kernels do not support this model.
     #[error("cuda: {key}: {reason}")]
     Unsupported {
         /// Key of `config.json` or of the run's config.

@@ -1,4 +1,4 @@
-//! An NVIDIA GPU: memory, streams, kernels, matrix products and CUDA graphs through the driver API.
+//! An NVIDIA GPU through the driver API.
 #![expect(unsafe_code, reason = "the driver and cuBLAS are C libraries")]
 
 use std::collections::HashMap;
@@ -15,15 +15,14 @@ use super::library::{
     NON_BLOCKING, OUT_OF_MEMORY, blas, driver,
 };
 
-/// Oldest architecture with bfloat16 matrix products and asynchronous copies.
+/// Oldest architecture with bfloat16 products and asynchronous copies.
 const OLDEST: c_int = 80;
-/// Size of cuBLAS's workspace in bytes. With a fixed workspace, matrix products are reproducible
-/// and can be captured in graphs.
+/// cuBLAS workspace in bytes; a fixed one makes products reproducible and lets graphs capture them.
 const WORKSPACE: usize = 32 << 20;
 /// Default limit on a kernel's shared memory.
 const PLAIN_SHARED: u32 = 48 << 10;
 
-/// A device. The primary context, which is shared with PyTorch and other libraries.
+/// A device with its primary context, which PyTorch and other libraries share.
 pub(crate) struct Gpu {
     driver: &'static DriverLibrary,
     blas: &'static BlasLibrary,
@@ -33,7 +32,7 @@ pub(crate) struct Gpu {
     context: Handle,
     /// All work runs in order on this stream.
     main: Queue,
-    /// Captures launches while a thread records, so that work of other threads is not captured.
+    /// Captures this thread's launches while it records; other threads use `main`.
     recorder: Queue,
     recording: Mutex<Option<ThreadId>>,
     recorded: Condvar,
@@ -42,14 +41,13 @@ pub(crate) struct Gpu {
 
 struct Queue {
     stream: Handle,
-    /// Locked for each call, because the handle has state and is shared by threads.
+    /// Locked for each call, because the handle has state.
     products: Mutex<Handle>,
 }
 
 #[derive(Default)]
 struct State {
     modules: Vec<Module>,
-    /// Executable graphs; `None` after they are freed.
     graphs: Vec<Option<Handle>>,
 }
 
@@ -70,11 +68,11 @@ impl Gpu {
         ordinal: usize,
     ) -> Result<Self, CudaError> {
         let check = |call, code| checked(driver, call, code);
-        // SAFETY: the first call of the driver's interface.
+        // SAFETY: this is the first driver call.
         check("cuInit", unsafe { (driver.init)(0) })
             .map_err(|error| CudaError::Device(format!("the driver finds no device ({error})")))?;
         let mut count = 0;
-        // SAFETY: a place for a number.
+        // SAFETY: the out-pointer is valid.
         check("cuDeviceGetCount", unsafe { (driver.device_count)(&raw mut count) })?;
         if ordinal >= count as usize {
             return Err(CudaError::Device(format!(
@@ -82,15 +80,15 @@ impl Gpu {
             )));
         }
         let mut device = 0;
-        // SAFETY: a place for a number.
+        // SAFETY: the out-pointer is valid.
         check("cuDeviceGet", unsafe { (driver.device)(&raw mut device, ordinal as c_int) })?;
         let mut name = [0u8; 128];
-        // SAFETY: room for as many bytes as said.
+        // SAFETY: `name` has 128 bytes.
         check("cuDeviceGetName", unsafe { (driver.device_name)(name.as_mut_ptr().cast(), 128, device) })?;
         let name = CStr::from_bytes_until_nul(&name).map_or("?".into(), CStr::to_string_lossy).into_owned();
         let attribute = |which| {
             let mut value = 0;
-            // SAFETY: a place for a number.
+            // SAFETY: the out-pointer is valid.
             let code = unsafe { (driver.device_attribute)(&raw mut value, which, device) };
             check("cuDeviceGetAttribute", code).map(|()| value)
         };
@@ -103,7 +101,7 @@ impl Gpu {
             )));
         }
         let mut context = 0;
-        // SAFETY: a place for a handle; the context is kept until the program ends.
+        // SAFETY: the out-pointer is valid; the context is never released.
         unsafe {
             check("cuDevicePrimaryCtxRetain", (driver.retain)(&raw mut context, device))?;
             check("cuCtxSetCurrent", (driver.set_current)(context))?;
@@ -137,9 +135,9 @@ impl Gpu {
         checked(self.driver, call, code)
     }
 
-    /// Makes the context current for this thread. Every driver call starts with this.
+    /// Makes the context current for this thread, before every driver call.
     fn enter(&self) -> Result<(), CudaError> {
-        // SAFETY: the context lives as long as the program.
+        // SAFETY: the context is never released.
         self.check("cuCtxSetCurrent", unsafe { (self.driver.set_current)(self.context) })
     }
 
@@ -156,11 +154,11 @@ impl Gpu {
         let missing = |reason: String| CudaError::Call { call: "cuModuleGetFunction", reason };
         let name = CString::new(launch.kernel).map_err(|error| missing(error.to_string()))?;
         let mut function = 0;
-        // SAFETY: the module lives as long as the program.
+        // SAFETY: the module is never unloaded.
         let code = unsafe { (self.driver.function)(&raw mut function, module.handle, name.as_ptr()) };
         self.check("cuModuleGetFunction", code)?;
         if launch.shared > PLAIN_SHARED {
-            // SAFETY: the function was just found. A kernel always asks for the same amount.
+            // SAFETY: the function was just found; its shared memory size never changes.
             let code =
                 unsafe { (self.driver.set_attribute)(function, DYNAMIC_SHARED, launch.shared as c_int) };
             self.check("cuFuncSetAttribute", code)?;
@@ -173,7 +171,7 @@ impl Gpu {
 impl Queue {
     fn new(driver: &DriverLibrary, blas: &BlasLibrary) -> Result<Self, CudaError> {
         let (mut stream, mut products, mut workspace) = (0, 0, 0);
-        // SAFETY: places for handles and an address; memory of that size that is never given back.
+        // SAFETY: the out-pointers are valid, and the workspace is never freed.
         unsafe {
             checked(driver, "cuStreamCreate", (driver.stream)(&raw mut stream, NON_BLOCKING))?;
             check_blas("cublasCreate", (blas.create)(&raw mut products))?;
@@ -191,7 +189,7 @@ fn checked(driver: &DriverLibrary, call: &'static str, code: c_int) -> Result<()
         return Ok(());
     }
     let mut text = std::ptr::null();
-    // SAFETY: a place for a pointer; the driver leaves null or a static string.
+    // SAFETY: the out-pointer is valid; the driver sets null or a static string.
     let reason = unsafe {
         (driver.error_string)(code, &raw mut text);
         if text.is_null() { "unknown".into() } else { CStr::from_ptr(text).to_string_lossy().into_owned() }
@@ -227,7 +225,7 @@ impl Driver for Gpu {
     fn memory(&self) -> Result<[usize; 2], CudaError> {
         self.enter()?;
         let (mut free, mut total) = (0, 0);
-        // SAFETY: places for two numbers.
+        // SAFETY: both out-pointers are valid.
         self.check("cuMemGetInfo", unsafe { (self.driver.memory_info)(&raw mut free, &raw mut total) })?;
         Ok([free, total])
     }
@@ -235,7 +233,7 @@ impl Driver for Gpu {
     fn allocate(&self, bytes: usize) -> Result<Address, CudaError> {
         self.enter()?;
         let mut at = 0;
-        // SAFETY: a place for an address.
+        // SAFETY: the out-pointer is valid.
         let code = unsafe { (self.driver.allocate)(&raw mut at, bytes) };
         if code == OUT_OF_MEMORY {
             let [free, total] = self.memory()?;
@@ -247,8 +245,8 @@ impl Driver for Gpu {
 
     fn free(&self, at: Address) {
         if self.enter().is_ok() {
-            // SAFETY: from `allocate`, given back once; the driver waits for work that uses it. What it
-            // answers here are errors of earlier work, which the next call answers too.
+            // SAFETY: allocated by `allocate`, freed once; the driver waits for work that uses it.
+            // Errors here are those of earlier work, which the next call returns too.
             unsafe { (self.driver.free)(at) };
         }
     }
@@ -262,23 +260,23 @@ impl Driver for Gpu {
 
     fn download(&self, from: Address, bytes: &mut [u8]) -> Result<(), CudaError> {
         self.enter()?;
-        // SAFETY: room for all bytes, and nothing is read from it before the stream is done.
+        // SAFETY: `bytes` has room, and is not read before the stream finishes.
         let code =
             unsafe { (self.driver.download)(bytes.as_mut_ptr().cast(), from, bytes.len(), self.main.stream) };
         self.check("cuMemcpyDtoHAsync", code)?;
-        // SAFETY: the stream lives as long as the program.
+        // SAFETY: the stream is never destroyed.
         self.check("cuStreamSynchronize", unsafe { (self.driver.wait)(self.main.stream) })
     }
 
     fn copy(&self, from: Address, to: Address, bytes: usize) -> Result<(), CudaError> {
         self.enter()?;
-        // SAFETY: both are parts of buffers.
+        // SAFETY: both ranges lie in buffers.
         self.check("cuMemcpyDtoDAsync", unsafe { (self.driver.copy)(to, from, bytes, self.queue().stream) })
     }
 
     fn clear(&self, at: Address, bytes: usize) -> Result<(), CudaError> {
         self.enter()?;
-        // SAFETY: part of a buffer.
+        // SAFETY: the range lies in a buffer.
         self.check("cuMemsetD8Async", unsafe { (self.driver.clear)(at, 0, bytes, self.queue().stream) })
     }
 
@@ -289,7 +287,7 @@ impl Driver for Gpu {
         let image = binary(shape, &self.architecture)?;
         self.enter()?;
         let mut handle = 0;
-        // SAFETY: machine code as the compiler made it; the driver copies it.
+        // SAFETY: machine code from NVRTC, which the driver copies.
         self.check("cuModuleLoadData", unsafe {
             (self.driver.load)(&raw mut handle, image.as_ptr().cast())
         })?;
@@ -305,8 +303,8 @@ impl Driver for Gpu {
         let mut pointers: Vec<*mut c_void> =
             words.iter_mut().map(|word| std::ptr::from_mut(word).cast()).collect();
         let ([x, y, z], [bx, by, bz]) = (launch.grid, launch.block);
-        // SAFETY: the arguments are those of the kernel's signature (`kernels.rs` is the only caller), and
-        // the driver copies them.
+        // SAFETY: `kernels/`, the only caller, passes the kernel's arguments; the driver copies
+        // them.
         let code = unsafe {
             let (arguments, stream) = (pointers.as_mut_ptr(), self.queue().stream);
             let none = std::ptr::null_mut();
@@ -319,8 +317,8 @@ impl Driver for Gpu {
         self.enter()?;
         let Product { a, b, c, m, n, k, alpha, beta } = *product;
         let products = self.queue().products.lock().unwrap_or_else(PoisonError::into_inner);
-        // cuBLAS thinks in columns: it makes c^T = b^T a^T of what lies there row by row.
-        // SAFETY: the operands are parts of buffers; alpha and beta are read before it returns.
+        // cuBLAS is column-major, so it computes c^T = b^T a^T. SAFETY: the operands lie in
+        // buffers; alpha and beta are read before it returns.
         let code = unsafe {
             (self.blas.multiply)(
                 *products,
@@ -353,12 +351,12 @@ impl Driver for Gpu {
         while recording.is_some() {
             recording = self.recorded.wait(recording).unwrap_or_else(PoisonError::into_inner);
         }
-        // SAFETY: the stream lives as long as the program.
+        // SAFETY: the stream is never destroyed.
         let code = unsafe { (self.driver.begin_capture)(self.recorder.stream, CAPTURE_THREAD_LOCAL) };
         let begun = self.check("cuStreamBeginCapture", code);
         match begun {
             Ok(()) => *recording = Some(current().id()),
-            // This thread's wake-up passes to the next one.
+            // Pass this thread's wake-up on.
             Err(_) => self.recorded.notify_one(),
         }
         begun
@@ -367,12 +365,12 @@ impl Driver for Gpu {
     fn finish_recording(&self) -> Result<usize, CudaError> {
         let entered = self.enter();
         let (mut graph, mut executable) = (0, 0);
-        // SAFETY: a place for a handle.
+        // SAFETY: the out-pointer is valid.
         let ended = unsafe { (self.driver.end_capture)(self.recorder.stream, &raw mut graph) };
         self.end_recording();
         entered?;
         self.check("cuStreamEndCapture", ended)?;
-        // SAFETY: a place for a handle; the graph is not needed once it is executable.
+        // SAFETY: the out-pointer is valid; the executable does not need the graph.
         unsafe {
             let code = (self.driver.instantiate)(&raw mut executable, graph, 0);
             (self.driver.destroy_graph)(graph);
@@ -389,14 +387,14 @@ impl Driver for Gpu {
             let reason = format!("recording {recording} was forgotten");
             return Err(CudaError::Call { call: "cuGraphLaunch", reason });
         };
-        // SAFETY: an executable graph that was not destroyed.
+        // SAFETY: the executable graph is alive.
         self.check("cuGraphLaunch", unsafe { (self.driver.launch_graph)(graph, self.main.stream) })
     }
 
     fn forget(&self, recording: usize) {
         let graph = self.state().graphs.get_mut(recording).and_then(Option::take);
         if let (Some(graph), Ok(())) = (graph, self.enter()) {
-            // SAFETY: taken out, so destroyed once; the driver waits for its runs.
+            // SAFETY: destroyed only once; the driver waits for its runs.
             unsafe { (self.driver.destroy_executable)(graph) };
         }
     }

@@ -1,5 +1,4 @@
-//! Tests of the device with fake libraries: use of streams, setup of products, and ends of
-//! recordings.
+//! Tests of the device with fake libraries.
 #![expect(unsafe_code, reason = "the doubles have the signatures of C functions")]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -18,13 +17,10 @@ struct Device {
     products: Vec<Handle>,
     streams_of_handles: Vec<(Handle, Handle)>,
     math_modes: Vec<(Handle, c_int)>,
-    /// Executable graphs that were created, and those that were destroyed.
     executables: [Vec<Handle>; 2],
-    /// True if captures fail.
     refusing: bool,
 }
 
-/// Returns a new device under a lock, because all tests share one.
 fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -43,7 +39,7 @@ fn make(at: *mut Handle) -> c_int {
         device.made += 1;
         device.made
     });
-    // SAFETY: the caller gives a place for a handle.
+    // SAFETY: the out-pointer is valid.
     unsafe { at.write(made) };
     0
 }
@@ -55,7 +51,7 @@ unsafe extern "C" fn make_handle(at: *mut Handle) -> c_int {
     make(at)
 }
 unsafe extern "C" fn one(at: *mut c_int) -> c_int {
-    // SAFETY: the caller gives a place for a number.
+    // SAFETY: the out-pointer is valid.
     unsafe { at.write(1) };
     0
 }
@@ -136,7 +132,7 @@ unsafe extern "C" fn multiply(
     0
 }
 
-/// Defines functions that do nothing, for any signature.
+/// Defines functions that do nothing.
 macro_rules! nothing {
     ($($name:ident($($argument:ty),*);)*) => {
         $(unsafe extern "C" fn $name($(_: $argument),*) -> c_int {
@@ -205,7 +201,7 @@ static BLAS: BlasLibrary =
 fn a_recording_has_a_stream_of_its_own_and_products_keep_their_sums_wide() {
     let _alone = alone();
     let gpu = Gpu::with(&DRIVER, &BLAS, 0).unwrap();
-    // Every cuBLAS handle joins partial sums in f32.
+    // Every cuBLAS handle adds partial sums in f32.
     let handles: Vec<(Handle, Handle)> = device(|device| device.streams_of_handles.clone());
     assert_eq!(handles.len(), 2);
     for (handle, _) in &handles {
@@ -214,7 +210,6 @@ fn a_recording_has_a_stream_of_its_own_and_products_keep_their_sums_wide() {
     let matrix = Matrix { at: 0, stride: 1, transposed: false };
     let c = Output { at: 0, stride: 1, wide: true };
     let product = Product { a: matrix, b: matrix, c, m: 1, n: 1, k: 1, alpha: 1.0, beta: 0.0 };
-    // While one thread records, another works on a stream that does not capture.
     let (go, may_go) = mpsc::channel();
     let (done, is_done) = mpsc::channel();
     std::thread::scope(|scope| {
@@ -254,7 +249,7 @@ fn a_recording_ends_with_a_failure_or_a_panic_and_is_forgotten() {
     assert_eq!(device(|device| device.capturing), None);
     let ended = device(|device| device.executables.clone());
     assert!(ended[0].len() == 1 && ended[0] == ended[1], "{ended:?}");
-    // Work of this thread now runs, and the next recording is kept.
+    // This thread's work runs again, and recording works.
     gpu.clear(0, 1).unwrap();
     assert_eq!(device(|device| device.clears.last().map(|clear| clear.1)), Some(false));
     let recorder = Recorder::begin(&gpu).unwrap();

@@ -1,5 +1,5 @@
-//! Heads on top of the last layer: the output layer with log-probs and entropies, a critic's value
-//! head, and KL divergences between rows. Logits are computed in chunks of rows.
+//! Output layer with log-probs and entropies, a critic's value head, and KL divergences between
+//! rows. Logits are computed in chunks of rows.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::backend::{Divergence, Second};
 use crate::ops::loss_head::RowStatistics;
 use crate::packing::Packing;
 
-/// Maximum number of logits in memory: 512 MiB in f32, plus half as much for their gradients.
+/// Maximum number of logits in memory: 512 MiB in f32, plus half for their gradients.
 const LOGITS: usize = 1 << 27;
 
 pub(crate) struct Head {
@@ -51,8 +51,7 @@ impl Pair {
     }
 }
 
-/// Returns the row stride of the logits in elements, aligned to 32 bytes for faster matrix
-/// products.
+/// Returns the logits' row stride, aligned to 32 bytes for faster products.
 fn stride(network: &Network) -> usize {
     network.config.vocab_size.next_multiple_of(16)
 }
@@ -61,7 +60,7 @@ fn chunk_rows(network: &Network) -> usize {
     (LOGITS / stride(network)).max(1)
 }
 
-/// Computes `logits = normed W^T / temperature` for some rows.
+/// Computes `logits = normed W^T / temperature`.
 fn fill(
     network: &Network,
     normed: Part<Bf16>,
@@ -171,8 +170,8 @@ impl Head {
         self.d_normed.part(0..len).clear(network.driver())
     }
 
-    /// Sets the gradients with respect to log-prob and entropy (or value) for each target in a
-    /// range of sequences. Call this at most once per sequence.
+    /// Sets the gradients of each target's log-prob and entropy (or value) in a range of sequences.
+    /// Call this at most once per sequence.
     pub(crate) fn backward(
         &mut self,
         network: &Network,
@@ -202,7 +201,6 @@ impl Head {
                 continue;
             }
             let (count, normed) = (wanted.len(), self.normed.part(of(&wanted)));
-            // If all rows fit into one chunk, its logits are still in memory.
             let logits = if all > chunk_rows(network) {
                 let logits = self.logits.part(0..count * stride);
                 fill(network, normed, count, self.temperature, logits)?;
@@ -241,8 +239,8 @@ impl Head {
         Ok(found)
     }
 
-    /// Adds the gradients of the divergences. Call this after [`Head::backward`], which initializes
-    /// the sums.
+    /// Adds the divergences' gradients. Call this after [`Head::backward`], which initializes the
+    /// sums.
     pub(crate) fn backward_divergences(
         &mut self,
         network: &Network,
@@ -286,8 +284,8 @@ impl Head {
         Ok(())
     }
 
-    /// Backpropagates through the final norm into the residual stream's gradient for a range of
-    /// sequences. `x` and its gradient cover this range only.
+    /// Backpropagates through the final norm into the residual stream for a range of sequences; `x`
+    /// and its gradient cover only this range.
     pub(crate) fn finish_backward(
         &mut self,
         network: &Network,
@@ -347,8 +345,7 @@ impl Head {
     }
 }
 
-/// Computes the gradients with respect to the normed rows and the output layer, given the gradients
-/// of the logits.
+/// Computes the gradients of the normed rows and the output layer from those of the logits.
 fn output_backward(
     network: &Network,
     (d_logits, count): (Part<Bf16>, usize),
@@ -368,8 +365,8 @@ fn output_backward(
     Ok(())
 }
 
-/// Splits divergences into runs whose second distributions have the same kind. Runs are short
-/// enough for both sides' logits to fit.
+/// Splits divergences into runs that fit in memory and whose second distributions have the same
+/// kind.
 fn chunks<'a>(terms: &'a [Divergence], network: &Network) -> impl Iterator<Item = &'a [Divergence]> {
     let most = (chunk_rows(network) / 2).max(1);
     terms

@@ -1,5 +1,5 @@
-//! A learner's data on the device: f32 weights, gradient and moments, plus the rounded weights used
-//! by passes and samplers.
+//! A learner's data on the device: f32 weights, gradient and moments, and the rounded weights that
+//! passes and samplers use.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -18,7 +18,7 @@ use crate::packing::Packing;
 use crate::weights::lora::Dropout;
 use crate::{AdamWConfig, Adapter, OptimizerState, Parameters, TensorInfo, Weights};
 
-/// Number of thread blocks that sum squares; each yields one number to download.
+/// Thread blocks that sum squares; each yields one number to download.
 const NORM_BLOCKS: usize = 1024;
 
 pub(crate) struct Trained {
@@ -26,10 +26,9 @@ pub(crate) struct Trained {
     network: Arc<Network>,
     reference: Option<Arc<Network>>,
     weights: Buffer<f32>,
-    /// The buffer is empty from when the gradient is taken until the next pass.
+    /// Empty from when the gradient is taken until the next pass.
     gradient: Buffer<f32>,
-    /// Error from an earlier call that could not return it. The next pass or update returns it
-    /// instead.
+    /// Error of a call that could not return it; the next pass or update does.
     failed: Option<CudaError>,
     first: Buffer<f32>,
     second: Buffer<f32>,
@@ -37,7 +36,7 @@ pub(crate) struct Trained {
     tensors: Vec<TensorInfo>,
     /// Downloaded weights, valid until the next update.
     on_host: OnceLock<Weights>,
-    /// Initial weights, used for their layout and as an adapter's base.
+    /// Initial weights: their layout and an adapter's base.
     like: Weights,
     moments: OnceLock<OptimizerState>,
 }
@@ -71,7 +70,7 @@ impl Trained {
         })
     }
 
-    /// Returns the rounded weights for sampling. Later updates do not change the returned weights.
+    /// Returns the rounded weights, which later updates do not change.
     pub(crate) fn network(&self) -> Arc<Network> {
         Arc::clone(&self.network)
     }
@@ -118,7 +117,7 @@ impl Trained {
         Ok(())
     }
 
-    /// Returns the gradient's L2 norm and waits for the device.
+    /// Returns the gradient's L2 norm; waits for the device.
     pub(crate) fn norm(&self) -> Result<f64, CudaError> {
         if self.gradient.len() == 0 {
             return Ok(0.0);
@@ -127,8 +126,8 @@ impl Trained {
         Ok(squares.sqrt())
     }
 
-    /// Returns true if all trained weights are finite. Checks the sum of squares in f64, which
-    /// finite f32 numbers cannot overflow, and waits for the device.
+    /// Returns true if all trained weights are finite: sums their squares in f64, which finite f32
+    /// numbers cannot overflow. Waits for the device.
     pub(crate) fn finite(&self) -> Result<bool, CudaError> {
         Ok(self.network.kernels.square_sum(self.weights.all(), self.partials.all())?.is_finite())
     }
@@ -140,12 +139,11 @@ impl Trained {
         self.second.all().clear(&*self.driver)
     }
 
-    /// Frees the gradient's memory until the next pass.
     pub(crate) fn release(&mut self) {
         self.gradient = Buffer::empty(&self.driver);
     }
 
-    /// Copies the gradient to the host and waits for the device.
+    /// Copies the gradient to the host; waits for the device.
     pub(crate) fn gradient(&self) -> Result<Vec<f32>, CudaError> {
         if self.gradient.len() == 0 {
             return Ok(vec![0.0; self.weights.len()]);
@@ -172,7 +170,7 @@ impl Trained {
         }
     }
 
-    /// Returns a pending error, if any, and allocates the gradient if needed.
+    /// Returns a pending error and allocates the gradient.
     fn ready(&mut self) -> Result<(), CudaError> {
         if let Some(error) = self.failed.take() {
             return Err(error);
@@ -183,7 +181,7 @@ impl Trained {
         Ok(())
     }
 
-    /// Applies one AdamW update, given a finite gradient of this norm, and zeroes the gradient.
+    /// Applies one AdamW update with a finite gradient of this norm, then zeroes the gradient.
     pub(crate) fn update(
         &mut self,
         config: &AdamWConfig,
@@ -192,7 +190,6 @@ impl Trained {
         norm: f64,
     ) -> Result<(), CudaError> {
         self.ready()?;
-        // A sampler may still use the rounded weights.
         if Arc::get_mut(&mut self.network).is_none() {
             self.network = Arc::new(self.network.duplicate()?);
         }
@@ -226,8 +223,7 @@ impl Trained {
 #[derive(Debug)]
 pub(crate) struct TakenGradient(Buffer<f32>);
 
-/// Shares an adapter's frozen base model on the device, for example between policy and critic. If
-/// `uploaded` is given, the base is registered while it is in use.
+/// Shares an adapter's frozen base on the device, for example between policy and critic.
 fn shared_base(
     base: &Arc<Parameters<f32>>,
     uploaded: Option<&Arc<Buffer<Bf16>>>,
@@ -276,7 +272,7 @@ impl CudaPasses {
         Self { recompute, ..Self::default() }
     }
 
-    /// Sets the buffers for the following passes; `None` releases them.
+    /// Sets the buffers of the next passes; `None` releases them.
     pub(crate) fn bind(&mut self, bound: Option<Bound>) {
         self.bound = bound;
     }

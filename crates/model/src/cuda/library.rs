@@ -1,7 +1,6 @@
 //! CUDA libraries, loaded on first use, so building does not need them.
 //!
-//! Signatures and constants match the headers of CUDA 12 and 13. Opaque pointers are stored as
-//! `usize`.
+//! Signatures and constants fit CUDA 12 and 13. Opaque pointers are `usize`.
 #![expect(unsafe_code, reason = "functions of C libraries are looked up by name")]
 
 use std::error::Error as _;
@@ -18,24 +17,23 @@ pub(super) type Handle = usize;
 pub(super) const BF16: c_int = 14;
 pub(super) const F32: c_int = 0;
 pub(super) const COMPUTE_F32: c_int = 68;
-/// Math mode that adds partial sums of split products in f32, never in bfloat16. It is
-/// `CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION` with the default mode.
+/// Adds partial sums of split products in f32, never in bfloat16:
+/// `CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION`.
 pub(super) const F32_REDUCTION: c_int = 16;
 pub(super) const DEFAULT_ALGORITHM: c_int = -1;
 pub(super) const MULTIPROCESSORS: c_int = 16;
 pub(super) const CAPABILITY_MAJOR: c_int = 75;
 pub(super) const CAPABILITY_MINOR: c_int = 76;
 pub(super) const DYNAMIC_SHARED: c_int = 8;
-/// Stream flag that disables synchronization with the legacy stream.
+/// Disables synchronization with the legacy stream.
 pub(super) const NON_BLOCKING: c_uint = 1;
-/// Capture mode in which calls from other threads do not affect the capture.
+/// Calls from other threads do not affect the capture.
 pub(super) const CAPTURE_THREAD_LOCAL: c_uint = 1;
 pub(super) const OUT_OF_MEMORY: c_int = 2;
 pub(super) const INVALID_OPTION: c_int = 5;
-/// Major CUDA versions that these signatures fit, newest first.
+/// CUDA versions that these signatures fit, newest first.
 const MAJORS: [c_int; 2] = [13, 12];
 
-/// Returns the loader's message, because the error itself only names the call.
 fn said(error: &libloading::Error) -> String {
     error.source().map_or_else(|| error.to_string(), ToString::to_string)
 }
@@ -48,7 +46,7 @@ macro_rules! library {
         }
 
         impl $name {
-            /// Looks up every function in the library.
+            /// Looks up every function.
             ///
             /// # Safety
             /// `library` must be the library that these signatures belong to, and must never be
@@ -56,7 +54,7 @@ macro_rules! library {
             unsafe fn read(library: &Library) -> Result<Self, String> {
                 Ok(Self {
                     $(
-                        // SAFETY: as the caller promises.
+                        // SAFETY: see the caller's contract.
                         $field: unsafe { library.get(concat!($symbol, "\0").as_bytes()) }
                             .map(|symbol| *symbol)
                             .map_err(|error| said(&error))?,
@@ -133,8 +131,7 @@ library! {
     }
 }
 
-/// Returns folders to search if the loader finds nothing: those from the environment variable, then
-/// the toolkit's default.
+/// Returns folders to search if the loader finds nothing.
 fn folders() -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = Vec::new();
     if let Some(paths) = std::env::var_os("TURNWISE_CUDA_PATH") {
@@ -147,30 +144,29 @@ fn folders() -> Vec<PathBuf> {
     folders
 }
 
-/// Returns the newest major CUDA version that the driver supports. Returns `None` if unknown, for
-/// example without a driver, since compiling needs none.
+/// Returns the newest major CUDA version that the driver supports, or `None` without a driver.
 fn newest_major() -> Option<c_int> {
     let mut version = 0;
-    // SAFETY: a place for a number; the driver need not be initialised for this one.
+    // SAFETY: the out-pointer is valid; this call needs no initialization.
     let code = unsafe { (driver().ok()?.version)(&raw mut version) };
     (code == 0 && version > 0).then_some(version / 1000)
 }
 
-/// Returns file names to try: with major versions up to `newest` (the driver's), then without a
-/// version. A library newer than the driver can be loaded but fails on the first call.
+/// Returns file names to try: versions up to the driver's, then no version. A library newer than
+/// the driver can be loaded but fails on the first call.
 fn versions(file: &str, newest: Option<c_int>) -> Vec<String> {
     let majors = MAJORS.iter().filter(|&&major| newest.is_none_or(|newest| major <= newest));
     majors.map(|major| format!("{file}.{major}")).chain([file.to_owned()]).collect()
 }
 
-/// Returns true if the loader reports this file as missing, rather than one of its dependencies.
+/// Returns true if this file is missing, rather than one of its dependencies.
 fn is_absence(candidate: &Path, reason: &str) -> bool {
     let reason = reason.strip_prefix(&*candidate.to_string_lossy());
     reason.is_some_and(|rest| rest.starts_with(": cannot open shared object file: No such file"))
 }
 
-/// Opens the first file that loads. If none loads, returns the error for the first file that
-/// exists, or else for the first file.
+/// Opens the first file that loads. Otherwise returns the error of the first file that exists, or
+/// of the first file.
 fn open(
     library: &'static str,
     names: &[String],
@@ -182,7 +178,7 @@ fn open(
     for name in names {
         let candidates = std::iter::once(PathBuf::from(name)).chain(folders.iter().map(|f| f.join(name)));
         for candidate in candidates {
-            // SAFETY: NVIDIA's libraries do nothing when loaded but set themselves up.
+            // SAFETY: loading an NVIDIA library only initializes it.
             let error = match unsafe { Library::new(&candidate) } {
                 Ok(library) => return Ok(library),
                 Err(error) => said(&error),
@@ -203,9 +199,9 @@ macro_rules! loaded {
         pub(super) fn $function() -> Result<&'static $kind, CudaError> {
             static LOADED: OnceLock<Result<$kind, CudaError>> = OnceLock::new();
             let loaded = LOADED.get_or_init(|| {
-                // Never unloaded: the functions are used as long as the program runs.
+                // Never unloaded, because its functions stay in use.
                 let library = std::mem::ManuallyDrop::new(open($library, &$names, &folders(), $hint)?);
-                // SAFETY: the library has this name, so its functions have these signatures.
+                // SAFETY: the name identifies the library, so the signatures fit.
                 unsafe { $kind::read(&library) }
                     .map_err(|reason| CudaError::Library { library: $library, reason, hint: $hint })
             });
@@ -258,7 +254,7 @@ mod tests {
             Err(CudaError::Library { reason, .. }) => reason,
             other => panic!("{other:?}"),
         };
-        // None exists, so the error is the first one's.
+        // If no file exists, the first file's error is returned.
         assert!(reason().starts_with("libturnwise-none.so.13: cannot open"), "{}", reason());
         std::fs::write(folder.path().join(&names[1]), "no library at all").unwrap();
         let text = reason();

@@ -1,5 +1,3 @@
-//! Buffers in device memory.
-
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,7 +9,7 @@ use super::driver::{Address, Driver};
 
 pub(crate) type Bf16 = half::bf16;
 
-/// An element type without padding or pointers. All bit patterns must be valid.
+/// An element type without padding or pointers, for which all bit patterns are valid.
 pub(crate) trait Plain: Pod + Default + Send + Sync {}
 
 impl<T: Pod + Default + Send + Sync> Plain for T {}
@@ -69,18 +67,15 @@ impl<T: Plain> Buffer<T> {
         Ok(copy)
     }
 
-    /// Grows the buffer to at least `len` elements if needed. Growing discards the contents.
+    /// Grows to at least `len` elements; growing discards the contents.
     pub(crate) fn grow(&mut self, len: usize) -> Result<(), CudaError> {
         if self.len < len {
-            // The old memory is freed first, because both may not fit.
             *self = Self::empty(&self.driver);
             *self = Self::new(&self.driver, len)?;
         }
         Ok(())
     }
 
-    /// Copies host elements to the start of the buffer, growing it if needed, and returns the
-    /// range.
     pub(crate) fn put(&mut self, values: &[T]) -> Result<Part<T>, CudaError> {
         self.grow(values.len())?;
         let part = self.part(0..values.len());
@@ -111,8 +106,7 @@ impl<T> Drop for Buffer<T> {
     }
 }
 
-/// Address of a range of elements in a buffer. Copying it does not keep the [`Buffer`] alive, as
-/// with a raw pointer.
+/// Address of elements in a buffer. Like a raw pointer, it does not keep the [`Buffer`] alive.
 pub(crate) struct Part<T> {
     pub(crate) at: Address,
     pub(crate) len: usize,
@@ -139,7 +133,6 @@ impl<T: Plain> Part<T> {
         if values.is_empty() { Ok(()) } else { driver.upload(self.at, bytemuck::cast_slice(values)) }
     }
 
-    /// Copies to the host and waits for the device.
     pub(crate) fn download(self, driver: &dyn Driver) -> Result<Vec<T>, CudaError> {
         let mut values = vec![T::default(); self.len];
         if self.len > 0 {
@@ -167,7 +160,6 @@ mod tests {
         for (value, bits) in [(1.0f32, 0x3f80), (-2.5, 0xc020), (0.0, 0), (f32::INFINITY, 0x7f80)] {
             assert_eq!(Bf16::from_f32(value).to_bits(), bits);
         }
-        // Ties round to even, up or down.
         assert_eq!(Bf16::from_f32(f32::from_bits(0x3f80_8000)).to_bits(), 0x3f80);
         assert_eq!(Bf16::from_f32(f32::from_bits(0x3f81_8000)).to_bits(), 0x3f82);
         assert_eq!(Bf16::from_f32(f32::from_bits(0x3f80_8001)).to_bits(), 0x3f81);

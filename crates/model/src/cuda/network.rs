@@ -11,7 +11,7 @@ use super::memory::{Bf16, Buffer, Part};
 use crate::weights::lora::{Adapter, AdapterLayout, Branch, Dropout, Joint};
 use crate::{LayerLayout, ModelConfig, ParameterLayout, Parameters, Weights};
 
-/// Weights rounded to bfloat16, laid out like [`Parameters`], with an optional adapter.
+/// Weights in bfloat16, laid out like [`Parameters`], with an optional adapter.
 pub(crate) struct Network {
     pub(crate) kernels: Kernels,
     pub(crate) config: ModelConfig,
@@ -19,7 +19,7 @@ pub(crate) struct Network {
     /// Shared if frozen.
     pub(crate) weights: Arc<Buffer<Bf16>>,
     pub(crate) adapter: Option<DeviceAdapter>,
-    /// A critic's value head in f32: `[hidden]` weights and one bias.
+    /// A critic's value head: `[hidden]` weights and one bias.
     pub(crate) value: Option<Buffer<f32>>,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct DeviceAdapter {
     pub(crate) weights: Buffer<Bf16>,
 }
 
-/// Weights on a device, used for sampling.
+/// Weights on a device, for sampling.
 #[derive(Clone)]
 pub struct DeviceWeights {
     pub(crate) network: Arc<Network>,
@@ -44,7 +44,7 @@ impl DeviceWeights {
 }
 
 impl Network {
-    /// Rounds weights and uploads them. A base that is already on the device is shared.
+    /// Uploads rounded weights; a base that is already on the device is shared.
     pub(crate) fn upload(
         driver: &Arc<dyn Driver>,
         weights: &Weights,
@@ -67,7 +67,7 @@ impl Network {
         Ok(Self { kernels, config, layout, weights: shared, adapter, value })
     }
 
-    /// Returns a copy of the trained weights that shares all frozen weights.
+    /// Copies the trained weights and shares the frozen ones.
     pub(crate) fn duplicate(&self) -> Result<Self, CudaError> {
         let driver = &self.kernels.driver;
         let value = self.value.as_ref().map(|value| value.duplicate(driver)).transpose()?;
@@ -91,7 +91,7 @@ impl Network {
         }
     }
 
-    /// Returns the largest width of `x A^T` among all matrix products.
+    /// Returns the largest width of `x A^T`.
     pub(crate) fn low_width(&self) -> usize {
         let branches = self.adapter.iter().flat_map(|adapter| {
             adapter.layout.layers.iter().flatten().map(|branch| branch.parts.len() * adapter.rank)
@@ -133,7 +133,7 @@ impl Network {
         let layer = &self.layout.layers[index];
         let ModelConfig { hidden_size: hidden, intermediate_size: inner, .. } = self.config;
         let (weight, bias, inputs, outputs) = match joint {
-            // Its bias is added where heads are rotated.
+            // Its bias is added when heads are rotated.
             Joint::Qkv => (layer.qkv_weight(), layer.qkv_bias(), hidden, self.qkv_width()),
             Joint::Output => {
                 (layer.o_weight.clone(), layer.o_bias.clone(), self.config.query_width(), hidden)
@@ -148,7 +148,6 @@ impl Network {
     }
 }
 
-/// Rounds weights on the host and uploads them in chunks.
 pub(crate) fn upload_narrow(driver: &Arc<dyn Driver>, values: &[f32]) -> Result<Buffer<Bf16>, CudaError> {
     const PIECE: usize = 1 << 22;
     let buffer = Buffer::new(driver, values.len())?;
@@ -186,7 +185,7 @@ pub(crate) struct Low {
     dropped: Buffer<Bf16>,
     d_dropped: Buffer<Bf16>,
     identities: Buffer<u64>,
-    /// Dropout in this pass, with the sequence and position of each row.
+    /// Dropout of this pass, with each row's sequence and position.
     dropout: Option<(Dropout, Range<usize>, Part<i32>)>,
 }
 
@@ -202,15 +201,14 @@ impl Low {
         }
     }
 
-    /// Grows the buffers to a number of rows. Buffers for the backward pass grow only with
-    /// `backward`.
+    /// Grows the buffers to a number of rows.
     pub(crate) fn grow(&mut self, network: &Network, rows: usize, backward: bool) -> Result<(), CudaError> {
         self.low.grow(rows * network.low_width())?;
         self.d_low.grow(if backward { rows * network.low_width() } else { 0 })
     }
 
-    /// Sets the dropout used in the following passes. `identities` gives the sequence of every row,
-    /// and `widest` is the largest input width of a matrix product.
+    /// Sets the dropout of the next passes. `identities` holds each row's sequence, and `widest` is
+    /// the largest input width of a matrix product.
     pub(crate) fn begin(
         &mut self,
         dropout: Option<Dropout>,
@@ -263,14 +261,14 @@ pub(crate) struct Linear<'a> {
 
 #[derive(Clone, Copy)]
 pub(crate) struct Gradient {
-    /// The gradient, laid out like the trained parameters.
+    /// Laid out like the trained parameters.
     pub(crate) at: Part<f32>,
-    /// True if an adapter is trained and the base model is frozen.
+    /// True if only an adapter is trained.
     pub(crate) frozen: bool,
 }
 
 impl Gradient {
-    /// Returns the gradient of a base tensor; `None` if the tensor is frozen.
+    /// Returns the gradient of a base tensor, or `None` if frozen.
     pub(crate) fn of(self, range: &Range<usize>) -> Option<Part<f32>> {
         (!self.frozen).then(|| self.at.part(range.clone()))
     }
@@ -281,7 +279,7 @@ impl Linear<'_> {
         matrix(self.network.at(&self.weight), self.inputs)
     }
 
-    /// Computes `y = x W^T + b` plus the adapter. The bias is omitted for queries, keys and values.
+    /// Computes `y = x W^T + b` plus the adapter; queries, keys and values get no bias here.
     pub(crate) fn forward(
         &self,
         x: Part<Bf16>,
@@ -333,7 +331,6 @@ impl Linear<'_> {
         Ok(())
     }
 
-    /// Computes `low = x A^T` for all modules.
     fn fill_low(&self, x: Part<Bf16>, rows: usize, low: &Low) -> Result<(), CudaError> {
         let Some((adapter, branch)) = self.adapter else { return Ok(()) };
         let width = branch.parts.len() * adapter.rank;
@@ -379,8 +376,7 @@ impl Linear<'_> {
         }
     }
 
-    /// Adds the adapter's input gradient to `d_x`, and the gradients of `A` and `B` to the gradient
-    /// buffer.
+    /// Accumulates the gradients of `A`, `B` and the adapter's input.
     fn adapter_backward(
         &self,
         x: Part<Bf16>,
@@ -420,7 +416,7 @@ impl Linear<'_> {
                     Accumulate::Add,
                     1.0,
                 )?;
-                // Dropped entries have a derivative of zero; the others are scaled as in forward.
+                // Dropped entries have a zero gradient; the others are scaled as in forward.
                 let a = matrix(adapter.weights.part(part.a.clone()), inputs);
                 multiply(
                     driver,

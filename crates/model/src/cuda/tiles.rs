@@ -6,7 +6,6 @@ use std::ops::Range;
 use super::kernels::TILE;
 use super::memory::Tile;
 
-/// Returns query tiles; sequences are ranges of rows.
 pub(crate) fn query_tiles(sequences: &[Range<usize>]) -> Vec<Tile> {
     let mut tiles = Vec::new();
     for sequence in sequences {
@@ -23,8 +22,8 @@ pub(crate) fn query_tiles(sequences: &[Range<usize>]) -> Vec<Tile> {
     tiles
 }
 
-/// Returns key tiles: {first row, number of rows, first row of the sequence, length of the
-/// sequence}. The first keys take longest, because most queries attend to them.
+/// Returns tiles of {first row, rows, sequence's first row, sequence's length}. The first keys come
+/// first, because most queries attend to them.
 pub(crate) fn key_tiles(sequences: &[Range<usize>]) -> Vec<Tile> {
     let mut tiles = Vec::new();
     for sequence in sequences {

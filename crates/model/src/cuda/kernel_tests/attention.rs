@@ -1,4 +1,4 @@
-//! Preparation of queries, keys and values, and attention over sequences and over a cache.
+//! Preparation of queries, keys and values, and attention.
 
 use super::*;
 use crate::ops;
@@ -80,7 +80,7 @@ fn queries_and_keys_are_normed_and_turned_and_turned_back() {
             assert_eq!(from, &cached[(rows - 1 - row) * 2 * keys * head..][..2 * keys * head]);
         }
 
-        // The derivative, against central differences of the definition.
+        // Against central differences.
         let loss = |x: &[f64], norms: Option<[&[f64]; 2]>| -> f64 {
             let y = prepared(x, (queries, keys, head), &bias, norms, &positions, theta);
             y.iter().zip(&d_out).map(|(y, d)| y * d).sum()
@@ -170,7 +170,6 @@ fn attention_is_that_of_the_cpu_forward_and_backward() {
             .unwrap();
         close("out", &rig.read_narrow(dout.all()), &out, TWICE);
         close("log sums", &rig.read(dlog.all()), &log_sum, 1e-5);
-        // Backward from the exact forward pass.
         let (exact_out, exact_log, d) = (rig.narrow(&out), rig.wide(&log_sum), rig.narrow(&d_out));
         let (pull, to) = (rig.room::<f32>(log_sum.len()), rig.room::<Bf16>(qkv.len()));
         rig.kernels
@@ -185,7 +184,7 @@ fn attention_is_that_of_the_cpu_forward_and_backward() {
             .unwrap();
         let found = rig.read_narrow(to.all());
         close("d_qkv", &found, &d_qkv, 2e-2);
-        // Each kind on its own scale, because the largest would hide errors of the others.
+        // Each kind on its own scale, because the largest would hide the others' errors.
         for (name, kind) in
             [("dq", 0..queries), ("dk", queries..queries + keys), ("dv", queries + keys..queries + 2 * keys)]
         {
@@ -194,7 +193,6 @@ fn attention_is_that_of_the_cpu_forward_and_backward() {
             };
             close(name, &pick(&found), &pick(&d_qkv), 2e-2);
         }
-        // One key more or less is noticed.
         if lengths[0] > 1 {
             let mut shifted = sequences.clone();
             shifted[0].start += 1;
@@ -211,7 +209,7 @@ fn decoding_attends_as_a_whole_pass_does() {
         let Some(rig) = Rig::new(width, width) else { return };
         let heads = ops::attention::Heads { queries, keys, width };
         let (row, context) = (heads.row(), 200);
-        // The last row of each sequence is decoded; earlier ones are cached.
+        // The last row of each sequence is decoded, earlier ones cached.
         let lengths = [1usize, 17, 64, 65, 200];
         let cache_width = 2 * keys * width;
         let mut cache = vec![0.0; lengths.len() * context * cache_width];
@@ -254,10 +252,10 @@ fn decoding_keeps_a_nan_and_gives_zeros_for_a_row_without_keys() {
     let (keys, queries, width, context) = (1, 2, 16, 192);
     let Some(rig) = Rig::new(width, width) else { return };
     let row = (queries + 2 * keys) * width;
-    // The second row's query contains NaN, so all of its scores are NaN; the third is padding.
+    // The second query contains NaN; the third row is padding.
     let mut qkv = exact(1, 3 * row);
     qkv[row + 3] = f64::NAN;
-    // Only keys of the first sequence, whose last is in the third run of 64.
+    // Keys of the first sequence, whose last is in the third run of 64.
     let cache = rig.narrow(&exact(2, context * 2 * keys * width));
     let (positions, key_rows) = (rig.of(&[150i32, 150, -1]), rig.ints(&[0, 0, 0]));
     let qkv = rig.narrow(&qkv);

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn a_choice_is_the_cpus() {
     let Some(rig) = Rig::new(64, 16) else { return };
-    // Two whole chunks and a part, and less than one.
+    // More than two chunks, and less than one.
     for vocabulary in [2 * CHOICE_CHUNK + 77, 301] {
         let (rows, stride) = (8, vocabulary.next_multiple_of(16));
         let logits: Vec<f32> = random(3, rows * stride).into_iter().map(|x| (3.0 * x) as f32).collect();
@@ -40,7 +40,7 @@ fn a_choice_is_the_cpus() {
             assert!((found[1] - expected.logprob).abs() < 1e-5);
             assert!((found[2] - expected.entropy).abs() < 1e-5);
         }
-        // Rows that are not finite do not affect their neighbours.
+        // Non-finite rows do not affect their neighbours.
         let mut broken = logits.clone();
         broken[3 * stride + vocabulary - 1] = f32::NAN;
         broken[6 * stride] = f32::INFINITY;
@@ -69,13 +69,12 @@ fn a_draw_past_a_chunk_s_elements_goes_to_the_heaviest() {
     assert_eq!((draw(1.0 - 1e-12), draw(0.5), draw(1.0 - 3e-8)), (7, 7, 8));
 }
 
-/// Returns the token drawn by `uniform` among those that top-k and top-p keep, by definition, and
-/// the number kept.
+/// Returns the token that `uniform` draws among those that top-k and top-p keep, and their number.
 fn draw_truncated(logits: &[f32], inverse: f32, top_k: usize, top_p: f64, uniform: f64) -> (usize, usize) {
     let most = logits.iter().copied().fold(f32::MIN, f32::max);
     let weight = |token: usize| f64::from((logits[token] - most) * inverse).exp();
     let mut order: Vec<usize> = (0..logits.len()).collect();
-    // 0 and -0 are equal logits; adding 0 makes them identical.
+    // Adding 0 makes 0 and -0 equal.
     order.sort_by(|&a, &b| (logits[b] + 0.0).total_cmp(&(logits[a] + 0.0)).then(a.cmp(&b)));
     order.truncate(if top_k == 0 { logits.len() } else { top_k });
     let whole: f64 = order.iter().map(|&token| weight(token)).sum();
@@ -103,7 +102,7 @@ fn a_truncated_choice_is_its_definition() {
         let kinds: [(usize, f32); 8] =
             [(0, 0.9), (5, 1.0), (40, 0.7), (1, 1.0), (0, 1.0), (vocabulary, 1.0), (3, 0.5), (0, 0.05)];
         let (rows, stride) = (3 * kinds.len(), vocabulary.next_multiple_of(16));
-        // Rounded, so that many logits are equal and ties are cut in the middle.
+        // Rounded, so that cuts fall between equal logits.
         let logits: Vec<f32> =
             random(3, rows * stride).into_iter().map(|x| ((6.0 * x).round() / 2.0) as f32).collect();
         let kind = |row: usize| kinds[row % kinds.len()];
@@ -131,13 +130,12 @@ fn a_truncated_choice_is_its_definition() {
             let (token, kept) = draw_truncated(logits, inverses[row], top_k, f64::from(top_p), uniforms[row]);
             assert_eq!(words[0].to_bits() as usize, token, "row {row}: top_k {top_k}, top_p {top_p}");
             cut += usize::from(kept < vocabulary);
-            // The log-prob is that of the full distribution.
+            // The log-prob of the full distribution.
             let scaled = |token: usize| f64::from(logits[token] * inverses[row]);
             let total: f64 = (0..vocabulary).map(|token| scaled(token).exp()).sum();
             assert!((f64::from(words[1]) - (scaled(token) - total.ln())).abs() < 1e-4);
         }
         assert_eq!(cut, rows / kinds.len() * 6);
-        // Other limits give other tokens.
         let other = run(&|row| (2 * kind(row).0, kind(row).1.min(0.99)));
         assert!(
             other.chunks_exact(4).zip(found.chunks_exact(4)).any(|(a, b)| a[0].to_bits() != b[0].to_bits())

@@ -1,5 +1,3 @@
-//! Statistics of logits and the value head.
-
 use super::*;
 
 #[test]

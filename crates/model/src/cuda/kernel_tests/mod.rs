@@ -1,4 +1,4 @@
-//! Compares every kernel, run on the CPU, with the CPU path's operations in f64.
+//! Compares every kernel, run on the CPU, with the CPU operations in f64.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -73,12 +73,11 @@ impl Rig {
     }
 }
 
-/// Returns numbers that are exact in bfloat16, so that both sides start equal.
+/// Returns numbers that are exact in bfloat16.
 fn exact(seed: u64, len: usize) -> Vec<f64> {
     random(seed, len).into_iter().map(|x| f64::from(Bf16::from_f32(x as f32).to_f32())).collect()
 }
 
-/// Returns the largest difference relative to the largest number.
 fn off(found: &[f64], expected: &[f64]) -> f64 {
     assert_eq!(found.len(), expected.len());
     let largest = expected.iter().fold(0.0f64, |most, x| most.max(x.abs()));
@@ -89,11 +88,11 @@ fn off(found: &[f64], expected: &[f64]) -> f64 {
     off / largest
 }
 
-/// Tolerance of an f32 result.
+/// Tolerance of f32.
 const WIDE: f64 = 2e-6;
-/// Tolerance of a result rounded to bfloat16: half a unit in the last of eight bits.
+/// Tolerance of bfloat16: half a unit in the last of eight bits.
 const NARROW: f64 = 4e-3;
-/// Tolerance of two roundings, of scores and of weights.
+/// Tolerance of two roundings (scores and weights).
 const TWICE: f64 = 1e-2;
 
 #[track_caller]
@@ -116,7 +115,6 @@ fn what_was_recorded_runs_again() {
     rig.driver.forget(recording);
 }
 
-/// The emulator's own product follows the interface of all devices.
 #[test]
 fn products_see_their_operands_transposed_where_asked() {
     let Some(rig) = Rig::new(64, 16) else { return };

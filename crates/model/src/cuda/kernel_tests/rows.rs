@@ -1,10 +1,10 @@
-//! Norms, gathers and sums of rows, the activation and the optimizer's update.
+//! Norms, row operations, activation and optimizer.
 
 use super::*;
 
 #[test]
 fn norms_are_those_of_the_cpu() {
-    // Several groups of columns per thread, and rows in another order.
+    // Several column groups per thread, and shuffled rows.
     for (hidden, rows) in [(1104, 3), (64, 300)] {
         let Some(rig) = Rig::new(hidden, 16) else { return };
         let (x, weight, d_y) = (exact(1, rows * hidden), exact(2, hidden), exact(3, rows * hidden));
@@ -18,7 +18,6 @@ fn norms_are_those_of_the_cpu() {
         rig.kernels.rms_norm(dx.all(), index_part, dw.all(), 1e-5, rows, dy.all(), dinverse.all()).unwrap();
         close("y", &rig.read_narrow(dy.all()), &y, NARROW);
         close("inverse", &rig.read(dinverse.all()), &inverse, WIDE);
-        // An error in the norm's epsilon is noticed.
         rms_norm(&gathered, &weight, 1e-1, &mut y, &mut inverse);
         assert!(off(&rig.read(dinverse.all()), &inverse) > 1e-2);
         rms_norm(&gathered, &weight, 1e-5, &mut y, &mut inverse);
@@ -43,7 +42,7 @@ fn norms_are_those_of_the_cpu() {
         close("rounded d_x", &rig.read_narrow(copy.all()), &d_x, NARROW);
         close("d_weight", &rig.read(grad.all()), &d_weight, 1e-5);
 
-        // In row order, from narrow derivatives.
+        // In row order, from bfloat16 gradients.
         rms_norm(&x, &weight, 1e-5, &mut y, &mut inverse);
         let (mut d_x, mut d_weight) = (start.clone(), vec![0.0; hidden]);
         rms_norm_backward(&d_y, &x, &weight, &inverse, &mut d_x, Some(&mut d_weight));
@@ -88,7 +87,7 @@ fn rows_are_embedded_gathered_scattered_and_summed() {
     }
     close("embedding", &rig.read(gradient.all()), &sums, WIDE);
 
-    // Scattering to the same rows gives the same sums.
+    // Scattering to the same rows must give the same sums.
     let gradient = rig.wide(&before);
     rig.kernels.scatter_rows(d.all(), dtokens.all(), gradient.all()).unwrap();
     close("scatter", &rig.read(gradient.all()), &sums, WIDE);

@@ -5,7 +5,7 @@ use crate::cuda::CudaError;
 use crate::cuda::memory::{Bf16, Part, Tile};
 
 impl Kernels {
-    /// Computes attention of query tiles over keys and values whose rows are `stride` apart.
+    /// Attends from query tiles to keys and values whose rows are `stride` apart.
     pub(crate) fn attention(
         &self,
         tiles: Part<Tile>,
@@ -32,7 +32,7 @@ impl Kernels {
         self.launch("attention_forward", [tiles.len, queries, 1], line(128), shared, arguments)
     }
 
-    /// Writes the gradient with respect to `qkv`, using tiles of queries and of keys.
+    /// Writes the gradient of `qkv`.
     pub(crate) fn attention_backward(
         &self,
         tiles: [Part<Tile>; 2],
@@ -59,7 +59,7 @@ impl Kernels {
         self.launch(kernel, [tiles[1].len, keys, 1], line(128), shared + 4 * block * 4, arguments)
     }
 
-    /// Computes attention of one new token per row over the cached keys and values.
+    /// Attends from one new token per row to the cache.
     pub(crate) fn attention_decode(
         &self,
         [positions, key_rows]: [Part<i32>; 2],

@@ -5,7 +5,7 @@ use crate::cuda::CudaError;
 use crate::cuda::memory::Part;
 
 impl Kernels {
-    /// Samples a token for every row of logits and writes four words per row; see `decode.cu`.
+    /// Samples a token per row of logits; writes four words per row (see `decode.cu`).
     pub(crate) fn choose(
         &self,
         (logits, stride): (Part<f32>, usize),
@@ -34,8 +34,7 @@ impl Kernels {
         self.rows("choose", rows, 256, arguments)
     }
 
-    /// Samples again, after [`Kernels::choose`], for rows that use top-k or top-p. The choice is
-    /// among the `top_ks` largest logits (0 for all), then within the probability mass `top_ps`.
+    /// Samples again, after [`Kernels::choose`], for rows with top-k (0: all) or top-p.
     pub(crate) fn choose_truncated(
         &self,
         (logits, stride): (Part<f32>, usize),

@@ -1,4 +1,4 @@
-//! Embedding, activation, biases, row operations, dropout and the optimizer (`elementwise.cu`).
+//! Embedding, activation, biases, row operations, dropout and optimizer (`elementwise.cu`).
 
 use super::{Kernels, hold, long};
 use crate::cpu::optimizer::Rates;
@@ -19,8 +19,7 @@ impl Kernels {
         self.rows("embed", tokens.len, 128, arguments![tokens, weight, out])
     }
 
-    /// Adds each row of `d_out` to the embedding gradient of its token. `starts` has one more entry
-    /// than there are tokens.
+    /// Adds each row of `d_out` to its token's gradient; `starts` has one more entry than tokens.
     pub(crate) fn embed_backward(
         &self,
         tokens: Part<i32>,
@@ -59,13 +58,13 @@ impl Kernels {
         self.each("swiglu_backward", rows * width / 8, arguments![d_out, rows, width, gate_up])
     }
 
-    /// Adds `bias` to every row of `y`.
+    /// Adds `bias` to every row.
     pub(crate) fn add_bias(&self, bias: Part<Bf16>, rows: usize, y: Part<Bf16>) -> Result<(), CudaError> {
         hold(y, rows, bias.len);
         self.each("add_bias", rows * bias.len / 8, arguments![bias, rows, bias.len, y])
     }
 
-    /// Adds `bias` to every row of f32 `y`.
+    /// Adds `bias` to every f32 row.
     pub(crate) fn add_bias_wide(&self, bias: Part<Bf16>, rows: usize, y: Part<f32>) -> Result<(), CudaError> {
         hold(y, rows, bias.len);
         self.each("add_bias_wide", rows * bias.len / 8, arguments![bias, rows, bias.len, y])
@@ -125,7 +124,7 @@ impl Kernels {
         self.rows("scatter_rows", blocks, 128, arguments![from, index, index.len, to])
     }
 
-    /// Computes the mean of each range of rows; `ranges` has two entries per range.
+    /// Averages each range of rows; `ranges` has two entries per range.
     pub(crate) fn mean_rows(
         &self,
         from: Part<Bf16>,
@@ -136,8 +135,7 @@ impl Kernels {
         self.rows("mean_rows", ranges.len / 2, 128, arguments![from, ranges, to])
     }
 
-    /// Sets `to` to `mask x / (1 - probability)`, or adds it. This is the dropout on an adapter's
-    /// input.
+    /// Sets or adds `mask x / (1 - probability)`, an adapter's input dropout.
     pub(crate) fn drop_entries(
         &self,
         x: Part<Bf16>,
@@ -173,7 +171,7 @@ impl Kernels {
         self.each("scale", values.len, arguments![values, long(values.len), factor])
     }
 
-    /// Returns the sum of squares and waits for the device.
+    /// Returns the sum of squares; waits for the device.
     pub(crate) fn square_sum(&self, values: Part<f32>, partials: Part<f64>) -> Result<f64, CudaError> {
         self.rows("square_sums", partials.len, 256, arguments![values, long(values.len), partials])?;
         Ok(partials.download(&*self.driver)?.iter().sum())

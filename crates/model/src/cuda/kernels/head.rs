@@ -5,7 +5,7 @@ use crate::cuda::CudaError;
 use crate::cuda::memory::{Bf16, Part};
 
 impl Kernels {
-    /// Computes three numbers for every row of logits: log-sum-exp, target log-prob and entropy.
+    /// Computes log-sum-exp, target log-prob and entropy for every row of logits.
     pub(crate) fn row_statistics(
         &self,
         (logits, stride): (Part<f32>, usize),
@@ -75,7 +75,7 @@ impl Kernels {
         self.launch("value_head", grid, line(128), 0, arguments![normed, weight, values.len, values])
     }
 
-    /// Sets `d_normed` and adds to `d_weight`, given the gradients of the values.
+    /// Sets `d_normed` and adds to `d_weight`.
     pub(crate) fn value_head_backward(
         &self,
         normed: Part<Bf16>,

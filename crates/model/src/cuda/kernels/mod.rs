@@ -1,16 +1,4 @@
-//! Typed wrappers that launch the kernels. All kernels are launched here, so buffer sizes are
-//! checked here.
-//!
-//! | file | kernels |
-//! |---|---|
-//! | `norm.rs` | RMS norms |
-//! | `elementwise.rs` | embedding, activation, biases, gathers and sums of rows, dropout, optimizer |
-//! | `qkv.rs` | biases, norms and rotation of queries, keys and values |
-//! | `attention.rs` | attention over packed sequences and over the key-value cache |
-//! | `decode.rs` | choice of tokens |
-//! | `head.rs` | statistics of logits, and the value head |
-//!
-//! Each file has the same name as its CUDA source.
+//! Typed wrappers that launch the CUDA kernels of the same file name, after checking buffer sizes.
 
 macro_rules! arguments {
     ($($argument:expr),* $(,)?) => { &[$($crate::cuda::driver::Argument::from($argument)),*] };
@@ -35,7 +23,7 @@ pub(crate) const TILE: usize = 64;
 /// Maximum number of query heads per key head.
 pub(crate) const MOST_SHARED: usize = 16;
 pub(crate) const CHOICE_CHUNK: usize = 4096;
-/// Number of blocks in kernels that write partial sums over rows.
+/// Blocks of kernels that write partial sums over rows.
 pub(crate) const PARTIAL_BLOCKS: usize = 256;
 
 #[derive(Clone)]
@@ -71,7 +59,6 @@ impl<T> From<Part<T>> for Argument {
 }
 
 impl From<usize> for Argument {
-    /// Converts a dimension to a C `int`.
     fn from(value: usize) -> Self {
         Self::Int(i32::try_from(value).unwrap_or(i32::MAX))
     }
@@ -87,7 +74,7 @@ fn long(value: usize) -> Argument {
     Argument::Long(value as i64)
 }
 
-/// Panics if a buffer is too small for the rows; the kernel would otherwise write out of bounds.
+/// Panics if a buffer is too small; the kernel would write out of bounds.
 fn hold<T: Plain>(part: Part<T>, rows: usize, width: usize) {
     assert!(part.len >= rows * width, "{} numbers, {rows} rows of {width} expected", part.len);
 }
@@ -144,7 +131,6 @@ impl Kernels {
         })
     }
 
-    /// Launches one thread block per row.
     fn rows(
         &self,
         kernel: &'static str,
@@ -155,7 +141,7 @@ impl Kernels {
         self.launch(kernel, [rows, 1, 1], line(threads), 0, arguments)
     }
 
-    /// Launches one thread for each of `count` items, with 256 threads per block.
+    /// Launches one thread per item, in blocks of 256.
     fn each(&self, kernel: &'static str, count: usize, arguments: &[Argument]) -> Result<(), CudaError> {
         self.launch(kernel, [count.div_ceil(256), 1, 1], line(256), 0, arguments)
     }

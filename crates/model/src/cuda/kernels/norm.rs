@@ -6,7 +6,7 @@ use crate::cuda::driver::{Address, Argument};
 use crate::cuda::memory::{Bf16, Part};
 
 impl Kernels {
-    /// Computes `y = norm(x)` for all rows of `x`, or only for those in `index`.
+    /// Computes `y = norm(x)` for all rows, or only for those in `index`.
     pub(crate) fn rms_norm(
         &self,
         x: Part<f32>,
@@ -28,8 +28,7 @@ impl Kernels {
         self.rows("rms_norm", rows, 128, arguments![x, at(index), weight, epsilon, y, inverse])
     }
 
-    /// Adds the input gradient to `d_x` and writes a rounded copy. Adds the weight's gradient, if
-    /// needed, to `d_weight` by way of `partials`.
+    /// Adds the input gradient to `d_x`, writes a rounded copy, and adds to `d_weight` if trained.
     pub(crate) fn rms_norm_backward(
         &self,
         d_y: Part<Bf16>,
@@ -56,8 +55,8 @@ impl Kernels {
         )
     }
 
-    /// Like [`Kernels::rms_norm_backward`], for gathered rows with f32 gradients. Row `i` is added
-    /// to row `index[i]`.
+    /// Like [`Kernels::rms_norm_backward`] for gathered f32 gradients; row `i` is added to row
+    /// `index[i]`.
     pub(crate) fn rms_norm_backward_gathered(
         &self,
         d_y: Part<f32>,

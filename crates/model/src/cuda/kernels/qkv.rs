@@ -5,8 +5,7 @@ use crate::cuda::CudaError;
 use crate::cuda::memory::{Bf16, Part};
 
 impl Kernels {
-    /// Applies biases, norms and rotation. Also writes keys and values to the cache, if there is
-    /// one.
+    /// Applies biases, norms and rotation, and fills the cache if given.
     pub(crate) fn prepare_qkv(
         &self,
         raw: Part<Bf16>,
@@ -75,12 +74,11 @@ impl Kernels {
         ];
         self.rows("prepare_qkv_backward", blocks, 128, arguments)?;
         let Some(([q, k], partials)) = sums else { return Ok(()) };
-        // The two norms may not be adjacent in the layout, so each gets its half.
+        // The two norms may not be adjacent in the layout.
         self.half_sums(partials, blocks, 0, q)?;
         self.half_sums(partials, blocks, head, k)
     }
 
-    /// Sums the columns of one half of `prepare_qkv_backward`'s partial sums.
     fn half_sums(
         &self,
         partials: Part<f32>,

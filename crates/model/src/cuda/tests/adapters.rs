@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Returns a base with an adapter whose every matrix matters.
+/// Returns a base with an adapter whose matrices are all nonzero.
 fn adapted(base: Parameters<f32>, seed: u64, critic: bool) -> Weights {
     let lora = LoraConfig { rank: 4, alpha: 6.0, ..LoraConfig::default() };
     let mut adapter = Adapter::init(&base.config, &lora, Seed::derive(seed, Purpose::Init, &[])).unwrap();
@@ -50,7 +50,6 @@ fn adapters_train_and_sample_as_on_the_cpu() {
         let after = device.logprobs(&batch).unwrap();
         assert!(apart(&after, &host.logprobs(&batch).unwrap()) < LOGPROBS);
         assert_eq!(device.reference_logprobs(&batch).unwrap(), silent, "the reference stays");
-        // Sampling reads base and adapter in place.
         let sizes = EngineConfig { max_num_seqs: 4, max_model_len: 140 };
         let mut engine = NativeEngine::with_shared(&device.engine_weights().unwrap(), sizes, None).unwrap();
         let params = SamplingParams { max_tokens: 4, ..SamplingParams::default() };
@@ -58,7 +57,7 @@ fn adapters_train_and_sample_as_on_the_cpu() {
         let recorded: Vec<Vec<f32>> = answers.iter().map(|(_, answer)| answer.logprobs.clone()).collect();
         assert!(apart(&recorded, &scored(&mut device, &answers)) < LOGPROBS);
     }
-    // Both sides drop the same entries, also with recomputation and in runs of sequences.
+    // Both drop the same entries, also with recomputation and in runs of sequences.
     let mut dropping = adapted(weights(&families()[0], 3), 1, false);
     Arc::make_mut(dropping.adapter.as_mut().unwrap()).config.dropout = 0.3;
     for recompute in [false, true] {
@@ -73,7 +72,7 @@ fn adapters_train_and_sample_as_on_the_cpu() {
         assert!((a - b).abs() < 0.02 * a.abs().max(1.0), "{a} {b}");
         let off = distance(&device.gradient(), &host.gradient());
         assert!(off < GRADIENT, "{off}");
-        // Passes without a gradient drop nothing; each pass with one has its own mask.
+        // Only passes with a gradient drop entries, each with its own mask.
         assert_eq!(device.logprobs(&batch).unwrap(), plain);
         let first = device.gradient();
         device.clear_gradient();

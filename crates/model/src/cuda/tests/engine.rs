@@ -1,5 +1,3 @@
-//! Sampling.
-
 use super::*;
 
 #[test]
@@ -20,7 +18,7 @@ fn sampling_on_the_device_is_that_of_the_learner_and_the_cpu() {
             let answers = play(&mut engine(&device), &params);
             assert_eq!(answers.len(), 12);
             assert!(answers.iter().all(|(_, answer)| answer.tokens.len() == 9));
-            // Recorded log-probs match both learners, at the sampling temperature.
+            // Recorded log-probs match both learners' at the sampling temperature.
             if temperature == 1.0 || temperature == 0.0 {
                 let recorded: Vec<Vec<f32>> =
                     answers.iter().map(|(_, answer)| answer.logprobs.clone()).collect();
@@ -33,7 +31,7 @@ fn sampling_on_the_device_is_that_of_the_learner_and_the_cpu() {
                 assert_eq!(play(&mut engine(&device), &params), answers, "the same bits every time");
             }
             if temperature == 0.0 {
-                // If the most probable token is clear, both take it.
+                // Both take the most probable token if it is clear.
                 let expected = play(&mut engine(&host), &params);
                 let pairs = answers.iter().zip(&expected);
                 let equal = pairs.filter(|(a, b)| a.1.tokens == b.1.tokens).count();
@@ -52,7 +50,7 @@ fn sampling_on_the_device_is_that_of_the_learner_and_the_cpu() {
         for session in 0..6 {
             kept.end_session(session);
         }
-        // Sorted by prompt, because a prompt with a cached prefix is answered earlier.
+        // Prompts with a cached prefix finish earlier.
         let strip = |mut answers: Vec<(Vec<u32>, Completion)>| -> Vec<Vec<u32>> {
             answers.sort_by(|(a, _), (b, _)| a.cmp(b));
             answers.into_iter().map(|(_, answer)| answer.tokens).collect()

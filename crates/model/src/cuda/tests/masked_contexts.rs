@@ -2,10 +2,9 @@
 
 use super::*;
 
-/// Sums of all statistics of a masked context, each with its own coefficient.
+/// Sums all statistics of a masked context, each with its own coefficient.
 struct Compare {
     detached: bool,
-    /// The loss over the sequences' own tokens.
     probe: Probe,
 }
 

@@ -1,4 +1,4 @@
-//! Compares learner and engine, with the kernels' source run on the CPU, with the CPU path.
+//! Compares learner and engine, with kernels run on the CPU, with the CPU path.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ mod masked_contexts;
 
 const VOCABULARY: usize = 67;
 
-/// Returns shapes of every family that the kernels support.
+/// Returns a shape of every supported family.
 fn families() -> [ModelConfig; 4] {
     let base = ModelConfig {
         vocab_size: VOCABULARY,
@@ -48,7 +48,7 @@ fn families() -> [ModelConfig; 4] {
     ]
 }
 
-/// Returns random weights that are exact in bfloat16, so that both sides start equal.
+/// Returns random weights that are exact in bfloat16.
 fn weights(config: &ModelConfig, seed: u64) -> Parameters<f32> {
     let mut weights: Parameters<f32> = parameters(config, seed).cast();
     for tensor in &weights.layout.tensors {
@@ -76,7 +76,7 @@ fn settings() -> LearnerConfig {
     LearnerConfig { lanes: 1, micro_batch_tokens: 100_000, ..LearnerConfig::default() }
 }
 
-/// Returns a learner on the CPU and one on the emulated device, or `None` with a message.
+/// Returns a learner on the CPU and on the emulated device.
 fn both<W: Clone + std::convert::Into<Weights>>(
     weights: &W,
     settings: LearnerConfig,
@@ -88,12 +88,11 @@ fn both<W: Clone + std::convert::Into<Weights>>(
     Some([NativeLearner::new(weights, settings).unwrap(), device])
 }
 
-/// Tolerance in nats for two layers in bfloat16. Another model is tens of times further off.
+/// Tolerance in nats for two bfloat16 layers; other models differ tens of times more.
 const LOGPROBS: f32 = 0.05;
 const GRADIENT: f64 = 0.03;
 const TENSOR: f64 = 0.08;
 
-/// Squared difference from one number per sequence.
 struct Values;
 
 impl Objective for Values {
@@ -174,13 +173,12 @@ fn the_device_computes_what_the_cpu_does() {
         let (expected, found) = (host.gradient(), device.gradient());
         let whole = distance(&found, &expected);
         assert!(whole < GRADIENT, "{}: {whole}", config.model_type);
-        // Every tensor on its own scale, so that a small one cannot hide.
+        // Each tensor on its own scale, so that small ones count.
         for tensor in &weights.layout.tensors {
             let off = distance(&found[tensor.range.clone()], &expected[tensor.range.clone()]);
             assert!(off < TENSOR, "{} {}: {off}", config.model_type, tensor.name);
-            // No gradient is zero, not even that of key biases: softmax ignores a shift of all
-            // scores, but rotation makes the bias depend on position. A missing derivative is
-            // noticed.
+            // No gradient is zero, so a missing one is noticed. Even key biases have one, because
+            // rotation makes them depend on position.
             let dropped = vec![0.0; tensor.range.len()];
             assert!(distance(&dropped, &expected[tensor.range.clone()]) > 10.0 * TENSOR, "{}", tensor.name);
         }
@@ -207,7 +205,7 @@ fn cuts_recomputation_and_silent_sequences_change_nothing_but_rounding() {
     assert_eq!(recomputed, whole, "recomputation gives the same bits");
     let cut = run(LearnerConfig { micro_batch_tokens: 80, ..settings() }, &Probe::PLAIN).unwrap();
     assert!(distance(&cut, &whole) < 5e-3, "{}", distance(&cut, &whole));
-    // A sequence in the middle without a derivative splits the batch into two runs.
+    // A sequence without a gradient splits the batch into two runs.
     let silent = Probe { silent: Some(1), ..Probe::PLAIN };
     let Some([mut host, _]) = both(&weights, settings()) else { return };
     host.forward_backward(&TokenBatch::of(&batch), &silent).unwrap();
@@ -226,7 +224,7 @@ fn updates_moments_and_checkpoints_are_the_cpus() {
     for learner in [&mut host, &mut device] {
         learner.forward_backward(&TokenBatch::of(&batch), &Probe::PLAIN).unwrap();
     }
-    // Both from the device's gradient, so that only the update is compared.
+    // Both from the device's gradient, to compare only the update.
     let gradient = device.gradient();
     let norm = device.grad_norm().unwrap();
     let mut state = crate::OptimizerState::new(weights.data.len());
