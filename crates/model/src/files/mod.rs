@@ -1,10 +1,4 @@
-//! Atomic file writes, and tensors in `safetensors` files.
-//!
-//! | file | subject |
-//! |---|---|
-//! | `gguf/` | models as GGUF files |
-//! | `hf/` | models in Hugging Face's layout |
-//! | `peft.rs` | adapters in PEFT's format: `adapter_config.json` and `adapter_model.safetensors` |
+//! Models and adapters as files, and atomic writes.
 
 pub(crate) mod gguf;
 pub(crate) mod hf;
@@ -30,7 +24,7 @@ pub(crate) fn aside(path: &Path) -> PathBuf {
     PathBuf::from(aside)
 }
 
-/// Writes a file and syncs it to disk.
+/// Writes and syncs a file.
 pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> Result<(), ModelError> {
     let mut file = File::create(path).map_err(ModelError::io(path))?;
     file.write_all(bytes).map_err(ModelError::io(path))?;
@@ -46,7 +40,7 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), ModelError> {
     turnwise_files::write_atomically(path, bytes).map_err(ModelError::io(path))
 }
 
-/// Writes tensors one at a time to save memory, and syncs the file to disk.
+/// Writes and syncs tensors, one at a time to save memory.
 pub(crate) fn write_tensors_new<S: AsRef<str> + Ord + Display, V: View>(
     aside: &Path,
     tensors: impl IntoIterator<Item = (S, V)>,
@@ -61,7 +55,7 @@ pub(crate) fn write_tensors_new<S: AsRef<str> + Ord + Display, V: View>(
     file.sync_all().map_err(ModelError::io(aside))
 }
 
-/// Writes tensors to a temporary file and renames it to `path`, like [`write_atomically`].
+/// Writes tensors atomically, like [`write_atomically`].
 pub(crate) fn write_tensors<S: AsRef<str> + Ord + Display, V: View>(
     path: &Path,
     tensors: impl IntoIterator<Item = (S, V)>,
@@ -75,9 +69,9 @@ pub(crate) fn write_tensors<S: AsRef<str> + Ord + Display, V: View>(
 /// One tensor to write.
 #[derive(Clone, Debug)]
 pub struct TensorSlice<'a> {
-    /// Name of the tensor.
+    /// Name.
     pub name: String,
-    /// Shape, outermost first.
+    /// Outermost dimension first.
     pub shape: &'a [usize],
     /// Elements, row-major.
     pub values: &'a [f32],
@@ -86,8 +80,7 @@ pub struct TensorSlice<'a> {
 /// Writes tensors and header entries atomically to a `safetensors` file.
 ///
 /// # Errors
-/// Fails with the file name if the file cannot be written, or if a tensor's number of values does
-/// not match its shape.
+/// Names the file if it cannot be written, or if a tensor's values do not match its shape.
 pub fn save_tensors(
     path: &Path,
     tensors: &[TensorSlice<'_>],
@@ -109,10 +102,10 @@ pub struct TensorFile {
 }
 
 impl TensorFile {
-    /// Reads a complete `safetensors` file.
+    /// Reads a `safetensors` file.
     ///
     /// # Errors
-    /// Fails if the file cannot be read, or is not a complete `safetensors` file.
+    /// Fails if the file cannot be read or is incomplete.
     pub fn read(path: &Path) -> Result<Self, ModelError> {
         let bytes = read(path)?;
         let wrong = |error| ModelError::file(path, error);
@@ -127,11 +120,10 @@ impl TensorFile {
         self.header.get(key).map(String::as_str)
     }
 
-    /// Copies a tensor's elements (`f32`, `bf16` or `f16`).
+    /// Copies a tensor's `f32`, `bf16` or `f16` elements.
     ///
     /// # Errors
-    /// Fails, naming the file and tensor, if the tensor is missing or has a different shape or
-    /// element type.
+    /// Names the file and tensor if it is missing or has another shape or type.
     pub fn copy(&self, name: &str, shape: &[usize], to: &mut [f32]) -> Result<(), ModelError> {
         let tensors =
             SafeTensors::deserialize(&self.bytes).map_err(|error| ModelError::file(&self.path, error))?;

@@ -12,13 +12,13 @@ use crate::{ModelConfig, ModelError, TensorInfo};
 
 const CONFIG: &str = "adapter_config.json";
 const WEIGHTS: &str = "adapter_model.safetensors";
-/// File with a critic's value head, which PEFT's format cannot store together with frozen layers.
+/// File for a critic's value head, which PEFT's format cannot store with frozen layers.
 const VALUE_HEAD: &str = "value_head.safetensors";
 
 const PREFIX: &str = "base_model.model.";
 
-/// Keys of `adapter_config.json` that have no effect on the adapter or are checked individually.
-/// All other keys must be unset.
+/// Keys of `adapter_config.json` that have no effect or are checked individually. Others must be
+/// unset.
 const KNOWN: [&str; 24] = [
     "auto_mapping",
     "base_model_name_or_path",
@@ -51,16 +51,16 @@ const CHANGING_THE_BASE: [&str; 5] = ["pissa", "olora", "corda", "loftq", "lora_
 /// Base model of an adapter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AdapterBase {
-    /// Folder, or model id on the hub.
+    /// Folder or hub id.
     pub name: String,
-    /// Revision on the hub.
+    /// Hub revision.
     pub revision: Option<String>,
 }
 
 /// Content of `adapter_config.json`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdapterFile {
-    /// Settings. `targets` come from the config file rather than from the weights.
+    /// Settings; `targets` are those of the file, not of the weights.
     pub config: LoraConfig,
     /// Base model, if known.
     pub base: Option<AdapterBase>,
@@ -72,11 +72,11 @@ pub fn is_adapter(folder: &Path) -> bool {
 }
 
 impl AdapterFile {
-    /// Reads `adapter_config.json` and rejects unsupported settings.
+    /// Reads `adapter_config.json`.
     ///
     /// # Errors
-    /// The error names the file and the key. Rejects methods other than LoRA, fully trained
-    /// modules, biases, per-module ranks or scales, and variants such as DoRA.
+    /// Names the file and key. Rejects methods other than LoRA, fully trained modules, biases,
+    /// per-module ranks or scales, and variants such as DoRA.
     pub fn read(folder: &Path) -> Result<Self, ModelError> {
         let path = folder.join(CONFIG);
         let value: Value =
@@ -104,9 +104,8 @@ impl AdapterFile {
     }
 }
 
-/// Returns the modules selected by `target_modules`, using the last part of each name. If
-/// `target_modules` is a pattern, all modules are returned; the weights then determine which have
-/// an adapter.
+/// Returns the last part of each name in `target_modules`. For a pattern, returns all modules; the
+/// weights then decide.
 fn targets(value: Option<&Value>) -> Result<Vec<String>, String> {
     match value {
         Some(Value::String(_)) => Ok(vec![ALL_LINEAR.into()]),
@@ -173,7 +172,6 @@ fn check(entries: &Map<String, Value>) -> Result<(), String> {
     }
 }
 
-/// Returns true unless a setting is null, false or empty.
 fn has_value(value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -184,19 +182,18 @@ fn has_value(value: &Value) -> bool {
     }
 }
 
-/// Returns true if a key is set and is not an initialization setting; those are covered by
-/// `init_lora_weights`.
+/// Returns true if a key is set and is not one that `init_lora_weights` covers.
 fn has_effect(key: &str, value: &Value) -> bool {
     let start = matches!(key, "loftq_config" | "corda_config" | "lora_ga_config");
     !start && has_value(value)
 }
 
-/// Loads an adapter for a model of this architecture, together with a value head if the folder has
-/// one. Weights stored as `f32`, `bf16` or `f16` are converted to `f32`.
+/// Loads an adapter for a model of this architecture, and its value head if present. Weights in
+/// `f32`, `bf16` or `f16` become `f32`.
 ///
 /// # Errors
-/// The error names the file and the key or tensor. Fails like [`AdapterFile::read`], or if a tensor
-/// is missing, unexpected or of the wrong shape.
+/// Fails like [`AdapterFile::read`]; names the tensor if one is missing, unexpected or of the wrong
+/// shape.
 pub fn load_adapter(folder: &Path, model: &ModelConfig) -> Result<Adapter<f32>, ModelError> {
     let AdapterFile { mut config, .. } = AdapterFile::read(folder)?;
     let path = folder.join(WEIGHTS);
@@ -252,8 +249,8 @@ fn modules_of<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
     found.into_iter().map(|module| module.name().to_owned()).collect()
 }
 
-/// Returns a tensor's name without the parts that differ between files. These are the wrapper's
-/// prefix, the adapter's name, and `language_model`, which older versions of `transformers` omit.
+/// Removes the parts of a name that differ between files: the wrapper's prefix, the adapter's name,
+/// and `language_model`, which older `transformers` omit.
 fn plain(name: &str) -> String {
     let name = name.strip_prefix(PREFIX).unwrap_or(name).replace(".default.", ".");
     name.replace("model.language_model.", "model.")
@@ -263,14 +260,13 @@ fn is_lora(tensor: &TensorInfo) -> bool {
     tensor.name.starts_with(PREFIX)
 }
 
-/// Writes an adapter in PEFT's format as `f32` weights into a folder, creating it if needed. A
-/// critic's value head is written to a separate file.
+/// Writes an adapter in PEFT's format as `f32`, creating the folder if needed. A critic's value
+/// head gets its own file.
 ///
 /// Each file is written atomically, `adapter_config.json` last.
 ///
 /// # Errors
-/// Fails, with the path, if the folder or a file cannot be written. Also fails if a target is not a
-/// linear layer.
+/// Names the path if it cannot be written. Fails if a target is not a linear layer.
 pub fn save_adapter(adapter: &Adapter<f32>, folder: &Path, base: &AdapterBase) -> Result<(), ModelError> {
     turnwise_files::create_folders(folder).map_err(ModelError::io(folder))?;
     write(adapter, &folder.join(WEIGHTS), is_lora)?;
@@ -304,7 +300,7 @@ fn write(
 fn config_json(adapter: &Adapter<f32>, base: &AdapterBase) -> Result<Value, ModelError> {
     let LoraConfig { rank, alpha, dropout, rslora, .. } = &adapter.config;
     let modules: Vec<&str> = adapter.config.modules()?.into_iter().map(Module::name).collect();
-    // A vision tower has layers with the same names; only a pattern can exclude them.
+    // A vision tower has layers of the same names, which only a pattern can exclude.
     let targets = match adapter.model.vision {
         Some(_) => json!(format!(r".*language_model\..*\.({})", modules.join("|"))),
         None => json!(modules),
@@ -386,7 +382,6 @@ mod tests {
         assert_eq!(names.len(), 8);
         assert_eq!(names[1], "base_model.model.model.layers.0.mlp.up_proj.lora_B.weight");
         assert_eq!(names[6], "base_model.model.model.layers.1.self_attn.v_proj.lora_A.weight");
-        // Keys and values have two heads of width four.
         assert_eq!(tensors.tensor(names[7]).unwrap().shape(), [8, 2]);
     }
 

@@ -1,12 +1,4 @@
-//! Export to GGUF, the file format of llama.cpp.
-//!
-//! | file | subject |
-//! |---|---|
-//! | `mod.rs` | writes a model as one file |
-//! | `settings.rs` | metadata of the architecture |
-//! | `tensors.rs` | names, row order and data types of the weights |
-//! | `vocabulary.rs` | metadata of the tokenizer |
-//! | `writer.rs` | the GGUF container |
+//! Export to GGUF, llama.cpp's file format.
 
 mod settings;
 mod tensors;
@@ -26,14 +18,13 @@ use crate::{ModelError, Parameters};
 
 /// Writes a model and its tokenizer atomically as one GGUF file.
 ///
-/// The file is laid out like the output of llama.cpp's converter: version 3, with a byte-level BPE
-/// tokenizer and chat template. Norms and biases are `f32`; matrices have the given type. Rows of
-/// Llama's query and key projections are interleaved, because llama.cpp rotates adjacent pairs.
+/// The layout is that of llama.cpp's converter: version 3, with a byte-level BPE tokenizer and chat
+/// template. Norms and biases are `f32`, matrices have the given type. Rows of Llama's query and
+/// key projections are interleaved, because llama.cpp rotates adjacent pairs.
 ///
 /// # Errors
-/// Fails for models that read images, critics, and models with `YaRN` scaling. Also fails if the
-/// tokenizer is not a byte-level BPE tokenizer known to llama.cpp, if a weight is out of range for
-/// `f16`, or if the file cannot be written.
+/// Fails for vision models, critics, `YaRN` scaling, tokenizers that llama.cpp does not know,
+/// weights beyond the range of `f16`, or if the file cannot be written.
 pub fn write_gguf(
     parameters: &Parameters<f32>,
     tokenizer: &Tokenizer,

@@ -5,8 +5,7 @@ use super::writer::Value;
 use crate::config::rotary::RopeScaling;
 use crate::{Family, ModelConfig};
 
-/// Returns the keys `general.*` and the architecture's keys. `Err` is the reason why llama.cpp
-/// cannot run the model.
+/// Returns the keys `general.*` and the architecture's keys, or why llama.cpp cannot run the model.
 pub(super) fn of(
     config: &ModelConfig,
     name: &str,
@@ -21,7 +20,7 @@ pub(super) fn of(
         }
     };
     let scaling = match config.rope_scaling {
-        // Llama 3's rule is stored as a tensor of factors.
+        // Stored as a tensor of factors.
         RopeScaling::None | RopeScaling::Llama3 { .. } => None,
         RopeScaling::Linear { factor } => Some(factor),
         RopeScaling::Yarn { .. } => {

@@ -8,14 +8,14 @@ use super::writer::Tensor;
 use crate::config::rotary::RopeScaling;
 use crate::{Family, ModelConfig, Parameters, TensorInfo};
 
-/// Data type of matrices in a GGUF file.
+/// Data type of a GGUF file's matrices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GgufType {
     /// Half precision.
     #[default]
     F16,
-    /// Blocks of 32 integers from -127 to 127, each block with a half-precision scale. Matrices
-    /// whose row length is not a multiple of 32 stay in half precision.
+    /// Blocks of 32 integers from -127 to 127 with a half-precision scale. Matrices whose rows are
+    /// not a multiple of 32 long stay in half precision.
     Q8_0,
 }
 
@@ -34,7 +34,7 @@ impl GgufType {
     }
 }
 
-/// Tensor names of a layer in `safetensors` and in GGUF.
+/// Names in `safetensors` and in GGUF.
 const LAYER: [(&str, &str); 11] = [
     ("input_layernorm", "attn_norm"),
     ("self_attn.q_proj", "attn_q"),
@@ -49,7 +49,7 @@ const LAYER: [(&str, &str); 11] = [
     ("mlp.down_proj", "ffn_down"),
 ];
 
-/// Returns a model's tensors. `Err` is the reason why one of them cannot be written.
+/// Returns a model's tensors, or why one cannot be written.
 pub(super) fn of(parameters: &Parameters<f32>, number_type: GgufType) -> Result<Vec<Tensor<'_>>, String> {
     let config = &parameters.config;
     let mut found = Vec::new();
@@ -92,7 +92,7 @@ fn tensor<'a>(
         GgufType::Q8_0 if width.is_multiple_of(BLOCK) => Q8_0,
         _ => F16,
     };
-    // The scale of a block has half precision, too.
+    // A block's scale has half precision, too.
     let most = f16::MAX.to_f32() * if kind == Q8_0 { 127.0 } else { 1.0 };
     if let Some(wrong) = values.iter().find(|value| kind != F32 && value.is_nan() | (value.abs() > most)) {
         return Err(format!(
@@ -125,8 +125,8 @@ fn tensor<'a>(
     Ok(Tensor { name, shape: info.shape.clone(), kind, bytes: bytes as u64, encode: Box::new(encode) })
 }
 
-/// Returns the source row to write at `place`. The two rows of a rotary pair are half a head apart
-/// in the source and adjacent in the file.
+/// Returns the source row to write at `place`. A rotary pair is half a head apart in the source and
+/// adjacent in the file.
 fn interleaved(place: usize, head: usize) -> usize {
     let (start, within) = (place / head * head, place % head);
     start + within % 2 * (head / 2) + within / 2
@@ -145,7 +145,6 @@ fn put_row(bytes: &mut Vec<u8>, row: &[f32], kind: u32) {
     }
 }
 
-/// Returns Llama 3's frequency divisor for each rotary pair.
 fn factors(config: &ModelConfig) -> Tensor<'static> {
     let plain = ModelConfig { rope_scaling: RopeScaling::None, ..config.clone() }.rotary().frequencies;
     let scaled = config.rotary().frequencies;

@@ -6,8 +6,7 @@ use super::*;
 use crate::cpu::decoder::tests::{llama, parameters, qwen3};
 use crate::{Family, ModelConfig, RopeScaling};
 
-/// Returns a byte-level BPE tokenizer with Qwen2's splitting: letters, one merge, an end token and
-/// an added word.
+/// Returns a byte-level BPE tokenizer with letters, one merge, an end token and an added word.
 fn tokenizer(pattern: &str) -> Tokenizer {
     let json = serde_json::json!({
         "version": "1.0",
@@ -53,14 +52,13 @@ fn the_container_has_its_numbers_at_aligned_places() {
     let expected_head =
         [b"GGUF".as_slice(), &3_u32.to_le_bytes(), &2_u64.to_le_bytes(), &1_u64.to_le_bytes()].concat();
     assert!(file.starts_with(&expected_head));
-    // Two tensors of 33 and 5 bytes take 64 and 32.
     assert_eq!(file.len() % 32, 0);
     let data = &file[file.len() - 96..];
     assert!(
         data[..33] == [7; 33] && data[33..64] == [0; 31] && data[64..69] == [9; 5] && data[69..] == [0; 27]
     );
     let second = file.windows(3).position(|window| window == b"two").unwrap() + 3;
-    // The innermost dimension comes first; the second tensor is 64 bytes after the first.
+    // Innermost dimension first; the second tensor starts 64 bytes after the first.
     let place = [
         &2_u32.to_le_bytes()[..],
         &1_u64.to_le_bytes(),
@@ -82,7 +80,7 @@ fn rows_of_llamas_queries_are_interleaved_and_those_of_qwen3_are_not() {
         let original = parameters.tensor("model.layers.0.self_attn.q_proj.weight").unwrap();
         let (width, head) = (config.hidden_size, config.head_dim);
         assert_eq!(head, 4);
-        // The rows of a rotated pair, half a head of four apart, become neighbours.
+        // Rotary pairs, half a head of four apart, become neighbours.
         let order = if interleaved { [0, 2, 1, 3] } else { [0, 1, 2, 3] };
         for place in 0..config.num_attention_heads * head {
             let from = place / 4 * 4 + order[place % 4];
@@ -106,7 +104,7 @@ fn blocks_of_eight_bits_are_within_their_rounding() {
         let most = values.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
         assert!(block[2..].iter().any(|&byte| byte.cast_signed().unsigned_abs() == 127));
         for (&byte, value) in block[2..].iter().zip(values) {
-            // Half a step, plus the rounding of the scale to half precision.
+            // Half a step, plus the scale's rounding.
             let allowed = most * (0.5 / 127.0 + 2_f32.powi(-11)) * 1.0001;
             assert!(
                 (scale * f32::from(byte.cast_signed()) - value).abs() <= allowed,

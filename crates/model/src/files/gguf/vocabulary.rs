@@ -11,7 +11,7 @@ const CONTROL: i32 = 3;
 const USER_DEFINED: i32 = 4;
 const UNUSED: i32 = 5;
 
-/// Regexes in `tokenizer.json` that split text before BPE, with llama.cpp's names.
+/// Regexes that split text before BPE, with llama.cpp's names.
 const PATTERNS: [(&str, &str); 2] = [
     (
         r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
@@ -23,8 +23,7 @@ const PATTERNS: [(&str, &str); 2] = [
     ),
 ];
 
-/// Returns the keys `tokenizer.*`. `Err` is the reason why llama.cpp cannot reproduce the
-/// tokenizer.
+/// Returns the keys `tokenizer.*`, or why llama.cpp cannot reproduce the tokenizer.
 pub(super) fn of(config: &ModelConfig, tokenizer: &Tokenizer) -> Result<Vec<(String, Value)>, String> {
     let json = tokenizer.to_json().map_err(|error| error.to_string())?;
     let json: Json = serde_json::from_str(&json).map_err(|error| error.to_string())?;
@@ -79,8 +78,7 @@ fn split_name(json: &Json) -> Result<&'static str, String> {
     })
 }
 
-/// Returns the text and type of every token. Embedding rows without a token are listed as unused
-/// tokens.
+/// Returns every token's text and type; embedding rows without a token are unused tokens.
 fn tokens(json: &Json, vocab_size: usize) -> Result<(Vec<String>, Vec<i32>), String> {
     let mut tokens: Vec<String> = (0..vocab_size).map(|id| format!("[PAD{id}]")).collect();
     let mut kinds = vec![UNUSED; vocab_size];

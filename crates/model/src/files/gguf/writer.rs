@@ -1,8 +1,7 @@
-//! The GGUF container: header, metadata, tensor offsets and tensor data, all little-endian.
+//! The GGUF container: header, metadata, tensor offsets and data, little-endian.
 
 use std::io::{self, Write};
 
-/// Alignment of each tensor's data in bytes.
 const ALIGNMENT: u64 = 32;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -19,9 +18,9 @@ pub(super) type Encode<'a> = Box<dyn Fn(&mut dyn Write) -> io::Result<()> + 'a>;
 
 pub(super) struct Tensor<'a> {
     pub(super) name: String,
-    /// Shape, outermost first.
+    /// Outermost dimension first.
     pub(super) shape: Vec<usize>,
-    /// Numeric id of the type in the file format.
+    /// Type id in the file format.
     pub(super) kind: u32,
     pub(super) bytes: u64,
     pub(super) encode: Encode<'a>,
@@ -61,7 +60,7 @@ pub(super) fn write(
     Ok(())
 }
 
-/// Appends zeros until `before` plus the length of `bytes` is a multiple of the alignment.
+/// Pads with zeros until `before` plus the length is aligned.
 fn pad(bytes: &mut Vec<u8>, before: u64) {
     let end = (before + bytes.len() as u64).next_multiple_of(ALIGNMENT) - before;
     bytes.resize(end as usize, 0);

@@ -12,8 +12,7 @@ use crate::{Family, ModelConfig, ModelError, SpecialTokens};
 
 pub(super) const CONFIG: &str = "config.json";
 
-/// Reads `config.json` of a model folder and rejects unsupported settings. Token ids in
-/// `generation_config.json` take precedence if that file exists.
+/// Reads `config.json` of a model folder; token ids in `generation_config.json` take precedence.
 ///
 /// # Errors
 /// Fails like [`read_config`], or if `generation_config.json` cannot be read or is not JSON.
@@ -41,13 +40,13 @@ pub fn load_config(folder: &Path) -> Result<ModelConfig, ModelError> {
 
 /// Reads a model config from a file in the format of `config.json`.
 ///
-/// Accepts `rope_theta` with `rope_scaling`, as well as `rope_parameters` from `transformers` 5.
-/// Ignores keys that do not affect this crate.
+/// Accepts `rope_theta` with `rope_scaling`, and `rope_parameters` of `transformers` 5. Ignores
+/// keys that do not affect this crate.
 ///
 /// # Errors
-/// The error names the file and the key. Fails on an unreadable file, invalid JSON, or a missing or
-/// mistyped number. Rejects unsupported families, activations, sliding windows, quantization and
-/// rotary scaling. Also fails if [`ModelConfig::check`] rejects the shape.
+/// Names the file and key. Fails on an unreadable file, invalid JSON, missing or mistyped numbers,
+/// unsupported families, activations, sliding windows, quantization or rotary scaling, or if
+/// [`ModelConfig::check`] does.
 pub fn read_config(path: &Path) -> Result<ModelConfig, ModelError> {
     let bytes = files::read(path)?;
     let value: Value = serde_json::from_slice(&bytes).map_err(|error| ModelError::file(path, error))?;
@@ -73,8 +72,7 @@ fn supported() -> String {
 fn parse(entries: &Map<String, Value>) -> Result<ModelConfig, ModelError> {
     let root = Entries { within: "", entries };
     let family = family(&root)?;
-    // `transformers` 5 writes the decoder's keys to `text_config`; folders on the hub have them at
-    // the top level.
+    // `transformers` 5 nests the decoder's keys in `text_config`; older files do not.
     let of = if family.tower().is_some() { root.object("text_config")? } else { None };
     let of = of.unwrap_or(Entries { within: "", entries });
     check_computation(&of)?;
@@ -82,7 +80,7 @@ fn parse(entries: &Map<String, Value>) -> Result<ModelConfig, ModelError> {
     let hidden = of.need_whole("hidden_size")?;
     let head_dim = match (of.whole("head_dim")?, family) {
         (Some(width), _) => width,
-        // Qwen3's default is independent of the hidden size.
+        // Independent of the hidden size.
         (None, Family::Qwen3) => 128,
         (None, _) if heads == 0 || !hidden.is_multiple_of(heads) => {
             let reason = format!("{hidden} is not a multiple of num_attention_heads = {heads}");
@@ -97,7 +95,6 @@ fn parse(entries: &Map<String, Value>) -> Result<ModelConfig, ModelError> {
     let inner_theta = rotary.as_ref().map_or(Ok(None), |rotary| rotary.number("rope_theta"))?;
     let rope_theta = inner_theta.or(of.number("rope_theta")?);
     let rope_scaling = rotary.map_or(Ok(RopeScaling::None), |rotary| scaling(&rotary, context))?;
-    // Defaults of `transformers` for missing keys.
     let base = match family.tower() {
         Some(_) => ModelConfig { rms_norm_eps: 1e-5, rope_theta: 1e6, ..ModelConfig::default() },
         None => ModelConfig::default(),
@@ -124,7 +121,7 @@ fn parse(entries: &Map<String, Value>) -> Result<ModelConfig, ModelError> {
         rope_theta: rope_theta.unwrap_or(base.rope_theta),
         rope_scaling,
         tie_word_embeddings: of.flag("tie_word_embeddings")? || root.flag("tie_word_embeddings")?,
-        // Keys that the family's own code ignores have no effect here either.
+        // Other families ignore these keys in `transformers`, too.
         attention_bias: matches!(family, Family::Qwen3 | Family::Llama) && of.flag("attention_bias")?,
         mlp_bias: family == Family::Llama && of.flag("mlp_bias")?,
         initializer_range: of.number("initializer_range")?.unwrap_or(base.initializer_range),
@@ -153,8 +150,8 @@ fn eos_json(tokens: &SpecialTokens) -> Value {
     }
 }
 
-/// Returns `transformers` sampling settings that sample from the full distribution. A run replaces
-/// these settings when it saves the tokenizer ([`turnwise_text::Tokenizer::save_folder_sampled`]).
+/// Returns `transformers` settings that sample from the full distribution. A run replaces them when
+/// it saves the tokenizer ([`turnwise_text::Tokenizer::save_folder_sampled`]).
 pub(super) fn generation_json(config: &ModelConfig) -> Value {
     let entries = GenerationSampling::default().entries();
     let mut value: Value = entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
@@ -218,7 +215,7 @@ fn scaling(of: &Entries<'_>, context: usize) -> Result<RopeScaling, ModelError> 
     let original = || Ok(of.whole("original_max_position_embeddings")?.unwrap_or(context));
     let kind = of.get("rope_type").or_else(|| of.get("type"));
     match kind.map(|kind| kind.as_str().unwrap_or_default()) {
-        // In a model with vision, `mrope_section` divides a head.
+        // With vision, `mrope_section` divides a head.
         None | Some("default" | "mrope") => Ok(RopeScaling::None),
         Some("linear") => Ok(RopeScaling::Linear { factor: of.need("factor")? }),
         Some("llama3") => Ok(RopeScaling::Llama3 {
@@ -231,7 +228,7 @@ fn scaling(of: &Entries<'_>, context: usize) -> Result<RopeScaling, ModelError> 
             let original = original()?;
             let factor = of.number("factor")?.unwrap_or(context as f64 / original.max(1) as f64);
             let sharper = |scale: f64| if factor <= 1.0 { 1.0 } else { 0.1 * scale * factor.ln() + 1.0 };
-            // Zero counts as not given.
+            // Zero means unset.
             let given = |name: &str| Ok(of.number(name)?.filter(|&value| value != 0.0));
             let attention_factor =
                 match (of.number("attention_factor")?, given("mscale")?, given("mscale_all_dim")?) {
@@ -298,8 +295,7 @@ fn scaling_json(scaling: RopeScaling) -> Value {
     }
 }
 
-/// Returns a config with all keys that `transformers` needs. `dtype` is PyTorch's name for the type
-/// of the weights.
+/// Returns all keys that `transformers` needs. `dtype` is PyTorch's name of the weights' type.
 pub(super) fn config_json(config: &ModelConfig, critic: bool, dtype: &str) -> Value {
     let tokens = &config.special_tokens;
     let class = config.model_type.class();
@@ -358,7 +354,7 @@ pub(super) fn config_json(config: &ModelConfig, critic: bool, dtype: &str) -> Va
     value
 }
 
-/// A JSON object and where it was found, for error messages. A null is treated as a missing key.
+/// A JSON object with its location for error messages; null means missing.
 pub(super) struct Entries<'a> {
     within: &'a str,
     entries: &'a Map<String, Value>,

@@ -1,5 +1,3 @@
-//! Loads weights from the files of a model folder.
-
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
@@ -12,9 +10,8 @@ use super::{INDEX, WEIGHTS};
 use crate::files::{self, check_shape, decode};
 use crate::{ModelError, Parameters, TensorInfo};
 
-/// Reads all weights of a model from a folder's safetensors file or shards.
-///
-/// Files are memory-mapped and read once, so little memory is needed beyond the weights.
+/// Reads all weights from a folder's safetensors file or shards. Files are memory-mapped and read
+/// once, so little memory is needed beyond the weights.
 pub(super) fn fill(folder: &Path, parameters: &mut Parameters<f32>) -> Result<(), ModelError> {
     let files = weight_files(folder)?;
     let Parameters { config, layout, data } = parameters;
@@ -28,7 +25,7 @@ pub(super) fn fill(folder: &Path, parameters: &mut Parameters<f32>) -> Result<()
         let file = Mapped::open(path)?;
         let tensors =
             SafeTensors::deserialize(file.bytes()).map_err(|error| ModelError::file(path, error))?;
-        // In layout order, so that the same one of several errors is always reported.
+        // In layout order, so that the same error is always reported first.
         let mut found: Vec<_> = tensors
             .iter()
             .map(|(name, view)| {
@@ -78,7 +75,7 @@ const OUTPUT: &str = "lm_head.weight";
 
 fn weight_files(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
     let (single, index) = (folder.join(WEIGHTS), folder.join(INDEX));
-    // A single file takes precedence over an index, as in `transformers`.
+    // A single file takes precedence, as in `transformers`.
     if single.exists() {
         return Ok(vec![single]);
     }
@@ -126,8 +123,8 @@ fn weight_files(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
     Ok(found)
 }
 
-/// Returns this crate's name for a tensor in the file. Removes the prefixes of PyTorch wrappers,
-/// and adds prefixes that are missing if a decoder was saved without its wrapper.
+/// Returns this crate's name for a tensor: removes prefixes of PyTorch wrappers, and adds those
+/// missing from a decoder that was saved alone.
 fn canonical(name: &str) -> String {
     let mut name = name;
     while let Some(rest) =
@@ -157,7 +154,7 @@ fn split<'a>(tensors: &[TensorInfo], data: &'a mut [f32]) -> Vec<Option<&'a mut 
     parts
 }
 
-/// Number of elements to convert before the file's pages are released.
+/// Elements to convert before their pages are released.
 const CHUNK: usize = 1 << 22;
 
 fn read(file: &Mapped, name: &str, view: &TensorView<'_>, to: &mut [f32]) -> Result<(), ModelError> {
@@ -204,7 +201,7 @@ fn refuse_unexpected(source: &Path, unexpected: &mut [String]) -> Result<(), Mod
     ))
 }
 
-/// Rejects a file whose output layer differs from the tied embedding.
+/// Rejects an output layer that differs from the tied embedding.
 fn check_tied(path: &Path, name: &str, embedding: &[f32]) -> Result<(), ModelError> {
     let file = Mapped::open(path)?;
     let tensors = SafeTensors::deserialize(file.bytes()).map_err(|error| ModelError::file(path, error))?;

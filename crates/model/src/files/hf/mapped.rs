@@ -16,10 +16,9 @@ impl Mapped {
     #[expect(unsafe_code, reason = "a map is only as constant as its file")]
     pub(crate) fn open(path: &Path) -> Result<Self, ModelError> {
         let file = File::open(path).map_err(ModelError::io(path))?;
-        // SAFETY: the map is read-only, and everything read from it is checked (the header) or any bits will do
-        // (the numbers), so other contents cannot break Rust's rules. Models are replaced by renaming whole
-        // files over old ones, which leaves a mapped one as it was; shortening one by hand while it is
-        // being read would end the program.
+        // SAFETY: the map is read-only; the header is checked, and numbers may have any bits.
+        // Models are replaced by renaming, which leaves a mapped file intact; truncating one while
+        // it is read would end the program.
         let map = unsafe { Mmap::map(&file) }.map_err(ModelError::io(path))?;
         Ok(Self { path: path.to_path_buf(), map })
     }
@@ -33,16 +32,16 @@ impl Mapped {
     }
 
     /// Releases the memory of a range that has been read, so that a model and its file are never
-    /// both fully in memory. Later reads load it again from the file.
+    /// both fully in memory. Later reads load it again.
     #[cfg(unix)]
     #[expect(unsafe_code, reason = "giving pages back is unsafe in general")]
     pub(crate) fn release(&self, part: &[u8]) {
         let start = part.as_ptr().addr() - self.map.as_ptr().addr();
-        // SAFETY: what this loses in general are changes to memory that no file holds. This map is read-only and
-        // of a file, so that its pages come back from there with the same bytes.
+        // SAFETY: the map is read-only and backed by a file, so released pages are read again with
+        // the same bytes.
         let outcome =
             unsafe { self.map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, part.len()) };
-        // On failure, memory just stays in use.
+        // On failure, the memory just stays in use.
         drop(outcome);
     }
 

@@ -1,13 +1,4 @@
-//! Models in Hugging Face's layout: `config.json`, `generation_config.json`, and one or more
-//! safetensors files.
-//!
-//! | file | subject |
-//! |---|---|
-//! | `config_json.rs` | `config.json` |
-//! | `load.rs` | reads weights from a model folder |
-//! | `mapped.rs` | a memory-mapped weights file |
-//! | `save.rs` | writes a model folder |
-//! | `vision_json.rs` | `vision_config`, `preprocessor_config.json` |
+//! Models in Hugging Face's layout: `config.json`, `generation_config.json`, and safetensors files.
 
 mod config_json;
 mod load;
@@ -29,12 +20,12 @@ const WEIGHTS: &str = "model.safetensors";
 const PROCESSOR: &str = "preprocessor_config.json";
 const INDEX: &str = "model.safetensors.index.json";
 
-/// Reads a model from a folder. Weights are read as `f32`, `bf16` or `f16`, from one file or
-/// shards, and converted to `f32`. Little memory is needed beyond the weights.
+/// Reads a model from a folder. Weights in `f32`, `bf16` or `f16`, in one file or shards, become
+/// `f32`; little memory is needed beyond them.
 ///
 /// # Errors
-/// The error names the file and the key or tensor. Fails on an unsupported family or setting, a
-/// missing or unexpected tensor, or a shape that does not match the config.
+/// Names the file and the key or tensor. Fails on an unsupported family or setting, a missing or
+/// unexpected tensor, or a wrong shape.
 pub fn load_model(folder: &Path) -> Result<Parameters<f32>, ModelError> {
     let config = load_config(folder)?;
     check_room(folder, ParameterLayout::new(&config).len)?;
@@ -46,8 +37,8 @@ pub fn load_model(folder: &Path) -> Result<Parameters<f32>, ModelError> {
 /// Reads a critic: a decoder with a value head, as written by [`save_model`].
 ///
 /// # Errors
-/// Fails like [`load_model`]. The value head (`score.weight`, `score.bias`) is required, and an
-/// output layer is not allowed.
+/// Fails like [`load_model`], without a value head (`score.weight`, `score.bias`), or with an
+/// output layer.
 pub fn load_critic(folder: &Path) -> Result<Parameters<f32>, ModelError> {
     let config = load_config(folder)?;
     check_room(folder, ParameterLayout::critic(&config).len)?;
@@ -56,12 +47,11 @@ pub fn load_critic(folder: &Path) -> Result<Parameters<f32>, ModelError> {
     Ok(parameters)
 }
 
-/// Rejects weights that do not fit into memory, if the memory size is known. Otherwise the
-/// allocator would abort the program.
+/// Rejects weights larger than memory, if its size is known; allocating them would abort the
+/// program.
 fn check_room(folder: &Path, numbers: usize) -> Result<(), ModelError> {
     let mut room: Vec<f32> = Vec::new();
     let reserved = room.try_reserve_exact(numbers);
-    // Without a use, the reservation might be optimised away.
     std::hint::black_box(&room);
     reserved.map_err(|_| {
         let reason = format!(

@@ -1,5 +1,3 @@
-//! Writes a model folder.
-
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,10 +14,10 @@ use crate::{ModelError, Parameters, TensorInfo};
 /// Data type of saved weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WeightType {
-    /// Single precision, exactly as trained.
+    /// Single precision, as trained.
     #[default]
     F32,
-    /// Rounded to bf16: half the size, and common for inference.
+    /// Rounded to bf16.
     Bf16,
 }
 
@@ -42,21 +40,20 @@ impl WeightType {
 /// Options of [`save_model_as`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SaveOptions {
-    /// Data type of the weights.
+    /// Type of the weights.
     pub dtype: WeightType,
-    /// Maximum size of a weights file in bytes; larger models are split into shards.
+    /// Maximum bytes per weights file; larger models are sharded.
     pub shard_bytes: usize,
 }
 
 impl Default for SaveOptions {
-    /// Returns the default: single precision, in files of up to 5 GB.
+    /// Returns single precision in files of up to 5 GB.
     fn default() -> Self {
         Self { dtype: WeightType::F32, shard_bytes: 5_000_000_000 }
     }
 }
 
-/// Writes a model in `f32` for `transformers` into a folder, creating it if needed. A tied output
-/// layer is omitted; see [`save_model_as`].
+/// Writes a model in `f32`, without a tied output layer; see [`save_model_as`].
 ///
 /// # Errors
 /// Fails like [`save_model_as`].
@@ -64,15 +61,14 @@ pub fn save_model(parameters: &Parameters<f32>, folder: &Path) -> Result<(), Mod
     save_model_as(parameters, folder, SaveOptions::default())
 }
 
-/// Writes a model into a folder, creating it if needed. The files are `model.safetensors` (or
-/// shards and their index), `generation_config.json` and `config.json`.
+/// Writes `model.safetensors` (or shards and their index), `generation_config.json` and
+/// `config.json` into a folder, creating it if needed.
 ///
-/// All files are written under temporary names and renamed once they are complete, `config.json`
-/// last. Weights files left by an earlier model are then removed.
+/// All files are written under temporary names and renamed once complete, `config.json` last.
+/// Weights files of an earlier model are then removed.
 ///
 /// # Errors
-/// Fails with the path of the folder or file that cannot be created, listed, written, renamed or
-/// removed.
+/// Names the path that cannot be created, listed, written, renamed or removed.
 pub fn save_model_as(
     parameters: &Parameters<f32>,
     folder: &Path,
@@ -126,7 +122,7 @@ pub fn save_model_as(
     remove_others(folder, &names)
 }
 
-/// Assigns tensors to files, in order. Each file gets as many as fit, but at least one.
+/// Assigns tensors to files in order, at least one to each.
 fn shards(tensors: &[TensorInfo], options: SaveOptions) -> Vec<Vec<&TensorInfo>> {
     let mut shards = vec![Vec::new()];
     let mut bytes = 0;

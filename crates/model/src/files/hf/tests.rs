@@ -153,7 +153,7 @@ fn broken_files_are_named() {
 fn half_precision_is_read() {
     let (folder, parameters) = saved(true);
     for dtype in [Dtype::BF16, Dtype::F16] {
-        // Powers of two are exact in both formats.
+        // Exact in both formats.
         let value = |index: usize| 2f32.powi((index % 8) as i32 - 4);
         let encoded: Vec<(String, Vec<usize>, Vec<u8>)> = parameters
             .layout
@@ -216,7 +216,7 @@ fn large_models_go_into_several_files() {
     fs::write(&last, bytes).unwrap();
     assert_eq!(load_model(folder).unwrap(), parameters);
 
-    // Back to one file, then to other shards: no earlier file remains.
+    // No earlier file remains.
     save_model(&parameters, folder).unwrap();
     assert_eq!(names(folder), [CONFIG, GENERATION_CONFIG, WEIGHTS]);
     save_model_as(&parameters, folder, SaveOptions { shard_bytes: 6000, ..options }).unwrap();
@@ -265,7 +265,7 @@ fn with_tensors(
 #[test]
 fn tensors_are_known_by_other_names_too() {
     let (_folder, parameters) = saved(false);
-    // A decoder saved on its own, a compiled model, a model of several processes.
+    // A decoder saved alone, a compiled model, a distributed model.
     for rename in [
         |name: &str| name.strip_prefix("model.").unwrap_or(name).to_owned(),
         |name: &str| format!("_orig_mod.{name}"),
@@ -278,7 +278,7 @@ fn tensors_are_known_by_other_names_too() {
         });
         assert_eq!(loaded.unwrap(), parameters);
     }
-    // Old files contain frequencies that are computed today.
+    // Old files contain frequencies, which are now computed.
     let loaded = with_tensors(false, |tensors| {
         tensors.push(("model.layers.0.self_attn.rotary_emb.inv_freq".into(), vec![2], vec![1.0, 0.5]));
     });

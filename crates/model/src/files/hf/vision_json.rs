@@ -1,4 +1,4 @@
-//! Reads and writes `vision_config` of `config.json`, and `preprocessor_config.json`.
+//! `vision_config` of `config.json`, and `preprocessor_config.json`.
 
 use std::path::Path;
 
@@ -8,8 +8,8 @@ use super::config_json::Entries;
 use crate::pictures::{ImageSettings, Pictures, TowerKind, VisionConfig, VisionTokens};
 use crate::{ModelError, files};
 
-/// Parses the vision part of a config. `root` is the whole config, `text` is its decoder part, and
-/// `width` is the decoder's hidden width.
+/// Parses the vision part of a config, given the whole config, its decoder part and the decoder's
+/// hidden width.
 pub(super) fn parse(
     kind: TowerKind,
     root: &Entries<'_>,
@@ -30,7 +30,7 @@ pub(super) fn parse(
             of.error("rope_parameters", "another rope_theta than 10000 is not supported in the tower")
         );
     }
-    // Older folders on the hub have `in_chans`.
+    // Older folders have `in_chans`.
     let channels = of.whole("in_channels")?.or(of.whole("in_chans")?).unwrap_or(3);
     if channels != 3 {
         return Err(of.error("in_channels", format!("{channels} is not supported; supported: 3")));
@@ -103,7 +103,7 @@ fn wholes(value: Option<&Value>) -> Option<Vec<usize>> {
     entries.map(|entry| entry.as_u64().and_then(|entry| usize::try_from(entry).ok())).collect()
 }
 
-/// Adds a model's vision part to `config.json`, in the hub's layout.
+/// Adds a model's vision part to `config.json`.
 pub(super) fn write(config: &VisionConfig, width: usize, value: &mut Value) {
     let mut tower = json!({
         "depth": config.depth,
