@@ -1,18 +1,16 @@
-//! Shared weights of a decoder and its optional adapter.
+//! A decoder's weights with an optional adapter.
 
 use std::sync::Arc;
 
 use super::lora::Adapter;
 use crate::{ModelConfig, ModelError, Parameters, TensorInfo};
 
-/// Weights of a policy or critic, shared by samplers, evaluations and references.
-///
-/// Clones are cheap, and several adapters can share one base.
+/// Weights of a policy or critic. Clones are cheap, and several adapters can share one base.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Weights {
-    /// All weights of the decoder; frozen if there is an adapter.
+    /// The decoder's weights; frozen if there is an adapter.
     pub base: Arc<Parameters<f32>>,
-    /// Adapter that is added to the base.
+    /// Adapter on the base.
     pub adapter: Option<Arc<Adapter<f32>>>,
 }
 
@@ -20,7 +18,7 @@ impl Weights {
     /// Returns a base model with an adapter.
     ///
     /// # Errors
-    /// Fails if the adapter was made for a different architecture.
+    /// Fails if the adapter fits another architecture.
     pub fn adapted(base: Arc<Parameters<f32>>, adapter: Adapter<f32>) -> Result<Self, ModelError> {
         adapter.check_base(&base.config)?;
         Ok(Self { base, adapter: Some(Arc::new(adapter)) })
@@ -31,16 +29,16 @@ impl Weights {
         &self.base.config
     }
 
-    /// Returns the base model without its adapter.
+    /// Returns only the base model.
     pub fn without_adapter(&self) -> Self {
         Self { base: Arc::clone(&self.base), adapter: None }
     }
 
-    /// Returns a model with the adapter merged: `W + s B A` for each adapted `W`. Without an
-    /// adapter, nothing is copied.
+    /// Returns a model with each adapted `W` merged to `W + s B A`; copies nothing without an
+    /// adapter.
     ///
     /// # Errors
-    /// Fails if the adapter was made for a different architecture.
+    /// Fails if the adapter fits another architecture.
     pub fn merged(&self) -> Result<Arc<Parameters<f32>>, ModelError> {
         let Some(adapter) = &self.adapter else { return Ok(Arc::clone(&self.base)) };
         let mut merged = (*self.base).clone();
@@ -48,18 +46,17 @@ impl Weights {
         Ok(Arc::new(merged))
     }
 
-    /// Returns the trained parameters: the adapter's if there is one, otherwise all.
+    /// Returns the trained parameters: the adapter's, or all without one.
     pub fn trained(&self) -> &[f32] {
         self.adapter.as_ref().map_or(&self.base.data, |adapter| &adapter.data)
     }
 
-    /// Returns the trained tensors, which define the layout of gradients, moments and optimizer
-    /// states.
+    /// Returns the trained tensors, which are also the layout of gradients and optimizer states.
     pub fn trained_tensors(&self) -> &[TensorInfo] {
         self.adapter.as_ref().map_or(&self.base.layout.tensors, |adapter| &adapter.layout.tensors)
     }
 
-    /// Returns true if these are the weights of a critic.
+    /// Returns true for a critic.
     pub fn has_value_head(&self) -> bool {
         match &self.adapter {
             Some(adapter) => adapter.layout.value.is_some(),

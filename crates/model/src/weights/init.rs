@@ -1,15 +1,12 @@
-//! Initial weights.
-
 use turnwise_core::Seed;
 
 use crate::{ModelConfig, ModelError, ParameterLayout, Parameters};
 
 impl Parameters<f32> {
-    /// Returns randomly initialized weights: normal matrices with standard deviation
-    /// `initializer_range`, norms 1 and biases 0. The two projections per layer that write to the
-    /// residual stream are scaled by `1 / sqrt(2 layers)` (Radford et al. (2019), GPT-2).
-    ///
-    /// Qwen2 in `transformers` does not scale these projections.
+    /// Returns random weights: normal matrices with standard deviation `initializer_range`, norms
+    /// 1, biases
+    /// 0. Each layer's two projections into the residual stream are scaled by `1 / sqrt(2 layers)`
+    ///    (Radford et al. (2019), GPT-2), unlike in `transformers`' Qwen2.
     ///
     /// # Errors
     /// Fails like [`ModelConfig::check`].

@@ -1,12 +1,4 @@
-//! The weights of a decoder: their layout, adapters and random initialization.
-//!
-//! | file | subject |
-//! |---|---|
-//! | `adapted.rs` | weights with an adapter |
-//! | `init.rs` | random weights |
-//! | `lora/` | low-rank adapters |
-//! | `parameters.rs` | the layout of all weights in one flat buffer |
-//! | `vision.rs` | the vision tower's tensors |
+//! A decoder's weights: layout, adapters and random initialization.
 
 mod adapted;
 mod init;

@@ -1,28 +1,27 @@
-//! All weights of a decoder in one flat buffer, with the range of each tensor.
+//! A decoder's weights in one flat buffer.
 //!
-//! Gradients, optimizer moments and checkpoints share this layout, so they can be processed as
-//! plain slices. Names and shapes match a Hugging Face checkpoint. A linear weight is `[out, in]`,
-//! row-major.
+//! Gradients, optimizer moments and checkpoints share its layout. Names and shapes follow Hugging
+//! Face; a linear weight is `[out, in]`, row-major.
 
 use std::ops::Range;
 
 use super::vision::VisionLayout;
 use crate::{ModelConfig, Real};
 
-/// Name, shape and range of one tensor in the flat buffer.
+/// Name, shape and range of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorInfo {
-    /// Name in the checkpoint, for example `model.layers.0.self_attn.q_proj.weight`.
+    /// Checkpoint name, such as `model.layers.0.self_attn.q_proj.weight`.
     pub name: String,
-    /// Shape, outermost first.
+    /// Outermost dimension first.
     pub shape: Vec<usize>,
-    /// Range of its elements in the buffer.
+    /// Range in the buffer.
     pub range: Range<usize>,
-    /// True if weight decay applies. Matrices decay; norms and biases do not.
+    /// True if weight decay applies (matrices, not norms or biases).
     pub decays: bool,
 }
 
-/// Ranges of one layer's tensors in the flat buffer.
+/// Ranges of one layer's tensors in the buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayerLayout {
     /// Norm before attention, `[hidden]`.
@@ -33,19 +32,19 @@ pub struct LayerLayout {
     pub k_weight: Range<usize>,
     /// Value projection, `[key_value_width, hidden]`; directly after `k_weight`.
     pub v_weight: Range<usize>,
-    /// Query bias, `[query_width]`, if the family has one.
+    /// Query bias, `[query_width]`, if any.
     pub q_bias: Option<Range<usize>>,
     /// Key bias, `[key_value_width]`; directly after `q_bias`.
     pub k_bias: Option<Range<usize>>,
     /// Value bias, `[key_value_width]`; directly after `k_bias`.
     pub v_bias: Option<Range<usize>>,
-    /// Norm of each query head, `[head_dim]`, if the family has one.
+    /// Norm of each query head, `[head_dim]`, if any.
     pub q_norm: Option<Range<usize>>,
     /// Norm of each key head, `[head_dim]`; directly after `q_norm`.
     pub k_norm: Option<Range<usize>>,
     /// Output projection, `[hidden, query_width]`.
     pub o_weight: Range<usize>,
-    /// Output bias, `[hidden]`, if the family has one.
+    /// Output bias, `[hidden]`, if any.
     pub o_bias: Option<Range<usize>>,
     /// Norm before the MLP, `[hidden]`.
     pub post_norm: Range<usize>,
@@ -53,45 +52,44 @@ pub struct LayerLayout {
     pub gate_weight: Range<usize>,
     /// Up projection, `[intermediate, hidden]`; directly after `gate_weight`.
     pub up_weight: Range<usize>,
-    /// Gate bias, `[intermediate]`, if the model has one.
+    /// Gate bias, `[intermediate]`, if any.
     pub gate_bias: Option<Range<usize>>,
     /// Up bias, `[intermediate]`; directly after `gate_bias`.
     pub up_bias: Option<Range<usize>>,
     /// Down projection, `[hidden, intermediate]`.
     pub down_weight: Range<usize>,
-    /// Down bias, `[hidden]`, if the model has one.
+    /// Down bias, `[hidden]`, if any.
     pub down_bias: Option<Range<usize>>,
 }
 
 impl LayerLayout {
-    /// Returns the query, key and value projections as one matrix, `[query_width + 2
-    /// key_value_width, hidden]`.
+    /// Query, key and value projections as one matrix, `[query_width + 2 key_value_width, hidden]`.
     pub fn qkv_weight(&self) -> Range<usize> {
         self.q_weight.start..self.v_weight.end
     }
 
-    /// Returns the query, key and value biases as one vector.
+    /// Query, key and value biases as one vector.
     pub fn qkv_bias(&self) -> Option<Range<usize>> {
         Some(self.q_bias.as_ref()?.start..self.v_bias.as_ref()?.end)
     }
 
-    /// Returns the norm weights of the query and key heads as one vector, `[2 head_dim]`.
+    /// Query and key norms as one vector, `[2 head_dim]`.
     pub fn qk_norm(&self) -> Option<Range<usize>> {
         Some(self.q_norm.as_ref()?.start..self.k_norm.as_ref()?.end)
     }
 
-    /// Returns the gate and up projections as one matrix, `[2 intermediate, hidden]`.
+    /// Gate and up projections as one matrix, `[2 intermediate, hidden]`.
     pub fn gate_up_weight(&self) -> Range<usize> {
         self.gate_weight.start..self.up_weight.end
     }
 
-    /// Returns the gate and up biases as one vector.
+    /// Gate and up biases as one vector.
     pub fn gate_up_bias(&self) -> Option<Range<usize>> {
         Some(self.gate_bias.as_ref()?.start..self.up_bias.as_ref()?.end)
     }
 }
 
-/// Ranges of all tensors of a decoder.
+/// Ranges of a decoder's tensors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ParameterLayout {
     /// Token embedding, `[vocab, hidden]`.
@@ -100,27 +98,26 @@ pub struct ParameterLayout {
     pub layers: Vec<LayerLayout>,
     /// Norm after the last layer, `[hidden]`.
     pub final_norm: Range<usize>,
-    /// Output layer, `[vocab, hidden]`. Same range as `embedding` if tied, or in a critic (which
-    /// has no output layer).
+    /// Output layer, `[vocab, hidden]`; equals `embedding` if tied and in critics, which have none.
     pub output: Range<usize>,
-    /// The critic's value head: `[hidden]` weights and one bias. `None` in a policy.
+    /// A critic's value head: `[hidden]` weights and one bias.
     pub value: Option<Range<usize>>,
-    /// All weights of the vision tower, if the model has one.
+    /// Vision tower, if any.
     pub vision: Option<Range<usize>>,
-    /// All tensors, in buffer order.
+    /// Tensors in buffer order.
     pub tensors: Vec<TensorInfo>,
-    /// Length of the flat buffer.
+    /// Buffer length.
     pub len: usize,
 }
 
 impl ParameterLayout {
-    /// Returns the layout of a policy.
+    /// Returns a policy's layout.
     pub fn new(config: &ModelConfig) -> Self {
         Self::with_head(config, false)
     }
 
-    /// Returns the layout of a critic, in which a value head replaces the output layer. Names
-    /// follow the token classification models in `transformers`.
+    /// Returns a critic's layout: a value head replaces the output layer. Names follow
+    /// `transformers`' token classification models.
     pub fn critic(config: &ModelConfig) -> Self {
         Self::with_head(config, true)
     }
@@ -137,7 +134,7 @@ impl ParameterLayout {
             .map(|index| {
                 let mut add =
                     |name: &str, shape: &[usize]| builder.add(&format!("model.layers.{index}.{name}"), shape);
-                // Struct fields are evaluated, and tensors placed, in this order.
+                // Tensors are placed in this order.
                 LayerLayout {
                     input_norm: add("input_layernorm.weight", &[hidden]),
                     q_weight: add("self_attn.q_proj.weight", &[query, hidden]),
@@ -185,23 +182,22 @@ impl ParameterLayout {
     }
 }
 
-/// Returns the number of the vision tower's weights; 0 if there is no tower.
+/// Returns the number of the vision tower's weights.
 pub(crate) fn tower_weights(config: &ModelConfig) -> usize {
     ParameterLayout::new(config).vision.map_or(0, |tower| tower.len())
 }
 
-/// Tensors placed one after another in a flat buffer.
+/// Adjacent tensors in a flat buffer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TensorList {
     /// Tensors in buffer order.
     pub tensors: Vec<TensorInfo>,
-    /// Length of the buffer.
+    /// Buffer length.
     pub len: usize,
 }
 
 impl TensorList {
-    /// Appends a tensor and returns its range. Weight decay applies to tensors with more than one
-    /// dimension.
+    /// Appends a tensor; weight decay applies if it has several dimensions.
     pub fn add(&mut self, name: &str, shape: &[usize]) -> Range<usize> {
         let range = self.len..self.len + shape.iter().product::<usize>();
         self.len = range.end;
@@ -220,21 +216,21 @@ impl TensorList {
 pub struct Parameters<T> {
     /// The architecture.
     pub config: ModelConfig,
-    /// Ranges of the tensors in `data`.
+    /// Ranges of the tensors.
     pub layout: ParameterLayout,
-    /// Weights in one flat buffer.
+    /// Flat weights.
     pub data: Vec<T>,
 }
 
 impl<T: Real> Parameters<T> {
-    /// Returns a policy with all weights 0.
+    /// Returns a policy of zeros.
     pub fn zeros(config: ModelConfig) -> Self {
         let layout = ParameterLayout::new(&config);
         let data = vec![T::ZERO; layout.len];
         Self { config, layout, data }
     }
 
-    /// Returns a critic with all weights 0.
+    /// Returns a critic of zeros.
     pub fn critic(config: ModelConfig) -> Self {
         let layout = ParameterLayout::critic(&config);
         let data = vec![T::ZERO; layout.len];
@@ -253,7 +249,7 @@ impl<T: Real> Parameters<T> {
         critic
     }
 
-    /// Converts the weights to another data type.
+    /// Converts the weights' type.
     pub fn cast<U: Real>(&self) -> Parameters<U> {
         Parameters {
             config: self.config.clone(),
@@ -268,7 +264,7 @@ impl<T: Real> Parameters<T> {
         self.data.get(info.range.clone())
     }
 
-    /// Returns a mutable tensor by its checkpoint name.
+    /// Returns a mutable tensor by name.
     pub fn tensor_mut(&mut self, name: &str) -> Option<&mut [T]> {
         let info = self.layout.tensors.iter().find(|info| info.name == name)?;
         self.data.get_mut(info.range.clone())
@@ -276,8 +272,7 @@ impl<T: Real> Parameters<T> {
 }
 
 impl Parameters<f32> {
-    /// Returns the CRC-32C of the weights' bytes, which shows whether dependent files belong to
-    /// these weights.
+    /// Returns the CRC-32C of the weights, which shows whether dependent files belong to them.
     pub fn checksum(&self) -> u32 {
         crc32c::crc32c(bytemuck::cast_slice(&self.data))
     }

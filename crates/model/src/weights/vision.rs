@@ -8,7 +8,7 @@ use crate::pictures::{TowerKind, VisionConfig};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NormLayout {
     pub(crate) weight: Range<usize>,
-    /// Bias of a layer norm, stored directly after the weight.
+    /// Bias of a layer norm, directly after the weight.
     pub(crate) bias: Option<Range<usize>>,
 }
 
@@ -16,38 +16,36 @@ pub(crate) struct NormLayout {
 pub(crate) struct BlockLayout {
     pub(crate) norm1: NormLayout,
     pub(crate) norm2: NormLayout,
-    /// Query, key and value projection, `[3 hidden, hidden]`.
+    /// `[3 hidden, hidden]`.
     pub(crate) qkv_weight: Range<usize>,
     pub(crate) qkv_bias: Range<usize>,
-    /// Output projection of attention, `[hidden, hidden]`.
+    /// `[hidden, hidden]`.
     pub(crate) proj_weight: Range<usize>,
     pub(crate) proj_bias: Range<usize>,
-    /// First layer of the MLP: gate and up, `[2 intermediate, hidden]`, or `[intermediate, hidden]`
-    /// if the MLP is not gated.
+    /// Gate and up, `[2 intermediate, hidden]`, or `[intermediate, hidden]` without a gate.
     pub(crate) up_weight: Range<usize>,
     pub(crate) up_bias: Range<usize>,
-    /// Second layer, `[hidden, intermediate]`.
+    /// `[hidden, intermediate]`.
     pub(crate) down_weight: Range<usize>,
     pub(crate) down_bias: Range<usize>,
 }
 
-/// Ranges of a tower's tensors, which are contiguous in a model's buffer.
+/// Ranges of a tower's tensors, which are contiguous.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct VisionLayout {
-    /// Patch embedding, `[hidden, 3 x temporal x patch x patch]`.
+    /// `[hidden, 3 x temporal x patch x patch]`.
     pub(crate) patch: Range<usize>,
     pub(crate) blocks: Vec<BlockLayout>,
     pub(crate) merge_norm: NormLayout,
     /// First layer of the merger, a square matrix.
     pub(crate) merge_weight: Range<usize>,
     pub(crate) merge_bias: Range<usize>,
-    /// Second layer of the merger, whose output has the decoder's width.
+    /// Second layer of the merger, as wide as the decoder.
     pub(crate) out_weight: Range<usize>,
     pub(crate) out_bias: Range<usize>,
 }
 
 impl VisionLayout {
-    /// Returns the layout of a tower in a separate buffer; `width` is the decoder's width.
     pub(crate) fn new(config: &VisionConfig, width: usize) -> Self {
         Self::add(&mut TensorList::default(), config, width)
     }
@@ -55,7 +53,7 @@ impl VisionLayout {
     pub(crate) fn add(list: &mut TensorList, config: &VisionConfig, width: usize) -> Self {
         let (side, merged) = (config.patch_size, config.merged() * config.hidden_size);
         let mut to = Builder { list, config };
-        // Struct fields are evaluated, and tensors placed, in this order.
+        // Tensors are placed in this order.
         Self {
             patch: to.add(
                 "patch_embed.proj.weight",
@@ -102,7 +100,7 @@ impl Builder<'_> {
 
     fn block(&mut self, block: &str) -> BlockLayout {
         let (hidden, inner) = (self.config.hidden_size, self.config.intermediate_size);
-        // Gate and up are adjacent, so that one product computes both.
+        // Adjacent, so that one product computes both.
         let (first, second): (&[&str], _) = match self.config.kind {
             TowerKind::Qwen2Vl => (&["fc1"], "fc2"),
             TowerKind::Qwen25Vl => (&["gate_proj", "up_proj"], "down_proj"),

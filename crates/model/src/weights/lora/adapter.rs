@@ -1,4 +1,4 @@
-//! An adapter's weights in one flat buffer, with the range of each tensor.
+//! An adapter's weights in one flat buffer.
 
 use std::ops::Range;
 
@@ -9,48 +9,48 @@ use crate::ops::linear::{Accumulate, View, ViewMut, matmul};
 use crate::weights::TensorList;
 use crate::{LayerLayout, ModelConfig, ModelError, Parameters, Real, TensorInfo};
 
-/// Ranges of the two matrices of one module.
+/// Ranges of a module's two matrices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdapterPart {
     /// Adapted module.
     pub module: Module,
-    /// Range of `A`, `[rank, inputs]`.
+    /// `A`, `[rank, inputs]`.
     pub a: Range<usize>,
-    /// Range of `B`, `[outputs, rank]`.
+    /// `B`, `[outputs, rank]`.
     pub b: Range<usize>,
-    /// Columns of the module in the fused product.
+    /// The module's columns in the fused product.
     pub columns: Range<usize>,
 }
 
-/// Adapted modules in one fused matrix product. The `A` matrices of a branch are contiguous and
-/// form one matrix, `[parts rank, inputs]`.
+/// Adapters of one fused matrix product. Their `A`s are contiguous and form one matrix,
+/// `[parts rank, inputs]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Branch {
-    /// Range of all `A`s.
+    /// All `A`s.
     pub a: Range<usize>,
     /// Adapted modules in column order; may be empty.
     pub parts: Vec<AdapterPart>,
-    /// Width of the product's input.
+    /// The product's input width.
     pub inputs: usize,
-    /// Width of the product's output.
+    /// The product's output width.
     pub outputs: usize,
 }
 
-/// Ranges of all tensors in an adapter.
+/// Ranges of an adapter's tensors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdapterLayout {
-    /// For each layer, its branches in the order of [`Joint::ALL`].
+    /// Branches per layer, in the order of [`Joint::ALL`].
     pub layers: Vec<[Branch; 4]>,
-    /// The critic's value head: `[hidden]` weights and one bias. `None` in a policy.
+    /// A critic's value head: `[hidden]` weights and one bias.
     pub value: Option<Range<usize>>,
-    /// All tensors in buffer order, with PEFT's names.
+    /// Tensors in buffer order, with PEFT's names.
     pub tensors: Vec<TensorInfo>,
-    /// Length of the flat buffer.
+    /// Buffer length.
     pub len: usize,
 }
 
 impl AdapterLayout {
-    /// Returns the layout for a model of this shape, with a value head for a critic.
+    /// Returns the layout for a model, with a value head for a critic.
     ///
     /// # Errors
     /// Fails if the settings are invalid.
@@ -70,7 +70,7 @@ impl AdapterLayout {
         Ok(Self { layers, value, tensors: builder.tensors, len: builder.len })
     }
 
-    /// Returns the ranges of a module's `A` and `B`, or `None` if the module has no adapter.
+    /// Returns a module's ranges, or `None` if it has no adapter.
     pub fn part(&self, layer: usize, module: Module) -> Option<&AdapterPart> {
         self.layers.get(layer)?.iter().flat_map(|branch| &branch.parts).find(|part| part.module == module)
     }
@@ -84,7 +84,7 @@ fn branch(
     (joint, adapted): (Joint, &[Module]),
 ) -> Branch {
     let name = |module: Module, matrix: &str| {
-        // PEFT's names contain `language_model` if the model has a vision tower.
+        // PEFT's names contain `language_model` if there is a vision tower.
         let decoder = if model.vision.is_some() { "model.language_model" } else { "model" };
         format!("base_model.model.{decoder}.layers.{layer}.{}.lora_{matrix}.weight", module.path())
     };
@@ -107,21 +107,21 @@ fn branch(
     Branch { a, parts, inputs, outputs: column }
 }
 
-/// Settings, layout and weights of an adapter.
+/// An adapter's settings, layout and weights.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Adapter<T> {
-    /// Settings, with `all-linear` expanded into module names.
+    /// Settings with `all-linear` expanded.
     pub config: LoraConfig,
-    /// Architecture of the base model.
+    /// Base model's architecture.
     pub model: ModelConfig,
-    /// Ranges of the tensors in `data`.
+    /// Ranges of the tensors.
     pub layout: AdapterLayout,
-    /// Weights in one flat buffer.
+    /// Flat weights.
     pub data: Vec<T>,
 }
 
 impl Adapter<f32> {
-    /// Returns a new adapter with PEFT's initialization (`kaiming_uniform_(A, a = sqrt(5))`): `A`
+    /// Returns a new adapter, initialized like PEFT's (`kaiming_uniform_(A, a = sqrt(5))`): `A`
     /// uniform in `±1 / sqrt(inputs)`, `B` zero.
     ///
     /// # Errors
@@ -140,7 +140,7 @@ impl Adapter<f32> {
 }
 
 impl<T: Real> Adapter<T> {
-    /// Returns an adapter with all weights 0.
+    /// Returns an adapter of zeros.
     ///
     /// # Errors
     /// Fails like [`LoraConfig::check`].
@@ -148,7 +148,7 @@ impl<T: Real> Adapter<T> {
         Self::with_layout(model, config, AdapterLayout::new(model, config, false)?)
     }
 
-    /// Returns a critic's adapter with all weights 0. The value head is trained in full.
+    /// Returns a critic's adapter of zeros, with a fully trained value head.
     ///
     /// # Errors
     /// Fails like [`LoraConfig::check`].
@@ -165,25 +165,24 @@ impl<T: Real> Adapter<T> {
         Ok(Self { config: config.spelled_out()?, model: model.clone(), layout, data })
     }
 
-    /// Returns a critic's adapter with the given adapter weights and a zero value head.
+    /// Returns a critic's adapter with these weights and a zero value head.
     ///
     /// # Errors
     /// Fails like [`LoraConfig::check`] if [`Adapter::config`] was changed.
     pub fn to_critic(&self) -> Result<Self, ModelError> {
         let mut critic = Self::critic(&self.model, &self.config)?;
-        // The value head comes last.
         let end = critic.layout.value.as_ref().map_or(critic.layout.len, |value| value.start);
         critic.data[..end].copy_from_slice(&self.data[..end]);
         Ok(critic)
     }
 
-    /// Returns true if every `B` is zero, so the adapter does not change the model.
+    /// Returns true if every `B` is zero, so the adapter has no effect.
     pub fn is_identity(&self) -> bool {
         let mut parts = self.layout.layers.iter().flatten().flat_map(|branch| &branch.parts);
         parts.all(|part| self.data[part.b.clone()].iter().all(|&value| value == T::ZERO))
     }
 
-    /// Converts the weights to another data type.
+    /// Converts the weights' type.
     pub fn cast<U: Real>(&self) -> Adapter<U> {
         Adapter {
             config: self.config.clone(),
@@ -193,20 +192,20 @@ impl<T: Real> Adapter<T> {
         }
     }
 
-    /// Returns a tensor by its name in the adapter file.
+    /// Returns a tensor by its name in the file.
     pub fn tensor(&self, name: &str) -> Option<&[T]> {
         let info = self.layout.tensors.iter().find(|info| info.name == name)?;
         self.data.get(info.range.clone())
     }
 
-    /// Returns a mutable tensor by its name in the adapter file.
+    /// Returns a mutable tensor by its name in the file.
     pub fn tensor_mut(&mut self, name: &str) -> Option<&mut [T]> {
         let info = self.layout.tensors.iter().find(|info| info.name == name)?;
         self.data.get_mut(info.range.clone())
     }
 
-    /// Adds `s B A` to a module's weight, `[outputs, inputs]`, if the module has an adapter. Costs
-    /// `2 r` operations per weight.
+    /// Adds `s B A` to an adapted module's weight, `[outputs, inputs]`; `2 r` operations per
+    /// weight.
     pub(crate) fn add_to(&self, layer: usize, module: Module, weight: &mut [T]) {
         let Some(part) = self.layout.part(layer, module) else { return };
         let (inputs, outputs, rank) = (module.inputs(&self.model), part.columns.len(), self.config.rank);
@@ -221,7 +220,7 @@ impl<T: Real> Adapter<T> {
         );
     }
 
-    /// Returns a module's weight with the adapter merged in; `None` if the module has no adapter.
+    /// Returns a module's merged weight, or `None` without an adapter.
     pub(crate) fn merged(&self, layer: usize, module: Module, weight: &[T]) -> Option<Vec<T>> {
         self.layout.part(layer, module)?;
         let mut merged = weight.to_vec();
@@ -232,7 +231,7 @@ impl<T: Real> Adapter<T> {
     /// Merges the adapter into its base weights, except the value head.
     ///
     /// # Errors
-    /// Fails if the adapter was made for a different architecture.
+    /// Fails if the adapter fits another architecture.
     pub fn merge_into(&self, parameters: &mut Parameters<T>) -> Result<(), ModelError> {
         self.check_base(&parameters.config)?;
         let layers: Vec<LayerLayout> = parameters.layout.layers.clone();

@@ -1,23 +1,22 @@
-//! Dropout seeded by the coordinates of each entry instead of by a generator's state.
+//! Dropout seeded by an entry's coordinates, without generator state.
 
 use crate::Real;
 
 /// Dropout mask for the adapter inputs of one pass.
 ///
-/// The mask depends only on the key and the entry's sequence index, position, layer, module and
-/// column. Recomputed layers therefore drop the same entries, and the split into micro-batches and
-/// lanes has no effect.
+/// It depends only on the key and on the entry's sequence, position, layer, module and column, so
+/// recomputation, micro-batches and lanes do not change it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Dropout {
     key: u64,
-    /// Entries are dropped if their 32 random bits are below this threshold.
+    /// Entries are dropped if their 32 random bits are below this.
     threshold: u64,
     /// `1 / (1 - probability)`, which preserves the mean.
     scale: f64,
 }
 
 impl Dropout {
-    /// Returns the mask for the 64-bit random `key`; `None` if nothing is dropped.
+    /// Returns the mask of a random `key`, or `None` if nothing is dropped.
     pub(crate) fn new(key: u64, probability: f64) -> Option<Self> {
         let threshold = (probability * 2f64.powi(32)) as u64;
         (threshold > 0).then(|| Self { key, threshold, scale: 1.0 / (1.0 - probability) })
@@ -38,7 +37,7 @@ impl Dropout {
         self.scale
     }
 
-    /// Computes `to = mask * x / (1 - probability)` for one row. `coordinates` are sequence, layer,
+    /// Computes `to = mask * x / (1 - probability)` for one row. Coordinates are sequence, layer,
     /// module and position.
     pub(crate) fn apply<T: Real>(&self, coordinates: [u64; 4], x: &[T], to: &mut [T]) {
         let row = coordinates.into_iter().fold(self.key, |state, coordinate| mix(state ^ mix(coordinate)));
@@ -53,8 +52,8 @@ impl Dropout {
     }
 }
 
-/// Applies one step of SplitMix64 (Steele, Lea and Flood 2014), a 64-bit bijection that maps a
-/// counter to random-looking output.
+/// Applies one step of SplitMix64 (Steele, Lea and Flood 2014), a bijection with random-looking
+/// output.
 fn mix(counter: u64) -> u64 {
     let z = counter.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -94,7 +93,6 @@ mod tests {
             assert_ne!(base, mask(&dropout, other, 64), "{other:?}");
         }
         assert_ne!(base, mask(&Dropout::new(8, 0.5).unwrap(), [4, 3, 2, 1], 64));
-        // Neighbouring rows agree as often as by chance.
         let next = mask(&dropout, [4, 3, 2, 2], 4096);
         let same = mask(&dropout, [4, 3, 2, 1], 4096).iter().zip(&next).filter(|(a, b)| a == b).count();
         assert!((1900..2200).contains(&same), "{same}");
@@ -102,7 +100,7 @@ mod tests {
 
     #[test]
     fn the_mask_is_pinned() {
-        // If these bits change, earlier runs with dropout can no longer be reproduced.
+        // Other bits would make earlier runs with dropout irreproducible.
         let found = mask(&Dropout::new(1, 0.5).unwrap(), [0, 1, 2, 3], 16);
         let bits: String = found.iter().map(|&value| if value == 0.0 { '0' } else { '1' }).collect();
         assert_eq!(bits, PINNED);

@@ -1,6 +1,4 @@
-//! Compares adapters with PEFT on `transformers`' Qwen2, through golden files.
-//!
-//! `tests/golden/lora/make.py` wrote them and defines the weights.
+//! Compares adapters with PEFT on Qwen2; `tests/golden/lora/make.py` wrote the files.
 
 use std::path::PathBuf;
 
@@ -66,8 +64,7 @@ fn adapter(base: &Parameters<f64>, settings: &LoraConfig, factor: f64) -> Adapte
     adapter
 }
 
-/// Returns the largest distances of log-probs and entropies, of the loss, and of the gradient
-/// relative to its tensor's norm.
+/// Returns the largest distances of log-probs and entropies, of the loss, and of the gradient.
 fn distances(case: &Value, base: &Parameters<f64>, adapter: &Adapter<f64>) -> [f64; 3] {
     let spans = case["spans"].as_array().unwrap().iter().enumerate().map(|(turn, span)| TurnSpan {
         turn,
@@ -117,7 +114,6 @@ fn logprobs_entropies_and_gradients_equal_peft() {
     let (golden, base) = (golden(), base());
     for (name, case) in golden.as_object().unwrap() {
         let settings = settings(case);
-        // The file has twelve digits.
         let found = distances(case, &base, &adapter(&base, &settings, 1.0));
         assert!(found.iter().all(|&distance| distance < 1e-9), "{name}: {found:?}");
         let scaled = LoraConfig { alpha: settings.alpha * (1.0 + 1e-6), ..settings.clone() };

@@ -1,11 +1,5 @@
 //! Low-rank adapters (LoRA) on a decoder's linear layers.
 //!
-//! | file | subject |
-//! |---|---|
-//! | `adapter.rs` | an adapter's weights in one flat buffer |
-//! | `dropout.rs` | dropout seeded by coordinates |
-//! | `pass.rs` | forward and backward pass of the adapters on one matrix product |
-//!
 //! Hu et al. (2021), "LoRA: Low-Rank Adaptation of Large Language Models". A trained matrix of rank
 //! `r` is added to a frozen matrix `W`, `[outputs, inputs]`:
 //!
@@ -14,11 +8,8 @@
 //! s = alpha / r, or alpha / sqrt(r) with `rslora` (Kalajdzievski 2023)
 //! ```
 //!
-//! `A` is initialized uniformly and `B` to zero, so a new adapter changes nothing. Names, shapes
-//! and settings follow PEFT. [`crate::save_adapter`] and [`crate::load_adapter`] write and read its
-//! files.
-//!
-//! The gradients, moments and clipped norm of [`crate::NativeLearner`] cover only the adapter.
+//! `A` is initialized uniformly and `B` to zero, so a new adapter changes nothing. Names, shapes,
+//! settings and files ([`crate::save_adapter`], [`crate::load_adapter`]) follow PEFT.
 
 mod adapter;
 mod dropout;
@@ -47,13 +38,13 @@ pub struct LoraConfig {
     #[schemars(range(max = 1e6), extend("exclusiveMinimum" = 0.0))]
     pub alpha: f64,
     /// Probability of dropping an entry of an adapter's input in training. Sampling has no dropout,
-    /// so with dropout the importance ratios differ from 1 even before the first update.
+    /// so importance ratios differ from 1 even before the first update.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub dropout: f64,
     /// Scales by `alpha / sqrt(rank)` instead of `alpha / rank`.
     pub rslora: bool,
-    /// Linear layers that get an adapter, in every decoder layer: `all-linear`, or some of
-    /// `q_proj`, `k_proj`, `v_proj`, `o_proj`, `gate_proj`, `up_proj` and `down_proj`.
+    /// Linear layers of every decoder layer that get an adapter: `all-linear`, or some of `q_proj`,
+    /// `k_proj`, `v_proj`, `o_proj`, `gate_proj`, `up_proj` and `down_proj`.
     #[schemars(length(min = 1))]
     pub targets: Vec<String>,
 }
@@ -64,11 +55,11 @@ impl Default for LoraConfig {
     }
 }
 
-/// Every linear layer except the output layer, as in PEFT.
+/// Every linear layer but the output layer, as in PEFT.
 pub(crate) const ALL_LINEAR: &str = "all-linear";
 
 impl LoraConfig {
-    /// Returns the scale `s` of the adapter's output.
+    /// Returns the scale `s`.
     pub fn scale(&self) -> f64 {
         let rank = self.rank as f64;
         self.alpha / if self.rslora { rank.sqrt() } else { rank }
@@ -77,8 +68,7 @@ impl LoraConfig {
     /// Returns the linear layers that get an adapter, in the order of [`Module::ALL`].
     ///
     /// # Errors
-    /// Fails on an unknown name and lists the valid ones. An empty list yields no layers;
-    /// [`LoraConfig::check`] rejects it.
+    /// Fails on an unknown name. An empty list is valid here; [`LoraConfig::check`] rejects it.
     pub fn modules(&self) -> Result<Vec<Module>, ModelError> {
         let fail = |reason: String| Err(ModelError::Setting { key: "targets".into(), reason });
         let known = || Module::ALL.map(Module::name).join(", ");
@@ -99,8 +89,7 @@ impl LoraConfig {
         Ok(Module::ALL.into_iter().filter(|&module| chosen[module as usize]).collect())
     }
 
-    /// Returns the settings with `all-linear` replaced by module names, in the order of
-    /// [`Module::ALL`].
+    /// Replaces `all-linear` with module names, in the order of [`Module::ALL`].
     ///
     /// # Errors
     /// Fails like [`LoraConfig::modules`].
@@ -112,15 +101,15 @@ impl LoraConfig {
     /// Rejects invalid settings.
     ///
     /// # Errors
-    /// Fails with the key if rank, alpha or dropout is out of range, or if the list of targets is
-    /// empty. Also fails like [`LoraConfig::modules`].
+    /// Names the key if rank, alpha or dropout is out of range or there are no targets. Fails like
+    /// [`LoraConfig::modules`].
     pub fn check(&self) -> Result<(), ModelError> {
         turnwise_settings::check(self).map_err(ModelError::Settings)?;
         self.modules().map(|_| ())
     }
 }
 
-/// A linear layer in every decoder layer.
+/// A linear layer of the decoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Module {
     /// Query projection.
@@ -131,20 +120,20 @@ pub enum Module {
     Value,
     /// Output projection of attention.
     Output,
-    /// Gate projection of the MLP.
+    /// MLP gate projection.
     Gate,
-    /// Up projection of the MLP.
+    /// MLP up projection.
     Up,
-    /// Down projection of the MLP.
+    /// MLP down projection.
     Down,
 }
 
 impl Module {
-    /// All modules, in the order of a layer's tensors.
+    /// All modules, in tensor order.
     pub const ALL: [Self; 7] =
         [Self::Query, Self::Key, Self::Value, Self::Output, Self::Gate, Self::Up, Self::Down];
 
-    /// Returns the module's name in `targets`, for example `q_proj`.
+    /// Returns the name in `targets`, such as `q_proj`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Query => "q_proj",
@@ -157,12 +146,12 @@ impl Module {
         }
     }
 
-    /// Returns the module with this name.
+    /// Finds a module by name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|module| module.name() == name)
     }
 
-    /// Returns the name within a layer, for example `self_attn.q_proj`.
+    /// Returns the name within a layer, such as `self_attn.q_proj`.
     pub fn path(self) -> String {
         let part = match self {
             Self::Query | Self::Key | Self::Value | Self::Output => "self_attn",
@@ -171,7 +160,7 @@ impl Module {
         format!("{part}.{}", self.name())
     }
 
-    /// Returns the number of columns of the weight.
+    /// Returns the weight's columns.
     pub fn inputs(self, config: &ModelConfig) -> usize {
         match self {
             Self::Query | Self::Key | Self::Value | Self::Gate | Self::Up => config.hidden_size,
@@ -180,7 +169,7 @@ impl Module {
         }
     }
 
-    /// Returns the number of rows of the weight.
+    /// Returns the weight's rows.
     pub fn outputs(self, config: &ModelConfig) -> usize {
         match self {
             Self::Query => config.query_width(),
@@ -190,7 +179,7 @@ impl Module {
         }
     }
 
-    /// Returns the weight's range in the flat buffer.
+    /// Returns the weight's range in the buffer.
     pub fn weight(self, layer: &LayerLayout) -> std::ops::Range<usize> {
         match self {
             Self::Query => &layer.q_weight,
@@ -205,7 +194,7 @@ impl Module {
     }
 }
 
-/// Modules that share an input and are computed as one matrix product.
+/// Modules with the same input, computed as one matrix product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Joint {
     /// Query, key and value projections.
@@ -214,15 +203,15 @@ pub enum Joint {
     Output,
     /// Gate and up projections.
     GateUp,
-    /// Down projection of the MLP.
+    /// MLP down projection.
     Down,
 }
 
 impl Joint {
-    /// All products, in the order in which they run in a layer.
+    /// All products, in forward order.
     pub const ALL: [Self; 4] = [Self::Qkv, Self::Output, Self::GateUp, Self::Down];
 
-    /// Returns the modules fused into this matrix product, in the order of its output columns.
+    /// Returns the product's modules, in the order of its output columns.
     pub fn modules(self) -> &'static [Module] {
         match self {
             Self::Qkv => &[Module::Query, Module::Key, Module::Value],

@@ -1,4 +1,4 @@
-//! Forward and backward pass of the adapters on one matrix product.
+//! Adapters of one matrix product, forward and backward.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ pub(crate) struct Scratch<T> {
     /// `x A^T` of all parts, `[rows, parts rank]`.
     low: Vec<T>,
     d_low: Vec<T>,
-    /// Input of one part after dropout, `[rows, inputs]`.
+    /// One part's input after dropout, `[rows, inputs]`.
     dropped: Vec<T>,
     d_dropped: Vec<T>,
 }
@@ -32,7 +32,7 @@ pub(crate) struct BranchPass<'a, T> {
 }
 
 impl<T: Real> BranchPass<'_, T> {
-    /// Adds `s dropout(x) A^T B^T` to `y`. `x` is `[rows, inputs]` and `y` is `[rows, outputs]`.
+    /// Adds `s dropout(x) A^T B^T` to `y`. `x` is `[rows, inputs]`, `y` is `[rows, outputs]`.
     pub(crate) fn forward(&self, x: &[T], y: &mut [T], scratch: &mut Scratch<T>) {
         let Branch { parts, inputs, outputs, .. } = self.branch;
         if parts.is_empty() {
@@ -50,8 +50,7 @@ impl<T: Real> BranchPass<'_, T> {
         }
     }
 
-    /// Adds the gradient with respect to `x` to `d_x`, and the adapter's gradients to `gradient`,
-    /// in the adapter's layout.
+    /// Adds the gradients of `x` to `d_x`, and the adapter's to `gradient`.
     pub(crate) fn backward(
         &self,
         x: &[T],
@@ -101,7 +100,7 @@ impl<T: Real> BranchPass<'_, T> {
             self.drop_entries(dropout, index, x, dropped);
             let d_a = ViewMut::new(&mut gradient[part.a.clone()], rank, inputs);
             matmul_in(self.bf16, d_a, d_low.t(), View::new(dropped, rows, inputs), Accumulate::Add, T::ONE);
-            // Dropped entries have a derivative of zero; the others are scaled as in forward.
+            // Dropped entries have a zero gradient; the others are scaled as in forward.
             grow(d_dropped, rows * inputs);
             let weight = View::new(&data[part.a.clone()], rank, inputs);
             matmul_in(
@@ -143,7 +142,7 @@ impl<T: Real> BranchPass<'_, T> {
         }
     }
 
-    /// Writes `x` after one part's dropout. Each module has a separate mask.
+    /// Writes `x` after dropout; each module has its own mask.
     fn drop_entries(&self, dropout: Dropout, part: usize, x: &[T], to: &mut Vec<T>) {
         let width = self.branch.inputs;
         grow(to, x.len());

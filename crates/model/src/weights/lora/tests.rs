@@ -22,7 +22,6 @@ fn lora(targets: &[&str]) -> LoraConfig {
     LoraConfig { rank: 3, alpha: 2.0, dropout: 0.0, rslora: false, targets }
 }
 
-/// Returns an adapter whose every number matters.
 fn random_adapter(model: &ModelConfig, config: &LoraConfig, seed: u64) -> Adapter<f64> {
     let mut adapter = Adapter::<f64>::zeros(model, config).unwrap();
     adapter.data = random(seed, adapter.data.len()).into_iter().map(|value| 0.3 * value).collect();
@@ -135,7 +134,7 @@ fn the_initialisation_is_pefts() {
             assert!(values.iter().all(|&value| value == 0.0));
             continue;
         }
-        // Uniform in ±1 / sqrt(inputs): a variance of a third of the bound's square.
+        // Uniform in ±1 / sqrt(inputs) has a third of the squared bound as variance.
         let bound = 1.0 / (tensor.shape[1] as f32).sqrt();
         assert!(values.iter().all(|value| value.abs() <= bound));
         let variance = values.iter().map(|value| value * value).sum::<f32>() / values.len() as f32;
@@ -236,7 +235,7 @@ fn every_pass_drops_other_entries_and_scoring_none() {
     let first = learner.forward_backward(&TokenBatch::of(&batch), &PROBE).unwrap().loss;
     let second = learner.forward_backward(&TokenBatch::of(&batch), &PROBE).unwrap().loss;
     assert!((first - second).abs() > 1e-3, "{first} {second}");
-    // A step that changes nothing else; the next passes have new dropout coordinates.
+    // An empty step, so that dropout coordinates change.
     learner.clear_gradient();
     learner.step(0.0).unwrap();
     let third = learner.forward_backward(&TokenBatch::of(&batch), &PROBE).unwrap().loss;
@@ -300,7 +299,7 @@ fn a_restored_optimizer_continues_to_the_bit() {
     }
     assert_eq!(learner.weights().trained(), resumed.weights().trained());
     assert_ne!(learner.weights().trained(), fresh.weights().trained(), "the moments matter");
-    // The optimizer state of all weights does not fit.
+    // An adapter's learner rejects the optimizer state of all weights.
     let full = NativeLearner::new((*weights.base).clone(), settings).unwrap();
     assert!(resumed.restore_optimizer(full.optimizer_state().clone()).is_err());
 }
@@ -438,7 +437,7 @@ fn the_engine_samples_what_the_learner_trains() {
     };
     let with = most(EngineWeights::of(&weights, 1, Compute::F32).unwrap());
     assert!(with < 2e-5, "{with}");
-    // A separate adapter, as with bf16 weights, computes the same function.
+    // A separate adapter, as with bf16 weights.
     let beside = EngineWeights::pack_network((&weights).into(), 1, Compute::F32, true).unwrap();
     let beside = most(beside);
     assert!(beside < 2e-5, "{beside}");
@@ -446,7 +445,6 @@ fn the_engine_samples_what_the_learner_trains() {
     assert!(without > 1e-2, "without the adapter the numbers are others: {without}");
 }
 
-/// Updates below bf16's precision of the weights still affect sampling.
 #[test]
 fn a_small_update_reaches_sampling_in_bf16() {
     if Compute::Bf16.path() == ComputePath::F32 {
