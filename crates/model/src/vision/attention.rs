@@ -1,8 +1,7 @@
-//! Attention inside windows, forward and backward: every patch attends to all patches in its
-//! window.
+//! Attention inside windows: every patch attends to all patches in its window.
 //!
-//! Rows of `qkv` are `[queries | keys | values]`. The backward pass recomputes the probabilities,
-//! so memory is not quadratic in the window size.
+//! Rows of `qkv` are `[queries | keys | values]`. Backward recomputes the probabilities, so memory
+//! is not quadratic in the window size.
 
 use std::ops::Range;
 
@@ -24,8 +23,7 @@ pub(super) struct Windows<'a> {
 
 #[derive(Clone, Copy)]
 struct Block {
-    /// Offsets in `qkv` of the head's first query and of the first key and value in its window, and
-    /// the offset of its output.
+    /// Offsets of the head's first query, key, value and output.
     query: usize,
     key: usize,
     value: usize,
@@ -68,12 +66,12 @@ impl Windows<'_> {
         softmax_rows(scores, block.length);
     }
 
-    /// Computes `out = softmax(Q K^T / sqrt(width)) V`. In a large image, blocks of queries are
-    /// distributed over threads.
+    /// Computes `out = softmax(Q K^T / sqrt(width)) V`; large images are split over threads by
+    /// queries.
     pub(super) fn forward<T: Real>(&self, qkv: &[T], out: &mut [T], scores: &mut Vec<T>) {
         let hidden = self.hidden();
         let mut jobs = Vec::new();
-        // Windows are adjacent, so the rows of a block are contiguous.
+        // Windows are adjacent, so a block's rows are contiguous.
         let mut rest = out;
         for (first, rows) in self.starts() {
             let (own, after) = rest.split_at_mut(QUERIES.min(rows.end - first) * hidden);
@@ -111,8 +109,8 @@ impl Windows<'_> {
         }
     }
 
-    /// Adds the gradient of [`Windows::forward`] to `d_qkv`. In a large image, heads are
-    /// distributed over threads.
+    /// Adds the gradient of [`Windows::forward`] to `d_qkv`; large images are split over threads by
+    /// heads.
     pub(super) fn backward<T: Real>(&self, qkv: &[T], d_out: &[T], d_qkv: &mut [T]) {
         let (hidden, width) = (self.hidden(), self.width);
         let heads = 0..self.heads;
@@ -130,7 +128,7 @@ impl Windows<'_> {
         }
     }
 
-    /// Returns the gradients of one head's queries, keys and values, `[rows, 3 width]`.
+    /// Returns one head's gradients, `[rows, 3 width]`.
     fn backward_head<T: Real>(&self, head: usize, qkv: &[T], d_out: &[T]) -> Vec<T> {
         let (hidden, width) = (self.hidden(), self.width);
         let (stride, own) = (3 * hidden, 3 * width);

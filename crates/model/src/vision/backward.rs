@@ -11,8 +11,8 @@ use crate::ops::rope::{Direction, rotate_rows};
 use crate::weights::BlockLayout;
 
 impl<T: Real> Tower<'_, T> {
-    /// Adds the weight gradients for one image to `gradient`, which is laid out like the tower's
-    /// weights. `trace` must come from a forward pass with `keep`.
+    /// Adds one image's weight gradients to `gradient`, laid out like the tower's weights. `trace`
+    /// must come from a forward pass with `keep`.
     pub(crate) fn backward(&self, picture: &Prepared, trace: Trace<T>, d_features: &[T], gradient: &mut [T]) {
         let Self { config, layout, width, .. } = self;
         let width = *width;
@@ -89,7 +89,6 @@ impl<T: Real> Tower<'_, T> {
     ) {
         let outputs = bias.len();
         let inputs = weight.len() / outputs;
-        // The bias follows the weight in the buffer.
         let (before, after) = gradient.split_at_mut(bias.start);
         let to = [&mut before[weight.clone()], &mut after[..outputs]];
         linear_backward(x, d_y, self.weights(weight), d_input, to, [x.len() / inputs, inputs, outputs]);
@@ -97,7 +96,7 @@ impl<T: Real> Tower<'_, T> {
 }
 
 struct Derivatives<'a, T> {
-    /// Gradient of a block's output, overwritten by the gradient of its input.
+    /// Gradient of a block's output; becomes that of its input.
     d_x: &'a mut [T],
     d_normed: &'a mut [T],
     gradient: &'a mut [T],

@@ -1,4 +1,4 @@
-//! Computes the features of the distinct images in a batch, and the tower's gradients.
+//! Features of a batch's distinct images, and the tower's gradients.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,20 +11,19 @@ use super::{FIRST_PICTURE_TOKEN, Pictures, Prepared, VisionConfig};
 use crate::vision::tower::{Tower, Trace};
 use crate::{Parameters, Real};
 
-/// Maximum bytes of activations kept for the backward pass (1 GiB). Activations of further images
-/// are recomputed.
+/// Maximum bytes of stored activations (1 GiB); those of further images are recomputed.
 pub(crate) const MOST_KEPT: usize = 1 << 30;
 
-/// Maximum number of feature elements cached by engines with the same weights: 1 GiB in f32.
+/// Maximum feature elements cached by engines with the same weights: 1 GiB in f32.
 pub(crate) const MOST_FEATURES: usize = 1 << 28;
 
 #[derive(Debug)]
 pub(crate) struct Encoded<T> {
-    /// First row of each image, keyed by the image's first token.
+    /// First row of each image, by its first token.
     starts: BTreeMap<u32, usize>,
-    /// Images in the order of their rows, which is the order of first appearance in the batch.
+    /// Images in row order, which is the order of first appearance.
     pictures: Vec<Arc<Prepared>>,
-    /// Activations for the backward pass, if kept.
+    /// Stored activations, if any.
     traces: Vec<Option<Trace<T>>>,
     pub(crate) table: Pictures,
     width: usize,
@@ -36,7 +35,7 @@ impl<T: Real> Encoded<T> {
     /// Returns the row of an image token.
     ///
     /// # Panics
-    /// If the token belongs to none of these images; the learner has already checked this.
+    /// If the token belongs to none of these images; the learner has checked this.
     pub(crate) fn row(&self, token: u32) -> usize {
         let found = self.starts.range(..=token).next_back();
         let (&first, &start) = found.unwrap_or_else(|| unreachable!("pictures are encoded before a pass"));
@@ -44,8 +43,8 @@ impl<T: Real> Encoded<T> {
     }
 }
 
-/// Returns the input tokens with image ids replaced by row numbers. Sequences are sorted by token,
-/// and image ids differ between processes. With ids, a resumed run would sort differently.
+/// Replaces image ids by row numbers. Sequences are sorted by token, and ids differ between
+/// processes, so with ids a resumed run would sort differently.
 pub(crate) fn numbered_by_rows<'a, T: Real>(
     pictures: Option<&Encoded<T>>,
     tokens: &'a [u32],
@@ -68,17 +67,14 @@ fn tower<T: Real>(parameters: &Parameters<T>) -> Option<Tower<'_, T>> {
     Some(Tower::new(config, parameters.config.hidden_size, data))
 }
 
-/// Computes the features of one image, given its first token and the tower's weights.
+/// Computes the features of one image.
 pub(crate) fn encode_one(config: &VisionConfig, width: usize, data: &[f32], first: u32) -> Option<Vec<f32>> {
     let picture = config.pictures.get(first)?;
     Some(Tower::new(config, width, data).forward(&picture, false).features)
 }
 
-/// Encodes each distinct image in these tokens once. Returns `None` without pictures. If `keep` is
-/// set, up to [`MOST_KEPT`] bytes of activations are stored for [`encode_backward`].
-///
-/// Rows follow the order in which images appear. Results therefore do not depend on token ids,
-/// which differ between processes.
+/// Encodes each distinct image once, in order of appearance, so results do not depend on token ids.
+/// With `keep`, stores up to [`MOST_KEPT`] bytes of activations for [`encode_backward`].
 pub(crate) fn encode<T: Real>(
     parameters: &Parameters<T>,
     table: &Pictures,
@@ -86,7 +82,6 @@ pub(crate) fn encode<T: Real>(
     tokens: impl Iterator<Item = u32>,
 ) -> Option<Encoded<T>> {
     let tower = tower(parameters)?;
-    // End of each picture's ids, by its first id.
     let mut ends: BTreeMap<u32, u32> = BTreeMap::new();
     let (mut starts, mut pictures, mut rows) = (BTreeMap::new(), Vec::new(), 0);
     for token in tokens.filter(|&token| token >= FIRST_PICTURE_TOKEN) {
@@ -119,8 +114,7 @@ pub(crate) fn encode<T: Real>(
     Some(Encoded { starts, pictures, traces, table: table.clone(), width: tower.width, features })
 }
 
-/// Separates large jobs and distributes the smaller ones over lanes. The assignment depends only on
-/// the jobs.
+/// Separates large jobs and distributes the others over lanes, depending only on the jobs.
 fn deal<J>(jobs: Vec<J>, large: impl Fn(&J) -> bool, lanes: usize) -> (Vec<J>, Vec<Vec<J>>) {
     let (alone, small): (Vec<J>, Vec<J>) = jobs.into_iter().partition(large);
     let each = small.len().div_ceil(lanes).max(1);
@@ -129,9 +123,8 @@ fn deal<J>(jobs: Vec<J>, large: impl Fn(&J) -> bool, lanes: usize) -> (Vec<J>, V
     (alone, parts.take_while(|part| !part.is_empty()).collect())
 }
 
-/// Adds the tower's gradient to the gradient of all weights. Small images are distributed over
-/// `lanes`, whose gradients are added in order. Large images write to `gradient` directly, and each
-/// of their matrix products is split over threads.
+/// Adds the tower's gradient to that of all weights. Small images are distributed over `lanes`,
+/// whose gradients are added in order; products of large images are split over threads.
 pub(crate) fn encode_backward<T: Real>(
     parameters: &Parameters<T>,
     encoded: Encoded<T>,

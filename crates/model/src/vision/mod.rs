@@ -1,23 +1,9 @@
 //! Images as decoder input: the vision towers of Qwen2-VL (Wang et al. (2024), "Qwen2-VL") and
-//! Qwen2.5-VL (Bai et al. (2025), "Qwen2.5-VL Technical Report").
+//! Qwen2.5-VL (Bai et al. (2025), "Qwen2.5-VL Technical Report"). Videos are not supported.
 //!
-//! | file | subject |
-//! |---|---|
-//! | `attention.rs` | attention inside windows of patches, forward and backward |
-//! | `norm.rs` | norms of the tower's rows, forward and backward |
-//! | `patches.rs` | patches and their order |
-//! | `split.rs` | matrix products of the tower, split over threads |
-//! | `tower.rs` | forward pass of the tower |
-//! | `backward.rs` | backward pass of the tower |
-//! | `encode.rs` | features of the images in a batch, and their gradient |
-//!
-//! In a sequence, an image is a run of token ids starting at [`FIRST_PICTURE_TOKEN`], one for each
-//! merged patch. [`Pictures::add`] assigns ids by content. Identical images get equal ids, and
-//! different images have no ids in common. Comparing token ids, for example to find shared prefixes
-//! or cached keys and values, therefore works for images as well. For these ids, the decoder uses
-//! the tower's features instead of embeddings.
-//!
-//! Unlike in `transformers`, videos are not supported.
+//! An image is a run of token ids from [`FIRST_PICTURE_TOKEN`] on, one per merged patch, which the
+//! decoder replaces with the tower's features. [`Pictures::add`] assigns ids by content, so
+//! comparing ids finds shared prefixes and cached keys and values for images as well.
 
 mod attention;
 mod backward;

@@ -1,4 +1,4 @@
-//! Norms in the tower: RMS norm in Qwen2.5-VL, layer norm in Qwen2-VL.
+//! RMS norm (Qwen2.5-VL) and layer norm (Qwen2-VL).
 
 use super::VisionConfig;
 use super::tower::Tower;
@@ -10,9 +10,9 @@ use crate::weights::NormLayout;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Normed<T> {
     pub(super) rows: Vec<T>,
-    /// Standardized rows of a layer norm; otherwise empty.
+    /// Standardized rows of a layer norm.
     pub(super) standard: Vec<T>,
-    /// Inverse standard deviation, or inverse root mean square, of each row.
+    /// Inverse standard deviation or root mean square per row.
     pub(super) inverse: Vec<T>,
 }
 
@@ -32,8 +32,7 @@ impl<T: Real> Tower<'_, T> {
         }
     }
 
-    /// Backpropagates through [`Tower::norm`]: adds to `d_x`, and adds the weight gradients to
-    /// `gradient`.
+    /// Backpropagates through [`Tower::norm`], adding to `d_x` and `gradient`.
     pub(super) fn norm_backward(
         &self,
         d_y: &[T],
@@ -45,7 +44,6 @@ impl<T: Real> Tower<'_, T> {
     ) {
         let weight = self.weights(&layout.weight);
         if let Some(bias) = &layout.bias {
-            // The bias follows the weight in the buffer.
             let both = &mut gradient[layout.weight.start..bias.end];
             let (d_weight, d_bias) = both.split_at_mut(weight.len());
             let kept = [weight, &normed.standard, &normed.inverse];

@@ -1,11 +1,9 @@
-//! The image processor of Qwen2-VL and Qwen2.5-VL: patches and their order.
-
 use super::{Prepared, VisionConfig};
 use crate::Real;
 
 impl Prepared {
-    /// Returns the normalized patches, `[patches, 3 x temporal x patch x patch]`. Merged patches
-    /// are ordered row by row, and so are the patches inside each.
+    /// Returns the normalized patches, `[patches, 3 x temporal x patch x patch]`: merged patches
+    /// row by row, and the patches inside each likewise.
     pub(crate) fn patches<T: Real>(&self, config: &VisionConfig) -> Vec<T> {
         let (side, merge) = (config.patch_size, config.spatial_merge_size);
         let stride = self.grid[1] * config.factor();
@@ -33,7 +31,7 @@ impl Prepared {
     }
 }
 
-/// Returns the row and column of every patch, in the order of [`Prepared::patches`].
+/// Returns each patch's row and column, in the order of [`Prepared::patches`].
 pub(super) fn places([rows, columns]: [usize; 2], merge: usize) -> impl Iterator<Item = [usize; 2]> {
     (0..rows * columns * merge * merge).map(move |index| {
         let (group, inner) = (index / (merge * merge), index % (merge * merge));

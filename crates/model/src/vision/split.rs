@@ -1,5 +1,5 @@
-//! Matrix products of the tower, split over threads if large. The split depends only on shapes, so
-//! the number of threads does not change results.
+//! The tower's matrix products, split over threads by shape only, so the number of threads does not
+//! change results.
 
 use rayon::prelude::*;
 
@@ -8,18 +8,18 @@ use crate::layers::{
     Accumulate, View, ViewMut, linear_backward_bias, linear_backward_input, linear_backward_weight, matmul,
 };
 
-/// Minimum number of multiplications in an operation that is split.
+/// Minimum multiplications of an operation that is split.
 pub(super) const WORTH_A_THREAD: usize = 1 << 24;
 
 const PART: usize = 160;
 
-/// Returns the number of rows per part, given the number of multiplications per row (`each`).
+/// Returns the rows per part, for `each` multiplications per row.
 fn part(rows: usize, each: usize) -> usize {
     let parts = if rows * each < WORTH_A_THREAD { 1 } else { (rows / PART).max(1) };
     rows.div_ceil(parts).max(1)
 }
 
-/// Computes `y = x W^T + bias`, or adds it to `y`. The shape is `[rows, inputs, outputs]`.
+/// Sets `y` to `x W^T + bias`, or adds it. The shape is `[rows, inputs, outputs]`.
 pub(super) fn linear<T: Real>(
     x: &[T],
     weight: &[T],
@@ -34,7 +34,7 @@ pub(super) fn linear<T: Real>(
     });
 }
 
-/// Sets `d_x` and adds to the weight and bias gradients of [`linear`].
+/// Sets `d_x` and adds the gradients of weight and bias.
 pub(super) fn linear_backward<T: Real>(
     x: &[T],
     d_y: &[T],
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn parts_add_up_to_the_whole() {
-        // Large enough for several parts of rows and of outputs, with a remainder.
+        // Several parts of rows and outputs, with a remainder.
         let shape = [350, 190, 330];
         let [rows, inputs, outputs] = shape;
         assert!(part(rows, inputs * outputs) < rows && part(outputs, inputs * rows) < outputs);

@@ -1,4 +1,4 @@
-//! Gradients against finite differences, and pictures in the learner and the engine.
+//! Gradients against finite differences, and pictures in learner and engine.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -18,7 +18,7 @@ use crate::{
     Weights, load_model, save_model,
 };
 
-/// A small model: merged patches of 8 pixels, windows of two by two of them.
+/// Merged patches of 8 pixels, windows of two by two.
 pub(crate) fn config() -> ModelConfig {
     let vision = VisionConfig {
         kind: TowerKind::Qwen25Vl,
@@ -52,7 +52,6 @@ pub(crate) fn config() -> ModelConfig {
     }
 }
 
-/// Returns the same with the tower of Qwen2-VL.
 fn older() -> ModelConfig {
     let config = config();
     let vision = VisionConfig {
@@ -111,7 +110,7 @@ fn equal_pictures_have_equal_tokens_and_others_share_none() {
 fn the_towers_gradient_is_its_derivative() {
     for config in [config(), older()] {
         let vision = vision(&config);
-        // Windows cut by the edge in both directions.
+        // Windows are cut at both edges.
         let tokens = add(&config, 24, 40);
         let prepared = vision.pictures.get(tokens.first).unwrap();
         let len = VisionLayout::new(vision, 32).all().len();
@@ -158,7 +157,7 @@ fn sequence(tokens: Vec<u32>, response: usize) -> TokenSequence {
     TokenSequence { tokens, spans }
 }
 
-/// Returns sequences with pictures at the start, in the middle and in common, and one without.
+/// Returns sequences with pictures at the start, in the middle and in common.
 fn batch(config: &ModelConfig) -> Vec<TokenSequence> {
     let (a, b) = (add(config, 24, 16), add(config, 16, 16));
     let with = |before: &[u32], pictures: &[PictureTokens], after: &[u32]| {
@@ -196,7 +195,7 @@ fn lanes_micro_batches_and_shared_prefixes_do_not_matter_with_pictures() {
         assert!(relative_distance(&gradient, &flat) < 1e-5, "{}", relative_distance(&gradient, &flat));
         let distance = crate::testing::largest_difference(&logprobs, &flat_logprobs);
         assert!(distance < 2e-5, "{distance}");
-        // The text, the picture and its end are shared.
+        // Text, picture and end are shared.
         assert!(!settings.share_prefixes || settings.lanes > 1 || shared >= 2 * (4 + 6 + 1), "{shared}");
         assert_eq!(run(settings).0, gradient, "the same bits again");
     }
@@ -252,7 +251,7 @@ fn an_adapter_leaves_the_tower_as_it_is_and_samples_what_it_trains() {
     let mut engine = NativeEngine::with_shared(&shared, sizes, None).unwrap();
     let mut prompts: Vec<Vec<u32>> =
         batch.iter().map(|sequence| sequence.tokens[..sequence.spans[0].start].to_vec()).collect();
-    // The token after a picture is as far on as its longer side, also if it is sampled.
+    // A picture advances positions by its longer side, also before a sampled token.
     prompts.push([vec![1, 20], add(&config, 24, 40).ids().collect()].concat());
     for (session, prompt) in (0..).zip(prompts) {
         let params = SamplingParams { max_tokens: 6, ..SamplingParams::default() };
@@ -273,7 +272,6 @@ fn an_adapter_leaves_the_tower_as_it_is_and_samples_what_it_trains() {
     assert!(engine.submit(cut).unwrap_err().to_string().contains("is cut"));
 }
 
-/// `-log p`, summed.
 struct Likelihood;
 
 impl Objective for Likelihood {
@@ -284,7 +282,6 @@ impl Objective for Likelihood {
     }
 }
 
-/// [`Likelihood`], but the last of five calls fails.
 struct FailsLast(AtomicUsize);
 
 impl Objective for FailsLast {
@@ -310,7 +307,7 @@ fn a_failed_pass_leaves_no_gradient_of_pictures() {
     assert_eq!(learner.gradient(), expected);
 }
 
-/// Returns a picture of four by four fields of 8 pixels, one of which is bright.
+/// Returns four by four fields of 8 pixels, one of them bright.
 fn field(row: usize, column: usize, background: u8) -> Image {
     let level = |y: usize, x: usize| if [y / 8, x / 8] == [row, column] { 230 } else { background };
     let rgb = (0..32).flat_map(|y| (0..32).flat_map(move |x| [level(y, x); 3])).collect();
@@ -323,7 +320,7 @@ fn a_model_learns_where_something_is_from_pixels_alone() {
     let vision = vision(&config);
     let parameters = init(&ModelConfig { initializer_range: 0.05, ..config.clone() });
     let mut learner = NativeLearner::new(parameters, LearnerConfig::default()).unwrap();
-    // The answer is the row, then the column; the text is always the same.
+    // The answer is the row, then the column.
     let shown = |row: usize, column: usize, background: u8| {
         let picture = vision.pictures.add(&field(row, column, background), vision).unwrap();
         let prompt = vision.insert(&[1, 20, 22, 21, 2], &[picture]).unwrap();
@@ -347,8 +344,7 @@ fn a_model_learns_where_something_is_from_pixels_alone() {
         learner.forward_backward(&TokenBatch::of(&train), &Likelihood).unwrap();
         learner.step(4e-3).unwrap();
     }
-    // Without pixels, row and column are guessed with at most 1/4 of the probability, which counts
-    // as wrong.
+    // Without pixels, the best guess has probability 1/4, which counts as wrong.
     let found = likely(&mut learner);
     assert!(found > 0.5, "{found}");
 }

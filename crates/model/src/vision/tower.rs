@@ -1,7 +1,5 @@
-//! Forward pass of the vision tower: from the patches of an image to one feature vector per token.
-//!
-//! Merged patches are first sorted by attention window, so that each window is a range of rows. The
-//! original order is restored at the end.
+//! The vision tower's forward pass, from patches to one feature vector per token. Merged patches
+//! are sorted by attention window, so that each window is a range of rows, and restored at the end.
 
 use std::ops::Range;
 
@@ -24,10 +22,10 @@ pub(crate) struct Tower<'a, T> {
     pub(super) width: usize,
 }
 
-/// Window order of an image's merged patches, and the windows.
+/// Window order of an image's merged patches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Order {
-    /// Index of the merged patch at each position.
+    /// Merged patch at each position.
     pub(super) groups: Vec<usize>,
     /// Rows (patches) of each window.
     pub(super) windows: Vec<Range<usize>>,
@@ -51,7 +49,7 @@ impl Order {
         Self { groups, windows, whole: std::iter::once(0..rows * columns * merged).collect() }
     }
 
-    /// Returns groups of `width` numbers reordered accordingly.
+    /// Reorders groups of `width` numbers.
     fn sort<T: Real>(&self, from: &[T], width: usize) -> Vec<T> {
         self.groups.iter().flat_map(|&group| &from[group * width..(group + 1) * width]).copied().collect()
     }
@@ -64,7 +62,7 @@ pub(super) struct Activations<T> {
     pub(super) attended: Vec<T>,
     pub(super) middle: Vec<T>,
     pub(super) norm2: Normed<T>,
-    /// MLP activations before and after the nonlinearity.
+    /// MLP before and after the nonlinearity.
     pub(super) up: Vec<T>,
     pub(super) activated: Vec<T>,
 }
@@ -78,10 +76,10 @@ pub(crate) struct Trace<T> {
     pub(super) x: Vec<Vec<T>>,
     pub(super) blocks: Vec<Activations<T>>,
     pub(super) normed: Normed<T>,
-    /// Merger activations before and after the nonlinearity.
+    /// Merger before and after the nonlinearity.
     pub(super) inner: Vec<T>,
     pub(super) activated: Vec<T>,
-    /// `[tokens, width]`, in sequence order.
+    /// `[tokens, width]`.
     pub(crate) features: Vec<T>,
 }
 
@@ -94,8 +92,8 @@ impl<'a, T: Real> Tower<'a, T> {
         &self.data[range.clone()]
     }
 
-    /// Returns the cosines and sines of every patch in window order. The first half of a head's
-    /// pairs rotates by the patch's row, the second half by its column.
+    /// Returns cosines and sines in window order. A head's first half of pairs rotates by the
+    /// patch's row, the second by its column.
     fn angles(&self, grid: [usize; 2], order: &Order) -> Vec<T> {
         let (quarter, merged) = (self.config.head_dim() / 4, self.config.merged());
         let frequency = |pair: usize| 10_000f64.powf(-(pair as f64) / quarter as f64);
@@ -121,8 +119,7 @@ impl<'a, T: Real> Tower<'a, T> {
         Windows { heads: self.config.num_heads, width: self.config.head_dim(), rows }
     }
 
-    /// Runs the forward pass on an image. If `keep` is set, the trace also stores activations for
-    /// the backward pass.
+    /// Encodes an image; with `keep`, also stores activations for backward.
     pub(crate) fn forward(&self, picture: &Prepared, keep: bool) -> Trace<T> {
         let Self { config, layout, width, .. } = self;
         let width = *width;
@@ -206,27 +203,27 @@ impl<'a, T: Real> Tower<'a, T> {
     }
 }
 
-/// Sizes of the tower's buffers for one image, in elements.
+/// The tower's buffer sizes for one image, in elements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TowerWork {
-    /// Number of elements that the forward pass keeps for the backward pass.
+    /// Kept for the backward pass.
     pub(crate) kept: usize,
-    /// Number of scratch elements in a forward pass without `keep`, excluding the features.
+    /// Scratch of a forward pass without `keep`, excluding features.
     pub(crate) forward: usize,
-    /// Number of scratch elements in a backward pass, excluding kept activations and the gradient.
+    /// Scratch of a backward pass, excluding kept activations and gradient.
     pub(crate) backward: usize,
     pub(crate) splits: bool,
 }
 
 impl TowerWork {
-    /// Returns the sizes for an image of `tokens` tokens; `width` is the decoder's hidden width.
+    /// Returns the sizes for `tokens` tokens; `width` is the decoder's.
     pub(crate) fn of(config: &VisionConfig, width: usize, tokens: usize) -> Self {
         let (hidden, rows) = (config.hidden_size, tokens * config.merged());
-        // Normed rows and their inverses. Layer norms also keep standardised rows.
+        // Normed rows and inverses; layer norms keep standardized rows, too.
         let norm = 1 + if config.kind == TowerKind::Qwen2Vl { 2 * hidden } else { hidden };
         let block = 6 * hidden + 2 * norm + config.up_width() + config.intermediate_size;
         let ends = config.patch_len() + config.head_dim() + 3 * hidden + norm;
-        // Patches before and after sorting, the stream before and after a block, and the unsorted
+        // Patches (sorted and unsorted), the stream before and after a block, and unsorted
         // features.
         let forward = rows * (config.patch_len() + ends + block + hidden) + tokens * width;
         let inside = (config.intermediate_size + 4 * hidden).max(hidden);
@@ -263,7 +260,7 @@ fn gelu<T: Real>(x: T) -> T {
     T::from_f64(0.5 * x * (1.0 + libm::erf(x * std::f64::consts::FRAC_1_SQRT_2)))
 }
 
-/// Returns the derivative of [`gelu`]: `Phi(x) + x phi(x)`.
+/// Returns `Phi(x) + x phi(x)`.
 pub(super) fn gelu_derivative<T: Real>(x: T) -> T {
     let x = x.to_f64();
     let below = 0.5 * (1.0 + libm::erf(x * std::f64::consts::FRAC_1_SQRT_2));
