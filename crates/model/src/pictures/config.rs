@@ -1,22 +1,22 @@
-//! `vision_config`, the image processor's settings, and the special tokens around an image.
+//! Vision settings of a model, and the tokens around an image.
 
 use super::{PictureTokens, Pictures};
 use crate::ModelError;
 
-/// Image processor settings, read from `preprocessor_config.json`.
+/// Settings of `preprocessor_config.json`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ImageSettings {
-    /// Minimum number of pixels after resizing.
+    /// Minimum pixels after resizing.
     pub min_pixels: usize,
-    /// Maximum number of pixels after resizing.
+    /// Maximum pixels after resizing.
     pub max_pixels: usize,
-    /// Mean of each channel; channel values range from 0 to 1.
+    /// Mean of each channel, from 0 to 1.
     pub mean: [f64; 3],
     /// Standard deviation of each channel.
     pub std: [f64; 3],
 }
 
-/// Returns the defaults of `Qwen2VLImageProcessor`, with CLIP's means and standard deviations.
+/// Returns the defaults of `Qwen2VLImageProcessor`, with CLIP's means and deviations.
 impl Default for ImageSettings {
     fn default() -> Self {
         Self {
@@ -28,75 +28,74 @@ impl Default for ImageSettings {
     }
 }
 
-/// Token ids that mark images in text.
+/// Token ids that mark images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VisionTokens {
     /// Token before a picture.
     pub start: u32,
     /// Token after a picture.
     pub end: u32,
-    /// Placeholder for one merged patch of an image.
+    /// Placeholder for one merged patch.
     pub image: u32,
-    /// Placeholder for one merged patch of a video. Videos are not supported; the id is only saved
-    /// with the model.
+    /// Video placeholder, only saved with the model; videos are not supported.
     pub video: u32,
 }
 
 /// Architecture of the vision tower.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TowerKind {
-    /// Qwen2-VL: layer norms and a plain MLP with QuickGELU. All blocks attend to the whole image.
+    /// Qwen2-VL: layer norms, plain MLP with QuickGELU, attention to the whole image.
     Qwen2Vl,
-    /// Qwen2.5-VL: RMS norms and a gated MLP with SiLU. Most blocks attend only within windows.
+    /// Qwen2.5-VL: RMS norms, gated MLP with SiLU, attention mostly within windows.
     #[default]
     Qwen25Vl,
 }
 
-/// Shape of a vision tower, and the table of its images. Names follow Qwen2.5-VL's `vision_config`.
+/// A vision tower's shape, with the names of Qwen2.5-VL's `vision_config`, and its images.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VisionConfig {
-    /// Architecture of the blocks.
+    /// Architecture.
     pub kind: TowerKind,
     /// Number of blocks.
     pub depth: usize,
-    /// Width of the residual stream (`embed_dim` in Qwen2-VL).
+    /// Width of the residual stream (Qwen2-VL: `embed_dim`).
     pub hidden_size: usize,
-    /// Width of the MLP (`mlp_ratio` times `embed_dim` in Qwen2-VL).
+    /// Width of the MLP (Qwen2-VL: `mlp_ratio` times `embed_dim`).
     pub intermediate_size: usize,
-    /// Number of attention heads.
+    /// Attention heads.
     pub num_heads: usize,
-    /// Side length of a patch in pixels.
+    /// Pixels per side of a patch.
     pub patch_size: usize,
-    /// Frames per patch. A still image is repeated to fill them.
+    /// Frames per patch; a still image is repeated.
     pub temporal_patch_size: usize,
-    /// Side length of a merged patch in patches. Each merged patch is one token.
+    /// Patches per side of a merged patch, which is one token.
     pub spatial_merge_size: usize,
-    /// Side length of an attention window in pixels. Unused in Qwen2-VL.
+    /// Pixels per side of an attention window; unused in Qwen2-VL.
     pub window_size: usize,
-    /// Ascending indices of blocks that attend to the whole image; all others attend within
-    /// windows. Unused in Qwen2-VL.
+    /// Ascending indices of blocks that attend to the whole image instead of windows; unused in
+    /// Qwen2-VL.
     pub fullatt_block_indexes: Vec<usize>,
-    /// Standard deviation of initial weights. Only saved with the model.
+    /// Standard deviation of initial weights, only saved with the model.
     pub initializer_range: f64,
-    /// Number of rotary pairs per decoder head for time, row and column (M-RoPE).
+    /// Rotary pairs per decoder head for time, row and column (M-RoPE).
     pub mrope_section: [usize; 3],
     /// Tokens around a picture.
     pub tokens: VisionTokens,
     /// Image processor settings.
     pub image: ImageSettings,
-    /// Table of images, shared by all clones of this config.
+    /// Images, shared by clones of this config.
     pub pictures: Pictures,
 }
 
 impl VisionConfig {
-    /// Epsilon of the tower's norms, which `transformers` does not read from the config.
+    /// Epsilon of the tower's norms; `transformers` does not read it from the config.
     pub(crate) const EPSILON: f64 = 1e-6;
 
     pub(crate) fn head_dim(&self) -> usize {
         self.hidden_size / self.num_heads
     }
 
-    /// Returns the number of values in a patch: `[3, temporal_patch_size, patch_size, patch_size]`.
+    /// Returns the values per patch: `[3, temporal_patch_size, patch_size, patch_size]`.
     pub(crate) fn patch_len(&self) -> usize {
         3 * self.temporal_patch_size * self.patch_size * self.patch_size
     }
@@ -105,8 +104,7 @@ impl VisionConfig {
         self.spatial_merge_size * self.spatial_merge_size
     }
 
-    /// Returns the side length of a merged patch in pixels. The height and width of an image are
-    /// multiples of this length.
+    /// Returns the pixels per side of a merged patch, which divide an image's height and width.
     pub fn factor(&self) -> usize {
         self.patch_size * self.spatial_merge_size
     }
@@ -122,7 +120,6 @@ impl VisionConfig {
         }
     }
 
-    /// Returns the side length of a window in merged patches.
     pub(crate) fn window(&self) -> usize {
         match self.kind {
             TowerKind::Qwen2Vl => 1,
@@ -133,9 +130,8 @@ impl VisionConfig {
     /// Replaces each image token in a prompt, in order, with the tokens of an image.
     ///
     /// # Errors
-    /// Returns [`ModelError::Setting`] if the number of image tokens in the prompt differs from the
-    /// number of images. Tokens count even if they come from prompt text that spells out their
-    /// name.
+    /// Returns [`ModelError::Setting`] if image tokens and images differ in number. Tokens count
+    /// even if prompt text spells out their name.
     pub fn insert(&self, prompt: &[u32], pictures: &[PictureTokens]) -> Result<Vec<u32>, ModelError> {
         let found = prompt.iter().filter(|&&token| token == self.tokens.image).count();
         if found != pictures.len() {
@@ -153,10 +149,10 @@ impl VisionConfig {
         Ok(tokens)
     }
 
-    /// Rejects unsupported shapes. `head_dim` is the decoder's.
+    /// Rejects unsupported shapes, given the decoder's `head_dim`.
     ///
     /// # Errors
-    /// Returns [`ModelError::Config`] with the offending key.
+    /// Returns [`ModelError::Config`] with the key.
     pub fn check(&self, head_dim: usize) -> Result<(), ModelError> {
         let fail = |key: &str, reason: String| {
             Err(ModelError::Config { key: format!("vision_config.{key}"), reason })

@@ -1,4 +1,4 @@
-//! Decodes PNG and JPEG files to RGB, with limits on their size.
+//! Decodes PNG and JPEG files to RGB, with size limits.
 
 use std::io::Cursor;
 use std::path::Path;
@@ -13,23 +13,22 @@ use crate::ModelError;
 
 const MOST_SIDE: usize = 8192;
 
-/// Maximum number of pixels, equivalent to 100 MB of RGB.
+/// Maximum pixels: 100 MB of RGB.
 const MOST_PIXELS: usize = 1 << 25;
 
 const MOST_BYTES: u64 = 1 << 27;
 
-/// Maximum number of pixels over all scans of a JPEG file. Each scan of a progressive file takes
-/// one pass over the image.
+/// Maximum pixels over all scans of a progressive JPEG, each of which takes a pass.
 const MOST_SCANNED: usize = 1 << 30;
 
-/// An RGB image with eight bits per channel.
+/// An RGB image, eight bits per channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
     /// Width in pixels.
     pub width: usize,
     /// Height in pixels.
     pub height: usize,
-    /// Pixel values, `[height, width, 3]`.
+    /// `[height, width, 3]`.
     pub rgb: Vec<u8>,
 }
 
@@ -42,7 +41,7 @@ impl Image {
     /// Reads a PNG or JPEG file; see [`Image::decode`].
     ///
     /// # Errors
-    /// Fails with the file name if the file cannot be read or decoded.
+    /// Names the file that cannot be read or decoded.
     pub fn read(path: &Path) -> Result<Self, ModelError> {
         let metadata = std::fs::metadata(path).map_err(ModelError::io(path))?;
         let size = metadata.len();
@@ -61,21 +60,17 @@ impl Image {
     /// Returns height and width from the header of a PNG or JPEG file.
     ///
     /// # Errors
-    /// Returns an error message if the format is unknown, the header is incomplete, or the image is
-    /// too large.
+    /// Fails if the format is unknown, the header incomplete, or the image too large.
     pub fn dimensions(bytes: &[u8]) -> Result<[usize; 2], String> {
         open(bytes).map(|(_, size)| size)
     }
 
-    /// Decodes a PNG or JPEG file. As in PIL's `convert("RGB")`, palettes, grey and CMYK become
-    /// RGB, 16 bits become 8, and transparency is dropped. Reads only the first frame of an
-    /// animation. Ignores colour profiles and EXIF orientation.
-    ///
-    /// Checks the size before allocating memory.
+    /// Decodes a PNG or JPEG file, after checking its size. As in PIL's `convert("RGB")`, palettes,
+    /// grey and CMYK become RGB, 16 bits become 8, and transparency is dropped. Reads an
+    /// animation's first frame; ignores colour profiles and EXIF orientation.
     ///
     /// # Errors
-    /// Returns an error message if the format is unknown, or the file is truncated, damaged or too
-    /// large.
+    /// Fails if the format is unknown, or the file is truncated, damaged or too large.
     pub fn decode(bytes: &[u8]) -> Result<Self, String> {
         let (format, [height, width]) = open(bytes)?;
         let rgb = match format {
@@ -87,7 +82,7 @@ impl Image {
                 match frame.color_type {
                     ColorType::Rgb => data,
                     ColorType::Rgba => {
-                        // In place, because a second buffer would double the memory.
+                        // In place, to halve the memory.
                         for pixel in 0..data.len() / 4 {
                             data.copy_within(4 * pixel..4 * pixel + 3, 3 * pixel);
                         }
@@ -115,10 +110,10 @@ impl Image {
         Ok(Self { width, height, rgb })
     }
 
-    /// Encodes the image as a PNG file, which [`Image::decode`] can read.
+    /// Encodes the image as PNG.
     ///
     /// # Errors
-    /// Returns an error message if the image has no pixels, or if `rgb` does not match its size.
+    /// Fails if the image has no pixels or `rgb` does not match its size.
     pub fn encode_png(&self) -> Result<Vec<u8>, String> {
         let refused = |error: &dyn std::fmt::Display| format!("the picture cannot be encoded: {error}");
         let side = |side: usize| u32::try_from(side).map_err(|error| refused(&error));
@@ -141,7 +136,7 @@ fn open(bytes: &[u8]) -> Result<(Format<'_>, [usize; 2]), String> {
     let (format, [height, width]) = if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
         let mut decoder = Decoder::new_with_limits(Cursor::new(bytes), Limits { bytes: 1 << 27 });
         decoder.set_transformations(Transformations::normalize_to_color8());
-        // Texts and colour profiles may be large and are not used.
+        // Texts and colour profiles may be large and are unused.
         decoder.set_ignore_text_chunk(true);
         decoder.set_ignore_iccp_chunk(true);
         let reader = decoder.read_info().map_err(|error| broken("PNG", &error))?;

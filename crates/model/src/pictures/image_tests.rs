@@ -1,4 +1,4 @@
-//! PNG and JPEG files: every colour type, pixels as read by Pillow, and hostile files.
+//! Every colour type, pixels as read by Pillow, and hostile files.
 
 use png::{BitDepth, ColorType};
 use serde_json::Value;
@@ -37,8 +37,7 @@ fn chunk(kind: &[u8], data: &[u8]) -> Vec<u8> {
     chunk
 }
 
-/// Replaces fields of a file's header: width, height, depth, colour type, compression, filter,
-/// interlacing.
+/// Replaces a header: width, height, depth, colour type, compression, filter, interlacing.
 fn with_header(file: &[u8], width: u32, height: u32, rest: [u8; 5]) -> Vec<u8> {
     let header = [&width.to_be_bytes()[..], &height.to_be_bytes(), &rest].concat();
     [&file[..8], &chunk(b"IHDR", &header), &file[33..]].concat()
@@ -116,7 +115,7 @@ fn jpeg_files_have_the_pixels_that_pillow_reads() {
         assert_eq!(Image::dimensions(&file), Ok(size), "{name}");
         let found = Image::decode(&file).unwrap();
         assert_eq!([found.height, found.width], size, "{name}");
-        // Decoders round the inverse cosine transform and enlarge chroma differently.
+        // Decoders differ in rounding and in chroma upsampling.
         let apart = |rgb: &[u8]| {
             let each = || rgb.iter().zip(&expected).map(|(a, b)| a.abs_diff(*b));
             (each().max().unwrap(), each().map(f64::from).sum::<f64>() / expected.len() as f64)

@@ -1,12 +1,4 @@
-//! Images in sequences: preprocessing, and the table of images stored in a model's config.
-//!
-//! | file | subject |
-//! |---|---|
-//! | `config.rs` | `vision_config` and the special tokens around an image |
-//! | `image.rs` | decoding PNG and JPEG files to RGB, with size limits |
-//! | `prepared.rs` | image sizes chosen by the image processor |
-//! | `registry.rs` | the table of images in sequences, and token positions (M-RoPE) |
-//! | `resize.rs` | bicubic resizing that matches PIL |
+//! Images in sequences: preprocessing, and the table of images in a model's config.
 
 mod config;
 mod image;

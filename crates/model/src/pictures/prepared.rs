@@ -1,15 +1,13 @@
-//! Image sizes as chosen by the image processor of Qwen2-VL and Qwen2.5-VL.
+//! Images resized for Qwen2-VL and Qwen2.5-VL.
 
 use super::resize::resize;
 use super::{Image, VisionConfig};
 
-/// Returns the height and width to resize an image to. Both are multiples of `factor` with
-/// `min_pixels` to `max_pixels` pixels, and nearly keep the aspect ratio. Halves are rounded to
-/// even.
+/// Returns the height and width to resize an image to: multiples of `factor` with `min_pixels` to
+/// `max_pixels` pixels and nearly the same aspect ratio. Halves round to even.
 ///
 /// # Errors
-/// Returns an error message if the image has no pixels, or one side is more than 200 times the
-/// other.
+/// Fails if the image has no pixels or an aspect ratio above 200.
 pub fn smart_resize(
     [height, width]: [usize; 2],
     factor: usize,
@@ -39,17 +37,16 @@ pub fn smart_resize(
     })
 }
 
-/// An image at the size that the tower reads.
+/// An image at the tower's size.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Prepared {
-    /// Number of merged patches per column and per row.
+    /// Merged patches per column and per row.
     pub(crate) grid: [usize; 2],
     /// `[height, width, 3]`.
     pub(crate) levels: Vec<u8>,
 }
 
 impl Prepared {
-    /// Resizes a picture.
     pub(crate) fn new(image: &Image, config: &VisionConfig) -> Result<Self, String> {
         let (size, factor) = ([image.height, image.width], config.factor());
         if image.rgb.len() != 3 * image.height * image.width {
@@ -58,7 +55,7 @@ impl Prepared {
         let settings = &config.image;
         let to = smart_resize(size, factor, [settings.min_pixels, settings.max_pixels])?;
         let [height, width] = to;
-        // If the ratio is extreme, the shorter side stays one patch, so that the pixels may exceed the maximum.
+        // At extreme ratios, the shorter side stays one patch, so pixels may exceed the maximum.
         if height == 0 || width == 0 || height * width > 4 * settings.max_pixels.max(factor * factor) {
             return Err(format!(
                 "{} x {} pixels cannot be resized to between {} and {} pixels",
@@ -68,7 +65,6 @@ impl Prepared {
         Ok(Self { grid: to.map(|side| side / factor), levels: resize(&image.rgb, size, to) })
     }
 
-    /// Returns the number of tokens.
     pub(crate) fn tokens(&self) -> usize {
         self.grid[0] * self.grid[1]
     }

@@ -1,4 +1,4 @@
-//! Table of the images in sequences, and token positions (M-RoPE).
+//! Images in sequences, and token positions (M-RoPE).
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -8,52 +8,52 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::{Image, Prepared, VisionConfig};
 use crate::ModelError;
 
-/// First token id used for images, above every vocabulary.
+/// First token id of images, above every vocabulary.
 pub const FIRST_PICTURE_TOKEN: u32 = 1 << 31;
 
-/// Maximum bytes of cached images. Beyond this limit, images that are not in use are dropped,
-/// starting with the least recently used.
+/// Maximum bytes of images in memory; beyond it, the least recently used that are not in use are
+/// dropped.
 const MOST_BYTES: usize = 1 << 30;
 
 /// Token ids of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PictureTokens {
-    /// First token id; the others follow consecutively.
+    /// First id; the others follow consecutively.
     pub first: u32,
-    /// Number of tokens per column and per row. Their product is the number of tokens of the image.
+    /// Tokens per column and per row; their product is the image's number of tokens.
     pub grid: [usize; 2],
 }
 
 impl PictureTokens {
-    /// Returns the token ids, in sequence order.
+    /// Returns the ids, in sequence order.
     pub fn ids(&self) -> Range<u32> {
         self.first..self.first + (self.grid[0] * self.grid[1]) as u32
     }
 }
 
-/// Keeps an image in memory while this handle exists.
+/// Handle that keeps an image in memory.
 #[derive(Clone, Debug)]
 pub struct HeldPicture {
     prepared: Arc<Prepared>,
 }
 
 impl HeldPicture {
-    /// Returns the image, resized for the tower. An image processor with the same settings does not
-    /// resize it again.
+    /// Returns the resized image, which an image processor with the same settings does not resize
+    /// again.
     pub fn resized(&self, config: &VisionConfig) -> Image {
         let [height, width] = self.prepared.grid.map(|side| side * config.factor());
         Image { width, height, rgb: self.prepared.levels.clone() }
     }
 }
 
-/// Table of images that sequences refer to by token ids. Clones share the same table.
+/// Images that sequences refer to by token ids; clones share them.
 ///
-/// Identical images have the same ids while they are in memory. Ids are valid only in this process
-/// and for this model, and must not be written to files.
+/// Identical images in memory have the same ids. Ids are valid only in this process and for this
+/// model, and must not be written to files.
 #[derive(Clone, Default)]
 pub struct Pictures(Arc<Mutex<Table>>);
 
-/// All tables compare equal, so that configs with equal shapes are equal.
+/// Always true, so that configs of equal shapes are equal.
 impl PartialEq for Pictures {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -73,7 +73,7 @@ struct Table {
     known: BTreeMap<u32, Entry>,
     names: HashMap<String, u32>,
     bytes: usize,
-    /// Use counter that identifies the least recently used image.
+    /// Counts uses, to find the least recently used image.
     clock: u64,
 }
 
@@ -89,7 +89,7 @@ impl Pictures {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an image, resized like the model's image processor does, and returns its tokens.
+    /// Resizes an image as the model's image processor does, adds it and returns its tokens.
     ///
     /// # Errors
     /// Returns [`ModelError::Setting`] if the image has no pixels or an aspect ratio above 200, or
@@ -98,7 +98,7 @@ impl Pictures {
         Ok(self.add_held(image, config)?.0)
     }
 
-    /// Adds an image like [`Pictures::add`], and keeps it in memory.
+    /// Adds an image and keeps it in memory.
     ///
     /// # Errors
     /// Fails like [`Pictures::add`].
@@ -137,7 +137,7 @@ impl Pictures {
         Ok((PictureTokens { first, grid }, held))
     }
 
-    /// Assigns a name, for example a hash of the file, to the image that starts with this token.
+    /// Names the image that starts with this token, for example by a hash of its file.
     pub fn name(&self, first: u32, name: &str) {
         let mut table = self.lock();
         if let Some(entry) = table.known.get_mut(&first) {
@@ -146,7 +146,7 @@ impl Pictures {
         }
     }
 
-    /// Looks up an image by name, and keeps it in memory.
+    /// Finds an image by name and keeps it in memory.
     pub fn named(&self, name: &str) -> Option<(PictureTokens, HeldPicture)> {
         let first = *self.lock().names.get(name)?;
         let prepared = self.get(first)?;
@@ -172,12 +172,10 @@ impl Pictures {
         Some(Arc::clone(&entry.prepared))
     }
 
-    /// Returns the images in a sequence with the ranges of their tokens, in order, and keeps them
-    /// in memory.
+    /// Returns a sequence's images with their token ranges, and keeps them in memory.
     ///
     /// # Errors
-    /// Returns an error message and the token's position if an image was dropped from memory or
-    /// some of its tokens are missing.
+    /// Fails, with the token's position, if an image was dropped or some of its tokens are missing.
     pub fn shown(&self, tokens: &[u32]) -> Result<Vec<(Range<usize>, HeldPicture)>, String> {
         let mut held = Vec::new();
         let mut position = 0;
@@ -204,8 +202,7 @@ impl Pictures {
         Ok(held)
     }
 
-    /// Checks that the images in a sequence are known and complete, and returns them. Returned
-    /// images stay in the table while in use.
+    /// Returns a sequence's images, which stay in memory while in use.
     ///
     /// # Errors
     /// Fails like [`Pictures::shown`].
@@ -213,7 +210,7 @@ impl Pictures {
         Ok(self.shown(tokens)?.into_iter().map(|(_, picture)| picture.prepared).collect())
     }
 
-    /// Returns the M-RoPE positions of a prompt's tokens, or nothing if there are no images.
+    /// Returns a prompt's M-RoPE positions; empty without images.
     pub(crate) fn places(&self, tokens: &[u32]) -> Vec<[u32; 3]> {
         if tokens.iter().all(|&token| token < FIRST_PICTURE_TOKEN) {
             return Vec::new();
@@ -227,10 +224,10 @@ impl Pictures {
         tokens.iter().map(place).collect()
     }
 
-    /// Returns time, row and column of a token, given the preceding token and its position.
+    /// Returns a token's time, row and column, given the preceding token and its position.
     ///
-    /// For text, all three advance by one. Inside an image, time is constant, and row and column
-    /// follow the merged patch. After an image, the position advances by the image's longer side.
+    /// In text, all three advance by one. In an image, time is constant, and row and column follow
+    /// the merged patch. After it, positions advance by its longer side.
     pub(crate) fn place_after(&self, before: Option<(u32, [u32; 3])>, token: u32) -> [u32; 3] {
         let start = match before {
             None => 0,
@@ -251,8 +248,8 @@ impl Pictures {
 }
 
 impl Table {
-    /// Drops the least recently used images until at most `most` bytes are left. Keeps image `but`,
-    /// and images in use, which have more references than the table's own two.
+    /// Drops the least recently used images beyond `most` bytes. Keeps image `but` and images in
+    /// use, which have more references than the table's two.
     fn drop_oldest(&mut self, but: u32, most: usize) {
         while self.bytes > most {
             let unused = |entry: &Entry| Arc::strong_count(&entry.prepared) == 2;
@@ -296,7 +293,7 @@ mod tests {
         drop(held);
         pictures.lock().drop_oldest(d.first, 0);
         assert_eq!(left(), [false, false, false, true]);
-        // A picture that is added again after being dropped has new tokens.
+        // A dropped picture gets new tokens.
         assert_ne!(add(&config, 8, 8), a);
     }
 }

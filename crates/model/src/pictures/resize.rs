@@ -1,15 +1,13 @@
-//! Bicubic resizing with antialiasing. The result is bit-identical to Pillow's
-//! `Image.resize(size, BICUBIC)` on RGB.
+//! Antialiased bicubic resizing, bit-identical to Pillow's `Image.resize(size, BICUBIC)` on RGB.
 
 const PRECISION: u32 = 32 - 8 - 2;
 
-/// Source pixels that contribute to one output pixel along one axis.
+/// Source pixels of one output pixel along one axis.
 struct Taps {
     first: usize,
     weights: Vec<i32>,
 }
 
-/// Computes the Keys cubic kernel with `a = -0.5`.
 fn kernel(x: f64) -> f64 {
     const A: f64 = -0.5;
     let x = x.abs();
@@ -22,8 +20,8 @@ fn kernel(x: f64) -> f64 {
     }
 }
 
-/// Returns the filter taps of every output pixel. The kernel is widened if the output is smaller,
-/// for antialiasing.
+/// Returns the taps of every output pixel; the kernel (Keys cubic, `a = -0.5`) is widened to shrink
+/// images.
 fn taps(from: usize, to: usize) -> Vec<Taps> {
     let scale = from as f64 / to as f64;
     let widening = scale.max(1.0);
@@ -51,7 +49,7 @@ fn level(sum: i32) -> u8 {
     (sum >> PRECISION).clamp(0, 255) as u8
 }
 
-/// Resizes `[height, width, 3]` to `[to_height, to_width, 3]`, along rows first.
+/// Resizes `[height, width, 3]`, along rows first.
 pub(super) fn resize(rgb: &[u8], [height, width]: [usize; 2], [to_height, to_width]: [usize; 2]) -> Vec<u8> {
     const HALF: i32 = 1 << (PRECISION - 1);
     let mut narrow = Vec::new();
