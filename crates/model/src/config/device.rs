@@ -1,5 +1,3 @@
-//! The device that a model runs on.
-
 use serde::{Deserialize, Serialize};
 
 use crate::ModelError;
@@ -8,17 +6,16 @@ use crate::ModelError;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Device {
-    /// CPU, computing in `f32`; the reference implementation.
+    /// CPU in `f32`; the reference implementation.
     #[default]
     Cpu,
-    /// NVIDIA GPU with `bfloat16` matrix products; accumulation and master weights are `f32`.
-    /// Requires a build with the feature `cuda`.
+    /// NVIDIA GPU: `bfloat16` matrix products, `f32` accumulation and master weights. Requires the
+    /// build feature `cuda`.
     Cuda,
 }
 
 impl Device {
-    /// Rejects a device that this build does not support. Whether a GPU exists is checked only when
-    /// it is opened.
+    /// Rejects a device that this build does not support; whether a GPU exists is checked later.
     ///
     /// # Errors
     /// Returns [`ModelError::Setting`] for CUDA if the feature `cuda` is off.

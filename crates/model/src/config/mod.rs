@@ -1,9 +1,4 @@
-//! The model architecture: one decoder and the differences between its families.
-//!
-//! | file | subject |
-//! |---|---|
-//! | `device.rs` | the device that a model runs on |
-//! | `rotary.rs` | frequencies of the rotary embedding |
+//! Architecture of the decoder and its families.
 
 mod device;
 pub(crate) mod rotary;
@@ -18,22 +13,20 @@ use crate::pictures::{TowerKind, VisionConfig};
 
 /// A family of decoders, named by `model_type` in `config.json`.
 ///
-/// All families share one decoder: RMS norm before attention and MLP, grouped-query attention with
-/// rotary positions, and a gated SiLU MLP. Families differ in their biases and in whether queries
-/// and keys are normalized.
+/// All have RMS norm before attention and MLP, grouped-query attention with rotary positions, and a
+/// gated SiLU MLP. They differ in biases and in whether queries and keys are normalized.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Family {
     /// Qwen2 and Qwen2.5: biases on query, key and value.
     #[default]
     Qwen2,
-    /// Qwen3: RMS norm on each query and key head before rotation; no biases unless
-    /// `attention_bias`.
+    /// Qwen3: RMS norm on query and key heads before rotation; biases only with `attention_bias`.
     Qwen3,
-    /// Llama 2 and 3: no biases unless `attention_bias` or `mlp_bias`.
+    /// Llama 2 and 3: biases only with `attention_bias` or `mlp_bias`.
     Llama,
-    /// Qwen2-VL: Qwen2's decoder with a vision tower and multimodal rotary positions for images.
+    /// Qwen2-VL: Qwen2 with a vision tower and multimodal rotary positions.
     Qwen2Vl,
-    /// Qwen2.5-VL: like Qwen2-VL, with a different vision tower.
+    /// Qwen2.5-VL: like Qwen2-VL, with another tower.
     Qwen25Vl,
 }
 
@@ -41,7 +34,7 @@ impl Family {
     /// All families.
     pub const ALL: [Self; 5] = [Self::Qwen2, Self::Qwen3, Self::Llama, Self::Qwen2Vl, Self::Qwen25Vl];
 
-    /// Returns the family's `model_type`.
+    /// Returns the `model_type`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Qwen2 => "qwen2",
@@ -52,7 +45,6 @@ impl Family {
         }
     }
 
-    /// Returns the prefix of the class names in `transformers`, such as `Qwen2`.
     pub(crate) fn class(self) -> &'static str {
         match self {
             Self::Qwen2 => "Qwen2",
@@ -71,7 +63,7 @@ impl Family {
         }
     }
 
-    /// Returns the family of a `model_type`.
+    /// Finds a family by `model_type`.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|family| family.name() == name)
     }
@@ -83,50 +75,48 @@ impl fmt::Display for Family {
     }
 }
 
-/// BOS, EOS and padding token ids. The ids do not affect computation. They are stored in saved
-/// models so that generation stops.
+/// BOS, EOS and padding token ids, saved with a model so that generation stops.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpecialTokens {
     /// BOS token id.
     pub bos: Option<u32>,
-    /// EOS token ids that end a response; the first is the model's default.
+    /// EOS token ids; the first is the default.
     pub eos: Vec<u32>,
     /// Padding token.
     pub pad: Option<u32>,
 }
 
-/// Shape of a decoder, with the key names of Hugging Face's `config.json`.
+/// A decoder's shape, with the keys of Hugging Face's `config.json`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelConfig {
     /// Model family.
     pub model_type: Family,
-    /// Number of embedding rows, which padding may make larger than the tokenizer's vocabulary.
+    /// Embedding rows; padding may make them more than the tokenizer's vocabulary.
     pub vocab_size: usize,
     /// Width of the residual stream.
     pub hidden_size: usize,
     /// Width of the gated MLP.
     pub intermediate_size: usize,
-    /// Number of decoder layers.
+    /// Decoder layers.
     pub num_hidden_layers: usize,
-    /// Number of query heads.
+    /// Query heads.
     pub num_attention_heads: usize,
-    /// Number of key/value heads. Query heads are split evenly and in order among the key/value
-    /// heads.
+    /// Key/value heads; query heads are split evenly and in order among them.
     pub num_key_value_heads: usize,
-    /// Width of one head. All heads together may be wider or narrower than `hidden_size`.
+    /// Width of one head. All heads together need not be as wide as `hidden_size`.
     pub head_dim: usize,
-    /// Maximum sequence length that the model supports.
+    /// Maximum sequence length.
     pub max_position_embeddings: usize,
     /// Epsilon of the RMS norm, inside the square root.
     pub rms_norm_eps: f64,
     /// Base of the rotary frequencies.
     pub rope_theta: f64,
-    /// Scaling of the rotary frequencies for contexts longer than in pretraining.
+    /// Scaling of the rotary frequencies for long contexts.
     pub rope_scaling: RopeScaling,
-    /// True if the output layer shares the embedding's weights.
+    /// True if the output layer shares the embedding.
     pub tie_word_embeddings: bool,
-    /// True if attention has biases on query, key, value and output (Qwen3 and Llama). Qwen2
-    /// ignores this and always has biases on query, key and value only.
+    /// True if query, key, value and output have biases (Qwen3 and Llama). Qwen2 ignores this and
+    /// has biases on query, key and value.
     pub attention_bias: bool,
     /// True if the MLP has biases (Llama).
     pub mlp_bias: bool,
@@ -134,12 +124,11 @@ pub struct ModelConfig {
     pub initializer_range: f64,
     /// BOS, EOS and padding token ids.
     pub special_tokens: SpecialTokens,
-    /// Vision tower, if the model accepts images.
+    /// Vision tower, if any.
     pub vision: Option<VisionConfig>,
 }
 
-/// Returns a Qwen2 config with unscaled rotary positions and defaults common to all families. Sizes
-/// are 0. Set them, or [`ModelConfig::check`] rejects the config.
+/// Returns a Qwen2 config with unscaled rotary positions. Sizes are 0 and must be set.
 impl Default for ModelConfig {
     fn default() -> Self {
         Self {
@@ -166,22 +155,22 @@ impl Default for ModelConfig {
 }
 
 impl ModelConfig {
-    /// Returns the total width of the query heads.
+    /// Returns the total width of query heads.
     pub fn query_width(&self) -> usize {
         self.num_attention_heads * self.head_dim
     }
 
-    /// Returns the total width of the key heads, which equals that of the value heads.
+    /// Returns the total width of key heads, which equals that of value heads.
     pub fn key_value_width(&self) -> usize {
         self.num_key_value_heads * self.head_dim
     }
 
-    /// Returns true if the query, key and value projections have biases.
+    /// Returns true if query, key and value have biases.
     pub fn qkv_bias(&self) -> bool {
         self.has_qkv_bias_alone() || self.attention_bias
     }
 
-    /// Returns true if the output projection of attention has a bias.
+    /// Returns true if attention's output has a bias.
     pub fn output_bias(&self) -> bool {
         !self.has_qkv_bias_alone() && self.attention_bias
     }
@@ -190,7 +179,7 @@ impl ModelConfig {
         matches!(self.model_type, Family::Qwen2 | Family::Qwen2Vl | Family::Qwen25Vl)
     }
 
-    /// Returns true if query and key heads get an RMS norm before rotation.
+    /// Returns true if query and key heads get an RMS norm.
     pub fn qk_norm(&self) -> bool {
         self.model_type == Family::Qwen3
     }
@@ -209,9 +198,9 @@ impl ModelConfig {
     /// Rejects unsupported shapes.
     ///
     /// # Errors
-    /// Returns [`ModelError::Config`] with the offending key. Sizes must be positive and within
-    /// limits, key heads must divide query heads, and the head width must be even. Norm and rotary
-    /// settings must be in range, and biases must exist in the family.
+    /// Returns [`ModelError::Config`] with the key: sizes out of limits, key heads that do not
+    /// divide query heads, an odd head width, norm or rotary settings out of range, or biases that
+    /// the family lacks.
     pub fn check(&self) -> Result<(), ModelError> {
         let fail = |key: &str, reason: String| Err(ModelError::Config { key: key.into(), reason });
         for (key, value) in [
@@ -231,7 +220,7 @@ impl ModelConfig {
                 return fail(key, format!("{value} is beyond any model"));
             }
         }
-        // Sizes are checked before any weights are read, so that a typo cannot exhaust memory.
+        // Checked before weights are read, so that a typo cannot exhaust memory.
         let per_layer =
             |width: usize| self.num_hidden_layers as u128 * self.hidden_size as u128 * width as u128;
         for (key, parameters) in [

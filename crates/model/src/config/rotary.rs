@@ -1,42 +1,40 @@
-//! Frequencies of the rotary embedding, and their scaling for long contexts.
+//! Rotary frequencies, and their scaling for long contexts.
 
 use std::f64::consts::PI;
 
 use crate::{ModelConfig, ModelError};
 
-/// Scaling of positions, `rope_scaling` in `config.json`.
+/// Scaling of positions (`rope_scaling` in `config.json`).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum RopeScaling {
     /// No scaling.
     #[default]
     None,
-    /// Divides all frequencies by a factor.
+    /// Divides all frequencies.
     Linear {
         /// Divisor, at least 1.
         factor: f64,
     },
-    /// Llama 3.1's rule: low frequencies are divided by a factor and high frequencies unchanged,
-    /// with a smooth transition.
+    /// Llama 3.1: divides low frequencies, keeps high ones, and interpolates in between.
     Llama3 {
         /// Divisor of low frequencies.
         factor: f64,
-        /// Frequencies with fewer rotations than this within the original context count as low.
+        /// Fewer rotations than this in the original context mean a low frequency.
         low_freq_factor: f64,
-        /// Frequencies with more rotations than this within the original context count as high.
+        /// More rotations than this in the original context mean a high frequency.
         high_freq_factor: f64,
         /// Context length in pretraining.
         original_max_position_embeddings: usize,
     },
-    /// YaRN (Peng et al. 2024): scales each frequency by its wavelength and sharpens attention.
+    /// YaRN (Peng et al. 2024): scales by wavelength and sharpens attention.
     Yarn {
         /// Divisor of low frequencies.
         factor: f64,
-        /// Factor applied to cosines and sines.
+        /// Factor of cosines and sines.
         attention_factor: f64,
-        /// Frequencies with more rotations than this within the original context are unchanged.
+        /// Frequencies with more rotations in the original context are unchanged.
         beta_fast: f64,
-        /// Frequencies with fewer rotations than this within the original context are divided by
-        /// `factor`.
+        /// Frequencies with fewer rotations in the original context are divided by `factor`.
         beta_slow: f64,
         /// Context length in pretraining.
         original_max_position_embeddings: usize,
@@ -45,22 +43,22 @@ pub enum RopeScaling {
     },
 }
 
-/// Rotary embedding of a model. Pair `(i, i + head_dim / 2)` of a head at position `p` is rotated
-/// by `p * frequencies[i]`. Cosines and sines are multiplied by `attention_factor`.
+/// Rotary embedding. Pair `(i, i + head_dim / 2)` of a head at position `p` is rotated by
+/// `p * frequencies[i]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rotary {
-    /// Radians per position for each pair, `[head_dim / 2]`.
+    /// Radians per position, `[head_dim / 2]`.
     pub frequencies: Vec<f64>,
-    /// Factor applied to cosines and sines; 1 except for YaRN.
+    /// Factor of cosines and sines; 1 except for YaRN.
     pub attention_factor: f64,
 }
 
 impl ModelConfig {
     /// Returns the rotary embedding for a config.
     ///
-    /// Without scaling, frequencies are `theta^(-2 i / head_dim)` (Su et al. (2021), "RoFormer").
-    /// These frequencies have double precision, while `transformers` uses single: at large
-    /// positions, angles differ by up to `position * 6e-8` relative to their size.
+    /// Without scaling, frequencies are `theta^(-2 i / head_dim)` (Su et al. (2021), "RoFormer") in
+    /// double precision. `transformers` uses single precision, so angles differ by up to
+    /// `position * 6e-8` relative to their size.
     pub fn rotary(&self) -> Rotary {
         let half = self.head_dim / 2;
         let plain = |i: usize| self.rope_theta.powf(-(i as f64) / half as f64);
@@ -92,7 +90,7 @@ impl ModelConfig {
                 truncate,
             } => {
                 rotary.attention_factor = attention_factor;
-                // Pair that makes this many turns in the original context.
+                // The pair with this many turns in the original context.
                 let pair = |turns: f64| {
                     half as f64 * (original as f64 / (turns * 2.0 * PI)).ln() / self.rope_theta.ln()
                 };
@@ -105,7 +103,6 @@ impl ModelConfig {
                     high += 0.001;
                 }
                 for (i, frequency) in rotary.frequencies.iter_mut().enumerate() {
-                    // 1 for low frequencies.
                     let share = ((i as f64 - low) / (high - low)).clamp(0.0, 1.0);
                     *frequency = share * *frequency / factor + (1.0 - share) * *frequency;
                 }
