@@ -1,26 +1,25 @@
-//! Device and host memory estimates for training and sampling on an NVIDIA GPU.
+//! Device and host memory for training and sampling on an NVIDIA GPU.
 //!
-//! A trained weight takes 18 bytes on the device: bf16 copy 2, f32 master 4, two moments 8,
-//! gradient 4. A frozen weight (in a reference policy or an adapter's base) takes 2 bytes. Buffer
-//! shapes match `cuda/decoder.rs`, `cuda/head.rs` and `cuda/engine.rs`.
+//! A trained weight takes 18 bytes: bf16 copy 2, f32 master 4, two moments 8, gradient 4. A frozen
+//! one (reference policy or adapter's base) takes 2. Buffers match `cuda/decoder.rs`,
+//! `cuda/head.rs` and `cuda/engine.rs`.
 
 use super::{MemoryPlan, NUMBER, PlanPhase, PlanSettings};
 use crate::{ModelConfig, ParameterLayout};
 
 const HALF: u64 = 2;
 
-/// Estimated bytes for the CUDA context, kernels and cuBLAS workspace, which do not depend on
-/// shapes.
+/// Estimate for the CUDA context, kernels and cuBLAS workspace.
 const CONTEXT: u64 = 1 << 30;
 
 const LOGITS: u64 = 1 << 27;
 
-/// Maximum number of prompt tokens per sampling step, and of blocks into which a row's keys are
-/// split. Must match `cuda/engine.rs`.
+/// Prompt tokens per sampling step, and blocks that share a row's keys, at most. Must match
+/// `cuda/engine.rs`.
 const PROMPT_ROWS: u64 = 2048;
 const SPLITS: u64 = 16;
 
-/// The number of buffer rows is rounded up to a multiple of this.
+/// Buffer rows are rounded up to a multiple of this.
 const ROOM: u64 = 256;
 
 struct Widths {
@@ -52,13 +51,12 @@ impl Widths {
     fn kept(&self) -> u64 {
         // Two normed rows, raw and rotated queries, keys and values, attention output, gate and up.
         let narrow = 2 * self.hidden + 2 * self.qkv + self.query + 2 * self.inner;
-        // Residual stream between attention and MLP, log-sums, inverse norms of heads and of both
-        // normed rows.
+        // Residual stream, log-sums, and inverse norms of heads and both normed rows.
         let wide = self.hidden + 2 * self.queries + self.qkv / self.head.max(1) + 2;
         narrow * HALF + wide * NUMBER
     }
 
-    /// Returns the bytes needed by a decoder's passes over this many tokens, excluding the head.
+    /// Returns the bytes of a decoder's passes without the head.
     fn decoder(&self, tokens: u64, kept_layers: u64, adapter_row: u64, backward: bool) -> u64 {
         let residual = (self.layers + 1) * self.hidden * NUMBER;
         let forward = residual + kept_layers * self.kept() + (self.inner + adapter_row) * HALF;
@@ -74,8 +72,8 @@ impl Widths {
 }
 
 impl MemoryPlan {
-    /// Returns the device's memory plan for one training process. Samplers share weights with the
-    /// passes, and all lanes share one set of buffers.
+    /// Returns the device's plan for one training process. Samplers share the weights, and lanes
+    /// share one set of buffers.
     pub fn on_device(config: &ModelConfig, settings: &PlanSettings) -> Self {
         let mut plan = Self::default();
         let widths = Widths::of(config);
@@ -118,7 +116,7 @@ impl MemoryPlan {
         plan
     }
 
-    /// Returns the host's memory plan: loaded weights, and the copies downloaded for a checkpoint.
+    /// Returns the host's plan: loaded weights and the copies for a checkpoint.
     pub fn beside_device(config: &ModelConfig, settings: &PlanSettings) -> Self {
         let mut plan = Self::default();
         let (weights, trainable) = (ParameterLayout::new(config).len as u64, settings.trainable as u64);
@@ -237,7 +235,7 @@ mod tests {
         let bytes = |each: u64| each * weights as u64;
         assert_eq!(of(&["weights", "master weights", "moments", "gradients"]), bytes(18));
         assert_eq!(of(&["reference weights"]), bytes(2));
-        // More than an H200's memory, even without activations.
+        // More than an H200 has, even without activations.
         assert!(bytes(20) > 139 << 30);
         // 28 layers, 65 slots of 2,560 tokens, keys and values of 512 elements each.
         assert_eq!(of(&["key/value cache"]), 28 * 65 * 2560 * 2 * 512 * 2);

@@ -1,12 +1,4 @@
-//! Estimates the memory that a run needs, item by item, before anything is allocated.
-//!
-//! | file | subject |
-//! |---|---|
-//! | `mod.rs` | the plan; training and sampling on the CPU |
-//! | `pictures.rs` | images and the vision tower |
-//! | `device.rs` | training and sampling on an NVIDIA device |
-//!
-//! Sizes are computed from the same shapes that are used for allocating the buffers.
+//! Estimates a run's memory item by item, from the same shapes that allocate the buffers.
 //! `tests/memory.rs` compares the estimates with allocation counts.
 
 mod device;
@@ -20,74 +12,71 @@ use crate::{LearnerConfig, ModelConfig, ParameterLayout};
 
 const NUMBER: u64 = size_of::<f32>() as u64;
 
-/// Phase in which an item is allocated.
+/// Phase in which memory is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PlanPhase {
-    /// Memory used during the whole run.
+    /// The whole run.
     Always,
-    /// Memory used while trajectories are sampled.
+    /// While trajectories are sampled.
     Sampling,
-    /// Memory used while weights are updated.
+    /// While weights are updated.
     Training,
 }
 
 /// One item of a [`MemoryPlan`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanItem {
-    /// Phase in which the item is allocated.
+    /// Phase that uses it.
     pub phase: PlanPhase,
     /// Name of the item.
     pub name: &'static str,
     /// Maximum bytes.
     pub bytes: u64,
-    /// How the bytes were computed, for example from which shapes.
+    /// How the bytes were computed.
     pub detail: String,
 }
 
-/// Settings that determine the memory needed by a run.
+/// Settings that determine a run's memory.
 #[derive(Clone, Debug)]
 pub struct PlanSettings {
-    /// Configuration of the learner; lanes are those of one process.
+    /// Learner settings, with the lanes of one process.
     pub learner: LearnerConfig,
-    /// Number of trained parameters: all weights, or only the adapter's.
+    /// Trained parameters: all, or the adapter's.
     pub trainable: usize,
-    /// Maximum number of tokens in a sequence.
+    /// Maximum tokens in a sequence.
     pub longest: usize,
-    /// Number of elements per token in the buffers of an adapter's passes; 0 without an adapter.
+    /// Elements per token in an adapter's buffers; 0 without one.
     pub adapter_row: usize,
     /// Rank of the policy's adapter; 0 without one.
     pub adapter_rank: usize,
-    /// Number of parameters of a separate reference policy. It is 0 without a reference policy, or
-    /// if the base model serves as one.
+    /// Parameters of a separate reference policy; 0 without one, or if the base serves as one.
     pub reference: usize,
     /// True if the run computes KL divergences over the whole vocabulary, against a reference
     /// policy or a masked prompt.
     pub divergences: bool,
     /// True if a second gradient is accumulated while the first is kept.
     pub second_gradient: bool,
-    /// Number of parameters of a separate critic, and how many of them are trained.
+    /// Parameters of a separate critic, all and trained.
     pub critic: Option<[usize; 2]>,
-    /// Number and configuration of one process's samplers.
+    /// Number and settings of one process's samplers.
     pub sampling: Option<(usize, EngineConfig)>,
-    /// Number of rollouts that run during training (`rollout.max_staleness`); 0 if sampling and
-    /// training alternate.
+    /// Rollouts during training (`rollout.max_staleness`); 0 if sampling and training alternate.
     pub staleness: u64,
-    /// True if the adapter is merged into a copy of the model, for servers that accept only full
-    /// weights.
+    /// True if the adapter is merged into a copy, for servers that accept only full weights.
     pub merged: bool,
-    /// Images in the prompts, if any.
+    /// Images in prompts.
     pub pictures: Option<PicturePlan>,
 }
 
 impl PlanSettings {
-    /// Returns the parameters that a pass reads: the base's plus, if there is one, the adapter's.
+    /// Returns the parameters that a pass reads: base and adapter.
     fn read(&self, weights: u64) -> u64 {
         let trainable = self.trainable as u64;
         if trainable == weights { weights } else { weights + trainable }
     }
 }
 
-/// Estimate of a run's maximum memory.
+/// A run's estimated memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemoryPlan {
     /// Items, grouped by phase.
@@ -95,9 +84,8 @@ pub struct MemoryPlan {
 }
 
 impl MemoryPlan {
-    /// Returns the plan for one process that trains this model on the CPU.
-    ///
-    /// The plan assumes that all lanes have full micro-batches in which every token is a target.
+    /// Returns the plan for one process that trains on the CPU, with full micro-batches in all
+    /// lanes and every token a target.
     pub fn new(config: &ModelConfig, settings: &PlanSettings) -> Self {
         let mut plan = Self::default();
         let weights = ParameterLayout::new(config).len as u64;
@@ -177,8 +165,8 @@ impl MemoryPlan {
         self.add(PlanPhase::Sampling, "sampling rows", rows, "activations and logits of a step".into());
     }
 
-    /// Moves the sampling items to [`PlanPhase::Always`] and counts them once per rollout in
-    /// progress. Each rollout that started in an earlier step also keeps its weights in memory.
+    /// Moves the sampling items to [`PlanPhase::Always`], once per concurrent rollout. Each rollout
+    /// from an earlier step also keeps its weights.
     fn during_training(&mut self, rollouts: u64, trainable: u64) {
         for item in self.items.iter_mut().filter(|item| item.phase == PlanPhase::Sampling) {
             item.phase = PlanPhase::Always;
@@ -192,7 +180,7 @@ impl MemoryPlan {
     fn passes(&mut self, config: &ModelConfig, settings: &PlanSettings) {
         let LearnerConfig { lanes, micro_batch_tokens, recompute, share_prefixes, .. } = settings.learner;
         let lanes = lanes as u64;
-        // A sequence longer than the budget is its own micro-batch.
+        // A longer sequence is its own micro-batch.
         let tokens = micro_batch_tokens.max(settings.longest);
         let shape = [tokens, tokens, settings.longest];
         let [layers, head] = Workspace::<f32>::new(config, recompute)
@@ -222,22 +210,22 @@ impl MemoryPlan {
         }
     }
 
-    /// Returns one phase's memory in bytes.
+    /// Returns a phase's bytes.
     pub fn of(&self, phase: PlanPhase) -> u64 {
         self.items.iter().filter(|item| item.phase == phase).map(|item| item.bytes).sum()
     }
 
-    /// Returns the peak memory in bytes if each phase frees its buffers before the next.
+    /// Returns the peak bytes if each phase frees its buffers.
     pub fn peak(&self) -> u64 {
         self.of(PlanPhase::Always) + self.of(PlanPhase::Sampling).max(self.of(PlanPhase::Training))
     }
 
-    /// Returns the peak memory in bytes if buffers of earlier phases stay allocated.
+    /// Returns the peak bytes if buffers stay allocated.
     pub fn sum(&self) -> u64 {
         self.items.iter().map(|item| item.bytes).sum()
     }
 
-    /// Returns the total size in bytes of the items with this name.
+    /// Returns the total bytes of items with this name.
     pub fn item(&self, name: &str) -> u64 {
         self.items.iter().filter(|item| item.name == name).map(|item| item.bytes).sum()
     }

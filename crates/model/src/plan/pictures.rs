@@ -1,4 +1,4 @@
-//! Estimates the CPU memory used by prompt images and the vision tower.
+//! CPU memory of prompt images and the vision tower.
 
 use super::{MemoryPlan, NUMBER, PlanPhase, PlanSettings};
 use crate::ModelConfig;
@@ -6,17 +6,16 @@ use crate::pictures::VisionConfig;
 use crate::vision::{MOST_FEATURES, MOST_KEPT, TowerWork};
 use crate::weights::tower_weights;
 
-/// Number and size of the images that a run processes.
+/// Number and size of a run's images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PicturePlan {
-    /// Height and width of each image after resizing for the tower.
+    /// Height and width after resizing.
     pub size: [usize; 2],
-    /// Number of distinct images in memory.
+    /// Distinct images in memory.
     pub known: usize,
-    /// Number of distinct images in the rollouts of one step, all of which may be scored in one
-    /// pass.
+    /// Distinct images in one step's rollouts, which one pass may score.
     pub scored: usize,
-    /// Number of distinct images in a pass with gradients.
+    /// Distinct images in a pass with gradients.
     pub differentiated: usize,
 }
 
@@ -30,7 +29,7 @@ impl MemoryPlan {
         let tokens = (height / vision.factor()) * (width / vision.factor());
         let features = (tokens * config.hidden_size) as u64 * NUMBER;
         if settings.sampling.is_some() {
-            // One picture more than the limit, which is checked before a picture is added.
+            // One more than the limit, which is checked before adding.
             let cached = (scored as u64 * features).min(MOST_FEATURES as u64 * NUMBER + features);
             let detail = format!("features of {tokens} tokens a picture, cached");
             self.add(PlanPhase::Sampling, "encoded pictures", cached, detail);
@@ -38,18 +37,18 @@ impl MemoryPlan {
         let work = TowerWork::of(vision, config.hidden_size, tokens);
         let count = |pictures: usize, each: usize| pictures as u64 * each as u64 * NUMBER;
         let lanes = settings.learner.lanes;
-        // Features of the policy, and of a reference on another base.
+        // Policy, and a reference on another base.
         let sides = if settings.reference > 0 { 2 } else { 1 };
         let threads = rayon::current_num_threads();
         let scoring = sides * scored as u64 * features + count(threads.min(scored), work.forward);
         let trains_tower = settings.adapter_rank == 0;
-        // Features, and their derivatives in the sum and in every lane.
+        // Features, and their gradients in the sum and in every lane.
         let mut training = differentiated as u64 * features * (sides + 1 + lanes as u64);
         if trains_tower {
             let all = count(differentiated, work.kept);
             training += all.min(MOST_KEPT as u64);
             let at_a_time = if work.splits { 1 } else { lanes.min(differentiated) };
-            // If a picture's activations were not kept, backward encodes it again.
+            // Images whose activations were not kept are encoded again.
             let again = if all > MOST_KEPT as u64 { work.kept } else { 0 };
             training += count(at_a_time, work.backward + again);
             if !work.splits {
@@ -63,15 +62,15 @@ impl MemoryPlan {
     }
 }
 
-/// Returns the largest image size with at most this many tokens, for images of unknown size.
+/// Returns the largest image size with at most this many tokens.
 pub(crate) fn largest(vision: &VisionConfig, tokens: usize) -> [usize; 2] {
     let factor = vision.factor();
     [factor, factor * (vision.image.max_pixels / (factor * factor)).clamp(1, tokens.max(1))]
 }
 
 impl PicturePlan {
-    /// Returns the size to which an image of the given height and width is resized for the tower.
-    /// For images of unknown size, returns the largest size that fits the context.
+    /// Returns an image's size after resizing for the tower; for unknown sizes, the largest that
+    /// fits the context.
     pub fn size(vision: &VisionConfig, drawn: Option<[usize; 2]>, max_model_len: usize) -> [usize; 2] {
         let pixels = [vision.image.min_pixels, vision.image.max_pixels];
         drawn
