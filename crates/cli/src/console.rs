@@ -1,9 +1,8 @@
-//! All terminal output of the program goes through this module.
+//! All terminal output of the program.
 //!
-//! Text from files, environments, servers or models is untrusted. Such text may contain terminal
-//! escapes that rename the window, hide lines or answer prompts, and bidirectional marks that
-//! reorder text. All output is therefore escaped by [`visible`]. `crates/cli/clippy.toml` forbids
-//! functions that would bypass it.
+//! Text from files, environments, servers and models is untrusted: terminal escapes may rename the
+//! window, hide lines or answer prompts, and bidirectional marks reorder text. [`visible`] escapes
+//! both; `crates/cli/clippy.toml` forbids functions that bypass it.
 
 #![expect(clippy::disallowed_methods, reason = "the only file that may print")]
 
@@ -14,10 +13,8 @@ use std::io::{self, IsTerminal, StdoutLock, Write};
 use indicatif::{MultiProgress, ProgressBar};
 use turnwise_settings::is_hidden;
 
-/// Replaces control characters (except newline and tab) and bidirectional marks with escapes such
-/// as `\u001b`.
-///
-/// JSON and TOML strings use the same escapes, so printed JSON and TOML stay valid.
+/// Escapes control characters (except newline and tab) and bidirectional marks, like `\u001b`. JSON
+/// and TOML use the same escapes, so they stay valid.
 pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     if !text.contains(is_hidden) {
         return Cow::Borrowed(text);
@@ -25,11 +22,8 @@ pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     let mut out = String::with_capacity(text.len() + 16);
     let mut rest = text.chars().peekable();
     while let Some(character) = rest.next() {
-        // Windows line ends are kept.
         let ends_line = character == '\r' && rest.peek() == Some(&'\n');
         if is_hidden(character) && !ends_line {
-            // The code points have at most four hexadecimal digits. Writing into a string cannot
-            // fail.
             let _ = write!(out, "\\u{:04x}", u32::from(character));
         } else {
             out.push(character);
@@ -38,19 +32,19 @@ pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// A writer that escapes control characters and bidirectional marks.
+/// A writer that escapes like [`visible`].
 #[derive(Debug)]
 pub(crate) struct Visible<W>(W);
 
 impl<W: Write> Visible<W> {
-    /// Writes trusted escape sequences, e.g. for a style or an image.
+    /// Writes trusted escape sequences, e.g. a style.
     pub(crate) fn codes(&mut self, codes: &str) -> io::Result<()> {
         self.0.write_all(codes.as_bytes())
     }
 }
 
 impl<W: Write> Write for Visible<W> {
-    /// `write!` passes whole strings, so no character is split.
+    /// `write!` passes whole strings, so characters are not split.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.write_all(visible(&String::from_utf8_lossy(bytes)).as_bytes())?;
         Ok(bytes.len())
@@ -65,7 +59,7 @@ pub(crate) fn stdout() -> Visible<StdoutLock<'static>> {
     Visible(io::stdout().lock())
 }
 
-/// Writes a line to standard error. Errors are ignored, because there is nowhere to report them.
+/// Writes a line to standard error, ignoring errors.
 pub(crate) fn say(line: &str) {
     let _ = writeln!(io::stderr(), "{}", visible(line));
 }
@@ -94,7 +88,6 @@ pub(crate) fn say_above_all(bars: &MultiProgress, line: &str) {
     let _ = bars.println(visible(line));
 }
 
-/// Wraps each line of text at `width` columns.
 pub(crate) fn wrap(text: &str, width: usize) -> String {
     let mut out = String::new();
     for (number, line) in text.split('\n').enumerate() {
@@ -131,7 +124,7 @@ mod tests {
             ("\x1b]0;title\x07", r"\u001b]0;title\u0007"),
             ("a\rb\r\n", "a\\u000db\r\n"),
             ("\0\x08\x7f", r"\u0000\u0008\u007f"),
-            // The C1 forms of CSI and OSC.
+            // C1 forms of CSI and OSC.
             ("\u{9b}31m\u{9d}", r"\u009b31m\u009d"),
             ("\u{202e}\u{2066}\u{61c}\u{200f}", r"\u202e\u2066\u061c\u200f"),
         ] {

@@ -62,8 +62,7 @@ pub use turnwise_train as train;
 pub use crate::registries::builtin;
 pub use turnwise_train::Registries;
 
-// mimalloc keeps large freed blocks between micro-batches; `memory` keeps them longer if there is
-// room.
+// mimalloc keeps freed blocks between micro-batches; see `memory`.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -85,7 +84,7 @@ enum Command {
     Sweep(commands::sweep::SweepArgs),
     /// Compare runs: success with intervals over seeds, paired tests and learning curves.
     Compare(commands::compare::CompareArgs),
-    /// Train a model on your own conversations, or only run the SFT warm start of a config.
+    /// Train a model on your own conversations, or only run a config's SFT warm start.
     Sft(commands::train::SftArgs),
     /// Evaluate a run, checkpoint or model on a fixed set of tasks, with 95 % intervals.
     Eval(commands::eval::EvalArgs),
@@ -96,7 +95,7 @@ enum Command {
     Push(commands::push::PushArgs),
     /// Chat with a model in the terminal.
     Chat(commands::chat::ChatArgs),
-    /// Serve a policy over an OpenAI-compatible API: chat and text completions, streaming, tools,
+    /// Serve a policy over an OpenAI-compatible API: chat, completions, streaming, tools,
     /// log-probs.
     Serve(commands::serve::ServeArgs),
     /// Compute advantages for trajectories you already have.
@@ -107,7 +106,7 @@ enum Command {
     Turnrd(commands::turnrd::TurnrdArgs),
     /// Analyze the turns of a policy or run, as in the TurnRD, AEM and STAPO papers.
     Analyze(commands::analyze::AnalyzeArgs),
-    /// Measure the true advantage of each turn in a policy's trajectories, and score credit methods
+    /// Measure each turn's true advantage in a policy's trajectories, and score credit methods
     /// against it.
     Benchmark(commands::benchmark::BenchmarkArgs),
     /// Play an environment in the terminal.
@@ -122,15 +121,15 @@ enum Command {
     Config(commands::config::ConfigArgs),
 }
 
-/// Runs the program with this process's arguments and returns its exit status.
+/// Runs the program with this process's arguments.
 pub fn run(registries: Registries) -> ExitCode {
     run_with(registries, &std::env::args_os().collect::<Vec<_>>(), Vec::new())
 }
 
-/// Runs the program with the given arguments; the first is the program's name.
+/// Runs the program with these arguments, the first of which is its name.
 ///
-/// `command` is the command that starts this program again, e.g. `python3 -m turnwise`; sweeps use
-/// it to start runs. If `command` is empty, the current executable is used.
+/// `command` starts this program again (e.g. `python3 -m turnwise`), for a sweep's runs; if empty,
+/// the current executable does.
 pub fn run_with(registries: Registries, arguments: &[OsString], command: Vec<OsString>) -> ExitCode {
     registries::install(registries, command);
     let arguments = match Arguments::try_parse_from(arguments) {

@@ -1,6 +1,5 @@
-//! Training and evaluation for programs that display progress themselves, e.g. the Python package.
-//!
-//! Arguments have the same syntax as on the command line.
+//! Training and evaluation for programs that show progress themselves, e.g. the Python package.
+//! Arguments are those of the command line.
 
 use std::ffi::OsString;
 use std::ops::ControlFlow;
@@ -17,14 +16,14 @@ use crate::commands::{eval, train};
 use crate::registries;
 use crate::{memory, ui};
 
-/// Callback for evaluation progress: split, finished tasks, total tasks, solved tasks.
+/// Evaluation progress: split, finished tasks, all tasks, solved tasks.
 pub type EvaluationProgress<'a> = dyn FnMut(&str, usize, usize, usize) + 'a;
 
-/// Opens a run like `turnwise train ARGUMENTS` and trains it until it finishes or `stop` is set.
-/// `opened` is called with the run before its first step.
+/// Opens a run like `turnwise train ARGUMENTS`, calls `opened`, and trains until the run ends or
+/// `stop` is set.
 ///
 /// # Errors
-/// Fails on invalid arguments, and whenever the command would fail.
+/// Fails on invalid arguments or whenever the command would.
 pub fn train(
     registries: Registries,
     arguments: &[OsString],
@@ -40,15 +39,15 @@ pub fn train(
     Ok(run.train(observer, stop)?)
 }
 
-/// Formats an error and its causes without repeats, as the commands print it.
+/// Formats an error and its causes like the commands do.
 pub fn described(error: &anyhow::Error) -> String {
     ui::described(error)
 }
 
-/// Evaluates like `turnwise eval ARGUMENTS` and returns one result per split.
+/// Evaluates like `turnwise eval ARGUMENTS`; returns a result per split.
 ///
 /// # Errors
-/// Fails on invalid arguments, and whenever the command would fail.
+/// Fails on invalid arguments or whenever the command would.
 pub fn evaluate(
     registries: Registries,
     arguments: &[OsString],
@@ -60,8 +59,8 @@ pub fn evaluate(
     eval::evaluated(parsed("eval", arguments)?, stop, note, progress, &mut |_| {})
 }
 
-/// Evaluates a run's current policy on its task panels and writes `eval/<position>.json`. Returns
-/// `None` if `stop` is set.
+/// Evaluates a run's current policy on its task panels and writes `eval/<position>.json`; `None` if
+/// `stop` is set.
 ///
 /// # Errors
 /// Fails like [`Observer::evaluate`].
@@ -104,7 +103,7 @@ pub fn evaluate_point(
     Ok(ControlFlow::Continue(results))
 }
 
-/// Error for invalid arguments of a command.
+/// Invalid arguments of a command.
 #[derive(Debug)]
 pub struct ArgumentError(String);
 
@@ -119,7 +118,6 @@ impl std::error::Error for ArgumentError {}
 impl From<clap::Error> for ArgumentError {
     fn from(error: clap::Error) -> Self {
         let text = error.render().to_string();
-        // The first line is the reason; the usage follows.
         let reason = text.lines().next().unwrap_or_default();
         Self(reason.strip_prefix("error: ").unwrap_or(reason).to_owned())
     }

@@ -1,4 +1,4 @@
-//! Keeps freed memory in the process, so that the next phase of a run can reuse it.
+//! Keeps freed memory in the process for the next phase of a run.
 
 use std::ffi::{c_int, c_long};
 
@@ -6,16 +6,15 @@ use turnwise_model::Device;
 use turnwise_train::plan::memory::MemoryReport;
 use turnwise_train::run::Run;
 
-/// mimalloc's `mi_option_purge_delay`: milliseconds until freed memory is returned to the operating
-/// system; -1 disables it.
+/// `mi_option_purge_delay`: milliseconds until mimalloc returns freed memory; -1 disables it.
 const PURGE_DELAY: c_int = 15;
 
 pub(crate) const DEFAULT_PURGE_DELAY: c_long = 1000;
 
-/// Environment variable for the purge delay; mimalloc reads it at startup.
+/// Environment variable of the delay, read by mimalloc at startup.
 pub(crate) const PURGE_DELAY_VARIABLE: &str = "MIMALLOC_PURGE_DELAY";
 
-// The crate `mimalloc` does not expose the options of the linked library.
+// The crate `mimalloc` does not expose options.
 #[allow(unsafe_code)]
 unsafe extern "C" {
     fn mi_option_set_default(option: c_int, value: c_long);
@@ -23,14 +22,13 @@ unsafe extern "C" {
     fn mi_option_get(option: c_int) -> c_long;
 }
 
-/// Keeps a run's freed memory in the process, if the machine has enough memory and the environment
-/// variable is not set.
+/// Keeps a run's freed memory if the machine has enough and the environment variable is unset.
 ///
-/// Sampling and updates take turns using gigabytes for seconds at a time. If memory were returned
-/// in between, the operating system would have to zero it again at every step.
+/// Sampling and updates alternate, using gigabytes for seconds each. The operating system would
+/// have to zero returned memory at every step.
 pub(crate) fn keep_freed_memory(run: &Run) {
     let config = run.config();
-    // On a device, the size estimate would download the weights.
+    // On a device, the estimate would download the weights.
     if config.policy.device != Device::Cpu {
         return;
     }
@@ -41,7 +39,8 @@ pub(crate) fn keep_freed_memory(run: &Run) {
 }
 
 fn set_purge_delay(milliseconds: c_long) {
-    // SAFETY: mimalloc ignores an option that it does not have; the value is one word, and no other thread sets options.
+    // SAFETY: mimalloc ignores unknown options; the value is one word, and no other thread sets
+    // options.
     #[allow(unsafe_code)]
     unsafe {
         mi_option_set_default(PURGE_DELAY, milliseconds);
@@ -60,7 +59,7 @@ mod tests {
         }
     }
 
-    /// Fails if a mimalloc version renumbers its options: no other option defaults to 1000.
+    /// Fails if mimalloc renumbers its options: no other one defaults to 1000.
     #[test]
     fn the_option_is_the_delay_of_giving_memory_back() {
         if std::env::var_os(PURGE_DELAY_VARIABLE).is_some() {

@@ -1,4 +1,4 @@
-//! Registries of the environments and methods that the program can use by name.
+//! Environments and methods that the program knows by name.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -8,10 +8,9 @@ use turnwise_train::{Methods, Registries};
 
 use crate::worlds;
 
-/// Returns the built-in environments and methods of the program; add your own (see [`crate::run`]).
-///
-/// The environments are those of [`Registries::builtin`], those of the build's features, and
-/// readers that need other crates.
+/// Returns the program's environments and methods, to which you can add your own (see
+/// [`crate::run`]): those of [`Registries::builtin`], of the build's features, and of readers in
+/// other crates.
 pub fn builtin() -> Registries {
     Registries { environments: worlds::builtin(), methods: Methods::builtin() }
 }
@@ -19,7 +18,7 @@ pub fn builtin() -> Registries {
 #[derive(Clone)]
 struct Program {
     registries: Registries,
-    /// Command that starts this program again; empty for the current executable.
+    /// Starts this program again; empty for the current executable.
     command: Vec<OsString>,
 }
 
@@ -29,7 +28,6 @@ impl Default for Program {
     }
 }
 
-/// Set by [`install`]; defaults are used until then.
 static PROGRAM: RwLock<Option<Program>> = RwLock::new(None);
 
 pub(crate) fn install(registries: Registries, command: Vec<OsString>) {
@@ -48,7 +46,7 @@ pub(crate) fn methods() -> Methods {
     registries().methods
 }
 
-/// Returns the executable that starts this program again, and its first arguments.
+/// Returns the executable that starts this program again, with its first arguments.
 pub(crate) fn executable() -> std::io::Result<(PathBuf, Vec<OsString>)> {
     let mut command = program().command.into_iter();
     match command.next() {

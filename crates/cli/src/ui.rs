@@ -1,4 +1,4 @@
-//! Shows the progress of long tasks: bars in a terminal, lines otherwise.
+//! Progress of long tasks: bars in a terminal, lines otherwise.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -18,15 +18,14 @@ use turnwise_train::{EvaluationPoint, Event, Observer, Phase, Round};
 use crate::console;
 use crate::library::evaluate_point;
 
-/// Time between progress lines if output is not a terminal.
+/// Time between progress lines without a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 static STOP: AtomicBool = AtomicBool::new(false);
 
-/// First write error on standard output, except for a closed pipe.
 static OUTPUT_FAILURE: OnceLock<io::Error> = OnceLock::new();
 
-/// Prints a line to standard output. A closed pipe is ignored; other errors are saved for
+/// Prints a line to standard output. Ignores a closed pipe; saves other errors for
 /// [`output_failure`].
 pub(crate) fn print(text: &str) {
     match writeln!(console::stdout(), "{text}") {
@@ -37,7 +36,7 @@ pub(crate) fn print(text: &str) {
     }
 }
 
-/// Returns the first error in writing to standard output, e.g. a full disk.
+/// Returns the first write error on standard output, e.g. a full disk.
 pub(crate) fn output_failure() -> Option<&'static io::Error> {
     if let Err(error) = console::stdout().flush()
         && error.kind() != io::ErrorKind::BrokenPipe
@@ -57,7 +56,6 @@ pub(crate) fn described(error: &anyhow::Error) -> String {
     let mut previous = String::new();
     for cause in error.chain() {
         let cause = cause.to_string();
-        // A transparent wrapper repeats its cause.
         if previous.contains(&cause) {
             continue;
         }
@@ -70,10 +68,9 @@ pub(crate) fn described(error: &anyhow::Error) -> String {
     text
 }
 
-/// Prints the requested help or the command-line error, and returns the exit status.
+/// Prints the requested help or the command-line error.
 pub(crate) fn usage(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
-    // Errors repeat arguments. If those have no control characters, clap prints the error itself,
-    // in colours.
+    // Errors repeat arguments; without control characters, clap may print them in colour.
     let is_plain = |text: &str| matches!(console::visible(text), Cow::Borrowed(_));
     if arguments.iter().all(|argument| is_plain(&argument.to_string_lossy())) {
         // A closed pipe is ignored.
@@ -84,11 +81,10 @@ pub(crate) fn usage(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Exit status if a resumable task is interrupted; shells use the same status for Ctrl-C.
+/// Exit status of an interrupted, resumable task, as in shells.
 pub(crate) const INTERRUPTED: u8 = 130;
 
-/// Returns a flag that Ctrl-C sets. The first Ctrl-C requests a clean stop; the second exits
-/// immediately.
+/// Returns a flag that Ctrl-C sets to request a clean stop; a second Ctrl-C exits.
 pub(crate) fn stop_on_interrupt() -> anyhow::Result<&'static AtomicBool> {
     ctrlc::set_handler(|| {
         if STOP.swap(true, Ordering::SeqCst) {
@@ -102,12 +98,10 @@ pub(crate) fn stop_on_interrupt() -> anyhow::Result<&'static AtomicBool> {
 
 /// Requests a clean stop when standard input closes.
 ///
-/// A sweep holds the write ends of its runs' standard inputs. The operating system closes them,
-/// even if the sweep is killed. A parent-death signal would work only on Linux and require unsafe
-/// code.
+/// A sweep holds the write ends of its runs' inputs, which close even if the sweep is killed. A
+/// parent-death signal would need Linux and unsafe code.
 pub(crate) fn stop_at_end_of_input() -> anyhow::Result<()> {
     let watch = || {
-        // A read error also counts as the end.
         let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
         STOP.store(true, Ordering::SeqCst);
     };
@@ -118,8 +112,8 @@ pub(crate) fn stop_at_end_of_input() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns a flag that Ctrl-C sets to cancel the current request. If the flag is still set at the
-/// next Ctrl-C, the program exits.
+/// Returns a flag that Ctrl-C sets to cancel the current request; if still set at the next Ctrl-C,
+/// the program exits.
 pub(crate) fn interruptions() -> anyhow::Result<&'static AtomicBool> {
     ctrlc::set_handler(|| {
         if STOP.swap(true, Ordering::SeqCst) {
@@ -130,15 +124,14 @@ pub(crate) fn interruptions() -> anyhow::Result<&'static AtomicBool> {
     Ok(&STOP)
 }
 
-/// Shows the progress of one long task: a bar with the remaining time in a terminal, otherwise a
-/// line every ten seconds.
+/// Progress of one long task: a bar in a terminal, otherwise a line every ten seconds.
 pub(crate) struct Meter {
     name: &'static str,
     bar: ProgressBar,
     terminal: bool,
     started: Instant,
     last_line: Instant,
-    /// Progress when this process started; not 0 if it resumes earlier work.
+    /// Progress when this process started, not 0 after a resume.
     first: Option<u64>,
 }
 
@@ -148,7 +141,7 @@ impl Meter {
         Self { name, bar: ProgressBar::hidden(), terminal, started: now, last_line: now, first: None }
     }
 
-    /// Shows `done` out of `total`, with a message.
+    /// Shows `done` out of `total`.
     pub(crate) fn show(&mut self, done: u64, total: u64, message: &str) {
         let first = *self.first.get_or_insert(done);
         if self.terminal {
@@ -167,7 +160,6 @@ impl Meter {
         } else if self.last_line.elapsed() >= LINE_INTERVAL {
             self.last_line = Instant::now();
             if total == 0 {
-                // The length of a pipe is unknown.
                 console::say(&format!("{} {message}", self.name));
                 return;
             }
@@ -183,7 +175,7 @@ impl Meter {
     }
 }
 
-/// Estimates the remaining seconds from the speed of this process; `None` until there is progress.
+/// Estimates the remaining seconds from this process's speed.
 fn seconds_left(elapsed: f64, [first, done, total]: [u64; 3]) -> Option<f64> {
     let new = done.saturating_sub(first);
     (new > 0).then(|| elapsed * total.saturating_sub(done) as f64 / new as f64)
@@ -195,7 +187,7 @@ pub(crate) struct Ui {
     last_line: Instant,
     started: Instant,
     recent: String,
-    /// All evaluations so far: checkpoint label, and results by split.
+    /// Checkpoint label, and results by split.
     pub(crate) evaluations: Vec<(String, Vec<Evaluation>)>,
 }
 
@@ -216,7 +208,6 @@ impl Ui {
         self.bar.finish_and_clear();
     }
 
-    /// Prints a permanent line.
     pub(crate) fn say(&self, text: &str) {
         if self.terminal && !self.bar.is_finished() {
             console::say_above(&self.bar, text);
@@ -246,13 +237,12 @@ impl Ui {
         self.bar = bar;
     }
 
-    /// Shows a separate bar for a count of finished parts.
     pub(crate) fn count(&mut self, name: &str, finished: usize, total: usize) {
         self.move_bar(name, finished, total);
         self.say_now_and_then(&format!("{name} {finished}/{total}"));
     }
 
-    /// Shows a separate bar for an evaluation or another loop over tasks, with the success rate.
+    /// Shows a bar for a loop over tasks, with the success rate.
     pub(crate) fn tasks(&mut self, name: &str, finished: usize, total: usize, solved: usize) {
         self.move_bar(name, finished, total);
         if finished > 0 {
@@ -269,7 +259,6 @@ impl Ui {
         self.bar.set_position(finished as u64);
     }
 
-    /// Prints a line if there is no terminal and the last line is old enough.
     fn say_now_and_then(&mut self, line: &str) {
         if !self.terminal && self.last_line.elapsed() >= LINE_INTERVAL {
             self.last_line = Instant::now();
@@ -277,7 +266,7 @@ impl Ui {
         }
     }
 
-    /// Shows a bar while demonstrations are collected, because custom environments may take long.
+    /// Shows a bar while demonstrations are collected.
     fn demonstrations(&mut self, played: usize, total: usize) {
         self.count("demonstrations", played, total);
         if played == total {
@@ -318,7 +307,7 @@ impl Observer for Ui {
                     format!("round {number} of at most {most}, {kept}/{wanted} groups, ")
                 });
                 let live = format!("{round}rollout {finished}/{total}, {solved} solved");
-                // Before the first step there is no bar of steps.
+                // No bar of steps exists before the first step.
                 if self.bar.is_finished() || self.bar.prefix().is_empty() {
                     self.start_bar("rollout", total as u64, 0);
                 }
@@ -328,7 +317,7 @@ impl Observer for Ui {
                 } else {
                     console::set_message(&self.bar, &format!("{}  [{live}]", self.recent));
                 }
-                // Only for long steps: short ones print their own lines often enough.
+                // Short steps print their own lines often enough.
                 if !self.terminal && self.last_line.elapsed() >= 3 * LINE_INTERVAL {
                     self.last_line = Instant::now();
                     self.say(&format!("  {live}"));
@@ -412,7 +401,7 @@ mod tests {
     #[test]
     fn the_time_left_is_at_the_pace_of_this_process() {
         assert_eq!(seconds_left(60.0, [0, 25, 100]), Some(180.0));
-        // Work resumed at 90 of 100.
+        // Resumed at 90 of 100.
         assert_eq!(seconds_left(60.0, [90, 92, 100]), Some(240.0));
         assert_eq!(seconds_left(60.0, [90, 90, 100]), None);
     }

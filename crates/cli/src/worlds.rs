@@ -1,5 +1,5 @@
-//! The default environments of this program: those of `turnwise-env`, plus retrievers and readers
-//! from other crates.
+//! Environments of this program: those of `turnwise-env`, with retrievers and readers of other
+//! crates.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,8 +23,7 @@ pub(crate) fn registry() -> Registry {
     registries().environments
 }
 
-/// Returns the built-in environments, plus remote ones (feature `remote`) and agents (feature
-/// `serve`).
+/// Returns the built-in, remote (feature `remote`) and agent (feature `serve`) environments.
 pub(crate) fn builtin() -> Registry {
     let tables: TableReader =
         Arc::new(|path| turnwise_trajectory_io::parquet_rows(path).map_err(|error| error.to_string()));
@@ -40,8 +39,7 @@ pub(crate) fn builtin() -> Registry {
     worlds
 }
 
-/// Opens a retriever that the search environment supports but does not implement itself: vectors,
-/// hybrids and servers.
+/// Opens a retriever that the search environment does not implement: vectors, hybrids, servers.
 fn retriever(settings: &RetrieverSettings) -> Result<Arc<dyn Retriever>, RetrievalError> {
     let config = RetrievalConfig {
         kind: settings.kind,
@@ -53,14 +51,14 @@ fn retriever(settings: &RetrieverSettings) -> Result<Arc<dyn Retriever>, Retriev
         allow_remote: true,
         timeout_s: settings.timeout_s,
         retries: settings.retries,
-        // The search world caches answers itself.
+        // The search environment caches answers itself.
         cache: 0,
         ..RetrievalConfig::default()
     };
     Ok(open(&config)?)
 }
 
-/// Opens the language model that simulates the user.
+/// Opens the model that simulates the user.
 fn chat(user: &Tau2User) -> Result<Chat, EnvError> {
     let settings = ChatSettings {
         endpoint: user.endpoint.clone(),
@@ -80,14 +78,12 @@ fn chat(user: &Tau2User) -> Result<Chat, EnvError> {
     Ok(Arc::new(move |messages| model.reply(messages).map_err(|error| failed(&error))))
 }
 
-/// Builds a run with the program's environments, methods and sources of policies.
+/// Builds a run with the program's environments, methods and policies.
 pub(crate) fn run(config: Config) -> RunBuilder {
     let Registries { environments, methods } = registries();
     Run::builder(config).environments(environments).methods(methods).policies(policies())
 }
 
-/// Returns the source of policies: in this process or, with the feature `remote`, on servers and
-/// services.
 fn policies() -> Arc<dyn PolicySource> {
     #[cfg(feature = "remote")]
     return Arc::new(turnwise_remote::engines::EngineSource::over(
@@ -97,7 +93,7 @@ fn policies() -> Arc<dyn PolicySource> {
     Arc::new(turnwise_train::run::source::NativeSource)
 }
 
-/// Returns a source with the program's environments and methods.
+/// Adds the program's environments and methods.
 pub(crate) fn source(source: ConfigSource) -> ConfigSource {
     ConfigSource { registries: registries(), ..source }
 }
@@ -106,12 +102,11 @@ pub(crate) fn load(source: ConfigSource) -> Result<Config, TrainError> {
     config::load(&self::source(source))
 }
 
-/// Loads the part of a config that playing a policy needs.
+/// Loads the part of a config that playing needs.
 pub(crate) fn load_to_play(source: ConfigSource) -> Result<Config, TrainError> {
     load(ConfigSource { purpose: ConfigPurpose::Play, ..source })
 }
 
-/// Loads the config of a run.
 pub(crate) fn load_of_run(root: &Path) -> Result<Config, TrainError> {
     load(ConfigSource::of_run(root))
 }
@@ -165,7 +160,6 @@ mod tests {
             let body = r#"{"result":[[{"document":{"id":"7","contents":"x"},"score":1.0}]]}"#;
             write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()).unwrap();
         });
-        // The first of the two servers does not exist.
         let http =
             RetrieverSettings { kind: RetrieverKind::Http, url: Some(url), ..RetrieverSettings::default() };
         assert_eq!(retriever(&http).unwrap().search(&["who?"], 3).unwrap()[0][0].passage.id, "7");

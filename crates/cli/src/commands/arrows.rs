@@ -1,4 +1,4 @@
-//! Maps arrow keys to actions in environments with directional actions.
+//! Arrow keys as actions in environments with directions.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,7 +15,6 @@ const KEYS: [(KeyCode, char, &str); 4] = [
     (KeyCode::Left, 'D', "left"),
 ];
 
-/// State shared by the key bindings and the line reader.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Arrows {
     actions: Arc<Mutex<Vec<String>>>,
@@ -23,8 +22,7 @@ pub(crate) struct Arrows {
 }
 
 impl Arrows {
-    /// Binds the keys. On an empty line, an arrow key submits its action if that action is
-    /// available.
+    /// Binds the keys: on an empty line, an arrow submits its action if available.
     pub(crate) fn bind<H: Helper, I: History>(&self, editor: &mut Editor<H, I>) {
         for (code, _, word) in KEYS {
             let key = Event::from(KeyEvent(code, Modifiers::NONE));
@@ -37,13 +35,13 @@ impl Arrows {
         *self.actions.lock().unwrap_or_else(PoisonError::into_inner) = actions.to_vec();
     }
 
-    /// Returns the action if an arrow key ended the last line.
+    /// Returns the action if an arrow ended the line.
     pub(crate) fn take(&self) -> Option<&'static str> {
         self.pressed.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
-/// Returns the action for a line that consists of an arrow key's escape sequence, if available.
+/// Returns the available action of a line that is an arrow's escape sequence.
 pub(crate) fn of_line(line: &str, actions: &[String]) -> Option<&'static str> {
     let key = line.trim().strip_prefix("\x1b[").or_else(|| line.trim().strip_prefix("\x1bO"))?;
     let (_, _, word) = KEYS.into_iter().find(|(_, end, _)| key.chars().eq([*end]))?;

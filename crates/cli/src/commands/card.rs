@@ -1,4 +1,4 @@
-//! Writes model cards: the `README.md` of an exported model folder.
+//! Model cards: the `README.md` of an exported model.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use turnwise_train::RunDirectory;
 use super::name_of;
 use super::view::method_of_config;
 
-/// Maps checkpoint labels to evaluations. SFT labels sort before RL labels.
+/// Evaluations by checkpoint label; SFT labels sort first.
 type Evaluations = BTreeMap<String, Vec<Evaluation>>;
 
 fn evaluations(run: &RunDirectory) -> anyhow::Result<Evaluations> {
@@ -39,11 +39,10 @@ pub(super) struct Card {
 }
 
 impl Card {
-    /// Reads the config and evaluations of the run that a checkpoint belongs to.
+    /// Reads the config and evaluations of a checkpoint's run.
     ///
     /// # Errors
-    /// Fails if the policy is not a checkpoint of a run, or if the run's config or evaluations
-    /// cannot be read.
+    /// Fails if the policy is no run's checkpoint, or if these cannot be read.
     pub(super) fn of_policy(policy: &Path) -> anyhow::Result<Self> {
         let (root, label) = enclosing_run(policy).zip(checkpoint_label(policy)).with_context(|| {
             format!("--card: {} is neither a run nor its checkpoint; leave out --card", policy.display())
@@ -67,7 +66,7 @@ impl Card {
         let mut card = String::new();
         writeln!(card, "---\nlibrary_name: {}", if adapter { "peft" } else { "transformers" })?;
         let base = self.text("policy", "model");
-        // Only hub models are named: a local path means nothing to others.
+        // Only hub models: a local path means nothing to others.
         if base.split('/').count() == 2 && !base.starts_with(['.', '/', '~']) {
             writeln!(card, "base_model: {base}")?;
         }

@@ -1,5 +1,3 @@
-//! `turnwise chat`: talk to a model in the terminal.
-
 use std::io::{BufRead, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -22,7 +20,7 @@ use turnwise_text::{DecodeStream, Tokenizer};
 use crate::console;
 use crate::ui;
 
-/// Maximum tokens per conversation, unless the model's limit is lower.
+/// Maximum tokens of a conversation, unless the model's limit is lower.
 const CONTEXT: usize = 8_192;
 
 const HELP: &str = "\
@@ -34,30 +32,29 @@ const HELP: &str = "\
 
 /// Talk to a model.
 ///
-/// A model with a chat template replies to messages. A model without a template (e.g. trained from
-/// scratch) continues the typed text; type `\n` for a line break.
+/// A model with a chat template replies to messages; one without (e.g. trained from scratch)
+/// continues the typed text, with `\n` for a line break.
 #[derive(Args)]
 pub(crate) struct ChatArgs {
-    /// A model folder, a run directory (its newest checkpoint) or a checkpoint.
+    /// A model folder, a run directory (newest checkpoint) or a checkpoint.
     model: PathBuf,
-    /// System message; if omitted, the chat template may insert its own.
+    /// System message [default: the chat template's, if any].
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
-    /// PNG or JPEG image to send with the first message, if the model supports images (Qwen2.5-VL);
+    /// PNG or JPEG image for the first message, if the model supports images (Qwen2.5-VL);
     /// repeatable.
     #[arg(long, value_name = "FILE")]
     image: Vec<PathBuf>,
     /// Sampling temperature; 0 is greedy.
     #[arg(long, default_value_t = 0.7)]
     temperature: f32,
-    /// Top-p (nucleus) sampling: samples from the most likely tokens whose probabilities sum to
-    /// this.
+    /// Top-p (nucleus) sampling: keep the most likely tokens whose probabilities sum to this.
     #[arg(long, default_value_t = 1.0)]
     top_p: f32,
     /// Maximum tokens per reply.
     #[arg(long, default_value_t = 512)]
     max_tokens: usize,
-    /// Turn the model's reasoning on or off, if its chat template has such a switch (Qwen3).
+    /// Turn reasoning on or off, if the chat template has such a switch (Qwen3).
     #[arg(long, value_enum)]
     thinking: Option<Thinking>,
     /// Continue the typed text instead of applying the chat template.
@@ -141,7 +138,6 @@ pub(crate) fn run(args: ChatArgs) -> anyhow::Result<ExitCode> {
             loop {
                 match editor.readline("> ") {
                     Ok(line) => {
-                        // A full history must not end the chat.
                         let _ = editor.add_history_entry(line.as_str());
                         return Ok(Some(line));
                     }
@@ -189,7 +185,7 @@ struct Conversation<'a, S> {
     sampler: &'a mut S,
     tokenizer: &'a Tokenizer,
     format: Option<ChatFormat>,
-    /// Requests one token at a time, so that each token is shown immediately.
+    /// One token per request, to show each immediately.
     params: SamplingParams,
     longest: usize,
     context: usize,
@@ -216,7 +212,6 @@ impl<S: Sampler> Conversation<'_, S> {
         Ok(())
     }
 
-    /// Returns the tokens that a message and its images add to the conversation.
     fn message(&mut self, line: &str) -> anyhow::Result<Vec<u32>> {
         let Some(vision) = self.vision.as_ref().filter(|_| !self.pictures.is_empty()) else {
             return self.prompt(line);
@@ -244,7 +239,7 @@ impl<S: Sampler> Conversation<'_, S> {
     fn answer(&mut self, line: &str, out: &mut impl Write) -> anyhow::Result<()> {
         let prompt = match self.message(line) {
             Ok(prompt) => prompt,
-            // The text contains the image token. The pictures wait for the next line.
+            // The text spells out the image token; the pictures wait for the next line.
             Err(error) if !self.pictures.is_empty() => return Ok(writeln!(out, "{error}")?),
             Err(error) => return Err(error),
         };
@@ -298,7 +293,7 @@ mod tests {
     use turnwise_text::TokenizerConfig;
     use turnwise_text::chat::ChatTemplate;
 
-    /// Test sampler that gives the same reply to every request and records the requests.
+    /// Test sampler with one fixed reply.
     struct Parrot {
         reply: Vec<u32>,
         next: usize,
@@ -344,7 +339,6 @@ mod tests {
         tokenizer.with_chat(ChatTemplate::from_source(CHATML).unwrap(), vec![end])
     }
 
-    /// Runs a chat with these input lines. Returns the output and the last request.
     fn typed(lines: &[&str], reply: &str, chat: bool, context: usize, longest: usize) -> (String, String) {
         let tokenizer = tokenizer();
         let mut parrot = Parrot { reply: tokenizer.encode(reply), next: 0, asked: Vec::new() };
@@ -380,7 +374,6 @@ mod tests {
         assert_eq!(asked, format!("{}é!<|im_end|>\n{}é!", user("hi"), user("again")));
         let (_, asked) = typed(&["hi", "/reset", "again"], "é!<|im_end|>", true, 500, 9);
         assert_eq!(asked, format!("{}é!", user("again")));
-        // A reply that was cut off is closed before the next question.
         let (printed, asked) = typed(&["hi", "again"], "abc", true, 500, 2);
         assert_eq!(printed, "ab\nca\n");
         assert_eq!(asked, format!("{}ab<|im_end|>\n{}c", user("hi"), user("again")));

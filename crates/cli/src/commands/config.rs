@@ -1,5 +1,3 @@
-//! `turnwise config show|check|presets|schema|reference`.
-
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
@@ -19,16 +17,16 @@ pub(crate) struct ConfigArgs {
 
 #[derive(Subcommand)]
 enum ConfigCommand {
-    /// Print the resolved config: each key with its meaning, range and default. The output is a
-    /// valid config file.
+    /// Print the resolved config, a valid config file: each key with its meaning, range and
+    /// default.
     Show(Sources),
-    /// Check whether a config can run; if it cannot, print the reasons and exit with status 2.
+    /// Check whether a config can run; if not, print the reasons and exit with status 2.
     Check(Sources),
     /// List the presets: methods and full configs (`turnwise config show --preset NAME > FILE`
     /// saves one).
     Presets,
-    /// Print the JSON Schema for config files. Editors with the Taplo extension (Even Better TOML)
-    /// use the schema if a config starts with `#:schema config.schema.json`.
+    /// Print the JSON Schema for config files. Editors with Taplo (Even Better TOML) use it if a
+    /// config starts with `#:schema config.schema.json`.
     Schema,
     /// Print the config reference in Markdown: each key with its range, default and meaning.
     Reference,

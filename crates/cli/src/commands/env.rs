@@ -1,5 +1,4 @@
-//! `turnwise env`: lists environments, writes generated ones to files, and replays recorded
-//! episodes.
+//! `turnwise env`: lists environments, generates games, and replays recordings.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -62,14 +61,13 @@ pub(crate) enum SizeName {
 struct ListArgs {
     /// Show only this environment, with each split's tasks counted by kind.
     environment: Option<String>,
-    /// Count tasks in these official files instead of generated tasks (default environment:
+    /// Count tasks in these official files instead of generated ones (default environment:
     /// `alfworld`).
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
 }
 
-/// Settings of ALFWorld's generator: config key and command-line option. Other generators support
-/// some of them.
+/// Settings of ALFWorld's generator, some of which others support: config key and option.
 const GENERATOR: [(&str, &str); 6] = [
     ("size", "--size"),
     ("train", "--train"),
@@ -79,8 +77,7 @@ const GENERATOR: [(&str, &str); 6] = [
     ("task_types", "--task-type"),
 ];
 
-/// Options in [`GENERATOR`] that were given on the command line. Options at their defaults are
-/// excluded, because the defaults apply only to ALFWorld's generator.
+/// Options in [`GENERATOR`] given on the command line; defaults apply only to ALFWorld.
 struct Given(Vec<(&'static str, &'static str)>);
 
 impl FromArgMatches for Given {
@@ -107,8 +104,7 @@ impl Args for Given {
 
 #[derive(Args)]
 struct GenerateArgs {
-    // Must precede the options that it reads: clap removes each option from the matches when it
-    // parses it.
+    // Must come first: clap removes each option from the matches when it parses it.
     #[command(flatten)]
     given: Given,
     /// Environment name.
@@ -122,19 +118,19 @@ struct GenerateArgs {
     /// Scene size.
     #[arg(long, value_enum, default_value_t)]
     size: SizeName,
-    /// Number of games to generate for training.
+    /// Games to generate for training.
     #[arg(long, value_name = "N", default_value_t = GeneratorConfig::default().train)]
     train: usize,
-    /// Number of games with new tasks and layouts on the training floor plans.
+    /// Games with new tasks and layouts on the training floor plans.
     #[arg(long, value_name = "N", default_value_t = GeneratorConfig::default().valid_seen)]
     valid_seen: usize,
-    /// Number of games on floor plans that training does not use.
+    /// Games on floor plans that training does not use.
     #[arg(long, value_name = "N", default_value_t = GeneratorConfig::default().valid_unseen)]
     valid_unseen: usize,
     /// Training floor plans per room type.
     #[arg(long, value_name = "N", default_value_t = GeneratorConfig::default().floor_plans)]
     floor_plans: usize,
-    /// Generate only these task types (official names; repeat the option or separate with commas).
+    /// Generate only these task types (official names; repeat or separate with commas).
     #[arg(long = "task-type", value_name = "NAME", value_delimiter = ',', value_parser = task_type)]
     task_types: Vec<TaskType>,
 }
@@ -163,29 +159,29 @@ impl GenerateArgs {
 struct ReplayArgs {
     /// Environment name.
     environment: String,
-    /// Recording: JSON lines with one episode per line, plain or zstd-compressed. A search
-    /// recording may also be a JSON list.
+    /// Recording: JSON lines with one episode per line, plain or zstd-compressed; for search also a
+    /// JSON list.
     file: PathBuf,
     /// Data used for the recording. alfworld: a folder of games, a game file or a `.tar.zst`
     /// archive; webshop: the folder with the official files; bfcl: the `bfcl_eval` folder from the
-    /// bfcl-eval package; tau2: a checkout of tau2-bench. Recordings for sokoban, ezpoints and
-    /// search include their tasks. Optional for ezpoints: a folder with the original's images; for
-    /// search: a folder with the collection (`passages.jsonl`, `retrievals.jsonl`). If `--data` is
-    /// given for these two, its files are also compared.
+    /// bfcl-eval package; tau2: a checkout of tau2-bench. sokoban, ezpoints and search recordings
+    /// include their tasks; optional, and then also compared, are ezpoints' folder with the
+    /// original's images and search's folder with the collection (`passages.jsonl`,
+    /// `retrievals.jsonl`).
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
     /// Write the engine's output to FILE as a recording (compressed if the name ends in `.zst`).
     #[arg(short = 'o', long = "output", value_name = "FILE", aliases = ["out", "dump"])]
     dump: Option<PathBuf>,
-    /// WebShop only: a query that has no results in the recording; repeatable.
+    /// WebShop only: a query without results in the recording; repeatable.
     #[arg(long, value_name = "QUERY")]
     unanswered: Vec<String>,
-    /// Number of differences to show in full.
+    /// Differences to show in full.
     #[arg(long, value_name = "N", default_value_t = 10)]
     show: usize,
 }
 
-/// Runs the command. `replay` exits with status 1 if any output differs.
+/// Runs the command; `replay` exits with status 1 on a difference.
 pub(crate) fn run(args: EnvArgs) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::List(args) => list(&args),
@@ -319,7 +315,7 @@ fn replay_file(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.dump {
         check_output_of("--output", path, &args.file, "recording")?;
     }
-    // Open the recording first: a mistyped name must not cost the time to load four thousand games.
+    // A mistyped name must not cost the time to load four thousand games.
     let recording = open(&args.file)?;
     let name = args.file.display().to_string();
     let (data, unanswered) = (args.data.as_deref(), &args.unanswered);
@@ -345,13 +341,11 @@ fn replay_file(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     Ok(if report.differences.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// Opens a recording; compression is detected from the first bytes.
+/// Opens a recording; its first bytes tell the compression.
 pub(crate) fn open(path: &Path) -> anyhow::Result<Box<dyn BufRead>> {
     turnwise_files::open(path).with_context(|| path.display().to_string())
 }
 
-/// Formats the replay result in one line, followed by the first differences in full. `unit` names
-/// an episode.
 fn replay_summary(mut out: String, unit: &str, differences: &[Difference], show: usize) -> String {
     for difference in differences.iter().take(show) {
         let _ = write!(

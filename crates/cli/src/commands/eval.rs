@@ -1,5 +1,3 @@
-//! `turnwise eval`.
-
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -32,11 +30,11 @@ use crate::worlds::{self, load_of_run, load_to_play};
 /// Evaluate a run, checkpoint or model.
 #[derive(Args)]
 pub(crate) struct EvalArgs {
-    /// A run directory (its newest checkpoint), a checkpoint, a model folder, or a hub model
+    /// A run directory (newest checkpoint), a checkpoint, a model folder, or a hub model
     /// (ORG/NAME).
     policy: PathBuf,
-    /// Config files and overrides, e.g. eval.tasks=64. Runs and checkpoints use their own config by
-    /// default.
+    /// Config files and overrides, e.g. eval.tasks=64 [default: the run's or checkpoint's own
+    /// config].
     #[arg(value_name = "CONFIG|KEY=VALUE")]
     sources: Vec<String>,
     /// Config override, e.g. eval.tasks=64; repeatable.
@@ -45,8 +43,7 @@ pub(crate) struct EvalArgs {
     /// Checkpoint in the run: `best` (train.keep_best), step-12 or sft-300 [default: the newest].
     #[arg(long, value_name = "NAME")]
     checkpoint: Option<String>,
-    /// Environment [default: from the config]. An environment other than the config's uses its own
-    /// default prompts and splits.
+    /// Environment [default: from the config]; another one uses its own default prompts and splits.
     #[arg(long)]
     env: Option<String>,
     /// Prompting: plain (as configured), ReAct (a thought and an action each turn), or Reflexion
@@ -68,11 +65,11 @@ pub(crate) struct EvalArgs {
     /// Seed for sampling [default: from the config].
     #[arg(long, value_parser = seed)]
     seed: Option<u64>,
-    /// Write the results as JSON to a file or, if the name ends in `/`, into a folder under the
+    /// Write the results as JSON to a file, or to a folder (name ends in `/`) under the
     /// checkpoint's name.
     #[arg(short = 'o', long = "output", value_name = "FILE|FOLDER/", alias = "out")]
     out: Option<PathBuf>,
-    /// Write all trajectories to FILE as JSON lines (compressed if the name ends in .zst).
+    /// Write all trajectories to FILE as JSON lines (compressed if it ends in .zst).
     #[arg(long, value_name = "FILE")]
     trajectories: Option<PathBuf>,
 }
@@ -112,8 +109,7 @@ pub(crate) fn run(args: EvalArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Evaluates a policy and writes the requested output files. `done` is called with each split's
-/// result as soon as it is available.
+/// Evaluates a policy and writes the requested files, calling `done` after each split.
 pub(crate) fn evaluated(
     mut args: EvalArgs,
     stop: &AtomicBool,
@@ -163,7 +159,7 @@ pub(crate) fn evaluated(
         })?;
         done(&result);
         results.push(result);
-        // Group indices restart at 0 in each split; in the combined file each task has its own.
+        // Group indices restart at 0 in each split, but must differ in the combined file.
         for trajectory in &mut trajectories {
             trajectory.group += first_group;
         }
@@ -180,8 +176,8 @@ pub(crate) fn evaluated(
     Ok(results)
 }
 
-/// Resolves the checkpoint and the result file, and validates the options before loading anything,
-/// so that an unwritable file does not waste hours of rollouts.
+/// Resolves the checkpoint and checks the options first, so that an unwritable file does not waste
+/// hours of rollouts.
 fn check(args: &mut EvalArgs) -> anyhow::Result<()> {
     match args.trials {
         Some(0) => anyhow::bail!("--trials 0: a task must be tried at least once"),
@@ -207,8 +203,8 @@ fn check(args: &mut EvalArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Rejects an output path where training saved a different evaluation, because `turnwise compare`
-/// and `train.keep_best` read that file. Rerunning the same evaluation is allowed.
+/// Rejects an output that replaces a different evaluation by training, which `turnwise compare` and
+/// `train.keep_best` read.
 fn check_replaced(
     path: &Path,
     policy: &Path,
@@ -241,8 +237,7 @@ fn check_replaced(
     Ok(())
 }
 
-/// Returns true if the environment settings are equal, except for `env.data`. Its files may have
-/// been moved since training.
+/// Compares environment settings except `env.data`, which may have moved since training.
 fn same_world(one: &Config, other: &Config) -> bool {
     let world = |config: &Config| {
         let mut env = config.env.clone();
@@ -267,7 +262,7 @@ fn configure(config: &mut Config, args: &EvalArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the path of the result file. If `out` is a folder, the file name is the checkpoint's, as
+/// Returns the result file; in a folder, its name is the checkpoint's, as
 /// `turnwise compare --evaluations` expects.
 fn result_file(out: PathBuf, policy: &Path) -> anyhow::Result<PathBuf> {
     let label = checkpoint_label(policy);
@@ -297,10 +292,8 @@ fn result_file(out: PathBuf, policy: &Path) -> anyhow::Result<PathBuf> {
     Ok(out)
 }
 
-/// Returns the policy's run if its stored task panels can be used; `None` if the config selects
-/// different tasks or another environment.
-///
-/// `env.data` may have moved; the panels are used to verify its content.
+/// Returns the policy's run if its task panels apply: not for other tasks or another environment.
+/// They verify the content of `env.data`, which may have moved.
 fn own_panels(policy: &Path, config: &Config) -> anyhow::Result<Option<RunDirectory>> {
     let Some(run) = enclosing_run(policy).filter(|run| run.join("panel.json").is_file()) else {
         return Ok(None);
@@ -310,8 +303,8 @@ fn own_panels(policy: &Path, config: &Config) -> anyhow::Result<Option<RunDirect
     Ok(if same { Some(RunDirectory::open(&run)?) } else { None })
 }
 
-/// Returns the config for evaluating a policy: from its run, else from the config files, else with
-/// default prompts for a hub model.
+/// Returns the config for evaluating a policy: its run's, else the config files', else defaults for
+/// a hub model.
 pub(crate) fn config_of(
     path: &Path,
     policy: &Policy,
@@ -327,7 +320,7 @@ pub(crate) fn config_of(
     }
     let mut first = Vec::new();
     if plain_model {
-        // An environment that an override names uses its own prompts and splits, as with `--env`.
+        // As with `--env`, another environment uses its own prompts and splits.
         let named = overridden(&overrides, "env.kind")?;
         let kind = env.or(named).unwrap_or_else(|| Config::default().env.kind);
         first = model_defaults(policy, &kind, agent)?;
@@ -335,7 +328,6 @@ pub(crate) fn config_of(
     } else if let Some(kind) = env {
         let before = load_to_play(ConfigSource { files: files.clone(), ..ConfigSource::default() })?;
         if before.env.kind != kind {
-            // Templates with the same purpose have the same suffix.
             let name = before.prompt.template.replacen(&before.env.kind, &kind, 1);
             let environments = worlds::registry();
             let usual = environments.kind(&kind)?.eval_defaults().template;
@@ -349,7 +341,7 @@ pub(crate) fn config_of(
     Ok(load_to_play(ConfigSource { files, overrides: first, ..ConfigSource::default() })?)
 }
 
-/// Returns what plays a policy: the environment with the policy's tokenizer and prompts.
+/// Returns what plays a policy: environment, tokenizer and prompts.
 pub(crate) fn runner_of(config: &Config, world: World, policy: &Policy) -> Result<EnvRunner, TrainError> {
     let vision = policy.weights.config().vision.as_ref();
     EnvRunner::new(config, &registries(), world, Arc::clone(&policy.tokenizer), vision)
@@ -366,9 +358,8 @@ fn world_defaults(kind: &str) -> anyhow::Result<Vec<String>> {
     ])
 }
 
-/// Returns settings for a hub model: free-form reasoning, the last two turns as history, 4,096
-/// prompt tokens and 512 response tokens. Agents that keep the whole history get four times as many
-/// tokens.
+/// Returns settings for a hub model: free-form reasoning, two turns of history, 4,096 prompt tokens
+/// and 512 response tokens. Agents that keep the whole history get four times as many.
 fn model_defaults(policy: &Policy, kind: &str, agent: Agent) -> anyhow::Result<Vec<String>> {
     let wanted = if agent == Agent::Plain { 4096 + 512 } else { 4 * (4096 + 512) };
     let context = policy.weights.config().max_position_embeddings.min(wanted);

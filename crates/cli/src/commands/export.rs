@@ -1,4 +1,4 @@
-//! `turnwise export`: writes policies and trajectories in the formats of other programs.
+//! `turnwise export`: policies and trajectories in the formats of other programs.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -19,8 +19,8 @@ use crate::ui;
 /// Export a policy, or with --format a run's trajectories, for use in other programs.
 #[derive(Args)]
 pub(crate) struct ExportArgs {
-    /// A run directory (its newest checkpoint), a checkpoint, or a model or adapter folder. With
-    /// --format: a run directory, or any trajectory file that `turnwise credit` can read.
+    /// A run directory (newest checkpoint), a checkpoint, or a model or adapter folder. With
+    /// --format: a run directory, or a trajectory file that `turnwise credit` reads.
     policy: PathBuf,
     /// Output folder: a model for `transformers`, or an adapter for PEFT. With --gguf a file. With
     /// --format, a file with the format's extension: messages: .parquet, .jsonl or .jsonl.zst;
@@ -30,10 +30,10 @@ pub(crate) struct ExportArgs {
     /// atif (Harbor), verl (rollout dump) or trl (prompts and completions).
     #[arg(long, value_name = "FORMAT", conflicts_with_all = ["merge", "dtype"])]
     format: Option<ExportFormat>,
-    /// Export only the trajectories from this step of the run; repeatable [default: all].
+    /// Export only this step's trajectories; repeatable [default: all].
     #[arg(long, value_name = "N", requires = "format")]
     step: Vec<u64>,
-    /// Merge the adapter into its base model and write the full model.
+    /// Write the full model, with the adapter merged.
     #[arg(long)]
     merge: bool,
     /// Replace OUT if it already exists.
@@ -42,12 +42,10 @@ pub(crate) struct ExportArgs {
     /// Data type of the exported weights.
     #[arg(long, value_enum, default_value_t)]
     dtype: Dtype,
-    /// Also write a model card to OUT/README.md: method, environment, success rates with intervals,
-    /// settings.
+    /// Also write a model card to OUT/README.md: method, environment, success rates, settings.
     #[arg(long, conflicts_with_all = ["format", "gguf"])]
     card: bool,
-    /// Write one GGUF file for llama.cpp and Ollama with this data type; an adapter is merged
-    /// first.
+    /// Write one GGUF file for llama.cpp and Ollama with this data type; adapters are merged.
     #[arg(long, value_enum, value_name = "TYPE", conflicts_with_all = ["format", "merge", "dtype"])]
     gguf: Option<Gguf>,
 }
@@ -56,17 +54,17 @@ pub(crate) struct ExportArgs {
 enum Gguf {
     /// Half precision.
     F16,
-    /// 8 bits per weight plus a scale for each block of 32 weights.
+    /// 8 bits per weight, plus a scale per block of 32.
     #[value(name = "q8_0")]
     Q8_0,
 }
 
 #[derive(Clone, Copy, Default, ValueEnum)]
 enum Dtype {
-    /// The trained weights without rounding.
+    /// The trained weights, not rounded.
     #[default]
     F32,
-    /// Rounded to bf16: half the size, and the usual type for serving.
+    /// Rounded to bf16: half the size, usual for serving.
     Bf16,
 }
 
@@ -89,7 +87,7 @@ pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
     };
     let options = ExportOptions { merge: args.merge, force: args.force, dtype };
     let out = args.out.display();
-    // Read the card first, so that its errors come before the weights are written.
+    // Its errors come before the weights are written.
     let card = if args.card { Some(Card::of_policy(&args.policy)?) } else { None };
     let exported = export(&args.policy, &args.out, options)?;
     if let Some(card) = card {
@@ -146,7 +144,7 @@ fn write_trajectories(args: &ExportArgs, format: ExportFormat) -> anyhow::Result
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the trajectories from these steps of a run, or from all steps if none are given.
+/// Returns a run's trajectories from these steps (empty: all).
 fn of_run(run: &Path, steps: &[u64]) -> anyhow::Result<Vec<trajectories::Exported>> {
     let directory = RunDirectory::open(run)?;
     let known = directory.trajectory_steps()?;
@@ -167,7 +165,6 @@ fn of_run(run: &Path, steps: &[u64]) -> anyhow::Result<Vec<trajectories::Exporte
 }
 
 fn of_file(path: &Path) -> anyhow::Result<Vec<trajectories::Exported>> {
-    // A run's file has more fields per turn than other formats.
     if let Ok(own) = read_trajectories(path)
         && !own.is_empty()
     {

@@ -34,13 +34,13 @@ struct WorldArgs {
 
 #[derive(Args)]
 struct MethodArgs {
-    /// Folder to create; its name becomes the name of both the crate and the method.
+    /// Folder to create; its name becomes that of the crate and the method.
     name: PathBuf,
-    /// Git repository of turnwise that the crate depends on.
+    /// Git repository of turnwise for the dependency.
     #[arg(long, value_name = "URL", conflicts_with = "path")]
     git: Option<String>,
-    /// Local checkout of turnwise that the crate depends on [default: the one this program was
-    /// built from].
+    /// Local checkout of turnwise for the dependency [default: the one this program was built
+    /// from].
     #[arg(long, value_name = "FOLDER")]
     path: Option<PathBuf>,
 }
@@ -160,7 +160,6 @@ fn write_world(folder: &Path) -> anyhow::Result<()> {
     for (file, text) in FILES {
         let text = match file {
             "turnwise_env.py" => text.to_owned(),
-            // The path is a TOML basic string.
             _ => text
                 .replace("\"FOLDER\"", &toml::Value::from(path).to_string())
                 .replace("\"NAME\"", &format!("\"{name}\""))

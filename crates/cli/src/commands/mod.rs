@@ -1,5 +1,4 @@
-//! One module per command: parses arguments, resolves the config, runs the command and prints the
-//! result.
+//! One module per command.
 
 pub(crate) mod analyze;
 pub(crate) mod arrows;
@@ -41,7 +40,7 @@ pub(crate) fn name_of(path: &Path) -> String {
     name.unwrap_or_else(|| path.display().to_string())
 }
 
-/// Parses a seed. The maximum is 2^63 - 1, TOML's largest integer.
+/// Parses a seed, at most 2^63 - 1, which is TOML's largest integer.
 pub(crate) fn seed(text: &str) -> Result<u64, String> {
     const MOST: u64 = i64::MAX as u64;
     match text.parse() {

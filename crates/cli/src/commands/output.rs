@@ -1,4 +1,4 @@
-//! Checks output files before the long computation that produces them.
+//! Checks output files before the long computation that fills them.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -7,8 +7,8 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use turnwise_files::{create_folders, is_special, part_of, write_shared};
 
-/// Creates the parent folder of an output file and rejects an unwritable path. An existing file is
-/// not modified.
+/// Creates an output's parent folder and rejects unwritable paths, without changing an existing
+/// file.
 pub(crate) fn check_output(option: &str, path: &Path) -> anyhow::Result<()> {
     let shown = || format!("{option} {}", path.display());
     if path.is_dir() {
@@ -18,23 +18,22 @@ pub(crate) fn check_output(option: &str, path: &Path) -> anyhow::Result<()> {
         create_folders(folder).with_context(shown)?;
     }
     if is_special(path) {
-        // Opening and closing a pipe would signal end-of-file to its reader.
+        // Closing a pipe would signal end-of-file to its reader.
         if is_pipe(path) {
             return Ok(());
         }
         OpenOptions::new().write(true).open(path).with_context(shown)?;
         return Ok(());
     }
-    // The content is first written to this temporary file.
+    // The content is written here first.
     let part = part_of(path);
-    // Remove the remains of an earlier write; never follow a link.
+    // Remains of an earlier write; a link must not be followed.
     let _ = fs::remove_file(&part);
     let made = OpenOptions::new().write(true).create_new(true).open(&part);
     made.and_then(|_| fs::remove_file(&part)).with_context(shown)
 }
 
-/// Like [`check_output`], but also rejects an output that would overwrite `input`; the error calls
-/// the input `holds`.
+/// Like [`check_output`], but also rejects overwriting `input`, which the error calls `holds`.
 pub(crate) fn check_output_of(option: &str, path: &Path, input: &Path, holds: &str) -> anyhow::Result<()> {
     if is_same_file(input, path) {
         bail!("{option} {}: is the file of the {holds}; name another file", path.display());
@@ -42,8 +41,7 @@ pub(crate) fn check_output_of(option: &str, path: &Path, input: &Path, holds: &s
     check_output(option, path)
 }
 
-/// Rejects an output with the wrong extension, because a typo could overwrite another file, e.g.
-/// one in the run being viewed.
+/// Rejects a wrong extension, because a typo could overwrite, for example, the viewed run's files.
 pub(crate) fn check_ending(option: &str, path: &Path, ending: &str) -> anyhow::Result<()> {
     let has_ending = path.extension().is_some_and(|found| found.eq_ignore_ascii_case(ending));
     if !has_ending && !is_special(path) {
@@ -67,8 +65,8 @@ fn is_pipe(_: &Path) -> bool {
     false
 }
 
-/// Writes an output atomically: if writing fails, an existing file stays unchanged. Symbolic links
-/// are followed; devices and pipes are written to directly.
+/// Writes atomically: on failure, an existing file stays unchanged. Follows symbolic links; writes
+/// directly to devices and pipes.
 pub(crate) fn write_output<T>(
     option: &str,
     path: &Path,
@@ -87,8 +85,7 @@ pub(crate) fn write_output<T>(
     });
     let shown = || format!("{option} {}", path.display());
     if let Some(error) = failure {
-        // Only a failed write is an error of the file; other errors come from computing the
-        // content.
+        // Other errors come from computing the content.
         let is_of_file = error.is::<io::Error>() && error.chain().count() == 1;
         return if is_of_file { Err(error).with_context(shown) } else { Err(error) };
     }
@@ -96,8 +93,7 @@ pub(crate) fn write_output<T>(
     found.with_context(shown)
 }
 
-/// Returns true if both paths refer to the same file. The file may not exist yet, but its parent
-/// folder must.
+/// Returns true if both paths are the same file, which need not exist yet.
 pub(crate) fn is_same_file(first: &Path, second: &Path) -> bool {
     let place = |path: &Path| {
         path.canonicalize().ok().or_else(|| {
@@ -123,7 +119,6 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "kept");
         #[cfg(unix)]
         {
-            // A link at the temporary path is not followed.
             let other = folder.path().join("other");
             fs::write(&other, "untouched").unwrap();
             std::os::unix::fs::symlink(&other, part_of(&path)).unwrap();
@@ -132,7 +127,7 @@ mod tests {
         }
         #[cfg(unix)]
         {
-            // A dangling link is kept, and its target is not created.
+            // A dangling link stays; its target is not created.
             let link = folder.path().join("link.json");
             std::os::unix::fs::symlink(folder.path().join("later.json"), &link).unwrap();
             check_output("--output", &link).unwrap();
@@ -149,7 +144,7 @@ mod tests {
         assert!(refused(&path.join("inside")).contains("--output"));
     }
 
-    /// The check must not send end-of-file to a process reading from a pipe.
+    /// The check must not send end-of-file to a pipe's reader.
     #[cfg(unix)]
     #[test]
     fn a_pipe_is_not_opened_before_there_is_something_to_write() {

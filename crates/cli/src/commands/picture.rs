@@ -1,14 +1,14 @@
-//! Draws images in a terminal with half-block characters.
+//! Images in a terminal, as half blocks.
 
 use std::fmt::Write as _;
 
 use clap::ValueEnum;
 use turnwise_env::pictures::Picture;
 
-/// Maximum width of an image drawn with half blocks, in columns.
+/// Maximum columns of an image.
 const MOST_COLUMNS: usize = 64;
 
-/// Display of pictures.
+/// How to show images.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Pictures {
     /// Half blocks in a terminal, otherwise off.
@@ -21,7 +21,6 @@ pub(crate) enum Pictures {
 }
 
 impl Pictures {
-    /// Resolves `auto`.
     pub(crate) fn resolve(self, terminal: bool, no_color: bool) -> Self {
         match self {
             Self::Auto if terminal && !no_color => Self::Blocks,
@@ -30,7 +29,7 @@ impl Pictures {
         }
     }
 
-    /// Formats an image for the terminal, without a trailing newline; empty for `off`.
+    /// Formats an image without a trailing newline; empty for `off`.
     pub(crate) fn show(self, picture: &Picture) -> String {
         match self {
             Self::Blocks => blocks(picture),
@@ -39,8 +38,7 @@ impl Pictures {
     }
 }
 
-/// Draws two pixel rows per line: the upper pixel colours a half block and the lower pixel its
-/// background.
+/// Draws two pixel rows per line: half block over background.
 fn blocks(picture: &Picture) -> String {
     let shrink = picture.width().div_ceil(MOST_COLUMNS).max(1);
     let (width, height) = (picture.width() / shrink, picture.height() / shrink);

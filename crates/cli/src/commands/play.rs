@@ -1,5 +1,3 @@
-//! `turnwise play`: play an environment in the terminal.
-
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::io::{BufRead, IsTerminal, Write};
@@ -34,24 +32,23 @@ use crate::worlds;
 pub(crate) struct PlayArgs {
     /// Environment to play (`turnwise env list` lists them).
     environment: String,
-    /// Settings from a config's [env] table, e.g. generator.size=small.
+    /// Settings of a config's [env] table, e.g. generator.size=small.
     #[arg(value_name = "KEY=VALUE")]
     settings: Vec<String>,
-    /// Official data, the same as data=PATH. alfworld: a folder of games, a game file or a
-    /// `.tar.zst` archive; webshop: the folder with the official files. If no data is given, tasks
-    /// are generated.
+    /// Official data, same as data=PATH. alfworld: a folder of games, a game file or a `.tar.zst`
+    /// archive; webshop: the folder with the official files [default: generated tasks].
     #[arg(long, value_name = "PATH", conflicts_with = "size")]
     data: Option<PathBuf>,
     /// Split to take the task from [default: the environment's last evaluation split].
     #[arg(long)]
     split: Option<String>,
-    /// Task id, or a part of it that is unique.
+    /// Task id, or a unique part of it.
     #[arg(long, value_name = "ID")]
     task: Option<String>,
-    /// Seed for picking a task and, if tasks are generated, for generating them.
+    /// Seed for picking and, if applicable, generating tasks.
     #[arg(long, default_value_t = 0, value_parser = seed)]
     seed: u64,
-    /// Scene size of generated games (alfworld); same as generator.size=SIZE.
+    /// Scene size of generated games (alfworld), same as generator.size=SIZE.
     #[arg(long, value_enum)]
     size: Option<SizeName>,
     /// Maximum turns per episode [default: the environment's default].
@@ -91,7 +88,6 @@ pub(crate) fn run(args: PlayArgs) -> anyhow::Result<ExitCode> {
     if !draws && !matches!(args.pictures, Pictures::Auto | Pictures::Off) {
         bail!("--pictures: {} draws none; leave the option out", kind.name());
     }
-    // Deleted at the end of the game.
     let mut folder = None;
     if draws && pictures != Pictures::Off && !settings.contains_key(DRAWN) {
         let made = tempfile::TempDir::new().context("cannot make a folder for pictures")?;
@@ -124,14 +120,13 @@ pub(crate) fn run(args: PlayArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Settings key for the folder with an environment's images.
 const DRAWN: &str = "pictures";
 
 struct Round {
     task: Task,
     environment: Box<dyn Environment>,
     max_turns: usize,
-    /// The expert observes every turn, so its advice is valid after any action.
+    /// Observes every turn, so its advice is valid after any action.
     advisor: Option<Box<dyn Advisor>>,
     help: String,
 }
@@ -152,7 +147,6 @@ fn overrides(args: &PlayArgs) -> anyhow::Result<Vec<(String, Value)>> {
     Ok(found)
 }
 
-/// Sets a value at a dotted key.
 fn insert(table: &mut Table, key: &str, value: Value) {
     match key.split_once('.') {
         None => {
@@ -170,8 +164,7 @@ fn insert(table: &mut Table, key: &str, value: Value) {
     }
 }
 
-/// Returns at least one task to play: the one whose id contains the requested text, or all tasks of
-/// a split in an order shuffled by the seed.
+/// Returns the task whose id contains the requested text, or a split's tasks shuffled by the seed.
 fn choose(set: &dyn TaskSet, usual: &[&str], args: &PlayArgs) -> anyhow::Result<Vec<Task>> {
     let splits = set.splits();
     if let Some(wanted) = &args.task {
@@ -210,10 +203,8 @@ fn choose(set: &dyn TaskSet, usual: &[&str], args: &PlayArgs) -> anyhow::Result<
 }
 
 trait Input {
-    /// Returns the next input line, or `None` at the end of the input. `actions` are offered as tab
-    /// completions.
+    /// Returns the next line, or `None` at the end; offers `actions` as completions.
     fn line(&mut self, prompt: &str, actions: &[String]) -> anyhow::Result<Option<String>>;
-    /// Returns true if the terminal echoes typed lines.
     fn echoes(&self) -> bool;
 }
 
@@ -275,7 +266,7 @@ impl Completer for Actions {
     fn complete(&self, line: &str, pos: usize, _: &Context<'_>) -> rustyline::Result<(usize, Vec<Pair>)> {
         let typed = line.get(..pos).unwrap_or(line).trim_start();
         let actions = self.0.borrow();
-        // Actions with control characters cannot be typed.
+        // Others cannot be typed.
         let is_plain = |action: &String| matches!(visible(action), Cow::Borrowed(_));
         let fitting = actions.iter().filter(|action| action.starts_with(typed) && is_plain(action));
         let pair = |action: &String| Pair { display: action.clone(), replacement: action.clone() };
@@ -324,7 +315,7 @@ impl<W: Write> Page<W> {
         self.out.codes(codes).context(WRITE)
     }
 
-    /// Shows the image in an observation, or its text if it has no image or images are off.
+    /// Shows an observation's image if there is one and images are on, else its text.
     fn observation(&mut self, observation: &Observation) -> anyhow::Result<()> {
         let Some((folder, pictures)) = &self.shown else { return self.world(&observation.text()) };
         let (mut drawn, pictures) = (String::new(), *pictures);
@@ -420,7 +411,7 @@ fn steps(count: usize) -> String {
     if count == 1 { "1 step".to_owned() } else { format!("{count} steps") }
 }
 
-/// Returns the available action that is most similar to a mistyped one.
+/// Returns the available action most similar to a mistyped one.
 fn near(action: &str, observation: &Observation) -> String {
     let typed = action.to_lowercase();
     let alike = |candidate: &String| {
@@ -433,7 +424,7 @@ fn near(action: &str, observation: &Observation) -> String {
             .count();
         (start >= 4).then_some(start + end)
     };
-    // `max_by_key` returns the last maximum, hence `rev`.
+    // `max_by_key` returns the last maximum.
     let best =
         observation.admissible.iter().rev().filter_map(|candidate| Some((alike(candidate)?, candidate)));
     match best.max_by_key(|(score, _)| *score) {

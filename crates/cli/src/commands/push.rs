@@ -1,5 +1,3 @@
-//! `turnwise push`: uploads models and adapters to the Hugging Face Hub.
-
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -7,9 +5,9 @@ use clap::Args;
 
 /// Upload a model or adapter to the Hugging Face Hub in one commit.
 ///
-/// Create the folder with `turnwise export RUN DIR --card`. The token is taken from HF_TOKEN or
-/// `hf auth login`; HF_ENDPOINT selects a different hub. Rerun the command to resume: files that
-/// are already on the hub are skipped. Requires a build with --features hub.
+/// Create the folder with `turnwise export RUN DIR --card`. The token comes from HF_TOKEN or
+/// `hf auth login`; HF_ENDPOINT selects another hub. Rerun the command to resume: files already on
+/// the hub are skipped. Requires a build with --features hub.
 #[derive(Args)]
 pub(crate) struct PushArgs {
     /// Model or adapter folder. Hidden files are not uploaded.

@@ -1,5 +1,3 @@
-//! `turnwise quickstart`: trains an agent from scratch in minutes.
-
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -18,8 +16,7 @@ use crate::worlds;
 /// Train a small agent from scratch and show what it learned.
 #[derive(Args)]
 pub(crate) struct QuickstartArgs {
-    /// Config overrides, e.g. train.steps=20 (`turnwise config show --preset quickstart` lists the
-    /// keys).
+    /// Config overrides, e.g. train.steps=20 (keys: `turnwise config show --preset quickstart`).
     #[arg(value_name = "KEY=VALUE")]
     overrides: Vec<String>,
     /// Seed for the run.
@@ -28,7 +25,7 @@ pub(crate) struct QuickstartArgs {
     /// Parent folder of the run directory.
     #[arg(long, default_value = "runs")]
     runs: PathBuf,
-    /// Run every stage for a few steps only, as a smoke test; the agent learns little.
+    /// Smoke test: run every stage for a few steps; the agent learns little.
     #[arg(long)]
     smoke: bool,
     /// Start even if the estimated memory exceeds what this machine has.
@@ -88,7 +85,7 @@ pub(crate) fn run(args: QuickstartArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns `name`, or the first of `name-2`, `name-3`, ... if it is taken.
+/// Returns the first of `name`, `name-2`, `name-3`, ... that is free.
 fn free_name(runs: &Path, name: &str) -> String {
     let mut free = name.to_owned();
     let mut number = 2;

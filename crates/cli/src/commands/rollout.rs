@@ -1,5 +1,3 @@
-//! `turnwise rollout`.
-
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -22,29 +20,29 @@ use crate::ui::{self, Ui};
 
 /// Run episodes with a policy and write the trajectories to a file.
 ///
-/// Exits with status 1 if a trajectory failed because of an error in the environment or the
-/// sampler. Failed trajectories are also written, with the error.
+/// Exits with status 1 if the environment or the sampler failed in a trajectory; it is written too,
+/// with the error.
 #[derive(Args)]
 pub(crate) struct RolloutArgs {
-    /// A run directory (its newest checkpoint), a checkpoint, or a model folder.
+    /// A run directory (newest checkpoint), a checkpoint, or a model folder.
     policy: PathBuf,
-    /// Config files and overrides, e.g. eval.tasks=64. Runs and checkpoints use their own config by
-    /// default.
+    /// Config files and overrides, e.g. eval.tasks=64 [default: the run's or checkpoint's own
+    /// config].
     #[arg(value_name = "CONFIG|KEY=VALUE")]
     sources: Vec<String>,
-    /// Output file: trajectories as JSON lines (compressed if the name ends in .zst).
+    /// Output file: trajectories as JSON lines (compressed if it ends in .zst).
     #[arg(short = 'o', long = "output", value_name = "FILE", alias = "out")]
     out: PathBuf,
     /// Split to play.
     #[arg(long, default_value = "train")]
     split: String,
-    /// Number of tasks, taken in content-hash order; 0 for all.
+    /// Tasks, in content-hash order; 0 for all.
     #[arg(long, default_value_t = 16)]
     tasks: usize,
     /// Trajectories per task.
     #[arg(long, default_value_t = 1)]
     samples: usize,
-    /// Sampling temperature; 0 is greedy [default: rollout temperature from the config].
+    /// Sampling temperature; 0 is greedy [default: the config's rollout temperature].
     #[arg(long)]
     temperature: Option<f32>,
     /// Seed for sampling [default: from the config].

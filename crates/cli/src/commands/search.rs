@@ -1,4 +1,4 @@
-//! `turnwise env search`: writes the hits of WebShop's search engine in the format of recordings.
+//! `turnwise env search`: hits of WebShop's search engine, as recordings.
 
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
@@ -16,8 +16,7 @@ use super::env::open;
 use super::output::write_output;
 use crate::ui::print;
 
-/// File names of documents in a `--data` folder, as written by the original's scripts and by
-/// Turnwise.
+/// Document files in a `--data` folder, written by the original's scripts and by Turnwise.
 const DOCUMENTS: [&str; 2] = ["documents.jsonl", "products_1000_documents.jsonl"];
 
 /// Environments with a search engine.
@@ -31,15 +30,14 @@ pub(crate) enum Searchable {
 pub(crate) struct SearchArgs {
     /// Environment to search.
     environment: Searchable,
-    /// File with queries: JSON lines with the key `query`, plain or zstd-compressed; may be a
-    /// recording.
+    /// Queries: JSON lines with the key `query`, plain or zstd-compressed; may be a recording.
     #[arg(long, value_name = "FILE")]
     queries: PathBuf,
     /// Output file: JSON lines with query, tokens and hits (ASIN, position, score).
     #[arg(short = 'o', long = "output", value_name = "FILE", aliases = ["out", "dump"])]
     dump: PathBuf,
-    /// Documents to search instead of a generated catalogue: JSON lines with `id` and `contents`, a
-    /// folder with such a file, or an existing index.
+    /// Documents to search instead of a generated catalogue: JSON lines with `id` and `contents`,
+    /// their folder, or an index.
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
     /// Hits per query.
@@ -48,18 +46,17 @@ pub(crate) struct SearchArgs {
     /// Seed for the generated catalogue.
     #[arg(long, default_value_t = 0, conflicts_with = "data")]
     seed: u64,
-    /// Number of products in the generated catalogue.
+    /// Products in the generated catalogue.
     #[arg(long, value_name = "N", default_value_t = GeneratorConfig::default().products, conflicts_with = "data")]
     products: u32,
-    /// Save the index of the generated catalogue to this new or empty folder, for use with
-    /// `--data`.
+    /// Save the generated catalogue's index to this new or empty folder, for `--data`.
     #[arg(long, value_name = "DIR", conflicts_with = "data")]
     index: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &SearchArgs) -> anyhow::Result<ExitCode> {
     let Searchable::Webshop = args.environment;
-    // Open the queries first: a mistyped name must not cost the time to read a catalogue.
+    // A mistyped name must not cost the time to read a catalogue.
     let queries = open(&args.queries)?;
     let start = Instant::now();
     let index = match &args.data {
@@ -68,7 +65,6 @@ pub(crate) fn run(args: &SearchArgs) -> anyhow::Result<ExitCode> {
     };
     let opened = start.elapsed().as_secs_f64();
     let start = Instant::now();
-    // The dump may overwrite the file of the queries.
     let count = write_output("--output", &args.dump, |file| {
         let mut out = BufWriter::new(file);
         let count = record(&args.queries.display().to_string(), queries, &index, args.limit, &mut out)?;

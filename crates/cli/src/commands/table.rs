@@ -1,4 +1,4 @@
-//! Formats tables for the terminal and Markdown, and quotes CSV cells.
+//! Tables for the terminal and Markdown, and CSV cells.
 
 pub(crate) struct Table {
     pub(crate) title: String,
@@ -37,7 +37,7 @@ impl Table {
     }
 }
 
-/// Quotes a CSV cell if necessary (RFC 4180).
+/// Quotes a CSV cell if needed (RFC 4180).
 pub(crate) fn quoted(cell: &str) -> String {
     if cell.contains([',', '"', '\n']) {
         format!("\"{}\"", cell.replace('"', "\"\""))

@@ -1,5 +1,3 @@
-//! `turnwise train` and `turnwise sft`.
-
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -24,7 +22,7 @@ pub(crate) struct TrainArgs {
     /// remaining steps.
     #[arg(long, value_name = "RUN", conflicts_with = "preset")]
     resume: Option<PathBuf>,
-    /// With --resume: continue from this checkpoint (step-12, sft-300) and set later ones aside.
+    /// With --resume: continue from this checkpoint (step-12, sft-300); later ones are set aside.
     #[arg(long, value_name = "CHECKPOINT", requires = "resume")]
     from: Option<Position>,
     /// Reuse the SFT warm start of this run, whose SFT settings must equal the config's.
@@ -44,12 +42,11 @@ pub(crate) struct TrainArgs {
     stop_at_end_of_input: bool,
 }
 
-/// Train a model on your own conversations (MODEL DATA), or only run the SFT warm start of a
-/// config.
+/// Train a model on your own conversations (MODEL DATA), or only run a config's SFT warm start.
 ///
 /// MODEL is a model folder, a run or a hub model. DATA contains OpenAI messages, ShareGPT, ATIF or
-/// another format that `turnwise credit` can read. The loss covers only assistant messages. By
-/// default, all weights are trained; set policy.lora.rank=16 to train an adapter. Useful keys:
+/// another format that `turnwise credit` reads. The loss covers only assistant messages, and all
+/// weights are trained unless policy.lora.rank=16 or the like sets an adapter. Useful keys:
 /// sft.data.epochs, sft.data.held_out, sft.data.train_on=last, sft.learning_rate, sft.batch_tokens,
 /// rollout.max_model_len, name.
 #[derive(Args)]
@@ -72,8 +69,7 @@ pub(crate) struct SftArgs {
     stop_at_end_of_input: bool,
 }
 
-/// Splits arguments into config files and overrides. An override contains `=` after a key and does
-/// not name an existing file.
+/// Splits off overrides: arguments with `=` after a key that name no existing file.
 pub(crate) fn split_arguments(arguments: Vec<String>) -> (Vec<PathBuf>, Vec<String>) {
     let is_override = |argument: &String| {
         let key = argument.split_once('=').map(|(key, _)| key);
@@ -181,8 +177,7 @@ pub(crate) fn run_sft(args: SftArgs) -> anyhow::Result<ExitCode> {
     train(|observer| run.start(observer).map_err(|error| source.locate(error).into()))
 }
 
-/// Returns settings for SFT on conversations: defaults first, then command-line settings, which
-/// take precedence.
+/// Returns settings for SFT on conversations: defaults, then those given.
 fn conversation_settings(model: &Path, data: &Path, given: Vec<String>) -> Vec<String> {
     let text = |path: &Path| toml::Value::from(path.to_string_lossy().as_ref()).to_string();
     let name = data.file_stem().map(|stem| stem.to_string_lossy().replace(['.', ' '], "-"));

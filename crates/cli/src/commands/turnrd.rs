@@ -1,4 +1,4 @@
-//! `turnwise turnrd`: trains TurnRD on a replay file, and inspects networks and replays.
+//! `turnwise turnrd`: trains TurnRD on a replay, and inspects networks and replays.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,7 +17,7 @@ use super::credit::turnrd_settings_of;
 use super::output::is_same_file;
 use crate::ui;
 
-/// Training metadata stored next to a checkpoint.
+/// Training metadata, next to a network.
 const REPORT: &str = "training.json";
 const ACTION_WIDTH: usize = 48;
 
@@ -31,29 +31,29 @@ pub(crate) struct TurnrdArgs {
 enum TurnrdCommand {
     /// Train a new network on a replay file.
     Train(TrainArgs),
-    /// Show a network or a replay: size, fit on held-out records, FiLM, and the credits of one
-    /// trajectory.
+    /// Show a network or a replay: size, fit on held-out records, FiLM, and one trajectory's
+    /// credits.
     Inspect(InspectArgs),
 }
 
 #[derive(Args)]
 struct TrainArgs {
-    /// A replay file, or a run that contains one.
+    /// A replay file, or a run with one.
     replay: PathBuf,
     /// Output folder for the trained network.
     #[arg(short, long, alias = "out")]
     output: PathBuf,
-    /// TOML file with `decomposer.network` settings; missing keys use their defaults.
+    /// TOML file with `decomposer.network` settings; missing keys keep their defaults.
     #[arg(long)]
     config: Option<PathBuf>,
-    /// Train without FiLM, so that credits are not conditioned on the goal (as in presets without
+    /// Train without FiLM, so that credits do not depend on the goal (as in presets without
     /// `-film`).
     #[arg(long)]
     no_film: bool,
-    /// Number of epochs over the replay.
+    /// Epochs over the replay.
     #[arg(long)]
     epochs: Option<usize>,
-    /// Hold out one in every N records to measure the fit; 0 trains on all records.
+    /// Hold out one in every N records to measure the fit; 0 trains on all.
     #[arg(long, default_value_t = 10)]
     hold_out: u64,
     /// Seed for initial weights, data order and dropout.
@@ -68,8 +68,7 @@ struct InspectArgs {
     /// Replay to evaluate the network on [default: the one it was trained on].
     #[arg(long)]
     replay: Option<PathBuf>,
-    /// Index of the record shown in the credit table [default: the held-out record with the highest
-    /// return].
+    /// Record shown in the credit table [default: the held-out one with the highest return].
     #[arg(long)]
     record: Option<usize>,
 }
@@ -97,7 +96,6 @@ fn replay_of(path: &Path) -> PathBuf {
     if of_run.is_file() { of_run } else { path.to_owned() }
 }
 
-/// Returns the newest network if `path` is a run, else `path`.
 fn network_of(path: &Path) -> anyhow::Result<PathBuf> {
     let folder = path.join("turnrd");
     if !folder.is_dir() {
@@ -187,13 +185,12 @@ fn train(args: &TrainArgs) -> anyhow::Result<()> {
 
 struct Origin {
     replay: PathBuf,
-    /// `--hold-out` used in training, if known.
+    /// The `--hold-out` of training, if known.
     hold_out: Option<u64>,
 }
 
 impl Origin {
-    /// Returns the replay named in the network's report, or else its run's replay; `None` if
-    /// neither exists.
+    /// Returns the replay in the network's report, else its run's, if any.
     fn of(network: &Path) -> anyhow::Result<Option<Self>> {
         let path = network.join(REPORT);
         if path.is_file() {
@@ -238,7 +235,7 @@ fn inspect(args: &InspectArgs) -> anyhow::Result<()> {
     let mut replay = Replay::open(&path)?;
     ui::print(&format!("\n{}", describe(&path, &mut replay)?));
     let Some(&newest) = replay.rounds().keys().next_back() else { return Ok(()) };
-    // On another replay, the network has seen no record, so none is held out.
+    // On another replay, no record needs to be held out.
     let hold_out =
         origin.filter(|origin| is_same_file(&origin.replay, &path)).and_then(|origin| origin.hold_out);
     let (all, held_out) = replay.split(hold_out.unwrap_or(0));
@@ -274,7 +271,7 @@ fn inspect(args: &InspectArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the index of the first record with the highest return.
+/// Returns the first record with the highest return.
 fn best(replay: &mut Replay, indices: &[usize]) -> anyhow::Result<usize> {
     let mut best: Option<(f64, usize)> = None;
     for &index in indices {
@@ -328,8 +325,8 @@ fn describe(path: &Path, replay: &mut Replay) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Formats the credits of one trajectory as a table. A star marks the turn with the highest credit,
-/// or the one with the lowest if the return is not positive.
+/// Tabulates a trajectory's credits. A star marks the highest, or the lowest if the return is not
+/// positive.
 fn table(index: usize, record: &ReplayRecord, credits: &Credits) -> String {
     let sign = if record.ret > 0.0 { 1.0 } else { -1.0 };
     let by_credit =

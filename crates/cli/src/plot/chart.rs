@@ -1,5 +1,5 @@
-//! Draws small charts: metrics over steps, sparklines, and rates with intervals. Colours come from
-//! the page's stylesheet.
+//! Small charts: metrics over steps, sparklines, rates with intervals. The page's stylesheet sets
+//! the colours.
 
 use std::fmt::Write as _;
 
@@ -9,12 +9,12 @@ use crate::commands::pages::html::escape;
 
 const WIDTH: f64 = 300.0;
 const HEIGHT: f64 = 96.0;
-/// Margins for the axis labels on the left and at the bottom. `-0.0001234` is the longest label.
+/// Margins for axis labels, of which `-0.0001234` is the longest.
 const LEFT: f64 = 66.0;
 const BOTTOM: f64 = 18.0;
 const MARGIN: f64 = 6.0;
 
-/// Maximum number of points drawn; longer curves are thinned.
+/// Maximum points drawn; longer curves are thinned.
 const MOST: usize = 300;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -42,8 +42,7 @@ fn smoothed(points: &[Point], window: usize) -> Vec<f64> {
     values.collect()
 }
 
-/// Returns the indices of the points to draw: at most [`MOST`], evenly spaced, including the last
-/// one.
+/// Returns at most [`MOST`] evenly spaced indices, including the last.
 fn drawn(count: usize) -> Vec<usize> {
     if count <= MOST {
         return (0..count).collect();
@@ -51,12 +50,11 @@ fn drawn(count: usize) -> Vec<usize> {
     (1..=MOST).map(|index| index * count / MOST - 1).collect()
 }
 
-/// Draws a small chart with labels for its minimum, maximum and last value; empty if there are no
-/// points. Non-finite values are skipped.
+/// Draws a small chart with its minimum, maximum and last value; empty without points. Non-finite
+/// values are skipped, and hovering shows a point's value.
 ///
-/// Hovering over a point shows its value. If `window` exceeds 1, draws the moving average over that
-/// many points, with the points behind it in a pale colour. `dots` marks each point, for metrics
-/// that exist only at some steps.
+/// A `window` above 1 draws a moving average over the pale points. `dots` marks each point, for
+/// metrics that exist only at some steps.
 pub(crate) fn chart(title: &str, points: &[Point], dots: bool, window: usize) -> String {
     let points: Vec<Point> = points.iter().copied().filter(|point| point.value.is_finite()).collect();
     let ends = points.iter().flat_map(|point| {
@@ -116,7 +114,7 @@ fn numbers(low: f64, high: f64, base: f64) -> String {
     numbers
 }
 
-/// Returns a full-height strip per point; hovering over it shows the point and its value.
+/// Returns a hoverable strip per point.
 fn marks(
     points: &[Point],
     shown: &[usize],
@@ -151,8 +149,8 @@ fn marks(
     marks
 }
 
-/// Draws a word-sized sparkline; empty for fewer than two values. `range` is the axis range
-/// (default: the range of the values), and `about` names the metric.
+/// Draws a word-sized sparkline of the metric `about`; empty for fewer than two values. The default
+/// `range` is that of the values.
 pub(crate) fn spark(values: &[f64], range: Option<(f64, f64)>, about: &str) -> String {
     let values: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
     let Some(range) = range.or_else(|| extent(values.iter().copied())).filter(|_| values.len() > 1) else {
@@ -206,7 +204,6 @@ mod tests {
         assert_eq!(svg.matches("<circle cx").count(), 3);
         assert!(svg.contains("<title>step 3: 0.75</title>"));
         assert_eq!(chart("x", &points(&[f64::NAN]), true, 1), "");
-        // A constant curve has one label and lies in the middle.
         let flat = chart("x", &points(&[2.0, 2.0]), false, 1);
         assert_eq!(flat.matches("text-anchor=\"end\">2<").count(), 2, "{flat}");
     }

@@ -1,6 +1,5 @@
-//! Draws `docs/images/evidence.svg` from the table in `docs/results/evidence.md`.
-//!
-//! `TURNWISE_WRITE_DOCS=1 cargo test --release -p turnwise-cli --lib evidence` writes it.
+//! Draws `docs/images/evidence.svg` from `docs/results/evidence.md`:
+//! `TURNWISE_WRITE_DOCS=1 cargo test --release -p turnwise-cli --lib evidence`.
 
 use std::path::Path;
 
@@ -10,7 +9,7 @@ use turnwise_eval::statistics::Interval;
 use super::document;
 use super::forest::{Forest, Mark, Row};
 
-/// Parses a cell, e.g. `**+2.4 [1.1, 3.7]**`, in percentage points; `None` if it is empty.
+/// Parses a cell in percentage points, e.g. `**+2.4 [1.1, 3.7]**`.
 fn estimate(cell: &str) -> Option<Estimate> {
     let cell = cell.trim_matches('*');
     let (value, rest) = cell.split_once(" [")?;
@@ -20,7 +19,7 @@ fn estimate(cell: &str) -> Option<Estimate> {
     Some(Estimate { value: number(value)?, interval: Some(interval) })
 }
 
-/// Draws the table whose header starts with `method`; its values start in the fourth column.
+/// Draws the table whose header starts with `method`, from the fourth column on.
 fn draw(page: &str) -> String {
     let mut panels: Vec<String> = Vec::new();
     let mut rows = Vec::new();

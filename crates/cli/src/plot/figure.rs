@@ -1,7 +1,4 @@
-//! Compact number formatting.
-
-/// Formats a number with four significant digits, and with an exponent if it is below 0.0001 or at
-/// least one million.
+/// Formats with four significant digits, and with an exponent below 0.0001 or from one million on.
 pub(crate) fn figure(value: f64) -> String {
     if value == 0.0 {
         return "0".into();
@@ -19,7 +16,6 @@ pub(crate) fn figure(value: f64) -> String {
     trimmed(&format!("{value:.decimals$}")).to_owned()
 }
 
-/// Strips trailing zeros after the decimal point.
 fn trimmed(number: &str) -> &str {
     if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number }
 }

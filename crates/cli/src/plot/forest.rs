@@ -1,4 +1,4 @@
-//! Draws forest plots: one estimate with interval per row, in one or more panels.
+//! Forest plots: one estimate with interval per row, in one or more panels.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use crate::commands::pages::html::escape;
 
 const ONE: f64 = 460.0;
 const SEVERAL: f64 = 210.0;
-/// Gap between panels without numbers, wide enough for the labels at the ends of both axes.
+/// Gap between panels, wide enough for both axes' labels.
 const GAP: f64 = 38.0;
 const TOP: f64 = 30.0;
 const BOTTOM: f64 = 48.0;
@@ -21,14 +21,13 @@ pub(crate) struct Forest {
     pub(crate) row: f64,
     /// Range that the axis always includes, in hundredths.
     pub(crate) covers: (f64, f64),
-    /// Limits of the axis in hundredths; marks beyond them are drawn at its end.
+    /// Axis limits in hundredths; marks beyond are drawn at its end.
     pub(crate) limits: (f64, f64),
-    /// Formats the label of a tick whose value is in hundredths.
+    /// Formats a tick, given in hundredths.
     pub(crate) label: fn(f64) -> String,
-    /// Also writes each mark's text to the right of its axis; otherwise the text is shown only on
-    /// hover.
+    /// Writes each mark's text beside its axis, not only on hover.
     pub(crate) numbers: bool,
-    /// Text labels below the axis: position in hundredths, and text (e.g. `no credit` at 0).
+    /// Labels below the axis: position in hundredths, and text such as `no credit`.
     pub(crate) words: Vec<(f64, String)>,
 }
 
@@ -40,14 +39,14 @@ pub(crate) struct Row {
 pub(crate) struct Mark {
     pub(crate) estimate: Estimate,
     pub(crate) colour: &'static str,
-    /// Draws a ring instead of a disc, because the value is a placeholder and not an estimate.
+    /// Draws a ring, for a placeholder instead of an estimate.
     pub(crate) hollow: bool,
     pub(crate) text: String,
 }
 
 impl Mark {
-    /// Returns a mark for a difference: grey if the interval is unknown or contains 0, blue if it
-    /// is above 0, and orange if below.
+    /// Returns a difference's mark: grey if the interval is unknown or contains 0, blue above 0,
+    /// orange below.
     pub(crate) fn difference(estimate: Estimate) -> Self {
         let colour = match estimate.interval {
             Some(interval) if interval.low > 0.0 => COLOURS[0],
@@ -104,7 +103,7 @@ impl Forest {
     }
 }
 
-/// A panel's axis, in hundredths.
+/// In hundredths.
 #[derive(Clone)]
 struct Axis {
     left: f64,
@@ -123,7 +122,7 @@ impl Axis {
         Self { left: 0.0, width: ONE, ticks }
     }
 
-    /// Returns the x coordinate of a value, clamped to the axis.
+    /// Returns a value's x coordinate, clamped to the axis.
     fn x(&self, value: f64) -> f64 {
         let (low, high) = (self.ticks[0], self.ticks[self.ticks.len() - 1]);
         self.left + self.width * (value.clamp(low, high) - low) / (high - low)
@@ -226,8 +225,7 @@ mod tests {
             );
         }
         assert!(piece.body.contains("a&lt;b: +5.0 [1.0, 10.0]") && piece.body.contains("test &amp; co"));
-        // The axis goes from -10 to 10, so 0 is in its middle, to the right of a name of three
-        // letters.
+        // The axis goes from -10 to 10, right of a name of three letters.
         let middle = 24.0 + 3.0 * LETTER + ONE / 2.0;
         assert!(
             piece.body.contains(&format!("x1=\"{middle:.1}\" x2=\"{middle:.1}\" y1=\"30\"")),

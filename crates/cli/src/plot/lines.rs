@@ -1,4 +1,4 @@
-//! Draws curves with confidence bands over steps, in panels with a shared legend.
+//! Curves with confidence bands over steps, in panels with a shared legend.
 
 use std::fmt::Write as _;
 
@@ -17,11 +17,10 @@ const RIGHT: f64 = 20.0;
 const ENTRY: f64 = 20.0;
 const BESIDE: f64 = 48.0;
 
-/// If all curves stay above this fraction of the highest value, the success axis is truncated, with
-/// a mark that shows it. Otherwise the success axis starts at 0.
+/// If all curves stay above this fraction of the maximum, the success axis is truncated and marked;
+/// otherwise it starts at 0.
 const CUT: f64 = 0.6;
 
-/// Dash patterns; the next one is used once all colours are taken.
 const DASHES: [&str; 4] = ["none", "6 3", "2 3", "9 3 2 3"];
 
 fn stroke(index: usize) -> String {
@@ -29,8 +28,7 @@ fn stroke(index: usize) -> String {
     format!("stroke=\"{}\" stroke-width=\"2\" stroke-dasharray=\"{dashes}\"", colour(index))
 }
 
-/// Draws success curves. Each panel has a title and curves; `names` lists the methods in the order
-/// of their colours.
+/// Draws success curves; `names` lists the methods in the order of their colours.
 pub(crate) fn lines(panels: &[(String, &[Curve])], names: &[&str]) -> Piece {
     let step = LEFT + WIDTH + RIGHT;
     let width = step * panels.len().max(1) as f64;
@@ -67,8 +65,8 @@ fn panel(svg: &mut String, left: f64, title: &str, curves: &[Curve], names: &[&s
     }
 }
 
-/// A panel's axes. Success is in percent, from 0 (or the truncated start) to the first tick above
-/// all bands; steps end at the last one.
+/// A panel's axes: success in percent, up to the first tick above all bands; steps end at the last
+/// one.
 struct Axes {
     left: f64,
     percents: Vec<f64>,
@@ -148,8 +146,8 @@ impl Axes {
     }
 }
 
-/// Draws one method's line and band. Curves with at most 20 points get a mark per point, because
-/// values between points were not measured.
+/// Draws one method's line and band. Curves with at most 20 points get marks, because nothing in
+/// between was measured.
 fn curve(svg: &mut String, axes: &Axes, curve: &Curve, index: usize) {
     let colour = colour(index);
     let with_band: Vec<&Point> =
@@ -204,8 +202,7 @@ mod tests {
         let mut svg = String::new();
         panel(&mut svg, 0.0, "x & y", &[curve_of(&[(0, 0.2), (10, 0.4)])], &["a<b"]);
         assert!(svg.contains("x &amp; y") && !svg.contains("axis cut"));
-        // The axis goes from 0 to 50 percent: 20 lies at three fifths of the height from the top,
-        // 40 at one fifth.
+        // The axis goes from 0 to 50 percent; 20 lies at three fifths of the height, 40 at one.
         let line = format!("points=\"44.0,{:.1} 424.0,{:.1}\" fill=\"none\"", TOP + 156.0, TOP + 52.0);
         assert!(svg.contains(&line), "{svg}");
         assert_eq!((svg.matches("<polygon").count(), svg.matches("<circle").count()), (1, 2));

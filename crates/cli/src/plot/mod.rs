@@ -1,15 +1,4 @@
-//! Draws SVG plots for `compare`, `analyze`, `benchmark`, the viewer and the documentation.
-//!
-//! | file | subject |
-//! |---|---|
-//! | this one | documents, colours, ticks |
-//! | `lines` | curves with confidence bands over steps, in panels |
-//! | `forest` | estimates with intervals, one row each |
-//! | `scatter` | scatter plots |
-//! | `chart` | small charts with hover values, smoothing, intervals |
-//! | `figure` | numbers as text |
-//!
-//! ADR 39 explains why no plotting library is used.
+//! SVG plots, without a plotting library (see ADR 39).
 
 pub(crate) mod chart;
 #[cfg(test)]
@@ -28,25 +17,24 @@ const MOST_INTERVALS: f64 = 6.0;
 const TITLE: f64 = 30.0;
 const LINE: f64 = 18.0;
 
-/// Average width of a character at 12 pixels.
+/// Average character width at 12 pixels.
 const LETTER: f64 = 7.0;
 
-/// Colour-blind safe palette by Okabe and Ito.
+/// Okabe and Ito's colour-blind safe palette.
 pub(crate) const COLOURS: [&str; 7] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
 
-/// Colour for differences whose interval contains 0.
+/// For differences whose interval contains 0.
 pub(crate) const GREY: &str = "#888888";
 
-/// SVG elements of a plot, relative to the origin, and the plot's size.
+/// SVG elements relative to the origin, and their size.
 pub(crate) struct Piece {
     pub(crate) body: String,
     pub(crate) width: f64,
     pub(crate) height: f64,
 }
 
-/// Returns an SVG document with a white background: a title, lines of text, then the plots, stacked
-/// vertically.
+/// Returns an SVG document: title, lines of text, and stacked plots.
 pub(crate) fn document(title: &str, lines: &[String], pieces: &[Piece]) -> String {
     let text = lines.iter().map(|line| 24.0 + 0.85 * LETTER * line.chars().count() as f64);
     let width = pieces.iter().map(|piece| piece.width).chain(text).fold(0.0_f64, f64::max);
@@ -80,12 +68,12 @@ pub(crate) fn extent(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)
     })
 }
 
-/// Returns where a value lies in a range, from 0 (low) to 1 (high); 0.5 if the range is empty.
+/// Returns a value's place in a range, from 0 to 1; 0.5 if the range is empty.
 fn share(value: f64, (low, high): (f64, f64)) -> f64 {
     if high > low { (value - low) / (high - low) } else { 0.5 }
 }
 
-/// Returns ticks that cover `low` to `high`, spaced by 1, 2, 5, 10, 20, 50, ...
+/// Returns ticks that cover a range, spaced by 1, 2, 5, 10, 20, 50, ...
 fn ticks(low: f64, high: f64) -> Vec<f64> {
     let powers = (0..).map(|power| 10_f64.powi(power));
     let steps = powers.flat_map(|power| [power, 2.0 * power, 5.0 * power]);
@@ -94,7 +82,6 @@ fn ticks(low: f64, high: f64) -> Vec<f64> {
         let (first, last) = bounds(*step);
         last - first <= MOST_INTERVALS
     };
-    // Steps grow without bound, so one fits any finite range.
     let Some(step) = steps.take(60).find(fits) else { return vec![low, high] };
     let (first, last) = bounds(step);
     let count = (last - first).max(1.0) as u32;

@@ -1,4 +1,4 @@
-//! Draws scatter plots with lines at 0.
+//! Scatter plots with lines at 0.
 
 use std::fmt::Write as _;
 
@@ -12,8 +12,7 @@ const LEFT: f64 = 70.0;
 const TOP: f64 = 16.0;
 const BOTTOM: f64 = 56.0;
 
-/// Draws points; `x` and `y` are the axis labels, and both axes include 0. Non-finite points are
-/// skipped.
+/// Draws finite points; `x` and `y` label the axes, which include 0.
 pub(crate) fn scatter(points: &[(f64, f64)], x: &str, y: &str) -> Piece {
     let points: Vec<(f64, f64)> =
         points.iter().copied().filter(|(x, y)| x.is_finite() && y.is_finite()).collect();

@@ -1,5 +1,3 @@
-//! `turnwise analyze attribution`.
-
 use std::process::ExitCode;
 
 use clap::Args;

@@ -1,4 +1,4 @@
-//! `turnwise analyze`: turn-level measurements that papers report besides success rates.
+//! `turnwise analyze`: turn-level measurements from papers.
 
 mod attribution;
 mod played;
@@ -19,21 +19,21 @@ pub(crate) struct AnalyzeArgs {
 
 #[derive(Subcommand)]
 enum AnalyzeCommand {
-    /// Measure TurnRD over the rounds of a run: does it predict returns, find decisive turns and
-    /// use the goal?
+    /// Measure TurnRD over a run's rounds: does it predict returns, find decisive turns and use the
+    /// goal?
     ///
     /// Each network is evaluated on trajectories that it assigned credit to but was not trained on.
     Turnrd(turnrd::TurnrdArgs),
     /// Compare AEM's coefficient with the relative surprisal of responses (figure 2 of its paper).
     ///
-    /// Runs episodes, picks turns, and samples other responses to the same prompts. Reports whether
-    /// the coefficient is above 1 for responses that are less surprising than the samples.
+    /// Runs episodes, picks turns, and samples other responses to their prompts. Reports whether
+    /// the coefficient exceeds 1 for responses that are less surprising than the samples.
     Surprisal(surprisal::SurprisalArgs),
-    /// Compare STAPO's outlier turns with all other turns: advantage, dependence on goal and
-    /// history (figure 2 of its paper).
+    /// Compare STAPO's outlier turns with all others: advantage, dependence on goal and history
+    /// (figure 2 of its paper).
     ///
-    /// Runs episodes, then scores each response again with the goal, the history or both removed
-    /// from the prompt.
+    /// Runs episodes, then scores each response again without the goal, the history or both in the
+    /// prompt.
     Attribution(attribution::AttributionArgs),
 }
 

@@ -1,5 +1,3 @@
-//! Rollouts of groups of trajectories for an analysis.
-
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -24,16 +22,16 @@ use crate::ui::{self, Ui};
 /// The policy to analyze and the tasks for its rollouts.
 #[derive(Args)]
 pub(super) struct PlayedArgs {
-    /// A run directory (its newest checkpoint), a checkpoint, or a model folder.
+    /// A run directory (newest checkpoint), a checkpoint, or a model folder.
     policy: PathBuf,
-    /// Config files and overrides, e.g. eval.tasks=64. Runs and checkpoints use their own config by
-    /// default.
+    /// Config files and overrides, e.g. eval.tasks=64 [default: the run's or checkpoint's own
+    /// config].
     #[arg(value_name = "CONFIG|KEY=VALUE")]
     sources: Vec<String>,
     /// Split to play [default: the first of eval.splits].
     #[arg(long)]
     split: Option<String>,
-    /// Number of tasks, taken in content-hash order; 0 for all.
+    /// Tasks, in content-hash order; 0 for all.
     #[arg(long, default_value_t = 32)]
     tasks: usize,
     /// Trajectories per task.

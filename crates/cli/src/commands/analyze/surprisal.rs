@@ -1,5 +1,3 @@
-//! `turnwise analyze surprisal`.
-
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -17,16 +15,16 @@ use crate::ui;
 pub(crate) struct SurprisalArgs {
     #[command(flatten)]
     played: PlayedArgs,
-    /// Number of turns to analyze.
+    /// Turns to analyze.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(2..))]
     states: u32,
-    /// Responses to sample for each turn.
+    /// Responses to sample per turn.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(2..))]
     draws: u32,
     /// AEM's `lambda`.
     #[arg(long, default_value_t = 1.0)]
     lambda: f64,
-    /// AEM's `min_spread`: groups whose entropies span fewer nats than this are not scaled.
+    /// AEM's `min_spread`: groups whose entropies span fewer nats are not scaled.
     #[arg(long, default_value_t = 0.1)]
     min_spread: f64,
     /// Plot AEM's coefficient against relative surprisal, as SVG.

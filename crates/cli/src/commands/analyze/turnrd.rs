@@ -1,4 +1,4 @@
-//! `turnwise analyze turnrd`: evaluates the credit that TurnRD assigned during a run.
+//! `turnwise analyze turnrd`: TurnRD's credit over a run.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -25,29 +25,29 @@ pub(crate) struct TurnrdArgs {
     seed: u64,
 }
 
-/// Measurements of one round's network on the trajectories that it assigned credit to.
+/// One round's network on the trajectories that it assigned credit to.
 #[derive(Serialize)]
 struct Round {
     round: u32,
     records: usize,
-    /// `1 - mse / variance` of the returns; `None` if all returns are equal.
+    /// `1 - mse / variance` of the returns; `None` if they are equal.
     r2: Option<f64>,
     mse: f64,
     /// Largest `|sum of credits - return|`.
     sum_drift: f64,
-    /// Number of turns that raise the progress signal.
+    /// Turns that raise the progress signal.
     achieving_turns: usize,
     other_turns: usize,
-    /// ROC AUC of the credits over all turns.
+    /// ROC AUC of the credits.
     auc: Option<f64>,
     auc_within: Option<f64>,
-    /// ROC AUC of the credits over all turns with FiLM set to zero; `None` without FiLM.
+    /// ROC AUC with FiLM set to zero; `None` without FiLM.
     auc_film_zeroed: Option<f64>,
     auc_within_film_zeroed: Option<f64>,
     film_norms: Option<FilmNorms>,
-    /// Relative change of the predicted values if FiLM is set to zero.
+    /// Relative change of predictions with FiLM set to zero.
     film_zeroed_change: Option<f64>,
-    /// Relative growth of the error if the goals are shuffled across trajectories.
+    /// Relative growth of the error with goals shuffled across trajectories.
     goals_shuffled_growth: Option<f64>,
     goals_shuffled_worse: Option<f64>,
 }
@@ -69,7 +69,7 @@ pub(super) fn run(args: &TurnrdArgs) -> anyhow::Result<ExitCode> {
     let mut rounds = Vec::new();
     for (round, _) in replay.rounds() {
         let network = round_folder(&folder, round);
-        // The network of round 0 is untrained and not on disk.
+        // Round 0's network is untrained and not saved.
         if network.is_dir() {
             rounds.push(analyse(&network, &mut replay, round, args.seed)?);
         }
@@ -115,7 +115,7 @@ fn analyse(folder: &Path, replay: &mut Replay, round: u32, seed: u64) -> anyhow:
 pub(in crate::commands) struct Measures {
     pub(in crate::commands) fit: Fit,
     pub(in crate::commands) separation: Separation,
-    /// `None` if there is no FiLM layer or no record.
+    /// `None` without a FiLM layer or records.
     pub(in crate::commands) film: Option<FilmMeasures>,
 }
 
@@ -125,17 +125,17 @@ pub(in crate::commands) struct FilmMeasures {
     pub(in crate::commands) shuffled: GoalsShuffled,
 }
 
-/// How well credits separate turns that raise the progress signal from other turns.
+/// How well credits separate turns that raise the progress signal.
 pub(in crate::commands) struct Separation {
-    /// ROC AUC over all turns; `None` unless both kinds of turns exist.
+    /// ROC AUC over all turns, if both kinds exist.
     pub(in crate::commands) auc: Option<f64>,
-    /// Mean AUC within trajectories that have both kinds of turns.
+    /// Mean AUC within trajectories that have both kinds.
     pub(in crate::commands) auc_within: Option<f64>,
     pub(in crate::commands) achieving_turns: usize,
     pub(in crate::commands) other_turns: usize,
 }
 
-/// Measures a network on these records, using their sample weights in `round`. `seed` shuffles the
+/// Measures a network on these records, with their sample weights in `round`; `seed` shuffles
 /// goals.
 pub(in crate::commands) fn measure(
     network: &TurnRd,

@@ -1,5 +1,3 @@
-//! `turnwise benchmark credit`.
-
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -29,14 +27,14 @@ use crate::ui::{self, INTERRUPTED, Meter, Ui};
 
 #[derive(Args)]
 pub(crate) struct CreditArgs {
-    /// A run directory (its newest checkpoint), a checkpoint, or a model folder.
+    /// A run directory (newest checkpoint), a checkpoint, or a model folder.
     policy: PathBuf,
-    /// Config files and overrides, e.g. eval.tasks=64. Runs and checkpoints use their own config by
-    /// default.
+    /// Config files and overrides, e.g. eval.tasks=64 [default: the run's or checkpoint's own
+    /// config].
     #[arg(value_name = "CONFIG|KEY=VALUE")]
     sources: Vec<String>,
-    /// Output file: trajectories with each turn's true advantage, as JSON lines (compressed if the
-    /// name ends in .zst).
+    /// Output file: trajectories with each turn's true advantage, as JSON lines (compressed if it
+    /// ends in .zst).
     #[arg(short, long, value_name = "FILE", alias = "out")]
     output: PathBuf,
     /// How to estimate true advantages: from continuations of saved states, or by counting returns
@@ -46,18 +44,18 @@ pub(crate) struct CreditArgs {
     /// Split to play.
     #[arg(long, default_value = "train")]
     split: String,
-    /// Number of tasks, taken in content-hash order; 0 for all.
+    /// Tasks, in content-hash order; 0 for all.
     #[arg(long, default_value_t = 32)]
     tasks: usize,
     /// Trajectories per group; a group plays one task.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
     samples: u32,
-    /// Continuations from each state [default: 64]. With --method tree: number of samples per task
-    /// [default: 512], of which the first eight groups are written.
+    /// Continuations from each state [default: 64]. With --method tree: samples per task [default:
+    /// 512], of which the first eight groups are written.
     #[arg(short = 'k', long, value_name = "K", value_parser = clap::value_parser!(u32).range(2..))]
     continuations: Option<u32>,
-    /// Total number of continuations over all tasks. After K continuations from each state, the
-    /// rest go to the states whose returns vary most.
+    /// Total continuations over all tasks. After K from each state, the rest go to the states whose
+    /// returns vary most.
     #[arg(long, value_name = "N")]
     budget: Option<usize>,
     /// Discount factor; with 1, the return equals the outcome, as in group-relative methods.
@@ -75,7 +73,6 @@ enum Method {
     Tree,
 }
 
-/// Number of groups per task that `--method tree` writes to the output.
 const TREE_GROUPS: usize = 8;
 
 const TASK: u64 = 1000;
@@ -137,7 +134,7 @@ pub(super) fn run(args: CreditArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the config's SHA-256, excluding the seed (stored separately).
+/// Returns the config's SHA-256 without the seed, which is stored separately.
 fn config_digest(config: &Config) -> anyhow::Result<String> {
     Ok(digest([toml::to_string(&Config { seed: 0, ..config.clone() })?]))
 }
@@ -154,7 +151,7 @@ fn policy_name(folder: &Path) -> String {
     }
 }
 
-/// Estimates true advantages from continuations, one task at a time; `None` if interrupted.
+/// Estimates true advantages task by task; `None` if interrupted.
 fn branch(
     analysis: &AnalysisSettings<'_>,
     source: &TruthSource,
@@ -248,7 +245,6 @@ fn count(
     Ok(lines)
 }
 
-/// Sets the group and step of a trajectory and adds the true advantages of its turns.
 fn line(
     trajectory: Trajectory,
     group: usize,

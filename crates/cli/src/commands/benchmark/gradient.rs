@@ -1,5 +1,3 @@
-//! `turnwise benchmark gradient`.
-
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -25,11 +23,11 @@ use crate::ui::{self, Ui};
 pub(crate) struct GradientArgs {
     /// A file written by `turnwise benchmark credit`.
     truth: PathBuf,
-    /// The policy that sampled the trajectories: a run directory (its newest checkpoint), a
-    /// checkpoint, or a model folder.
+    /// The policy that sampled the trajectories: a run directory (newest checkpoint), a checkpoint,
+    /// or a model folder.
     policy: PathBuf,
-    /// Config files and overrides, e.g. eval.tasks=64. Runs and checkpoints use their own config by
-    /// default.
+    /// Config files and overrides, e.g. eval.tasks=64 [default: the run's or checkpoint's own
+    /// config].
     #[arg(value_name = "CONFIG|KEY=VALUE")]
     sources: Vec<String>,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `turnwise benchmark`: estimates each turn's true advantage and scores credit methods against it.
+//! `turnwise benchmark`: true advantages, and how credit methods score against them.
 
 mod credit;
 mod gradient;
@@ -19,17 +19,15 @@ pub(crate) struct BenchmarkArgs {
 
 #[derive(Subcommand)]
 enum BenchmarkCommand {
-    /// Measure the true advantage of each turn in a policy's trajectories, and write both to a
-    /// file.
+    /// Measure each turn's true advantage in a policy's trajectories, and write both to a file.
     ///
     /// Samples trajectories, then continuations from the state before each turn. A state's V is the
-    /// mean return of its continuations. A turn's Q is its reward plus V of the next state. The
-    /// true advantage is Q - V. Saves each finished task: rerun the command to resume.
+    /// mean return of its continuations; a turn's Q is its reward plus the next state's V; its true
+    /// advantage is Q - V. Finished tasks are saved: rerun the command to resume.
     Credit(credit::CreditArgs),
-    /// Score credit methods against the true advantages written by `benchmark credit`. Needs no
-    /// model.
+    /// Score credit methods against the true advantages of `benchmark credit`, without a model.
     Score(score::ScoreArgs),
-    /// Compare each credit method's policy gradient with the gradient from true advantages.
+    /// Compare each credit method's policy gradient with that of the true advantages.
     Gradient(gradient::GradientArgs),
 }
 

@@ -1,5 +1,4 @@
-//! Saves each finished task of a benchmark to a file in `OUTPUT.parts/`, so that a rerun measures
-//! only the rest.
+//! Saves each finished task in `OUTPUT.parts/`, so that a rerun measures only the rest.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,11 +10,11 @@ use turnwise_train::record::directory::write_atomically;
 pub(super) struct Parts(PathBuf);
 
 impl Parts {
-    /// Opens or creates the folder for finished tasks.
+    /// Opens or creates the folder.
     ///
     /// # Errors
-    /// Fails if the output already exists, the folder has tasks with different settings, or the
-    /// folder cannot be created.
+    /// Fails if the output already exists, the folder has tasks with other settings, or it cannot
+    /// be created.
     pub(super) fn open(output: &Path, source: &TruthSource) -> anyhow::Result<Self> {
         if output.exists() {
             bail!("--output {}: is there already; name another file or delete it", output.display());

@@ -1,17 +1,14 @@
-//! Plots benchmark scores: each method gets a mark with an interval on a scale from no credit to
-//! perfect credit.
-
 use turnwise_eval::benchmark::MethodScore;
 use turnwise_eval::compare::Estimate;
 
 use crate::plot::forest::{Forest, Mark, Row};
 use crate::plot::{COLOURS, document};
 
-/// Returns a forest plot: corrected within-trajectory correlation with `A*` per method.
+/// Returns a forest plot of each method's corrected within-trajectory correlation with `A*`, best
+/// first.
 ///
-/// The best method comes first; the `a-star` baselines, which estimate `A*` from a few
-/// continuations, come last. A method that assigns the same advantage to all turns of a trajectory
-/// gets a hollow mark at 0.
+/// The `a-star` baselines, which estimate `A*` from a few continuations, come last. Equal
+/// advantages in a trajectory get a hollow mark at 0.
 pub(super) fn forest(title: &str, scores: &[MethodScore]) -> String {
     let about =
         "correlation with A* within trajectories, corrected for the noise of A*; 95 % over tasks".to_owned();
@@ -94,7 +91,7 @@ mod tests {
         let place = |words: &str| svg.find(words).unwrap_or_else(|| panic!("{words}: {svg}"));
         let rows = [">good<", ">grpo<", ">bad&lt;<", ">a-star K=4<"].map(place);
         assert!(rows.is_sorted(), "{svg}");
-        // GRPO has no number and a hollow mark.
+        // GRPO has no number.
         assert_eq!(svg.matches("fill=\"white\" stroke").count(), 1);
     }
 }

@@ -1,5 +1,3 @@
-//! `turnwise benchmark score`.
-
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -35,8 +33,8 @@ pub(crate) struct ScoreArgs {
     /// Also show errors by turn position and by outcome.
     #[arg(long)]
     parts: bool,
-    /// Write an SVG plot of the credit that each method assigns within trajectories, on a scale
-    /// from none to perfect.
+    /// Write an SVG plot of each method's credit within trajectories, on a scale from none to
+    /// perfect.
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 }
@@ -46,28 +44,28 @@ pub(super) struct Chosen {
     /// Method preset to score; repeatable.
     #[arg(long, value_name = "NAME", required_unless_present = "all")]
     preset: Vec<String>,
-    /// Score every preset that needs no model; presets that assign equal credit are scored once.
+    /// Score every preset that needs no model, those with equal credit once.
     #[arg(long, conflicts_with = "preset")]
     pub(super) all: bool,
     /// Setting for the methods in --preset, e.g. estimator.omega=0.5; repeatable.
     #[arg(long, value_name = "KEY=VALUE", requires = "preset")]
     set: Vec<String>,
-    /// Method that the others are compared with, on the same resampled tasks [default: grpo if it
-    /// is scored, else the first method].
+    /// Method to compare the others with, on the same resampled tasks [default: grpo if scored,
+    /// else the first method].
     #[arg(long, value_name = "NAME")]
     baseline: Option<String>,
     /// Sentence encoder (model folder) for methods that match states by embedding [default: hashed
     /// character n-grams].
     #[arg(long, value_name = "DIR")]
     encoder: Option<PathBuf>,
-    /// Run or checkpoint whose models compute the inputs of some methods: critic values, TurnRD
-    /// credits, policy scores. Use the policy that sampled the trajectories.
+    /// Run or checkpoint whose models compute critic values, TurnRD credits and policy scores for
+    /// the methods that need them. Use the policy that sampled the trajectories.
     #[arg(long, value_name = "RUN")]
     models: Option<PathBuf>,
     /// Seed for methods that use randomness.
     #[arg(long, default_value_t = 0)]
     method_seed: u64,
-    /// Number of bootstrap resamples for confidence intervals.
+    /// Bootstrap resamples for confidence intervals.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
     pub(super) resamples: u32,
     /// Seed for resampling.
@@ -85,8 +83,6 @@ impl Chosen {
         Ok(methods)
     }
 
-    /// Loads the models given with `--models`, which compute values, credits and scores for
-    /// methods.
     pub(super) fn models(&self) -> anyhow::Result<Option<RunModels>> {
         let Some(path) = &self.models else { return Ok(None) };
         let load = || {
@@ -99,7 +95,6 @@ impl Chosen {
         load().map(Some).context("--models")
     }
 
-    /// Returns the baseline; `None` if fewer than two methods are scored.
     pub(super) fn baseline_of<'a, T>(&self, scored: &'a [(String, T)]) -> Option<&'a (String, T)> {
         if scored.len() < 2 {
             return None;
@@ -116,13 +111,13 @@ enum Format {
     Text,
     /// Tables for Markdown.
     Markdown,
-    /// One value with its interval per line, including errors by turn position and outcome.
+    /// A value with its interval per line, including errors by turn position and outcome.
     Csv,
     /// Everything.
     Json,
 }
 
-/// Continuations per state used by the `a-star` baseline rows.
+/// Continuations per state of the `a-star` rows.
 const LADDER: [usize; 3] = [1, 4, 16];
 
 #[derive(Serialize)]
@@ -203,8 +198,7 @@ fn named_methods(args: &Chosen) -> anyhow::Result<Vec<(String, CreditConfig)>> {
     args.preset.iter().map(of).collect()
 }
 
-/// Returns every preset. Presets that assign equal credit share a row, labelled with all of their
-/// names.
+/// Returns all presets; those with equal credit share a row with all of their names.
 fn all_methods() -> anyhow::Result<Vec<(String, CreditConfig)>> {
     let methods = methods();
     let mut found: Vec<(String, CreditConfig)> = Vec::new();

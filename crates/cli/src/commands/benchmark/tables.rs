@@ -1,11 +1,10 @@
-//! Formats benchmark scores as tables (terminal, Markdown) or as CSV.
+//! Tables and CSV of benchmark scores.
 
 use turnwise_eval::benchmark::{Difference, MethodScore, TruthSummary};
 use turnwise_eval::compare::Estimate;
 
 use crate::commands::table::{Table, quoted};
 
-/// Formats a value with its interval; `-` if absent.
 pub(super) fn number(estimate: Option<&Estimate>, digits: usize) -> String {
     let Some(Estimate { value, interval }) = estimate else { return "-".into() };
     match interval {
@@ -74,7 +73,6 @@ pub(super) fn differences(differences: &[Difference]) -> Option<Table> {
     })
 }
 
-/// Formats a difference with its interval; `-` if absent.
 pub(super) fn signed(estimate: Option<&Estimate>, digits: usize) -> String {
     let Some(Estimate { value, interval }) = estimate else { return "-".into() };
     match interval {
@@ -85,8 +83,7 @@ pub(super) fn signed(estimate: Option<&Estimate>, digits: usize) -> String {
     }
 }
 
-/// Returns errors by turn position and by outcome: one row per method, one column per subset of the
-/// turns.
+/// Tabulates errors by turn position and outcome, one row per method.
 pub(super) fn errors(scores: &[MethodScore]) -> Option<Table> {
     let first = scores.first()?;
     let head = |part: &turnwise_eval::benchmark::PartError| format!("{} ({})", part.part, part.turns);
@@ -105,10 +102,8 @@ pub(super) fn errors(scores: &[MethodScore]) -> Option<Table> {
     Some(Table { title, header, rows })
 }
 
-/// Returns CSV with one value per line: method, measure, subset of the turns, value, and interval
-/// bounds (if any).
-///
-/// For a difference, the subset column holds the name of the subtracted method.
+/// Returns CSV: method, measure, subset of the turns, value, and interval bounds. For a difference,
+/// the subset is the subtracted method.
 pub(super) fn csv(summary: &TruthSummary, scores: &[MethodScore], differences: &[Difference]) -> String {
     let mut text = String::from("method,measure,part,value,low,high\n");
     let mut line = |method: &str, measure: &str, part: &str, estimate: Option<Estimate>| {

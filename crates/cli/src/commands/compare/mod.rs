@@ -1,4 +1,4 @@
-//! `turnwise compare`: compares methods over several seeds, with intervals and paired tests.
+//! `turnwise compare`: methods over several seeds, with intervals and paired tests.
 
 mod plot;
 mod tables;
@@ -22,8 +22,8 @@ use crate::ui::{self, Ui};
 /// Compare runs: success by task kind, interquartile mean with bootstrap intervals over seeds,
 /// paired tests and learning curves.
 ///
-/// Runs whose names differ only in a final `-seed-N` count as seeds of one method. For a folder or
-/// sweep, only finished runs are compared, or with --at, the runs evaluated at that step.
+/// Runs whose names differ only in a final `-seed-N` are seeds of one method. In a folder or sweep,
+/// only finished runs count, or with --at, those evaluated at that step.
 #[derive(Args)]
 pub(crate) struct CompareArgs {
     /// Run directories, folders of runs (runs/SWEEP), or sweep files (SWEEP.toml).
@@ -32,7 +32,7 @@ pub(crate) struct CompareArgs {
     /// Folder that contains the runs of a sweep file.
     #[arg(long = "runs", value_name = "FOLDER", default_value = "runs")]
     root: PathBuf,
-    /// Method that all others are compared with [default: the sweep file's baseline, else the first
+    /// Method to compare the others with [default: the sweep file's baseline, else the first
     /// method].
     #[arg(long, value_name = "NAME")]
     baseline: Option<String>,
@@ -42,20 +42,20 @@ pub(crate) struct CompareArgs {
     /// Step to compare [default: the last step of each run].
     #[arg(long, value_name = "STEP")]
     at: Option<u64>,
-    /// Folder with evaluations inside each run (`turnwise eval RUN --output RUN/FOLDER/`). If this
-    /// option is repeated, evaluations of the same step are averaged.
+    /// Folder with evaluations in each run (`turnwise eval RUN --output RUN/FOLDER/`); if repeated,
+    /// evaluations of a step are averaged.
     #[arg(long, value_name = "FOLDER", default_value = "eval")]
     evaluations: Vec<String>,
     /// Output format.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-    /// Write an SVG with learning curves and with differences between methods, both with intervals.
+    /// Write an SVG with learning curves and differences, both with intervals.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Average training success over this many steps, in curves and differences.
+    /// Average training success over this many steps.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     smooth: u32,
-    /// Number of resamples for intervals and significance tests.
+    /// Resamples for intervals and tests.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(100..=10_000_000))]
     resamples: u32,
     /// Seed for resampling.
@@ -72,7 +72,7 @@ enum Format {
     Markdown,
     /// Tables for LaTeX (booktabs).
     Latex,
-    /// One value with its interval per line, including learning curves.
+    /// A value with its interval per line, including learning curves.
     Csv,
     /// Everything.
     Json,
@@ -127,7 +127,6 @@ pub(crate) fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
     };
     ui::print(text.trim_end());
     if args.format == Format::Csv {
-        // CSV has no place for notes.
         let ui = Ui::new();
         for note in &comparison.notes {
             ui.say(&format!("note: {note}"));
@@ -159,10 +158,8 @@ struct OfSweeps {
     pools: Vec<(String, Vec<String>)>,
 }
 
-/// Returns the run directories for one argument; for a sweep file, also records its baselines and
-/// pools.
-///
-/// The argument is a run, a folder of runs (sorted by name), or a sweep file (in file order).
+/// Returns the runs of an argument: a run, a folder of runs (sorted by name), or a sweep file (in
+/// file order), whose baselines and pools are recorded.
 fn run_folders(argument: &Path, root: &Path, of_sweeps: &mut OfSweeps) -> anyhow::Result<Vec<PathBuf>> {
     if is_run(argument) {
         return Ok(vec![argument.to_path_buf()]);

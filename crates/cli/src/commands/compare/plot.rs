@@ -1,5 +1,3 @@
-//! Plots for a comparison: learning curves, and differences between methods with intervals.
-
 use std::collections::BTreeSet;
 
 use turnwise_eval::compare::curves::Curve;
@@ -11,10 +9,8 @@ use crate::plot::forest::{Forest, Mark, Row};
 use crate::plot::lines::lines;
 use crate::plot::{Piece, document};
 
-/// Returns an SVG: learning curves for each split and for training rollouts, then differences from
+/// Returns an SVG titled `name`: learning curves by split and for training, then differences from
 /// the baselines.
-///
-/// `name` is the title.
 pub(super) fn plots(comparison: &Comparison, name: &str) -> String {
     let mut panels: Vec<(String, &[Curve])> = comparison
         .splits
@@ -54,8 +50,7 @@ fn seeds(comparison: &Comparison) -> String {
     format!("{words}; bands and bars are 95 % intervals")
 }
 
-/// Draws a forest plot of differences from the baselines, with one panel per split and one for
-/// training rollouts. Returns `None` without a baseline.
+/// Draws differences from the baselines, a panel per split and one for training.
 fn differences(comparison: &Comparison) -> Option<Piece> {
     let mut names: Vec<(&str, &str)> = Vec::new();
     for pair in comparison.splits.iter().flat_map(|split| &split.pairs) {

@@ -1,4 +1,4 @@
-//! Formats a comparison as tables (terminal, Markdown, LaTeX) or as CSV.
+//! Tables (terminal, Markdown, LaTeX) and CSV of a comparison.
 
 use turnwise_eval::compare::methods::{MethodResult, Over};
 use turnwise_eval::compare::pairs::Pair;
@@ -115,8 +115,8 @@ fn pool_row(pool: &Pool) -> Vec<String> {
     ]
 }
 
-/// Builds the table of success rates by task kind. Methods or kinds become the rows, whichever are
-/// more, because a sweep may have dozens of methods.
+/// Tabulates success by task kind. Methods or kinds become rows, whichever are more: a sweep may
+/// have dozens of methods.
 fn by_kind(split: &SplitComparison) -> Table {
     let methods_go_down = split.methods.len() > split.kinds.len();
     let corner = if methods_go_down { "method" } else { "kind" };
@@ -326,7 +326,6 @@ mod tests {
                 over: Over::Seeds,
                 success: estimate,
                 iqm: estimate,
-                // No run has the last kind.
                 kinds: kinds[..kinds.len() - 1].iter().map(|kind| ((*kind).to_owned(), estimate)).collect(),
                 mean_turns: 1.0,
             };

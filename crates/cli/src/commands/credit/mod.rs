@@ -1,4 +1,4 @@
-//! `turnwise credit`: computes advantages for saved trajectories.
+//! `turnwise credit`: advantages for saved trajectories.
 
 pub(in crate::commands) mod settings;
 pub(super) mod table;
@@ -27,9 +27,8 @@ use crate::ui;
 /// Compute advantages for trajectories you already have.
 #[derive(Args)]
 pub(crate) struct CreditArgs {
-    /// File with trajectories: JSON lines (from a run, verl or verifiers, OpenAI messages,
-    /// ShareGPT, or hand-written; may be .zst), ATIF (or a Harbor job folder), or Parquet
-    /// (messages, TRL).
+    /// Trajectories: JSON lines (from a run, verl or verifiers, OpenAI messages, ShareGPT, or
+    /// hand-written; may be .zst), ATIF (or a Harbor job folder), or Parquet (messages, TRL).
     file: PathBuf,
     /// Method preset.
     #[arg(long, value_name = "NAME")]
@@ -39,13 +38,13 @@ pub(crate) struct CreditArgs {
     #[command(flatten)]
     reading: Reading,
     /// Trained TurnRD network (turnrd/round-NNNN in a run), required by has-turnrd, has-attention
-    /// and their -film variants. Works only for trajectories from a Turnwise run.
+    /// and their -film variants; only for trajectories from a Turnwise run.
     #[arg(long, value_name = "CHECKPOINT", requires = "policy")]
     turnrd: Option<PathBuf>,
     /// Policy whose hidden states TurnRD reads: a run, a checkpoint or a model folder.
     #[arg(long, value_name = "MODEL", requires = "turnrd")]
     policy: Option<PathBuf>,
-    /// Maximum tokens per turn or goal over which TurnRD averages hidden states [default:
+    /// Maximum tokens per turn or goal that TurnRD averages hidden states over [default:
     /// decomposer.pool_tokens of the network's run].
     #[arg(long, value_name = "N", requires = "turnrd", value_parser = clap::value_parser!(u32).range(1..))]
     pool_tokens: Option<u32>,
@@ -53,13 +52,13 @@ pub(crate) struct CreditArgs {
     /// n-grams].
     #[arg(long, value_name = "DIR")]
     encoder: Option<PathBuf>,
-    /// Explain how each advantage was computed, stage by stage.
+    /// Explain each advantage, stage by stage.
     #[arg(long)]
     explain: bool,
-    /// Write one row per trajectory to this file: .jsonl, .jsonl.zst or .parquet.
+    /// Write one row per trajectory: .jsonl, .jsonl.zst or .parquet.
     #[arg(short, long, value_name = "FILE", alias = "out")]
     output: Option<PathBuf>,
-    /// Number of groups to print; --output always writes all groups.
+    /// Groups to print; --output always writes all.
     #[arg(long, value_name = "N", default_value_t = 4)]
     groups: usize,
 }
@@ -78,7 +77,7 @@ pub(super) struct Switches {
 }
 
 impl Switches {
-    /// Returns the preset's credit config with these settings applied.
+    /// Returns the preset's credit config with these settings.
     pub(super) fn config(&self, preset: &str) -> anyhow::Result<CreditConfig> {
         settings::config(preset, self.verl_agent, &self.set)
     }
@@ -89,8 +88,7 @@ pub(super) struct Reading {
     /// File format: auto, turnwise, verl, trl, verifiers, messages, sharegpt or atif.
     #[arg(long, default_value = "auto", value_parser = format)]
     format: FormatChoice,
-    /// Reward column in a TRL file, with its weight; repeatable [default: all reward columns,
-    /// weight 1].
+    /// Reward column in a TRL file, with its weight; repeatable [default: all, with weight 1].
     #[arg(long, value_name = "COLUMN[=WEIGHT]", value_parser = reward)]
     reward: Vec<(String, f64)>,
 }
@@ -157,11 +155,10 @@ impl Learned {
     }
 }
 
-/// Returns the `decomposer` table from the run that contains a network (`turnrd/round-NNNN`);
-/// `None` if it is not in a run.
+/// Returns the `decomposer` table of the run that contains a network, if any.
 ///
-/// Tables other than `decomposer` are not parsed, because they may name custom environments or
-/// methods that this build does not have.
+/// Other tables are not parsed, because they may name environments or methods that this build
+/// lacks.
 pub(super) fn turnrd_settings_of(network: &Path) -> anyhow::Result<Option<TurnRdSettings>> {
     #[derive(Deserialize)]
     struct Decomposed {
@@ -264,10 +261,10 @@ pub(crate) fn run(args: &CreditArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Rejects a dump if turns lack a field that the preset requires.
+/// Rejects a dump whose turns lack a field that the preset requires.
 ///
 /// # Errors
-/// Names the first line and turn that lack the field, and how to fix it.
+/// Names the first such line and turn, and how to fix it.
 pub(super) fn require(dump: &Dump, preset: &str, method: &str, field: TurnField) -> anyhow::Result<()> {
     dump.require(method, field).map_err(|error| anyhow::anyhow!("{error}. {}", hint(preset, field)))
 }

@@ -1,5 +1,4 @@
-//! Builds credit configs from a preset name and `--set key=value`, and determines which turn fields
-//! they require.
+//! Credit configs from a preset and `--set key=value`, and the turn fields they require.
 
 use std::path::Path;
 
@@ -24,8 +23,7 @@ pub(in crate::commands) fn config(
         };
         config = switched;
     }
-    // Spells out the settings of methods that other crates registered, so that overrides can name
-    // them.
+    // So that overrides can name the settings of methods from other crates.
     methods().credit.spell_out(&mut config)?;
     for text in overrides {
         config = overridden(&config, text).with_context(|| format!("--set {text}"))?;
@@ -41,8 +39,7 @@ fn overridden(config: &CreditConfig, text: &str) -> anyhow::Result<CreditConfig>
     Ok(credit_with(config, path, serde_json::to_value(value)?)?)
 }
 
-/// Returns notes for the user about a config. `encoder` is the sentence encoder's folder; empty
-/// without an encoder.
+/// Returns notes about a config; `encoder` is the sentence encoder's folder, or empty.
 pub(in crate::commands) fn notes(preset: &str, pipeline: &Pipeline, encoder: &Path) -> Vec<String> {
     let mut notes = Vec::new();
     if matches!(preset, "dapo" | "aem-dapo" | "salt-dapo" | "gigpo-dynamic" | "stapo-dynamic") {

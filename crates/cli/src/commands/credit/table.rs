@@ -1,4 +1,4 @@
-//! Terminal table for one group, at most 100 columns wide.
+//! Terminal table of a group, at most 100 columns wide.
 
 use turnwise_core::{StageRecord, Trajectory};
 use turnwise_credit::{fact_meaning, stage_rule};
@@ -75,8 +75,7 @@ fn turns(row: &Row, trajectory: &Trajectory) -> Vec<String> {
     lines
 }
 
-/// Returns each stage's rule and an explanation of the values it shows, without repeats and in
-/// order. Stages and values without a description are skipped.
+/// Returns each stage's rule and what its values mean, without repeats.
 pub(super) fn legend(rows: &[Row]) -> String {
     let records = rows.iter().flat_map(|row| row.explanation.iter().flatten().flatten());
     let mut stages: Vec<(&str, Vec<&str>)> = Vec::new();
@@ -128,7 +127,7 @@ fn stage(stage: &StageRecord) -> Vec<String> {
     lines.iter().map(|line| line.trim_end().to_owned()).collect()
 }
 
-/// Formats a value with its sign and four decimals; zero gets no sign.
+/// Formats with sign and four decimals; zero has no sign.
 pub(in crate::commands) fn signed(value: f64) -> String {
     let text = format!("{value:+.4}");
     if text.trim_start_matches(['+', '-']) == "0.0000" { "0.0000".to_owned() } else { text }

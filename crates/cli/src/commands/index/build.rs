@@ -1,5 +1,3 @@
-//! `turnwise index build`: builds a search index from files of passages.
-
 use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -23,27 +21,27 @@ pub(crate) struct BuildArgs {
     /// Index folder; created if missing.
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// One or more passage files (plain, gzip or zstd): JSON lines with `id` and `contents` (title,
-    /// newline, text) [default: the passages already in the folder].
+    /// Passage files (plain, gzip or zstd): JSON lines with `id` and `contents` (title, newline,
+    /// text) [default: the passages already in the folder].
     #[arg(long, value_name = "FILE", num_args = 1..)]
     passages: Vec<PathBuf>,
-    /// Text encoder (model folder; E5 or sentence-transformers) for also building vectors.
+    /// Text encoder (model folder; E5 or sentence-transformers), to also build vectors.
     #[arg(long, value_name = "DIR")]
     encoder: Option<PathBuf>,
     /// Build only vectors, without a BM25 index.
     #[arg(long, requires = "encoder")]
     without_terms: bool,
     /// Also build an HNSW graph over the vectors, for `--approximate` in `index query` and
-    /// `index serve`. Without `--encoder`, the vectors already in the folder are used.
+    /// `index serve`. Without `--encoder`, uses the folder's vectors.
     #[arg(long)]
     approximate: bool,
-    /// Neighbours per vector in the graph (HNSW's M): higher is more accurate but slower.
+    /// Neighbours per vector in the graph (HNSW's M): more is more accurate but slower.
     #[arg(long, value_name = "N", default_value_t = GraphOptions::default().neighbours, requires = "approximate")]
     neighbours: usize,
-    /// Number of candidates considered while building the graph (efConstruction).
+    /// Candidates while building the graph (efConstruction).
     #[arg(long, value_name = "N", default_value_t = GraphOptions::default().construction, requires = "approximate")]
     construction: usize,
-    /// Number of candidates considered while searching the graph (efSearch).
+    /// Candidates while searching the graph (efSearch).
     #[arg(long, value_name = "N", default_value_t = GraphOptions::default().search, requires = "approximate")]
     candidates: usize,
     #[command(flatten)]
@@ -51,7 +49,7 @@ pub(crate) struct BuildArgs {
     /// Store vectors as f32 instead of f16.
     #[arg(long, requires = "encoder")]
     f32_vectors: bool,
-    /// Memory for term postings, in megabytes, before spilling to disk.
+    /// Megabytes of term postings in memory, before spilling to disk.
     #[arg(long, value_name = "MB", default_value_t = 512, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     memory: u64,
 }
@@ -59,7 +57,7 @@ pub(crate) struct BuildArgs {
 pub(crate) fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
     let stop = stop_on_interrupt()?;
     let graph = args.graph()?;
-    // Load the encoder first: a wrong folder must not cost the time to read the passages.
+    // A wrong folder must not cost the time to read the passages.
     let encoder = args.encoder.as_ref().map(|path| args.encoding.load(path)).transpose()?;
     let folder = BuildFolder::open(&args.folder)?;
     let start = Instant::now();
@@ -75,7 +73,6 @@ pub(crate) fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
     };
     let options = BuildOptions { memory: (args.memory << 20) as usize };
     let parts = if args.without_terms { Parts::Passages } else { Parts::Bm25 };
-    // Vectors are added to an otherwise complete index.
     let complete = args.passages.is_empty()
         && args.folder.join(PASSAGES).is_dir()
         && (args.without_terms || args.folder.join(BM25).is_dir());
@@ -94,7 +91,7 @@ pub(crate) fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
         built = watched("graph", &|watch| {
             let (vectors, found) = build_graph(&folder, options, watch)?;
             recall.set(found);
-            // If only vectors were built, report their progress.
+            // Progress of the vectors if nothing else was built.
             Ok(if progress.passages == 0 { vectors } else { progress })
         });
         if built.is_ok() {

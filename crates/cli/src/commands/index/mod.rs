@@ -1,5 +1,3 @@
-//! `turnwise index`: builds, queries and serves passage indexes.
-
 mod build;
 mod query;
 mod serve;
@@ -24,7 +22,7 @@ pub(crate) struct IndexArgs {
 enum Command {
     /// Build an index from JSON lines with passages (`{"id", "contents"}`), as in wiki-18.
     Build(build::BuildArgs),
-    /// Query an index with one query or with a file of queries.
+    /// Query an index with one query or a file of queries.
     Query(query::QueryArgs),
     /// Serve an index over HTTP: `POST /retrieve`, compatible with Search-R1.
     Serve(serve::ServeArgs),
@@ -41,7 +39,7 @@ struct Encoding {
     /// Maximum tokens per encoded text [default: the existing vectors' limit, else 256].
     #[arg(long, value_name = "N", requires = "encoder")]
     max_tokens: Option<usize>,
-    /// Run the encoder in bf16, which is several times faster on CPUs with AMX.
+    /// Run the encoder in bf16, several times faster on CPUs with AMX.
     #[arg(long, requires = "encoder")]
     bf16: bool,
 }
@@ -79,10 +77,10 @@ struct SearchArgs {
     /// Retrieval method [default: bm25, or hybrid with --encoder].
     #[arg(long, value_enum)]
     kind: Option<KindName>,
-    /// Encoder (model folder) that the index's vectors were built with.
+    /// Encoder (model folder) that built the index's vectors.
     #[arg(long, value_name = "DIR")]
     encoder: Option<std::path::PathBuf>,
-    /// Search vectors with the HNSW graph from `index build --approximate`.
+    /// Search with the HNSW graph of `index build --approximate`.
     #[arg(long, requires = "encoder")]
     approximate: bool,
     #[command(flatten)]

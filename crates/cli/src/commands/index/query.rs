@@ -1,5 +1,3 @@
-//! `turnwise index query`: searches an index.
-
 use std::ffi::OsString;
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
@@ -18,7 +16,7 @@ use crate::commands::env::open;
 use crate::commands::output::{check_output_of, write_output};
 use crate::ui::print;
 
-/// Number of queries from a file that are sent per batch.
+/// Queries per batch.
 const TOGETHER: usize = 256;
 
 /// JSON key of the queries in a request.
@@ -36,8 +34,7 @@ pub(crate) struct QueryArgs {
     /// Index folder (omit with `--server`), then the query (omit with `--queries`).
     #[arg(value_name = "DIR] [QUERY", num_args = 0..=2)]
     words: Vec<OsString>,
-    /// Query a server that is compatible with Search-R1, e.g. http://127.0.0.1:8000/retrieve;
-    /// repeatable.
+    /// Query a server compatible with Search-R1, e.g. http://127.0.0.1:8000/retrieve; repeatable.
     #[arg(long, value_name = "URL", conflicts_with_all = ["kind", "encoder"])]
     server: Vec<String>,
     /// JSON key of the queries in requests to a server.
@@ -70,7 +67,7 @@ pub(crate) fn run(args: &QueryArgs) -> anyhow::Result<ExitCode> {
     }
     let retriever = if args.server.is_empty() {
         let folder = words.next().context("name the folder of an index, or a server with --server")?;
-        // No cache, so that the measured time is that of the search.
+        // Uncached, so that the measured time is the search's.
         args.search.open(Path::new(folder), 0)?
     } else {
         let config = RetrievalConfig {

@@ -1,5 +1,3 @@
-//! `turnwise index serve`: serves an index over HTTP, compatible with Search-R1.
-
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -20,19 +18,18 @@ pub(crate) struct ServeArgs {
     /// Address to listen on; port 0 picks a free port.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8000")]
     address: String,
-    /// Allow an address that is reachable from other machines. Anyone who can connect can read the
-    /// collection.
+    /// Allow an address that is reachable from other machines, which can then read the collection.
     #[arg(long)]
     allow_remote: bool,
-    /// Passages returned per query, unless the request sets a number.
+    /// Passages per query, unless the request sets a number.
     #[arg(short = 'k', long, value_name = "N", default_value_t = 3)]
     top_k: usize,
-    /// Maximum number of connections; additional clients get status 503.
+    /// Maximum connections; further clients get status 503.
     #[arg(long, value_name = "N", default_value_t = ServerOptions::default().connections)]
     connections: usize,
     #[command(flatten)]
     search: super::SearchArgs,
-    /// Number of queries whose results are cached.
+    /// Queries whose results are cached.
     #[arg(long, value_name = "N", default_value_t = RetrievalConfig::default().cache)]
     cache: usize,
 }

@@ -1,9 +1,7 @@
-//! Builds HTML documents and escapes text.
-
 use crate::console::visible;
 
-/// Escapes text for HTML, including double-quoted attributes. Control characters and bidirectional
-/// marks, which could reorder the surrounding text, are shown as escapes (`\u202e`).
+/// Escapes text for HTML and double-quoted attributes. Control characters and bidirectional marks
+/// become escapes (`\u202e`).
 pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in visible(text).chars() {
@@ -19,12 +17,12 @@ pub(crate) fn escape(text: &str) -> String {
     out
 }
 
-/// Returns a whole document. Only `title` is escaped.
+/// Returns a document; only `title` is escaped.
 pub(in crate::commands) fn document(title: &str, style: &str, body: &str) -> String {
     document_with(title, style, "", body)
 }
 
-/// Like [`document`], with additional head elements.
+/// Adds head elements to [`document`].
 pub(in crate::commands) fn document_with(title: &str, style: &str, head: &str, body: &str) -> String {
     format!(
         "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \

@@ -1,13 +1,13 @@
-//! A minimal HTTP/1.1 server: one request per connection, no request bodies.
+//! A minimal HTTP/1.1 server: one request per connection, without bodies.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// Maximum size of a request line and headers, in bytes.
+/// Maximum bytes of a request line and headers.
 const LIMIT: u64 = 64 << 10;
 
-/// Time limits for reading a full request and for sending a full response.
+/// Time to read a request, and to send a response.
 const REQUEST_TIME: Duration = Duration::from_secs(10);
 const ANSWER_TIME: Duration = Duration::from_secs(30);
 
@@ -15,9 +15,9 @@ const ANSWER_TIME: Duration = Duration::from_secs(30);
 pub(in crate::commands) struct Request {
     pub(in crate::commands) method: String,
     pub(in crate::commands) path: String,
-    /// Query string without the question mark, still percent-encoded; empty if absent.
+    /// Percent-encoded query string; empty if absent.
     pub(in crate::commands) query: String,
-    /// Value of the `Host` header; empty if absent.
+    /// `Host` header; empty if absent.
     pub(in crate::commands) host: String,
 }
 
@@ -30,14 +30,13 @@ pub(in crate::commands) struct Reply {
     body: String,
 }
 
-/// Content security policy: browsers may run the viewer's script, fetch from this server, and show
-/// embedded images. Inline scripts are forbidden and no other response is served as a script, so
-/// text from a trajectory never runs as code.
+/// Allows the viewer's script, requests to this server and embedded images. Inline scripts are
+/// forbidden and only the viewer's is served, so a trajectory's text never runs as code.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'self'; connect-src 'self'; img-src data:; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
 impl Request {
-    /// Reads a request. Returns the error response to send if the request is invalid.
+    /// Reads a request, or returns the error response.
     pub(in crate::commands) fn read(stream: &TcpStream) -> Result<Self, Reply> {
         Self::parse(BufReader::new(Timed { stream, end: Instant::now() + REQUEST_TIME }))
     }
@@ -73,8 +72,7 @@ impl Request {
     }
 }
 
-/// A connection with one deadline for all reads and writes, so that a slow client cannot hold it
-/// open.
+/// A connection with one deadline, so that a slow client cannot hold it open.
 struct Timed<'a> {
     stream: &'a TcpStream,
     end: Instant,
@@ -118,7 +116,7 @@ impl Reply {
         Self { kind: "text/javascript", ..Self::page(200, body.to_owned()) }
     }
 
-    /// Redirects the client to a path on this server. The path must start with exactly one slash.
+    /// Redirects to a path on this server, which must start with exactly one slash.
     pub(in crate::commands) fn redirect(path: &str) -> Self {
         let path: String = path.chars().filter(char::is_ascii_graphic).collect();
         Self { location: Some(path), ..Self::page(303, String::new()) }

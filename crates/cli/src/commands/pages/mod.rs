@@ -1,4 +1,4 @@
-//! Serves web pages from this machine.
+//! Serves web pages on this machine.
 
 pub(crate) mod html;
 pub(super) mod http;
@@ -14,18 +14,17 @@ use anyhow::Context as _;
 use self::http::{Reply, Request};
 use self::limit::Limit;
 
-/// Maximum number of open connections, with one thread each. Additional connections wait in the
-/// operating system's queue.
+/// Maximum connections, with a thread each; others wait in the operating system.
 const CONNECTIONS: usize = 64;
 
-/// Maximum number of pages held in memory: the page of a large step takes many megabytes.
+/// Maximum pages in memory, which may take many megabytes each.
 const PAGES: usize = 8;
 
-/// Wait after failing to accept a connection or to start its thread, because an immediate retry
-/// would probably fail again.
+/// Wait after a connection or its thread failed to start, because an immediate retry would fail
+/// too.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Binds a listener to the address given by an option; port 0 picks a free port.
+/// Binds a listener to an option's address; port 0 picks a free port.
 ///
 /// # Errors
 /// Names the option and its value.
@@ -41,11 +40,10 @@ pub(super) fn listen(option: &str, address: &str) -> anyhow::Result<(TcpListener
     Ok((listener, address))
 }
 
-/// Serves requests until the program exits, each on its own thread. Limits on the number and
-/// duration of connections bound the resources that clients can use.
+/// Serves requests until the program exits, with limits on the number and duration of connections.
 ///
-/// A server on a loopback address rejects requests with another `Host`. Without this check, a web
-/// page whose host name resolves to this machine could read the responses (DNS rebinding).
+/// On a loopback address, rejects other `Host`s; otherwise a web page whose host name resolves to
+/// this machine could read responses (DNS rebinding).
 pub(super) fn serve(listener: &TcpListener, reply: impl Fn(&Request) -> Reply + Send + Sync + 'static) {
     let local = listener.local_addr().is_ok_and(|address| address.ip().is_loopback());
     let reply = Arc::new(reply);
@@ -77,7 +75,7 @@ fn answer(stream: &TcpStream, local: bool, pages: &Arc<Limit>, reply: &impl Fn(&
         Some(reason) => Err(Reply::page(403, html::message(reason))),
         None => Ok(request),
     });
-    // The permit is held until the page is sent.
+    // Held until the page is sent.
     let (_page, reply) = match request {
         Ok(request) => (Some(pages.take()), reply(&request)),
         Err(reply) => (None, reply),
@@ -89,8 +87,7 @@ fn refusal(request: &Request, local: bool) -> Option<&'static str> {
     (local && !names_this_machine(&request.host)).then_some("This server answers for localhost alone.")
 }
 
-/// Returns true if a `Host` value (with or without a port) is a loopback name or empty; only
-/// browsers always send one.
+/// Returns true for loopback names and for none, because browsers always send one.
 fn names_this_machine(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,

@@ -1,5 +1,3 @@
-//! `turnwise serve`: serves trained policies with an OpenAI-compatible API.
-
 #[cfg(feature = "serve")]
 mod start;
 
@@ -13,14 +11,13 @@ use super::chat::DeviceName;
 #[cfg(feature = "serve")]
 const KEY_VARIABLE: &str = "TURNWISE_API_KEY";
 
-/// Serve a policy over an OpenAI-compatible API: chat and text completions, streaming, tools,
-/// log-probs.
+/// Serve a policy over an OpenAI-compatible API: chat, completions, streaming, tools, log-probs.
 ///
-/// Clients use the base URL http://ADDRESS/v1. Each checkpoint of a run is listed as a model
-/// (NAME@step-000012) and is loaded on its first request. Requires a build with --features serve.
+/// Clients use the base URL http://ADDRESS/v1. Each checkpoint of a run is a model
+/// (NAME@step-000012) that loads on its first request. Requires a build with --features serve.
 #[derive(Args)]
 pub(crate) struct ServeArgs {
-    /// A model folder, an adapter, a run directory (its newest checkpoint), a checkpoint, or a hub
+    /// A model folder, an adapter, a run directory (newest checkpoint), a checkpoint, or a hub
     /// model.
     model: PathBuf,
     /// Model name that clients use [default: the folder's name].
@@ -35,26 +32,26 @@ pub(crate) struct ServeArgs {
     /// Allow an address that is reachable from other machines; set an API key as well.
     #[arg(long)]
     allow_remote: bool,
-    /// API key that clients must send. Prefer the environment variable TURNWISE_API_KEY, which
-    /// process lists do not show.
+    /// API key that clients must send. Prefer the variable TURNWISE_API_KEY, which process lists do
+    /// not show.
     #[arg(long, value_name = "KEY")]
     api_key: Option<String>,
     /// Maximum tokens of prompt plus response [default: the model's limit, at most 8192].
     #[arg(long, value_name = "TOKENS")]
     max_model_len: Option<usize>,
-    /// Maximum sequences per model that are batched together; others wait.
+    /// Maximum sequences per model in a batch; others wait.
     #[arg(long, value_name = "N", default_value_t = 64)]
     max_num_seqs: usize,
-    /// Maximum waiting plus running sequences per model; additional requests get status 429.
+    /// Maximum waiting and running sequences per model; more requests get status 429.
     #[arg(long, value_name = "N", default_value_t = 1024)]
     max_queued: usize,
-    /// Maximum number of models in memory; idle ones are unloaded.
+    /// Maximum models in memory; idle ones are unloaded.
     #[arg(long, value_name = "N", default_value_t = 4)]
     max_loaded: usize,
-    /// Maximum number of connections; additional clients wait.
+    /// Maximum connections; other clients wait.
     #[arg(long, value_name = "N", default_value_t = 256)]
     connections: usize,
-    /// Number of threads for sampling [default: the number of cores].
+    /// Threads for sampling [default: the number of cores].
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
     /// Format of the model's tool calls [default: detected from its chat template].

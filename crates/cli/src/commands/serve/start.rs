@@ -1,5 +1,3 @@
-//! Starts the server of `turnwise serve`.
-
 use std::net::ToSocketAddrs as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -19,7 +17,7 @@ use crate::commands::chat::DeviceName;
 use crate::console;
 use crate::ui;
 
-/// Time after Ctrl-C for running requests to finish.
+/// Time for running requests after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(10);
 
 pub(super) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
@@ -112,8 +110,7 @@ fn settings(args: &ServeArgs, key: Option<String>) -> anyhow::Result<EngineSetti
     })
 }
 
-/// Returns the models to serve: the requested model or run, all checkpoints of a run, and all
-/// models from `--adapter`.
+/// Returns the models to serve: the requested one, a run's checkpoints, and those of `--adapter`.
 fn models(args: &ServeArgs) -> anyhow::Result<Vec<ServedModel>> {
     let name = args.name.clone().unwrap_or_else(|| name_of(&args.model));
     let mut models = vec![ServedModel { name: name.clone(), path: args.model.clone() }];
@@ -133,7 +130,7 @@ fn models(args: &ServeArgs) -> anyhow::Result<Vec<ServedModel>> {
     Ok(models)
 }
 
-/// Returns a model's name: run and checkpoint label, folder name, or hub name.
+/// Returns a model's name: run and checkpoint, folder, or hub name.
 fn name_of(path: &Path) -> String {
     let folder_name = |path: &Path| {
         let path = path.canonicalize().ok();

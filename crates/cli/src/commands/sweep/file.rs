@@ -1,4 +1,4 @@
-//! Parses sweep files, which combine configs, methods, grids and seeds.
+//! Sweep files, which combine configs, methods, grids and seeds.
 
 #[cfg(test)]
 mod tests;
@@ -18,13 +18,13 @@ use crate::worlds;
 const KEYS: [&str; 8] = ["name", "base", "preset", "set", "seeds", "run", "grid", "pool"];
 const RUN_KEYS: [&str; 5] = ["name", "base", "preset", "set", "baseline"];
 
-/// Settings that the sweep sets for every run, each with the sweep key it comes from.
+/// Settings that the sweep sets, with the sweep key of each.
 const OWN: [(&str, &str); 2] = [("seed", "seeds"), ("name", "name")];
 
 #[derive(Debug)]
 pub(crate) struct SweepFile {
     path: PathBuf,
-    /// Sweep name. The runs are saved in `runs/<name>`.
+    /// Sweep name; the runs are in `runs/<name>`.
     pub(crate) name: String,
     base: Vec<PathBuf>,
     preset: Option<String>,
@@ -32,10 +32,9 @@ pub(crate) struct SweepFile {
     seeds: Vec<u64>,
     run: Vec<RunTable>,
     grid: Vec<(String, Vec<Value>)>,
-    /// Pools by name. `turnwise compare` averages the differences of a pool's `[[run]]`s from their
+    /// Pools by name: `turnwise compare` averages the differences of a pool's `[[run]]`s from their
     /// baselines.
     pool: Vec<(String, Vec<String>)>,
-    /// Settings from the command line, which override the sweep file.
     overrides: Vec<String>,
 }
 
@@ -74,12 +73,12 @@ fn one_seed() -> Vec<u64> {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
-    /// Name of the `[[run]]` this entry comes from, if the file has any.
+    /// Name of its `[[run]]`, if the file has any.
     pub(crate) run: Option<String>,
-    /// Method name: the name of the `[[run]]` plus the grid point.
+    /// Name of the `[[run]]` plus the grid point.
     pub(crate) name: String,
-    /// Method that `turnwise compare` uses as the baseline, at the same grid point. The baseline
-    /// may come from another sweep that is compared together with this one.
+    /// Baseline for `turnwise compare` at the same grid point, possibly in another sweep that is
+    /// compared too.
     pub(crate) baseline: Option<String>,
     pub(crate) seed: u64,
     pub(crate) source: ConfigSource,
@@ -90,8 +89,8 @@ impl Entry {
         format!("{}-seed-{}", self.name, self.seed)
     }
 
-    /// Returns true if a name from `--only` matches this entry: the name of its `[[run]]`, that
-    /// name plus the grid point, or the run's name (`NAME-seed-N`).
+    /// Returns true if a name from `--only` matches: a `[[run]]`, that plus the grid point, or the
+    /// run's name (`NAME-seed-N`).
     pub(crate) fn is_called(&self, name: &str) -> bool {
         self.run.as_deref() == Some(name) || self.name == name || self.run_name() == name
     }
@@ -146,11 +145,10 @@ impl SweepFile {
         Ok(sweep)
     }
 
-    /// Adds settings (`key.sub=value`) for every run, which override the sweep file.
+    /// Adds settings (`key.sub=value`) for every run.
     ///
     /// # Errors
-    /// Fails if a setting is invalid, is set by the sweep itself, or is varied by the grid or a
-    /// `[[run]]`.
+    /// Fails if a setting is invalid, set by the sweep, or varied by the grid or a `[[run]]`.
     pub(crate) fn with_overrides(mut self, overrides: &[String]) -> anyhow::Result<Self> {
         for text in overrides {
             let Some(setting) = key_of(text) else {
@@ -232,7 +230,6 @@ impl SweepFile {
         Ok(())
     }
 
-    /// Rejects empty pools and members without a baseline.
     fn check_pools(&self) -> anyhow::Result<()> {
         let shown = self.path.display();
         for (pool, members) in &self.pool {
@@ -264,7 +261,6 @@ impl SweepFile {
         Ok(())
     }
 
-    /// Rejects a setting that the sweep sets itself.
     fn check_setting(&self, key: &str, setting: &str) -> anyhow::Result<()> {
         match OWN.iter().find(|(own, _)| *own == setting) {
             Some((own, instead)) => bail!(
@@ -275,7 +271,7 @@ impl SweepFile {
         }
     }
 
-    /// Returns all runs in file order: by `[[run]]`, then grid point, then seed.
+    /// Returns all runs by `[[run]]`, grid point and seed.
     pub(crate) fn entries(&self) -> anyhow::Result<Vec<Entry>> {
         let runs = if self.run.is_empty() { vec![RunTable::default()] } else { self.run.clone() };
         let mut entries = Vec::new();
@@ -349,8 +345,8 @@ impl SweepFile {
         points
     }
 
-    /// Formats a grid setting for use in a folder name. The name contains the last component of the
-    /// key, or the whole key if that is ambiguous.
+    /// Formats a grid setting for a folder name, with the key's last component if that is
+    /// unambiguous.
     fn point_name(&self, key: &str, value: &Value) -> String {
         let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
         let alone = self.grid.iter().filter(|(other, _)| last(other) == last(key)).count() == 1;
@@ -361,7 +357,7 @@ impl SweepFile {
     }
 }
 
-/// Collects grid values under their full dotted keys; quoted keys and nested tables are equivalent.
+/// Collects grid values by dotted key, from quoted keys and nested tables.
 fn flatten(table: &Table, outer: &str, found: &mut Vec<(String, Vec<Value>)>) -> Result<(), String> {
     for (key, value) in table {
         let key = if outer.is_empty() { key.clone() } else { format!("{outer}.{key}") };
@@ -381,7 +377,7 @@ fn key_of(text: &str) -> Option<&str> {
     assignment(text).ok().map(|(key, _)| key)
 }
 
-/// Returns true if `key` is `table` itself or a key in that table.
+/// Returns true if `key` is `table` or in it.
 fn is_within(key: &str, table: &str) -> bool {
     key.strip_prefix(table).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }

@@ -1,4 +1,4 @@
-//! Folders and files in a sweep's directory.
+//! Layout of a sweep's directory:
 //!
 //! ```text
 //! runs/<sweep>/

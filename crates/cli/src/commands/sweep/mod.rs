@@ -1,5 +1,3 @@
-//! `turnwise sweep`: trains every config with every seed.
-
 pub(crate) mod file;
 pub(crate) mod layout;
 #[cfg(test)]
@@ -26,8 +24,8 @@ use crate::worlds;
 
 /// Train many runs: each config with each seed. Rerun the command to resume.
 ///
-/// Runs are saved in RUNS/SWEEP/ENTRY-seed-N. Runs with the same SFT settings and seed share one
-/// warm start. `turnwise compare SWEEP.toml` compares the runs.
+/// Runs are saved in RUNS/SWEEP/ENTRY-seed-N. Runs with the same SFT settings and seed share a warm
+/// start. Compare them with `turnwise compare SWEEP.toml`.
 #[derive(Args)]
 pub(crate) struct SweepArgs {
     /// The sweep file.
@@ -37,13 +35,13 @@ pub(crate) struct SweepArgs {
     /// file.
     #[arg(value_name = "KEY=VALUE")]
     overrides: Vec<String>,
-    /// Number of runs to train in parallel, each in its own process.
+    /// Runs to train in parallel, each in its own process.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: u16,
     /// Maximum retries of a failed run.
     #[arg(long, default_value_t = 1)]
     retries: u32,
-    /// Train only the run with this number (counted from 0), for job arrays.
+    /// Train only the run with this number, from 0, for job arrays.
     #[arg(long)]
     index: Option<usize>,
     /// Train only these (comma-separated names): a [[run]] with all its seeds and grid points, one
@@ -53,7 +51,7 @@ pub(crate) struct SweepArgs {
     /// List the runs with their numbers and progress.
     #[arg(long, conflicts_with_all = ["index", "dry_run"])]
     list: bool,
-    /// Check the first run of each method and print its memory estimate; train nothing.
+    /// Check each method's first run and print its memory estimate; train nothing.
     #[arg(long)]
     dry_run: bool,
     /// Start runs even if their estimated memory exceeds what this machine or device has.
@@ -83,8 +81,7 @@ pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<ExitCode> {
     Ok(report(&runs, &ends, args, &layout))
 }
 
-/// Returns the indices of the runs selected by `--index` or `--only` (default: all), in ascending
-/// order.
+/// Returns the runs selected by `--index` or `--only` (default: all), in ascending order.
 fn choose(runs: &[PlannedRun], args: &SweepArgs) -> anyhow::Result<Vec<usize>> {
     let file = args.file.display();
     if let Some(index) = args.index {
@@ -129,8 +126,7 @@ fn list(runs: &[PlannedRun], chosen: &[usize], layout: &Layout) {
     }
 }
 
-/// Checks the first selected run of each method, as if it were being started. Configs are checked
-/// for all runs before this.
+/// Checks each method's first selected run as if it were started.
 fn dry_run(
     runs: &[PlannedRun],
     chosen: &[usize],
@@ -188,7 +184,7 @@ fn report(runs: &[PlannedRun], ends: &[(usize, End)], args: &SweepArgs, layout: 
     if failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Returns the arguments that select the same runs.
+/// Returns the arguments that select these runs.
 fn same_runs(args: &SweepArgs) -> Vec<String> {
     let mut words = args.overrides.clone();
     if let Some(index) = args.index {
@@ -201,8 +197,7 @@ fn same_runs(args: &SweepArgs) -> Vec<String> {
     words
 }
 
-/// Returns shell arguments for a suggested command: the sweep file, `more`, and `--runs` if it is
-/// not the default.
+/// Returns a suggested command's arguments: the sweep file, `more`, and a non-default `--runs`.
 fn again(args: &SweepArgs, more: &[String]) -> String {
     let mut words = vec![args.file.display().to_string()];
     words.extend_from_slice(more);

@@ -1,5 +1,4 @@
-//! Tests of the papers' tables as sweeps (`configs/paper/sweeps`): resolved configs are compared
-//! with what the papers state.
+//! Compares the papers' tables as sweeps (`configs/paper/sweeps`) with what the papers state.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,10 +14,9 @@ use turnwise_train::config::{Config, DecomposerConfig, load};
 
 use super::file::SweepFile;
 
-/// The name of every run, and its facts.
 type Rows = &'static [(&'static str, &'static str)];
 
-/// The rows of every table: file, number of seeds, and the facts of each run (see [`facts`]).
+/// File, number of seeds, and each run's [`facts`].
 const TABLES: &[(&str, usize, Rows)] = &[
     (
         "stapo-table-1-{W}-{S}",
@@ -252,8 +250,7 @@ const TABLES: &[(&str, usize, Rows)] = &[
     ),
 ];
 
-/// Returns the facts of a config that distinguish the rows: estimator, refinements, and non-default
-/// training options.
+/// Returns what distinguishes the rows: estimator, refinements, and non-default training options.
 fn facts(config: &Config) -> String {
     let mut words = vec![config.credit.estimator.kind().to_owned()];
     for refinement in &config.credit.refinements {
@@ -345,7 +342,7 @@ fn facts(config: &Config) -> String {
     words.join(" ")
 }
 
-/// Returns the settings of HAS that table 3 and the grids of its appendices B and C vary.
+/// Returns the HAS settings that table 3 and the grids in appendices B and C vary.
 fn swept(config: &Config) -> Vec<String> {
     let (rate, kl, clip) = (config.train.learning_rate, config.objective.kl.coef, config.objective.clip.high);
     assert_eq!(config.objective.clip.low, clip);
@@ -361,7 +358,6 @@ fn swept(config: &Config) -> Vec<String> {
     all.into_iter().flatten().collect()
 }
 
-/// Checks the settings that all rows of a paper's tables share.
 fn check_shared(name: &str, config: &Config) {
     let paper = name.split('-').next().unwrap();
     let world = config.env.kind.as_str();
@@ -418,7 +414,7 @@ fn check_shared(name: &str, config: &Config) {
     }
 }
 
-/// Checks the settings that all rows on search share (STAPO's appendix E.1, SORL's appendix A.4).
+/// Checks what all rows on search share (STAPO's appendix E.1, SORL's appendix A.4).
 fn check_search(name: &str, paper: &str, config: &Config) {
     assert_eq!((config.env.max_turns, config.eval.temperature), (4, 0.0));
     let batch = config.rollout.tasks_per_step * config.rollout.group_size;
@@ -433,7 +429,7 @@ fn check_search(name: &str, paper: &str, config: &Config) {
         penalty(0.01);
     } else {
         assert_eq!((aggregation, batch), (Aggregation::SeqMeanTokenMean, 512));
-        // Mini-batches have 256 trajectories, and 128 in figure 7.
+        // 256 trajectories per mini-batch, and 128 in figure 7.
         assert_eq!(config.train.num_minibatches, if name.contains("figure-7") { 4 } else { 2 });
         assert_eq!(config.train.ppo_epochs, 1);
         penalty(0.0);

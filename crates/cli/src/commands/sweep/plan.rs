@@ -1,4 +1,4 @@
-//! Plans the runs of a sweep: configs and shared warm starts.
+//! Plans a sweep's runs and shared warm starts.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,24 +22,24 @@ use super::layout::Layout;
 pub(super) struct PlannedRun {
     pub(super) entry: Entry,
     pub(super) config: Config,
-    /// Name of the warm start that several runs share; `None` if the run trains its own.
+    /// The warm start, if several runs share it.
     pub(super) warm_start: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OnDisk {
-    /// No run, or only leftovers of a run that was killed while starting.
+    /// No run, or leftovers of one killed while starting.
     Absent,
-    /// The run can be resumed.
+    /// Can be resumed.
     Begun,
-    /// All steps have been trained.
+    /// All steps are done.
     Finished,
 }
 
-/// Resolves the configs of all entries and finds warm starts that several runs share.
+/// Resolves all configs and finds shared warm starts.
 ///
 /// # Errors
-/// Returns an error for the first invalid config, naming its entry.
+/// Names the entry of the first invalid config.
 pub(super) fn plan(sweep: &SweepFile, path: &Path) -> anyhow::Result<Vec<PlannedRun>> {
     let mut runs = Vec::new();
     let mut uses: BTreeMap<String, usize> = BTreeMap::new();
@@ -54,7 +54,6 @@ pub(super) fn plan(sweep: &SweepFile, path: &Path) -> anyhow::Result<Vec<Planned
         runs.push(PlannedRun { entry, config, warm_start });
     }
     for run in &mut runs {
-        // A warm start that only one run needs is done by that run.
         run.warm_start = run.warm_start.take().filter(|name| uses[name] > 1);
     }
     Ok(runs)
@@ -64,10 +63,10 @@ fn short_hash(text: &str) -> String {
     hexadecimal(&Sha256::digest(text.as_bytes())[..6])
 }
 
-/// Returns how far the run in a folder has been trained.
+/// Returns how far the run in a folder got.
 ///
 /// # Errors
-/// Fails if the run was started with a config different from `config` (if given).
+/// Fails if it was started with a config other than `config`.
 pub(super) fn on_disk(root: &Path, config: Option<&Config>) -> anyhow::Result<OnDisk> {
     let file = root.join("config.toml");
     if !file.is_file() {
@@ -104,11 +103,9 @@ pub(super) fn start_arguments(run: &PlannedRun, layout: &Layout) -> Vec<String> 
     arguments
 }
 
-/// Returns the arguments for training a shared warm start: those of one of its runs, but for SFT
-/// only.
+/// Returns the arguments for a shared warm start: those of one of its runs, with SFT only.
 ///
-/// The warm start is evaluated on one task only, because every run evaluates it again when it
-/// starts.
+/// It is evaluated on one task only, because every run evaluates it again.
 pub(super) fn warm_arguments(run: &PlannedRun, name: &str, layout: &Layout) -> Vec<String> {
     let mut arguments = vec!["sft".to_owned()];
     arguments.extend(source_arguments(&run.entry));
@@ -117,8 +114,7 @@ pub(super) fn warm_arguments(run: &PlannedRun, name: &str, layout: &Layout) -> V
     arguments
 }
 
-/// Returns a run name as a `name=` argument, quoted because digits alone would be parsed as a
-/// number.
+/// Returns a `name=` argument, quoted because TOML would parse digits as a number.
 pub(super) fn name_argument(name: &str) -> String {
     format!("name={name:?}")
 }

@@ -1,4 +1,4 @@
-//! The process of one run: starts it, stops it and reports why it failed.
+//! The process of one run.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
@@ -15,20 +15,18 @@ use turnwise_train::record::lock::{LOCK, RunLock};
 use crate::{memory, registries};
 
 pub(super) struct RunProcess {
-    /// Holds the write end of the child's standard input, so that the input closes when this
-    /// program exits.
+    /// Holds the write end of the child's standard input, which closes when this program exits.
     child: Child,
     log: PathBuf,
-    /// Length of the log file when the process was started.
     log_start: u64,
     started: f64,
 }
 
 impl RunProcess {
-    /// Starts this program with the given arguments and appends its output to `log`.
+    /// Starts this program, appending its output to `log`.
     ///
-    /// The process stops when its standard input is closed. With `beside_others`, the process
-    /// returns freed memory to the operating system, because other runs share the machine.
+    /// It stops when its standard input closes. With `beside_others`, it returns freed memory to
+    /// the operating system for the other runs.
     pub(super) fn start(arguments: &[String], log: &Path, beside_others: bool) -> anyhow::Result<Self> {
         if let Some(folder) = log.parent() {
             // Syncs the folder, because the runs are in its parent.
@@ -44,8 +42,7 @@ impl RunProcess {
         if beside_others && std::env::var_os(memory::PURGE_DELAY_VARIABLE).is_none() {
             command.env(memory::PURGE_DELAY_VARIABLE, memory::DEFAULT_PURGE_DELAY.to_string());
         }
-        // Ctrl-C must reach only this program, which forwards it once: a second one would kill a
-        // run.
+        // Only this program may get Ctrl-C: it forwards it, and a second one would kill a run.
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let child = command.spawn().context("the process of the run cannot be started")?;
@@ -53,7 +50,7 @@ impl RunProcess {
         Ok(Self { child, log: log.to_path_buf(), log_start, started })
     }
 
-    /// Returns when the process was started, in seconds since 1970 as in `metrics.jsonl`.
+    /// Returns the start in seconds since 1970, as in `metrics.jsonl`.
     pub(super) fn started(&self) -> f64 {
         self.started
     }
@@ -72,8 +69,7 @@ impl RunProcess {
         let _ = self.child.kill();
     }
 
-    /// Returns a one-line failure reason: the run's error, the reason in `status.json`, or the last
-    /// line of output.
+    /// Returns a one-line reason: the run's error, that in `status.json`, or the last output.
     pub(super) fn reason(&self, root: &Path, status: ExitStatus) -> String {
         let said = said_since(&self.log, self.log_start);
         let error = said.lines().rev().find_map(|line| line.strip_prefix("error: "));
@@ -86,7 +82,7 @@ impl RunProcess {
         }
         let last = said.lines().rev().find(|line| !line.trim().is_empty());
         let last = last.map(|line| format!("; it said last: {}", line.trim())).unwrap_or_default();
-        // A killed process leaves no message, and a full disk prevents one from being written.
+        // A killed process or a full disk leaves no message.
         let unwritable =
             match OpenOptions::new().append(true).open(&self.log).and_then(|mut log| log.write_all(b"\n")) {
                 Err(error) => format!("; {}: {error}", self.log.display()),
@@ -111,13 +107,13 @@ pub(super) fn is_held(root: &Path) -> anyhow::Result<bool> {
     Ok(root.join(LOCK).is_file() && RunLock::try_take(root)?.is_none())
 }
 
-/// Removes leftovers of a run that was killed while starting.
+/// Removes what a run killed while starting left.
 pub(super) fn clear_remains(root: &Path) -> anyhow::Result<()> {
     if !root.is_dir() {
         return Ok(());
     }
     let Some(_lock) = RunLock::try_take(root)? else { return Ok(()) };
-    // Another process may have started the run in the meantime.
+    // Another process may have started it.
     if root.join("config.toml").exists() {
         return Ok(());
     }

@@ -1,5 +1,4 @@
-//! Shows the progress of a sweep, one line per run. Lines are updated in place in a terminal and
-//! printed at intervals otherwise.
+//! A sweep's progress, one line per run: updated in place in a terminal, else printed at intervals.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,13 +13,13 @@ use turnwise_train::record::metrics::MetricsLine;
 
 use crate::console;
 
-/// Time between progress lines of a run if output is not a terminal.
+/// Time between a run's progress lines without a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Number of bytes read from the end of `metrics.jsonl`.
+/// Bytes read from the end of `metrics.jsonl`.
 const TAIL: u64 = 64 * 1024;
 
-/// Number of most recent steps used for success and speed.
+/// Recent steps that success and speed cover.
 const RECENT: usize = 10;
 
 pub(super) struct Progress {
@@ -37,7 +36,6 @@ impl Progress {
         Self { lines: MultiProgress::new(), bars: BTreeMap::new(), terminal, last: BTreeMap::new(), width }
     }
 
-    /// Prints a permanent line.
     pub(super) fn say(&self, name: &str, text: &str) {
         let line = format!("{name:<width$}  {text}", width = self.width);
         if self.terminal {
@@ -66,7 +64,7 @@ impl Progress {
         }
     }
 
-    /// Removes the progress line of a run and prints `text` instead.
+    /// Replaces a run's progress line by `text`.
     pub(super) fn end(&mut self, name: &str, text: &str) {
         if let Some(bar) = self.bars.remove(name) {
             bar.finish_and_clear();
@@ -76,11 +74,10 @@ impl Progress {
     }
 }
 
-/// Returns a run's progress from its most recent metrics: step, recent success, and estimated
-/// remaining time of the phase.
+/// Returns a run's step, recent success, and estimated remaining time of the phase.
 ///
-/// Speed counts only steps after `started` (seconds since 1970), because a resumed run has a gap
-/// before it.
+/// Speed covers only steps after `started` (seconds since 1970), because a resumed run has a gap
+/// before.
 pub(super) fn of_run(root: &Path, sft_steps: u64, rl_steps: u64, started: f64) -> String {
     let lines = tail(&root.join("metrics.jsonl")).unwrap_or_default();
     let Some(last) = lines.last() else { return "starting".into() };
@@ -128,7 +125,7 @@ fn tail(path: &Path) -> std::io::Result<Vec<MetricsLine>> {
     file.seek(SeekFrom::Start(length.saturating_sub(TAIL)))?;
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
-    // The first and the last line may be incomplete and are then skipped.
+    // Skips the first and last line if incomplete.
     Ok(String::from_utf8_lossy(&bytes).lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
 }
 
@@ -154,7 +151,7 @@ mod tests {
         let half = "{\"phase\":\"rl\",\"st";
         std::fs::write(&path, format!("{text}{half}")).unwrap();
         assert_eq!(of_run(folder.path(), 2, 30, 0.0), "step 20/30  success 50.0 %  ETA 1 min 10 s");
-        // The run was resumed a day later: the gap does not count, and one step has no speed.
+        // Resumed a day later: the gap does not count, and one step has no speed.
         for (step, time, eta) in [(21, 90_000, ""), (22, 90_005, "  ETA 40 s")] {
             text.push_str(&format!(
                 "{{\"phase\":\"rl\",\"step\":{step},\"time\":{time}.0,\"train/success_rate\":0.5}}\n"

@@ -1,7 +1,5 @@
-//! Runs a sweep: several runs in parallel, each in its own process, with retries.
-//!
-//! A sweep can always be resumed, because its only state is its run directories. Several programs
-//! may work on the same sweep: a lock per run shows whether another program is training it.
+//! Trains runs in parallel processes, with retries. A sweep's only state is its run directories, so
+//! it can always be resumed; a lock per run lets several programs work on one sweep.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,7 +11,7 @@ use super::plan::{OnDisk, PlannedRun, on_disk, start_arguments, warm_arguments, 
 use super::process::{RunProcess, clear_remains, is_held};
 use super::progress::{self, Progress};
 
-/// Intervals for polling processes and for refreshing the progress display.
+/// Intervals for polling processes and for showing progress.
 const LOOK: Duration = Duration::from_millis(50);
 const SHOW: Duration = Duration::from_secs(1);
 
@@ -25,21 +23,20 @@ pub(super) struct Limits {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// The run had already finished before.
+    /// Finished before this sweep.
     Before,
-    /// The run finished during this sweep.
+    /// Finished during this sweep.
     Finished,
-    /// The run failed with this error.
     Failed(String),
-    /// The run was interrupted, or not started because of the interrupt.
+    /// Interrupted, or therefore not started.
     Interrupted,
 }
 
 enum State {
-    /// Waiting for the warm start or for a free slot.
+    /// Waiting for a warm start or a slot.
     Waiting,
     Running(RunProcess),
-    /// Another program holds the run's lock, which is checked again at this time.
+    /// Locked by another program; checked again at this time.
     Held(Instant),
     Ended(End),
 }
@@ -47,10 +44,10 @@ enum State {
 struct Job {
     name: String,
     root: PathBuf,
-    /// Index of the run that provides the job's config.
+    /// Index of the run with the job's config.
     run: usize,
     warm: Option<String>,
-    /// Index of the job that must finish before this one starts.
+    /// Job that must finish before this one starts.
     after: Option<usize>,
     attempts: u32,
     state: State,
@@ -65,10 +62,10 @@ pub(super) struct Supervisor<'a> {
 }
 
 impl<'a> Supervisor<'a> {
-    /// Creates jobs for the chosen runs (indices into `runs`).
+    /// Creates jobs for the chosen indices.
     ///
     /// # Errors
-    /// Fails if a run was already started with different settings.
+    /// Fails if a run was started with different settings.
     pub(super) fn new(
         runs: &'a [PlannedRun],
         chosen: &[usize],
@@ -105,8 +102,8 @@ impl<'a> Supervisor<'a> {
         Ok(Self { runs, layout, limits, jobs, progress: Progress::new(width) })
     }
 
-    /// Supervises the jobs until all have ended, or until `stop` is set and every process has
-    /// exited. Returns each run's outcome, in run order.
+    /// Supervises the jobs until all ended, or `stop` is set and every process exited. Returns
+    /// outcomes in run order.
     pub(super) fn work(mut self, stop: &AtomicBool) -> Vec<(usize, End)> {
         let mut shown = Instant::now();
         let mut interrupted = false;
@@ -169,7 +166,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Handles the exit of a process. Its files determine whether the run is finished.
+    /// Handles an exit; the run's files tell whether it is finished.
     fn ended(&mut self, index: usize, success: bool, reason: String, stopping: bool) {
         let job = &mut self.jobs[index];
         let finished = on_disk(&job.root, None).is_ok_and(|found| found == OnDisk::Finished);
@@ -180,7 +177,7 @@ impl<'a> Supervisor<'a> {
             let name = job.name.clone();
             self.progress.end(&name, "stopped; the sweep goes on from its checkpoint");
         } else if is_held(&job.root).unwrap_or(false) {
-            // Another program has started it first.
+            // Another program started it first.
             job.state = State::Held(Instant::now() + SHOW);
         } else {
             job.attempts += 1;
@@ -211,7 +208,7 @@ impl<'a> Supervisor<'a> {
         job.state = State::Ended(End::Failed(reason));
     }
 
-    /// Starts a job's process if its warm start is finished and a slot is free.
+    /// Starts a job if its warm start is finished and a slot is free.
     fn begin(&mut self, index: usize, stopping: bool) {
         if stopping {
             return;

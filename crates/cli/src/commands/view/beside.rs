@@ -1,4 +1,4 @@
-//! Advantages from another method and true advantages, shown next to a step's own.
+//! Advantages of another method and true advantages, next to a step's own.
 
 use std::path::Path;
 
@@ -12,9 +12,8 @@ pub(super) type Truth = Vec<OfGroup>;
 
 type OfGroup = Vec<Vec<Option<TurnTruth>>>;
 
-/// Reads a file written by `turnwise benchmark credit`; returns `None` for other files.
+/// Reads a file of `turnwise benchmark credit`; `None` for others.
 pub(super) fn truth_of(path: &Path) -> anyhow::Result<Option<Vec<TruthLine>>> {
-    // The next reader reports the error.
     let Ok(file) = turnwise_files::open(path) else { return Ok(None) };
     let Some(Ok(first)) = turnwise_files::lines(file).next() else { return Ok(None) };
     if serde_json::from_str::<TruthLine>(&first).is_err() {
@@ -53,7 +52,7 @@ pub(super) fn add_truth(step: &mut Step, truth: &Truth) {
     }
 }
 
-/// Returns the largest absolute value per column in a group, starting with the advantages.
+/// Returns each column's largest absolute value in a group.
 pub(super) fn largest(shown: &[Shown]) -> Vec<f64> {
     let columns = shown.first().map_or(0, |shown| shown.beside.len());
     let most = |of: &dyn Fn(&Shown) -> Vec<f64>| {
@@ -65,8 +64,7 @@ pub(super) fn largest(shown: &[Shown]) -> Vec<f64> {
     std::iter::once(first).chain(others).collect()
 }
 
-/// Returns the credit of the second method minus that of the first, each scaled by its largest
-/// value in the group. `None` without another method.
+/// Returns the second method's credit minus the first's, each relative to its largest in the group.
 pub(super) fn difference(shown: &Shown, turn: usize, most: &[f64]) -> Option<f64> {
     let (column, other) = shown.beside.iter().enumerate().find(|(_, beside)| beside.name != TRUTH)?;
     let share = |value: f64, most: f64| if most > 0.0 { value / most } else { 0.0 };

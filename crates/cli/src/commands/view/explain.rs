@@ -1,5 +1,5 @@
-//! Explains advantages: with explanations recorded by the run, or by recomputing them and comparing
-//! the result with the recorded advantages.
+//! Explanations of advantages: those of the run, or recomputed and compared with recorded
+//! advantages.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,23 +16,22 @@ use crate::registries::methods;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Explained {
-    /// The run recorded the explanations.
+    /// Recorded by the run.
     Recorded,
-    /// Recomputed with the run's settings; all advantages equal the recorded ones exactly.
+    /// Recomputed with the run's settings; all advantages equal the recorded ones.
     Recomputed,
-    /// Recomputed with the run's settings; holds the largest difference from a recorded advantage.
+    /// Recomputed; the largest difference from a recorded advantage.
     Differs(f64),
-    /// Computed with the run's settings. Holds the number of trajectories that have no recorded
-    /// advantages.
+    /// Computed; the number of trajectories without recorded advantages.
     Unrecorded(usize),
     /// Computed with this preset instead of the run's method.
     Preset(String),
-    /// No explanations, with the reason.
+    /// No explanations, and why.
     Nothing(String),
 }
 
-/// The run settings needed to recompute explanations. Other keys are not parsed, because they may
-/// name custom environments or methods that this program does not have.
+/// Settings needed to recompute. Other keys are not parsed, because they may name environments or
+/// methods that this program lacks.
 #[derive(Deserialize)]
 struct Settings {
     #[serde(default)]
@@ -41,7 +40,6 @@ struct Settings {
     credit: CreditConfig,
 }
 
-/// Describes the credit method in a run's config.
 pub(crate) fn of_config(text: &str) -> Result<String, toml::de::Error> {
     toml::from_str(text).map(|settings: Settings| in_words(&settings.credit))
 }
@@ -57,8 +55,7 @@ fn in_words(config: &CreditConfig) -> String {
     text
 }
 
-/// Returns a step of a run with its recorded explanations, or with explanations recomputed from its
-/// settings.
+/// Returns a run's step with recorded or recomputed explanations.
 pub(super) fn of_run(number: u64, mut batch: Batch, config: &Path) -> anyhow::Result<Step> {
     let error = |reason: String| anyhow::anyhow!("{}: {reason}", config.display());
     let text = std::fs::read_to_string(config).map_err(|source| error(source.to_string()))?;
@@ -84,11 +81,11 @@ pub(super) fn of_run(number: u64, mut batch: Batch, config: &Path) -> anyhow::Re
     Ok(Step { number, groups, method, explained, first: String::new(), diagnostics })
 }
 
-/// Removes and returns the groups at the end of a step that training did not use: failed
-/// trajectories, and groups that became too small because members failed.
+/// Takes the groups that training did not use: failed trajectories, and groups that became too
+/// small.
 ///
-/// Training writes these groups last, without advantages. These groups must be excluded from
-/// methods that compare trajectories across a batch.
+/// Training writes them last and without advantages. Methods that compare trajectories across a
+/// batch must not see them.
 fn take_left_out(batch: &mut Batch) -> Vec<Group> {
     let trained = |group: &Group| group.trajectories.iter().any(|member| member.advantages.is_some());
     let whole = |group: &Group| !group.trajectories.iter().all(is_faulty);
@@ -96,8 +93,7 @@ fn take_left_out(batch: &mut Batch) -> Vec<Group> {
     batch.groups.split_off(last.map_or(batch.groups.len(), |last| last + 1))
 }
 
-/// Runs the credit pipeline of the run on its recorded trajectories. Returns an error message if
-/// the pipeline cannot run.
+/// Runs the run's credit pipeline on its recorded trajectories, or returns why it cannot.
 fn again(batch: &Batch, settings: &Settings) -> Result<CreditReport, String> {
     let pipeline =
         Pipeline::with_registry(&settings.credit, &methods().credit).map_err(|error| error.to_string())?;
@@ -111,12 +107,11 @@ fn again(batch: &Batch, settings: &Settings) -> Result<CreditReport, String> {
     pipeline.report(&inputs, true).map_err(|error| error.to_string())
 }
 
-/// Returns the step that random draws are seeded with, counted from 0 (file names count from 1).
+/// Returns the step that seeds random draws, from 0 (file names count from 1).
 fn drawn_at(batch: &Batch) -> u64 {
     batch.trajectories().next().map_or(0, |trajectory| trajectory.step)
 }
 
-/// Returns the name of a required input that only a model can compute, if any.
 fn from_models(needs: RequiredInputs) -> Option<&'static str> {
     if needs.values {
         Some("values")
@@ -150,7 +145,6 @@ fn compared(batch: &Batch, advantages: &PerTurn<f64>) -> Explained {
     }
 }
 
-/// Returns a step with advantages computed by the given method.
 pub(super) fn by_method(
     number: u64,
     mut batch: Batch,
@@ -158,7 +152,7 @@ pub(super) fn by_method(
     method: &Method,
 ) -> anyhow::Result<Step> {
     let Method { name, config, pipeline, seed } = method;
-    // The inputs of a dump have a row for each of its trajectories, so none may be removed.
+    // A dump's inputs have a row per trajectory, so none may be removed.
     let left_out = if dump.is_none() { take_left_out(&mut batch) } else { Vec::new() };
     let model_inputs = match dump {
         Some(dump) => ModelInputs {
@@ -198,8 +192,7 @@ fn recorded(number: u64, batch: Batch, dump: Option<&DumpBatch>, explained: Expl
     Step { number, groups, method: None, explained, first: String::new(), diagnostics: BTreeMap::new() }
 }
 
-/// Attaches a report's explanations to the trajectories. With `keep`, recorded advantages are not
-/// replaced.
+/// Attaches a report's explanations; with `keep`, recorded advantages stay.
 fn with_report(batch: Batch, dump: Option<&DumpBatch>, report: CreditReport, keep: bool) -> Vec<Vec<Shown>> {
     let mut explanations = Vec::from(report.explanations);
     shown(batch, dump, |group, index, trajectory| {
@@ -271,7 +264,7 @@ mod tests {
         let step = run_step(batch.clone(), config);
         assert_eq!((step.explained, step.method.as_deref()), (Explained::Recomputed, Some("rloo")));
         assert_eq!(step.groups[0][0].stages(0)[0].facts.get("score"), Some(1.0));
-        // The recorded advantage is shown, and the difference is reported.
+        // The recorded advantage is shown, and the difference reported.
         batch.groups[0].trajectories[1].advantages = Some(vec![-0.75]);
         let step = run_step(batch, config);
         assert_eq!((step.explained, step.groups[0][1].advantage(0)), (Explained::Differs(0.25), Some(-0.75)));
@@ -289,7 +282,7 @@ mod tests {
             let own = trained.groups[0][index].advantage(0).unwrap();
             batch.groups[0].trajectories[index].advantages = Some(vec![own]);
         }
-        // A failed trajectory of the step has no entropies, because no forward pass used it.
+        // No forward pass used it, so it has no entropies.
         let mut failed = batch.groups[0].trajectories[0].clone();
         failed.stop = StopReason::EnvironmentError("the server is gone".into());
         failed.advantages = None;

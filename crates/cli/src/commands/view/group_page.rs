@@ -1,4 +1,4 @@
-//! Page for one group: each turn's observation, response, and how its advantage was computed.
+//! Page of a group: each turn's observation, response and advantage.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,14 +18,14 @@ use crate::plot::figure::figure;
 
 const ACTION: usize = 110;
 
-/// Maximum number of links to turns that share a state or an edge.
+/// Maximum links to turns that share a state or an edge.
 const COMPANIONS: usize = 30;
 
-/// Facts that identify a shared state or edge: id, number of turns that share it, and label.
+/// Facts of a shared state or edge: id, number of turns, label.
 const SHARED: [(&str, &str, &str); 2] =
     [("anchor", "anchor_size", "the same state"), ("edge", "edge_size", "the same edge")];
 
-/// The `(trajectory, turn)` pairs of a group, keyed by stage, fact and id.
+/// `(trajectory, turn)` pairs by stage, fact and id.
 type Sharing = BTreeMap<(String, &'static str, u64), Vec<(usize, usize)>>;
 
 #[derive(Clone, Copy, Default)]
@@ -41,7 +41,6 @@ struct Page<'a> {
     shown: &'a [Shown],
     sharing: Sharing,
     look: Look<'a>,
-    /// Largest absolute value per column.
     most: Vec<f64>,
 }
 
@@ -132,7 +131,7 @@ fn turn(page: &Page<'_>, trajectory: usize, turn: usize) -> String {
     body
 }
 
-/// Returns the column headers above a trajectory's bars; empty if there is only one column.
+/// Returns column headers above a trajectory's bars; empty for one column.
 fn heads(step: &Step, shown: &Shown) -> String {
     if shown.beside.is_empty() {
         return String::new();
@@ -148,8 +147,6 @@ fn heads(step: &Step, shown: &Shown) -> String {
     body + "</div>"
 }
 
-/// Draws a turn's values as bars: the advantage, the other columns, and the difference between two
-/// methods.
 fn bars(shown: &Shown, turn: usize, most: &[f64]) -> String {
     let bar = |value: Option<f64>, most: f64, error: Option<f64>| {
         let (class, strength) = colour(value, most);
@@ -182,7 +179,7 @@ fn bars(shown: &Shown, turn: usize, most: &[f64]) -> String {
     body
 }
 
-/// Returns a turn's observation, response and admissible actions; `before` is the previous turn.
+/// Returns a turn's observation, response and admissible actions, given the previous turn.
 fn seen_and_said(turn: &Turn, before: Option<&Turn>, look: Look<'_>) -> String {
     let mut body = String::new();
     if let Some(agent) = &turn.agent {
@@ -258,7 +255,6 @@ fn response(turn: &Turn, look: Look<'_>) -> String {
     body + "</pre>"
 }
 
-/// Returns a turn's rewards and the other values that are not part of its explanation.
 fn numbers(turn: &Turn) -> String {
     let mut found = vec![("reward", turn.reward)];
     found.extend(turn.shaped_reward.map(|reward| ("shaped reward", reward)));
@@ -270,8 +266,6 @@ fn numbers(turn: &Turn) -> String {
     facts(found)
 }
 
-/// Returns the credit stages of a turn: the advantage after each stage and the facts it is based
-/// on.
 fn stages(page: &Page<'_>, trajectory: usize, turn: usize) -> String {
     let stages = page.shown[trajectory].stages(turn);
     if stages.is_empty() {
@@ -308,7 +302,7 @@ fn companions(page: &Page<'_>, stage: &StageRecord, trajectory: usize, turn: usi
     let (group, sharing) = (page.group, &page.sharing);
     let mut body = String::new();
     for (fact, size, what) in SHARED {
-        // A turn without a shared state may have the default id 0.
+        // Without a shared state, the id is 0 by default.
         let shared = stage.facts.get(size).is_some_and(|size| size > 1.0);
         let Some(number) = stage.facts.get(fact).filter(|_| shared) else { continue };
         let Some(turns) = sharing.get(&(stage.stage.to_string(), fact, number as u64)) else { continue };

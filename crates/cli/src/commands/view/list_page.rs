@@ -1,4 +1,4 @@
-//! Page that lists the runs and sweeps in a folder, newest first: state, method, success, curves.
+//! Page that lists a folder's runs and sweeps, newest first.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -22,7 +22,7 @@ use crate::plot::chart::spark;
 
 const ROWS: usize = 100;
 
-/// Maximum number of points in a sparkline; longer curves are averaged.
+/// Maximum points of a sparkline; longer curves are averaged.
 const POINTS: usize = 60;
 
 pub(super) struct Runs {
@@ -37,20 +37,18 @@ pub(super) struct Summary {
     warnings: usize,
     step: u64,
     phase: Option<Phase>,
-    /// `train.steps` of the config.
     steps: Option<i64>,
     method: String,
     env: String,
-    /// Success in the last evaluation or, before the first evaluation, in the last training
-    /// rollouts.
+    /// From the last evaluation, or the last rollouts before any.
     success: Option<Success>,
     training: Vec<f64>,
     entropy: Vec<f64>,
-    /// Last modification in seconds since 1970.
+    /// Seconds since 1970.
     changed: f64,
 }
 
-/// Success rate, interval and split.
+/// Rate, interval and split.
 type Success = (f64, Option<(f64, f64)>, String);
 
 impl Runs {
@@ -62,7 +60,7 @@ impl Runs {
         name_of(&self.root)
     }
 
-    /// Returns the names of all runs. A run one folder deeper is named `SWEEP/RUN`.
+    /// Returns all run names; deeper ones are `SWEEP/RUN`.
     pub(super) fn names(&self) -> Vec<String> {
         let mut names = Vec::new();
         for name in folders(&self.root) {
@@ -77,13 +75,12 @@ impl Runs {
         names
     }
 
-    /// Returns a run's folder; `None` for names that are not listed, so that `..` cannot escape the
-    /// root folder.
+    /// Returns a listed run's folder; others are `None`, so that `..` cannot escape the root.
     pub(super) fn folder(&self, name: &str) -> Option<PathBuf> {
         self.names().iter().any(|known| known == name).then(|| self.root.join(name))
     }
 
-    /// Returns a string that changes whenever the run's files change.
+    /// Changes with the run's files.
     fn stamp(&self, name: &str) -> String {
         let of = |file: &str| stamp_of(&self.root.join(name).join(file));
         [of("metrics.jsonl"), of("status.json"), of("eval")].join(" ")
@@ -97,7 +94,7 @@ impl Runs {
         stamps.collect()
     }
 
-    /// Returns a run's summary. The files are read again only if the stamp has changed.
+    /// Returns a run's summary, cached until the stamp changes.
     fn summary(&self, name: &str, stamp: &str) -> Arc<Summary> {
         let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((known, summary)) = lock().get(name)
@@ -110,12 +107,12 @@ impl Runs {
         summary
     }
 
-    /// Returns a string that changes whenever any run's files change.
+    /// Changes with any run's files.
     pub(super) fn version(&self) -> String {
         version_of(&self.stamps())
     }
 
-    /// Returns the HTML body of the list, and a version that changes with any run.
+    /// Returns the HTML body, and a version that changes with any run.
     pub(super) fn page(&self, place: Place<'_>) -> anyhow::Result<(String, String)> {
         std::fs::read_dir(&self.root).with_context(|| self.root.display().to_string())?;
         let words = place.query.get("q").to_lowercase();
@@ -150,7 +147,6 @@ impl Runs {
 }
 
 impl Summary {
-    /// Reads a run. Unreadable files are skipped.
     fn read(folder: &Path) -> Self {
         let mut summary = Self::default();
         let config = std::fs::read_to_string(folder.join("config.toml")).unwrap_or_default();
@@ -247,12 +243,10 @@ fn folders(root: &Path) -> Vec<String> {
     names
 }
 
-/// Returns a file's modification time in seconds since 1970.
 fn modified(file: &Metadata) -> Option<f64> {
     Some(file.modified().ok()?.duration_since(UNIX_EPOCH).ok()?.as_secs_f64())
 }
 
-/// Formats the length and modification time of a file or folder.
 pub(super) fn stamp_of(path: &Path) -> String {
     let found = path.metadata().ok();
     let length = found.as_ref().map_or(0, Metadata::len);
@@ -264,7 +258,6 @@ fn version_of(stamps: &[(String, String)]) -> String {
     short_hash(&lines.join("\n"))
 }
 
-/// Returns the first 16 hexadecimal digits of a text's SHA-256.
 pub(super) fn short_hash(text: &str) -> String {
     use sha2::Digest as _;
     turnwise_core::hexadecimal(&sha2::Sha256::digest(text))[..16].to_owned()

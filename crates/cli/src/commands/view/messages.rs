@@ -1,5 +1,4 @@
-//! Shows observations and responses as messages: roles, tool calls with arguments, results by call
-//! id.
+//! Observations and responses as messages with roles, tool calls and results.
 
 use std::fmt::Write as _;
 
@@ -9,8 +8,8 @@ use turnwise_core::{Part, Tool, ToolCall, Turn};
 use super::pictures::with_parts;
 use crate::commands::pages::html::escape;
 
-/// Returns a turn's observation as HTML: its messages with roles, or plain text. Tool results are
-/// matched to the calls of the previous turn, `before`.
+/// Returns an observation as HTML: messages or plain text. Tool results are matched to calls of the
+/// previous turn, `before`.
 pub(super) fn observed(turn: &Turn, before: Option<&Turn>) -> String {
     let has_roles =
         turn.parts.iter().any(|part| matches!(part, Part::ToolResult { .. } | Part::Message { .. }));
@@ -34,7 +33,7 @@ pub(super) fn observed(turn: &Turn, before: Option<&Turn>) -> String {
     body
 }
 
-/// Returns a tool result's label: tool name and call id, with a badge if no call has that id.
+/// Labels a tool result with tool and call id, and a badge if no call has it.
 fn result_label(id: &str, call: Option<&ToolCall>) -> String {
     match call {
         Some(call) => format!("result of {} <code>{}</code>", escape(&call.name), escape(id)),

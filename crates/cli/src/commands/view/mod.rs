@@ -1,21 +1,4 @@
-//! `turnwise view`: shows trajectories in a browser, with each turn's advantage and how it was
-//! computed.
-//!
-//! | file | subject |
-//! |---|---|
-//! | `source` | reads the run, file or folder and its steps |
-//! | `step` | a step's trajectories with credit |
-//! | `beside` | advantages from another method; true advantages |
-//! | `explain` | explanations: recorded or recomputed |
-//! | `tokens`, `pictures` | token texts and colours; images |
-//! | `site` | routes |
-//! | `query` | URL queries, which links preserve |
-//! | `list_page` | a folder of runs |
-//! | `run_page`, `settings` | page of a run: state, evaluations, curves, steps; settings that differ from the defaults |
-//! | `step_page`, `order` | page of a step: groups, filtered and sorted, as rows of coloured turns |
-//! | `group_page` | page of a group: each turn with observation, response and advantage |
-//! | `messages` | messages: roles, tool calls, results by id |
-//! | `search` | full-text search in a run's trajectories |
+//! `turnwise view`: trajectories in a browser, with each turn's advantage and how it was computed.
 
 mod beside;
 mod explain;
@@ -53,10 +36,10 @@ use crate::ui;
 
 /// View trajectories in a browser: each turn, its advantage, and how it was computed.
 ///
-/// Serves pages locally until Ctrl-C, or writes a page for one step to a file (--output). For a
-/// folder of runs, shows a list that updates during training. Explanations are shown if the run
-/// recorded them (train.explain). Otherwise, advantages are recomputed with the run's settings and
-/// compared with the recorded ones.
+/// Serves pages locally until Ctrl-C, or writes one step's page to a file (--output). A folder of
+/// runs is shown as a list that updates during training. Explanations are those recorded by the run
+/// (train.explain); otherwise advantages are recomputed with its settings and compared with the
+/// recorded ones.
 #[derive(Args)]
 pub(crate) struct ViewArgs {
     /// A run directory, a folder of runs, a trajectory file, or a folder of trajectory files or
@@ -67,18 +50,18 @@ pub(crate) struct ViewArgs {
     /// the last step].
     #[arg(long, value_name = "N")]
     step: Option<u64>,
-    /// Show advantages computed with this preset instead of the recorded ones.
+    /// Show this preset's advantages instead of the recorded ones.
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
-    /// Also show advantages computed with this preset. For files from `turnwise benchmark credit`,
-    /// true advantages are shown, and grpo is compared with gigpo by default.
+    /// Also show this preset's advantages. Files of `turnwise benchmark credit` show true
+    /// advantages, and compare grpo with gigpo by default.
     #[arg(long, value_name = "NAME")]
     beside: Option<String>,
     #[command(flatten)]
     switches: Switches,
     #[command(flatten)]
     reading: Reading,
-    /// Index of the group to write with --output; repeatable [default: all groups].
+    /// Group to write with --output; repeatable [default: all groups].
     #[arg(long, value_name = "INDEX", requires = "output")]
     group: Vec<usize>,
     /// Write a self-contained page (.html) instead of serving.
@@ -87,8 +70,8 @@ pub(crate) struct ViewArgs {
     /// Address to listen on; port 0 picks a free port.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7979", conflicts_with = "output")]
     address: String,
-    /// Allow an address that is reachable from other machines. Anyone who can connect can read the
-    /// trajectories and settings.
+    /// Allow an address that is reachable from other machines, which can then read the trajectories
+    /// and settings.
     #[arg(long, conflicts_with = "output")]
     allow_remote: bool,
 }
@@ -104,7 +87,7 @@ pub(crate) fn run(args: ViewArgs) -> anyhow::Result<ExitCode> {
             if args.step.is_some() {
                 bail!("--step: {} is a folder of runs; name one of them", args.path.display());
             }
-            // Reject invalid options now instead of on every page.
+            // Reject invalid options now, not on every page.
             args.methods()?;
             let (address, remote) = (args.address.clone(), args.allow_remote);
             let open = Box::new(move |path: &Path| args.open(path));
@@ -124,7 +107,7 @@ pub(crate) fn run(args: ViewArgs) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.output {
         return write(&source, &args, path);
     }
-    // Reject a method that does not fit the trajectories now instead of on every page.
+    // Reject an unfit method now, not on every page.
     if source.method().is_some()
         && let Some(first) = args.step.or_else(|| source.steps().last().copied())
     {

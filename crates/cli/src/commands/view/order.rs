@@ -1,4 +1,4 @@
-//! Filters and sort orders for the groups of a step.
+//! Filters and sort orders of a step's groups.
 
 use super::beside::{difference, largest};
 use super::query::Query;
@@ -6,7 +6,7 @@ use super::search;
 use super::step::{Shown, Step};
 use crate::plot::extent;
 
-/// Filters: name in URLs and label.
+/// Name in URLs, and label.
 pub(super) const SHOWS: [(&str, &str); 7] = [
     ("", "all"),
     ("mixed", "mixed"),
@@ -26,7 +26,6 @@ pub(super) const SORTS: [(&str, &str); 6] = [
     ("invalid", "most invalid turns"),
 ];
 
-/// Properties by which groups are filtered and sorted.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Facts {
     known: usize,
@@ -36,9 +35,9 @@ pub(super) struct Facts {
     outliers: usize,
     errors: usize,
     mean_return: f64,
-    /// Difference between the highest and lowest return.
+    /// Highest minus lowest return.
     returns: f64,
-    /// Difference between the highest and lowest advantage.
+    /// Highest minus lowest advantage.
     advantages: f64,
     /// Largest difference between two methods' credits for a turn.
     change: f64,
@@ -66,8 +65,8 @@ impl Facts {
         facts
     }
 
-    /// Returns true if some but not all trajectories are solved. If it is not known which are
-    /// solved, returns true if the returns differ.
+    /// Returns true if some but not all trajectories are solved, or, if unknown, if the returns
+    /// differ.
     pub(super) fn is_mixed(&self) -> bool {
         if self.known > 0 { 0 < self.solved && self.solved < self.known } else { self.returns > 0.0 }
     }
@@ -84,7 +83,7 @@ impl Facts {
         }
     }
 
-    /// Returns a group's sort key; the smallest key comes first.
+    /// Returns a group's sort key, ascending.
     fn rank(&self, sort: &str) -> [f64; 3] {
         match sort {
             "change" => [-self.change, 0.0, 0.0],
@@ -94,15 +93,13 @@ impl Facts {
             "invalid" => [-(self.invalid as f64), 0.0, 0.0],
             _ => {
                 let share = self.solved as f64 / self.known.max(1) as f64;
-                // A group that is half solved precedes one with a single success in eight. Ties go
-                // to the wider range of advantages.
+                // Half solved comes before one in eight; ties go to the wider range of advantages.
                 [f64::from(u8::from(!self.is_mixed())), (share - 0.5).abs(), -self.advantages]
             }
         }
     }
 }
 
-/// Returns the maximum minus the minimum; 0 if there are no values.
 fn width(values: impl Iterator<Item = f64>) -> f64 {
     extent(values).map_or(0.0, |(low, high)| (high - low).max(0.0))
 }
@@ -134,8 +131,6 @@ mod tests {
     use super::super::explain::Explained;
     use super::*;
 
-    /// Returns a step with one trajectory per success flag; the first turn of failed trajectories
-    /// is invalid.
     fn step(groups: &[&[bool]]) -> Step {
         let shown = |&success: &bool| {
             let turn = Turn { action: "look".into(), valid: success, ..Turn::default() };

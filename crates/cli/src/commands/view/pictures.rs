@@ -1,5 +1,5 @@
-//! Images shown with turns: saved by the run, drawn from the observation's text (Sokoban,
-//! EZPoints), or part of a message (`image_url`).
+//! Images of turns: saved by the run, drawn from text (Sokoban, EZPoints), or in a message
+//! (`image_url`).
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -20,13 +20,12 @@ use turnwise_model::vision::Image;
 
 use crate::commands::pages::html::escape;
 
-/// Maximum size in bytes of an embedded image file, and of all images in a message together.
+/// Maximum bytes of an embedded image, and of all images in a message.
 const LARGEST: u64 = 4 << 20;
 
 const MAGIC: &[u8] = b"\x89PNG\r\n\x1a\n";
 
-/// Maximum length in bytes of a text that an image is drawn from. The texts of all Sokoban rooms
-/// are shorter.
+/// Maximum bytes of a text that an image is drawn from; all Sokoban rooms are shorter.
 const LONGEST: usize = 8 << 10;
 
 static TILES: LazyLock<Tiles> = LazyLock::new(Tiles::own);
@@ -47,8 +46,8 @@ enum World {
 }
 
 impl Pictures {
-    /// Returns the image source for a run with this config. A relative `env.pictures` path is
-    /// resolved against the working directory, as during the run.
+    /// Returns the source of a run's images. A relative `env.pictures` starts at the working
+    /// directory, as in the run.
     pub(super) fn of_config(text: &str) -> Self {
         #[derive(Default, Deserialize)]
         struct Settings {
@@ -69,7 +68,7 @@ impl Pictures {
         Self { folder: env.pictures, world }
     }
 
-    /// Returns an observation's image as an `img` element; empty without an image.
+    /// Returns an observation's image as an `img` element, or nothing.
     pub(super) fn of(&self, turn: &Turn) -> String {
         let stored = turn.parts.iter().find_map(|part| match part {
             Part::Image(handle) => self.stored(handle),
@@ -84,7 +83,7 @@ impl Pictures {
         })
     }
 
-    /// Reads a saved PNG file. The file name must be a digest, so that no other files can be read.
+    /// Reads a saved PNG file. Its name must be a digest, so that no other files can be read.
     fn stored(&self, handle: &ImageHandle) -> Option<Vec<u8>> {
         let digits = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         if handle.sha256.len() != 64 || !handle.sha256.bytes().all(digits) {
@@ -106,8 +105,7 @@ impl Pictures {
     }
 }
 
-/// Returns a message's text as HTML, with images from OpenAI's `image_url` parts. Each `image_url`
-/// part is one line of JSON.
+/// Returns a message as HTML with images of OpenAI's `image_url` parts, each one line of JSON.
 pub(super) fn with_parts(text: &str) -> String {
     if !text.contains("\"image_url\"") {
         return format!("<pre>{}</pre>", escape(text));
@@ -145,8 +143,7 @@ fn image_url(line: &str) -> Option<String> {
     image["url"].as_str().or(image.as_str()).map(str::to_owned)
 }
 
-/// Validates the image in a data URL and returns a data URL with its decoded bytes, or the reason
-/// why it cannot be shown. Subtracts the image's size from `left`.
+/// Returns a checked data URL, or why it cannot be shown. Subtracts the image's size from `left`.
 fn of_data_url(url: &str, left: &mut usize) -> Result<String, String> {
     let Some(data) = url.strip_prefix("data:") else {
         let url: String = url.chars().take(200).collect();
@@ -158,7 +155,7 @@ fn of_data_url(url: &str, left: &mut usize) -> Result<String, String> {
         return Err(format!("a picture of {bytes} bytes; a message shows at most {LARGEST}"));
     }
     let bytes = STANDARD.decode(data).map_err(|error| format!("a picture in damaged base64: {error}"))?;
-    // A browser would allocate memory for the size that the header declares.
+    // A browser would allocate the size that the header declares.
     Image::dimensions(&bytes).map_err(|reason| format!("a picture that is not shown: {reason}"))?;
     *left = left.saturating_sub(bytes.len());
     let kind = if bytes.starts_with(MAGIC) { "png" } else { "jpeg" };
@@ -257,7 +254,7 @@ mod tests {
         let (before, after) = ("<pre>before &lt;b&gt;</pre><img class=\"picture\"", "\"><pre>after</pre>");
         assert!(shown.starts_with(before) && shown.ends_with(after), "{shown}");
         assert!(shown.contains(&format!("src=\"data:image/png;base64,{}\"", STANDARD.encode(&file))));
-        // The content decides, not the type that the URL claims.
+        // The content decides, not the URL's type.
         assert!(with_parts(&part("text/html", &file)).contains("src=\"data:image/png;base64,"));
         let mut bomb = file.clone();
         bomb[16..24].copy_from_slice(&[0, 0, 0xea, 0x60, 0, 0, 0xea, 0x60]);
@@ -278,7 +275,6 @@ mod tests {
             let shown = with_parts(&text);
             assert!(shown.contains(reason) && !shown.contains("<img"), "{shown}");
         }
-        // All pictures of a message together are bounded.
         let half = part("image/png", &[&file[..], &vec![0; LARGEST as usize / 2]].concat());
         let shown = with_parts(&format!("{half}\n{half}"));
         assert_eq!((shown.matches("<img").count(), shown.matches("shows at most").count()), (1, 1));

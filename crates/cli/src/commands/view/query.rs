@@ -1,16 +1,14 @@
-//! Query string of a page's URL, which links preserve: search, filter, sort order, page, smoothing,
-//! colours. Links keep it.
+//! A page's URL query, which links preserve: search, filter, sort order, page, smoothing, colours.
 
 use std::fmt::Write as _;
 
 use crate::commands::pages::html::escape;
 
-/// Query keys, in the order in which they appear in links.
 const KEYS: [&str; 7] = ["q", "show", "sort", "page", "smooth", "color", "before"];
 
 const LONGEST: usize = 200;
 
-/// Values for the keys in [`KEYS`]; other keys are dropped.
+/// Values of [`KEYS`]; others are dropped.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Query([String; KEYS.len()]);
 
@@ -34,7 +32,7 @@ impl Query {
         self.get(key).parse().unwrap_or(default)
     }
 
-    /// Returns a copy with the given keys changed. An empty value removes the key.
+    /// Returns a changed copy; an empty value removes a key.
     pub(super) fn with(&self, changes: &[(&str, &str)]) -> Self {
         let mut query = self.clone();
         for (key, value) in changes {
@@ -45,7 +43,6 @@ impl Query {
         query
     }
 
-    /// Returns the query string, including the question mark; empty if no key is set.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         for (key, value) in KEYS.iter().zip(&self.0).filter(|(_, value)| !value.is_empty()) {
@@ -55,7 +52,7 @@ impl Query {
         text
     }
 
-    /// Returns hidden form fields for all values except those of the keys in `without`.
+    /// Returns hidden form fields for all values but those in `without`.
     pub(super) fn hidden(&self, without: &[&str]) -> String {
         let mut fields = String::new();
         for (key, value) in KEYS.iter().zip(&self.0) {
@@ -67,16 +64,16 @@ impl Query {
     }
 }
 
-/// Base path of the pages, and the query that links preserve.
+/// Base path and query of a page.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
-    /// `/run/NAME` for a run in a folder of runs, else empty.
+    /// `/run/NAME` in a folder of runs, else empty.
     pub(super) base: &'a str,
     pub(super) query: &'a Query,
 }
 
 impl Place<'_> {
-    /// Like [`Self::address`], but escaped for use in an HTML attribute.
+    /// Returns [`Self::address`], escaped for an HTML attribute.
     pub(super) fn link(&self, path: &str, changes: &[(&str, &str)]) -> String {
         escape(&self.address(path, changes))
     }
@@ -99,7 +96,7 @@ pub(super) fn encoded(text: &str) -> String {
     out
 }
 
-/// Percent-decodes text. Invalid UTF-8 is replaced with U+FFFD.
+/// Percent-decodes text; invalid UTF-8 becomes U+FFFD.
 pub(super) fn decoded(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());

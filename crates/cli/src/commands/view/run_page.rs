@@ -1,5 +1,4 @@
-//! Page for one run: state, warnings, evaluations, charts, settings, steps. For trajectory files,
-//! it only lists the steps.
+//! Page of a run: state, warnings, evaluations, charts, settings, steps. For files, only the steps.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,7 +15,7 @@ use crate::commands::pages::html::escape;
 use crate::plot::chart::{Point, chart, rate};
 use crate::plot::figure::figure;
 
-/// Metrics shown as charts: learning, credit, stability of updates, and step time.
+/// Metrics with a chart.
 const CURVES: [&str; 12] = [
     "train/success_rate",
     "train/reward/mean",
@@ -40,15 +39,14 @@ const COLUMNS: [(&str, &str); 5] = [
     ("groups without advantage", "credit/zero_advantage_group_frac"),
 ];
 
-/// Available smoothing windows, in steps; 1 disables smoothing.
+/// Smoothing windows in steps; 1 is off.
 const SMOOTH: [usize; 4] = [1, 5, 20, 100];
 
-/// Minimum number of steps for charts to be smoothed by default.
+/// Steps from which charts are smoothed by default.
 const SMOOTHED_FROM: usize = 40;
 
 const ROWS: usize = 100;
 
-/// Returns the HTML body.
 pub(super) fn page(source: &Source, place: Place<'_>) -> anyhow::Result<String> {
     match source {
         Source::Run { directory, .. } => run(source, directory, place),
@@ -148,8 +146,8 @@ fn smoothing(place: Place<'_>, window: usize) -> String {
     body + "steps</p>"
 }
 
-/// Describes whether a run is still training, and its last step. `status.json` changes only with
-/// checkpoints, but metrics are written every step.
+/// Describes whether a run still trains, and its last step. `status.json` changes only with
+/// checkpoints, metrics with every step.
 pub(super) fn state(status: &Status, last: Option<&MetricsLine>) -> String {
     let checkpoint = status.position.label();
     let mut text = match (status.state, last) {
@@ -178,7 +176,6 @@ pub(super) fn ago(seconds: f64) -> String {
 
 pub(super) type OfSplit = Vec<(u64, Evaluation)>;
 
-/// Returns a run's evaluations by split and step. Unreadable files are skipped.
 pub(super) fn evaluations(directory: &RunDirectory) -> BTreeMap<String, OfSplit> {
     let mut splits: BTreeMap<String, OfSplit> = BTreeMap::new();
     let entries = std::fs::read_dir(directory.path("eval")).into_iter().flatten().flatten();
@@ -196,8 +193,7 @@ pub(super) fn evaluations(directory: &RunDirectory) -> BTreeMap<String, OfSplit>
     splits
 }
 
-/// Shows each split's last evaluation by task kind, with intervals and the change since the first
-/// evaluation.
+/// Shows each split's last evaluation by task kind, with the change since the first.
 fn by_kind(evaluations: &BTreeMap<String, OfSplit>) -> String {
     let mut body = String::new();
     for (split, results) in evaluations {
@@ -239,8 +235,8 @@ fn by_kind(evaluations: &BTreeMap<String, OfSplit>) -> String {
     body
 }
 
-/// Returns a table with one row per step, newest first. Steps without saved trajectories
-/// (`train.save_trajectories = false`) are not linked.
+/// Tabulates steps, newest first, without links to those without saved trajectories
+/// (`train.save_trajectories = false`).
 fn table(with_trajectories: &[u64], lines: &[&MetricsLine], place: Place<'_>) -> String {
     if lines.is_empty() && with_trajectories.is_empty() {
         return "<p class=\"note\">No steps of reinforcement learning yet.</p>".into();
@@ -271,7 +267,7 @@ fn table(with_trajectories: &[u64], lines: &[&MetricsLine], place: Place<'_>) ->
     body + "</table></div>" + &pager(place, "/", page, pages)
 }
 
-/// Returns links to the previous and next page; empty if there is only one page.
+/// Links to the previous and next page, if any.
 pub(super) fn pager(place: Place<'_>, path: &str, page: usize, pages: usize) -> String {
     if pages < 2 {
         return String::new();

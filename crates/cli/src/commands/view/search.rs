@@ -1,7 +1,6 @@
-//! Full-text search in a run's trajectories, newest step first.
-//!
-//! Lines that cannot match are not parsed. A page of results ends after [`RESULTS`] results or
-//! after [`TIME`]; the next page continues with the first unsearched step.
+//! Full-text search in a run's trajectories, newest step first. A page ends after [`RESULTS`]
+//! results or [`TIME`]; the next one continues with the first unsearched step. Lines that cannot
+//! match are not parsed.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -15,20 +14,20 @@ use crate::commands::pages::html::escape;
 
 const RESULTS: usize = 100;
 
-/// Time per page, after which no further files are searched.
+/// Time per page before no further files are searched.
 const TIME: Duration = Duration::from_millis(1500);
 
 const AROUND: usize = 70;
 
-/// Label for matches in the task's text, which the whole group shares.
+/// Label of matches in the task, which a group shares.
 const TASK: &str = "task";
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Found {
-    /// Turn index; `None` for matches in the task or the last observation.
+    /// `None` for matches in the task or last observation.
     pub(super) turn: Option<usize>,
     part: &'static str,
-    /// Text before the match, the match, and text after it.
+    /// Before the match, the match, and after.
     excerpt: [String; 3],
 }
 
@@ -39,7 +38,7 @@ struct Hit {
     found: Found,
 }
 
-/// Returns the first match in a trajectory. `words` must be lowercase.
+/// Returns the first match of lowercase `words`.
 pub(super) fn first(trajectory: &Trajectory, words: &str) -> Option<Found> {
     let of = |turn: Option<usize>, part: &'static str, text: &str| {
         Some(Found { turn, part, excerpt: excerpt(text, words)? })
@@ -58,16 +57,16 @@ pub(super) fn first(trajectory: &Trajectory, words: &str) -> Option<Found> {
     })
 }
 
-/// Returns the text around the first match, ignoring case; `None` if there is no match.
+/// Returns the text around the first match, ignoring case.
 fn excerpt(text: &str, words: &str) -> Option<[String; 3]> {
-    // Most texts are ASCII, whose lower case has the same length.
+    // In ASCII, lower case has the same length.
     let (start, end) = if text.is_ascii() {
         let start = find_ascii(text.as_bytes(), words.as_bytes())?;
         (start, start + words.len())
     } else {
         let lower: String = text.chars().flat_map(char::to_lowercase).collect();
         let start = lower.find(words)?;
-        // Lower case may change the length in bytes, so positions are counted in letters.
+        // Lower case may change lengths in bytes, so letters are counted.
         let letters = lower[..start].chars().count();
         let count = words.chars().count();
         let place = |letter: usize| text.char_indices().nth(letter).map_or(text.len(), |(at, _)| at);
@@ -78,7 +77,6 @@ fn excerpt(text: &str, words: &str) -> Option<[String; 3]> {
     Some([before.into_iter().rev().collect(), text[start..end].to_owned(), behind])
 }
 
-/// Returns the index of lowercase ASCII `words` in `text`, ignoring case.
 fn find_ascii(text: &[u8], words: &[u8]) -> Option<usize> {
     let (&first, rest) = words.split_first()?;
     let upper = first.to_ascii_uppercase();
@@ -94,7 +92,7 @@ fn find_ascii(text: &[u8], words: &[u8]) -> Option<usize> {
     None
 }
 
-/// Returns true if a JSON line may contain the words. `quoted` holds the words with JSON escapes.
+/// Returns true if a JSON line may contain the words, given with JSON escapes.
 fn may_have(line: &str, quoted: &str) -> bool {
     if line.is_ascii() && quoted.is_ascii() {
         return find_ascii(line.as_bytes(), quoted.as_bytes()).is_some();
@@ -110,12 +108,11 @@ fn quoted(words: &str) -> String {
 #[derive(Default)]
 struct Results {
     found: Vec<Hit>,
-    /// The newest step that has not been searched.
+    /// Newest unsearched step.
     next: Option<u64>,
     steps: usize,
 }
 
-/// Searches a source's steps from `before` (default: the last step) to the first.
 fn search(source: &Source, words: &str, before: Option<u64>) -> anyhow::Result<Results> {
     let start = Instant::now();
     let mut results = Results::default();
@@ -137,7 +134,7 @@ fn search(source: &Source, words: &str, before: Option<u64>) -> anyhow::Result<R
 
 fn search_file(path: &Path, step: u64, words: &str, results: &mut Vec<Hit>) -> anyhow::Result<()> {
     let quoted = quoted(words);
-    // Pages show groups sorted by index, and their members in file order.
+    // Pages show groups by index and members in file order.
     let mut groups: std::collections::BTreeMap<usize, usize> = std::collections::BTreeMap::new();
     let mut found: Vec<(usize, usize, Found)> = Vec::new();
     for line in turnwise_files::lines(turnwise_files::open(path)?) {
@@ -152,7 +149,7 @@ fn search_file(path: &Path, step: u64, words: &str, results: &mut Vec<Hit>) -> a
         }
         *index += 1;
     }
-    // The members of a group share one task, so it is listed once.
+    // A group's task is listed once.
     found.dedup_by(|(next, _, words), (group, _, known)| {
         next == group && words.part == TASK && known.part == TASK
     });
@@ -166,13 +163,13 @@ fn search_file(path: &Path, step: u64, words: &str, results: &mut Vec<Hit>) -> a
     Ok(())
 }
 
-/// Returns the group index in a line; `None` if the line is not a trajectory. Parses only this key.
+/// Parses only the group index; `None` if the line is not a trajectory.
 fn group_of(line: &str) -> Option<usize> {
     #[derive(serde::Deserialize)]
     struct Of {
         group: usize,
     }
-    // A run writes this key right after the task, before any text that could contain it.
+    // A run writes this key right after the task, before text that could contain it.
     let short = || {
         let rest = line.split_once("},\"group\":")?.1;
         let digits = rest.split(|letter: char| !letter.is_ascii_digit()).next()?;
@@ -279,7 +276,6 @@ mod tests {
         }
         assert!(!may_have(&line, &quoted("nothing")));
         assert_eq!(group_of(&line), Some(0));
-        // The key's text inside a string is not mistaken for the key.
         let mut other = trajectory();
         other.group = 7;
         other.turns[0].observation = "},\"group\":3".into();

@@ -1,4 +1,4 @@
-//! Shows a run's settings that differ from its preset or its environment's defaults.
+//! A run's settings that differ from its preset or its environment's defaults.
 
 use std::fmt::Write as _;
 
@@ -8,13 +8,13 @@ use turnwise_train::config::{Config, ConfigSource, differences};
 use crate::commands::pages::html::escape;
 use crate::worlds::load;
 
-/// Keys that are not compared, because they only identify the run.
+/// Keys that only identify the run.
 const NAMES: [&str; 2] = ["name", "preset"];
 
 const LONGEST: usize = 120;
 
-/// Returns a table of differing settings, and the full config, collapsed. If the config cannot be
-/// compared, only the full config is shown.
+/// Returns a table of differences and the collapsed config, or only the config if it cannot be
+/// compared.
 pub(super) fn page(text: &str) -> String {
     let mut body = String::new();
     if let Some((against, rows)) = compared(text) {
@@ -41,15 +41,15 @@ pub(super) fn page(text: &str) -> String {
     body
 }
 
-/// Compares a config with its preset or, if it has none, with the defaults. Returns a description
-/// of the reference config, and `[key, own value, reference value]` for each difference.
+/// Compares a config with its preset or the defaults. Describes these, and returns
+/// `[key, own value, their value]` of each difference.
 fn compared(text: &str) -> Option<(String, Vec<[String; 3]>)> {
     let own: Table = text.parse().ok()?;
     let preset = own.get("preset").and_then(Value::as_str).map(str::to_owned);
     let kind = own.get("env")?.get("kind")?.as_str()?;
     let template = own.get("prompt").and_then(|prompt| prompt.get("template"));
     let environment = vec![format!("env.kind={kind:?}")];
-    // The default template fits only the default environment; others need the config's template.
+    // The default template fits only the default environment.
     let with_template =
         template.map(|template| [environment.clone(), vec![format!("prompt.template={template}")]].concat());
     let tries = [
@@ -59,8 +59,8 @@ fn compared(text: &str) -> Option<(String, Vec<[String; 3]>)> {
         (None, Some(environment)),
         (None, with_template),
     ];
-    // A preset is a full config or only a method, which needs the environment. Presets of other
-    // programs cannot be loaded.
+    // A preset is a full config or only a method, which needs the environment. Other programs'
+    // presets cannot be loaded.
     let of_kind = |config: &Config| config.env.kind == kind;
     let base = tries.into_iter().find_map(|(preset, overrides)| {
         load(ConfigSource { preset, overrides: overrides?, ..ConfigSource::default() }).ok().filter(of_kind)

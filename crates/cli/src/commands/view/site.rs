@@ -1,4 +1,4 @@
-//! Routes of the viewer, with a cache for the last step.
+//! Routes of the viewer, with the last step cached.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -19,10 +19,10 @@ use crate::commands::pages::http::{Reply, Request};
 pub(super) const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("viewer.js");
 
-/// Maximum number of runs kept open. Each open run keeps its last step in memory.
+/// Maximum runs kept open, each with its last step in memory.
 const KEPT: usize = 4;
 
-/// Seconds between reloads of a live page if scripts are disabled.
+/// Seconds between reloads of a live page without scripts.
 const RELOAD: u32 = 15;
 
 const MISSING: &str = "This page does not exist.";
@@ -74,7 +74,6 @@ impl Site {
         }
     }
 
-    /// Returns the pages of a run in the folder; `None` if the name is not listed.
     fn of_run(&self, name: &str) -> anyhow::Result<Option<Arc<Pages>>> {
         let Self::Folder { runs, open, kept } = self else { return Ok(None) };
         let Some(folder) = runs.folder(name) else { return Ok(None) };
@@ -95,13 +94,12 @@ fn list(runs: &Runs, query: &Query) -> anyhow::Result<Option<Reply>> {
     Ok(Some(page(&runs.title(), &body, Some(("/data.json", &version)))))
 }
 
-/// Returns a version string, which live pages poll.
+/// Returns a version, which live pages poll.
 fn data(version: &str) -> Reply {
     Reply::json(serde_json::json!({ "version": version }).to_string())
 }
 
-/// Returns a page. If `live` (URL and version of the page's data) is given, the page updates
-/// itself.
+/// Returns a page, which updates itself if `live` gives URL and version of its data.
 fn page(title: &str, body: &str, live: Option<(&str, &str)>) -> Reply {
     let mut head = String::from("<script src=\"/viewer.js\" defer></script>");
     let mut attributes = String::new();
@@ -116,7 +114,7 @@ fn page(title: &str, body: &str, live: Option<(&str, &str)>) -> Reply {
     Reply::page(200, document_with(title, STYLE, &head, &body))
 }
 
-/// The pages for one source, with its last requested step.
+/// The pages of one source, with the last step.
 pub(super) struct Pages {
     source: Source,
     last: Mutex<Option<Arc<LastStep>>>,
@@ -164,14 +162,13 @@ impl Pages {
         }
     }
 
-    /// Returns a string that changes whenever the run's files change.
     fn version(&self) -> String {
         let Source::Run { directory, .. } = &self.source else { return String::new() };
         let of = |file: &str| stamp_of(&directory.path(file));
         short_hash(&["metrics.jsonl", "status.json", "eval", "trajectories"].map(of).join(" "))
     }
 
-    /// Returns the run's page, or the step's page if a file has only one step.
+    /// Returns the run's page, or the only step of a file.
     fn first(&self, place: Place<'_>) -> anyhow::Result<Option<Reply>> {
         if let (Source::Files(_), [only]) = (&self.source, self.source.steps().as_slice()) {
             return self.step_page(*only, place);
@@ -196,7 +193,7 @@ impl Pages {
         Ok(Some(page(&format!("{}, step {number}", self.source.title()), &body, None)))
     }
 
-    /// Redirects to the first group in the query's sort order, by default the most instructive one.
+    /// Redirects to the first group in the sort order, by default the most instructive one.
     fn first_group(&self, number: u64, place: Place<'_>) -> anyhow::Result<Option<Reply>> {
         let Some(last) = self.step(number)? else { return Ok(None) };
         let first = order(&last.step, &last.facts, place.query).first().copied();
@@ -204,7 +201,7 @@ impl Pages {
         Ok(Some(Reply::redirect(&place.address(&path, &[]))))
     }
 
-    /// Returns the page for a group. With `open`, all turns are expanded.
+    /// Returns a group's page; `open` expands all turns.
     fn group_page(
         &self,
         number: u64,
@@ -246,8 +243,7 @@ impl Pages {
         Ok(Some(page(&title, &body, None)))
     }
 
-    /// Returns the token texts, if a checkpoint exists. If there is no checkpoint yet, the next
-    /// request tries again.
+    /// Returns the token texts, if a checkpoint exists by now.
     fn tokens(&self) -> Option<&TokenTexts> {
         if self.tokens.get().is_none() {
             self.tokens.set(self.source.tokens()?).ok();
@@ -255,10 +251,8 @@ impl Pages {
         self.tokens.get()
     }
 
-    /// Returns a step's trajectories; `None` if the source does not contain the step.
-    ///
-    /// The cached step is used only while its file is unchanged, because a resumed run may rewrite
-    /// a step.
+    /// Returns a step's trajectories, if any. The cached step is used only while its file is
+    /// unchanged, because a resumed run may rewrite it.
     fn step(&self, number: u64) -> anyhow::Result<Option<Arc<LastStep>>> {
         if !self.source.steps().contains(&number) {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! Reads a run, file or folder for the viewer, and its steps.
+//! Runs, files and folders for the viewer.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -38,7 +38,7 @@ impl Method {
 }
 
 pub(super) enum Source {
-    /// A run directory; steps are read on demand.
+    /// A run; steps are read on demand.
     Run { directory: RunDirectory, method: Option<Method>, beside: Option<Method> },
     /// Trajectory files, read at startup.
     Files(Files),
@@ -55,13 +55,13 @@ pub(super) struct Files {
 struct DumpStep {
     number: u64,
     batch: Batch,
-    /// The parsed dump, except for its batch; `None` if the file is from a run.
+    /// The parsed dump without its batch, unless from a run.
     dump: Option<DumpBatch>,
-    /// True advantages from a `turnwise benchmark credit` file, in batch order.
+    /// True advantages in batch order.
     truth: Option<Truth>,
 }
 
-/// Length and modification time of a file.
+/// Length and modification time.
 pub(super) type Stamp = (u64, SystemTime);
 
 fn trajectories_of(run: &RunDirectory, number: u64) -> PathBuf {
@@ -72,8 +72,7 @@ impl Source {
     /// Opens a run directory, a file or a folder of files.
     ///
     /// # Errors
-    /// Names the path and the problem. Also fails if the files lack a field that the method
-    /// requires.
+    /// Names the path and the problem, for example a missing field that the method requires.
     pub(super) fn open(
         path: &Path,
         reading: &Reading,
@@ -97,8 +96,7 @@ impl Source {
                 &method.config.encoder,
             ));
         }
-        // Each Harbor trial is a file with one trajectory; the trials of a job are compared with
-        // each other.
+        // A trial is a file with one trajectory; a job's trials are compared with each other.
         if turnwise_trajectory_io::is_harbor_job(path) {
             files.add(path, reading)?;
         } else if path.is_dir() {
@@ -131,7 +129,6 @@ impl Source {
         })
     }
 
-    /// Returns the method given with `--preset`, which replaces the recorded advantages.
     pub(super) fn method(&self) -> Option<&Method> {
         match self {
             Self::Run { method, .. } => method.as_ref(),
@@ -143,8 +140,7 @@ impl Source {
         matches!(self, Self::Files(files) if files.steps.iter().any(|step| step.truth.is_some()))
     }
 
-    /// Sets GRPO and GiGPO as default methods for a `turnwise benchmark credit` file, which has no
-    /// recorded advantages.
+    /// Sets GRPO and GiGPO for a `turnwise benchmark credit` file, which has no advantages.
     pub(super) fn fill_methods(
         &mut self,
         named: impl Fn(&str) -> anyhow::Result<Method>,
@@ -159,7 +155,7 @@ impl Source {
         Ok(())
     }
 
-    /// Returns the steps that have trajectories, in ascending order. Training adds steps.
+    /// Returns the steps with trajectories; training adds more.
     pub(super) fn steps(&self) -> Vec<u64> {
         match self {
             Self::Run { directory, .. } => directory.trajectory_steps().unwrap_or_default(),
@@ -187,7 +183,7 @@ impl Source {
         }
     }
 
-    /// Returns the file of a run's step; `None` if the source is files read at startup.
+    /// Returns the file of a run's step.
     pub(super) fn file(&self, number: u64) -> Option<PathBuf> {
         let Self::Run { directory, .. } = self else { return None };
         Some(trajectories_of(directory, number))
@@ -208,14 +204,13 @@ impl Source {
         Pictures::of_config(&config)
     }
 
-    /// Returns the stamp of a run's step file; `None` if the source is files read at startup.
+    /// Returns the stamp of a run's step file.
     pub(super) fn stamp(&self, number: u64) -> Option<Stamp> {
         let Self::Run { directory, .. } = self else { return None };
         let found = trajectories_of(directory, number).metadata().ok()?;
         Some((found.len(), found.modified().ok()?))
     }
 
-    /// Returns a step's trajectories with credit.
     pub(super) fn step(&self, number: u64) -> anyhow::Result<Step> {
         let batch = self.batch(number)?.into_owned();
         let (path, beside, in_file) = match self {
@@ -230,7 +225,6 @@ impl Source {
         let by_method = |batch: Batch, method: &Method| {
             explain::by_method(number, batch, dump, method).with_context(|| path.display().to_string())
         };
-        // Only a second method needs a copy of the trajectories.
         let second = beside.as_ref().map(|method| (method, batch.clone()));
         let mut step = match (self.method(), self) {
             (Some(method), _) => by_method(batch, method)?,
@@ -266,7 +260,6 @@ impl Files {
             }
             return Ok(());
         }
-        // A run's file has more fields per turn than other formats.
         if reading.is_automatic()
             && let Ok(trajectories) = read_trajectories(path)
             && !trajectories.is_empty()
@@ -294,12 +287,11 @@ impl Files {
         path: &Path,
     ) -> anyhow::Result<()> {
         check_explanations(&batch, path)?;
-        // The files of a run are named by the number of finished steps.
+        // A run's files are named by the number of finished steps.
         self.steps.push(DumpStep { number: step + 1, batch, dump: None, truth });
         Ok(())
     }
 
-    /// Reads a dump and checks for the fields that the method requires.
     fn read(&self, path: &Path, options: &ReadOptions) -> anyhow::Result<Dump> {
         let dump = read(path, options)?;
         if let Some(method) = &self.method {
@@ -328,7 +320,7 @@ pub(super) fn has_dumps(folder: &Path) -> bool {
 /// Returns the trajectory files in a folder that is not a run, e.g. verl's `rollout_data_dir`.
 ///
 /// # Errors
-/// Fails if the folder contains no trajectory files, or runs instead.
+/// Fails if there are none, or runs instead.
 fn dumps_of(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
@@ -349,7 +341,7 @@ fn dumps_of(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     }
 }
 
-/// Rejects explanations or advantages whose count differs from the number of turns.
+/// Rejects explanations or advantages that do not match the number of turns.
 fn check_explanations(batch: &Batch, path: &Path) -> anyhow::Result<()> {
     for trajectory in batch.trajectories() {
         let turns = trajectory.turns.len();

@@ -1,5 +1,3 @@
-//! A step's trajectories with credit.
-
 use std::collections::BTreeMap;
 
 use turnwise_core::{StageRecord, Trajectory};
@@ -10,43 +8,42 @@ use crate::commands::credit::table::counted;
 pub(super) struct Step {
     pub(super) number: u64,
     pub(super) groups: Vec<Vec<Shown>>,
-    /// Credit method of the advantages, e.g. `gigpo, then aem`.
+    /// Credit method, e.g. `gigpo, then aem`.
     pub(super) method: Option<String>,
     pub(super) explained: Explained,
-    /// Short method name for the column header when methods are compared.
+    /// Short method name for the column header.
     pub(super) first: String,
     pub(super) diagnostics: BTreeMap<String, f64>,
 }
 
 pub(super) struct Shown {
     pub(super) trajectory: Trajectory,
-    /// The group's name in the file.
+    /// Name in the file.
     pub(super) group: String,
-    /// Where the trajectory is in the file.
+    /// Place in the file.
     pub(super) place: String,
-    /// Whether the task was solved; `None` if the file does not say.
+    /// Whether the task was solved, if known.
     pub(super) success: Option<bool>,
-    /// One advantage per turn; `None` if not recorded or computed.
+    /// One per turn, if known.
     pub(super) advantages: Option<Vec<f64>>,
-    /// Credit stages per turn; empty if there are no explanations.
+    /// Credit stages per turn, if explained.
     pub(super) explanation: Vec<Vec<StageRecord>>,
-    /// Columns shown next to the advantages; the same for all trajectories of a step.
+    /// Columns next to the advantages, the same for all trajectories.
     pub(super) beside: Vec<Beside>,
 }
 
-/// Advantages from another method, or true advantages.
+/// Another method's or the true advantages.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Beside {
-    /// Method name, or [`TRUTH`].
+    /// Method, or [`TRUTH`].
     pub(super) name: String,
     pub(super) values: Vec<Option<f64>>,
-    /// Standard errors, if the values are estimates.
     pub(super) errors: Option<Vec<f64>>,
 }
 
 pub(super) const TRUTH: &str = "A*";
 
-/// A turn is decisive if its true advantage is more than this many standard errors from 0.
+/// Standard errors from 0 that make a true advantage decisive.
 const DECISIVE: f64 = 2.0;
 
 impl Beside {
@@ -76,7 +73,7 @@ impl Shown {
         self.beside.iter().find(|beside| beside.name == TRUTH)
     }
 
-    /// Returns the turn with the largest absolute true advantage, if it is decisive.
+    /// Returns the turn with the largest true advantage, if decisive.
     pub(super) fn decisive(&self) -> Option<usize> {
         let truth = self.truth()?;
         let known =
@@ -85,7 +82,7 @@ impl Shown {
         (most > DECISIVE * truth.error(turn).unwrap_or(0.0)).then_some(turn)
     }
 
-    /// Returns true if a loss term treats this turn differently because of its unusual entropy.
+    /// Returns true if a loss term treats this turn differently for its unusual entropy.
     pub(super) fn is_outlier(&self, turn: usize) -> bool {
         let stages = self.stages(turn).iter();
         stages.filter_map(|stage| stage.facts.get("outlier")).any(|outlier| outlier != 0.0)

@@ -1,4 +1,4 @@
-//! Page for one step: groups, with one row of turns per trajectory, coloured by advantage.
+//! Page of a step: groups with a row of turns per trajectory, coloured by advantage.
 
 use std::fmt::Write as _;
 
@@ -20,7 +20,7 @@ const NAME: usize = 60;
 
 const GROUPS: usize = 40;
 
-/// A group and its neighbours in the query's sort order.
+/// A group and its neighbours in the sort order.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Neighbours {
     pub(super) group: usize,
@@ -29,7 +29,7 @@ pub(super) struct Neighbours {
 }
 
 impl Neighbours {
-    /// Returns a group's neighbours in `order`, or by index if the group is not in `order`.
+    /// Returns a group's neighbours in `order`, or by index if it is absent.
     pub(super) fn of(group: usize, order: &[usize], count: usize) -> Self {
         match order.iter().position(|&known| known == group) {
             Some(at) => Self {
@@ -48,7 +48,7 @@ impl Neighbours {
 
 pub(super) fn links(source: &Source, place: Place<'_>, step: u64, group: Option<Neighbours>) -> String {
     let up = if group.is_none() { " rel=\"up\"" } else { "" };
-    // The filters of a step do not apply to the page of the run.
+    // A step's filters do not apply to the run's page.
     let run = place.link("/", &[("q", ""), ("show", ""), ("page", "")]);
     let mut links = format!("<nav>{}<a{up} href=\"{run}\">{}</a>", all_runs(place), escape(&source.title()));
     let mut link = |rel: &str, path: String, text: String| {
@@ -82,12 +82,12 @@ pub(super) fn links(source: &Source, place: Place<'_>, step: u64, group: Option<
     links + "</nav>"
 }
 
-/// Returns a link to the list of runs, if the viewer shows a folder of runs.
+/// Links to the list of runs, if there is one.
 pub(super) fn all_runs(place: Place<'_>) -> &'static str {
     if place.base.is_empty() { "" } else { "<a href=\"/\">all runs</a>" }
 }
 
-/// Returns a form for filtering and sorting groups. The form works without scripts.
+/// Returns a form for filtering and sorting, which needs no scripts.
 fn choice(step: &Step, place: Place<'_>, number: u64) -> String {
     let select = |name: &str, label: &str, options: &[(&str, &str)]| {
         let mut body = format!("<label>{label} <select name=\"{name}\">");
@@ -125,7 +125,7 @@ pub(super) fn groups(step: &Step, facts: &[Facts], place: Place<'_>) -> String {
         body.push_str(&self::group(step, group, &link));
     }
     let path = format!("/step/{number}");
-    // On this page the keys `n` and `p` change the step, so links between pages have no `rel`.
+    // Here the keys `n` and `p` change the step.
     body + &pager(place, &path, page, pages).replace("rel=\"next\"", "").replace("rel=\"prev\"", "")
 }
 
@@ -194,14 +194,12 @@ fn legend(step: &Step) -> String {
 
 pub(super) const DIFFERENCE: &str = "difference";
 
-/// Returns the column names: first the method of the advantages, then the other columns.
 pub(super) fn columns<'a>(step: &'a Step, shown: &'a Shown) -> Vec<&'a str> {
     let first = if step.first.is_empty() { "recorded" } else { &step.first };
     std::iter::once(first).chain(shown.beside.iter().map(|beside| beside.name.as_str())).collect()
 }
 
-/// Returns the metrics of a run's step, collapsed. Dropped trajectories are counted outside the
-/// collapsed part, because the page shows only the others.
+/// Returns a step's metrics, collapsed except for the number of dropped trajectories.
 pub(super) fn metrics(source: &Source, step: u64) -> String {
     let Some(line) = source.metrics(step) else { return String::new() };
     let of = |tag: &str| line.metrics.get(tag);
@@ -246,8 +244,8 @@ fn explained(explained: &Explained) -> String {
     }
 }
 
-/// Returns a group as HTML: its task, and one row of cells per trajectory. `page` is the URL of the
-/// page with its turns; empty if that is the current page.
+/// Returns a group: its task, and a row of cells per trajectory. `page` is the URL of its turns;
+/// empty for the current page.
 pub(super) fn group(step: &Step, group: usize, page: &str) -> String {
     let shown = &step.groups[group];
     let goal = shown.first().map(|shown| &shown.trajectory.task);
@@ -293,8 +291,7 @@ pub(super) fn group(step: &Step, group: usize, page: &str) -> String {
     body + "</table></section>"
 }
 
-/// Returns a trajectory's rows of cells: the advantages, the other columns, and the difference
-/// between two methods.
+/// Returns a trajectory's rows: advantages, other columns, and the difference between two methods.
 fn rows(step: &Step, shown: &Shown, most: &[f64], to: &dyn Fn(usize) -> String) -> String {
     let mut body = String::new();
     let mut row = |name: &str, value: &dyn Fn(usize) -> (Option<f64>, f64)| {
@@ -305,7 +302,7 @@ fn rows(step: &Step, shown: &Shown, most: &[f64], to: &dyn Fn(usize) -> String) 
         body.push_str("</div>");
     };
     for (column, name) in columns(step, shown).into_iter().enumerate() {
-        // The difference is shown between the methods and the truth.
+        // The difference comes before the truth.
         if name == TRUTH {
             difference_row(shown, most, &mut row);
         }
@@ -320,14 +317,12 @@ fn rows(step: &Step, shown: &Shown, most: &[f64], to: &dyn Fn(usize) -> String) 
     body
 }
 
-/// Writes a row of cells, given its name and a function from a turn to its value and the largest
-/// absolute value.
+/// Writes a named row of cells, given each turn's value and the largest absolute value.
 type Row<'a> = dyn FnMut(&str, &dyn Fn(usize) -> (Option<f64>, f64)) + 'a;
 
 fn difference_row(shown: &Shown, most: &[f64], row: &mut Row<'_>) {
     if shown.compares_methods() {
-        // Scaled credits of two methods differ by at most 2; a difference of 1 has the darkest
-        // colour.
+        // Scaled credits differ by at most 2; a difference of 1 is darkest.
         row(DIFFERENCE, &|turn| (difference(shown, turn, most), 1.0));
     }
 }
@@ -352,7 +347,6 @@ pub(super) fn outcome(shown: &Shown) -> String {
     text
 }
 
-/// Describes why an episode stopped early; empty if the environment ended it.
 pub(super) fn stop(reason: &StopReason) -> String {
     match reason {
         StopReason::Terminated => String::new(),
@@ -363,8 +357,7 @@ pub(super) fn stop(reason: &StopReason) -> String {
     }
 }
 
-/// Returns a turn as a linked cell; its colour shows `value` relative to the largest absolute
-/// value, `most`.
+/// Returns a turn's linked cell, coloured by `value` relative to `most`.
 fn cell(shown: &Shown, turn: usize, (value, most): (Option<f64>, f64), to: &str) -> String {
     let (class, strength) = colour(value, most);
     let one = &shown.trajectory.turns[turn];

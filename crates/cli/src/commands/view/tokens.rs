@@ -1,5 +1,3 @@
-//! Token texts and how they are coloured.
-
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -14,15 +12,13 @@ pub(super) enum Color {
     /// Darker for less likely tokens.
     #[default]
     LogProb,
-    /// Darker for tokens that were sampled with higher entropy.
+    /// Darker for higher entropy.
     Entropy,
-    /// Highlights tokens whose ratio was clipped in the loss: blue at the upper bound, orange at
-    /// the lower bound.
+    /// Tokens with a clipped ratio: blue at the upper bound, orange at the lower.
     Clipping,
 }
 
 impl Color {
-    /// Ways to colour tokens: variant, name in URLs, and label.
     pub(super) const ALL: [(Self, &'static str, &'static str); 3] = [
         (Self::LogProb, "", "log-prob"),
         (Self::Entropy, "entropy", "entropy"),
@@ -33,8 +29,8 @@ impl Color {
         Self::ALL.iter().find(|(_, known, _)| *known == name).map_or(Self::default(), |(color, ..)| *color)
     }
 
-    /// Returns a token's CSS class and colour strength (0 to 1). The darkest colour means 3
-    /// nats: a probability of 5 %, or the entropy of 20 equally likely tokens.
+    /// Returns a CSS class and strength (0 to 1). The darkest means 3 nats: a probability of 5 %,
+    /// or the entropy of 20 equally likely tokens.
     pub(super) fn of(self, token: &Token) -> (&'static str, f64) {
         let darker = |nats: f32| ("neg", (f64::from(nats) / 3.0).clamp(0.0, 1.0));
         match self {
@@ -52,12 +48,12 @@ pub(super) struct Token {
     pub(super) logprob: f32,
     pub(super) entropy: Option<f32>,
     pub(super) reward: Option<f64>,
-    /// Number of updates that clipped the token ([`Turn::clipped`]).
+    /// Updates that clipped the token ([`Turn::clipped`]).
     pub(super) clipped: i32,
 }
 
 impl Token {
-    /// Returns the values of one token of a turn; the token must have a log-prob.
+    /// Returns one token's values; it must have a log-prob.
     pub(super) fn of(turn: &Turn, index: usize) -> Self {
         Self {
             id: turn.response_ids[index],
@@ -89,8 +85,7 @@ impl Token {
 pub(super) struct TokenTexts(Tokenizer);
 
 impl TokenTexts {
-    /// Returns the tokenizer of a run's newest checkpoint, or of its base model if it is an
-    /// adapter. Without a tokenizer, pages show no token texts.
+    /// Returns the tokenizer of a run's newest checkpoint or its adapter's base, if any.
     pub(super) fn of_run(run: &Path) -> Option<Self> {
         let policy = run_folder::whole_checkpoints(run).ok()?.pop()?.join("policy");
         let folder =
@@ -98,8 +93,7 @@ impl TokenTexts {
         Tokenizer::load_folder(&folder).ok().map(Self)
     }
 
-    /// Returns the text that each token appends. A character that is split over several tokens is
-    /// assigned to the last of them.
+    /// Returns the text that each token appends; a split character belongs to its last token.
     pub(super) fn texts(&self, ids: &[u32]) -> Vec<String> {
         let mut stream = DecodeStream::new();
         let mut texts: Vec<String> = ids.iter().map(|&id| stream.push(&self.0, id)).collect();

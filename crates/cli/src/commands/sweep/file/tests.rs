@@ -1,5 +1,3 @@
-//! Tests of sweep files: resolved configs and rejected files.
-
 use super::*;
 
 fn read(text: &str) -> anyhow::Result<SweepFile> {
@@ -35,7 +33,7 @@ fn entries_are_the_product_of_runs_grid_and_seeds() {
             "name=\"gigpo-layout-windowed-learning_rate-0.0003-seed-5\""
         ]
     );
-    // Without runs and grid there is one method, named after the sweep.
+    // Without runs and grid, one method has the sweep's name.
     let plain = read("name = \"s\"\npreset = \"grpo\"\n").unwrap().entries().unwrap();
     assert_eq!(plain.iter().map(Entry::run_name).collect::<Vec<_>>(), ["s-seed-0"]);
 }
