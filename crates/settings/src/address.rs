@@ -4,29 +4,29 @@ use std::net::Ipv6Addr;
 
 use thiserror::Error;
 
-/// Reason why an address is invalid, phrased to follow the setting's name. The address is not
-/// repeated in the message, because it may contain a password.
+/// Why an address is invalid, phrased to follow the setting's name. The message omits the address,
+/// which may contain a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum AddressError {
-    /// The scheme is missing or is not `http` or `https`.
+    /// The scheme is not `http` or `https`.
     #[error("must start with http:// or https://")]
     Scheme,
-    /// The address contains a user name or password, which would appear in logs.
+    /// A user name or password is present, which would appear in logs.
     #[error("must hold no user name or password; `api_key_env` names the environment variable of a key")]
     Credentials,
-    /// The host is missing or invalid, or the port is invalid.
+    /// The host or port is invalid.
     #[error("must name a server, such as http://127.0.0.1:8000")]
     Server,
 }
 
-/// Accepts only valid `http` or `https` server addresses without credentials.
+/// Accepts `http` and `https` server addresses without credentials.
 ///
 /// # Errors
-/// Returns the first problem found.
+/// Returns the first problem.
 pub fn check_address(address: &str) -> Result<(), AddressError> {
     let rest = address.strip_prefix("http://").or_else(|| address.strip_prefix("https://"));
     let rest = rest.ok_or(AddressError::Scheme)?;
-    // An `@` marks credentials only before the path. Clients treat a backslash as a slash.
+    // An `@` marks credentials only before the path; clients treat a backslash as a slash.
     let server = &rest[..rest.find(['/', '\\', '?', '#']).unwrap_or(rest.len())];
     if server.contains('@') {
         return Err(AddressError::Credentials);

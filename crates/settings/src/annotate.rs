@@ -1,4 +1,4 @@
-//! TOML with a comment above each key that describes it.
+//! TOML with a comment above each key.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,11 @@ use crate::schema::{alternatives, choices, description, plain, range, shared_sch
 
 const WIDTH: usize = 100;
 
-/// Formats settings as TOML, with comments above each key that give its description, range and
-/// default. Unset keys are written as comments. Parsing the text gives the same settings.
+/// Formats settings as TOML, each key below its description, range and default. Unset keys are
+/// commented out, so parsing the text gives the same settings.
 ///
 /// # Errors
-/// Fails on settings that cannot be represented in TOML.
+/// Fails on settings that TOML cannot represent.
 pub fn annotate<T: JsonSchema + Serialize + 'static>(settings: &T) -> Result<String, SettingsError> {
     let fail = |reason: String| SettingsError(vec![Problem::new("settings", reason)]);
     let text = toml::to_string_pretty(settings).map_err(|error| fail(error.to_string()))?;
@@ -42,8 +42,7 @@ pub fn annotate<T: JsonSchema + Serialize + 'static>(settings: &T) -> Result<Str
     Ok(out)
 }
 
-/// Comments for each line: text above the line, and text after it (unset keys, placed after the
-/// table's header).
+/// Comments above a line, and text after it (unset keys, below the table's header).
 struct Notes<'a> {
     text: &'a str,
     above: BTreeMap<usize, (String, String)>,

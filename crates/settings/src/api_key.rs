@@ -1,31 +1,28 @@
-//! API keys. Settings contain the names of environment variables, never the keys.
+//! API keys. Settings name environment variables, never the keys.
 
 use std::env::VarError;
 
 use thiserror::Error;
 
-/// Reason why an environment variable has no valid API key, phrased to follow the setting's name.
-/// The message never contains the variable's value.
+/// Why a variable has no valid API key, phrased to follow the setting's name. The message omits the
+/// value.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ApiKeyError {
-    /// The environment variable does not exist.
+    /// The variable does not exist.
     #[error("the environment variable {0} is not set; it is to hold the API key")]
     Missing(String),
-    /// The environment variable is empty, for example if a script exports a missing key.
+    /// The variable is empty, for example if a script exports a missing key.
     #[error("the environment variable {0} is empty; it is to hold the API key")]
     Empty(String),
-    /// The environment variable contains characters other than visible ASCII, for example spaces or
-    /// line breaks.
+    /// The variable contains spaces, line breaks or other characters than visible ASCII.
     #[error("the environment variable {0} has characters that no API key has")]
     Characters(String),
 }
 
-/// Returns the API key from the environment variable that a setting names. Returns `None` if the
-/// setting is empty. Missing and empty variables are rejected early, because a service's error
-/// message would not name them.
+/// Returns the API key from the variable that a setting names, or `None` for an empty setting.
 ///
 /// # Errors
-/// Fails if the environment variable does not contain a valid key.
+/// Fails if the variable has no valid key, because a service's error would not name it.
 pub fn api_key(variable: &str) -> Result<Option<String>, ApiKeyError> {
     if variable.is_empty() {
         return Ok(None);

@@ -1,22 +1,21 @@
-//! Parses settings given as command-line arguments.
+//! Settings given as command-line arguments.
 
 use thiserror::Error;
 use toml::{Table, Value};
 
-/// Reason why an argument is not a setting.
+/// Why an argument is not a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum AssignmentError {
     /// The argument has no `=`.
     #[error("a setting is written key.sub=value")]
     Form,
-    /// The key is empty, or a part of it between dots is.
+    /// The key, or a part of it between dots, is empty.
     #[error("a setting is written key.sub=value; the key is incomplete")]
     Key,
 }
 
-/// Splits an argument `key.sub=value` into key and value, and trims white space around them. Values
-/// are parsed as TOML, or as JSON for tables and lists. Any other text is taken as a string, so
-/// paths and names need no quotes.
+/// Splits `key.sub=value` into key and value and trims both. Values are TOML, or JSON for tables
+/// and lists; any other text is a string, so paths and names need no quotes.
 ///
 /// ```
 /// use toml::Value;

@@ -1,4 +1,4 @@
-//! Checks a value against a schema for types, ranges, choices, and unknown and missing keys.
+//! Checks values against a schema: types, ranges, choices, unknown and missing keys.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -11,20 +11,19 @@ use crate::suggest;
 
 const SHOWN: usize = 80;
 
-/// Rejects settings outside the ranges declared by their type.
+/// Rejects settings outside the ranges of their type.
 ///
 /// # Errors
 /// Returns all invalid settings, with key, value and valid range.
 pub fn check<T: JsonSchema + Serialize + 'static>(settings: &T) -> Result<(), SettingsError> {
     match Value::try_from(settings) {
         Ok(value) => SettingsError::of(problems(&shared_schema::<T>(), &value)),
-        // TOML integers are signed and have 64 bits.
         Err(error) => Err(SettingsError(vec![Problem::new("settings", error.to_string())])),
     }
 }
 
-/// Returns all problems that a schema ([`crate::schema_of`]) finds in a value. NaN and infinities
-/// are always rejected.
+/// Returns all problems that a schema ([`crate::schema_of`]) finds in a value, NaN and infinities
+/// included.
 pub fn problems(schema: &Schema, value: &Value) -> Vec<Problem> {
     let mut found = Vec::new();
     walk(schema, value, "", &mut found);

@@ -1,7 +1,7 @@
-//! Detects control characters that a terminal executes instead of displaying.
+//! Control characters, which a terminal executes instead of showing.
 
 /// Returns true for control characters (C0 except newline and tab, DEL, C1) and for bidirectional
-/// marks. Bidirectional marks can make text look different in a terminal.
+/// marks, which make text look different.
 pub fn is_hidden(character: char) -> bool {
     let is_bidirectional = matches!(
         character,

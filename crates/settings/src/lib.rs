@@ -1,9 +1,9 @@
-//! Self-describing settings. A setting's range, description and default are declared once and used
-//! for validation, the JSON Schema for editors, and the reference page.
+//! Self-describing settings: ranges, descriptions and defaults, declared once, serve validation,
+//! the JSON Schema for editors, and the reference page.
 //!
-//! A settings type derives `serde::Serialize`, `serde::Deserialize` and `schemars::JsonSchema`. The
-//! type's doc comments serve as descriptions, its `Default` provides defaults, and field attributes
-//! declare ranges:
+//! A settings type derives `serde::Serialize`, `serde::Deserialize` and `schemars::JsonSchema`. Its
+//! doc comments are the descriptions, its `Default` the defaults, and field attributes declare
+//! ranges:
 //!
 //! ```
 //! use schemars::JsonSchema;
@@ -27,19 +27,6 @@
 //! let error = turnwise_settings::check(&Momentum { beta: f64::NAN }).unwrap_err();
 //! assert_eq!(error.to_string(), "beta = nan: must be a finite number, at least 0 and below 1 (default 0.9)");
 //! ```
-//!
-//! | file | subject |
-//! |---|---|
-//! | `schema.rs` | the strict schema of a type |
-//! | `check.rs` | validation: types, ranges, choices, unknown keys |
-//! | `problem.rs` | a problem with a setting, and the error that lists all problems |
-//! | `annotate.rs` | TOML with a comment above each key |
-//! | `reference.rs` | a Markdown page that lists all keys |
-//! | `assignment.rs` | command-line arguments `key.sub=value` |
-//! | `suggest.rs` | suggestions for misspelled names |
-//! | `hidden.rs` | control characters |
-//! | `address.rs` | server addresses |
-//! | `api_key.rs` | API keys in environment variables |
 
 mod address;
 mod annotate;

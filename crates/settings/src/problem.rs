@@ -7,19 +7,18 @@ use thiserror::Error;
 /// One invalid setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// File and line, or command-line argument, of the setting; `None` if the setting was made in
-    /// code.
+    /// File and line, or command-line argument; `None` for code.
     pub origin: Option<String>,
-    /// The setting, as `table.key`; empty if the whole source is invalid.
+    /// `table.key`; empty if the whole source is invalid.
     pub key: String,
-    /// The setting's value as TOML; `None` if the key itself is wrong or missing.
+    /// Value as TOML; `None` if the key is wrong or missing.
     pub value: Option<String>,
     /// What is wrong, with a valid value.
     pub reason: String,
 }
 
 impl Problem {
-    /// Creates a problem without an origin or a value.
+    /// Creates a problem without origin or value.
     pub fn new(key: impl Into<String>, reason: impl Into<String>) -> Self {
         Self { origin: None, key: key.into(), value: None, reason: reason.into() }
     }
@@ -47,7 +46,7 @@ const LISTED: usize = 50;
 pub struct SettingsError(pub Vec<Problem>);
 
 impl SettingsError {
-    /// Returns an error unless the list of problems is empty.
+    /// Returns an error if there are problems.
     ///
     /// # Errors
     /// Returns the problems.

@@ -1,4 +1,4 @@
-//! Generates a Markdown page that lists all keys.
+//! A Markdown page of all keys.
 
 use schemars::JsonSchema;
 use serde_json::Value as Schema;
@@ -8,8 +8,8 @@ use crate::schema::{alternatives, choices, description, plain, range, shared_sch
 
 const DEEPEST: usize = 5;
 
-/// Returns the keys of a settings type as Markdown. Each table has a heading, and each key a row
-/// with range, default and description.
+/// Returns a settings type's keys as Markdown: a heading per table, and a row per key with range,
+/// default and description.
 pub fn reference<T: JsonSchema + 'static>() -> String {
     let mut page = String::new();
     table(&shared_schema::<T>(), "", 2, &mut page);
@@ -122,11 +122,8 @@ fn cell(text: &str) -> String {
 
 #[derive(PartialEq)]
 enum Shape {
-    /// A single value, or a list of values.
     Value,
-    /// A table or a union of tables.
     Table,
-    /// A list of tables.
     List,
 }
 

@@ -1,4 +1,4 @@
-//! Generates the schema of a settings type.
+//! The schema of a settings type.
 
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -8,14 +8,14 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
-/// Schemas are cached, because generating one takes milliseconds and settings are checked often.
+/// Cached, because generating a schema takes milliseconds.
 static KNOWN: Mutex<Option<HashMap<TypeId, Arc<Value>>>> = Mutex::new(None);
 
 /// Returns the JSON Schema (draft 2020-12) of a settings type, without references.
 ///
-/// Unlike in the schema of `schemars`, objects with named properties reject other keys. This
-/// includes unit variants of tagged enums, for which `serde` accepts any keys. Optional keys may be
-/// absent but not null, because TOML has no null.
+/// Unlike `schemars`, objects with named properties reject other keys, even unit variants of tagged
+/// enums, for which `serde` accepts any. Optional keys may be absent but not null, which TOML
+/// lacks.
 pub fn schema_of<T: JsonSchema + 'static>() -> Value {
     Value::clone(&shared_schema::<T>())
 }
@@ -25,7 +25,7 @@ pub(crate) fn shared_schema<T: JsonSchema + 'static>() -> Arc<Value> {
     if let Some(schema) = known().as_ref().and_then(|known| known.get(&TypeId::of::<T>())) {
         return Arc::clone(schema);
     }
-    // Made without the lock, because a type may request other types' schemas.
+    // Not under the lock, because a type may request other schemas.
     let mut settings = SchemaSettings::draft2020_12();
     settings.inline_subschemas = true;
     let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
@@ -73,7 +73,7 @@ fn close(schema: &mut Value) {
     }
 }
 
-/// Returns the tag of a union of tables, with the tag's value in each variant.
+/// Returns the tag of a union of tables, and its value in each variant.
 pub(crate) fn tagged(schema: &Value) -> Option<(&str, Vec<(&str, &Value)>)> {
     let choices = alternatives(schema)?;
     let tag_of = |choice: &'_ Value| {
@@ -109,11 +109,10 @@ pub(crate) fn alternatives(schema: &Value) -> Option<&Vec<Value>> {
     ["anyOf", "oneOf"].iter().find_map(|name| schema.get(*name)).and_then(Value::as_array)
 }
 
-/// Returns the range declared by a schema in words, for example `at least 0 and below 1`; empty if
-/// unbounded.
+/// Returns a schema's range in words, such as `at least 0 and below 1`; empty if unbounded.
 pub(crate) fn range(schema: &Value) -> String {
     let number = |name: &str| schema.get(name).filter(|bound| !bound.is_null()).map(plain);
-    // The minimum 0 of unsigned integers is stated only with an upper bound.
+    // Unsigned integers state their minimum 0 only with an upper bound.
     let low = match (number("exclusiveMinimum"), number("minimum")) {
         (Some(bound), _) => Some(format!("above {bound}")),
         (None, Some(bound)) => Some(format!("at least {bound}")),
@@ -140,7 +139,7 @@ pub(crate) fn range(schema: &Value) -> String {
     parts.join(" and ")
 }
 
-/// Formats a value as TOML according to its schema, with f32 numbers in their shortest form.
+/// Formats a value as TOML, f32 numbers in their shortest form.
 pub(crate) fn plain(value: &Value) -> String {
     match value {
         Value::Number(number) => match number.as_f64() {
@@ -161,7 +160,7 @@ pub(crate) fn plain(value: &Value) -> String {
     }
 }
 
-/// Returns the shortest text that parses to the same number, in double or single precision.
+/// Returns the shortest text of a number in double or single precision.
 fn shortest(number: f64) -> String {
     let double = format!("{number:?}");
     let single = format!("{:?}", number as f32);
