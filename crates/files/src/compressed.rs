@@ -1,5 +1,5 @@
-//! Reads files that may be compressed with zstd or (feature `gzip`) gzip, and limits how far they
-//! expand.
+//! Files that may be compressed with zstd or (feature `gzip`) gzip, with a limit on their
+//! expansion.
 
 use std::fs::{File, Metadata};
 use std::io::{self, BufRead, BufReader, Chain, Cursor, ErrorKind, Read};
@@ -12,29 +12,27 @@ const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 #[cfg(feature = "gzip")]
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// Base-2 logarithm of the maximum zstd window. Archives made with `--long=31` exceed the default.
+/// Base-2 logarithm of the maximum zstd window, for `--long=31`.
 const WINDOW_LOG_MAX: u32 = 31;
 
-/// Expanded size in bytes up to which every file is accepted.
+/// Expanded bytes that are always accepted.
 const FREE_EXPANSION: u64 = 64 << 20;
 
-/// Maximum expansion factor above that size. Recorded episodes expand by a factor of 5 to 30, a
-/// decompression bomb by 30,000.
+/// Maximum expansion above that; episodes expand 5 to 30 times, a decompression bomb 30,000 times.
 const MOST_TIMES: u64 = 256;
 
 const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
 
-/// Returns the largest expanded size accepted for a compressed file of `stored` bytes. Larger
-/// results are rejected as decompression bombs.
+/// Returns the largest accepted size of a compressed file of `stored` bytes; larger ones are
+/// rejected as decompression bombs.
 pub fn most_expanded(stored: u64) -> u64 {
     FREE_EXPANSION.saturating_add(stored.saturating_mul(MOST_TIMES))
 }
 
-/// Opens a file or a pipe for reading. Detects zstd and gzip by their first bytes and decompresses
-/// them. Skips a leading byte order mark.
+/// Opens a file or pipe, detects zstd and gzip by their first bytes, and skips a byte order mark.
 ///
 /// # Errors
-/// Fails with the operating system's error. Reading fails on a damaged frame, or on contents above
+/// Fails with the operating system's error. Reading fails on a damaged frame, or above
 /// [`most_expanded`] ([`ErrorKind::FileTooLarge`]).
 pub fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
     Ok(open_counted(path)?.reader)
@@ -42,11 +40,11 @@ pub fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
 
 /// An open file that counts the bytes read.
 pub struct Counted {
-    /// The contents, decompressed.
+    /// Decompressed contents.
     pub reader: Box<dyn BufRead + Send>,
-    /// Number of bytes read so far, before decompression.
+    /// Bytes read so far, before decompression.
     pub position: Arc<AtomicU64>,
-    /// Stored size in bytes; 0 for a pipe.
+    /// Stored bytes; 0 for a pipe.
     pub length: u64,
 }
 
@@ -95,7 +93,7 @@ impl<R: Read> Read for Bounded<R> {
 
 struct Unmarked<R> {
     reader: R,
-    /// First bytes of the file, inspected but not yet returned.
+    /// Inspected bytes that were not yet returned.
     start: Option<Cursor<Vec<u8>>>,
 }
 
@@ -118,14 +116,13 @@ fn unmarked(reader: impl Read + Send + 'static, capacity: usize) -> Box<dyn BufR
     Box::new(BufReader::with_capacity(capacity, Unmarked { reader, start: None }))
 }
 
-/// Returns the buffer size for uncompressed text. It is at most the file size, because buffers are
-/// zeroed.
+/// Returns the buffer size for plain text, at most the file's, because buffers are zeroed.
 fn piece(metadata: &Metadata) -> usize {
     let most = 1 << 20;
     if metadata.is_file() { metadata.len().clamp(1 << 12, most) as usize } else { most as usize }
 }
 
-/// Like [`open`], but counts the bytes read.
+/// Opens a file like [`open`], but counts the bytes read.
 ///
 /// # Errors
 /// Fails like [`open`].
@@ -135,7 +132,7 @@ pub fn open_counted(path: &Path) -> io::Result<Counted> {
     (&mut file).take(MAGIC.len() as u64).read_to_end(&mut start)?;
     let metadata = file.metadata()?;
     let (length, position) = (metadata.len(), Arc::new(AtomicU64::new(0)));
-    // A pipe cannot seek back, so the first bytes are read again from memory.
+    // A pipe cannot seek, so its first bytes come from memory.
     let file = Counting { file: Cursor::new(start.clone()).chain(file), position: Arc::clone(&position) };
     let reader = if start == MAGIC {
         let mut decoder = zstd::Decoder::new(file)?;

@@ -1,15 +1,12 @@
-//! Flushing to disk, so that written files survive a power failure.
-//!
-//! A folder stores the names of its files, so a flushed file can be lost if its folder is not
-//! flushed.
+//! Flushing to disk, so that files survive a power failure. Folders must be flushed too, because
+//! they store their files' names.
 
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
-/// Flushes a folder's entries to disk, so that a new or renamed file survives a power failure. Does
-/// nothing if the folder cannot be flushed, as on Windows, on some file systems, or without read
-/// permission.
+/// Flushes a folder's entries, so that a new or renamed file survives a power failure. Does nothing
+/// if that is impossible, as on Windows, on some file systems, or without read permission.
 ///
 /// # Errors
 /// Fails if the folder does not exist or the disk fails.
@@ -31,7 +28,7 @@ pub fn sync_folder(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Renames a complete, flushed file or folder within its folder, and flushes that folder.
+/// Renames a flushed file or folder within its folder, and flushes that folder.
 ///
 /// # Errors
 /// Fails if the disk fails, or if `to` is a non-empty folder.
@@ -40,7 +37,7 @@ pub fn rename_into_place(from: &Path, to: &Path) -> io::Result<()> {
     sync_folder(to.parent().unwrap_or(Path::new("")))
 }
 
-/// Flushes a folder and every file and folder below it to disk. Links are not followed.
+/// Flushes a folder and everything below it, without following links.
 ///
 /// # Errors
 /// Fails if the folder cannot be read or the disk fails.
@@ -51,14 +48,14 @@ pub fn sync_all_below(folder: &Path) -> io::Result<()> {
         if kind.is_dir() {
             sync_all_below(&entry.path())?;
         } else if kind.is_file() {
-            // Windows flushes only files that are open for writing.
+            // Windows flushes only writable files.
             File::options().read(true).write(cfg!(windows)).open(entry.path())?.sync_all()?;
         }
     }
     sync_folder(folder)
 }
 
-/// Creates a folder and its missing parents, and flushes their directory entries to disk.
+/// Creates a folder and its parents, and flushes their entries.
 ///
 /// # Errors
 /// Fails if a folder cannot be created or the disk fails.
@@ -69,7 +66,7 @@ pub fn create_folders(folder: &Path) -> io::Result<()> {
     let parent = folder.parent().unwrap_or(Path::new(""));
     create_folders(parent)?;
     match fs::create_dir(folder) {
-        // Another process created it concurrently.
+        // Another process created it.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => Ok(()),
         Err(error) => Err(error),
         Ok(()) => sync_folder(parent),

@@ -1,5 +1,4 @@
-//! Atomic and shared writes, compressed files, and file locks for all crates. Errors contain no
-//! paths; callers add them.
+//! Atomic and shared writes, compressed files, and file locks. Callers add paths to the errors.
 //!
 //! ```
 //! let folder = tempfile::tempdir()?;
@@ -31,12 +30,11 @@ pub use lock::{Lock, try_lock};
 #[cfg(feature = "zstd")]
 pub use compressed::{Counted, most_expanded, open, open_counted};
 
-/// Writes a file atomically and flushes it to disk. `NAME.part` is written in the same folder and
-/// then renamed to `path`. After a power failure, `path` is either the old file, the new file or
-/// missing.
+/// Writes and flushes `NAME.part`, then renames it to `path`. After a power failure, `path` is the
+/// old file, the new one, or missing.
 ///
-/// Only one process may write the file at a time. If `path` is a symbolic link, the file it points
-/// to is replaced. Devices and pipes ([`is_special`]) are written to directly.
+/// Only one process may write the file at a time. A symbolic link's target is replaced; devices and
+/// pipes ([`is_special`]) are written to directly.
 ///
 /// # Errors
 /// Fails with the operating system's error, for example if the folder is missing, full or
@@ -47,7 +45,7 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
         Target::File(path) => path,
     };
     let aside = beside(&path);
-    // Remove it instead of overwriting, because it may be a link to another file.
+    // Removed, because it may be a link to another file.
     match fs::remove_file(&aside) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -63,13 +61,13 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     })
 }
 
-/// Returns true for paths that can be written to but not replaced. These are devices, pipes, and
-/// names of open files (`/dev/stdout`, `/dev/fd/3`), even if the open file is an ordinary one.
+/// Returns true for paths that can be written to but not replaced: devices, pipes, and names of
+/// open files (`/dev/stdout`, `/dev/fd/3`), even ordinary ones.
 pub fn is_special(path: &Path) -> bool {
     matches!(target::of(path), Ok(Target::Special(_)))
 }
 
-/// Returns the temporary path that [`write_atomically`] uses for a file, after following links.
+/// Returns the temporary path of [`write_atomically`], after following links.
 pub fn part_of(path: &Path) -> PathBuf {
     match target::of(path) {
         Ok(Target::File(path)) => beside(&path),
@@ -83,11 +81,11 @@ fn beside(path: &Path) -> PathBuf {
     PathBuf::from(aside)
 }
 
-/// Like [`write_atomically`], but safe with concurrent writers. Each writes its own `.NAME.*.part`,
-/// and the last to finish wins. If `write` fails, `path` is unchanged. A killed process may leave
-/// its temporary file behind.
+/// Writes like [`write_atomically`], but with any number of writers: each has its own
+/// `.NAME.*.part`, and the last to finish wins. If `write` fails, `path` is unchanged; a killed
+/// process may leave its temporary file.
 ///
-/// The new file has default permissions (`0o666` without the umask).
+/// The file has default permissions (`0o666` without the umask).
 ///
 /// # Errors
 /// Fails like `write` and [`write_atomically`].
@@ -109,8 +107,8 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Creates a temporary file `PREFIX*.part` in a folder, with default permissions (`0o666` without
-/// the umask) instead of the `tempfile` crate's `0o600`.
+/// Creates a temporary file `PREFIX*.part` with default permissions (`0o666` without the umask),
+/// unlike `tempfile`'s `0o600`.
 ///
 /// # Errors
 /// Fails with the operating system's error, for example if the folder is missing or read-only.
@@ -122,8 +120,7 @@ pub fn temporary(folder: &Path, prefix: &str) -> io::Result<NamedTempFile> {
     builder.tempfile_in(folder)
 }
 
-/// Lets a library write the file at `path` and then sets default permissions, whatever permissions
-/// the library chose.
+/// Lets a library write the file at `path`, then sets default permissions.
 ///
 /// # Errors
 /// Fails like `write`, or with the operating system's error if the folder is missing or read-only.
@@ -131,8 +128,8 @@ pub fn with_new_permissions<E: From<io::Error>>(
     path: &Path,
     write: impl FnOnce(&Path) -> Result<(), E>,
 ) -> Result<(), E> {
-    // Create a file to get the default permissions: a process cannot read its umask without
-    // changing it, and folders may have their own rules.
+    // A new file has the default permissions, which cannot be read otherwise without changing the
+    // umask.
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
         _ => {}
@@ -244,14 +241,13 @@ mod tests {
             }
             assert!(link.is_symlink());
         }
-        // Files in `/dev/shm` are ordinary files.
+        // These are ordinary files.
         if Path::new("/dev/shm").is_dir() {
             assert!(!is_special(Path::new("/dev/shm/a.txt")));
         }
         assert!(write_atomically(Path::new("/dev/nul"), b"").is_err(), "a name that is mistyped");
     }
 
-    /// Helper that the next test runs in a separate process with its output redirected to a file.
     #[cfg(unix)]
     #[test]
     fn writes_to_the_output() {

@@ -1,8 +1,8 @@
-//! Lines of text, with a limit on their length.
+//! Lines with a limit on their length.
 
 use std::io::{self, BufRead, ErrorKind, Read as _};
 
-/// Maximum length of a line in bytes. The longest real lines are trajectories of about 50 MB.
+/// Maximum bytes of a line; real ones are trajectories of up to 50 MB.
 pub const LONGEST_LINE: u64 = 256 << 20;
 
 /// Iterator of [`lines`].
@@ -13,9 +13,8 @@ pub struct Lines<R> {
     ended: bool,
 }
 
-/// Iterates over lines without their line breaks, like [`BufRead::lines`]. A line of more than
-/// [`LONGEST_LINE`] bytes is an error ([`ErrorKind::FileTooLarge`]) and ends the iteration. Such a
-/// line therefore cannot exhaust memory.
+/// Iterates over lines like [`BufRead::lines`]. A line of more than [`LONGEST_LINE`] bytes, which
+/// could exhaust memory, is an error ([`ErrorKind::FileTooLarge`]) and ends the iteration.
 pub fn lines<R: BufRead>(reader: R) -> Lines<R> {
     Lines { reader, longest: LONGEST_LINE, ended: false }
 }

@@ -1,4 +1,4 @@
-//! Exclusive file locks, which the operating system releases when a process ends.
+//! Exclusive file locks, released when a process ends.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -6,12 +6,11 @@ use std::io;
 /// Outcome of [`try_lock`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lock {
-    /// This process holds the lock until it closes the file.
+    /// Held until this process closes the file.
     Taken,
-    /// Another process, or another open file of this process, holds the lock.
+    /// Held by another process, or by another open file of this one.
     Busy,
-    /// The file system does not support locks, like some network file systems. Callers continue
-    /// without a lock.
+    /// The file system has no locks, like some network file systems; callers continue without one.
     Unsupported,
 }
 

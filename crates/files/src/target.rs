@@ -1,4 +1,4 @@
-//! Resolves an output path to a file that can be replaced, or to a device, pipe or open file.
+//! Output paths, resolved to a replaceable file, or to a device, pipe or open file.
 
 use std::fs::{self, File};
 use std::io;
@@ -8,14 +8,14 @@ const MOST_LINKS: usize = 40;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// A regular file that can be replaced or created.
+    /// A regular or new file.
     File(PathBuf),
-    /// A device, a pipe, or the name of an open file, which can only be written to.
+    /// A device, pipe or open file, which can only be written to.
     Special(PathBuf),
 }
 
-/// Follows the symbolic links of an output path. The last component of the path, and of each link's
-/// target, may be missing.
+/// Follows the symbolic links of an output path; the last component, also of targets, may be
+/// missing.
 pub(crate) fn of(path: &Path) -> io::Result<Target> {
     let mut path = path.to_path_buf();
     let mut device = false;
@@ -27,11 +27,11 @@ pub(crate) fn of(path: &Path) -> io::Result<Target> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = fs::canonicalize(folder.unwrap_or(Path::new(".")))?;
         let full = folder.join(name);
-        // Links in `/proc` are open files, and their text need not be a path.
+        // Links in `/proc` are open files, whose text need not be a path.
         if full.starts_with("/proc") {
             return Ok(Target::Special(full));
         }
-        // `/dev/shm` has ordinary files in shared memory.
+        // `/dev/shm` has ordinary files.
         device |= full.starts_with("/dev") && !full.starts_with("/dev/shm");
         match fs::symlink_metadata(&full) {
             Ok(found) if found.is_symlink() => path = folder.join(fs::read_link(&full)?),
@@ -44,7 +44,7 @@ pub(crate) fn of(path: &Path) -> io::Result<Target> {
     Err(io::Error::other("too many links, one behind the other"))
 }
 
-/// Opens a special target. A regular file is appended to.
+/// Opens a special target; regular files are appended to.
 pub(crate) fn open_special(path: &Path) -> io::Result<File> {
     #[cfg(unix)]
     if let Some(own) = own_output(path)? {
@@ -53,8 +53,8 @@ pub(crate) fn open_special(path: &Path) -> io::Result<File> {
     File::options().append(true).open(path)
 }
 
-/// Returns the program's own stdout or stderr if the path names it. Opening the file again would
-/// create a second file position, and later output would overwrite earlier output.
+/// Returns the program's own stdout or stderr if the path names it. A second file position would
+/// overwrite earlier output.
 #[cfg(unix)]
 fn own_output(path: &Path) -> io::Result<Option<File>> {
     use std::io::Write as _;
