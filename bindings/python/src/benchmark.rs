@@ -1,4 +1,4 @@
-//! Scores advantages against the true advantages written by `turnwise benchmark credit`.
+//! Scores advantages against those of `turnwise benchmark credit`.
 
 use std::path::{Path, PathBuf};
 
@@ -13,9 +13,8 @@ use crate::files::failed;
 use crate::numbers::floats;
 use crate::refused;
 
-/// Scores a method's advantages. Returns JSON with `truth` (a summary) and `score`, plus
-/// `difference` if there is a baseline. A method consists of a name and the advantages of every
-/// trajectory, in file order.
+/// Returns JSON with `truth` (a summary), `score` and, with a baseline, `difference`. A method is a
+/// name with every trajectory's advantages, in file order.
 #[pyfunction]
 #[pyo3(signature = (path, method, baseline=None, resamples=1000, seed=0))]
 pub(crate) fn score_truth(

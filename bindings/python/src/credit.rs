@@ -1,4 +1,4 @@
-//! Computes advantages for a batch in memory, with the same stages as `turnwise credit`.
+//! Advantages of a batch in memory, with the stages of `turnwise credit`.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -18,8 +18,8 @@ use crate::value::{Place, value};
 
 const BATCH: &str = "batch";
 
-/// Returns every preset with its base preset, the turn fields it reads, and its credit and
-/// objective configs including defaults.
+/// Returns every preset with its base, the turn fields it reads, and its credit and objective
+/// configs.
 #[pyfunction]
 pub(crate) fn presets() -> PyResult<String> {
     let methods = known();
@@ -35,7 +35,6 @@ pub(crate) fn presets() -> PyResult<String> {
     serde_json::to_string(&all).map_err(refused)
 }
 
-/// Returns the keys of a turn that a method reads, sorted.
 fn keys(pipeline: &Pipeline) -> Vec<&'static str> {
     let mut keys: Vec<&str> = pipeline.fields().into_iter().map(|(_, field)| field.describe().0).collect();
     keys.sort_unstable();
@@ -43,7 +42,7 @@ fn keys(pipeline: &Pipeline) -> Vec<&'static str> {
     keys
 }
 
-/// Returns the keys of a turn that a preset with overrides reads.
+/// Returns the turn keys that a preset with overrides reads.
 #[pyfunction]
 pub(crate) fn fields(preset: &str, switches: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<Vec<&'static str>> {
     let methods = known();
@@ -51,7 +50,7 @@ pub(crate) fn fields(preset: &str, switches: Vec<(String, Bound<'_, PyAny>)>) ->
     Ok(keys(&Pipeline::with_registry(&config, &methods.credit).map_err(refused)?))
 }
 
-/// Converts overrides to JSON. Each override has a path.
+/// Converts overrides, each with a path, to JSON.
 fn given(switches: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<Vec<(Value, String)>> {
     let each = switches.into_iter().map(|(path, switch)| Ok((value(&switch, &Place::root(&path))?, path)));
     each.collect()
@@ -73,18 +72,17 @@ fn configured(
         config = switched;
     }
     for (switch, path) in switches {
-        // Spells out the settings of a custom method, which an earlier override may have named.
+        // An earlier override may have named a custom method.
         methods.credit.spell_out(&mut config).map_err(|error| error.to_string())?;
         config = credit_with(&config, &path, switch).map_err(|error| format!("{path}: {error}"))?;
     }
     Ok(config)
 }
 
-/// Diagnostics by name for each training step. They are sorted so that dicts always have the same
-/// order.
+/// Diagnostics of each step, sorted so that dicts keep their order.
 type Diagnostics = Vec<(u64, BTreeMap<String, f64>)>;
 
-/// Results for one trajectory.
+/// One trajectory's results.
 #[derive(Default)]
 struct Row {
     advantages: Vec<f64>,
@@ -93,9 +91,8 @@ struct Row {
     explanation: Option<Vec<Vec<StageRecord>>>,
 }
 
-/// Computes the advantages of every trajectory. Returns `(rows, diagnostics of each step)`. A row
-/// is a dict with `advantages`. It also has `outliers`, `token_advantages`, `token_returns` and
-/// `explanation` if the method computes them.
+/// Returns `(rows, diagnostics of each step)`. A row is a dict with `advantages` and, if the method
+/// computes them, `outliers`, `token_advantages`, `token_returns` and `explanation`.
 #[pyfunction]
 #[pyo3(signature = (batch, preset, switches, verl_agent=false, seed=0, explain=false, vectors=None))]
 pub(crate) fn credit<'py>(
@@ -140,7 +137,7 @@ pub(crate) fn credit<'py>(
     Ok((list, diagnostics))
 }
 
-/// Text embeddings that the caller has computed.
+/// Text embeddings from the caller.
 #[derive(Default)]
 struct Vectors(HashMap<String, Vec<f32>>);
 
@@ -206,7 +203,7 @@ fn computed(
     Ok((rows, diagnostics))
 }
 
-/// Copies the results of a step to the rows of its trajectories.
+/// Copies a step's results to its rows.
 fn place(step: &DumpBatch, report: CreditReport, rows: &mut [Row]) {
     let mut explanations: Vec<Vec<Vec<Vec<StageRecord>>>> = report.explanations.into();
     for (group, origins) in step.origins.iter().enumerate() {
@@ -227,7 +224,7 @@ fn place(step: &DumpBatch, report: CreditReport, rows: &mut [Row]) {
     }
 }
 
-/// Formats an error with the index of the trajectory instead of a line number.
+/// Formats an error with the trajectory's index instead of a line number.
 fn indexed(error: &DumpError) -> String {
     match error {
         DumpError::Line { path, line, reason } => format!("{path}[{}]: {reason}", line - 1),

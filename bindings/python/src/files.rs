@@ -1,4 +1,4 @@
-//! Reads files from run directories and from other frameworks.
+//! Files of run directories and of other frameworks.
 
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use turnwise_trajectory_io::{DumpError, Format, Origin, ReadOptions, TurnExtras,
 
 use crate::refused;
 
-/// Returns the text of a file, which may be compressed with zstd.
+/// Returns a file's text, which may be zstd-compressed.
 #[pyfunction]
 pub(crate) fn read_text(py: Python<'_>, path: PathBuf) -> PyResult<String> {
     py.detach(|| {
@@ -22,7 +22,6 @@ pub(crate) fn read_text(py: Python<'_>, path: PathBuf) -> PyResult<String> {
     })
 }
 
-/// Converts a file error to a Python exception.
 pub(crate) fn failed(path: &Path, error: &io::Error) -> PyErr {
     let text = format!("{}: {error}", path.display());
     match error.kind() {
@@ -32,14 +31,14 @@ pub(crate) fn failed(path: &Path, error: &io::Error) -> PyErr {
     }
 }
 
-/// Converts TOML to JSON. Dates become strings.
+/// Converts TOML to JSON; dates become strings.
 #[pyfunction]
 pub(crate) fn toml_to_json(text: &str) -> PyResult<String> {
     let table: toml::Table = text.parse().map_err(|error: toml::de::Error| refused(error))?;
     serde_json::to_string(&table).map_err(refused)
 }
 
-/// Reads the trajectories of a dump and returns them as a JSON list that `credit` accepts.
+/// Reads a dump as a JSON list that `credit` accepts.
 #[pyfunction]
 #[pyo3(signature = (path, format=None, rewards=Vec::new()))]
 pub(crate) fn read_dump(
@@ -67,8 +66,7 @@ pub(crate) fn read_dump(
     })
 }
 
-/// Returns a trajectory as a dict with the keys used in hand-written files. Fields that are missing
-/// in the dump are omitted.
+/// Returns a trajectory with the keys of hand-written files, without missing fields.
 fn written(trajectory: &Trajectory, origin: &Origin) -> Value {
     let turns: Vec<Value> =
         trajectory.turns.iter().zip(&origin.turns).map(|(turn, extras)| written_turn(turn, extras)).collect();

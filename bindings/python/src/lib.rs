@@ -1,8 +1,8 @@
-//! Extension module `turnwise._native`, called by the Python package.
+//! Extension module `turnwise._native` of the Python package.
 //!
-//! Arrays are passed as byte buffers; trajectories are passed as dicts and lists. Python checks
-//! array shapes; all other checks are in Rust. All computation releases the GIL. Errors are raised
-//! as `ValueError`, and file errors as `OSError`.
+//! Arrays are byte buffers, trajectories dicts and lists. Python checks array shapes, Rust
+//! everything else. Computation releases the GIL. Errors are `ValueError`s, or `OSError`s for
+//! files.
 
 #![cfg(feature = "python")]
 #![expect(clippy::needless_pass_by_value, reason = "arguments come from Python by value")]
@@ -22,7 +22,6 @@ use std::fmt::Display;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// Returns a `ValueError`.
 fn refused(reason: impl Display) -> PyErr {
     PyValueError::new_err(reason.to_string())
 }

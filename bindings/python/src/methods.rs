@@ -1,7 +1,6 @@
-//! Credit methods implemented as Python functions.
-//!
-//! The function receives a batch as flat arrays with one entry per turn, and returns one number per
-//! turn. `turnwise._methods` converts buffers to arrays and checks the result.
+//! Credit methods written in Python: a function of a batch as flat arrays with one entry per turn,
+//! which returns a number per turn. `turnwise._methods` converts buffers to arrays and checks the
+//! result.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -24,16 +23,16 @@ struct Registered {
     defaults: Map<String, Value>,
     preset: Preset,
     is_estimator: bool,
-    /// True if the function also receives the text of each turn.
+    /// True if the function also gets each turn's text.
     texts: bool,
 }
 
 static METHODS: RwLock<BTreeMap<&'static str, Registered>> = RwLock::new(BTreeMap::new());
 
-/// Last exception raised by the function. A credit error holds only its text.
+/// Last exception of the function, because a credit error holds only its text.
 static RAISED: Mutex<Option<PyErr>> = Mutex::new(None);
 
-/// Registers a function as method and preset `name`, replacing any earlier one with that name.
+/// Registers a function as method and preset `name`, replacing any earlier one.
 #[pyfunction]
 pub(crate) fn register_method(
     name: &str,
@@ -58,7 +57,7 @@ pub(crate) fn register_method(
         )));
     }
     let mut methods = METHODS.write().unwrap_or_else(PoisonError::into_inner);
-    // Leaked because registries need `'static` names, as built-in methods have.
+    // Registries need `'static` names.
     let leaked = |text: String| -> &'static str { Box::leak(text.into_boxed_str()) };
     let known = methods.get(name).map(|known| (known.preset, known.is_estimator));
     let preset = match known {
@@ -98,7 +97,7 @@ pub(crate) fn known() -> Methods {
     methods
 }
 
-/// Creates a method from the given settings, merged over its defaults.
+/// Creates a method from settings merged over its defaults.
 fn made(
     name: &'static str,
     registered: &Registered,
@@ -127,7 +126,7 @@ struct PythonMethod {
 }
 
 impl PythonMethod {
-    /// Calls the function and returns its advantages in the order of the batch.
+    /// Returns the function's advantages in batch order.
     fn call(
         &self,
         batch: &Batch,
@@ -170,7 +169,7 @@ impl PythonMethod {
     }
 }
 
-/// Formats an exception on one line, with type, message and last traceback entry.
+/// Formats an exception on one line: type, message, last traceback entry.
 fn described(py: Python<'_>, error: &PyErr) -> String {
     let place = || -> PyResult<String> {
         let traceback = py.import("traceback")?;
@@ -184,7 +183,7 @@ fn described(py: Python<'_>, error: &PyErr) -> String {
     format!("{error}{}", place().unwrap_or_default())
 }
 
-/// Sets the exception of the method that failed, if any, as the cause of an error.
+/// Sets a failed method's exception as the cause of an error.
 pub(crate) fn caused(py: Python<'_>, error: PyErr) -> PyErr {
     let raised = RAISED.lock().unwrap_or_else(PoisonError::into_inner).take();
     if raised.is_some() {
@@ -223,7 +222,7 @@ impl Refinement for PythonMethod {
     }
 }
 
-/// Returns the arrays of a batch by name. Each has one entry per turn, in the order of the batch.
+/// Returns a batch's arrays, with an entry per turn.
 fn arrays<'py>(py: Python<'py>, batch: &Batch, texts: bool) -> PyResult<Bound<'py, PyDict>> {
     let turns: usize = batch.trajectories().map(|trajectory| trajectory.turns.len()).sum();
     let mut whole: BTreeMap<&str, Vec<f64>> = BTreeMap::new();

@@ -15,16 +15,16 @@ use crate::numbers::{buffer, floats, singles};
 use crate::refused;
 use crate::value::{Place, value};
 
-/// One sequence from Python. Arrays are over the response tokens of all spans.
+/// A sequence from Python, with arrays over the response tokens of all spans.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Sequence<'py> {
-    /// Number of response tokens in each span.
+    /// Response tokens in each span.
     spans: Vec<usize>,
     logprobs: Bound<'py, PyByteArray>,
     old_logprobs: Bound<'py, PyByteArray>,
     advantages: Bound<'py, PyByteArray>,
-    /// True if `advantages` has one entry per span; false if it has one per token.
+    /// True for an advantage per span, false for one per token.
     per_span: bool,
     mask: Option<Bound<'py, PyByteArray>>,
     ref_logprobs: Option<Bound<'py, PyByteArray>>,
@@ -86,7 +86,7 @@ fn config(preset: &str, switches: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<O
 
 /// Computes the policy objective. Returns a dict with `value`, `d_logprobs`, `d_entropies`,
 /// `d_reference_kls`, `metrics`, `settings` and, if the gradient is normalized, `normalization`.
-/// Gradients are lists with one entry per sequence.
+/// Gradients are lists by sequence.
 #[pyfunction]
 pub(crate) fn policy_loss<'py>(
     py: Python<'py>,
@@ -130,8 +130,7 @@ pub(crate) fn policy_loss<'py>(
 struct Bias {
     sum: BiasSum,
     d_logprobs: Vec<Vec<f64>>,
-    /// Factor by which to multiply the gradient; `None` if it depends on the norm of the weight
-    /// gradient.
+    /// Factor of the gradient; `None` if it depends on the weight gradient's norm.
     factor: Option<f64>,
 }
 
@@ -148,7 +147,7 @@ fn found(
     sequences: Vec<ObjectiveSequence>,
     inputs: &[Inputs],
 ) -> Result<Found, ObjectiveError> {
-    // The loss may change the KL coefficient that applies beside its terms.
+    // The loss may change the KL coefficient.
     let settings = Loss::new(config, &Registry::builtin())?.config().clone();
     let policy = PolicyObjective::new(&settings, ObjectiveBatch::new(sequences))?;
     let mut gradients = Vec::with_capacity(inputs.len());
@@ -201,7 +200,7 @@ fn metrics<'py>(py: Python<'py>, metrics: &LossMetrics) -> PyResult<Bound<'py, P
     Ok(dict)
 }
 
-/// Computes the critic's clipped loss. Returns
+/// Computes the critic's clipped loss:
 /// `(value, gradients by sequence, fraction of clipped tokens)`.
 #[pyfunction]
 pub(crate) fn value_loss(
@@ -235,7 +234,7 @@ pub(crate) fn value_loss(
     Ok((loss, slopes, if tokens > 0.0 { clipped / tokens } else { 0.0 }))
 }
 
-/// Computes the weighted cross-entropy. Returns `(value, gradients by sequence)`.
+/// Computes the weighted cross-entropy: `(value, gradients by sequence)`.
 #[pyfunction]
 pub(crate) fn supervised_loss(
     py: Python<'_>,
@@ -256,9 +255,9 @@ pub(crate) fn supervised_loss(
     Ok((gradients.iter().map(|gradient| gradient.loss).sum(), slopes))
 }
 
-/// Computes STAPO's loss term for outlier turns. Returns a dict with `value`, `d_first`,
-/// `d_second`, `kl`, `reference_kl`, `outliers`. `arrays` holds two KLs per sequence, or three
-/// log-probs (full, masked, reference).
+/// Computes STAPO's loss of outlier turns. Returns a dict with `value`, `d_first`, `d_second`,
+/// `kl`, `reference_kl`, `outliers`. `arrays` holds per sequence two KLs, or three log-probs (full,
+/// masked, reference).
 #[pyfunction]
 pub(crate) fn selective_loss<'py>(
     py: Python<'py>,
@@ -307,8 +306,8 @@ pub(crate) fn selective_loss<'py>(
     Ok(dict)
 }
 
-/// Estimates the KL divergence from a reference at the sampled tokens. Returns the estimates and
-/// their derivatives with respect to the log-probs.
+/// Returns KL estimates from a reference at the sampled tokens, and their derivatives with respect
+/// to the log-probs.
 #[pyfunction]
 pub(crate) fn kl_estimate<'py>(
     py: Python<'py>,
@@ -329,7 +328,7 @@ pub(crate) fn kl_estimate<'py>(
     Ok((buffer(py, &values), buffer(py, &slopes)))
 }
 
-/// Returns the loss weight of every response token, by sequence.
+/// Returns every response token's loss weight, by sequence.
 #[pyfunction]
 pub(crate) fn token_weights<'py>(
     py: Python<'py>,

@@ -1,7 +1,7 @@
-//! Runs training, evaluation and the command line, including methods registered in Python.
+//! Training, evaluation and the command line, with methods registered in Python.
 //!
-//! The work runs on a separate thread without the GIL. The calling thread passes events to a Python
-//! function. It also checks for signals, so that Ctrl-C stops the work safely.
+//! Work runs on a thread without the GIL. The calling thread passes events to a Python function and
+//! checks for signals, so that Ctrl-C stops the work safely.
 
 use std::ffi::OsString;
 use std::ops::ControlFlow;
@@ -24,15 +24,15 @@ use crate::refused;
 
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Minimum time between two progress events during rollouts.
+/// Minimum time between progress events in rollouts.
 const TASK_INTERVAL: Duration = Duration::from_millis(500);
 
 fn registries() -> Registries {
     Registries { methods: known(), ..turnwise_cli::builtin() }
 }
 
-/// Trains like `turnwise train ARGUMENTS`. `report` receives events as JSON. Returns the run
-/// directory, and whether the run is finished.
+/// Trains like `turnwise train ARGUMENTS`, reporting events as JSON. Returns the run directory, and
+/// whether the run is finished.
 #[pyfunction]
 pub(crate) fn train(
     py: Python<'_>,
@@ -50,7 +50,7 @@ pub(crate) fn train(
     supervised(py, &report, work)
 }
 
-/// Evaluates like `turnwise eval ARGUMENTS`. Returns the results for each split as JSON.
+/// Evaluates like `turnwise eval ARGUMENTS`; returns the splits' results as JSON.
 #[pyfunction]
 pub(crate) fn evaluate(py: Python<'_>, arguments: Vec<OsString>, report: Py<PyAny>) -> PyResult<String> {
     let work = move |events: Sender<Value>, stop: Arc<AtomicBool>| {
@@ -67,19 +67,18 @@ pub(crate) fn evaluate(py: Python<'_>, arguments: Vec<OsString>, report: Py<PyAn
     supervised(py, &report, work)
 }
 
-/// Runs the command line with these arguments, of which the first is the program name. Returns the
-/// exit status. `command` restarts it.
+/// Runs the command line, whose first argument is the program name, and returns the exit status.
+/// `command` restarts it.
 #[pyfunction]
 pub(crate) fn main(py: Python<'_>, arguments: Vec<OsString>, command: Vec<OsString>) -> u8 {
     py.detach(|| {
         let code = turnwise_cli::run_with(registries(), &arguments, command);
-        // The number in an `ExitCode` cannot be read, so all are compared.
+        // An `ExitCode` can only be compared.
         (0..=u8::MAX).find(|&number| ExitCode::from(number) == code).unwrap_or(1)
     })
 }
 
-/// Runs the work on a thread and passes events to `report`. An exception raised by `report`, or
-/// Ctrl-C, stops the work.
+/// Runs the work on a thread; an exception of `report`, or Ctrl-C, stops it.
 fn supervised<T: Send + 'static>(
     py: Python<'_>,
     report: &Py<PyAny>,
@@ -126,8 +125,7 @@ fn next_event(received: &Mutex<Receiver<Value>>) -> Result<Value, RecvTimeoutErr
     received.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(SIGNAL_INTERVAL)
 }
 
-/// Converts an error to a Python exception: `ValueError` for arguments and settings, `OSError` for
-/// files.
+/// Returns a `ValueError` for arguments and settings, an `OSError` for files.
 fn exception(error: &anyhow::Error) -> PyErr {
     let text = library::described(error);
     for cause in error.chain() {
@@ -155,11 +153,11 @@ fn of_file(error: &std::io::Error, text: String) -> PyErr {
     }
 }
 
-/// Sends a run's events as JSON, and performs the run's evaluations.
+/// Sends a run's events as JSON, and runs its evaluations.
 struct Reporter {
     events: Sender<Value>,
     stop: Arc<AtomicBool>,
-    /// Time of the last progress event during rollouts.
+    /// Time of the last progress event in rollouts.
     last: Option<Instant>,
 }
 

@@ -1,4 +1,4 @@
-//! Converts Python objects to JSON values and back.
+//! Python objects as JSON values, and back.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use crate::refused;
 /// Maximum nesting depth.
 const DEEPEST: usize = 32;
 
-/// Path to an object inside an argument, for error messages.
+/// An object's path inside an argument, for errors.
 pub(crate) struct Place<'a> {
     parent: Option<&'a Place<'a>>,
     name: Name<'a>,
@@ -43,8 +43,8 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Converts a Python object to JSON. Supports the JSON types, tuples, and objects with `tolist`
-/// (NumPy and PyTorch arrays and scalars). Dict entries with the value None are dropped.
+/// Converts a Python object to JSON: JSON types, tuples, and objects with `tolist` (NumPy and
+/// PyTorch). Drops dict entries with the value None.
 pub(crate) fn value(object: &Bound<'_, PyAny>, place: &Place<'_>) -> PyResult<Value> {
     if place.depth() > DEEPEST {
         return Err(refused(format!("{} is nested more than {DEEPEST} times", place.text())));
