@@ -50,7 +50,6 @@ pub(crate) fn fields(preset: &str, switches: Vec<(String, Bound<'_, PyAny>)>) ->
     Ok(keys(&Pipeline::with_registry(&config, &methods.credit).map_err(refused)?))
 }
 
-/// Converts overrides, each with a path, to JSON.
 fn given(switches: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<Vec<(Value, String)>> {
     let each = switches.into_iter().map(|(path, switch)| Ok((value(&switch, &Place::root(&path))?, path)));
     each.collect()
@@ -82,7 +81,6 @@ fn configured(
 /// Diagnostics of each step, sorted so that dicts keep their order.
 type Diagnostics = Vec<(u64, BTreeMap<String, f64>)>;
 
-/// One trajectory's results.
 #[derive(Default)]
 struct Row {
     advantages: Vec<f64>,
@@ -137,7 +135,6 @@ pub(crate) fn credit<'py>(
     Ok((list, diagnostics))
 }
 
-/// Text embeddings from the caller.
 #[derive(Default)]
 struct Vectors(HashMap<String, Vec<f32>>);
 
@@ -203,7 +200,6 @@ fn computed(
     Ok((rows, diagnostics))
 }
 
-/// Copies a step's results to its rows.
 fn place(step: &DumpBatch, report: CreditReport, rows: &mut [Row]) {
     let mut explanations: Vec<Vec<Vec<Vec<StageRecord>>>> = report.explanations.into();
     for (group, origins) in step.origins.iter().enumerate() {

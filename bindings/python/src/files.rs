@@ -1,5 +1,3 @@
-//! Files of run directories and of other frameworks.
-
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 

@@ -23,7 +23,6 @@ struct Registered {
     defaults: Map<String, Value>,
     preset: Preset,
     is_estimator: bool,
-    /// True if the function also gets each turn's text.
     texts: bool,
 }
 
@@ -126,7 +125,6 @@ struct PythonMethod {
 }
 
 impl PythonMethod {
-    /// Returns the function's advantages in batch order.
     fn call(
         &self,
         batch: &Batch,
@@ -164,7 +162,6 @@ impl PythonMethod {
                 }
             }
         }
-        // `called` has checked the length.
         Ok(PerTurn::from_fn(batch, |_, _, _| numbers.next().unwrap_or(f64::NAN)))
     }
 }

@@ -1,5 +1,3 @@
-//! Number arrays passed as byte buffers.
-
 use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
 

@@ -1,5 +1,3 @@
-//! Losses and their gradients.
-
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyDict, PyList};
 use serde_json::Value;

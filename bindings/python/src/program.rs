@@ -24,7 +24,6 @@ use crate::refused;
 
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Minimum time between progress events in rollouts.
 const TASK_INTERVAL: Duration = Duration::from_millis(500);
 
 fn registries() -> Registries {
@@ -73,7 +72,6 @@ pub(crate) fn evaluate(py: Python<'_>, arguments: Vec<OsString>, report: Py<PyAn
 pub(crate) fn main(py: Python<'_>, arguments: Vec<OsString>, command: Vec<OsString>) -> u8 {
     py.detach(|| {
         let code = turnwise_cli::run_with(registries(), &arguments, command);
-        // An `ExitCode` can only be compared.
         (0..=u8::MAX).find(|&number| ExitCode::from(number) == code).unwrap_or(1)
     })
 }
@@ -157,13 +155,11 @@ fn of_file(error: &std::io::Error, text: String) -> PyErr {
 struct Reporter {
     events: Sender<Value>,
     stop: Arc<AtomicBool>,
-    /// Time of the last progress event in rollouts.
     last: Option<Instant>,
 }
 
 impl Reporter {
     fn send(&self, event: Value) {
-        // The receiver lives until this thread ends.
         let _ = self.events.send(event);
     }
 

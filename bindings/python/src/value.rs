@@ -8,7 +8,6 @@ use serde_json::{Map, Number, Value};
 
 use crate::refused;
 
-/// Maximum nesting depth.
 const DEEPEST: usize = 32;
 
 /// An object's path inside an argument, for errors.

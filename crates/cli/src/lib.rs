@@ -62,7 +62,6 @@ pub use turnwise_train as train;
 pub use crate::registries::builtin;
 pub use turnwise_train::Registries;
 
-// mimalloc keeps freed blocks between micro-batches; see `memory`.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

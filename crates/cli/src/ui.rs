@@ -18,7 +18,6 @@ use turnwise_train::{EvaluationPoint, Event, Observer, Phase, Round};
 use crate::console;
 use crate::library::evaluate_point;
 
-/// Time between progress lines without a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 static STOP: AtomicBool = AtomicBool::new(false);
@@ -50,7 +49,6 @@ pub(crate) fn error(error: &anyhow::Error) {
     console::say(&format!("error: {}", described(error)));
 }
 
-/// Formats an error and its causes without repeats.
 pub(crate) fn described(error: &anyhow::Error) -> String {
     let mut text = String::new();
     let mut previous = String::new();
@@ -68,12 +66,10 @@ pub(crate) fn described(error: &anyhow::Error) -> String {
     text
 }
 
-/// Prints the requested help or the command-line error.
 pub(crate) fn usage(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
     // Errors repeat arguments; without control characters, clap may print them in colour.
     let is_plain = |text: &str| matches!(console::visible(text), Cow::Borrowed(_));
     if arguments.iter().all(|argument| is_plain(&argument.to_string_lossy())) {
-        // A closed pipe is ignored.
         let _ = error.print();
         return ExitCode::from(error.exit_code() as u8);
     }
@@ -141,7 +137,6 @@ impl Meter {
         Self { name, bar: ProgressBar::hidden(), terminal, started: now, last_line: now, first: None }
     }
 
-    /// Shows `done` out of `total`.
     pub(crate) fn show(&mut self, done: u64, total: u64, message: &str) {
         let first = *self.first.get_or_insert(done);
         if self.terminal {
@@ -175,7 +170,6 @@ impl Meter {
     }
 }
 
-/// Estimates the remaining seconds from this process's speed.
 fn seconds_left(elapsed: f64, [first, done, total]: [u64; 3]) -> Option<f64> {
     let new = done.saturating_sub(first);
     (new > 0).then(|| elapsed * total.saturating_sub(done) as f64 / new as f64)
@@ -266,7 +260,6 @@ impl Ui {
         }
     }
 
-    /// Shows a bar while demonstrations are collected.
     fn demonstrations(&mut self, played: usize, total: usize) {
         self.count("demonstrations", played, total);
         if played == total {
@@ -329,7 +322,6 @@ impl Observer for Ui {
                 let turns = metrics
                     .get("rollout/turns/mean")
                     .map_or_else(|| "no group".to_owned(), |turns| format!("turns {turns:.1}"));
-                // Rollout servers do not report it.
                 let entropy = metrics
                     .get("rollout/entropy")
                     .map_or_else(String::new, |nats| format!("  entropy {nats:.2}"));
@@ -401,7 +393,6 @@ mod tests {
     #[test]
     fn the_time_left_is_at_the_pace_of_this_process() {
         assert_eq!(seconds_left(60.0, [0, 25, 100]), Some(180.0));
-        // Resumed at 90 of 100.
         assert_eq!(seconds_left(60.0, [90, 92, 100]), Some(240.0));
         assert_eq!(seconds_left(60.0, [90, 90, 100]), None);
     }

@@ -1,6 +1,3 @@
-//! Environments of this program: those of `turnwise-env`, with retrievers and readers of other
-//! crates.
-
 use std::path::Path;
 use std::sync::Arc;
 
@@ -58,7 +55,6 @@ fn retriever(settings: &RetrieverSettings) -> Result<Arc<dyn Retriever>, Retriev
     Ok(open(&config)?)
 }
 
-/// Opens the model that simulates the user.
 fn chat(user: &Tau2User) -> Result<Chat, EnvError> {
     let settings = ChatSettings {
         endpoint: user.endpoint.clone(),
@@ -78,7 +74,6 @@ fn chat(user: &Tau2User) -> Result<Chat, EnvError> {
     Ok(Arc::new(move |messages| model.reply(messages).map_err(|error| failed(&error))))
 }
 
-/// Builds a run with the program's environments, methods and policies.
 pub(crate) fn run(config: Config) -> RunBuilder {
     let Registries { environments, methods } = registries();
     Run::builder(config).environments(environments).methods(methods).policies(policies())
@@ -93,7 +88,6 @@ fn policies() -> Arc<dyn PolicySource> {
     Arc::new(turnwise_train::run::source::NativeSource)
 }
 
-/// Adds the program's environments and methods.
 pub(crate) fn source(source: ConfigSource) -> ConfigSource {
     ConfigSource { registries: registries(), ..source }
 }

@@ -132,7 +132,6 @@ pub fn open_counted(path: &Path) -> io::Result<Counted> {
     (&mut file).take(MAGIC.len() as u64).read_to_end(&mut start)?;
     let metadata = file.metadata()?;
     let (length, position) = (metadata.len(), Arc::new(AtomicU64::new(0)));
-    // A pipe cannot seek, so its first bytes come from memory.
     let file = Counting { file: Cursor::new(start.clone()).chain(file), position: Arc::clone(&position) };
     let reader = if start == MAGIC {
         let mut decoder = zstd::Decoder::new(file)?;

@@ -66,7 +66,6 @@ pub fn create_folders(folder: &Path) -> io::Result<()> {
     let parent = folder.parent().unwrap_or(Path::new(""));
     create_folders(parent)?;
     match fs::create_dir(folder) {
-        // Another process created it.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => Ok(()),
         Err(error) => Err(error),
         Ok(()) => sync_folder(parent),

@@ -241,7 +241,7 @@ mod tests {
             }
             assert!(link.is_symlink());
         }
-        // These are ordinary files.
+        // Files in `/dev/shm` are ordinary.
         if Path::new("/dev/shm").is_dir() {
             assert!(!is_special(Path::new("/dev/shm/a.txt")));
         }

@@ -25,7 +25,6 @@ pub(crate) fn shared_schema<T: JsonSchema + 'static>() -> Arc<Value> {
     if let Some(schema) = known().as_ref().and_then(|known| known.get(&TypeId::of::<T>())) {
         return Arc::clone(schema);
     }
-    // Not under the lock, because a type may request other schemas.
     let mut settings = SchemaSettings::draft2020_12();
     settings.inline_subschemas = true;
     let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();

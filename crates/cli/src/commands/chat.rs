@@ -293,7 +293,6 @@ mod tests {
     use turnwise_text::TokenizerConfig;
     use turnwise_text::chat::ChatTemplate;
 
-    /// Test sampler with one fixed reply.
     struct Parrot {
         reply: Vec<u32>,
         next: usize,

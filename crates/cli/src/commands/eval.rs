@@ -341,7 +341,6 @@ pub(crate) fn config_of(
     Ok(load_to_play(ConfigSource { files, overrides: first, ..ConfigSource::default() })?)
 }
 
-/// Returns what plays a policy: environment, tokenizer and prompts.
 pub(crate) fn runner_of(config: &Config, world: World, policy: &Policy) -> Result<EnvRunner, TrainError> {
     let vision = policy.weights.config().vision.as_ref();
     EnvRunner::new(config, &registries(), world, Arc::clone(&policy.tokenizer), vision)

@@ -87,7 +87,6 @@ pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
     };
     let options = ExportOptions { merge: args.merge, force: args.force, dtype };
     let out = args.out.display();
-    // Its errors come before the weights are written.
     let card = if args.card { Some(Card::of_policy(&args.policy)?) } else { None };
     let exported = export(&args.policy, &args.out, options)?;
     if let Some(card) = card {
@@ -144,7 +143,6 @@ fn write_trajectories(args: &ExportArgs, format: ExportFormat) -> anyhow::Result
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns a run's trajectories from these steps (empty: all).
 fn of_run(run: &Path, steps: &[u64]) -> anyhow::Result<Vec<trajectories::Exported>> {
     let directory = RunDirectory::open(run)?;
     let known = directory.trajectory_steps()?;

@@ -1,5 +1,3 @@
-//! `turnwise init`: creates starter files.
-
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 

@@ -1,5 +1,3 @@
-//! One module per command.
-
 pub(crate) mod analyze;
 pub(crate) mod arrows;
 pub(crate) mod benchmark;

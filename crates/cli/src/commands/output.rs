@@ -25,7 +25,6 @@ pub(crate) fn check_output(option: &str, path: &Path) -> anyhow::Result<()> {
         OpenOptions::new().write(true).open(path).with_context(shown)?;
         return Ok(());
     }
-    // The content is written here first.
     let part = part_of(path);
     // Remains of an earlier write; a link must not be followed.
     let _ = fs::remove_file(&part);
@@ -85,7 +84,6 @@ pub(crate) fn write_output<T>(
     });
     let shown = || format!("{option} {}", path.display());
     if let Some(error) = failure {
-        // Other errors come from computing the content.
         let is_of_file = error.is::<io::Error>() && error.chain().count() == 1;
         return if is_of_file { Err(error).with_context(shown) } else { Err(error) };
     }
@@ -127,7 +125,6 @@ mod tests {
         }
         #[cfg(unix)]
         {
-            // A dangling link stays; its target is not created.
             let link = folder.path().join("link.json");
             std::os::unix::fs::symlink(folder.path().join("later.json"), &link).unwrap();
             check_output("--output", &link).unwrap();
@@ -144,7 +141,6 @@ mod tests {
         assert!(refused(&path.join("inside")).contains("--output"));
     }
 
-    /// The check must not send end-of-file to a pipe's reader.
     #[cfg(unix)]
     #[test]
     fn a_pipe_is_not_opened_before_there_is_something_to_write() {

@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 use clap::ValueEnum;
 use turnwise_env::pictures::Picture;
 
-/// Maximum columns of an image.
 const MOST_COLUMNS: usize = 64;
 
 /// How to show images.

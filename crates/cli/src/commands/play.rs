@@ -315,7 +315,6 @@ impl<W: Write> Page<W> {
         self.out.codes(codes).context(WRITE)
     }
 
-    /// Shows an observation's image if there is one and images are on, else its text.
     fn observation(&mut self, observation: &Observation) -> anyhow::Result<()> {
         let Some((folder, pictures)) = &self.shown else { return self.world(&observation.text()) };
         let (mut drawn, pictures) = (String::new(), *pictures);
@@ -411,7 +410,6 @@ fn steps(count: usize) -> String {
     if count == 1 { "1 step".to_owned() } else { format!("{count} steps") }
 }
 
-/// Returns the available action most similar to a mistyped one.
 fn near(action: &str, observation: &Observation) -> String {
     let typed = action.to_lowercase();
     let alike = |candidate: &String| {

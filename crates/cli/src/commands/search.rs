@@ -56,7 +56,6 @@ pub(crate) struct SearchArgs {
 
 pub(crate) fn run(args: &SearchArgs) -> anyhow::Result<ExitCode> {
     let Searchable::Webshop = args.environment;
-    // A mistyped name must not cost the time to read a catalogue.
     let queries = open(&args.queries)?;
     let start = Instant::now();
     let index = match &args.data {

@@ -45,9 +45,9 @@ pub(crate) struct TrainArgs {
 /// Train a model on your own conversations (MODEL DATA), or only run a config's SFT warm start.
 ///
 /// MODEL is a model folder, a run or a hub model. DATA contains OpenAI messages, ShareGPT, ATIF or
-/// another format that `turnwise credit` reads. The loss covers only assistant messages, and all
-/// weights are trained unless policy.lora.rank=16 or the like sets an adapter. Useful keys:
-/// sft.data.epochs, sft.data.held_out, sft.data.train_on=last, sft.learning_rate, sft.batch_tokens,
+/// another format that `turnwise credit` reads. The loss covers only assistant messages. By default
+/// all weights are trained; policy.lora.rank=16 trains an adapter. Useful keys: sft.data.epochs,
+/// sft.data.held_out, sft.data.train_on=last, sft.learning_rate, sft.batch_tokens,
 /// rollout.max_model_len, name.
 #[derive(Args)]
 pub(crate) struct SftArgs {
@@ -177,7 +177,6 @@ pub(crate) fn run_sft(args: SftArgs) -> anyhow::Result<ExitCode> {
     train(|observer| run.start(observer).map_err(|error| source.locate(error).into()))
 }
 
-/// Returns settings for SFT on conversations: defaults, then those given.
 fn conversation_settings(model: &Path, data: &Path, given: Vec<String>) -> Vec<String> {
     let text = |path: &Path| toml::Value::from(path.to_string_lossy().as_ref()).to_string();
     let name = data.file_stem().map(|stem| stem.to_string_lossy().replace(['.', ' '], "-"));

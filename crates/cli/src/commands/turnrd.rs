@@ -17,7 +17,6 @@ use super::credit::turnrd_settings_of;
 use super::output::is_same_file;
 use crate::ui;
 
-/// Training metadata, next to a network.
 const REPORT: &str = "training.json";
 const ACTION_WIDTH: usize = 48;
 
@@ -271,7 +270,6 @@ fn inspect(args: &InspectArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the first record with the highest return.
 fn best(replay: &mut Replay, indices: &[usize]) -> anyhow::Result<usize> {
     let mut best: Option<(f64, usize)> = None;
     for &index in indices {

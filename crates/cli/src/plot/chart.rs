@@ -14,7 +14,6 @@ const LEFT: f64 = 66.0;
 const BOTTOM: f64 = 18.0;
 const MARGIN: f64 = 6.0;
 
-/// Maximum points drawn; longer curves are thinned.
 const MOST: usize = 300;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -114,7 +113,6 @@ fn numbers(low: f64, high: f64, base: f64) -> String {
     numbers
 }
 
-/// Returns a hoverable strip per point.
 fn marks(
     points: &[Point],
     shown: &[usize],

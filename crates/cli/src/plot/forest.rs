@@ -9,7 +9,6 @@ use crate::commands::pages::html::escape;
 
 const ONE: f64 = 460.0;
 const SEVERAL: f64 = 210.0;
-/// Gap between panels, wide enough for both axes' labels.
 const GAP: f64 = 38.0;
 const TOP: f64 = 30.0;
 const BOTTOM: f64 = 48.0;
@@ -122,7 +121,6 @@ impl Axis {
         Self { left: 0.0, width: ONE, ticks }
     }
 
-    /// Returns a value's x coordinate, clamped to the axis.
     fn x(&self, value: f64) -> f64 {
         let (low, high) = (self.ticks[0], self.ticks[self.ticks.len() - 1]);
         self.left + self.width * (value.clamp(low, high) - low) / (high - low)

@@ -65,8 +65,6 @@ fn panel(svg: &mut String, left: f64, title: &str, curves: &[Curve], names: &[&s
     }
 }
 
-/// A panel's axes: success in percent, up to the first tick above all bands; steps end at the last
-/// one.
 struct Axes {
     left: f64,
     percents: Vec<f64>,
@@ -202,7 +200,6 @@ mod tests {
         let mut svg = String::new();
         panel(&mut svg, 0.0, "x & y", &[curve_of(&[(0, 0.2), (10, 0.4)])], &["a<b"]);
         assert!(svg.contains("x &amp; y") && !svg.contains("axis cut"));
-        // The axis goes from 0 to 50 percent; 20 lies at three fifths of the height, 40 at one.
         let line = format!("points=\"44.0,{:.1} 424.0,{:.1}\" fill=\"none\"", TOP + 156.0, TOP + 52.0);
         assert!(svg.contains(&line), "{svg}");
         assert_eq!((svg.matches("<polygon").count(), svg.matches("<circle").count()), (1, 2));

@@ -17,7 +17,6 @@ const MOST_INTERVALS: f64 = 6.0;
 const TITLE: f64 = 30.0;
 const LINE: f64 = 18.0;
 
-/// Average character width at 12 pixels.
 const LETTER: f64 = 7.0;
 
 /// Okabe and Ito's colour-blind safe palette.
@@ -27,7 +26,6 @@ pub(crate) const COLOURS: [&str; 7] =
 /// For differences whose interval contains 0.
 pub(crate) const GREY: &str = "#888888";
 
-/// SVG elements relative to the origin, and their size.
 pub(crate) struct Piece {
     pub(crate) body: String,
     pub(crate) width: f64,

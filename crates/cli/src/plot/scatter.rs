@@ -1,5 +1,3 @@
-//! Scatter plots with lines at 0.
-
 use std::fmt::Write as _;
 
 use super::figure::figure;

@@ -21,7 +21,6 @@ impl Angles {
         Self { table, buffer: Buffer::empty(driver), width: config.head_dim }
     }
 
-    /// Returns the angles of at least the first `positions` positions.
     pub(crate) fn up_to(&mut self, positions: usize) -> Result<Part<f32>, CudaError> {
         if self.buffer.len() < positions * self.width {
             self.table.extend_to(positions.next_power_of_two());

@@ -120,8 +120,8 @@ pub(super) fn compile(
     result
 }
 
-/// Returns the error for source code that does not compile. For an unknown architecture, NVRTC
-/// reports an invalid option or writes no log.
+/// Returns the error for source code that does not compile: NVRTC reports an unknown architecture
+/// as an invalid option or without a log.
 fn refused(architecture: &str, code: c_int, mut status: String, log: &str) -> CudaError {
     if code == INVALID_OPTION || log.is_empty() {
         status += "; NVRTC may be older than the device";
@@ -232,7 +232,6 @@ mod tests {
             Ok(library) => library,
             Err(error) => return eprintln!("skipped: {error}"),
         };
-        // benches/cuda-check.sh compiles larger shapes.
         let sizes = compile_check(64, 16, &["sm_80", "sm_1"]).unwrap();
         assert!(sizes[0] > Some(10_000) && sizes[1].is_none(), "{sizes:?}");
         let wrong =

@@ -20,7 +20,6 @@ use crate::weights::lora::{Dropout, Joint};
 struct Activations {
     normed: Buffer<Bf16>,
     inverse: Buffer<f32>,
-    /// Queries, keys and values before their norms, if any.
     raw: Buffer<Bf16>,
     head_inverse: Buffer<f32>,
     qkv: Buffer<Bf16>,
@@ -52,7 +51,6 @@ impl Activations {
     fn grow(&mut self, network: &Network, tokens: usize) -> Result<(), CudaError> {
         let config = &network.config;
         let heads = network.heads();
-        // Without norms, heads are rotated in place.
         let normed =
             network.layout.layers.first().is_some_and(|layer| network.preparation(layer).q_norm.is_some());
         let (raw, inverse) = if normed { (network.qkv_width(), heads.queries + heads.keys) } else { (0, 0) };

@@ -4,7 +4,6 @@ use super::CudaError;
 
 pub(crate) type Address = u64;
 
-/// Dimensions that a kernel module is compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Shape {
     pub(crate) hidden: usize,
@@ -86,7 +85,6 @@ pub(crate) trait Driver: Send + Sync {
     fn download(&self, from: Address, bytes: &mut [u8]) -> Result<(), CudaError>;
     fn copy(&self, from: Address, to: Address, bytes: usize) -> Result<(), CudaError>;
     fn clear(&self, at: Address, bytes: usize) -> Result<(), CudaError>;
-    /// Returns the kernels for a shape, compiled on the first call.
     fn module(&self, shape: Shape) -> Result<usize, CudaError>;
     fn launch(&self, launch: &Launch<'_>) -> Result<(), CudaError>;
     fn multiply(&self, product: &Product) -> Result<(), CudaError>;

@@ -69,7 +69,6 @@ pub(crate) fn downloaded() -> usize {
     device.map_or(0, |device| device.state().downloaded.get(&current().id()).copied().unwrap_or(0))
 }
 
-/// Compiles the kernels for a shape, or reuses an identical build.
 fn build(shape: Shape, compiler: &str) -> PathBuf {
     let mut text = format!("{}\n{}", include_str!("emulator/host.h"), source(shape));
     text.push_str(

@@ -182,7 +182,6 @@ impl Engine {
         buffer.part(0..values.len()).upload(self.network.driver(), values)
     }
 
-    /// Uploads tokens, positions and cache rows. Padding rows use the extra slot.
     fn upload(&self, rows: &[Row], count: usize) -> Result<(), CudaError> {
         let padding = Row { slot: self.slots, position: 0, token: 0, place: [0; 3], logits: false };
         let all = || rows.iter().chain(std::iter::repeat_n(&padding, count - rows.len()));
@@ -216,7 +215,6 @@ impl Engine {
         Ok(tiles.len())
     }
 
-    /// Launches a step whose first `decoded` rows belong to one sequence each.
     fn run(&self, count: usize, decoded: usize, tiles: usize, wanted: usize) -> Result<(), CudaError> {
         let network = &*self.network;
         let (config, kernels, epsilon) = (&network.config, &network.kernels, network.epsilon());

@@ -19,7 +19,6 @@ use super::library::{
 const OLDEST: c_int = 80;
 /// cuBLAS workspace in bytes; a fixed one makes products reproducible and lets graphs capture them.
 const WORKSPACE: usize = 32 << 20;
-/// Default limit on a kernel's shared memory.
 const PLAIN_SHARED: u32 = 48 << 10;
 
 /// A device with its primary context, which PyTorch and other libraries share.
@@ -30,7 +29,6 @@ pub(crate) struct Gpu {
     architecture: String,
     multiprocessors: usize,
     context: Handle,
-    /// All work runs in order on this stream.
     main: Queue,
     /// Captures this thread's launches while it records; other threads use `main`.
     recorder: Queue,
@@ -356,7 +354,7 @@ impl Driver for Gpu {
         let begun = self.check("cuStreamBeginCapture", code);
         match begun {
             Ok(()) => *recording = Some(current().id()),
-            // Pass this thread's wake-up on.
+            // Wake the next thread instead.
             Err(_) => self.recorded.notify_one(),
         }
         begun

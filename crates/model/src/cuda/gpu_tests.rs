@@ -132,7 +132,6 @@ unsafe extern "C" fn multiply(
     0
 }
 
-/// Defines functions that do nothing.
 macro_rules! nothing {
     ($($name:ident($($argument:ty),*);)*) => {
         $(unsafe extern "C" fn $name($(_: $argument),*) -> c_int {
@@ -201,7 +200,6 @@ static BLAS: BlasLibrary =
 fn a_recording_has_a_stream_of_its_own_and_products_keep_their_sums_wide() {
     let _alone = alone();
     let gpu = Gpu::with(&DRIVER, &BLAS, 0).unwrap();
-    // Every cuBLAS handle adds partial sums in f32.
     let handles: Vec<(Handle, Handle)> = device(|device| device.streams_of_handles.clone());
     assert_eq!(handles.len(), 2);
     for (handle, _) in &handles {

@@ -51,7 +51,6 @@ impl Pair {
     }
 }
 
-/// Returns the logits' row stride, aligned to 32 bytes for faster products.
 fn stride(network: &Network) -> usize {
     network.config.vocab_size.next_multiple_of(16)
 }
@@ -345,7 +344,6 @@ impl Head {
     }
 }
 
-/// Computes the gradients of the normed rows and the output layer from those of the logits.
 fn output_backward(
     network: &Network,
     (d_logits, count): (Part<Bf16>, usize),

@@ -26,7 +26,6 @@ pub(crate) struct Trained {
     network: Arc<Network>,
     reference: Option<Arc<Network>>,
     weights: Buffer<f32>,
-    /// Empty from when the gradient is taken until the next pass.
     gradient: Buffer<f32>,
     /// Error of a call that could not return it; the next pass or update does.
     failed: Option<CudaError>,
@@ -34,7 +33,6 @@ pub(crate) struct Trained {
     second: Buffer<f32>,
     partials: Buffer<f64>,
     tensors: Vec<TensorInfo>,
-    /// Downloaded weights, valid until the next update.
     on_host: OnceLock<Weights>,
     /// Initial weights: their layout and an adapter's base.
     like: Weights,
@@ -170,7 +168,6 @@ impl Trained {
         }
     }
 
-    /// Returns a pending error and allocates the gradient.
     fn ready(&mut self) -> Result<(), CudaError> {
         if let Some(error) = self.failed.take() {
             return Err(error);

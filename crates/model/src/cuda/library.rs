@@ -131,7 +131,6 @@ library! {
     }
 }
 
-/// Returns folders to search if the loader finds nothing.
 fn folders() -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = Vec::new();
     if let Some(paths) = std::env::var_os("TURNWISE_CUDA_PATH") {
@@ -254,7 +253,6 @@ mod tests {
             Err(CudaError::Library { reason, .. }) => reason,
             other => panic!("{other:?}"),
         };
-        // If no file exists, the first file's error is returned.
         assert!(reason().starts_with("libturnwise-none.so.13: cannot open"), "{}", reason());
         std::fs::write(folder.path().join(&names[1]), "no library at all").unwrap();
         let text = reason();

@@ -14,7 +14,6 @@ pub(crate) trait Plain: Pod + Default + Send + Sync {}
 
 impl<T: Pod + Default + Send + Sync> Plain for T {}
 
-/// An attention tile; the kernels document its fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct Tile {
@@ -43,7 +42,6 @@ impl<T: Plain> Buffer<T> {
         Self { driver: Arc::clone(driver), at: 0, len: 0, kind: PhantomData }
     }
 
-    /// Allocates uninitialised memory.
     pub(crate) fn new(driver: &Arc<dyn Driver>, len: usize) -> Result<Self, CudaError> {
         let at = if len == 0 { 0 } else { driver.allocate(len * size_of::<T>())? };
         Ok(Self { driver: Arc::clone(driver), at, len, kind: PhantomData })

@@ -1,5 +1,3 @@
-//! A decoder's weights on the device, and its linear layers.
-
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -91,7 +89,6 @@ impl Network {
         }
     }
 
-    /// Returns the largest width of `x A^T`.
     pub(crate) fn low_width(&self) -> usize {
         let branches = self.adapter.iter().flat_map(|adapter| {
             adapter.layout.layers.iter().flatten().map(|branch| branch.parts.len() * adapter.rank)
@@ -178,7 +175,6 @@ impl DeviceAdapter {
     }
 }
 
-/// Adapter buffers: `x A^T` and its gradient.
 pub(crate) struct Low {
     low: Buffer<Bf16>,
     d_low: Buffer<Bf16>,
@@ -201,7 +197,6 @@ impl Low {
         }
     }
 
-    /// Grows the buffers to a number of rows.
     pub(crate) fn grow(&mut self, network: &Network, rows: usize, backward: bool) -> Result<(), CudaError> {
         self.low.grow(rows * network.low_width())?;
         self.d_low.grow(if backward { rows * network.low_width() } else { 0 })
@@ -376,7 +371,6 @@ impl Linear<'_> {
         }
     }
 
-    /// Accumulates the gradients of `A`, `B` and the adapter's input.
     fn adapter_backward(
         &self,
         x: Part<Bf16>,

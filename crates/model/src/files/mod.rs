@@ -24,7 +24,6 @@ pub(crate) fn aside(path: &Path) -> PathBuf {
     PathBuf::from(aside)
 }
 
-/// Writes and syncs a file.
 pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> Result<(), ModelError> {
     let mut file = File::create(path).map_err(ModelError::io(path))?;
     file.write_all(bytes).map_err(ModelError::io(path))?;

@@ -182,7 +182,6 @@ fn has_value(value: &Value) -> bool {
     }
 }
 
-/// Returns true if a key is set and is not one that `init_lora_weights` covers.
 fn has_effect(key: &str, value: &Value) -> bool {
     let start = matches!(key, "loftq_config" | "corda_config" | "lora_ga_config");
     !start && has_value(value)

@@ -37,7 +37,6 @@ fn chunk(kind: &[u8], data: &[u8]) -> Vec<u8> {
     chunk
 }
 
-/// Replaces a header: width, height, depth, colour type, compression, filter, interlacing.
 fn with_header(file: &[u8], width: u32, height: u32, rest: [u8; 5]) -> Vec<u8> {
     let header = [&width.to_be_bytes()[..], &height.to_be_bytes(), &rest].concat();
     [&file[..8], &chunk(b"IHDR", &header), &file[33..]].concat()

@@ -282,7 +282,6 @@ mod tests {
         pictures.name(c.first, "c");
         assert_eq!(pictures.named("c").unwrap().0, c);
         let left = || [a, b, c, d].map(|picture| pictures.get(picture.first).is_some());
-        // `b` is now the oldest that is not in use.
         let all = pictures.lock().bytes;
         pictures.lock().drop_oldest(d.first, all - 1);
         assert_eq!(left(), [true, false, true, true]);
@@ -293,7 +292,6 @@ mod tests {
         drop(held);
         pictures.lock().drop_oldest(d.first, 0);
         assert_eq!(left(), [false, false, false, true]);
-        // A dropped picture gets new tokens.
         assert_ne!(add(&config, 8, 8), a);
     }
 }

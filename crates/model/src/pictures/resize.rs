@@ -49,7 +49,6 @@ fn level(sum: i32) -> u8 {
     (sum >> PRECISION).clamp(0, 255) as u8
 }
 
-/// Resizes `[height, width, 3]`, along rows first.
 pub(super) fn resize(rgb: &[u8], [height, width]: [usize; 2], [to_height, to_width]: [usize; 2]) -> Vec<u8> {
     const HALF: i32 = 1 << (PRECISION - 1);
     let mut narrow = Vec::new();

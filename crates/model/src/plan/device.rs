@@ -19,7 +19,6 @@ const LOGITS: u64 = 1 << 27;
 const PROMPT_ROWS: u64 = 2048;
 const SPLITS: u64 = 16;
 
-/// Buffer rows are rounded up to a multiple of this.
 const ROOM: u64 = 256;
 
 struct Widths {

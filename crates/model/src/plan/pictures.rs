@@ -48,7 +48,6 @@ impl MemoryPlan {
             let all = count(differentiated, work.kept);
             training += all.min(MOST_KEPT as u64);
             let at_a_time = if work.splits { 1 } else { lanes.min(differentiated) };
-            // Images whose activations were not kept are encoded again.
             let again = if all > MOST_KEPT as u64 { work.kept } else { 0 };
             training += count(at_a_time, work.backward + again);
             if !work.splits {

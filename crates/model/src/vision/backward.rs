@@ -1,5 +1,3 @@
-//! Backward pass of the vision tower.
-
 use std::ops::Range;
 
 use super::split::{linear_backward, weight_backward};
@@ -77,7 +75,6 @@ impl<T: Real> Tower<'_, T> {
         self.norm_backward(d_normed, x, &layout.norm1, &kept.norm1, d_x, gradient);
     }
 
-    /// Sets `d_input` and adds to the gradients of weight and bias.
     fn linear_backward(
         &self,
         x: &[T],

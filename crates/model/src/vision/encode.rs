@@ -23,7 +23,6 @@ pub(crate) struct Encoded<T> {
     starts: BTreeMap<u32, usize>,
     /// Images in row order, which is the order of first appearance.
     pictures: Vec<Arc<Prepared>>,
-    /// Stored activations, if any.
     traces: Vec<Option<Trace<T>>>,
     pub(crate) table: Pictures,
     width: usize,
@@ -67,7 +66,6 @@ fn tower<T: Real>(parameters: &Parameters<T>) -> Option<Tower<'_, T>> {
     Some(Tower::new(config, parameters.config.hidden_size, data))
 }
 
-/// Computes the features of one image.
 pub(crate) fn encode_one(config: &VisionConfig, width: usize, data: &[f32], first: u32) -> Option<Vec<f32>> {
     let picture = config.pictures.get(first)?;
     Some(Tower::new(config, width, data).forward(&picture, false).features)

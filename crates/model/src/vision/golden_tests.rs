@@ -82,7 +82,6 @@ fn formula(tensor: usize, index: usize) -> f64 {
     (0.37 * i + 1.7 * tensor as f64 + 0.3 * (0.011 * i).sin()).sin()
 }
 
-/// Returns the golden model, with weights times `factor`, and its pictures.
 fn model(case: &Value, factor: f64) -> (Parameters<f64>, Vec<PictureTokens>) {
     let mut config: ModelConfig = config_from_json(&case["config"]).unwrap();
     let vision = config.vision.as_mut().unwrap();
@@ -183,7 +182,6 @@ fn every_block_of_the_tower_equals_transformers() {
     }
 }
 
-/// Returns the distances of log-probs and of gradients.
 fn whole(case: &Value, factor: f64, keep: bool) -> [f64; 2] {
     let (parameters, pictures) = model(case, factor);
     let tokens = with_pictures(&wholes(&case["tokens"]), &pictures);
@@ -224,7 +222,6 @@ fn logprobs_and_gradients_equal_transformers() {
     }
 }
 
-/// Returns greedy replies of a cached conversation with a picture in every turn.
 fn conversation(case: &Value, parameters: &Parameters<f64>, pictures: &[PictureTokens]) -> Vec<Vec<u32>> {
     let texts: Vec<Vec<u32>> = case["texts"]
         .as_array()

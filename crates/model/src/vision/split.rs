@@ -13,7 +13,6 @@ pub(super) const WORTH_A_THREAD: usize = 1 << 24;
 
 const PART: usize = 160;
 
-/// Returns the rows per part, for `each` multiplications per row.
 fn part(rows: usize, each: usize) -> usize {
     let parts = if rows * each < WORTH_A_THREAD { 1 } else { (rows / PART).max(1) };
     rows.div_ceil(parts).max(1)
@@ -34,7 +33,6 @@ pub(super) fn linear<T: Real>(
     });
 }
 
-/// Sets `d_x` and adds the gradients of weight and bias.
 pub(super) fn linear_backward<T: Real>(
     x: &[T],
     d_y: &[T],
@@ -78,7 +76,6 @@ mod tests {
 
     #[test]
     fn parts_add_up_to_the_whole() {
-        // Several parts of rows and outputs, with a remainder.
         let shape = [350, 190, 330];
         let [rows, inputs, outputs] = shape;
         assert!(part(rows, inputs * outputs) < rows && part(outputs, inputs * rows) < outputs);

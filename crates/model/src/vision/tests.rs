@@ -110,7 +110,6 @@ fn equal_pictures_have_equal_tokens_and_others_share_none() {
 fn the_towers_gradient_is_its_derivative() {
     for config in [config(), older()] {
         let vision = vision(&config);
-        // Windows are cut at both edges.
         let tokens = add(&config, 24, 40);
         let prepared = vision.pictures.get(tokens.first).unwrap();
         let len = VisionLayout::new(vision, 32).all().len();
@@ -157,7 +156,6 @@ fn sequence(tokens: Vec<u32>, response: usize) -> TokenSequence {
     TokenSequence { tokens, spans }
 }
 
-/// Returns sequences with pictures at the start, in the middle and in common.
 fn batch(config: &ModelConfig) -> Vec<TokenSequence> {
     let (a, b) = (add(config, 24, 16), add(config, 16, 16));
     let with = |before: &[u32], pictures: &[PictureTokens], after: &[u32]| {
@@ -195,7 +193,6 @@ fn lanes_micro_batches_and_shared_prefixes_do_not_matter_with_pictures() {
         assert!(relative_distance(&gradient, &flat) < 1e-5, "{}", relative_distance(&gradient, &flat));
         let distance = crate::testing::largest_difference(&logprobs, &flat_logprobs);
         assert!(distance < 2e-5, "{distance}");
-        // Text, picture and end are shared.
         assert!(!settings.share_prefixes || settings.lanes > 1 || shared >= 2 * (4 + 6 + 1), "{shared}");
         assert_eq!(run(settings).0, gradient, "the same bits again");
     }
@@ -320,7 +317,6 @@ fn a_model_learns_where_something_is_from_pixels_alone() {
     let vision = vision(&config);
     let parameters = init(&ModelConfig { initializer_range: 0.05, ..config.clone() });
     let mut learner = NativeLearner::new(parameters, LearnerConfig::default()).unwrap();
-    // The answer is the row, then the column.
     let shown = |row: usize, column: usize, background: u8| {
         let picture = vision.pictures.add(&field(row, column, background), vision).unwrap();
         let prompt = vision.insert(&[1, 20, 22, 21, 2], &[picture]).unwrap();

@@ -22,7 +22,6 @@ pub(crate) struct Tower<'a, T> {
     pub(super) width: usize,
 }
 
-/// Window order of an image's merged patches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Order {
     /// Merged patch at each position.
@@ -49,7 +48,6 @@ impl Order {
         Self { groups, windows, whole: std::iter::once(0..rows * columns * merged).collect() }
     }
 
-    /// Reorders groups of `width` numbers.
     fn sort<T: Real>(&self, from: &[T], width: usize) -> Vec<T> {
         self.groups.iter().flat_map(|&group| &from[group * width..(group + 1) * width]).copied().collect()
     }

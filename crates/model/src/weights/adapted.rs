@@ -1,5 +1,3 @@
-//! A decoder's weights with an optional adapter.
-
 use std::sync::Arc;
 
 use super::lora::Adapter;

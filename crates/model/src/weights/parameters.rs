@@ -182,7 +182,6 @@ impl ParameterLayout {
     }
 }
 
-/// Returns the number of the vision tower's weights.
 pub(crate) fn tower_weights(config: &ModelConfig) -> usize {
     ParameterLayout::new(config).vision.map_or(0, |tower| tower.len())
 }

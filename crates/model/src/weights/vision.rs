@@ -1,5 +1,3 @@
-//! Tensors of the vision tower.
-
 use std::ops::Range;
 
 use super::TensorList;

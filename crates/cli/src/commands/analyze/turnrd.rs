@@ -1,5 +1,3 @@
-//! `turnwise analyze turnrd`: TurnRD's credit over a run.
-
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 

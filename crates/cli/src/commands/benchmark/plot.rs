@@ -86,12 +86,10 @@ mod tests {
         ];
         let svg = forest("a & b", &scores);
         assert!(svg.contains("a &amp; b") && svg.contains("bad&lt;") && svg.contains("perfect credit"));
-        // Ten letters; the axis goes from -0.4 to 1.0 in steps of 0.5: from -0.5.
         assert!(svg.contains(&format!("<circle cx=\"{:.1}\"", 94.0 + 460.0 * 1.0 / 1.5)), "{svg}");
         let place = |words: &str| svg.find(words).unwrap_or_else(|| panic!("{words}: {svg}"));
         let rows = [">good<", ">grpo<", ">bad&lt;<", ">a-star K=4<"].map(place);
         assert!(rows.is_sorted(), "{svg}");
-        // GRPO has no number.
         assert_eq!(svg.matches("fill=\"white\" stroke").count(), 1);
     }
 }

@@ -1,5 +1,3 @@
-//! Tables and CSV of benchmark scores.
-
 use turnwise_eval::benchmark::{Difference, MethodScore, TruthSummary};
 use turnwise_eval::compare::Estimate;
 

@@ -50,7 +50,6 @@ fn seeds(comparison: &Comparison) -> String {
     format!("{words}; bands and bars are 95 % intervals")
 }
 
-/// Draws differences from the baselines, a panel per split and one for training.
 fn differences(comparison: &Comparison) -> Option<Piece> {
     let mut names: Vec<(&str, &str)> = Vec::new();
     for pair in comparison.splits.iter().flat_map(|split| &split.pairs) {

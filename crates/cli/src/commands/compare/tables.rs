@@ -1,5 +1,3 @@
-//! Tables (terminal, Markdown, LaTeX) and CSV of a comparison.
-
 use turnwise_eval::compare::methods::{MethodResult, Over};
 use turnwise_eval::compare::pairs::Pair;
 use turnwise_eval::compare::pools::Pool;

@@ -1,5 +1,3 @@
-//! Credit configs from a preset and `--set key=value`, and the turn fields they require.
-
 use std::path::Path;
 
 use anyhow::{Context as _, bail};

@@ -127,7 +127,6 @@ fn stage(stage: &StageRecord) -> Vec<String> {
     lines.iter().map(|line| line.trim_end().to_owned()).collect()
 }
 
-/// Formats with sign and four decimals; zero has no sign.
 pub(in crate::commands) fn signed(value: f64) -> String {
     let text = format!("{value:+.4}");
     if text.trim_start_matches(['+', '-']) == "0.0000" { "0.0000".to_owned() } else { text }
@@ -143,7 +142,6 @@ pub(in crate::commands) fn counted(count: usize, one: &str, many: &str) -> Strin
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
-/// Collapses text to one line of at most `width` columns.
 pub(in crate::commands) fn shortened(text: &str, width: usize) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if line.chars().count() <= width {

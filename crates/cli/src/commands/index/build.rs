@@ -91,7 +91,6 @@ pub(crate) fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
         built = watched("graph", &|watch| {
             let (vectors, found) = build_graph(&folder, options, watch)?;
             recall.set(found);
-            // Progress of the vectors if nothing else was built.
             Ok(if progress.passages == 0 { vectors } else { progress })
         });
         if built.is_ok() {

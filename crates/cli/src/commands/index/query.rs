@@ -16,7 +16,6 @@ use crate::commands::env::open;
 use crate::commands::output::{check_output_of, write_output};
 use crate::ui::print;
 
-/// Queries per batch.
 const TOGETHER: usize = 256;
 
 /// JSON key of the queries in a request.

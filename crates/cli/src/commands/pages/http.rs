@@ -4,7 +4,6 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// Maximum bytes of a request line and headers.
 const LIMIT: u64 = 64 << 10;
 
 /// Time to read a request, and to send a response.
@@ -36,7 +35,6 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
 impl Request {
-    /// Reads a request, or returns the error response.
     pub(in crate::commands) fn read(stream: &TcpStream) -> Result<Self, Reply> {
         Self::parse(BufReader::new(Timed { stream, end: Instant::now() + REQUEST_TIME }))
     }

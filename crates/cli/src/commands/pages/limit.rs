@@ -1,5 +1,3 @@
-//! A semaphore.
-
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 #[derive(Debug)]

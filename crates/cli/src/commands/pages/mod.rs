@@ -1,5 +1,3 @@
-//! Serves web pages on this machine.
-
 pub(crate) mod html;
 pub(super) mod http;
 mod limit;
@@ -50,7 +48,6 @@ pub(super) fn serve(listener: &TcpListener, reply: impl Fn(&Request) -> Reply + 
     let (connections, pages) = (Limit::new(CONNECTIONS), Limit::new(PAGES));
     loop {
         let connection = connections.take();
-        // Disconnected clients and too many open files must not end the server.
         let Ok((stream, _)) = listener.accept() else {
             thread::sleep(PAUSE);
             continue;
@@ -75,7 +72,6 @@ fn answer(stream: &TcpStream, local: bool, pages: &Arc<Limit>, reply: &impl Fn(&
         Some(reason) => Err(Reply::page(403, html::message(reason))),
         None => Ok(request),
     });
-    // Held until the page is sent.
     let (_page, reply) = match request {
         Ok(request) => (Some(pages.take()), reply(&request)),
         Err(reply) => (None, reply),

@@ -17,7 +17,6 @@ use crate::commands::chat::DeviceName;
 use crate::console;
 use crate::ui;
 
-/// Time for running requests after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(10);
 
 pub(super) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
@@ -130,7 +129,6 @@ fn models(args: &ServeArgs) -> anyhow::Result<Vec<ServedModel>> {
     Ok(models)
 }
 
-/// Returns a model's name: run and checkpoint, folder, or hub name.
 fn name_of(path: &Path) -> String {
     let folder_name = |path: &Path| {
         let path = path.canonicalize().ok();

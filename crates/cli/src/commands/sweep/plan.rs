@@ -1,5 +1,3 @@
-//! Plans a sweep's runs and shared warm starts.
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

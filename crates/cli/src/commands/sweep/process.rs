@@ -1,5 +1,3 @@
-//! The process of one run.
-
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
@@ -107,13 +105,11 @@ pub(super) fn is_held(root: &Path) -> anyhow::Result<bool> {
     Ok(root.join(LOCK).is_file() && RunLock::try_take(root)?.is_none())
 }
 
-/// Removes what a run killed while starting left.
 pub(super) fn clear_remains(root: &Path) -> anyhow::Result<()> {
     if !root.is_dir() {
         return Ok(());
     }
     let Some(_lock) = RunLock::try_take(root)? else { return Ok(()) };
-    // Another process may have started it.
     if root.join("config.toml").exists() {
         return Ok(());
     }

@@ -13,10 +13,8 @@ use turnwise_train::record::metrics::MetricsLine;
 
 use crate::console;
 
-/// Time between a run's progress lines without a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Bytes read from the end of `metrics.jsonl`.
 const TAIL: u64 = 64 * 1024;
 
 /// Recent steps that success and speed cover.
@@ -64,7 +62,6 @@ impl Progress {
         }
     }
 
-    /// Replaces a run's progress line by `text`.
     pub(super) fn end(&mut self, name: &str, text: &str) {
         if let Some(bar) = self.bars.remove(name) {
             bar.finish_and_clear();

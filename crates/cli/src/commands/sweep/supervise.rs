@@ -177,7 +177,6 @@ impl<'a> Supervisor<'a> {
             let name = job.name.clone();
             self.progress.end(&name, "stopped; the sweep goes on from its checkpoint");
         } else if is_held(&job.root).unwrap_or(false) {
-            // Another program started it first.
             job.state = State::Held(Instant::now() + SHOW);
         } else {
             job.attempts += 1;
@@ -208,7 +207,6 @@ impl<'a> Supervisor<'a> {
         job.state = State::Ended(End::Failed(reason));
     }
 
-    /// Starts a job if its warm start is finished and a slot is free.
     fn begin(&mut self, index: usize, stopping: bool) {
         if stopping {
             return;

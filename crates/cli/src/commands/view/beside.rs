@@ -1,5 +1,3 @@
-//! Advantages of another method and true advantages, next to a step's own.
-
 use std::path::Path;
 
 use turnwise_core::{Batch, Group};
@@ -52,7 +50,6 @@ pub(super) fn add_truth(step: &mut Step, truth: &Truth) {
     }
 }
 
-/// Returns each column's largest absolute value in a group.
 pub(super) fn largest(shown: &[Shown]) -> Vec<f64> {
     let columns = shown.first().map_or(0, |shown| shown.beside.len());
     let most = |of: &dyn Fn(&Shown) -> Vec<f64>| {

@@ -55,7 +55,6 @@ fn in_words(config: &CreditConfig) -> String {
     text
 }
 
-/// Returns a run's step with recorded or recomputed explanations.
 pub(super) fn of_run(number: u64, mut batch: Batch, config: &Path) -> anyhow::Result<Step> {
     let error = |reason: String| anyhow::anyhow!("{}: {reason}", config.display());
     let text = std::fs::read_to_string(config).map_err(|source| error(source.to_string()))?;
@@ -264,7 +263,6 @@ mod tests {
         let step = run_step(batch.clone(), config);
         assert_eq!((step.explained, step.method.as_deref()), (Explained::Recomputed, Some("rloo")));
         assert_eq!(step.groups[0][0].stages(0)[0].facts.get("score"), Some(1.0));
-        // The recorded advantage is shown, and the difference reported.
         batch.groups[0].trajectories[1].advantages = Some(vec![-0.75]);
         let step = run_step(batch, config);
         assert_eq!((step.explained, step.groups[0][1].advantage(0)), (Explained::Differs(0.25), Some(-0.75)));

@@ -18,7 +18,6 @@ use crate::plot::figure::figure;
 
 const ACTION: usize = 110;
 
-/// Maximum links to turns that share a state or an edge.
 const COMPANIONS: usize = 30;
 
 /// Facts of a shared state or edge: id, number of turns, label.
@@ -131,7 +130,6 @@ fn turn(page: &Page<'_>, trajectory: usize, turn: usize) -> String {
     body
 }
 
-/// Returns column headers above a trajectory's bars; empty for one column.
 fn heads(step: &Step, shown: &Shown) -> String {
     if shown.beside.is_empty() {
         return String::new();
@@ -179,7 +177,6 @@ fn bars(shown: &Shown, turn: usize, most: &[f64]) -> String {
     body
 }
 
-/// Returns a turn's observation, response and admissible actions, given the previous turn.
 fn seen_and_said(turn: &Turn, before: Option<&Turn>, look: Look<'_>) -> String {
     let mut body = String::new();
     if let Some(agent) = &turn.agent {
@@ -302,7 +299,6 @@ fn companions(page: &Page<'_>, stage: &StageRecord, trajectory: usize, turn: usi
     let (group, sharing) = (page.group, &page.sharing);
     let mut body = String::new();
     for (fact, size, what) in SHARED {
-        // Without a shared state, the id is 0 by default.
         let shared = stage.facts.get(size).is_some_and(|size| size > 1.0);
         let Some(number) = stage.facts.get(fact).filter(|_| shared) else { continue };
         let Some(turns) = sharing.get(&(stage.stage.to_string(), fact, number as u64)) else { continue };

@@ -48,7 +48,6 @@ pub(super) struct Summary {
     changed: f64,
 }
 
-/// Rate, interval and split.
 type Success = (f64, Option<(f64, f64)>, String);
 
 impl Runs {
@@ -80,7 +79,6 @@ impl Runs {
         self.names().iter().any(|known| known == name).then(|| self.root.join(name))
     }
 
-    /// Changes with the run's files.
     fn stamp(&self, name: &str) -> String {
         let of = |file: &str| stamp_of(&self.root.join(name).join(file));
         [of("metrics.jsonl"), of("status.json"), of("eval")].join(" ")
@@ -94,7 +92,6 @@ impl Runs {
         stamps.collect()
     }
 
-    /// Returns a run's summary, cached until the stamp changes.
     fn summary(&self, name: &str, stamp: &str) -> Arc<Summary> {
         let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((known, summary)) = lock().get(name)
@@ -107,7 +104,6 @@ impl Runs {
         summary
     }
 
-    /// Changes with any run's files.
     pub(super) fn version(&self) -> String {
         version_of(&self.stamps())
     }

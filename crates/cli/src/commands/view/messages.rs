@@ -1,5 +1,3 @@
-//! Observations and responses as messages with roles, tool calls and results.
-
 use std::fmt::Write as _;
 
 use serde_json::Value;

@@ -107,7 +107,6 @@ pub(crate) fn run(args: ViewArgs) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.output {
         return write(&source, &args, path);
     }
-    // Reject an unfit method now, not on every page.
     if source.method().is_some()
         && let Some(first) = args.step.or_else(|| source.steps().last().copied())
     {

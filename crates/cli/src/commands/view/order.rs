@@ -83,7 +83,6 @@ impl Facts {
         }
     }
 
-    /// Returns a group's sort key, ascending.
     fn rank(&self, sort: &str) -> [f64; 3] {
         match sort {
             "change" => [-self.change, 0.0, 0.0],

@@ -32,7 +32,6 @@ impl Query {
         self.get(key).parse().unwrap_or(default)
     }
 
-    /// Returns a changed copy; an empty value removes a key.
     pub(super) fn with(&self, changes: &[(&str, &str)]) -> Self {
         let mut query = self.clone();
         for (key, value) in changes {
@@ -64,7 +63,6 @@ impl Query {
     }
 }
 
-/// Base path and query of a page.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
     /// `/run/NAME` in a folder of runs, else empty.
@@ -73,7 +71,6 @@ pub(super) struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Returns [`Self::address`], escaped for an HTML attribute.
     pub(super) fn link(&self, path: &str, changes: &[(&str, &str)]) -> String {
         escape(&self.address(path, changes))
     }

@@ -1,5 +1,3 @@
-//! Page of a run: state, warnings, evaluations, charts, settings, steps. For files, only the steps.
-
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -15,7 +13,6 @@ use crate::commands::pages::html::escape;
 use crate::plot::chart::{Point, chart, rate};
 use crate::plot::figure::figure;
 
-/// Metrics with a chart.
 const CURVES: [&str; 12] = [
     "train/success_rate",
     "train/reward/mean",
@@ -39,7 +36,6 @@ const COLUMNS: [(&str, &str); 5] = [
     ("groups without advantage", "credit/zero_advantage_group_frac"),
 ];
 
-/// Smoothing windows in steps; 1 is off.
 const SMOOTH: [usize; 4] = [1, 5, 20, 100];
 
 /// Steps from which charts are smoothed by default.
@@ -193,7 +189,6 @@ pub(super) fn evaluations(directory: &RunDirectory) -> BTreeMap<String, OfSplit>
     splits
 }
 
-/// Shows each split's last evaluation by task kind, with the change since the first.
 fn by_kind(evaluations: &BTreeMap<String, OfSplit>) -> String {
     let mut body = String::new();
     for (split, results) in evaluations {
@@ -267,7 +262,6 @@ fn table(with_trajectories: &[u64], lines: &[&MetricsLine], place: Place<'_>) ->
     body + "</table></div>" + &pager(place, "/", page, pages)
 }
 
-/// Links to the previous and next page, if any.
 pub(super) fn pager(place: Place<'_>, path: &str, page: usize, pages: usize) -> String {
     if pages < 2 {
         return String::new();

@@ -27,7 +27,6 @@ pub(super) struct Found {
     /// `None` for matches in the task or last observation.
     pub(super) turn: Option<usize>,
     part: &'static str,
-    /// Before the match, the match, and after.
     excerpt: [String; 3],
 }
 
@@ -57,7 +56,6 @@ pub(super) fn first(trajectory: &Trajectory, words: &str) -> Option<Found> {
     })
 }
 
-/// Returns the text around the first match, ignoring case.
 fn excerpt(text: &str, words: &str) -> Option<[String; 3]> {
     // In ASCII, lower case has the same length.
     let (start, end) = if text.is_ascii() {
@@ -134,7 +132,6 @@ fn search(source: &Source, words: &str, before: Option<u64>) -> anyhow::Result<R
 
 fn search_file(path: &Path, step: u64, words: &str, results: &mut Vec<Hit>) -> anyhow::Result<()> {
     let quoted = quoted(words);
-    // Pages show groups by index and members in file order.
     let mut groups: std::collections::BTreeMap<usize, usize> = std::collections::BTreeMap::new();
     let mut found: Vec<(usize, usize, Found)> = Vec::new();
     for line in turnwise_files::lines(turnwise_files::open(path)?) {
@@ -149,7 +146,6 @@ fn search_file(path: &Path, step: u64, words: &str, results: &mut Vec<Hit>) -> a
         }
         *index += 1;
     }
-    // A group's task is listed once.
     found.dedup_by(|(next, _, words), (group, _, known)| {
         next == group && words.part == TASK && known.part == TASK
     });

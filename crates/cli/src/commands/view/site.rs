@@ -1,5 +1,3 @@
-//! Routes of the viewer, with the last step cached.
-
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -94,7 +92,6 @@ fn list(runs: &Runs, query: &Query) -> anyhow::Result<Option<Reply>> {
     Ok(Some(page(&runs.title(), &body, Some(("/data.json", &version)))))
 }
 
-/// Returns a version, which live pages poll.
 fn data(version: &str) -> Reply {
     Reply::json(serde_json::json!({ "version": version }).to_string())
 }
@@ -114,7 +111,6 @@ fn page(title: &str, body: &str, live: Option<(&str, &str)>) -> Reply {
     Reply::page(200, document_with(title, STYLE, &head, &body))
 }
 
-/// The pages of one source, with the last step.
 pub(super) struct Pages {
     source: Source,
     last: Mutex<Option<Arc<LastStep>>>,
@@ -168,7 +164,6 @@ impl Pages {
         short_hash(&["metrics.jsonl", "status.json", "eval", "trajectories"].map(of).join(" "))
     }
 
-    /// Returns the run's page, or the only step of a file.
     fn first(&self, place: Place<'_>) -> anyhow::Result<Option<Reply>> {
         if let (Source::Files(_), [only]) = (&self.source, self.source.steps().as_slice()) {
             return self.step_page(*only, place);
@@ -243,7 +238,6 @@ impl Pages {
         Ok(Some(page(&title, &body, None)))
     }
 
-    /// Returns the token texts, if a checkpoint exists by now.
     fn tokens(&self) -> Option<&TokenTexts> {
         if self.tokens.get().is_none() {
             self.tokens.set(self.source.tokens()?).ok();

@@ -1,5 +1,3 @@
-//! Runs, files and folders for the viewer.
-
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -61,7 +59,6 @@ struct DumpStep {
     truth: Option<Truth>,
 }
 
-/// Length and modification time.
 pub(super) type Stamp = (u64, SystemTime);
 
 fn trajectories_of(run: &RunDirectory, number: u64) -> PathBuf {
@@ -155,7 +152,6 @@ impl Source {
         Ok(())
     }
 
-    /// Returns the steps with trajectories; training adds more.
     pub(super) fn steps(&self) -> Vec<u64> {
         match self {
             Self::Run { directory, .. } => directory.trajectory_steps().unwrap_or_default(),
@@ -183,7 +179,6 @@ impl Source {
         }
     }
 
-    /// Returns the file of a run's step.
     pub(super) fn file(&self, number: u64) -> Option<PathBuf> {
         let Self::Run { directory, .. } = self else { return None };
         Some(trajectories_of(directory, number))
@@ -204,7 +199,6 @@ impl Source {
         Pictures::of_config(&config)
     }
 
-    /// Returns the stamp of a run's step file.
     pub(super) fn stamp(&self, number: u64) -> Option<Stamp> {
         let Self::Run { directory, .. } = self else { return None };
         let found = trajectories_of(directory, number).metadata().ok()?;

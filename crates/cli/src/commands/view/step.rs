@@ -32,7 +32,6 @@ pub(super) struct Shown {
     pub(super) beside: Vec<Beside>,
 }
 
-/// Another method's or the true advantages.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Beside {
     /// Method, or [`TRUTH`].

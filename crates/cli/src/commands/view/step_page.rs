@@ -20,7 +20,6 @@ const NAME: usize = 60;
 
 const GROUPS: usize = 40;
 
-/// A group and its neighbours in the sort order.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Neighbours {
     pub(super) group: usize,
@@ -82,7 +81,6 @@ pub(super) fn links(source: &Source, place: Place<'_>, step: u64, group: Option<
     links + "</nav>"
 }
 
-/// Links to the list of runs, if there is one.
 pub(super) fn all_runs(place: Place<'_>) -> &'static str {
     if place.base.is_empty() { "" } else { "<a href=\"/\">all runs</a>" }
 }
@@ -291,7 +289,6 @@ pub(super) fn group(step: &Step, group: usize, page: &str) -> String {
     body + "</table></section>"
 }
 
-/// Returns a trajectory's rows: advantages, other columns, and the difference between two methods.
 fn rows(step: &Step, shown: &Shown, most: &[f64], to: &dyn Fn(usize) -> String) -> String {
     let mut body = String::new();
     let mut row = |name: &str, value: &dyn Fn(usize) -> (Option<f64>, f64)| {
@@ -302,7 +299,6 @@ fn rows(step: &Step, shown: &Shown, most: &[f64], to: &dyn Fn(usize) -> String) 
         body.push_str("</div>");
     };
     for (column, name) in columns(step, shown).into_iter().enumerate() {
-        // The difference comes before the truth.
         if name == TRUTH {
             difference_row(shown, most, &mut row);
         }

@@ -53,7 +53,6 @@ pub(super) struct Token {
 }
 
 impl Token {
-    /// Returns one token's values; it must have a log-prob.
     pub(super) fn of(turn: &Turn, index: usize) -> Self {
         Self {
             id: turn.response_ids[index],

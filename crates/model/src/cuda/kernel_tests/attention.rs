@@ -1,5 +1,3 @@
-//! Preparation of queries, keys and values, and attention.
-
 use super::*;
 use crate::ops;
 
@@ -80,7 +78,6 @@ fn queries_and_keys_are_normed_and_turned_and_turned_back() {
             assert_eq!(from, &cached[(rows - 1 - row) * 2 * keys * head..][..2 * keys * head]);
         }
 
-        // Against central differences.
         let loss = |x: &[f64], norms: Option<[&[f64]; 2]>| -> f64 {
             let y = prepared(x, (queries, keys, head), &bias, norms, &positions, theta);
             y.iter().zip(&d_out).map(|(y, d)| y * d).sum()
@@ -255,7 +252,6 @@ fn decoding_keeps_a_nan_and_gives_zeros_for_a_row_without_keys() {
     // The second query contains NaN; the third row is padding.
     let mut qkv = exact(1, 3 * row);
     qkv[row + 3] = f64::NAN;
-    // Keys of the first sequence, whose last is in the third run of 64.
     let cache = rig.narrow(&exact(2, context * 2 * keys * width));
     let (positions, key_rows) = (rig.of(&[150i32, 150, -1]), rig.ints(&[0, 0, 0]));
     let qkv = rig.narrow(&qkv);

@@ -1,11 +1,8 @@
-//! Token choice.
-
 use super::*;
 
 #[test]
 fn a_choice_is_the_cpus() {
     let Some(rig) = Rig::new(64, 16) else { return };
-    // More than two chunks, and less than one.
     for vocabulary in [2 * CHOICE_CHUNK + 77, 301] {
         let (rows, stride) = (8, vocabulary.next_multiple_of(16));
         let logits: Vec<f32> = random(3, rows * stride).into_iter().map(|x| (3.0 * x) as f32).collect();
@@ -40,7 +37,6 @@ fn a_choice_is_the_cpus() {
             assert!((found[1] - expected.logprob).abs() < 1e-5);
             assert!((found[2] - expected.entropy).abs() < 1e-5);
         }
-        // Non-finite rows do not affect their neighbours.
         let mut broken = logits.clone();
         broken[3 * stride + vocabulary - 1] = f32::NAN;
         broken[6 * stride] = f32::INFINITY;
@@ -130,7 +126,6 @@ fn a_truncated_choice_is_its_definition() {
             let (token, kept) = draw_truncated(logits, inverses[row], top_k, f64::from(top_p), uniforms[row]);
             assert_eq!(words[0].to_bits() as usize, token, "row {row}: top_k {top_k}, top_p {top_p}");
             cut += usize::from(kept < vocabulary);
-            // The log-prob of the full distribution.
             let scaled = |token: usize| f64::from(logits[token] * inverses[row]);
             let total: f64 = (0..vocabulary).map(|token| scaled(token).exp()).sum();
             assert!((f64::from(words[1]) - (scaled(token) - total.ln())).abs() < 1e-4);

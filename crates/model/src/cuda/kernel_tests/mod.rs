@@ -73,7 +73,6 @@ impl Rig {
     }
 }
 
-/// Returns numbers that are exact in bfloat16.
 fn exact(seed: u64, len: usize) -> Vec<f64> {
     random(seed, len).into_iter().map(|x| f64::from(Bf16::from_f32(x as f32).to_f32())).collect()
 }
@@ -88,7 +87,6 @@ fn off(found: &[f64], expected: &[f64]) -> f64 {
     off / largest
 }
 
-/// Tolerance of f32.
 const WIDE: f64 = 2e-6;
 /// Tolerance of bfloat16: half a unit in the last of eight bits.
 const NARROW: f64 = 4e-3;

@@ -1,10 +1,7 @@
-//! Norms, row operations, activation and optimizer.
-
 use super::*;
 
 #[test]
 fn norms_are_those_of_the_cpu() {
-    // Several column groups per thread, and shuffled rows.
     for (hidden, rows) in [(1104, 3), (64, 300)] {
         let Some(rig) = Rig::new(hidden, 16) else { return };
         let (x, weight, d_y) = (exact(1, rows * hidden), exact(2, hidden), exact(3, rows * hidden));

@@ -32,7 +32,6 @@ impl Kernels {
         self.launch("attention_forward", [tiles.len, queries, 1], line(128), shared, arguments)
     }
 
-    /// Writes the gradient of `qkv`.
     pub(crate) fn attention_backward(
         &self,
         tiles: [Part<Tile>; 2],

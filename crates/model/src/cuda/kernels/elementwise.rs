@@ -58,13 +58,11 @@ impl Kernels {
         self.each("swiglu_backward", rows * width / 8, arguments![d_out, rows, width, gate_up])
     }
 
-    /// Adds `bias` to every row.
     pub(crate) fn add_bias(&self, bias: Part<Bf16>, rows: usize, y: Part<Bf16>) -> Result<(), CudaError> {
         hold(y, rows, bias.len);
         self.each("add_bias", rows * bias.len / 8, arguments![bias, rows, bias.len, y])
     }
 
-    /// Adds `bias` to every f32 row.
     pub(crate) fn add_bias_wide(&self, bias: Part<Bf16>, rows: usize, y: Part<f32>) -> Result<(), CudaError> {
         hold(y, rows, bias.len);
         self.each("add_bias_wide", rows * bias.len / 8, arguments![bias, rows, bias.len, y])

@@ -75,7 +75,6 @@ impl Kernels {
         self.launch("value_head", grid, line(128), 0, arguments![normed, weight, values.len, values])
     }
 
-    /// Sets `d_normed` and adds to `d_weight`.
     pub(crate) fn value_head_backward(
         &self,
         normed: Part<Bf16>,

@@ -18,7 +18,6 @@ use super::driver::{Argument, Driver, Launch, Shape};
 use super::memory::{Bf16, Part, Plain};
 use crate::ModelConfig;
 
-/// Number of queries (or keys) per attention tile.
 pub(crate) const TILE: usize = 64;
 /// Maximum number of query heads per key head.
 pub(crate) const MOST_SHARED: usize = 16;

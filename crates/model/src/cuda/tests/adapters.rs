@@ -1,8 +1,5 @@
-//! Training and sampling of adapters and critics.
-
 use super::*;
 
-/// Returns a base with an adapter whose matrices are all nonzero.
 fn adapted(base: Parameters<f32>, seed: u64, critic: bool) -> Weights {
     let lora = LoraConfig { rank: 4, alpha: 6.0, ..LoraConfig::default() };
     let mut adapter = Adapter::init(&base.config, &lora, Seed::derive(seed, Purpose::Init, &[])).unwrap();

@@ -41,7 +41,6 @@ fn sampling_on_the_device_is_that_of_the_learner_and_the_cpu() {
         if kinds.len() == 1 {
             continue;
         }
-        // An engine keeps the weights with which it was created.
         let mut kept = engine(&device);
         let params = SamplingParams { temperature: 0.0, max_tokens: 5, ..SamplingParams::default() };
         let before = play(&mut kept, &params);

@@ -1,5 +1,3 @@
-//! Divergences and masked contexts.
-
 use super::*;
 
 /// Sums all statistics of a masked context, each with its own coefficient.

@@ -24,7 +24,6 @@ mod masked_contexts;
 
 const VOCABULARY: usize = 67;
 
-/// Returns a shape of every supported family.
 fn families() -> [ModelConfig; 4] {
     let base = ModelConfig {
         vocab_size: VOCABULARY,
@@ -76,7 +75,6 @@ fn settings() -> LearnerConfig {
     LearnerConfig { lanes: 1, micro_batch_tokens: 100_000, ..LearnerConfig::default() }
 }
 
-/// Returns a learner on the CPU and on the emulated device.
 fn both<W: Clone + std::convert::Into<Weights>>(
     weights: &W,
     settings: LearnerConfig,
@@ -224,7 +222,6 @@ fn updates_moments_and_checkpoints_are_the_cpus() {
     for learner in [&mut host, &mut device] {
         learner.forward_backward(&TokenBatch::of(&batch), &Probe::PLAIN).unwrap();
     }
-    // Both from the device's gradient, to compare only the update.
     let gradient = device.gradient();
     let norm = device.grad_norm().unwrap();
     let mut state = crate::OptimizerState::new(weights.data.len());

@@ -20,7 +20,7 @@ pub(super) fn of(
         }
     };
     let scaling = match config.rope_scaling {
-        // Stored as a tensor of factors.
+        // Llama 3's rule is stored as a tensor of factors.
         RopeScaling::None | RopeScaling::Llama3 { .. } => None,
         RopeScaling::Linear { factor } => Some(factor),
         RopeScaling::Yarn { .. } => {

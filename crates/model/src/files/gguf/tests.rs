@@ -6,7 +6,6 @@ use super::*;
 use crate::cpu::decoder::tests::{llama, parameters, qwen3};
 use crate::{Family, ModelConfig, RopeScaling};
 
-/// Returns a byte-level BPE tokenizer with letters, one merge, an end token and an added word.
 fn tokenizer(pattern: &str) -> Tokenizer {
     let json = serde_json::json!({
         "version": "1.0",
@@ -104,7 +103,6 @@ fn blocks_of_eight_bits_are_within_their_rounding() {
         let most = values.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
         assert!(block[2..].iter().any(|&byte| byte.cast_signed().unsigned_abs() == 127));
         for (&byte, value) in block[2..].iter().zip(values) {
-            // Half a step, plus the scale's rounding.
             let allowed = most * (0.5 / 127.0 + 2_f32.powi(-11)) * 1.0001;
             assert!(
                 (scale * f32::from(byte.cast_signed()) - value).abs() <= allowed,
@@ -112,7 +110,6 @@ fn blocks_of_eight_bits_are_within_their_rounding() {
             );
         }
     }
-    // Rows of 6 do not fill blocks.
     let narrow = ModelConfig { intermediate_size: 6, ..config };
     let parameters: Parameters<f32> = self::parameters(&narrow, 1).cast();
     let found = of(&parameters, GgufType::Q8_0).unwrap();

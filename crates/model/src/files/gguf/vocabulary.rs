@@ -58,7 +58,6 @@ fn split_name(json: &Json) -> Result<&'static str, String> {
         _ => vec![json["pre_tokenizer"].clone()],
     };
     let kinds: Vec<&str> = parts.iter().filter_map(|part| part["type"].as_str()).collect();
-    // A byte-level part has its own pattern unless `use_regex` is false.
     let plain = |part: &Json| part["use_regex"] == Json::Bool(false);
     let found = match kinds.as_slice() {
         ["ByteLevel"] if !plain(&parts[0]) => Some("gpt-2"),

@@ -80,7 +80,6 @@ fn parse(entries: &Map<String, Value>) -> Result<ModelConfig, ModelError> {
     let hidden = of.need_whole("hidden_size")?;
     let head_dim = match (of.whole("head_dim")?, family) {
         (Some(width), _) => width,
-        // Independent of the hidden size.
         (None, Family::Qwen3) => 128,
         (None, _) if heads == 0 || !hidden.is_multiple_of(heads) => {
             let reason = format!("{hidden} is not a multiple of num_attention_heads = {heads}");
@@ -228,7 +227,6 @@ fn scaling(of: &Entries<'_>, context: usize) -> Result<RopeScaling, ModelError> 
             let original = original()?;
             let factor = of.number("factor")?.unwrap_or(context as f64 / original.max(1) as f64);
             let sharper = |scale: f64| if factor <= 1.0 { 1.0 } else { 0.1 * scale * factor.ln() + 1.0 };
-            // Zero means unset.
             let given = |name: &str| Ok(of.number(name)?.filter(|&value| value != 0.0));
             let attention_factor =
                 match (of.number("attention_factor")?, given("mscale")?, given("mscale_all_dim")?) {

@@ -101,7 +101,6 @@ fn weight_files(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
     let names: BTreeSet<&str> = map.values().map(|name| name.as_str().unwrap_or_default()).collect();
     let mut found = Vec::new();
     for name in names {
-        // Rejects paths outside the folder.
         if Path::new(name).file_name().is_none_or(|plain| plain != name) {
             return Err(ModelError::file(
                 &index,
@@ -154,7 +153,6 @@ fn split<'a>(tensors: &[TensorInfo], data: &'a mut [f32]) -> Vec<Option<&'a mut 
     parts
 }
 
-/// Elements to convert before their pages are released.
 const CHUNK: usize = 1 << 22;
 
 fn read(file: &Mapped, name: &str, view: &TensorView<'_>, to: &mut [f32]) -> Result<(), ModelError> {
@@ -201,7 +199,6 @@ fn refuse_unexpected(source: &Path, unexpected: &mut [String]) -> Result<(), Mod
     ))
 }
 
-/// Rejects an output layer that differs from the tied embedding.
 fn check_tied(path: &Path, name: &str, embedding: &[f32]) -> Result<(), ModelError> {
     let file = Mapped::open(path)?;
     let tensors = SafeTensors::deserialize(file.bytes()).map_err(|error| ModelError::file(path, error))?;

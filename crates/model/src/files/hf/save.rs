@@ -47,7 +47,6 @@ pub struct SaveOptions {
 }
 
 impl Default for SaveOptions {
-    /// Returns single precision in files of up to 5 GB.
     fn default() -> Self {
         Self { dtype: WeightType::F32, shard_bytes: 5_000_000_000 }
     }

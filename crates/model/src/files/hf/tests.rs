@@ -153,7 +153,6 @@ fn broken_files_are_named() {
 fn half_precision_is_read() {
     let (folder, parameters) = saved(true);
     for dtype in [Dtype::BF16, Dtype::F16] {
-        // Exact in both formats.
         let value = |index: usize| 2f32.powi((index % 8) as i32 - 4);
         let encoded: Vec<(String, Vec<usize>, Vec<u8>)> = parameters
             .layout
@@ -216,7 +215,6 @@ fn large_models_go_into_several_files() {
     fs::write(&last, bytes).unwrap();
     assert_eq!(load_model(folder).unwrap(), parameters);
 
-    // No earlier file remains.
     save_model(&parameters, folder).unwrap();
     assert_eq!(names(folder), [CONFIG, GENERATION_CONFIG, WEIGHTS]);
     save_model_as(&parameters, folder, SaveOptions { shard_bytes: 6000, ..options }).unwrap();
@@ -265,7 +263,6 @@ fn with_tensors(
 #[test]
 fn tensors_are_known_by_other_names_too() {
     let (_folder, parameters) = saved(false);
-    // A decoder saved alone, a compiled model, a distributed model.
     for rename in [
         |name: &str| name.strip_prefix("model.").unwrap_or(name).to_owned(),
         |name: &str| format!("_orig_mod.{name}"),

@@ -103,7 +103,6 @@ fn wholes(value: Option<&Value>) -> Option<Vec<usize>> {
     entries.map(|entry| entry.as_u64().and_then(|entry| usize::try_from(entry).ok())).collect()
 }
 
-/// Adds a model's vision part to `config.json`.
 pub(super) fn write(config: &VisionConfig, width: usize, value: &mut Value) {
     let mut tower = json!({
         "depth": config.depth,

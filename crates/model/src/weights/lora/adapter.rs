@@ -1,5 +1,3 @@
-//! An adapter's weights in one flat buffer.
-
 use std::ops::Range;
 
 use turnwise_core::Seed;

@@ -64,7 +64,6 @@ fn adapter(base: &Parameters<f64>, settings: &LoraConfig, factor: f64) -> Adapte
     adapter
 }
 
-/// Returns the largest distances of log-probs and entropies, of the loss, and of the gradient.
 fn distances(case: &Value, base: &Parameters<f64>, adapter: &Adapter<f64>) -> [f64; 3] {
     let spans = case["spans"].as_array().unwrap().iter().enumerate().map(|(turn, span)| TurnSpan {
         turn,

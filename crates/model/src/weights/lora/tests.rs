@@ -299,7 +299,6 @@ fn a_restored_optimizer_continues_to_the_bit() {
     }
     assert_eq!(learner.weights().trained(), resumed.weights().trained());
     assert_ne!(learner.weights().trained(), fresh.weights().trained(), "the moments matter");
-    // An adapter's learner rejects the optimizer state of all weights.
     let full = NativeLearner::new((*weights.base).clone(), settings).unwrap();
     assert!(resumed.restore_optimizer(full.optimizer_state().clone()).is_err());
 }
@@ -437,7 +436,6 @@ fn the_engine_samples_what_the_learner_trains() {
     };
     let with = most(EngineWeights::of(&weights, 1, Compute::F32).unwrap());
     assert!(with < 2e-5, "{with}");
-    // A separate adapter, as with bf16 weights.
     let beside = EngineWeights::pack_network((&weights).into(), 1, Compute::F32, true).unwrap();
     let beside = most(beside);
     assert!(beside < 2e-5, "{beside}");

@@ -33,7 +33,6 @@ fn entries_are_the_product_of_runs_grid_and_seeds() {
             "name=\"gigpo-layout-windowed-learning_rate-0.0003-seed-5\""
         ]
     );
-    // Without runs and grid, one method has the sweep's name.
     let plain = read("name = \"s\"\npreset = \"grpo\"\n").unwrap().entries().unwrap();
     assert_eq!(plain.iter().map(Entry::run_name).collect::<Vec<_>>(), ["s-seed-0"]);
 }
@@ -88,7 +87,6 @@ fn mistakes_are_named_with_their_fix() {
         let error = read(&WHOLE.replacen(from, to, 1)).unwrap_err().to_string();
         assert!(error.contains("sweep.toml") && error.contains(words), "{error} | {words}");
     }
-    // All runs of a pool must have a baseline.
     let pooled = |baseline: &str, members: &str| {
         let run = format!("name = \"gigpo\"\n{baseline}");
         read(&(WHOLE.replace("name = \"gigpo\"\n", &run) + &format!("[pool]\nidea = {members}\n")))
