@@ -220,7 +220,6 @@ fn place(step: &DumpBatch, report: CreditReport, rows: &mut [Row]) {
     }
 }
 
-/// Formats an error with the trajectory's index instead of a line number.
 fn indexed(error: &DumpError) -> String {
     match error {
         DumpError::Line { path, line, reason } => format!("{path}[{}]: {reason}", line - 1),

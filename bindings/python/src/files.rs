@@ -64,7 +64,6 @@ pub(crate) fn read_dump(
     })
 }
 
-/// Returns a trajectory with the keys of hand-written files, without missing fields.
 fn written(trajectory: &Trajectory, origin: &Origin) -> Value {
     let turns: Vec<Value> =
         trajectory.turns.iter().zip(&origin.turns).map(|(turn, extras)| written_turn(turn, extras)).collect();

@@ -96,7 +96,6 @@ pub(crate) fn known() -> Methods {
     methods
 }
 
-/// Creates a method from settings merged over its defaults.
 fn made(
     name: &'static str,
     registered: &Registered,
@@ -166,7 +165,6 @@ impl PythonMethod {
     }
 }
 
-/// Formats an exception on one line: type, message, last traceback entry.
 fn described(py: Python<'_>, error: &PyErr) -> String {
     let place = || -> PyResult<String> {
         let traceback = py.import("traceback")?;
@@ -219,7 +217,6 @@ impl Refinement for PythonMethod {
     }
 }
 
-/// Returns a batch's arrays, with an entry per turn.
 fn arrays<'py>(py: Python<'py>, batch: &Batch, texts: bool) -> PyResult<Bound<'py, PyDict>> {
     let turns: usize = batch.trajectories().map(|trajectory| trajectory.turns.len()).sum();
     let mut whole: BTreeMap<&str, Vec<f64>> = BTreeMap::new();

@@ -326,7 +326,6 @@ pub(crate) fn kl_estimate<'py>(
     Ok((buffer(py, &values), buffer(py, &slopes)))
 }
 
-/// Returns every response token's loss weight, by sequence.
 #[pyfunction]
 pub(crate) fn token_weights<'py>(
     py: Python<'py>,

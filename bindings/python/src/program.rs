@@ -151,7 +151,6 @@ fn of_file(error: &std::io::Error, text: String) -> PyErr {
     }
 }
 
-/// Sends a run's events as JSON, and runs its evaluations.
 struct Reporter {
     events: Sender<Value>,
     stop: Arc<AtomicBool>,

@@ -32,7 +32,6 @@ pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// A writer that escapes like [`visible`].
 #[derive(Debug)]
 pub(crate) struct Visible<W>(W);
 
@@ -59,7 +58,6 @@ pub(crate) fn stdout() -> Visible<StdoutLock<'static>> {
     Visible(io::stdout().lock())
 }
 
-/// Writes a line to standard error, ignoring errors.
 pub(crate) fn say(line: &str) {
     let _ = writeln!(io::stderr(), "{}", visible(line));
 }

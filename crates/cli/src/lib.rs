@@ -127,7 +127,7 @@ pub fn run(registries: Registries) -> ExitCode {
 
 /// Runs the program with these arguments, the first of which is its name.
 ///
-/// `command` starts this program again (e.g. `python3 -m turnwise`), for a sweep's runs; if empty,
+/// `command` starts this program again for a sweep's runs, e.g. `python3 -m turnwise`; if empty,
 /// the current executable does.
 pub fn run_with(registries: Registries, arguments: &[OsString], command: Vec<OsString>) -> ExitCode {
     registries::install(registries, command);

@@ -8,9 +8,8 @@ use turnwise_train::{Methods, Registries};
 
 use crate::worlds;
 
-/// Returns the program's environments and methods, to which you can add your own (see
-/// [`crate::run`]): those of [`Registries::builtin`], of the build's features, and of readers in
-/// other crates.
+/// Returns the program's environments and methods, including those of the build's features. Add
+/// your own before [`crate::run`].
 pub fn builtin() -> Registries {
     Registries { environments: worlds::builtin(), methods: Methods::builtin() }
 }
@@ -46,7 +45,6 @@ pub(crate) fn methods() -> Methods {
     registries().methods
 }
 
-/// Returns the executable that starts this program again, with its first arguments.
 pub(crate) fn executable() -> std::io::Result<(PathBuf, Vec<OsString>)> {
     let mut command = program().command.into_iter();
     match command.next() {

@@ -107,8 +107,7 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Creates a temporary file `PREFIX*.part` with default permissions (`0o666` without the umask),
-/// unlike `tempfile`'s `0o600`.
+/// Creates a temporary file `PREFIX*.part` with default permissions, unlike `tempfile`'s `0o600`.
 ///
 /// # Errors
 /// Fails with the operating system's error, for example if the folder is missing or read-only.

@@ -159,7 +159,6 @@ pub(crate) fn plain(value: &Value) -> String {
     }
 }
 
-/// Returns the shortest text of a number in double or single precision.
 fn shortest(number: f64) -> String {
     let double = format!("{number:?}");
     let single = format!("{:?}", number as f32);

@@ -35,13 +35,11 @@ impl Arrows {
         *self.actions.lock().unwrap_or_else(PoisonError::into_inner) = actions.to_vec();
     }
 
-    /// Returns the action if an arrow ended the line.
     pub(crate) fn take(&self) -> Option<&'static str> {
         self.pressed.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
-/// Returns the available action of a line that is an arrow's escape sequence.
 pub(crate) fn of_line(line: &str, actions: &[String]) -> Option<&'static str> {
     let key = line.trim().strip_prefix("\x1b[").or_else(|| line.trim().strip_prefix("\x1bO"))?;
     let (_, _, word) = KEYS.into_iter().find(|(_, end, _)| key.chars().eq([*end]))?;

@@ -1,5 +1,3 @@
-//! `turnwise env`: lists environments, generates games, and replays recordings.
-
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{BufRead, BufWriter, Write};
@@ -164,10 +162,9 @@ struct ReplayArgs {
     file: PathBuf,
     /// Data used for the recording. alfworld: a folder of games, a game file or a `.tar.zst`
     /// archive; webshop: the folder with the official files; bfcl: the `bfcl_eval` folder from the
-    /// bfcl-eval package; tau2: a checkout of tau2-bench. sokoban, ezpoints and search recordings
-    /// include their tasks; optional, and then also compared, are ezpoints' folder with the
-    /// original's images and search's folder with the collection (`passages.jsonl`,
-    /// `retrievals.jsonl`).
+    /// bfcl-eval package; tau2: a checkout of tau2-bench. Recordings for sokoban, ezpoints and
+    /// search include their tasks. To also compare files, name a folder: for ezpoints, the
+    /// original's images; for search, the collection (`passages.jsonl`, `retrievals.jsonl`).
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
     /// Write the engine's output to FILE as a recording (compressed if the name ends in `.zst`).
@@ -341,7 +338,6 @@ fn replay_file(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     Ok(if report.differences.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// Opens a recording; its first bytes tell the compression.
 pub(crate) fn open(path: &Path) -> anyhow::Result<Box<dyn BufRead>> {
     turnwise_files::open(path).with_context(|| path.display().to_string())
 }

@@ -109,7 +109,6 @@ pub(crate) fn run(args: EvalArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Evaluates a policy and writes the requested files, calling `done` after each split.
 pub(crate) fn evaluated(
     mut args: EvalArgs,
     stop: &AtomicBool,
@@ -176,8 +175,7 @@ pub(crate) fn evaluated(
     Ok(results)
 }
 
-/// Resolves the checkpoint and checks the options first, so that an unwritable file does not waste
-/// hours of rollouts.
+/// Checks the options first, so that an unwritable file does not waste hours of rollouts.
 fn check(args: &mut EvalArgs) -> anyhow::Result<()> {
     match args.trials {
         Some(0) => anyhow::bail!("--trials 0: a task must be tried at least once"),
@@ -203,8 +201,8 @@ fn check(args: &mut EvalArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Rejects an output that replaces a different evaluation by training, which `turnwise compare` and
-/// `train.keep_best` read.
+/// Rejects an output that replaces an evaluation by training, which `turnwise compare` and
+/// `train.keep_best` read, unless it is the same evaluation.
 fn check_replaced(
     path: &Path,
     policy: &Path,
@@ -262,7 +260,7 @@ fn configure(config: &mut Config, args: &EvalArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the result file; in a folder, its name is the checkpoint's, as
+/// Returns the result file. In a folder, it has the checkpoint's name, as
 /// `turnwise compare --evaluations` expects.
 fn result_file(out: PathBuf, policy: &Path) -> anyhow::Result<PathBuf> {
     let label = checkpoint_label(policy);
@@ -292,8 +290,7 @@ fn result_file(out: PathBuf, policy: &Path) -> anyhow::Result<PathBuf> {
     Ok(out)
 }
 
-/// Returns the policy's run if its task panels apply: not for other tasks or another environment.
-/// They verify the content of `env.data`, which may have moved.
+/// Returns the policy's run if its task panels apply. They verify `env.data`, which may have moved.
 fn own_panels(policy: &Path, config: &Config) -> anyhow::Result<Option<RunDirectory>> {
     let Some(run) = enclosing_run(policy).filter(|run| run.join("panel.json").is_file()) else {
         return Ok(None);
@@ -303,8 +300,7 @@ fn own_panels(policy: &Path, config: &Config) -> anyhow::Result<Option<RunDirect
     Ok(if same { Some(RunDirectory::open(&run)?) } else { None })
 }
 
-/// Returns the config for evaluating a policy: its run's, else the config files', else defaults for
-/// a hub model.
+/// Returns the config for a policy: its run's, the given files', or defaults for a hub model.
 pub(crate) fn config_of(
     path: &Path,
     policy: &Policy,
@@ -320,7 +316,6 @@ pub(crate) fn config_of(
     }
     let mut first = Vec::new();
     if plain_model {
-        // As with `--env`, another environment uses its own prompts and splits.
         let named = overridden(&overrides, "env.kind")?;
         let kind = env.or(named).unwrap_or_else(|| Config::default().env.kind);
         first = model_defaults(policy, &kind, agent)?;
@@ -357,8 +352,8 @@ fn world_defaults(kind: &str) -> anyhow::Result<Vec<String>> {
     ])
 }
 
-/// Returns settings for a hub model: free-form reasoning, two turns of history, 4,096 prompt tokens
-/// and 512 response tokens. Agents that keep the whole history get four times as many.
+/// Returns a hub model's settings: two turns of history, 4,096 prompt tokens and 512 response
+/// tokens, four times as many for agents that keep the whole history.
 fn model_defaults(policy: &Policy, kind: &str, agent: Agent) -> anyhow::Result<Vec<String>> {
     let wanted = if agent == Agent::Plain { 4096 + 512 } else { 4 * (4096 + 512) };
     let context = policy.weights.config().max_position_embeddings.min(wanted);

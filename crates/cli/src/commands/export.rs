@@ -1,5 +1,3 @@
-//! `turnwise export`: policies and trajectories in the formats of other programs.
-
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 

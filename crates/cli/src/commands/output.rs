@@ -40,7 +40,7 @@ pub(crate) fn check_output_of(option: &str, path: &Path, input: &Path, holds: &s
     check_output(option, path)
 }
 
-/// Rejects a wrong extension, because a typo could overwrite, for example, the viewed run's files.
+/// Rejects a wrong extension, because a typo could overwrite another file.
 pub(crate) fn check_ending(option: &str, path: &Path, ending: &str) -> anyhow::Result<()> {
     let has_ending = path.extension().is_some_and(|found| found.eq_ignore_ascii_case(ending));
     if !has_ending && !is_special(path) {
@@ -91,7 +91,6 @@ pub(crate) fn write_output<T>(
     found.with_context(shown)
 }
 
-/// Returns true if both paths are the same file, which need not exist yet.
 pub(crate) fn is_same_file(first: &Path, second: &Path) -> bool {
     let place = |path: &Path| {
         path.canonicalize().ok().or_else(|| {

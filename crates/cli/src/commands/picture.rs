@@ -28,7 +28,6 @@ impl Pictures {
         }
     }
 
-    /// Formats an image without a trailing newline; empty for `off`.
     pub(crate) fn show(self, picture: &Picture) -> String {
         match self {
             Self::Blocks => blocks(picture),
@@ -37,7 +36,6 @@ impl Pictures {
     }
 }
 
-/// Draws two pixel rows per line: half block over background.
 fn blocks(picture: &Picture) -> String {
     let shrink = picture.width().div_ceil(MOST_COLUMNS).max(1);
     let (width, height) = (picture.width() / shrink, picture.height() / shrink);

@@ -266,7 +266,6 @@ impl Completer for Actions {
     fn complete(&self, line: &str, pos: usize, _: &Context<'_>) -> rustyline::Result<(usize, Vec<Pair>)> {
         let typed = line.get(..pos).unwrap_or(line).trim_start();
         let actions = self.0.borrow();
-        // Others cannot be typed.
         let is_plain = |action: &String| matches!(visible(action), Cow::Borrowed(_));
         let fitting = actions.iter().filter(|action| action.starts_with(typed) && is_plain(action));
         let pair = |action: &String| Pair { display: action.clone(), replacement: action.clone() };

@@ -1,5 +1,3 @@
-//! `turnwise env search`: hits of WebShop's search engine, as recordings.
-
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -16,7 +14,6 @@ use super::env::open;
 use super::output::write_output;
 use crate::ui::print;
 
-/// Document files in a `--data` folder, written by the original's scripts and by Turnwise.
 const DOCUMENTS: [&str; 2] = ["documents.jsonl", "products_1000_documents.jsonl"];
 
 /// Environments with a search engine.

@@ -1,5 +1,3 @@
-//! `turnwise turnrd`: trains TurnRD on a replay, and inspects networks and replays.
-
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -323,8 +321,7 @@ fn describe(path: &Path, replay: &mut Replay) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Tabulates a trajectory's credits. A star marks the highest, or the lowest if the return is not
-/// positive.
+/// Tabulates credits. A star marks the highest, or the lowest if the return is not positive.
 fn table(index: usize, record: &ReplayRecord, credits: &Credits) -> String {
     let sign = if record.ret > 0.0 { 1.0 } else { -1.0 };
     let by_credit =

@@ -9,7 +9,6 @@ use turnwise_eval::statistics::Interval;
 use super::document;
 use super::forest::{Forest, Mark, Row};
 
-/// Parses a cell in percentage points, e.g. `**+2.4 [1.1, 3.7]**`.
 fn estimate(cell: &str) -> Option<Estimate> {
     let cell = cell.trim_matches('*');
     let (value, rest) = cell.split_once(" [")?;
@@ -19,7 +18,6 @@ fn estimate(cell: &str) -> Option<Estimate> {
     Some(Estimate { value: number(value)?, interval: Some(interval) })
 }
 
-/// Draws the table whose header starts with `method`, from the fourth column on.
 fn draw(page: &str) -> String {
     let mut panels: Vec<String> = Vec::new();
     let mut rows = Vec::new();

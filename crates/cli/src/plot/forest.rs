@@ -14,7 +14,6 @@ const TOP: f64 = 30.0;
 const BOTTOM: f64 = 48.0;
 
 pub(crate) struct Forest {
-    /// Panel titles; may be empty.
     pub(crate) panels: Vec<String>,
     pub(crate) rows: Vec<Row>,
     pub(crate) row: f64,
@@ -223,7 +222,6 @@ mod tests {
             );
         }
         assert!(piece.body.contains("a&lt;b: +5.0 [1.0, 10.0]") && piece.body.contains("test &amp; co"));
-        // The axis goes from -10 to 10, right of a name of three letters.
         let middle = 24.0 + 3.0 * LETTER + ONE / 2.0;
         assert!(
             piece.body.contains(&format!("x1=\"{middle:.1}\" x2=\"{middle:.1}\" y1=\"30\"")),

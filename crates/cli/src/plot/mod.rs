@@ -32,7 +32,6 @@ pub(crate) struct Piece {
     pub(crate) height: f64,
 }
 
-/// Returns an SVG document: title, lines of text, and stacked plots.
 pub(crate) fn document(title: &str, lines: &[String], pieces: &[Piece]) -> String {
     let text = lines.iter().map(|line| 24.0 + 0.85 * LETTER * line.chars().count() as f64);
     let width = pieces.iter().map(|piece| piece.width).chain(text).fold(0.0_f64, f64::max);
@@ -66,7 +65,6 @@ pub(crate) fn extent(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)
     })
 }
 
-/// Returns a value's place in a range, from 0 to 1; 0.5 if the range is empty.
 fn share(value: f64, (low, high): (f64, f64)) -> f64 {
     if high > low { (value - low) / (high - low) } else { 0.5 }
 }

@@ -1,5 +1,3 @@
-//! Table of rotary angles on the device.
-
 use std::sync::Arc;
 
 use super::CudaError;

@@ -1,5 +1,3 @@
-//! Training passes of a lane and decoding steps of an engine on a device.
-
 use std::any::Any;
 use std::ops::Range;
 

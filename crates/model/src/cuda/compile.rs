@@ -46,9 +46,8 @@ pub(crate) fn kernels() -> Vec<&'static str> {
         .collect()
 }
 
-/// Returns the machine code for an architecture such as `sm_90`.
-///
-/// It is cached in `turnwise/cuda` in the user's cache folder; concurrent writes are safe.
+/// Returns the machine code for an architecture such as `sm_90`, from the cache folder
+/// `turnwise/cuda` if possible. Concurrent writes are safe.
 pub(super) fn binary(shape: Shape, architecture: &str) -> Result<Vec<u8>, CudaError> {
     let source = source(shape);
     let library = compiler()?;
@@ -120,8 +119,6 @@ pub(super) fn compile(
     result
 }
 
-/// Returns the error for source code that does not compile: NVRTC reports an unknown architecture
-/// as an invalid option or without a log.
 fn refused(architecture: &str, code: c_int, mut status: String, log: &str) -> CudaError {
     if code == INVALID_OPTION || log.is_empty() {
         status += "; NVRTC may be older than the device";

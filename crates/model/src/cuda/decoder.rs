@@ -1,7 +1,6 @@
-//! The decoder's layers over a packed micro-batch, forward and backward.
-//!
-//! The residual stream and its gradient are f32, all other stored values bfloat16. The backward
-//! pass recomputes the gated product, and with `recompute` everything but the layer inputs.
+//! The decoder's layers over a packed micro-batch. The residual stream and its gradient are f32,
+//! all other stored values bfloat16. The backward pass recomputes the gated product, and with
+//! `recompute` everything but the layer inputs.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -231,8 +230,8 @@ impl Decoder {
         network.linear(index, Joint::Down).add(activated, count, out, &self.low)
     }
 
-    /// Backpropagates through the layers and accumulates parameter gradients for a range of
-    /// sequences. Call this once per sequence, because it overwrites stored values.
+    /// Backpropagates a range of sequences through the layers. Call this once per sequence, because
+    /// it overwrites stored values.
     pub(crate) fn backward(
         &mut self,
         network: &Network,
@@ -253,7 +252,6 @@ impl Decoder {
         d.inner.grow(room * network.config.intermediate_size)?;
         d.pull.grow(room * network.heads().queries)?;
         d.partials.grow(PARTIAL_BLOCKS * hidden.max(8 * network.kernels.shape.head))?;
-        // Relative to the run's first row, like the gradients.
         let local: Vec<Range<usize>> = ranges(packing, sequences)
             .into_iter()
             .map(|range| range.start - tokens.start..range.end - tokens.start)

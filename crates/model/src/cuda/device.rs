@@ -68,7 +68,7 @@ pub(crate) enum Accumulate {
 }
 
 /// Computes `c = alpha a b` or `c += alpha a b` with `[m, k, n]`. A zero dimension leaves `c`
-/// unchanged, even with `Set`.
+/// unchanged.
 pub(crate) fn multiply(
     driver: &dyn Driver,
     [a, b]: [Matrix; 2],

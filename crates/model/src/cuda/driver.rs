@@ -44,7 +44,6 @@ pub(crate) struct Launch<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Matrix {
     pub(crate) at: Address,
-    /// Elements between rows.
     pub(crate) stride: usize,
     pub(crate) transposed: bool,
 }
@@ -88,17 +87,16 @@ pub(crate) trait Driver: Send + Sync {
     fn module(&self, shape: Shape) -> Result<usize, CudaError>;
     fn launch(&self, launch: &Launch<'_>) -> Result<(), CudaError>;
     fn multiply(&self, product: &Product) -> Result<(), CudaError>;
-    /// Starts to record this thread's kernel launches, matrix products, copies and clears instead
-    /// of running them. Called by [`Recorder`], which always ends the recording.
+    /// Records this thread's kernel launches, matrix products, copies and clears instead of running
+    /// them. Called by [`Recorder`], which always ends the recording.
     fn record(&self) -> Result<(), CudaError>;
-    /// Ends the recording and returns its id.
     fn finish_recording(&self) -> Result<usize, CudaError>;
     fn replay(&self, recording: usize) -> Result<(), CudaError>;
     fn forget(&self, recording: usize);
 }
 
-/// An active recording. Dropping it unfinished, after an error or a panic, ends and frees it:
-/// otherwise this thread's work would never run and other threads would wait forever.
+/// An active recording, ended and freed on drop: otherwise, after an error or a panic, this
+/// thread's work would never run and other threads would wait forever.
 pub(crate) struct Recorder<'a> {
     driver: &'a dyn Driver,
     finished: bool,

@@ -1,5 +1,5 @@
-//! A device for tests, which compiles the kernel source, prefixed by `emulator/host.h`, with a C++
-//! compiler and runs it on the CPU. Arithmetic, indices and barriers match a GPU; timing does not.
+//! A device for tests: the kernel source, prefixed by `emulator/host.h`, compiled with a C++
+//! compiler and run on the CPU. Arithmetic, indices and barriers match a GPU; timing does not.
 #![expect(unsafe_code, reason = "it calls what a C++ compiler made, and its addresses are the host's")]
 
 use std::alloc::{Layout, alloc, dealloc};

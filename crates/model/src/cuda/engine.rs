@@ -1,8 +1,8 @@
-//! Decoding on a device: key-value cache, decoding steps and sampling.
+//! Decoding on a device.
 //!
-//! Memory is allocated up front, so a step with one new token per sequence can be recorded once per
-//! number of rows (rounded up) and replayed. A step reads the weights once, and each sequence's
-//! keys and values once for all heads that share them.
+//! Memory is allocated up front, so a step with one new token per sequence is recorded once per
+//! number of rows (rounded up) and replayed. A step reads each sequence's keys and values once for
+//! all heads that share them.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -149,7 +149,7 @@ impl Engine {
         self.run(rows.len(), decoded, tiles, wanted.len())
     }
 
-    /// Runs a step with one new token per sequence; the second step of each size is recorded.
+    /// Runs a step with one new token per sequence. The second step of each size is recorded.
     fn decode(&mut self, rows: &[Row]) -> Result<(), CudaError> {
         let count = rows.len().next_multiple_of(ROUNDED);
         self.upload(rows, count)?;

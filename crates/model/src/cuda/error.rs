@@ -73,7 +73,6 @@ impl From<CudaError> for SampleError {
 }
 
 impl CudaError {
-    /// Converts to a settings error, for failures during setup.
     pub(crate) fn into_setting(self) -> ModelError {
         match self {
             Self::Unsupported { key, reason } => {

@@ -1,4 +1,3 @@
-//! Tests of the device with fake libraries.
 #![expect(unsafe_code, reason = "the doubles have the signatures of C functions")]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};

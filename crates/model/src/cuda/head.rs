@@ -1,5 +1,5 @@
-//! Output layer with log-probs and entropies, a critic's value head, and KL divergences between
-//! rows. Logits are computed in chunks of rows.
+//! Output layer, value head, and KL divergences between rows. Logits are computed in chunks of
+//! rows.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -169,8 +169,8 @@ impl Head {
         self.d_normed.part(0..len).clear(network.driver())
     }
 
-    /// Sets the gradients of each target's log-prob and entropy (or value) in a range of sequences.
-    /// Call this at most once per sequence.
+    /// Sets the gradients of each target's log-prob and entropy, or value. Call this at most once
+    /// per sequence.
     pub(crate) fn backward(
         &mut self,
         network: &Network,
@@ -283,8 +283,8 @@ impl Head {
         Ok(())
     }
 
-    /// Backpropagates through the final norm into the residual stream for a range of sequences; `x`
-    /// and its gradient cover only this range.
+    /// Backpropagates through the final norm. `x` and its gradient cover only this range of
+    /// sequences.
     pub(crate) fn finish_backward(
         &mut self,
         network: &Network,
@@ -363,8 +363,7 @@ fn output_backward(
     Ok(())
 }
 
-/// Splits divergences into runs that fit in memory and whose second distributions have the same
-/// kind.
+/// Splits divergences into runs that fit in memory.
 fn chunks<'a>(terms: &'a [Divergence], network: &Network) -> impl Iterator<Item = &'a [Divergence]> {
     let most = (chunk_rows(network) / 2).max(1);
     terms

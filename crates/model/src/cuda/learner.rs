@@ -1,5 +1,4 @@
-//! A learner's data on the device: f32 weights, gradient and moments, and the rounded weights that
-//! passes and samplers use.
+//! A learner's data on the device: f32 weights, gradient and moments, and rounded weights.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -18,7 +17,6 @@ use crate::packing::Packing;
 use crate::weights::lora::Dropout;
 use crate::{AdamWConfig, Adapter, OptimizerState, Parameters, TensorInfo, Weights};
 
-/// Thread blocks that sum squares; each yields one number to download.
 const NORM_BLOCKS: usize = 1024;
 
 pub(crate) struct Trained {
@@ -124,7 +122,7 @@ impl Trained {
         Ok(squares.sqrt())
     }
 
-    /// Returns true if all trained weights are finite: sums their squares in f64, which finite f32
+    /// Returns true if all trained weights are finite. Sums their squares in f64, which finite f32
     /// numbers cannot overflow. Waits for the device.
     pub(crate) fn finite(&self) -> Result<bool, CudaError> {
         Ok(self.network.kernels.square_sum(self.weights.all(), self.partials.all())?.is_finite())
@@ -141,7 +139,6 @@ impl Trained {
         self.gradient = Buffer::empty(&self.driver);
     }
 
-    /// Copies the gradient to the host; waits for the device.
     pub(crate) fn gradient(&self) -> Result<Vec<f32>, CudaError> {
         if self.gradient.len() == 0 {
             return Ok(vec![0.0; self.weights.len()]);

@@ -164,8 +164,7 @@ fn is_absence(candidate: &Path, reason: &str) -> bool {
     reason.is_some_and(|rest| rest.starts_with(": cannot open shared object file: No such file"))
 }
 
-/// Opens the first file that loads. Otherwise returns the error of the first file that exists, or
-/// of the first file.
+/// Opens the first file that loads, or returns the error of the first that exists.
 fn open(
     library: &'static str,
     names: &[String],

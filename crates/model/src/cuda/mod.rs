@@ -2,8 +2,7 @@
 //! master weights.
 //!
 //! NVRTC compiles the CUDA C++ in `kernels/` for the model's shape on first use; matrix products
-//! use cuBLAS. CUDA is loaded at run time, so building does not need it
-//! (`docs/adr/0014-cuda-by-hand.md`). Tests run the kernel source on the CPU.
+//! use cuBLAS. Building does not need CUDA (`docs/adr/0014-cuda-by-hand.md`).
 
 mod angles;
 mod backend;

@@ -202,8 +202,7 @@ impl Low {
         self.d_low.grow(if backward { rows * network.low_width() } else { 0 })
     }
 
-    /// Sets the dropout of the next passes. `identities` holds each row's sequence, and `widest` is
-    /// the largest input width of a matrix product.
+    /// Sets the dropout of the next passes, given each row's sequence and the widest input.
     pub(crate) fn begin(
         &mut self,
         dropout: Option<Dropout>,

@@ -104,8 +104,7 @@ impl AdapterFile {
     }
 }
 
-/// Returns the last part of each name in `target_modules`. For a pattern, returns all modules; the
-/// weights then decide.
+/// Returns the last part of each name in `target_modules`; all modules for a pattern.
 fn targets(value: Option<&Value>) -> Result<Vec<String>, String> {
     match value {
         Some(Value::String(_)) => Ok(vec![ALL_LINEAR.into()]),
@@ -187,11 +186,11 @@ fn has_effect(key: &str, value: &Value) -> bool {
     !start && has_value(value)
 }
 
-/// Loads an adapter for a model of this architecture, and its value head if present. Weights in
+/// Loads an adapter for a model of this architecture, with its value head if present. Weights in
 /// `f32`, `bf16` or `f16` become `f32`.
 ///
 /// # Errors
-/// Fails like [`AdapterFile::read`]; names the tensor if one is missing, unexpected or of the wrong
+/// Fails like [`AdapterFile::read`]; names a tensor that is missing, unexpected or of the wrong
 /// shape.
 pub fn load_adapter(folder: &Path, model: &ModelConfig) -> Result<Adapter<f32>, ModelError> {
     let AdapterFile { mut config, .. } = AdapterFile::read(folder)?;
@@ -248,8 +247,8 @@ fn modules_of<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
     found.into_iter().map(|module| module.name().to_owned()).collect()
 }
 
-/// Removes the parts of a name that differ between files: the wrapper's prefix, the adapter's name,
-/// and `language_model`, which older `transformers` omit.
+/// Removes what differs between files: the wrapper's prefix, the adapter's name, and
+/// `language_model`.
 fn plain(name: &str) -> String {
     let name = name.strip_prefix(PREFIX).unwrap_or(name).replace(".default.", ".");
     name.replace("model.language_model.", "model.")
@@ -259,10 +258,8 @@ fn is_lora(tensor: &TensorInfo) -> bool {
     tensor.name.starts_with(PREFIX)
 }
 
-/// Writes an adapter in PEFT's format as `f32`, creating the folder if needed. A critic's value
-/// head gets its own file.
-///
-/// Each file is written atomically, `adapter_config.json` last.
+/// Writes an adapter in PEFT's format as `f32`, creating the folder if needed. Each file is written
+/// atomically, `adapter_config.json` last; a critic's value head gets its own file.
 ///
 /// # Errors
 /// Names the path if it cannot be written. Fails if a target is not a linear layer.

@@ -66,8 +66,8 @@ impl Image {
     }
 
     /// Decodes a PNG or JPEG file, after checking its size. As in PIL's `convert("RGB")`, palettes,
-    /// grey and CMYK become RGB, 16 bits become 8, and transparency is dropped. Reads an
-    /// animation's first frame; ignores colour profiles and EXIF orientation.
+    /// grey and CMYK become RGB, 16 bits become 8, and transparency is dropped. Ignores colour
+    /// profiles, EXIF orientation, and an animation's later frames.
     ///
     /// # Errors
     /// Fails if the format is unknown, or the file is truncated, damaged or too large.

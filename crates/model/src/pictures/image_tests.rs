@@ -1,5 +1,3 @@
-//! Every colour type, pixels as read by Pillow, and hostile files.
-
 use png::{BitDepth, ColorType};
 use serde_json::Value;
 

@@ -248,8 +248,8 @@ impl Pictures {
 }
 
 impl Table {
-    /// Drops the least recently used images beyond `most` bytes. Keeps image `but` and images in
-    /// use, which have more references than the table's two.
+    /// Drops the least recently used images beyond `most` bytes, except `but` and those in use,
+    /// which have more references than the table's two.
     fn drop_oldest(&mut self, but: u32, most: usize) {
         while self.bytes > most {
             let unused = |entry: &Entry| Arc::strong_count(&entry.prepared) == 2;

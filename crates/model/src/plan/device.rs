@@ -1,8 +1,7 @@
-//! Device and host memory for training and sampling on an NVIDIA GPU.
+//! Memory for training and sampling on an NVIDIA GPU.
 //!
 //! A trained weight takes 18 bytes: bf16 copy 2, f32 master 4, two moments 8, gradient 4. A frozen
-//! one (reference policy or adapter's base) takes 2. Buffers match `cuda/decoder.rs`,
-//! `cuda/head.rs` and `cuda/engine.rs`.
+//! one takes 2 bytes. Buffers match `cuda/decoder.rs`, `cuda/head.rs` and `cuda/engine.rs`.
 
 use super::{MemoryPlan, NUMBER, PlanPhase, PlanSettings};
 use crate::{ModelConfig, ParameterLayout};

@@ -128,7 +128,6 @@ impl Windows<'_> {
         }
     }
 
-    /// Returns one head's gradients, `[rows, 3 width]`.
     fn backward_head<T: Real>(&self, head: usize, qkv: &[T], d_out: &[T]) -> Vec<T> {
         let (hidden, width) = (self.hidden(), self.width);
         let (stride, own) = (3 * hidden, 3 * width);

@@ -9,8 +9,7 @@ use crate::ops::rope::{Direction, rotate_rows};
 use crate::weights::BlockLayout;
 
 impl<T: Real> Tower<'_, T> {
-    /// Adds one image's weight gradients to `gradient`, laid out like the tower's weights. `trace`
-    /// must come from a forward pass with `keep`.
+    /// Adds one image's weight gradients. `trace` must come from a forward pass with `keep`.
     pub(crate) fn backward(&self, picture: &Prepared, trace: Trace<T>, d_features: &[T], gradient: &mut [T]) {
         let Self { config, layout, width, .. } = self;
         let width = *width;

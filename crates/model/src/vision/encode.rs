@@ -72,7 +72,7 @@ pub(crate) fn encode_one(config: &VisionConfig, width: usize, data: &[f32], firs
 }
 
 /// Encodes each distinct image once, in order of appearance, so results do not depend on token ids.
-/// With `keep`, stores up to [`MOST_KEPT`] bytes of activations for [`encode_backward`].
+/// With `keep`, stores activations for [`encode_backward`].
 pub(crate) fn encode<T: Real>(
     parameters: &Parameters<T>,
     table: &Pictures,
@@ -121,8 +121,8 @@ fn deal<J>(jobs: Vec<J>, large: impl Fn(&J) -> bool, lanes: usize) -> (Vec<J>, V
     (alone, parts.take_while(|part| !part.is_empty()).collect())
 }
 
-/// Adds the tower's gradient to that of all weights. Small images are distributed over `lanes`,
-/// whose gradients are added in order; products of large images are split over threads.
+/// Adds the tower's gradient. Small images are distributed over `lanes`, whose gradients are added
+/// in order; products of large images are split over threads.
 pub(crate) fn encode_backward<T: Real>(
     parameters: &Parameters<T>,
     encoded: Encoded<T>,

@@ -2,8 +2,7 @@ use super::{Prepared, VisionConfig};
 use crate::Real;
 
 impl Prepared {
-    /// Returns the normalized patches, `[patches, 3 x temporal x patch x patch]`: merged patches
-    /// row by row, and the patches inside each likewise.
+    /// Returns the normalized patches, `[patches, 3 x temporal x patch x patch]`, by merged patch.
     pub(crate) fn patches<T: Real>(&self, config: &VisionConfig) -> Vec<T> {
         let (side, merge) = (config.patch_size, config.spatial_merge_size);
         let stride = self.grid[1] * config.factor();

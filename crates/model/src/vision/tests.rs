@@ -1,5 +1,3 @@
-//! Gradients against finite differences, and pictures in learner and engine.
-
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use turnwise_core::{
@@ -304,7 +302,6 @@ fn a_failed_pass_leaves_no_gradient_of_pictures() {
     assert_eq!(learner.gradient(), expected);
 }
 
-/// Returns four by four fields of 8 pixels, one of them bright.
 fn field(row: usize, column: usize, background: u8) -> Image {
     let level = |y: usize, x: usize| if [y / 8, x / 8] == [row, column] { 230 } else { background };
     let rgb = (0..32).flat_map(|y| (0..32).flat_map(move |x| [level(y, x); 3])).collect();

@@ -1,5 +1,5 @@
-//! The vision tower's forward pass, from patches to one feature vector per token. Merged patches
-//! are sorted by attention window, so that each window is a range of rows, and restored at the end.
+//! The vision tower's forward pass. Merged patches are sorted by attention window, so that each
+//! window is a range of rows, and restored at the end.
 
 use std::ops::Range;
 
@@ -24,7 +24,6 @@ pub(crate) struct Tower<'a, T> {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Order {
-    /// Merged patch at each position.
     pub(super) groups: Vec<usize>,
     /// Rows (patches) of each window.
     pub(super) windows: Vec<Range<usize>>,

@@ -1,5 +1,3 @@
-//! `turnwise analyze`: turn-level measurements from papers.
-
 mod attribution;
 mod played;
 mod surprisal;

@@ -139,7 +139,6 @@ fn config_digest(config: &Config) -> anyhow::Result<String> {
     Ok(digest([toml::to_string(&Config { seed: 0, ..config.clone() })?]))
 }
 
-/// Returns `RUN/CHECKPOINT` for a checkpoint, else the folder's name.
 fn policy_name(folder: &Path) -> String {
     let name = |path: &Path| {
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
@@ -151,7 +150,6 @@ fn policy_name(folder: &Path) -> String {
     }
 }
 
-/// Estimates true advantages task by task; `None` if interrupted.
 fn branch(
     analysis: &AnalysisSettings<'_>,
     source: &TruthSource,

@@ -1,5 +1,3 @@
-//! `turnwise benchmark`: true advantages, and how credit methods score against them.
-
 mod credit;
 mod gradient;
 mod parts;

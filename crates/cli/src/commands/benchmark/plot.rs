@@ -5,10 +5,7 @@ use crate::plot::forest::{Forest, Mark, Row};
 use crate::plot::{COLOURS, document};
 
 /// Returns a forest plot of each method's corrected within-trajectory correlation with `A*`, best
-/// first.
-///
-/// The `a-star` baselines, which estimate `A*` from a few continuations, come last. Equal
-/// advantages in a trajectory get a hollow mark at 0.
+/// first and the `a-star` baselines last. Equal advantages in a trajectory get a hollow mark at 0.
 pub(super) fn forest(title: &str, scores: &[MethodScore]) -> String {
     let about =
         "correlation with A* within trajectories, corrected for the noise of A*; 95 % over tasks".to_owned();

@@ -58,8 +58,8 @@ pub(super) struct Chosen {
     /// character n-grams].
     #[arg(long, value_name = "DIR")]
     encoder: Option<PathBuf>,
-    /// Run or checkpoint whose models compute critic values, TurnRD credits and policy scores for
-    /// the methods that need them. Use the policy that sampled the trajectories.
+    /// Run or checkpoint whose models compute critic values, TurnRD credits and policy scores. Use
+    /// the policy that sampled the trajectories.
     #[arg(long, value_name = "RUN")]
     models: Option<PathBuf>,
     /// Seed for methods that use randomness.
@@ -198,7 +198,6 @@ fn named_methods(args: &Chosen) -> anyhow::Result<Vec<(String, CreditConfig)>> {
     args.preset.iter().map(of).collect()
 }
 
-/// Returns all presets; those with equal credit share a row with all of their names.
 fn all_methods() -> anyhow::Result<Vec<(String, CreditConfig)>> {
     let methods = methods();
     let mut found: Vec<(String, CreditConfig)> = Vec::new();

@@ -1,5 +1,3 @@
-//! `turnwise compare`: methods over several seeds, with intervals and paired tests.
-
 mod plot;
 mod tables;
 
@@ -158,8 +156,8 @@ struct OfSweeps {
     pools: Vec<(String, Vec<String>)>,
 }
 
-/// Returns the runs of an argument: a run, a folder of runs (sorted by name), or a sweep file (in
-/// file order), whose baselines and pools are recorded.
+/// Returns the runs of an argument: a run, a folder of runs (by name), or a sweep file (in file
+/// order).
 fn run_folders(argument: &Path, root: &Path, of_sweeps: &mut OfSweeps) -> anyhow::Result<Vec<PathBuf>> {
     if is_run(argument) {
         return Ok(vec![argument.to_path_buf()]);

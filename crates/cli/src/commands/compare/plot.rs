@@ -9,8 +9,7 @@ use crate::plot::forest::{Forest, Mark, Row};
 use crate::plot::lines::lines;
 use crate::plot::{Piece, document};
 
-/// Returns an SVG titled `name`: learning curves by split and for training, then differences from
-/// the baselines.
+/// Returns an SVG of learning curves and differences from the baselines.
 pub(super) fn plots(comparison: &Comparison, name: &str) -> String {
     let mut panels: Vec<(String, &[Curve])> = comparison
         .splits

@@ -113,8 +113,7 @@ fn pool_row(pool: &Pool) -> Vec<String> {
     ]
 }
 
-/// Tabulates success by task kind. Methods or kinds become rows, whichever are more: a sweep may
-/// have dozens of methods.
+/// Tabulates success by task kind. Methods or kinds become rows, whichever are more.
 fn by_kind(split: &SplitComparison) -> Table {
     let methods_go_down = split.methods.len() > split.kinds.len();
     let corner = if methods_go_down { "method" } else { "kind" };

@@ -1,5 +1,3 @@
-//! `turnwise credit`: advantages for saved trajectories.
-
 pub(in crate::commands) mod settings;
 pub(super) mod table;
 
@@ -77,7 +75,6 @@ pub(super) struct Switches {
 }
 
 impl Switches {
-    /// Returns the preset's credit config with these settings.
     pub(super) fn config(&self, preset: &str) -> anyhow::Result<CreditConfig> {
         settings::config(preset, self.verl_agent, &self.set)
     }
@@ -155,10 +152,8 @@ impl Learned {
     }
 }
 
-/// Returns the `decomposer` table of the run that contains a network, if any.
-///
-/// Other tables are not parsed, because they may name environments or methods that this build
-/// lacks.
+/// Returns the `decomposer` table of a network's run, if any. Other tables are not parsed, because
+/// they may name environments or methods that this build lacks.
 pub(super) fn turnrd_settings_of(network: &Path) -> anyhow::Result<Option<TurnRdSettings>> {
     #[derive(Deserialize)]
     struct Decomposed {

@@ -37,7 +37,6 @@ fn overridden(config: &CreditConfig, text: &str) -> anyhow::Result<CreditConfig>
     Ok(credit_with(config, path, serde_json::to_value(value)?)?)
 }
 
-/// Returns notes about a config; `encoder` is the sentence encoder's folder, or empty.
 pub(in crate::commands) fn notes(preset: &str, pipeline: &Pipeline, encoder: &Path) -> Vec<String> {
     let mut notes = Vec::new();
     if matches!(preset, "dapo" | "aem-dapo" | "salt-dapo" | "gigpo-dynamic" | "stapo-dynamic") {

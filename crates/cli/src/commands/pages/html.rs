@@ -22,7 +22,6 @@ pub(in crate::commands) fn document(title: &str, style: &str, body: &str) -> Str
     document_with(title, style, "", body)
 }
 
-/// Adds head elements to [`document`].
 pub(in crate::commands) fn document_with(title: &str, style: &str, head: &str, body: &str) -> String {
     format!(
         "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \

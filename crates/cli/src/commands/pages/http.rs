@@ -30,7 +30,7 @@ pub(in crate::commands) struct Reply {
 }
 
 /// Allows the viewer's script, requests to this server and embedded images. Inline scripts are
-/// forbidden and only the viewer's is served, so a trajectory's text never runs as code.
+/// forbidden, so a trajectory's text never runs as code.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'self'; connect-src 'self'; img-src data:; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 

@@ -38,7 +38,7 @@ pub(super) fn listen(option: &str, address: &str) -> anyhow::Result<(TcpListener
     Ok((listener, address))
 }
 
-/// Serves requests until the program exits, with limits on the number and duration of connections.
+/// Serves requests until the program exits.
 ///
 /// On a loopback address, rejects other `Host`s; otherwise a web page whose host name resolves to
 /// this machine could read responses (DNS rebinding).

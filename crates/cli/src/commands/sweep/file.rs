@@ -357,7 +357,6 @@ impl SweepFile {
     }
 }
 
-/// Collects grid values by dotted key, from quoted keys and nested tables.
 fn flatten(table: &Table, outer: &str, found: &mut Vec<(String, Vec<Value>)>) -> Result<(), String> {
     for (key, value) in table {
         let key = if outer.is_empty() { key.clone() } else { format!("{outer}.{key}") };

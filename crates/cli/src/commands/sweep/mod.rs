@@ -81,7 +81,6 @@ pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<ExitCode> {
     Ok(report(&runs, &ends, args, &layout))
 }
 
-/// Returns the runs selected by `--index` or `--only` (default: all), in ascending order.
 fn choose(runs: &[PlannedRun], args: &SweepArgs) -> anyhow::Result<Vec<usize>> {
     let file = args.file.display();
     if let Some(index) = args.index {
@@ -195,7 +194,6 @@ fn same_runs(args: &SweepArgs) -> Vec<String> {
     words
 }
 
-/// Returns a suggested command's arguments: the sweep file, `more`, and a non-default `--runs`.
 fn again(args: &SweepArgs, more: &[String]) -> String {
     let mut words = vec![args.file.display().to_string()];
     words.extend_from_slice(more);

@@ -101,9 +101,8 @@ pub(super) fn start_arguments(run: &PlannedRun, layout: &Layout) -> Vec<String> 
     arguments
 }
 
-/// Returns the arguments for a shared warm start: those of one of its runs, with SFT only.
-///
-/// It is evaluated on one task only, because every run evaluates it again.
+/// Returns the arguments for a shared warm start: those of one of its runs, with SFT only and one
+/// evaluated task, because every run evaluates it again.
 pub(super) fn warm_arguments(run: &PlannedRun, name: &str, layout: &Layout) -> Vec<String> {
     let mut arguments = vec!["sft".to_owned()];
     arguments.extend(source_arguments(&run.entry));

@@ -21,10 +21,8 @@ pub(super) struct RunProcess {
 }
 
 impl RunProcess {
-    /// Starts this program, appending its output to `log`.
-    ///
-    /// It stops when its standard input closes. With `beside_others`, it returns freed memory to
-    /// the operating system for the other runs.
+    /// Starts this program, appending its output to `log`. With `beside_others`, it returns freed
+    /// memory to the operating system.
     pub(super) fn start(arguments: &[String], log: &Path, beside_others: bool) -> anyhow::Result<Self> {
         if let Some(folder) = log.parent() {
             // Syncs the folder, because the runs are in its parent.
@@ -40,7 +38,7 @@ impl RunProcess {
         if beside_others && std::env::var_os(memory::PURGE_DELAY_VARIABLE).is_none() {
             command.env(memory::PURGE_DELAY_VARIABLE, memory::DEFAULT_PURGE_DELAY.to_string());
         }
-        // Only this program may get Ctrl-C: it forwards it, and a second one would kill a run.
+        // This program forwards Ctrl-C; a second one would kill a run.
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let child = command.spawn().context("the process of the run cannot be started")?;

@@ -1,5 +1,3 @@
-//! A sweep's progress, one line per run: updated in place in a terminal, else printed at intervals.
-
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -71,10 +69,8 @@ impl Progress {
     }
 }
 
-/// Returns a run's step, recent success, and estimated remaining time of the phase.
-///
-/// Speed covers only steps after `started` (seconds since 1970), because a resumed run has a gap
-/// before.
+/// Returns a run's step, recent success, and estimated remaining time. Speed covers only steps
+/// after `started` (seconds since 1970), because a resumed run has a gap before.
 pub(super) fn of_run(root: &Path, sft_steps: u64, rl_steps: u64, started: f64) -> String {
     let lines = tail(&root.join("metrics.jsonl")).unwrap_or_default();
     let Some(last) = lines.last() else { return "starting".into() };

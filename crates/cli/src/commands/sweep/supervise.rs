@@ -1,5 +1,5 @@
-//! Trains runs in parallel processes, with retries. A sweep's only state is its run directories, so
-//! it can always be resumed; a lock per run lets several programs work on one sweep.
+//! Trains runs in parallel processes, with retries. All state is in the run directories, with a
+//! lock per run, so several programs may work on one sweep.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -102,8 +102,7 @@ impl<'a> Supervisor<'a> {
         Ok(Self { runs, layout, limits, jobs, progress: Progress::new(width) })
     }
 
-    /// Supervises the jobs until all ended, or `stop` is set and every process exited. Returns
-    /// outcomes in run order.
+    /// Supervises the jobs until all ended, or `stop` is set and every process exited.
     pub(super) fn work(mut self, stop: &AtomicBool) -> Vec<(usize, End)> {
         let mut shown = Instant::now();
         let mut interrupted = false;

@@ -81,10 +81,7 @@ pub(super) fn of_run(number: u64, mut batch: Batch, config: &Path) -> anyhow::Re
 }
 
 /// Takes the groups that training did not use: failed trajectories, and groups that became too
-/// small.
-///
-/// Training writes them last and without advantages. Methods that compare trajectories across a
-/// batch must not see them.
+/// small. Training writes them last and without advantages, and methods must not see them.
 fn take_left_out(batch: &mut Batch) -> Vec<Group> {
     let trained = |group: &Group| group.trajectories.iter().any(|member| member.advantages.is_some());
     let whole = |group: &Group| !group.trajectories.iter().all(is_faulty);
@@ -280,7 +277,6 @@ mod tests {
             let own = trained.groups[0][index].advantage(0).unwrap();
             batch.groups[0].trajectories[index].advantages = Some(vec![own]);
         }
-        // No forward pass used it, so it has no entropies.
         let mut failed = batch.groups[0].trajectories[0].clone();
         failed.stop = StopReason::EnvironmentError("the server is gone".into());
         failed.advantages = None;

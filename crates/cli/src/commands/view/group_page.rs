@@ -20,7 +20,6 @@ const ACTION: usize = 110;
 
 const COMPANIONS: usize = 30;
 
-/// Facts of a shared state or edge: id, number of turns, label.
 const SHARED: [(&str, &str, &str); 2] =
     [("anchor", "anchor_size", "the same state"), ("edge", "edge_size", "the same edge")];
 

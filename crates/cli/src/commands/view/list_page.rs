@@ -108,7 +108,6 @@ impl Runs {
         version_of(&self.stamps())
     }
 
-    /// Returns the HTML body, and a version that changes with any run.
     pub(super) fn page(&self, place: Place<'_>) -> anyhow::Result<(String, String)> {
         std::fs::read_dir(&self.root).with_context(|| self.root.display().to_string())?;
         let words = place.query.get("q").to_lowercase();

@@ -6,8 +6,7 @@ use turnwise_core::{Part, Tool, ToolCall, Turn};
 use super::pictures::with_parts;
 use crate::commands::pages::html::escape;
 
-/// Returns an observation as HTML: messages or plain text. Tool results are matched to calls of the
-/// previous turn, `before`.
+/// Returns an observation as HTML. Tool results are matched to calls of the previous turn.
 pub(super) fn observed(turn: &Turn, before: Option<&Turn>) -> String {
     let has_roles =
         turn.parts.iter().any(|part| matches!(part, Part::ToolResult { .. } | Part::Message { .. }));

@@ -1,5 +1,3 @@
-//! `turnwise view`: trajectories in a browser, with each turn's advantage and how it was computed.
-
 mod beside;
 mod explain;
 mod group_page;

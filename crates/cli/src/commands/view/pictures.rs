@@ -68,7 +68,6 @@ impl Pictures {
         Self { folder: env.pictures, world }
     }
 
-    /// Returns an observation's image as an `img` element, or nothing.
     pub(super) fn of(&self, turn: &Turn) -> String {
         let stored = turn.parts.iter().find_map(|part| match part {
             Part::Image(handle) => self.stored(handle),
@@ -174,7 +173,6 @@ fn sokoban(text: &str) -> Option<Vec<u8>> {
     png::encode(&TILES.render(&room)).ok()
 }
 
-/// Draws `Cards: 2 of diamonds, 10 of clubs` and `Formula: 2 +`.
 fn ezpoints(text: &str) -> Option<Vec<u8>> {
     let (cards, formula) = text.strip_prefix("Cards: ")?.split_once("\nFormula:")?;
     let (left, right) = cards.split_once(", ")?;

@@ -1,6 +1,5 @@
 //! Full-text search in a run's trajectories, newest step first. A page ends after [`RESULTS`]
-//! results or [`TIME`]; the next one continues with the first unsearched step. Lines that cannot
-//! match are not parsed.
+//! results or [`TIME`]; the next one continues with the first unsearched step.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -19,7 +18,6 @@ const TIME: Duration = Duration::from_millis(1500);
 
 const AROUND: usize = 70;
 
-/// Label of matches in the task, which a group shares.
 const TASK: &str = "task";
 
 #[derive(Clone, Debug, PartialEq)]
@@ -37,7 +35,6 @@ struct Hit {
     found: Found,
 }
 
-/// Returns the first match of lowercase `words`.
 pub(super) fn first(trajectory: &Trajectory, words: &str) -> Option<Found> {
     let of = |turn: Option<usize>, part: &'static str, text: &str| {
         Some(Found { turn, part, excerpt: excerpt(text, words)? })

@@ -13,8 +13,7 @@ const NAMES: [&str; 2] = ["name", "preset"];
 
 const LONGEST: usize = 120;
 
-/// Returns a table of differences and the collapsed config, or only the config if it cannot be
-/// compared.
+/// Returns a table of differences, if they can be determined, and the collapsed config.
 pub(super) fn page(text: &str) -> String {
     let mut body = String::new();
     if let Some((against, rows)) = compared(text) {
@@ -41,8 +40,8 @@ pub(super) fn page(text: &str) -> String {
     body
 }
 
-/// Compares a config with its preset or the defaults. Describes these, and returns
-/// `[key, own value, their value]` of each difference.
+/// Compares a config with its preset or the defaults, and describes these. A difference is
+/// `[key, own value, their value]`.
 fn compared(text: &str) -> Option<(String, Vec<[String; 3]>)> {
     let own: Table = text.parse().ok()?;
     let preset = own.get("preset").and_then(Value::as_str).map(str::to_owned);
@@ -59,8 +58,7 @@ fn compared(text: &str) -> Option<(String, Vec<[String; 3]>)> {
         (None, Some(environment)),
         (None, with_template),
     ];
-    // A preset is a full config or only a method, which needs the environment. Other programs'
-    // presets cannot be loaded.
+    // A preset may be only a method, which needs the environment.
     let of_kind = |config: &Config| config.env.kind == kind;
     let base = tries.into_iter().find_map(|(preset, overrides)| {
         load(ConfigSource { preset, overrides: overrides?, ..ConfigSource::default() }).ok().filter(of_kind)

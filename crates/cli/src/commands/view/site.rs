@@ -245,8 +245,8 @@ impl Pages {
         self.tokens.get()
     }
 
-    /// Returns a step's trajectories, if any. The cached step is used only while its file is
-    /// unchanged, because a resumed run may rewrite it.
+    /// Returns a step's trajectories, if any. The step is cached only while its file is unchanged,
+    /// because a resumed run may rewrite it.
     fn step(&self, number: u64) -> anyhow::Result<Option<Arc<LastStep>>> {
         if !self.source.steps().contains(&number) {
             return Ok(None);

@@ -335,7 +335,6 @@ fn dumps_of(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     }
 }
 
-/// Rejects explanations or advantages that do not match the number of turns.
 fn check_explanations(batch: &Batch, path: &Path) -> anyhow::Result<()> {
     for trajectory in batch.trajectories() {
         let turns = trajectory.turns.len();

@@ -72,7 +72,6 @@ impl Shown {
         self.beside.iter().find(|beside| beside.name == TRUTH)
     }
 
-    /// Returns the turn with the largest true advantage, if decisive.
     pub(super) fn decisive(&self) -> Option<usize> {
         let truth = self.truth()?;
         let known =

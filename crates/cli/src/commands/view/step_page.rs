@@ -47,7 +47,6 @@ impl Neighbours {
 
 pub(super) fn links(source: &Source, place: Place<'_>, step: u64, group: Option<Neighbours>) -> String {
     let up = if group.is_none() { " rel=\"up\"" } else { "" };
-    // A step's filters do not apply to the run's page.
     let run = place.link("/", &[("q", ""), ("show", ""), ("page", "")]);
     let mut links = format!("<nav>{}<a{up} href=\"{run}\">{}</a>", all_runs(place), escape(&source.title()));
     let mut link = |rel: &str, path: String, text: String| {
@@ -242,8 +241,7 @@ fn explained(explained: &Explained) -> String {
     }
 }
 
-/// Returns a group: its task, and a row of cells per trajectory. `page` is the URL of its turns;
-/// empty for the current page.
+/// Returns a group: its task, and a row of cells per trajectory. `page` is the URL of its turns.
 pub(super) fn group(step: &Step, group: usize, page: &str) -> String {
     let shown = &step.groups[group];
     let goal = shown.first().map(|shown| &shown.trajectory.task);
@@ -353,7 +351,6 @@ pub(super) fn stop(reason: &StopReason) -> String {
     }
 }
 
-/// Returns a turn's linked cell, coloured by `value` relative to `most`.
 fn cell(shown: &Shown, turn: usize, (value, most): (Option<f64>, f64), to: &str) -> String {
     let (class, strength) = colour(value, most);
     let one = &shown.trajectory.turns[turn];

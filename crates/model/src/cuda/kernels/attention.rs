@@ -1,5 +1,3 @@
-//! Attention over packed sequences and over the key-value cache (`attention.cu`).
-
 use super::{Heads, Kernels, MOST_SHARED, TILE, at, hold, line, long};
 use crate::cuda::CudaError;
 use crate::cuda::memory::{Bf16, Part, Tile};

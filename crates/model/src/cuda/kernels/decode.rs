@@ -1,5 +1,3 @@
-//! Token choice (`decode.cu`).
-
 use super::{CHOICE_CHUNK, Kernels, hold, line, long};
 use crate::cuda::CudaError;
 use crate::cuda::memory::Part;

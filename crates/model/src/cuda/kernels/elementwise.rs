@@ -1,5 +1,3 @@
-//! Embedding, activation, biases, row operations, dropout and optimizer (`elementwise.cu`).
-
 use super::{Kernels, hold, long};
 use crate::cpu::optimizer::Rates;
 use crate::cuda::CudaError;
@@ -82,7 +80,6 @@ impl Kernels {
         self.launch("column_sums", grid, [32, 8, 1], 0, arguments![from, rows, width, to])
     }
 
-    /// Like [`Kernels::column_sums`], for bfloat16 rows.
     pub(crate) fn column_sums_narrow(
         &self,
         from: Part<Bf16>,

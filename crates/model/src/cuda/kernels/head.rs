@@ -1,5 +1,3 @@
-//! Statistics of logits and the value head (`head.cu`).
-
 use super::{Kernels, hold, line, long};
 use crate::cuda::CudaError;
 use crate::cuda::memory::{Bf16, Part};

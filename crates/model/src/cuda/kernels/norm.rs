@@ -1,5 +1,3 @@
-//! RMS norms over rows (`norm.cu`).
-
 use super::{Kernels, PARTIAL_BLOCKS, at, hold};
 use crate::cuda::CudaError;
 use crate::cuda::driver::{Address, Argument};

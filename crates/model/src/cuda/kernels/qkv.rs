@@ -1,5 +1,3 @@
-//! Biases, norms and rotation of queries, keys and values (`qkv.cu`).
-
 use super::{Heads, Kernels, PARTIAL_BLOCKS, Preparation, at, hold};
 use crate::cuda::CudaError;
 use crate::cuda::memory::{Bf16, Part};

@@ -113,7 +113,6 @@ fn request(session: u64, prompt: &[u32], params: &SamplingParams) -> SampleReque
     SampleRequest { session, prompt: prompt.to_vec(), params: params.clone(), seed }
 }
 
-/// Returns an engine's answers to sessions with a common prefix, each asked twice.
 fn play(engine: &mut NativeEngine, params: &SamplingParams) -> Vec<(Vec<u32>, Completion)> {
     let mut answers = Vec::new();
     let mut prompts: Vec<Vec<u32>> = (0..5u32)
@@ -175,8 +174,7 @@ fn the_device_computes_what_the_cpu_does() {
         for tensor in &weights.layout.tensors {
             let off = distance(&found[tensor.range.clone()], &expected[tensor.range.clone()]);
             assert!(off < TENSOR, "{} {}: {off}", config.model_type, tensor.name);
-            // No gradient is zero, so a missing one is noticed. Even key biases have one, because
-            // rotation makes them depend on position.
+            // No gradient is zero, so a missing one is noticed. Rotation gives even key biases one.
             let dropped = vec![0.0; tensor.range.len()];
             assert!(distance(&dropped, &expected[tensor.range.clone()]) > 10.0 * TENSOR, "{}", tensor.name);
         }

@@ -16,11 +16,9 @@ use turnwise_text::Tokenizer;
 pub use self::tensors::GgufType;
 use crate::{ModelError, Parameters};
 
-/// Writes a model and its tokenizer atomically as one GGUF file.
-///
-/// The layout is that of llama.cpp's converter: version 3, with a byte-level BPE tokenizer and chat
-/// template. Norms and biases are `f32`, matrices have the given type. Rows of Llama's query and
-/// key projections are interleaved, because llama.cpp rotates adjacent pairs.
+/// Writes a model and its tokenizer atomically as one GGUF file, like llama.cpp's converter:
+/// version 3, byte-level BPE and chat template. Norms and biases are `f32`; matrices have the given
+/// type.
 ///
 /// # Errors
 /// Fails for vision models, critics, `YaRN` scaling, tokenizers that llama.cpp does not know,

@@ -38,15 +38,14 @@ pub fn load_config(folder: &Path) -> Result<ModelConfig, ModelError> {
     Ok(config)
 }
 
-/// Reads a model config from a file in the format of `config.json`.
+/// Reads a model config in the format of `config.json`.
 ///
 /// Accepts `rope_theta` with `rope_scaling`, and `rope_parameters` of `transformers` 5. Ignores
 /// keys that do not affect this crate.
 ///
 /// # Errors
 /// Names the file and key. Fails on an unreadable file, invalid JSON, missing or mistyped numbers,
-/// unsupported families, activations, sliding windows, quantization or rotary scaling, or if
-/// [`ModelConfig::check`] does.
+/// unsupported settings, or if [`ModelConfig::check`] does.
 pub fn read_config(path: &Path) -> Result<ModelConfig, ModelError> {
     let bytes = files::read(path)?;
     let value: Value = serde_json::from_slice(&bytes).map_err(|error| ModelError::file(path, error))?;

@@ -10,8 +10,8 @@ use super::{INDEX, WEIGHTS};
 use crate::files::{self, check_shape, decode};
 use crate::{ModelError, Parameters, TensorInfo};
 
-/// Reads all weights from a folder's safetensors file or shards. Files are memory-mapped and read
-/// once, so little memory is needed beyond the weights.
+/// Reads all weights from a folder. Files are memory-mapped and read once, so little memory is
+/// needed beyond the weights.
 pub(super) fn fill(folder: &Path, parameters: &mut Parameters<f32>) -> Result<(), ModelError> {
     let files = weight_files(folder)?;
     let Parameters { config, layout, data } = parameters;

@@ -31,8 +31,8 @@ impl Mapped {
         &self.map
     }
 
-    /// Releases the memory of a range that has been read, so that a model and its file are never
-    /// both fully in memory. Later reads load it again.
+    /// Releases a range that has been read, so that a model and its file are never both fully in
+    /// memory.
     #[cfg(unix)]
     #[expect(unsafe_code, reason = "giving pages back is unsafe in general")]
     pub(crate) fn release(&self, part: &[u8]) {

@@ -20,8 +20,7 @@ const WEIGHTS: &str = "model.safetensors";
 const PROCESSOR: &str = "preprocessor_config.json";
 const INDEX: &str = "model.safetensors.index.json";
 
-/// Reads a model from a folder. Weights in `f32`, `bf16` or `f16`, in one file or shards, become
-/// `f32`; little memory is needed beyond them.
+/// Reads a model's `f32`, `bf16` or `f16` weights as `f32`. Little memory is needed beyond them.
 ///
 /// # Errors
 /// Names the file and the key or tensor. Fails on an unsupported family or setting, a missing or

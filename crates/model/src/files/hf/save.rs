@@ -63,8 +63,8 @@ pub fn save_model(parameters: &Parameters<f32>, folder: &Path) -> Result<(), Mod
 /// Writes `model.safetensors` (or shards and their index), `generation_config.json` and
 /// `config.json` into a folder, creating it if needed.
 ///
-/// All files are written under temporary names and renamed once complete, `config.json` last.
-/// Weights files of an earlier model are then removed.
+/// Complete files are renamed into place, `config.json` last; an earlier model's weights are then
+/// removed.
 ///
 /// # Errors
 /// Names the path that cannot be created, listed, written, renamed or removed.
@@ -121,7 +121,6 @@ pub fn save_model_as(
     remove_others(folder, &names)
 }
 
-/// Assigns tensors to files in order, at least one to each.
 fn shards(tensors: &[TensorInfo], options: SaveOptions) -> Vec<Vec<&TensorInfo>> {
     let mut shards = vec![Vec::new()];
     let mut bytes = 0;

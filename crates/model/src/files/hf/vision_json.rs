@@ -8,8 +8,7 @@ use super::config_json::Entries;
 use crate::pictures::{ImageSettings, Pictures, TowerKind, VisionConfig, VisionTokens};
 use crate::{ModelError, files};
 
-/// Parses the vision part of a config, given the whole config, its decoder part and the decoder's
-/// hidden width.
+/// Parses the vision part of a config.
 pub(super) fn parse(
     kind: TowerKind,
     root: &Entries<'_>,

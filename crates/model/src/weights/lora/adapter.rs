@@ -218,7 +218,6 @@ impl<T: Real> Adapter<T> {
         );
     }
 
-    /// Returns a module's merged weight, or `None` without an adapter.
     pub(crate) fn merged(&self, layer: usize, module: Module, weight: &[T]) -> Option<Vec<T>> {
         self.layout.part(layer, module)?;
         let mut merged = weight.to_vec();

@@ -100,7 +100,6 @@ mod tests {
 
     #[test]
     fn the_mask_is_pinned() {
-        // Other bits would make earlier runs with dropout irreproducible.
         let found = mask(&Dropout::new(1, 0.5).unwrap(), [0, 1, 2, 3], 16);
         let bits: String = found.iter().map(|&value| if value == 0.0 { '0' } else { '1' }).collect();
         assert_eq!(bits, PINNED);

@@ -1,5 +1,3 @@
-//! Adapters of one matrix product, forward and backward.
-
 use std::ops::Range;
 
 use super::{Adapter, Branch, Dropout};
@@ -142,7 +140,6 @@ impl<T: Real> BranchPass<'_, T> {
         }
     }
 
-    /// Writes `x` after dropout; each module has its own mask.
     fn drop_entries(&self, dropout: Dropout, part: usize, x: &[T], to: &mut Vec<T>) {
         let width = self.branch.inputs;
         grow(to, x.len());
