@@ -42,7 +42,7 @@ impl Card {
     /// Reads the config and evaluations of a checkpoint's run.
     ///
     /// # Errors
-    /// Fails if the policy is no run's checkpoint, or if these cannot be read.
+    /// Fails if the policy is not a run's checkpoint, or if these cannot be read.
     pub(super) fn of_policy(policy: &Path) -> anyhow::Result<Self> {
         let (root, label) = enclosing_run(policy).zip(checkpoint_label(policy)).with_context(|| {
             format!("--card: {} is neither a run nor its checkpoint; leave out --card", policy.display())
@@ -66,7 +66,7 @@ impl Card {
         let mut card = String::new();
         writeln!(card, "---\nlibrary_name: {}", if adapter { "peft" } else { "transformers" })?;
         let base = self.text("policy", "model");
-        // Only hub models: a local path means nothing to others.
+        // Only hub models are named: a local path means nothing to others.
         if base.split('/').count() == 2 && !base.starts_with(['.', '/', '~']) {
             writeln!(card, "base_model: {base}")?;
         }

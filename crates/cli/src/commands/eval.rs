@@ -43,7 +43,8 @@ pub(crate) struct EvalArgs {
     /// Checkpoint in the run: `best` (train.keep_best), step-12 or sft-300 [default: the newest].
     #[arg(long, value_name = "NAME")]
     checkpoint: Option<String>,
-    /// Environment [default: from the config]; another one uses its own default prompts and splits.
+    /// Environment, with its own default prompts and splits if it is not the config's [default: from
+    /// the config].
     #[arg(long)]
     env: Option<String>,
     /// Prompting: plain (as configured), ReAct (a thought and an action each turn), or Reflexion
@@ -201,8 +202,8 @@ fn check(args: &mut EvalArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Rejects an output that replaces an evaluation by training, which `turnwise compare` and
-/// `train.keep_best` read, unless it is the same evaluation.
+/// Rejects an output that would replace training's own evaluation by a different one, because
+/// `turnwise compare` and `train.keep_best` read that file.
 fn check_replaced(
     path: &Path,
     policy: &Path,

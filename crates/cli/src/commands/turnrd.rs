@@ -187,7 +187,7 @@ struct Origin {
 }
 
 impl Origin {
-    /// Returns the replay in the network's report, else its run's, if any.
+    /// Returns the replay named in the network's report, else its run's, if any.
     fn of(network: &Path) -> anyhow::Result<Option<Self>> {
         let path = network.join(REPORT);
         if path.is_file() {

@@ -32,9 +32,9 @@ pub enum RopeScaling {
         factor: f64,
         /// Factor of cosines and sines.
         attention_factor: f64,
-        /// Frequencies with more rotations in the original context are unchanged.
+        /// Frequencies with more rotations than this in the original context are unchanged.
         beta_fast: f64,
-        /// Frequencies with fewer rotations in the original context are divided by `factor`.
+        /// Frequencies with fewer rotations than this in the original context are divided by `factor`.
         beta_slow: f64,
         /// Context length in pretraining.
         original_max_position_embeddings: usize,

@@ -30,7 +30,7 @@ pub(crate) struct Gpu {
     multiprocessors: usize,
     context: Handle,
     main: Queue,
-    /// Captures this thread's launches while it records; other threads use `main`.
+    /// Captures the recording thread's launches; other threads use `main`.
     recorder: Queue,
     recording: Mutex<Option<ThreadId>>,
     recorded: Condvar,

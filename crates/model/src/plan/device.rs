@@ -13,7 +13,7 @@ const CONTEXT: u64 = 1 << 30;
 
 const LOGITS: u64 = 1 << 27;
 
-/// Prompt tokens per sampling step, and blocks that share a row's keys, at most. Must match
+/// Maximum prompt tokens per sampling step, and maximum blocks that share a row's keys. Must match
 /// `cuda/engine.rs`.
 const PROMPT_ROWS: u64 = 2048;
 const SPLITS: u64 = 16;

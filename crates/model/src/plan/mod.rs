@@ -56,7 +56,7 @@ pub struct PlanSettings {
     pub divergences: bool,
     /// True if a second gradient is accumulated while the first is kept.
     pub second_gradient: bool,
-    /// Parameters of a separate critic, all and trained.
+    /// Total and trained parameters of a separate critic.
     pub critic: Option<[usize; 2]>,
     /// Number and settings of one process's samplers.
     pub sampling: Option<(usize, EngineConfig)>,

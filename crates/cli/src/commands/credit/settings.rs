@@ -21,7 +21,7 @@ pub(in crate::commands) fn config(
         };
         config = switched;
     }
-    // So that overrides can name the settings of methods from other crates.
+    // Lets overrides name the settings of methods from other crates.
     methods().credit.spell_out(&mut config)?;
     for text in overrides {
         config = overridden(&config, text).with_context(|| format!("--set {text}"))?;

@@ -83,7 +83,7 @@ fn refusal(request: &Request, local: bool) -> Option<&'static str> {
     (local && !names_this_machine(&request.host)).then_some("This server answers for localhost alone.")
 }
 
-/// Returns true for loopback names and for none, because browsers always send one.
+/// Returns true for a loopback name or an empty `Host`, because browsers always send one.
 fn names_this_machine(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,

@@ -89,8 +89,7 @@ impl Entry {
         format!("{}-seed-{}", self.name, self.seed)
     }
 
-    /// Returns true if a name from `--only` matches: a `[[run]]`, that plus the grid point, or the
-    /// run's name (`NAME-seed-N`).
+    /// Returns true if `--only` selects this run: by `[[run]]`, by grid point, or by `NAME-seed-N`.
     pub(crate) fn is_called(&self, name: &str) -> bool {
         self.run.as_deref() == Some(name) || self.name == name || self.run_name() == name
     }

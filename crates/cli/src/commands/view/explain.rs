@@ -1,5 +1,4 @@
-//! Explanations of advantages: those of the run, or recomputed and compared with recorded
-//! advantages.
+//! Explanations of advantages, recorded by the run or recomputed and compared with its advantages.
 
 use std::collections::BTreeMap;
 use std::path::Path;
