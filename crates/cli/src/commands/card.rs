@@ -39,10 +39,6 @@ pub(super) struct Card {
 }
 
 impl Card {
-    /// Reads the config and evaluations of a checkpoint's run.
-    ///
-    /// # Errors
-    /// Fails if the policy is not a run's checkpoint, or if these cannot be read.
     pub(super) fn of_policy(policy: &Path) -> anyhow::Result<Self> {
         let (root, label) = enclosing_run(policy).zip(checkpoint_label(policy)).with_context(|| {
             format!("--card: {} is neither a run nor its checkpoint; leave out --card", policy.display())

@@ -301,7 +301,6 @@ fn own_panels(policy: &Path, config: &Config) -> anyhow::Result<Option<RunDirect
     Ok(if same { Some(RunDirectory::open(&run)?) } else { None })
 }
 
-/// Returns the config for a policy: its run's, the given files', or defaults for a hub model.
 pub(crate) fn config_of(
     path: &Path,
     policy: &Policy,

@@ -1,5 +1,3 @@
-//! Images in a terminal, as half blocks.
-
 use std::fmt::Write as _;
 
 use clap::ValueEnum;

@@ -1,5 +1,3 @@
-//! Tables for the terminal and Markdown, and CSV cells.
-
 pub(crate) struct Table {
     pub(crate) title: String,
     pub(crate) header: Vec<String>,

@@ -187,7 +187,6 @@ struct Origin {
 }
 
 impl Origin {
-    /// Returns the replay named in the network's report, else its run's, if any.
     fn of(network: &Path) -> anyhow::Result<Option<Self>> {
         let path = network.join(REPORT);
         if path.is_file() {
@@ -232,7 +231,6 @@ fn inspect(args: &InspectArgs) -> anyhow::Result<()> {
     let mut replay = Replay::open(&path)?;
     ui::print(&format!("\n{}", describe(&path, &mut replay)?));
     let Some(&newest) = replay.rounds().keys().next_back() else { return Ok(()) };
-    // On another replay, no record needs to be held out.
     let hold_out =
         origin.filter(|origin| is_same_file(&origin.replay, &path)).and_then(|origin| origin.hold_out);
     let (all, held_out) = replay.split(hold_out.unwrap_or(0));

@@ -1,5 +1,3 @@
-//! Forest plots: one estimate with interval per row, in one or more panels.
-
 use std::fmt::Write as _;
 
 use turnwise_eval::compare::Estimate;

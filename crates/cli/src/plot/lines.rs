@@ -1,5 +1,3 @@
-//! Curves with confidence bands over steps, in panels with a shared legend.
-
 use std::fmt::Write as _;
 
 use turnwise_eval::compare::curves::{Curve, Point};

@@ -133,8 +133,6 @@ pub(in crate::commands) struct Separation {
     pub(in crate::commands) other_turns: usize,
 }
 
-/// Measures a network on these records, with their sample weights in `round`; `seed` shuffles
-/// goals.
 pub(in crate::commands) fn measure(
     network: &TurnRd,
     replay: &mut Replay,

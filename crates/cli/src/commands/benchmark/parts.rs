@@ -10,11 +10,7 @@ use turnwise_train::record::directory::write_atomically;
 pub(super) struct Parts(PathBuf);
 
 impl Parts {
-    /// Opens or creates the folder.
-    ///
-    /// # Errors
-    /// Fails if the output already exists, the folder has tasks with other settings, or it cannot
-    /// be created.
+    /// Fails if the output exists or the folder has tasks with other settings.
     pub(super) fn open(output: &Path, source: &TruthSource) -> anyhow::Result<Self> {
         if output.exists() {
             bail!("--output {}: is there already; name another file or delete it", output.display());

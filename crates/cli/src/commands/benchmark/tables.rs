@@ -81,7 +81,6 @@ pub(super) fn signed(estimate: Option<&Estimate>, digits: usize) -> String {
     }
 }
 
-/// Tabulates errors by turn position and outcome, one row per method.
 pub(super) fn errors(scores: &[MethodScore]) -> Option<Table> {
     let first = scores.first()?;
     let head = |part: &turnwise_eval::benchmark::PartError| format!("{} ({})", part.part, part.turns);

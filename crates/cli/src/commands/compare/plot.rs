@@ -9,7 +9,6 @@ use crate::plot::forest::{Forest, Mark, Row};
 use crate::plot::lines::lines;
 use crate::plot::{Piece, document};
 
-/// Returns an SVG of learning curves and differences from the baselines.
 pub(super) fn plots(comparison: &Comparison, name: &str) -> String {
     let mut panels: Vec<(String, &[Curve])> = comparison
         .splits

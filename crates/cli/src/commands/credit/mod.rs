@@ -256,10 +256,6 @@ pub(crate) fn run(args: &CreditArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Rejects a dump whose turns lack a field that the preset requires.
-///
-/// # Errors
-/// Names the first such line and turn, and how to fix it.
 pub(super) fn require(dump: &Dump, preset: &str, method: &str, field: TurnField) -> anyhow::Result<()> {
     dump.require(method, field).map_err(|error| anyhow::anyhow!("{error}. {}", hint(preset, field)))
 }

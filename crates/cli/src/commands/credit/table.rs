@@ -1,5 +1,3 @@
-//! Terminal table of a group, at most 100 columns wide.
-
 use turnwise_core::{StageRecord, Trajectory};
 use turnwise_credit::{fact_meaning, stage_rule};
 use turnwise_trajectory_io::{DumpBatch, Row};
@@ -75,7 +73,6 @@ fn turns(row: &Row, trajectory: &Trajectory) -> Vec<String> {
     lines
 }
 
-/// Returns each stage's rule and what its values mean, without repeats.
 pub(super) fn legend(rows: &[Row]) -> String {
     let records = rows.iter().flat_map(|row| row.explanation.iter().flatten().flatten());
     let mut stages: Vec<(&str, Vec<&str>)> = Vec::new();

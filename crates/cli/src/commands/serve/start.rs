@@ -109,7 +109,6 @@ fn settings(args: &ServeArgs, key: Option<String>) -> anyhow::Result<EngineSetti
     })
 }
 
-/// Returns the models to serve: the requested one, a run's checkpoints, and those of `--adapter`.
 fn models(args: &ServeArgs) -> anyhow::Result<Vec<ServedModel>> {
     let name = args.name.clone().unwrap_or_else(|| name_of(&args.model));
     let mut models = vec![ServedModel { name: name.clone(), path: args.model.clone() }];

@@ -1,5 +1,3 @@
-//! Sweep files, which combine configs, methods, grids and seeds.
-
 #[cfg(test)]
 mod tests;
 
@@ -96,10 +94,6 @@ impl Entry {
 }
 
 impl SweepFile {
-    /// Reads a sweep file.
-    ///
-    /// # Errors
-    /// Names the file, the key and the fix.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let shown = path.display();
         let text = std::fs::read_to_string(path).with_context(|| shown.to_string())?;

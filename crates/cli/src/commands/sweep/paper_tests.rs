@@ -250,7 +250,6 @@ const TABLES: &[(&str, usize, Rows)] = &[
     ),
 ];
 
-/// Returns what distinguishes the rows: estimator, refinements, and non-default training options.
 fn facts(config: &Config) -> String {
     let mut words = vec![config.credit.estimator.kind().to_owned()];
     for refinement in &config.credit.refinements {
@@ -414,7 +413,6 @@ fn check_shared(name: &str, config: &Config) {
     }
 }
 
-/// Checks what all rows on search share (STAPO's appendix E.1, SORL's appendix A.4).
 fn check_search(name: &str, paper: &str, config: &Config) {
     assert_eq!((config.env.max_turns, config.eval.temperature), (4, 0.0));
     let batch = config.rollout.tasks_per_step * config.rollout.group_size;

@@ -34,10 +34,6 @@ pub(super) enum OnDisk {
     Finished,
 }
 
-/// Resolves all configs and finds shared warm starts.
-///
-/// # Errors
-/// Names the entry of the first invalid config.
 pub(super) fn plan(sweep: &SweepFile, path: &Path) -> anyhow::Result<Vec<PlannedRun>> {
     let mut runs = Vec::new();
     let mut uses: BTreeMap<String, usize> = BTreeMap::new();

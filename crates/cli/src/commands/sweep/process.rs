@@ -65,7 +65,6 @@ impl RunProcess {
         let _ = self.child.kill();
     }
 
-    /// Returns a one-line reason: the run's error, that in `status.json`, or the last output.
     pub(super) fn reason(&self, root: &Path, status: ExitStatus) -> String {
         let said = said_since(&self.log, self.log_start);
         let error = said.lines().rev().find_map(|line| line.strip_prefix("error: "));

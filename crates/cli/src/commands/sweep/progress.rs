@@ -144,7 +144,6 @@ mod tests {
         let half = "{\"phase\":\"rl\",\"st";
         std::fs::write(&path, format!("{text}{half}")).unwrap();
         assert_eq!(of_run(folder.path(), 2, 30, 0.0), "step 20/30  success 50.0 %  ETA 1 min 10 s");
-        // Resumed a day later: the gap does not count, and one step has no speed.
         for (step, time, eta) in [(21, 90_000, ""), (22, 90_005, "  ETA 40 s")] {
             text.push_str(&format!(
                 "{{\"phase\":\"rl\",\"step\":{step},\"time\":{time}.0,\"train/success_rate\":0.5}}\n"

@@ -62,9 +62,6 @@ pub(super) struct Supervisor<'a> {
 }
 
 impl<'a> Supervisor<'a> {
-    /// Creates jobs for the chosen indices.
-    ///
-    /// # Errors
     /// Fails if a run was started with different settings.
     pub(super) fn new(
         runs: &'a [PlannedRun],
@@ -165,7 +162,6 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Handles an exit; the run's files tell whether it is finished.
     fn ended(&mut self, index: usize, success: bool, reason: String, stopping: bool) {
         let job = &mut self.jobs[index];
         let finished = on_disk(&job.root, None).is_ok_and(|found| found == OnDisk::Finished);

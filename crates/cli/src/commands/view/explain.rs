@@ -88,7 +88,6 @@ fn take_left_out(batch: &mut Batch) -> Vec<Group> {
     batch.groups.split_off(last.map_or(batch.groups.len(), |last| last + 1))
 }
 
-/// Runs the run's credit pipeline on its recorded trajectories, or returns why it cannot.
 fn again(batch: &Batch, settings: &Settings) -> Result<CreditReport, String> {
     let pipeline =
         Pipeline::with_registry(&settings.credit, &methods().credit).map_err(|error| error.to_string())?;

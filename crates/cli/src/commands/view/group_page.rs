@@ -1,5 +1,3 @@
-//! Page of a group: each turn's observation, response and advantage.
-
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 

@@ -1,5 +1,3 @@
-//! Page that lists a folder's runs and sweeps, newest first.
-
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::Metadata;

@@ -30,7 +30,6 @@ pub(super) fn observed(turn: &Turn, before: Option<&Turn>) -> String {
     body
 }
 
-/// Labels a tool result with tool and call id, and a badge if no call has it.
 fn result_label(id: &str, call: Option<&ToolCall>) -> String {
     match call {
         Some(call) => format!("result of {} <code>{}</code>", escape(&call.name), escape(id)),

@@ -1,5 +1,3 @@
-//! Filters and sort orders of a step's groups.
-
 use super::beside::{difference, largest};
 use super::query::Query;
 use super::search;

@@ -1,5 +1,3 @@
-//! Page of a step: groups with a row of turns per trajectory, coloured by advantage.
-
 use std::fmt::Write as _;
 
 use turnwise_core::StopReason;
