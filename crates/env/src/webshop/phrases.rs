@@ -1,4 +1,4 @@
-//! Fixed phrases on the shop's pages, for the tokenizers of small models.
+//! Phrases on pages, for the tokenizers of small models.
 
 use turnwise_core::EnvError;
 
@@ -6,7 +6,7 @@ use super::catalogue::Catalogue;
 
 const MOST_PRODUCTS: usize = 4_000;
 
-/// Phrases that a word-level tokenizer should keep as single tokens, longest first.
+/// Kept as single tokens by a word-level tokenizer, longest first.
 const PHRASES: &[&str] = &[
     "rating: n.a.\ndescription\nfeatures\nreviews\nbuy now\n>",
     "back to search\npage 1 (total results: 50)\nnext >\n",
@@ -44,8 +44,7 @@ const PHRASES: &[&str] = &[
     "]\n",
 ];
 
-/// Returns the phrases on pages. For small catalogues, also returns each ASIN, so that it can be
-/// copied with one token.
+/// Includes ASINs for small catalogues, so that one token copies an ASIN.
 pub(super) fn phrases(catalogue: &Catalogue) -> Result<Vec<String>, EnvError> {
     let mut phrases: Vec<String> = PHRASES.iter().map(|phrase| (*phrase).to_owned()).collect();
     if catalogue.len() <= MOST_PRODUCTS {

@@ -1,11 +1,9 @@
-//! Caches the order, hash and content digests of a split's tasks in a file. Runs then create only
-//! the tasks that they play.
+//! Caches the order, hash and content digests of a split's tasks, so that runs create only the
+//! tasks they play instead of reading every product.
 //!
-//! Without the cache, a run would have to read every product. The file's first line is JSON that
-//! describes the data it was made from. Little-endian numbers follow: the task indices in panel
-//! order (32 bits), the first 64 bits of the digests in ascending order, and their task indices (32
-//! bits). The file is recreated if the catalogue's size or modification time changes, or if it does
-//! not match its digest.
+//! The file has a JSON line on its source, then little-endian numbers: task indices in panel order
+//! (u32), the first 64 bits of the digests in ascending order, and their task indices (u32). It is
+//! rebuilt if the catalogue's size or modification time changes, or its digest does not match.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -28,11 +26,11 @@ pub(super) struct Kept {
     pub(super) catalogue: Stamp,
 }
 
-/// Size and modification time of the catalogue file.
+/// Identifies the catalogue file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Stamp {
     bytes: u64,
-    /// Modification time in nanoseconds since 1970.
+    /// Nanoseconds since 1970.
     changed: u64,
 }
 
@@ -46,14 +44,14 @@ impl Stamp {
 
 #[derive(Serialize, Deserialize)]
 struct Header {
-    /// Increase the version if the same goals would yield a different file.
+    /// Increase it if the same goals would yield a different file.
     version: u32,
     source: Source,
     catalogue: Stamp,
     split: String,
     tasks: usize,
     hash: String,
-    /// SHA-256 of the numbers in the file.
+    /// SHA-256 of the file's numbers.
     numbers: String,
 }
 
@@ -64,7 +62,7 @@ pub(super) struct TaskIndex {
     hash: String,
     /// Task indices in panel order.
     order: Vec<u32>,
-    /// First 64 bits of each content digest, in ascending order, with the task index.
+    /// First 64 bits of each digest, ascending, with the task index.
     contents: Vec<(u64, u32)>,
 }
 

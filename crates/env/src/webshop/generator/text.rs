@@ -35,7 +35,7 @@ pub(super) fn title(rng: &mut Rng, brand: &str, series: &str, noun: &str, attrib
     }
 }
 
-/// The description names about half of the attributes. One product in twenty has no description.
+/// Names about half of the attributes; empty for one product in twenty.
 pub(super) fn description(rng: &mut Rng, brand: &str, noun: &str, attributes: &[String]) -> String {
     const ENDS: [&str; 8] = [
         "Questions are answered within a day.",
@@ -82,7 +82,7 @@ pub(super) fn bullet_points(rng: &mut Rng, attributes: &[(&str, &str)], noun: &s
     lines
 }
 
-/// Returns an instruction in the original's form: `Find me ATTRIBUTES QUERY with ATTRIBUTES`.
+/// The original's form: `Find me ATTRIBUTES QUERY with ATTRIBUTES`.
 pub(super) fn instruction(query: &str, attributes: &[String]) -> String {
     match attributes {
         [] => format!("Find me {query}"),

@@ -1,8 +1,6 @@
-//! The shop's search, which applies the original's Lucene ranking (`turnwise-retrieval`) to product
-//! texts.
+//! Search with the original's Lucene ranking (`turnwise-retrieval`) over product texts.
 //!
-//! Each indexed text is named by the product's ASIN, and its position is the product's catalogue
-//! index. Texts with equal scores are sorted by ASIN, then by position.
+//! Texts are named by ASIN, in catalogue order. Equal scores are sorted by ASIN.
 
 pub mod recording;
 mod text;

@@ -1,4 +1,4 @@
-//! Vocabulary for generated products: twelve categories with types, attributes and options.
+//! Vocabulary: twelve categories with types, attributes and options.
 
 mod home;
 mod options;
@@ -26,7 +26,7 @@ pub(super) struct Kind {
     pub(super) options: &'static [&'static OptionList],
 }
 
-/// All categories. Product `i` belongs to category `i % 12`.
+/// Product `i` belongs to category `i % 12`.
 pub(super) const CATEGORIES: [&Category; 12] = [
     &home::KITCHEN,
     &person::CLOTHING,
