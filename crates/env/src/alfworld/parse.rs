@@ -1,7 +1,7 @@
 //! Parses official `game.tw-pddl` files.
 //!
-//! All official games share one PDDL domain and grammar, which this engine implements in Rust.
-//! Therefore only the task sentence, start state, goal and walkthrough are parsed.
+//! All share one PDDL domain and grammar, so only task sentence, start state, goal and walkthrough
+//! are read.
 
 use std::borrow::Cow;
 
@@ -28,15 +28,12 @@ struct File<'a> {
 }
 
 impl Game {
-    /// Parses the text of a `game.tw-pddl` file.
-    ///
-    /// A game's id consists of the last three folders of `name`: split, task and trial. If the path
-    /// has fewer folders, the split is `games`.
+    /// Parses a `game.tw-pddl` file. The id is the last three folders of `name` (split, task,
+    /// trial), or `games` instead of the split if there are fewer.
     ///
     /// # Errors
-    /// Returns [`EnvError::File`] if the file is not JSON, is truncated, lacks a key or is marked
-    /// unsolvable. Returns the same error for unknown facts or goals, or if the folder names a
-    /// different task type.
+    /// Returns [`EnvError::File`] if the file is not JSON, lacks a key, is marked unsolvable, has
+    /// unknown facts or goals, or disagrees with its folder's task type.
     pub fn parse(name: &str, text: &str) -> Result<Self, EnvError> {
         let unsolvable = || {
             "the game is marked `solvable: false`, and only solvable games are played; choose another"

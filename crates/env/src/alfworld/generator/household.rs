@@ -1,11 +1,11 @@
-//! Types of rooms, receptacles and objects, read from `household.txt`.
+//! Rooms, receptacles and objects, read from `household.txt`.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use turnwise_core::EnvError;
 
-/// How often receptacles of this type have a door.
+/// Whether receptacles of a type have doors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Openable {
     Never,
@@ -20,7 +20,7 @@ pub(super) mod ability {
     pub(in super::super) const COOLABLE: u8 = 1 << 2;
     pub(in super::super) const SLICEABLE: u8 = 1 << 3;
     pub(in super::super) const VESSEL: u8 = 1 << 4;
-    /// The desk lamp, which can be switched on but not carried.
+    /// The desk lamp, which cannot be carried.
     pub(in super::super) const LAMP: u8 = 1 << 5;
 }
 
@@ -34,7 +34,7 @@ pub(super) struct ObjectKind {
 pub(super) struct ReceptacleKind {
     pub(super) name: &'static str,
     pub(super) openable: Openable,
-    /// Object types that fit into the receptacle.
+    /// Object types that fit.
     pub(super) fits: Vec<usize>,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Furniture {
 pub(super) struct Thing {
     pub(super) kind: usize,
     pub(super) share: f64,
-    /// Receptacle types with their probabilities.
+    /// Receptacle types with probabilities.
     pub(super) places: Vec<(usize, f64)>,
 }
 
@@ -59,7 +59,7 @@ pub(super) struct Thing {
 pub(super) struct Room {
     pub(super) furniture: Vec<Furniture>,
     pub(super) things: Vec<Thing>,
-    /// Receptacle types that can hold the desk lamp, with their weights. May be empty.
+    /// Receptacle types for the desk lamp, with weights.
     pub(super) lamp: Vec<(usize, f64)>,
 }
 
