@@ -1,4 +1,4 @@
-//! Fixed phrases in generated passages and observations, for the tokenizers of small models.
+//! Phrases for the tokenizers of small models.
 
 use super::format::ObservationFormat;
 
@@ -31,7 +31,7 @@ const SENTENCES: [&str; 24] = [
     "In which country is ",
 ];
 
-/// Returns phrases that a word-level tokenizer should keep as single tokens.
+/// Kept as single tokens by a word-level tokenizer.
 pub(super) fn phrases(format: ObservationFormat, top_k: usize, generated: bool) -> Vec<String> {
     let mut phrases: Vec<String> = TAGS.map(str::to_owned).to_vec();
     match format {

@@ -1,4 +1,4 @@
-//! Settings for the retriever, and opening it.
+//! Retriever settings.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,34 +7,34 @@ use serde::{Deserialize, Serialize};
 use turnwise_core::EnvError;
 use turnwise_retrieval::{Bm25Retriever, Cached, Passage, RetrievalError, Retriever, RetrieverKind};
 
-/// Settings for the retriever.
+/// Retriever settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RetrieverSettings {
-    /// Kind of retriever. Only `bm25` runs on the sampling thread. With other retrievers, each
-    /// episode waits on a separate thread (`rollout.env_threads`).
+    /// Kind of retriever. `bm25` runs on the sampling thread; with others, each episode waits on a
+    /// separate thread (`rollout.env_threads`).
     pub kind: RetrieverKind,
-    /// Folder with an index built by `turnwise index build`, for `bm25`, `dense` and `hybrid`. If
-    /// not set, `bm25` builds an in-memory index of `corpus` at every start.
+    /// Folder with an index of `turnwise index build`, for `bm25`, `dense` and `hybrid`. Default
+    /// for `bm25`: an in-memory index of `corpus`, built at every start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub index: Option<PathBuf>,
-    /// Folder with the encoder model, for `dense` and `hybrid`.
+    /// Folder with the encoder, for `dense` and `hybrid`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<PathBuf>,
-    /// Search the graph in the index (`turnwise index build --approximate`) instead of all vectors,
-    /// for `dense` and `hybrid`.
+    /// Search the index's graph (`turnwise index build --approximate`) instead of all vectors, for
+    /// `dense` and `hybrid`.
     pub approximate: bool,
-    /// URL of the server, for `http`, such as `http://127.0.0.1:8000/retrieve`. Separate the URLs
-    /// of several servers with the same collection by spaces.
+    /// Server URL, for `http`, such as `http://127.0.0.1:8000/retrieve`. Separate several servers
+    /// with the same collection by spaces.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// Timeout for a request in seconds, for `http`.
+    /// Request timeout in seconds, for `http`.
     #[schemars(range(max = 3600.0), extend("exclusiveMinimum" = 0.0))]
     pub timeout_s: f64,
-    /// Number of times to retry a failed request, for `http`, in addition to `rollout.env_retries`.
+    /// Retries of a failed request, for `http`, in addition to `rollout.env_retries`.
     #[schemars(range(max = 100))]
     pub retries: u32,
-    /// Number of queries to cache, for all kinds except `bm25`. 0 disables the cache.
+    /// Number of cached queries, except for `bm25`; 0 disables the cache.
     #[schemars(range(max = 100000000))]
     pub cache: usize,
 }
@@ -54,7 +54,7 @@ impl Default for RetrieverSettings {
     }
 }
 
-/// Opens the retrievers that are not part of this crate: `dense`, `hybrid` and `http`
+/// Opens `dense`, `hybrid` and `http` retrievers, which are in other crates
 /// ([`super::SearchKind::with_retrievers`]). [`RetrieverSettings::cache`] is applied afterwards.
 pub type OpenRetriever =
     Arc<dyn Fn(&RetrieverSettings) -> Result<Arc<dyn Retriever>, RetrievalError> + Send + Sync>;
@@ -84,13 +84,12 @@ impl RetrieverSettings {
         Ok(if self.cache > 0 { Arc::new(Cached::new(opened, self.cache)) } else { opened })
     }
 
-    /// Returns true if searches never wait for another process.
+    /// Whether searches never wait for another process.
     pub(super) fn is_instant(&self) -> bool {
         self.kind == RetrieverKind::Bm25
     }
 
-    /// Returns the settings that this kind of retriever requires but lacks, or ignores. Each has a
-    /// key and a reason.
+    /// Keys that this kind requires or ignores, with reasons.
     pub(super) fn problems(&self, corpus: Option<&Path>) -> Vec<(&'static str, String)> {
         let mut found = Vec::new();
         let kind = self.kind.name();

@@ -1,4 +1,4 @@
-//! Writes passages that state all facts about an entity in short, templated sentences.
+//! Writes an entity's facts in short, templated sentences.
 
 use std::fmt::Write as _;
 
@@ -29,7 +29,6 @@ fn text(all: &Encyclopaedia, entity: Entity) -> String {
                 fact(Relation::Birthplace),
                 person.born
             );
-            // Writing into a string cannot fail.
             if person.mother.is_some() {
                 let _ = write!(text, " {her} mother was {}.", fact(Relation::Mother));
             }
