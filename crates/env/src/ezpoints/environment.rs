@@ -1,4 +1,4 @@
-//! EZPoints as a [`turnwise_core::Environment`]: step limit, observations, saved states.
+//! EZPoints as a [`turnwise_core::Environment`].
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use super::game::{ACTIONS, Action, Game, REWARD, place_of};
 use super::set::{EzPointsPictures, Shared};
 use crate::saved::SavedEpisode;
 
-/// Plays the tasks of a [`super::EzPointsSet`], one episode at a time.
+/// Environment for the tasks of an [`super::EzPointsSet`].
 ///
-/// An episode ends after `=` (`terminated`). An episode is `truncated` at the step limit, or by the
-/// first action after six symbols. Actions without effect count towards the step limit. If images
-/// are enabled, each observation has an image after its text.
+/// `=` ends the episode (`terminated`). The step limit, which counts actions without effect too, or
+/// the first action after six symbols truncates it. With images enabled, one follows each
+/// observation's text.
 #[derive(Debug)]
 pub struct EzPointsEnv {
     shared: Arc<Shared>,
@@ -34,7 +34,7 @@ struct Episode {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Saved {
-    /// Task id, which contains the names of the cards.
+    /// Contains the names of the cards.
     task: String,
     actions: Vec<Cow<'static, str>>,
 }
@@ -56,7 +56,7 @@ impl EzPointsEnv {
     }
 }
 
-/// Describes the cards in words, followed by the current formula.
+/// Cards in words, then the formula.
 pub(super) fn describe(game: &Game) -> String {
     let Deal([left, right]) = game.deal();
     // Formatting dominates the cost of a step.
@@ -86,7 +86,6 @@ fn observe(game: &Game, pictures: Option<&EzPointsPictures>) -> Result<Observati
 
 impl Environment for EzPointsEnv {
     fn reset(&mut self, task: &Task, _: Seed) -> Result<Observation, EnvError> {
-        // If the reset fails, no episode remains.
         self.episode = None;
         let game = Game::new(self.shared.deal(&task.id)?);
         let observation = observe(&game, self.shared.pictures.as_ref())?;
@@ -128,8 +127,7 @@ impl Environment for EzPointsEnv {
         })
     }
 
-    /// Saves everything except the step limit, which comes from the config. A finished episode
-    /// cannot be saved.
+    /// Saves everything except the step limit. A finished episode cannot be saved.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         if episode.over {

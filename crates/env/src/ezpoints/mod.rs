@@ -1,7 +1,6 @@
-//! EZPoints: combine two cards into a formula that equals 12. The rules are those of gym-cards as
-//! used by verl-agent.
+//! EZPoints: combine two cards into a formula for 12, with the rules of gym-cards as in verl-agent.
 //!
-//! verl-agent asks for JSON replies; [`crate::parse`] describes how they are parsed.
+//! [`crate::parse`] parses the JSON replies that verl-agent asks for.
 
 pub mod cards;
 mod environment;
