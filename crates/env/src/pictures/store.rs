@@ -1,4 +1,4 @@
-//! A folder of images, stored as PNG files named by their SHA-256.
+//! Folder of images named by SHA-256.
 
 use std::collections::HashMap;
 use std::fs;
@@ -8,10 +8,10 @@ use std::sync::Mutex;
 use sha2::{Digest as _, Sha256};
 use turnwise_core::{EnvError, ImageHandle, hexadecimal};
 
-/// Maximum number of states whose image handles are cached.
+/// Maximum states with cached handles.
 const MOST_KNOWN: usize = 1 << 16;
 
-/// An image folder with a cache of recent states, which are not drawn again.
+/// Image folder with a cache, so that recent states are not drawn again.
 #[derive(Debug)]
 pub struct PictureStore {
     folder: PathBuf,
@@ -19,7 +19,7 @@ pub struct PictureStore {
 }
 
 impl PictureStore {
-    /// Creates a store, and the folder if it does not exist.
+    /// Creates a store and its folder.
     ///
     /// # Errors
     /// Fails if the folder cannot be created.
@@ -28,11 +28,10 @@ impl PictureStore {
         Ok(Self { folder: folder.to_owned(), known: Mutex::default() })
     }
 
-    /// Returns the handle of a state's image. If the state is not cached, `draw` is called to
-    /// create the PNG bytes.
+    /// Returns the handle of a state's image. Calls `draw` for the PNG bytes of an uncached state.
     ///
     /// # Errors
-    /// Fails if `draw` fails, or if the file cannot be written.
+    /// Fails if `draw` fails or the file cannot be written.
     pub fn handle(
         &self,
         state: &[u8],
@@ -55,12 +54,12 @@ impl PictureStore {
         Ok(handle)
     }
 
-    /// Returns the path of the image file for a handle.
+    /// Returns an image's path.
     pub fn path(&self, handle: &ImageHandle) -> PathBuf {
         self.folder.join(format!("{}.png", handle.sha256))
     }
 
-    /// Writes a file atomically.
+    /// Writes atomically.
     fn write(&self, sha256: &str, bytes: &[u8]) -> Result<(), EnvError> {
         let path = self.folder.join(format!("{sha256}.png"));
         if path.exists() {
