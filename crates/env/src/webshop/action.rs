@@ -45,7 +45,6 @@ mod tests {
             ("click[x]]", click("x]")),
             ("search[caf\u{c9}]", search("caf\u{e9}")),
             ("search[\u{e9}]", search("\u{e9}")),
-            // The name is `search[a`.
             ("search[a[b]]", Action::Other),
             ("search[]", Action::Other),
             ("search[[]", search("[")),

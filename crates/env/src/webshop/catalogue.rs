@@ -49,7 +49,7 @@ impl Catalogue {
     /// Creates an in-memory catalogue. `random` draws prices within ranges, in product order.
     ///
     /// # Errors
-    /// Fails if an ASIN is repeated.
+    /// Fails for a repeated ASIN.
     pub fn from_products(products: Vec<Product>, random: &mut PythonRandom) -> Result<Self, EnvError> {
         let mut by_asin = HashMap::with_capacity(products.len());
         for (index, product) in products.iter().enumerate() {
@@ -109,7 +109,7 @@ impl Catalogue {
         }
     }
 
-    /// Returns the price that a purchase is scored with, 100 if the product has none.
+    /// Returns the price used for scoring, or 100 for a product without one.
     pub fn price(&self, index: u32) -> f64 {
         self.prices.get(index as usize).copied().unwrap_or(UNKNOWN_PRICE)
     }
@@ -139,7 +139,7 @@ impl Catalogue {
         }
     }
 
-    /// Returns the indices of matching products in catalogue order.
+    /// Returns the indices of matching products.
     ///
     /// # Errors
     /// Fails if a record is corrupt.

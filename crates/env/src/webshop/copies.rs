@@ -1,7 +1,7 @@
 //! Removes goals that occur in several splits.
 //!
 //! A product that lists an option value twice yields equal goals: nine pairs in the official 1,000
-//! products, two of them shared by test (the first 500) and training.
+//! products, two of them shared by test and training.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use super::catalogue::Catalogue;
 use super::goal::{GoalKind, Goals};
 use super::product::Product;
 
-/// Removes goals that also occur in a later split, so test stays unchanged.
+/// Keeps each goal only in the last of its splits, so test stays unchanged.
 pub(super) fn take_out(
     goals: &Goals,
     catalogue: &Catalogue,

@@ -11,13 +11,11 @@ use crate::demonstration::{
     Demonstration, DemonstrationRequest, DemonstrationTurn, Demonstrations, check_probability, play_all,
 };
 
-/// Plays a split's goals with the [`Expert`] and keeps episodes that reach the goal, or miss it
-/// only through options skipped with probability `option_drop_prob`.
-///
-/// Inserted invalid actions click items that are not on the page.
+/// Plays a split's goals with the [`Expert`]. Keeps episodes that reach the goal, or miss it only
+/// because options were skipped (probability `option_drop_prob` each).
 ///
 /// # Errors
-/// Fails like [`play_all`], if the split is unknown, or if `option_drop_prob` is not in `[0, 1)`.
+/// Fails like [`play_all`], for an unknown split, or for an `option_drop_prob` outside `[0, 1)`.
 pub fn demonstrate(
     set: &WebshopSet,
     request: &DemonstrationRequest<'_>,
@@ -75,7 +73,7 @@ fn play(
     }
 }
 
-/// Clicks an item of an earlier page that this page lacks.
+/// Clicks an item that was on an earlier page only.
 fn mistake(seen: &BTreeSet<String>, observation: &Observation, rng: &mut Rng) -> Option<String> {
     let gone: Vec<&String> = seen.iter().filter(|action| !observation.admissible.contains(*action)).collect();
     (!gone.is_empty()).then(|| gone[rng.below(gone.len())].clone())

@@ -1,5 +1,3 @@
-//! WebShop as a [`turnwise_core::Environment`].
-
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -14,24 +12,23 @@ use super::session::{Effect, Page, Session, Visit};
 use super::set::World;
 use crate::saved::SavedEpisode;
 
-/// Default step limit, as is usual for this benchmark.
+/// Default step limit.
 pub const DEFAULT_MAX_STEPS: usize = 15;
 
 /// Metric with the purchase's score, from 0 to 1.
 pub const TASK_SCORE: &str = "task_score";
 
-/// Metric that is 1 if the type factor is approximate, else 0 ([`Judge::type_score`]).
+/// Metric: 1 if the type factor is approximate ([`Judge::type_score`]), else 0.
 pub const TYPE_STAND_IN: &str = "type_stand_in";
 
 /// Environment for the goals of a [`super::WebshopSet`].
 ///
-/// A purchase ends the episode (`terminated`) and gives the only reward
-/// ([`super::reward::Reward`]); its score is also the metric [`TASK_SCORE`]. The step limit counts
-/// actions without effect too.
+/// Only a purchase is rewarded ([`super::reward::Reward`]), and it ends the episode (`terminated`).
+/// The step limit also counts actions without effect.
 ///
-/// Progress is the fraction of requirements that the open product meets: attributes, options,
-/// price, and type by its factor. On search results, it counts the best product's price and type.
-/// It is 1 only if buying now reaches the goal.
+/// Progress is the fraction of the goal's attributes, options, price and type that the open product
+/// meets. On search results, it is the best product's price and type. It is 1 only if buying now
+/// reaches the goal.
 #[derive(Debug)]
 pub struct WebshopEnv {
     world: Arc<World>,
@@ -45,7 +42,7 @@ struct Episode {
     session: Session,
     steps: usize,
     score: Option<Score>,
-    /// Cached per product, because comparing texts dominates the cost of progress.
+    /// Cached because comparing texts dominates the cost of progress.
     attributes: HashMap<u32, usize>,
     types: HashMap<u32, f64>,
 }
@@ -89,7 +86,6 @@ fn observe(session: &Session, world: &World) -> Result<Observation, EnvError> {
     if world.state_key == StateKey::Page || options.is_empty() || session.product().is_none() {
         return Ok(observation);
     }
-    // Sorted because the order of selection is not part of the state.
     let chosen: BTreeMap<&str, &str> =
         options.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     let mut key = observation.text().into_owned();

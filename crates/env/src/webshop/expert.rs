@@ -1,9 +1,8 @@
-//! Expert that shops by reading pages, for demonstrations and hints to human players.
+//! Expert that shops by reading pages, for demonstrations and for hints to human players.
 //!
-//! It searches for words of the instruction and opens the affordable products in order of rank (a
-//! title without any of the words moves down five ranks). If words are missing, it reads the
-//! features; if any remain, it tries the next product. When few steps are left, it buys the best
-//! product seen.
+//! It searches for words of the instruction and opens affordable products by rank, placing titles
+//! without any of these words five ranks lower. If words are missing, it reads the features, and if
+//! any stay missing, it tries the next product. Near the step limit, it buys the best product seen.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +28,8 @@ struct Wish {
     values: Vec<String>,
     text: String,
     limit: Option<u32>,
-    /// Free wording: option values are only recognized on the product's page.
+    /// The instruction is free-form, so only the product's page shows which words are option
+    /// values.
     loose: bool,
 }
 
@@ -38,7 +38,7 @@ struct Seen {
     page: usize,
     text: String,
     read: bool,
-    /// 1 per missing word, 10 per missing option value, 2 per unmet option name.
+    /// Missing words, plus 10 per missing option value and 2 per unmet option name.
     missing: Option<usize>,
 }
 
@@ -104,7 +104,6 @@ impl Expert {
             self.chosen.clear();
             return self.at_results(&parts);
         }
-        // Sub-page of a product.
         if let Some(seen) = self.open.as_ref().and_then(|open| self.seen.get_mut(open)) {
             seen.read = true;
             for part in parts.iter().skip(2) {
@@ -121,7 +120,7 @@ impl Expert {
 
     /// Steps from the search results to the purchase.
     fn cost(&self) -> usize {
-        // Free wording: assume two option values.
+        // For free-form instructions, two option values are assumed.
         let values = if self.wish.values.is_empty() && self.wish.loose { 2 } else { self.wish.values.len() };
         values + 2
     }
@@ -213,7 +212,7 @@ impl Expert {
         if seen.text.is_empty() {
             seen.text = parts.join(" ");
         }
-        // Free wording: words may be option values.
+        // In free-form instructions, words may be option values.
         let page = if self.wish.loose { parts.join(" ") } else { String::new() };
         let missing = self.wish.missing(&format!("{} {page}", seen.text))
             + 10 * absent
@@ -266,7 +265,7 @@ impl Wish {
         for segment in segments {
             match segment.split_once(": ") {
                 Some((_, value)) if !values.is_empty() => values.push(value.to_owned()),
-                // The value contains the separator.
+                // A value that contains the separator.
                 None if !values.is_empty() => {
                     if let Some(last) = values.last_mut() {
                         last.push_str(", and ");
@@ -302,8 +301,8 @@ impl Wish {
         parts.iter().filter(named).filter(|name| !met(name)).count()
     }
 
-    /// Returns the offered option values that the instruction requests. In free wording, these are
-    /// the values in the text, longest first, without parts of longer ones.
+    /// Returns the offered option values that the instruction requests. For free-form instructions,
+    /// these are the values in the text, without those inside a longer one.
     fn wanted(&self, offered: &[&str]) -> Vec<String> {
         if !self.values.is_empty() {
             return self.values.iter().filter(|value| offered.contains(&value.as_str())).cloned().collect();
@@ -321,7 +320,7 @@ impl Wish {
     }
 }
 
-/// Matches only at word boundaries.
+/// Matches at word boundaries only.
 fn has_phrase(text: &str, phrase: &str) -> bool {
     let solid = |character: Option<char>| character.is_some_and(char::is_alphanumeric);
     !phrase.is_empty()
@@ -367,7 +366,7 @@ fn stem(word: &str) -> String {
     without("s").unwrap_or(word).to_owned()
 }
 
-/// Returns the parts after the instruction, without the markup of `text_rich`.
+/// The parts after the instruction, without the markup of `text_rich`.
 fn parts(text: &str) -> Vec<&str> {
     let rich = !text.contains(" [SEP] ");
     let all: Vec<&str> = if rich {
@@ -392,7 +391,7 @@ fn page_number(part: &str) -> Option<usize> {
 struct Listed<'a> {
     asin: &'a str,
     title: &'a str,
-    /// Dollars; the lower end of a range.
+    /// The lower end of a price range.
     price: f64,
 }
 

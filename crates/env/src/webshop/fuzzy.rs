@@ -1,12 +1,10 @@
-//! Fuzzy text comparison, equal to `token_set_ratio` of the Python package thefuzz 0.20 and later
-//! (based on rapidfuzz).
+//! Fuzzy text comparison, equal to `token_set_ratio` of Python's thefuzz 0.20 and later.
 //!
-//! Let `i` be the common words, `a` and `b` those of one text only, sorted and joined by spaces.
-//! The score is 100 if `i` is not empty but `a` or `b` is. Otherwise it is the maximum of `ratio(i +
-//! a, i
-//! + b)` and, if `i` is not empty, `ratio(i, i + a)` and `ratio(i, i +
-//!   b)`, rounded half to even. `ratio(s, t) = 100 (1 - indel(s, t) / (|s| + |t|))`, where `indel`
-//!   counts inserted and deleted characters.
+//! Let `i` be the common words, and `a` and `b` the words of only one text, sorted and joined by
+//! spaces. The score is the maximum of `ratio(i + a, i + b)` and, if `i` is not empty,
+//! `ratio(i, i + a)` and `ratio(i, i + b)`, rounded half to even. It is 100 if `i` is not empty but
+//! `a` or `b` is. Here `ratio(s, t) = 100 (1 - indel(s, t) / (|s| + |t|))`, and `indel` counts
+//! inserted and deleted characters.
 //!
 //! WebShop pins thefuzz 0.19, which also rounds intermediate results: scores can differ by 1.
 
@@ -123,7 +121,7 @@ fn indel(left: &[char], right: &[char]) -> usize {
     left.len() + right.len() - 2 * common(left, right)
 }
 
-/// Longest common subsequence, bit-parallel if the shorter text fits into 64 bits (Hyyrö 2004).
+/// Length of the longest common subsequence, by Hyyrö (2004) if the shorter text fits into 64 bits.
 fn common(left: &[char], right: &[char]) -> usize {
     let (short, long) = if left.len() <= right.len() { (left, right) } else { (right, left) };
     if short.is_empty() {
@@ -162,7 +160,6 @@ mod tests {
     #[test]
     fn worked_examples() {
         assert_eq!(token_set_ratio("Wash, MACHINE", "machine wash cold"), 100);
-        // `ratio("sleeve", "sleeve long")` = 100 (1 - 5 / 17) is the maximum.
         assert_eq!(token_set_ratio("long sleeve", "short sleeve"), 71);
         assert_eq!(token_set_ratio("", "a"), 0);
         assert_eq!(token_set_ratio("a", "!?"), 0);

@@ -1,8 +1,8 @@
 //! Caches the goals of a large catalogue, which take minutes and gigabytes of memory to create.
 //!
-//! The file has a JSON line with source and number of goals, then little-endian u32: product,
-//! number and price limit in tens of each goal, the indices sorted by product and number, and the
-//! indices of each split.
+//! A JSON line with the source and number of goals precedes little-endian u32: product, number and
+//! price limit in tens of dollars of each goal, the indices by product and number, and those of
+//! each split.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

@@ -1,14 +1,14 @@
 //! Nouns in product titles, which the type factor compares.
 //!
-//! The original finds them with spaCy. `tools/webshop_nouns.py` writes the nouns and proper nouns
-//! to `nouns.jsonl` (or `.zst`) in the official folder:
+//! `tools/webshop_nouns.py` finds nouns and proper nouns with spaCy, like the original, and writes
+//! `nouns.jsonl` (or `.zst`) in the official folder. They are in lower case and title order, with
+//! repetitions:
 //!
 //! ```text
 //! {"title": "Stoneware Mug with Handle", "nouns": ["stoneware", "mug", "handle"]}
 //! ```
 //!
-//! They are in lower case and title order, with repetitions. The full catalogue uses a
-//! memory-mapped copy (`nouns.bin`):
+//! The full catalogue uses a memory-mapped copy (`nouns.bin`):
 //!
 //! ```text
 //! magic (8)  size of nouns.jsonl u64  number of products u64  end of each list u64  lists (postcard)
@@ -26,7 +26,7 @@ use turnwise_core::EnvError;
 use super::catalogue::Catalogue;
 use super::official;
 
-/// Side file.
+/// Name of the noun file.
 pub const NOUNS: &str = "nouns.jsonl";
 
 const MAGIC: &[u8; 8] = b"TWNOUNS1";
@@ -38,7 +38,7 @@ struct Titled {
     nouns: Vec<String>,
 }
 
-/// Reads the nouns by title; `None` without a side file.
+/// Reads the nouns by title, or returns `None` without a noun file.
 ///
 /// # Errors
 /// Fails if the file cannot be read or a line lacks a key.
@@ -63,7 +63,7 @@ pub(super) struct NounFile {
 }
 
 impl NounFile {
-    /// Opens `path`, or creates it from the side file in `folder`; `None` without either.
+    /// Opens `path`, or creates it from the noun file in `folder`.
     pub(super) fn open_or_make(
         path: &Path,
         folder: &Path,
@@ -122,7 +122,7 @@ impl NounFile {
         self.map.get(at..)?.first_chunk().map(|chunk| u64::from_le_bytes(*chunk))
     }
 
-    /// Returns where list `index` starts, which is the end of the one before.
+    /// The end of the list before `index`.
     fn end(&self, index: usize) -> Option<usize> {
         match index.checked_sub(1) {
             None => Some(HEAD + self.count * 8),

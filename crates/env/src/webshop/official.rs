@@ -97,7 +97,7 @@ pub fn size_of(folder: &Path) -> Size {
 /// preprocessing.
 ///
 /// As in the original, products are skipped if their ASIN is `nan`, repeated or longer than ten
-/// characters. `limit` restricts reading to the first products.
+/// characters. `limit` is the number of products to read.
 ///
 /// # Errors
 /// Fails if a file is missing or not JSON, or no product is valid.
@@ -197,7 +197,7 @@ fn notes(path: &Path) -> Result<HashMap<String, Notes>, EnvError> {
     serde_json::from_reader(open(path)?).map_err(|error| broken(path, &error))
 }
 
-/// Receives a product's line number and the product, or why it is invalid. Returns false to stop.
+/// Receives a line number with a product, or why it is invalid. Returns false to stop.
 type Take<'a> = &'a mut dyn FnMut(Option<usize>, Result<RawProduct, String>) -> Result<bool, EnvError>;
 
 fn read_list(path: &Path, take: Take<'_>) -> Result<(), EnvError> {

@@ -1,5 +1,3 @@
-//! Opens shops.
-
 use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
@@ -23,7 +21,6 @@ const BUILT: &str = "turnwise-shop";
 const CATALOGUE: &str = "catalogue.bin";
 const SEARCH: &str = "search";
 const NOUNS: &str = "nouns.bin";
-/// Lists skipped products.
 const NOTES: &str = "left-out.txt";
 const LOCK: &str = "build.lock";
 
@@ -43,12 +40,12 @@ impl WebshopSet {
     /// Opens the shop in an official folder ([`official`]).
     ///
     /// The 1,000 products are kept in memory. The full catalogue is converted on first use into
-    /// `built` (default: `turnwise-shop` in the official folder) while other processes wait. If the
-    /// official files change, delete that folder.
+    /// `built` (default: `turnwise-shop` in the official folder). Delete that folder if the
+    /// official files change.
     ///
     /// # Errors
     /// Fails if an official file is missing, a file is broken, `built` is not writable, or no
-    /// product yields a goal of the requested kind.
+    /// product yields a goal.
     pub fn open(folder: &Path, built: Option<&Path>, options: &WebshopOptions) -> Result<Self, EnvError> {
         match options.size.unwrap_or_else(|| official::size_of(folder)) {
             Size::Small => {
@@ -103,7 +100,7 @@ impl WebshopSet {
     /// Creates an in-memory shop with search.
     ///
     /// # Errors
-    /// Fails if an ASIN is repeated or no product yields a goal.
+    /// Fails for a repeated ASIN, or if no product yields a goal.
     pub fn with_search(products: Vec<Product>, options: &WebshopOptions) -> Result<Self, EnvError> {
         let documents = products.iter().map(|product| (product.asin.clone(), document_text(product)));
         let index = SearchIndex::build_in_memory(documents).map_err(|error| failed(&error))?;
@@ -131,7 +128,6 @@ impl WebshopSet {
             divided
         } else {
             let divided = Self::divide(&catalogue, &mut random, options)?;
-            // Without the cache, the next start only takes longer.
             let _ = goal_file::save(built, &source, &divided.0, &divided.1);
             divided
         };
@@ -142,7 +138,7 @@ impl WebshopSet {
     }
 }
 
-/// Products hashed into the folder name.
+/// Number of products hashed into the folder name.
 const SAMPLED: u32 = 64;
 
 fn folder_of(config: GeneratorConfig) -> Result<String, EnvError> {
@@ -157,7 +153,7 @@ fn is_built(built: &Path) -> bool {
     built.join(CATALOGUE).exists() && built.join(SEARCH).exists()
 }
 
-/// Builds in a temporary folder, then renames the files.
+/// Builds in a temporary folder and then renames the files.
 fn build(
     built: &Path,
     read: impl FnOnce(&mut dyn FnMut(Product) -> Result<(), EnvError>) -> Result<CatalogueReport, EnvError>,

@@ -1,7 +1,7 @@
-//! Renders pages as `text`, as `text_rich` and as a list of clickable items.
+//! Renders pages as `text`, `text_rich` and a list of clickable items.
 //!
-//! The result equals the original's, which renders HTML and parses it: whitespace between tags
-//! becomes one space, or nothing if it contains a newline. Only `text` strips each part.
+//! The original renders HTML and parses it. As there, whitespace between tags becomes one space, or
+//! nothing if it contains a newline, and only `text` strips each part.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use crate::python::{json_string, strip};
 /// Kind of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartKind {
-    /// Text without a link.
+    /// Text that is not clickable.
     Plain,
     /// A button.
     Button,
@@ -24,7 +24,7 @@ pub enum PartKind {
     },
     /// A link to a product.
     Link {
-        /// Whether the product was opened since the last `back to search`.
+        /// Whether it was opened since the last `back to search`.
         visited: bool,
     },
 }
@@ -43,7 +43,7 @@ pub struct Part<'a> {
 pub enum Target {
     /// Presses the button.
     Button,
-    /// Opens the product at this index in the page's list.
+    /// Opens the product at this index in the list.
     Product(usize),
     /// Selects a value of the option at this index.
     Option(usize),
@@ -56,7 +56,7 @@ pub struct PageView<'a> {
     pub parts: Vec<Part<'a>>,
     /// Whether the page has a search bar.
     pub has_search_bar: bool,
-    /// Clickable items with their effects, in the original's order.
+    /// Clickable items and their effects, in the original's order.
     pub clickables: Vec<(Cow<'a, str>, Target)>,
 }
 
@@ -75,8 +75,7 @@ pub enum ObservationMode {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StateKey {
-    /// Page text, as in verl-agent. With `observation = "text"`, selecting an option does not
-    /// change the state because pages do not show selections.
+    /// Page text, as in verl-agent. With `observation = "text"`, it does not show selected options.
     #[default]
     Page,
     /// Page text and, on product pages, the selected options.
@@ -109,8 +108,8 @@ impl<'a> PageView<'a> {
         self.push(PartKind::Link { visited }, asin);
     }
 
-    /// Appends option values. A value equal to an existing item replaces it in place, so the last
-    /// option with that value wins.
+    /// Appends option values. If one equals an existing item, the item keeps its place but selects
+    /// this option.
     pub(super) fn choices(&mut self, values: impl Iterator<Item = (usize, &'a str)>) {
         let mut indices: HashMap<Cow<'a, str>, usize> =
             self.clickables.iter().enumerate().map(|(index, (name, _))| (name.clone(), index)).collect();
@@ -124,7 +123,7 @@ impl<'a> PageView<'a> {
         }
     }
 
-    /// Returns the effect of clicking an item, or `None` if it is not on the page.
+    /// Returns the effect of clicking an item on the page.
     pub fn target(&self, name: &str) -> Option<Target> {
         self.clickables.iter().find(|(clickable, _)| clickable == name).map(|(_, target)| *target)
     }
@@ -171,7 +170,7 @@ impl<'a> PageView<'a> {
         if clicked.is_empty() { out } else { clicked + &out }
     }
 
-    /// Returns the admissible actions: [`SEARCH`] if there is a search bar, then a click per item.
+    /// Returns the admissible actions: [`SEARCH`] if possible, then a click per item.
     pub fn admissible(&self) -> Vec<String> {
         let search = self.has_search_bar.then(|| SEARCH.to_owned());
         let click = |(name, _): &(Cow<'a, str>, Target)| format!("click[{name}]");
@@ -181,10 +180,10 @@ impl<'a> PageView<'a> {
     }
 }
 
-/// Stands for any search among the admissible actions.
+/// Placeholder for any search among the admissible actions.
 pub const SEARCH: &str = "search[<your query>]";
 
-/// HTML-escaped JSON with sorted keys, for the page after the purchase.
+/// JSON with sorted keys, escaped for HTML.
 pub(super) fn options_json(options: &[(String, String)]) -> String {
     let mut sorted: Vec<&(String, String)> = options.iter().collect();
     sorted.sort();

@@ -1,5 +1,3 @@
-//! Phrases on pages, for the tokenizers of small models.
-
 use turnwise_core::EnvError;
 
 use super::catalogue::Catalogue;
@@ -44,7 +42,7 @@ const PHRASES: &[&str] = &[
     "]\n",
 ];
 
-/// Includes ASINs for small catalogues, so that one token copies an ASIN.
+/// Includes the ASINs of small catalogues, so that one token copies an ASIN.
 pub(super) fn phrases(catalogue: &Catalogue) -> Result<Vec<String>, EnvError> {
     let mut phrases: Vec<String> = PHRASES.iter().map(|phrase| (*phrase).to_owned()).collect();
     if catalogue.len() <= MOST_PRODUCTS {

@@ -1,21 +1,21 @@
-//! Products, as the original holds them after loading.
+//! Products with the original's fields.
 
 use serde::{Deserialize, Serialize};
 
 /// A product. Option names and values are in lower case, as in the original.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Product {
-    /// Unique identifier: ten upper-case letters and digits.
+    /// Unique id of ten upper-case letters and digits.
     pub asin: String,
     /// Title.
     pub title: String,
     /// Department, for example `garden`.
     pub category: String,
-    /// Type of product that goals mention, for example `console tables`.
+    /// Product type named in goals, for example `console tables`.
     pub query: String,
     /// Category path, separated by ` › `.
     pub product_category: String,
-    /// Text of the description page, may be empty.
+    /// Text of the description page.
     pub description: String,
     /// Lines on the features page.
     pub bullet_points: Vec<String>,
@@ -31,8 +31,7 @@ pub struct Product {
     pub instruction: Option<String>,
     /// Human instructions.
     pub human_instructions: Vec<HumanInstruction>,
-    /// Nouns of the title in lower case, in order with repetitions; `None` without a side file
-    /// ([`super::nouns`]).
+    /// Nouns of the title ([`super::nouns`]), `None` without a noun file.
     #[serde(skip)]
     pub nouns: Option<Vec<String>>,
 }

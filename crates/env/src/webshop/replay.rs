@@ -34,9 +34,9 @@ pub struct ReplayReport {
     pub sessions: usize,
     /// Steps replayed.
     pub steps: usize,
-    /// Purchases not compared because the type factor is approximate.
+    /// Purchases not compared because of an approximate type factor.
     pub scores_not_compared: usize,
-    /// Differences in the order of the recording.
+    /// Differences in recording order.
     pub differences: Vec<Difference>,
 }
 
@@ -75,12 +75,10 @@ struct RecordedStep {
     reward_info_without_pos: Option<serde_json::Map<String, Value>>,
 }
 
-/// Replays a recording. `unanswered` lists queries for which the recording's fixed search had no
-/// results.
+/// Replays a recording. The queries in `unanswered` had no recorded results.
 ///
 /// # Errors
-/// Fails if reading fails, a line is not a session or its goal is unknown. Differences are not
-/// errors.
+/// Fails if a line is not a session, its goal is unknown or reading fails, but not for differences.
 pub fn replay(
     name: &str,
     reader: impl BufRead,
@@ -122,7 +120,7 @@ pub fn replay(
     Ok(report)
 }
 
-/// Returns true if the purchase's score is not compared.
+/// Returns true if the score is not compared.
 fn compare(
     checker: &mut Checker<'_>,
     set: &WebshopSet,

@@ -14,7 +14,6 @@ use super::goal::{Goal, GoalOptions};
 use super::product::Product;
 use crate::python::pair;
 
-/// Texts match above this `token_set_ratio`.
 const ALIKE: u32 = 85;
 
 /// The original's colours in alphabetical order.
@@ -38,12 +37,13 @@ const FUNCTION_LIST: &str = "a about all also an and any are as at be best both 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Matching {
-    /// The original's comparison: a text that contains a colour becomes the first such colour in
-    /// its list (`light blue` → `blue`, `tailored` → `red`). An option of a synthetic goal becomes
-    /// the printed Python tuple of name and value, or the colour if either is exactly a colour.
+    /// The original's comparison: a text with a colour becomes the first such colour in its list
+    /// (`light blue` becomes `blue`, `tailored` becomes `red`). An option of a synthetic goal
+    /// becomes the printed Python tuple of name and value, or the colour if either is exactly a
+    /// colour.
     #[default]
     Original,
-    /// Requires exactly the requested value and, for synthetic goals, the option name.
+    /// Requires the exact value and, for synthetic goals, the option name.
     Strict,
 }
 
@@ -51,10 +51,10 @@ pub enum Matching {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Reward {
-    /// 1 if the score is 1, else 0. verl-agent multiplies it by 10 (`env.reward_scale = 10`).
+    /// 1 for a score of 1, else 0. verl-agent multiplies it by 10 (`env.reward_scale = 10`).
     #[default]
     Success,
-    /// The score, from 0 to 1, as in the original.
+    /// The score from 0 to 1, as in the original.
     Score,
 }
 
@@ -112,7 +112,7 @@ impl Score {
         self.total() == 1.0
     }
 
-    /// Returns true if the score would be 1 with up to `dropped` more options met.
+    /// Returns true if meeting up to `dropped` more options would give a score of 1.
     pub fn but_for_options(&self, dropped: usize) -> bool {
         let options = (self.options + dropped).min(self.options_asked);
         Self { options, ..*self }.success()
@@ -139,7 +139,7 @@ struct Target {
 }
 
 impl Judge {
-    /// Prepares a goal, given the goal's product as `target`.
+    /// Prepares a goal for its product `target`.
     pub fn new(goal: Goal, target: &Product, matching: Matching) -> Self {
         let attributes = goal.attributes.iter().map(|attribute| Words::new(attribute)).collect();
         let options = match &goal.options {
@@ -169,7 +169,7 @@ impl Judge {
         &self.goal
     }
 
-    /// Scores buying a product at this price with these options (name, value).
+    /// Scores a purchase at this price with these options (name, value).
     pub fn score(&self, product: &Product, price: f64, options: &[(String, String)]) -> Score {
         Score {
             attributes: self.attributes_met(product),
@@ -181,8 +181,8 @@ impl Judge {
         }
     }
 
-    /// Counts the requested attributes that are similar to one of the product's or occur in its
-    /// title, bullet points or description.
+    /// Counts the requested attributes that resemble one of the product's or occur in its title,
+    /// bullet points or description.
     pub fn attributes_met(&self, product: &Product) -> usize {
         let own: Vec<Words> = product.attributes.iter().map(|attribute| Words::new(attribute)).collect();
         let mut texts: Option<[String; 3]> = None;
@@ -224,15 +224,14 @@ impl Judge {
     /// title score = |set(nouns of the title) ∩ set(nouns of the wanted title)| / length of the list of the latter
     /// ```
     ///
-    /// The denominator counts repeated nouns. The title score is 0.2 if the goal's title has no
-    /// nouns.
+    /// The list keeps repeated nouns. The title score is 0.2 if the goal's title has none.
     ///
     /// The factor is 0 if the title score is 0, and 0.1 if it is below 0.1. Otherwise it is 1 if
     /// `query` is equal, two categories are shared or the title score is above 0.2, else 0.5.
     ///
-    /// If a title has no entry in the side file ([`super::nouns`]), all words except common
-    /// function words replace the nouns that spaCy finds. `type_stand_in` is then set, except for
-    /// the goal's own title, because the factor can differ from the original's.
+    /// Without nouns for both titles ([`super::nouns`]), all words except common function words are
+    /// compared. `type_stand_in` is then set unless the titles are equal, because the factor can
+    /// differ from the original's.
     pub fn type_score(&self, product: &Product) -> TypeScore {
         let query_match = product.query == self.target.query;
         let shared: BTreeSet<&str> = categories(&product.product_category)
@@ -333,8 +332,6 @@ mod tests {
     fn the_parts_of_a_score_add_up() {
         let shirt = product("Cotton Shirt", "Clothing \u{203a} Men", "shirts");
         let judge = Judge::new(goal(named(&[("size", "x-large")])), &shirt, Matching::Original);
-        // `machine wash` is similar to `machine washable`, a bullet point has `rubber sole`, and
-        // nothing matches `long sleeve`.
         let score = judge.score(&shirt, 30.0, &chosen(&[("size", "x-large")]));
         assert_eq!((score.attributes, score.options, score.price), (2, 1, true));
         assert_eq!(score.total(), 4.0 / 5.0);
@@ -373,7 +370,6 @@ mod tests {
         assert_eq!((of(&["mug"]).title_score, of(&["mug"]).factor), (0.1, 0.5));
         assert_eq!((of(&["mug", "mug", "tea"]).title_score, of(&["mug", "tea"]).factor), (0.2, 0.5));
         assert_eq!((of(&["mug", "tea", "cup"]).factor, of(&["pot"]).factor), (1.0, 0.0));
-        // Nouns are compared if both titles have them, else words.
         assert!(!of(&["mug"]).type_stand_in);
         let unknown = judge.type_score(&product("Mug", "x", "x"));
         assert!(unknown.type_stand_in && unknown.title_score == 0.1, "{unknown:?}");
@@ -393,7 +389,6 @@ mod tests {
         assert_eq!(strict(light(), &[("color", "dark blue")]), 0);
         assert_eq!(strict(light(), &[("color", "light blue")]), 1);
         assert_eq!(strict(light(), &[("finish", "light blue")]), 0);
-        // Human goals: both values become a colour.
         let values = |value: &str| GoalOptions::Values(vec![value.to_owned()]);
         assert_eq!(original(values("tailored"), &[("fit", "red")]), 1);
         assert_eq!(strict(values("tailored"), &[("fit", "red")]), 0);

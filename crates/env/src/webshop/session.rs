@@ -1,4 +1,4 @@
-//! A visit to the shop: open page, selected options and effects of actions.
+//! A visit to the shop.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use super::product::Product;
 use super::shop::Shop;
 use crate::python::float;
 
-/// Search results per page.
+/// Number of search results per page.
 pub const PAGE_SIZE: usize = 10;
 
-/// Keeps product numbers within `u32` when restoring a saved visit.
+/// Keeps product numbers of restored visits within `u32`.
 const LAST_PAGE: usize = u32::MAX as usize / PAGE_SIZE;
 
 /// Pages reached from a product page.
@@ -25,7 +25,7 @@ pub enum SubPage {
     Description,
     /// Bullet points.
     Features,
-    /// Reviews, always empty because catalogues have none.
+    /// Reviews; always empty.
     Reviews,
     /// Attributes and categories, if the shop shows them.
     Attributes,
@@ -68,11 +68,11 @@ pub struct Visit {
     pub page: Page,
     /// Last query, in lower case.
     pub query: Option<String>,
-    /// Page number of the search results, starting at 1.
+    /// Page number of the search results, from 1.
     pub number: usize,
     /// Catalogue index of the current product.
     pub product: Option<u32>,
-    /// Selected options and values, in order of first selection.
+    /// Selected options and values, in order of selection.
     pub options: Vec<(String, String)>,
     /// Products opened since the last `back to search`.
     pub visited: BTreeSet<u32>,
@@ -118,8 +118,8 @@ impl Session {
     /// Restores a saved visit.
     ///
     /// # Errors
-    /// Returns [`EnvError::State`] if the visit is impossible in this shop. Also fails if the
-    /// search fails or a product cannot be read.
+    /// Returns [`EnvError::State`] for a visit that is impossible in this shop; also fails if a
+    /// search or a product fails.
     pub fn resume(shop: Arc<Shop>, instruction: String, visit: Visit) -> Result<Self, EnvError> {
         let refuse = |reason: &str| EnvError::State(format!("{reason}; the state was altered"));
         let mut session = Self::new(shop, instruction);
@@ -163,7 +163,7 @@ impl Session {
         Some((self.visit.product?, self.product.as_ref()?))
     }
 
-    /// Returns the products on the open page of search results.
+    /// Returns the products listed on the open page.
     pub fn listed(&self) -> &[(u32, Arc<Product>)] {
         if self.visit.page == Page::Results { &self.shown } else { &[] }
     }
@@ -174,8 +174,8 @@ impl Session {
         self.visit.page = Page::Done;
     }
 
-    /// Executes an action. After [`Effect::Bought`], the caller scores the purchase and calls
-    /// [`Session::close`].
+    /// Executes an action. A purchase only returns [`Effect::Bought`]; call [`Session::close`] with
+    /// its score.
     ///
     /// # Errors
     /// Fails if the search fails, a product cannot be read, or [`Session::view`] fails.
@@ -200,8 +200,7 @@ impl Session {
         self.results(1)
     }
 
-    /// As in the original, names take precedence over kinds: an option value `buy now` buys the
-    /// product.
+    /// As in the original, an option value named `buy now` buys the product.
     fn click(&mut self, name: &str, target: Target) -> Result<Effect, EnvError> {
         let visit = &mut self.visit;
         match name {
@@ -236,7 +235,6 @@ impl Session {
                         }
                     }
                 }
-                // `< prev` on a sub-page.
                 (_, Target::Button) => visit.page = Page::Item,
             },
         }
@@ -264,7 +262,7 @@ impl Session {
     /// Returns the open page.
     ///
     /// # Errors
-    /// Fails if the visit was closed ([`Session::close`]) without an open product.
+    /// Fails after a [`Session::close`] without an open product.
     pub fn view(&self) -> Result<PageView<'_>, EnvError> {
         let mut view = PageView::default();
         match (self.visit.page, self.product.as_deref()) {
@@ -364,7 +362,7 @@ impl Session {
         }
     }
 
-    /// The original's page for human players, with its hidden parts and misspelling.
+    /// As in the original, with hidden parts and a misspelling.
     fn view_done<'a>(&'a self, view: &mut PageView<'a>, product: &'a Product) {
         for text in [
             "Thank you for shopping with us!",
@@ -396,7 +394,7 @@ impl Session {
     }
 }
 
-/// Formats the price as on pages: a number or a range.
+/// Formats the price as on pages.
 pub fn price_tag(product: &Product) -> String {
     match product.pricing.as_slice() {
         [] => "$100.0".to_owned(),

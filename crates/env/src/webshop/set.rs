@@ -1,5 +1,3 @@
-//! WebShop goals as a task set.
-
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -34,18 +32,17 @@ use crate::python::PythonRandom;
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Splits {
-    /// Splits `train`, `valid` and `test` by product (about 80, 10 and 10 %), according to the
-    /// first byte of the ASIN's SHA-256.
+    /// `train`, `valid` and `test` with about 80, 10 and 10 % of the products, chosen by the first
+    /// byte of the ASIN's SHA-256.
     #[default]
     ByProduct,
-    /// The original's split: the first 500 shuffled goals are `test`, the next 1,000 `eval`, the
-    /// rest `train`, so a product can be in all splits. Unlike in the original, goals equal to one
-    /// in a later split are removed (two from `train` and one from `eval` for the official 1,000
-    /// products).
+    /// The original's: the first 500 shuffled goals are `test`, the next 1,000 `eval`, the rest
+    /// `train`, so splits share products. Unlike in the original, goals equal to one in a later
+    /// split are removed (two of `train` and one of `eval` in the official 1,000 products).
     Original,
-    /// verl-agent's split: the first 500 shuffled goals are `test` and the rest `train`, except
-    /// goals equal to a test goal. In verl-agent, each worker shuffles differently, so one worker's
-    /// test goals are another's training goals.
+    /// verl-agent's: the first 500 shuffled goals are `test`, the rest `train`, except goals equal
+    /// to a test goal. In verl-agent, each worker shuffles differently, so test goals of one are
+    /// training goals of another.
     VerlAgent,
 }
 
@@ -79,7 +76,7 @@ impl Splits {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WebshopOptions {
-    /// Official catalogue. Defaults to the small one if its files exist, else the full one.
+    /// Official catalogue. Default: the small one if its files exist, else the full one.
     pub size: Option<Size>,
     /// How the instructions were written.
     pub goals: GoalKind,
@@ -96,7 +93,7 @@ pub struct WebshopOptions {
     pub reward: Reward,
     /// Text format of pages.
     pub observation: ObservationMode,
-    /// Whether product pages have a button that shows attributes.
+    /// Whether product pages have a button for attributes.
     pub show_attributes: bool,
     /// State that credit methods compare.
     pub state_key: StateKey,
@@ -154,10 +151,10 @@ pub struct WebshopSet {
 }
 
 impl WebshopSet {
-    /// Creates a set from products in memory, which `ranker` must have indexed.
+    /// Creates a set from products that `ranker` has indexed.
     ///
     /// # Errors
-    /// Fails if an ASIN is repeated or no product yields a goal of the requested kind.
+    /// Fails for a repeated ASIN, or if no product yields a goal of the requested kind.
     pub fn from_products(
         products: Vec<Product>,
         ranker: Box<dyn Ranker>,
@@ -189,7 +186,7 @@ impl WebshopSet {
             let byte = goals.product_byte(catalogue, place)?;
             splits[options.splits.of(place, byte)].push(place as u32);
         }
-        // `ByProduct` cannot separate equal goals.
+        // `ByProduct` never separates equal goals.
         if options.splits != Splits::ByProduct {
             copies::take_out(&goals, catalogue, &mut splits)?;
         }
@@ -235,8 +232,7 @@ impl WebshopSet {
         self
     }
 
-    /// Returns notes on what affects results: skipped products, removed copies of goals, and an
-    /// approximate type factor.
+    /// Returns notes on skipped products, removed goals and an approximate type factor.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = self.notes.to_vec();
         let divided: usize = self.world.splits.iter().map(|(_, places)| places.len()).sum();
@@ -289,7 +285,7 @@ impl WebshopSet {
     /// Returns the goal at an index in the shuffled order.
     ///
     /// # Errors
-    /// Fails if the index is out of range or the product cannot be read.
+    /// Fails for an unknown index or unreadable product.
     pub fn goal(&self, place: usize) -> Result<Goal, EnvError> {
         self.world.goals.get(self.world.shop.catalogue(), place)
     }
@@ -297,12 +293,12 @@ impl WebshopSet {
     /// Returns a task's goal, prepared for scoring.
     ///
     /// # Errors
-    /// Fails if the goal is unknown or its product cannot be read.
+    /// Fails for an unknown goal or unreadable product.
     pub fn judge(&self, id: &str) -> Result<Judge, EnvError> {
         self.world.judge(id)
     }
 
-    /// Returns the goals of a split as indices in the shuffled order.
+    /// Returns a split's goals as indices in the shuffled order.
     ///
     /// # Errors
     /// Returns [`EnvError::UnknownSplit`].
@@ -322,10 +318,10 @@ impl WebshopSet {
         self.world.goals.id(self.world.shop.catalogue(), place)
     }
 
-    /// Returns the task at an index in the shuffled order.
+    /// Returns the goal at an index as a task.
     ///
     /// # Errors
-    /// Fails if the index is out of range or the product cannot be read.
+    /// Fails for an unknown index or unreadable product.
     pub fn task(&self, place: usize) -> Result<Task, EnvError> {
         let goal = self.goal(place)?;
         let kind = self.world.shop.catalogue().product(goal.product)?.category.clone();
@@ -335,10 +331,10 @@ impl WebshopSet {
         })
     }
 
-    /// Returns phrases for small models' tokenizers: page texts and, for small catalogues, ASINs.
+    /// Returns phrases for tokenizers: page texts and, for small catalogues, ASINs.
     ///
     /// # Errors
-    /// Fails if a product's record is corrupt.
+    /// Fails if a record is corrupt.
     pub fn phrases(&self) -> Result<Vec<String>, EnvError> {
         super::phrases::phrases(self.world.shop.catalogue())
     }
@@ -368,7 +364,7 @@ impl TaskSet for WebshopSet {
         let Some(split) = self.world.splits.iter().map(|(name, _)| *name).find(|name| *name == split) else {
             return Ok(None);
         };
-        // Not locked while an index is built, because building uses all threads.
+        // Not locked while all threads build an index.
         let indices = || self.indices.lock().unwrap_or_else(PoisonError::into_inner);
         let known = indices().get(split).map(Arc::clone);
         let index = if let Some(index) = known {

@@ -12,11 +12,11 @@ pub trait Ranker: Send + Sync + std::fmt::Debug {
     /// Returns the ASINs of at most `limit` products, best first.
     ///
     /// # Errors
-    /// Fails if the search fails, for example on a damaged index.
+    /// Fails if the search fails.
     fn rank(&self, query: &str, limit: usize) -> Result<Vec<String>, EnvError>;
 }
 
-/// Immutable catalogue with a search engine.
+/// Catalogue with a search engine.
 #[derive(Debug)]
 pub struct Shop {
     catalogue: Catalogue,
@@ -25,8 +25,8 @@ pub struct Shop {
 }
 
 impl Shop {
-    /// Creates a shop. `shows_attributes` adds a button to product pages (`show_attrs` in the
-    /// original, off by default).
+    /// Creates a shop. `shows_attributes` adds a button to product pages (the original's
+    /// `show_attrs`, off by default).
     pub fn new(catalogue: Catalogue, ranker: Box<dyn Ranker>, shows_attributes: bool) -> Self {
         Self { catalogue, ranker, shows_attributes }
     }
@@ -43,9 +43,9 @@ impl Shop {
 
     /// Returns catalogue indices, best first.
     ///
-    /// As in the original, `<c>` and `<q>` select a category or type, and `<r>` arbitrary products:
-    /// here every n-th one instead of random ones. `<a>` fails in the original's text environment
-    /// and is an ordinary query here.
+    /// As in the original, `<c>` and `<q>` list a category or type. `<r>` lists every n-th product
+    /// instead of random ones, and `<a>`, which fails in the original's text environment, is an
+    /// ordinary search.
     ///
     /// # Errors
     /// Fails if the ranker fails or a product cannot be read.

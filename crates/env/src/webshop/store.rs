@@ -7,8 +7,7 @@
 //! start of the entries u64, number of products u64, magic (8)
 //! ```
 //!
-//! Numbers are little-endian. Records are [`Product`]s in postcard format. An incomplete file lacks
-//! the final magic number.
+//! Numbers are little-endian, and records are [`Product`]s in postcard format.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -23,7 +22,6 @@ use super::product::Product;
 const HEAD: &[u8; 8] = b"TWSHOP1\n";
 const TAIL: &[u8; 8] = b"\nTWSHOPE";
 const ENTRY: usize = 48;
-/// As in the original, products with longer ASINs are skipped.
 pub(super) const ASIN: usize = 10;
 
 /// An open catalogue file.
@@ -35,7 +33,7 @@ pub struct Store {
     count: usize,
 }
 
-/// Writes a catalogue file product by product, using about 64 bytes of memory for each.
+/// Writes a catalogue file, using about 64 bytes of memory per product.
 pub struct StoreWriter<'a> {
     path: &'a Path,
     file: BufWriter<tempfile::NamedTempFile>,
@@ -58,7 +56,7 @@ impl<'a> StoreWriter<'a> {
         Ok(Self { path, file, offset: HEAD.len() as u64, entries: Vec::new(), asins: Vec::new() })
     }
 
-    /// Adds a product with a new ASIN.
+    /// Adds a product.
     ///
     /// # Errors
     /// Fails if the ASIN is empty or longer than 10 bytes, or writing fails.
@@ -84,10 +82,10 @@ impl<'a> StoreWriter<'a> {
         Ok(())
     }
 
-    /// Writes the tables, renames the file to its final path, and returns the number of products.
+    /// Completes the file and returns the number of products.
     ///
     /// # Errors
-    /// Fails if an ASIN is repeated, or the file cannot be written or renamed.
+    /// Fails for a repeated ASIN, or if the file cannot be written.
     pub fn finish(mut self) -> Result<usize, EnvError> {
         self.asins.sort_unstable();
         if let Some(pair) = self.asins.windows(2).find(|pair| pair[0].0 == pair[1].0) {
@@ -121,9 +119,9 @@ impl Store {
             reason: format!("{reason}; delete it and build it again from the official files"),
         };
         let file = File::open(path).map_err(|source| EnvError::io(path, source))?;
-        // SAFETY: the map is read-only, every value read from it is checked, and the file is only
-        // replaced by renaming, which leaves mapped contents unchanged. Truncating an open file
-        // would end the process.
+        // SAFETY: the map is read-only, all values read from it are checked, and the file is only
+        // replaced by renaming, which leaves mapped contents unchanged. Truncating it would end the
+        // process.
         #[allow(unsafe_code)]
         let map = unsafe { Mmap::map(&file) }.map_err(|source| EnvError::io(path, source))?;
         let footer = map.len().checked_sub(24).filter(|_| map.starts_with(HEAD) && map.ends_with(TAIL));
@@ -167,7 +165,7 @@ impl Store {
     /// Reads a product.
     ///
     /// # Errors
-    /// Fails if the index is out of range or the record is corrupt.
+    /// Fails for an unknown index or corrupt record.
     pub fn product(&self, index: usize) -> Result<Product, EnvError> {
         let refuse = |reason: String| EnvError::File { path: self.path.clone(), reason };
         if index >= self.count {

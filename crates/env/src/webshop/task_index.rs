@@ -1,8 +1,8 @@
 //! Caches the order, hash and content digests of a split's tasks, so that runs create only the
-//! tasks they play instead of reading every product.
+//! tasks they play.
 //!
-//! The file has a JSON line on its source, then little-endian numbers: task indices in panel order
-//! (u32), the first 64 bits of the digests in ascending order, and their task indices (u32). It is
+//! A JSON line about the source precedes little-endian numbers: task indices in panel order (u32),
+//! the first 64 bits of the digests in ascending order, and their task indices (u32). The file is
 //! rebuilt if the catalogue's size or modification time changes, or its digest does not match.
 
 use std::io::Write as _;
@@ -26,7 +26,6 @@ pub(super) struct Kept {
     pub(super) catalogue: Stamp,
 }
 
-/// Identifies the catalogue file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Stamp {
     bytes: u64,
@@ -60,9 +59,8 @@ const VERSION: u32 = 1;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TaskIndex {
     hash: String,
-    /// Task indices in panel order.
     order: Vec<u32>,
-    /// First 64 bits of each digest, ascending, with the task index.
+    /// Sorted first 64 bits of the digests, with task indices.
     contents: Vec<(u64, u32)>,
 }
 

@@ -1,5 +1,3 @@
-//! WebShop as a [`WorldKind`].
-
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -31,7 +29,8 @@ pub struct WebshopSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
     /// Folder for the files of a large shop, built on first use. Default: `turnwise-shop` inside
-    /// `data` for the full official catalogue; in memory at every start for a generated one.
+    /// `data` for the full official catalogue; none for generated products, which are created in
+    /// memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub built: Option<PathBuf>,
     /// Official catalogue. Default: the small one if its files exist, else the full one.
@@ -54,7 +53,7 @@ pub struct WebshopSettings {
     pub reward: Reward,
     /// Text format of pages.
     pub observation: ObservationMode,
-    /// Add a button that shows attributes to product pages.
+    /// Whether product pages have a button for attributes.
     pub show_attributes: bool,
     /// State that credit methods compare (GiGPO, HGPO, SALT, STAPO).
     pub state_key: StateKey,
@@ -137,8 +136,8 @@ impl Default for WebshopCatalogue {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct WebshopExpert {
-    /// Probability that the expert buys without selecting a requested option. SFT imitates these
-    /// demonstrations although they miss the goal.
+    /// Probability that the expert skips a requested option. SFT imitates these demonstrations
+    /// although they miss the goal.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub option_drop_prob: f64,
 }
@@ -187,7 +186,7 @@ impl WorldKind for WebshopKind {
     ) -> Result<Box<dyn World>, EnvError> {
         let WebshopCatalogue { products, seed } = settings.generator;
         let generator = GeneratorConfig { seed, products };
-        // Checked only here because the command line may set `data`.
+        // Checked here because the command line may set `data`.
         if settings.size.is_some() && settings.data.is_none() {
             return Err(EnvError::Other(
                 "env.size chooses one of the official catalogues, and none is read: name their folder with env.data, or the \

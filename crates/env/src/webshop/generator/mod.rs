@@ -1,16 +1,12 @@
 //! Generated products.
 //!
-//! Product `i` is computed in constant time from the seed and `i`.
+//! Product `i` depends only on the seed and `i`. It belongs to category `i % 12` and has four to
+//! seven attributes: all in the bullet points, one or two in the title, about half in the
+//! description. One product in ten has no options, and one in ten a price range. There are two
+//! instructions, one in the original's form and one free-form, which may name option values.
 //!
-//! * Its category is `i % 12`, and its type one of that category.
-//! * It has four to seven attributes: all in the bullet points, one or two in the title, about half
-//!   in the description.
-//! * One product in ten has no options, and one in ten a price range.
-//! * It has two instructions: one in the original's form, one in free wording that may name option
-//!   values.
-//!
-//! The official catalogue has other words and longer descriptions, some products without an
-//! instruction, and options for only 42 in 100.
+//! The official catalogue has other words and longer descriptions. Some of its products have no
+//! instruction, and only 42 in 100 have options.
 
 mod text;
 mod vocabulary;
@@ -23,7 +19,6 @@ use super::product::{HumanInstruction, Product, ProductOption};
 /// Default number of products.
 pub const DEFAULT_PRODUCTS: u32 = 12_000;
 
-/// Separates this random stream from those of other generators.
 const STREAM: u64 = 0x7765_6273_686f_7001;
 
 const DIGITS: &[u8; 36] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
@@ -95,10 +90,10 @@ fn path(category: &Category, kind: &Kind) -> String {
     format!("{} › {}", category.root, kind.path)
 }
 
-/// `T` and nine base-36 digits, which a permutation makes unique.
+/// `T` and nine base-36 digits, unique because the indices are permuted.
 fn asin(seed: u64, index: u32) -> String {
     const COUNT: u128 = 36_u128.pow(9);
-    // Coprime to 36, and large so that neighbours differ in all digits.
+    // Coprime to 36, and so large that neighbours differ in all digits.
     const STEP: u128 = 61_803_398_874_989;
     let start = u128::from(Seed::derive(seed, Purpose::World, &[STREAM]).rng().bits());
     let mut number = (start + u128::from(index) * STEP) % COUNT;
@@ -144,7 +139,7 @@ fn option(rng: &mut Rng, list: &OptionList) -> Option<ProductOption> {
     Some(ProductOption { name: list.name.to_owned(), values })
 }
 
-/// Log-uniform within the type's range, ending in .99, .49 or .00; a range in one of ten.
+/// The price is log-uniform and ends in .99, .49 or .00. One product in ten has a price range.
 fn pricing(rng: &mut Rng, kind: &Kind) -> Vec<f64> {
     let (low, high) = kind.prices;
     let mut price = || {

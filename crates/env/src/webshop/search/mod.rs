@@ -1,6 +1,4 @@
-//! Search with the original's Lucene ranking (`turnwise-retrieval`) over product texts.
-//!
-//! Texts are named by ASIN, in catalogue order. Equal scores are sorted by ASIN.
+//! Search with the original's Lucene ranking (`turnwise-retrieval`).
 
 pub mod recording;
 mod text;

@@ -1,10 +1,8 @@
 //! Recorded queries and results in the original's format.
 //!
-//! Query files are JSON Lines with `query`. Recordings have lines `{"query", "tokens", "hits"}`:
-//! `tokens` are the analyzed terms, a hit is `[asin, catalogue index, score]`.
-//!
-//! Like Anserini, scores have four decimals, and each score in a run of equal ones is a millionth
-//! lower than the one before ([`printed_scores`]).
+//! Query files are JSON Lines with `query`. Recordings have lines `{"query", "tokens", "hits"}`
+//! with analyzed terms and hits `[asin, catalogue index, score]`. As in Anserini, scores have four
+//! decimals, and equal ones decrease by a millionth each ([`printed_scores`]).
 
 use std::io::{BufRead, Write};
 
@@ -50,10 +48,10 @@ pub fn answer(index: &SearchIndex, query: &str, limit: usize) -> Result<Answer, 
     })
 }
 
-/// Answers the queries of a file, one line each, and returns their number.
+/// Writes a line of results per query in a file and returns the number of queries.
 ///
 /// # Errors
-/// Returns [`SearchError::Line`] for an invalid line; also fails if searching or writing fails.
+/// Returns [`SearchError::Line`] for an invalid line, or fails to search or write.
 pub fn record(
     name: &str,
     queries: impl BufRead,

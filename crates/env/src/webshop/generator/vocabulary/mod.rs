@@ -17,9 +17,7 @@ pub(super) struct Category {
 
 #[derive(Debug)]
 pub(super) struct Kind {
-    /// Name in goals.
     pub(super) query: &'static str,
-    /// Noun in titles.
     pub(super) noun: &'static str,
     pub(super) path: &'static str,
     pub(super) prices: (f64, f64),
