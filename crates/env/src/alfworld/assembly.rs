@@ -48,12 +48,10 @@ pub(super) fn world(facts: &Facts<'_>, shape: &Shape) -> Result<(World, Goal), S
     Ok((world, goal))
 }
 
-/// Receptacles and objects in the original's order.
 struct Things<'f> {
     facts: &'f Facts<'f>,
     receptacles: Vec<u32>,
     objects: Vec<u32>,
-    /// Roles by word number.
     role: Vec<Option<Role>>,
 }
 
@@ -63,7 +61,6 @@ enum Role {
     Object(usize),
 }
 
-/// Types of receptacles, then of objects.
 struct Types {
     ids: Vec<u32>,
     of: Vec<Option<u16>>,
@@ -75,7 +72,7 @@ impl Types {
     }
 }
 
-/// A place per receptacle in their order, then the agent's start if no receptacle is there.
+/// A place per receptacle, then the agent's start if no receptacle is there.
 struct Places {
     ids: Vec<u32>,
     of: Vec<u16>,
@@ -142,7 +139,7 @@ impl<'f> Things<'f> {
         }
     }
 
-    /// Names of receptacles, then of objects. Within a type, numbers follow descending PDDL ids.
+    /// Numbers within a type follow descending PDDL ids.
     fn names(&self) -> Result<Vec<String>, String> {
         let ids = self.receptacles.iter().chain(&self.objects);
         let mut all: Vec<(&str, usize)> =
@@ -247,7 +244,6 @@ impl<'f> Things<'f> {
         Ok(initial)
     }
 
-    /// Pairs of an object and an object inside it.
     fn nested(&self) -> Result<Vec<(u16, u16)>, String> {
         let mut nested = Vec::with_capacity(self.facts.in_object.len());
         for &(inner, outer) in &self.facts.in_object {
@@ -259,7 +255,7 @@ impl<'f> Things<'f> {
         Ok(nested)
     }
 
-    /// The objects whose type fits into each receptacle.
+    /// The objects that fit into each receptacle.
     fn accepts(
         &self,
         layout: StateLayout,

@@ -1,5 +1,3 @@
-//! Agent commands.
-
 use super::episode::Episode;
 use super::game::{Condition, Game, ObjectId, ReceptacleId, World, has, members, trait_bit};
 
@@ -30,7 +28,7 @@ pub enum Command {
     Move(ObjectId, ReceptacleId),
     /// `open R`
     Open(ReceptacleId),
-    /// `slice O with K`, K being the knife
+    /// `slice O with K`
     Slice(ObjectId, ObjectId),
     /// `take O from R`
     Take(ObjectId, ReceptacleId),
@@ -39,7 +37,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Parses a command, or returns `None`. [`Episode::admits`] checks whether it is admissible.
+    /// Parses a command, which may not be admissible ([`Episode::admits`]).
     pub fn parse(game: &Game, text: &str) -> Option<Self> {
         let world = &game.world;
         let text = strip(text);
@@ -167,7 +165,7 @@ impl Episode {
                         has(&self.words, world.layout.contents(usize::from(receptacle)), object.index())
                     })
             }
-            // As in the original, it is enough to be at the place: closed doors do not matter.
+            // As in the original, closed doors do not matter.
             Command::Slice(object, knife) => {
                 held(knife)
                     && world.object_is(knife.index(), trait_bit::KNIFE)
@@ -178,8 +176,6 @@ impl Episode {
     }
 
     /// Returns all admissible commands in the byte order of their texts.
-    ///
-    /// No text is sorted: a space precedes all other characters of a name.
     pub fn commands(&self) -> Vec<Command> {
         let world = &self.game().world;
         let near = self.here_by_name(world);
@@ -250,7 +246,7 @@ impl Episode {
         list
     }
 
-    /// Returns the admissible commands' texts in byte order.
+    /// Returns the texts of [`Self::commands`].
     pub fn admissible(&self) -> Vec<String> {
         let game = self.game();
         self.commands().into_iter().map(|command| command.text(game)).collect()

@@ -1,7 +1,7 @@
 //! Demonstrations for SFT warm starts.
 //!
-//! Walkthroughs show acting, the expert also searching. Inserted invalid commands show how to
-//! continue after `Nothing happens.` and are excluded from the loss.
+//! Walkthroughs only show acting, the expert also searching. Inserted invalid commands, which show
+//! how to continue after `Nothing happens.`, are excluded from the loss.
 
 use std::sync::Arc;
 
@@ -18,14 +18,14 @@ use crate::demonstration::{
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// The search expert, with object frequencies from the set's training games.
+    /// The expert, with object frequencies from the training games.
     #[default]
     Expert,
-    /// Each game's stored walkthrough; drops games without one.
+    /// The walkthrough stored in each game; games without one are dropped.
     Walkthrough,
 }
 
-/// Plays episodes and keeps the solved ones. The expert searches receptacles in `order`.
+/// Plays episodes and keeps the solved ones.
 ///
 /// # Errors
 /// Returns [`EnvError::UnknownSplit`] or an error of [`play_all`].
@@ -76,7 +76,7 @@ fn play(
         let imitate = injected.is_none();
         let action = match (injected, &mut plan) {
             (Some(mistake), _) => {
-                // The inserted command replaces the expert's turn, but it must see the observation.
+                // The expert must see the observation that the inserted command answers.
                 expert.observe(&observation.text());
                 mistake
             }
@@ -95,7 +95,7 @@ fn play(
     })
 }
 
-/// Names shown so far, the only ones in inserted commands.
+/// Names shown so far; inserted commands use only these.
 struct Seen {
     receptacles: Vec<String>,
     objects: Vec<String>,

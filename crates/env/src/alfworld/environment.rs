@@ -1,5 +1,3 @@
-//! ALFWorld as a [`turnwise_core::Environment`].
-
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -9,13 +7,13 @@ use super::episode::Episode;
 use super::set::Games;
 use crate::saved::SavedEpisode;
 
-/// Default step limit, the original's `max_nb_steps_per_episode`.
+/// Default step limit (the original's `max_nb_steps_per_episode`).
 pub const DEFAULT_MAX_STEPS: usize = 50;
 
 /// Environment for the games of an [`super::AlfworldSet`].
 ///
-/// The reward is 1 on reaching the goal (`terminated`) and 0 otherwise. The step limit
-/// (`truncated`) counts invalid commands too.
+/// Reaching the goal is rewarded with 1 and ends the episode (`terminated`). The step limit
+/// (`truncated`) also counts invalid commands.
 #[derive(Debug)]
 pub struct AlfworldEnv {
     games: Arc<Games>,
@@ -32,7 +30,7 @@ struct Saved {
     steps: u32,
     place: u16,
     holding: Option<u16>,
-    /// The state's object sets in hexadecimal, 64 members per word.
+    /// Object sets in hexadecimal, 64 members per word.
     state: String,
     observation: String,
 }

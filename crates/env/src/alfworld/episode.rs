@@ -1,5 +1,3 @@
-//! State of an episode, effects of commands, and feedback texts.
-
 use std::sync::Arc;
 
 use super::command::Command;
@@ -27,15 +25,15 @@ Available commands:
 /// Result of a command.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepOutcome {
-    /// Whether the command was admissible; otherwise nothing changed.
+    /// Whether the command was admissible; others change nothing.
     pub understood: bool,
     /// Whether the goal is reached.
     pub won: bool,
-    /// [`Episode::progress`] after the command.
+    /// [`Episode::progress`] afterwards.
     pub progress: f64,
 }
 
-/// An episode without step limit or rewards.
+/// Episode of a game, without step limit or rewards.
 #[derive(Clone, Debug)]
 pub struct Episode {
     game: Arc<Game>,
@@ -73,7 +71,7 @@ impl Episode {
         episode
     }
 
-    /// The caller must have checked the state against the game.
+    /// The state must fit the game.
     pub(super) fn resume(
         game: Arc<Game>,
         words: Vec<u64>,
@@ -97,7 +95,7 @@ impl Episode {
         &self.observation
     }
 
-    /// Returns the number of commands, including invalid ones.
+    /// Returns the number of commands, valid or not.
     pub fn steps(&self) -> usize {
         self.steps as usize
     }
@@ -107,13 +105,13 @@ impl Episode {
         self.won
     }
 
-    /// Returns the progress in `[0, 1]`, which is 1 only at the goal.
+    /// Returns the progress in `[0, 1]`, which is 1 only at the goal. The original has no such
+    /// measure.
     ///
-    /// The original has no such measure. It is the largest fraction of these facts that one object
-    /// or receptacle satisfies:
+    /// It is the largest fraction of these facts that one object or receptacle satisfies:
     /// * put: the object is in hand or in the target; it is in the target.
-    /// * clean, heat, cool: the object is treated; in hand or in the target; treated and in the
-    ///   target.
+    /// * clean, heat, cool: the object is treated; it is in hand or in the target; it is treated
+    ///   and in the target.
     /// * look: the object is in hand; a lamp is on; a lamp at the agent's place is on.
     /// * put two: of four points, two per object in the same receptacle and one for an object in
     ///   hand.
@@ -131,14 +129,14 @@ impl Episode {
         self.here().iter().copied().map(ReceptacleId)
     }
 
-    /// Returns a receptacle's objects in list order, even if it is closed.
+    /// Returns a receptacle's objects in list order, even behind a closed door.
     pub fn contents(&self, receptacle: ReceptacleId) -> impl Iterator<Item = ObjectId> {
         let layout = self.game.world.layout;
         let base = layout.contents(receptacle.index());
         members(&self.words[base..base + layout.words]).map(ObjectId)
     }
 
-    /// Returns true if the receptacle has a door that is open.
+    /// Returns true if the receptacle has an open door.
     pub fn is_open(&self, receptacle: ReceptacleId) -> bool {
         has(&self.words, self.game.world.layout.opened(), receptacle.index())
     }
@@ -158,7 +156,7 @@ impl Episode {
         self.is(object, Condition::Hot)
     }
 
-    /// Returns true if the object is cool, which some are from the start.
+    /// Returns true if the object is cool, as some are from the start.
     pub fn is_cool(&self, object: ObjectId) -> bool {
         self.is(object, Condition::Cool)
     }
@@ -177,7 +175,7 @@ impl Episode {
         self.game.world.at_place(usize::from(self.place))
     }
 
-    /// Executes a command. Inadmissible ones only count as a step.
+    /// Executes a command. Inadmissible commands only count as a step.
     pub fn step(&mut self, action: &str) -> StepOutcome {
         let command = Command::parse(&self.game, action).filter(|&command| self.admits(command));
         self.steps = self.steps.saturating_add(1);
@@ -291,7 +289,7 @@ impl Episode {
         }
     }
 
-    /// As in the original, only one description applies: a clean mug may be just "a mug".
+    /// As in the original, a clean mug may be just "a mug".
     fn inspect(&self, object: ObjectId) -> String {
         let world = &self.game.world;
         let name = self.game.object_name(object);

@@ -1,6 +1,6 @@
-//! Expert that only sees observations.
+//! Expert that sees only observations.
 //!
-//! It searches first the receptacles with the most expected objects per command ([`Prior`]), or
+//! It first searches the receptacles with the most expected objects per command ([`Prior`]), or
 //! follows the order of the introduction.
 
 use std::collections::BTreeSet;
@@ -11,14 +11,14 @@ use turnwise_core::Observation;
 use super::TaskType;
 use super::prior::{Prior, kind_of};
 
-/// Order in which the [`Expert`] searches receptacles.
+/// Order in which the expert searches receptacles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SearchOrder {
     /// Likely receptacles first.
     #[default]
     Likely,
-    /// Order of the introduction: easier to imitate, but takes more steps.
+    /// As listed in the introduction: easier to imitate, but takes more steps.
     Listed,
 }
 
@@ -27,14 +27,14 @@ pub enum SearchOrder {
 pub struct Wish {
     /// Task type.
     pub task_type: TaskType,
-    /// Type of the wanted object, for example `butterknife`.
+    /// Type of the wanted object (`butterknife`).
     pub object: String,
     /// Type of the target receptacle or lamp.
     pub target: String,
 }
 
 impl Wish {
-    /// Parses the task sentence of an official or generated game.
+    /// Parses the task sentence of a game.
     pub fn parse(sentence: &str) -> Option<Self> {
         use TaskType as T;
         let words: Vec<&str> = sentence.trim().trim_end_matches('.').split(' ').collect();
@@ -60,7 +60,6 @@ impl Wish {
         Some(Self { task_type, object: (*object).to_owned(), target: (*target).to_owned() })
     }
 
-    /// Verb and receptacle type.
     fn treatment(&self) -> Option<(&'static str, &'static str)> {
         match self.task_type {
             TaskType::PickCleanThenPlace => Some(("clean", "sinkbasin")),
@@ -74,7 +73,7 @@ impl Wish {
 #[derive(Clone, Debug)]
 struct Spot {
     name: String,
-    /// Objects last seen inside; `None` before the first look.
+    /// Objects last seen inside.
     contents: Option<Vec<String>>,
     open: bool,
     /// Nothing can be put into it.
@@ -94,7 +93,7 @@ pub struct Expert<'a> {
 }
 
 impl<'a> Expert<'a> {
-    /// Creates an expert with the order [`SearchOrder::Likely`].
+    /// Creates an expert that searches likely receptacles first.
     pub fn new(prior: &'a Prior) -> Self {
         Self {
             prior,
@@ -113,8 +112,8 @@ impl<'a> Expert<'a> {
         self
     }
 
-    /// Starts an episode. Returns false if the task sentence `goal` is unknown; the expert then
-    /// only explores.
+    /// Starts an episode. Returns false if the task sentence cannot be parsed; the expert then only
+    /// explores.
     pub fn reset(&mut self, introduction: &str, goal: &str) -> bool {
         self.wish = Wish::parse(goal);
         self.holding = None;
@@ -163,7 +162,7 @@ impl<'a> Expert<'a> {
             .unwrap_or_else(|| "look".to_owned())
     }
 
-    /// Updates what the expert knows from an observation, as [`Expert::act`] does.
+    /// Learns from an observation; [`Expert::act`] does so itself.
     pub fn observe(&mut self, text: &str) {
         if let Some((object, receptacle)) = between(text, "You pick up the ", " from the ") {
             self.remove(object, receptacle);
@@ -385,11 +384,10 @@ enum Decision {
     /// Nothing can be put into it.
     Refuse(usize),
     Fixed(String),
-    /// Everything was searched without success: search again.
+    /// Everything was searched without success; search again.
     Forget,
 }
 
-/// Admissible commands and the receptacles at the agent's place.
 struct View<'a> {
     admissible: &'a [String],
     here: Vec<bool>,

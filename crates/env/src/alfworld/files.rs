@@ -1,5 +1,3 @@
-//! Reads games from a file, a folder tree or an archive.
-
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -10,7 +8,6 @@ use turnwise_core::EnvError;
 use super::game::Game;
 use super::parse;
 
-/// Official games are named by their parent folders.
 pub(super) const GAME_FILE: &str = "game.tw-pddl";
 
 const ARCHIVE: &str = ".tar.zst";
@@ -120,7 +117,7 @@ fn parse_bytes(shown: &str, name: &str, bytes: &[u8]) -> Result<Option<Game>, En
     parse::parse(name, text).map_err(broken)
 }
 
-/// Index, path and content of a file in an archive.
+/// Index, path and content of an archived file.
 type Entry = (usize, String, Result<Vec<u8>, EnvError>);
 
 fn read_archive(path: &Path, wanted: &(dyn Fn(&str) -> bool + Sync)) -> Result<Found, EnvError> {

@@ -1,5 +1,3 @@
-//! Constants of a game.
-
 use sha2::{Digest as _, Sha256};
 use turnwise_core::Task;
 
@@ -84,7 +82,6 @@ pub(super) struct StateLayout {
     pub(super) words: usize,
 }
 
-/// Conditions of objects, each stored as a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Condition {
     Clean,
@@ -102,7 +99,7 @@ impl StateLayout {
     pub(super) fn contents(self, receptacle: usize) -> usize {
         receptacle * self.words
     }
-    /// Objects taken from a receptacle and not put back (`not_inReceptacle`).
+    /// Objects taken from it and not put back (`not_inReceptacle`).
     pub(super) fn taken(self, receptacle: usize) -> usize {
         (self.receptacles + receptacle) * self.words
     }
@@ -124,14 +121,14 @@ impl StateLayout {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct World {
     pub(super) layout: StateLayout,
-    /// Receptacles, then objects.
+    /// Of receptacles, then objects.
     pub(super) names: Strings,
     /// Indices into `names`, sorted.
     pub(super) by_name: Box<[u16]>,
     pub(super) receptacles_by_name: Box<[u16]>,
     /// Inverse of `by_name`.
     pub(super) rank: Box<[u16]>,
-    /// Indices into `types` of receptacles, then objects.
+    /// Indices into `types`, of receptacles, then objects.
     pub(super) type_of: Box<[u16]>,
     /// In lower case, without the suffix `type`.
     pub(super) types: Strings,
@@ -141,9 +138,9 @@ pub(super) struct World {
     pub(super) mates: Box<[u16]>,
     pub(super) mates_end: Box<[u16]>,
     pub(super) start: u16,
-    /// Set of objects that fit into each receptacle (`canContain`).
+    /// The objects that fit into each receptacle (`canContain`).
     pub(super) accepts: Box<[u64]>,
-    /// Ascending pairs `(vessel, content)`, which never change (`inReceptacleObject`).
+    /// Constant pairs `(vessel, content)` in ascending order (`inReceptacleObject`).
     pub(super) nested: Box<[(u16, u16)]>,
     pub(super) initial: Box<[u64]>,
 }
@@ -216,7 +213,7 @@ pub struct Game {
 }
 
 impl Game {
-    /// Returns the id: split, task folder and trial folder.
+    /// Returns split, task folder and trial folder.
     pub fn id(&self) -> &str {
         &self.id
     }
@@ -241,12 +238,12 @@ impl Game {
         &self.goal
     }
 
-    /// Returns the floor plan's number, if the task folder ends with one.
+    /// Returns the floor plan's number if the task folder ends with one.
     pub fn floor_plan(&self) -> Option<u16> {
         self.floor_plan
     }
 
-    /// Returns the winning plan stored in the game file.
+    /// Returns the winning plan in the game file.
     pub fn walkthrough(&self) -> Option<impl ExactSizeIterator<Item = &str>> {
         self.walkthrough.as_ref().map(|plan| (0..plan.len()).map(|index| plan.get(index)))
     }
@@ -281,17 +278,17 @@ impl Game {
         self.world.find_object(name).map(|index| ObjectId(index as u16))
     }
 
-    /// Returns a receptacle's type in lower case (`sinkbasin`).
+    /// Returns a receptacle's type (`sinkbasin`).
     pub fn receptacle_type(&self, receptacle: ReceptacleId) -> &str {
         self.world.types.get(usize::from(self.world.type_of[receptacle.index()]))
     }
 
-    /// Returns an object's type in lower case (`butterknife`); empty for a few objects.
+    /// Returns an object's type (`butterknife`), empty for a few objects.
     pub fn object_type(&self, object: ObjectId) -> &str {
         self.world.types.get(usize::from(self.world.type_of[self.world.layout.receptacles + object.index()]))
     }
 
-    /// Returns true if the receptacle has a door; doors start closed.
+    /// Returns true if the receptacle has a door, which starts closed.
     pub fn is_openable(&self, receptacle: ReceptacleId) -> bool {
         self.world.receptacle_is(receptacle.index(), trait_bit::OPENABLE)
     }
@@ -312,7 +309,7 @@ impl Game {
         has(&world.accepts, receptacle.index() * world.layout.words, object.index())
     }
 
-    /// Returns the receptacle's place, which several may share.
+    /// Returns the receptacle's place; several may share one.
     pub fn place(&self, receptacle: ReceptacleId) -> usize {
         usize::from(self.world.place_of(receptacle.index()))
     }

@@ -1,5 +1,3 @@
-//! The six goals.
-
 use std::fmt;
 
 use super::game::{Condition, ObjectId, ReceptacleId, StateLayout, has, members};
@@ -33,7 +31,7 @@ impl TaskType {
         Self::PickTwo,
     ];
 
-    /// Returns the official name, for example `pick_and_place_simple`.
+    /// Returns the official name (`pick_and_place_simple`).
     pub fn name(self) -> &'static str {
         match self {
             Self::PickAndPlace => "pick_and_place_simple",
@@ -61,7 +59,7 @@ impl fmt::Display for TaskType {
     }
 }
 
-/// Goal before it is bound to a world.
+/// Goal not yet bound to a world.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     pub(super) task_type: TaskType,
@@ -70,8 +68,7 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// Parses a goal `(and ...)`. Unexpected atoms or variables are errors, because ignoring them
-    /// would make the goal easier.
+    /// Rejects unexpected atoms and variables, because ignoring them would make the goal easier.
     pub(super) fn read(goal: &List<'_>) -> Result<Self, String> {
         let mut atoms = Vec::new();
         collect(goal, &mut atoms)?;
@@ -177,7 +174,7 @@ fn arguments<'a>(atoms: &'a [Vec<String>], head: &str, nth: usize) -> Option<[&'
     Some([first, second])
 }
 
-/// Atoms under `and` and `exists` in lower case, with `(not (= a b))` as `not =`.
+/// Collects atoms under `and` and `exists`, with `(not (= a b))` as `not =`.
 fn collect(goal: &List<'_>, atoms: &mut Vec<Vec<String>>) -> Result<(), String> {
     let List::Items(items) = goal else { return Err("the goal has a word where a condition belongs".into()) };
     let Some(List::Word(head)) = items.first() else { return Err("the goal has an empty condition".into()) };
@@ -233,7 +230,7 @@ impl Goal {
         &self.object
     }
 
-    /// Returns the target's type: a receptacle or lamp.
+    /// Returns the target's type, a receptacle or lamp.
     pub fn target_type(&self) -> &str {
         &self.target
     }
@@ -243,12 +240,12 @@ impl Goal {
         members(&self.objects).map(ObjectId)
     }
 
-    /// Returns the lamps that can satisfy the goal, if it has one.
+    /// Returns the lamps that can satisfy the goal.
     pub fn lamps(&self) -> impl Iterator<Item = ObjectId> {
         members(&self.lamps).map(ObjectId)
     }
 
-    /// Returns the receptacles that can satisfy the goal, if it has no lamp.
+    /// Returns the receptacles that can satisfy the goal.
     pub fn receptacles(&self) -> impl Iterator<Item = ReceptacleId> {
         self.receptacles.iter().copied().map(ReceptacleId)
     }
@@ -268,7 +265,7 @@ impl Goal {
                     let contents = set(layout.contents(usize::from(receptacle)));
                     let count: u32 =
                         (0..layout.words).map(|w| (contents[w] & self.objects[w]).count_ones()).sum();
-                    // Do not count an object twice.
+                    // An object inside is already counted.
                     let other = held.filter(|&object| !has(contents, 0, usize::from(object)));
                     (2 * count + u32::from(other.is_some())).min(if count < 2 { 3 } else { 4 })
                 });

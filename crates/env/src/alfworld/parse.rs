@@ -1,7 +1,4 @@
-//! Parses official `game.tw-pddl` files.
-//!
-//! All share one PDDL domain and grammar, so only task sentence, start state, goal and walkthrough
-//! are read.
+//! Parses official `game.tw-pddl` files. Their common PDDL domain and grammar is not parsed.
 
 use std::borrow::Cow;
 
@@ -28,12 +25,12 @@ struct File<'a> {
 }
 
 impl Game {
-    /// Parses a `game.tw-pddl` file. The id is the last three folders of `name` (split, task,
-    /// trial), or `games` instead of the split if there are fewer.
+    /// Parses a `game.tw-pddl` file. The id is the last three folders of `name`: split (or
+    /// `games`), task and trial.
     ///
     /// # Errors
     /// Returns [`EnvError::File`] if the file is not JSON, lacks a key, is marked unsolvable, has
-    /// unknown facts or goals, or disagrees with its folder's task type.
+    /// unknown facts or goals, or contradicts the folder's task type.
     pub fn parse(name: &str, text: &str) -> Result<Self, EnvError> {
         let unsolvable = || {
             "the game is marked `solvable: false`, and only solvable games are played; choose another"

@@ -15,7 +15,7 @@ pub(super) enum List<'a> {
     Items(Vec<List<'a>>),
 }
 
-/// Tokens, without comments after `;`.
+/// Reads tokens and skips comments (`;`).
 #[derive(Debug)]
 pub(super) struct Reader<'a> {
     text: &'a str,
@@ -27,7 +27,6 @@ impl<'a> Reader<'a> {
         Self { text, at: 0 }
     }
 
-    /// Adds the current line.
     pub(super) fn error(&self, what: &str) -> String {
         let line = 1 + self.text.get(..self.at).unwrap_or_default().matches('\n').count();
         format!("`pddl_problem`, line {line}: {what}")
@@ -77,7 +76,7 @@ impl<'a> Reader<'a> {
         Err(self.error(&format!("the text ends before `({keyword}`; the file is cut short or no problem")))
     }
 
-    /// Reads a fact `(name argument ...)`; false at the closing `)` of the list.
+    /// Reads a fact `(name argument ...)`. Returns false at the end of the list.
     pub(super) fn fact(&mut self, fact: &mut Vec<&'a str>) -> Result<bool, String> {
         fact.clear();
         match self.next() {

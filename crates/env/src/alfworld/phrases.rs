@@ -1,9 +1,7 @@
-//! Fixed phrases, for the tokenizers of small models.
-
-/// Phrases around object names that a word-level tokenizer keeps as one token, longest first.
+/// Phrases that a word-level tokenizer keeps as one token, longest first.
 ///
-/// None ends in a space, because spaces belong to the next token (` drawer 1`). Commands are listed
-/// with and without a leading space.
+/// None ends in a space, which belongs to the next token (` drawer 1`). Commands are listed with
+/// and without a leading space.
 pub const PHRASES: &[&str] = &[
     "-= Welcome to TextWorld, ALFRED! =-\n\nYou are in the middle of a room. Looking quickly around you, you see a",
     "You are in the middle of a room. Looking quickly around you, you see nothing.",

@@ -1,5 +1,3 @@
-//! Statistics on which receptacles contain which objects.
-
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
@@ -19,14 +17,14 @@ struct Count {
     searched: u64,
 }
 
-/// How often objects of a type are in receptacles of a type, counted over start states.
+/// How often objects are in receptacles at the start, by type.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Prior {
     counts: BTreeMap<String, BTreeMap<String, Count>>,
 }
 
-/// For pairs that never occurred, which are searched last.
+/// Keeps pairs that never occurred last but possible.
 const SMOOTHING: f64 = 0.02;
 
 static EMBEDDED: LazyLock<Result<Prior, String>> = LazyLock::new(|| {
@@ -66,7 +64,7 @@ impl Prior {
         EMBEDDED.as_ref().map_err(|reason| EnvError::Other(reason.clone()))
     }
 
-    /// Returns the expected number of objects in one such receptacle, given that the scene has one:
+    /// Returns the expected number of objects in such a receptacle of a scene with the object:
     /// `(found + 0.02) / (searched + 1)`.
     pub fn expected(&self, object_kind: &str, receptacle_kind: &str) -> f64 {
         let count = self.counts.get(object_kind).and_then(|kinds| kinds.get(receptacle_kind));

@@ -9,8 +9,7 @@
 //!             "admissible_commands": [TEXT, ...]}, ...]}
 //! ```
 //!
-//! These fields are compared byte for byte, others are ignored. Without a step limit, `done` equals
-//! `won`.
+//! These fields are compared byte for byte. Without a step limit, `done` equals `won`.
 
 use std::io::{BufRead, Write};
 use std::sync::Arc;
@@ -65,12 +64,11 @@ struct RecordedStep {
     admissible_commands: Vec<String>,
 }
 
-/// Replays a recording that errors call `name`, and writes this engine's output as a recording to
-/// `dump`.
+/// Replays a recording and writes this engine's output as a recording to `dump`. `name` is used in
+/// errors.
 ///
 /// # Errors
-/// Fails if a line is not an episode, its game is unknown, or I/O fails. Differences are not
-/// errors.
+/// Fails if a line is not an episode, its game is unknown, or I/O fails, but not for differences.
 pub fn replay(
     name: &str,
     reader: impl BufRead,
@@ -105,7 +103,7 @@ fn parse(line: &str) -> Result<Recording, String> {
     let value: Value = serde_json::from_str(line).map_err(|error| format!("not JSON: {error}"))?;
     let object = value.as_object().ok_or("not a JSON object; each line is one episode")?;
     let steps = object.get("steps").and_then(Value::as_array);
-    // Parsed in parts because serde errors lack the position within the object.
+    // Parsed in parts, because serde errors lack the position in the object.
     if let Some(initial) = object.get("initial") {
         Initial::deserialize(initial).map_err(|error| format!("key `initial`: {}", key(&error, initial)))?;
     }

@@ -1,5 +1,3 @@
-//! Games in splits of fixed order.
-
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,7 +26,7 @@ impl Games {
 /// ALFWorld games as a task set.
 ///
 /// Splits are `train`, `valid_seen`, `valid_unseen`, then others by name. Games are sorted by the
-/// SHA-256 of their ids, not in file system order as in the original.
+/// SHA-256 of their ids, whereas the original uses the file system's order.
 #[derive(Clone, Debug)]
 pub struct AlfworldSet {
     games: Arc<Games>,
@@ -37,8 +35,8 @@ pub struct AlfworldSet {
 }
 
 impl AlfworldSet {
-    /// Loads the solvable games of a file, folder tree or `.tar.zst` archive. Archives in a folder
-    /// replace its other files. Also returns the errors of broken files, in file order.
+    /// Loads the solvable games of a file, a `.tar.zst` archive or a folder tree, of which only the
+    /// archives are read if there are any. Also returns the errors of broken files.
     ///
     /// # Errors
     /// Fails if `path` cannot be read or has no playable game.
@@ -98,7 +96,7 @@ impl AlfworldSet {
         Ok((set, errors))
     }
 
-    /// Creates a set, keeping the first of games with equal ids.
+    /// Creates a set. Of games with equal ids, only the first is kept.
     pub fn from_games(games: Vec<Game>) -> Self {
         Self::collect(games).0
     }

@@ -1,5 +1,3 @@
-//! ALFWorld as a [`WorldKind`].
-
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -36,8 +34,7 @@ pub struct AlfworldSettings {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AlfworldExpert {
-    /// Player of demonstrations: the expert, which only sees observations, or stored walkthroughs,
-    /// made with full knowledge.
+    /// Player: the expert, which sees only observations, or walkthroughs made with full knowledge.
     pub source: Source,
     /// Order in which the expert searches receptacles.
     pub search_order: SearchOrder,

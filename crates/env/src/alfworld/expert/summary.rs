@@ -4,8 +4,8 @@
 //! seen cabinet 1, drawer 2. found mug 2 in drawer 2. mug 1 is clean. carrying mug 1.
 //! ```
 //!
-//! A summary lists the searched receptacles (`seen`), wanted objects with their locations
-//! (`found`), objects cleaned, heated or cooled for the task, and the held object (`carrying`).
+//! A summary lists searched receptacles, wanted objects with locations, objects cleaned, heated or
+//! cooled for the task, and the held object.
 
 use super::{Expert, TaskType, kind_of};
 use crate::demonstration::Demonstration;

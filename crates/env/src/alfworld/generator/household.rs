@@ -5,7 +5,6 @@ use std::sync::LazyLock;
 
 use turnwise_core::EnvError;
 
-/// Whether receptacles of a type have doors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Openable {
     Never,
@@ -34,7 +33,6 @@ pub(super) struct ObjectKind {
 pub(super) struct ReceptacleKind {
     pub(super) name: &'static str,
     pub(super) openable: Openable,
-    /// Object types that fit.
     pub(super) fits: Vec<usize>,
 }
 
@@ -59,7 +57,7 @@ pub(super) struct Thing {
 pub(super) struct Room {
     pub(super) furniture: Vec<Furniture>,
     pub(super) things: Vec<Thing>,
-    /// Receptacle types for the desk lamp, with weights.
+    /// Receptacle types for the desk lamp.
     pub(super) lamp: Vec<(usize, f64)>,
 }
 

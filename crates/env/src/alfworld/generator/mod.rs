@@ -1,16 +1,15 @@
 //! Generated household games in the official file format.
 //!
 //! A **floor plan** is a room with receptacles and hidden probabilities of objects in them. A
-//! **game** places objects accordingly and poses one of six task types; replaying its shortest plan
-//! checks it.
+//! **game** places objects accordingly and poses one of six task types. Its shortest plan is
+//! replayed as a check.
 //!
-//! * `train` and `valid_seen` share floor plans. `valid_unseen` has sets of furniture that are
-//!   unseen under every seed.
-//! * Games have separate random streams, so the first ones do not depend on the number of games. A
-//!   layout equal to an earlier one is redrawn.
+//! `train` and `valid_seen` share floor plans. `valid_unseen` uses sets of furniture that no seed
+//! uses for training. Each game has its own random stream, but a layout equal to an earlier one is
+//! redrawn.
 //!
-//! Unlike the original, there are no windows, stove knobs or other fixtures without commands, and
-//! no object starts cool or inside another.
+//! Unlike the original, there are no fixtures without commands, such as windows and stove knobs,
+//! and no object starts cool or inside another.
 
 mod household;
 mod names;
@@ -64,7 +63,6 @@ impl Size {
         [2, 2, 3, 3][self as usize]
     }
 
-    /// Probability that neighbours of the same type share a place.
     fn shared_places(self) -> f64 {
         [0.1, 0.15, 0.2, 0.2][self as usize]
     }
@@ -81,17 +79,17 @@ pub struct GeneratorConfig {
     /// Number of training games.
     #[schemars(range(min = 1, max = 1000000))]
     pub train: usize,
-    /// Number of validation games on training floor plans with new tasks and layouts.
+    /// Number of validation games on training floor plans.
     #[schemars(range(max = 1000000))]
     pub valid_seen: usize,
-    /// Number of validation games on floor plans not used in training.
+    /// Number of validation games on other floor plans.
     #[schemars(range(max = 1000000))]
     pub valid_unseen: usize,
     /// Number of training floor plans per room type, at most 499; `valid_unseen` gets a quarter.
-    /// `valid_seen` only uses plans that have a training game.
+    /// `valid_seen` uses only those of training games.
     #[schemars(range(min = 1, max = 499))]
     pub floor_plans: usize,
-    /// Official names of the task types, generated in rotation.
+    /// Official names of the task types to generate, in rotation.
     #[serde(serialize_with = "write_types", deserialize_with = "read_types")]
     #[schemars(with = "Vec<String>", length(min = 1), extend("items" = type_names()))]
     pub task_types: Vec<TaskType>,
@@ -133,8 +131,7 @@ fn read_types<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<TaskType
 /// Generated game file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GameFile {
-    /// Split, task folder and trial folder, for example
-    /// `valid_unseen/pick_heat_then_place_in_recep-Mug-None-Shelf-502/trial_G000007`.
+    /// Id, such as `valid_unseen/pick_heat_then_place_in_recep-Mug-None-Shelf-502/trial_G000007`.
     pub id: String,
     /// Content of `game.tw-pddl`.
     pub text: String,
@@ -172,8 +169,7 @@ pub fn generate(config: &GeneratorConfig) -> Result<AlfworldSet, EnvError> {
     Ok(AlfworldSet::from_games(games))
 }
 
-/// Writes, or overwrites, `DIR/<split>/<task>/<trial>/game.tw-pddl` and returns the number of
-/// games.
+/// Writes or overwrites `DIR/<split>/<task>/<trial>/game.tw-pddl` and returns the number of games.
 ///
 /// # Errors
 /// Fails like [`generate_files`], or with [`EnvError::Io`].
@@ -198,7 +194,7 @@ fn game_file(house: &Household, scene: &Scene<'_>, split: &str, index: usize) ->
     Ok(GameFile { id, text })
 }
 
-/// Checks that the walkthrough wins only with its last command.
+/// The walkthrough must win, and only with its last command.
 fn verify(game: &Arc<Game>) -> Result<(), EnvError> {
     let fail = |what: &str| EnvError::Other(format!("{}: {what}", game.id()));
     let mut episode = Episode::new(Arc::clone(game));
@@ -245,7 +241,6 @@ fn make<T: Send>(
     let mut used = BTreeSet::new();
     let mut all = Vec::new();
     for (split, &(name, class)) in SPLITS.iter().enumerate() {
-        // A floor plan is seen if a training game has it.
         let restricted = name == "valid_seen" && !used.is_empty();
         let count = [config.train, config.valid_seen, config.valid_unseen][split];
         let plans: Vec<Vec<&FloorPlan>> = (if class == Class::Seen { &seen } else { &unseen })
@@ -295,7 +290,6 @@ fn draw_scene<'a>(
     let mut rng = Seed::derive(config.seed, Purpose::World, &coordinates).rng();
     let task = config.task_types[index % config.task_types.len()];
     let kind = TaskType::ALL.iter().position(|&other| other == task)?;
-    // Room types that allow the task are equally likely.
     let rooms: Vec<&Vec<&'a FloorPlan>> =
         plans.iter().filter(|plans| plans.iter().any(|plan| !plan.choices[kind].is_empty())).collect();
     let room = *rng.choose(&rooms)?;

@@ -1,4 +1,4 @@
-//! PDDL ids in the original's format, and names derived from them.
+//! PDDL ids and names in the original's format.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -42,7 +42,7 @@ pub(super) fn place(at: [i32; 4]) -> String {
     id
 }
 
-/// Names (`mug 2`) of ids sorted in lower case, numbered in descending order within a type.
+/// Names (`mug 2`) for sorted ids, numbered in descending order within a type.
 pub(super) fn number<'a>(ids: impl Iterator<Item = &'a str> + Clone) -> Vec<String> {
     let kind = |id: &str| {
         let mut kind = id.split("_bar_").next().unwrap_or_default().to_ascii_lowercase();

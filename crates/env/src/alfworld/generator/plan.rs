@@ -49,22 +49,20 @@ pub(super) struct Choice {
 pub(super) struct FloorPlan {
     pub(super) number: u16,
     pub(super) receptacles: Vec<Receptacle>,
-    /// PDDL ids of the places in front of receptacles.
+    /// PDDL ids of places in front of receptacles.
     pub(super) places: Vec<String>,
-    /// The agent's start, without receptacles.
     pub(super) start: String,
     pub(super) things: Vec<Thing>,
     /// Receptacles for the desk lamp, with weights.
     pub(super) lamp: Vec<(usize, f64)>,
-    /// Possible tasks by type, as in [`TaskType::ALL`].
+    /// By type, as in [`TaskType::ALL`].
     pub(super) choices: [Vec<Choice>; 6],
 }
 
 /// Keeps plan numbers distinct.
 pub(super) const MOST_PLANS: usize = 499;
 
-/// Equally likely factors on the household's weights; constants, because `exp` differs between math
-/// libraries.
+/// Factors on the household's weights; constants, because `exp` differs between math libraries.
 const HABITS: [f64; 6] = [0.2, 0.5, 1.0, 1.0, 2.0, 4.0];
 
 /// Redraws before a duplicate is accepted.
@@ -76,8 +74,8 @@ fn plan_number(room: usize, class: Class, index: usize) -> u16 {
     (if room == 0 { 0 } else { (room + 1) * 1000 } + base + index) as u16
 }
 
-/// Draws the plans of a class. A hash without the seed makes one set of furniture in four unseen,
-/// so seen and unseen plans never overlap.
+/// A hash without the seed makes one set of furniture in four unseen, so seen and unseen plans
+/// never overlap.
 pub(super) fn draw_all(
     house: &Household,
     seed: u64,
@@ -187,7 +185,7 @@ impl FloorPlan {
 
     fn allowed(&self, house: &Household, task: TaskType) -> Vec<Choice> {
         let needed = |name| house.receptacle(name);
-        // A tool is not a target: a mug cleaned in the sink would already be there.
+        // A mug cleaned in the sink would already be in that target.
         let (ability, tool) = match task {
             TaskType::PickAndPlace | TaskType::PickTwo => (0, None),
             TaskType::PickCleanThenPlace => (ability::CLEANABLE, needed("SinkBasin")),
@@ -273,7 +271,6 @@ fn arrange(
     (receptacles, places, start)
 }
 
-/// Samples an index by weight; `None` if none is positive.
 pub(super) fn weighted(weights: &[f64], rng: &mut Rng) -> Option<usize> {
     let total: f64 = weights.iter().sum();
     let mut left = rng.uniform() * total;

@@ -96,7 +96,7 @@ impl<'a> Scene<'a> {
         Some(Self { plan, task, object: wanted.kind, target, objects, wording: rng.below(2) })
     }
 
-    /// Room, task and object positions, which identify the scene.
+    /// What makes a scene distinct.
     pub(super) fn content(&self) -> (u16, TaskType, usize, usize, Vec<(usize, usize)>) {
         let mut things: Vec<(usize, usize)> =
             self.objects.iter().map(|object| (object.kind, object.receptacle)).collect();
@@ -127,7 +127,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Task folder, for example `pick_heat_then_place_in_recep-Mug-None-Shelf-12`.
+    /// For example `pick_heat_then_place_in_recep-Mug-None-Shelf-12`.
     pub(super) fn folder(&self, house: &Household) -> String {
         let target = if self.task == TaskType::LookInLight {
             house.objects[self.target].name

@@ -1,4 +1,4 @@
-//! Shortest plans from full knowledge of the scene.
+//! Shortest plans.
 
 use super::super::TaskType;
 use super::household::Household;
@@ -71,8 +71,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Searches exhaustively, except moving other objects and closing doors, which never shorten a
-/// plan.
+/// Plans never move other objects or close doors, because that cannot shorten them.
 pub(super) fn walkthrough(house: &Household, scene: &Scene<'_>) -> Option<Vec<String>> {
     let of_kind = |kind: usize| -> Vec<usize> {
         (0..scene.objects.len()).filter(|&index| scene.objects[index].kind == kind).collect()
