@@ -1,5 +1,3 @@
-//! Actions: searches and answers.
-
 use crate::python::strip;
 use turnwise_core::Action;
 
@@ -17,8 +15,8 @@ pub enum Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Parses a call to `search` or `answer`, or `<search>query</search>`,
-    /// `<answer>answer</answer>`, `search[query]` or `answer[answer]`.
+    /// Parses a call to `search` or `answer`, or a text such as `<search>query</search>` or
+    /// `search[query]`.
     pub fn of(action: &'a Action) -> Self {
         match action {
             Action::Text { text } | Action::Malformed { text, .. } => Self::parse(text),

@@ -5,14 +5,14 @@
 
 use crate::python::{is_space, strip};
 
-/// Scores of an answer, each the best over all golden answers.
+/// Scores of an answer; the best over all golden answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Scores {
-    /// Whether it equals a golden answer after normalization.
+    /// Whether it equals a golden answer.
     pub exact: bool,
     /// Word-level F1 in `[0, 1]`.
     pub f1: f64,
-    /// Whether it contains a golden answer after normalization.
+    /// Whether it contains a golden answer.
     pub cover: bool,
 }
 
@@ -31,17 +31,15 @@ impl Scores {
     }
 }
 
-/// Normalizes a text.
-///
-/// Letters with a combining mark next to `a`, `an` or `the` differ from the original, whose Unicode
-/// tables differ.
+/// Normalizes a text. Letters with a combining mark next to `a`, `an` or `the` differ from the
+/// original, because Unicode tables differ.
 pub fn normalize(text: &str) -> String {
-    // Fast path: passages, mostly ASCII, are normalized at every search.
+    // Fast path, because passages are normalized at every search.
     let mut bare = if text.is_ascii() { text.to_ascii_lowercase() } else { text.to_lowercase() };
     bare.retain(|character| !character.is_ascii_punctuation());
     let mut normal = String::with_capacity(bare.len());
     for word in bare.split(is_space).filter(|word| !word.is_empty()) {
-        // Articles between non-letters, such as dashes, are removed too.
+        // Removes articles between non-letters, such as dashes, too.
         for piece in pieces(word) {
             if matches!(piece, "a" | "an" | "the") {
                 open_word(&mut normal);
@@ -55,8 +53,8 @@ pub fn normalize(text: &str) -> String {
     normal
 }
 
-/// Returns true if the normalized text has a golden answer as whole words (`carcinoma` does not
-/// contain `no`). Golden answers that normalize to nothing are ignored.
+/// Returns true if the normalized text has a golden answer as whole words. Golden answers that
+/// normalize to nothing are ignored.
 pub fn stands_in(text: &str, golden: &[String]) -> bool {
     let golden: Vec<String> = golden.iter().map(|golden| normalize(golden)).collect();
     let found = |text: &str| {
@@ -127,8 +125,8 @@ fn f1(answer: &str, golden: &str) -> f64 {
     2.0 * precision * recall / (precision + recall)
 }
 
-/// Returns the trimmed content of the last `<answer>..</answer>` if there are at least `at_least`
-/// blocks: 2 for Search-R1, whose prompt contains an example, and 1 for verl-agent.
+/// Returns the trimmed last `<answer>..</answer>` if there are at least `at_least`: 2 for
+/// Search-R1, whose prompt contains an example, and 1 for verl-agent.
 pub fn last_answer(text: &str, at_least: usize) -> Option<&str> {
     let (mut found, mut last, mut rest) = (0, None, text);
     while let Some((_, after)) = rest.split_once("<answer>") {
@@ -225,7 +223,7 @@ mod tests {
         assert_eq!(last_answer(text, 4), None);
         assert_eq!(last_answer("<answer> Beijing </answer>", 2), None);
         assert_eq!(last_answer("<answer> Beijing </answer>", 1), Some("Beijing"));
-        // Starts at the first opening tag, like a non-greedy regular expression.
+        // Starts at the first opening tag.
         assert_eq!(last_answer("<answer>a<answer>b</answer>", 1), Some("a<answer>b"));
         assert_eq!(last_answer("</answer><answer>", 0), None);
     }

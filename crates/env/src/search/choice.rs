@@ -13,10 +13,9 @@ pub struct Choices {
 }
 
 impl Choices {
-    /// Returns the option selected by an answer: the option's text, its label, or a label and more
-    /// text (`B`, `(b)`, `B. text`, `option B: text`). Text takes precedence:
-    /// `C. difficile colitis` is the option with that text. Of options with equal text, the first
-    /// is selected.
+    /// Returns the option that an answer selects: by its text, its label, or a label and more text
+    /// (`B`, `(b)`, `B. text`, `option B: text`). Text takes precedence, as in
+    /// `C. difficile colitis`. Of equal texts, the first is selected.
     pub fn chosen(&self, answer: &str) -> Option<usize> {
         let answer = strip(answer);
         let label = label(answer);
@@ -29,8 +28,8 @@ impl Choices {
         by_label.or_else(|| by_text.first().copied())
     }
 
-    /// The options with the answer's text after normalization. A bare label matches none. The text
-    /// may follow a label such as `A`, which normalization would remove as an article.
+    /// The options with the answer's text, which may follow a label such as `A` that normalization
+    /// would remove as an article. A bare label matches none.
     fn with_text(&self, answer: &str, label: Option<&str>) -> Vec<usize> {
         let text = normalize(answer);
         if text.is_empty() || self.options.iter().any(|(label, _)| same(label, &text)) {
@@ -67,7 +66,7 @@ fn same(left: &str, right: &str) -> bool {
     left.eq_ignore_ascii_case(right)
 }
 
-/// The label is the whole answer or a word before punctuation; `A patient` has none.
+/// The whole answer or a word before punctuation; `A patient` has no label.
 fn label(answer: &str) -> Option<&str> {
     let mut rest = bare(answer);
     let mut label = first_word(rest);
@@ -142,10 +141,10 @@ mod tests {
             assert_eq!(chosen(others, text), Some(place), "{text}");
         }
         assert_eq!(chosen(texts, "B. fragilis is an anaerobe, mostly"), Some(1));
-        // `A` is a label, although normalization removes it as an article.
+        // Normalization would remove the label as an article.
         assert_eq!(chosen(["surgery", "radiation", "C", "D"], "A. Radiation"), Some(0));
         assert_eq!(chosen(["surgery", "radiation", "C", "D"], "C. Radiation"), Some(2));
-        // A label before the text decides between equal texts.
+        // Only a label before the text decides between equal texts.
         assert_eq!(chosen(["D", "C", "B", "A"], "B"), Some(1));
         let twice = ["group B", "B, group", "Group B.", "none"];
         assert_eq!(chosen(twice, "B. group"), Some(1));

@@ -1,5 +1,3 @@
-//! Question answering as a [`turnwise_core::Environment`].
-
 use std::any::Any;
 use std::sync::Arc;
 
@@ -22,16 +20,15 @@ pub enum AnswerFrom {
     /// The answer action only.
     #[default]
     Action,
-    /// The episode's last `<answer>` block, as in Search-R1 and verl-agent. It can be in a
-    /// retrieved passage, or in an episode stopped by the step limit.
+    /// The episode's last `<answer>` block, as in Search-R1 and verl-agent. It may be in a
+    /// retrieved passage or in an episode without an answer action.
     Transcript,
 }
 
 /// Environment for the questions of a [`super::SearchSet`].
 ///
-/// Searches return passages. An answer (`terminated`) or the step limit (`truncated`) ends the
-/// episode, so the last step cannot search. Other output gets the format's error message and uses
-/// up a turn.
+/// An answer (`terminated`) or the step limit (`truncated`) ends the episode, so the last step
+/// cannot search. Invalid output gets the format's error message and uses up a turn.
 pub struct SearchEnv {
     shared: Arc<Shared>,
     max_steps: usize,
@@ -46,7 +43,6 @@ struct Episode {
     searches: usize,
     found: bool,
     over: bool,
-    /// Actions and observations for [`AnswerFrom::Transcript`].
     transcript: String,
 }
 
@@ -164,7 +160,7 @@ fn search(shared: &Shared, queries: &[&str]) -> Result<Vec<Vec<Hit>>, RetrievalE
     Ok(found)
 }
 
-/// Retrieves with one call. If a query makes it fail, each query is sent separately.
+/// Sends all queries in one call, then separately if one may have made it fail.
 fn search_each(shared: &Shared, queries: &[&str]) -> Vec<Result<Vec<Hit>, RetrievalError>> {
     match search(shared, queries) {
         Ok(found) => found.into_iter().map(Ok).collect(),
@@ -181,7 +177,6 @@ fn of_this_set(environment: &mut dyn Environment) -> Result<&mut SearchEnv, EnvE
     any.downcast_mut().ok_or(EnvError::Unsupported("to be stepped with those of this set"))
 }
 
-/// Steps several environments with one retriever call.
 pub(super) fn step_many(shared: &Shared, pending: &mut [PendingStep<'_>]) -> Vec<Result<Step, EnvError>> {
     let mut queries = Vec::new();
     let mut asked: Vec<Result<Option<usize>, EnvError>> = Vec::with_capacity(pending.len());

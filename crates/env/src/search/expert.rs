@@ -29,8 +29,8 @@ impl Expert {
         }
     }
 
-    /// The first planned search whose passage was not seen; without a plan, a search for the
-    /// question. Then the golden answer if a passage contains it, else `unknown`.
+    /// The first planned search whose passage was not seen, or the question without a plan. Then
+    /// the golden answer if a passage contains it, else `unknown`.
     fn next(&self) -> String {
         let is_shown = |title: &str| self.seen.contains(&format!("\"{title}\""));
         if let Some(search) = self.question.plan.iter().find(|search| !is_shown(&search.query)) {
@@ -64,7 +64,7 @@ impl Advisor for Expert {
     }
 }
 
-/// As in Search-R1's outputs, spaces inside the tags give words the same tokens as in a sentence.
+/// Spaces inside the tags, as in Search-R1's outputs, give words the same tokens as in a sentence.
 fn searched(query: &str) -> String {
     format!("<search> {query} </search>")
 }
@@ -73,8 +73,8 @@ fn answered(answer: &str) -> String {
     format!("<answer> {answer} </answer>")
 }
 
-/// Plays `count` questions in order. With probability `early_answer_prob`, the expert guesses
-/// instead of its last planned search, which SFT imitates.
+/// With probability `early_answer_prob`, the expert guesses instead of its last planned search,
+/// which SFT imitates.
 pub(super) fn demonstrate(
     set: &SearchSet,
     request: &DemonstrationRequest<'_>,
@@ -168,7 +168,6 @@ mod tests {
             };
             let (careful, all) = won(0.0, 0.0);
             assert!(careful == all && all > 392.0, "{careful} of {all}");
-            // A guess between two is right half of the time.
             let (early, all) = won(0.5, 0.0);
             assert!(all > 392.0 && (160.0..260.0).contains(&early), "{early} of {all}");
             let (won, all) = won(0.0, 0.2);

@@ -1,5 +1,3 @@
-//! Observations exactly as in Search-R1 and verl-agent.
-
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
@@ -13,16 +11,16 @@ use crate::python::{json_string, strip};
 #[serde(rename_all = "snake_case")]
 pub enum ObservationFormat {
     /// Search-R1's format (`search_r1/llm_agent/generation.py`), also SORL's: passages with
-    /// separate titles, blank lines around the block, and an error message for invalid output. For
+    /// separate titles, blank lines around the block, an error message for invalid output. For
     /// multi-turn prompts.
     #[default]
     SearchR1,
-    /// verl-agent's format (SkyRL's search tool): all passages as one JSON string in tags, escaped
-    /// like Python's `json.dumps`, and no error message. For per-turn prompts.
+    /// verl-agent's format (SkyRL's search tool): passages as one JSON string in tags, escaped like
+    /// Python's `json.dumps`, without an error message. For per-turn prompts.
     VerlAgent,
 }
 
-/// Search-R1's error message, which its models were trained on.
+/// Search-R1's error message, which its models were trained with.
 pub const INVALID: &str = "\nMy previous action is invalid. If I want to search, I should put the query between <search> and \
                            </search>. If I want to give the final answer, I should put the answer between <answer> and \
                            </answer>. Let me try again.\n";
@@ -61,7 +59,7 @@ impl ObservationFormat {
     }
 }
 
-/// Extracts the passages from an observation of either format. Truncated passages stay unchanged.
+/// Extracts the passages of either format. Truncated ones stay unchanged.
 pub(super) fn shown(observation: &str) -> Option<Cow<'_, str>> {
     #[derive(Deserialize)]
     struct Found {
@@ -98,7 +96,6 @@ mod tests {
             ObservationFormat::SearchR1.information(&hits),
             "\n\n<information>Doc 1(Title: \"Ada \"\"B\"\" Fenn\") Born in Zürich.\nDied. \nDoc 2(Title: No title)</information>\n\n"
         );
-        // Output of `json.dumps({"result": ..})` in Python.
         assert_eq!(
             ObservationFormat::VerlAgent.information(&hits),
             r#"<information>{"result": "Doc 1: \"Ada \"\"B\"\" Fenn\"\nBorn in Z\u00fcrich.\nDied.\nDoc 2: No title\n"}</information>"#

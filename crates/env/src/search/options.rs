@@ -19,7 +19,6 @@ const LABELS: [&str; 26] = [
     "V", "W", "X", "Y", "Z",
 ];
 
-/// Precedes the options in MedXpertQA's questions.
 const ANSWER_CHOICES: &str = "Answer Choices:";
 
 pub(super) struct Asked<'a> {
@@ -72,7 +71,6 @@ fn by_label(options: &Value, key: &str, right: &Value) -> Result<Choices, String
     Ok(Choices { options, right: place })
 }
 
-/// MMLU and MMLU-Pro.
 fn by_place(list: &[Value], (key, answer): (&str, &str), right: &Value) -> Result<Choices, String> {
     if list.len() > LABELS.len() {
         return Err(format!("`{key}` has {} options; {} can be labelled", list.len(), LABELS.len()));
@@ -107,8 +105,8 @@ fn of_medmcqa(record: &Map<String, Value>, counted: CountedFrom) -> Result<Optio
     Ok(Some(Choices { options, right: place }))
 }
 
-/// AlphaMed19K: `A: ..`, `B: ..` inside the question, each after a space. Records without
-/// `subset_name` count if their `answer` is such a label.
+/// AlphaMed19K: `A: ..`, `B: ..` inside the question. Without `subset_name`, the `answer` must be
+/// such a label.
 fn in_text<'a>(record: &Map<String, Value>, text: &'a str) -> Result<Asked<'a>, String> {
     let right = record.get("answer").and_then(Value::as_str).map(str::trim);
     let labelled = right.is_some_and(|right| LABELS.contains(&right));
@@ -128,7 +126,6 @@ fn in_text<'a>(record: &Map<String, Value>, text: &'a str) -> Result<Asked<'a>, 
     }
 }
 
-/// Positions of the label with a colon.
 fn markers<'a>(text: &'a str, label: &'a str, from: usize) -> impl Iterator<Item = usize> + 'a {
     let found = text[from..].match_indices(label).map(move |(at, _)| from + at);
     found.filter(move |&at| {
@@ -137,7 +134,7 @@ fn markers<'a>(text: &'a str, label: &'a str, from: usize) -> impl Iterator<Item
     })
 }
 
-/// Splits at the last `A:` with a later `B:`, because a question may contain `vitamin A:`.
+/// Splits at the last `A:` before a `B:`, because a question may contain `vitamin A:`.
 fn lettered(text: &str) -> (&str, Vec<(String, String)>) {
     let first = markers(text, "B", 0)
         .last()
@@ -189,10 +186,8 @@ mod tests {
         let (stem, options, label) = chosen(&alpha);
         assert_eq!(stem, "With vitamin A: given, which bone?");
         assert_eq!((options, label), (vec!["A=ulna, E: no".into(), "B=tibia or fibula".into()], right));
-        // Tables fill missing labels with null.
         let table = json!({"question": "q", "options": {"A": "x", "B": "y", "C": null}, "answer_idx": "A"});
         assert_eq!(chosen(&table).1.len(), 2);
-        // Open question with a one-letter answer.
         let open = json!({"question": "Which blood group is it?", "answer": "A"});
         assert_eq!(read(&open).unwrap(), ("Which blood group is it?".to_owned(), None));
     }

@@ -1,5 +1,3 @@
-//! Questions and answer scoring.
-
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -14,7 +12,7 @@ use super::choice::Choices;
 pub struct Question {
     /// Id within the dataset.
     pub id: String,
-    /// Dataset in reports: `nq`, `hotpotqa`, or `single-hop` for generated questions.
+    /// Dataset in reports, such as `nq`, or `single-hop` for generated questions.
     pub dataset: String,
     /// Question without options.
     pub text: String,
@@ -24,7 +22,7 @@ pub struct Question {
     pub choices: Option<Choices>,
     /// Passages supplied with the question.
     pub passages: Vec<Arc<Passage>>,
-    /// Searches that lead to the answer, in order; only for generated questions.
+    /// Searches that lead to the answer, only for generated questions.
     pub plan: Vec<PlannedSearch>,
 }
 
@@ -33,7 +31,7 @@ pub struct Question {
 pub struct PlannedSearch {
     /// Query.
     pub query: String,
-    /// Plausible but usually wrong answer if this search is skipped.
+    /// Plausible but usually wrong answer without this search.
     pub early_answer: String,
 }
 
@@ -51,7 +49,7 @@ pub enum SearchReward {
 }
 
 impl Question {
-    /// Returns the question with its options: the goal and first observation.
+    /// Returns the question with its options, the goal and first observation.
     pub fn prompt(&self) -> String {
         match &self.choices {
             None => self.text.clone(),
@@ -59,7 +57,7 @@ impl Question {
         }
     }
 
-    /// Returns the correct option's text or the first golden answer.
+    /// Returns the text of the correct option, or the first golden answer.
     pub fn answer(&self) -> Option<&str> {
         match &self.choices {
             None => self.golden.first().map(String::as_str),
@@ -87,7 +85,7 @@ impl Question {
         stands_in(text, golden)
     }
 
-    /// Returns the SHA-256 of the prompt and all data behind the scores.
+    /// Hashes the prompt and all data behind the scores (SHA-256).
     pub fn digest(&self) -> String {
         let prompt = self.prompt();
         let right = self.choices.as_ref().map(|choices| choices.right.to_string()).unwrap_or_default();

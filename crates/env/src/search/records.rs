@@ -25,8 +25,8 @@ pub(super) enum CountedFrom {
 }
 
 impl CountedFrom {
-    /// MedMCQA's `cop` counts from 0 in the Hugging Face Parquet files and from 1 in the original
-    /// JSON. A file counts from 0 if any `cop` is 0.
+    /// MedMCQA's `cop` counts from 0 in Hugging Face's Parquet files and from 1 in the original
+    /// JSON. A file with any 0 counts from 0.
     pub(super) fn of<'a>(records: impl IntoIterator<Item = &'a Value>) -> Self {
         let zero = records.into_iter().any(|record| record.get("cop").and_then(Value::as_i64) == Some(0));
         if zero { Self::Zero } else { Self::One }
@@ -74,7 +74,7 @@ pub(super) fn text_of(value: &Value) -> Option<String> {
     }
 }
 
-/// Also parses texts that contain a JSON list (PopQA's `possible_answers`).
+/// Also parses JSON lists inside texts (PopQA's `possible_answers`).
 fn texts(value: &Value) -> Vec<String> {
     match value {
         Value::Array(items) => items.iter().filter_map(text_of).collect(),
@@ -97,7 +97,6 @@ fn answers(record: &Map<String, Value>, choices: Option<&Choices>) -> Vec<String
     }
     let lists = ["golden_answers", "answers", "answer", "Answer", "possible_answers", "final_decision"];
     let target = || record.get("reward_model")?.get("ground_truth")?.get("target");
-    // Null and empty lists count as missing.
     let said = |value: &&Value| texts(value).iter().any(|text| !text.trim().is_empty());
     let first = lists.iter().filter_map(|key| record.get(*key)).find(said).or_else(target);
     let aliases = record.get("answer_aliases");
@@ -116,7 +115,7 @@ fn passages(record: &Map<String, Value>, id: &str) -> Vec<Arc<Passage>> {
         match value {
             Value::Array(items) => found.extend(items.iter().filter_map(titled)),
             Value::Object(columns) => {
-                // Parallel lists in Hugging Face Parquet files.
+                // Parallel lists, as in Hugging Face's Parquet files.
                 let list = |key: &str| columns.get(key).and_then(Value::as_array);
                 if let (Some(titles), Some(sentences)) = (list("title"), list("sentences")) {
                     let pairs = titles.iter().zip(sentences);
@@ -165,7 +164,7 @@ fn joined(value: &Value) -> Option<String> {
     }
 }
 
-/// Passage with `contents` as in wiki-18, or `title` and `text`.
+/// `contents` as in wiki-18, or `title` and `text`.
 pub(super) fn passage(record: &Value, number: usize) -> Option<Passage> {
     let id = record.get("id").and_then(text_of).unwrap_or_else(|| number.to_string());
     let contents = if let Some(contents) = record.get("contents") {

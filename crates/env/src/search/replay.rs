@@ -8,12 +8,10 @@
 //!             "metric_score": {"em", "acc", "f1"}}}
 //! ```
 //!
-//! Responses are split into generated text, ending with `</search>`, and observations, which must
-//! match byte for byte. Prompt, action types, answer, exact match, cover match (`acc`) and F1 are
-//! compared too.
-//!
-//! With a folder of `passages.jsonl` (`id`, `contents`) and `retrievals.jsonl` (`qid`, `query`,
-//! `topk_doc_ids`), passage texts are compared as well, except quotation marks around titles.
+//! Compared are prompt, action types, observations (byte for byte), answer, exact match, cover
+//! match (`acc`) and F1. Passage texts are compared too, except quotation marks around titles, with
+//! a folder of `passages.jsonl` (`id`, `contents`) and `retrievals.jsonl` (`qid`, `query`,
+//! `topk_doc_ids`).
 
 use std::collections::{HashMap, VecDeque};
 use std::io::Read as _;
@@ -97,8 +95,7 @@ impl Collection {
         Ok(Self { passages: passages.collect(), found: found.collect() })
     }
 
-    /// Recorded passages. Titles get the quotation marks of the observation, because collections
-    /// differ in them.
+    /// Titles get the observation's quotation marks, because collections differ in them.
     fn hits(&self, question: &str, query: &str, shown: &[Hit]) -> Option<Vec<Hit>> {
         let ids = self.found.get(&(question.to_owned(), query.to_owned()))?;
         let passage = |(place, id): (usize, &String)| {
@@ -121,7 +118,6 @@ fn hit(passage: Arc<Passage>) -> Hit {
     Hit { passage, score: 0.0 }
 }
 
-/// Returns prepared lists of passages in sequence.
 #[derive(Default)]
 struct Queued(Mutex<VecDeque<Vec<Hit>>>);
 
@@ -132,7 +128,7 @@ impl Retriever for Queued {
     }
 }
 
-/// A passage starts with a line that has `Doc`, a number and `(Title: `.
+/// A passage starts with a line with `Doc`, a number and `(Title: `.
 fn passages(block: &str) -> Vec<Hit> {
     let body = block.trim_start_matches('\n').strip_prefix("<information>").unwrap_or(block);
     let body = body.trim_end_matches('\n').strip_suffix(SHOWN).unwrap_or(body);
@@ -141,7 +137,6 @@ fn passages(block: &str) -> Vec<Hit> {
         let numbered = line.strip_prefix("Doc ").and_then(|rest| rest.split_once("(Title: "));
         match (numbered, found.last_mut()) {
             (Some((number, rest)), _) if number.bytes().all(|byte| byte.is_ascii_digit()) => {
-                // The title is formatted the same way again.
                 found.push(rest.replacen(") ", "\n", 1));
             }
             (_, Some(last)) => {
@@ -171,7 +166,7 @@ fn turns(response: &str) -> Vec<(&str, &str)> {
     found
 }
 
-/// The user message of Qwen's chat format, or the whole prompt in other formats.
+/// The user message of Qwen's chat format, else the whole prompt.
 fn user_words(prompt: &str) -> &str {
     let inside = || prompt.split_once("<|im_start|>user\n")?.1.split_once("<|im_end|>");
     inside().map_or(prompt, |(words, _)| words)

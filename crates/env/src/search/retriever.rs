@@ -1,5 +1,3 @@
-//! Retriever settings.
-
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,11 +9,11 @@ use turnwise_retrieval::{Bm25Retriever, Cached, Passage, RetrievalError, Retriev
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RetrieverSettings {
-    /// Kind of retriever. `bm25` runs on the sampling thread; with others, each episode waits on a
-    /// separate thread (`rollout.env_threads`).
+    /// Kind of retriever. With kinds other than `bm25`, each episode waits on a separate thread
+    /// (`rollout.env_threads`).
     pub kind: RetrieverKind,
-    /// Folder with an index of `turnwise index build`, for `bm25`, `dense` and `hybrid`. Default
-    /// for `bm25`: an in-memory index of `corpus`, built at every start.
+    /// Folder of `turnwise index build`, for `bm25`, `dense` and `hybrid`. Default for `bm25`: an
+    /// in-memory index of `corpus`, built at every start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub index: Option<PathBuf>,
     /// Folder with the encoder, for `dense` and `hybrid`.
@@ -24,14 +22,14 @@ pub struct RetrieverSettings {
     /// Search the index's graph (`turnwise index build --approximate`) instead of all vectors, for
     /// `dense` and `hybrid`.
     pub approximate: bool,
-    /// Server URL, for `http`, such as `http://127.0.0.1:8000/retrieve`. Separate several servers
-    /// with the same collection by spaces.
+    /// Server URL (`http://127.0.0.1:8000/retrieve`), for `http`. Separate several servers with the
+    /// same collection by spaces.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// Request timeout in seconds, for `http`.
     #[schemars(range(max = 3600.0), extend("exclusiveMinimum" = 0.0))]
     pub timeout_s: f64,
-    /// Retries of a failed request, for `http`, in addition to `rollout.env_retries`.
+    /// Retries of a failed request, for `http`, besides `rollout.env_retries`.
     #[schemars(range(max = 100))]
     pub retries: u32,
     /// Number of cached queries, except for `bm25`; 0 disables the cache.
@@ -54,8 +52,8 @@ impl Default for RetrieverSettings {
     }
 }
 
-/// Opens `dense`, `hybrid` and `http` retrievers, which are in other crates
-/// ([`super::SearchKind::with_retrievers`]). [`RetrieverSettings::cache`] is applied afterwards.
+/// Opens `dense`, `hybrid` and `http` retrievers, without cache
+/// ([`super::SearchKind::with_retrievers`]).
 pub type OpenRetriever =
     Arc<dyn Fn(&RetrieverSettings) -> Result<Arc<dyn Retriever>, RetrievalError> + Send + Sync>;
 
@@ -89,7 +87,7 @@ impl RetrieverSettings {
         self.kind == RetrieverKind::Bm25
     }
 
-    /// Keys that this kind requires or ignores, with reasons.
+    /// Keys that this kind lacks or ignores, with reasons.
     pub(super) fn problems(&self, corpus: Option<&Path>) -> Vec<(&'static str, String)> {
         let mut found = Vec::new();
         let kind = self.kind.name();

@@ -1,5 +1,3 @@
-//! Questions as a task set.
-
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -30,7 +28,7 @@ pub struct SearchOptions {
     pub answer_from: AnswerFrom,
     /// Maximum tokens per observation.
     pub observation_tokens: Option<usize>,
-    /// Whether the first observation has passages retrieved for the question.
+    /// Whether passages for the question are in the first observation.
     pub search_first: bool,
     /// Whether searches never wait for another process.
     pub instant: bool,
@@ -77,7 +75,7 @@ impl fmt::Debug for Shared {
 
 /// Questions as a task set.
 ///
-/// A task's kind is the dataset or generated question type; its id is split, dataset and question
+/// A task's kind is its dataset or generated question type. Its id is split, dataset and question
 /// id.
 #[derive(Clone, Debug)]
 pub struct SearchSet {
@@ -86,7 +84,7 @@ pub struct SearchSet {
 }
 
 impl SearchSet {
-    /// Creates a set from `train`, `valid` and `test`. Repeated ids in a split get a number.
+    /// Creates a set from `train`, `valid` and `test`, and numbers repeated ids.
     pub fn new(splits: [Vec<Question>; 3], retriever: Arc<dyn Retriever>, options: SearchOptions) -> Self {
         let mut questions = Vec::with_capacity(splits.iter().map(Vec::len).sum());
         let mut places = HashMap::new();

@@ -176,7 +176,6 @@ fn a_saved_episode_goes_on_as_it_would_have() {
     assert!(other.restore(&Snapshot(b"{}".to_vec())).is_err());
 }
 
-/// Fails the first calls.
 #[derive(Default)]
 struct Counting {
     calls: AtomicUsize,
@@ -261,7 +260,6 @@ fn a_search_that_fails_changes_nothing_and_fails_for_those_who_asked() {
 
 #[test]
 fn a_query_that_cannot_be_answered_fails_alone() {
-    /// Fails calls with the query `bad`.
     struct Picky {
         calls: AtomicUsize,
         error: RetrievalError,
@@ -276,8 +274,7 @@ fn a_query_that_cannot_be_answered_fails_alone() {
         }
     }
     let status = |status| RetrievalError::Status { server: "s".into(), status, body: String::new() };
-    // Queries are sent alone only if one may be the cause, not if the server is unreachable or
-    // busy.
+    // Queries are retried alone only if one may be the cause.
     for (error, calls) in [
         (RetrievalError::Encoder { reason: "no vector".into() }, 4),
         (status(500), 4),

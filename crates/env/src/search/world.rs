@@ -1,5 +1,3 @@
-//! Question answering as a [`WorldKind`].
-
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
@@ -65,8 +63,8 @@ impl SearchKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(untagged)]
 pub enum SearchData {
-    /// A file (split `test`), or a folder with files named `train`, `valid` or `dev`, and `test`,
-    /// ending in `.jsonl` or `.json`, optionally with `.zst`, or `.parquet`.
+    /// File (split `test`), or folder with files named `train`, `valid` or `dev`, and `test`,
+    /// ending in `.jsonl`, `.json` (or either with `.zst`), or `.parquet`.
     Path(PathBuf),
     /// Files by split.
     Splits(SearchFiles),
@@ -89,9 +87,9 @@ pub struct SearchFiles {
 #[serde(default, deny_unknown_fields)]
 pub struct SearchSettings {
     /// Questions in JSON, optionally zstd-compressed, or Parquet. Default: a generated
-    /// encyclopaedia with questions.
+    /// encyclopaedia.
     ///
-    /// A path names a file (split `test`) or a folder with files named after the splits; a table
+    /// A path names a file (split `test`) or a folder with files named after the splits. A table
     /// lists files by split: `data = { train = ["nq.jsonl"], test = ["bamboogle.jsonl"] }`.
     /// Layouts: FlashRAG's JSON Lines (`question`, `golden_answers`), NQ, TriviaQA, PopQA,
     /// HotpotQA, 2WikiMultihopQA, MuSiQue, Bamboogle, MedQA, MedMCQA, PubMedQA, MMLU, MMLU-Pro,
@@ -99,7 +97,7 @@ pub struct SearchSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<SearchData>,
     /// Passages for `bm25`: JSON Lines with `id` and `contents` (as in wiki-18) or `title` and
-    /// `text`. Default: the passages supplied with the questions, or the generated encyclopaedia.
+    /// `text`. Default: the passages that come with the questions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub corpus: Option<PathBuf>,
     /// Retriever.
@@ -113,7 +111,7 @@ pub struct SearchSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000000))]
     pub observation_tokens: Option<usize>,
-    /// Show passages retrieved for the question (without options) before the first turn. With
+    /// Show passages for the question (without options) before the first turn. With
     /// `max_turns = 1`, this is retrieval-augmented generation. Each episode's query is a separate
     /// call.
     pub search_first: bool,
@@ -152,7 +150,7 @@ impl Default for SearchSettings {
 #[serde(default, deny_unknown_fields)]
 pub struct SearchExpert {
     /// Probability that the expert guesses instead of its last search, for generated questions. SFT
-    /// imitates these demonstrations even if the answer is wrong.
+    /// imitates this even if the answer is wrong.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub early_answer_prob: f64,
 }
@@ -237,7 +235,7 @@ impl SearchKind {
     }
 }
 
-/// Distinct passages of all questions, whichever splits were requested.
+/// The same for all requested splits.
 fn own_passages(opened: &[Vec<Question>; 3], others: &[Vec<Question>; 3]) -> Result<Vec<Passage>, EnvError> {
     let mut seen = HashSet::new();
     let questions = opened.iter().zip(others).flat_map(|(opened, others)| opened.iter().chain(others));
@@ -301,7 +299,6 @@ impl WorldKind for SearchKind {
             (Some(_), Some(path)) => files::passages(path, self.tables.as_ref()),
             (Some(data), None) => own_passages(&splits, &self.questions(data, |split| !is_asked_for(split))?),
         };
-        // Without searches, no index is built and no server contacted.
         let searches = options.max_turns > 1 || settings.search_first;
         let retriever = if searches {
             settings.retriever.open(self.retrievers.as_ref(), collection)?

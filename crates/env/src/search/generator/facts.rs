@@ -11,7 +11,7 @@ const OCCUPATIONS: [&str; 14] = [
     "botanist", "sailor", "potter", "weaver",
 ];
 const BUILDER: usize = 5;
-/// Works with the index of the occupation that creates them.
+/// With the index of the occupation that creates them.
 const WORKS: [(&str, usize); 8] = [
     ("novel", 0),
     ("play", 0),
@@ -25,7 +25,7 @@ const WORKS: [(&str, usize); 8] = [
 /// Birth years, excluding the end.
 const BIRTHS: (u16, u16) = (1700, 1900);
 const FOUNDED: (u16, u16) = (1500, 1700);
-/// Maximum draws of a mother or teacher for a person.
+/// Maximum draws of a mother or teacher.
 const TRIES: usize = 40;
 
 #[derive(Clone, Debug)]
@@ -67,8 +67,8 @@ pub(super) struct Event {
     pub(super) winner: usize,
 }
 
-/// All facts. Mothers were alive and old enough, teachers are older and share the occupation, and
-/// nobody works before the age of 20 or after death.
+/// Mothers were alive and old enough, teachers are older and share the occupation, and nobody works
+/// before the age of 20 or after death.
 #[derive(Clone, Debug)]
 pub(super) struct Encyclopaedia {
     /// Sorted by year of birth.
@@ -123,7 +123,6 @@ impl Encyclopaedia {
         let mut people: Vec<Person> = Vec::with_capacity(config.people);
         for born in births {
             let female = rng.chance(0.5);
-            // The first people cover all occupations.
             let occupation =
                 if people.len() < OCCUPATIONS.len() { people.len() } else { rng.below(OCCUPATIONS.len()) };
             let older = |least: u16, most: u16, fits: &dyn Fn(&Person) -> bool, rng: &mut Rng| {
@@ -283,7 +282,7 @@ impl Relation {
         }
     }
 
-    /// A noun phrase about `of`, which chains relations in a question.
+    /// A noun phrase about `of`, to chain relations.
     pub(super) fn noun(self, of: &str) -> String {
         match self {
             Self::Mother => format!("the mother of {of}"),

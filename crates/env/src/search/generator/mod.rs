@@ -1,8 +1,7 @@
 //! Generates an encyclopaedia about people, towns, works and events.
 //!
-//! Each entity has a passage, and each question needs one to three linked passages. Names consist
-//! of a few hundred words, so that models with a small vocabulary can copy them and searches also
-//! find similar names.
+//! Each entity has a passage, and each question needs one to three linked passages. Names combine a
+//! few hundred words, so that small vocabularies suffice and searches also find similar names.
 
 mod facts;
 mod names;
@@ -70,15 +69,14 @@ impl Default for SearchGenerator {
 pub struct Generated {
     /// A passage per entity.
     pub passages: Vec<Passage>,
-    /// Questions of `train`, `valid` and `test`. No name starts questions of two splits, even with
-    /// different seeds.
+    /// Questions of `train`, `valid` and `test`, which start from different names under any seed.
     pub splits: [Vec<Question>; 3],
 }
 
 /// Generates an encyclopaedia with questions.
 ///
 /// # Errors
-/// Fails if it has too few distinct questions of the requested types.
+/// Fails if too few distinct questions exist.
 pub fn generate(config: &SearchGenerator) -> Result<Generated, EnvError> {
     let mut rng = Seed::derive(config.seed, Purpose::World, &[0]).rng();
     let encyclopaedia = Encyclopaedia::draw(config, &mut rng);

@@ -1,5 +1,3 @@
-//! Writes an entity's facts in short, templated sentences.
-
 use std::fmt::Write as _;
 
 use turnwise_retrieval::Passage;

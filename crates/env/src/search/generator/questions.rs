@@ -1,5 +1,3 @@
-//! Questions with golden answers and the searches that find them.
-
 use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
@@ -24,7 +22,7 @@ pub enum QuestionKind {
     Comparison,
 }
 
-/// Share of test and of validation, in 1/256.
+/// In 1/256, for test and validation.
 const TEST: u8 = 26;
 const VALID: u8 = 26;
 /// Maximum consecutive draws without a new question.
@@ -65,7 +63,6 @@ pub(super) fn draw(all: &Encyclopaedia, config: &SearchGenerator) -> Result<[Vec
         let mut seen = HashSet::new();
         let mut missed = 0;
         while splits[split].len() < count {
-            // Alternate types.
             let kind = config.kinds[splits[split].len() % config.kinds.len()];
             match drawer.question(kind, &mut rng).filter(|question| seen.insert(question.text.clone())) {
                 Some(question) => {
@@ -117,7 +114,7 @@ impl Drawer<'_> {
         }
         let last = *rng.choose(Relation::of(entity))?;
         let answer = self.all.fact(entity, last)?;
-        // A chain that returns to an entity would contain its own answer.
+        // A chain that returns to an entity would contain its answer.
         let unlike = path
             .iter()
             .enumerate()
@@ -127,7 +124,7 @@ impl Drawer<'_> {
         }
         let search = |(place, entity): (usize, &Entity)| PlannedSearch {
             query: self.all.name(*entity).to_owned(),
-            // The name to look up next; invented if nothing was searched.
+            // The name to look up next, or an invented one before any search.
             early_answer: if place == 0 {
                 self.made_up(last, &answer, rng)
             } else {

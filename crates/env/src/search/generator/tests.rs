@@ -55,7 +55,6 @@ fn every_answer_stands_in_the_last_passage_that_is_looked_up() {
             continue;
         }
         assert!(texts[texts.len() - 1].contains(answer), "{question:?}");
-        // Each passage names the next one's subject.
         assert!(question.text.contains(&question.plan[0].query), "{question:?}");
         for (text, next) in texts.iter().zip(&question.plan[1..]) {
             assert!(text.contains(&next.query), "{question:?}");
