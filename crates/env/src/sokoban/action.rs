@@ -22,8 +22,8 @@ pub enum ActionReading {
     /// One of the five words, trimmed and in any case.
     #[default]
     Exact,
-    /// verl-agent's: the first of `up`, `down`, `left`, `right`, `still` that the text contains, so
-    /// `upright` is `up`, and `do not go down` is `down`.
+    /// As in verl-agent, the first of `up`, `down`, `left`, `right`, `still` that the text
+    /// contains: `upright` is `up`, and `do not go down` is `down`.
     VerlAgent,
 }
 

@@ -1,5 +1,3 @@
-//! Sokoban as a [`turnwise_core::Environment`].
-
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -14,9 +12,9 @@ use crate::saved::SavedEpisode;
 
 /// Environment for the levels of a [`super::SokobanSet`].
 ///
-/// All boxes on targets (`terminated`) or the step limit (`truncated`) end the episode. As in
-/// verl-agent, `still` and invalid actions only count as steps. Progress is the fraction of boxes
-/// on targets. With images enabled, one follows each observation's text.
+/// The episode ends when all boxes are on targets (`terminated`) or at the step limit
+/// (`truncated`). As in verl-agent, `still` and invalid actions only count as steps. Progress is
+/// the fraction of boxes on targets. If images are enabled, one follows each text.
 #[derive(Debug)]
 pub struct SokobanEnv {
     shared: Arc<Shared>,

@@ -20,7 +20,7 @@ pub struct Expert {
 }
 
 impl Expert {
-    /// Returns the first move of a shortest solution; `None` if solved or unsolvable.
+    /// Returns the first move of a shortest solution, if any.
     pub fn next(&mut self, room: &Room) -> Option<Direction> {
         self.solver.solve(room).moves()?.first().copied()
     }
@@ -35,9 +35,8 @@ impl Advisor for Expert {
     }
 }
 
-/// Plays `count` levels in order, with random moves, which SFT imitates, at `random_move_prob`. A
-/// level that became unsolvable ends its episode. With probability 0, only solved episodes are
-/// kept.
+/// With probability `random_move_prob`, a move is random, which SFT imitates. An unsolvable level
+/// ends the episode. With probability 0, only solved episodes are kept.
 pub(super) fn demonstrate(
     set: &SokobanSet,
     request: &DemonstrationRequest<'_>,

@@ -1,7 +1,7 @@
 //! Generates levels by playing backwards from a carved room with its boxes on targets.
 //!
-//! A breadth-first search over reversed moves finds the solvable states and their shortest
-//! solutions. The start is one whose solution has a requested length, verified by a forward search.
+//! A breadth-first search over reversed moves finds all solvable states. The start is one whose
+//! shortest solution has a requested length, which a forward search verifies.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{EnvError, Purpose, Rng, Seed};
@@ -19,16 +19,16 @@ const MOST_BACKWARD: usize = 200_000;
 pub struct GeneratorConfig {
     /// Random seed.
     pub seed: u64,
-    /// Cells per row, including the outer walls.
+    /// Cells per row, including walls.
     #[schemars(range(min = 4, max = 16))]
     pub width: usize,
-    /// Rows, including the outer walls.
+    /// Rows, including walls.
     #[schemars(range(min = 4, max = 16))]
     pub height: usize,
     /// Minimum number of boxes.
     #[schemars(range(min = 1, max = 5))]
     pub min_boxes: usize,
-    /// Maximum number of boxes. Levels cycle from minimum to maximum.
+    /// Maximum number of boxes. Levels cycle through all numbers.
     #[schemars(range(min = 1, max = 5))]
     pub max_boxes: usize,
     /// Minimum moves of the shortest solution.
@@ -88,7 +88,7 @@ impl Generator {
     /// Generates one level.
     ///
     /// # Errors
-    /// Fails if `MOST_ATTEMPTS` rooms have no solution of a requested length.
+    /// Fails if no room has a solution of a requested length.
     pub fn level(&mut self, config: &GeneratorConfig, index: u64) -> Result<Level, EnvError> {
         let counts = config.max_boxes.saturating_sub(config.min_boxes) as u64 + 1;
         let boxes = config.min_boxes + (index % counts) as usize;
@@ -136,7 +136,7 @@ impl Generator {
         }
     }
 
-    /// A state without boxes on targets at a requested distance, all lengths being equally likely.
+    /// Picks a distance from the solved room uniformly, then a state without boxes on targets.
     fn start(&mut self, solved: &Room, config: &GeneratorConfig, rng: &mut Rng) -> Option<State> {
         let Self { floor, seen, nodes, candidates, .. } = self;
         floor.set(solved);
@@ -188,7 +188,7 @@ impl Generator {
                 }
             }
         }
-        // Sorted by moves, the order of the search.
+        // Candidates are sorted by moves.
         let lengths = candidates.chunk_by(|left, right| left.0 == right.0);
         let lengths: Vec<&[(u32, u64)]> = lengths.collect();
         let of_one_length = *rng.choose(&lengths)?;
@@ -206,7 +206,7 @@ fn opposite(direction: Direction) -> Direction {
     }
 }
 
-/// A random walk, sometimes two cells wide, in a room of random size that fits the boxes.
+/// Carves a random walk, sometimes two cells wide, inside a rectangle of random size.
 fn carve(config: &GeneratorConfig, boxes: usize, rng: &mut Rng) -> Option<(Vec<Cell>, Vec<usize>)> {
     let GeneratorConfig { width, height, .. } = *config;
     let (columns, rows) = (width.checked_sub(2)?, height.checked_sub(2)?);

@@ -1,4 +1,4 @@
-//! Levels from text and files, and their equality under symmetry.
+//! Levels from text and files.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use turnwise_core::{EnvError, digest};
 use super::room::{Cell, Room};
 use super::solver::{Solution, Solver};
 
-/// Parses lines of RAGEN's symbols (`#_O√XPS`) or common ones (`# .*$@+`, also `-` for floor).
+/// Parses lines of symbols: RAGEN's (`#_O√XPS`) or common ones (`# .*$@+`, `-` for floor).
 ///
 /// # Errors
 /// Fails for an unknown symbol or an invalid level ([`Room::new`]).
@@ -89,8 +89,8 @@ impl RecordedRoom {
     }
 }
 
-/// Reads levels from a file, possibly zstd-compressed: JSON Lines with `room_fixed` and
-/// `room_state`, or symbols with empty lines between levels (`;` starts a comment).
+/// Reads JSON Lines with `room_fixed` and `room_state`, or symbols with empty lines between levels
+/// and comments after `;`. The file may be zstd-compressed.
 ///
 /// # Errors
 /// Fails if the file is unreadable, or a level is invalid, unsolvable or already solved.
@@ -158,7 +158,7 @@ fn levels(lines: &[String]) -> Result<Vec<Room>, (usize, String)> {
     Ok(found)
 }
 
-/// Hashes a level, ignoring rotation, reflection and translation. Unreachable cells count as walls.
+/// Hashes a level, ignoring rotation, reflection, translation and unreachable cells.
 pub fn level_digest(room: &Room) -> String {
     least_digest(room, |cell| cell)
 }
@@ -177,7 +177,7 @@ fn least_digest(room: &Room, as_cell: impl Fn(Cell) -> Cell) -> String {
         (top, bottom) = (top.min(row), bottom.max(row));
         (left, right) = (left.min(column), right.max(column));
     }
-    // Never empty: includes the player's cell.
+    // Never empty, because the player's cell is inside.
     let (height, width) = (bottom - top + 1, right - left + 1);
     let mut cells = vec![Cell::Wall; height * width];
     for at in reachable {

@@ -1,11 +1,9 @@
-//! Phrases for the tokenizers of small models.
-
 use super::room::{Cell, RoomText};
 
-/// With more distinct rows, the phrases are cells.
+/// With more distinct rows, phrases are single cells.
 const MOST_ROWS: usize = 2048;
 
-/// All possible rows, one token each, or the cells if rows are too many or have spaces.
+/// Returns all possible rows, or single cells if rows are too many or have spaces.
 pub(super) fn phrases(text: RoomText, width: usize, boxes: usize) -> Vec<String> {
     let owned = |cells: &[&str]| cells.iter().map(|cell| (*cell).to_owned()).collect();
     match text {

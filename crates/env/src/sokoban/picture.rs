@@ -1,4 +1,4 @@
-//! Images of rooms, 16 x 16 pixels per cell. Tiles are built in or the original's files.
+//! Images of rooms. Tiles are built in or read from the original's files.
 
 use std::path::Path;
 
@@ -65,7 +65,6 @@ fn draw(cell: Cell) -> Picture {
     let mut tile = Picture::new(TILE, TILE, [38, 36, 44]);
     if cell == Cell::Wall {
         tile = Picture::new(TILE, TILE, [148, 92, 74]);
-        // Bricks with staggered joints.
         tile.fill(ALL, [96, 60, 52], |_, y| (y % 4.0 - 0.5).abs() - 0.5);
         tile.fill(ALL, [96, 60, 52], |x, y| {
             let shift = if (y / 4.0) as i32 % 2 == 0 { 0.0 } else { 4.0 };

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Reward of every step.
 pub const STEP_REWARD: f64 = -0.1;
-/// Added if more boxes are on targets than before, subtracted if fewer.
+/// Added if more boxes are on targets than before; subtracted if fewer.
 pub const TARGET_REWARD: f64 = 1.0;
 /// Added if all boxes are on targets.
 pub const SOLVED_REWARD: f64 = 10.0;
@@ -16,7 +16,7 @@ pub const MOST_SIDE: usize = 32;
 /// Maximum number of boxes.
 pub const MOST_BOXES: usize = 8;
 
-/// Kind of cell, numbered as in gym-sokoban's `room_state`; verl-agent added 6.
+/// Kind of cell, numbered as in gym-sokoban's `room_state` (6 as in verl-agent).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Cell {
@@ -48,7 +48,7 @@ impl Cell {
         Self::PlayerOnTarget,
     ];
 
-    /// Returns the kind with this number.
+    /// Returns the kind with a number.
     pub fn of(number: u64) -> Option<Self> {
         usize::try_from(number).ok().and_then(|number| Self::ALL.get(number).copied())
     }
@@ -58,17 +58,17 @@ impl Cell {
         ["#", "_", "O", "√", "X", "P", "S"][self as usize]
     }
 
-    /// Returns true for targets, even occupied ones.
+    /// Returns true for targets, occupied or not.
     pub fn is_target(self) -> bool {
         matches!(self, Self::Target | Self::BoxOnTarget | Self::PlayerOnTarget)
     }
 
-    /// Returns true if there is a box.
+    /// Returns true if the cell has a box.
     pub fn is_box(self) -> bool {
         matches!(self, Self::Box | Self::BoxOnTarget)
     }
 
-    /// Returns true if there is the player.
+    /// Returns true if the cell has the player.
     pub fn is_player(self) -> bool {
         matches!(self, Self::Player | Self::PlayerOnTarget)
     }
@@ -87,12 +87,12 @@ impl Cell {
         }
     }
 
-    /// Returns the cell with only a box.
+    /// Returns the cell with a box.
     pub fn with_box(self) -> Self {
         if self.is_target() { Self::BoxOnTarget } else { Self::Box }
     }
 
-    /// Returns the cell with only the player.
+    /// Returns the cell with the player.
     pub fn with_player(self) -> Self {
         if self.is_target() { Self::PlayerOnTarget } else { Self::Player }
     }
@@ -126,17 +126,17 @@ impl Direction {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RoomText {
-    /// verl-agent's: each symbol between a space and a space with a tab (`" # \t"`).
+    /// verl-agent's format, with spaces and tabs around symbols (`" # \t"`).
     #[default]
     VerlAgent,
-    /// RAGEN's: symbols without separators.
+    /// RAGEN's format, with adjacent symbols.
     Ragen,
 }
 
 /// Result of a move.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moved {
-    /// Sum of [`STEP_REWARD`], [`TARGET_REWARD`] and [`SOLVED_REWARD`] in the original's order.
+    /// Sum of [`STEP_REWARD`], [`TARGET_REWARD`] and [`SOLVED_REWARD`], in the original's order.
     pub reward: f64,
     /// Whether the player moved (`action_is_effective` in the original).
     pub moved: bool,
@@ -151,7 +151,7 @@ pub struct Room {
     cells: Vec<Cell>,
     player: usize,
     boxes: usize,
-    /// Boxes on targets at the last reward; 0 at the start, as in the original.
+    /// Boxes on targets at the last reward; at first 0, as in the original.
     counted: usize,
 }
 
@@ -159,8 +159,8 @@ impl Room {
     /// Creates a room from rows of `width` cells.
     ///
     /// # Errors
-    /// Fails unless there is one player, at least one box, a target per box, a closed wall, and at
-    /// most [`MOST_SIDE`] cells per side and [`MOST_BOXES`].
+    /// Fails unless there are one player, at least one box, as many targets, closed walls, and at
+    /// most [`MOST_SIDE`] cells per side and [`MOST_BOXES`] boxes.
     pub fn new(width: usize, cells: Vec<Cell>) -> Result<Self, String> {
         if width == 0 || cells.is_empty() || !cells.len().is_multiple_of(width) {
             return Err(format!("{} cells are no rows of {width}", cells.len()));
@@ -200,12 +200,12 @@ impl Room {
         Ok(room)
     }
 
-    /// Returns the cells per row.
+    /// Returns the width in cells.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// Returns the number of rows.
+    /// Returns the height in cells.
     pub fn height(&self) -> usize {
         self.cells.len() / self.width
     }
@@ -215,7 +215,7 @@ impl Room {
         &self.cells
     }
 
-    /// Returns the player's cell index.
+    /// Returns the index of the player's cell.
     pub fn player(&self) -> usize {
         self.player
     }
@@ -244,7 +244,7 @@ impl Room {
         self
     }
 
-    /// In bounds for reachable cells, because rooms are closed.
+    /// Inside the room for reachable cells, because walls are closed.
     pub(super) fn beside(&self, at: usize, direction: Direction) -> usize {
         match direction {
             Direction::Up => at - self.width,
@@ -279,7 +279,7 @@ impl Room {
         found
     }
 
-    /// Moves the player and a box in front. An impossible move has no effect but the same cost.
+    /// Moves the player and pushes a box if possible. An impossible move costs the same.
     pub fn act(&mut self, direction: Direction) -> Moved {
         let next = self.beside(self.player, direction);
         let cell = self.cells[next];

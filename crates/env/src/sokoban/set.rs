@@ -1,5 +1,3 @@
-//! Levels as a task set.
-
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -21,7 +19,7 @@ pub(super) const GOAL: &str = "push all the boxes (`X`) onto the target spots (`
 /// As in verl-agent.
 pub(super) const DEFAULT_MAX_STEPS: usize = 15;
 
-/// Share of test and of validation, in 1/256.
+/// In 1/256, for test and validation.
 const TEST: u8 = 26;
 const VALID: u8 = 26;
 
@@ -39,7 +37,7 @@ const MOST_IN_VAIN: usize = 10_240;
 #[serde(rename_all = "snake_case")]
 pub enum SokobanReward {
     /// The original's: -0.1 per step, 1 for a box moved onto a target, -1 for one moved off, 10 for
-    /// solving the level.
+    /// the solution.
     #[default]
     Original,
     /// 1 for the step that solves the level, else 0.
@@ -104,9 +102,8 @@ fn too_few(found: &[Vec<(Room, String)>; 3], wanted: [usize; 3]) -> EnvError {
 
 /// Sokoban levels as a task set.
 ///
-/// A task's kind is the number of boxes. A digest of the room, ignoring the player, rotation,
-/// reflection and translation, decides the split (about 80, 10 and 10 %), so no two splits share a
-/// room.
+/// A task's kind is the number of boxes. A digest of the room, ignoring player and symmetry,
+/// decides the split (about 80, 10 and 10 %), so splits share no room.
 #[derive(Clone, Debug)]
 pub struct SokobanSet {
     shared: Arc<Shared>,
@@ -114,7 +111,7 @@ pub struct SokobanSet {
 }
 
 impl SokobanSet {
-    /// Generates the levels. A `panel` replaces `test`, and other splits exclude its rooms.
+    /// Generates the levels. A `panel` replaces `test` and is excluded from the others.
     ///
     /// # Errors
     /// Fails if there are fewer distinct levels than requested.
@@ -362,7 +359,7 @@ mod tests {
     fn too_many_levels_are_refused() {
         let few = GeneratorConfig { width: 5, height: 5, max_moves: 3, train: 100_000, ..config(0) };
         let error = SokobanSet::new(&few, None, SokobanOptions::default(), None).unwrap_err().to_string();
-        // Counts level by level, whatever the chunk size.
+        // Counts level by level, in any chunk size.
         let (mut generator, mut seen) = (Generator::default(), HashSet::new());
         let (mut found, mut index, mut in_vain) = ([0; 3], 0, 0);
         while in_vain < MOST_IN_VAIN {

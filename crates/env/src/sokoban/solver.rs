@@ -1,4 +1,4 @@
-//! Shortest solutions by breadth-first search over positions of player and boxes.
+//! Shortest solutions by breadth-first search.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -8,7 +8,7 @@ use super::room::{Direction, MOST_BOXES, Room};
 /// Default maximum of visited states.
 pub const MOST_STATES: usize = 4_000_000;
 
-/// States in a lookup table; beyond that, a hash set is used.
+/// With more states, a hash set replaces the lookup table.
 const MOST_TABLE: u64 = 1 << 18;
 
 /// Result of a search.
@@ -54,7 +54,7 @@ impl Hasher for Spread {
 
 #[derive(Default)]
 pub(super) struct Seen {
-    /// Number of the last search that visited each state.
+    /// The last search that visited each state.
     table: Vec<u32>,
     search: u32,
     set: HashSet<u64, BuildHasherDefault<Spread>>,
@@ -128,7 +128,7 @@ impl Floor {
     }
 }
 
-/// Cells of the player and, in ascending order, of the boxes.
+/// Cells of the player and, in ascending order, the boxes.
 #[derive(Clone, Copy)]
 pub(super) struct State {
     pub(super) player: u16,
@@ -189,12 +189,12 @@ impl Default for Solver {
 }
 
 impl Solver {
-    /// Creates a solver with a limit on visited states.
+    /// Creates a solver that visits at most `most_states` states.
     pub fn new(most_states: usize) -> Self {
         Self { floor: Floor::default(), seen: Seen::default(), nodes: Vec::new(), most_states }
     }
 
-    /// Returns the limit on visited states.
+    /// Returns the maximum of visited states.
     pub fn most_states(&self) -> usize {
         self.most_states
     }

@@ -1,5 +1,3 @@
-//! Sokoban as a [`WorldKind`].
-
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -28,8 +26,8 @@ pub struct SokobanKind;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SokobanSettings {
-    /// Levels of the `test` split, possibly zstd-compressed: JSON Lines with `room_fixed` and
-    /// `room_state`, or symbols with empty lines between levels. Training excludes them.
+    /// Levels of `test`, optionally zstd-compressed: JSON Lines with `room_fixed` and `room_state`,
+    /// or symbols with empty lines between levels. They are excluded from training.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
     /// Text format of rooms.
@@ -38,7 +36,7 @@ pub struct SokobanSettings {
     pub actions: ActionReading,
     /// Reward of a step.
     pub reward: SokobanReward,
-    /// Folder for images (PNG files named by SHA-256). If set, one follows each observation's text.
+    /// Folder for observation images (PNG files named by SHA-256). Default: no images.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pictures: Option<PathBuf>,
     /// Folder of tiles, 16 x 16 pixels each: `wall.png`, `floor.png`, `box_target.png`,
@@ -56,8 +54,8 @@ pub struct SokobanSettings {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SokobanExpert {
-    /// Probability of a random move instead of one of a shortest solution. SFT imitates it, even if
-    /// the episode fails.
+    /// Probability of a random move instead of a shortest solution's. SFT imitates it, even if the
+    /// episode fails.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub random_move_prob: f64,
 }
