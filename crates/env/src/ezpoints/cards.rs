@@ -22,7 +22,7 @@ pub enum Suit {
 }
 
 impl Suit {
-    /// All suits in the original's order.
+    /// All suits, in the original's order.
     pub const ALL: [Self; 4] = [Self::Hearts, Self::Spades, Self::Diamonds, Self::Clubs];
 
     /// Returns the original's letter.
@@ -46,7 +46,7 @@ pub struct Card {
 }
 
 impl Card {
-    /// Creates a card with a `rank` from 1 (ace) to 13 (king).
+    /// Creates a card of rank 1 (ace) to 13 (king).
     pub fn new(suit: Suit, rank: u8) -> Option<Self> {
         (1..=13).contains(&rank).then_some(Self { suit, rank })
     }
@@ -75,7 +75,7 @@ impl Card {
         self.rank.min(10)
     }
 
-    /// Returns the printed rank: `A`, `2` to `10`, `J`, `Q`, `K`.
+    /// Returns the rank as printed: `A`, `2` to `10`, `J`, `Q`, `K`.
     pub fn rank_word(self) -> &'static str {
         if self.rank == 10 { "10" } else { RANKS[usize::from(self.rank) - 1] }
     }
@@ -86,7 +86,6 @@ impl Card {
     }
 }
 
-/// Writes the original's name.
 impl fmt::Display for Card {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(to, "{}{}", self.suit.letter(), RANKS[usize::from(self.rank) - 1])
@@ -98,11 +97,9 @@ impl fmt::Display for Card {
 pub struct Deal(pub [Card; 2]);
 
 impl Deal {
-    /// Draws cards with the original's distribution.
-    ///
-    /// The first card has a uniform rank from 2 to king. The second makes the sum or product 12,
-    /// with equal probability if both are possible. Suits are uniform, and the cards are swapped
-    /// with probability 1/2.
+    /// Draws cards with the original's distribution: a uniform rank from 2 to king, a second one
+    /// that makes the sum or product 12 (each with probability 1/2 if both are possible), uniform
+    /// suits, and a swap with probability 1/2.
     pub fn draw(rng: &mut Rng) -> Self {
         let rank = 2 + rng.below(12) as u8;
         let mut suit = || Suit::ALL[rng.below(4)];

@@ -1,5 +1,3 @@
-//! EZPoints as a [`turnwise_core::Environment`].
-
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -13,9 +11,8 @@ use crate::saved::SavedEpisode;
 
 /// Environment for the tasks of an [`super::EzPointsSet`].
 ///
-/// `=` ends the episode (`terminated`). The step limit, which counts actions without effect too, or
-/// the first action after six symbols truncates it. With images enabled, one follows each
-/// observation's text.
+/// `=` ends the episode (`terminated`). The first action after six symbols or the step limit, which
+/// also counts actions without effect, truncates it. If images are enabled, one follows each text.
 #[derive(Debug)]
 pub struct EzPointsEnv {
     shared: Arc<Shared>,
@@ -59,7 +56,6 @@ impl EzPointsEnv {
 /// Cards in words, then the formula.
 pub(super) fn describe(game: &Game) -> String {
     let Deal([left, right]) = game.deal();
-    // Formatting dominates the cost of a step.
     let mut text = String::with_capacity(80);
     for (between, card) in [("Cards: ", left), (", ", right)] {
         for part in [between, card.rank_word(), " of ", card.suit().word()] {
@@ -120,7 +116,7 @@ impl Environment for EzPointsEnv {
             terminated: outcome.terminated,
             truncated,
             success,
-            // An action without effect, such as a number on no card, is still valid.
+            // A number on no card is still a valid action.
             understood: read != Action::Nothing,
             metrics: Vec::new(),
             rewards: Vec::new(),

@@ -20,8 +20,7 @@ fn next(game: &Game) -> &'static str {
     (0..=MOST_SYMBOLS).find_map(|symbols| leading(game, symbols)).unwrap_or("=")
 }
 
-/// The first action of a sequence that wins with this many symbols and `=`, preferring the first
-/// card and operator.
+/// The first of `symbols` actions that win with a final `=`.
 fn leading(game: &Game, symbols: usize) -> Option<&'static str> {
     let Some(fewer) = symbols.checked_sub(1) else {
         return (game.clone().act(Move::Evaluate).reward == REWARD).then_some("=");
@@ -56,8 +55,7 @@ impl Advisor for Adviser {
     }
 }
 
-/// Plays `count` tasks in order. With probability `early_evaluation_prob`, the expert evaluates too
-/// early, which SFT imitates.
+/// With probability `early_evaluation_prob`, the expert evaluates too early, which SFT imitates.
 pub(super) fn demonstrate(
     set: &EzPointsSet,
     request: &DemonstrationRequest<'_>,
@@ -80,7 +78,6 @@ fn play(
     if rng.chance(early_evaluation_prob) {
         plan.remove(2);
     }
-    // Inserted actions: numbers on neither card.
     let unusable: Vec<u8> = (1..=10).filter(|number| !deal.numbers().contains(number)).collect();
     let mut plan = plan.into_iter();
     let act = |_: &EzPointsEnv, _: &Observation| {

@@ -14,7 +14,7 @@ pub enum Symbol {
 const NUMBERS: [&str; 10] = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10"];
 
 impl Symbol {
-    /// Returns the text; empty for numbers that no card has.
+    /// Returns the text, empty for numbers that no card has.
     pub fn text(self) -> &'static str {
         match self {
             Self::Number(number) => {
@@ -26,7 +26,7 @@ impl Symbol {
     }
 }
 
-/// Joins symbols like the original, so that digits form one number and `**` is a power.
+/// Joins symbols like the original: digits form one number, and `**` is a power.
 pub fn text(symbols: &[Symbol]) -> String {
     joined(symbols, "")
 }
@@ -42,8 +42,8 @@ pub(super) fn joined(symbols: &[Symbol], between: &str) -> String {
     out
 }
 
-/// Evaluates digits, `+` and `*` like Python's `eval`, or returns `None` if Python raises or the
-/// value needs more than 127 bits.
+/// Evaluates digits, `+` and `*` like Python's `eval`. Returns `None` if Python raises an exception
+/// or the value needs more than 127 bits.
 ///
 /// Operands may have several `+` (`4+++8` and `2*+6` are 12). `**` is right-associative and binds
 /// tighter than a preceding `+` (`+2**+3` is 8).
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn formulas_are_what_python_makes_of_them() {
-        // Results of CPython 3.12; `None` if it raises.
+        // From CPython 3.12; `None` if it raises.
         for (text, expected) in [
             ("10+2", Some(12)),
             ("4+++8", Some(12)),

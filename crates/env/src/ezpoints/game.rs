@@ -3,16 +3,16 @@
 use super::cards::Deal;
 use super::formula::{Symbol, eval, text};
 
-/// Value to reach.
+/// Value of a winning formula.
 pub const TARGET: i128 = 12;
 
 /// Reward for a formula that uses both cards and equals the target.
 pub const REWARD: f64 = 10.0;
 
-/// Longest formula that can be extended; the next action on a longer one ends the episode.
+/// Longest formula that can be extended. After a longer one, the next action ends the episode.
 pub const MOST_SYMBOLS: usize = 5;
 
-/// All actions, by the original's numbers.
+/// All actions, ordered as in the original.
 pub const ACTIONS: [&str; 13] = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "+", "*", "="];
 
 /// A parsed action.
@@ -27,7 +27,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// Parses a trimmed text as one of [`ACTIONS`].
+    /// Parses one of [`ACTIONS`].
     pub fn parse(text: &str) -> Self {
         place_of(text.trim()).map_or(Self::Nothing, Self::of)
     }
@@ -64,7 +64,7 @@ pub struct Outcome {
     pub terminated: bool,
     /// Whether the formula was too long.
     pub truncated: bool,
-    /// Whether the formula changed or the episode ended.
+    /// Whether the formula changed or was evaluated.
     pub effective: bool,
 }
 
@@ -97,7 +97,7 @@ impl Game {
         dealt.saturating_sub(used)
     }
 
-    /// Returns true for operators, and for numbers of an unused card.
+    /// Returns true for operators and for numbers of unused cards.
     pub fn can_add(&self, symbol: Symbol) -> bool {
         match symbol {
             Symbol::Number(number) => self.left(number) > 0,
@@ -105,10 +105,10 @@ impl Game {
         }
     }
 
-    /// Applies an action, with the original's order of checks.
+    /// Applies an action, with the checks in the original's order.
     ///
-    /// [`Action::Nothing`] has no effect. On a formula longer than [`MOST_SYMBOLS`], any other
-    /// action only ends the episode. Numbers without an unused card have no effect.
+    /// If the formula is longer than [`MOST_SYMBOLS`], any action except [`Action::Nothing`] only
+    /// ends the episode.
     pub fn act(&mut self, action: Action) -> Outcome {
         if action == Action::Nothing {
             return Outcome::default();

@@ -1,6 +1,4 @@
 //! EZPoints: combine two cards into a formula for 12, with the rules of gym-cards as in verl-agent.
-//!
-//! [`crate::parse`] parses the JSON replies that verl-agent asks for.
 
 pub mod cards;
 mod environment;

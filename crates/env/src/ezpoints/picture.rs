@@ -1,4 +1,4 @@
-//! Images of cards and formula, 300 x 300 pixels. Cards are built in or the original's files.
+//! Images of cards and formula. Cards are built in or read from the original's files.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -31,7 +31,7 @@ const WHITE: Color = [255, 255, 255];
 const RED: Color = [196, 30, 42];
 const BLACK: Color = [20, 20, 24];
 
-/// Rows above the formula, which are constant in an episode.
+/// Rows above the formula, constant in an episode.
 const UPPER: usize = TEXT_ROWS.start;
 
 /// Card images.
@@ -41,7 +41,7 @@ pub struct Cards {
     cards: Vec<Picture>,
     letters: Letters,
     lower: Picture,
-    /// Compressed rows above the formula, by deal.
+    /// Compressed rows above the formula.
     starts: Mutex<HashMap<Deal, Arc<png::Start>>>,
 }
 
@@ -58,8 +58,8 @@ impl Cards {
         Self { cards, letters, lower, starts: Mutex::default() }
     }
 
-    /// Reads the images of gym-cards: `HA.png`, `H2.png` to `CK.png`, 135 x 189 pixels each. Aces,
-    /// never dealt as images, may be missing.
+    /// Reads the images of gym-cards: `HA.png`, `H2.png` to `CK.png`, 135 x 189 pixels each. Aces
+    /// may be missing because they are never dealt.
     ///
     /// # Errors
     /// Fails if an image is missing, has another size or is not PNG.
@@ -94,7 +94,7 @@ impl Cards {
         picture
     }
 
-    /// Draws a game as PNG. Rows above the formula are compressed once per deal.
+    /// Draws a game as PNG, compressing the rows above the formula once per deal.
     ///
     /// # Errors
     /// Fails if the image cannot be encoded.
@@ -117,7 +117,7 @@ impl Cards {
     }
 
     fn start(&self, deal: Deal) -> Result<Arc<png::Start>, EnvError> {
-        // Entries are complete even if a thread panicked.
+        // Entries are complete even after a panic.
         let lock = || self.starts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = lock().get(&deal) {
             return Ok(Arc::clone(known));
@@ -156,7 +156,7 @@ fn draw(card: Card) -> Picture {
     picture
 }
 
-/// Signed distance to a suit's symbol, which extends from -1 to 1.
+/// The symbol extends from -1 to 1.
 fn suit_distance(suit: Suit, x: f32, y: f32) -> f32 {
     let x = x.abs();
     let heart = |y: f32| {
@@ -202,7 +202,6 @@ mod tests {
         }
         let last = &seen[3];
         assert_eq!((last.width(), last.height(), last.pixel(0, 0)), (300, 300, TABLE));
-        // The formula affects only its rows.
         for (first, last) in seen[0]
             .rgb()
             .chunks(3 * SIDE)

@@ -76,7 +76,7 @@ pub(super) fn parse_deal(line: &str) -> Result<Deal, String> {
 /// Replays a recording.
 ///
 /// # Errors
-/// Fails if a line is not an episode or reading fails. Differences are not errors.
+/// Fails if a line is not an episode or reading fails, but not for differences.
 pub fn replay(name: &str, reader: impl BufRead, data: Option<&Path>) -> Result<ReplayReport, EnvError> {
     let cards = data.map(|folder| Cards::read(&folder.join("cards_135x189"))).transpose()?;
     let mut differences = Vec::new();

@@ -1,5 +1,3 @@
-//! EZPoints as a task set.
-
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -20,7 +18,7 @@ pub(super) const GOAL: &str =
 /// As in verl-agent.
 pub(super) const DEFAULT_MAX_STEPS: usize = 8;
 
-/// Share of test and of validation, in 1/256.
+/// In 1/256, for test and validation.
 const TEST: u8 = 64;
 const VALID: u8 = 38;
 
@@ -90,8 +88,9 @@ impl Shared {
 
 /// EZPoints as a task set.
 ///
-/// A task is a pair of cards of kind sum or product. A digest of the pair, ignoring order, decides
-/// the split: about 60, 15 and 25 % of the 154 pairs. All ten pairs of ranks occur in training.
+/// A task is a pair of cards, and its kind is sum or product. A digest of the pair, ignoring order,
+/// decides the split (about 60, 15 and 25 % of 154 pairs). All ten pairs of ranks occur in
+/// training.
 #[derive(Clone, Debug)]
 pub struct EzPointsSet {
     shared: Arc<Shared>,
@@ -99,7 +98,7 @@ pub struct EzPointsSet {
 }
 
 impl EzPointsSet {
-    /// Creates the splits. A `panel` replaces `test`, and other splits exclude its cards.
+    /// Creates the splits. A `panel` replaces `test` and is excluded from the others.
     ///
     /// # Errors
     /// Fails if no training tasks remain.

@@ -1,5 +1,3 @@
-//! EZPoints as a [`WorldKind`].
-
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -24,13 +22,13 @@ pub struct EzPointsKind;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EzPointsSettings {
-    /// JSON Lines, possibly zstd-compressed, with the card pairs (`cards`) of the `test` split,
-    /// such as recorded episodes. Training excludes them.
+    /// JSON Lines, optionally zstd-compressed, with the card pairs (`cards`) of `test`, such as
+    /// recorded episodes. They are excluded from training.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
     /// Reward of a step.
     pub reward: EzPointsReward,
-    /// Folder for images (PNG files named by SHA-256). If set, one follows each observation's text.
+    /// Folder for observation images (PNG files named by SHA-256). Default: no images.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pictures: Option<PathBuf>,
     /// Folder of card images (`H2.png` to `CK.png`, 135 x 189 pixels). Default: built-in cards.
@@ -46,8 +44,8 @@ pub struct EzPointsSettings {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EzPointsExpert {
-    /// Probability that the expert evaluates the formula without the second number. SFT imitates
-    /// these failures.
+    /// Probability that the expert evaluates the formula without the second number, which SFT
+    /// imitates.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub early_evaluation_prob: f64,
 }
