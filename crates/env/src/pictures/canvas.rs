@@ -7,7 +7,6 @@ pub type Color = [u8; 3];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Picture {
     width: usize,
-    /// Rows, three bytes per pixel.
     rgb: Vec<u8>,
 }
 
@@ -17,17 +16,17 @@ impl Picture {
         Self { width, rgb: color.repeat(width * height) }
     }
 
-    /// Creates an image from RGB bytes, or returns `None` unless they fill rows of `width` pixels.
+    /// Creates an image from RGB bytes, which must be whole rows of `width` pixels.
     pub fn from_rgb(width: usize, rgb: Vec<u8>) -> Option<Self> {
         (width > 0 && !rgb.is_empty() && rgb.len().is_multiple_of(3 * width)).then_some(Self { width, rgb })
     }
 
-    /// Returns the pixels per row.
+    /// Returns the width in pixels.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// Returns the number of rows.
+    /// Returns the height in pixels.
     pub fn height(&self) -> usize {
         (self.rgb.len() / 3).checked_div(self.width).unwrap_or_default()
     }
@@ -37,13 +36,13 @@ impl Picture {
         &self.rgb
     }
 
-    /// Returns a pixel's colour. Panics outside the image.
+    /// Returns the colour of a pixel inside the image.
     pub fn pixel(&self, x: usize, y: usize) -> Color {
         let at = 3 * (y * self.width + x);
         [self.rgb[at], self.rgb[at + 1], self.rgb[at + 2]]
     }
 
-    /// Blends a colour into a pixel by `share`, from 0 to 1. Pixels outside the image are ignored.
+    /// Blends a colour into a pixel by `share` (0 to 1). Ignores pixels outside the image.
     pub fn blend(&mut self, x: usize, y: usize, color: Color, share: f32) {
         if x >= self.width || y >= self.height() {
             return;
@@ -67,8 +66,8 @@ impl Picture {
         }
     }
 
-    /// Fills a shape inside a box, with an antialiased edge one pixel wide. `distance` is the
-    /// signed distance in pixels from a point to the shape, negative inside.
+    /// Fills a shape inside a box, with an antialiased edge. `distance` is the signed distance from
+    /// a point to the shape in pixels, negative inside.
     pub fn fill(
         &mut self,
         (left, top, right, bottom): (usize, usize, usize, usize),
@@ -85,7 +84,7 @@ impl Picture {
         }
     }
 
-    /// Scales the image; each pixel is the mean of those it covers.
+    /// Scales the image by averaging the pixels that each new one covers.
     pub fn scaled(&self, width: usize, height: usize) -> Self {
         let mut rgb = Vec::with_capacity(3 * width * height);
         let span = |index: usize, count: usize, all: usize| {

@@ -14,7 +14,7 @@ use super::canvas::Picture;
 
 const MOST_SIDE: u32 = 4096;
 
-/// Encodes an image as PNG, with equal bytes for equal images of one build.
+/// Encodes an image as PNG. Within one build, equal images have equal bytes.
 ///
 /// # Errors
 /// Fails if the image has no pixels.
@@ -35,14 +35,13 @@ pub struct Start {
     width: usize,
     height: usize,
     rows: usize,
-    /// File up to the end of these rows.
     file: Vec<u8>,
     /// Adler-32 of the filtered rows.
     adler: u32,
     last: Vec<u8>,
 }
 
-/// Length of signature, header, and the chunk's length and name.
+/// Offset of the compressed data: signature, header, chunk length and name.
 const DATA: usize = 8 + 25 + 8;
 
 impl Start {
@@ -90,7 +89,7 @@ impl Start {
         let mut last = self.last.clone();
         let filtered = filter(rest, &mut last);
         let stream = compress(&filtered)?;
-        // Its last block, without header and checksum.
+        // Drops header and checksum, which are written for the whole image.
         let block = stream.get(2..stream.len().saturating_sub(4)).unwrap_or_default();
         let mut adler = Adler32::from_checksum(self.adler);
         adler.write(&filtered);
@@ -117,7 +116,7 @@ fn header(width: usize, height: usize) -> Vec<u8> {
     file
 }
 
-/// Subtracts the row above; leaves the last row in `above`.
+/// Subtracts the row above each row, and leaves the last one in `above`.
 fn filter(picture: &Picture, above: &mut [u8]) -> Vec<u8> {
     let mut filtered = Vec::with_capacity(picture.rgb().len() + picture.height());
     for row in picture.rgb().chunks_exact(above.len()) {

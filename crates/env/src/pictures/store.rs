@@ -1,5 +1,3 @@
-//! Folder of images named by SHA-256.
-
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,10 +6,10 @@ use std::sync::Mutex;
 use sha2::{Digest as _, Sha256};
 use turnwise_core::{EnvError, ImageHandle, hexadecimal};
 
-/// Maximum states with cached handles.
+/// Maximum number of cached states.
 const MOST_KNOWN: usize = 1 << 16;
 
-/// Image folder with a cache, so that recent states are not drawn again.
+/// Folder of PNG files named by SHA-256, with a cache of recent states.
 #[derive(Debug)]
 pub struct PictureStore {
     folder: PathBuf,
@@ -19,25 +17,26 @@ pub struct PictureStore {
 }
 
 impl PictureStore {
-    /// Creates a store and its folder.
+    /// Opens or creates the folder.
     ///
     /// # Errors
-    /// Fails if the folder cannot be created.
+    /// Fails if it cannot be created.
     pub fn new(folder: &Path) -> Result<Self, EnvError> {
         fs::create_dir_all(folder).map_err(|source| EnvError::io(folder, source))?;
         Ok(Self { folder: folder.to_owned(), known: Mutex::default() })
     }
 
-    /// Returns the handle of a state's image. Calls `draw` for the PNG bytes of an uncached state.
+    /// Returns the handle of a state's image. If the state is not cached, `draw` returns the PNG
+    /// bytes.
     ///
     /// # Errors
-    /// Fails if `draw` fails or the file cannot be written.
+    /// Fails if `draw` or writing fails.
     pub fn handle(
         &self,
         state: &[u8],
         draw: impl FnOnce() -> Result<Vec<u8>, EnvError>,
     ) -> Result<ImageHandle, EnvError> {
-        // Entries are complete even if a thread panicked.
+        // Entries are complete even after a panic.
         let lock = || self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(known) = lock().get(state) {
             return Ok(known.clone());
@@ -59,7 +58,6 @@ impl PictureStore {
         self.folder.join(format!("{}.png", handle.sha256))
     }
 
-    /// Writes atomically.
     fn write(&self, sha256: &str, bytes: &[u8]) -> Result<(), EnvError> {
         let path = self.folder.join(format!("{sha256}.png"));
         if path.exists() {

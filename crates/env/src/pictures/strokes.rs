@@ -1,20 +1,19 @@
-//! Letters and digits drawn with a round pen, in the proportions of the original's DejaVu Sans at
-//! 20 pixels.
+//! Letters and digits drawn with a round pen, in the proportions of the original's font (DejaVu
+//! Sans, 20 pixels).
 
 use std::collections::HashMap;
 
 use super::canvas::{Color, Picture};
 
-/// Half the stroke width, for text 20 pixels high.
+/// Half the stroke width at a text height of 20 pixels.
 const PEN: f32 = 0.95;
 
-/// Distance from the pen position and height above the baseline.
+/// Distance right of the pen and above the baseline.
 type Point = (f32, f32);
 
 enum Stroke {
     Lines(&'static [Point]),
-    /// Elliptic arc: centre, semi-axes, start and end angle in degrees, counter-clockwise from the
-    /// right.
+    /// Elliptic arc: centre, semi-axes, and angles in degrees counter-clockwise from the right.
     Arc(Point, Point, f32, f32),
 }
 
@@ -109,7 +108,7 @@ pub(crate) fn width(text: &str) -> f32 {
     text.chars().map(|letter| glyph(letter).1).sum()
 }
 
-/// Draws text 20 pixels high with a baseline from (`x`, `y`).
+/// Draws text 20 pixels high, from (`x`, `y`) on the baseline.
 pub(crate) fn write(picture: &mut Picture, text: &str, (x, y): Point, color: Color) {
     let mut x = x;
     for letter in text.chars() {
@@ -140,7 +139,7 @@ fn shares(letter: char, (x, y): Point) -> Vec<(usize, usize, f32)> {
 
 const PHASES: i32 = 16;
 
-/// Pen position in a letter's image, with space to the left and above.
+/// Pen position in a letter's image.
 const ORIGIN: (i32, i32) = (4, 20);
 
 type Mask = Vec<(i32, i32, f32)>;
@@ -160,7 +159,8 @@ impl Letters {
         Self(letters.chars().map(masks).collect())
     }
 
-    /// Like [`write()`], but rounds `x` to sixteenths of a pixel. Unsupported letters stay blank.
+    /// Like [`write()`], but rounds positions to sixteenths of a pixel. Unsupported letters stay
+    /// blank.
     pub(crate) fn write(&self, picture: &mut Picture, text: &str, (x, y): (f32, i32), color: Color) {
         let mut x = x;
         for letter in text.chars() {
