@@ -1,7 +1,7 @@
-//! Expert that shops by reading pages, for demonstrations and for hints to human players.
+//! Expert that shops by reading pages, for demonstrations and hints to human players.
 //!
-//! It searches for words of the instruction and opens affordable products by rank, placing titles
-//! without any of these words five ranks lower. If words are missing, it reads the features, and if
+//! It searches for words of the instruction and opens affordable products by rank, with titles that
+//! lack all these words five ranks lower. If the title lacks words, it reads the features, and if
 //! any stay missing, it tries the next product. Near the step limit, it buys the best product seen.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,8 +28,7 @@ struct Wish {
     values: Vec<String>,
     text: String,
     limit: Option<u32>,
-    /// The instruction is free-form, so only the product's page shows which words are option
-    /// values.
+    /// Free-form: only the product's page shows which words are option values.
     loose: bool,
 }
 
@@ -120,7 +119,7 @@ impl Expert {
 
     /// Steps from the search results to the purchase.
     fn cost(&self) -> usize {
-        // For free-form instructions, two option values are assumed.
+        // Free-form instructions are assumed to have two option values.
         let values = if self.wish.values.is_empty() && self.wish.loose { 2 } else { self.wish.values.len() };
         values + 2
     }
@@ -212,7 +211,7 @@ impl Expert {
         if seen.text.is_empty() {
             seen.text = parts.join(" ");
         }
-        // In free-form instructions, words may be option values.
+        // Words of free-form instructions may be option values.
         let page = if self.wish.loose { parts.join(" ") } else { String::new() };
         let missing = self.wish.missing(&format!("{} {page}", seen.text))
             + 10 * absent
@@ -301,8 +300,8 @@ impl Wish {
         parts.iter().filter(named).filter(|name| !met(name)).count()
     }
 
-    /// Returns the offered option values that the instruction requests. For free-form instructions,
-    /// these are the values in the text, without those inside a longer one.
+    /// The offered option values that the instruction requests. For free-form instructions, those
+    /// in the text, except parts of longer ones.
     fn wanted(&self, offered: &[&str]) -> Vec<String> {
         if !self.values.is_empty() {
             return self.values.iter().filter(|value| offered.contains(&value.as_str())).cloned().collect();
@@ -391,7 +390,6 @@ fn page_number(part: &str) -> Option<usize> {
 struct Listed<'a> {
     asin: &'a str,
     title: &'a str,
-    /// The lower end of a price range.
     price: f64,
 }
 

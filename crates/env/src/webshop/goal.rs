@@ -1,4 +1,4 @@
-//! Shopping goals, derived from a catalogue as in the original.
+//! Shopping goals, as in the original.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::python::PythonRandom;
 pub enum GoalOptions {
     /// Names and values of a synthetic goal, sorted by name.
     Named(Vec<(String, String)>),
-    /// Values of a human goal, which has no option names.
+    /// Values of a human goal, without names.
     Values(Vec<String>),
 }
 
@@ -46,12 +46,12 @@ pub struct Goal {
     pub attributes: Vec<String>,
     /// Requested options.
     pub options: GoalOptions,
-    /// Inclusive price limit in dollars; one million without a limit.
+    /// Price limit in dollars (inclusive), or one million.
     pub price_upper: f64,
 }
 
 impl Goal {
-    /// Hashes the instruction, all requirements, and the product data behind the type factor.
+    /// Hashes the instruction, requirements, and product data behind the type factor.
     ///
     /// # Errors
     /// Fails if the product is missing or corrupt.
@@ -109,9 +109,9 @@ const MOST_COMBINATIONS: u32 = 1_000_000;
 #[derive(Clone, Copy, Debug)]
 struct Spec {
     product: u32,
-    /// Number of the option combination or human instruction.
+    /// Option combination or human instruction.
     number: u32,
-    /// Price limit in tens of dollars; 0 for no limit.
+    /// Price limit in tens of dollars, or 0.
     tens: u16,
 }
 
@@ -125,13 +125,12 @@ impl Goals {
     /// Creates the goals in product order and shuffles them with the seed `shuffle`.
     ///
     /// `random` must be the generator that drew the prices. A price limit is the higher of two
-    /// draws from the next four multiples of 10 dollars above the price, below 1,000 dollars. Goals
-    /// equal the original's: with seed 42, the 1,000-product files yield verl-agent's 6,910 goals
-    /// in its order.
+    /// draws from the next four multiples of 10 dollars above the price, below 1,000. With seed 42,
+    /// the 1,000-product files yield verl-agent's 6,910 goals, in its order.
     ///
     /// `most` limits the goals per product. `None` keeps all option combinations, like the
-    /// original, but skips products with more than a million ([`Goals::skipped`]). More than
-    /// 4,294,967,295 are always skipped.
+    /// original, but skips products with more than a million ([`Goals::skipped`]). Above
+    /// 4,294,967,295, products are always skipped.
     ///
     /// # Errors
     /// Fails if a record is corrupt.
@@ -192,7 +191,7 @@ impl Goals {
         (self.specs.iter().map(|spec| [spec.product, spec.number, u32::from(spec.tens)]), &self.order)
     }
 
-    /// Returns how many products were skipped for too many option combinations.
+    /// Returns the number of products skipped for too many option combinations.
     pub fn skipped(&self) -> usize {
         self.skipped
     }
@@ -261,7 +260,7 @@ impl Goals {
         Ok(format!("{}/{}/{}", self.prefix(), catalogue.identifier(spec.product)?, spec.number))
     }
 
-    /// Returns the first byte of the SHA-256 of the product's ASIN.
+    /// Returns the first byte of the ASIN's SHA-256.
     ///
     /// # Errors
     /// Fails for an unknown index or product.

@@ -2,13 +2,13 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `items_shuffle.json`, `items_shuffle_1000.json` | products as crawled, in one JSON list |
-//! | `documents.jsonl`, `products_1000_documents.jsonl` | products as search documents, one per line |
+//! | `items_shuffle.json`, `items_shuffle_1000.json` | products as crawled, one JSON list |
+//! | `documents.jsonl`, `products_1000_documents.jsonl` | search documents, one per line |
 //! | `items_ins_v2.json`, `items_ins_v2_1000.json` | attributes and generated instructions |
 //! | `items_human_ins.json` | human instructions |
 //!
-//! Files may be zstd-compressed (`.zst`) and are streamed. Invalid products are skipped and counted
-//! ([`CatalogueReport::skipped`]); truncated files are rejected.
+//! Files may be zstd-compressed (`.zst`) and are streamed. Invalid products are skipped
+//! ([`CatalogueReport::skipped`]), truncated files rejected.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -54,7 +54,7 @@ impl Size {
 
 const HUMAN: &str = "items_human_ins.json";
 
-/// Assigned to products without an entry in the attribute file.
+/// For products without an entry in the attribute file.
 const NO_ATTRIBUTE: &str = "DUMMY_ATTR";
 
 /// Result of reading a catalogue.
@@ -64,7 +64,7 @@ pub struct CatalogueReport {
     pub products: usize,
     /// Invalid products skipped.
     pub skipped: usize,
-    /// First skipped products: file, line or number, and reason.
+    /// First skipped products, with file, line or number, and reason.
     pub examples: Vec<String>,
 }
 
@@ -93,8 +93,8 @@ pub fn size_of(folder: &Path) -> Size {
     if there(Size::Full) && !there(Size::Small) { Size::Full } else { Size::Small }
 }
 
-/// Reads an official catalogue and passes its products to `each` after the original's
-/// preprocessing.
+/// Reads an official catalogue, preprocesses its products like the original and passes them to
+/// `each`.
 ///
 /// As in the original, products are skipped if their ASIN is `nan`, repeated or longer than ten
 /// characters. `limit` is the number of products to read.

@@ -1,7 +1,7 @@
 //! Renders pages as `text`, `text_rich` and a list of clickable items.
 //!
-//! The original renders HTML and parses it. As there, whitespace between tags becomes one space, or
-//! nothing if it contains a newline, and only `text` strips each part.
+//! As with the original's HTML, whitespace between tags becomes one space, or nothing if it
+//! contains a newline. Only `text` strips each part.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -24,7 +24,7 @@ pub enum PartKind {
     },
     /// A link to a product.
     Link {
-        /// Whether it was opened since the last `back to search`.
+        /// Whether it was opened since `back to search`.
         visited: bool,
     },
 }
@@ -56,7 +56,7 @@ pub struct PageView<'a> {
     pub parts: Vec<Part<'a>>,
     /// Whether the page has a search bar.
     pub has_search_bar: bool,
-    /// Clickable items and their effects, in the original's order.
+    /// Clickable items and effects, in the original's order.
     pub clickables: Vec<(Cow<'a, str>, Target)>,
 }
 
@@ -67,7 +67,7 @@ pub enum ObservationMode {
     /// Parts joined by ` [SEP] `.
     #[default]
     Text,
-    /// One line per part, with buttons and options marked.
+    /// One line per part, with buttons marked.
     TextRich,
 }
 
@@ -108,8 +108,7 @@ impl<'a> PageView<'a> {
         self.push(PartKind::Link { visited }, asin);
     }
 
-    /// Appends option values. If one equals an existing item, the item keeps its place but selects
-    /// this option.
+    /// An option value equal to an existing item replaces the item's effect, in place.
     pub(super) fn choices(&mut self, values: impl Iterator<Item = (usize, &'a str)>) {
         let mut indices: HashMap<Cow<'a, str>, usize> =
             self.clickables.iter().enumerate().map(|(index, (name, _))| (name.clone(), index)).collect();
@@ -174,7 +173,7 @@ impl<'a> PageView<'a> {
     pub fn admissible(&self) -> Vec<String> {
         let search = self.has_search_bar.then(|| SEARCH.to_owned());
         let click = |(name, _): &(Cow<'a, str>, Target)| format!("click[{name}]");
-        // The original also lists `click[search]`, which has no effect.
+        // `click[search]`, which the original lists, has no effect.
         let clicks = self.clickables.iter().filter(|(name, _)| name != "search").map(click);
         search.into_iter().chain(clicks).collect()
     }

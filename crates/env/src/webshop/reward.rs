@@ -16,7 +16,7 @@ use crate::python::pair;
 
 const ALIKE: u32 = 85;
 
-/// The original's colours in alphabetical order.
+/// In the original's alphabetical order.
 const COLOURS: &str = "alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze brown \
     burgundy camel camo caramel champagne charcoal cheetah chestnut chocolate christmas coffee cognac copper coral \
     cranberry cream crystal dark denim eggplant elephant espresso fuchsia gold granite grape graphite grass gray green \
@@ -37,10 +37,9 @@ const FUNCTION_LIST: &str = "a about all also an and any are as at be best both 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Matching {
-    /// The original's comparison: a text with a colour becomes the first such colour in its list
-    /// (`light blue` becomes `blue`, `tailored` becomes `red`). An option of a synthetic goal
-    /// becomes the printed Python tuple of name and value, or the colour if either is exactly a
-    /// colour.
+    /// As in the original, a text with a colour becomes the first such colour in an alphabetical
+    /// list (`light blue` is `blue`, `tailored` is `red`). Options of synthetic goals become the
+    /// printed Python tuple of name and value, or the colour if either is exactly a colour.
     #[default]
     Original,
     /// Requires the exact value and, for synthetic goals, the option name.
@@ -139,7 +138,7 @@ struct Target {
 }
 
 impl Judge {
-    /// Prepares a goal for its product `target`.
+    /// Prepares a goal, whose product is `target`.
     pub fn new(goal: Goal, target: &Product, matching: Matching) -> Self {
         let attributes = goal.attributes.iter().map(|attribute| Words::new(attribute)).collect();
         let options = match &goal.options {
@@ -230,8 +229,7 @@ impl Judge {
     /// `query` is equal, two categories are shared or the title score is above 0.2, else 0.5.
     ///
     /// Without nouns for both titles ([`super::nouns`]), all words except common function words are
-    /// compared. `type_stand_in` is then set unless the titles are equal, because the factor can
-    /// differ from the original's.
+    /// compared, and `type_stand_in` is set if the titles differ.
     pub fn type_score(&self, product: &Product) -> TypeScore {
         let query_match = product.query == self.target.query;
         let shared: BTreeSet<&str> = categories(&product.product_category)

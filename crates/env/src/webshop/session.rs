@@ -118,8 +118,8 @@ impl Session {
     /// Restores a saved visit.
     ///
     /// # Errors
-    /// Returns [`EnvError::State`] for a visit that is impossible in this shop; also fails if a
-    /// search or a product fails.
+    /// Returns [`EnvError::State`] for an impossible visit; also fails if a search or product
+    /// fails.
     pub fn resume(shop: Arc<Shop>, instruction: String, visit: Visit) -> Result<Self, EnvError> {
         let refuse = |reason: &str| EnvError::State(format!("{reason}; the state was altered"));
         let mut session = Self::new(shop, instruction);
@@ -174,11 +174,10 @@ impl Session {
         self.visit.page = Page::Done;
     }
 
-    /// Executes an action. A purchase only returns [`Effect::Bought`]; call [`Session::close`] with
-    /// its score.
+    /// Executes an action. For [`Effect::Bought`], call [`Session::close`] with the score.
     ///
     /// # Errors
-    /// Fails if the search fails, a product cannot be read, or [`Session::view`] fails.
+    /// Fails if a search, a product or [`Session::view`] fails.
     pub fn step(&mut self, action: &Action) -> Result<Effect, EnvError> {
         match action {
             Action::Search(query) => {
@@ -307,7 +306,7 @@ impl Session {
     fn view_item<'a>(&'a self, view: &mut PageView<'a>, product: &'a Product) {
         self.head(view);
         view.button("< Prev", "< prev");
-        // The original looks for the chosen values in the page's URL.
+        // The original searches the page's URL for chosen values.
         let address = format!(
             "{} {}",
             self.visit.query.as_deref().unwrap_or_default(),

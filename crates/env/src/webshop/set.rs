@@ -32,17 +32,17 @@ use crate::python::PythonRandom;
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Splits {
-    /// `train`, `valid` and `test` with about 80, 10 and 10 % of the products, chosen by the first
+    /// About 80, 10 and 10 % of the products for `train`, `valid` and `test`, chosen by the first
     /// byte of the ASIN's SHA-256.
     #[default]
     ByProduct,
-    /// The original's: the first 500 shuffled goals are `test`, the next 1,000 `eval`, the rest
-    /// `train`, so splits share products. Unlike in the original, goals equal to one in a later
-    /// split are removed (two of `train` and one of `eval` in the official 1,000 products).
+    /// The original's: of the shuffled goals, the first 500 are `test`, the next 1,000 `eval` and
+    /// the rest `train`, so splits share products. Unlike in the original, goals that recur in a
+    /// later split are removed (two of `train` and one of `eval` in the official 1,000 products).
     Original,
-    /// verl-agent's: the first 500 shuffled goals are `test`, the rest `train`, except goals equal
-    /// to a test goal. In verl-agent, each worker shuffles differently, so test goals of one are
-    /// training goals of another.
+    /// verl-agent's: of the shuffled goals, the first 500 are `test` and the rest `train`, except
+    /// two that equal a test goal. In verl-agent, each worker shuffles differently and trains on
+    /// others' test goals.
     VerlAgent,
 }
 
@@ -72,7 +72,7 @@ impl Splits {
     }
 }
 
-/// Options for a WebShop task set.
+/// WebShop options.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WebshopOptions {
@@ -138,9 +138,7 @@ impl World {
     }
 }
 
-/// WebShop goals as a task set.
-///
-/// A task's kind is the department of its product. Splits are in shuffled order.
+/// WebShop goals as a task set, in shuffled order. A task's kind is its product's department.
 #[derive(Clone, Debug)]
 pub struct WebshopSet {
     world: Arc<World>,
@@ -154,7 +152,7 @@ impl WebshopSet {
     /// Creates a set from products that `ranker` has indexed.
     ///
     /// # Errors
-    /// Fails for a repeated ASIN, or if no product yields a goal of the requested kind.
+    /// Fails for a repeated ASIN or without goals of the requested kind.
     pub fn from_products(
         products: Vec<Product>,
         ranker: Box<dyn Ranker>,
@@ -298,7 +296,7 @@ impl WebshopSet {
         self.world.judge(id)
     }
 
-    /// Returns a split's goals as indices in the shuffled order.
+    /// Returns a split's goals as indices.
     ///
     /// # Errors
     /// Returns [`EnvError::UnknownSplit`].

@@ -38,8 +38,7 @@ pub struct WebshopSettings {
     pub size: Option<Size>,
     /// How the instructions were written.
     pub goals: GoalKind,
-    /// Maximum number of goals per product. Default: one per combination of option values, as in
-    /// the original.
+    /// Maximum number of goals per product. Default: one per combination of option values.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000000))]
     pub goals_per_product: Option<usize>,

@@ -1,12 +1,12 @@
 //! Generated products.
 //!
-//! Product `i` depends only on the seed and `i`. It belongs to category `i % 12` and has four to
+//! Product `i` depends only on the seed and `i` and belongs to category `i % 12`. It has four to
 //! seven attributes: all in the bullet points, one or two in the title, about half in the
 //! description. One product in ten has no options, and one in ten a price range. There are two
-//! instructions, one in the original's form and one free-form, which may name option values.
+//! instructions: one in the original's form, and a free-form one that may name option values.
 //!
 //! The official catalogue has other words and longer descriptions. Some of its products have no
-//! instruction, and only 42 in 100 have options.
+//! instruction, and only 42 % have options.
 
 mod text;
 mod vocabulary;
