@@ -25,7 +25,7 @@ Available commands:
 /// Result of a command.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepOutcome {
-    /// Whether the command was admissible; others change nothing.
+    /// Whether the command was admissible.
     pub understood: bool,
     /// Whether the goal is reached.
     pub won: bool,
@@ -33,7 +33,7 @@ pub struct StepOutcome {
     pub progress: f64,
 }
 
-/// Episode of a game, without step limit or rewards.
+/// Episode of a game, without step limit.
 #[derive(Clone, Debug)]
 pub struct Episode {
     game: Arc<Game>,
@@ -90,7 +90,7 @@ impl Episode {
         &self.game
     }
 
-    /// Returns the introduction or the last feedback.
+    /// Returns the introduction or last feedback.
     pub fn observation(&self) -> &str {
         &self.observation
     }
@@ -105,16 +105,14 @@ impl Episode {
         self.won
     }
 
-    /// Returns the progress in `[0, 1]`, which is 1 only at the goal. The original has no such
-    /// measure.
+    /// Returns the progress in `[0, 1]`, which is 1 only at the goal and does not exist in the
+    /// original.
     ///
     /// It is the largest fraction of these facts that one object or receptacle satisfies:
-    /// * put: the object is in hand or in the target; it is in the target.
-    /// * clean, heat, cool: the object is treated; it is in hand or in the target; it is treated
-    ///   and in the target.
-    /// * look: the object is in hand; a lamp is on; a lamp at the agent's place is on.
-    /// * put two: of four points, two per object in the same receptacle and one for an object in
-    ///   hand.
+    /// * put: in hand or target; in the target.
+    /// * clean, heat, cool: treated; in hand or target; treated and in the target.
+    /// * look: object in hand; a lamp on; a lamp on at the agent's place.
+    /// * put two: of four points, two per object in one receptacle and one for an object in hand.
     pub fn progress(&self) -> f64 {
         self.progress
     }
@@ -124,12 +122,12 @@ impl Episode {
         self.holding.map(ObjectId)
     }
 
-    /// Returns the receptacles at the agent's place, none at the start.
+    /// Returns the receptacles at the agent's place (none at the start).
     pub fn receptacles_here(&self) -> impl Iterator<Item = ReceptacleId> {
         self.here().iter().copied().map(ReceptacleId)
     }
 
-    /// Returns a receptacle's objects in list order, even behind a closed door.
+    /// Returns all objects in a receptacle, in list order.
     pub fn contents(&self, receptacle: ReceptacleId) -> impl Iterator<Item = ObjectId> {
         let layout = self.game.world.layout;
         let base = layout.contents(receptacle.index());
@@ -141,7 +139,7 @@ impl Episode {
         has(&self.words, self.game.world.layout.opened(), receptacle.index())
     }
 
-    /// Returns true if the receptacle is open or has no door.
+    /// Returns true unless a closed door blocks the receptacle.
     pub fn is_accessible(&self, receptacle: ReceptacleId) -> bool {
         !self.game.is_openable(receptacle) || self.is_open(receptacle)
     }
@@ -156,7 +154,7 @@ impl Episode {
         self.is(object, Condition::Hot)
     }
 
-    /// Returns true if the object is cool, as some are from the start.
+    /// Returns true if the object is cool.
     pub fn is_cool(&self, object: ObjectId) -> bool {
         self.is(object, Condition::Cool)
     }
@@ -175,7 +173,7 @@ impl Episode {
         self.game.world.at_place(usize::from(self.place))
     }
 
-    /// Executes a command. Inadmissible commands only count as a step.
+    /// Executes a command. Inadmissible ones only count as a step.
     pub fn step(&mut self, action: &str) -> StepOutcome {
         let command = Command::parse(&self.game, action).filter(|&command| self.admits(command));
         self.steps = self.steps.saturating_add(1);
@@ -319,7 +317,7 @@ impl Episode {
         format!("This is a {state} {name}.")
     }
 
-    /// "Next to it" lists objects taken from a receptacle here and not put back.
+    /// "Next to it" lists objects taken from here and not put back.
     fn look(&self) -> String {
         let world = &self.game.world;
         let layout = world.layout;

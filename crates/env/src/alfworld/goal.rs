@@ -6,22 +6,22 @@ use super::pddl::List;
 /// Task types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TaskType {
-    /// Put an object into a receptacle.
+    /// Put an object somewhere.
     PickAndPlace,
     /// Hold an object near a lamp that is on.
     LookInLight,
-    /// Clean an object, then put it into a receptacle.
+    /// Clean an object and put it somewhere.
     PickCleanThenPlace,
-    /// Heat an object, then put it into a receptacle.
+    /// Heat an object and put it somewhere.
     PickHeatThenPlace,
-    /// Cool an object, then put it into a receptacle.
+    /// Cool an object and put it somewhere.
     PickCoolThenPlace,
     /// Put two objects of a type into one receptacle.
     PickTwo,
 }
 
 impl TaskType {
-    /// All task types, in the order of reports.
+    /// All task types, in report order.
     pub const ALL: [Self; 6] = [
         Self::PickAndPlace,
         Self::LookInLight,
@@ -59,7 +59,6 @@ impl fmt::Display for TaskType {
     }
 }
 
-/// Goal not yet bound to a world.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     pub(super) task_type: TaskType,
@@ -235,17 +234,17 @@ impl Goal {
         &self.target
     }
 
-    /// Returns the objects that can satisfy the goal.
+    /// Returns objects that can satisfy the goal.
     pub fn objects(&self) -> impl Iterator<Item = ObjectId> {
         members(&self.objects).map(ObjectId)
     }
 
-    /// Returns the lamps that can satisfy the goal.
+    /// Returns lamps that can satisfy the goal.
     pub fn lamps(&self) -> impl Iterator<Item = ObjectId> {
         members(&self.lamps).map(ObjectId)
     }
 
-    /// Returns the receptacles that can satisfy the goal.
+    /// Returns receptacles that can satisfy the goal.
     pub fn receptacles(&self) -> impl Iterator<Item = ReceptacleId> {
         self.receptacles.iter().copied().map(ReceptacleId)
     }
@@ -265,7 +264,7 @@ impl Goal {
                     let contents = set(layout.contents(usize::from(receptacle)));
                     let count: u32 =
                         (0..layout.words).map(|w| (contents[w] & self.objects[w]).count_ones()).sum();
-                    // An object inside is already counted.
+                    // Do not count an object twice.
                     let other = held.filter(|&object| !has(contents, 0, usize::from(object)));
                     (2 * count + u32::from(other.is_some())).min(if count < 2 { 3 } else { 4 })
                 });

@@ -24,7 +24,7 @@ pub struct Prior {
     counts: BTreeMap<String, BTreeMap<String, Count>>,
 }
 
-/// Keeps pairs that never occurred last but possible.
+/// For pairs that never occurred, so that they are searched last.
 const SMOOTHING: f64 = 0.02;
 
 static EMBEDDED: LazyLock<Result<Prior, String>> = LazyLock::new(|| {

@@ -26,7 +26,7 @@ impl Games {
 /// ALFWorld games as a task set.
 ///
 /// Splits are `train`, `valid_seen`, `valid_unseen`, then others by name. Games are sorted by the
-/// SHA-256 of their ids, whereas the original uses the file system's order.
+/// SHA-256 of their ids, not in file system order as in the original.
 #[derive(Clone, Debug)]
 pub struct AlfworldSet {
     games: Arc<Games>,
@@ -35,8 +35,8 @@ pub struct AlfworldSet {
 }
 
 impl AlfworldSet {
-    /// Loads the solvable games of a file, a `.tar.zst` archive or a folder tree, of which only the
-    /// archives are read if there are any. Also returns the errors of broken files.
+    /// Loads the solvable games of a file, folder tree or `.tar.zst` archive, and returns the
+    /// errors of broken files. If a folder contains archives, only these are read.
     ///
     /// # Errors
     /// Fails if `path` cannot be read or has no playable game.
@@ -96,7 +96,7 @@ impl AlfworldSet {
         Ok((set, errors))
     }
 
-    /// Creates a set. Of games with equal ids, only the first is kept.
+    /// Creates a set with the first of games with equal ids.
     pub fn from_games(games: Vec<Game>) -> Self {
         Self::collect(games).0
     }
@@ -140,7 +140,7 @@ impl AlfworldSet {
         self.max_steps
     }
 
-    /// Returns the number of games skipped as unsolvable.
+    /// Returns the number of skipped unsolvable games.
     pub fn unsolvable(&self) -> usize {
         self.unsolvable
     }
