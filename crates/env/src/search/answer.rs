@@ -32,7 +32,7 @@ impl Scores {
 }
 
 /// Normalizes a text. Letters with a combining mark next to `a`, `an` or `the` differ from the
-/// original, because Unicode tables differ.
+/// original, whose Unicode tables differ.
 pub fn normalize(text: &str) -> String {
     // Fast path, because passages are normalized at every search.
     let mut bare = if text.is_ascii() { text.to_ascii_lowercase() } else { text.to_lowercase() };
@@ -53,8 +53,8 @@ pub fn normalize(text: &str) -> String {
     normal
 }
 
-/// Returns true if the normalized text has a golden answer as whole words. Golden answers that
-/// normalize to nothing are ignored.
+/// Returns true if the normalized text has a golden answer as whole words, ignoring golden answers
+/// that normalize to nothing.
 pub fn stands_in(text: &str, golden: &[String]) -> bool {
     let golden: Vec<String> = golden.iter().map(|golden| normalize(golden)).collect();
     let found = |text: &str| {

@@ -12,7 +12,7 @@ use super::choice::Choices;
 pub struct Question {
     /// Id within the dataset.
     pub id: String,
-    /// Dataset in reports, such as `nq`, or `single-hop` for generated questions.
+    /// Dataset in reports, such as `nq` or `single-hop`.
     pub dataset: String,
     /// Question without options.
     pub text: String,
@@ -22,7 +22,7 @@ pub struct Question {
     pub choices: Option<Choices>,
     /// Passages supplied with the question.
     pub passages: Vec<Arc<Passage>>,
-    /// Searches that lead to the answer, only for generated questions.
+    /// Searches that lead to the answer of a generated question.
     pub plan: Vec<PlannedSearch>,
 }
 
@@ -49,7 +49,7 @@ pub enum SearchReward {
 }
 
 impl Question {
-    /// Returns the question with its options, the goal and first observation.
+    /// Returns the question with its options.
     pub fn prompt(&self) -> String {
         match &self.choices {
             None => self.text.clone(),
@@ -57,7 +57,7 @@ impl Question {
         }
     }
 
-    /// Returns the text of the correct option, or the first golden answer.
+    /// Returns the correct option's text or the first golden answer.
     pub fn answer(&self) -> Option<&str> {
         match &self.choices {
             None => self.golden.first().map(String::as_str),
@@ -65,7 +65,7 @@ impl Question {
         }
     }
 
-    /// Scores an answer. In multiple choice, all scores are 1 for the correct option, else 0.
+    /// Scores an answer. In multiple choice, a score is 1 for the correct option, else 0.
     pub fn scores(&self, answer: &str) -> Scores {
         match &self.choices {
             None => Scores::of(answer, &self.golden),
@@ -85,7 +85,7 @@ impl Question {
         stands_in(text, golden)
     }
 
-    /// Hashes the prompt and all data behind the scores (SHA-256).
+    /// Returns the SHA-256 of the prompt and all data behind the scores.
     pub fn digest(&self) -> String {
         let prompt = self.prompt();
         let right = self.choices.as_ref().map(|choices| choices.right.to_string()).unwrap_or_default();
