@@ -206,7 +206,8 @@ fn opposite(direction: Direction) -> Direction {
     }
 }
 
-/// Carves a random walk, sometimes two cells wide, inside a rectangle of random size.
+/// Carves a random number of cells, enough for the boxes, by a random walk that is sometimes two
+/// cells wide.
 fn carve(config: &GeneratorConfig, boxes: usize, rng: &mut Rng) -> Option<(Vec<Cell>, Vec<usize>)> {
     let GeneratorConfig { width, height, .. } = *config;
     let (columns, rows) = (width.checked_sub(2)?, height.checked_sub(2)?);

@@ -16,7 +16,7 @@ pub const MOST_SIDE: usize = 32;
 /// Maximum number of boxes.
 pub const MOST_BOXES: usize = 8;
 
-/// Kind of cell, numbered as in gym-sokoban's `room_state` (6 as in verl-agent).
+/// Kind of cell, numbered as in gym-sokoban's `room_state`, plus verl-agent's 6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Cell {
@@ -48,7 +48,7 @@ impl Cell {
         Self::PlayerOnTarget,
     ];
 
-    /// Returns the kind with a number.
+    /// Returns the kind with this number.
     pub fn of(number: u64) -> Option<Self> {
         usize::try_from(number).ok().and_then(|number| Self::ALL.get(number).copied())
     }
@@ -136,9 +136,9 @@ pub enum RoomText {
 /// Result of a move.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moved {
-    /// Sum of [`STEP_REWARD`], [`TARGET_REWARD`] and [`SOLVED_REWARD`], in the original's order.
+    /// Sum of [`STEP_REWARD`], [`TARGET_REWARD`] and [`SOLVED_REWARD`].
     pub reward: f64,
-    /// Whether the player moved (`action_is_effective` in the original).
+    /// Whether the player moved.
     pub moved: bool,
     /// Whether all boxes are on targets.
     pub solved: bool,
@@ -244,7 +244,7 @@ impl Room {
         self
     }
 
-    /// Inside the room for reachable cells, because walls are closed.
+    /// In the room for reachable cells, because walls are closed.
     pub(super) fn beside(&self, at: usize, direction: Direction) -> usize {
         match direction {
             Direction::Up => at - self.width,

@@ -19,7 +19,7 @@ pub(super) const GOAL: &str = "push all the boxes (`X`) onto the target spots (`
 /// As in verl-agent.
 pub(super) const DEFAULT_MAX_STEPS: usize = 15;
 
-/// In 1/256, for test and validation.
+/// Share of test and validation, in 1/256.
 const TEST: u8 = 26;
 const VALID: u8 = 26;
 
@@ -36,8 +36,8 @@ const MOST_IN_VAIN: usize = 10_240;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SokobanReward {
-    /// The original's: -0.1 per step, 1 for a box moved onto a target, -1 for one moved off, 10 for
-    /// the solution.
+    /// -0.1 per step, 1 for a box moved onto a target, -1 for one moved off, and 10 for the
+    /// solution, as in the original.
     #[default]
     Original,
     /// 1 for the step that solves the level, else 0.
