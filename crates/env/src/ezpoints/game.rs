@@ -9,7 +9,7 @@ pub const TARGET: i128 = 12;
 /// Reward for a formula that uses both cards and equals the target.
 pub const REWARD: f64 = 10.0;
 
-/// Longest formula that can be extended. After a longer one, the next action ends the episode.
+/// Longest formula that can be extended; after a longer one, the next action ends the episode.
 pub const MOST_SYMBOLS: usize = 5;
 
 /// All actions, ordered as in the original.
@@ -105,10 +105,10 @@ impl Game {
         }
     }
 
-    /// Applies an action, with the checks in the original's order.
+    /// Applies an action, with the original's order of checks.
     ///
-    /// If the formula is longer than [`MOST_SYMBOLS`], any action except [`Action::Nothing`] only
-    /// ends the episode.
+    /// On a formula longer than [`MOST_SYMBOLS`], any action except [`Action::Nothing`] only ends
+    /// the episode.
     pub fn act(&mut self, action: Action) -> Outcome {
         if action == Action::Nothing {
             return Outcome::default();

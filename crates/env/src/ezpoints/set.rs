@@ -18,7 +18,7 @@ pub(super) const GOAL: &str =
 /// As in verl-agent.
 pub(super) const DEFAULT_MAX_STEPS: usize = 8;
 
-/// In 1/256, for test and validation.
+/// Share of test and validation, in 1/256.
 const TEST: u8 = 64;
 const VALID: u8 = 38;
 
