@@ -73,7 +73,7 @@ fn play(
     }
 }
 
-/// Clicks an item that was on an earlier page only.
+/// Clicks an item that an earlier page had and this one lacks.
 fn mistake(seen: &BTreeSet<String>, observation: &Observation, rng: &mut Rng) -> Option<String> {
     let gone: Vec<&String> = seen.iter().filter(|action| !observation.admissible.contains(*action)).collect();
     (!gone.is_empty()).then(|| gone[rng.below(gone.len())].clone())

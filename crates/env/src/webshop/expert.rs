@@ -117,7 +117,6 @@ impl Expert {
         (self.max_steps + 1).saturating_sub(self.steps)
     }
 
-    /// Steps from the search results to the purchase.
     fn cost(&self) -> usize {
         // Free-form instructions are assumed to have two option values.
         let values = if self.wish.values.is_empty() && self.wish.loose { 2 } else { self.wish.values.len() };
@@ -319,7 +318,6 @@ impl Wish {
     }
 }
 
-/// Matches at word boundaries only.
 fn has_phrase(text: &str, phrase: &str) -> bool {
     let solid = |character: Option<char>| character.is_some_and(char::is_alphanumeric);
     !phrase.is_empty()

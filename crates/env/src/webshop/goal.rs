@@ -99,7 +99,6 @@ const NO_LIMIT: f64 = 1_000_000.0;
 pub struct Goals {
     kind: GoalKind,
     specs: Vec<Spec>,
-    /// Sorted by product and number.
     order: Vec<u32>,
     skipped: usize,
 }

@@ -16,7 +16,7 @@ use super::set::{Splits, WebshopOptions};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Source {
-    /// Increase it if the same options would yield different goals.
+    /// Increase it if equal options yield different goals.
     version: u32,
     products: String,
     goals: GoalKind,

@@ -63,7 +63,6 @@ pub(super) struct NounFile {
 }
 
 impl NounFile {
-    /// Opens `path`, or creates it from the noun file in `folder`.
     pub(super) fn open_or_make(
         path: &Path,
         folder: &Path,

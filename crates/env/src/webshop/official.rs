@@ -278,10 +278,8 @@ struct RawProduct {
     product_category: String,
     category: String,
     query: String,
-    /// Only in search documents.
     #[serde(rename = "Attributes")]
     attributes: Option<Vec<String>>,
-    /// Only in search documents.
     instructions: Option<Vec<RawHuman>>,
 }
 

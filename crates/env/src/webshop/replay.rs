@@ -120,7 +120,6 @@ pub fn replay(
     Ok(report)
 }
 
-/// Returns true if the score is not compared.
 fn compare(
     checker: &mut Checker<'_>,
     set: &WebshopSet,

@@ -43,7 +43,7 @@ impl Stamp {
 
 #[derive(Serialize, Deserialize)]
 struct Header {
-    /// Increase it if the same goals would yield a different file.
+    /// Increase it if equal goals yield a different file.
     version: u32,
     source: Source,
     catalogue: Stamp,
@@ -76,7 +76,6 @@ impl TaskIndex {
             return Ok(found);
         }
         let made = Self::make(set, places)?;
-        // Without the cache, the next start only takes longer.
         let _ = made.save(&path, split, kept);
         Ok(made)
     }
@@ -172,7 +171,6 @@ impl TaskList for IndexedTasks {
 
     fn find(&self, id: &str) -> Result<Option<Task>, EnvError> {
         let Some(goal) = self.set.position(id) else { return Ok(None) };
-        // The indices of a split ascend.
         let inside = self.set.split(self.split)?.binary_search(&(goal as u32)).is_ok();
         inside.then(|| self.set.task(goal)).transpose()
     }

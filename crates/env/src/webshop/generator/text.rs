@@ -35,7 +35,6 @@ pub(super) fn title(rng: &mut Rng, brand: &str, series: &str, noun: &str, attrib
     }
 }
 
-/// Names about half of the attributes; empty for one product in twenty.
 pub(super) fn description(rng: &mut Rng, brand: &str, noun: &str, attributes: &[String]) -> String {
     const ENDS: [&str; 8] = [
         "Questions are answered within a day.",
@@ -82,7 +81,7 @@ pub(super) fn bullet_points(rng: &mut Rng, attributes: &[(&str, &str)], noun: &s
     lines
 }
 
-/// The original's form: `Find me ATTRIBUTES QUERY with ATTRIBUTES`.
+/// `Find me ATTRIBUTES QUERY with ATTRIBUTES`, as in the original.
 pub(super) fn instruction(query: &str, attributes: &[String]) -> String {
     match attributes {
         [] => format!("Find me {query}"),
