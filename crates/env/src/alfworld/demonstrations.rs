@@ -95,7 +95,6 @@ fn play(
     })
 }
 
-/// Names shown so far; inserted commands use only these.
 struct Seen {
     receptacles: Vec<String>,
     objects: Vec<String>,

@@ -30,7 +30,6 @@ struct Saved {
     steps: u32,
     place: u16,
     holding: Option<u16>,
-    /// Object sets in hexadecimal, 64 members per word.
     state: String,
     observation: String,
 }

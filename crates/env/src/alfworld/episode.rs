@@ -338,7 +338,6 @@ impl Episode {
     }
 }
 
-/// `a X`, `a X, and a Y`, `a X, a Y, and a Z`, or `nothing`.
 fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let text = join(names, "a ");
     if text.is_empty() { "nothing".into() } else { text }

@@ -49,7 +49,6 @@ pub(super) struct Furniture {
 pub(super) struct Thing {
     pub(super) kind: usize,
     pub(super) share: f64,
-    /// Receptacle types with probabilities.
     pub(super) places: Vec<(usize, f64)>,
 }
 
@@ -57,7 +56,6 @@ pub(super) struct Thing {
 pub(super) struct Room {
     pub(super) furniture: Vec<Furniture>,
     pub(super) things: Vec<Thing>,
-    /// Receptacle types for the desk lamp.
     pub(super) lamp: Vec<(usize, f64)>,
 }
 

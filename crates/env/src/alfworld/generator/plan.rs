@@ -49,11 +49,9 @@ pub(super) struct Choice {
 pub(super) struct FloorPlan {
     pub(super) number: u16,
     pub(super) receptacles: Vec<Receptacle>,
-    /// PDDL ids of places in front of receptacles.
     pub(super) places: Vec<String>,
     pub(super) start: String,
     pub(super) things: Vec<Thing>,
-    /// Receptacles for the desk lamp, with weights.
     pub(super) lamp: Vec<(usize, f64)>,
     /// By type, as in [`TaskType::ALL`].
     pub(super) choices: [Vec<Choice>; 6],

@@ -25,7 +25,6 @@ pub(super) struct Scene<'a> {
     pub(super) object: usize,
     /// Receptacle type, or the lamp for `look_at_obj_in_light`.
     pub(super) target: usize,
-    /// Sorted by lower-case PDDL id.
     pub(super) objects: Vec<Object>,
     pub(super) wording: usize,
 }
@@ -96,7 +95,6 @@ impl<'a> Scene<'a> {
         Some(Self { plan, task, object: wanted.kind, target, objects, wording: rng.below(2) })
     }
 
-    /// What makes a scene distinct.
     pub(super) fn content(&self) -> (u16, TaskType, usize, usize, Vec<(usize, usize)>) {
         let mut things: Vec<(usize, usize)> =
             self.objects.iter().map(|object| (object.kind, object.receptacle)).collect();
@@ -127,7 +125,6 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// For example `pick_heat_then_place_in_recep-Mug-None-Shelf-12`.
     pub(super) fn folder(&self, house: &Household) -> String {
         let target = if self.task == TaskType::LookInLight {
             house.objects[self.target].name

@@ -107,7 +107,6 @@ fn no_split_leaks_into_another() {
 
     let known: BTreeSet<_> = train.iter().map(content).collect();
     assert!(seen.iter().all(|game| !known.contains(&content(game))));
-    // Unseen plans of different seeds can coincide.
     let twice: BTreeSet<_> = of(&second, "valid_unseen").iter().map(|game| furniture(game)).collect();
     assert!(unseen.iter().any(|game| twice.contains(&furniture(game))));
 }
