@@ -223,7 +223,6 @@ mod tests {
         assert_eq!(last_answer(text, 4), None);
         assert_eq!(last_answer("<answer> Beijing </answer>", 2), None);
         assert_eq!(last_answer("<answer> Beijing </answer>", 1), Some("Beijing"));
-        // Starts at the first opening tag.
         assert_eq!(last_answer("<answer>a<answer>b</answer>", 1), Some("a<answer>b"));
         assert_eq!(last_answer("</answer><answer>", 0), None);
     }

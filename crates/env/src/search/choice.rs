@@ -141,10 +141,8 @@ mod tests {
             assert_eq!(chosen(others, text), Some(place), "{text}");
         }
         assert_eq!(chosen(texts, "B. fragilis is an anaerobe, mostly"), Some(1));
-        // Normalization would remove the label as an article.
         assert_eq!(chosen(["surgery", "radiation", "C", "D"], "A. Radiation"), Some(0));
         assert_eq!(chosen(["surgery", "radiation", "C", "D"], "C. Radiation"), Some(2));
-        // Only a label before the text decides between equal texts.
         assert_eq!(chosen(["D", "C", "B", "A"], "B"), Some(1));
         let twice = ["group B", "B, group", "Group B.", "none"];
         assert_eq!(chosen(twice, "B. group"), Some(1));

@@ -29,8 +29,8 @@ impl Expert {
         }
     }
 
-    /// The first planned search whose passage was not seen, or the question without a plan. Then
-    /// the golden answer if a passage contains it, else `unknown`.
+    /// First the planned searches whose passages were not seen, or the question without a plan.
+    /// Then the golden answer; without a plan, it is `unknown` unless a passage contains it.
     fn next(&self) -> String {
         let is_shown = |title: &str| self.seen.contains(&format!("\"{title}\""));
         if let Some(search) = self.question.plan.iter().find(|search| !is_shown(&search.query)) {
@@ -239,7 +239,6 @@ mod tests {
         ] {
             assert_eq!(advised(&built, contents), answered(answer));
         }
-        // Names in the question do not count, nor words that contain the answer.
         let older = open_question("Who is older, Ada Fenn or Bo Lind?", &["Bo Lind"]);
         assert_eq!(advised(&older, "\"Ada Fenn\"\nAda Fenn was born in 1901."), answered("unknown"));
         let cancer = open_question("Is it benign?", &["no"]);

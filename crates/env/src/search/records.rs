@@ -115,7 +115,6 @@ fn passages(record: &Map<String, Value>, id: &str) -> Vec<Arc<Passage>> {
         match value {
             Value::Array(items) => found.extend(items.iter().filter_map(titled)),
             Value::Object(columns) => {
-                // Parallel lists, as in Hugging Face's Parquet files.
                 let list = |key: &str| columns.get(key).and_then(Value::as_array);
                 if let (Some(titles), Some(sentences)) = (list("title"), list("sentences")) {
                     let pairs = titles.iter().zip(sentences);

@@ -62,7 +62,6 @@ struct MetricScore {
 #[derive(Default)]
 struct Collection {
     passages: HashMap<String, Arc<Passage>>,
-    /// Passage ids by question and query.
     found: HashMap<(String, String), Vec<String>>,
 }
 
@@ -128,7 +127,7 @@ impl Retriever for Queued {
     }
 }
 
-/// A passage starts with a line with `Doc`, a number and `(Title: `.
+/// A passage starts with a line that has `Doc`, a number and `(Title: `.
 fn passages(block: &str) -> Vec<Hit> {
     let body = block.trim_start_matches('\n').strip_prefix("<information>").unwrap_or(block);
     let body = body.trim_end_matches('\n').strip_suffix(SHOWN).unwrap_or(body);

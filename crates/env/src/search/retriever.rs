@@ -12,8 +12,8 @@ pub struct RetrieverSettings {
     /// Kind of retriever. With kinds other than `bm25`, each episode waits on a separate thread
     /// (`rollout.env_threads`).
     pub kind: RetrieverKind,
-    /// Folder of `turnwise index build`, for `bm25`, `dense` and `hybrid`. Default for `bm25`: an
-    /// in-memory index of `corpus`, built at every start.
+    /// Folder built by `turnwise index build`, for `bm25`, `dense` and `hybrid`. Default for
+    /// `bm25`: an in-memory index of `corpus`, built at every start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub index: Option<PathBuf>,
     /// Folder with the encoder, for `dense` and `hybrid`.
@@ -29,7 +29,7 @@ pub struct RetrieverSettings {
     /// Request timeout in seconds, for `http`.
     #[schemars(range(max = 3600.0), extend("exclusiveMinimum" = 0.0))]
     pub timeout_s: f64,
-    /// Retries of a failed request, for `http`, besides `rollout.env_retries`.
+    /// Retries of a failed request, for `http`, in addition to `rollout.env_retries`.
     #[schemars(range(max = 100))]
     pub retries: u32,
     /// Number of cached queries, except for `bm25`; 0 disables the cache.
@@ -82,12 +82,11 @@ impl RetrieverSettings {
         Ok(if self.cache > 0 { Arc::new(Cached::new(opened, self.cache)) } else { opened })
     }
 
-    /// Whether searches never wait for another process.
     pub(super) fn is_instant(&self) -> bool {
         self.kind == RetrieverKind::Bm25
     }
 
-    /// Keys that this kind lacks or ignores, with reasons.
+    /// Missing or unused keys of this kind, with reasons.
     pub(super) fn problems(&self, corpus: Option<&Path>) -> Vec<(&'static str, String)> {
         let mut found = Vec::new();
         let kind = self.kind.name();

@@ -184,7 +184,6 @@ impl Encyclopaedia {
         Self { people, towns, works, events, countries: names.countries, rivers: names.rivers }
     }
 
-    /// All entities, people first.
     pub(super) fn entities(&self) -> Vec<Entity> {
         let people = (0..self.people.len()).map(Entity::Person);
         let towns = (0..self.towns.len()).map(Entity::Town);

@@ -22,7 +22,7 @@ pub enum QuestionKind {
     Comparison,
 }
 
-/// In 1/256, for test and validation.
+/// Share of test and validation, in 1/256.
 const TEST: u8 = 26;
 const VALID: u8 = 26;
 /// Maximum consecutive draws without a new question.
@@ -194,7 +194,7 @@ impl Drawer<'_> {
             let years =
                 [left, right].map(|entity| self.all.fact(entity, relation).map(|fact| self.all.write(&fact)));
             let [Some(early), Some(late)] = &years else { return None };
-            // Four-digit years sort like texts.
+            // Texts of four-digit years sort like numbers.
             let earlier = match early.cmp(late) {
                 std::cmp::Ordering::Less => first,
                 std::cmp::Ordering::Greater => second,
