@@ -57,7 +57,6 @@ fn play(
     let mut expert = Expert::default();
     let mut environment = set.sokoban();
     let mut observation = environment.reset(task, Seed::derive(0, Purpose::Environment, &[]))?;
-    // Rest of a shortest solution, last move first.
     let mut plan: Vec<Direction> = Vec::new();
     let mut turns = Vec::new();
     let mut solved = false;

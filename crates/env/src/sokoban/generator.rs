@@ -188,7 +188,6 @@ impl Generator {
                 }
             }
         }
-        // Candidates are sorted by moves.
         let lengths = candidates.chunk_by(|left, right| left.0 == right.0);
         let lengths: Vec<&[(u32, u64)]> = lengths.collect();
         let of_one_length = *rng.choose(&lengths)?;
@@ -246,7 +245,6 @@ fn carve(config: &GeneratorConfig, boxes: usize, rng: &mut Rng) -> Option<(Vec<C
         (row, column) = (down, right);
         dig(row, column, &mut free);
         if rng.chance(0.3) && free.len() < wanted {
-            // Widens corridors to rooms.
             match rng.below(2) {
                 0 if row < rows => dig(row + 1, column, &mut free),
                 1 if column < columns => dig(row, column + 1, &mut free),

@@ -177,7 +177,6 @@ fn least_digest(room: &Room, as_cell: impl Fn(Cell) -> Cell) -> String {
         (top, bottom) = (top.min(row), bottom.max(row));
         (left, right) = (left.min(column), right.max(column));
     }
-    // Never empty, because the player's cell is inside.
     let (height, width) = (bottom - top + 1, right - left + 1);
     let mut cells = vec![Cell::Wall; height * width];
     for at in reachable {

@@ -14,7 +14,6 @@ pub(super) fn phrases(text: RoomText, width: usize, boxes: usize) -> Vec<String>
     }
 }
 
-/// Rows between two walls, with the newline.
 fn rows(width: usize, boxes: usize) -> Option<Vec<String>> {
     let mut found = vec![Vec::new()];
     for _ in 0..width.saturating_sub(2) {

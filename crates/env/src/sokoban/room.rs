@@ -244,7 +244,7 @@ impl Room {
         self
     }
 
-    /// In the room for reachable cells, because walls are closed.
+    /// In bounds for reachable cells, because walls are closed.
     pub(super) fn beside(&self, at: usize, direction: Direction) -> usize {
         match direction {
             Direction::Up => at - self.width,

@@ -359,7 +359,6 @@ mod tests {
     fn too_many_levels_are_refused() {
         let few = GeneratorConfig { width: 5, height: 5, max_moves: 3, train: 100_000, ..config(0) };
         let error = SokobanSet::new(&few, None, SokobanOptions::default(), None).unwrap_err().to_string();
-        // Counts level by level, in any chunk size.
         let (mut generator, mut seen) = (Generator::default(), HashSet::new());
         let (mut found, mut index, mut in_vain) = ([0; 3], 0, 0);
         while in_vain < MOST_IN_VAIN {

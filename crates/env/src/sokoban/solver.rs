@@ -32,7 +32,6 @@ impl Solution {
     }
 }
 
-/// Hasher for distinct integers with one multiplication.
 #[derive(Default)]
 struct Spread(u64);
 
@@ -118,7 +117,6 @@ impl Floor {
         }
     }
 
-    /// [`WALL`] for unreachable cells.
     pub(super) fn number(&self, at: usize) -> u16 {
         self.numbers[at]
     }
