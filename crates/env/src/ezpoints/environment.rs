@@ -53,7 +53,6 @@ impl EzPointsEnv {
     }
 }
 
-/// Cards in words, then the formula.
 pub(super) fn describe(game: &Game) -> String {
     let Deal([left, right]) = game.deal();
     let mut text = String::with_capacity(80);

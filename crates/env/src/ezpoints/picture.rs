@@ -37,11 +37,9 @@ const UPPER: usize = TEXT_ROWS.start;
 /// Card images.
 #[derive(Debug)]
 pub struct Cards {
-    /// By suit and rank.
     cards: Vec<Picture>,
     letters: Letters,
     lower: Picture,
-    /// Compressed rows above the formula.
     starts: Mutex<HashMap<Deal, Arc<png::Start>>>,
 }
 
