@@ -36,7 +36,6 @@ pub struct Start {
     height: usize,
     rows: usize,
     file: Vec<u8>,
-    /// Adler-32 of the filtered rows.
     adler: u32,
     last: Vec<u8>,
 }

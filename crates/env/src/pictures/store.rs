@@ -26,8 +26,7 @@ impl PictureStore {
         Ok(Self { folder: folder.to_owned(), known: Mutex::default() })
     }
 
-    /// Returns the handle of a state's image. If the state is not cached, `draw` returns the PNG
-    /// bytes.
+    /// Returns the handle of a state's image. If the state is not cached, `draw` creates its PNG.
     ///
     /// # Errors
     /// Fails if `draw` or writing fails.

@@ -19,7 +19,6 @@ enum Stroke {
 
 use Stroke::{Arc, Lines};
 
-/// Strokes and advance width.
 fn glyph(letter: char) -> (&'static [Stroke], f32) {
     match letter {
         'F' => (&[Lines(&[(9.4, 14.0), (2.95, 14.0), (2.95, 0.9)]), Lines(&[(2.95, 8.0), (8.7, 8.0)])], 11.5),
@@ -139,7 +138,6 @@ fn shares(letter: char, (x, y): Point) -> Vec<(usize, usize, f32)> {
 
 const PHASES: i32 = 16;
 
-/// Pen position in a letter's image.
 const ORIGIN: (i32, i32) = (4, 20);
 
 type Mask = Vec<(i32, i32, f32)>;
