@@ -1,4 +1,4 @@
-//! Parses official `game.tw-pddl` files. Their common PDDL domain and grammar is not parsed.
+//! Parses the parts of official `game.tw-pddl` files that differ between games.
 
 use std::borrow::Cow;
 

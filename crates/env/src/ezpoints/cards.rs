@@ -97,9 +97,9 @@ impl fmt::Display for Card {
 pub struct Deal(pub [Card; 2]);
 
 impl Deal {
-    /// Draws a first card of uniform rank from 2 to king, and a second one that makes the sum or
-    /// product 12 (equally likely if both are possible). Suits are uniform, and half of the deals
-    /// are swapped. This is the original's distribution.
+    /// Draws cards with the original's distribution: the first has a uniform rank from 2 to king,
+    /// and the second makes the sum or product 12 (equally likely if both are possible). Suits are
+    /// uniform, and half of the deals are swapped.
     pub fn draw(rng: &mut Rng) -> Self {
         let rank = 2 + rng.below(12) as u8;
         let mut suit = || Suit::ALL[rng.below(4)];

@@ -11,8 +11,9 @@ use crate::saved::SavedEpisode;
 
 /// Environment for the tasks of an [`super::EzPointsSet`].
 ///
-/// `=` ends the episode (`terminated`). The first action after six symbols or the step limit, which
-/// also counts actions without effect, truncates it. If images are enabled, one follows each text.
+/// `=` ends the episode (`terminated`). It is `truncated` by the first action after six symbols, or
+/// by the step limit, which also counts actions without effect. If images are enabled, one follows
+/// each text.
 #[derive(Debug)]
 pub struct EzPointsEnv {
     shared: Arc<Shared>,

@@ -88,7 +88,7 @@ impl Shared {
 
 /// EZPoints as a task set.
 ///
-/// A task is a pair of cards, and its kind is sum or product. A digest of the pair, ignoring order,
+/// A task is a pair of cards; its kind is sum or product. A digest of the pair, ignoring order,
 /// decides the split (about 60, 15 and 25 % of 154 pairs). All ten pairs of ranks occur in
 /// training.
 #[derive(Clone, Debug)]

@@ -44,8 +44,8 @@ pub struct EzPointsSettings {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EzPointsExpert {
-    /// Probability that the expert evaluates the formula without the second number, which SFT
-    /// imitates.
+    /// Probability that the expert evaluates the formula without the second number. SFT imitates
+    /// these failures.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub early_evaluation_prob: f64,
 }

@@ -8,10 +8,9 @@
 //!             "metric_score": {"em", "acc", "f1"}}}
 //! ```
 //!
-//! Compared are prompt, action types, observations (byte for byte), answer, exact match, cover
-//! match (`acc`) and F1. Passage texts are compared too, except quotation marks around titles, with
-//! a folder of `passages.jsonl` (`id`, `contents`) and `retrievals.jsonl` (`qid`, `query`,
-//! `topk_doc_ids`).
+//! Prompt, action types, observations, answer, exact match, cover match (`acc`) and F1 must be
+//! equal. A folder of `passages.jsonl` (`id`, `contents`) and `retrievals.jsonl` (`qid`, `query`,
+//! `topk_doc_ids`) adds the passage texts, except quotation marks around titles.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::Read as _;

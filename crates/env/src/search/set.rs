@@ -75,8 +75,7 @@ impl fmt::Debug for Shared {
 
 /// Questions as a task set.
 ///
-/// A task's kind is its dataset or generated question type. Its id is split, dataset and question
-/// id.
+/// A task's kind is its dataset or question type; its id is split, dataset and question id.
 #[derive(Clone, Debug)]
 pub struct SearchSet {
     shared: Arc<Shared>,

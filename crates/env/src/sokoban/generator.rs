@@ -205,8 +205,8 @@ fn opposite(direction: Direction) -> Direction {
     }
 }
 
-/// Carves a random number of cells, enough for the boxes, by a random walk that is sometimes two
-/// cells wide.
+/// Carves a random number of cells by a random walk, sometimes two cells wide, with enough room for
+/// the boxes.
 fn carve(config: &GeneratorConfig, boxes: usize, rng: &mut Rng) -> Option<(Vec<Cell>, Vec<usize>)> {
     let GeneratorConfig { width, height, .. } = *config;
     let (columns, rows) = (width.checked_sub(2)?, height.checked_sub(2)?);

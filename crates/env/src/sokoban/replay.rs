@@ -52,7 +52,7 @@ fn direction(action: u64) -> Result<Direction, String> {
 /// Replays a recording.
 ///
 /// # Errors
-/// Fails if a line is not an episode or reading fails. Differences are not errors.
+/// Fails if a line is not an episode or reading fails, but not for differences.
 pub fn replay(name: &str, reader: impl BufRead) -> Result<ReplayReport, EnvError> {
     let mut solver = Solver::default();
     let mut differences = Vec::new();

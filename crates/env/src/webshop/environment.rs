@@ -23,11 +23,11 @@ pub const TYPE_STAND_IN: &str = "type_stand_in";
 
 /// Environment for the goals of a [`super::WebshopSet`].
 ///
-/// Only a purchase is rewarded ([`super::reward::Reward`]), and it ends the episode (`terminated`).
-/// The step limit also counts actions without effect.
+/// A purchase ends the episode (`terminated`) with its only reward ([`super::reward::Reward`]). The
+/// step limit also counts actions without effect.
 ///
 /// Progress is the fraction of the goal's attributes, options, price and type that the open product
-/// meets. On search results, it is the best product's price and type. It is 1 only if buying now
+/// meets; on search results, the best product's price and type count. It is 1 only if buying now
 /// reaches the goal.
 #[derive(Debug)]
 pub struct WebshopEnv {

@@ -1,8 +1,8 @@
 //! Expert that shops by reading pages, for demonstrations and hints to human players.
 //!
-//! It searches for words of the instruction and opens affordable products by rank, with titles that
-//! lack all these words five ranks lower. If the title lacks words, it reads the features, and if
-//! any stay missing, it tries the next product. Near the step limit, it buys the best product seen.
+//! It searches for words of the instruction and opens affordable products by rank, ranking titles
+//! with none of these words five places lower. If the title lacks words, it reads the features; if
+//! these lack any, it tries the next product. Near the step limit, it buys the best product seen.
 
 use std::collections::{BTreeMap, BTreeSet};
 

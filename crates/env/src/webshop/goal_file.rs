@@ -1,8 +1,7 @@
 //! Caches the goals of a large catalogue, which take minutes and gigabytes of memory to create.
 //!
-//! A JSON line with the source and number of goals precedes little-endian u32: product, number and
-//! price limit in tens of dollars of each goal, the indices by product and number, and those of
-//! each split.
+//! After a JSON line with the source and number of goals come little-endian u32: product, number
+//! and tens of dollars of each goal, the indices by product and number, and those of each split.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

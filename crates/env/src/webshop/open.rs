@@ -40,8 +40,8 @@ impl WebshopSet {
     /// Opens the shop in an official folder ([`official`]).
     ///
     /// The 1,000 products are kept in memory. The full catalogue is converted on first use into
-    /// `built` (default: `turnwise-shop` in the official folder). Delete that folder if the
-    /// official files change.
+    /// `built` (default: `turnwise-shop` in the official folder); delete it if the official files
+    /// change.
     ///
     /// # Errors
     /// Fails if an official file is missing, a file is broken, `built` is not writable, or no
@@ -128,6 +128,7 @@ impl WebshopSet {
             divided
         } else {
             let divided = Self::divide(&catalogue, &mut random, options)?;
+            // Without the cache, the next start only takes longer.
             let _ = goal_file::save(built, &source, &divided.0, &divided.1);
             divided
         };

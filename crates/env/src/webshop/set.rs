@@ -41,7 +41,7 @@ pub enum Splits {
     /// later split are removed (two of `train` and one of `eval` in the official 1,000 products).
     Original,
     /// verl-agent's: of the shuffled goals, the first 500 are `test` and the rest `train`, except
-    /// two that equal a test goal. In verl-agent, each worker shuffles differently and trains on
+    /// goals equal to a test goal. In verl-agent, each worker shuffles differently and trains on
     /// others' test goals.
     VerlAgent,
 }

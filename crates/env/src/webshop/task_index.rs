@@ -1,9 +1,9 @@
 //! Caches the order, hash and content digests of a split's tasks, so that runs create only the
 //! tasks they play.
 //!
-//! A JSON line about the source precedes little-endian numbers: task indices in panel order (u32),
-//! the first 64 bits of the digests in ascending order, and their task indices (u32). The file is
-//! rebuilt if the catalogue's size or modification time changes, or its digest does not match.
+//! After a JSON line about the source come little-endian numbers: task indices in panel order
+//! (u32), the sorted first 64 bits of the digests, and their task indices (u32). The file is
+//! rebuilt if it is damaged or the catalogue's size or modification time changes.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -76,6 +76,7 @@ impl TaskIndex {
             return Ok(found);
         }
         let made = Self::make(set, places)?;
+        // Without the cache, the next start only takes longer.
         let _ = made.save(&path, split, kept);
         Ok(made)
     }

@@ -29,8 +29,7 @@ pub struct WebshopSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
     /// Folder for the files of a large shop, built on first use. Default: `turnwise-shop` inside
-    /// `data` for the full official catalogue; none for generated products, which are created in
-    /// memory.
+    /// `data` for the full official catalogue; generated products are kept in memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub built: Option<PathBuf>,
     /// Official catalogue. Default: the small one if its files exist, else the full one.
@@ -135,8 +134,7 @@ impl Default for WebshopCatalogue {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct WebshopExpert {
-    /// Probability that the expert skips a requested option. SFT imitates these demonstrations
-    /// although they miss the goal.
+    /// Probability that the expert skips a requested option. SFT imitates these failures.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub option_drop_prob: f64,
 }

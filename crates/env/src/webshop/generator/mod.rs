@@ -1,12 +1,12 @@
 //! Generated products.
 //!
-//! Product `i` depends only on the seed and `i` and belongs to category `i % 12`. It has four to
-//! seven attributes: all in the bullet points, one or two in the title, about half in the
-//! description. One product in ten has no options, and one in ten a price range. There are two
-//! instructions: one in the original's form, and a free-form one that may name option values.
+//! Product `i` depends only on the seed and `i` and belongs to category `i % 12`. Of its four to
+//! seven attributes, the bullet points list all, the title one or two, and the description about
+//! half. One product in ten has no options, and one in ten a price range. Each has an instruction
+//! in the original's form and a free-form one, which may name option values.
 //!
-//! The official catalogue has other words and longer descriptions. Some of its products have no
-//! instruction, and only 42 % have options.
+//! The official catalogue has other words, longer descriptions and some products without an
+//! instruction. Only 42 % have options.
 
 mod text;
 mod vocabulary;
