@@ -1,4 +1,4 @@
-//! Builds the world and goal of a game from the facts of a PDDL problem.
+//! Builds a game's world and goal from PDDL facts.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,6 @@ use super::facts::Facts;
 use super::game::{StateLayout, Strings, World, put, trait_bit};
 use super::goal::{Goal, Shape, TaskType};
 
-/// Returns the world and its goal.
 pub(super) fn world(facts: &Facts<'_>, shape: &Shape) -> Result<(World, Goal), String> {
     let things = Things::of(facts)?;
     let names = things.names()?;
@@ -49,12 +48,10 @@ pub(super) fn world(facts: &Facts<'_>, shape: &Shape) -> Result<(World, Goal), S
     Ok((world, goal))
 }
 
-/// Receptacles and objects named in the facts, in the original's order.
 struct Things<'f> {
     facts: &'f Facts<'f>,
     receptacles: Vec<u32>,
     objects: Vec<u32>,
-    /// Role of each word in the problem, indexed by word number.
     role: Vec<Option<Role>>,
 }
 
@@ -64,7 +61,6 @@ enum Role {
     Object(usize),
 }
 
-/// Types of all receptacles and objects, receptacles first.
 struct Types {
     ids: Vec<u32>,
     of: Vec<Option<u16>>,
@@ -76,8 +72,7 @@ impl Types {
     }
 }
 
-/// One place per receptacle, in receptacle order. The agent's start place comes last, unless a
-/// receptacle is there.
+/// A place per receptacle, then the agent's start if no receptacle is there.
 struct Places {
     ids: Vec<u32>,
     of: Vec<u16>,
@@ -144,8 +139,7 @@ impl<'f> Things<'f> {
         }
     }
 
-    /// Returns the names of all receptacles and objects, receptacles first. Names of the same type
-    /// are numbered in descending order of their PDDL ids.
+    /// Numbers within a type follow descending PDDL ids.
     fn names(&self) -> Result<Vec<String>, String> {
         let ids = self.receptacles.iter().chain(&self.objects);
         let mut all: Vec<(&str, usize)> =
@@ -250,7 +244,6 @@ impl<'f> Things<'f> {
         Ok(initial)
     }
 
-    /// Returns pairs of an object and an object inside it.
     fn nested(&self) -> Result<Vec<(u16, u16)>, String> {
         let mut nested = Vec::with_capacity(self.facts.in_object.len());
         for &(inner, outer) in &self.facts.in_object {
@@ -262,7 +255,7 @@ impl<'f> Things<'f> {
         Ok(nested)
     }
 
-    /// Returns, for each receptacle, the set of objects whose type fits into it.
+    /// The objects that fit into each receptacle.
     fn accepts(
         &self,
         layout: StateLayout,
@@ -358,7 +351,7 @@ fn number(known: &mut Vec<u32>, id: u32) -> u16 {
     index as u16
 }
 
-/// Sets a slot, or fails if it already holds a different value.
+/// Fails if the slot holds another value.
 fn set_once(slot: &mut Option<u16>, value: u16) -> Result<(), ()> {
     match slot {
         Some(old) if *old != value => Err(()),

@@ -1,5 +1,3 @@
-//! Agent commands and whether they are admissible.
-
 use super::episode::Episode;
 use super::game::{Condition, Game, ObjectId, ReceptacleId, World, has, members, trait_bit};
 
@@ -30,7 +28,7 @@ pub enum Command {
     Move(ObjectId, ReceptacleId),
     /// `open R`
     Open(ReceptacleId),
-    /// `slice O with K`, where K is the knife
+    /// `slice O with K`
     Slice(ObjectId, ObjectId),
     /// `take O from R`
     Take(ObjectId, ReceptacleId),
@@ -39,8 +37,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Parses a command, ignoring surrounding whitespace. Returns `None` if the text is not a
-    /// command. Use [`Episode::admits`] to check whether the command is admissible.
+    /// Parses a command, which may not be admissible ([`Episode::admits`]).
     pub fn parse(game: &Game, text: &str) -> Option<Self> {
         let world = &game.world;
         let text = strip(text);
@@ -78,7 +75,7 @@ impl Command {
         })
     }
 
-    /// Returns the text of the command.
+    /// Returns the command's text.
     pub fn text(self, game: &Game) -> String {
         let world = &game.world;
         let o = |object: ObjectId| world.object_name(object.index());
@@ -111,7 +108,7 @@ fn join<const N: usize>(parts: [&str; N]) -> String {
     text
 }
 
-/// Python's `str.strip` also removes four ASCII separator characters.
+/// Python's `str.strip` also removes four ASCII separators.
 fn strip(text: &str) -> &str {
     text.trim_matches(|c: char| c.is_whitespace() || ('\x1c'..='\x1f').contains(&c))
 }
@@ -161,14 +158,14 @@ impl Episode {
             Command::Cool(object, receptacle) => {
                 treats(object, receptacle, trait_bit::COOLABLE, trait_bit::COOLS)
             }
-            // As in the original, a closed receptacle does not matter.
+            // As in the original, the receptacle may be closed.
             Command::Use(object) => {
                 self.game().is_toggleable(object)
                     && self.here().iter().any(|&receptacle| {
                         has(&self.words, world.layout.contents(usize::from(receptacle)), object.index())
                     })
             }
-            // The agent must only be at the place; the original lets it slice through closed doors.
+            // As in the original, closed doors do not matter.
             Command::Slice(object, knife) => {
                 held(knife)
                     && world.object_is(knife.index(), trait_bit::KNIFE)
@@ -178,10 +175,7 @@ impl Episode {
         }
     }
 
-    /// Returns all admissible commands, sorted by the bytes of their texts.
-    ///
-    /// Gives the same order as sorting texts because a space sorts before any other character in a
-    /// name.
+    /// Returns all admissible commands in the byte order of their texts.
     pub fn commands(&self) -> Vec<Command> {
         let world = &self.game().world;
         let near = self.here_by_name(world);
@@ -237,7 +231,7 @@ impl Episode {
                     takes.extend(found.drain(..).map(|(rank, object)| (rank, object, receptacle)));
                 }
             }
-            // A stable sort keeps the receptacles of one object in name order.
+            // Stable, so an object's receptacles stay in name order.
             takes.sort_by_key(|&(rank, ..)| rank);
             let take = |(_, object, receptacle)| Command::Take(ObjectId(object), ReceptacleId(receptacle));
             list.extend(takes.into_iter().map(take));
@@ -252,7 +246,7 @@ impl Episode {
         list
     }
 
-    /// Returns the texts of all admissible commands in byte order.
+    /// Returns the texts of [`Self::commands`].
     pub fn admissible(&self) -> Vec<String> {
         let game = self.game();
         self.commands().into_iter().map(|command| command.text(game)).collect()
@@ -264,7 +258,6 @@ impl Episode {
         near
     }
 
-    /// Adds `(name rank, object)` for each object in the set that has the trait.
     fn ranked(&self, world: &World, base: usize, bit: u16, found: &mut Vec<(u16, u16)>) {
         let set = &self.words[base..base + world.layout.words];
         for object in members(set).filter(|&object| world.object_is(usize::from(object), bit)) {

@@ -1,8 +1,7 @@
 //! Demonstrations for SFT warm starts.
 //!
-//! The expert demonstrates searching and acting, whereas stored walkthroughs show only acting.
-//! Inserted invalid commands show how to continue after `Nothing happens.` and are excluded from
-//! the loss.
+//! Walkthroughs only show acting, the expert also searching. Inserted invalid commands, which show
+//! how to continue after `Nothing happens.`, are excluded from the loss.
 
 use std::sync::Arc;
 
@@ -15,22 +14,21 @@ use crate::demonstration::{
     Demonstration, DemonstrationRequest, DemonstrationTurn, Demonstrations, play_all,
 };
 
-/// Who plays a demonstration.
+/// Player of demonstrations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// The search expert. Object frequencies are counted over the set's training games.
+    /// The expert, with object frequencies from the training games.
     #[default]
     Expert,
     /// The walkthrough stored in each game; games without one are dropped.
     Walkthrough,
 }
 
-/// Plays the requested episodes and keeps the solved ones. `order` is the order in which the expert
-/// searches receptacles.
+/// Plays episodes and keeps the solved ones.
 ///
 /// # Errors
-/// Returns [`EnvError::UnknownSplit`] or any error from [`play_all`].
+/// Returns [`EnvError::UnknownSplit`] or an error of [`play_all`].
 pub fn demonstrate(
     set: &AlfworldSet,
     request: &DemonstrationRequest<'_>,
@@ -78,7 +76,7 @@ fn play(
         let imitate = injected.is_none();
         let action = match (injected, &mut plan) {
             (Some(mistake), _) => {
-                // The expert must see this observation, since the inserted command replaces it.
+                // The expert must see the observation that the inserted command answers.
                 expert.observe(&observation.text());
                 mistake
             }
@@ -97,7 +95,6 @@ fn play(
     })
 }
 
-/// Object and receptacle names shown so far in the episode. Inserted commands use only these names.
 struct Seen {
     receptacles: Vec<String>,
     objects: Vec<String>,
@@ -121,7 +118,7 @@ impl Seen {
         }
     }
 
-    /// Returns a plausible but currently inadmissible command.
+    /// Returns a plausible but inadmissible command.
     fn mistake(&self, admissible: &[String], rng: &mut Rng) -> Option<String> {
         for _ in 0..8 {
             let place = rng.choose(&self.receptacles)?;

@@ -1,5 +1,3 @@
-//! ALFWorld as a [`turnwise_core::Environment`]: step limit, rewards, saved states.
-
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -9,14 +7,13 @@ use super::episode::Episode;
 use super::set::Games;
 use crate::saved::SavedEpisode;
 
-/// Default step limit: `max_nb_steps_per_episode` of the original.
+/// Default step limit (the original's `max_nb_steps_per_episode`).
 pub const DEFAULT_MAX_STEPS: usize = 50;
 
-/// Plays the games of an [`super::AlfworldSet`], one episode at a time.
+/// Environment for the games of an [`super::AlfworldSet`].
 ///
-/// The reward is 1 for reaching the goal and 0 for all other steps. An episode ends when the goal
-/// is reached (`terminated`) or at the step limit (`truncated`). Invalid commands count towards the
-/// step limit.
+/// Reaching the goal is rewarded with 1 and ends the episode (`terminated`). The step limit
+/// (`truncated`) also counts invalid commands.
 #[derive(Debug)]
 pub struct AlfworldEnv {
     games: Arc<Games>,
@@ -28,12 +25,11 @@ pub struct AlfworldEnv {
 #[serde(deny_unknown_fields)]
 struct Saved {
     game: String,
-    /// [`super::Game::fingerprint`] of the saved game, used to detect changes.
+    /// [`super::Game::fingerprint`], to detect a changed game.
     fingerprint: String,
     steps: u32,
     place: u16,
     holding: Option<u16>,
-    /// All object sets of the state in hexadecimal, with 64 members per word.
     state: String,
     observation: String,
 }
@@ -57,7 +53,6 @@ impl AlfworldEnv {
 
 impl Environment for AlfworldEnv {
     fn reset(&mut self, task: &Task, _: Seed) -> Result<Observation, EnvError> {
-        // If the reset fails, no episode remains.
         self.episode = None;
         let episode = self.episode.insert(Episode::new(Arc::clone(self.games.get(&task.id)?)));
         Ok(observe(episode))
@@ -86,7 +81,7 @@ impl Environment for AlfworldEnv {
         })
     }
 
-    /// Saves everything except the step limit, which comes from the config.
+    /// Saves everything except the step limit.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         let saved = Saved {

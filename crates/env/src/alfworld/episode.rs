@@ -1,5 +1,3 @@
-//! State of an episode, the effects of commands, and the feedback texts.
-
 use std::sync::Arc;
 
 use super::command::Command;
@@ -24,18 +22,18 @@ Available commands:
   slice (object) with (object):     slice an object using a sharp object
 ";
 
-/// Result of executing one command.
+/// Result of a command.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepOutcome {
-    /// True if the command was admissible. An inadmissible command changes nothing.
+    /// Whether the command was admissible.
     pub understood: bool,
-    /// True if the goal is satisfied now.
+    /// Whether the goal is reached.
     pub won: bool,
-    /// See [`Episode::progress`].
+    /// [`Episode::progress`] afterwards.
     pub progress: f64,
 }
 
-/// One episode of a game, without a step limit or rewards.
+/// Episode of a game, without step limit.
 #[derive(Clone, Debug)]
 pub struct Episode {
     game: Arc<Game>,
@@ -73,7 +71,7 @@ impl Episode {
         episode
     }
 
-    /// Restores a saved state. The caller must have checked the state against the game.
+    /// The state must fit the game.
     pub(super) fn resume(
         game: Arc<Game>,
         words: Vec<u64>,
@@ -92,83 +90,81 @@ impl Episode {
         &self.game
     }
 
-    /// Returns the introduction or the feedback to the last command.
+    /// Returns the introduction or last feedback.
     pub fn observation(&self) -> &str {
         &self.observation
     }
 
-    /// Returns the number of commands so far, including invalid ones.
+    /// Returns the number of commands, valid or not.
     pub fn steps(&self) -> usize {
         self.steps as usize
     }
 
-    /// Returns true if the goal is satisfied.
+    /// Returns true if the goal is reached.
     pub fn won(&self) -> bool {
         self.won
     }
 
-    /// Returns progress towards the goal in `[0, 1]`. Progress is 1 only if the goal is satisfied.
+    /// Returns the progress in `[0, 1]`, which is 1 only at the goal and does not exist in the
+    /// original.
     ///
-    /// The original has no progress measure. Progress is the best fraction of the following facts
-    /// that a single object or receptacle satisfies:
-    /// * put: the object is in hand or in the target; the object is in the target.
-    /// * clean, heat, cool: the object is treated; in hand or in the target; treated and in the
-    ///   target.
-    /// * look: the object is in hand; a lamp is on; a lamp that is on is at the agent's place.
-    /// * put two: of four points, two for each object in the same receptacle and one for an object
-    ///   in hand.
+    /// It is the largest fraction of these facts that one object or receptacle satisfies:
+    /// * put: in hand or target; in the target.
+    /// * clean, heat, cool: treated; in hand or target; treated and in the target.
+    /// * look: object in hand; a lamp on; a lamp on at the agent's place.
+    /// * put two: of four points, two per object in one receptacle and one for an object in hand.
     pub fn progress(&self) -> f64 {
         self.progress
     }
 
-    /// Returns the object in the agent's hand.
+    /// Returns the object in hand.
     pub fn holding(&self) -> Option<ObjectId> {
         self.holding.map(ObjectId)
     }
 
-    /// Returns the receptacles at the agent's place, which has none at the start.
+    /// Returns the receptacles at the agent's place (none at the start).
     pub fn receptacles_here(&self) -> impl Iterator<Item = ReceptacleId> {
         self.here().iter().copied().map(ReceptacleId)
     }
 
-    /// Returns the objects in a receptacle, visible or not, in list order.
+    /// Returns all objects in a receptacle, in list order.
     pub fn contents(&self, receptacle: ReceptacleId) -> impl Iterator<Item = ObjectId> {
         let layout = self.game.world.layout;
         let base = layout.contents(receptacle.index());
         members(&self.words[base..base + layout.words]).map(ObjectId)
     }
 
-    /// Returns true if the receptacle is open, and false for receptacles without a door.
+    /// Returns true if the receptacle has an open door.
     pub fn is_open(&self, receptacle: ReceptacleId) -> bool {
         has(&self.words, self.game.world.layout.opened(), receptacle.index())
     }
 
-    /// Returns true if the receptacle is open or has no door.
+    /// Returns true unless a closed door blocks the receptacle.
     pub fn is_accessible(&self, receptacle: ReceptacleId) -> bool {
         !self.game.is_openable(receptacle) || self.is_open(receptacle)
     }
 
-    /// Returns true if an object was cleaned.
+    /// Returns true if the object was cleaned.
     pub fn is_clean(&self, object: ObjectId) -> bool {
         self.is(object, Condition::Clean)
     }
 
-    /// Returns true if an object is hot.
+    /// Returns true if the object is hot.
     pub fn is_hot(&self, object: ObjectId) -> bool {
         self.is(object, Condition::Hot)
     }
 
-    /// Returns true if an object is cool. Some objects start cool.
+    /// Returns true if the object is cool.
     pub fn is_cool(&self, object: ObjectId) -> bool {
         self.is(object, Condition::Cool)
     }
 
-    /// Returns true if an object was sliced.
+    /// Returns true if the object was sliced.
     pub fn is_sliced(&self, object: ObjectId) -> bool {
         self.is(object, Condition::Sliced)
     }
 
-    /// Returns true if an object was switched on.
+    /// Returns true if the object was switched on.
     pub fn is_toggled(&self, object: ObjectId) -> bool {
         self.is(object, Condition::Toggled)
     }
@@ -177,7 +173,7 @@ impl Episode {
         self.game.world.at_place(usize::from(self.place))
     }
 
-    /// Executes a command. An inadmissible command changes nothing but counts as a step.
+    /// Executes a command. Inadmissible ones only count as a step.
     pub fn step(&mut self, action: &str) -> StepOutcome {
         let command = Command::parse(&self.game, action).filter(|&command| self.admits(command));
         self.steps = self.steps.saturating_add(1);
@@ -291,8 +287,7 @@ impl Episode {
         }
     }
 
-    /// Describes an object by the first description that applies, so a clean mug may be just "a
-    /// mug".
+    /// As in the original, a clean mug may be just "a mug".
     fn inspect(&self, object: ObjectId) -> String {
         let world = &self.game.world;
         let name = self.game.object_name(object);
@@ -322,8 +317,7 @@ impl Episode {
         format!("This is a {state} {name}.")
     }
 
-    /// Describes the receptacles in front of the agent. "Next to it" lists objects taken out of a
-    /// receptacle here and not put back.
+    /// "Next to it" lists objects taken from here and not put back.
     fn look(&self) -> String {
         let world = &self.game.world;
         let layout = world.layout;
@@ -344,7 +338,6 @@ impl Episode {
     }
 }
 
-/// Formats a list: `a X`, `a X, and a Y`, `a X, a Y, and a Z`, or `nothing`.
 fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let text = join(names, "a ");
     if text.is_empty() { "nothing".into() } else { text }

@@ -1,8 +1,7 @@
-//! An expert that uses only its observations.
+//! Expert that sees only observations.
 //!
-//! The expert searches likely receptacles first ([`Prior`]) and remembers every observation. A
-//! receptacle is likely if it promises many wanted objects per command needed to look inside. The
-//! expert can also search in the order of the introduction.
+//! It first searches the receptacles with the most expected objects per command ([`Prior`]), or
+//! follows the order of the introduction.
 
 use std::collections::BTreeSet;
 
@@ -12,31 +11,30 @@ use turnwise_core::Observation;
 use super::TaskType;
 use super::prior::{Prior, kind_of};
 
-/// Order in which an [`Expert`] searches receptacles.
+/// Order in which the expert searches receptacles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SearchOrder {
     /// Likely receptacles first.
     #[default]
     Likely,
-    /// The order listed in the introduction, which is easier to imitate but takes more steps.
+    /// As listed in the introduction: easier to imitate, but takes more steps.
     Listed,
 }
 
-/// A parsed task sentence.
+/// Parsed task sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wish {
-    /// One of the six task types.
+    /// Task type.
     pub task_type: TaskType,
-    /// Type of the object to find, for example `butterknife`.
+    /// Type of the wanted object (`butterknife`).
     pub object: String,
     /// Type of the target receptacle or lamp.
     pub target: String,
 }
 
 impl Wish {
-    /// Parses the task sentence of an official or generated game. Returns `None` for any other
-    /// text.
+    /// Parses the task sentence of a game.
     pub fn parse(sentence: &str) -> Option<Self> {
         use TaskType as T;
         let words: Vec<&str> = sentence.trim().trim_end_matches('.').split(' ').collect();
@@ -62,7 +60,6 @@ impl Wish {
         Some(Self { task_type, object: (*object).to_owned(), target: (*target).to_owned() })
     }
 
-    /// Returns the verb and the receptacle type for cleaning, heating or cooling.
     fn treatment(&self) -> Option<(&'static str, &'static str)> {
         match self.task_type {
             TaskType::PickCleanThenPlace => Some(("clean", "sinkbasin")),
@@ -76,14 +73,14 @@ impl Wish {
 #[derive(Clone, Debug)]
 struct Spot {
     name: String,
-    /// Objects last seen in the receptacle, or `None` if the expert has not looked inside.
+    /// Objects last seen inside.
     contents: Option<Vec<String>>,
     open: bool,
-    /// True if nothing can be put into the receptacle.
+    /// Nothing can be put into it.
     refused: bool,
 }
 
-/// Expert that plays one episode at a time.
+/// Expert for one episode at a time.
 #[derive(Clone, Debug)]
 pub struct Expert<'a> {
     prior: &'a Prior,
@@ -115,8 +112,8 @@ impl<'a> Expert<'a> {
         self
     }
 
-    /// Starts an episode with the introduction and the task sentence. Returns false if the sentence
-    /// cannot be parsed; the expert then only explores.
+    /// Starts an episode. Returns false if the task sentence cannot be parsed; the expert then only
+    /// explores.
     pub fn reset(&mut self, introduction: &str, goal: &str) -> bool {
         self.wish = Wish::parse(goal);
         self.holding = None;
@@ -132,7 +129,7 @@ impl<'a> Expert<'a> {
         self.wish.is_some()
     }
 
-    /// Returns the next command, which is admissible, or `look` if no command is admissible.
+    /// Returns the next command; `look` if none is admissible.
     pub fn act(&mut self, observation: &Observation) -> String {
         self.observe(&observation.text());
         let scene = View::new(&self.spots, &observation.admissible);
@@ -165,7 +162,7 @@ impl<'a> Expert<'a> {
             .unwrap_or_else(|| "look".to_owned())
     }
 
-    /// Updates the expert's knowledge from an observation. [`Expert::act`] calls it.
+    /// Learns from an observation; [`Expert::act`] does so itself.
     pub fn observe(&mut self, text: &str) {
         if let Some((object, receptacle)) = between(text, "You pick up the ", " from the ") {
             self.remove(object, receptacle);
@@ -189,7 +186,7 @@ impl<'a> Expert<'a> {
                     if done == verb {
                         self.treated.insert(object.to_owned());
                     } else if done != "clean" {
-                        // A heated object is no longer cool, and vice versa.
+                        // Heating ends cooling, and vice versa.
                         self.treated.remove(object);
                     }
                 }
@@ -239,7 +236,7 @@ impl<'a> Expert<'a> {
             _ => None,
         };
         let wanted = |index: usize| {
-            // Objects already in their target stay there.
+            // Objects in their target stay there.
             let settled = match wish.task_type {
                 TaskType::PickAndPlace => kind_of(&self.spots[index].name) == wish.target,
                 TaskType::PickTwo => keep == Some(index),
@@ -274,8 +271,7 @@ impl<'a> Expert<'a> {
         Decision::Fixed(object.clone())
     }
 
-    /// Returns the target receptacle that holds the most wanted objects. In a tie, receptacles at
-    /// the agent's place come first.
+    /// The target with the most wanted objects, preferably at the agent's place.
     fn destination(&self, scene: &View<'_>, wish: &Wish) -> Option<usize> {
         let settled = |index: usize| {
             let contents = self.spots[index].contents.as_deref().unwrap_or_default();
@@ -346,7 +342,6 @@ impl<'a> Expert<'a> {
         }
     }
 
-    /// Searches the most promising unsearched receptacle.
     fn explore(&self, scene: &View<'_>, kinds: &[&str]) -> Decision {
         let unseen = || (0..self.spots.len()).filter(|&index| self.spots[index].contents.is_none());
         let worth = |index: usize| {
@@ -361,7 +356,7 @@ impl<'a> Expert<'a> {
         };
         let chosen = match self.order {
             SearchOrder::Listed => unseen().next(),
-            // `max_by` returns the last of equals; reversing gives the first.
+            // `max_by` returns the last of equals, hence `rev`.
             SearchOrder::Likely => unseen()
                 .rev()
                 .map(|index| (worth(index), index))
@@ -386,14 +381,13 @@ impl<'a> Expert<'a> {
 
 enum Decision {
     Do(String),
-    /// Nothing can be put into this receptacle.
+    /// Nothing can be put into it.
     Refuse(usize),
     Fixed(String),
-    /// All receptacles were searched without success, so search again.
+    /// Everything was searched without success; search again.
     Forget,
 }
 
-/// The admissible commands, and the receptacles at the agent's place derived from them.
 struct View<'a> {
     admissible: &'a [String],
     here: Vec<bool>,
@@ -417,7 +411,6 @@ impl<'a> View<'a> {
     }
 }
 
-/// Parses a list such as `a mug 1, and a cup 2`.
 pub(super) fn names(list: &str) -> impl Iterator<Item = &str> {
     list.split(", ").filter_map(|item| {
         let item = item.strip_prefix("and ").unwrap_or(item);
@@ -425,7 +418,7 @@ pub(super) fn names(list: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Returns `(A, B)` from `<opening>A<middle>B.`
+/// `(A, B)` from `<opening>A<middle>B.`
 fn between<'t>(text: &'t str, opening: &str, middle: &str) -> Option<(&'t str, &'t str)> {
     let (first, second) = text.strip_prefix(opening)?.split_once(middle)?;
     Some((first, second.strip_suffix('.')?))

@@ -1,11 +1,10 @@
-//! Start state of a PDDL problem: facts grouped by predicate.
+//! Start state of a PDDL problem, grouped by predicate.
 
 use std::collections::HashMap;
 
 use super::game::{Condition, trait_bit};
 use super::pddl::Reader;
 
-/// Unary predicates and the trait that each one assigns to its argument.
 const OBJECT_TRAITS: [(&str, u16); 7] = [
     ("pickupable", trait_bit::PICKUPABLE),
     ("cleanable", trait_bit::CLEANABLE),
@@ -29,7 +28,7 @@ const IDLE: [&str; 10] = [
     "total-cost",
 ];
 
-/// Start state of a PDDL problem. Letter case is ignored, as in the original's planner.
+/// Facts by predicate. Case is ignored, as in the original's planner.
 #[derive(Default)]
 pub(super) struct Facts<'a> {
     exact: HashMap<&'a str, u32>,
@@ -115,7 +114,7 @@ impl<'a> Facts<'a> {
         &self.words[id as usize]
     }
 
-    /// Returns distinct words in sorted order, as in the original engine's lists.
+    /// Sorted as in the original's lists.
     pub(super) fn sorted(&self, ids: impl Iterator<Item = u32>) -> Vec<u32> {
         let mut ids: Vec<u32> = ids.collect();
         ids.sort_unstable_by(|&a, &b| self.text(a).cmp(self.text(b)));

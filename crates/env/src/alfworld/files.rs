@@ -1,5 +1,3 @@
-//! Reads games from a file, a folder tree or an archive.
-
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -10,12 +8,11 @@ use turnwise_core::EnvError;
 use super::game::Game;
 use super::parse;
 
-/// File name of every official game. The file's parent folders identify the game.
 pub(super) const GAME_FILE: &str = "game.tw-pddl";
 
 const ARCHIVE: &str = ".tar.zst";
 
-/// Maximum size of a game file. Official games are about 100 kB.
+/// Official games have about 100 kB.
 const MAX_BYTES: u64 = 32 << 20;
 
 const WAITING: usize = 64;
@@ -60,7 +57,7 @@ pub(super) fn read(path: &Path, wanted: &(dyn Fn(&str) -> bool + Sync)) -> Resul
             archives.push(entry);
         }
     }
-    // An archive contains the whole set.
+    // An archive holds the whole set.
     if archives.is_empty() {
         let mut files = Vec::new();
         walk(path, &mut files)?;
@@ -112,7 +109,7 @@ fn read_files(files: &[PathBuf], wanted: &(dyn Fn(&str) -> bool + Sync)) -> Foun
     Found::default().with(parsed)
 }
 
-/// Parses a file. `shown` is the file name used in error messages.
+/// `shown` is the name in error messages.
 fn parse_bytes(shown: &str, name: &str, bytes: &[u8]) -> Result<Option<Game>, EnvError> {
     let broken = |reason: String| EnvError::File { path: shown.to_owned(), reason };
     let text = std::str::from_utf8(bytes)
@@ -120,7 +117,7 @@ fn parse_bytes(shown: &str, name: &str, bytes: &[u8]) -> Result<Option<Game>, En
     parse::parse(name, text).map_err(broken)
 }
 
-/// A file in an archive: index, path and content.
+/// Index, path and content of an archived file.
 type Entry = (usize, String, Result<Vec<u8>, EnvError>);
 
 fn read_archive(path: &Path, wanted: &(dyn Fn(&str) -> bool + Sync)) -> Result<Found, EnvError> {

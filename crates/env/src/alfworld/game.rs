@@ -1,34 +1,30 @@
-//! Constants of a game: names, types, places, the goal, and which objects fit into which
-//! receptacles.
-
 use sha2::{Digest as _, Sha256};
 use turnwise_core::Task;
 
 use super::goal::{Goal, TaskType};
 
-/// A receptacle, numbered in the original's order.
+/// Receptacle, in the original's order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReceptacleId(pub(super) u16);
 
-/// An object, numbered in the original's order.
+/// Object, in the original's order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId(pub(super) u16);
 
 impl ReceptacleId {
-    /// Returns the receptacle's index in [`Game::receptacles`].
+    /// Returns the index in [`Game::receptacles`].
     pub fn index(self) -> usize {
         usize::from(self.0)
     }
 }
 
 impl ObjectId {
-    /// Returns the object's index in [`Game::objects`].
+    /// Returns the index in [`Game::objects`].
     pub fn index(self) -> usize {
         usize::from(self.0)
     }
 }
 
-/// Traits of objects and receptacles, one bit each.
 pub(super) mod trait_bit {
     pub(in super::super) const PICKUPABLE: u16 = 1;
     pub(in super::super) const CLEANABLE: u16 = 1 << 1;
@@ -75,19 +71,17 @@ impl Strings {
     }
 }
 
-/// Offsets into the word array that holds an episode's state. Each set of objects takes
-/// [`StateLayout::words`] words.
+/// Offsets into the words of an episode's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StateLayout {
     pub(super) receptacles: usize,
     pub(super) objects: usize,
-    /// Number of places, including the agent's start place.
+    /// Includes the agent's start place.
     pub(super) places: usize,
     /// Words per set of objects.
     pub(super) words: usize,
 }
 
-/// Object conditions. An episode's state has one set of objects per condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Condition {
     Clean,
@@ -101,16 +95,15 @@ impl StateLayout {
     pub(super) fn new(receptacles: usize, objects: usize, places: usize) -> Self {
         Self { receptacles, objects, places, words: objects.div_ceil(64).max(1) }
     }
-    /// Returns the offset of the set of objects in a receptacle (`inReceptacle`).
+    /// Objects in a receptacle (`inReceptacle`).
     pub(super) fn contents(self, receptacle: usize) -> usize {
         receptacle * self.words
     }
-    /// Returns the offset of the set of objects taken from a receptacle and not put back
-    /// (`not_inReceptacle`).
+    /// Objects taken from it and not put back (`not_inReceptacle`).
     pub(super) fn taken(self, receptacle: usize) -> usize {
         (self.receptacles + receptacle) * self.words
     }
-    /// Returns the offset of the set of objects at a place (`objectAtLocation`).
+    /// Objects at a place (`objectAtLocation`).
     pub(super) fn at(self, place: usize) -> usize {
         (2 * self.receptacles + place) * self.words
     }
@@ -128,27 +121,26 @@ impl StateLayout {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct World {
     pub(super) layout: StateLayout,
-    /// Names of all receptacles, followed by the names of all objects.
+    /// Of receptacles, then objects.
     pub(super) names: Strings,
-    /// Indices into `names`, sorted by name.
+    /// Indices into `names`, sorted.
     pub(super) by_name: Box<[u16]>,
     pub(super) receptacles_by_name: Box<[u16]>,
     /// Inverse of `by_name`.
     pub(super) rank: Box<[u16]>,
-    /// For each receptacle and object, the index of its type in `types`.
+    /// Indices into `types`, of receptacles, then objects.
     pub(super) type_of: Box<[u16]>,
-    /// Type names in lower case, without the suffix `type`.
+    /// In lower case, without the suffix `type`.
     pub(super) types: Strings,
     pub(super) traits: Box<[u16]>,
     pub(super) place_of: Box<[u16]>,
-    /// Receptacles grouped by place. The group of `place` ends at `mates_end[place]`.
+    /// Receptacles by place; those of `place` end at `mates_end[place]`.
     pub(super) mates: Box<[u16]>,
     pub(super) mates_end: Box<[u16]>,
     pub(super) start: u16,
-    /// For each receptacle, the set of objects that fit into it (`canContain`).
+    /// The objects that fit into each receptacle (`canContain`).
     pub(super) accepts: Box<[u64]>,
-    /// Pairs `(vessel, content)` in ascending order (`inReceptacleObject`), which no command
-    /// changes.
+    /// Constant pairs `(vessel, content)` in ascending order (`inReceptacleObject`).
     pub(super) nested: Box<[(u16, u16)]>,
     pub(super) initial: Box<[u64]>,
 }
@@ -209,7 +201,7 @@ impl World {
     }
 }
 
-/// A parsed game. Games are immutable, take a few kilobytes, and are shared by all their episodes.
+/// Immutable game of a few kilobytes, shared by its episodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Game {
     pub(super) id: Box<str>,
@@ -221,13 +213,12 @@ pub struct Game {
 }
 
 impl Game {
-    /// Returns the id: split, task folder and trial folder, for example
-    /// `valid_seen/pick_.../trial_...`.
+    /// Returns split, task folder and trial folder.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Returns the split, which is the first part of the game's id.
+    /// Returns the split, the first part of the id.
     pub fn split(&self) -> &str {
         self.id.split('/').next().unwrap_or_default()
     }
@@ -237,7 +228,7 @@ impl Game {
         self.goal.task_type()
     }
 
-    /// Returns the task sentence, including the full stop.
+    /// Returns the task sentence with its full stop.
     pub fn sentence(&self) -> &str {
         &self.sentence
     }
@@ -247,85 +238,83 @@ impl Game {
         &self.goal
     }
 
-    /// Returns the floor plan's number if the name of the task folder ends with one.
+    /// Returns the floor plan's number if the task folder ends with one.
     pub fn floor_plan(&self) -> Option<u16> {
         self.floor_plan
     }
 
-    /// Returns the winning plan stored in the game file, if any.
+    /// Returns the winning plan in the game file.
     pub fn walkthrough(&self) -> Option<impl ExactSizeIterator<Item = &str>> {
         self.walkthrough.as_ref().map(|plan| (0..plan.len()).map(|index| plan.get(index)))
     }
 
-    /// Returns all receptacles in list order.
+    /// Returns the receptacles in list order.
     pub fn receptacles(&self) -> impl ExactSizeIterator<Item = ReceptacleId> + use<> {
         (0..self.world.layout.receptacles as u16).map(ReceptacleId)
     }
 
-    /// Returns all objects in list order.
+    /// Returns the objects in list order.
     pub fn objects(&self) -> impl ExactSizeIterator<Item = ObjectId> + use<> {
         (0..self.world.layout.objects as u16).map(ObjectId)
     }
 
-    /// Returns a receptacle's name, for example `cabinet 10`.
+    /// Returns a receptacle's name (`cabinet 10`).
     pub fn receptacle_name(&self, receptacle: ReceptacleId) -> &str {
         self.world.receptacle_name(receptacle.index())
     }
 
-    /// Returns an object's name, for example `apple 1`.
+    /// Returns an object's name (`apple 1`).
     pub fn object_name(&self, object: ObjectId) -> &str {
         self.world.object_name(object.index())
     }
 
-    /// Returns the receptacle with this exact name.
+    /// Finds a receptacle by name.
     pub fn receptacle(&self, name: &str) -> Option<ReceptacleId> {
         self.world.find_receptacle(name).map(|index| ReceptacleId(index as u16))
     }
 
-    /// Returns the object with this exact name.
+    /// Finds an object by name.
     pub fn object(&self, name: &str) -> Option<ObjectId> {
         self.world.find_object(name).map(|index| ObjectId(index as u16))
     }
 
-    /// Returns a receptacle's type in lower case, for example `sinkbasin`.
+    /// Returns a receptacle's type (`sinkbasin`).
     pub fn receptacle_type(&self, receptacle: ReceptacleId) -> &str {
         self.world.types.get(usize::from(self.world.type_of[receptacle.index()]))
     }
 
-    /// Returns an object's type in lower case, for example `butterknife`. Empty for the few objects
-    /// without a type.
+    /// Returns an object's type (`butterknife`), empty for a few objects.
     pub fn object_type(&self, object: ObjectId) -> &str {
         self.world.types.get(usize::from(self.world.type_of[self.world.layout.receptacles + object.index()]))
     }
 
-    /// Returns true if a receptacle has a door. All doors are closed at the start.
+    /// Returns true if the receptacle has a door, which starts closed.
     pub fn is_openable(&self, receptacle: ReceptacleId) -> bool {
         self.world.receptacle_is(receptacle.index(), trait_bit::OPENABLE)
     }
 
-    /// Returns true if an object can be taken.
+    /// Returns true if the object can be taken.
     pub fn is_pickupable(&self, object: ObjectId) -> bool {
         self.world.object_is(object.index(), trait_bit::PICKUPABLE)
     }
 
-    /// Returns true if an object can be switched on.
+    /// Returns true if the object can be switched on.
     pub fn is_toggleable(&self, object: ObjectId) -> bool {
         self.world.object_is(object.index(), trait_bit::TOGGLEABLE)
     }
 
-    /// Returns true if the object's type fits into the receptacle's type.
+    /// Returns true if the object fits into the receptacle.
     pub fn accepts(&self, receptacle: ReceptacleId, object: ObjectId) -> bool {
         let world = &self.world;
         has(&world.accepts, receptacle.index() * world.layout.words, object.index())
     }
 
-    /// Returns the number of a receptacle's place. Receptacles at the same place have the same
-    /// number.
+    /// Returns the receptacle's place; several may share one.
     pub fn place(&self, receptacle: ReceptacleId) -> usize {
         usize::from(self.world.place_of(receptacle.index()))
     }
 
-    /// Returns a digest of all game data that affects an episode.
+    /// Returns a digest of all data that affects episodes.
     pub fn fingerprint(&self) -> String {
         let first = self.content().iter().take(8).fold(0u64, |word, &byte| word << 8 | u64::from(byte));
         format!("{first:016x}")

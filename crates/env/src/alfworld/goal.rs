@@ -1,29 +1,27 @@
-//! The six goals: PDDL form, satisfaction checks and progress.
-
 use std::fmt;
 
 use super::game::{Condition, ObjectId, ReceptacleId, StateLayout, has, members};
 use super::pddl::List;
 
-/// The six task types.
+/// Task types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TaskType {
-    /// Put an object into a receptacle.
+    /// Put an object somewhere.
     PickAndPlace,
-    /// Hold an object near a switched-on lamp.
+    /// Hold an object near a lamp that is on.
     LookInLight,
-    /// Clean an object, then put it into a receptacle.
+    /// Clean an object and put it somewhere.
     PickCleanThenPlace,
-    /// Heat an object, then put it into a receptacle.
+    /// Heat an object and put it somewhere.
     PickHeatThenPlace,
-    /// Cool an object, then put it into a receptacle.
+    /// Cool an object and put it somewhere.
     PickCoolThenPlace,
-    /// Put two objects of the same type into one receptacle.
+    /// Put two objects of a type into one receptacle.
     PickTwo,
 }
 
 impl TaskType {
-    /// All task types, in the order used by reports.
+    /// All task types, in report order.
     pub const ALL: [Self; 6] = [
         Self::PickAndPlace,
         Self::LookInLight,
@@ -33,7 +31,7 @@ impl TaskType {
         Self::PickTwo,
     ];
 
-    /// Returns the official name, for example `pick_and_place_simple`.
+    /// Returns the official name (`pick_and_place_simple`).
     pub fn name(self) -> &'static str {
         match self {
             Self::PickAndPlace => "pick_and_place_simple",
@@ -61,7 +59,6 @@ impl fmt::Display for TaskType {
     }
 }
 
-/// A goal not yet bound to the objects of a world.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     pub(super) task_type: TaskType,
@@ -70,8 +67,7 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// Parses one of the six goals, written as `(and ...)`. Unexpected atoms and variables are
-    /// errors, so that no goal is mistaken for an easier one.
+    /// Rejects unexpected atoms and variables, because ignoring them would make the goal easier.
     pub(super) fn read(goal: &List<'_>) -> Result<Self, String> {
         let mut atoms = Vec::new();
         collect(goal, &mut atoms)?;
@@ -177,8 +173,7 @@ fn arguments<'a>(atoms: &'a [Vec<String>], head: &str, nth: usize) -> Option<[&'
     Some([first, second])
 }
 
-/// Collects the atoms under `and` and `exists` in lower case. `(not (= a b))` is returned as
-/// `not =`.
+/// Collects atoms under `and` and `exists`, with `(not (= a b))` as `not =`.
 fn collect(goal: &List<'_>, atoms: &mut Vec<Vec<String>>) -> Result<(), String> {
     let List::Items(items) = goal else { return Err("the goal has a word where a condition belongs".into()) };
     let Some(List::Word(head)) = items.first() else { return Err("the goal has an empty condition".into()) };
@@ -212,7 +207,7 @@ fn collect(goal: &List<'_>, atoms: &mut Vec<Vec<String>>) -> Result<(), String> 
     }
 }
 
-/// A goal bound to the objects of a world.
+/// Goal bound to a world.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Goal {
     pub(super) task_type: TaskType,
@@ -229,27 +224,27 @@ impl Goal {
         self.task_type
     }
 
-    /// Returns the goal object's type in lower case, for example `butterknife`.
+    /// Returns the wanted object's type in lower case.
     pub fn object_type(&self) -> &str {
         &self.object
     }
 
-    /// Returns the type of the target receptacle or lamp.
+    /// Returns the target's type, a receptacle or lamp.
     pub fn target_type(&self) -> &str {
         &self.target
     }
 
-    /// Returns the objects that can satisfy the goal.
+    /// Returns objects that can satisfy the goal.
     pub fn objects(&self) -> impl Iterator<Item = ObjectId> {
         members(&self.objects).map(ObjectId)
     }
 
-    /// Returns the lamps that can satisfy the goal, or none if the task has no lamp.
+    /// Returns lamps that can satisfy the goal.
     pub fn lamps(&self) -> impl Iterator<Item = ObjectId> {
         members(&self.lamps).map(ObjectId)
     }
 
-    /// Returns the receptacles that can satisfy the goal, or none if the task has a lamp.
+    /// Returns receptacles that can satisfy the goal.
     pub fn receptacles(&self) -> impl Iterator<Item = ReceptacleId> {
         self.receptacles.iter().copied().map(ReceptacleId)
     }
@@ -269,7 +264,7 @@ impl Goal {
                     let contents = set(layout.contents(usize::from(receptacle)));
                     let count: u32 =
                         (0..layout.words).map(|w| (contents[w] & self.objects[w]).count_ones()).sum();
-                    // An object in two receptacles, or in one and in hand, counts once.
+                    // Do not count an object twice.
                     let other = held.filter(|&object| !has(contents, 0, usize::from(object)));
                     (2 * count + u32::from(other.is_some())).min(if count < 2 { 3 } else { 4 })
                 });

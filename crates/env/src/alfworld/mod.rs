@@ -1,19 +1,7 @@
-//! A reimplementation of ALFWorld's text engine that reads the official game files.
+//! ALFWorld's text engine in Rust, for official game files and [generated](generator) games.
 //!
-//! | file | subject |
-//! |---|---|
-//! | `pddl`, `parse`, `facts`, `assembly` | from a `game.tw-pddl` file to a [`Game`] |
-//! | `game`, `goal` | constants of a game and the six goals |
-//! | `command`, `episode` | commands, their effects and feedback |
-//! | `set`, `files`, `environment` | the task set and [`turnwise_core::Environment`] |
-//! | [`generator`] | generated games |
-//! | [`expert`], `prior`, [`demonstrations`] | an expert that searches likely receptacles first |
-//! | `world`, `phrases` | settings, templates, tokenizer phrases |
-//! | [`replay`] | comparison with recorded episodes of the original |
-//!
-//! Observations, admissible commands, rewards and episode ends are byte-identical to the original
-//! (TextWorld 1.7.0 with the ALFWorld 0.4.2 logic stored in the games). The 3-D simulator is not
-//! included.
+//! Observations, admissible commands, rewards and episode ends are byte-identical to TextWorld
+//! 1.7.0 with the ALFWorld 0.4.2 logic stored in the games. The 3-D simulator is not included.
 
 mod assembly;
 mod command;

@@ -1,7 +1,4 @@
-//! Parses official `game.tw-pddl` files.
-//!
-//! All official games share one PDDL domain and grammar, which this engine implements in Rust.
-//! Therefore only the task sentence, start state, goal and walkthrough are parsed.
+//! Parses the parts of official `game.tw-pddl` files that differ between games.
 
 use std::borrow::Cow;
 
@@ -28,15 +25,12 @@ struct File<'a> {
 }
 
 impl Game {
-    /// Parses the text of a `game.tw-pddl` file.
-    ///
-    /// A game's id consists of the last three folders of `name`: split, task and trial. If the path
-    /// has fewer folders, the split is `games`.
+    /// Parses a `game.tw-pddl` file. The id is the last three folders of `name`: split (or
+    /// `games`), task and trial.
     ///
     /// # Errors
-    /// Returns [`EnvError::File`] if the file is not JSON, is truncated, lacks a key or is marked
-    /// unsolvable. Returns the same error for unknown facts or goals, or if the folder names a
-    /// different task type.
+    /// Returns [`EnvError::File`] if the file is not JSON, lacks a key, is marked unsolvable, has
+    /// unknown facts or goals, or contradicts the folder's task type.
     pub fn parse(name: &str, text: &str) -> Result<Self, EnvError> {
         let unsolvable = || {
             "the game is marked `solvable: false`, and only solvable games are played; choose another"

@@ -1,4 +1,4 @@
-//! Tokenizer and list parser for the parts of PDDL that the games use.
+//! Parser for the PDDL that the games use.
 
 const MAX_DEPTH: usize = 64;
 
@@ -15,7 +15,7 @@ pub(super) enum List<'a> {
     Items(Vec<List<'a>>),
 }
 
-/// Iterates over tokens, skipping comments that start with `;`.
+/// Reads tokens and skips comments (`;`).
 #[derive(Debug)]
 pub(super) struct Reader<'a> {
     text: &'a str,
@@ -27,7 +27,6 @@ impl<'a> Reader<'a> {
         Self { text, at: 0 }
     }
 
-    /// Returns an error that includes the current line.
     pub(super) fn error(&self, what: &str) -> String {
         let line = 1 + self.text.get(..self.at).unwrap_or_default().matches('\n').count();
         format!("`pddl_problem`, line {line}: {what}")
@@ -55,7 +54,7 @@ impl<'a> Reader<'a> {
             }
         }
         let start = self.at;
-        // Words end at an ASCII byte, so the slice is valid UTF-8.
+        // Words end at an ASCII byte: the slice is valid UTF-8.
         while bytes
             .get(self.at)
             .is_some_and(|byte| !matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | b';' | b'(' | b')'))
@@ -77,7 +76,7 @@ impl<'a> Reader<'a> {
         Err(self.error(&format!("the text ends before `({keyword}`; the file is cut short or no problem")))
     }
 
-    /// Reads a flat fact `(name argument ...)`. Returns false at the `)` that ends the list.
+    /// Reads a fact `(name argument ...)`. Returns false at the end of the list.
     pub(super) fn fact(&mut self, fact: &mut Vec<&'a str>) -> Result<bool, String> {
         fact.clear();
         match self.next() {

@@ -1,10 +1,7 @@
-//! Fixed phrases in the engine's texts, for the tokenizers of small models.
-
-/// Phrases that a word-level tokenizer should keep as one token, longest first.
+/// Phrases that a word-level tokenizer keeps as one token, longest first.
 ///
-/// The phrases surround object names such as `drawer 1`. No phrase ends in a space because the
-/// tokenizer attaches spaces to the next token. For example, ` drawer 1` is always one token.
-/// Command prefixes are listed with and without a leading space.
+/// None ends in a space, which belongs to the next token (` drawer 1`). Commands are listed with
+/// and without a leading space.
 pub const PHRASES: &[&str] = &[
     "-= Welcome to TextWorld, ALFRED! =-\n\nYou are in the middle of a room. Looking quickly around you, you see a",
     "You are in the middle of a room. Looking quickly around you, you see nothing.",

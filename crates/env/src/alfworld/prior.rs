@@ -1,5 +1,3 @@
-//! Statistics on which receptacles contain which objects, counted over games.
-
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
@@ -13,22 +11,20 @@ use super::{Episode, Game};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Count {
-    /// Number of objects of one type found in receptacles of one type.
+    /// Objects found in receptacles of a type.
     found: u64,
-    /// Number of receptacles of one type in scenes with an object of the given type.
+    /// Receptacles of the type in scenes with the object.
     searched: u64,
 }
 
-/// How often each type of object is found in each type of receptacle.
-///
-/// The frequencies are counted over the start states of training games.
+/// How often objects are in receptacles at the start, by type.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Prior {
     counts: BTreeMap<String, BTreeMap<String, Count>>,
 }
 
-/// Smoothing for pairs that never occurred. They are searched last.
+/// For pairs that never occurred, so that they are searched last.
 const SMOOTHING: f64 = 0.02;
 
 static EMBEDDED: LazyLock<Result<Prior, String>> = LazyLock::new(|| {
@@ -42,7 +38,7 @@ static EMBEDDED: LazyLock<Result<Prior, String>> = LazyLock::new(|| {
 });
 
 impl Prior {
-    /// Counts objects in the start states of games.
+    /// Counts objects in the games' start states.
     pub fn from_games<'a>(games: impl IntoIterator<Item = &'a Arc<Game>>) -> Self {
         let games: Vec<&Arc<Game>> = games.into_iter().collect();
         games
@@ -60,7 +56,7 @@ impl Prior {
             })
     }
 
-    /// Returns the counts over training games of the [generator](super::generator).
+    /// Returns counts over games of the [generator](super::generator).
     ///
     /// # Errors
     /// Fails only if the embedded household file is invalid.
@@ -68,8 +64,8 @@ impl Prior {
         EMBEDDED.as_ref().map_err(|reason| EnvError::Other(reason.clone()))
     }
 
-    /// Returns the expected number of objects of a type in one receptacle of a type:
-    /// `(found + 0.02) / (searched + 1)`. Assumes that the scene contains such an object.
+    /// Returns the expected number of objects in such a receptacle of a scene with the object:
+    /// `(found + 0.02) / (searched + 1)`.
     pub fn expected(&self, object_kind: &str, receptacle_kind: &str) -> f64 {
         let count = self.counts.get(object_kind).and_then(|kinds| kinds.get(receptacle_kind));
         let Count { found, searched } = count.copied().unwrap_or_default();

@@ -1,6 +1,6 @@
 //! Compares this engine with recorded episodes of the original.
 //!
-//! A recording is a JSON Lines file with one object per episode:
+//! Recordings are JSON Lines with one object per episode:
 //!
 //! ```text
 //! {"gamefile": PATH, "mode": TEXT, "engine": TEXT,
@@ -9,8 +9,7 @@
 //!             "admissible_commands": [TEXT, ...]}, ...]}
 //! ```
 //!
-//! The listed fields are compared byte for byte. Other keys, such as timings, are ignored.
-//! Recordings have no step limit, so `done` equals `won`.
+//! These fields are compared byte for byte. Without a step limit, `done` equals `won`.
 
 use std::io::{BufRead, Write};
 use std::sync::Arc;
@@ -24,17 +23,17 @@ use super::parse::id_of;
 use super::set::AlfworldSet;
 use crate::replay::{Checker, Difference, numbered_lines};
 
-/// Name of this engine as written to recordings.
+/// This engine's name in recordings.
 pub const ENGINE: &str = concat!("turnwise ", env!("CARGO_PKG_VERSION"));
 
 /// Result of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplayReport {
-    /// Number of episodes.
+    /// Episodes replayed.
     pub episodes: usize,
-    /// Number of steps.
+    /// Steps replayed.
     pub steps: usize,
-    /// All differences, in the order of the recording.
+    /// Differences in the order of the recording.
     pub differences: Vec<Difference>,
 }
 
@@ -65,15 +64,11 @@ struct RecordedStep {
     admissible_commands: Vec<String>,
 }
 
-/// Replays a recording. Blank lines are skipped.
-///
-/// * `name`: the recording's name for error messages.
-/// * `dump`: receives this engine's output as a recording with the same keys. Replaying the dumped
-///   recording gives no differences.
+/// Replays a recording and writes this engine's output as a recording to `dump`. `name` is used in
+/// errors.
 ///
 /// # Errors
-/// Returns an error if a line is not an episode, its game is unknown, or I/O fails. Differences are
-/// not errors.
+/// Fails if a line is not an episode, its game is unknown, or I/O fails, but not for differences.
 pub fn replay(
     name: &str,
     reader: impl BufRead,
@@ -108,7 +103,7 @@ fn parse(line: &str) -> Result<Recording, String> {
     let value: Value = serde_json::from_str(line).map_err(|error| format!("not JSON: {error}"))?;
     let object = value.as_object().ok_or("not a JSON object; each line is one episode")?;
     let steps = object.get("steps").and_then(Value::as_array);
-    // Serde errors lack the position within the object, so each part is parsed separately.
+    // Parsed in parts, because serde errors lack the position in the object.
     if let Some(initial) = object.get("initial") {
         Initial::deserialize(initial).map_err(|error| format!("key `initial`: {}", key(&error, initial)))?;
     }

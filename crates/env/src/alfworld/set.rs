@@ -1,5 +1,3 @@
-//! A set of games, divided into splits in a fixed order.
-
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,10 +23,10 @@ impl Games {
     }
 }
 
-/// The ALFWorld games as a task set.
+/// ALFWorld games as a task set.
 ///
-/// Splits are ordered as `train`, `valid_seen`, `valid_unseen`, then others by name. Games are
-/// ordered by the SHA-256 of their ids. The original uses the order of the file system instead.
+/// Splits are `train`, `valid_seen`, `valid_unseen`, then others by name. Games are sorted by the
+/// SHA-256 of their ids, not in file system order as in the original.
 #[derive(Clone, Debug)]
 pub struct AlfworldSet {
     games: Arc<Games>,
@@ -37,21 +35,19 @@ pub struct AlfworldSet {
 }
 
 impl AlfworldSet {
-    /// Loads all solvable games under `path`: a game file, a folder tree, or a `.tar.zst` archive.
-    /// If a folder contains archives, only the archives are read.
-    ///
-    /// Broken files are skipped, and their errors are returned in file order.
+    /// Loads the solvable games of a file, folder tree or `.tar.zst` archive, and returns the
+    /// errors of broken files. If a folder contains archives, only these are read.
     ///
     /// # Errors
-    /// Returns an error if `path` cannot be read or contains no playable game.
+    /// Fails if `path` cannot be read or has no playable game.
     pub fn load(path: &Path) -> Result<(Self, Vec<EnvError>), EnvError> {
         Self::found(path, files::read(path, &|_| true)?)
     }
 
-    /// Loads only the given splits; see [`AlfworldSet::load`].
+    /// Loads only the given splits.
     ///
     /// # Errors
-    /// Returns an error of [`AlfworldSet::load`], or if one of the splits has no playable game.
+    /// Fails like [`AlfworldSet::load`], or if a split has no playable game.
     pub fn load_splits(path: &Path, splits: &[&str]) -> Result<(Self, Vec<EnvError>), EnvError> {
         let others = Mutex::new(BTreeSet::new());
         let wanted = |id: &str| {
@@ -100,7 +96,7 @@ impl AlfworldSet {
         Ok((set, errors))
     }
 
-    /// Creates a set from games. If two games have the same id, only the first is kept.
+    /// Creates a set with the first of games with equal ids.
     pub fn from_games(games: Vec<Game>) -> Self {
         Self::collect(games).0
     }
@@ -139,12 +135,12 @@ impl AlfworldSet {
         self
     }
 
-    /// Returns the step limit of the environments.
+    /// Returns the step limit.
     pub fn max_steps(&self) -> usize {
         self.max_steps
     }
 
-    /// Returns the number of games skipped because they are marked unsolvable.
+    /// Returns the number of skipped unsolvable games.
     pub fn unsolvable(&self) -> usize {
         self.unsolvable
     }
@@ -154,23 +150,23 @@ impl AlfworldSet {
         self.games.by_id.len()
     }
 
-    /// Returns true if the set has no games.
+    /// Returns true if the set is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns a game by its id.
+    /// Returns a game by id.
     ///
     /// # Errors
-    /// Returns [`EnvError::UnknownTask`] for unknown ids.
+    /// Returns [`EnvError::UnknownTask`].
     pub fn game(&self, id: &str) -> Result<&Arc<Game>, EnvError> {
         self.games.get(id)
     }
 
-    /// Returns the games of a split in their fixed order.
+    /// Returns a split's games in fixed order.
     ///
     /// # Errors
-    /// Returns [`EnvError::UnknownSplit`], which lists the known splits.
+    /// Returns [`EnvError::UnknownSplit`].
     pub fn split(&self, split: &str) -> Result<&[Arc<Game>], EnvError> {
         let found = self.games.splits.iter().find(|(name, _)| name == split);
         found.map(|(_, games)| games.as_slice()).ok_or_else(|| EnvError::UnknownSplit {

@@ -1,5 +1,3 @@
-//! ALFWorld as a [`WorldKind`]: settings, templates, expert.
-
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -23,21 +21,20 @@ pub struct AlfworldKind;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AlfworldSettings {
-    /// Folder, file or archive with official games. If not set, games are generated.
+    /// Folder, file or archive with official games. Default: generated games.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
-    /// Generator settings, ignored if `data` is set.
+    /// Generated games, ignored if `data` is set.
     pub generator: GeneratorConfig,
-    /// Settings of demonstrations.
+    /// Demonstrations.
     pub expert: AlfworldExpert,
 }
 
-/// Settings for ALFWorld demonstrations.
+/// Demonstrations.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AlfworldExpert {
-    /// Who plays demonstrations: the expert, which sees only observations, or the stored
-    /// walkthroughs, made with full knowledge.
+    /// Player: the expert, which sees only observations, or walkthroughs made with full knowledge.
     pub source: Source,
     /// Order in which the expert searches receptacles.
     pub search_order: SearchOrder,

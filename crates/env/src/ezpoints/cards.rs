@@ -25,12 +25,12 @@ impl Suit {
     /// All suits, in the original's order.
     pub const ALL: [Self; 4] = [Self::Hearts, Self::Spades, Self::Diamonds, Self::Clubs];
 
-    /// Returns the letter that the original uses for the suit.
+    /// Returns the original's letter.
     pub fn letter(self) -> char {
         ['H', 'S', 'D', 'C'][self as usize]
     }
 
-    /// Returns the suit's name in English.
+    /// Returns the English name.
     pub fn word(self) -> &'static str {
         ["hearts", "spades", "diamonds", "clubs"][self as usize]
     }
@@ -46,12 +46,12 @@ pub struct Card {
 }
 
 impl Card {
-    /// Creates a card. `rank` must be from 1 (ace) to 13 (king).
+    /// Creates a card of rank 1 (ace) to 13 (king).
     pub fn new(suit: Suit, rank: u8) -> Option<Self> {
         (1..=13).contains(&rank).then_some(Self { suit, rank })
     }
 
-    /// Parses a card name in the original's format, such as `H4` or `CT`.
+    /// Parses the original's name, such as `H4` or `CT`.
     pub fn parse(name: &str) -> Option<Self> {
         let mut letters = name.chars();
         let letter = letters.next()?;
@@ -65,43 +65,41 @@ impl Card {
         self.suit
     }
 
-    /// Returns the rank, 1 to 13.
+    /// Returns the rank, from 1 to 13.
     pub fn rank(self) -> u8 {
         self.rank
     }
 
-    /// Returns the card's number, which is its rank but at most 10.
+    /// Returns the rank, but at most 10.
     pub fn number(self) -> u8 {
         self.rank.min(10)
     }
 
-    /// Returns the rank as players write it: `A`, `2` to `10`, `J`, `Q`, `K`.
+    /// Returns the rank as printed: `A`, `2` to `10`, `J`, `Q`, `K`.
     pub fn rank_word(self) -> &'static str {
         if self.rank == 10 { "10" } else { RANKS[usize::from(self.rank) - 1] }
     }
 
-    /// Returns the card in words, such as `4 of hearts` or `J of spades`.
+    /// Returns the card in words, such as `4 of hearts`.
     pub fn words(self) -> String {
         [self.rank_word(), " of ", self.suit.word()].concat()
     }
 }
 
-/// Writes the card's name in the original's format.
 impl fmt::Display for Card {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(to, "{}{}", self.suit.letter(), RANKS[usize::from(self.rank) - 1])
     }
 }
 
-/// The two cards of an episode. Their order matters.
+/// Two cards in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Deal(pub [Card; 2]);
 
 impl Deal {
-    /// Draws two cards with the same distribution as the original. The first card has a uniform
-    /// rank from 2 to king and a uniform suit. The second card makes 12 possible as a sum or
-    /// product. If both are possible, each is used with probability 1/2. Finally, the
-    /// cards are swapped with probability 1/2.
+    /// Draws cards with the original's distribution: the first has a uniform rank from 2 to king,
+    /// and the second makes the sum or product 12 (equally likely if both are possible). Suits are
+    /// uniform, and half of the deals are swapped.
     pub fn draw(rng: &mut Rng) -> Self {
         let rank = 2 + rng.below(12) as u8;
         let mut suit = || Suit::ALL[rng.below(4)];
@@ -116,7 +114,7 @@ impl Deal {
         Self(cards)
     }
 
-    /// Returns all possible deals, sorted and without duplicates.
+    /// Returns all possible deals, sorted.
     pub fn all() -> Vec<Self> {
         let mut all = Vec::new();
         for rank in 2..=13u8 {
@@ -136,12 +134,12 @@ impl Deal {
         all
     }
 
-    /// Returns the two cards' numbers.
+    /// Returns the cards' numbers.
     pub fn numbers(self) -> [u8; 2] {
         self.0.map(Card::number)
     }
 
-    /// Returns the operator that makes 12, or `None` if neither does.
+    /// Returns the operator that makes 12, if any.
     pub fn operator(self) -> Option<Symbol> {
         let [left, right] = self.numbers().map(i128::from);
         if left + right == TARGET {
@@ -151,7 +149,7 @@ impl Deal {
         }
     }
 
-    /// Returns a digest of the two cards, independent of their order.
+    /// Hashes the cards, ignoring their order.
     pub fn digest(self) -> String {
         let mut cards = self.0;
         cards.sort_unstable();

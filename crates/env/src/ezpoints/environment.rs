@@ -1,5 +1,3 @@
-//! EZPoints as a [`turnwise_core::Environment`]: step limit, observations, saved states.
-
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -11,11 +9,11 @@ use super::game::{ACTIONS, Action, Game, REWARD, place_of};
 use super::set::{EzPointsPictures, Shared};
 use crate::saved::SavedEpisode;
 
-/// Plays the tasks of a [`super::EzPointsSet`], one episode at a time.
+/// Environment for the tasks of an [`super::EzPointsSet`].
 ///
-/// An episode ends after `=` (`terminated`). An episode is `truncated` at the step limit, or by the
-/// first action after six symbols. Actions without effect count towards the step limit. If images
-/// are enabled, each observation has an image after its text.
+/// `=` ends the episode (`terminated`). It is `truncated` by the first action after six symbols, or
+/// by the step limit, which also counts actions without effect. If images are enabled, one follows
+/// each text.
 #[derive(Debug)]
 pub struct EzPointsEnv {
     shared: Arc<Shared>,
@@ -34,7 +32,7 @@ struct Episode {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Saved {
-    /// Task id, which contains the names of the cards.
+    /// Contains the names of the cards.
     task: String,
     actions: Vec<Cow<'static, str>>,
 }
@@ -56,10 +54,8 @@ impl EzPointsEnv {
     }
 }
 
-/// Describes the cards in words, followed by the current formula.
 pub(super) fn describe(game: &Game) -> String {
     let Deal([left, right]) = game.deal();
-    // Formatting dominates the cost of a step.
     let mut text = String::with_capacity(80);
     for (between, card) in [("Cards: ", left), (", ", right)] {
         for part in [between, card.rank_word(), " of ", card.suit().word()] {
@@ -86,7 +82,6 @@ fn observe(game: &Game, pictures: Option<&EzPointsPictures>) -> Result<Observati
 
 impl Environment for EzPointsEnv {
     fn reset(&mut self, task: &Task, _: Seed) -> Result<Observation, EnvError> {
-        // If the reset fails, no episode remains.
         self.episode = None;
         let game = Game::new(self.shared.deal(&task.id)?);
         let observation = observe(&game, self.shared.pictures.as_ref())?;
@@ -121,15 +116,14 @@ impl Environment for EzPointsEnv {
             terminated: outcome.terminated,
             truncated,
             success,
-            // An action without effect, such as a number on no card, is still valid.
+            // A number on no card is still a valid action.
             understood: read != Action::Nothing,
             metrics: Vec::new(),
             rewards: Vec::new(),
         })
     }
 
-    /// Saves everything except the step limit, which comes from the config. A finished episode
-    /// cannot be saved.
+    /// Saves everything except the step limit. A finished episode cannot be saved.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         if episode.over {

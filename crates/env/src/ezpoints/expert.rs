@@ -1,4 +1,4 @@
-//! An expert that knows the formula, and demonstrations played by it.
+//! Expert that knows the formula.
 
 use turnwise_core::{EnvError, Observation, Purpose, Rng, Seed, Task};
 
@@ -15,13 +15,12 @@ fn formula(deal: Deal) -> [Symbol; 3] {
     [left, deal.operator().unwrap_or(Symbol::Times), right]
 }
 
-/// Returns the next action towards the shortest formula that equals 12, or `=` if no formula does.
+/// Aims for the shortest formula for 12, else returns `=`.
 fn next(game: &Game) -> &'static str {
     (0..=MOST_SYMBOLS).find_map(|symbols| leading(game, symbols)).unwrap_or("=")
 }
 
-/// Returns the first action of a sequence that wins with this many symbols and `=`. Ties are broken
-/// in favour of the first card and operator.
+/// The first of `symbols` actions that win with a final `=`.
 fn leading(game: &Game, symbols: usize) -> Option<&'static str> {
     let Some(fewer) = symbols.checked_sub(1) else {
         return (game.clone().act(Move::Evaluate).reward == REWARD).then_some("=");
@@ -56,8 +55,7 @@ impl Advisor for Adviser {
     }
 }
 
-/// Plays `count` tasks of a split in order. With probability `early_evaluation_prob`, the expert
-/// evaluates the formula too early, and SFT imitates this mistake.
+/// With probability `early_evaluation_prob`, the expert evaluates too early, which SFT imitates.
 pub(super) fn demonstrate(
     set: &EzPointsSet,
     request: &DemonstrationRequest<'_>,
@@ -80,7 +78,6 @@ fn play(
     if rng.chance(early_evaluation_prob) {
         plan.remove(2);
     }
-    // Inserted actions are numbers on neither card, which have no effect.
     let unusable: Vec<u8> = (1..=10).filter(|number| !deal.numbers().contains(number)).collect();
     let mut plan = plan.into_iter();
     let act = |_: &EzPointsEnv, _: &Observation| {

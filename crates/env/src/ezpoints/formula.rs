@@ -1,9 +1,9 @@
-//! Symbols of formulas, and evaluation like Python's `eval`.
+//! Formulas and their evaluation, as by Python's `eval`.
 
-/// A symbol of a formula.
+/// Symbol of a formula.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Symbol {
-    /// A number from 1 to 10.
+    /// From 1 to 10.
     Number(u8),
     /// `+`
     Plus,
@@ -14,7 +14,7 @@ pub enum Symbol {
 const NUMBERS: [&str; 10] = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10"];
 
 impl Symbol {
-    /// Returns the symbol's text, which is empty for numbers that no card has.
+    /// Returns the text, empty for numbers that no card has.
     pub fn text(self) -> &'static str {
         match self {
             Self::Number(number) => {
@@ -26,7 +26,7 @@ impl Symbol {
     }
 }
 
-/// Joins the symbols like the original: adjacent digits form one number, and `**` is a power.
+/// Joins symbols like the original: digits form one number, and `**` is a power.
 pub fn text(symbols: &[Symbol]) -> String {
     joined(symbols, "")
 }
@@ -42,11 +42,11 @@ pub(super) fn joined(symbols: &[Symbol], between: &str) -> String {
     out
 }
 
-/// Evaluates digits, `+` and `*` like Python's `eval`. Any number of `+` may precede an operand
-/// (`4+++8` and `2*+6` are both 12). `**` is right-associative and binds tighter than a preceding
-/// `+` (`+2**+3` is 8).
+/// Evaluates digits, `+` and `*` like Python's `eval`. Returns `None` if Python raises an exception
+/// or the value needs more than 127 bits.
 ///
-/// Returns `None` if Python would raise an exception or the value needs more than 127 bits.
+/// Operands may have several `+` (`4+++8` and `2*+6` are 12). `**` is right-associative and binds
+/// tighter than a preceding `+` (`+2**+3` is 8).
 pub fn eval(text: &str) -> Option<i128> {
     let mut parser = Parser { rest: text };
     let value = parser.sum()?;
@@ -99,7 +99,7 @@ impl Parser<'_> {
         let length = self.rest.bytes().take_while(u8::is_ascii_digit).count();
         let (digits, rest) = self.rest.split_at(length);
         self.rest = rest;
-        // In Python a number of several digits does not start with 0, unless all digits are 0.
+        // Python allows leading zeros only if all digits are 0.
         if digits.len() > 1 && digits.starts_with('0') && digits.bytes().any(|digit| digit != b'0') {
             return None;
         }
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn formulas_are_what_python_makes_of_them() {
-        // eval(text) of CPython 3.12; `None` if it raises.
+        // From CPython 3.12; `None` if it raises.
         for (text, expected) in [
             ("10+2", Some(12)),
             ("4+++8", Some(12)),

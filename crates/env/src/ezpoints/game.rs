@@ -1,39 +1,38 @@
-//! Game rules: effects and rewards of actions.
+//! Effects and rewards of actions.
 
 use super::cards::Deal;
 use super::formula::{Symbol, eval, text};
 
-/// Target value of the formula.
+/// Value of a winning formula.
 pub const TARGET: i128 = 12;
 
 /// Reward for a formula that uses both cards and equals the target.
 pub const REWARD: f64 = 10.0;
 
-/// Maximum length at which a formula can still be extended. If the formula is longer, the next
-/// action ends the episode.
+/// Longest formula that can be extended; after a longer one, the next action ends the episode.
 pub const MOST_SYMBOLS: usize = 5;
 
-/// All actions, ordered by their numbers in the original.
+/// All actions, ordered as in the original.
 pub const ACTIONS: [&str; 13] = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "+", "*", "="];
 
 /// A parsed action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Appends a symbol to the formula.
+    /// Appends a symbol.
     Add(Symbol),
-    /// `=`, which evaluates the formula.
+    /// Evaluates the formula (`=`).
     Evaluate,
-    /// Any other action, which has no effect (-1 in the original).
+    /// Any other text, without effect (-1 in the original).
     Nothing,
 }
 
 impl Action {
-    /// Parses an action. The trimmed text must be one of [`ACTIONS`].
+    /// Parses one of [`ACTIONS`].
     pub fn parse(text: &str) -> Self {
         place_of(text.trim()).map_or(Self::Nothing, Self::of)
     }
 
-    /// Returns the action at the given index of [`ACTIONS`].
+    /// Returns the action at an index of [`ACTIONS`].
     pub fn of(index: usize) -> Self {
         match index {
             0..=9 => Self::Add(Symbol::Number(index as u8 + 1)),
@@ -56,20 +55,20 @@ pub(super) fn place_of(text: &str) -> Option<usize> {
     }
 }
 
-/// The result of an action.
+/// Result of an action.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// Either [`REWARD`] or 0.
+    /// [`REWARD`] or 0.
     pub reward: f64,
     /// Whether the formula was evaluated.
     pub terminated: bool,
-    /// Whether the formula was too long to continue.
+    /// Whether the formula was too long.
     pub truncated: bool,
-    /// Whether the action changed the formula or ended the episode.
+    /// Whether the formula changed or was evaluated.
     pub effective: bool,
 }
 
-/// The two cards and the current formula.
+/// Cards and formula.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Game {
     deal: Deal,
@@ -87,7 +86,7 @@ impl Game {
         self.deal
     }
 
-    /// Returns the formula's current symbols.
+    /// Returns the formula.
     pub fn formula(&self) -> &[Symbol] {
         &self.formula
     }
@@ -98,8 +97,7 @@ impl Game {
         dealt.saturating_sub(used)
     }
 
-    /// Returns true if a symbol can be added. Operators can always be added, and numbers if an
-    /// unused card has them.
+    /// Returns true for operators and for numbers of unused cards.
     pub fn can_add(&self, symbol: Symbol) -> bool {
         match symbol {
             Symbol::Number(number) => self.left(number) > 0,
@@ -107,10 +105,10 @@ impl Game {
         }
     }
 
-    /// Applies an action. Conditions are checked in the original's order.
+    /// Applies an action, with the original's order of checks.
     ///
-    /// [`Action::Nothing`] never has an effect. If the formula is longer than [`MOST_SYMBOLS`], any
-    /// other action only ends the episode. A number has no effect if no unused card has it.
+    /// On a formula longer than [`MOST_SYMBOLS`], any action except [`Action::Nothing`] only ends
+    /// the episode.
     pub fn act(&mut self, action: Action) -> Outcome {
         if action == Action::Nothing {
             return Outcome::default();

@@ -1,7 +1,4 @@
-//! EZPoints: combine two cards into a formula that equals 12. The rules are those of gym-cards as
-//! used by verl-agent.
-//!
-//! verl-agent asks for JSON replies; [`crate::parse`] describes how they are parsed.
+//! EZPoints: combine two cards into a formula for 12, with the rules of gym-cards as in verl-agent.
 
 pub mod cards;
 mod environment;

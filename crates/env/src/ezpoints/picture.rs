@@ -1,5 +1,4 @@
-//! Draws 300 x 300 pixel images of cards and formula. The cards are built in or read from the
-//! original's files.
+//! Images of cards and formula. Cards are built in or read from the original's files.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,7 +12,7 @@ use super::game::Game;
 use crate::pictures::strokes::{self, Letters};
 use crate::pictures::{Color, Picture, png};
 
-/// Side length of the image in pixels.
+/// Side of the image in pixels.
 pub const SIDE: usize = 300;
 /// Width of a card in pixels.
 pub const CARD_WIDTH: usize = 135;
@@ -21,7 +20,7 @@ pub const CARD_WIDTH: usize = 135;
 pub const CARD_HEIGHT: usize = 189;
 const LEFT: [usize; 2] = [5, 153];
 const TOP: usize = 55;
-/// Pixel rows that show the formula. All other rows are identical to the original's.
+/// Pixel rows of the formula. All others equal the original's.
 pub const TEXT_ROWS: std::ops::Range<usize> = 258..282;
 const TEXT_LINE: i32 = 277;
 const LEFT_MARGIN: f32 = 10.0;
@@ -32,22 +31,20 @@ const WHITE: Color = [255, 255, 255];
 const RED: Color = [196, 30, 42];
 const BLACK: Color = [20, 20, 24];
 
-/// Number of pixel rows above the formula, which are constant during an episode.
+/// Rows above the formula, constant in an episode.
 const UPPER: usize = TEXT_ROWS.start;
 
-/// The card images and data derived from them.
+/// Card images.
 #[derive(Debug)]
 pub struct Cards {
-    /// Card images sorted by suit and rank.
     cards: Vec<Picture>,
     letters: Letters,
     lower: Picture,
-    /// Compressed rows above the formula, cached for each deal.
     starts: Mutex<HashMap<Deal, Arc<png::Start>>>,
 }
 
 impl Cards {
-    /// Draws all card images instead of reading them from a folder.
+    /// Draws the built-in cards.
     pub fn own() -> Self {
         Self::new(every_card().map(draw).collect())
     }
@@ -59,12 +56,11 @@ impl Cards {
         Self { cards, letters, lower, starts: Mutex::default() }
     }
 
-    /// Reads the card images of gym-cards: `HA.png`, `H2.png` to `CK.png`, 135 x 189 pixels each.
-    /// Aces may be missing because they are never dealt.
+    /// Reads the images of gym-cards: `HA.png`, `H2.png` to `CK.png`, 135 x 189 pixels each. Aces
+    /// may be missing because they are never dealt.
     ///
     /// # Errors
-    /// Fails if an image is missing, has a different size or is not a PNG file. The error names the
-    /// image.
+    /// Fails if an image is missing, has another size or is not PNG.
     pub fn read(folder: &Path) -> Result<Self, EnvError> {
         let read = |card: Card| {
             let path = folder.join(format!("{card}.png"));
@@ -96,8 +92,7 @@ impl Cards {
         picture
     }
 
-    /// Draws the state of a game and encodes it as PNG. The rows above the formula are drawn and
-    /// compressed once per deal.
+    /// Draws a game as PNG, compressing the rows above the formula once per deal.
     ///
     /// # Errors
     /// Fails if the image cannot be encoded.
@@ -120,7 +115,7 @@ impl Cards {
     }
 
     fn start(&self, deal: Deal) -> Result<Arc<png::Start>, EnvError> {
-        // Entries are complete even if a thread panicked.
+        // Entries are complete even after a panic.
         let lock = || self.starts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = lock().get(&deal) {
             return Ok(Arc::clone(known));
@@ -159,7 +154,7 @@ fn draw(card: Card) -> Picture {
     picture
 }
 
-/// Returns the signed distance from a point to a suit's symbol, which extends from -1 to 1.
+/// The symbol extends from -1 to 1.
 fn suit_distance(suit: Suit, x: f32, y: f32) -> f32 {
     let x = x.abs();
     let heart = |y: f32| {
@@ -205,7 +200,6 @@ mod tests {
         }
         let last = &seen[3];
         assert_eq!((last.width(), last.height(), last.pixel(0, 0)), (300, 300, TABLE));
-        // The formula affects only its rows.
         for (first, last) in seen[0]
             .rgb()
             .chunks(3 * SIDE)

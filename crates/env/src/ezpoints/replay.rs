@@ -1,16 +1,15 @@
 //! Compares these rules with recorded episodes of the original.
 //!
-//! A recording is a JSON Lines file with one object per episode:
+//! Recordings are JSON Lines with one object per episode:
 //!
 //! ```text
 //! {"seed", "cards": ["H4", "C8"], "numbers": [4, 8],
 //!  "steps": [{"action": -1..12, "reward", "terminated", "truncated", "formula", "won"}, ..]}
 //! ```
 //!
-//! An optional folder contains the original's images: cards in `cards_135x189`, and each episode's
-//! last observation as `final_obs_seedN.png`. Pixels outside the rows with the formula must be
-//! equal. Where the formula is drawn, fonts differ, so the mean absolute channel difference may be
-//! up to [`TEXT_TOLERANCE`].
+//! An optional folder has the original's cards in `cards_135x189` and each episode's last image as
+//! `final_obs_seedN.png`. Pixels must be equal, except in the formula's rows, where fonts differ
+//! ([`TEXT_TOLERANCE`]).
 
 use std::io::BufRead;
 use std::path::Path;
@@ -25,7 +24,7 @@ use super::picture::{Cards, TEXT_ROWS};
 use crate::pictures::{Picture, png};
 use crate::replay::{Checker, ReplayReport, numbered_lines};
 
-/// Maximum mean absolute channel difference (0 to 255) where the formula is drawn.
+/// Maximum mean absolute channel difference (0 to 255) in the formula's rows.
 pub const TEXT_TOLERANCE: f64 = 4.0;
 
 #[derive(Deserialize)]
@@ -74,10 +73,10 @@ pub(super) fn parse_deal(line: &str) -> Result<Deal, String> {
     deal_of(&dealt.cards)
 }
 
-/// Replays a recording. Blank lines are skipped.
+/// Replays a recording.
 ///
 /// # Errors
-/// Fails if a line is not an episode or reading fails. Differences are not errors.
+/// Fails if a line is not an episode or reading fails, but not for differences.
 pub fn replay(name: &str, reader: impl BufRead, data: Option<&Path>) -> Result<ReplayReport, EnvError> {
     let cards = data.map(|folder| Cards::read(&folder.join("cards_135x189"))).transpose()?;
     let mut differences = Vec::new();

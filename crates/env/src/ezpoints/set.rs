@@ -1,5 +1,3 @@
-//! EZPoints tasks as a task set: splits and their order.
-
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -17,24 +15,24 @@ use crate::splits::{SPLITS, split_of, tasks_of};
 pub(super) const GOAL: &str =
     "build a math formula that evaluates to **12**, using only the two numbers shown on the playing cards";
 
-/// Default step limit, as in verl-agent.
+/// As in verl-agent.
 pub(super) const DEFAULT_MAX_STEPS: usize = 8;
 
-/// Test and validation split sizes, in units of 1/256.
+/// Share of test and validation, in 1/256.
 const TEST: u8 = 64;
 const VALID: u8 = 38;
 
-/// Maximum number of consecutive draws that fall outside the training split before creation fails.
+/// Maximum consecutive draws outside the training split.
 const MOST_DRAWS: usize = 100_000;
 
 /// Reward of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EzPointsReward {
-    /// 10 for a formula that equals 12 and 0 otherwise, as in verl-agent.
+    /// 10 for a formula that equals 12, else 0, as in verl-agent.
     #[default]
     Original,
-    /// 1 for a formula that equals 12 and 0 otherwise.
+    /// 1 for a formula that equals 12, else 0.
     Success,
 }
 
@@ -47,14 +45,14 @@ impl EzPointsReward {
     }
 }
 
-/// Settings for dealing cards.
+/// Dealing of cards.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EzPointsGenerator {
     /// Random seed.
     pub seed: u64,
     /// Number of training tasks, drawn with replacement from the original's distribution. `valid`
-    /// and `test` contain each of their tasks exactly once.
+    /// and `test` have each task once.
     #[schemars(range(min = 1, max = 1000000))]
     pub train: usize,
 }
@@ -65,12 +63,12 @@ impl Default for EzPointsGenerator {
     }
 }
 
-/// How observation images are drawn and stored.
+/// Drawing and storage of images.
 #[derive(Debug)]
 pub struct EzPointsPictures {
-    /// Images of the cards.
+    /// Card images.
     pub cards: Cards,
-    /// Folder where the images are stored.
+    /// Image folder.
     pub store: PictureStore,
 }
 
@@ -90,10 +88,9 @@ impl Shared {
 
 /// EZPoints as a task set.
 ///
-/// A task is a pair of cards, and its kind is sum or product. No pair of cards occurs in two
-/// splits, not even in reversed order. A pair's split depends on the first byte of its digest, not
-/// on the seed. The splits get about 60, 15 and 25 percent of the 154 pairs. There are only ten
-/// pairs of ranks, all of which occur in training.
+/// A task is a pair of cards; its kind is sum or product. A digest of the pair, ignoring order,
+/// decides the split (about 60, 15 and 25 % of 154 pairs). All ten pairs of ranks occur in
+/// training.
 #[derive(Clone, Debug)]
 pub struct EzPointsSet {
     shared: Arc<Shared>,
@@ -101,11 +98,10 @@ pub struct EzPointsSet {
 }
 
 impl EzPointsSet {
-    /// Creates the splits. If given, a `panel` replaces `test`, and its cards are excluded from the
-    /// other splits.
+    /// Creates the splits. A `panel` replaces `test` and is excluded from the others.
     ///
     /// # Errors
-    /// Fails if no training tasks remain besides the panel.
+    /// Fails if no training tasks remain.
     pub fn new(
         config: &EzPointsGenerator,
         panel: Option<Vec<Deal>>,
@@ -167,7 +163,7 @@ impl EzPointsSet {
         self
     }
 
-    /// Returns the two cards of a task.
+    /// Returns the cards of a task.
     ///
     /// # Errors
     /// Fails if the task is unknown.
@@ -175,7 +171,7 @@ impl EzPointsSet {
         self.shared.deal(id)
     }
 
-    /// Returns the tasks of a split without copying them.
+    /// Returns a split's tasks without copying.
     ///
     /// # Errors
     /// Fails if the split is unknown.

@@ -1,5 +1,3 @@
-//! EZPoints as a [`WorldKind`]: settings, templates, expert.
-
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -24,32 +22,30 @@ pub struct EzPointsKind;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EzPointsSettings {
-    /// JSON Lines file with the card pairs (`cards`) of the `test` split, plain or zstd-compressed.
-    /// Recorded episodes have this format. Card pairs in this file are excluded from training.
+    /// JSON Lines, optionally zstd-compressed, with the card pairs (`cards`) of `test`, such as
+    /// recorded episodes. They are excluded from training.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
     /// Reward of a step.
     pub reward: EzPointsReward,
-    /// Folder for observation images (PNG files named by their SHA-256). If set, each observation
-    /// has an image after its text.
+    /// Folder for observation images (PNG files named by SHA-256). Default: no images.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pictures: Option<PathBuf>,
-    /// Folder of card images (`H2.png` to `CK.png`, 135 x 189 pixels each) that replace the
-    /// built-in ones.
+    /// Folder of card images (`H2.png` to `CK.png`, 135 x 189 pixels). Default: built-in cards.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cards: Option<PathBuf>,
-    /// Settings for dealing cards.
+    /// Dealing of cards.
     pub generator: EzPointsGenerator,
-    /// Settings for the demonstration expert.
+    /// Demonstration expert.
     pub expert: EzPointsExpert,
 }
 
-/// Settings for the demonstration expert.
+/// Demonstration expert.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EzPointsExpert {
-    /// Probability that the expert evaluates the formula before adding the second number. SFT
-    /// imitates the resulting failures.
+    /// Probability that the expert evaluates the formula without the second number. SFT imitates
+    /// these failures.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub early_evaluation_prob: f64,
 }

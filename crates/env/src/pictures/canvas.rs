@@ -1,51 +1,48 @@
-//! In-memory images: RGB with eight bits per channel.
+//! Images in memory.
 
-/// An RGB colour.
+/// RGB colour.
 pub type Color = [u8; 3];
 
-/// A picture in memory.
+/// Image with eight bits per channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Picture {
     width: usize,
-    /// Pixel rows with three bytes per pixel.
     rgb: Vec<u8>,
 }
 
 impl Picture {
-    /// Creates an image filled with one colour.
+    /// Creates an image of one colour.
     pub fn new(width: usize, height: usize, color: Color) -> Self {
         Self { width, rgb: color.repeat(width * height) }
     }
 
-    /// Creates an image from RGB bytes. Returns `None` unless the bytes form rows of `width`
-    /// pixels.
+    /// Creates an image from RGB bytes, which must be whole rows of `width` pixels.
     pub fn from_rgb(width: usize, rgb: Vec<u8>) -> Option<Self> {
         (width > 0 && !rgb.is_empty() && rgb.len().is_multiple_of(3 * width)).then_some(Self { width, rgb })
     }
 
-    /// Returns the number of pixels per row.
+    /// Returns the width in pixels.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// Returns the number of rows.
+    /// Returns the height in pixels.
     pub fn height(&self) -> usize {
         (self.rgb.len() / 3).checked_div(self.width).unwrap_or_default()
     }
 
-    /// Returns the RGB bytes in row order, three per pixel.
+    /// Returns the RGB bytes, row by row.
     pub fn rgb(&self) -> &[u8] {
         &self.rgb
     }
 
-    /// Returns the colour of a pixel, which must be inside the image.
+    /// Returns the colour of a pixel inside the image.
     pub fn pixel(&self, x: usize, y: usize) -> Color {
         let at = 3 * (y * self.width + x);
         [self.rgb[at], self.rgb[at + 1], self.rgb[at + 2]]
     }
 
-    /// Blends a colour into a pixel. `share` is the fraction of the pixel covered, from 0 to 1.
-    /// Pixels outside the image are ignored.
+    /// Blends a colour into a pixel by `share` (0 to 1). Ignores pixels outside the image.
     pub fn blend(&mut self, x: usize, y: usize, color: Color, share: f32) {
         if x >= self.width || y >= self.height() {
             return;
@@ -58,7 +55,7 @@ impl Picture {
         }
     }
 
-    /// Copies another image to (`x`, `y`), clipped to this image.
+    /// Copies another image to (`x`, `y`), clipped.
     pub fn paste(&mut self, other: &Self, x: usize, y: usize) {
         let columns = other.width.min(self.width.saturating_sub(x));
         let rows = other.height().min(self.height().saturating_sub(y));
@@ -69,9 +66,8 @@ impl Picture {
         }
     }
 
-    /// Fills a shape with an antialiased edge one pixel wide. `distance` returns the signed
-    /// distance in pixels from a pixel's centre to the shape, negative inside. Only pixels in the
-    /// given box are evaluated.
+    /// Fills a shape inside a box, with an antialiased edge. `distance` is the signed distance from
+    /// a point to the shape in pixels, negative inside.
     pub fn fill(
         &mut self,
         (left, top, right, bottom): (usize, usize, usize, usize),
@@ -88,8 +84,7 @@ impl Picture {
         }
     }
 
-    /// Returns the image scaled to another size. Each new pixel is the mean of the old pixels it
-    /// covers.
+    /// Scales the image by averaging the pixels that each new one covers.
     pub fn scaled(&self, width: usize, height: usize) -> Self {
         let mut rgb = Vec::with_capacity(3 * width * height);
         let span = |index: usize, count: usize, all: usize| {

@@ -1,4 +1,4 @@
-//! Observation images. Images are only drawn if an environment's `pictures` setting names a folder.
+//! Observation images, drawn only if an environment's `pictures` names a folder.
 
 pub mod canvas;
 pub mod png;

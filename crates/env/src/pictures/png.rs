@@ -29,27 +29,25 @@ pub fn encode(picture: &Picture) -> Result<Vec<u8>, EnvError> {
     Ok(file)
 }
 
-/// First rows shared by several images, compressed once.
+/// First rows of several images, compressed once.
 #[derive(Debug)]
 pub struct Start {
     width: usize,
     height: usize,
     rows: usize,
-    /// The PNG file up to the end of the shared rows.
     file: Vec<u8>,
-    /// Adler-32 checksum of the filtered rows.
     adler: u32,
     last: Vec<u8>,
 }
 
-/// Offset of the compressed data, after the signature, the header, and the chunk's length and name.
+/// Offset of the compressed data: signature, header, chunk length and name.
 const DATA: usize = 8 + 25 + 8;
 
 impl Start {
-    /// Compresses the first rows of images that have `height` rows.
+    /// Compresses the first rows of images with `height` rows.
     ///
     /// # Errors
-    /// Fails unless `rows` has between 1 and `height` rows.
+    /// Fails unless there are 1 to `height` rows.
     pub fn new(rows: &Picture, height: usize) -> Result<Self, EnvError> {
         let (width, count) = (rows.width(), rows.height());
         if !(1..=height).contains(&count) {
@@ -57,7 +55,7 @@ impl Start {
             return Err(EnvError::Other(reason));
         }
         let mut file = header(width, height);
-        // The length is written when the picture is complete.
+        // The length is written at the end.
         file.extend(*b"\0\0\0\0IDAT");
         // Deflate with 32 KiB windows.
         file.extend([0x78, 0x01]);
@@ -72,10 +70,10 @@ impl Start {
         Ok(Self { width, height, rows: count, file, adler: adler.finish(), last })
     }
 
-    /// Appends the remaining rows of an image and returns the PNG file.
+    /// Appends the remaining rows and returns the PNG file.
     ///
     /// # Errors
-    /// Fails if the rows have the wrong width or number.
+    /// Fails if their width or number is wrong.
     pub fn finish(&self, rest: &Picture) -> Result<Vec<u8>, EnvError> {
         if (rest.width(), self.rows + rest.height()) != (self.width, self.height) {
             return Err(EnvError::Other(format!(
@@ -90,7 +88,7 @@ impl Start {
         let mut last = self.last.clone();
         let filtered = filter(rest, &mut last);
         let stream = compress(&filtered)?;
-        // Its block is the last one; header and checksum are those of the whole picture.
+        // Drops header and checksum, which are written for the whole image.
         let block = stream.get(2..stream.len().saturating_sub(4)).unwrap_or_default();
         let mut adler = Adler32::from_checksum(self.adler);
         adler.write(&filtered);
@@ -117,7 +115,7 @@ fn header(width: usize, height: usize) -> Vec<u8> {
     file
 }
 
-/// Subtracts from each row the row above it. `above` is updated to the last row.
+/// Subtracts the row above each row, and leaves the last one in `above`.
 fn filter(picture: &Picture, above: &mut [u8]) -> Vec<u8> {
     let mut filtered = Vec::with_capacity(picture.rgb().len() + picture.height());
     for row in picture.rgb().chunks_exact(above.len()) {
@@ -148,11 +146,10 @@ fn chunk(file: &mut Vec<u8>, name: [u8; 4], data: &[u8]) {
     file.extend(crc.to_be_bytes());
 }
 
-/// Reads a PNG file. Palette and greyscale become RGB, 16-bit channels become 8-bit, and
-/// transparency is dropped.
+/// Reads a PNG file as eight-bit RGB without transparency.
 ///
 /// # Errors
-/// Fails if the file cannot be read, is not PNG or is too large. The error names the file.
+/// Fails if the file cannot be read, is not PNG or is too large.
 pub fn read(path: &Path) -> Result<Picture, EnvError> {
     let name = path.display().to_string();
     let file = File::open(path).map_err(|source| EnvError::Io { path: name.clone(), source })?;

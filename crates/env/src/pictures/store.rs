@@ -1,5 +1,3 @@
-//! A folder of images, stored as PNG files named by their SHA-256.
-
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,10 +6,10 @@ use std::sync::Mutex;
 use sha2::{Digest as _, Sha256};
 use turnwise_core::{EnvError, ImageHandle, hexadecimal};
 
-/// Maximum number of states whose image handles are cached.
+/// Maximum number of cached states.
 const MOST_KNOWN: usize = 1 << 16;
 
-/// An image folder with a cache of recent states, which are not drawn again.
+/// Folder of PNG files named by SHA-256, with a cache of recent states.
 #[derive(Debug)]
 pub struct PictureStore {
     folder: PathBuf,
@@ -19,26 +17,25 @@ pub struct PictureStore {
 }
 
 impl PictureStore {
-    /// Creates a store, and the folder if it does not exist.
+    /// Opens or creates the folder.
     ///
     /// # Errors
-    /// Fails if the folder cannot be created.
+    /// Fails if it cannot be created.
     pub fn new(folder: &Path) -> Result<Self, EnvError> {
         fs::create_dir_all(folder).map_err(|source| EnvError::io(folder, source))?;
         Ok(Self { folder: folder.to_owned(), known: Mutex::default() })
     }
 
-    /// Returns the handle of a state's image. If the state is not cached, `draw` is called to
-    /// create the PNG bytes.
+    /// Returns the handle of a state's image. If the state is not cached, `draw` creates its PNG.
     ///
     /// # Errors
-    /// Fails if `draw` fails, or if the file cannot be written.
+    /// Fails if `draw` or writing fails.
     pub fn handle(
         &self,
         state: &[u8],
         draw: impl FnOnce() -> Result<Vec<u8>, EnvError>,
     ) -> Result<ImageHandle, EnvError> {
-        // Entries are complete even if a thread panicked.
+        // Entries are complete even after a panic.
         let lock = || self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(known) = lock().get(state) {
             return Ok(known.clone());
@@ -55,12 +52,11 @@ impl PictureStore {
         Ok(handle)
     }
 
-    /// Returns the path of the image file for a handle.
+    /// Returns an image's path.
     pub fn path(&self, handle: &ImageHandle) -> PathBuf {
         self.folder.join(format!("{}.png", handle.sha256))
     }
 
-    /// Writes a file atomically.
     fn write(&self, sha256: &str, bytes: &[u8]) -> Result<(), EnvError> {
         let path = self.folder.join(format!("{sha256}.png"));
         if path.exists() {

@@ -1,26 +1,24 @@
-//! Letters and digits drawn with the strokes of a round pen. Letters have the proportions of the
-//! original's font, DejaVu Sans at 20 pixels, but different pixels.
+//! Letters and digits drawn with a round pen, in the proportions of the original's font (DejaVu
+//! Sans, 20 pixels).
 
 use std::collections::HashMap;
 
 use super::canvas::{Color, Picture};
 
-/// Half the stroke width for text that is 20 pixels high.
+/// Half the stroke width at a text height of 20 pixels.
 const PEN: f32 = 0.95;
 
-/// Horizontal distance from the pen position and height above the baseline.
+/// Distance right of the pen and above the baseline.
 type Point = (f32, f32);
 
 enum Stroke {
     Lines(&'static [Point]),
-    /// Arc of an ellipse: centre, semi-axes, start angle and end angle. Angles are in degrees,
-    /// counter-clockwise from the right.
+    /// Elliptic arc: centre, semi-axes, and angles in degrees counter-clockwise from the right.
     Arc(Point, Point, f32, f32),
 }
 
 use Stroke::{Arc, Lines};
 
-/// Returns a letter's strokes and its advance width.
 fn glyph(letter: char) -> (&'static [Stroke], f32) {
     match letter {
         'F' => (&[Lines(&[(9.4, 14.0), (2.95, 14.0), (2.95, 0.9)]), Lines(&[(2.95, 8.0), (8.7, 8.0)])], 11.5),
@@ -109,7 +107,7 @@ pub(crate) fn width(text: &str) -> f32 {
     text.chars().map(|letter| glyph(letter).1).sum()
 }
 
-/// Draws text that is 20 pixels high. The baseline starts at (`x`, `y`).
+/// Draws text 20 pixels high, from (`x`, `y`) on the baseline.
 pub(crate) fn write(picture: &mut Picture, text: &str, (x, y): Point, color: Color) {
     let mut x = x;
     for letter in text.chars() {
@@ -140,12 +138,11 @@ fn shares(letter: char, (x, y): Point) -> Vec<(usize, usize, f32)> {
 
 const PHASES: i32 = 16;
 
-/// Pen position in a letter's image, leaving room for pixels to the left and above.
 const ORIGIN: (i32, i32) = (4, 20);
 
 type Mask = Vec<(i32, i32, f32)>;
 
-/// Letters pre-rendered at each sub-pixel position.
+/// Letters rendered at each sub-pixel position.
 #[derive(Debug)]
 pub(crate) struct Letters(HashMap<char, Vec<Mask>>);
 
@@ -160,8 +157,8 @@ impl Letters {
         Self(letters.chars().map(masks).collect())
     }
 
-    /// Like [`write()`], but places each letter at the nearest sixteenth of a pixel. `y` is a whole
-    /// row. Unsupported letters are left blank.
+    /// Like [`write()`], but rounds positions to sixteenths of a pixel. Unsupported letters stay
+    /// blank.
     pub(crate) fn write(&self, picture: &mut Picture, text: &str, (x, y): (f32, i32), color: Color) {
         let mut x = x;
         for letter in text.chars() {

@@ -1,24 +1,22 @@
-//! Actions of the search environment.
-
 use crate::python::strip;
 use turnwise_core::Action;
 
 pub(super) const ADMISSIBLE: [&str; 2] = ["search[<your query>]", "answer[<your answer>]"];
 
-/// A parsed action, with whitespace trimmed from its texts.
+/// Parsed action with trimmed texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request<'a> {
-    /// Retrieve passages for a query.
+    /// Query to retrieve passages for.
     Search(&'a str),
-    /// End the episode with this answer.
+    /// Answer that ends the episode.
     Answer(&'a str),
     /// Anything else.
     Unknown,
 }
 
 impl<'a> Request<'a> {
-    /// Parses a call to `search` or `answer`, or the texts `<search>query</search>`,
-    /// `<answer>answer</answer>`, `search[query]` and `answer[answer]`.
+    /// Parses a call to `search` or `answer`, or a text such as `<search>query</search>` or
+    /// `search[query]`.
     pub fn of(action: &'a Action) -> Self {
         match action {
             Action::Text { text } | Action::Malformed { text, .. } => Self::parse(text),
@@ -49,7 +47,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Formats the request as an action text.
+    /// Formats the request as an action.
     pub fn text(&self) -> String {
         match self {
             Self::Search(query) => format!("<search>{query}</search>"),

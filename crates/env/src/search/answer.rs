@@ -1,23 +1,23 @@
-//! Scores answers: normalization, exact match, F1, cover match, and finding answers in a text.
+//! Scores answers by exact match, F1 and cover match.
 //!
-//! Texts are normalized as in SQuAD's evaluation, Search-R1, verl-agent and FlashRAG. Normalization
-//! lower-cases texts and removes ASCII punctuation, articles and repeated spaces.
+//! As in SQuAD's evaluation, Search-R1, verl-agent and FlashRAG, normalization lower-cases texts
+//! and removes ASCII punctuation, articles and repeated spaces.
 
 use crate::python::{is_space, strip};
 
-/// An answer's scores against all golden answers.
+/// Scores of an answer; the best over all golden answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Scores {
-    /// Whether the normalized answer equals a golden answer.
+    /// Whether it equals a golden answer.
     pub exact: bool,
-    /// The highest word-level F1 with any golden answer, in `[0, 1]`.
+    /// Word-level F1 in `[0, 1]`.
     pub f1: f64,
-    /// Whether the normalized answer contains a golden answer.
+    /// Whether it contains a golden answer.
     pub cover: bool,
 }
 
 impl Scores {
-    /// Scores an answer. With several golden answers, the best score counts for each metric.
+    /// Scores an answer.
     pub fn of(answer: &str, golden: &[String]) -> Self {
         let answer = normalize(answer);
         let mut scores = Self::default();
@@ -31,17 +31,15 @@ impl Scores {
     }
 }
 
-/// Normalizes a text.
-///
-/// Due to different Unicode tables, letters with a combining mark next to `a`, `an` or `the` differ
-/// from the original.
+/// Normalizes a text. Letters with a combining mark next to `a`, `an` or `the` differ from the
+/// original, whose Unicode tables differ.
 pub fn normalize(text: &str) -> String {
-    // Most texts are ASCII, and passages are normalized at every search.
+    // Fast path, because passages are normalized at every search.
     let mut bare = if text.is_ascii() { text.to_ascii_lowercase() } else { text.to_lowercase() };
     bare.retain(|character| !character.is_ascii_punctuation());
     let mut normal = String::with_capacity(bare.len());
     for word in bare.split(is_space).filter(|word| !word.is_empty()) {
-        // Articles are also removed between non-letters such as dashes.
+        // Removes articles between non-letters, such as dashes, too.
         for piece in pieces(word) {
             if matches!(piece, "a" | "an" | "the") {
                 open_word(&mut normal);
@@ -55,8 +53,8 @@ pub fn normalize(text: &str) -> String {
     normal
 }
 
-/// Returns true if the normalized text contains a golden answer as whole words (`carcinoma` does
-/// not contain `no`). Golden answers that are empty after normalization are ignored.
+/// Returns true if the normalized text has a golden answer as whole words, ignoring golden answers
+/// that normalize to nothing.
 pub fn stands_in(text: &str, golden: &[String]) -> bool {
     let golden: Vec<String> = golden.iter().map(|golden| normalize(golden)).collect();
     let found = |text: &str| {
@@ -69,7 +67,6 @@ pub fn stands_in(text: &str, golden: &[String]) -> bool {
 
 const POSSESSIVE: &str = "'s";
 
-/// Returns true if the text contains the given words as whole words.
 fn has_words(text: &str, words: &str) -> bool {
     let is_part = |character: Option<char>| character.is_some_and(char::is_alphanumeric);
     let Some(first) = words.chars().next() else { return false };
@@ -104,8 +101,8 @@ fn pieces(word: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Returns the F1 over normalized words, counting repeated words: `2 P R / (P + R)`, with precision
-/// `P` and recall `R`. `yes`, `no` and `noanswer` match only themselves.
+/// F1 over words with repetitions: `2 P R / (P + R)` with precision `P` and recall `R`. `yes`, `no`
+/// and `noanswer` match only themselves.
 fn f1(answer: &str, golden: &str) -> f64 {
     let decided = |text: &str| matches!(text, "yes" | "no" | "noanswer");
     if answer != golden && (decided(answer) || decided(golden)) {
@@ -128,11 +125,8 @@ fn f1(answer: &str, golden: &str) -> f64 {
     2.0 * precision * recall / (precision + recall)
 }
 
-/// Returns the trimmed content of the last `<answer>..</answer>`, if there are at least `at_least`
-/// such blocks.
-///
-/// Search-R1 needs two blocks because its prompt already contains an example, whereas verl-agent
-/// needs one.
+/// Returns the trimmed last `<answer>..</answer>` if there are at least `at_least`: 2 for
+/// Search-R1, whose prompt contains an example, and 1 for verl-agent.
 pub fn last_answer(text: &str, at_least: usize) -> Option<&str> {
     let (mut found, mut last, mut rest) = (0, None, text);
     while let Some((_, after)) = rest.split_once("<answer>") {
@@ -229,7 +223,6 @@ mod tests {
         assert_eq!(last_answer(text, 4), None);
         assert_eq!(last_answer("<answer> Beijing </answer>", 2), None);
         assert_eq!(last_answer("<answer> Beijing </answer>", 1), Some("Beijing"));
-        // Like a non-greedy regular expression, it starts at the first opening tag.
         assert_eq!(last_answer("<answer>a<answer>b</answer>", 1), Some("a<answer>b"));
         assert_eq!(last_answer("</answer><answer>", 0), None);
     }

@@ -1,22 +1,21 @@
-//! Multiple-choice questions: determines which option an answer selects.
+//! Multiple-choice questions.
 
 use super::answer::normalize;
 use crate::python::strip;
 
-/// The answer options of a question.
+/// Options of a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choices {
-    /// Label and text of each option. The labels are usually `A` to `D`.
+    /// Label (usually `A` to `D`) and text of each option.
     pub options: Vec<(String, String)>,
     /// Index of the correct option.
     pub right: usize,
 }
 
 impl Choices {
-    /// Returns the index of the option that an answer selects. The answer may be the option's text,
-    /// its label, or the label and more text (`B`, `(b)`, `B. text`, `option B: text`).
-    /// `C. difficile colitis` selects the option with that text, not option C. If several options
-    /// have the same text, the first is selected.
+    /// Returns the option that an answer selects: by its text, its label, or a label and more text
+    /// (`B`, `(b)`, `B. text`, `option B: text`). Text takes precedence, as in
+    /// `C. difficile colitis`. Of equal texts, the first is selected.
     pub fn chosen(&self, answer: &str) -> Option<usize> {
         let answer = strip(answer);
         let label = label(answer);
@@ -29,9 +28,8 @@ impl Choices {
         by_label.or_else(|| by_text.first().copied())
     }
 
-    /// Returns the options whose text equals the answer after normalization. A bare label matches
-    /// no option text. The text may follow a label that normalization would remove as an article,
-    /// such as `A`.
+    /// The options with the answer's text, which may follow a label such as `A` that normalization
+    /// would remove as an article. A bare label matches none.
     fn with_text(&self, answer: &str, label: Option<&str>) -> Vec<usize> {
         let text = normalize(answer);
         if text.is_empty() || self.options.iter().any(|(label, _)| same(label, &text)) {
@@ -44,7 +42,7 @@ impl Choices {
         (0..self.options.len()).filter(|place| is_text(&self.options[*place].1)).collect()
     }
 
-    /// Formats the options for a prompt, one option per line.
+    /// Formats the options for a prompt, one per line.
     pub fn lines(&self) -> String {
         let mut lines = String::new();
         for (label, text) in &self.options {
@@ -68,8 +66,7 @@ fn same(left: &str, right: &str) -> bool {
     left.eq_ignore_ascii_case(right)
 }
 
-/// Returns the label in an answer, which is either the whole answer or a word followed by
-/// punctuation. `A patient` has no label.
+/// The whole answer or a word before punctuation; `A patient` has no label.
 fn label(answer: &str) -> Option<&str> {
     let mut rest = bare(answer);
     let mut label = first_word(rest);
@@ -144,10 +141,8 @@ mod tests {
             assert_eq!(chosen(others, text), Some(place), "{text}");
         }
         assert_eq!(chosen(texts, "B. fragilis is an anaerobe, mostly"), Some(1));
-        // `A` is a label, although normalization removes it as an article.
         assert_eq!(chosen(["surgery", "radiation", "C", "D"], "A. Radiation"), Some(0));
         assert_eq!(chosen(["surgery", "radiation", "C", "D"], "C. Radiation"), Some(2));
-        // If several options have a text, only a label before it decides.
         assert_eq!(chosen(["D", "C", "B", "A"], "B"), Some(1));
         let twice = ["group B", "B, group", "Group B.", "none"];
         assert_eq!(chosen(twice, "B. group"), Some(1));

@@ -1,6 +1,3 @@
-//! The search task as a [`turnwise_core::Environment`]: searches, answers, step limit, and saved
-//! states.
-
 use std::any::Any;
 use std::sync::Arc;
 
@@ -16,23 +13,22 @@ use super::retriever::search_failed;
 use super::set::Shared;
 use crate::saved::SavedEpisode;
 
-/// Where an episode's answer comes from.
+/// Source of an episode's answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AnswerFrom {
-    /// The answer action. Episodes without an answer action have no answer.
+    /// The answer action only.
     #[default]
     Action,
-    /// The last `<answer>` block in the whole episode, as in Search-R1 and verl-agent. The block
-    /// may come from a retrieved passage, even in an episode that reaches the step limit.
+    /// The episode's last `<answer>` block, as in Search-R1 and verl-agent. It may be in a
+    /// retrieved passage or in an episode without an answer action.
     Transcript,
 }
 
-/// Plays the questions in a [`super::SearchSet`], one episode at a time.
+/// Environment for the questions of a [`super::SearchSet`].
 ///
-/// A search returns passages. An episode ends with an answer (`terminated`) or at the step limit
-/// (`truncated`). The last step cannot be a search. Anything else gets the format's error message
-/// and uses up a turn.
+/// An answer (`terminated`) or the step limit (`truncated`) ends the episode, so the last step
+/// cannot search. Invalid output gets the format's error message and uses up a turn.
 pub struct SearchEnv {
     shared: Arc<Shared>,
     max_steps: usize,
@@ -47,7 +43,6 @@ struct Episode {
     searches: usize,
     found: bool,
     over: bool,
-    /// Actions and observations so far, as needed for [`AnswerFrom::Transcript`].
     transcript: String,
 }
 
@@ -81,7 +76,7 @@ impl SearchEnv {
         })
     }
 
-    /// Applies an action. Nothing is modified before this call, so a failed search can be retried.
+    /// Nothing is modified before this call, so a failed search can be retried.
     fn carry_out(&mut self, action: &Action, hits: Option<&[Hit]>) -> Result<Step, EnvError> {
         let shared = Arc::clone(&self.shared);
         let Some(episode) = self.episode.as_mut() else { return Err(EnvError::NotReset) };
@@ -94,7 +89,7 @@ impl SearchEnv {
         let text = match (request, hits) {
             (_, Some(hits)) => {
                 episode.searches += 1;
-                // Stops checking after the first match, since this is slow.
+                // Slow, so it stops after the first match.
                 episode.found =
                     episode.found || hits.iter().any(|hit| question.is_answered_in(&hit.passage.contents));
                 shared.options.format.information(hits)
@@ -140,8 +135,7 @@ impl SearchEnv {
     }
 }
 
-/// Returns the episode's metrics. `answer_found` means that a retrieved passage contained a golden
-/// answer.
+/// `answer_found`: a retrieved passage contained a golden answer.
 fn measured(scores: &Scores, found: bool) -> [Metric; 4] {
     let number = |yes: bool| f64::from(u8::from(yes));
     [
@@ -166,8 +160,7 @@ fn search(shared: &Shared, queries: &[&str]) -> Result<Vec<Vec<Hit>>, RetrievalE
     Ok(found)
 }
 
-/// Retrieves passages for all queries with one call. If one query makes the call fail, each query
-/// is sent in a separate call.
+/// Sends all queries in one call, or each alone if one may have made it fail.
 fn search_each(shared: &Shared, queries: &[&str]) -> Vec<Result<Vec<Hit>, RetrievalError>> {
     match search(shared, queries) {
         Ok(found) => found.into_iter().map(Ok).collect(),
@@ -184,7 +177,6 @@ fn of_this_set(environment: &mut dyn Environment) -> Result<&mut SearchEnv, EnvE
     any.downcast_mut().ok_or(EnvError::Unsupported("to be stepped with those of this set"))
 }
 
-/// Steps several environments of the same set with one retriever call.
 pub(super) fn step_many(shared: &Shared, pending: &mut [PendingStep<'_>]) -> Vec<Result<Step, EnvError>> {
     let mut queries = Vec::new();
     let mut asked: Vec<Result<Option<usize>, EnvError>> = Vec::with_capacity(pending.len());
@@ -215,7 +207,6 @@ pub(super) fn step_many(shared: &Shared, pending: &mut [PendingStep<'_>]) -> Vec
 
 impl Environment for SearchEnv {
     fn reset(&mut self, task: &Task, _: Seed) -> Result<Observation, EnvError> {
-        // If the reset fails, no episode remains.
         self.episode = None;
         let question = self.shared.question(&task.id)?;
         let mut prompt = question.prompt();

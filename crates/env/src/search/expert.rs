@@ -1,4 +1,4 @@
-//! An expert that searches and then answers, and demonstrations played by it.
+//! Expert that searches, then answers.
 
 use turnwise_core::{EnvError, Observation, Purpose, Rng, Seed, Step, Task};
 
@@ -29,9 +29,8 @@ impl Expert {
         }
     }
 
-    /// Returns the first planned search whose passage has not been seen yet. Without a plan,
-    /// searches for the question. After the searches, returns the golden answer if a passage
-    /// contains it, and `unknown` otherwise.
+    /// First the planned searches whose passages were not seen, or the question without a plan.
+    /// Then the golden answer; without a plan, it is `unknown` unless a passage contains it.
     fn next(&self) -> String {
         let is_shown = |title: &str| self.seen.contains(&format!("\"{title}\""));
         if let Some(search) = self.question.plan.iter().find(|search| !is_shown(&search.query)) {
@@ -65,8 +64,7 @@ impl Advisor for Expert {
     }
 }
 
-/// Formats a search with spaces inside the tags, so that words get the same tokens as in a
-/// sentence. Search-R1's models do the same.
+/// Spaces inside the tags, as in Search-R1's outputs, give words the same tokens as in a sentence.
 fn searched(query: &str) -> String {
     format!("<search> {query} </search>")
 }
@@ -75,8 +73,8 @@ fn answered(answer: &str) -> String {
     format!("<answer> {answer} </answer>")
 }
 
-/// Plays `count` questions of a split in order. With probability `early_answer_prob`, the expert
-/// skips its last planned search and guesses, and SFT imitates this mistake.
+/// With probability `early_answer_prob`, the expert guesses instead of its last planned search,
+/// which SFT imitates.
 pub(super) fn demonstrate(
     set: &SearchSet,
     request: &DemonstrationRequest<'_>,
@@ -170,7 +168,6 @@ mod tests {
             };
             let (careful, all) = won(0.0, 0.0);
             assert!(careful == all && all > 392.0, "{careful} of {all}");
-            // A guess between two is right half of the time.
             let (early, all) = won(0.5, 0.0);
             assert!(all > 392.0 && (160.0..260.0).contains(&early), "{early} of {all}");
             let (won, all) = won(0.0, 0.2);
@@ -242,7 +239,6 @@ mod tests {
         ] {
             assert_eq!(advised(&built, contents), answered(answer));
         }
-        // The names in the question do not count, nor does a word that contains the answer.
         let older = open_question("Who is older, Ada Fenn or Bo Lind?", &["Bo Lind"]);
         assert_eq!(advised(&older, "\"Ada Fenn\"\nAda Fenn was born in 1901."), answered("unknown"));
         let cancer = open_question("Is it benign?", &["no"]);

@@ -1,6 +1,3 @@
-//! Reads questions and passages from JSON Lines, JSON lists, JSON objects keyed by name, and
-//! tables.
-
 use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,14 +10,14 @@ use super::question::Question;
 use super::records::{self, CountedFrom};
 use turnwise_retrieval::Passage;
 
-/// Reads the rows of a table, for example in Parquet, as objects keyed by column name
+/// Reads a table, such as a Parquet file, as objects keyed by column
 /// ([`super::SearchKind::with_tables`]).
 pub type TableReader = Arc<dyn Fn(&Path) -> Result<Vec<Value>, String> + Send + Sync>;
 
 const PARQUET: &[u8] = b"PAR1";
 
-/// Reads the records of a file, which may be zstd-compressed. Supports JSON objects, a JSON list, a
-/// table, or an object of objects whose keys become the `id`.
+/// Reads JSON objects, a JSON list, a table, or an object of objects whose keys become the `id`.
+/// Files may be zstd-compressed.
 pub(crate) fn records(path: &Path, tables: Option<&TableReader>) -> Result<Vec<Value>, EnvError> {
     let mut start = [0; 4];
     let mut file = std::fs::File::open(path).map_err(|source| EnvError::io(path, source))?;
@@ -58,8 +55,8 @@ pub(super) fn json_values<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, En
     read.map_err(|error| EnvError::file(path, format!("this cannot be read as JSON: {error}")))
 }
 
-/// Reads questions from a file. The default dataset name is that of the file or, if the file is
-/// named after a split, of its folder (`nq` for `nq/test.jsonl`).
+/// The default dataset name is that of the file, or of its folder if the file is named after a
+/// split (`nq/test.jsonl`).
 pub(super) fn questions(path: &Path, tables: Option<&TableReader>) -> Result<Vec<Question>, EnvError> {
     let records = records(path, tables)?;
     let counted = CountedFrom::of(&records);
@@ -88,7 +85,7 @@ pub(super) fn passages(path: &Path, tables: Option<&TableReader>) -> Result<Vec<
 fn dataset(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let stem = name.split('.').next().unwrap_or_default();
-    // Shards on the Hugging Face hub are named `test-00000-of-00001`.
+    // Hugging Face shards are named `test-00000-of-00001`.
     let part = stem.split_once('-').filter(|(_, part)| part.contains("-of-")).map(|(split, _)| split);
     let stem = part.unwrap_or(stem).to_owned();
     let folder = path.parent().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());

@@ -1,5 +1,3 @@
-//! Formats observations exactly as Search-R1 and verl-agent do.
-
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
@@ -12,31 +10,29 @@ use crate::python::{json_string, strip};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ObservationFormat {
-    /// Search-R1's format (`search_r1/llm_agent/generation.py`), which SORL also uses. Passages
-    /// have separate titles, blank lines surround the block, and invalid output gets an error
-    /// message. Intended for multi-turn prompts.
+    /// Search-R1's format (`search_r1/llm_agent/generation.py`), also SORL's: passages with
+    /// separate titles, blank lines around the block, an error message for invalid output. For
+    /// multi-turn prompts.
     #[default]
     SearchR1,
-    /// verl-agent's format (SkyRL's search tool). All passages are one JSON string in tags, with
-    /// non-ASCII characters escaped as by Python's `json.dumps`. Invalid output gets no error
-    /// message. Intended for per-turn prompts.
+    /// verl-agent's format (SkyRL's search tool): passages as one JSON string in tags, escaped like
+    /// Python's `json.dumps`, without an error message. For per-turn prompts.
     VerlAgent,
 }
 
-/// Search-R1's error message for invalid actions. Search-R1's models are trained on this text.
+/// Search-R1's error message, which its models were trained with.
 pub const INVALID: &str = "\nMy previous action is invalid. If I want to search, I should put the query between <search> and \
                            </search>. If I want to give the final answer, I should put the answer between <answer> and \
                            </answer>. Let me try again.\n";
 
 impl ObservationFormat {
-    /// Formats the retrieved passages, best first.
+    /// Formats retrieved passages, best first.
     pub fn information(self, hits: &[Hit]) -> String {
         let mut passages = String::with_capacity(64 + hits.iter().map(length).sum::<usize>());
         match self {
             Self::SearchR1 => {
                 for (number, hit) in (1..).zip(hits) {
                     let (title, text) = (hit.passage.title(), hit.passage.text());
-                    // Writing into a string cannot fail.
                     let _ = writeln!(passages, "Doc {number}(Title: {title}) {text}");
                 }
                 format!("\n\n<information>{}</information>\n\n", strip(&passages))
@@ -63,8 +59,7 @@ impl ObservationFormat {
     }
 }
 
-/// Extracts the passages from an observation in either format, or returns `None` without passages.
-/// Truncated passages are returned unchanged.
+/// Extracts the passages of either format. Truncated ones stay unchanged.
 pub(super) fn shown(observation: &str) -> Option<Cow<'_, str>> {
     #[derive(Deserialize)]
     struct Found {
@@ -101,8 +96,6 @@ mod tests {
             ObservationFormat::SearchR1.information(&hits),
             "\n\n<information>Doc 1(Title: \"Ada \"\"B\"\" Fenn\") Born in Zürich.\nDied. \nDoc 2(Title: No title)</information>\n\n"
         );
-        // Output of python3 -c 'import json; print(json.dumps({"result": ..}))' for the same
-        // passages.
         assert_eq!(
             ObservationFormat::VerlAgent.information(&hits),
             r#"<information>{"result": "Doc 1: \"Ada \"\"B\"\" Fenn\"\nBorn in Z\u00fcrich.\nDied.\nDoc 2: No title\n"}</information>"#

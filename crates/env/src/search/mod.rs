@@ -1,14 +1,4 @@
-//! Answering questions by searching: the search environments of Search-R1 and verl-agent.
-//!
-//! | file | subject |
-//! |---|---|
-//! | `question.rs`, `choice.rs`, `answer.rs` | questions and answer scoring |
-//! | `records.rs`, `options.rs`, `files.rs` | parsing the layouts of existing datasets |
-//! | `generator/` | a generated encyclopaedia with questions |
-//! | `action.rs`, `format.rs`, `retriever.rs` | actions, observations and the retriever |
-//! | `environment.rs`, `set.rs`, `world.rs` | episodes, the task set and settings |
-//! | `expert.rs`, `phrases.rs` | demonstrations and tokenizer phrases |
-//! | `replay.rs` | comparison with recorded episodes of the original |
+//! Question answering with a search engine, as in Search-R1 and verl-agent.
 
 mod action;
 pub mod answer;

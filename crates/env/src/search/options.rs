@@ -1,9 +1,9 @@
-//! Parses multiple-choice options from the layouts of existing datasets.
+//! Parses multiple-choice options of existing datasets.
 //!
 //! | data set | options | right option |
 //! |---|---|---|
 //! | MedQA | `options`, an object keyed by label | `answer_idx`, a label |
-//! | MedXpertQA | `options` as in MedQA, and again in the question after `Answer Choices:` | `label`, a label |
+//! | MedXpertQA | `options`, also in the question after `Answer Choices:` | `label`, a label |
 //! | MedMCQA | `opa` to `opd` | `cop`, a number |
 //! | MMLU | `choices`, a list | `answer`, a number from 0 |
 //! | MMLU-Pro | `options`, a list | `answer_index`, a number from 0 |
@@ -19,7 +19,6 @@ const LABELS: [&str; 26] = [
     "V", "W", "X", "Y", "Z",
 ];
 
-/// Text that separates the question from its options in MedXpertQA.
 const ANSWER_CHOICES: &str = "Answer Choices:";
 
 pub(super) struct Asked<'a> {
@@ -57,7 +56,7 @@ fn present<'a>(record: &'a Map<String, Value>, keys: &[&'static str]) -> Option<
     keys.iter().find_map(|key| Some((*key, record.get(*key).filter(|value| !value.is_null())?)))
 }
 
-/// Tables contain null for labels that only occur in other questions.
+/// In tables, labels of other questions are null.
 fn by_label(options: &Value, key: &str, right: &Value) -> Result<Choices, String> {
     let options = options.as_object().into_iter().flatten().filter(|(_, text)| !text.is_null());
     let option = |(label, text): (&String, &Value)| {
@@ -72,7 +71,6 @@ fn by_label(options: &Value, key: &str, right: &Value) -> Result<Choices, String
     Ok(Choices { options, right: place })
 }
 
-/// Parses options stored as a list (MMLU and MMLU-Pro).
 fn by_place(list: &[Value], (key, answer): (&str, &str), right: &Value) -> Result<Choices, String> {
     if list.len() > LABELS.len() {
         return Err(format!("`{key}` has {} options; {} can be labelled", list.len(), LABELS.len()));
@@ -107,9 +105,8 @@ fn of_medmcqa(record: &Map<String, Value>, counted: CountedFrom) -> Result<Optio
     Ok(Some(Choices { options, right: place }))
 }
 
-/// Parses options written inside the question (AlphaMed19K): `A: ..`, `B: ..` and so on, each label
-/// preceded by a space. A record without `subset_name` is treated as AlphaMed19K if its `answer` is
-/// the label of such an option.
+/// AlphaMed19K: `A: ..`, `B: ..` inside the question. Without `subset_name`, the `answer` must be
+/// such a label.
 fn in_text<'a>(record: &Map<String, Value>, text: &'a str) -> Result<Asked<'a>, String> {
     let right = record.get("answer").and_then(Value::as_str).map(str::trim);
     let labelled = right.is_some_and(|right| LABELS.contains(&right));
@@ -129,7 +126,6 @@ fn in_text<'a>(record: &Map<String, Value>, text: &'a str) -> Result<Asked<'a>, 
     }
 }
 
-/// Returns the positions where a label is followed by a colon.
 fn markers<'a>(text: &'a str, label: &'a str, from: usize) -> impl Iterator<Item = usize> + 'a {
     let found = text[from..].match_indices(label).map(move |(at, _)| from + at);
     found.filter(move |&at| {
@@ -138,8 +134,7 @@ fn markers<'a>(text: &'a str, label: &'a str, from: usize) -> impl Iterator<Item
     })
 }
 
-/// Splits a text at the start of its options. The options start at the last `A:` that is followed
-/// by a `B:`, since a question may contain `vitamin A:`.
+/// Splits at the last `A:` before a `B:`, because a question may contain `vitamin A:`.
 fn lettered(text: &str) -> (&str, Vec<(String, String)>) {
     let first = markers(text, "B", 0)
         .last()
@@ -191,10 +186,8 @@ mod tests {
         let (stem, options, label) = chosen(&alpha);
         assert_eq!(stem, "With vitamin A: given, which bone?");
         assert_eq!((options, label), (vec!["A=ulna, E: no".into(), "B=tibia or fibula".into()], right));
-        // A table fills missing labels with nulls.
         let table = json!({"question": "q", "options": {"A": "x", "B": "y", "C": null}, "answer_idx": "A"});
         assert_eq!(chosen(&table).1.len(), 2);
-        // An open question with a one-letter answer has no options.
         let open = json!({"question": "Which blood group is it?", "answer": "A"});
         assert_eq!(read(&open).unwrap(), ("Which blood group is it?".to_owned(), None));
     }

@@ -1,5 +1,3 @@
-//! Fixed phrases in generated passages and observations, for the tokenizers of small models.
-
 use super::format::ObservationFormat;
 
 const TAGS: [&str; 4] = ["<search>", " </search>", "<answer>", " </answer>"];
@@ -31,7 +29,7 @@ const SENTENCES: [&str; 24] = [
     "In which country is ",
 ];
 
-/// Returns phrases that a word-level tokenizer should keep as single tokens.
+/// Phrases that a word-level tokenizer keeps as one token.
 pub(super) fn phrases(format: ObservationFormat, top_k: usize, generated: bool) -> Vec<String> {
     let mut phrases: Vec<String> = TAGS.map(str::to_owned).to_vec();
     match format {

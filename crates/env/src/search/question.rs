@@ -1,5 +1,3 @@
-//! Questions and answer scoring.
-
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -9,50 +7,49 @@ use turnwise_retrieval::Passage;
 use super::answer::{Scores, stands_in};
 use super::choice::Choices;
 
-/// A question with its golden answers.
+/// Question with golden answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Question {
-    /// Id within the question's dataset.
+    /// Id within the dataset.
     pub id: String,
-    /// Dataset name used in reports, such as `nq`, `hotpotqa`, or `single-hop` for generated
-    /// questions.
+    /// Dataset in reports, such as `nq` or `single-hop`.
     pub dataset: String,
-    /// The question text without the options.
+    /// Question without options.
     pub text: String,
-    /// All right answers.
+    /// All correct answers.
     pub golden: Vec<String>,
-    /// Answer options, for multiple-choice questions.
+    /// Options of a multiple-choice question.
     pub choices: Option<Choices>,
     /// Passages supplied with the question.
     pub passages: Vec<Arc<Passage>>,
-    /// Searches that lead to the answer, in order. Only generated questions have them.
+    /// Searches that lead to the answer of a generated question.
     pub plan: Vec<PlannedSearch>,
 }
 
-/// One of the searches that lead to an answer.
+/// Search on the way to an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedSearch {
-    /// Query text.
+    /// Query.
     pub query: String,
-    /// A plausible but usually wrong answer, which the expert gives if it skips this search.
+    /// Plausible but usually wrong answer without this search.
     pub early_answer: String,
 }
 
-/// Which score of an answer is the reward.
+/// Score that is the reward.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SearchReward {
-    /// 1 for an exact match and 0 otherwise, as in Search-R1, verl-agent and SORL.
+    /// 1 for an exact match, else 0, as in Search-R1, verl-agent and SORL.
     #[default]
     ExactMatch,
-    /// F1 over words.
+    /// Word-level F1.
     F1,
-    /// 1 if the answer contains a golden answer and 0 otherwise.
+    /// 1 if the answer contains a golden answer, else 0.
     CoverMatch,
 }
 
 impl Question {
-    /// Returns the question with its options, which is both the goal and the first observation.
+    /// Returns the question with its options.
     pub fn prompt(&self) -> String {
         match &self.choices {
             None => self.text.clone(),
@@ -60,7 +57,7 @@ impl Question {
         }
     }
 
-    /// Returns a correct answer: the text of the correct option, or the first golden answer.
+    /// Returns the correct option's text or the first golden answer.
     pub fn answer(&self) -> Option<&str> {
         match &self.choices {
             None => self.golden.first().map(String::as_str),
@@ -68,8 +65,7 @@ impl Question {
         }
     }
 
-    /// Scores an answer. For multiple-choice questions, each score is 1 if the answer selects the
-    /// correct option and 0 otherwise.
+    /// Scores an answer. In multiple choice, a score is 1 for the correct option, else 0.
     pub fn scores(&self, answer: &str) -> Scores {
         match &self.choices {
             None => Scores::of(answer, &self.golden),
@@ -80,7 +76,7 @@ impl Question {
         }
     }
 
-    /// Returns true if the text contains a golden answer as whole words.
+    /// Returns true if the text has a golden answer as whole words.
     pub fn is_answered_in(&self, text: &str) -> bool {
         let golden = match &self.choices {
             None => self.golden.as_slice(),
@@ -89,7 +85,7 @@ impl Question {
         stands_in(text, golden)
     }
 
-    /// Returns the SHA-256 of the prompt and of all data that affects the scores.
+    /// Returns the SHA-256 of the prompt and all data behind the scores.
     pub fn digest(&self) -> String {
         let prompt = self.prompt();
         let right = self.choices.as_ref().map(|choices| choices.right.to_string()).unwrap_or_default();
@@ -99,7 +95,7 @@ impl Question {
 }
 
 impl SearchReward {
-    /// Returns the reward for an answer with these scores.
+    /// Returns the reward for these scores.
     pub fn of(self, scores: &Scores) -> f64 {
         match self {
             Self::ExactMatch => f64::from(u8::from(scores.exact)),
@@ -109,7 +105,7 @@ impl SearchReward {
     }
 }
 
-/// Appends a question mark if the text lacks one, as in Search-R1's data.
+/// Adds a missing question mark, as in Search-R1's data.
 pub(super) fn with_mark(text: &str) -> String {
     let text = text.trim();
     if text.ends_with('?') || text.is_empty() { text.to_owned() } else { format!("{text}?") }
@@ -127,7 +123,7 @@ mod tests {
         assert_eq!(SearchReward::ExactMatch.of(&open.scores("port ellis.")), 1.0);
         assert_eq!(SearchReward::CoverMatch.of(&open.scores("In Port Ellis")), 1.0);
         assert!(open.is_answered_in("born in Port Ellis") && !open.is_answered_in("born in Old Ellis"));
-        // As in the original, cover match ignores word boundaries; `is_answered_in` does not.
+        // As in the original, only cover match ignores word boundaries.
         let no = Question { golden: vec!["no".into()], ..open.clone() };
         assert!(no.scores("a carcinoma").cover && !no.is_answered_in("a carcinoma"));
         assert!(no.is_answered_in("No, not that.") && !no.is_answered_in(""));

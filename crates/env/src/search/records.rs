@@ -1,9 +1,9 @@
-//! Parses questions from dataset records.
+//! Parses questions of existing datasets.
 //!
 //! | part | keys |
 //! |---|---|
 //! | question | `question`, `QUESTION`, `Question` |
-//! | answers | `golden_answers`, `answer`, `answers` or `Answer` (a text, a list, or an object with `value` and `aliases`), `answer_aliases`, `possible_answers` (a list, or JSON text of one), `reward_model.ground_truth.target`, `final_decision` |
+//! | answers | `golden_answers`, `answer`, `answers` or `Answer` (text, list, or object with `value` and `aliases`), `answer_aliases`, `possible_answers` (list or its JSON text), `reward_model.ground_truth.target`, `final_decision` |
 //! | options | see `options.rs` |
 //! | passages | `passages`, `paragraphs` (objects with `title` and `text` or `paragraph_text`), `context` or `CONTEXTS` (pairs of title and sentences, lists `title` and `sentences`, or texts) |
 //! | name | `id`, `_id`, `question_id`, `QuestionId`, `pubid` |
@@ -25,15 +25,15 @@ pub(super) enum CountedFrom {
 }
 
 impl CountedFrom {
-    /// MedMCQA's `cop` counts from 0 in the Parquet files on the Hugging Face Hub and from 1 in the
-    /// original JSON. If any record in a file has a `cop` of 0, the file counts from 0.
+    /// MedMCQA's `cop` counts from 0 in Hugging Face's Parquet files and from 1 in the original
+    /// JSON. A file with any 0 counts from 0.
     pub(super) fn of<'a>(records: impl IntoIterator<Item = &'a Value>) -> Self {
         let zero = records.into_iter().any(|record| record.get("cop").and_then(Value::as_i64) == Some(0));
         if zero { Self::Zero } else { Self::One }
     }
 }
 
-/// Parses a question. `number` and `dataset` are used for records without an id or dataset name.
+/// `number` and `dataset` replace a missing id or dataset name.
 pub(super) fn question(
     record: &Value,
     number: usize,
@@ -60,7 +60,7 @@ pub(super) fn question(
     let id = name.iter().find_map(|key| text_of(record.get(*key)?)).unwrap_or_else(|| number.to_string());
     let dataset =
         ["dataset", "data_source"].iter().find_map(|key| record.get(*key)?.as_str()).unwrap_or(dataset);
-    // Medical case descriptions need no question mark.
+    // Medical cases need no question mark.
     let text = if choices.is_some() { text.trim().to_owned() } else { with_mark(text) };
     let passages = passages(record, &id);
     Ok(Question { id, dataset: dataset.to_owned(), text, golden, choices, passages, plan: Vec::new() })
@@ -74,8 +74,7 @@ pub(super) fn text_of(value: &Value) -> Option<String> {
     }
 }
 
-/// Returns the texts in a value or list. A text that contains a JSON list of texts is parsed
-/// (PopQA's `possible_answers`).
+/// Also parses JSON lists inside texts (PopQA's `possible_answers`).
 fn texts(value: &Value) -> Vec<String> {
     match value {
         Value::Array(items) => items.iter().filter_map(text_of).collect(),
@@ -98,7 +97,6 @@ fn answers(record: &Map<String, Value>, choices: Option<&Choices>) -> Vec<String
     }
     let lists = ["golden_answers", "answers", "answer", "Answer", "possible_answers", "final_decision"];
     let target = || record.get("reward_model")?.get("ground_truth")?.get("target");
-    // Null and empty lists count as missing.
     let said = |value: &&Value| texts(value).iter().any(|text| !text.trim().is_empty());
     let first = lists.iter().filter_map(|key| record.get(*key)).find(said).or_else(target);
     let aliases = record.get("answer_aliases");
@@ -117,7 +115,6 @@ fn passages(record: &Map<String, Value>, id: &str) -> Vec<Arc<Passage>> {
         match value {
             Value::Array(items) => found.extend(items.iter().filter_map(titled)),
             Value::Object(columns) => {
-                // Parallel lists, as in the Hugging Face hub's Parquet files.
                 let list = |key: &str| columns.get(key).and_then(Value::as_array);
                 if let (Some(titles), Some(sentences)) = (list("title"), list("sentences")) {
                     let pairs = titles.iter().zip(sentences);
@@ -154,7 +151,7 @@ fn titled(value: &Value) -> Option<(String, String)> {
     }
 }
 
-/// Joins a passage's sentences. HotpotQA's sentences already start with a space.
+/// HotpotQA's sentences already start with a space.
 fn joined(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -166,7 +163,7 @@ fn joined(value: &Value) -> Option<String> {
     }
 }
 
-/// Parses a passage from a collection: `contents` as in wiki-18, or `title` and `text`.
+/// `contents` as in wiki-18, or `title` and `text`.
 pub(super) fn passage(record: &Value, number: usize) -> Option<Passage> {
     let id = record.get("id").and_then(text_of).unwrap_or_else(|| number.to_string());
     let contents = if let Some(contents) = record.get("contents") {

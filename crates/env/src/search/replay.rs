@@ -1,6 +1,6 @@
 //! Compares this environment with recorded episodes of Search-R1's models.
 //!
-//! A recording contains episodes as a JSON list or JSON Lines:
+//! A recording is a JSON list or JSON Lines:
 //!
 //! ```text
 //! {"id", "question", "golden_answers": [..],
@@ -8,14 +8,9 @@
 //!             "metric_score": {"em", "acc", "f1"}}}
 //! ```
 //!
-//! Each response is split into generated text, which ends with `</search>`, and observations.
-//! Actions are parsed and applied in the same way as in training. The comparison covers the prompt,
-//! action types, answer, exact match, cover match (`acc`) and F1. Observations must match byte for
-//! byte.
-//!
-//! If a folder with the passages is given, their texts are compared too, except for quotation marks
-//! around titles. It contains `passages.jsonl` (`id`, `contents`) and `retrievals.jsonl` (`qid`,
-//! `query`, `topk_doc_ids`).
+//! Prompt, action types, observations, answer, exact match, cover match (`acc`) and F1 must be
+//! equal. A folder of `passages.jsonl` (`id`, `contents`) and `retrievals.jsonl` (`qid`, `query`,
+//! `topk_doc_ids`) adds the passage texts, except quotation marks around titles.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::Read as _;
@@ -66,7 +61,6 @@ struct MetricScore {
 #[derive(Default)]
 struct Collection {
     passages: HashMap<String, Arc<Passage>>,
-    /// Passage ids for each question and query.
     found: HashMap<(String, String), Vec<String>>,
 }
 
@@ -99,8 +93,7 @@ impl Collection {
         Ok(Self { passages: passages.collect(), found: found.collect() })
     }
 
-    /// Returns the recorded passages, or `None` if the query was not recorded. Titles get the
-    /// quotation marks of the recorded observation, since collections differ in them.
+    /// Titles get the observation's quotation marks, because collections differ in them.
     fn hits(&self, question: &str, query: &str, shown: &[Hit]) -> Option<Vec<Hit>> {
         let ids = self.found.get(&(question.to_owned(), query.to_owned()))?;
         let passage = |(place, id): (usize, &String)| {
@@ -123,7 +116,6 @@ fn hit(passage: Arc<Passage>) -> Hit {
     Hit { passage, score: 0.0 }
 }
 
-/// A retriever that returns prepared lists of passages in sequence.
 #[derive(Default)]
 struct Queued(Mutex<VecDeque<Vec<Hit>>>);
 
@@ -134,7 +126,7 @@ impl Retriever for Queued {
     }
 }
 
-/// Parses passages. Each passage starts with a line that contains `Doc`, a number and `(Title: `.
+/// A passage starts with a line that has `Doc`, a number and `(Title: `.
 fn passages(block: &str) -> Vec<Hit> {
     let body = block.trim_start_matches('\n').strip_prefix("<information>").unwrap_or(block);
     let body = body.trim_end_matches('\n').strip_suffix(SHOWN).unwrap_or(body);
@@ -143,7 +135,6 @@ fn passages(block: &str) -> Vec<Hit> {
         let numbered = line.strip_prefix("Doc ").and_then(|rest| rest.split_once("(Title: "));
         match (numbered, found.last_mut()) {
             (Some((number, rest)), _) if number.bytes().all(|byte| byte.is_ascii_digit()) => {
-                // The title is formatted the same way again.
                 found.push(rest.replacen(") ", "\n", 1));
             }
             (_, Some(last)) => {
@@ -173,8 +164,7 @@ fn turns(response: &str) -> Vec<(&str, &str)> {
     found
 }
 
-/// Extracts the user message from a prompt in Qwen's chat format. Prompts in other formats are
-/// returned whole.
+/// The user message of Qwen's chat format, else the whole prompt.
 fn user_words(prompt: &str) -> &str {
     let inside = || prompt.split_once("<|im_start|>user\n")?.1.split_once("<|im_end|>");
     inside().map_or(prompt, |(words, _)| words)

@@ -1,5 +1,3 @@
-//! Settings for the retriever, and opening it.
-
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -7,34 +5,34 @@ use serde::{Deserialize, Serialize};
 use turnwise_core::EnvError;
 use turnwise_retrieval::{Bm25Retriever, Cached, Passage, RetrievalError, Retriever, RetrieverKind};
 
-/// Settings for the retriever.
+/// Retriever settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RetrieverSettings {
-    /// Kind of retriever. Only `bm25` runs on the sampling thread. With other retrievers, each
-    /// episode waits on a separate thread (`rollout.env_threads`).
+    /// Kind of retriever. With kinds other than `bm25`, each episode waits on a separate thread
+    /// (`rollout.env_threads`).
     pub kind: RetrieverKind,
-    /// Folder with an index built by `turnwise index build`, for `bm25`, `dense` and `hybrid`. If
-    /// not set, `bm25` builds an in-memory index of `corpus` at every start.
+    /// Folder built by `turnwise index build`, for `bm25`, `dense` and `hybrid`. Default for
+    /// `bm25`: an in-memory index of `corpus`, built at every start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub index: Option<PathBuf>,
-    /// Folder with the encoder model, for `dense` and `hybrid`.
+    /// Folder with the encoder, for `dense` and `hybrid`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<PathBuf>,
-    /// Search the graph in the index (`turnwise index build --approximate`) instead of all vectors,
-    /// for `dense` and `hybrid`.
+    /// Search the index's graph (`turnwise index build --approximate`) instead of all vectors, for
+    /// `dense` and `hybrid`.
     pub approximate: bool,
-    /// URL of the server, for `http`, such as `http://127.0.0.1:8000/retrieve`. Separate the URLs
-    /// of several servers with the same collection by spaces.
+    /// Server URL (`http://127.0.0.1:8000/retrieve`), for `http`. Separate several servers with the
+    /// same collection by spaces.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// Timeout for a request in seconds, for `http`.
+    /// Request timeout in seconds, for `http`.
     #[schemars(range(max = 3600.0), extend("exclusiveMinimum" = 0.0))]
     pub timeout_s: f64,
-    /// Number of times to retry a failed request, for `http`, in addition to `rollout.env_retries`.
+    /// Retries of a failed request, for `http`, in addition to `rollout.env_retries`.
     #[schemars(range(max = 100))]
     pub retries: u32,
-    /// Number of queries to cache, for all kinds except `bm25`. 0 disables the cache.
+    /// Number of cached queries, except for `bm25`; 0 disables the cache.
     #[schemars(range(max = 100000000))]
     pub cache: usize,
 }
@@ -54,8 +52,8 @@ impl Default for RetrieverSettings {
     }
 }
 
-/// Opens the retrievers that are not part of this crate: `dense`, `hybrid` and `http`
-/// ([`super::SearchKind::with_retrievers`]). [`RetrieverSettings::cache`] is applied afterwards.
+/// Opens `dense`, `hybrid` and `http` retrievers, without cache
+/// ([`super::SearchKind::with_retrievers`]).
 pub type OpenRetriever =
     Arc<dyn Fn(&RetrieverSettings) -> Result<Arc<dyn Retriever>, RetrievalError> + Send + Sync>;
 
@@ -84,13 +82,11 @@ impl RetrieverSettings {
         Ok(if self.cache > 0 { Arc::new(Cached::new(opened, self.cache)) } else { opened })
     }
 
-    /// Returns true if searches never wait for another process.
     pub(super) fn is_instant(&self) -> bool {
         self.kind == RetrieverKind::Bm25
     }
 
-    /// Returns the settings that this kind of retriever requires but lacks, or ignores. Each has a
-    /// key and a reason.
+    /// Missing or unused keys of this kind, with reasons.
     pub(super) fn problems(&self, corpus: Option<&Path>) -> Vec<(&'static str, String)> {
         let mut found = Vec::new();
         let kind = self.kind.name();

@@ -1,5 +1,3 @@
-//! Questions as a task set: options, splits, and shared data.
-
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -12,25 +10,25 @@ use super::format::ObservationFormat;
 use super::question::{Question, SearchReward};
 use crate::splits::{SPLITS, tasks_of};
 
-/// Default step limit, as in verl-agent.
+/// As in verl-agent.
 pub(super) const DEFAULT_MAX_STEPS: usize = 4;
-/// Maximum number of queries in one call to a slow retriever.
+/// Maximum queries per call to a slow retriever.
 const BATCH: usize = 256;
 
 /// Options of a [`SearchSet`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SearchOptions {
-    /// Number of passages per search.
+    /// Passages per search.
     pub top_k: usize,
-    /// Format of observations.
+    /// Observation format.
     pub format: ObservationFormat,
-    /// Which score is the reward.
+    /// Score that is the reward.
     pub reward: SearchReward,
-    /// Where an episode's answer comes from.
+    /// Source of an episode's answer.
     pub answer_from: AnswerFrom,
-    /// Maximum number of tokens in an observation.
+    /// Maximum tokens per observation.
     pub observation_tokens: Option<usize>,
-    /// Whether the first observation contains passages retrieved for the question.
+    /// Whether passages for the question are in the first observation.
     pub search_first: bool,
     /// Whether searches never wait for another process.
     pub instant: bool,
@@ -75,10 +73,9 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// A task set of questions to answer by searching.
+/// Questions as a task set.
 ///
-/// A task is a question. The task's kind is the dataset, or the question type for generated
-/// questions. The task's id consists of split, dataset and question id.
+/// A task's kind is its dataset or question type; its id is split, dataset and question id.
 #[derive(Clone, Debug)]
 pub struct SearchSet {
     shared: Arc<Shared>,
@@ -86,8 +83,7 @@ pub struct SearchSet {
 }
 
 impl SearchSet {
-    /// Creates a set from the questions of `train`, `valid` and `test`. Duplicate ids within a
-    /// split get a number appended.
+    /// Creates a set from `train`, `valid` and `test`, and numbers repeated ids.
     pub fn new(splits: [Vec<Question>; 3], retriever: Arc<dyn Retriever>, options: SearchOptions) -> Self {
         let mut questions = Vec::with_capacity(splits.iter().map(Vec::len).sum());
         let mut places = HashMap::new();
@@ -132,7 +128,7 @@ impl SearchSet {
         self.shared.options.format
     }
 
-    /// Returns the question for a task.
+    /// Returns a task's question.
     ///
     /// # Errors
     /// Fails if the task is unknown.
@@ -140,7 +136,7 @@ impl SearchSet {
         self.shared.question(task)
     }
 
-    /// Returns the tasks of a split without copying them.
+    /// Returns a split's tasks without copying.
     ///
     /// # Errors
     /// Fails if the split is unknown.

@@ -176,7 +176,6 @@ fn a_saved_episode_goes_on_as_it_would_have() {
     assert!(other.restore(&Snapshot(b"{}".to_vec())).is_err());
 }
 
-/// Counts calls and fails the requested number of them.
 #[derive(Default)]
 struct Counting {
     calls: AtomicUsize,
@@ -261,7 +260,6 @@ fn a_search_that_fails_changes_nothing_and_fails_for_those_who_asked() {
 
 #[test]
 fn a_query_that_cannot_be_answered_fails_alone() {
-    /// Fails every call with the query `bad`.
     struct Picky {
         calls: AtomicUsize,
         error: RetrievalError,
@@ -276,8 +274,7 @@ fn a_query_that_cannot_be_answered_fails_alone() {
         }
     }
     let status = |status| RetrievalError::Status { server: "s".into(), status, body: String::new() };
-    // If a query may be the cause, each is sent alone. An unreachable or busy server is not called
-    // again.
+    // Queries are retried alone only if one may be the cause.
     for (error, calls) in [
         (RetrievalError::Encoder { reason: "no vector".into() }, 4),
         (status(500), 4),

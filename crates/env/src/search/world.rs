@@ -1,5 +1,3 @@
-//! The search environment as a [`WorldKind`]: settings, templates, expert.
-
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
@@ -26,8 +24,7 @@ use crate::world::{Advisor, EvalDefaults, OpenOptions, ReplayRequest, World, Wor
 
 /// The environment kind `search`.
 ///
-/// By default, the kind supports `bm25` and JSON. A program can add support for other retrievers
-/// and tables:
+/// Programs can add other retrievers than `bm25` and tables besides JSON:
 ///
 /// ```
 /// use std::sync::Arc;
@@ -49,26 +46,25 @@ pub struct SearchKind {
 }
 
 impl SearchKind {
-    /// Adds support for retrievers other than `bm25`.
+    /// Adds retrievers other than `bm25`.
     #[must_use]
     pub fn with_retrievers(self, open: OpenRetriever) -> Self {
         Self { retrievers: Some(open), ..self }
     }
 
-    /// Adds support for tables, such as Parquet files, that contain questions or passages.
+    /// Adds tables, such as Parquet files.
     #[must_use]
     pub fn with_tables(self, read: TableReader) -> Self {
         Self { tables: Some(read), ..self }
     }
 }
 
-/// Files of questions.
+/// Question files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(untagged)]
 pub enum SearchData {
-    /// A file (the split `test`), or a folder with files named after the splits: `train`, `valid`
-    /// or `dev`, and `test`. The extension is `.jsonl` or `.json`, optionally with `.zst`, or
-    /// `.parquet`.
+    /// File (split `test`), or folder with files named `train`, `valid` or `dev`, and `test`,
+    /// ending in `.jsonl`, `.json` (or either with `.zst`), or `.parquet`.
     Path(PathBuf),
     /// Files by split.
     Splits(SearchFiles),
@@ -78,56 +74,54 @@ pub enum SearchData {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SearchFiles {
-    /// Files for the split `train`.
+    /// Files of `train`.
     pub train: Vec<PathBuf>,
-    /// Files for the split `valid`.
+    /// Files of `valid`.
     pub valid: Vec<PathBuf>,
-    /// Files for the split `test`.
+    /// Files of `test`.
     pub test: Vec<PathBuf>,
 }
 
-/// Settings for the search environment.
+/// Settings of the search environment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SearchSettings {
-    /// Questions in JSON or Parquet, optionally zstd-compressed. If not set, an encyclopaedia with
-    /// questions is generated.
+    /// Questions in JSON, optionally zstd-compressed, or Parquet. Default: a generated
+    /// encyclopaedia.
     ///
-    /// A path names one file (the split `test`) or a folder with files named after the splits. A
-    /// table lists the files of each split:
-    /// `data = { train = ["nq.jsonl"], test = ["bamboogle.jsonl"] }`. Supported layouts: FlashRAG's
-    /// JSON Lines (`question`, `golden_answers`), NQ, TriviaQA, PopQA, HotpotQA, 2WikiMultihopQA,
-    /// MuSiQue, Bamboogle, MedQA, MedMCQA, PubMedQA, MMLU, MMLU-Pro, MedXpertQA and AlphaMed19K.
+    /// A path names a file (split `test`) or a folder with files named after the splits. A table
+    /// lists files by split: `data = { train = ["nq.jsonl"], test = ["bamboogle.jsonl"] }`.
+    /// Layouts: FlashRAG's JSON Lines (`question`, `golden_answers`), NQ, TriviaQA, PopQA,
+    /// HotpotQA, 2WikiMultihopQA, MuSiQue, Bamboogle, MedQA, MedMCQA, PubMedQA, MMLU, MMLU-Pro,
+    /// MedXpertQA and AlphaMed19K.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<SearchData>,
-    /// Passages for `bm25`, as JSON Lines with `id` and `contents` (as in wiki-18) or with `title`
-    /// and `text`. If not set, `bm25` searches the passages supplied with the questions, or the
-    /// generated encyclopaedia.
+    /// Passages for `bm25`: JSON Lines with `id` and `contents` (as in wiki-18) or `title` and
+    /// `text`. Default: the passages that come with the questions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub corpus: Option<PathBuf>,
-    /// Settings for the retriever.
+    /// Retriever.
     pub retriever: RetrieverSettings,
-    /// Number of passages per search.
+    /// Passages per search.
     #[schemars(range(min = 1, max = 100))]
     pub top_k: usize,
-    /// Format of observations.
+    /// Observation format.
     pub format: ObservationFormat,
-    /// Maximum number of tokens in an observation. Longer observations are truncated, which may cut
-    /// off the closing tag. Search-R1 uses 500.
+    /// Maximum tokens per observation; truncation may cut off the closing tag. Search-R1 uses 500.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000000))]
     pub observation_tokens: Option<usize>,
-    /// Search for the question (without its options) before the first turn and show the passages
-    /// with the question. With `max_turns = 1`, this is retrieval-augmented generation. Each
-    /// episode sends its query in a separate call.
+    /// Show passages for the question (without options) before the first turn. With
+    /// `max_turns = 1`, this is retrieval-augmented generation. Each episode's query is a separate
+    /// call.
     pub search_first: bool,
-    /// Which score is the reward. Success always means an exact match.
+    /// Score that is the reward. Success always means an exact match.
     pub reward: SearchReward,
-    /// Where an episode's answer comes from.
+    /// Source of an episode's answer.
     pub answer_from: AnswerFrom,
-    /// Settings for the generated encyclopaedia, ignored if `data` is set.
+    /// Generated encyclopaedia, ignored if `data` is set.
     pub generator: SearchGenerator,
-    /// Settings for the demonstration expert.
+    /// Demonstration expert.
     pub expert: SearchExpert,
 }
 
@@ -151,12 +145,12 @@ impl Default for SearchSettings {
     }
 }
 
-/// Settings for the demonstration expert.
+/// Demonstration expert.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SearchExpert {
-    /// Probability that the expert skips its last search and guesses the answer. SFT imitates these
-    /// demonstrations even if the answer is wrong. Affects only generated questions.
+    /// Probability that the expert guesses instead of its last search, for generated questions. SFT
+    /// imitates this even if the answer is wrong.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub early_answer_prob: f64,
 }
@@ -241,8 +235,7 @@ impl SearchKind {
     }
 }
 
-/// Returns the distinct passages supplied with all questions. The result does not depend on which
-/// splits were requested.
+/// The same for all requested splits.
 fn own_passages(opened: &[Vec<Question>; 3], others: &[Vec<Question>; 3]) -> Result<Vec<Passage>, EnvError> {
     let mut seen = HashSet::new();
     let questions = opened.iter().zip(others).flat_map(|(opened, others)| opened.iter().chain(others));
@@ -306,7 +299,6 @@ impl WorldKind for SearchKind {
             (Some(_), Some(path)) => files::passages(path, self.tables.as_ref()),
             (Some(data), None) => own_passages(&splits, &self.questions(data, |split| !is_asked_for(split))?),
         };
-        // If no step can search, no index is built and no server contacted.
         let searches = options.max_turns > 1 || settings.search_first;
         let retriever = if searches {
             settings.retriever.open(self.retrievers.as_ref(), collection)?
@@ -314,7 +306,7 @@ impl WorldKind for SearchKind {
             RetrieverSettings::default().open(None, || Ok(Vec::new()))?
         };
         let mut splits = splits;
-        // The retriever has them now, or they are not used.
+        // The retriever has them, or they are not used.
         splits.iter_mut().flatten().for_each(|question| question.passages = Vec::new());
         let search_options = SearchOptions {
             top_k: settings.top_k,

@@ -1,4 +1,4 @@
-//! Parses actions: a direction, `still`, or anything else.
+//! Parses actions.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ pub enum Action {
     Move(Direction),
     /// `still`, which does nothing.
     Still,
-    /// Anything else, which has the same effect as `still`.
+    /// Anything else, treated as `still`.
     Other,
 }
 
@@ -19,11 +19,11 @@ pub enum Action {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ActionReading {
-    /// The trimmed text must be one of the five words, in upper or lower case.
+    /// One of the five words, trimmed and in any case.
     #[default]
     Exact,
-    /// As in verl-agent, the first of `up`, `down`, `left`, `right`, `still` that occurs in the
-    /// text. `upright` is `up`, and `do not go down` is `down`.
+    /// As in verl-agent, the first of `up`, `down`, `left`, `right`, `still` that the text
+    /// contains: `upright` is `up`, and `do not go down` is `down`.
     VerlAgent,
 }
 

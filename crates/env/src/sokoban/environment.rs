@@ -1,5 +1,3 @@
-//! Sokoban as a [`turnwise_core::Environment`]: step limit, rewards, saved states.
-
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -12,12 +10,11 @@ use super::set::{Shared, SokobanPictures, SokobanReward};
 use crate::pictures::png;
 use crate::saved::SavedEpisode;
 
-/// Plays the levels in a [`super::SokobanSet`], one episode at a time.
+/// Environment for the levels of a [`super::SokobanSet`].
 ///
-/// An episode ends when all boxes are on targets (`terminated`) or at the step limit (`truncated`).
-/// `still` and invalid actions have no effect but count as steps, as in verl-agent's rollout. If
-/// images are enabled, each observation has an image after its text. Progress is the fraction of
-/// boxes that are on targets.
+/// The episode ends when all boxes are on targets (`terminated`) or at the step limit
+/// (`truncated`). As in verl-agent, `still` and invalid actions only count as steps. Progress is
+/// the fraction of boxes on targets. If images are enabled, one follows each text.
 #[derive(Debug)]
 pub struct SokobanEnv {
     shared: Arc<Shared>,
@@ -38,7 +35,7 @@ struct Episode {
 struct Saved {
     task: String,
     room: String,
-    /// Number of boxes that were on targets when the last reward was computed.
+    /// Boxes on targets at the last reward.
     counted: usize,
     steps: usize,
 }
@@ -77,7 +74,6 @@ fn progress(room: &Room) -> f64 {
 
 impl Environment for SokobanEnv {
     fn reset(&mut self, task: &Task, _: Seed) -> Result<Observation, EnvError> {
-        // If the reset fails, no episode remains.
         self.episode = None;
         let room = self.shared.level(&task.id)?.clone();
         let observation = observe(&room, &self.shared)?;
@@ -119,8 +115,7 @@ impl Environment for SokobanEnv {
         })
     }
 
-    /// Saves everything except the step limit, which comes from the config. A finished episode
-    /// cannot be saved.
+    /// Saves everything except the step limit. A finished episode cannot be saved.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         if episode.over {

@@ -1,4 +1,4 @@
-//! An expert that knows the shortest solution, and demonstrations played by it.
+//! Expert that knows a shortest solution.
 
 use turnwise_core::{Action, EnvError, Environment as _, Observation, Purpose, Rng, Seed, Task};
 
@@ -13,15 +13,14 @@ use crate::world::Advisor;
 
 const NO_ACTION: &str = "push";
 
-/// An expert that computes a shortest solution from the current room.
+/// Expert that solves the current room.
 #[derive(Default)]
 pub struct Expert {
     solver: Solver,
 }
 
 impl Expert {
-    /// Returns the first move of a shortest solution, or `None` if the level is solved or
-    /// unsolvable.
+    /// Returns the first move of a shortest solution, if any.
     pub fn next(&mut self, room: &Room) -> Option<Direction> {
         self.solver.solve(room).moves()?.first().copied()
     }
@@ -36,9 +35,8 @@ impl Advisor for Expert {
     }
 }
 
-/// Plays `count` levels of a split in order. With probability `random_move_prob`, a move is random.
-/// SFT imitates random moves. An episode ends when the level has become unsolvable. If the
-/// probability is 0, only solved episodes are kept.
+/// With probability `random_move_prob`, a move is random, which SFT imitates. An unsolvable level
+/// ends the episode. With probability 0, only solved episodes are kept.
 pub(super) fn demonstrate(
     set: &SokobanSet,
     request: &DemonstrationRequest<'_>,
@@ -59,7 +57,6 @@ fn play(
     let mut expert = Expert::default();
     let mut environment = set.sokoban();
     let mut observation = environment.reset(task, Seed::derive(0, Purpose::Environment, &[]))?;
-    // The rest of a shortest solution, last move first.
     let mut plan: Vec<Direction> = Vec::new();
     let mut turns = Vec::new();
     let mut solved = false;

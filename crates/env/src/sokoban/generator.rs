@@ -1,8 +1,7 @@
-//! Generates levels: carves a room, puts boxes on targets, and plays the game backwards.
+//! Generates levels by playing backwards from a carved room with its boxes on targets.
 //!
-//! A breadth-first search over reversed moves finds all solvable states and the lengths of their
-//! shortest solutions. The start is one of these states whose solution length is in the requested
-//! range. A forward search verifies the length.
+//! A breadth-first search over reversed moves finds all solvable states. The start is one whose
+//! shortest solution has a requested length, which a forward search verifies.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{EnvError, Purpose, Rng, Seed};
@@ -20,31 +19,31 @@ const MOST_BACKWARD: usize = 200_000;
 pub struct GeneratorConfig {
     /// Random seed.
     pub seed: u64,
-    /// Number of cells per row, including the outer walls.
+    /// Cells per row, including walls.
     #[schemars(range(min = 4, max = 16))]
     pub width: usize,
-    /// Number of rows, including the outer walls.
+    /// Rows, including walls.
     #[schemars(range(min = 4, max = 16))]
     pub height: usize,
     /// Minimum number of boxes.
     #[schemars(range(min = 1, max = 5))]
     pub min_boxes: usize,
-    /// Maximum number of boxes. Levels cycle through the numbers from minimum to maximum.
+    /// Maximum number of boxes. Levels cycle through all numbers.
     #[schemars(range(min = 1, max = 5))]
     pub max_boxes: usize,
-    /// Minimum length of the shortest solution in moves.
+    /// Minimum moves of the shortest solution.
     #[schemars(range(min = 1, max = 200))]
     pub min_moves: usize,
-    /// Maximum length of the shortest solution in moves.
+    /// Maximum moves of the shortest solution.
     #[schemars(range(min = 1, max = 200))]
     pub max_moves: usize,
     /// Number of training levels.
     #[schemars(range(min = 1, max = 1000000))]
     pub train: usize,
-    /// Number of levels in `valid`.
+    /// Number of `valid` levels.
     #[schemars(range(max = 1000000))]
     pub valid: usize,
-    /// Number of levels in `test`.
+    /// Number of `test` levels.
     #[schemars(range(max = 1000000))]
     pub test: usize,
 }
@@ -69,13 +68,13 @@ impl Default for GeneratorConfig {
 /// A level with its shortest solution.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Level {
-    /// Start of the level, with no box on a target.
+    /// Start, without boxes on targets.
     pub room: Room,
-    /// The shortest solution.
+    /// A shortest solution.
     pub solution: Vec<Direction>,
 }
 
-/// A level generator that reuses its buffers.
+/// Level generator that reuses its buffers.
 #[derive(Default)]
 pub struct Generator {
     solver: Solver,
@@ -86,10 +85,10 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// Generates the level with the given index.
+    /// Generates one level.
     ///
     /// # Errors
-    /// Fails if no solution of a suitable length is found in `MOST_ATTEMPTS` rooms.
+    /// Fails if no room has a solution of a requested length.
     pub fn level(&mut self, config: &GeneratorConfig, index: u64) -> Result<Level, EnvError> {
         let counts = config.max_boxes.saturating_sub(config.min_boxes) as u64 + 1;
         let boxes = config.min_boxes + (index % counts) as usize;
@@ -109,7 +108,7 @@ impl Generator {
     fn attempt(&mut self, config: &GeneratorConfig, boxes: usize, rng: &mut Rng) -> Option<Level> {
         let (mut cells, free) = carve(config, boxes, rng)?;
         let mut places = free.clone();
-        // A partial shuffle: targets with their boxes, and the player.
+        // Partial shuffle: targets with boxes, then the player.
         for index in 0..=boxes {
             let other = index + rng.below(places.len() - index);
             places.swap(index, other);
@@ -137,8 +136,7 @@ impl Generator {
         }
     }
 
-    /// Returns a state at the given number of moves from the solved room, with no box on a target.
-    /// All solution lengths are equally likely.
+    /// Picks a distance from the solved room uniformly, then a state without boxes on targets.
     fn start(&mut self, solved: &Room, config: &GeneratorConfig, rng: &mut Rng) -> Option<State> {
         let Self { floor, seen, nodes, candidates, .. } = self;
         floor.set(solved);
@@ -190,7 +188,6 @@ impl Generator {
                 }
             }
         }
-        // Sorted by moves, the order of the search.
         let lengths = candidates.chunk_by(|left, right| left.0 == right.0);
         let lengths: Vec<&[(u32, u64)]> = lengths.collect();
         let of_one_length = *rng.choose(&lengths)?;
@@ -208,8 +205,8 @@ fn opposite(direction: Direction) -> Direction {
     }
 }
 
-/// Carves a room of random size with a random walk that is sometimes two cells wide. The room is
-/// always large enough for the boxes.
+/// Carves a random number of cells by a random walk, sometimes two cells wide, with enough room for
+/// the boxes.
 fn carve(config: &GeneratorConfig, boxes: usize, rng: &mut Rng) -> Option<(Vec<Cell>, Vec<usize>)> {
     let GeneratorConfig { width, height, .. } = *config;
     let (columns, rows) = (width.checked_sub(2)?, height.checked_sub(2)?);
@@ -248,7 +245,6 @@ fn carve(config: &GeneratorConfig, boxes: usize, rng: &mut Rng) -> Option<(Vec<C
         (row, column) = (down, right);
         dig(row, column, &mut free);
         if rng.chance(0.3) && free.len() < wanted {
-            // Widens the walk, so that there are rooms and not only corridors.
             match rng.below(2) {
                 0 if row < rows => dig(row + 1, column, &mut free),
                 1 if column < columns => dig(row, column + 1, &mut free),

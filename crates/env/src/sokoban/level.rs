@@ -1,4 +1,4 @@
-//! Levels read from text and files, and equality under symmetry.
+//! Levels from text and files.
 
 use std::path::Path;
 
@@ -8,11 +8,10 @@ use turnwise_core::{EnvError, digest};
 use super::room::{Cell, Room};
 use super::solver::{Solution, Solver};
 
-/// Parses a room from lines of symbols. Symbols are either RAGEN's (`#_O√XPS`) or those of common
-/// level files (`# .*$@+`, with `-` also for floor).
+/// Parses lines of symbols: RAGEN's (`#_O√XPS`) or common ones (`# .*$@+`, `-` for floor).
 ///
 /// # Errors
-/// Fails if a symbol is unknown or the text is not a valid level ([`Room::new`]).
+/// Fails for an unknown symbol or an invalid level ([`Room::new`]).
 pub fn parse(text: &str) -> Result<Room, String> {
     let rows: Vec<&str> = text.lines().collect();
     let mut cells = Vec::with_capacity(text.len());
@@ -46,7 +45,7 @@ fn cell(symbol: char) -> Option<Cell> {
     })
 }
 
-/// A level in gym-sokoban's representation: the fixed cells and the current state.
+/// Fixed cells and state, as in gym-sokoban.
 #[derive(Deserialize)]
 pub(super) struct RecordedRoom {
     room_fixed: Vec<Vec<u64>>,
@@ -90,12 +89,11 @@ impl RecordedRoom {
     }
 }
 
-/// Reads levels from a file, which may be zstd-compressed. Files contain JSON Lines with
-/// `room_fixed` and `room_state`, or symbols with an empty line between levels (`;` starts a
-/// comment).
+/// Reads JSON Lines with `room_fixed` and `room_state`, or symbols with empty lines between levels
+/// and comments after `;`. The file may be zstd-compressed.
 ///
 /// # Errors
-/// Fails if the file cannot be read, or if a level is invalid, unsolvable or already solved.
+/// Fails if the file is unreadable, or a level is invalid, unsolvable or already solved.
 pub fn read(path: &Path) -> Result<Vec<Room>, EnvError> {
     let name = path.display().to_string();
     let failed = |source| EnvError::Io { path: name.clone(), source };
@@ -160,18 +158,17 @@ fn levels(lines: &[String]) -> Result<Vec<Room>, (usize, String)> {
     Ok(found)
 }
 
-/// Returns a digest that is equal for levels that differ only by rotation, reflection or
-/// translation. Unreachable cells count as walls.
+/// Hashes a level, ignoring rotation, reflection, translation and unreachable cells.
 pub fn level_digest(room: &Room) -> String {
     least_digest(room, |cell| cell)
 }
 
-/// Returns a digest like [`level_digest`], but ignores the player's position.
+/// Like [`level_digest`], but ignores the player's position.
 pub fn room_digest(room: &Room) -> String {
     least_digest(room, |cell| if cell.is_player() { cell.emptied() } else { cell })
 }
 
-/// Returns the smallest digest over the eight rotations and reflections.
+/// The smallest digest of the eight symmetries.
 fn least_digest(room: &Room, as_cell: impl Fn(Cell) -> Cell) -> String {
     let reachable = room.reachable();
     let (mut top, mut bottom, mut left, mut right) = (usize::MAX, 0, usize::MAX, 0);
@@ -180,7 +177,6 @@ fn least_digest(room: &Room, as_cell: impl Fn(Cell) -> Cell) -> String {
         (top, bottom) = (top.min(row), bottom.max(row));
         (left, right) = (left.min(column), right.max(column));
     }
-    // Never empty, since it includes the player's cell.
     let (height, width) = (bottom - top + 1, right - left + 1);
     let mut cells = vec![Cell::Wall; height * width];
     for at in reachable {

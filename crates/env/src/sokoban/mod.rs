@@ -1,5 +1,4 @@
-//! Sokoban: pushing boxes onto targets, with the rules and rewards of gym-sokoban as used in
-//! verl-agent and RAGEN.
+//! Sokoban with the rules and rewards of gym-sokoban, as in verl-agent and RAGEN.
 
 pub mod action;
 mod environment;

@@ -1,12 +1,9 @@
-//! Fixed phrases for rooms, for the tokenizers of small models.
-
 use super::room::{Cell, RoomText};
 
-/// Maximum number of distinct rows, above which the phrases are single cells.
+/// With more distinct rows, phrases are single cells.
 const MOST_ROWS: usize = 2048;
 
-/// Returns all possible rows of a room as phrases, so that each row is one token. If there are too
-/// many rows or spaces between cells, the phrases are single cells.
+/// Returns all possible rows, or single cells if rows are too many or have spaces.
 pub(super) fn phrases(text: RoomText, width: usize, boxes: usize) -> Vec<String> {
     let owned = |cells: &[&str]| cells.iter().map(|cell| (*cell).to_owned()).collect();
     match text {
@@ -17,7 +14,6 @@ pub(super) fn phrases(text: RoomText, width: usize, boxes: usize) -> Vec<String>
     }
 }
 
-/// Returns every possible row between two walls, including the newline.
 fn rows(width: usize, boxes: usize) -> Option<Vec<String>> {
     let mut found = vec![Vec::new()];
     for _ in 0..width.saturating_sub(2) {

@@ -1,5 +1,4 @@
-//! Images of rooms with one tile of 16 x 16 pixels per cell. The tiles are built in or read from
-//! the original's files.
+//! Images of rooms. Tiles are built in or read from the original's files.
 
 use std::path::Path;
 
@@ -8,14 +7,14 @@ use turnwise_core::EnvError;
 use super::room::{Cell, Room};
 use crate::pictures::{Picture, png};
 
-/// Side length of a tile in pixels.
+/// Side of a tile in pixels.
 pub const TILE: usize = 16;
 
-/// File names used by the original, in the order of [`Cell::ALL`].
+/// The original's file names, as in [`Cell::ALL`].
 const FILES: [&str; 7] =
     ["wall", "floor", "box_target", "box_on_target", "box", "player", "player_on_target"];
 
-/// One tile for each kind of cell.
+/// A tile per kind of cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tiles([Picture; 7]);
 
@@ -25,12 +24,11 @@ impl Tiles {
         Self(Cell::ALL.map(draw))
     }
 
-    /// Reads tiles with gym-sokoban's file names: `wall.png`, `floor.png`, `box_target.png`,
-    /// `box_on_target.png`, `box.png`, `player.png` and `player_on_target.png`.
+    /// Reads gym-sokoban's tiles: `wall.png`, `floor.png`, `box_target.png`, `box_on_target.png`,
+    /// `box.png`, `player.png` and `player_on_target.png`.
     ///
     /// # Errors
-    /// Fails if an image is missing, has a different size or is not a PNG file. The error names the
-    /// image.
+    /// Fails if an image is missing, has another size or is not PNG.
     pub fn read(folder: &Path) -> Result<Self, EnvError> {
         let mut tiles = Self::own().0;
         for (tile, name) in tiles.iter_mut().zip(FILES) {
@@ -67,7 +65,6 @@ fn draw(cell: Cell) -> Picture {
     let mut tile = Picture::new(TILE, TILE, [38, 36, 44]);
     if cell == Cell::Wall {
         tile = Picture::new(TILE, TILE, [148, 92, 74]);
-        // Bricks: staggered joints every four rows.
         tile.fill(ALL, [96, 60, 52], |_, y| (y % 4.0 - 0.5).abs() - 0.5);
         tile.fill(ALL, [96, 60, 52], |x, y| {
             let shift = if (y / 4.0) as i32 % 2 == 0 { 0.0 } else { 4.0 };

@@ -1,15 +1,14 @@
 //! Compares these rules with recorded episodes of the original.
 //!
-//! A recording is a JSON Lines file with one object per episode:
+//! Recordings are JSON Lines with one object per episode:
 //!
 //! ```text
 //! {"num_boxes", "max_steps", "seed", "room_fixed": [[..]], "room_state": [[..]], "text", "shortest_solution": [1..],
 //!  "steps": [{"action": 1..4, "reward", "done", "moved", "won", "text"}, ..]}
 //! ```
 //!
-//! The comparison covers all flags. Texts must match byte for byte and rewards bit for bit. A
-//! recorded shortest solution must solve the level and be as long as the solver's solution. The
-//! recorded solution is empty if the recorder did not solve the level.
+//! Flags, texts and rewards must be identical. A recorded solution, if not empty, must solve the
+//! level and be as long as the solver's.
 
 use std::io::BufRead;
 
@@ -50,10 +49,10 @@ fn direction(action: u64) -> Result<Direction, String> {
         .ok_or_else(|| format!("{action} is no action; there are 1 (up), 2 (down), 3 (left) and 4 (right)"))
 }
 
-/// Replays a recording. Blank lines are skipped.
+/// Replays a recording.
 ///
 /// # Errors
-/// Fails if a line is not an episode or reading fails. Differences are not errors.
+/// Fails if a line is not an episode or reading fails, but not for differences.
 pub fn replay(name: &str, reader: impl BufRead) -> Result<ReplayReport, EnvError> {
     let mut solver = Solver::default();
     let mut differences = Vec::new();
@@ -106,7 +105,6 @@ fn compare(
 mod tests {
     use super::*;
 
-    /// An episode with one push, in the original's format.
     const PUSH: &str = r#"{"num_boxes":1,"max_steps":15,"seed":3,"room_fixed":[[0,0,0,0,0],[0,1,1,2,0],[0,0,0,0,0]],"room_state":[[0,0,0,0,0],[0,5,4,2,0],[0,0,0,0,0]],"text":" # \t # \t # \t # \t # \t\n # \t P \t X \t O \t # \t\n # \t # \t # \t # \t # \t","shortest_solution":[4],"steps":[{"action":4,"reward":10.9,"done":true,"moved":true,"won":true,"text":" # \t # \t # \t # \t # \t\n # \t _ \t P \t √ \t # \t\n # \t # \t # \t # \t # \t"}]}"#;
 
     #[test]

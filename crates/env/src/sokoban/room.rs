@@ -1,24 +1,22 @@
-//! The room and its rules: the cells, moves and rewards of gym-sokoban.
+//! Cells, moves and rewards of gym-sokoban.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Reward for every step.
+/// Reward of every step.
 pub const STEP_REWARD: f64 = -0.1;
-/// Reward for each box moved onto a target. For each box moved off a target, the same amount is
-/// subtracted.
+/// Added if more boxes are on targets than before; subtracted if fewer.
 pub const TARGET_REWARD: f64 = 1.0;
-/// Reward added when all boxes are on targets.
+/// Added if all boxes are on targets.
 pub const SOLVED_REWARD: f64 = 10.0;
 
-/// Maximum width and height of a room in cells.
+/// Maximum width and height in cells.
 pub const MOST_SIDE: usize = 32;
-/// Maximum number of boxes in a room.
+/// Maximum number of boxes.
 pub const MOST_BOXES: usize = 8;
 
-/// A kind of cell. Numbers are those of gym-sokoban's `room_state`, except for 6, which verl-agent
-/// added.
+/// Kind of cell, numbered as in gym-sokoban's `room_state`, plus verl-agent's 6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Cell {
@@ -39,7 +37,7 @@ pub enum Cell {
 }
 
 impl Cell {
-    /// All kinds of cells, ordered by their numbers.
+    /// All kinds, by number.
     pub const ALL: [Self; 7] = [
         Self::Wall,
         Self::Floor,
@@ -50,7 +48,7 @@ impl Cell {
         Self::PlayerOnTarget,
     ];
 
-    /// Returns the kind of cell with the given number.
+    /// Returns the kind with this number.
     pub fn of(number: u64) -> Option<Self> {
         usize::try_from(number).ok().and_then(|number| Self::ALL.get(number).copied())
     }
@@ -60,27 +58,27 @@ impl Cell {
         ["#", "_", "O", "√", "X", "P", "S"][self as usize]
     }
 
-    /// Returns true for a target, whether or not it is occupied.
+    /// Returns true for targets, occupied or not.
     pub fn is_target(self) -> bool {
         matches!(self, Self::Target | Self::BoxOnTarget | Self::PlayerOnTarget)
     }
 
-    /// Returns true if the cell contains a box.
+    /// Returns true if the cell has a box.
     pub fn is_box(self) -> bool {
         matches!(self, Self::Box | Self::BoxOnTarget)
     }
 
-    /// Returns true if the cell contains the player.
+    /// Returns true if the cell has the player.
     pub fn is_player(self) -> bool {
         matches!(self, Self::Player | Self::PlayerOnTarget)
     }
 
-    /// Returns true if the player or a box can move onto the cell.
+    /// Returns true if the player or a box can enter.
     pub fn is_free(self) -> bool {
         matches!(self, Self::Floor | Self::Target)
     }
 
-    /// Returns the cell without the player or box on it.
+    /// Returns the cell without player or box.
     pub fn emptied(self) -> Self {
         match self {
             Self::Wall => Self::Wall,
@@ -89,83 +87,80 @@ impl Cell {
         }
     }
 
-    /// Returns the cell with only a box on it.
+    /// Returns the cell with a box.
     pub fn with_box(self) -> Self {
         if self.is_target() { Self::BoxOnTarget } else { Self::Box }
     }
 
-    /// Returns the cell with only the player on it.
+    /// Returns the cell with the player.
     pub fn with_player(self) -> Self {
         if self.is_target() { Self::PlayerOnTarget } else { Self::Player }
     }
 }
 
-/// A direction. gym-sokoban's action numbers start from 1 instead of 0.
+/// Direction. gym-sokoban's action numbers start at 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Direction {
-    /// Towards the first row (action 1 of gym-sokoban).
+    /// Towards the first row (action 1)
     Up,
     /// Action 2
     Down,
-    /// Towards the first column (action 3 of gym-sokoban).
+    /// Towards the first column (action 3)
     Left,
     /// Action 4
     Right,
 }
 
 impl Direction {
-    /// All directions, ordered by their numbers.
+    /// All directions, by number.
     pub const ALL: [Self; 4] = [Self::Up, Self::Down, Self::Left, Self::Right];
 
-    /// Returns the name of the action.
+    /// Returns the action's name.
     pub fn word(self) -> &'static str {
         ["up", "down", "left", "right"][self as usize]
     }
 }
 
-/// Text format of a room.
+/// Text format of a room, one line per row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RoomText {
-    /// verl-agent's format: one line per row. Each symbol has a space before it, and a space and a
-    /// tab after it (`" # \t"`).
+    /// verl-agent's format, with spaces and tabs around symbols (`" # \t"`).
     #[default]
     VerlAgent,
-    /// RAGEN's format: one line per row, with symbols that are not separated.
+    /// RAGEN's format, with adjacent symbols.
     Ragen,
 }
 
-/// The result of a move.
+/// Result of a move.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moved {
-    /// Sum of [`STEP_REWARD`], [`TARGET_REWARD`] and [`SOLVED_REWARD`], added in the original's
-    /// order.
+    /// Sum of [`STEP_REWARD`], [`TARGET_REWARD`] and [`SOLVED_REWARD`].
     pub reward: f64,
-    /// Whether the player moved (`action_is_effective` in the original).
+    /// Whether the player moved.
     pub moved: bool,
     /// Whether all boxes are on targets.
     pub solved: bool,
 }
 
-/// A room with the current positions of the player and boxes.
+/// Room with player and boxes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Room {
     width: usize,
     cells: Vec<Cell>,
     player: usize,
     boxes: usize,
-    /// Number of boxes that were on targets when the last reward was computed. Starts at 0 because
-    /// the original does not count before the first step.
+    /// Boxes on targets at the last reward; at first 0, as in the original.
     counted: usize,
 }
 
 impl Room {
-    /// Creates a room from cells in row order, with `width` cells per row.
+    /// Creates a room from rows of `width` cells.
     ///
     /// # Errors
-    /// Fails unless there is exactly one player, at least one box, and one target per box. The
-    /// outer wall must be closed, and the room must not exceed [`MOST_SIDE`] or [`MOST_BOXES`].
+    /// Fails unless there are one player, at least one box, as many targets, closed walls, and at
+    /// most [`MOST_SIDE`] cells per side and [`MOST_BOXES`] boxes.
     pub fn new(width: usize, cells: Vec<Cell>) -> Result<Self, String> {
         if width == 0 || cells.is_empty() || !cells.len().is_multiple_of(width) {
             return Err(format!("{} cells are no rows of {width}", cells.len()));
@@ -205,17 +200,17 @@ impl Room {
         Ok(room)
     }
 
-    /// Returns the number of cells per row.
+    /// Returns the width in cells.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// Returns the number of rows.
+    /// Returns the height in cells.
     pub fn height(&self) -> usize {
         self.cells.len() / self.width
     }
 
-    /// Returns all cells in row order.
+    /// Returns the cells in row order.
     pub fn cells(&self) -> &[Cell] {
         &self.cells
     }
@@ -249,8 +244,7 @@ impl Room {
         self
     }
 
-    /// Returns the cell next to another cell. Rooms are closed, so every reachable cell has four
-    /// neighbours.
+    /// In bounds for reachable cells, because walls are closed.
     pub(super) fn beside(&self, at: usize, direction: Direction) -> usize {
         match direction {
             Direction::Up => at - self.width,
@@ -260,8 +254,7 @@ impl Room {
         }
     }
 
-    /// Returns the cells that the player could reach if there were no boxes, in breadth-first
-    /// order.
+    /// Cells that the player could reach without boxes, in breadth-first order.
     pub(super) fn reachable(&self) -> Vec<usize> {
         let height = self.height();
         let mut seen = vec![false; self.cells.len()];
@@ -286,8 +279,7 @@ impl Room {
         found
     }
 
-    /// Moves the player, pushing a box if possible. An impossible move has no effect but costs the
-    /// same as any other move.
+    /// Moves the player and pushes a box if possible. An impossible move costs the same.
     pub fn act(&mut self, direction: Direction) -> Moved {
         let next = self.beside(self.player, direction);
         let cell = self.cells[next];
@@ -386,7 +378,7 @@ mod tests {
     #[test]
     fn a_box_that_leaves_its_target_costs_what_it_gave() {
         let mut room = room("#######\n#P√X_O#\n#######");
-        // The first step counts a box that was on a target from the start.
+        // The first step counts a box on a target from the start.
         assert_eq!(act(&mut room, Direction::Left).0, 0.9);
         let mut room = super::tests::room("#######\n#PXO_X#\n#O____#\n#######");
         assert_eq!(act(&mut room, Direction::Right).0, 0.9);

@@ -1,5 +1,3 @@
-//! Levels as a task set: options, splits and their order.
-
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -18,18 +16,18 @@ use crate::splits::{SPLITS, split_of, tasks_of};
 
 pub(super) const GOAL: &str = "push all the boxes (`X`) onto the target spots (`O`)";
 
-/// Default step limit, as in verl-agent.
+/// As in verl-agent.
 pub(super) const DEFAULT_MAX_STEPS: usize = 15;
 
-/// Test and validation split sizes, in units of 1/256.
+/// Share of test and validation, in 1/256.
 const TEST: u8 = 26;
 const VALID: u8 = 26;
 
-/// Maximum and minimum number of levels to generate in parallel.
+/// Maximum and minimum number of levels generated in parallel.
 const CHUNK: u64 = 2048;
 const SMALL_CHUNK: u64 = 64;
 
-/// Number of levels to generate per missing level. One in ten belongs to the test split.
+/// Levels to generate per missing one; one in ten is in test.
 const MADE_FOR_ONE: u64 = 16;
 
 const MOST_IN_VAIN: usize = 10_240;
@@ -38,18 +36,18 @@ const MOST_IN_VAIN: usize = 10_240;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SokobanReward {
-    /// The original's reward: -0.1 per step, 1 for each box moved onto a target, -1 for each box
-    /// moved off, 10 for solving the level.
+    /// -0.1 per step, 1 for a box moved onto a target, -1 for one moved off, and 10 for the
+    /// solution, as in the original.
     #[default]
     Original,
-    /// 1 for the step that solves the level and 0 for all other steps.
+    /// 1 for the step that solves the level, else 0.
     Success,
 }
 
 /// Options of a [`SokobanSet`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SokobanOptions {
-    /// Text format of the room.
+    /// Text format of rooms.
     pub text: RoomText,
     /// How actions are parsed.
     pub actions: ActionReading,
@@ -57,18 +55,18 @@ pub struct SokobanOptions {
     pub reward: SokobanReward,
 }
 
-/// How observation images are drawn and stored.
+/// Drawing and storage of images.
 #[derive(Debug)]
 pub struct SokobanPictures {
-    /// One tile for each kind of cell.
+    /// Tiles.
     pub tiles: Tiles,
-    /// Folder where the images are stored.
+    /// Image folder.
     pub store: PictureStore,
 }
 
 struct Made {
     room: Room,
-    /// Digest of the level, ignoring the player's position.
+    /// Digest without the player's position.
     whole: String,
     digest: String,
     split: usize,
@@ -102,11 +100,10 @@ fn too_few(found: &[Vec<(Room, String)>; 3], wanted: [usize; 3]) -> EnvError {
     ))
 }
 
-/// The Sokoban levels as a task set.
+/// Sokoban levels as a task set.
 ///
-/// A task is a level, and its kind is the number of boxes. No two splits contain the same room,
-/// even if rotated, reflected, shifted or started from another cell. The split depends on a digest
-/// of the room without the player (about 80, 10 and 10 percent), not on the seed.
+/// A task's kind is the number of boxes. A digest of the room, ignoring player and symmetry,
+/// decides the split (about 80, 10 and 10 %), so splits share no room.
 #[derive(Clone, Debug)]
 pub struct SokobanSet {
     shared: Arc<Shared>,
@@ -114,8 +111,7 @@ pub struct SokobanSet {
 }
 
 impl SokobanSet {
-    /// Generates the levels. If given, a `panel` replaces the generated `test` split, and its rooms
-    /// are excluded from the other splits.
+    /// Generates the levels. A `panel` replaces `test` and is excluded from the others.
     ///
     /// # Errors
     /// Fails if there are fewer distinct levels than requested.
@@ -200,12 +196,12 @@ impl SokobanSet {
         self
     }
 
-    /// Returns the options of the set.
+    /// Returns the options.
     pub fn options(&self) -> SokobanOptions {
         self.shared.options
     }
 
-    /// Returns the level for a task.
+    /// Returns a task's level.
     ///
     /// # Errors
     /// Fails if the task is unknown.
@@ -213,7 +209,7 @@ impl SokobanSet {
         self.shared.level(id)
     }
 
-    /// Returns the tasks of a split without copying them.
+    /// Returns a split's tasks without copying.
     ///
     /// # Errors
     /// Fails if the split is unknown.
@@ -363,7 +359,6 @@ mod tests {
     fn too_many_levels_are_refused() {
         let few = GeneratorConfig { width: 5, height: 5, max_moves: 3, train: 100_000, ..config(0) };
         let error = SokobanSet::new(&few, None, SokobanOptions::default(), None).unwrap_err().to_string();
-        // Counts level by level, independently of the chunk size.
         let (mut generator, mut seen) = (Generator::default(), HashSet::new());
         let (mut found, mut index, mut in_vain) = ([0; 3], 0, 0);
         while in_vain < MOST_IN_VAIN {

@@ -1,29 +1,29 @@
-//! Finds shortest solutions by breadth-first search over the positions of the player and boxes.
+//! Shortest solutions by breadth-first search.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use super::room::{Direction, MOST_BOXES, Room};
 
-/// Default limit on the number of states in a search.
+/// Default maximum of visited states.
 pub const MOST_STATES: usize = 4_000_000;
 
-/// Maximum number of states for a lookup table, above which a hash set is used.
+/// With more states, a hash set replaces the lookup table.
 const MOST_TABLE: u64 = 1 << 18;
 
-/// The result of a search.
+/// Result of a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Solution {
-    /// A shortest solution, which is empty if the level is already solved.
+    /// A shortest solution, empty for a solved level.
     Moves(Vec<Direction>),
     /// The level has no solution.
     Unsolvable,
-    /// The search exceeded its limit.
+    /// The search reached its limit.
     TooLarge,
 }
 
 impl Solution {
-    /// Returns the moves of the solution, or `None` if none was found.
+    /// Returns the moves, if found.
     pub fn moves(self) -> Option<Vec<Direction>> {
         match self {
             Self::Moves(moves) => Some(moves),
@@ -32,7 +32,6 @@ impl Solution {
     }
 }
 
-/// A hasher for distinct integers that uses one multiplication.
 #[derive(Default)]
 struct Spread(u64);
 
@@ -54,7 +53,7 @@ impl Hasher for Spread {
 
 #[derive(Default)]
 pub(super) struct Seen {
-    /// For each state code, the number of the last search that visited the state.
+    /// The last search that visited each state.
     table: Vec<u32>,
     search: u32,
     set: HashSet<u64, BuildHasherDefault<Spread>>,
@@ -89,9 +88,9 @@ impl Seen {
 
 #[derive(Default)]
 pub(super) struct Floor {
-    /// Index in the room of each numbered cell.
+    /// Room index of each numbered cell.
     pub(super) cells: Vec<usize>,
-    /// For each direction, the number of the neighbouring cell, or [`WALL`].
+    /// Neighbour by direction, or [`WALL`].
     pub(super) beside: Vec<[u16; 4]>,
     pub(super) targets: Vec<bool>,
     numbers: Vec<u16>,
@@ -100,7 +99,7 @@ pub(super) struct Floor {
 pub(super) const WALL: u16 = u16::MAX;
 
 impl Floor {
-    /// Numbers the cells that the player could reach if there were no boxes.
+    /// Numbers the cells that the player could reach without boxes.
     pub(super) fn set(&mut self, room: &Room) {
         self.cells = room.reachable();
         self.cells.sort_unstable();
@@ -118,7 +117,6 @@ impl Floor {
         }
     }
 
-    /// Returns the number of a cell, or [`WALL`] if the cell is unreachable.
     pub(super) fn number(&self, at: usize) -> u16 {
         self.numbers[at]
     }
@@ -128,7 +126,7 @@ impl Floor {
     }
 }
 
-/// Cell of the player, and cells of the boxes in ascending order.
+/// Cells of the player and, in ascending order, the boxes.
 #[derive(Clone, Copy)]
 pub(super) struct State {
     pub(super) player: u16,
@@ -174,7 +172,7 @@ struct Node {
     direction: Direction,
 }
 
-/// A solver that reuses its buffers between searches.
+/// Solver that reuses its buffers.
 pub struct Solver {
     floor: Floor,
     seen: Seen,
@@ -189,17 +187,17 @@ impl Default for Solver {
 }
 
 impl Solver {
-    /// Creates a solver that visits at most the given number of states.
+    /// Creates a solver that visits at most `most_states` states.
     pub fn new(most_states: usize) -> Self {
         Self { floor: Floor::default(), seen: Seen::default(), nodes: Vec::new(), most_states }
     }
 
-    /// Returns the maximum number of states.
+    /// Returns the maximum of visited states.
     pub fn most_states(&self) -> usize {
         self.most_states
     }
 
-    /// Returns a shortest solution of a room. Ties are broken by the order of [`Direction::ALL`].
+    /// Returns a shortest solution. Ties follow the order of [`Direction::ALL`].
     pub fn solve(&mut self, room: &Room) -> Solution {
         self.floor.set(room);
         let mut start = State { player: self.floor.number(room.player()), boxes: [0; MOST_BOXES], count: 0 };

@@ -1,5 +1,3 @@
-//! Sokoban as a [`WorldKind`]: settings, templates, expert.
-
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -28,37 +26,36 @@ pub struct SokobanKind;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SokobanSettings {
-    /// File with the levels of the `test` split, plain or zstd-compressed. The file contains JSON
-    /// Lines with `room_fixed` and `room_state`, or symbols with an empty line between levels. None
-    /// of these levels occur in training.
+    /// Levels of `test`, optionally zstd-compressed: JSON Lines with `room_fixed` and `room_state`,
+    /// or symbols with empty lines between levels. They are excluded from training.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
-    /// Text format of the room.
+    /// Text format of rooms.
     pub text: RoomText,
     /// How actions are parsed.
     pub actions: ActionReading,
     /// Reward of a step.
     pub reward: SokobanReward,
-    /// Folder for observation images (PNG files named by their SHA-256). If set, each observation
-    /// has an image after its text.
+    /// Folder for observation images (PNG files named by SHA-256). Default: no images.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pictures: Option<PathBuf>,
-    /// Folder of tiles that replace the built-in ones: `wall.png`, `floor.png`, `box_target.png`,
-    /// `box_on_target.png`, `box.png`, `player.png`, `player_on_target.png`, each 16 x 16 pixels.
+    /// Folder of tiles, 16 x 16 pixels each: `wall.png`, `floor.png`, `box_target.png`,
+    /// `box_on_target.png`, `box.png`, `player.png`, `player_on_target.png`. Default: built-in
+    /// tiles.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tiles: Option<PathBuf>,
-    /// Settings for generated levels.
+    /// Generated levels.
     pub generator: GeneratorConfig,
-    /// Settings for the demonstration expert.
+    /// Demonstration expert.
     pub expert: SokobanExpert,
 }
 
-/// Settings for the demonstration expert.
+/// Demonstration expert.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SokobanExpert {
-    /// Probability of a random move instead of the next move of a shortest solution. SFT imitates
-    /// random moves, even if the episode then fails.
+    /// Probability of a random move instead of a shortest solution's. SFT imitates it, even if the
+    /// episode fails.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub random_move_prob: f64,
 }

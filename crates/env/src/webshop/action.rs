@@ -1,20 +1,19 @@
-//! The agent's actions: `search[words]` and `click[item]`.
+//! Actions: `search[words]` and `click[item]`.
 
 /// A parsed action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// `search[..]` in lower case. Searches from any page, even one without a search bar.
+    /// `search[..]` in lower case, allowed on any page.
     Search(String),
     /// `click[..]` in lower case.
     Click(String),
-    /// Anything other than a search or click, which has no effect.
+    /// Anything else, without effect.
     Other,
 }
 
 impl Action {
-    /// Parses an action like the original, by matching the greedy pattern `(.+)\[(.+)\]` on the
-    /// first line. Text after the last closing bracket is ignored. Actions with names other than
-    /// `search` and `click` have no effect.
+    /// Parses an action like the original: the greedy pattern `(.+)\[(.+)\]` on the first line,
+    /// ignoring text after the last bracket.
     pub fn parse(text: &str) -> Self {
         let line = text.split('\n').next().unwrap_or_default();
         let Some((name, argument)) = split(line) else { return Self::Other };
@@ -46,7 +45,6 @@ mod tests {
             ("click[x]]", click("x]")),
             ("search[caf\u{c9}]", search("caf\u{e9}")),
             ("search[\u{e9}]", search("\u{e9}")),
-            // The name is `search[a`.
             ("search[a[b]]", Action::Other),
             ("search[]", Action::Other),
             ("search[[]", search("[")),

@@ -1,4 +1,4 @@
-//! The products of a shop, held in memory or in a memory-mapped file.
+//! Products of a shop, in memory or in a memory-mapped file.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::product::Product;
 use super::store::Store;
 use crate::python::PythonRandom;
 
-/// All products of a shop, with their prices.
+/// Products of a shop with their prices.
 #[derive(Debug)]
 pub struct Catalogue {
     products: Products,
@@ -27,7 +27,7 @@ enum Products {
 
 const UNKNOWN_PRICE: f64 = 100.0;
 
-/// Draws prices uniformly from the products' price ranges, as in the original.
+/// As in the original, prices are uniform within ranges.
 fn draw<'a>(pricing: impl Iterator<Item = (f64, Option<f64>)> + 'a, random: &mut PythonRandom) -> Vec<f64> {
     pricing
         .map(|(low, high)| match high {
@@ -46,11 +46,10 @@ pub(super) fn ends(product: &Product) -> (f64, Option<f64>) {
 }
 
 impl Catalogue {
-    /// Creates an in-memory catalogue. `random` draws prices for products with a price range, in
-    /// product order.
+    /// Creates an in-memory catalogue. `random` draws prices within ranges, in product order.
     ///
     /// # Errors
-    /// Fails if two products have the same ASIN.
+    /// Fails for a repeated ASIN.
     pub fn from_products(products: Vec<Product>, random: &mut PythonRandom) -> Result<Self, EnvError> {
         let mut by_asin = HashMap::with_capacity(products.len());
         for (index, product) in products.iter().enumerate() {
@@ -63,19 +62,16 @@ impl Catalogue {
         Ok(Self { products: Products::Memory { products, by_asin }, prices })
     }
 
-    /// Opens a file written by [`StoreWriter`](super::store::StoreWriter). Only prices are kept in
-    /// memory.
+    /// Opens a file of [`StoreWriter`](super::store::StoreWriter), keeping only prices in memory.
     ///
     /// # Errors
-    /// Fails if the file cannot be read, is incomplete or is damaged.
+    /// Fails if the file is unreadable, incomplete or damaged.
     pub fn open(path: &Path, random: &mut PythonRandom) -> Result<Self, EnvError> {
         let store = Store::open(path)?;
         let prices = draw((0..store.len()).map(|index| store.ends(index)), random);
         Ok(Self { products: Products::Mapped { store, nouns: None }, prices })
     }
 
-    /// Adds the nouns that occur in product titles. The file `path` is created from the side file
-    /// in `folder` if necessary.
     pub(super) fn add_nouns(&mut self, path: &Path, folder: &Path) -> Result<bool, EnvError> {
         let found = NounFile::open_or_make(path, folder, self)?;
         let any = found.is_some();
@@ -95,10 +91,10 @@ impl Catalogue {
         self.prices.is_empty()
     }
 
-    /// Returns the product at the given index.
+    /// Returns a product by index.
     ///
     /// # Errors
-    /// Fails if the index is out of range or the product's record is corrupt.
+    /// Fails if the index is out of range or the record is corrupt.
     pub fn product(&self, index: u32) -> Result<Arc<Product>, EnvError> {
         let missing = || EnvError::Other(format!("the catalogue has no product number {index}"));
         match &self.products {
@@ -113,12 +109,12 @@ impl Catalogue {
         }
     }
 
-    /// Returns the price used to score a purchase. Products without a price count as 100.
+    /// Returns the price used for scoring, or 100 for a product without one.
     pub fn price(&self, index: u32) -> f64 {
         self.prices.get(index as usize).copied().unwrap_or(UNKNOWN_PRICE)
     }
 
-    /// Returns the index of the product with the given ASIN.
+    /// Returns the index of the product with this ASIN.
     pub fn find(&self, asin: &str) -> Option<u32> {
         match &self.products {
             Products::Memory { by_asin, .. } => by_asin.get(asin).copied(),
@@ -143,10 +139,10 @@ impl Catalogue {
         }
     }
 
-    /// Returns the indices of all matching products, in catalogue order.
+    /// Returns the indices of matching products.
     ///
     /// # Errors
-    /// Fails if a product's record is corrupt.
+    /// Fails if a record is corrupt.
     pub fn filter(&self, mut wanted: impl FnMut(&Product) -> bool) -> Result<Vec<u32>, EnvError> {
         let mut found = Vec::new();
         for index in 0..self.len() as u32 {

@@ -1,8 +1,7 @@
-//! Removes goals that occur in more than one split.
+//! Removes goals that occur in several splits.
 //!
-//! If a product lists the same option value twice, each of its goals occurs twice. The official
-//! 1,000 products yield nine such pairs of equal goals. Two of the test goals (the first 500)
-//! therefore also occur in training.
+//! A product that lists an option value twice yields equal goals: nine pairs in the official 1,000
+//! products, two of them shared by test and training.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +11,7 @@ use super::catalogue::Catalogue;
 use super::goal::{GoalKind, Goals};
 use super::product::Product;
 
-/// Removes goals that also occur in a later split, so the last split (test) stays unchanged.
+/// Keeps each goal only in the last of its splits, so test stays unchanged.
 pub(super) fn take_out(
     goals: &Goals,
     catalogue: &Catalogue,
@@ -42,7 +41,6 @@ pub(super) fn take_out(
     Ok(())
 }
 
-/// Returns true if a product may have two equal goals.
 fn repeats_itself(product: &Product, kind: GoalKind) -> bool {
     fn repeats<'a>(mut texts: impl Iterator<Item = &'a str>) -> bool {
         let mut seen = BTreeSet::new();
@@ -90,7 +88,6 @@ mod tests {
         let mut splits = vec![vec![copy, nine, others[0]], vec![others[1]], vec![first]];
         take_out(&goals, &catalogue, &mut splits).unwrap();
         assert_eq!(splits, [vec![nine, others[0]], vec![others[1]], vec![first]]);
-        // Copies within one split stay.
         let mut splits = vec![vec![nine], vec![first, copy]];
         take_out(&goals, &catalogue, &mut splits).unwrap();
         assert_eq!(splits, [vec![nine], vec![first, copy]]);

@@ -1,4 +1,4 @@
-//! Purchases by the expert, for SFT warm starts.
+//! Expert purchases for SFT warm starts.
 
 use std::collections::BTreeSet;
 
@@ -11,15 +11,11 @@ use crate::demonstration::{
     Demonstration, DemonstrationRequest, DemonstrationTurn, Demonstrations, check_probability, play_all,
 };
 
-/// Plays the goals of a split with the [`Expert`]. Keeps episodes that reach the goal, or miss it
-/// only because of skipped options.
-///
-/// With probability `option_drop_prob`, the expert skips a requested option value. Inserted invalid
-/// actions click on items that are not on the page.
+/// Plays a split's goals with the [`Expert`]. Keeps episodes that reach the goal, or miss it only
+/// because options were skipped (probability `option_drop_prob` each).
 ///
 /// # Errors
-/// Returns any error of [`play_all`] or of the shop. Also returns an error if the split is unknown
-/// or `option_drop_prob` is not in `[0, 1)`.
+/// Fails like [`play_all`], for an unknown split, or for an `option_drop_prob` outside `[0, 1)`.
 pub fn demonstrate(
     set: &WebshopSet,
     request: &DemonstrationRequest<'_>,
@@ -53,7 +49,7 @@ fn play(
         let imitate = mistake.is_none();
         let action = mistake.unwrap_or_else(|| {
             expert.act_noisy(&observation, &mut || {
-                // With probability 0 the other draws stay the same.
+                // With probability 0, the other draws do not change.
                 let dropped = option_drop_prob > 0.0 && rng.chance(option_drop_prob);
                 dropped_options += usize::from(dropped);
                 dropped
@@ -77,8 +73,7 @@ fn play(
     }
 }
 
-/// Returns a click on an item of an earlier page that is missing on this one. Clicking on a missing
-/// item has no effect.
+/// Clicks an item that an earlier page had and this one lacks.
 fn mistake(seen: &BTreeSet<String>, observation: &Observation, rng: &mut Rng) -> Option<String> {
     let gone: Vec<&String> = seen.iter().filter(|action| !observation.admissible.contains(*action)).collect();
     (!gone.is_empty()).then(|| gone[rng.below(gone.len())].clone())

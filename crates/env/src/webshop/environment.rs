@@ -1,5 +1,3 @@
-//! WebShop as a [`turnwise_core::Environment`]: step limit, rewards, progress, and saved states.
-
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -14,26 +12,23 @@ use super::session::{Effect, Page, Session, Visit};
 use super::set::World;
 use crate::saved::SavedEpisode;
 
-/// Default step limit, commonly used for this benchmark.
+/// Default step limit.
 pub const DEFAULT_MAX_STEPS: usize = 15;
 
-/// Name of the metric with the purchase's score, from 0 to 1.
+/// Metric with the purchase's score, from 0 to 1.
 pub const TASK_SCORE: &str = "task_score";
 
-/// Name of the metric that is 1 if the score's type factor is approximate and 0 if exact
-/// ([`Judge::type_score`]).
+/// Metric: 1 if the type factor is approximate ([`Judge::type_score`]), else 0.
 pub const TYPE_STAND_IN: &str = "type_stand_in";
 
-/// Plays the goals of a [`super::WebshopSet`], one episode at a time.
+/// Environment for the goals of a [`super::WebshopSet`].
 ///
-/// The reward for a purchase is its score, or 1 only for a score of 1 ([`super::reward::Reward`]).
-/// Other actions give 0. The score is also reported as the metric [`TASK_SCORE`]. An episode ends
-/// with a purchase (`terminated`) or at the step limit (`truncated`). Actions without effect count
-/// towards the step limit.
+/// A purchase ends the episode (`terminated`) with its only reward ([`super::reward::Reward`]). The
+/// step limit also counts actions without effect.
 ///
-/// Progress is the fraction of the goal's requirements met by the current page: attributes,
-/// options, price, and the type with its factor. On search results, only the price and type of the
-/// best product count. Progress is 1 only if buying now would reach the goal.
+/// Progress is the fraction of the goal's attributes, options, price and type that the open product
+/// meets; on search results, the best product's price and type count. It is 1 only if buying now
+/// reaches the goal.
 #[derive(Debug)]
 pub struct WebshopEnv {
     world: Arc<World>,
@@ -47,8 +42,7 @@ struct Episode {
     session: Session,
     steps: usize,
     score: Option<Score>,
-    /// Caches of scores for each product, since comparing texts dominates the cost of computing
-    /// progress.
+    /// Cached because comparing texts dominates the cost of progress.
     attributes: HashMap<u32, usize>,
     types: HashMap<u32, f64>,
 }
@@ -57,7 +51,7 @@ struct Episode {
 #[serde(deny_unknown_fields)]
 struct Saved {
     task: String,
-    /// Instruction of the goal, to detect whether the task id now refers to a different goal.
+    /// Detects a task id that now names a different goal.
     instruction: String,
     steps: usize,
     visit: Visit,
@@ -74,12 +68,12 @@ impl WebshopEnv {
         Self { world, max_steps, episode: None }
     }
 
-    /// Returns the session of the current episode.
+    /// Returns the current episode's session.
     pub fn session(&self) -> Option<&Session> {
         self.episode.as_ref().map(|episode| &episode.session)
     }
 
-    /// Returns the purchase's score, if a purchase was made.
+    /// Returns the purchase's score, if any.
     pub fn score(&self) -> Option<Score> {
         self.episode.as_ref()?.score
     }
@@ -92,12 +86,10 @@ fn observe(session: &Session, world: &World) -> Result<Observation, EnvError> {
     if world.state_key == StateKey::Page || options.is_empty() || session.product().is_none() {
         return Ok(observation);
     }
-    // Sorted: the order of choosing is not part of the state.
     let chosen: BTreeMap<&str, &str> =
         options.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     let mut key = observation.text().into_owned();
     for (name, value) in chosen {
-        // Writing to a string cannot fail.
         let _ = write!(key, "\nchosen: {name:?} = {value:?}");
     }
     Ok(observation.with_state_key(key))
@@ -140,7 +132,6 @@ impl Episode {
 
 impl Environment for WebshopEnv {
     fn reset(&mut self, task: &Task, _: Seed) -> Result<Observation, EnvError> {
-        // If the reset fails, no episode remains.
         self.episode = None;
         let judge = self.world.judge(&task.id)?;
         let session = Session::new(Arc::clone(&self.world.shop), judge.goal().instruction.clone());
@@ -185,8 +176,7 @@ impl Environment for WebshopEnv {
         })
     }
 
-    /// Saves everything except the step limit, which comes from the config. A finished episode
-    /// cannot be saved.
+    /// Saves everything except the step limit. A finished episode cannot be saved.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         if episode.session.visit().page == Page::Done {

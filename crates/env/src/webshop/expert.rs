@@ -1,9 +1,8 @@
-//! Expert that shops by reading pages. It generates demonstrations and gives hints to human players.
+//! Expert that shops by reading pages, for demonstrations and hints to human players.
 //!
-//! The expert searches for words from the instruction and opens the affordable product with most of
-//! them in its title. Then the expert checks the options and, if words are missing in the title,
-//! reads the product's features. If too much is missing, the expert tries the next product. When
-//! few steps are left, the expert buys the best product found so far.
+//! It searches for words of the instruction and opens affordable products by rank, ranking titles
+//! with none of these words five places lower. If the title lacks words, it reads the features; if
+//! these lack any, it tries the next product. Near the step limit, it buys the best product seen.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +28,7 @@ struct Wish {
     values: Vec<String>,
     text: String,
     limit: Option<u32>,
-    /// True if option values can only be recognized on the product's page.
+    /// Free-form: only the product's page shows which words are option values.
     loose: bool,
 }
 
@@ -38,11 +37,11 @@ struct Seen {
     page: usize,
     text: String,
     read: bool,
-    /// How much is missing: 1 for each word and 10 for each option value.
+    /// Missing words, plus 10 per missing option value and 2 per unmet option name.
     missing: Option<usize>,
 }
 
-/// The expert. Each instance plays one episode.
+/// Expert that plays one episode.
 #[derive(Clone, Debug)]
 pub struct Expert {
     wish: Wish,
@@ -104,7 +103,6 @@ impl Expert {
             self.chosen.clear();
             return self.at_results(&parts);
         }
-        // On a sub-page of a product.
         if let Some(seen) = self.open.as_ref().and_then(|open| self.seen.get_mut(open)) {
             seen.read = true;
             for part in parts.iter().skip(2) {
@@ -119,9 +117,8 @@ impl Expert {
         (self.max_steps + 1).saturating_sub(self.steps)
     }
 
-    /// Returns the number of steps from the search results to the purchase.
     fn cost(&self) -> usize {
-        // In free wording, two option values are assumed.
+        // Free-form instructions are assumed to have two option values.
         let values = if self.wish.values.is_empty() && self.wish.loose { 2 } else { self.wish.values.len() };
         values + 2
     }
@@ -136,7 +133,7 @@ impl Expert {
         let best = self.best().cloned();
         let page_of = |asin: &String| self.seen.get(asin).map_or(self.page, |seen| seen.page);
         let detour = best.as_ref().map_or(0, |asin| page_of(asin).abs_diff(self.page));
-        // Checking another product takes at least two steps.
+        // Checking another product takes two steps.
         let settled =
             self.settled.clone().or_else(|| best.clone().filter(|_| self.left() < self.cost() + detour + 2));
         if let Some(asin) = settled {
@@ -150,15 +147,12 @@ impl Expert {
         }
         let open = |entry: &Listed<'_>| !self.seen.contains_key(&entry.asin.to_lowercase());
         let fits = |entry: &Listed<'_>| self.wish.limit.is_none_or(|limit| entry.price <= f64::from(limit));
-        // The search ranks better than the titles do, so titles only move down if they have none of
-        // the words.
+        // Search ranks better than titles do, so only titles without any of the words move down.
         let score = |(rank, entry): &(usize, &Listed<'_>)| {
             5 * usize::from(self.wish.missing(entry.title) == self.wish.words.len()) + rank
         };
         let fresh = listed.iter().enumerate().filter(|(_, entry)| open(entry) && fits(entry));
         let next = fresh.min_by_key(score).map(|(_, entry)| entry);
-        // A product whose title has few of the words may do, but the next page may have a better
-        // one.
         if let Some(entry) = next {
             let asin = entry.asin.to_lowercase();
             return self.click(&asin, parts);
@@ -174,8 +168,7 @@ impl Expert {
                 self.click(&asin, parts)
             };
         }
-        // Without results, search again with the second half of the query, usually the type of
-        // product.
+        // The second half of the query usually names the type of product.
         let words: Vec<&str> = self.wish.query.split(' ').collect();
         let shorter = words[words.len() / 2..].join(" ");
         self.wish.query = shorter;
@@ -217,7 +210,7 @@ impl Expert {
         if seen.text.is_empty() {
             seen.text = parts.join(" ");
         }
-        // In free wording, words may be option values, which the page lists.
+        // Words of free-form instructions may be option values.
         let page = if self.wish.loose { parts.join(" ") } else { String::new() };
         let missing = self.wish.missing(&format!("{} {page}", seen.text))
             + 10 * absent
@@ -306,8 +299,8 @@ impl Wish {
         parts.iter().filter(named).filter(|name| !met(name)).count()
     }
 
-    /// Returns those of the offered option values that the instruction requests. For free-form
-    /// instructions, returns the values that occur in the text, longest first and without overlaps.
+    /// The offered option values that the instruction requests. For free-form instructions, those
+    /// in the text, except parts of longer ones.
     fn wanted(&self, offered: &[&str]) -> Vec<String> {
         if !self.values.is_empty() {
             return self.values.iter().filter(|value| offered.contains(&value.as_str())).cloned().collect();
@@ -325,7 +318,6 @@ impl Wish {
     }
 }
 
-/// Returns true if the text contains the phrase, starting and ending at word boundaries.
 fn has_phrase(text: &str, phrase: &str) -> bool {
     let solid = |character: Option<char>| character.is_some_and(char::is_alphanumeric);
     !phrase.is_empty()
@@ -371,7 +363,7 @@ fn stem(word: &str) -> String {
     without("s").unwrap_or(word).to_owned()
 }
 
-/// Returns the parts of a page that follow the instruction, without the markup of `text_rich`.
+/// The parts after the instruction, without the markup of `text_rich`.
 fn parts(text: &str) -> Vec<&str> {
     let rich = !text.contains(" [SEP] ");
     let all: Vec<&str> = if rich {
@@ -396,7 +388,6 @@ fn page_number(part: &str) -> Option<usize> {
 struct Listed<'a> {
     asin: &'a str,
     title: &'a str,
-    /// Price in dollars, or the lower end of a price range.
     price: f64,
 }
 

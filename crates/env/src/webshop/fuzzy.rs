@@ -1,13 +1,12 @@
-//! Fuzzy text comparison, equal to `token_set_ratio` in the Python package thefuzz (0.20 and later,
-//! based on rapidfuzz).
+//! Fuzzy text comparison, equal to `token_set_ratio` of Python's thefuzz 0.20 and later.
 //!
-//! The score is 100 if all words of one text occur in the other. Otherwise, let `i` be the common
-//! words, and `a` and `b` the words found in only one text, sorted and joined by spaces. The score
-//! is the maximum of `ratio(i + a, i + b)`, `ratio(i, i + a)` and `ratio(i, i + b)`. The last two
-//! ratios only apply if `i` is not empty. `ratio(s, t) = 100 (1 - indel(s, t) / (|s| + |t|))`,
-//! where `indel` counts inserted and deleted characters. The result is rounded half to even.
+//! Let `i` be the common words, and `a` and `b` the words of only one text, sorted and joined by
+//! spaces. The score is the maximum of `ratio(i + a, i + b)` and, if `i` is not empty,
+//! `ratio(i, i + a)` and `ratio(i, i + b)`, rounded half to even. It is 100 if `i` is not empty but
+//! `a` or `b` is. Here `ratio(s, t) = 100 (1 - indel(s, t) / (|s| + |t|))`, and `indel` counts
+//! inserted and deleted characters.
 //!
-//! WebShop pins thefuzz 0.19, which also rounds intermediate results, so scores can differ by 1.
+//! WebShop pins thefuzz 0.19, which also rounds intermediate results: scores can differ by 1.
 
 use std::sync::LazyLock;
 
@@ -32,7 +31,7 @@ fn lower(character: char) -> char {
 }
 
 impl Words {
-    /// Removes U+0080 to U+00FF, as `force_ascii` in thefuzz does.
+    /// Removes U+0080 to U+00FF like `force_ascii` in thefuzz.
     pub(super) fn new(text: &str) -> Self {
         let kept = text.chars().filter(|character| !('\u{80}'..='\u{ff}').contains(character));
         let clean: String =
@@ -93,7 +92,7 @@ impl Words {
     }
 }
 
-/// Returns the `token_set_ratio` of two texts, which is from 0 to 100.
+/// Returns the `token_set_ratio` of two texts, from 0 to 100.
 pub fn token_set_ratio(left: &str, right: &str) -> u32 {
     Words::new(left).token_set_ratio(&Words::new(right))
 }
@@ -122,7 +121,7 @@ fn indel(left: &[char], right: &[char]) -> usize {
     left.len() + right.len() - 2 * common(left, right)
 }
 
-/// Uses 64-bit words if the shorter text fits into one (Hyyrö 2004).
+/// Length of the longest common subsequence, by Hyyrö (2004) if the shorter text fits into 64 bits.
 fn common(left: &[char], right: &[char]) -> usize {
     let (short, long) = if left.len() <= right.len() { (left, right) } else { (right, left) };
     if short.is_empty() {
@@ -161,8 +160,6 @@ mod tests {
     #[test]
     fn worked_examples() {
         assert_eq!(token_set_ratio("Wash, MACHINE", "machine wash cold"), 100);
-        // indel("long", "short") = 9 - 2 |"o"|: ratio 100 (1 - 7 / (11 + 12)) with "sleeve " in front of both;
-        // ratio("sleeve", "sleeve long") = 100 (1 - 5 / 17) is better.
         assert_eq!(token_set_ratio("long sleeve", "short sleeve"), 71);
         assert_eq!(token_set_ratio("", "a"), 0);
         assert_eq!(token_set_ratio("a", "!?"), 0);
@@ -176,7 +173,7 @@ mod tests {
         for length in [1, 30, 63, 64] {
             let (left, right) = (text(length, 1), text(90, 3));
             let mut padded = left.clone();
-            // The padding matches nothing but forces the table algorithm.
+            // Matches nothing, but forces the table algorithm.
             padded.extend(std::iter::repeat_n('!', 65 - length.min(64)));
             assert_eq!(common(&left, &right), common(&padded, &right), "{length}");
         }

@@ -1,9 +1,7 @@
-//! Caches the goals of a large catalogue in a file, since creating them takes minutes and gigabytes
-//! of memory.
+//! Caches the goals of a large catalogue, which take minutes and gigabytes of memory to create.
 //!
-//! The file's first line is JSON with the source and the number of goals. Little-endian 32-bit
-//! numbers follow: each goal's product, number and price limit in tens, the indices sorted by
-//! product and number, and the indices of each split.
+//! After a JSON line with the source and number of goals come little-endian u32: product, number
+//! and tens of dollars of each goal, the indices by product and number, and those of each split.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -17,7 +15,7 @@ use super::set::{Splits, WebshopOptions};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Source {
-    /// Increase the version if the same options would yield different goals.
+    /// Increase it if equal options yield different goals.
     version: u32,
     products: String,
     goals: GoalKind,
@@ -54,7 +52,6 @@ struct Header {
 
 pub(super) type Divided = (Goals, Vec<Vec<u32>>);
 
-/// Loads the goals if the folder contains a complete file.
 pub(super) fn load(folder: &Path, source: &Source) -> Option<Divided> {
     let bytes = std::fs::read(source.path(folder)).ok()?;
     let line = bytes.iter().position(|byte| *byte == b'\n')?;
@@ -76,7 +73,6 @@ pub(super) fn load(folder: &Path, source: &Source) -> Option<Divided> {
     whole.then(|| (Goals::from_parts(source.goals, &specs, order, header.skipped), splits))
 }
 
-/// Saves the goals to a temporary file and renames it when complete.
 pub(super) fn save(
     folder: &Path,
     source: &Source,

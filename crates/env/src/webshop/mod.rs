@@ -1,20 +1,7 @@
 //! WebShop: buying a product that matches an instruction (Yao et al. 2022).
 //!
-//! | file | subject |
-//! |---|---|
-//! | [`product`], [`catalogue`], [`store`] | products, in memory or in a memory-mapped file |
-//! | [`official`], [`nouns`], [`generator`], `open` | official files, generated products, and opening shops |
-//! | [`search`] | ranking of search results |
-//! | [`action`], [`session`], [`page`] | actions, their effects, and pages |
-//! | [`goal`], [`reward`], `fuzzy` | goals and scoring of purchases |
-//! | `goal_file`, `task_index` | caches for large catalogues |
-//! | `set`, `environment`, `phrases` | the environment |
-//! | `expert`, [`demonstrations`] | an expert and its purchases, used for SFT |
-//! | [`replay`] | comparison with recorded sessions of the original |
-//!
-//! Pages, clickable items, goals, prices and rewards are byte-identical to the original's. The only
-//! exception is one factor of the reward, for products other than the goal's:
-//! [`reward::Judge::type_score`].
+//! Pages, clickable items, goals, prices and rewards are byte-identical to the original's, except
+//! for the type factor without nouns ([`reward::Judge::type_score`]).
 
 pub mod action;
 pub mod catalogue;

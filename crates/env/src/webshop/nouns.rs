@@ -1,15 +1,14 @@
-//! Nouns in product titles, from a side file created with a part-of-speech tagger.
+//! Nouns in product titles, which the type factor compares.
 //!
-//! The original's type factor compares the nouns and proper nouns that spaCy finds in two titles.
-//! The nouns are read from `nouns.jsonl` (or `.zst`) in the official folder.
-//! `tools/webshop_nouns.py` creates the file:
+//! `tools/webshop_nouns.py` finds nouns and proper nouns with spaCy, like the original, and writes
+//! `nouns.jsonl` (or `.zst`) in the official folder. They are in lower case and title order, with
+//! repetitions:
 //!
 //! ```text
 //! {"title": "Stoneware Mug with Handle", "nouns": ["stoneware", "mug", "handle"]}
 //! ```
 //!
-//! Nouns are in lower case and in title order, including repetitions. For the full catalogue, the
-//! nouns are converted to a memory-mapped file (`nouns.bin`):
+//! The full catalogue uses a memory-mapped copy (`nouns.bin`):
 //!
 //! ```text
 //! magic (8)  size of nouns.jsonl u64  number of products u64  end of each list u64  lists (postcard)
@@ -27,7 +26,7 @@ use turnwise_core::EnvError;
 use super::catalogue::Catalogue;
 use super::official;
 
-/// Name of the side file.
+/// Name of the noun file.
 pub const NOUNS: &str = "nouns.jsonl";
 
 const MAGIC: &[u8; 8] = b"TWNOUNS1";
@@ -39,10 +38,10 @@ struct Titled {
     nouns: Vec<String>,
 }
 
-/// Reads the nouns for each title, or returns `None` if the folder contains no side file.
+/// Reads the nouns by title, or returns `None` without a noun file.
 ///
 /// # Errors
-/// Fails if the side file cannot be read or a line lacks a key.
+/// Fails if the file cannot be read or a line lacks a key.
 pub fn read(folder: &Path) -> Result<Option<HashMap<String, Vec<String>>>, EnvError> {
     let Ok(path) = official::find(folder, &[NOUNS]) else { return Ok(None) };
     let mut found = HashMap::new();
@@ -64,8 +63,6 @@ pub(super) struct NounFile {
 }
 
 impl NounFile {
-    /// Opens the noun file of a catalogue, or creates it from the side file in `folder`. Returns
-    /// `None` if neither file exists.
     pub(super) fn open_or_make(
         path: &Path,
         folder: &Path,
@@ -87,8 +84,8 @@ impl NounFile {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(EnvError::io(path, error)),
         };
-        // SAFETY: the map is read-only, every number and text read from it is checked, and the file is only ever
-        // replaced by renaming another over it.
+        // SAFETY: the map is read-only, every value read from it is checked, and the file is only
+        // replaced by renaming.
         #[allow(unsafe_code)]
         let map = unsafe { Mmap::map(&file) }.map_err(|source| EnvError::io(path, source))?;
         let found = Self { map, count };
@@ -124,7 +121,7 @@ impl NounFile {
         self.map.get(at..)?.first_chunk().map(|chunk| u64::from_le_bytes(*chunk))
     }
 
-    /// Returns the position where the list at `index` starts.
+    /// The end of the list before `index`.
     fn end(&self, index: usize) -> Option<usize> {
         match index.checked_sub(1) {
             None => Some(HEAD + self.count * 8),

@@ -1,15 +1,14 @@
-//! Reads the official files: products, attributes, instructions.
+//! Reads the official files.
 //!
 //! | file | content |
 //! |---|---|
-//! | `items_shuffle.json`, `items_shuffle_1000.json` | products as crawled, in one JSON list |
-//! | `documents.jsonl`, `products_1000_documents.jsonl` | the same products as search documents, one per line |
-//! | `items_ins_v2.json`, `items_ins_v2_1000.json` | attributes and generated instructions for each product |
-//! | `items_human_ins.json` | human instructions for each product |
+//! | `items_shuffle.json`, `items_shuffle_1000.json` | products as crawled, one JSON list |
+//! | `documents.jsonl`, `products_1000_documents.jsonl` | search documents, one per line |
+//! | `items_ins_v2.json`, `items_ins_v2_1000.json` | attributes and generated instructions |
+//! | `items_human_ins.json` | human instructions |
 //!
-//! Files may be zstd-compressed (`.zst`). All files are streamed, so they need not fit into memory.
-//! Invalid products are skipped and counted ([`CatalogueReport::skipped`]). Truncated files and
-//! files that are not JSON are rejected.
+//! Files may be zstd-compressed (`.zst`) and are streamed. Invalid products are skipped
+//! ([`CatalogueReport::skipped`]), truncated files rejected.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -30,7 +29,7 @@ use crate::python::strip;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Size {
-    /// The 1,000 products commonly used for this benchmark.
+    /// The benchmark's usual 1,000 products.
     #[default]
     Small,
     /// All 1.18 million products.
@@ -55,17 +54,17 @@ impl Size {
 
 const HUMAN: &str = "items_human_ins.json";
 
-/// Attribute assigned to products that are missing from the attribute file.
+/// For products without an entry in the attribute file.
 const NO_ATTRIBUTE: &str = "DUMMY_ATTR";
 
-/// How many products were read and how many were skipped.
+/// Result of reading a catalogue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CatalogueReport {
-    /// Number of products read.
+    /// Products read.
     pub products: usize,
-    /// Number of invalid products skipped.
+    /// Invalid products skipped.
     pub skipped: usize,
-    /// The first skipped products: file, line or number, and reason.
+    /// First skipped products, with file, line or number, and reason.
     pub examples: Vec<String>,
 }
 
@@ -79,7 +78,7 @@ impl CatalogueReport {
         }
     }
 
-    /// Returns a warning if any products were skipped.
+    /// Returns a warning if products were skipped.
     pub fn warning(&self) -> Option<String> {
         (self.skipped > 0).then(|| {
             let (skipped, all) = (self.skipped, self.skipped + self.products);
@@ -88,20 +87,20 @@ impl CatalogueReport {
     }
 }
 
-/// Returns which catalogue a folder contains, preferring the small one.
+/// Returns the catalogue in a folder, preferring the small one.
 pub fn size_of(folder: &Path) -> Size {
     let there = |size: Size| find(folder, &size.products()).is_ok();
     if there(Size::Full) && !there(Size::Small) { Size::Full } else { Size::Small }
 }
 
-/// Reads an official catalogue and passes on its products in order, after the original's
-/// preprocessing. Returns the numbers of products read and skipped.
+/// Reads an official catalogue, preprocesses its products like the original and passes them to
+/// `each`.
 ///
-/// As in the original, skips products whose ASIN is `nan`, longer than ten characters or a
-/// duplicate. `limit` restricts reading to the first products in the file.
+/// As in the original, products are skipped if their ASIN is `nan`, repeated or longer than ten
+/// characters. `limit` is the number of products to read.
 ///
 /// # Errors
-/// Fails if a file is missing or not JSON, or if it contains no valid product.
+/// Fails if a file is missing or not JSON, or no product is valid.
 pub fn read(
     folder: &Path,
     size: Size,
@@ -198,8 +197,7 @@ fn notes(path: &Path) -> Result<HashMap<String, Notes>, EnvError> {
     serde_json::from_reader(open(path)?).map_err(|error| broken(path, &error))
 }
 
-/// Receives a product with its line number, or the reason why a product is invalid. Returns false
-/// to stop reading.
+/// Receives a line number with a product, or why it is invalid. Returns false to stop.
 type Take<'a> = &'a mut dyn FnMut(Option<usize>, Result<RawProduct, String>) -> Result<bool, EnvError>;
 
 fn read_list(path: &Path, take: Take<'_>) -> Result<(), EnvError> {
@@ -228,7 +226,7 @@ fn read_list(path: &Path, take: Take<'_>) -> Result<(), EnvError> {
                     false
                 });
             }
-            // Read the rest, so that a truncated file is detected.
+            // Read the rest to detect a truncated file.
             while list.next_element::<serde::de::IgnoredAny>()?.is_some() {}
             Ok(())
         }
@@ -280,10 +278,8 @@ struct RawProduct {
     product_category: String,
     category: String,
     query: String,
-    /// Attributes, which are only present in search documents.
     #[serde(rename = "Attributes")]
     attributes: Option<Vec<String>>,
-    /// Human instructions, which are only present in search documents.
     instructions: Option<Vec<RawHuman>>,
 }
 
@@ -294,7 +290,7 @@ enum OneOrMany {
     Many(Vec<Option<String>>),
 }
 
-/// Prices, which are a text such as `$9.99$12.50` in crawled files and numbers in search documents.
+/// Text such as `$9.99$12.50` in crawled files, numbers in search documents.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Pricing {

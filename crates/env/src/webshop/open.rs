@@ -1,5 +1,3 @@
-//! Opens shops: small ones in memory, and large ones from files that are built once.
-
 use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
@@ -19,12 +17,10 @@ use super::store::StoreWriter;
 use super::task_index::{Kept, Stamp};
 use crate::python::PythonRandom;
 
-/// Default folder for built files, inside the official folder.
 const BUILT: &str = "turnwise-shop";
 const CATALOGUE: &str = "catalogue.bin";
 const SEARCH: &str = "search";
 const NOUNS: &str = "nouns.bin";
-/// File that lists skipped products.
 const NOTES: &str = "left-out.txt";
 const LOCK: &str = "build.lock";
 
@@ -43,15 +39,13 @@ fn without_nouns() -> String {
 impl WebshopSet {
     /// Opens the shop in an official folder ([`official`]).
     ///
-    /// For the 1,000 products, all data and the search index are kept in memory. The full catalogue
-    /// is converted on first use. The built files are stored in `built`, which defaults to
-    /// `turnwise-shop` in the official folder. One process builds the files while others wait. If
-    /// the official files change, delete the `built` folder to build it again.
+    /// The 1,000 products are kept in memory. The full catalogue is converted on first use into
+    /// `built` (default: `turnwise-shop` in the official folder); delete it if the official files
+    /// change.
     ///
     /// # Errors
-    /// Fails if an official file or the nouns file is missing or broken, or if a file in `built` is
-    /// damaged, inconsistent or read-only. The error names the file. Also fails if no product
-    /// yields a goal of the requested kind.
+    /// Fails if an official file is missing, a file is broken, `built` is not writable, or no
+    /// product yields a goal.
     pub fn open(folder: &Path, built: Option<&Path>, options: &WebshopOptions) -> Result<Self, EnvError> {
         match options.size.unwrap_or_else(|| official::size_of(folder)) {
             Size::Small => {
@@ -84,12 +78,10 @@ impl WebshopSet {
         Self::with_search(generator::products(config).collect(), options)
     }
 
-    /// Opens a shop with generated products in a subfolder of `built` named after the generator
-    /// settings.
+    /// Opens a shop with generated products, built once in a subfolder of `built`.
     ///
     /// # Errors
-    /// Fails if a file in `built` is damaged, inconsistent or read-only, or if no product yields a
-    /// goal.
+    /// Fails if a built file is broken, `built` is not writable, or no product yields a goal.
     pub fn generated_in(
         built: &Path,
         config: GeneratorConfig,
@@ -105,10 +97,10 @@ impl WebshopSet {
         Self::from_built(inside, built, options)
     }
 
-    /// Creates an in-memory shop with search from the given products.
+    /// Creates an in-memory shop with search.
     ///
     /// # Errors
-    /// Fails if two products have the same ASIN or no product yields a goal.
+    /// Fails for a repeated ASIN, or if no product yields a goal.
     pub fn with_search(products: Vec<Product>, options: &WebshopOptions) -> Result<Self, EnvError> {
         let documents = products.iter().map(|product| (product.asin.clone(), document_text(product)));
         let index = SearchIndex::build_in_memory(documents).map_err(|error| failed(&error))?;
@@ -147,11 +139,9 @@ impl WebshopSet {
     }
 }
 
-/// Number of products whose contents determine the folder name.
+/// Number of products hashed into the folder name.
 const SAMPLED: u32 = 64;
 
-/// Returns the folder for a generated catalogue, whose name contains a digest of the first
-/// products.
 fn folder_of(config: GeneratorConfig) -> Result<String, EnvError> {
     let sample = GeneratorConfig { products: config.products.min(SAMPLED), ..config };
     let sample: Vec<Product> = generator::products(sample).collect();
@@ -160,12 +150,10 @@ fn folder_of(config: GeneratorConfig) -> Result<String, EnvError> {
     Ok(format!("generated-{}-{digest:016x}", config.products))
 }
 
-/// Returns true if both files exist. Files get their final names only when complete.
 fn is_built(built: &Path) -> bool {
     built.join(CATALOGUE).exists() && built.join(SEARCH).exists()
 }
 
-/// Builds both files in a temporary folder and then renames the folder.
 fn build(
     built: &Path,
     read: impl FnOnce(&mut dyn FnMut(Product) -> Result<(), EnvError>) -> Result<CatalogueReport, EnvError>,
@@ -180,7 +168,7 @@ fn build(
     std::fs::create_dir_all(built).map_err(io(built))?;
     let path = built.join(LOCK);
     let lock = File::create(&path).map_err(io(&path))?;
-    // On file systems without locks, the first to finish wins and the others use its files.
+    // Without file locks, the first process to finish wins and the others use its files.
     let _ = lock.lock();
     if is_built(built) {
         return Ok(());
@@ -201,7 +189,7 @@ fn build(
     let done = built.join(SEARCH);
     let stale = done.exists() && !is_built(built);
     if stale {
-        // Left by a build that was interrupted between renames.
+        // Left by a build that stopped between renames.
         std::fs::remove_dir_all(&done).map_err(io(&done))?;
     }
     for (from, name) in [(&note, NOTES), (&search, SEARCH), (&products, CATALOGUE)] {

@@ -1,8 +1,7 @@
-//! Renders the shop's pages as `text`, as `text_rich` and as a list of clickable items.
+//! Renders pages as `text`, `text_rich` and a list of clickable items.
 //!
-//! The original renders HTML and then parses it. This renderer produces the same result without
-//! HTML. Whitespace between tags becomes one space, or nothing if it contains a newline. `text`
-//! strips whitespace from each part, whereas `text_rich` does not.
+//! As with the original's HTML, whitespace between tags becomes one space, or nothing if it
+//! contains a newline. Only `text` strips each part.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -11,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::python::{json_string, strip};
 
-/// Kind of a page part.
+/// Kind of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartKind {
     /// Text that is not clickable.
@@ -20,20 +19,20 @@ pub enum PartKind {
     Button,
     /// An option value.
     Option {
-        /// Whether the option value is selected.
+        /// Whether it is selected.
         chosen: bool,
     },
     /// A link to a product.
     Link {
-        /// Whether the product has been opened since the last `back to search`.
+        /// Whether it was opened since `back to search`.
         visited: bool,
     },
 }
 
-/// A piece of text on a page.
+/// Piece of text on a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part<'a> {
-    /// Kind of the part.
+    /// Kind.
     pub kind: PartKind,
     /// Unstripped text.
     pub text: Cow<'a, str>,
@@ -42,22 +41,22 @@ pub struct Part<'a> {
 /// Effect of a click.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Presses the button with the given text.
+    /// Presses the button.
     Button,
-    /// Opens the product at the given index in the page's list.
+    /// Opens the product at this index in the list.
     Product(usize),
-    /// Selects a value of the option with the given index.
+    /// Selects a value of the option at this index.
     Option(usize),
 }
 
 /// Contents of a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PageView<'a> {
-    /// All texts on the page, in order.
+    /// All texts in order.
     pub parts: Vec<Part<'a>>,
     /// Whether the page has a search bar.
     pub has_search_bar: bool,
-    /// Clickable items in the original's order, with their effects.
+    /// Clickable items and effects, in the original's order.
     pub clickables: Vec<(Cow<'a, str>, Target)>,
 }
 
@@ -68,19 +67,18 @@ pub enum ObservationMode {
     /// Parts joined by ` [SEP] `.
     #[default]
     Text,
-    /// One line per part, with buttons and options marked.
+    /// One line per part, with buttons marked.
     TextRich,
 }
 
-/// Which state credit methods use to compare turns ([`turnwise_core::Observation::state_key`]).
+/// State that credit methods compare ([`turnwise_core::Observation::state_key`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StateKey {
-    /// The page text, as in verl-agent. With `observation = "text"`, pages do not show selected
-    /// options, so selecting one does not change the state.
+    /// Page text, as in verl-agent. With `observation = "text"`, it does not show selected options.
     #[default]
     Page,
-    /// The page text and, on product pages, the selected options.
+    /// Page text and, on product pages, the selected options.
     PageAndOptions,
 }
 
@@ -110,8 +108,7 @@ impl<'a> PageView<'a> {
         self.push(PartKind::Link { visited }, asin);
     }
 
-    /// Appends option values. A value equal to an existing item replaces the item in place. If two
-    /// options have the same value, the last one wins.
+    /// An option value equal to an existing item replaces the item's effect, in place.
     pub(super) fn choices(&mut self, values: impl Iterator<Item = (usize, &'a str)>) {
         let mut indices: HashMap<Cow<'a, str>, usize> =
             self.clickables.iter().enumerate().map(|(index, (name, _))| (name.clone(), index)).collect();
@@ -125,12 +122,12 @@ impl<'a> PageView<'a> {
         }
     }
 
-    /// Returns the effect of clicking on an item, or `None` if the page does not have it.
+    /// Returns the effect of clicking an item on the page.
     pub fn target(&self, name: &str) -> Option<Target> {
         self.clickables.iter().find(|(clickable, _)| clickable == name).map(|(_, target)| *target)
     }
 
-    /// Renders the page as text for the agent.
+    /// Renders the page for the agent.
     pub fn render(&self, mode: ObservationMode) -> String {
         match mode {
             ObservationMode::Text => self.text(),
@@ -158,7 +155,7 @@ impl<'a> PageView<'a> {
                 PartKind::Button => ("[button] ", " [button_]"),
                 PartKind::Option { chosen: false } => ("  [button] ", " [button_]"),
                 PartKind::Option { chosen: true } => {
-                    // Each line is inserted before the earlier ones.
+                    // Later lines come first.
                     clicked.insert_str(0, &format!("You have clicked {}.\n", part.text));
                     ("  [clicked button] ", " [clicked button_]")
                 }
@@ -172,22 +169,20 @@ impl<'a> PageView<'a> {
         if clicked.is_empty() { out } else { clicked + &out }
     }
 
-    /// Returns the admissible actions: `search[<your query>]` if there is a search bar, then one
-    /// click per item.
+    /// Returns the admissible actions: [`SEARCH`] if possible, then a click per item.
     pub fn admissible(&self) -> Vec<String> {
         let search = self.has_search_bar.then(|| SEARCH.to_owned());
         let click = |(name, _): &(Cow<'a, str>, Target)| format!("click[{name}]");
-        // The original also lists `click[search]`, which has no effect.
+        // `click[search]`, which the original lists, has no effect.
         let clicks = self.clickables.iter().filter(|(name, _)| name != "search").map(click);
         search.into_iter().chain(clicks).collect()
     }
 }
 
-/// Pattern that represents any search in the list of admissible actions.
+/// Placeholder for any search among the admissible actions.
 pub const SEARCH: &str = "search[<your query>]";
 
-/// Returns the selected options for the page after the purchase, as HTML-escaped JSON with sorted
-/// keys.
+/// JSON with sorted keys, escaped for HTML.
 pub(super) fn options_json(options: &[(String, String)]) -> String {
     let mut sorted: Vec<&(String, String)> = options.iter().collect();
     sorted.sort();

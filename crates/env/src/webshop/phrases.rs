@@ -1,12 +1,10 @@
-//! Fixed phrases on the shop's pages, for the tokenizers of small models.
-
 use turnwise_core::EnvError;
 
 use super::catalogue::Catalogue;
 
 const MOST_PRODUCTS: usize = 4_000;
 
-/// Phrases that a word-level tokenizer should keep as single tokens, longest first.
+/// A word-level tokenizer keeps each as one token. Longest first.
 const PHRASES: &[&str] = &[
     "rating: n.a.\ndescription\nfeatures\nreviews\nbuy now\n>",
     "back to search\npage 1 (total results: 50)\nnext >\n",
@@ -44,8 +42,7 @@ const PHRASES: &[&str] = &[
     "]\n",
 ];
 
-/// Returns the phrases on pages. For small catalogues, also returns each ASIN, so that it can be
-/// copied with one token.
+/// Includes the ASINs of small catalogues, so that one token copies an ASIN.
 pub(super) fn phrases(catalogue: &Catalogue) -> Result<Vec<String>, EnvError> {
     let mut phrases: Vec<String> = PHRASES.iter().map(|phrase| (*phrase).to_owned()).collect();
     if catalogue.len() <= MOST_PRODUCTS {

@@ -1,59 +1,54 @@
-//! Products, with the same fields as in the original after loading its files.
+//! Products with the original's fields.
 
 use serde::{Deserialize, Serialize};
 
-/// A product in the shop.
-///
-/// Titles, descriptions and bullet points keep their letter case. Option names and values are
-/// lower-cased, as in the original.
+/// A product. Option names and values are in lower case, as in the original.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Product {
-    /// ASIN: ten upper-case letters and digits that are unique in a catalogue.
+    /// Unique id of ten upper-case letters and digits.
     pub asin: String,
-    /// Title, as shown in result lists.
+    /// Title.
     pub title: String,
     /// Department, for example `garden`.
     pub category: String,
-    /// Type of product, for example `console tables`. Goals mention it.
+    /// Product type named in goals, for example `console tables`.
     pub query: String,
-    /// Path in the category tree, separated by ` › `.
+    /// Category path, separated by ` › `.
     pub product_category: String,
-    /// Text of the description page. May be empty.
+    /// Text of the description page.
     pub description: String,
     /// Lines on the features page.
     pub bullet_points: Vec<String>,
-    /// Price in dollars, or the lower and upper end of a price range.
+    /// Price in dollars, or both ends of a range.
     pub pricing: Vec<f64>,
-    /// Available options in display order.
+    /// Options in display order.
     pub options: Vec<ProductOption>,
-    /// The product's attributes.
+    /// Attributes.
     pub attributes: Vec<String>,
-    /// Attributes requested by the product's instruction.
+    /// Attributes that the instruction requests.
     pub instruction_attributes: Vec<String>,
-    /// Instruction with `query` and `instruction_attributes` but without options and price, or
-    /// `None` if missing.
+    /// Instruction without options and price.
     pub instruction: Option<String>,
-    /// Instructions written by people for this product.
+    /// Human instructions.
     pub human_instructions: Vec<HumanInstruction>,
-    /// Nouns and proper nouns in the title, in lower case and title order, including repetitions.
-    /// `None` without a side file ([`super::nouns`]).
+    /// Nouns of the title ([`super::nouns`]), `None` without a noun file.
     #[serde(skip)]
     pub nouns: Option<Vec<String>>,
 }
 
-/// An option on a product page.
+/// A product option.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProductOption {
-    /// Option name, for example `color`.
+    /// Name, for example `color`.
     pub name: String,
-    /// Option values in display order.
+    /// Values in display order.
     pub values: Vec<String>,
 }
 
-/// An instruction written by a person, with its requirements.
+/// A human instruction and its requirements.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HumanInstruction {
-    /// The instruction text, without a price.
+    /// Instruction without a price.
     pub text: String,
     /// Requested attributes.
     pub attributes: Vec<String>,

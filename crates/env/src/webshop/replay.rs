@@ -1,18 +1,15 @@
 //! Compares this engine with recorded sessions of the original.
 //!
-//! A recording is a JSON Lines file with one object per session:
+//! Recordings are JSON Lines with one object per session:
 //!
 //! ```text
 //! {"goal_idx": INTEGER, "seed": INTEGER, "goal": {"asin", "instruction_text", "attributes", "price_upper", "goal_options"},
 //!  "initial": PAGE, "steps": [{"action": TEXT, "reward": NUMBER, "done": BOOL, PAGE.., "reward_info_without_pos": {..}}, ..]}
 //! ```
 //!
-//! PAGE consists of `text`, `text_rich`, `has_search_bar` and `clickables`. The page after a
-//! purchase has only `text`. All texts and values are compared byte for byte. The exception is the
-//! score for buying a different product than the goal's ([`super::reward::Judge::type_score`]).
-//!
-//! Some recordings were made with a fixed list of search results instead of the search engine. To
-//! replay such a recording, specify the queries that are missing from the list.
+//! PAGE is `text`, `text_rich`, `has_search_bar` and `clickables`, or only `text` after a purchase.
+//! Everything is compared byte for byte, except scores with an approximate type factor
+//! ([`super::reward::Judge::type_score`]).
 
 use std::io::BufRead;
 use std::sync::Arc;
@@ -33,13 +30,13 @@ use crate::replay::{Checker, Difference, numbered_lines};
 /// Result of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplayReport {
-    /// Number of sessions.
+    /// Sessions replayed.
     pub sessions: usize,
-    /// Number of steps.
+    /// Steps replayed.
     pub steps: usize,
-    /// Number of purchases whose score is not compared because the type factor is approximate.
+    /// Purchases not compared because of an approximate type factor.
     pub scores_not_compared: usize,
-    /// All differences, in the order of the recording.
+    /// Differences in recording order.
     pub differences: Vec<Difference>,
 }
 
@@ -78,12 +75,10 @@ struct RecordedStep {
     reward_info_without_pos: Option<serde_json::Map<String, Value>>,
 }
 
-/// Replays a recording. Blank lines are skipped. `unanswered` contains the queries without recorded
-/// results.
+/// Replays a recording. The queries in `unanswered` had no recorded results.
 ///
 /// # Errors
-/// Fails if a line is not a session, the session's goal is unknown, or reading fails. Differences
-/// are not errors.
+/// Fails if a line is not a session, its goal is unknown or reading fails, but not for differences.
 pub fn replay(
     name: &str,
     reader: impl BufRead,
@@ -125,7 +120,6 @@ pub fn replay(
     Ok(report)
 }
 
-/// Returns true for purchases whose score is not compared.
 fn compare(
     checker: &mut Checker<'_>,
     set: &WebshopSet,

@@ -14,11 +14,9 @@ use super::goal::{Goal, GoalOptions};
 use super::product::Product;
 use crate::python::pair;
 
-/// Two texts match if their `token_set_ratio` is above this value.
 const ALIKE: u32 = 85;
 
-/// The original's list of colours, in alphabetical order. A text is represented by the first colour
-/// that it contains.
+/// In the original's alphabetical order.
 const COLOURS: &str = "alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze brown \
     burgundy camel camo caramel champagne charcoal cheetah chestnut chocolate christmas coffee cognac copper coral \
     cranberry cream crystal dark denim eggplant elephant espresso fuchsia gold granite grape graphite grass gray green \
@@ -39,31 +37,28 @@ const FUNCTION_LIST: &str = "a about all also an and any are as at be best both 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Matching {
-    /// Compares values like the original. The first colour in a text replaces the text:
-    /// `light blue` becomes `blue`, but `tailored` becomes `red`. For synthetic goals, an option is
-    /// the printed Python tuple of name and value. If the name or value is exactly a colour, the
-    /// option is the colour.
+    /// As in the original, a text with a colour becomes the first such colour in an alphabetical
+    /// list (`light blue` is `blue`, `tailored` is `red`). Options of synthetic goals become the
+    /// printed Python tuple of name and value, or the colour if either is exactly a colour.
     #[default]
     Original,
-    /// An option is only satisfied by exactly the requested value. For synthetic goals, the option
-    /// name must also match.
+    /// Requires the exact value and, for synthetic goals, the option name.
     Strict,
 }
 
-/// Reward of a purchase. Success always means a score of 1.
+/// Reward for a purchase. Success always means a score of 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Reward {
-    /// 1 if the score is 1, and 0 otherwise. verl-agent multiplies this reward by 10
-    /// (`env.reward_scale = 10`).
+    /// 1 for a score of 1, else 0. verl-agent multiplies it by 10 (`env.reward_scale = 10`).
     #[default]
     Success,
-    /// The score itself, from 0 to 1, as in the original.
+    /// The score from 0 to 1, as in the original.
     Score,
 }
 
 impl Reward {
-    /// Returns the reward for a purchase with this score.
+    /// Returns the reward for a score.
     pub fn of(self, score: Score) -> f64 {
         match self {
             Self::Success => f64::from(score.success()),
@@ -72,19 +67,18 @@ impl Reward {
     }
 }
 
-/// How well the type of a product matches the type of the goal's product.
+/// How well a product's type matches the goal's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TypeScore {
-    /// Whether both products have the same `query`.
+    /// Whether `query` is equal.
     pub query_match: bool,
-    /// Whether the products have at least two categories in common.
+    /// Whether at least two categories are shared.
     pub category_match: bool,
-    /// Number of distinct nouns in both titles, divided by the number of nouns in the goal's title
-    /// including repetitions.
+    /// Title score; see [`Judge::type_score`].
     pub title_score: f64,
-    /// Factor by which the score is multiplied: 1, 0.5, 0.1 or 0.
+    /// Factor on the score: 1, 0.5, 0.1 or 0.
     pub factor: f64,
-    /// Whether the title score is approximate; see [`Judge::type_score`].
+    /// Whether the title score is approximate.
     pub type_stand_in: bool,
 }
 
@@ -99,9 +93,9 @@ pub struct Score {
     pub options: usize,
     /// Options requested.
     pub options_asked: usize,
-    /// Whether the price is within the goal's limit.
+    /// Whether the price limit is met.
     pub price: bool,
-    /// How well the product's type matches.
+    /// Match of the product's type.
     pub kind: TypeScore,
 }
 
@@ -112,19 +106,19 @@ impl Score {
         met as f64 / (self.attributes_asked + self.options_asked + 1) as f64 * self.kind.factor
     }
 
-    /// Returns true if the purchase reaches the goal.
+    /// Returns true if the score is 1.
     pub fn success(&self) -> bool {
         self.total() == 1.0
     }
 
-    /// Returns true if the purchase reaches the goal except for at most `dropped` options.
+    /// Returns true if meeting up to `dropped` more options would give a score of 1.
     pub fn but_for_options(&self, dropped: usize) -> bool {
         let options = (self.options + dropped).min(self.options_asked);
         Self { options, ..*self }.success()
     }
 }
 
-/// A goal that is prepared for judging purchases.
+/// A goal prepared for scoring purchases.
 #[derive(Clone, Debug)]
 pub struct Judge {
     goal: Goal,
@@ -144,7 +138,7 @@ struct Target {
 }
 
 impl Judge {
-    /// Prepares a goal. `target` must be the goal's product.
+    /// Prepares a goal, whose product is `target`.
     pub fn new(goal: Goal, target: &Product, matching: Matching) -> Self {
         let attributes = goal.attributes.iter().map(|attribute| Words::new(attribute)).collect();
         let options = match &goal.options {
@@ -174,8 +168,7 @@ impl Judge {
         &self.goal
     }
 
-    /// Scores the purchase of a product at the given price and with the given options (name and
-    /// value).
+    /// Scores a purchase at this price with these options (name, value).
     pub fn score(&self, product: &Product, price: f64, options: &[(String, String)]) -> Score {
         Score {
             attributes: self.attributes_met(product),
@@ -187,8 +180,8 @@ impl Judge {
         }
     }
 
-    /// Counts the requested attributes that the product has. An attribute counts if the product has
-    /// a similar one, or if title, bullet points or description contain its words.
+    /// Counts the requested attributes that resemble one of the product's or occur in its title,
+    /// bullet points or description.
     pub fn attributes_met(&self, product: &Product) -> usize {
         let own: Vec<Words> = product.attributes.iter().map(|attribute| Words::new(attribute)).collect();
         let mut texts: Option<[String; 3]> = None;
@@ -205,7 +198,7 @@ impl Judge {
         self.goal.attributes.iter().zip(&self.attributes).filter(met).count()
     }
 
-    /// Counts the requested options that were selected.
+    /// Counts the requested options among those selected.
     pub fn options_met(&self, chosen: &[(String, String)]) -> usize {
         match (self.matching, &self.goal.options) {
             (Matching::Original, _) => {
@@ -230,16 +223,13 @@ impl Judge {
     /// title score = |set(nouns of the title) ∩ set(nouns of the wanted title)| / length of the list of the latter
     /// ```
     ///
-    /// A repeated noun is counted once in the numerator and every time in the denominator. If the
-    /// goal's title has no nouns, the title score is 0.2. The factor is 0 if the title score is 0,
-    /// and 0.1 if the title score is below 0.1. Otherwise, the factor is 1 if `query` is equal, two
-    /// categories are shared, or the title score is above 0.2. In all other cases, the factor is
-    /// 0.5.
+    /// The list keeps repeated nouns. The title score is 0.2 if the goal's title has none.
     ///
-    /// The factor can differ from the original's if the catalogue has no nouns for a title
-    /// ([`super::nouns`]). All words with a letter, except common function words, then replace the
-    /// nouns found by spaCy, and `type_stand_in` is set. For the goal's own product, the factor is
-    /// always 1.
+    /// The factor is 0 if the title score is 0, and 0.1 if it is below 0.1. Otherwise it is 1 if
+    /// `query` is equal, two categories are shared or the title score is above 0.2, else 0.5.
+    ///
+    /// Without nouns for both titles ([`super::nouns`]), all words except common function words are
+    /// compared, and `type_stand_in` is set if the titles differ.
     pub fn type_score(&self, product: &Product) -> TypeScore {
         let query_match = product.query == self.target.query;
         let shared: BTreeSet<&str> = categories(&product.product_category)
@@ -340,8 +330,6 @@ mod tests {
     fn the_parts_of_a_score_add_up() {
         let shirt = product("Cotton Shirt", "Clothing \u{203a} Men", "shirts");
         let judge = Judge::new(goal(named(&[("size", "x-large")])), &shirt, Matching::Original);
-        // `machine wash` matches `machine washable`; `rubber sole` is in a bullet point; there are
-        // no long sleeves.
         let score = judge.score(&shirt, 30.0, &chosen(&[("size", "x-large")]));
         assert_eq!((score.attributes, score.options, score.price), (2, 1, true));
         assert_eq!(score.total(), 4.0 / 5.0);
@@ -380,7 +368,6 @@ mod tests {
         assert_eq!((of(&["mug"]).title_score, of(&["mug"]).factor), (0.1, 0.5));
         assert_eq!((of(&["mug", "mug", "tea"]).title_score, of(&["mug", "tea"]).factor), (0.2, 0.5));
         assert_eq!((of(&["mug", "tea", "cup"]).factor, of(&["pot"]).factor), (1.0, 0.0));
-        // Nouns from the side file are exact; if one title lacks them, words are used.
         assert!(!of(&["mug"]).type_stand_in);
         let unknown = judge.type_score(&product("Mug", "x", "x"));
         assert!(unknown.type_stand_in && unknown.title_score == 0.1, "{unknown:?}");
@@ -400,7 +387,6 @@ mod tests {
         assert_eq!(strict(light(), &[("color", "dark blue")]), 0);
         assert_eq!(strict(light(), &[("color", "light blue")]), 1);
         assert_eq!(strict(light(), &[("finish", "light blue")]), 0);
-        // Human goals: both sides become colours.
         let values = |value: &str| GoalOptions::Values(vec![value.to_owned()]);
         assert_eq!(original(values("tailored"), &[("fit", "red")]), 1);
         assert_eq!(strict(values("tailored"), &[("fit", "red")]), 0);

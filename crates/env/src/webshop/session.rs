@@ -1,4 +1,4 @@
-//! A visit to the shop: current page, searches, selected options, and effects of actions.
+//! A visit to the shop.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,22 +11,21 @@ use super::product::Product;
 use super::shop::Shop;
 use crate::python::float;
 
-/// Number of products on a page of search results.
+/// Number of search results per page.
 pub const PAGE_SIZE: usize = 10;
 
-/// Maximum page number of search results in a saved visit, which keeps product numbers within
-/// `u32`.
+/// Keeps product numbers of restored visits within `u32`.
 const LAST_PAGE: usize = u32::MAX as usize / PAGE_SIZE;
 
-/// Pages that are reached from a product page.
+/// Pages reached from a product page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SubPage {
-    /// The description.
+    /// Description.
     Description,
-    /// The bullet points.
+    /// Bullet points.
     Features,
-    /// Reviews. No catalogue contains reviews, so this page is always empty.
+    /// Reviews; always empty.
     Reviews,
     /// Attributes and categories, if the shop shows them.
     Attributes,
@@ -48,38 +47,38 @@ impl SubPage {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Page {
-    /// The start page, which has a search bar.
+    /// Start page with a search bar.
     #[default]
     Index,
-    /// A page of search results.
+    /// Search results.
     Results,
-    /// A product page.
+    /// Product page.
     Item,
-    /// A page that is reached from the product page.
+    /// Page reached from a product page.
     Sub(SubPage),
-    /// The page after a purchase.
+    /// Page after a purchase.
     Done,
 }
 
-/// The part of an episode's state that is saved.
+/// Saved state of an episode.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Visit {
-    /// The open page.
+    /// Open page.
     pub page: Page,
-    /// The last query, in lower case.
+    /// Last query, in lower case.
     pub query: Option<String>,
-    /// Number of the current page of search results, starting at 1.
+    /// Page number of the search results, from 1.
     pub number: usize,
     /// Catalogue index of the current product.
     pub product: Option<u32>,
-    /// Selected options of the current product with their values, in order of first selection.
+    /// Selected options and values, in order of selection.
     pub options: Vec<(String, String)>,
     /// Products opened since the last `back to search`.
     pub visited: BTreeSet<u32>,
 }
 
-/// A visit, together with all data shown on its pages.
+/// A visit with the data shown on its pages.
 #[derive(Debug)]
 pub struct Session {
     shop: Arc<Shop>,
@@ -98,12 +97,12 @@ pub enum Effect {
     Nothing,
     /// The page changed.
     Moved,
-    /// The product was bought.
+    /// The agent bought the product.
     Bought,
 }
 
 impl Session {
-    /// Starts a visit at the start page.
+    /// Starts at the start page.
     pub fn new(shop: Arc<Shop>, instruction: String) -> Self {
         Self {
             shop,
@@ -119,8 +118,8 @@ impl Session {
     /// Restores a saved visit.
     ///
     /// # Errors
-    /// Returns [`EnvError::State`] if the visit is not possible in this shop, for example with an
-    /// unknown product. Also returns an error if the search fails or a product cannot be read.
+    /// Returns [`EnvError::State`] for an impossible visit; also fails if a search or product
+    /// fails.
     pub fn resume(shop: Arc<Shop>, instruction: String, visit: Visit) -> Result<Self, EnvError> {
         let refuse = |reason: &str| EnvError::State(format!("{reason}; the state was altered"));
         let mut session = Self::new(shop, instruction);
@@ -149,22 +148,22 @@ impl Session {
         Ok(session)
     }
 
-    /// Returns the state that is saved.
+    /// Returns the saved state.
     pub fn visit(&self) -> &Visit {
         &self.visit
     }
 
-    /// Returns the instruction shown on the pages.
+    /// Returns the instruction.
     pub fn instruction(&self) -> &str {
         &self.instruction
     }
 
-    /// Returns the current product and its catalogue index.
+    /// Returns the open product and its catalogue index.
     pub fn product(&self) -> Option<(u32, &Arc<Product>)> {
         Some((self.visit.product?, self.product.as_ref()?))
     }
 
-    /// Returns the products on the current page of search results.
+    /// Returns the products listed on the open page.
     pub fn listed(&self) -> &[(u32, Arc<Product>)] {
         if self.visit.page == Page::Results { &self.shown } else { &[] }
     }
@@ -175,11 +174,10 @@ impl Session {
         self.visit.page = Page::Done;
     }
 
-    /// Executes an action. A purchase has no effect until [`Session::close`] is called with its
-    /// score.
+    /// Executes an action. For [`Effect::Bought`], call [`Session::close`] with the score.
     ///
     /// # Errors
-    /// Fails if the search fails, a product cannot be read, or [`Session::view`] fails.
+    /// Fails if a search, a product or [`Session::view`] fails.
     pub fn step(&mut self, action: &Action) -> Result<Effect, EnvError> {
         match action {
             Action::Search(query) => {
@@ -201,8 +199,7 @@ impl Session {
         self.results(1)
     }
 
-    /// Clicks an item. As in the original, an item's name takes precedence over its kind: clicking
-    /// an option value `buy now` buys the product.
+    /// As in the original, an option value named `buy now` buys the product.
     fn click(&mut self, name: &str, target: Target) -> Result<Effect, EnvError> {
         let visit = &mut self.visit;
         match name {
@@ -237,14 +234,12 @@ impl Session {
                         }
                     }
                 }
-                // `< prev` on a sub-page.
                 (_, Target::Button) => visit.page = Page::Item,
             },
         }
         Ok(Effect::Moved)
     }
 
-    /// Opens a page of search results and clears the selected options.
     fn results(&mut self, number: usize) -> Result<(), EnvError> {
         self.visit.page = Page::Results;
         self.visit.number = number;
@@ -263,10 +258,10 @@ impl Session {
         Ok(())
     }
 
-    /// Returns the current page.
+    /// Returns the open page.
     ///
     /// # Errors
-    /// Fails if the visit was closed ([`Session::close`]) while no product was open.
+    /// Fails after a [`Session::close`] without an open product.
     pub fn view(&self) -> Result<PageView<'_>, EnvError> {
         let mut view = PageView::default();
         match (self.visit.page, self.product.as_deref()) {
@@ -311,7 +306,7 @@ impl Session {
     fn view_item<'a>(&'a self, view: &mut PageView<'a>, product: &'a Product) {
         self.head(view);
         view.button("< Prev", "< prev");
-        // The original searches the page's address for the chosen values.
+        // The original searches the page's URL for chosen values.
         let address = format!(
             "{} {}",
             self.visit.query.as_deref().unwrap_or_default(),
@@ -366,8 +361,7 @@ impl Session {
         }
     }
 
-    /// Shows the page that the original shows to human players, including hidden parts and a
-    /// misspelling.
+    /// As in the original, with hidden parts and a misspelling.
     fn view_done<'a>(&'a self, view: &mut PageView<'a>, product: &'a Product) {
         for text in [
             "Thank you for shopping with us!",
@@ -399,7 +393,7 @@ impl Session {
     }
 }
 
-/// Formats the price as on pages: one number or the two ends of a range.
+/// Formats the price as on pages.
 pub fn price_tag(product: &Product) -> String {
     match product.pricing.as_slice() {
         [] => "$100.0".to_owned(),

@@ -1,5 +1,3 @@
-//! A shop with its goals as a task set: options, splits and their order.
-
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -34,18 +32,17 @@ use crate::python::PythonRandom;
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Splits {
-    /// `train`, `valid` and `test` contain goals for different products (about 80, 10 and 10
-    /// percent of the products). The split depends on the first byte of the ASIN's SHA-256.
+    /// About 80, 10 and 10 % of the products for `train`, `valid` and `test`, chosen by the first
+    /// byte of the ASIN's SHA-256.
     #[default]
     ByProduct,
-    /// As in the original, the first 500 shuffled goals are `test`, the next 1,000 `eval`, and the
-    /// rest `train`. Goals for the same product can be in all splits. Unlike in the original, goals
-    /// that equal a goal in a later split are removed. In the official 1,000 products, two training
-    /// goals and one `eval` goal are removed.
+    /// The original's: of the shuffled goals, the first 500 are `test`, the next 1,000 `eval` and
+    /// the rest `train`, so splits share products. Unlike in the original, goals that recur in a
+    /// later split are removed (two of `train` and one of `eval` in the official 1,000 products).
     Original,
-    /// As in verl-agent, the first 500 shuffled goals are `test` and the rest `train`, without two
-    /// goals that equal a test goal. In verl-agent, however, each worker shuffles differently, so
-    /// one worker's test goals are another's training goals.
+    /// verl-agent's: of the shuffled goals, the first 500 are `test` and the rest `train`, except
+    /// goals equal to a test goal. In verl-agent, each worker shuffles differently and trains on
+    /// others' test goals.
     VerlAgent,
 }
 
@@ -75,31 +72,30 @@ impl Splits {
     }
 }
 
-/// Options for a WebShop task set.
+/// WebShop options.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WebshopOptions {
-    /// Official catalogue to read. By default, the small catalogue is read if its files exist, and
-    /// the full one otherwise.
+    /// Official catalogue. Default: the small one if its files exist, else the full one.
     pub size: Option<Size>,
     /// How the instructions were written.
     pub goals: GoalKind,
-    /// Maximum number of goals per product, or `None` for no limit.
+    /// Maximum number of goals per product; `None` for no limit.
     #[schemars(range(min = 1, max = 1000000))]
     pub goals_per_product: Option<usize>,
     /// Seed for prices, price limits and the order of goals.
     pub seed: u64,
-    /// How goals are divided into splits.
+    /// Rule that divides goals into splits.
     pub splits: Splits,
     /// How option values are compared.
     pub matching: Matching,
-    /// Reward of a purchase.
+    /// Reward for a purchase.
     pub reward: Reward,
     /// Text format of pages.
     pub observation: ObservationMode,
-    /// Whether product pages have a button that shows their attributes.
+    /// Whether product pages have a button for attributes.
     pub show_attributes: bool,
-    /// Which state credit methods use to compare turns.
+    /// State that credit methods compare.
     pub state_key: StateKey,
 }
 
@@ -142,10 +138,7 @@ impl World {
     }
 }
 
-/// The WebShop goals as a task set.
-///
-/// A task is a goal, and its kind is the department of the goal's product. The goals in a split are
-/// in shuffled order.
+/// WebShop goals as a task set, in shuffled order. A task's kind is its product's department.
 #[derive(Clone, Debug)]
 pub struct WebshopSet {
     world: Arc<World>,
@@ -156,10 +149,10 @@ pub struct WebshopSet {
 }
 
 impl WebshopSet {
-    /// Creates a set from products held in memory. `ranker` must have indexed the same products.
+    /// Creates a set from products that `ranker` has indexed.
     ///
     /// # Errors
-    /// Fails if two products have the same ASIN or no product yields a goal of the requested kind.
+    /// Fails for a repeated ASIN or without goals of the requested kind.
     pub fn from_products(
         products: Vec<Product>,
         ranker: Box<dyn Ranker>,
@@ -191,7 +184,7 @@ impl WebshopSet {
             let byte = goals.product_byte(catalogue, place)?;
             splits[options.splits.of(place, byte)].push(place as u32);
         }
-        // `ByProduct` keeps all goals of a product in one split.
+        // `ByProduct` never separates equal goals.
         if options.splits != Splits::ByProduct {
             copies::take_out(&goals, catalogue, &mut splits)?;
         }
@@ -227,7 +220,6 @@ impl WebshopSet {
         })
     }
 
-    /// Reads task indices from files, which avoids creating all tasks.
     pub(super) fn with_kept(mut self, kept: Option<Kept>) -> Self {
         self.kept = kept.map(Arc::new);
         self
@@ -238,8 +230,7 @@ impl WebshopSet {
         self
     }
 
-    /// Returns notes about anything that affects results: skipped products, and an approximate type
-    /// factor.
+    /// Returns notes on skipped products, removed goals and an approximate type factor.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = self.notes.to_vec();
         let divided: usize = self.world.splits.iter().map(|(_, places)| places.len()).sum();
@@ -269,7 +260,7 @@ impl WebshopSet {
         self
     }
 
-    /// Returns the step limit of the environments.
+    /// Returns the step limit.
     pub fn max_steps(&self) -> usize {
         self.max_steps
     }
@@ -279,7 +270,7 @@ impl WebshopSet {
         self.world.goals.len()
     }
 
-    /// Returns true if there are no goals.
+    /// Returns true if the set is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -289,26 +280,26 @@ impl WebshopSet {
         &self.world.shop
     }
 
-    /// Returns the goal at the given index in the shuffled order of all goals.
+    /// Returns the goal at an index in the shuffled order.
     ///
     /// # Errors
-    /// Fails if the index is out of range or the goal's product cannot be read.
+    /// Fails for an unknown index or unreadable product.
     pub fn goal(&self, place: usize) -> Result<Goal, EnvError> {
         self.world.goals.get(self.world.shop.catalogue(), place)
     }
 
-    /// Returns the goal of a task, prepared for judging purchases.
+    /// Returns a task's goal, prepared for scoring.
     ///
     /// # Errors
-    /// Fails if the goal is unknown or its product cannot be read.
+    /// Fails for an unknown goal or unreadable product.
     pub fn judge(&self, id: &str) -> Result<Judge, EnvError> {
         self.world.judge(id)
     }
 
-    /// Returns the goals in a split, as indices in the shuffled order of all goals.
+    /// Returns a split's goals as indices.
     ///
     /// # Errors
-    /// Returns [`EnvError::UnknownSplit`], which lists the known splits.
+    /// Returns [`EnvError::UnknownSplit`].
     pub fn split(&self, split: &str) -> Result<&[u32], EnvError> {
         let found = self.world.splits.iter().find(|(name, _)| *name == split);
         found.map(|(_, places)| places.as_slice()).ok_or_else(|| EnvError::UnknownSplit {
@@ -325,10 +316,10 @@ impl WebshopSet {
         self.world.goals.id(self.world.shop.catalogue(), place)
     }
 
-    /// Returns a goal as a task.
+    /// Returns the goal at an index as a task.
     ///
     /// # Errors
-    /// Fails if the index is out of range or the goal's product cannot be read.
+    /// Fails for an unknown index or unreadable product.
     pub fn task(&self, place: usize) -> Result<Task, EnvError> {
         let goal = self.goal(place)?;
         let kind = self.world.shop.catalogue().product(goal.product)?.category.clone();
@@ -338,11 +329,10 @@ impl WebshopSet {
         })
     }
 
-    /// Returns phrases for small models' tokenizers: texts of `webshop-compact` pages and, for
-    /// small catalogues, the ASINs.
+    /// Returns phrases for tokenizers: page texts and, for small catalogues, ASINs.
     ///
     /// # Errors
-    /// Fails if a product's record is corrupt.
+    /// Fails if a record is corrupt.
     pub fn phrases(&self) -> Result<Vec<String>, EnvError> {
         super::phrases::phrases(self.world.shop.catalogue())
     }
@@ -372,7 +362,7 @@ impl TaskSet for WebshopSet {
         let Some(split) = self.world.splits.iter().map(|(name, _)| *name).find(|name| *name == split) else {
             return Ok(None);
         };
-        // The lock is not held while all threads build an index.
+        // Not locked while all threads build an index.
         let indices = || self.indices.lock().unwrap_or_else(PoisonError::into_inner);
         let known = indices().get(split).map(Arc::clone);
         let index = if let Some(index) = known {

@@ -1,4 +1,4 @@
-//! A catalogue and its search engine, shared by all environments.
+//! A catalogue with its search engine.
 
 use turnwise_core::EnvError;
 
@@ -7,16 +7,16 @@ use super::catalogue::Catalogue;
 /// Maximum number of search results.
 pub const SEARCH_LIMIT: usize = 50;
 
-/// Ranks a catalogue's products for a query.
+/// Search engine over a catalogue.
 pub trait Ranker: Send + Sync + std::fmt::Debug {
-    /// Returns the ASINs of the best products in order, at most `limit`.
+    /// Returns the ASINs of at most `limit` products, best first.
     ///
     /// # Errors
-    /// Fails if the search fails, for example because an index is damaged.
+    /// Fails if the search fails.
     fn rank(&self, query: &str, limit: usize) -> Result<Vec<String>, EnvError>;
 }
 
-/// An immutable catalogue with a search engine.
+/// Catalogue with a search engine.
 #[derive(Debug)]
 pub struct Shop {
     catalogue: Catalogue,
@@ -25,8 +25,8 @@ pub struct Shop {
 }
 
 impl Shop {
-    /// Creates a shop. `shows_attributes` adds a button to product pages that shows attributes. In
-    /// the original, the button is enabled with `show_attrs`, which is off by default.
+    /// Creates a shop. `shows_attributes` adds a button to product pages (the original's
+    /// `show_attrs`, off by default).
     pub fn new(catalogue: Catalogue, ranker: Box<dyn Ranker>, shows_attributes: bool) -> Self {
         Self { catalogue, ranker, shows_attributes }
     }
@@ -36,16 +36,16 @@ impl Shop {
         &self.catalogue
     }
 
-    /// Returns true if product pages have a button that shows attributes.
+    /// Returns true if product pages have a button for attributes.
     pub fn shows_attributes(&self) -> bool {
         self.shows_attributes
     }
 
-    /// Returns search results as catalogue indices, best first.
+    /// Returns catalogue indices, best first.
     ///
-    /// As in the original, queries that start with `<r>`, `<c>` or `<q>` request random products, a
-    /// category or a type of product. Unlike in the original, `<r>` returns every n-th product.
-    /// `<a>`, which fails in the original's text environment, is treated as an ordinary search.
+    /// As in the original, `<c>` and `<q>` list a category or type. `<r>` lists every n-th product
+    /// instead of random ones, and `<a>`, which fails in the original's text environment, is an
+    /// ordinary search.
     ///
     /// # Errors
     /// Fails if the ranker fails or a product cannot be read.

@@ -7,8 +7,7 @@
 //! start of the entries u64, number of products u64, magic (8)
 //! ```
 //!
-//! Numbers are little-endian, and each record is a [`Product`] in postcard format. A file gets its
-//! final name only when complete. An incomplete file lacks the magic number at the end.
+//! Numbers are little-endian, and records are [`Product`]s in postcard format.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -23,7 +22,6 @@ use super::product::Product;
 const HEAD: &[u8; 8] = b"TWSHOP1\n";
 const TAIL: &[u8; 8] = b"\nTWSHOPE";
 const ENTRY: usize = 48;
-/// The original skips products with longer ASINs.
 pub(super) const ASIN: usize = 10;
 
 /// An open catalogue file.
@@ -35,7 +33,7 @@ pub struct Store {
     count: usize,
 }
 
-/// Writes a catalogue file one product at a time, using 48 bytes of memory per product.
+/// Writes a catalogue file, using about 64 bytes of memory per product.
 pub struct StoreWriter<'a> {
     path: &'a Path,
     file: BufWriter<tempfile::NamedTempFile>,
@@ -45,10 +43,10 @@ pub struct StoreWriter<'a> {
 }
 
 impl<'a> StoreWriter<'a> {
-    /// Starts a file. No file exists at `path` until [`StoreWriter::finish`] is called.
+    /// Starts a file, which appears at `path` only after [`StoreWriter::finish`].
     ///
     /// # Errors
-    /// Fails if the parent folder of `path` does not exist or is not writable.
+    /// Fails if the parent folder is missing or not writable.
     pub fn new(path: &'a Path) -> Result<Self, EnvError> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let file = turnwise_files::temporary(folder, ".catalogue-")
@@ -58,10 +56,10 @@ impl<'a> StoreWriter<'a> {
         Ok(Self { path, file, offset: HEAD.len() as u64, entries: Vec::new(), asins: Vec::new() })
     }
 
-    /// Adds a product, whose ASIN must be new and at most 10 bytes long.
+    /// Adds a product.
     ///
     /// # Errors
-    /// Fails if the ASIN is empty or too long, or if the file cannot be written.
+    /// Fails if the ASIN is empty or longer than 10 bytes, or writing fails.
     pub fn add(&mut self, product: &Product) -> Result<(), EnvError> {
         let fail = |reason: String| EnvError::Other(format!("product `{}`: {reason}", product.asin));
         let asin = product.asin.as_bytes();
@@ -84,11 +82,10 @@ impl<'a> StoreWriter<'a> {
         Ok(())
     }
 
-    /// Writes the product table and renames the file to its final path. Returns the number of
-    /// products.
+    /// Completes the file and returns the number of products.
     ///
     /// # Errors
-    /// Fails if two products have the same ASIN, or if the file cannot be written or renamed.
+    /// Fails for a repeated ASIN, or if the file cannot be written.
     pub fn finish(mut self) -> Result<usize, EnvError> {
         self.asins.sort_unstable();
         if let Some(pair) = self.asins.windows(2).find(|pair| pair[0].0 == pair[1].0) {
@@ -115,16 +112,16 @@ impl Store {
     /// Opens a file.
     ///
     /// # Errors
-    /// Fails if the file cannot be read, is incomplete or is damaged.
+    /// Fails if the file is unreadable, incomplete or damaged.
     pub fn open(path: &Path) -> Result<Self, EnvError> {
         let refuse = |reason: &str| EnvError::File {
             path: path.display().to_string(),
             reason: format!("{reason}; delete it and build it again from the official files"),
         };
         let file = File::open(path).map_err(|source| EnvError::io(path, source))?;
-        // SAFETY: the map is read-only and every number and text read from it is checked, so other contents cannot
-        // break Rust's rules. The file is only ever replaced by renaming another over it (`StoreWriter::finish`),
-        // which leaves a mapped one as it was; shortening it by hand while it is open would end the program.
+        // SAFETY: the map is read-only, all values read from it are checked, and the file is only
+        // replaced by renaming, which leaves mapped contents unchanged. Truncating it would end the
+        // process.
         #[allow(unsafe_code)]
         let map = unsafe { Mmap::map(&file) }.map_err(|source| EnvError::io(path, source))?;
         let footer = map.len().checked_sub(24).filter(|_| map.starts_with(HEAD) && map.ends_with(TAIL));
@@ -142,7 +139,7 @@ impl Store {
         self.count
     }
 
-    /// Returns true if the file contains no products.
+    /// Returns true if the file has no products.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -158,7 +155,7 @@ impl Store {
         (read(12), Some(read(20)).filter(|high| !high.is_nan()))
     }
 
-    /// Returns the ASIN of an existing product without reading its record.
+    /// Returns the ASIN of an existing product.
     pub fn asin(&self, index: usize) -> &[u8] {
         let padded = &self.entry(index)[28..28 + ASIN];
         let end = padded.iter().position(|byte| *byte == 0).unwrap_or(ASIN);
@@ -168,7 +165,7 @@ impl Store {
     /// Reads a product.
     ///
     /// # Errors
-    /// Fails if the index is out of range or the record is corrupt. The error names the file.
+    /// Fails for an unknown index or corrupt record.
     pub fn product(&self, index: usize) -> Result<Product, EnvError> {
         let refuse = |reason: String| EnvError::File { path: self.path.clone(), reason };
         if index >= self.count {
@@ -185,7 +182,7 @@ impl Store {
         })
     }
 
-    /// Returns the index of the product with the given ASIN.
+    /// Returns the index of the product with this ASIN.
     pub fn find(&self, asin: &str) -> Option<usize> {
         let mut padded = [0; ASIN];
         padded.get_mut(..asin.len())?.copy_from_slice(asin.as_bytes());
@@ -207,12 +204,10 @@ impl Store {
     }
 }
 
-/// Reads 8 bytes. The caller must ensure that the bytes exist.
 fn number(bytes: &[u8], at: usize) -> u64 {
     bytes[at..].first_chunk().map_or(0, |chunk| u64::from_le_bytes(*chunk))
 }
 
-/// Reads 4 bytes. The caller must ensure that the bytes exist.
 fn half(bytes: &[u8], at: usize) -> u32 {
     bytes[at..].first_chunk().map_or(0, |chunk| u32::from_le_bytes(*chunk))
 }

@@ -1,11 +1,9 @@
-//! Caches the order, hash and content digests of a split's tasks in a file. Runs then create only
-//! the tasks that they play.
+//! Caches the order, hash and content digests of a split's tasks, so that runs create only the
+//! tasks they play.
 //!
-//! Without the cache, a run would have to read every product. The file's first line is JSON that
-//! describes the data it was made from. Little-endian numbers follow: the task indices in panel
-//! order (32 bits), the first 64 bits of the digests in ascending order, and their task indices (32
-//! bits). The file is recreated if the catalogue's size or modification time changes, or if it does
-//! not match its digest.
+//! After a JSON line about the source come little-endian numbers: task indices in panel order
+//! (u32), the sorted first 64 bits of the digests, and their task indices (u32). The file is
+//! rebuilt if it is damaged or the catalogue's size or modification time changes.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -28,11 +26,10 @@ pub(super) struct Kept {
     pub(super) catalogue: Stamp,
 }
 
-/// Size and modification time of the catalogue file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Stamp {
     bytes: u64,
-    /// Modification time in nanoseconds since 1970.
+    /// Nanoseconds since 1970.
     changed: u64,
 }
 
@@ -46,14 +43,14 @@ impl Stamp {
 
 #[derive(Serialize, Deserialize)]
 struct Header {
-    /// Increase the version if the same goals would yield a different file.
+    /// Increase it if equal goals yield a different file.
     version: u32,
     source: Source,
     catalogue: Stamp,
     split: String,
     tasks: usize,
     hash: String,
-    /// SHA-256 of the numbers in the file.
+    /// SHA-256 of the file's numbers.
     numbers: String,
 }
 
@@ -62,9 +59,8 @@ const VERSION: u32 = 1;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TaskIndex {
     hash: String,
-    /// Task indices in panel order.
     order: Vec<u32>,
-    /// First 64 bits of each content digest, in ascending order, with the task index.
+    /// Sorted first 64 bits of the digests, with task indices.
     contents: Vec<(u64, u32)>,
 }
 
@@ -176,7 +172,6 @@ impl TaskList for IndexedTasks {
 
     fn find(&self, id: &str) -> Result<Option<Task>, EnvError> {
         let Some(goal) = self.set.position(id) else { return Ok(None) };
-        // The indices of a split ascend.
         let inside = self.set.split(self.split)?.binary_search(&(goal as u32)).is_ok();
         inside.then(|| self.set.task(goal)).transpose()
     }

@@ -1,5 +1,3 @@
-//! WebShop as a [`WorldKind`]: settings, templates, expert.
-
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -27,42 +25,39 @@ pub struct WebshopKind;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct WebshopSettings {
-    /// Folder with the official files. If not set, products are generated.
+    /// Folder with the official files. Default: generated products.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
-    /// Folder for the files of a large shop, which are built on first use. For the full official
-    /// catalogue, the folder defaults to `turnwise-shop` inside `data`. If not set, a generated
-    /// catalogue is created in memory at every start.
+    /// Folder for the files of a large shop, built on first use. Default: `turnwise-shop` inside
+    /// `data` for the full official catalogue; generated products are kept in memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub built: Option<PathBuf>,
-    /// Official catalogue to read. By default, the small catalogue is read if its files exist, and
-    /// the full one otherwise.
+    /// Official catalogue. Default: the small one if its files exist, else the full one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<Size>,
     /// How the instructions were written.
     pub goals: GoalKind,
-    /// Maximum number of goals per product. By default, there is a goal for each combination of
-    /// option values, as in the original.
+    /// Maximum number of goals per product. Default: one per combination of option values.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000000))]
     pub goals_per_product: Option<usize>,
     /// Seed for prices, price limits and the order of goals.
     pub goal_seed: u64,
-    /// How goals are divided into splits.
+    /// Rule that divides goals into splits.
     pub goal_splits: Splits,
     /// How option values are compared.
     pub matching: Matching,
-    /// Reward of a purchase.
+    /// Reward for a purchase.
     pub reward: Reward,
     /// Text format of pages.
     pub observation: ObservationMode,
-    /// Add a button to product pages that shows attributes.
+    /// Whether product pages have a button for attributes.
     pub show_attributes: bool,
-    /// Which state credit methods use to compare turns (GiGPO's anchor states, HGPO, SALT, STAPO).
+    /// State that credit methods compare (GiGPO, HGPO, SALT, STAPO).
     pub state_key: StateKey,
-    /// Settings for generated products, ignored if `data` is set.
+    /// Generated products, ignored if `data` is set.
     pub generator: WebshopCatalogue,
-    /// Settings for the demonstration expert.
+    /// Demonstration expert.
     pub expert: WebshopExpert,
 }
 
@@ -101,7 +96,7 @@ impl Default for WebshopSettings {
 }
 
 impl WebshopSettings {
-    /// Returns the options for the task set.
+    /// Returns the task set's options.
     pub fn options(&self) -> WebshopOptions {
         WebshopOptions {
             size: self.size,
@@ -118,7 +113,7 @@ impl WebshopSettings {
     }
 }
 
-/// Settings for generated products.
+/// Generated products.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct WebshopCatalogue {
@@ -135,12 +130,11 @@ impl Default for WebshopCatalogue {
     }
 }
 
-/// Settings for the demonstration expert.
+/// Demonstration expert.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct WebshopExpert {
-    /// Probability that the expert skips a requested option and buys without selecting it. SFT
-    /// imitates these demonstrations although they miss the goal.
+    /// Probability that the expert skips a requested option. SFT imitates these failures.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub option_drop_prob: f64,
 }
@@ -189,8 +183,7 @@ impl WorldKind for WebshopKind {
     ) -> Result<Box<dyn World>, EnvError> {
         let WebshopCatalogue { products, seed } = settings.generator;
         let generator = GeneratorConfig { seed, products };
-        // Configs may set `size` and leave `data` to the command line, so this is checked only
-        // here.
+        // Checked here because the command line may set `data`.
         if settings.size.is_some() && settings.data.is_none() {
             return Err(EnvError::Other(
                 "env.size chooses one of the official catalogues, and none is read: name their folder with env.data, or the \

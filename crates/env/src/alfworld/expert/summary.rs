@@ -4,12 +4,8 @@
 //! seen cabinet 1, drawer 2. found mug 2 in drawer 2. mug 1 is clean. carrying mug 1.
 //! ```
 //!
-//! A summary lists the facts that the expert acts on:
-//!
-//! - `seen`: receptacles already searched;
-//! - `found`: objects of the wanted type and their locations;
-//! - objects that were cleaned, heated or cooled for the task;
-//! - `carrying`: the held object.
+//! A summary lists searched receptacles, wanted objects with locations, objects cleaned, heated or
+//! cooled for the task, and the held object.
 
 use super::{Expert, TaskType, kind_of};
 use crate::demonstration::Demonstration;
@@ -26,7 +22,7 @@ pub(in crate::alfworld) fn summary(episode: &Demonstration, turn: usize) -> Stri
 }
 
 impl Expert<'_> {
-    /// Returns a one-line summary of what the expert knows.
+    /// Summarizes the expert's knowledge in one line.
     pub fn summary(&self) -> String {
         let looked_into = || self.spots.iter().filter_map(|spot| Some((spot, spot.contents.as_ref()?)));
         let seen: Vec<&str> = looked_into().map(|(spot, _)| spot.name.as_str()).collect();

@@ -46,7 +46,6 @@ fn lowest(score: &Score) -> f64 {
 fn generated_games_of_every_size_and_type_are_solved() {
     let prior = Prior::embedded().unwrap();
     for size in [Size::Tiny, Size::Small, Size::Medium, Size::Full] {
-        // Seed and floor plans differ from those of the prior.
         let config = GeneratorConfig {
             seed: 5,
             size,

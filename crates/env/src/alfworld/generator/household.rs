@@ -1,11 +1,10 @@
-//! Types of rooms, receptacles and objects, read from `household.txt`.
+//! Rooms, receptacles and objects, read from `household.txt`.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use turnwise_core::EnvError;
 
-/// How often receptacles of this type have a door.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Openable {
     Never,
@@ -20,7 +19,7 @@ pub(super) mod ability {
     pub(in super::super) const COOLABLE: u8 = 1 << 2;
     pub(in super::super) const SLICEABLE: u8 = 1 << 3;
     pub(in super::super) const VESSEL: u8 = 1 << 4;
-    /// The desk lamp, which can be switched on but not carried.
+    /// The desk lamp, which cannot be carried.
     pub(in super::super) const LAMP: u8 = 1 << 5;
 }
 
@@ -34,7 +33,6 @@ pub(super) struct ObjectKind {
 pub(super) struct ReceptacleKind {
     pub(super) name: &'static str,
     pub(super) openable: Openable,
-    /// Object types that fit into the receptacle.
     pub(super) fits: Vec<usize>,
 }
 
@@ -51,7 +49,6 @@ pub(super) struct Furniture {
 pub(super) struct Thing {
     pub(super) kind: usize,
     pub(super) share: f64,
-    /// Receptacle types with their probabilities.
     pub(super) places: Vec<(usize, f64)>,
 }
 
@@ -59,7 +56,6 @@ pub(super) struct Thing {
 pub(super) struct Room {
     pub(super) furniture: Vec<Furniture>,
     pub(super) things: Vec<Thing>,
-    /// Receptacle types that can hold the desk lamp, with their weights. May be empty.
     pub(super) lamp: Vec<(usize, f64)>,
 }
 

@@ -1,17 +1,15 @@
 //! Generated household games in the official file format.
 //!
-//! A **floor plan** is a room type with receptacles and hidden probabilities of objects in them. A
-//! **game** places objects according to these probabilities and poses one of the six task types.
-//! The generator replays each game's shortest plan in the engine as a check.
+//! A **floor plan** is a room with receptacles and hidden probabilities of objects in them. A
+//! **game** places objects accordingly and poses one of six task types. Its shortest plan is
+//! replayed as a check.
 //!
-//! * `train` and `valid_seen` share floor plans, while `valid_unseen` uses separate ones. The seed
-//!   does not affect which sets of furniture count as unseen. Training on one seed thus never leaks
-//!   into `valid_unseen` of another seed.
-//! * Each game has its own random stream, so the first games do not depend on the total number.
-//!   However, a layout identical to an earlier game's is redrawn.
+//! `train` and `valid_seen` share floor plans. `valid_unseen` uses sets of furniture that no seed
+//! uses for training. Each game has its own random stream, but a layout equal to an earlier one is
+//! redrawn.
 //!
-//! Unlike the original, scenes have no windows, stove knobs or other fixtures that take no
-//! commands. No object starts cool or inside another object.
+//! Unlike the original, there are no fixtures without commands, such as windows and stove knobs,
+//! and no object starts cool or inside another.
 
 mod household;
 mod names;
@@ -37,14 +35,14 @@ use scene::Scene;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Size {
-    /// 5-8 receptacles and 6-10 extra objects, for policies with about a million parameters.
+    /// 5-8 receptacles and 6-10 extra objects, for policies of about a million parameters.
     #[default]
     Tiny,
     /// 8-12 receptacles and 10-16 extra objects.
     Small,
     /// 12-18 receptacles and 16-26 extra objects.
     Medium,
-    /// 15-30 receptacles and 24-45 extra objects, as in the official scenes.
+    /// 15-30 receptacles and 24-45 extra objects, as in official scenes.
     Full,
 }
 
@@ -65,7 +63,6 @@ impl Size {
         [2, 2, 3, 3][self as usize]
     }
 
-    /// Returns the probability that neighbouring receptacles of the same type share a place.
     fn shared_places(self) -> f64 {
         [0.1, 0.15, 0.2, 0.2][self as usize]
     }
@@ -82,15 +79,14 @@ pub struct GeneratorConfig {
     /// Number of training games.
     #[schemars(range(min = 1, max = 1000000))]
     pub train: usize,
-    /// Number of validation games on training floor plans, but with different tasks and layouts.
+    /// Number of validation games on training floor plans.
     #[schemars(range(max = 1000000))]
     pub valid_seen: usize,
-    /// Number of validation games on floor plans that do not occur in training.
+    /// Number of validation games on other floor plans.
     #[schemars(range(max = 1000000))]
     pub valid_unseen: usize,
-    /// Number of training floor plans per room type, at most 499. `valid_unseen` gets a quarter as
-    /// many. If games are fewer than floor plans, `valid_seen` uses only plans with a training
-    /// game.
+    /// Number of training floor plans per room type, at most 499; `valid_unseen` gets a quarter.
+    /// `valid_seen` uses only those of training games.
     #[schemars(range(min = 1, max = 499))]
     pub floor_plans: usize,
     /// Official names of the task types to generate, in rotation.
@@ -132,13 +128,12 @@ fn read_types<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<TaskType
     names.iter().map(read).collect()
 }
 
-/// A generated game before parsing.
+/// Generated game file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GameFile {
-    /// Split, task folder and trial folder, for example
-    /// `valid_unseen/pick_heat_then_place_in_recep-Mug-None-Shelf-502/trial_G000007`.
+    /// Id, such as `valid_unseen/pick_heat_then_place_in_recep-Mug-None-Shelf-502/trial_G000007`.
     pub id: String,
-    /// Content of its `game.tw-pddl`.
+    /// Content of `game.tw-pddl`.
     pub text: String,
 }
 
@@ -153,18 +148,18 @@ const SPLITS: [(&str, Class); 3] =
 
 const ATTEMPTS: u64 = 200;
 
-/// Generates the text of each game, grouped by split, in trial order.
+/// Generates the game files by split, in trial order.
 ///
 /// # Errors
-/// Returns [`EnvError::Other`] naming the key of an invalid setting.
+/// Returns [`EnvError::Other`] with the key of an invalid setting.
 pub fn generate_files(config: &GeneratorConfig) -> Result<Vec<GameFile>, EnvError> {
     make(config, game_file)
 }
 
-/// Generates the games and parses them; see [`generate_files`].
+/// Generates and parses the games.
 ///
 /// # Errors
-/// Returns [`EnvError::Other`] naming the key of an invalid setting.
+/// Fails like [`generate_files`].
 pub fn generate(config: &GeneratorConfig) -> Result<AlfworldSet, EnvError> {
     let games = make(config, |house, scene, split, index| {
         let game = Arc::new(game_file(house, scene, split, index)?.parse()?);
@@ -174,11 +169,10 @@ pub fn generate(config: &GeneratorConfig) -> Result<AlfworldSet, EnvError> {
     Ok(AlfworldSet::from_games(games))
 }
 
-/// Writes the games to `DIR/<split>/<task>/<trial>/game.tw-pddl` and returns their number.
-/// Overwrites existing files.
+/// Writes or overwrites `DIR/<split>/<task>/<trial>/game.tw-pddl` and returns the number of games.
 ///
 /// # Errors
-/// Fails like [`generate_files`]. Returns [`EnvError::Io`] if a file cannot be written.
+/// Fails like [`generate_files`], or with [`EnvError::Io`].
 pub fn write_games(config: &GeneratorConfig, dir: &Path) -> Result<usize, EnvError> {
     let files = generate_files(config)?;
     files.par_iter().try_for_each(|file| {
@@ -200,7 +194,7 @@ fn game_file(house: &Household, scene: &Scene<'_>, split: &str, index: usize) ->
     Ok(GameFile { id, text })
 }
 
-/// Checks that the walkthrough wins with its last command and not earlier.
+/// The walkthrough must win, and only with its last command.
 fn verify(game: &Arc<Game>) -> Result<(), EnvError> {
     let fail = |what: &str| EnvError::Other(format!("{}: {what}", game.id()));
     let mut episode = Episode::new(Arc::clone(game));
@@ -247,7 +241,6 @@ fn make<T: Send>(
     let mut used = BTreeSet::new();
     let mut all = Vec::new();
     for (split, &(name, class)) in SPLITS.iter().enumerate() {
-        // A floor plan is "seen" if a training game has it.
         let restricted = name == "valid_seen" && !used.is_empty();
         let count = [config.train, config.valid_seen, config.valid_unseen][split];
         let plans: Vec<Vec<&FloorPlan>> = (if class == Class::Seen { &seen } else { &unseen })
@@ -297,7 +290,6 @@ fn draw_scene<'a>(
     let mut rng = Seed::derive(config.seed, Purpose::World, &coordinates).rng();
     let task = config.task_types[index % config.task_types.len()];
     let kind = TaskType::ALL.iter().position(|&other| other == task)?;
-    // All types of rooms that allow the task are equally likely.
     let rooms: Vec<&Vec<&'a FloorPlan>> =
         plans.iter().filter(|plans| plans.iter().any(|plan| !plan.choices[kind].is_empty())).collect();
     let room = *rng.choose(&rooms)?;

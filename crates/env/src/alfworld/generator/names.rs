@@ -1,13 +1,12 @@
-//! PDDL ids in the original's format, and the names that the engine derives from them.
+//! PDDL ids and names in the original's format.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Appends a length in hundredths of a metre, formatted like `_plus_01_dot_20`.
+/// Hundredths of a metre as `_plus_01_dot_20`.
 fn length(text: &mut String, value: i32) {
     let sign = if value < 0 { "_minus_" } else { "_plus_" };
     let value = value.unsigned_abs();
-    // Writing to a string cannot fail.
     let _ = write!(text, "{sign}{:02}_dot_{:02}", value / 100, value % 100);
 }
 
@@ -33,7 +32,7 @@ pub(super) fn receptacle(kind: &str, at: [i32; 3]) -> String {
     }
 }
 
-/// Returns a place's PDDL id: coordinates on a 25 cm grid, then rotation and tilt in degrees.
+/// Coordinates on a 25 cm grid, then rotation and tilt in degrees.
 pub(super) fn place(at: [i32; 4]) -> String {
     let mut id = String::from("loc");
     for value in at {
@@ -43,8 +42,7 @@ pub(super) fn place(at: [i32; 4]) -> String {
     id
 }
 
-/// Returns the names (such as `mug 2`) of ids that are sorted in lower case. Names of the same type
-/// are numbered in descending order.
+/// Names (`mug 2`) for sorted ids, numbered in descending order within a type.
 pub(super) fn number<'a>(ids: impl Iterator<Item = &'a str> + Clone) -> Vec<String> {
     let kind = |id: &str| {
         let mut kind = id.split("_bar_").next().unwrap_or_default().to_ascii_lowercase();

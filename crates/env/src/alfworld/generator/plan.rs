@@ -1,4 +1,4 @@
-//! Floor plans: a room's receptacles, their places and typical contents.
+//! Floor plans: receptacles, their places and typical contents.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ pub(super) struct Receptacle {
     pub(super) openable: bool,
     /// Index into [`FloorPlan::places`].
     pub(super) place: usize,
-    /// Position in hundredths of a metre.
+    /// Hundredths of a metre.
     pub(super) at: [i32; 3],
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Receptacle {
 pub(super) struct Thing {
     pub(super) kind: usize,
     pub(super) share: f64,
-    /// Receptacles where the object may be, with weights hidden from the agent.
+    /// Receptacles for the object, with weights hidden from the agent.
     pub(super) places: Vec<(usize, f64)>,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Thing {
 pub(super) struct Choice {
     /// Index into [`FloorPlan::things`].
     pub(super) thing: usize,
-    /// Allowed target types: receptacle types, or the lamp's type for `look_at_obj_in_light`.
+    /// Receptacle types, or the lamp for `look_at_obj_in_light`.
     pub(super) targets: Vec<usize>,
 }
 
@@ -49,35 +49,31 @@ pub(super) struct Choice {
 pub(super) struct FloorPlan {
     pub(super) number: u16,
     pub(super) receptacles: Vec<Receptacle>,
-    /// PDDL ids of the places in front of the receptacles.
     pub(super) places: Vec<String>,
-    /// Place where the agent starts; it has no receptacles.
     pub(super) start: String,
     pub(super) things: Vec<Thing>,
-    /// Receptacles that can hold the desk lamp, with their weights.
     pub(super) lamp: Vec<(usize, f64)>,
-    /// Possible tasks for each task type, in the order of [`TaskType::ALL`].
+    /// By type, as in [`TaskType::ALL`].
     pub(super) choices: [Vec<Choice>; 6],
 }
 
-/// Maximum number of floor plans per room and class that keeps plan numbers distinct.
+/// Keeps plan numbers distinct.
 pub(super) const MOST_PLANS: usize = 499;
 
-/// Equally likely factors by which a floor plan scales the household's weights. The values are
-/// hard-coded because `exp` differs between math libraries.
+/// Factors on the household's weights; constants, because `exp` differs between math libraries.
 const HABITS: [f64; 6] = [0.2, 0.5, 1.0, 1.0, 2.0, 4.0];
 
-/// Maximum number of redraws before a duplicate is accepted.
+/// Redraws before a duplicate is accepted.
 const ATTEMPTS: u64 = 400;
 
-/// Returns a floor plan's number. As in the original, the range of the number identifies the room.
+/// As in the original, the number's range identifies the room.
 fn plan_number(room: usize, class: Class, index: usize) -> u16 {
     let base = if class == Class::Seen { 1 } else { MOST_PLANS + 2 };
     (if room == 0 { 0 } else { (room + 1) * 1000 } + base + index) as u16
 }
 
-/// Draws all floor plans of one class. One in four sets of furniture is unseen. Unseen sets do not
-/// depend on the seed, so seen and unseen plans never overlap.
+/// A hash without the seed makes one set of furniture in four unseen, so seen and unseen plans
+/// never overlap.
 pub(super) fn draw_all(
     house: &Household,
     seed: u64,
@@ -119,7 +115,7 @@ fn furnish(house: &Household, size: Size, room: usize, rng: &mut Rng) -> Vec<usi
         counts[chosen] = counts[chosen].max(1);
     }
     let (least, most) = size.receptacles();
-    // Rooms with every type at its maximum would all look alike.
+    // Rooms with every type at its maximum would look alike.
     let room_for = furniture.iter().map(limit).sum::<usize>() * 3 / 4;
     let most = most.min(room_for).max(least);
     let wanted = least + rng.below(most - least + 1);
@@ -187,8 +183,7 @@ impl FloorPlan {
 
     fn allowed(&self, house: &Household, task: TaskType) -> Vec<Choice> {
         let needed = |name| house.receptacle(name);
-        // The tool is not a target: after cleaning a mug in the sink there would be nothing left to
-        // do.
+        // A mug cleaned in the sink would already be in that target.
         let (ability, tool) = match task {
             TaskType::PickAndPlace | TaskType::PickTwo => (0, None),
             TaskType::PickCleanThenPlace => (ability::CLEANABLE, needed("SinkBasin")),
@@ -274,8 +269,6 @@ fn arrange(
     (receptacles, places, start)
 }
 
-/// Samples an index with probability proportional to its weight. Returns `None` if no weight is
-/// positive.
 pub(super) fn weighted(weights: &[f64], rng: &mut Rng) -> Option<usize> {
     let total: f64 = weights.iter().sum();
     let mut left = rng.uniform() * total;

@@ -23,14 +23,13 @@ pub(super) struct Scene<'a> {
     pub(super) plan: &'a FloorPlan,
     pub(super) task: TaskType,
     pub(super) object: usize,
-    /// Type of the target: a receptacle type, or the lamp's type for `look_at_obj_in_light`.
+    /// Receptacle type, or the lamp for `look_at_obj_in_light`.
     pub(super) target: usize,
-    /// Objects sorted by their PDDL ids in lower case.
     pub(super) objects: Vec<Object>,
     pub(super) wording: usize,
 }
 
-/// Probability of adding another object of the task's type.
+/// Probability of another object of the task's type.
 const SPARE: f64 = 0.3;
 
 impl<'a> Scene<'a> {
@@ -96,7 +95,6 @@ impl<'a> Scene<'a> {
         Some(Self { plan, task, object: wanted.kind, target, objects, wording: rng.below(2) })
     }
 
-    /// Returns the room, object positions and task, which identify the scene.
     pub(super) fn content(&self) -> (u16, TaskType, usize, usize, Vec<(usize, usize)>) {
         let mut things: Vec<(usize, usize)> =
             self.objects.iter().map(|object| (object.kind, object.receptacle)).collect();
@@ -127,8 +125,6 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Returns the name of the task folder, for example
-    /// `pick_heat_then_place_in_recep-Mug-None-Shelf-12`.
     pub(super) fn folder(&self, house: &Household) -> String {
         let target = if self.task == TaskType::LookInLight {
             house.objects[self.target].name

@@ -1,4 +1,4 @@
-//! Computes shortest plans from full knowledge of the scene.
+//! Shortest plans.
 
 use super::super::TaskType;
 use super::household::Household;
@@ -71,8 +71,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Returns the shortest plan, found by exhaustive search, or `None` if the task is unsolvable.
-/// Moving other objects or closing doors never shortens a plan.
+/// Plans never move other objects or close doors, because that cannot shorten them.
 pub(super) fn walkthrough(house: &Household, scene: &Scene<'_>) -> Option<Vec<String>> {
     let of_kind = |kind: usize| -> Vec<usize> {
         (0..scene.objects.len()).filter(|&index| scene.objects[index].kind == kind).collect()

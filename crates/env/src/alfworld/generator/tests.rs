@@ -57,7 +57,7 @@ fn the_seed_decides_every_byte() {
     assert_eq!(files, generate_files(&config(Size::Tiny, 60)).unwrap());
     let other = GeneratorConfig { seed: 1, ..config(Size::Tiny, 60) };
     assert_ne!(digest(&files), digest(&generate_files(&other).unwrap()));
-    // If this digest changes, earlier worlds can no longer be reproduced.
+    // If this digest changes, earlier games cannot be reproduced.
     assert_eq!(digest(&files), PINNED);
 }
 const PINNED: [u8; 8] = [85, 150, 47, 118, 182, 178, 57, 165];
@@ -101,14 +101,12 @@ fn no_split_leaks_into_another() {
     assert!(plans(&train).len() > 200 && plans(&unseen).len() > 60);
     assert!(plans(&seen).is_subset(&plans(&train)));
 
-    // For any seed, no unseen room has the furniture of a training room.
     let rooms: BTreeSet<_> = train.iter().chain(&of(&second, "train")).map(|game| furniture(game)).collect();
     assert!(unseen.iter().all(|game| !rooms.contains(&furniture(game))));
     assert!(seen.iter().all(|game| rooms.contains(&furniture(game))));
 
     let known: BTreeSet<_> = train.iter().map(content).collect();
     assert!(seen.iter().all(|game| !known.contains(&content(game))));
-    // The comparison can fail: unseen plans of different seeds sometimes coincide.
     let twice: BTreeSet<_> = of(&second, "valid_unseen").iter().map(|game| furniture(game)).collect();
     assert!(unseen.iter().any(|game| twice.contains(&furniture(game))));
 }

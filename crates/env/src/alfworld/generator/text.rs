@@ -32,7 +32,6 @@ pub(super) fn game_file(house: &Household, scene: &Scene<'_>, trial: &str, walkt
         solvable: true,
         walkthrough,
     };
-    // Serializing strings cannot fail.
     serde_json::to_string(&file).unwrap_or_default()
 }
 

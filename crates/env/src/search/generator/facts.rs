@@ -1,17 +1,17 @@
-//! Generates facts about people, towns, works and events.
+//! Facts about people, towns, works and events.
 
 use turnwise_core::Rng;
 
 use super::SearchGenerator;
 use super::names::Names;
 
-/// Occupations, of which the first five create works.
+/// The first five create works.
 const OCCUPATIONS: [&str; 14] = [
     "writer", "painter", "composer", "poet", "sculptor", "builder", "doctor", "judge", "baker", "merchant",
     "botanist", "sailor", "potter", "weaver",
 ];
 const BUILDER: usize = 5;
-/// Types of works, each with the index of the occupation that creates it.
+/// With the index of the occupation that creates them.
 const WORKS: [(&str, usize); 8] = [
     ("novel", 0),
     ("play", 0),
@@ -22,10 +22,10 @@ const WORKS: [(&str, usize); 8] = [
     ("poem", 3),
     ("statue", 4),
 ];
-/// Range of birth years, excluding the end.
+/// Birth years, excluding the end.
 const BIRTHS: (u16, u16) = (1700, 1900);
 const FOUNDED: (u16, u16) = (1500, 1700);
-/// Maximum number of tries to draw a mother or teacher for a person.
+/// Maximum draws of a mother or teacher.
 const TRIES: usize = 40;
 
 #[derive(Clone, Debug)]
@@ -67,11 +67,11 @@ pub(super) struct Event {
     pub(super) winner: usize,
 }
 
-/// All facts. Mothers are women who were old enough and alive, and teachers are older and have the
-/// same occupation. Nobody works before the age of 20 or after death.
+/// Mothers were alive and old enough, teachers are older and share the occupation, and nobody works
+/// before the age of 20 or after death.
 #[derive(Clone, Debug)]
 pub(super) struct Encyclopaedia {
-    /// People, sorted by year of birth.
+    /// Sorted by year of birth.
     pub(super) people: Vec<Person>,
     pub(super) towns: Vec<Town>,
     pub(super) works: Vec<Work>,
@@ -123,7 +123,6 @@ impl Encyclopaedia {
         let mut people: Vec<Person> = Vec::with_capacity(config.people);
         for born in births {
             let female = rng.chance(0.5);
-            // The first people cover all occupations.
             let occupation =
                 if people.len() < OCCUPATIONS.len() { people.len() } else { rng.below(OCCUPATIONS.len()) };
             let older = |least: u16, most: u16, fits: &dyn Fn(&Person) -> bool, rng: &mut Rng| {
@@ -185,7 +184,6 @@ impl Encyclopaedia {
         Self { people, towns, works, events, countries: names.countries, rivers: names.rivers }
     }
 
-    /// Returns all entities, people first.
     pub(super) fn entities(&self) -> Vec<Entity> {
         let people = (0..self.people.len()).map(Entity::Person);
         let towns = (0..self.towns.len()).map(Entity::Town);
@@ -283,7 +281,7 @@ impl Relation {
         }
     }
 
-    /// Returns a noun phrase about `of`, used to chain relations in a question.
+    /// A noun phrase about `of`, to chain relations.
     pub(super) fn noun(self, of: &str) -> String {
         match self {
             Self::Mother => format!("the mother of {of}"),

@@ -1,8 +1,7 @@
-//! Generates an encyclopaedia with consistent facts about people, towns, works and events.
+//! Generates an encyclopaedia about people, towns, works and events.
 //!
-//! Each entity has one passage. A question needs one passage, or two or three linked passages.
-//! Names are built from a few hundred words. Models with a small vocabulary can thus copy unseen
-//! names, and searches also find similar names.
+//! Each entity has a passage, and each question needs one to three linked passages. Names combine a
+//! few hundred words, so that small vocabularies suffice and searches also find similar names.
 
 mod facts;
 mod names;
@@ -17,7 +16,7 @@ use self::facts::Encyclopaedia;
 pub use self::questions::QuestionKind;
 use super::question::Question;
 
-/// Settings for the generated encyclopaedia and its questions.
+/// Generated encyclopaedia and questions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SearchGenerator {
@@ -35,7 +34,7 @@ pub struct SearchGenerator {
     /// Number of events.
     #[schemars(range(min = 10, max = 600))]
     pub events: usize,
-    /// Question types, generated with equal frequency.
+    /// Question types, equally frequent.
     #[schemars(length(min = 1))]
     pub kinds: Vec<QuestionKind>,
     /// Number of training questions.
@@ -65,20 +64,19 @@ impl Default for SearchGenerator {
     }
 }
 
-/// A generated encyclopaedia with its questions.
+/// Encyclopaedia with questions.
 #[derive(Clone, Debug)]
 pub struct Generated {
-    /// One passage for each entity.
+    /// A passage per entity.
     pub passages: Vec<Passage>,
-    /// Questions of `train`, `valid` and `test`. Each question starts from a name, and no name is
-    /// used in two splits, whatever the seed.
+    /// Questions of `train`, `valid` and `test`, which start from different names under any seed.
     pub splits: [Vec<Question>; 3],
 }
 
-/// Generates an encyclopaedia and its questions.
+/// Generates an encyclopaedia with questions.
 ///
 /// # Errors
-/// Fails if the encyclopaedia has too few distinct questions of the requested types.
+/// Fails if too few distinct questions exist.
 pub fn generate(config: &SearchGenerator) -> Result<Generated, EnvError> {
     let mut rng = Seed::derive(config.seed, Purpose::World, &[0]).rng();
     let encyclopaedia = Encyclopaedia::draw(config, &mut rng);

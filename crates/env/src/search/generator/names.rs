@@ -142,7 +142,6 @@ mod tests {
     fn there_are_enough_names_and_none_twice() {
         let names = Names::shuffled(&mut Seed::derive(0, Purpose::World, &[]).rng());
         for (pool, least) in [
-            // Each pool contains more than half of all combinations.
             (&names.women, 6500),
             (&names.men, 6500),
             (&names.towns, 480),

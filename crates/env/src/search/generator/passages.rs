@@ -1,5 +1,3 @@
-//! Writes passages that state all facts about an entity in short, templated sentences.
-
 use std::fmt::Write as _;
 
 use turnwise_retrieval::Passage;
@@ -29,7 +27,6 @@ fn text(all: &Encyclopaedia, entity: Entity) -> String {
                 fact(Relation::Birthplace),
                 person.born
             );
-            // Writing into a string cannot fail.
             if person.mother.is_some() {
                 let _ = write!(text, " {her} mother was {}.", fact(Relation::Mother));
             }

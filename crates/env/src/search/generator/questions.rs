@@ -1,5 +1,3 @@
-//! Generates questions with golden answers and with the searches that find the answers.
-
 use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
@@ -10,31 +8,31 @@ use super::facts::{Encyclopaedia, Entity, Fact, Relation};
 use crate::search::question::{PlannedSearch, Question};
 use crate::splits::{SPLITS, split_of};
 
-/// Type of a generated question.
+/// Question type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum QuestionKind {
-    /// The answer is in the passage about the entity named in the question.
+    /// Answered by the passage about the named entity.
     SingleHop,
-    /// The passage about the named entity leads to a second passage, which contains the answer.
+    /// Answered by a passage that the named entity's passage leads to.
     TwoHop,
-    /// A chain of three passages.
+    /// Chain of three passages.
     ThreeHop,
-    /// The answer is found by comparing two passages.
+    /// Compares two passages.
     Comparison,
 }
 
-/// Test and validation split sizes, in units of 1/256.
+/// Share of test and validation, in 1/256.
 const TEST: u8 = 26;
 const VALID: u8 = 26;
-/// Maximum number of consecutive draws that produce no new question.
+/// Maximum consecutive draws without a new question.
 const MOST_DRAWS: usize = 50_000;
 
 impl QuestionKind {
     /// All types.
     pub const ALL: [Self; 4] = [Self::SingleHop, Self::TwoHop, Self::ThreeHop, Self::Comparison];
 
-    /// Returns the name used in reports.
+    /// Returns the name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::SingleHop => "single-hop",
@@ -45,8 +43,7 @@ impl QuestionKind {
     }
 }
 
-/// Draws the questions for all splits. The split is derived from a digest of the starting name, so
-/// no name is used in two splits.
+/// A digest of the starting name decides the split.
 pub(super) fn draw(all: &Encyclopaedia, config: &SearchGenerator) -> Result<[Vec<Question>; 3], EnvError> {
     let mut subjects: [[Vec<Entity>; 4]; 3] = Default::default();
     for entity in all.entities() {
@@ -66,7 +63,6 @@ pub(super) fn draw(all: &Encyclopaedia, config: &SearchGenerator) -> Result<[Vec
         let mut seen = HashSet::new();
         let mut missed = 0;
         while splits[split].len() < count {
-            // Types alternate, so that they are equally frequent.
             let kind = config.kinds[splits[split].len() % config.kinds.len()];
             match drawer.question(kind, &mut rng).filter(|question| seen.insert(question.text.clone())) {
                 Some(question) => {
@@ -118,7 +114,7 @@ impl Drawer<'_> {
         }
         let last = *rng.choose(Relation::of(entity))?;
         let answer = self.all.fact(entity, last)?;
-        // A chain that returns to an earlier entity would contain its own answer.
+        // A chain that returns to an entity would contain its answer.
         let unlike = path
             .iter()
             .enumerate()
@@ -128,8 +124,7 @@ impl Drawer<'_> {
         }
         let search = |(place, entity): (usize, &Entity)| PlannedSearch {
             query: self.all.name(*entity).to_owned(),
-            // Without any search the early answer is invented; otherwise it is the name to look up
-            // next.
+            // The name to look up next, or an invented one before any search.
             early_answer: if place == 0 {
                 self.made_up(last, &answer, rng)
             } else {
@@ -199,7 +194,7 @@ impl Drawer<'_> {
             let years =
                 [left, right].map(|entity| self.all.fact(entity, relation).map(|fact| self.all.write(&fact)));
             let [Some(early), Some(late)] = &years else { return None };
-            // Years have four digits, so texts sort like numbers.
+            // Texts of four-digit years sort like numbers.
             let earlier = match early.cmp(late) {
                 std::cmp::Ordering::Less => first,
                 std::cmp::Ordering::Greater => second,

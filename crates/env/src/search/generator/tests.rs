@@ -55,7 +55,6 @@ fn every_answer_stands_in_the_last_passage_that_is_looked_up() {
             continue;
         }
         assert!(texts[texts.len() - 1].contains(answer), "{question:?}");
-        // Each passage names the subject of the next one; the question names the first.
         assert!(question.text.contains(&question.plan[0].query), "{question:?}");
         for (text, next) in texts.iter().zip(&question.plan[1..]) {
             assert!(text.contains(&next.query), "{question:?}");
@@ -107,7 +106,6 @@ fn facts_fit_together() {
     for town in &all.towns {
         assert_eq!(Encyclopaedia::occupation(&all.people[town.builder]), "builder");
     }
-    // Other combinations have no value.
     assert_eq!(all.fact(Entity::Town(0), Relation::Mother), None);
     assert!(matches!(all.fact(Entity::Person(0), Relation::Born), Some(Fact::Text(_))));
 }

@@ -1,17 +1,12 @@
 //! Generated products.
 //!
-//! Product `i` depends only on the seed and `i` and takes constant time, so a million products can
-//! be streamed.
+//! Product `i` depends only on the seed and `i` and belongs to category `i % 12`. Of its four to
+//! seven attributes, the bullet points list all, the title one or two, and the description about
+//! half. One product in ten has no options, and one in ten a price range. Each has an instruction
+//! in the original's form and a free-form one, which may name option values.
 //!
-//! * The product's category is `i % 12`, and its type is one of that category.
-//! * Each product has four to seven attributes from its category. All attributes appear in the
-//!   bullet points, one or two in the title, and about half in the description.
-//! * One product in ten has no options, and one in ten has a price range.
-//! * Each product has two instructions: one in the original's form, and a free-form one that may
-//!   name option values.
-//!
-//! The official catalogue has different vocabulary, brands and sentences, and longer descriptions.
-//! In the official catalogue, some products have no instruction, and only 42 of 100 have options.
+//! The official catalogue has other words, longer descriptions and some products without an
+//! instruction. Only 42 % have options.
 
 mod text;
 mod vocabulary;
@@ -24,7 +19,6 @@ use super::product::{HumanInstruction, Product, ProductOption};
 /// Default number of products.
 pub const DEFAULT_PRODUCTS: u32 = 12_000;
 
-/// Separates this generator's random stream from those of other generators.
 const STREAM: u64 = 0x7765_6273_686f_7001;
 
 const DIGITS: &[u8; 36] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
@@ -44,17 +38,17 @@ impl Default for GeneratorConfig {
     }
 }
 
-/// Returns an iterator over the generated products.
+/// Iterates over the generated products.
 pub fn products(config: GeneratorConfig) -> impl ExactSizeIterator<Item = Product> + Clone {
     (0..config.products).map(move |index| product(config.seed, index))
 }
 
-/// Returns the names of all categories. Product `i` belongs to category `i % 12`.
+/// Returns the category names, in index order.
 pub fn categories() -> impl ExactSizeIterator<Item = &'static str> {
     CATEGORIES.iter().map(|category| category.name)
 }
 
-/// Generates the product with the given index for a seed.
+/// Generates one product.
 pub fn product(seed: u64, index: u32) -> Product {
     let mut rng = Seed::derive(seed, Purpose::World, &[STREAM, u64::from(index)]).rng();
     let category = CATEGORIES[index as usize % CATEGORIES.len()];
@@ -96,11 +90,10 @@ fn path(category: &Category, kind: &Kind) -> String {
     format!("{} › {}", category.root, kind.path)
 }
 
-/// Returns `T` followed by nine base-36 digits. The digits are a permutation of all such numbers,
-/// so ASINs are unique.
+/// `T` and nine base-36 digits, unique because the indices are permuted.
 fn asin(seed: u64, index: u32) -> String {
     const COUNT: u128 = 36_u128.pow(9);
-    // Coprime to 36 and large, so that neighbours differ in all digits.
+    // Coprime to 36, and so large that neighbours differ in all digits.
     const STEP: u128 = 61_803_398_874_989;
     let start = u128::from(Seed::derive(seed, Purpose::World, &[STREAM]).rng().bits());
     let mut number = (start + u128::from(index) * STEP) % COUNT;
@@ -146,8 +139,6 @@ fn option(rng: &mut Rng, list: &OptionList) -> Option<ProductOption> {
     Some(ProductOption { name: list.name.to_owned(), values })
 }
 
-/// Draws a price that is log-uniform within the type's range and ends in .99, .49 or .00. One
-/// product in ten has a price range.
 fn pricing(rng: &mut Rng, kind: &Kind) -> Vec<f64> {
     let (low, high) = kind.prices;
     let mut price = || {

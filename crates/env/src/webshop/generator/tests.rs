@@ -16,7 +16,6 @@ fn pages(product: &Product) -> String {
 fn the_same_seed_gives_the_same_products_and_another_gives_others() {
     let made: Vec<Product> = products(GeneratorConfig { seed: 3, products: 500 }).collect();
     assert_eq!(made.len(), 500);
-    // Products can be generated alone and out of order.
     for index in [499, 0, 250] {
         assert_eq!(product(3, index), made[index as usize]);
     }
@@ -46,7 +45,6 @@ fn the_default_catalogue_is_even_and_its_identifiers_are_unique() {
     assert_eq!(texts.len(), 12_000);
     assert_eq!(categories_found.into_values().collect::<Vec<_>>(), [1000; 12]);
     assert_eq!(queries.len(), 72);
-    // Each type has many products, so that choosing is a task.
     assert!(queries.values().all(|&count| count > 100), "{queries:?}");
     assert!((900..1500).contains(&ranges), "{ranges}");
     assert!((1000..2000).contains(&plain), "{plain}");

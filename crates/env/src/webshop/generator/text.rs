@@ -35,7 +35,6 @@ pub(super) fn title(rng: &mut Rng, brand: &str, series: &str, noun: &str, attrib
     }
 }
 
-/// The description names about half of the attributes. One product in twenty has no description.
 pub(super) fn description(rng: &mut Rng, brand: &str, noun: &str, attributes: &[String]) -> String {
     const ENDS: [&str; 8] = [
         "Questions are answered within a day.",
@@ -82,7 +81,7 @@ pub(super) fn bullet_points(rng: &mut Rng, attributes: &[(&str, &str)], noun: &s
     lines
 }
 
-/// Returns an instruction in the original's form: `Find me ATTRIBUTES QUERY with ATTRIBUTES`.
+/// `Find me ATTRIBUTES QUERY with ATTRIBUTES`, as in the original.
 pub(super) fn instruction(query: &str, attributes: &[String]) -> String {
     match attributes {
         [] => format!("Find me {query}"),

@@ -1,8 +1,4 @@
-//! The shop's search, which applies the original's Lucene ranking (`turnwise-retrieval`) to product
-//! texts.
-//!
-//! Each indexed text is named by the product's ASIN, and its position is the product's catalogue
-//! index. Texts with equal scores are sorted by ASIN, then by position.
+//! Search with the original's Lucene ranking (`turnwise-retrieval`).
 
 pub mod recording;
 mod text;

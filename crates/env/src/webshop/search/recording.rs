@@ -1,11 +1,8 @@
-//! Recorded queries and results, in the format of the original's recordings.
+//! Recorded queries and results in the original's format.
 //!
-//! A query file is JSON Lines with the key `query`. A recording has lines
-//! `{"query", "tokens", "hits"}`. `tokens` are the analyzer's terms. Each hit is
-//! `[asin, catalogue index, score]`, best first.
-//!
-//! Scores are printed with four decimals, as by Anserini. In a run of equal scores, each score is
-//! one millionth lower than the one before ([`printed_scores`]).
+//! Query files are JSON Lines with `query`. Recordings have lines `{"query", "tokens", "hits"}`
+//! with analyzed terms and hits `[asin, catalogue index, score]`. As in Anserini, scores have four
+//! decimals, and equal ones decrease by a millionth each ([`printed_scores`]).
 
 use std::io::{BufRead, Write};
 
@@ -13,18 +10,18 @@ use serde::{Deserialize, Serialize};
 
 use super::{Hit, SearchError, SearchIndex};
 
-/// A recorded query and its results.
+/// A query with its results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
     /// Query text.
     pub query: String,
-    /// Terms extracted from the query.
+    /// Terms of the query.
     pub tokens: Vec<String>,
-    /// ASIN, catalogue index and printed score of each search result, best first.
+    /// ASIN, catalogue index and printed score, best first.
     pub hits: Vec<(String, u32, f32)>,
 }
 
-/// Returns the scores that Anserini's `ScoreTiesAdjusterReranker` assigns to sorted search results.
+/// Returns the scores of Anserini's `ScoreTiesAdjusterReranker` for sorted results.
 pub fn printed_scores(hits: &[Hit]) -> Vec<f32> {
     let mut printed = Vec::with_capacity(hits.len());
     let (mut last, mut ties) = (None, 0_u32);
@@ -37,7 +34,7 @@ pub fn printed_scores(hits: &[Hit]) -> Vec<f32> {
     printed
 }
 
-/// Searches the index with one query.
+/// Searches the index.
 ///
 /// # Errors
 /// Fails like [`SearchIndex::search`].
@@ -51,13 +48,10 @@ pub fn answer(index: &SearchIndex, query: &str, limit: usize) -> Result<Answer, 
     })
 }
 
-/// Runs each query in a file and writes one line of results per query. Returns the number of
-/// queries.
+/// Writes a line of results per query in a file and returns the number of queries.
 ///
 /// # Errors
-///
-/// Returns [`SearchError::Line`] if a line is not a query, or an error from reading, searching or
-/// writing.
+/// Returns [`SearchError::Line`] for an invalid line, or fails to search or write.
 pub fn record(
     name: &str,
     queries: impl BufRead,

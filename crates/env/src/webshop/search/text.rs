@@ -1,12 +1,9 @@
-//! The text of a product that is indexed for search.
+//! Indexed text of a product.
 
 use crate::webshop::Product;
 
-/// Returns the indexed text of a product in lower case: title, description, first bullet point and
-/// options.
-///
-/// Options are formatted as `size: small, large, and color: black`. Spaces are the same as in the
-/// original's indexing script.
+/// Returns title, description, first bullet point and options in lower case, with the spaces of the
+/// original's script. Options read `size: small, large, and color: black`.
 pub fn document_text(product: &Product) -> String {
     let first = product.bullet_points.first().map_or("", String::as_str);
     let options: Vec<String> = product

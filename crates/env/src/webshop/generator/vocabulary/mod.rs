@@ -1,4 +1,4 @@
-//! Vocabulary for generated products: twelve categories with types, attributes and options.
+//! Vocabulary: twelve categories with types, attributes and options.
 
 mod home;
 mod options;
@@ -17,16 +17,14 @@ pub(super) struct Category {
 
 #[derive(Debug)]
 pub(super) struct Kind {
-    /// Name in goals.
     pub(super) query: &'static str,
-    /// Noun in titles.
     pub(super) noun: &'static str,
     pub(super) path: &'static str,
     pub(super) prices: (f64, f64),
     pub(super) options: &'static [&'static OptionList],
 }
 
-/// All categories. Product `i` belongs to category `i % 12`.
+/// Product `i` belongs to category `i % 12`.
 pub(super) const CATEGORIES: [&Category; 12] = [
     &home::KITCHEN,
     &person::CLOTHING,
