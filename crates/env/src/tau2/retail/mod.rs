@@ -1,4 +1,4 @@
-//! The `retail` domain: a store's customer service.
+//! The `retail` domain: a store.
 
 mod changes;
 mod db;
@@ -11,7 +11,7 @@ use super::json::dumps;
 use crate::python::method::{Method, method, required};
 use crate::python::values::{Class, Raise, Value};
 
-/// Tools in the original's order.
+/// In the original's order.
 pub(super) const METHODS: &[Method] = &[
     method("calculate", &[required("expression")]),
     method("cancel_pending_order", &[required("order_id"), required("reason")]),
@@ -72,16 +72,15 @@ pub(super) const METHODS: &[Method] = &[
     method("transfer_to_human_agents", &[required("summary")]),
 ];
 
-/// Returns a result as JSON text.
 fn text<T: serde::Serialize + ?Sized>(value: &T) -> Result<String, Raise> {
     dumps(value).map_err(|error| Raise::new(Class::Other, error.to_string()))
 }
 
 impl Retail {
-    /// Executes a tool and returns the result as text.
+    /// Executes a tool.
     ///
     /// # Errors
-    /// Returns the original's error if the tool fails.
+    /// Returns the original's error.
     pub(super) fn call(&mut self, name: &str, arguments: Vec<(String, Value)>) -> Result<String, Raise> {
         let method = METHODS
             .iter()

@@ -1,4 +1,4 @@
-//! Tools on the user's phone, which the agent calls itself in solo mode.
+//! The phone's tools, which the agent calls in solo mode.
 
 use super::access_point::read_access_point;
 use super::network::on;
@@ -7,7 +7,7 @@ use crate::python::float;
 use crate::python::method::{Method, method, required};
 use crate::python::values::{Raise, Value, hashable, str_method};
 
-/// Tools in the original's order.
+/// In the original's order.
 pub(super) const METHODS: &[Method] = &[
     method("check_status_bar", &[]),
     method("check_network_status", &[]),
@@ -41,11 +41,11 @@ pub(super) const METHODS: &[Method] = &[
     method("make_payment", &[]),
 ];
 
-/// Network modes that can be selected as preferred.
+/// Selectable network modes.
 pub(super) const MODES: [&str; 4] = ["4g_5g_preferred", "4g_only", "3g_only", "2g_only"];
 
 impl Phone {
-    /// Returns a message followed by the status bar.
+    /// Returns a message and the status bar.
     fn with_bar(&self, message: impl std::fmt::Display) -> String {
         format!("{message}\nStatus Bar: {}", self.status_bar())
     }
@@ -151,7 +151,7 @@ impl Phone {
         format!("Wi-Fi is now {}.", on(device.wifi_enabled))
     }
 
-    /// Returns an app's permissions, or `None` if the app is not installed.
+    /// Returns an app's permissions; `None` if it is not installed.
     fn app(&self, name: &Value) -> Result<Option<Permissions>, Raise> {
         hashable(name)?;
         let app = name.as_str().and_then(|name| self.device.app_statuses.get(name));
@@ -251,11 +251,10 @@ impl Phone {
         self.with_bar(lines.join("\n"))
     }
 
-    /// Executes a tool and returns its result. `vpn` is the performance of the server used for a
-    /// VPN connection.
+    /// Executes a tool; `vpn` is the VPN server's performance.
     ///
     /// # Errors
-    /// Returns the original's error if the tool fails.
+    /// Returns the original's error.
     pub(super) fn call(
         &mut self,
         method: &Method,
