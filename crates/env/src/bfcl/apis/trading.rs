@@ -61,7 +61,7 @@ pub(super) struct Trading {
 fn field<'a>(entry: &'a Value, name: &str) -> Result<&'a Value, Raise> {
     match entry {
         Value::Dict(entry) => entry.get_str(name).ok_or_else(|| Raise::key_error(&name.into())),
-        // A few scenarios have strings among their orders.
+        // Some scenarios have strings as orders.
         Value::Str(_) => Err(Raise::type_error("string indices must be integers, not 'str'")),
         _ => Err(Raise::type_error(format!("'{}' object is not subscriptable", entry.type_name()))),
     }
@@ -194,7 +194,7 @@ impl Trading {
         }
     }
 
-    /// Draws a random time in the trading day, as `YYYY-MM-DD HH:MM:SS`.
+    /// Draws a time as `YYYY-MM-DD HH:MM:SS`.
     fn moment(&mut self) -> Value {
         let seconds = OPENING + self.random.below(DAY + 1);
         let (day, rest) = (1 + seconds / DAY, seconds % DAY);
