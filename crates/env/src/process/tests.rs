@@ -1,5 +1,4 @@
-//! Tests with shell programs, which answer requests in order: 0 is `hello`, 1 lists the tasks, 2 is
-//! the first request of a test.
+//! Shell programs answer requests in order: 0 is `hello`, 1 lists the tasks, 2 is a test's first.
 
 use std::time::{Duration, Instant};
 
@@ -161,7 +160,7 @@ fn silence_kills_the_program_and_the_next_reset_starts_it_again() {
     let error = step(&mut environment, "go").unwrap_err();
     assert!(started.elapsed() < Duration::from_secs(30));
     assert!(error.to_string().contains("did not answer `step` within 2s and was killed"), "{error}");
-    // The episode is lost, so retrying the step is useless.
+    // The episode is lost, so a retry is useless.
     assert!(!error.is_transient());
     assert!(!step(&mut environment, "go").unwrap_err().is_transient());
     assert_gone(&child);
@@ -228,7 +227,7 @@ fn many_episodes_share_a_program_whose_answers_come_in_any_order() {
         .collect();
     assert_eq!(set.batch_limit(), 64);
     let steps = set.step_many(&mut pending);
-    // Episodes of this set have only one action.
+    // This set allows one action per episode.
     assert!(steps[0].as_ref().unwrap().truncated);
     assert!(steps[1].as_ref().unwrap_err().to_string().contains("no"));
 }
@@ -287,8 +286,8 @@ fn the_python_helper_serves_a_class() {
     assert_eq!(set.starts(), 1);
 }
 
-/// A Python environment whose actions are expressions for the reward; the file `log` gets a line
-/// per reset and close. Its argument is the number of workers.
+/// Actions are Python expressions for the reward; `log` gets a line per reset and close. The
+/// argument is the number of workers.
 const ODD: &str = r#"
 import math, sys
 sys.path.insert(0, sys.argv[2])
@@ -360,7 +359,7 @@ fn the_python_helper_answers_whatever_the_class_does_and_closes_what_it_began() 
             assert!(steps[0].as_ref().unwrap_err().to_string().contains("finite numbers"));
             assert_eq!(steps[1].as_ref().unwrap().reward, 1.0, "the other step's answer is kept");
         }
-        // Every started episode is closed, whatever failed: its reset, the response, or the expert.
+        // Every started episode is closed, whatever failed.
         drop(environments);
         let error = set.environment().unwrap().reset(&tasks[1], seed()).unwrap_err().to_string();
         assert!(error.contains("RuntimeError: no luck"), "{error}");
@@ -395,7 +394,7 @@ fn steps_that_are_asked_for_together_have_the_time_of_all() {
     for step in set.step_many(&mut pending) {
         assert_eq!(step.unwrap().observation.text(), "on");
     }
-    // A single step keeps its timeout. The set limits its calls itself, so callers need not.
+    // A step keeps its timeout, which the set enforces itself.
     drop(pending);
     let error = step(&mut environments[0], "go").unwrap_err().to_string();
     assert!(error.contains("did not answer `step` within 1s"), "{error}");
