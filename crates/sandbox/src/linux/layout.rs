@@ -1,4 +1,4 @@
-//! What a command sees: system folders or the entries of an image, read-only, and writable folders.
+//! What a command sees: read-only system folders or image entries, and writable folders.
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
@@ -11,7 +11,7 @@ use super::child::MOST_MOUNTS;
 use super::kernel::{ATTR_NODEV, ATTR_NOEXEC, ATTR_NOSUID, ATTR_RDONLY};
 use crate::{Root, SandboxError};
 
-/// Paths of programs, libraries and the loader's cache; missing ones are skipped.
+/// Programs, libraries and the loader's cache; missing paths are skipped.
 const SYSTEM: [&str; 9] = [
     "/usr",
     "/bin",
@@ -27,7 +27,7 @@ const SYSTEM: [&str; 9] = [
 /// Devices without shared state.
 const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
-/// Folders of the new root that are in memory; `data` exists only during the setup.
+/// In-memory folders of the new root; `data` exists only during setup.
 const OWN: [&str; 4] = ["data", "work", "tmp", "dev"];
 
 #[derive(Debug)]
@@ -47,19 +47,18 @@ pub(super) struct Layout {
     pub(super) readable: Vec<PathBuf>,
 }
 
-/// Converts a path; fails if it contains a NUL byte.
 pub(super) fn c_path(path: &Path) -> Result<CString, SandboxError> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| SandboxError::Nul(path.display().to_string()))
 }
 
 impl Layout {
-    /// Returns the default layout with additional folders. Fails if an additional folder is `/` or
-    /// unreadable, or if there are too many.
+    /// Returns the default layout and additional folders. Fails if one is `/` or unreadable, or
+    /// there are too many.
     pub(super) fn new(further: &[PathBuf]) -> Result<Self, SandboxError> {
         let mut layout = Self::default();
         let mut folders: BTreeSet<PathBuf> = OWN.map(PathBuf::from).into();
         for path in SYSTEM.map(Path::new) {
-            // A missing path is not needed on this system.
+            // This system has no such path.
             let Ok(kind) = path.symlink_metadata() else { continue };
             let relative = relative(path);
             folders.extend(relative.ancestors().skip(1).map(Path::to_path_buf));
@@ -90,8 +89,8 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Returns the layout of an image: its entries below `/`, but the devices of this system. Fails
-    /// if it cannot be read or has too many entries.
+    /// Returns an image's layout with this system's devices. Fails if the image is unreadable or
+    /// has too many entries.
     pub(super) fn of_image(root: &Root) -> Result<Self, SandboxError> {
         let mut layout = Self::default();
         let mut folders: BTreeSet<PathBuf> = OWN.map(PathBuf::from).into();
@@ -145,7 +144,7 @@ impl Layout {
         if self.mounts.len() == MOST_MOUNTS {
             return Err(folder_error(source, std::io::Error::other("too many folders")));
         }
-        // The mount source must not be a link, whose target the new root may lack.
+        // The new root may lack a link's target.
         let real = source.canonicalize().map_err(|error| folder_error(source, error))?;
         let is_file = !real.is_dir();
         folders.extend(target.ancestors().skip(usize::from(is_file)).map(Path::to_path_buf));
