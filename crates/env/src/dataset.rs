@@ -54,8 +54,8 @@ type Expert<E> = dyn Fn(&E, &Observation) -> String + Send + Sync;
 
 /// An environment and its tasks by split ([`crate::registry::Registry::with_environment`]).
 ///
-/// Environments run on the sampling thread. If `step` has to wait for another process, implement
-/// [`TaskSet`] instead.
+/// It runs on the sampling thread; if `step` waits for another process, implement [`TaskSet`]
+/// instead.
 pub struct Dataset<E> {
     name: String,
     make: Box<Make<E>>,
@@ -78,8 +78,7 @@ impl<E: Environment> Dataset<E> {
         self
     }
 
-    /// Sets the expert for the SFT warm start. `act` returns the next action. Unsuccessful episodes
-    /// are dropped.
+    /// Sets the expert for the SFT warm start. Unsuccessful episodes are dropped.
     #[must_use]
     pub fn expert(mut self, act: impl Fn(&E, &Observation) -> String + Send + Sync + 'static) -> Self {
         self.expert = Some(Box::new(act));

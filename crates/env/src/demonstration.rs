@@ -15,18 +15,16 @@ pub struct DemonstrationRequest<'a> {
     pub split: &'a str,
     /// Number of episodes to play; failed ones are not replaced.
     pub count: usize,
-    /// Probability of inserting an invalid or useless action before a step. SFT does not imitate
-    /// inserted actions. Environments in other processes ([`crate::process`]) insert none.
+    /// Probability of inserting an invalid or useless action before a step; SFT does not imitate
+    /// these. Environments in other processes ([`crate::process`]) ignore it.
     pub invalid_action_prob: f64,
     /// Turn limit per episode, including inserted actions.
     pub max_turns: usize,
-    /// Whether to store each turn's admissible actions, which take up most of the memory, for
-    /// prompts that list them.
+    /// Whether to store admissible actions, which take up most of the memory.
     pub keep_admissible: bool,
     /// Seed of all random draws.
     pub seed: u64,
-    /// Called after each episode on the thread that played it. `Break` stops early, so the result
-    /// is incomplete.
+    /// Called after each episode on its thread. `Break` stops early.
     pub played: &'a (dyn Fn() -> ControlFlow<()> + Sync),
 }
 
@@ -74,14 +72,14 @@ pub struct DemonstrationTurn {
     pub admissible: Vec<String>,
     /// The expert's action, or an inserted one.
     pub action: String,
-    /// Whether SFT imitates the action; false for inserted ones.
+    /// Whether SFT imitates the action.
     pub imitate: bool,
     /// Reward for the action.
     pub reward: f64,
 }
 
 impl DemonstrationTurn {
-    /// Creates a turn, with admissible actions only if requested.
+    /// Creates a turn.
     pub fn new(
         seen: Observation,
         keep_admissible: bool,
@@ -111,7 +109,7 @@ pub struct Demonstration {
 
 const SUMMARY_ACTIONS: usize = 5;
 
-/// Returns the five actions before `turn` in one line, the default summary.
+/// Returns the five actions before `turn` in one line.
 pub fn latest_actions(episode: &Demonstration, turn: usize) -> String {
     let before = &episode.turns[..turn.min(episode.turns.len())];
     let latest = before[before.len().saturating_sub(SUMMARY_ACTIONS)..].iter();
@@ -134,8 +132,8 @@ pub struct Demonstrations {
 }
 
 /// Plays the requested episodes on all threads. Episode `i` plays task `i` modulo the number of
-/// tasks, with its own seed, so scheduling does not affect the result. `play` returns `None` to
-/// drop an episode.
+/// tasks with its own seed, so scheduling does not matter. `play` returns `None` to drop an
+/// episode.
 ///
 /// # Errors
 /// Fails if the probability is invalid or `play` fails.
@@ -167,11 +165,11 @@ pub fn play_all<T: Sync>(
     Ok(Demonstrations { episodes, dropped, ..Demonstrations::default() })
 }
 
-/// Plays episodes one after another, for environments in other processes. Unlike [`play_all`],
-/// drops and counts failed episodes.
+/// Plays episodes one after another, for environments in other processes. Failed episodes are
+/// dropped and counted.
 ///
 /// # Errors
-/// Fails if the probability is invalid or every episode failed.
+/// Fails if the probability is invalid or all episodes fail.
 pub fn play_in_turn<T>(
     tasks: &[T],
     request: &DemonstrationRequest<'_>,
@@ -202,8 +200,8 @@ pub fn play_in_turn<T>(
     }
 }
 
-/// Plays one episode. `act` returns the next action and whether SFT imitates it, or `None` to give
-/// up. Returns `None` if the episode takes too many turns or `worth` rejects its last step.
+/// Plays an episode. `act` returns the next action and whether SFT imitates it, or `None` to give
+/// up. The result is `None` after too many turns or if `worth` rejects the last step.
 ///
 /// # Errors
 /// Returns the environment's error.
@@ -236,7 +234,7 @@ pub fn play_episode<E: Environment + ?Sized>(
 /// dropped and counted.
 ///
 /// # Errors
-/// Fails if the split is unknown or every episode failed.
+/// Fails on an unknown split or if all episodes fail.
 pub fn explore(set: &dyn TaskSet, request: &DemonstrationRequest<'_>) -> Result<Demonstrations, EnvError> {
     let tasks = set.tasks(request.split)?;
     play_in_turn(&tasks, request, |task, seed| wander(set, task.clone(), request, seed).map(Some))

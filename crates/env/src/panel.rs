@@ -1,7 +1,7 @@
 //! Pinned task panels: fixed task lists with a hash.
 //!
-//! Training and evaluation use two disjoint panels. Tasks are sorted by hash, so the order of files
-//! does not matter.
+//! Training and evaluation panels are disjoint. Tasks are sorted by hash, so file order does not
+//! matter.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,9 +16,9 @@ use turnwise_core::{EnvError, Purpose, Seed, Task, TaskList, TaskSet, digest};
 pub struct Choice {
     /// Number of tasks; `None` for all.
     pub count: Option<usize>,
-    /// Seed of a random selection; `None` selects the first tasks in hash order.
+    /// Seed of a random selection; `None` selects in hash order.
     pub seed: Option<u64>,
-    /// Whether to select equally many tasks of each kind, or fewer if a kind has too few.
+    /// Whether to select equally many tasks of each kind, if available.
     pub balanced: bool,
 }
 
@@ -31,8 +31,7 @@ pub struct Panel {
     pub split: String,
     /// Tasks in hash order.
     pub tasks: Vec<Task>,
-    /// Lower-case hex SHA-256 over task ids and content digests ([`Task::content_digest`]), each
-    /// preceded by its length.
+    /// Hex SHA-256 over task ids and [`Task::content_digest`]s, each preceded by its length.
     pub hash: String,
 }
 
@@ -73,7 +72,7 @@ impl Panel {
         Self { env: env.to_owned(), split: split.to_owned(), tasks, hash }
     }
 
-    /// Checks that two panels share no task. Renamed copies count as the same task.
+    /// Checks that two panels share no task. Renamed copies count.
     ///
     /// # Errors
     /// Fails with the name of the shared task.
@@ -107,7 +106,7 @@ impl Panel {
         )))
     }
 
-    /// Checks the hash, and that the task set contains all tasks unchanged.
+    /// Checks the hash, and that the task set has all tasks unchanged.
     ///
     /// # Errors
     /// Fails if the panel was modified, belongs to another environment, or has a missing or changed
@@ -164,7 +163,7 @@ impl Panel {
 pub enum PinnedSplit {
     /// Tasks in memory.
     Panel(Panel),
-    /// A list that creates tasks on demand, for splits that exceed memory.
+    /// Tasks created on demand, for splits that exceed memory.
     Listed {
         /// Environment name.
         env: String,
@@ -208,7 +207,7 @@ impl PinnedSplit {
         }
     }
 
-    /// Checks that a panel shares no task with this list. Renamed copies count as the same task.
+    /// Checks that a panel shares no task with this list. Renamed copies count.
     ///
     /// # Errors
     /// Fails with the name of the shared task.
@@ -264,7 +263,6 @@ fn sorted(set: &dyn TaskSet, split: &str) -> Result<Vec<Task>, EnvError> {
     Ok(tasks)
 }
 
-/// Returns the selection's candidates in hash order.
 fn listed(list: &dyn TaskList, choice: Choice) -> Result<Vec<Task>, EnvError> {
     let first = if choice.seed.is_none() && !choice.balanced { choice.count } else { None };
     let order = list.panel_order();
@@ -296,7 +294,7 @@ fn hash(tasks: &[Task]) -> String {
     digest(tasks.iter().flat_map(|task| [task.id.clone(), task.content_digest()]))
 }
 
-/// Interleaves by kind: the first task of each kind, then the second of each.
+/// The first task of each kind, then the second of each.
 fn interleave(tasks: Vec<Task>) -> Vec<Task> {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     let mut ranked: Vec<(usize, Task)> = tasks

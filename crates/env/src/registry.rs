@@ -29,7 +29,6 @@ const REMOTE: [&str; 3] = ["openenv", "mcp", "appworld"];
 
 /// The environment kinds by name.
 ///
-/// [`Registry::with_environment`] adds an environment, [`Registry::with`] a [`WorldKind`].
 /// Registries with the same names in the same order are equal.
 #[derive(Clone)]
 pub struct Registry {
@@ -70,8 +69,7 @@ impl Registry {
 
     /// Adds a custom environment as an `env.kind` ([`crate::dataset`]).
     ///
-    /// `open` receives the settings `S`, keys of `[env]`, and creates the dataset. Use
-    /// [`NoSettings`](crate::dataset::NoSettings) if there are none.
+    /// `S` are keys of `[env]`, or [`NoSettings`](crate::dataset::NoSettings).
     #[must_use]
     pub fn with_environment<S, E>(
         self,
@@ -111,8 +109,8 @@ impl Registry {
         })
     }
 
-    /// Returns the JSON Schema of `[env]`, with one alternative per kind. `common` has the
-    /// properties that all kinds share.
+    /// Returns the JSON Schema of `[env]`, with one alternative per kind and the properties
+    /// `common` to all.
     pub fn schema(&self, common: &serde_json::Map<String, Schema>) -> Schema {
         let alternatives = self.kinds().map(|kind| {
             let mut schema = kind.schema();
@@ -196,7 +194,7 @@ pub trait Kind: Send + Sync {
     /// See [`WorldKind::write_files`].
     ///
     /// # Errors
-    /// Fails if the settings are invalid, or files are not supported or cannot be written.
+    /// Fails on invalid settings, or if files are unsupported or cannot be written.
     fn write_files(&self, settings: &Table, folder: &Path) -> Result<usize, EnvError>;
 
     /// See [`WorldKind::play_arguments`].
@@ -204,7 +202,7 @@ pub trait Kind: Send + Sync {
     /// See [`WorldKind::replay`].
     ///
     /// # Errors
-    /// Fails if replays are not supported or the recording cannot be read.
+    /// Fails if replays are unsupported or the recording cannot be read.
     fn replay(&self, request: ReplayRequest<'_>) -> Result<ReplayReport, EnvError>;
 }
 
@@ -352,7 +350,6 @@ mod tests {
         assert_eq!(keys(registry.kind("webshop").unwrap()), ["state_key"]);
     }
 
-    /// Another kind named `alfworld`.
     struct Other;
 
     impl WorldKind for Other {

@@ -85,7 +85,6 @@ pub(crate) struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// Returns an error that names the recording and line.
     pub(crate) fn error(&self, reason: impl Into<String>) -> EnvError {
         EnvError::File { path: format!("{}, line {}", self.name, self.number), reason: reason.into() }
     }

@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use turnwise_core::{EnvError, Snapshot};
 
-/// An episode that can be saved as JSON.
 pub(crate) trait SavedEpisode: Serialize + DeserializeOwned {
     const WORLD: &'static str;
     const FORMAT: &'static str;
@@ -17,7 +16,7 @@ pub(crate) trait SavedEpisode: Serialize + DeserializeOwned {
         serde_json::to_vec(&written).map(Snapshot).map_err(|error| EnvError::State(error.to_string()))
     }
 
-    /// Parses a saved episode; rejects other environments and versions.
+    /// Rejects other environments and versions.
     fn read(snapshot: &Snapshot) -> Result<Self, EnvError> {
         let broken = |error: serde_json::Error| {
             EnvError::State(format!("these bytes are no saved {} episode ({error})", Self::WORLD))

@@ -1,7 +1,4 @@
-//! Traits through which training, evaluation and the CLI use an environment.
-//!
-//! A [`World`] is an open environment with its tasks and expert. A [`WorldKind`] is a value of
-//! `env.kind` and opens a `World`.
+//! Traits of environments.
 //!
 //! Most custom environments need only [`crate::dataset`]. Implement these traits for advisors,
 //! templates, recordings or lazily read tasks.
@@ -22,11 +19,11 @@ use crate::replay::ReplayReport;
 
 /// Arguments of [`WorldKind::open`].
 pub struct OpenOptions<'a> {
-    /// Splits that will be used, so others may be skipped. Empty means all.
+    /// Splits to open; empty means all.
     pub splits: &'a [&'a str],
     /// Turn limit per episode.
     pub max_turns: usize,
-    /// Receives log messages, such as the names of skipped files.
+    /// Receives log messages.
     pub note: &'a mut dyn FnMut(String),
 }
 
@@ -35,29 +32,27 @@ pub trait World: Any + Send + Sync {
     /// Returns the tasks and their environments.
     fn task_set(&self) -> &dyn TaskSet;
 
-    /// Returns expert episodes for SFT, or `None` without an expert.
+    /// Returns expert episodes for SFT, if there is an expert.
     ///
     /// # Errors
-    /// Fails if the split is unknown or playing fails.
+    /// Fails on an unknown split or if playing fails.
     fn demonstrations(&self, request: &DemonstrationRequest<'_>) -> Result<Option<Demonstrations>, EnvError> {
         let _ = request;
         Ok(None)
     }
 
-    /// Returns false if [`Self::demonstrations`] always returns `None`, to reject SFT early.
+    /// Returns false if [`Self::demonstrations`] returns `None`, to reject SFT early.
     fn has_expert(&self) -> bool {
         true
     }
 
-    /// Returns a one-line summary, the SFT target for compaction (`prompt.compact_after`).
-    ///
-    /// It covers the actions before `turn` and the observations up to that turn. The default is
-    /// [`crate::demonstration::latest_actions`].
+    /// Returns a one-line summary of the actions before `turn` and the observations up to it, the
+    /// SFT target for compaction (`prompt.compact_after`).
     fn summarize(&self, episode: &Demonstration, turn: usize) -> String {
         latest_actions(episode, turn)
     }
 
-    /// Returns phrases that a tokenizer trained from scratch keeps as single tokens.
+    /// Returns phrases that tokenizers trained from scratch keep as single tokens.
     ///
     /// # Errors
     /// Fails if the environment's texts cannot be read.
@@ -65,16 +60,15 @@ pub trait World: Any + Send + Sync {
         Ok(Vec::new())
     }
 
-    /// Returns true if a tokenizer trained from scratch should separate names from the numbers
-    /// after them.
+    /// Returns whether tokenizers trained from scratch separate names from the numbers after them.
     fn split_numbers(&self) -> bool {
         false
     }
 
-    /// Returns an expert that advises a human player, if any.
+    /// Returns an advisor for human players, if any.
     ///
     /// # Errors
-    /// Fails if the expert cannot be created.
+    /// Fails if it cannot be created.
     fn advisor(&self, task: &Task) -> Result<Option<Box<dyn Advisor>>, EnvError> {
         let _ = task;
         Ok(None)
@@ -139,9 +133,9 @@ pub struct EvalDefaults<'a> {
     pub max_turns: usize,
     /// Splits to evaluate on; human players get the last.
     pub splits: &'a [&'a str],
-    /// Template for models that reason in free text.
+    /// Template for free-text reasoning.
     pub template: &'a str,
-    /// ReAct template (a thought and an action), if any.
+    /// ReAct template, if any.
     pub react_template: Option<&'a str>,
 }
 
@@ -151,17 +145,17 @@ impl Default for EvalDefaults<'_> {
     }
 }
 
-/// A recording of the original environment, and replay options.
+/// A recording of the original environment to replay.
 pub struct ReplayRequest<'a> {
     /// Name for error messages.
     pub name: &'a str,
     /// The recording in JSON Lines.
     pub recording: Box<dyn BufRead>,
-    /// Data used to make the recording, if stored separately.
+    /// Data of the recording, if stored separately.
     pub data: Option<&'a Path>,
     /// Queries without search results in the recording.
     pub unanswered: &'a [String],
-    /// Receives the engine's output in the recording's format.
+    /// Receives the engine's output as a recording.
     pub dump: Option<&'a mut dyn Write>,
 }
 
@@ -181,9 +175,8 @@ impl<'a> ReplayRequest<'a> {
 
 /// A kind of environment, selected by `env.kind`.
 ///
-/// Its settings are the keys of `[env]` except `kind`, `split`, `max_turns` and `reward_scale`.
-/// Field attributes give descriptions and ranges ([`turnwise_settings`]). Every setting needs a
-/// default.
+/// Its settings are the keys of `[env]` except `kind`, `split`, `max_turns` and `reward_scale`;
+/// each needs a default. Field attributes give descriptions and ranges ([`turnwise_settings`]).
 pub trait WorldKind: Send + Sync + 'static {
     /// This kind's keys of `[env]`.
     type Settings: Serialize + DeserializeOwned + JsonSchema + Default;
@@ -194,52 +187,49 @@ pub trait WorldKind: Send + Sync + 'static {
     /// Returns a one-line description.
     fn summary(&self) -> &str;
 
-    /// Returns invalid combinations of settings; each message names keys of `[env]`.
+    /// Returns invalid combinations of settings, which name keys of `[env]`.
     fn rules(&self, settings: &Self::Settings) -> Vec<Problem> {
         let _ = settings;
         Vec::new()
     }
 
-    /// Returns settings that affect only credit assignment. Runs that differ only in these share
+    /// Returns settings that affect only credit assignment; runs that differ only in these share
     /// their SFT warm start.
     fn credit_keys(&self) -> &[&str] {
         &[]
     }
 
-    /// Returns true if steps may report [`turnwise_core::Step::progress`], which the credit method
-    /// HAS requires.
+    /// Returns whether steps may report [`turnwise_core::Step::progress`], which HAS requires.
     fn has_progress(&self) -> bool {
         true
     }
 
-    /// Returns true if observations are chat messages
-    /// ([`turnwise_core::Observation::conversation`]).
+    /// Returns whether observations are chat messages ([`turnwise_core::Observation::conversation`]).
     fn has_conversations(&self) -> bool {
         false
     }
 
-    /// Reads or generates the data and opens the environment.
+    /// Opens the environment.
     ///
     /// # Errors
-    /// Fails if the data cannot be read.
+    /// Fails if its data cannot be read.
     fn open(
         &self,
         settings: &Self::Settings,
         options: &mut OpenOptions<'_>,
     ) -> Result<Box<dyn World>, EnvError>;
 
-    /// Returns each prompt template's name and TOML source ([`crate::prompt`]).
+    /// Returns the prompt templates as name and TOML ([`crate::prompt`]).
     fn templates(&self) -> &[(&str, &str)] {
         &[]
     }
 
-    /// Returns the evaluation settings used without a config.
+    /// Returns evaluation settings for use without a config.
     fn eval_defaults(&self) -> EvalDefaults<'_> {
         EvalDefaults::default()
     }
 
-    /// Returns the settings for human players: a small environment generated from `seed`, or all
-    /// tasks if `whole` is set.
+    /// Returns settings for human players: all tasks (`whole`), or a small environment from `seed`.
     fn play_settings(&self, seed: u64, whole: bool) -> Self::Settings {
         let _ = (seed, whole);
         Self::Settings::default()
@@ -253,21 +243,21 @@ pub trait WorldKind: Send + Sync + 'static {
     /// Writes a generated environment in the official format and returns the number of tasks.
     ///
     /// # Errors
-    /// Fails without an official format or if writing fails.
+    /// Fails without such a format or if writing fails.
     fn write_files(&self, settings: &Self::Settings, folder: &Path) -> Result<usize, EnvError> {
         let _ = (settings, folder);
         Err(EnvError::Unsupported("to be written as files"))
     }
 
-    /// Returns the arguments of `turnwise play` that open the files of [`Self::write_files`].
+    /// Returns `turnwise play` arguments that open the files of [`Self::write_files`].
     fn play_arguments(&self, folder: &Path) -> Vec<String> {
         vec![format!("data={}", folder.display())]
     }
 
-    /// Replays a recording and compares all engine outputs.
+    /// Replays a recording and compares all outputs.
     ///
     /// # Errors
-    /// Fails if replays are not supported or the recording cannot be read.
+    /// Fails if replays are unsupported or the recording cannot be read.
     fn replay(&self, request: ReplayRequest<'_>) -> Result<ReplayReport, EnvError> {
         let _ = request;
         Err(EnvError::Unsupported("to be held against recordings"))

@@ -32,7 +32,6 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// All stages by number.
     pub(crate) const ALL: [Self; 11] = [
         Self::Namespaces,
         Self::Users,

@@ -41,14 +41,14 @@ pub struct Limits {
     pub wall: Duration,
     /// CPU time of all processes together.
     pub cpu: Duration,
-    /// Bytes of address space per process, and of resident memory of all processes together.
+    /// Bytes of address space per process, and of resident memory in total.
     pub memory: u64,
     /// Number of processes and threads.
     pub processes: u32,
-    /// Bytes of standard output and standard error together.
+    /// Bytes of output, including standard error.
     pub output: usize,
-    /// Bytes of all files in `/work` and `/tmp`, and by which the writable folders of a [`Root`]
-    /// may grow.
+    /// Bytes of all files in `/work` and `/tmp`, and by which a [`Root`]'s writable folders may
+    /// grow.
     pub disk: u64,
     /// Number of files and folders in `/work` and `/tmp`.
     pub files: u32,
@@ -68,7 +68,7 @@ impl Default for Limits {
     }
 }
 
-/// A command, which starts in `/work` or [`Root::start`].
+/// A command, run in `/work` or [`Root::start`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
     /// Absolute path in the sandbox.
@@ -122,7 +122,7 @@ impl Command {
 pub enum End {
     /// Exit code.
     Exited(i32),
-    /// Killed by this signal, such as 9 at a process's CPU limit.
+    /// Killing signal, such as 9 at a process's CPU limit.
     Signalled(i32),
     /// Exceeded [`Limits::wall`].
     WallTime,
@@ -141,25 +141,25 @@ pub enum End {
 pub struct Outcome {
     /// How it ended.
     pub end: End,
-    /// Standard output and standard error, interleaved.
+    /// Output and standard error, interleaved.
     pub output: Vec<u8>,
     /// Regular files left in `/work`, without modes.
     pub files: Files,
-    /// Number of skipped entries: unreadable, too deep, too large, or with a non-UTF-8 name.
+    /// Number of skipped entries: unreadable, too deep, too large, or not UTF-8.
     pub left_out: usize,
 }
 
-/// An image folder as a sandbox's root, read-only except for the writable folders, which keep their
-/// changes ([`copy_folder`] makes one).
+/// An image folder as a sandbox's root, read-only except for `writable` folders, which keep their
+/// changes.
 ///
-/// A command's user is `root`. `/work` and `/tmp` are in memory, as in other sandboxes.
+/// The user is `root`. `/work` and `/tmp` are in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Root {
-    /// The image, a folder with `bin`, `usr` and the like.
+    /// Image folder, with `bin`, `usr` and the like.
     pub folder: PathBuf,
     /// Hidden paths directly below `/`.
     pub hidden: Vec<PathBuf>,
-    /// Absolute paths in the root, each with its folder on the host.
+    /// Absolute paths in the root, each with its folder on the host ([`copy_folder`]).
     pub writable: Vec<(PathBuf, PathBuf)>,
     /// Working directory of commands.
     pub start: PathBuf,
@@ -187,12 +187,11 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Prepares a sandbox and tests it with an empty command. Commands see `folders` and system
-    /// folders (`/usr`, `/bin`, `/lib`) read-only.
+    /// Prepares a sandbox, with `folders` and system folders read-only, and tests it.
     ///
     /// # Errors
-    /// Fails without Linux, on an unreadable folder, or if the kernel refuses a part of the setup;
-    /// the error says what to change.
+    /// Fails without Linux, on an unreadable folder, or if the kernel refuses; the error says what
+    /// to change.
     pub fn new(folders: &[PathBuf]) -> Result<Self, SandboxError> {
         #[cfg(target_os = "linux")]
         return linux::Sandbox::new(folders).map(|inner| Self { inner });
@@ -203,10 +202,10 @@ impl Sandbox {
         }
     }
 
-    /// Prepares a sandbox with an image as root and tests it with an empty command.
+    /// Prepares a sandbox with an image as root, and tests it.
     ///
     /// # Errors
-    /// Fails like [`Self::new`], or if the image has no `/bin/sh`.
+    /// Fails like [`Self::new`], or without `/bin/sh` in the image.
     pub fn in_root(root: &Root) -> Result<Self, SandboxError> {
         #[cfg(target_os = "linux")]
         return linux::Sandbox::in_root(root).map(|inner| Self { inner });
@@ -220,8 +219,8 @@ impl Sandbox {
     /// Runs a command and returns when all its processes have ended.
     ///
     /// # Errors
-    /// Fails if a path or argument is invalid, the files exceed the limits or the setup fails. A
-    /// failing command is an [`Outcome`].
+    /// Fails on an invalid path or argument, too large files, or if the setup fails. A failing
+    /// command is an [`Outcome`].
     pub fn run(&self, command: &Command, files: &Files, limits: &Limits) -> Result<Outcome, SandboxError> {
         #[cfg(target_os = "linux")]
         return self.inner.run(command, files, limits);

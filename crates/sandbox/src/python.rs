@@ -14,7 +14,6 @@ pub struct Python {
     pub version: String,
 }
 
-/// Prints the fields of a [`Python`].
 const ASK: &str = "import os, sys; print(os.path.realpath(sys.executable)); print(os.path.realpath(sys.base_prefix)); \
                    print('%d.%d' % sys.version_info[:2])";
 

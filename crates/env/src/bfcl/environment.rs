@@ -19,9 +19,9 @@ use crate::saved::SavedEpisode;
 /// Plays the tasks of a [`super::BfclTasks`].
 ///
 /// A reply's calls are executed, and the observation lists their results. A reply without calls
-/// ends the user's turn; the observation is the next message. An episode ends after the last turn
-/// or too many replies with calls in one turn (`terminated`), or at the turn limit (`truncated`).
-/// The last reply gets reward 1 if all turns passed.
+/// ends the user's turn. An episode ends after the last turn or too many replies with calls in one
+/// turn (`terminated`), or at the turn limit (`truncated`). The last reply gets reward 1 if all
+/// turns passed.
 #[derive(Debug)]
 pub struct BfclEnv {
     shared: Arc<Shared>,
@@ -191,7 +191,6 @@ impl Episode {
     }
 }
 
-/// Hides functions that later turns add.
 fn hide(session: &mut Session, task: &BfclTask, turn: usize) {
     if task.functions.is_some() && !task.added.is_empty() {
         let later = task.added.iter().filter(|(added, _)| **added > turn);
@@ -230,7 +229,7 @@ impl Environment for BfclEnv {
         &self.tools
     }
 
-    /// Saves the state without limits, which are settings. Finished episodes cannot be saved.
+    /// Limits are settings, so they are not saved. Finished episodes cannot be saved.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         if episode.over {

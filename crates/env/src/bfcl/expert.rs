@@ -35,7 +35,6 @@ impl Form {
         }
     }
 
-    /// Returns a call to a function that no task has.
     fn mistake(self) -> &'static str {
         if self.tools { "do_it({})" } else { "[do_it()]" }
     }

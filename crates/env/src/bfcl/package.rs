@@ -134,7 +134,6 @@ fn rows<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<Vec<T>, EnvError> {
         .collect()
 }
 
-/// Finds the data in an unpacked wheel or an installed package.
 fn root(folder: &Path) -> Result<PathBuf, EnvError> {
     let candidates = [folder.to_owned(), folder.join("bfcl_eval"), folder.join("..")];
     candidates.into_iter().find(|candidate| candidate.join("data/multi_turn_func_doc").is_dir()).ok_or_else(|| {

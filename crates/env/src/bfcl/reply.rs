@@ -23,7 +23,7 @@ pub fn write_calls(calls: &[String]) -> String {
     format!("[{}]", calls.join(", "))
 }
 
-/// Converts a Python call; `None` if an argument is a call or not valid JSON.
+/// `None` if an argument is a call or not valid JSON.
 pub(super) fn tool_call(call: &str, apis: &[Api]) -> Option<ToolCall> {
     let mut recorder = Recorder { apis, made: Vec::new() };
     evaluate(parse(&format!("api.{call}")).ok()?, &mut recorder).ok()?;

@@ -10,7 +10,7 @@ use super::long_context::LongContext;
 use crate::python;
 use crate::python::values::{Caller, Class, Dict, Raise, Value, evaluate, parse};
 
-/// Functions that the original refuses to call.
+/// The original refuses to call these.
 const FORBIDDEN: [&str; 8] = ["kill", "exit", "quit", "remove", "unlink", "popen", "Popen", "run"];
 
 const LONGEST_NAME: usize = 60;
@@ -103,7 +103,6 @@ impl Session {
         evaluate(parse(&call)?, self)
     }
 
-    /// Returns the last object with this method.
     fn owner(&self, method: &str) -> Option<&str> {
         if self.hidden.iter().any(|hidden| hidden == method) {
             return None;
@@ -112,8 +111,7 @@ impl Session {
         owner.map(|(name, _)| name.as_str())
     }
 
-    /// Puts the object's name before each method name and parenthesis, even inside arguments, as in
-    /// the original.
+    /// Puts the object's name before each method name, even inside arguments, as in the original.
     fn qualified(&self, call: &str) -> String {
         let mut out = String::with_capacity(call.len() + 64);
         let mut copied = 0;
@@ -186,7 +184,7 @@ fn shown_or_error(result: Result<Value, Raise>) -> String {
     }
 }
 
-/// Returns strings unchanged, dictionaries as JSON if possible, others as `str`.
+/// Strings unchanged, dictionaries as JSON if possible, others as `str`.
 fn shown(value: &Value) -> Result<String, Raise> {
     if value.is_too_long() {
         let text = "Exceeds the limit (4300 digits) for integer string conversion";

@@ -51,7 +51,6 @@ impl Default for BfclOptions {
 pub(super) struct Shared {
     pub(super) package: Package,
     pub(super) options: BfclOptions,
-    /// Tools that the prompt declares, by API.
     pub(super) tools: HashMap<Api, Vec<(String, Tool)>>,
     places: HashMap<String, usize>,
     splits: [Vec<Task>; 4],

@@ -31,7 +31,7 @@ impl Advisor for CallAdviser {
     }
 }
 
-/// Plays the calls with mistakes in between; `None` without calls or if the episode fails.
+/// Plays the calls with mistakes in between; `None` if the episode fails.
 pub(crate) fn play_calls<E: Environment>(
     environment: &mut E,
     task: &Task,

@@ -16,7 +16,7 @@ use super::rust;
 use super::task::{Check, CodingTask};
 use super::workshop::{Job, Workshop};
 
-/// CPU seconds for all calls of a library; only endless loops exceed this.
+/// For all calls of a library; only endless loops exceed this.
 const SECONDS: f64 = 0.25;
 /// The agent's tests contain every `SEEN`-th check and the failing one.
 pub(super) const SEEN: usize = 3;
@@ -60,14 +60,13 @@ impl CodingGenerator {
         self.libraries.is_empty() || self.libraries.iter().any(|name| name == library)
     }
 
-    /// Shuffles a library's candidates into task order.
     pub(super) fn shuffle<T>(&self, library: &str, candidates: &mut [T]) {
         let name = turnwise_core::digest([library.as_bytes()]);
         let name = u64::from_str_radix(name.get(..15).unwrap_or_default(), 16).unwrap_or_default();
         Seed::derive(self.seed, Purpose::Environment, &[name]).rng().shuffle(candidates);
     }
 
-    /// Generates the tasks. Every defect fails at least one check.
+    /// Every defect fails at least one check.
     pub(super) fn tasks(&self, workshop: &Workshop) -> Result<Vec<CodingTask>, EnvError> {
         let python = self.languages.contains(&Language::Python);
         let libraries = LIBRARIES.iter().filter(|library| python && self.wants(library.name));
@@ -126,7 +125,7 @@ impl CodingGenerator {
     }
 }
 
-/// Returns a defect's task; `None` if all checks pass.
+/// `None` if all checks pass.
 fn task(library: &Library, checks: &[Check], mutant: &Mutant, wrong: &[String]) -> Option<CodingTask> {
     let failing = checks.iter().enumerate().find(|(place, check)| wrong.get(*place) != Some(&check.value));
     let (failing, check) = failing?;

@@ -19,7 +19,6 @@ impl Language {
         *self == Self::Python
     }
 
-    /// Returns the advice for a missing program.
     pub(super) fn missing(self) -> &'static str {
         match self {
             Self::Python => "its tasks are Python; install python3 so that it is found in PATH",

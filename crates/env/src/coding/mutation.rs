@@ -94,11 +94,10 @@ const RUST: [Mistake; 45] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mutant {
     pub(super) text: String,
-    /// Line of the defect, 1-based.
     pub(super) line: usize,
 }
 
-/// Returns all distinct Python sources with one mistake, in source order.
+/// Distinct Python sources with one mistake, in source order.
 pub(super) fn mutants(source: &str) -> Vec<Mutant> {
     let mut in_text = false;
     let is_code = |line: &str| {

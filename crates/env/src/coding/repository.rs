@@ -9,7 +9,7 @@ use turnwise_sandbox::Files;
 const MOST_LINES: usize = 200;
 const MOST_FOUND: usize = 40;
 const LINE_WIDTH: usize = 400;
-/// Maximum total size after an edit, in bytes.
+/// Bytes of all files after an edit.
 const MOST_BYTES: usize = 4 << 20;
 
 /// File content; in JSON a string, or a list of bytes if not UTF-8.
@@ -191,7 +191,7 @@ impl Repository {
     }
 }
 
-/// Rejects paths outside a repository. The agent sees the error.
+/// Rejects paths outside a repository.
 pub(crate) fn check_path(path: &str) -> Result<(), String> {
     let wrong = |part: &str| part.is_empty() || part == "." || part == "..";
     if path.contains('\0') || path.len() > 4000 || path.split('/').any(wrong) || path.split('/').count() > 32
@@ -201,7 +201,6 @@ pub(crate) fn check_path(path: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Lists the first paths and the number of further ones.
 pub(crate) fn listed<'a>(paths: impl ExactSizeIterator<Item = &'a str>) -> String {
     let all = paths.len();
     let mut text = paths.take(MOST_LINES).collect::<Vec<_>>().join(", ");
@@ -211,7 +210,6 @@ pub(crate) fn listed<'a>(paths: impl ExactSizeIterator<Item = &'a str>) -> Strin
     text
 }
 
-/// Returns the first search results and their total number.
 pub(crate) fn findings(mut found: Vec<String>) -> String {
     let all = found.len();
     if all == 0 {
@@ -224,7 +222,6 @@ pub(crate) fn findings(mut found: Vec<String>) -> String {
     found.join("\n")
 }
 
-/// Truncates a line to the width shown to agents.
 pub(crate) fn cut(line: &str) -> &str {
     let end = line.char_indices().nth(LINE_WIDTH).map_or(line.len(), |(place, _)| place);
     &line[..end]

@@ -60,7 +60,7 @@ impl CodingTask {
         self.checks.iter().zip(values).filter(|(check, value)| check.value == **value).count()
     }
 
-    /// Returns the fix as an edit: first and last line to replace, and new text.
+    /// First and last line to replace, and new text.
     pub(super) fn known_edit(&self) -> Option<(usize, usize, String)> {
         let before: Vec<&str> = self.files.get(&self.path())?.split_inclusive('\n').collect();
         let after: Vec<&str> = self.fix.as_ref()?.split_inclusive('\n').collect();

@@ -63,7 +63,7 @@ struct RunArguments {
 #[serde(deny_unknown_fields)]
 struct NoArguments {}
 
-/// Parses a tool call, or its text form. The agent sees the error.
+/// Parses a tool call or its text; the agent sees the error.
 pub(crate) fn read(action: &Action) -> Result<Call, String> {
     match action {
         Action::Malformed { error, .. } => Err(error.clone()),
@@ -118,7 +118,6 @@ fn arguments<T: DeserializeOwned>(name: &str, given: &Value) -> Result<T, String
     T::deserialize(given).map_err(|error| format!("{name}: {error}"))
 }
 
-/// Turns an answer, or the error of an invalid call, into a step.
 pub(crate) fn answered(answer: Result<String, String>) -> Step {
     let understood = answer.is_ok();
     let text = answer.unwrap_or_else(|reason| format!("error: {reason}"));

@@ -12,7 +12,6 @@ use super::repository::Repository;
 use super::rust::checks;
 use super::task::CodingTask;
 
-/// Shown to an agent whose command has a NUL byte.
 pub(crate) const NUL: &str = "the command has a NUL byte";
 
 const DRIVER: &str = include_str!("driver.py");
@@ -103,7 +102,7 @@ impl Workshop {
         Ok(workshop)
     }
 
-    /// Builds an empty crate because a missing linker shows only then.
+    /// A missing linker shows only in a build.
     fn try_rust(&self) -> Result<(), EnvError> {
         let Some(rust) = &self.rust else { return Ok(()) };
         let files =
@@ -172,8 +171,7 @@ impl Workshop {
         })
     }
 
-    /// Evaluates a task's checks on an agent's files; returns no values if the files exceed a
-    /// limit.
+    /// Returns no values if the files exceed a limit.
     pub(super) fn submitted(
         &self,
         task: &CodingTask,
@@ -197,7 +195,7 @@ impl Workshop {
         }
     }
 
-    /// Evaluates calls on a crate; `None` if its files exceed the disk limit.
+    /// `None` if the files exceed the disk limit.
     pub(super) fn rust_values(
         &self,
         files: Files,
@@ -219,8 +217,7 @@ impl Workshop {
         Ok(values.unwrap_or_default())
     }
 
-    /// Runs the driver; `None` if the jobs exceed the disk limit, because JSON may need six bytes
-    /// per character.
+    /// `None` if the jobs exceed the disk limit, because JSON may need six bytes per character.
     fn evaluate(&self, jobs: &[Job], limits: &Limits) -> Result<Option<Outcome>, EnvError> {
         let text = serde_json::to_vec(jobs).map_err(|error| failed(&error))?;
         let files = Files::from([("jobs.json".to_owned(), text)]);
@@ -229,7 +226,7 @@ impl Workshop {
         self.outcome(command, &files, limits)
     }
 
-    /// Runs a command; `None` if the files exceed the disk limit.
+    /// `None` if the files exceed the disk limit.
     fn outcome(&self, command: Command, files: &Files, limits: &Limits) -> Result<Option<Outcome>, EnvError> {
         match self.sandbox.run(&self.command(command), files, limits) {
             Err(SandboxError::Kernel { stage: Stage::Files, .. }) => Ok(None),
@@ -246,7 +243,6 @@ fn values_of(outcome: &Outcome) -> Option<Vec<Vec<String>>> {
     serde_json::from_slice(outcome.files.get("results.json")?).ok()
 }
 
-/// Formats a command's output for the agent.
 pub(crate) fn shown(end: End, output: &[u8], limits: &CodingLimits) -> String {
     let output = String::from_utf8_lossy(output);
     let characters = output.chars().count();

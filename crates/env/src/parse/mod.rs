@@ -149,8 +149,8 @@ fn line(rules: &ResponseRules, text: &str) -> Read {
     (action, reason)
 }
 
-/// Returns the text after the first line with the label, an optional number and a colon. Later
-/// lines are often observations that the model made up.
+/// The first line with the label, an optional number and a colon. Later lines are often
+/// observations that the model made up.
 fn labelled(rules: &ResponseRules, response: &str, text: &str) -> Read {
     let action = text.lines().find_map(|line| {
         let (label, action) = line.trim_start().split_once(':')?;
@@ -172,7 +172,7 @@ fn after_reasoning<'a>(rules: &ResponseRules, response: &'a str) -> Result<(Reas
     Ok((reasoning, answer))
 }
 
-/// Skips the reasoning, which may contain draft actions.
+/// Reasoning may contain draft actions.
 fn past_reasoning(rules: &ResponseRules, response: &str, read: impl FnOnce(&str) -> Read) -> Read {
     if !response.trim_start().starts_with(rules.reasoning_tags[0].as_str()) {
         return read(response);
@@ -207,8 +207,8 @@ fn one_block(rules: &ResponseRules, response: &str) -> Read {
     (action.to_owned(), reason)
 }
 
-/// Returns the calls after the reasoning and their text, or a text answer if allowed. The error
-/// contains the text to send and the reason.
+/// Returns the calls after the reasoning with their text, or a text answer if allowed. The error
+/// has the text to send and the reason.
 fn called(rules: &ResponseRules, response: &str) -> Result<(String, Vec<ToolCall>), (String, &'static str)> {
     let unread = |(text, reason): Read| (text, reason.unwrap_or("there is no call after the reasoning"));
     let (reasoning, answer) = after_reasoning(rules, response).map_err(unread)?;
@@ -269,7 +269,6 @@ fn first_object(rules: &ResponseRules, response: &str, text: &str) -> Read {
     (action, reason)
 }
 
-/// Returns the only admissible action after `"action":`.
 fn any_object(response: &str, admissible: &[String]) -> Read {
     let lower = response.to_lowercase();
     let mut text = match lower.find("\"action\":") {

@@ -58,7 +58,7 @@ fn cut<'a>(response: &'a str, names: &[String]) -> &'a str {
     end.map_or(response, |end| &response[..end])
 }
 
-/// Returns the block that starts first, and the text after it.
+/// The block that starts first, and the text after it.
 fn first<'a>(text: &'a str, names: &[String]) -> Option<(String, &'a str)> {
     let blocks = names.iter().filter_map(|name| {
         let start = text.find(&opening(name))?;

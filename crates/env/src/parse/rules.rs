@@ -15,7 +15,7 @@ pub enum Style {
     /// Tool calls (`calls`) after reasoning in tags.
     Call,
     /// A block whose tag names the action's kind (`action_names`), such as `<search>..</search>`.
-    /// The action keeps its tags; its content is trimmed.
+    /// The action keeps the tags; its content is trimmed.
     Named,
     /// After a label (`label`) at a line's start, such as ReAct's `Action: ..`.
     Label,
@@ -27,24 +27,23 @@ pub enum Style {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Blocks {
-    /// The only block after the reasoning, if not empty. Unclosed reasoning extends to the end, so
-    /// truncated reasoning has no action.
+    /// The only block after the reasoning, if not empty. Unclosed reasoning extends to the end.
     #[default]
     One,
     /// verl-agent's rules:
     ///
-    /// * `tags`: the text from the first opening to the first closing tag, even if empty or inside
-    ///   the reasoning; no action if a closing tag comes first. Required reasoning may be anywhere.
+    /// * `tags`: the text between the first opening and the first closing tag, even if empty or
+    ///   inside the reasoning, unless a closing tag comes first. Required reasoning may be
+    ///   anywhere.
     /// * `json` (EZPoints): the only admissible action after the first `"action":` in the
-    ///   lower-cased response; none or several are malformed. Without `"action":`, only the last
-    ///   character is searched, because Python's `find` returns -1. `10` is matched and removed
-    ///   before `1`.
+    ///   lower-cased response. Without `"action":`, only the last character is searched, because
+    ///   Python's `find` returns -1. `10` is removed before `1` is matched.
     /// * `named` (search): the response ends at the first closing tag of the first name, or else of
     ///   the second. The action is the first block with the first name, or else the second, in any
-    ///   letter case. No block or several opening tags are malformed.
+    ///   letter case. Several opening tags are malformed.
     Any,
-    /// Search-R1's rules for `style = "named"`: the response is truncated as for `any`, and the
-    /// action is the first block with either name.
+    /// Search-R1's rules for `style = "named"`: truncated as for `any`, then the first block with
+    /// either name.
     First,
 }
 
@@ -66,8 +65,8 @@ pub enum Case {
     /// Keep them.
     #[default]
     Keep,
-    /// Lower-case the response before parsing the action, as verl-agent does; reasoning tags stay
-    /// case-sensitive.
+    /// Lower-case the response before parsing, as verl-agent does, but match reasoning tags as
+    /// written.
     Lower,
 }
 
@@ -82,11 +81,11 @@ pub struct ResponseRules {
     /// Tool call format, for `style = "call"`.
     #[serde(default)]
     pub calls: CallFormat,
-    /// Whether a response without a call is a text answer (true) or malformed (false), for
+    /// Whether a response without a call is a text answer instead of malformed, for
     /// `style = "call"`.
     #[serde(default)]
     pub text_answer: bool,
-    /// Message for a malformed call, which may contain `{reason}`, for `style = "call"`.
+    /// Message for a malformed call, with optional `{reason}`, for `style = "call"`.
     #[serde(default = "error")]
     pub error: String,
     /// Tag names without brackets, for `style = "named"`.
@@ -108,11 +107,11 @@ pub struct ResponseRules {
     /// How to treat upper-case letters, for `style = "line"`, `"label"`, `"tags"` and `"call"`.
     #[serde(default)]
     pub case: Case,
-    /// First and last of the characters that make a response malformed.
+    /// Range (first and last) of characters that make a response malformed.
     #[serde(default)]
     pub forbidden: Option<[char; 2]>,
-    /// Unicode scalar values at the end of a malformed response to send as the action; verl-agent
-    /// sends 30 to ALFWorld, 20 to WebShop.
+    /// Unicode scalar values at the end of a malformed response to send as the action (verl-agent:
+    /// 30 for ALFWorld, 20 for WebShop).
     #[serde(default = "tail")]
     pub tail: usize,
     /// Whether to trim text sent for a malformed response.
@@ -182,7 +181,6 @@ impl ResponseRules {
         Ok(())
     }
 
-    /// Rejects rules that no response can match.
     pub(crate) fn check(&self) -> Result<(), String> {
         for (key, tags) in [("action_tags", &self.action_tags), ("reasoning_tags", &self.reasoning_tags)] {
             if tags.iter().any(String::is_empty) || tags[0] == tags[1] {

@@ -1,4 +1,4 @@
-//! A process group that is killed as a whole, even if the parent dies.
+//! A process group that is killed as a whole.
 
 use std::io;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus};
@@ -6,7 +6,7 @@ use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitSta
 use super::strays;
 use super::watchdog::Watchdog;
 
-/// A child process that leads its own process group, which contains its descendants (on Unix).
+/// A child process that leads its own process group.
 ///
 /// When the leader exits, the group is killed before the leader is reaped, because the group id
 /// could then be reused. On Linux, descendants that left the group are killed too.
@@ -20,10 +20,10 @@ pub struct Group {
 }
 
 impl Group {
-    /// Starts a process in its own group, so the terminal's Ctrl-C does not reach it.
+    /// Starts a process in its own group, out of reach of the terminal's Ctrl-C.
     ///
     /// # Errors
-    /// Fails if the program cannot be started.
+    /// Fails if the program cannot start.
     pub fn spawn(command: &mut Command) -> io::Result<Self> {
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(command, 0);

@@ -10,7 +10,6 @@ const PAGE: usize = 1000;
 
 const MOST_TASKS: usize = 1_000_000;
 
-/// Maximum memory of all tasks in bytes ([`memory`]).
 const MOST_MEMORY: usize = 512 << 20;
 
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! Runs an external environment program.
 //!
-//! A process that times out, writes an invalid line or exits is killed with its children, and its
-//! pending requests fail. The next request that needs no existing episode restarts it.
+//! A process that times out, exits or writes an invalid line is killed with its children, and its
+//! requests fail. The next request that needs no existing episode restarts it.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{BufRead, BufReader, Read as _, Write as _};
@@ -20,12 +20,12 @@ use super::error::ProcessError;
 use super::group::Group;
 use super::protocol::{Answer, Envelope, FailureKind, Line, PROTOCOL, Request, Welcome};
 
-/// Command, timeouts and limits of a program.
+/// How to run a program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProgramSettings {
     /// Program and arguments.
     pub command: Vec<String>,
-    /// Working directory; `None` inherits this process's.
+    /// Working directory; this process's by default.
     pub directory: Option<PathBuf>,
     /// Sent with `hello`.
     pub settings: Value,
@@ -41,7 +41,6 @@ pub struct ProgramSettings {
 const STDERR_WAIT: Duration = Duration::from_secs(1);
 
 const STDERR: usize = 4096;
-/// Time to exit after `shutdown`.
 const GRACE: Duration = Duration::from_secs(2);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -76,15 +75,15 @@ impl Program {
     /// Returns the running process, or starts it.
     ///
     /// # Errors
-    /// Returns [`ProcessError::Start`], or [`ProcessError::Handshake`] if `hello` fails. All
-    /// callers that wait for a failed start get its error.
+    /// Returns [`ProcessError::Start`] or [`ProcessError::Handshake`]. All callers that wait for a
+    /// failed start get its error.
     pub fn process(&self) -> Result<Arc<Process>, ProcessError> {
         let asked = Instant::now();
         let mut running = lock(&self.running);
         if let Some(process) = running.process.as_ref().filter(|process| process.is_alive()) {
             return Ok(Arc::clone(process));
         }
-        // Callers that waited for a failed start get its error.
+        // They waited for the failed start.
         if let Some((_, error)) = running.failed.as_ref().filter(|(at, _)| *at >= asked) {
             return Err(error.clone());
         }
@@ -232,7 +231,7 @@ impl Process {
     /// Sends a request and waits for the response.
     ///
     /// # Errors
-    /// Returns [`ProcessError::Answer`] if the program reports an error, and [`ProcessError::Lost`]
+    /// Returns [`ProcessError::Answer`] for an error of the program, and [`ProcessError::Lost`]
     /// after a timeout, an invalid line or an exit.
     pub fn call(&self, request: &Request<'_>) -> Result<Box<RawValue>, ProcessError> {
         // The timeout starts only when the program has a free slot.
@@ -255,7 +254,7 @@ impl Process {
     /// Sends a request and parses the response.
     ///
     /// # Errors
-    /// Fails like [`Process::call`], or with [`ProcessError::Form`] if the response is no `T`.
+    /// Fails like [`Process::call`], or with [`ProcessError::Form`] if parsing fails.
     pub fn ask<T: DeserializeOwned>(&self, request: &Request<'_>) -> Result<T, ProcessError> {
         read(request.op(), &self.call(request)?)
     }
@@ -315,7 +314,7 @@ impl Drop for Process {
 }
 
 impl Shared {
-    /// Kills the process, and returns the error that all pending requests get.
+    /// Kills the process and fails all pending requests.
     fn fail(&self, reason: &str) -> ProcessError {
         let mut waiting = lock(&self.waiting);
         let error = match &*waiting {
@@ -372,7 +371,6 @@ fn accept(answer: Answer) -> Result<Box<RawValue>, ProcessError> {
     }
 }
 
-/// Parses one response of `step_many`.
 pub(super) fn read_answer<T: DeserializeOwned>(op: &'static str, answer: Answer) -> Result<T, ProcessError> {
     read(op, &accept(answer)?)
 }

@@ -89,7 +89,7 @@ pub enum Request<'a> {
 }
 
 impl Request<'_> {
-    /// Returns the number of steps, each with the full timeout.
+    /// Steps in the request, each with the full timeout.
     pub(super) fn answers(&self) -> u32 {
         match self {
             Self::StepMany { steps } => u32::try_from(steps.len()).unwrap_or(u32::MAX).max(1),
@@ -178,7 +178,6 @@ impl TryFrom<Given> for Answer {
     }
 }
 
-/// Accepts `null` as a present value.
 fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Box<RawValue>>, D::Error> {
     Box::<RawValue>::deserialize(from).map(Some)
 }

@@ -34,7 +34,7 @@ use super::protocol::{
 pub struct ProcessConfig {
     /// Program and arguments, such as `["python3", "world.py"]`.
     pub command: Vec<String>,
-    /// Working directory of the program; Turnwise's by default.
+    /// The program's working directory; Turnwise's by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
     /// Settings sent to the program with `hello`.
@@ -42,7 +42,7 @@ pub struct ProcessConfig {
     /// Number of processes, which take turns in playing episodes.
     #[schemars(range(min = 1, max = 4096))]
     pub programs: usize,
-    /// Timeout of a response in seconds, after which the program is killed and restarted.
+    /// Timeout of a response in seconds; a late program is killed and restarted.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub timeout_s: f64,
     /// Timeout of the program's start in seconds.
@@ -81,7 +81,7 @@ struct Served {
 }
 
 impl ProcessSet {
-    /// Starts the program and requests its tasks. `max_turns = 0` means no limit.
+    /// Starts the program and requests its tasks; `max_turns = 0` means no limit.
     ///
     /// # Errors
     /// Fails if the program does not start, has another protocol version or lists invalid tasks.
@@ -115,8 +115,7 @@ impl ProcessSet {
     /// Plays an episode with the program's expert.
     ///
     /// # Errors
-    /// Returns [`EnvError::Transient`] if the program was lost or a retry may succeed, otherwise
-    /// [`EnvError::Other`].
+    /// Returns [`EnvError::Transient`] if a retry may succeed, otherwise [`EnvError::Other`].
     pub fn demonstrate(&self, task: &Task, seed: Seed) -> Result<ExpertEpisode, EnvError> {
         let max_turns = task.limits.turns_within(self.0.max_turns);
         let listed = as_listed(task)?;
@@ -146,7 +145,7 @@ fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::from_secs(u64::from(u32::MAX)))
 }
 
-/// Keeps the expert's solved episodes; fails only if all episodes fail.
+/// Fails only if all episodes fail.
 fn demonstrate(set: &ProcessSet, request: &DemonstrationRequest<'_>) -> Result<Demonstrations, EnvError> {
     play_in_turn(&set.tasks(request.split)?, request, |task, seed| {
         let shown = set.demonstrate(task, seed)?;
@@ -216,7 +215,7 @@ fn number_of(seed: Seed) -> u64 {
     seed.rng().bits() >> 11
 }
 
-/// A reset can be retried even if the program was lost.
+/// Resets can be retried even if the program was lost, unlike steps.
 fn of_reset(error: &ProcessError) -> EnvError {
     if error.is_transient() {
         EnvError::Transient(error.to_string())
@@ -225,7 +224,6 @@ fn of_reset(error: &ProcessError) -> EnvError {
     }
 }
 
-/// After a step, a lost episode cannot be retried.
 fn of_step(error: &ProcessError) -> EnvError {
     if error.loses_episode() {
         EnvError::Other(error.to_string())

@@ -52,9 +52,9 @@ pub enum PromptKind {
 pub struct PromptView<'a> {
     /// The task's goal.
     pub goal: &'a str,
-    /// Earlier (observation, action) pairs, oldest first; the earliest may be missing.
+    /// Earlier (observation, action) pairs, oldest first; may start late.
     pub history: &'a [(String, String)],
-    /// Maximum number of earlier turns in a per-turn prompt.
+    /// Maximum number of turns in `{action_history}`.
     pub window: usize,
     /// Observation to respond to.
     pub observation: &'a str,
@@ -112,8 +112,7 @@ pub struct PromptTemplate {
 }
 
 impl PromptTemplate {
-    /// Returns the variant that shows observations as images without history (`[pictures]`), if
-    /// any.
+    /// Returns the variant with images as observations and without history (`[pictures]`), if any.
     #[must_use]
     pub fn with_pictures(mut self) -> Option<Self> {
         let PictureTexts { prompt, masked, observation } = *self.pictures.take()?;
@@ -159,14 +158,13 @@ impl PromptTemplate {
         &self.stop
     }
 
-    /// Returns the stop strings in a chat format: none for tool calls, because a reply may contain
+    /// Returns the stop strings in a chat format; none for tool calls, because a reply may contain
     /// several.
     pub fn stop_in_chat(&self) -> &[String] {
         if self.rules.style == Style::Call && !self.open_reply { &[] } else { &self.stop }
     }
 
-    /// Returns true if a multi-turn reply continues after observations until the episode ends, as
-    /// in Search-R1.
+    /// Returns whether a multi-turn reply continues after observations, as in Search-R1.
     pub fn keeps_reply_open(&self) -> bool {
         self.open_reply
     }
@@ -197,9 +195,8 @@ impl PromptTemplate {
 
     /// Renders a per-turn prompt.
     ///
-    /// The first turn, and every turn with a window of 0, has no history. A prompt longer than
-    /// `history.max_chars` (Unicode scalar values) also omits it, and so do masked prompts for the
-    /// same turn.
+    /// It omits the history in the first turn, with a window of 0, and if the prompt (and then also
+    /// its masked versions) would be longer than `history.max_chars` Unicode scalar values.
     pub fn render(&self, view: &PromptView<'_>, kind: PromptKind) -> String {
         let mut shown = &view.history[view.history.len() - view.window.min(view.history.len())..];
         if let Some(most) = self.max_chars.filter(|_| !shown.is_empty()) {
@@ -228,8 +225,8 @@ impl PromptTemplate {
         self.fill(&self.concatenated_first, view, &[], false)
     }
 
-    /// Renders the text between two responses of a multi-turn sequence, and first closes a
-    /// truncated response (`closed = false`).
+    /// Renders the text between two responses of a multi-turn sequence; `closed = false` first
+    /// closes a truncated response.
     pub fn render_concatenated_next(&self, view: &PromptView<'_>, closed: bool) -> String {
         // The start of the sequence states the goal.
         let next = self.fill(&self.concatenated_next, view, &[], !self.observation.keep_goal);
@@ -242,8 +239,8 @@ impl PromptTemplate {
         if closed { next } else { format!("{}{next}", self.end) }
     }
 
-    /// Like [`PromptTemplate::render_concatenated_first`] after a compaction: shows the first
-    /// observation, the summary and the newest observation.
+    /// Like [`PromptTemplate::render_concatenated_first`], but shows the first observation, the
+    /// summary and the newest observation.
     pub fn render_compacted(&self, view: &PromptView<'_>, compacted: &Compacted<'_>) -> String {
         self.fill_after(&self.concatenated_first, view, &[], false, Some(compacted))
     }

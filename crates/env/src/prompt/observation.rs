@@ -24,8 +24,7 @@ pub(super) struct ObservationSection {
 }
 
 impl ObservationSection {
-    /// Appends the observation; `strip` removes the goal, with lines or parts that contain nothing
-    /// else.
+    /// `strip` removes the goal, with lines or parts that contain nothing else.
     pub(super) fn push(&self, out: &mut String, goal: &str, observation: &str, strip: bool) {
         if !strip {
             self.push_parts(out, observation);

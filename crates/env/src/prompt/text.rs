@@ -75,7 +75,6 @@ enum Piece {
 pub(super) struct Text(Vec<Piece>);
 
 impl Text {
-    /// Parses a text and its placeholders; errors include advice.
     pub(super) fn parse(source: &str, rule: &Rule) -> Result<Self, String> {
         let mut pieces = Vec::new();
         let mut literal = String::new();

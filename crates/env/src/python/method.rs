@@ -68,8 +68,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Returns the values in order. `N` must be the number of parameters; missing values would
-    /// become `None`.
+    /// `N` must be the number of parameters; missing values would become `None`.
     pub(crate) fn take<const N: usize>(self) -> [Value; N] {
         let mut values = self.values.into_iter();
         std::array::from_fn(|_| values.next().unwrap_or_default())

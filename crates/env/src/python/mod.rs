@@ -7,7 +7,7 @@ use rand_mt::Mt;
 use turnwise_core::python::json_character;
 pub use turnwise_core::python::{float, quoted};
 
-/// Characters that `str.strip` removes: Unicode whitespace and four ASCII separators.
+/// Unicode whitespace and four ASCII separators.
 pub(crate) fn is_space(character: char) -> bool {
     character.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&character)
 }

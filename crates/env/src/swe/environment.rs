@@ -14,9 +14,7 @@ use crate::coding::Content;
 use crate::coding::tools::{self, Call};
 use crate::saved::SavedEpisode;
 
-/// Test script in R2E-Gym's images.
 const R2E_SCRIPT: &str = "run_tests.sh";
-/// Test folder in R2E-Gym's images.
 const R2E_TESTS: &str = "/r2e_tests";
 
 /// An environment with one container.
@@ -56,7 +54,6 @@ impl SweEnv {
         Self { shared, tools: tools::tools(), max_turns, episode: None, over: false }
     }
 
-    /// Starts a container for the agent or for the tests.
     fn worktree(&self, instance: &SweInstance, for_agent: bool) -> Result<Worktree, EnvError> {
         let hidden: &[&str] = match instance.tests {
             SweTests::R2eGym { .. } if for_agent => &[R2E_SCRIPT, "r2e_tests", R2E_TESTS],
@@ -95,7 +92,7 @@ impl SweEnv {
         })
     }
 
-    /// Applies a patch in a fresh container and runs the tests, as the originals do.
+    /// Uses a fresh container, as the originals do.
     fn grade(&self, instance: &SweInstance, change: &[u8]) -> Result<Grade, EnvError> {
         let worktree = self.worktree(instance, false)?;
         let seconds = self.shared.host.limits().tests_s;

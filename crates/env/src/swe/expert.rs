@@ -9,7 +9,6 @@ use super::set::SweTasks;
 use crate::coding::calls::{CallAdviser, call, play_calls, submit};
 use crate::demonstration::{DemonstrationRequest, Demonstrations, play_all};
 
-/// Lines shown around an edit.
 const AROUND: usize = 10;
 
 fn remove(path: &str) -> String {

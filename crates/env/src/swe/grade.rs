@@ -11,8 +11,8 @@ pub(super) struct Grade {
     pub(super) tests: usize,
 }
 
-/// Finds a test. SWE-bench cuts some names off inside a parameter; these match all tests with that
-/// prefix if they agree.
+/// SWE-bench cuts some names off inside a parameter; these match all tests with that prefix if they
+/// agree.
 fn status(statuses: &Statuses, name: &str) -> Option<Status> {
     if let Some(status) = statuses.get(name) {
         return Some(*status);
@@ -25,9 +25,9 @@ fn status(statuses: &Statuses, name: &str) -> Option<Status> {
     found.all(|(_, other)| other.passes() == first.passes()).then_some(*first)
 }
 
-/// Grades by SWE-bench's rule: `fail_to_pass` passes, `pass_to_pass` passes or is skipped.
+/// SWE-bench's rule: `fail_to_pass` passes, `pass_to_pass` passes or is skipped.
 ///
-/// If the test program fails but the log shows no failure, the log is not trusted.
+/// A failing test program whose log shows no failure is not trusted.
 pub(super) fn swe_bench(
     log: &str,
     code: Option<i32>,
@@ -49,7 +49,7 @@ pub(super) fn swe_bench(
     Grade { solved: passed == tests, passed, tests }
 }
 
-/// Grades by R2E-Gym's rule: exactly the tests of `expected`, each with its status.
+/// R2E-Gym's rule: exactly the tests of `expected`, each with its status.
 pub(super) fn r2e_gym(log: &str, expected: &BTreeMap<String, String>) -> Grade {
     let statuses = r2e(log);
     let same = |(name, word): &(&String, &String)| {

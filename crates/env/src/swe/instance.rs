@@ -67,7 +67,7 @@ pub(super) const IMAGE: &str = "swebench/sweb.eval.x86_64.{id}:latest";
 
 const PYTEST: &str = "pytest -rA";
 
-/// Returns a repository's test command and output format; pytest if SWE-bench lacks it.
+/// pytest for repositories that SWE-bench lacks.
 fn test_command(repo: &str, version: &str) -> (&'static str, LogFormat) {
     match repo {
         "astropy/astropy" => {
@@ -94,7 +94,7 @@ fn text<'a>(keys: &'a Map<String, Value>, name: &str) -> Result<&'a str, String>
     keys.get(name).and_then(Value::as_str).ok_or_else(|| format!("`{name}` is missing or not a text"))
 }
 
-/// Reads a list of strings, which may be JSON in a string.
+/// The list may be JSON in a string.
 fn texts(keys: &Map<String, Value>, name: &str) -> Result<Vec<String>, String> {
     let parsed;
     let list = match keys.get(name) {
@@ -110,7 +110,6 @@ fn texts(keys: &Map<String, Value>, name: &str) -> Result<Vec<String>, String> {
     list.iter().map(text).collect::<Option<_>>().ok_or_else(|| format!("`{name}` is not a list of texts"))
 }
 
-/// Parses a record; `rule` gives the image if the record has none.
 pub(super) fn read(keys: &Map<String, Value>, rule: &str) -> Result<SweInstance, String> {
     if keys.contains_key("FAIL_TO_PASS") {
         swe_bench(keys, rule)
@@ -173,7 +172,6 @@ fn r2e_gym(keys: &Map<String, Value>) -> Result<SweInstance, String> {
     Ok(SweInstance { id, repo, statement, image, tests: SweTests::R2eGym { expected }, fix })
 }
 
-/// Returns the files changed by an R2E-Gym commit, without tests.
 fn commit_files(content: &Value) -> Option<Vec<(String, Option<String>)>> {
     let parsed;
     let content = match content {
@@ -196,11 +194,11 @@ fn commit_files(content: &Value) -> Option<Vec<(String, Option<String>)>> {
     (!files.is_empty()).then_some(files)
 }
 
-/// Extensions of files without tests in a test patch.
+/// Files in a test patch that contain no tests.
 const NO_TESTS: [&str; 11] =
     [".json", ".png", "csv", ".txt", ".md", ".jpg", ".jpeg", ".pkl", ".yml", ".yaml", ".toml"];
 
-/// Returns the test command's arguments: files of the test patch, or modules for Django.
+/// Files of the test patch, or modules for Django.
 pub(super) fn directives(repo: &str, test_patch: &str) -> Vec<String> {
     let files = patch::parse(test_patch).into_iter();
     // Deleted files have no new path and no tests.

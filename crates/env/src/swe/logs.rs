@@ -24,7 +24,6 @@ const WORDS: [(&str, Status); 5] = [
 ];
 
 impl Status {
-    /// Parses a word such as `PASSED`.
     pub(super) fn of_word(word: &str) -> Option<Self> {
         WORDS.iter().find(|(known, _)| *known == word).map(|(_, status)| *status)
     }
@@ -54,7 +53,6 @@ pub enum LogFormat {
 }
 
 impl LogFormat {
-    /// Returns the status of each test in a log.
     pub(super) fn parse(self, log: &str) -> Statuses {
         match self {
             Self::Pytest => pytest(log, str::to_owned),
@@ -232,7 +230,7 @@ fn sympy(log: &str) -> Statuses {
     found
 }
 
-/// Parses pytest's summary by R2E-Gym's rule: a name is the part after the file, with `.` for `::`.
+/// R2E-Gym's rule: a name is the part after the file, with `.` for `::`.
 pub(super) fn r2e(log: &str) -> Statuses {
     let log = without_colours(log);
     let Some((_, summary)) = log.split_once("short test summary info") else { return Statuses::new() };
@@ -248,13 +246,11 @@ pub(super) fn r2e(log: &str) -> Statuses {
     found
 }
 
-/// Strips the message from a test's name.
 pub(super) fn r2e_name(name: &str) -> String {
     let name = without_colours(name);
     name.split(" - ").next().unwrap_or_default().to_owned()
 }
 
-/// Removes ANSI sequences and carriage returns.
 fn without_colours(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;

@@ -16,7 +16,6 @@ pub(super) struct Hunk {
     pub(super) text: String,
 }
 
-/// Parses a patch; ignores lines outside hunks.
 pub(super) fn parse(patch: &str) -> Vec<FilePatch> {
     let mut files: Vec<FilePatch> = Vec::new();
     let mut lines = patch.lines();

@@ -8,7 +8,6 @@ use super::instance::{self, SweInstance};
 use crate::search::TableReader;
 use crate::search::files::records;
 
-/// Reads a file's instances, or those of all `.jsonl` and `.parquet` files in a folder.
 pub(super) fn read(
     path: &Path,
     rule: &str,

@@ -6,9 +6,7 @@ use turnwise_sandbox::{End, Files};
 use super::engine::{Container, Ran};
 use crate::coding::{NUL, Place, Repository, check_path, cut, findings, listed, shown};
 
-/// Timeout of a file operation in seconds.
 const SECONDS: u64 = 60;
-/// Maximum patch size in bytes.
 const MOST_PATCH: usize = 8 << 20;
 /// Exit code of a script whose path is a folder.
 const IS_FOLDER: i32 = 21;
@@ -53,14 +51,13 @@ impl Worktree {
         Ok(Self { container, folder: folder.to_owned(), commit, foreign })
     }
 
-    /// Runs a command in the image's environment.
     pub(super) fn command(&self, command: &str, seconds: u64) -> Result<Ran, EnvError> {
         let script =
             "if command -v bash > /dev/null 2>&1; then exec bash -c \"$1\"; else exec sh -c \"$1\"; fi";
         self.container.run(script, &[&format!("{ACTIVATE}{command}")], b"", seconds)
     }
 
-    /// Returns a path relative to the repository, whose folder is `.`.
+    /// `.` is the repository's folder.
     fn relative(&self, path: &str) -> Result<String, String> {
         let inside = match path.strip_prefix(&self.folder) {
             Some(rest) if rest.is_empty() || rest.starts_with('/') => format!(".{rest}"),
@@ -81,7 +78,6 @@ impl Worktree {
         Ok(if list.is_empty() { "(no files)".to_owned() } else { list })
     }
 
-    /// Lists the repository's top level.
     pub(super) fn overview(&self) -> Result<String, EnvError> {
         let ran = self.container.run("ls -p", &[], b"", SECONDS)?;
         Ok(listed(ran.text().lines().collect::<Vec<_>>().into_iter()))
@@ -154,8 +150,8 @@ impl Worktree {
         Ok(Ok(shown(ran.end, &ran.output, &limits.of_command())))
     }
 
-    /// Returns the diff from the image without files ignored by git, or `None` if git fails or the
-    /// diff is too large.
+    /// Returns the diff from the image without ignored files; `None` if git fails or it is too
+    /// large.
     pub(super) fn patch(&self) -> Result<Option<Vec<u8>>, EnvError> {
         // Uses a copy of the index, so the agent's `git diff` and `git status` stay the same.
         let script = format!(
@@ -175,7 +171,6 @@ impl Worktree {
         Ok((ran.ok() && ran.output.len() <= MOST_PATCH).then_some(ran.output))
     }
 
-    /// Applies a patch; returns false if it does not fit.
     pub(super) fn apply(&self, patch: &[u8]) -> Result<bool, EnvError> {
         if patch.is_empty() {
             return Ok(true);

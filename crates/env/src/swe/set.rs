@@ -39,8 +39,7 @@ pub struct SweTasks {
 }
 
 impl SweTasks {
-    /// Creates the task set. With test instances, all of `instances` are for training; otherwise
-    /// their ids decide the split.
+    /// Without test instances, ids decide the split.
     pub(super) fn new(
         instances: Vec<SweInstance>,
         for_testing: Option<Vec<SweInstance>>,

@@ -21,7 +21,6 @@ const PROGRAMS: [&str; 14] = [
     "timeout",
 ];
 
-/// Runs the `test_` functions of files and reports like pytest.
 const RUNNER: &str = "import runpy, sys\nsys.path.insert(0, '.')\nsys.dont_write_bytecode = True\nfailed = 0\n\
     print('=== short test summary info ===')\nfor path in sys.argv[1:]:\n    \
     for name, test in list(runpy.run_path(path).items()):\n        if not name.startswith('test_'):\n            continue\n        \
@@ -57,7 +56,6 @@ fn write(folder: &Path, files: &[(&str, &str)]) {
     }
 }
 
-/// Copies programs, their libraries and Python's standard library.
 fn make_base(image: &Path) {
     let mut files: Vec<PathBuf> = Vec::new();
     for program in PROGRAMS {
@@ -99,7 +97,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// Creates two instances of each kind with images; `None` if this machine cannot.
+    /// `None` if this machine cannot run the tests.
     fn new() -> Option<Self> {
         let needed = PROGRAMS.iter().find(|program| {
             !["/bin", "/usr/bin"].iter().any(|folder| Path::new(folder).join(program).exists())

@@ -17,7 +17,6 @@ use crate::demonstration::{DemonstrationRequest, Demonstrations};
 use crate::search::TableReader;
 use crate::world::{Advisor, EvalDefaults, OpenOptions, World, WorldKind};
 
-/// Missing images that an error names.
 const NAMED: usize = 3;
 
 /// The environment kind `swe`. Reads JSON lines; [`Self::with_tables`] adds other formats.

@@ -4,7 +4,6 @@ use crate::python::values::{
     Caller, Class, Raise, Value, contains, evaluate, float_of, iterate, parse, round,
 };
 
-/// Allowed characters.
 const ALLOWED: &str = "0123456789+-*/(). ";
 
 /// Expressions contain no names.
@@ -26,10 +25,7 @@ impl Caller for Nothing {
     }
 }
 
-/// Returns the value rounded to two decimals.
-///
-/// # Errors
-/// Returns Python's error.
+/// Rounds to two decimals.
 pub(super) fn calculate(expression: &Value) -> Result<String, Raise> {
     let allowed = Value::from(ALLOWED);
     for character in iterate(expression)? {

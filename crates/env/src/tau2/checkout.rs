@@ -104,7 +104,6 @@ impl Checkout {
     }
 }
 
-/// Combines the solo rules and the technical support manual.
 fn solo_policy(root: &Path) -> Result<String, EnvError> {
     let (main, manual) =
         (read(&root.join("main_policy_solo.md"))?, read(&root.join("tech_support_manual.md"))?);
@@ -113,7 +112,7 @@ fn solo_policy(root: &Path) -> Result<String, EnvError> {
     ))
 }
 
-/// Reads the splits, `train` first. Without a file, all tasks are one split.
+/// `train` first. Without a file, all tasks are one split.
 fn splits(path: &Path, tasks: &[Tau2Task]) -> Result<Vec<(String, Vec<String>)>, EnvError> {
     if !path.is_file() {
         return Ok(vec![(BASE.to_owned(), tasks.iter().map(|task| task.id.clone()).collect())]);

@@ -72,7 +72,7 @@ impl From<Result<String, Raise>> for Outcome {
     }
 }
 
-/// Returns the original's error for arguments named like its internal parameters.
+/// The original's error for arguments named like its internal parameters.
 fn reserved(arguments: &[(String, Value)]) -> Option<Raise> {
     let has = |name: &str| arguments.iter().any(|(known, _)| known == name);
     let function = "tau2.environment.environment.Environment.make_tool_call()";
@@ -127,7 +127,7 @@ impl State {
         }
     }
 
-    /// Executes a gold call and ignores errors, as in the original.
+    /// Ignores errors, as in the original.
     pub(super) fn execute_gold(&mut self, side: Side, name: &str, arguments: &Value) {
         match (self, side) {
             (Self::Retail(retail), Side::Assistant) => drop(retail.call(name, keywords(arguments))),
@@ -137,9 +137,6 @@ impl State {
     }
 
     /// Calls a setup action or assertion.
-    ///
-    /// # Errors
-    /// Returns the original's error.
     pub(super) fn run(&mut self, call: &FunctionCall) -> Result<Value, Raise> {
         match self {
             Self::Retail(_) => Err(Raise::value_error(format!(

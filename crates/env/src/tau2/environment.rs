@@ -21,10 +21,9 @@ const TRANSFER_TOOL: &str = "transfer_to_human_agents";
 
 /// Plays the tasks of a [`super::Tau2Tasks`].
 ///
-/// The observation is a call's result, or the user's reply to a message. An episode is graded when
-/// the user ends the conversation. It also ends after too many failed calls (`terminated`) or at
-/// the turn limit (`truncated`). In solo mode, the call `done` ends it, and any message ends it
-/// unsolved.
+/// The observation is a call's result or the user's reply. An episode is graded when the user ends
+/// the conversation. It also ends after too many failed calls (`terminated`) or at the turn limit
+/// (`truncated`). In solo mode, `done` ends it, and a message ends it unsolved.
 #[derive(Debug)]
 pub struct Tau2Env {
     shared: Arc<Shared>,
@@ -50,7 +49,7 @@ struct Episode {
     over: bool,
 }
 
-/// A saved episode; the field order is the JSON key order.
+/// The field order is the JSON key order.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Saved {
@@ -95,7 +94,7 @@ impl Tau2Env {
         })
     }
 
-    /// Returns the user's reply; `known` if restoring.
+    /// `known` is the saved reply, if restoring.
     fn answer(&self, episode: &mut Episode, known: Option<String>) -> Result<String, EnvError> {
         let words = match known {
             Some(words) => words,
@@ -112,7 +111,7 @@ impl Tau2Env {
         Ok(words)
     }
 
-    /// Returns the ticket or the user's first message; `known` is that message if restoring.
+    /// `known` is the saved first message, if restoring.
     fn opening(&self, episode: &mut Episode, known: Option<String>) -> Result<String, EnvError> {
         let words = if self.is_solo() {
             let ticket = self.shared.task(&episode.task)?.ticket.as_deref().unwrap_or_default();
@@ -146,7 +145,7 @@ impl Tau2Env {
         Ok(())
     }
 
-    /// Executes an action; `known` has the user's messages if restoring.
+    /// `known` has the saved user messages, if restoring.
     fn act(
         &self,
         episode: &mut Episode,
@@ -200,7 +199,6 @@ impl Tau2Env {
 }
 
 impl Episode {
-    /// Adds parts to the history digest.
     fn note(&mut self, parts: &[&[u8]]) {
         let before = [self.history.as_bytes()];
         self.history = turnwise_core::digest(before.iter().chain(parts));
@@ -247,8 +245,7 @@ impl Environment for Tau2Env {
         &self.shared.checkout.tools
     }
 
-    /// Saves task, actions and user messages, but not limits, which are settings. Fails after the
-    /// end.
+    /// Limits are settings, so they are not saved. Fails after the end.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         if episode.over {

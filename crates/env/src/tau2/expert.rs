@@ -16,12 +16,10 @@ const WHO: &str = "Could you tell me your name and zip code, or your email?";
 /// Before the first change, as the policy requires.
 const CONFIRM: &str = "I will do what you asked for. Do you confirm (yes/no)?";
 const DONE: &str = "It is done.";
-/// Ends a solo episode.
 const END: &str = "done({})";
 /// A mistake: no such tool exists.
 const MISTAKE: &str = "do_it({})";
 
-/// Returns true if the tool may modify the state.
 fn changes(name: &str) -> bool {
     let reads = ["get_", "find_", "list_", "check_", "can_", "run_", "calculate"];
     !reads.iter().any(|read| name.starts_with(read))
@@ -36,7 +34,7 @@ fn write(action: &GoldAction) -> String {
     call(&action.name, arguments)
 }
 
-/// Returns the replies that solve a task, without the last change (`hasty`) or messages (`solo`).
+/// `hasty` omits the last change, `solo` all messages.
 fn replies(task: &Tau2Task, hasty: bool, solo: bool) -> VecDeque<String> {
     let gold = task.gold();
     let left_out = if hasty { gold.iter().rposition(|action| changes(&action.name)) } else { None };
@@ -76,7 +74,6 @@ impl Adviser {
     }
 }
 
-/// Returns the final reply.
 fn last(solo: bool) -> &'static str {
     if solo { END } else { DONE }
 }
@@ -87,7 +84,6 @@ impl Advisor for Adviser {
     }
 }
 
-/// Plays a split's first `count` tasks.
 pub(super) fn demonstrate(
     set: &Tau2Tasks,
     request: &DemonstrationRequest<'_>,

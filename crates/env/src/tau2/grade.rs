@@ -69,13 +69,12 @@ pub fn grade(base: &Base, task: &Tau2Task, played: Played<'_>, information: bool
     Ok(Grade { database, assertions, communicated, actions, success })
 }
 
-/// Searches the messages without commas.
+/// Ignores commas in messages.
 fn said(text: &str, words: &[String]) -> bool {
     let text = text.to_lowercase();
     words.iter().any(|words| words.to_lowercase().replace(',', "").contains(&text))
 }
 
-/// Compares a call with a gold call.
 fn is_call(action: &GoldAction, call: &ToolCall) -> bool {
     if action.name != call.name {
         return false;

@@ -8,10 +8,6 @@ use turnwise_core::python::json_character;
 
 use crate::python;
 
-/// Serializes like `json.dumps`, ASCII only.
-///
-/// # Errors
-/// Fails if the value is not valid JSON.
 pub(super) fn dumps<T: Serialize + ?Sized>(value: &T) -> Result<String, serde_json::Error> {
     let mut bytes = Vec::new();
     value.serialize(&mut Serializer::with_formatter(&mut bytes, Python))?;

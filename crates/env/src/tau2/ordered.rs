@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
-/// An insertion-ordered dictionary; equality ignores the order.
+/// Keeps insertion order; equality ignores it.
 #[derive(Clone, Debug)]
 pub(super) struct Ordered<T> {
     rows: Vec<(String, T)>,
@@ -38,7 +38,6 @@ impl<T> Ordered<T> {
         self.rows.get_mut(place).map(|(_, value)| value)
     }
 
-    /// Sets a value; new keys are appended.
     pub(super) fn insert(&mut self, key: String, value: T) {
         if let Some(place) = self.place(&key) {
             self.rows[place].1 = value;

@@ -10,7 +10,7 @@ const LONGEST_INPUT: usize = 50;
 /// pydantic version in error URLs; replays ignore it.
 const VERSION: &str = "2.12";
 
-/// An invalid field: path, reason, error code and value.
+/// Path, reason, error code and value of an invalid field.
 pub(super) struct Fault<'a> {
     pub(super) field: &'a str,
     pub(super) reason: &'static str,
@@ -18,7 +18,6 @@ pub(super) struct Fault<'a> {
     pub(super) input: &'a Value,
 }
 
-/// Returns pydantic's error for invalid fields.
 pub(super) fn invalid(model: &str, faults: &[Fault<'_>]) -> Raise {
     let plural = if faults.len() == 1 { "" } else { "s" };
     let mut text = format!("{} validation error{plural} for {model}", faults.len());
@@ -42,10 +41,7 @@ pub(super) fn invalid(model: &str, faults: &[Fault<'_>]) -> Raise {
     Raise::new(Class::Value, text)
 }
 
-/// Returns a model's fields as strings.
-///
-/// # Errors
-/// Returns the original's error for other types.
+/// Returns a model's fields, which must be strings.
 pub(super) fn strings<const N: usize>(
     model: &str,
     fields: [(&str, &Value); N],

@@ -59,7 +59,7 @@ struct Call {
 /// The original has custom parameter types here, this engine strings and objects.
 const OWN_TYPES: [&str; 2] = ["set_network_mode_preference", "set_apn_settings"];
 
-/// Removes pydantic's version from error URLs, which depends on the installation.
+/// The version in error URLs depends on the installation.
 fn without_version(text: &str) -> String {
     const ADDRESS: &str = "https://errors.pydantic.dev/";
     let mut parts = text.split(ADDRESS);

@@ -3,7 +3,6 @@
 use serde_json::Value;
 use turnwise_core::{Tool, ToolError};
 
-/// Docstring sections.
 const TITLES: [&str; 5] = ["Args", "Arguments", "Returns", "Raises", "Logic for"];
 
 #[derive(Debug)]
@@ -15,9 +14,6 @@ struct Function<'a> {
 }
 
 /// Returns a Python file's `is_tool` methods in order.
-///
-/// # Errors
-/// Fails on a declaration that cannot be parsed.
 pub(super) fn tools(python: &str) -> Result<Vec<Tool>, ToolError> {
     functions(python).iter().map(|function| Tool::from_json(&function.json())).collect()
 }
@@ -40,7 +36,7 @@ fn functions(python: &str) -> Vec<Function<'_>> {
     found
 }
 
-/// Returns the position of the bracket that closes one opened before the text.
+/// Position of the bracket that closes one opened before the text.
 fn closing(text: &str) -> Option<usize> {
     let mut depth = 1_usize;
     for (place, character) in text.char_indices() {
@@ -86,7 +82,7 @@ fn parameters(text: &str) -> Vec<(&str, &str, Option<&str>)> {
         .collect()
 }
 
-/// Removes indentation like `inspect.cleandoc`.
+/// `inspect.cleandoc`
 fn clean(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let indent = |line: &&str| line.len() - line.trim_start().len();
@@ -106,7 +102,7 @@ fn clean(text: &str) -> String {
     clean[first.min(clean.len())..].join("\n")
 }
 
-/// Returns where the first section, or that with the title, and its text start.
+/// Where the first section, or that with the title, and its text start.
 fn section(text: &str, title: Option<&str>) -> Option<(usize, usize)> {
     let mut place = 0;
     for line in text.split_inclusive('\n') {
@@ -124,7 +120,7 @@ fn section(text: &str, title: Option<&str>) -> Option<(usize, usize)> {
 }
 
 impl Function<'_> {
-    /// Returns the first line, a blank line, and the text before the sections.
+    /// The first line, a blank line, and the text before the sections.
     fn description(&self, docstring: &str) -> String {
         let before = section(docstring, None).map_or(docstring, |(start, _)| &docstring[..start]);
         let (short, long) = before.split_once('\n').unwrap_or((before, ""));
@@ -164,7 +160,7 @@ impl Function<'_> {
         })
     }
 
-    /// Formats the tool like OpenAI, with keys in the original's order.
+    /// Keys are in the original's order.
     fn json(&self) -> String {
         let docstring = clean(self.docstring);
         let quoted = |text: &str| Value::from(text).to_string();
@@ -201,7 +197,7 @@ impl Function<'_> {
     }
 }
 
-/// Returns whether an annotation is a list of strings, and its JSON type.
+/// Whether it is a list of strings, and the JSON type.
 fn json_type(annotation: &str) -> (bool, &'static str) {
     match annotation {
         "int" => (false, "integer"),

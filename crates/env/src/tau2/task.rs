@@ -159,13 +159,12 @@ pub struct GoldAction {
     pub compare_args: Option<Vec<String>>,
 }
 
-/// Returns an object's entries in order.
 pub(super) fn keywords(arguments: &Value) -> Vec<(String, Value)> {
     let entries = arguments.as_dict().into_iter().flat_map(Dict::iter);
     entries.map(|(name, value)| (name.to_string(), value.clone())).collect()
 }
 
-/// Shown with a tab before each non-blank line, as in the original.
+/// Puts a tab before each non-blank line, as in the original.
 struct Indented<'a>(&'a str);
 
 impl fmt::Display for Indented<'_> {
@@ -207,7 +206,7 @@ impl fmt::Display for Scenario {
 }
 
 impl Tau2Task {
-    /// Returns why the task cannot be played, if so.
+    /// Why the task cannot be played, if so.
     pub(super) fn fault(&self) -> Option<&'static str> {
         let initial = self.initial_state.as_ref()?;
         let is_set = |value: &Value| !matches!(value, Value::None) && *value != Value::List(Vec::new());

@@ -114,7 +114,6 @@ pub struct Tau2World {
     expert: Tau2Expert,
 }
 
-/// What `data` and `--data` need.
 const CHECKOUT: &str = "a checkout of tau2-bench (git clone https://github.com/sierra-research/tau2-bench)";
 
 impl WorldKind for Tau2Kind {

@@ -51,7 +51,6 @@ pub(super) struct Plan<'a> {
     pub(super) filter: &'a BpfProgram,
     /// User and group id in the sandbox.
     pub(super) user: u32,
-    /// Working folder of the command.
     pub(super) start: &'a CStr,
     pub(super) program: &'a CStr,
     pub(super) arguments: &'a [*const c_char],

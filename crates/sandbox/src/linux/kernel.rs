@@ -74,8 +74,7 @@ pub(super) enum Side {
     Old { process: i32, handle: c_int },
 }
 
-/// Starts a copy of this thread as a process, with `clone3`'s flags; `handle` gives the parent a
-/// pidfd.
+/// Copies this thread as a process with `clone3`'s flags; `handle` gives the parent a pidfd.
 pub(super) fn clone(flags: c_int, handle: bool) -> Result<Side, Errno> {
     let mut descriptor: c_int = -1;
     let flags = flags | if handle { libc::CLONE_PIDFD } else { 0 };
@@ -101,7 +100,6 @@ pub(super) fn end_with_parent() -> Done {
     call!(libc::SYS_prctl, libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0).map(drop)
 }
 
-/// Duplicates a descriptor to a number of at least `least`.
 pub(super) fn duplicate_above(descriptor: c_int, least: c_int) -> Result<c_int, Errno> {
     call!(libc::SYS_fcntl, descriptor, libc::F_DUPFD_CLOEXEC, least).map(|number| number as c_int)
 }
@@ -247,7 +245,6 @@ pub(super) fn limit(resource: u32, value: u64) -> Done {
     call!(libc::SYS_prlimit64, 0, resource, limits.as_ptr(), ptr::null::<u64>()).map(drop)
 }
 
-/// Drops all capabilities permanently.
 pub(super) fn drop_capabilities() -> Done {
     let header: [u32; 2] = [0x2008_0522, 0];
     let none = [0u32; 6];
@@ -260,13 +257,12 @@ pub(super) fn drop_capabilities() -> Done {
     call!(libc::SYS_capset, header.as_ptr(), none.as_ptr()).map(drop)
 }
 
-/// Returns Landlock's version; 0 without it.
+/// 0 without Landlock.
 pub(super) fn landlock_version() -> i64 {
     let ask_version = 1;
     call!(libc::SYS_landlock_create_ruleset, ptr::null::<u8>(), 0, ask_version).unwrap_or(0)
 }
 
-/// Allows accesses below a folder.
 pub(super) fn allow_below(rules: c_int, folder: c_int, access: u64) -> Done {
     let rule = PathBeneath { access, folder };
     call!(libc::SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &raw const rule, 0).map(drop)
@@ -278,7 +274,6 @@ pub(super) fn obey_landlock(rules: c_int) -> Done {
     call!(libc::SYS_landlock_restrict_self, rules, 0).map(drop)
 }
 
-/// Resets and unblocks all signals.
 pub(super) fn reset_signals() {
     // On all architectures, zeros are the default.
     let default = [0u64; 4];

@@ -24,7 +24,6 @@ const SYSTEM: [&str; 9] = [
     "/etc/localtime",
 ];
 
-/// Devices without shared state.
 const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
 /// In-memory folders of the new root; `data` exists only during setup.
@@ -38,7 +37,6 @@ pub(super) struct Mount {
     pub(super) is_file: bool,
 }
 
-/// The new root without its files.
 #[derive(Debug, Default)]
 pub(super) struct Layout {
     pub(super) folders: Vec<CString>,
@@ -52,8 +50,7 @@ pub(super) fn c_path(path: &Path) -> Result<CString, SandboxError> {
 }
 
 impl Layout {
-    /// Returns the default layout and additional folders. Fails if one is `/` or unreadable, or
-    /// there are too many.
+    /// Adds folders to the default layout; fails on `/`, unreadable ones or too many.
     pub(super) fn new(further: &[PathBuf]) -> Result<Self, SandboxError> {
         let mut layout = Self::default();
         let mut folders: BTreeSet<PathBuf> = OWN.map(PathBuf::from).into();
@@ -89,8 +86,7 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Returns an image's layout with this system's devices. Fails if the image is unreadable or
-    /// has too many entries.
+    /// An image's entries with this system's devices.
     pub(super) fn of_image(root: &Root) -> Result<Self, SandboxError> {
         let mut layout = Self::default();
         let mut folders: BTreeSet<PathBuf> = OWN.map(PathBuf::from).into();

@@ -183,7 +183,6 @@ impl Sandbox {
         running.watch(&control, &output, limits)
     }
 
-    /// Returns `Disk` if the writable folders are too large.
     fn grown(&self, limits: &Limits) -> Option<End> {
         if self.writable.is_empty() {
             return None;
@@ -192,7 +191,6 @@ impl Sandbox {
         (size.saturating_sub(self.size) > limits.disk).then_some(End::Disk)
     }
 
-    /// Returns the system folders' Landlock rules.
     fn rules(&self) -> Result<OwnedFd, SandboxError> {
         let failed = kernel_error(Stage::Landlock);
         let make = || {
@@ -401,7 +399,6 @@ struct Seen {
 }
 
 impl Seen {
-    /// Returns false if the output exceeds the limit.
     fn take_output(&mut self, output: &OwnedFd, limit: usize) -> bool {
         let mut buffer = [0; 16_384];
         loop {
@@ -419,7 +416,7 @@ impl Seen {
         }
     }
 
-    /// Receives a message of the first process; false without one.
+    /// False without a message.
     fn take_message(&mut self, control: &OwnedFd) -> Result<bool, SandboxError> {
         let mut bytes = [0; 8];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

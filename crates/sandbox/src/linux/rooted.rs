@@ -8,9 +8,7 @@ use std::path::Path;
 use super::NOBODY;
 use crate::SandboxError;
 
-/// Bytes per block in `st_blocks`.
 const BLOCK: u64 = 512;
-/// Maximum depth of folders.
 const DEPTH: usize = 128;
 
 /// Copies a folder for commands to change. Links stay links; if this program is root, `nobody` owns
@@ -53,7 +51,7 @@ fn copy(from: &Path, to: &Path, give_away: bool, depth: usize) -> io::Result<()>
     Ok(())
 }
 
-/// Returns the bytes of a folder, ignoring files that disappear meanwhile.
+/// Ignores files that disappear meanwhile.
 pub(super) fn size(folder: &Path) -> u64 {
     let mut total = 0;
     let mut open = vec![(folder.to_owned(), 0)];

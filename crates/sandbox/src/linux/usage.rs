@@ -10,9 +10,8 @@ pub(super) struct Usage {
     pub(super) ticks: u64,
 }
 
-/// Sums the usage of the first process and its descendants.
-///
-/// The first process's memory, a copy of the program's, does not count.
+/// Sums over the first process and its descendants, without the first one's memory, which is a copy
+/// of the program's.
 pub(super) fn usage(first: i32) -> Usage {
     let mut total = Usage::default();
     let mut open = vec![first];

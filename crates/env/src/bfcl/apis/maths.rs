@@ -46,7 +46,7 @@ const FACTORS: [(&str, f64); 12] = [
     ("fahrenheit_to_celsius", 5.0 / 9.0),
 ];
 
-/// Converts a `TypeError` to an error result with this text.
+/// Turns a `TypeError` into an error result with this text.
 fn or_error(result: Result<Value, Raise>, text: &str) -> Result<Value, Raise> {
     match result {
         Ok(value) => Ok(dict([("result", value)])),

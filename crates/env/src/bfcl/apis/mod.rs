@@ -197,7 +197,6 @@ impl Instance {
         }
     }
 
-    /// Applies earlier episodes' changes to shared objects.
     pub(super) fn adopt(&mut self, leftovers: &Leftovers) {
         match &mut self.0 {
             State::Posting(posting) => posting.default_mentions.clone_from(&leftovers.mentions),

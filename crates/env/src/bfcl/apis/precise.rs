@@ -10,7 +10,6 @@ const MOST_DIGITS: i64 = 2000;
 
 const BITS: f64 = 3.321_928_094_887_362_6;
 
-/// Extra bits for logarithms.
 const GUARD: u64 = 64;
 
 /// `mantissa * 2^exponent`, or infinity.
@@ -170,7 +169,7 @@ impl Real {
         Self::new(false, pi.magnitude().clone(), exponent).rounded(precision)
     }
 
-    /// Formats like `mpmath`'s `repr`.
+    /// `mpmath`'s `repr`
     fn text(&self, digits: usize) -> String {
         let sign = if self.negative { "-" } else { "" };
         if self.infinite {
@@ -206,7 +205,7 @@ impl Real {
         format!("{sign}{whole}.{fraction}{tail}")
     }
 
-    /// Returns the first digits, truncated, and the decimal exponent.
+    /// The first digits, truncated, and the decimal exponent.
     fn decimal(&self, digits: usize) -> (String, i64) {
         let bits = i64::try_from(self.mantissa.bits()).unwrap_or(i64::MAX) + self.exponent;
         // Enough decimals for numbers of any size.
@@ -226,7 +225,7 @@ impl Real {
     }
 }
 
-/// Rounds half to even; returns true if the integer part gets a digit.
+/// Half to even; true if the integer part gets a digit.
 fn round_text(written: &mut String, digits: usize) -> bool {
     let bytes = written.as_bytes();
     let tie = bytes[digits] == b'5' && bytes[digits + 1..].iter().all(|byte| *byte == b'0');
@@ -347,7 +346,7 @@ fn decimal(text: &str) -> Value {
     dict([("result", Value::Opaque { class: "decimal.Decimal", repr: format!("Decimal('{text}')") })])
 }
 
-/// Returns the square root of `whole * 10^exponent`.
+/// Square root of `whole * 10^exponent`.
 fn root(whole: BigUint, exponent: i64, digits: u64) -> String {
     let ten = BigUint::from(10u8);
     let power = |places: i64| ten.pow(u32::try_from(places.unsigned_abs()).unwrap_or(u32::MAX));

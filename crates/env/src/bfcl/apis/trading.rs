@@ -40,7 +40,7 @@ pub(super) const METHODS: &[Method] = &[
 
 const SEED: u64 = 1_053_520;
 
-/// Start of the 24-hour trading day, in seconds after midnight.
+/// Start of the 24-hour trading day in seconds.
 const OPENING: usize = (10 * 60 + 30) * 60;
 const DAY: usize = 86_400;
 
@@ -194,7 +194,6 @@ impl Trading {
         }
     }
 
-    /// Draws a time as `YYYY-MM-DD HH:MM:SS`.
     fn moment(&mut self) -> Value {
         let seconds = OPENING + self.random.below(DAY + 1);
         let (day, rest) = (1 + seconds / DAY, seconds % DAY);

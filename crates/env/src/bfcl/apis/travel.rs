@@ -282,7 +282,6 @@ impl Travel {
         Ok(dict([("card_id", id)]))
     }
 
-    /// Returns the route's cost and all costs.
     fn cost(&self, [from, to, day, class]: [&Value; 4]) -> Result<(f64, Vec<f64>), Raise> {
         hashable(from)?;
         hashable(to)?;

@@ -59,7 +59,6 @@ impl Tree {
         self.entries(directory).iter().find(|(known, _)| known == name).map(|(_, item)| *item)
     }
 
-    /// Returns an entry, or the directory itself for `.`.
     pub(super) fn get_or_self(&self, directory: usize, name: &Value) -> Option<Item> {
         if name.as_str() == Some(".") { Some(Item::Directory(directory)) } else { self.get(directory, name) }
     }
@@ -109,7 +108,6 @@ impl Tree {
         self.entries_mut(directory).retain(|(known, _)| known != name);
     }
 
-    /// Makes `with` share the contents of `of`.
     pub(super) fn share_contents(&mut self, of: usize, with: usize) {
         self.directories[with].contents = self.directories[of].contents;
     }
@@ -120,7 +118,7 @@ impl Tree {
         self.directories[to].contents = self.contents.len() - 1;
     }
 
-    /// Visits all entries below a directory, parents first.
+    /// Visits parents first.
     pub(super) fn walk(
         &self,
         directory: usize,
@@ -150,7 +148,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Returns a Python value; `None` if the directory contains itself.
+    /// `None` if the directory contains itself.
     pub(super) fn value(&self, directory: usize) -> Option<Value> {
         let mut left = MOST_VISITED;
         self.value_from(directory, &mut left, 0)

@@ -3,7 +3,6 @@
 use super::request::{Draw, Request, Scene, TOPICS, texts};
 use crate::python::values::{Dict, Value};
 
-/// City pairs with a known distance, and zip codes.
 const ROADS: [[(&str, &str); 2]; 6] = [
     [("Rivermist", "83214"), ("Stonebrook", "74532")],
     [("Maplecrest", "56108"), ("Silverpine", "62947")],

@@ -28,7 +28,7 @@ use crate::splits::SPLITS;
 
 pub(super) use self::functions::NAMES as FUNCTIONS;
 
-/// Maximum draws per task; about one in four falls into the wanted split.
+/// About one draw in four falls into the wanted split.
 const ATTEMPTS: u64 = 400;
 
 /// Difficulty.
@@ -202,7 +202,6 @@ fn scene(api: Api, draw: &mut Draw) -> Scene {
     }
 }
 
-/// Draws a value or function to withhold at first.
 fn gap(requests: &[Request], lacks_value: bool, draw: &mut Draw) -> Option<Gap> {
     let needs = |request: &Request, name: &str| request.calls.iter().any(|call| call.name == name);
     let mut gaps = Vec::new();

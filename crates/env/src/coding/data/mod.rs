@@ -26,14 +26,14 @@ struct Draft {
     checks: Vec<(String, String)>,
 }
 
-/// Parsed tasks; those of data sets (`drafts`) still need checks.
+/// Tasks of data sets (`drafts`) still need checks.
 #[derive(Default)]
 pub(super) struct Read {
     own: Vec<CodingTask>,
     drafts: Vec<Draft>,
 }
 
-/// Reads a file or folder; reports skipped tasks to `note`.
+/// Reports skipped tasks to `note`.
 pub(super) fn read(path: &Path, note: &mut dyn FnMut(String)) -> Result<Read, EnvError> {
     if path.is_dir() {
         Ok(Read { drafts: quixbugs::read(path)?, own: Vec::new() })
@@ -43,7 +43,7 @@ pub(super) fn read(path: &Path, note: &mut dyn FnMut(String)) -> Result<Read, En
 }
 
 impl Read {
-    /// Returns the required languages; all data sets need Python.
+    /// All data sets need Python.
     pub(super) fn languages(&self) -> Vec<Language> {
         let own = self.own.iter().map(|task| task.language);
         let mut needed: Vec<Language> = Vec::new();
@@ -112,7 +112,6 @@ fn read_lines(path: &Path, note: &mut dyn FnMut(String)) -> Result<Read, EnvErro
     Ok(read)
 }
 
-/// Drops tasks whose known fix fails its checks.
 fn evaluate(
     drafts: Vec<Draft>,
     workshop: &Workshop,

@@ -11,7 +11,7 @@ use super::super::language::Language;
 use super::super::task::CodingTask;
 use super::{Draft, wrong};
 
-/// Reads the programs with `json_testcases`; those with test programs are skipped.
+/// Skips programs without `json_testcases`.
 pub(super) fn read(folder: &Path) -> Result<Vec<Draft>, EnvError> {
     let cases = folder.join("json_testcases");
     let io = |path: &Path| {

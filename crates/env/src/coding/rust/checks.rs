@@ -12,10 +12,9 @@ pub(in super::super) const FLAGS: &str = "--edition 2021 -C debuginfo=0 -C opt-l
 
 pub(in super::super) const PANIC: &str = "!panic";
 
-/// Folder of the generated program and its output.
 const FOLDER: &str = ".checks";
 
-/// Returns the command that compiles the crate `name` and evaluates the calls from [`files`].
+/// Compiles the crate `name` and evaluates the calls of [`files`].
 pub(in super::super) fn command(rust: &Rust, name: &str) -> Command {
     let rustc = rust.program.display();
     let line = format!(
@@ -26,7 +25,7 @@ pub(in super::super) fn command(rust: &Rust, name: &str) -> Command {
     Command::shell(&line)
 }
 
-/// Adds the generated program to a crate, replacing files of the same name.
+/// Replaces files of the same name.
 pub(in super::super) fn files(mut files: Files, name: &str, calls: &[String]) -> Files {
     files.retain(|path, _| path != FOLDER && !path.starts_with(&format!("{FOLDER}/")));
     files.insert(format!("{FOLDER}/main.rs"), program(name, calls).into_bytes());
@@ -50,7 +49,7 @@ fn program(name: &str, calls: &[String]) -> String {
     text
 }
 
-/// Returns the values up to the first call that did not finish.
+/// Values up to the first call that did not finish.
 pub(in super::super) fn values(outcome: &Outcome) -> Vec<String> {
     let bytes = outcome.files.get(&format!("{FOLDER}/values")).map(Vec::as_slice).unwrap_or_default();
     let text = String::from_utf8_lossy(bytes);

@@ -11,7 +11,7 @@ use super::libraries::{Defect, LIBRARIES, Library};
 
 const TESTS: &str = "sh test.sh";
 
-/// Returns the tasks of the selected libraries. Needs no compiler because results are recorded.
+/// Needs no compiler because results are recorded.
 pub(in super::super) fn tasks(generator: &CodingGenerator) -> Vec<CodingTask> {
     let libraries = LIBRARIES.iter().filter(|library| generator.wants(library.name));
     libraries.flat_map(|library| tasks_of(generator, library)).collect()

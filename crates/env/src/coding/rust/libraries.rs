@@ -44,8 +44,8 @@ pub(in super::super) struct Defect {
     pub(in super::super) digest: String,
 }
 
-/// Values of a library's calls, and for each defect (by digest) its first failing call and value,
-/// or `None` if it does not finish.
+/// Values of all calls, and per defect (by digest) the first failing call and its value, or `None`
+/// if it does not finish.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in super::super) struct Record {
     pub(in super::super) values: Vec<String>,
@@ -57,7 +57,7 @@ impl Library {
         self.calls.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect()
     }
 
-    /// Returns all defects in source order; some do not compile or change no value.
+    /// Some defects do not compile or change no value.
     pub(in super::super) fn defects(&self) -> Vec<Defect> {
         let of_source = |(path, source): &(&'static str, &'static str)| {
             let path = *path;

@@ -48,7 +48,7 @@ fn evaluate(workshop: &Workshop, library: &Library, defect: Option<&Defect>) -> 
         .unwrap_or_default()
 }
 
-/// Returns the first failing call and its value; `None` if all pass or the defect does not compile.
+/// `None` if all calls pass or the defect does not compile.
 fn failing(values: &[String], right: &[String]) -> Option<(usize, Option<String>)> {
     let place = right.iter().enumerate().find(|(place, value)| values.get(*place) != Some(value))?.0;
     let compiled = !values.is_empty();

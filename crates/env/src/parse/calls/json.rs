@@ -7,8 +7,8 @@ use serde_json::ser::Formatter;
 use serde_json::{Map, Value};
 use turnwise_core::ToolCall;
 
-/// Parses a call. `arguments` or `parameters` may be any JSON, or JSON in a string as in OpenAI's
-/// API; default `{}`.
+/// `arguments` or `parameters` may be any JSON, or JSON in a string as in OpenAI's API; default
+/// `{}`.
 pub(super) fn call(value: Value) -> Result<ToolCall, &'static str> {
     let Value::Object(mut fields) = value else { return Err("the call is not a JSON object") };
     let Some(Value::String(name)) = fields.remove("name") else { return Err("the call has no `name`") };
@@ -35,7 +35,7 @@ pub(super) fn object(call: &ToolCall, key: &str) -> String {
     )
 }
 
-/// Formats like `json.dumps(ensure_ascii=False)`, as chat templates do.
+/// `json.dumps(ensure_ascii=False)`, as in chat templates.
 pub(super) fn spaced(value: &Value) -> String {
     let mut out = Vec::new();
     let mut serializer = serde_json::Serializer::with_formatter(&mut out, Spaced);

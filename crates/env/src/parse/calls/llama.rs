@@ -8,8 +8,7 @@ use super::json;
 /// Llama 3 writes this before calls of built-in tools.
 const PYTHON_TAG: &str = "<|python_tag|>";
 
-/// Parses JSON objects, optionally separated by semicolons, or a list of them. Other text first
-/// means no calls.
+/// Objects, optionally separated by semicolons, or a list. Other text first means no calls.
 pub(super) fn read(answer: &str) -> Result<Vec<ToolCall>, &'static str> {
     let text = answer.trim();
     let tagged = text.strip_prefix(PYTHON_TAG);

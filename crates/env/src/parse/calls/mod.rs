@@ -35,7 +35,7 @@ pub enum CallFormat {
 }
 
 impl CallFormat {
-    /// Returns a response's calls in order, without ids, or the error of a malformed call.
+    /// Returns the calls in order, without ids, or the error of a malformed call.
     pub(super) fn read(self, rules: &ResponseRules, answer: &str) -> Result<Vec<ToolCall>, &'static str> {
         match self {
             Self::Hermes => hermes::read(&rules.action_tags, answer),
@@ -44,7 +44,7 @@ impl CallFormat {
         }
     }
 
-    /// Writes calls, without the outermost [`CallFormat::Hermes`] tags, which templates contain.
+    /// Omits the outermost [`CallFormat::Hermes`] tags, which templates contain.
     pub(crate) fn write(self, rules: &ResponseRules, calls: &[ToolCall]) -> String {
         match self {
             Self::Hermes => hermes::write(&rules.action_tags, calls),

@@ -8,7 +8,6 @@ use turnwise_core::ToolCall;
 
 use super::json::spaced;
 
-/// Maximum nesting depth, against stack overflow.
 const DEEPEST: usize = 64;
 
 type Read<T> = Result<T, &'static str>;
@@ -77,7 +76,6 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Skips whitespace.
     fn peek(&mut self) -> Option<char> {
         self.rest = self.rest.trim_start();
         self.rest.chars().next()

@@ -31,7 +31,7 @@ pub fn float_of(value: &Value) -> Result<f64, Raise> {
     }
 }
 
-/// Removes underscores between digits; `None` if one is elsewhere.
+/// `None` if an underscore is not between digits.
 fn without_underscores(text: &str) -> Option<String> {
     let bytes = text.as_bytes();
     let digit = |place: Option<usize>| place.and_then(|p| bytes.get(p)).is_some_and(u8::is_ascii_digit);
@@ -149,7 +149,6 @@ pub fn date(value: &Value) -> Result<(i64, i64, i64), Raise> {
     Ok((year, month, day))
 }
 
-/// Parses `fewest` to `most` digits and returns the rest.
 fn digits(text: &str, fewest: usize, most: usize) -> Option<(i64, &str)> {
     let count = text.bytes().take(most).take_while(u8::is_ascii_digit).count();
     if count < fewest {

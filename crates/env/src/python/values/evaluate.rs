@@ -164,7 +164,6 @@ mod tests {
     use super::super::syntax::{assignments, parse};
     use super::*;
 
-    /// Object `o` whose method `f` returns its arguments.
     struct Echo;
 
     impl Caller for Echo {

@@ -115,7 +115,6 @@ impl Parser<'_> {
         self.error(&format!("unterminated {kind} literal (detected at line {line})"))
     }
 
-    /// Parses an escape sequence and returns its length.
     fn escape(&self, left: &str, text: &mut String) -> Result<usize, Raise> {
         let Some(letter) = left[1..].chars().next() else { return Ok(1) };
         let simple = match letter {

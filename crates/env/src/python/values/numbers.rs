@@ -35,7 +35,7 @@ impl Number {
         }
     }
 
-    /// Returns an integer, and 0 for a float.
+    /// 0 for a float.
     pub(super) fn big(self) -> BigInt {
         match self {
             Self::Small(value) => value.into(),

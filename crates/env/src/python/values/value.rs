@@ -351,7 +351,7 @@ impl<'de> Visitor<'de> for Reader {
     }
 }
 
-/// Parses JSON and keeps the key order.
+/// Keeps the key order.
 impl<'de> Deserialize<'de> for Value {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(Reader)

@@ -14,9 +14,7 @@ pub(super) struct Ended {
     pub(super) code: Option<i32>,
     /// Standard output and standard error, interleaved.
     pub(super) output: Vec<u8>,
-    /// It exceeded the time limit.
     pub(super) late: bool,
-    /// It exceeded the output limit.
     pub(super) cut: bool,
 }
 

@@ -32,7 +32,6 @@ impl Engine {
         }
     }
 
-    /// Returns how to install or start the program; `None` for the sandbox.
     pub(super) fn advice(self) -> Option<&'static str> {
         match self {
             Self::Docker => {
@@ -44,8 +43,7 @@ impl Engine {
         }
     }
 
-    /// Returns the command that lists images as `NAME:TAG` lines, which fails unless the engine
-    /// runs. Apptainer's images are files.
+    /// Prints `NAME:TAG` lines and fails unless the engine runs. Apptainer's images are files.
     pub(super) fn list(self) -> Vec<String> {
         match self.program() {
             Some(program) if self != Self::Apptainer => {
@@ -56,7 +54,6 @@ impl Engine {
         }
     }
 
-    /// Returns the command that pulls an image.
     pub(super) fn pull(self, image: &str, file: &Path) -> String {
         let file = file.display();
         match self {
@@ -68,7 +65,7 @@ impl Engine {
         }
     }
 
-    /// Returns the command that starts a container without network or the image's entry point.
+    /// Starts a container without network or the image's entry point.
     pub(super) fn start(self, start: &Start<'_>) -> Vec<String> {
         let Start { name, image, folder, limits, overlay } = start;
         let Some(program) = self.program() else { return Vec::new() };
@@ -96,8 +93,7 @@ impl Engine {
         line
     }
 
-    /// Returns the command that runs a script in a container, under `timeout` because killing the
-    /// client would leave the script running.
+    /// Uses `timeout` because killing the client would leave the script running.
     pub(super) fn execute(
         self,
         start: &Start<'_>,
@@ -125,7 +121,6 @@ impl Engine {
         line
     }
 
-    /// Returns the command that removes a container.
     pub(super) fn stop(self, name: &str) -> Vec<String> {
         match self.program() {
             Some(program) if self == Self::Apptainer => words(&[program, "instance", "stop", name]),

@@ -18,7 +18,6 @@ use crate::coding::NUL;
 const ENGINE_WALL: Duration = Duration::from_mins(5);
 /// Extra time for a client after its command's timeout.
 const GRACE: Duration = Duration::from_secs(15);
-/// Maximum output of a command in bytes.
 const MOST_OUTPUT: usize = 16 << 20;
 
 static COUNT: AtomicU64 = AtomicU64::new(0);
@@ -29,7 +28,6 @@ pub(in super::super) struct Host {
     limits: SweLimits,
 }
 
-/// Result of a command in a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) struct Ran {
     pub(in super::super) end: End,
@@ -46,7 +44,7 @@ impl Ran {
     }
 }
 
-/// A running container, removed when dropped.
+/// Removed when dropped.
 #[derive(Debug)]
 pub(in super::super) struct Container {
     host: Arc<Host>,
@@ -85,10 +83,7 @@ impl Host {
         &self.settings.repository
     }
 
-    /// Returns the engine's images.
-    ///
-    /// # Errors
-    /// Fails with advice if the engine does not work.
+    /// Returns the engine's images, or an error with advice.
     pub(in super::super) fn listed(&self) -> Result<Listed, EnvError> {
         let engine = self.settings.engine;
         let mut known = HashSet::new();
@@ -114,7 +109,6 @@ impl Host {
         Ok(Listed(known))
     }
 
-    /// Returns the missing images.
     pub(in super::super) fn missing(&self, listed: &Listed, images: &[&str]) -> Vec<String> {
         let is_missing = |image: &&&str| match self.file(image) {
             Ok(Some(file)) => !file.exists(),
@@ -128,7 +122,7 @@ impl Host {
         self.settings.engine.pull(image, &file)
     }
 
-    /// Returns an image's file or folder, for engines whose images are files.
+    /// `None` for engines whose images are not files.
     fn file(&self, image: &str) -> Result<Option<PathBuf>, EnvError> {
         let name = image.replace(['/', ':'], "_");
         let file = match self.settings.engine {
@@ -143,9 +137,6 @@ impl Host {
     }
 
     /// Starts a container and removes the image's `hidden` paths.
-    ///
-    /// # Errors
-    /// Fails if the image is missing or the engine cannot start it.
     pub(in super::super) fn start(
         self: &Arc<Self>,
         image: &str,
@@ -203,7 +194,6 @@ impl Host {
     }
 }
 
-/// An engine's image names.
 #[derive(Debug)]
 pub(in super::super) struct Listed(HashSet<String>);
 
@@ -221,10 +211,7 @@ fn names(listed: &str) -> impl Iterator<Item = &str> {
 }
 
 impl Container {
-    /// Runs a shell script with arguments and input in the repository's folder.
-    ///
-    /// # Errors
-    /// Fails if the engine fails, but not if the script does.
+    /// Runs a shell script in the repository's folder. A failing script is not an error.
     pub(in super::super) fn run(
         &self,
         script: &str,

@@ -96,8 +96,7 @@ impl Default for SweLimits {
 }
 
 impl SweLimits {
-    /// Converts to the limits used when describing how a command ended. Wall time always ends
-    /// before CPU time.
+    /// CPU time gets the wall limit, so wall time always ends first.
     pub(super) fn of_command(&self) -> CodingLimits {
         CodingLimits {
             wall_s: self.wall_s,

@@ -4,7 +4,6 @@ use super::super::pydantic::strings;
 use super::db::{Address, Order, Payment, Retail, Transaction, TransactionType, User};
 use crate::python::values::{Class, Raise, Value, hashable, iterate, length, round};
 
-/// Accepted reasons for a cancellation.
 const REASONS: [&str; 2] = ["no longer needed", "ordered by mistake"];
 
 fn cents(amount: f64) -> Result<f64, Raise> {
@@ -33,7 +32,6 @@ fn sorted(items: Vec<Value>) -> Vec<String> {
     ids
 }
 
-/// An ordered item and its replacement.
 struct Pair {
     old: String,
     new: Value,
@@ -54,7 +52,7 @@ impl Retail {
         self.order_at(place).ok_or_else(|| Raise::value_error("Order not found"))
     }
 
-    /// Adds to a gift card's balance; other payment methods have none.
+    /// Only gift cards have a balance.
     fn refund(&mut self, user: usize, payment: &str, amount: f64) -> Result<(), Raise> {
         let methods = self.user_mut(user).map(|user| &mut user.payment_methods);
         if let Some(Payment::GiftCard { balance, .. }) = methods.and_then(|methods| methods.get_mut(payment))
@@ -93,7 +91,7 @@ impl Retail {
         Ok(place)
     }
 
-    /// Checks that the order has each item at least as often as requested.
+    /// The order must have each item at least as often as requested.
     fn check_items(
         &self,
         order: usize,
@@ -111,7 +109,7 @@ impl Retail {
         Ok(listed)
     }
 
-    /// Returns the pairs and the price difference; `None` without pairs.
+    /// Pairs and price difference; `None` without pairs.
     fn difference(
         &self,
         order: usize,
@@ -332,7 +330,7 @@ impl Retail {
     }
 }
 
-/// Reads an address; errors come in the order of the model's fields.
+/// Errors come in the order of the model's fields.
 fn read_address([address1, address2, city, state, country, zip]: &[Value; 6]) -> Result<Address, Raise> {
     let [address1, address2, city, country, state, zip] = strings(
         "UserAddress",

@@ -127,7 +127,7 @@ pub struct Retail {
     pub(super) orders: BTreeMap<usize, Order>,
 }
 
-/// Compares a table in two episodes; a changed row may equal the stored one.
+/// A changed row may equal the stored one.
 fn same<T: PartialEq>(base: &Ordered<T>, one: &BTreeMap<usize, T>, other: &BTreeMap<usize, T>) -> bool {
     let row = |rows: &BTreeMap<usize, T>, place: usize, expected: &T| {
         rows.get(&place).or_else(|| base.at(place).map(|(_, row)| row)) == Some(expected)

@@ -30,7 +30,6 @@ impl Retail {
         found.ok_or_else(|| Raise::value_error("Product not found"))
     }
 
-    /// Returns a product's variant.
     pub(super) fn variant(&self, product: &str, id: &Value) -> Result<&Variant, Raise> {
         let product =
             self.base.products.get(product).ok_or_else(|| Raise::value_error("Product not found"))?;
@@ -77,7 +76,6 @@ impl Retail {
         Err(Raise::value_error("User not found"))
     }
 
-    /// Returns product names and ids, sorted by name.
     pub(super) fn product_types(&self) -> Result<String, Raise> {
         let products = self.base.products.iter();
         let names: BTreeMap<&str, &str> =

@@ -77,10 +77,6 @@ fn text<T: serde::Serialize + ?Sized>(value: &T) -> Result<String, Raise> {
 }
 
 impl Retail {
-    /// Executes a tool.
-    ///
-    /// # Errors
-    /// Returns the original's error.
     pub(super) fn call(&mut self, name: &str, arguments: Vec<(String, Value)>) -> Result<String, Raise> {
         let method = METHODS
             .iter()

@@ -28,7 +28,6 @@ pub(super) const METHODS: &[Method] = &[
 /// Billing periods of new bills.
 const LAST_MONTH: (&str, &str, &str) = ("2025-01-01", "2025-01-31", "2025-01-15");
 const NEXT_MONTH: (&str, &str, &str) = ("2025-03-01", "2025-03-31", "2025-03-15");
-/// End of the current billing cycle.
 const CYCLE_END: &str = "2025-02-28";
 
 fn text<T: Serialize + ?Sized>(value: &T) -> Result<String, Raise> {
@@ -126,7 +125,6 @@ impl Carrier {
         self.target(customer, line).map(|place| &self.lines[place])
     }
 
-    /// Returns the customer's first bill awaiting payment.
     pub(super) fn awaiting(&self, customer: &Customer) -> Result<Option<&Bill>, Raise> {
         let mut found = None;
         for id in &customer.bill_ids {
@@ -214,8 +212,8 @@ impl Carrier {
         Ok(format!("Payment request sent to the customer for bill {bill}"))
     }
 
-    /// Adds a charge to the customer's draft bill, creating one if needed. `made`, the number of
-    /// bills created, replaces the original's random ids.
+    /// Adds to the customer's draft bill. `made`, the number of bills created, replaces the
+    /// original's random ids.
     fn charge(
         &mut self,
         customer: &Value,
@@ -291,7 +289,7 @@ impl Carrier {
         text(&Changed { message: "Line suspended successfully. $5/month holding fee will apply.", line })
     }
 
-    /// Suspends a line because of an unpaid bill (setup action).
+    /// Setup action of tasks.
     pub(super) fn suspend_for_bill(
         &mut self,
         customer: &Value,
@@ -334,10 +332,6 @@ impl Carrier {
         Ok(())
     }
 
-    /// Executes a tool.
-    ///
-    /// # Errors
-    /// Returns the original's error.
     pub(super) fn call(
         &mut self,
         name: &str,

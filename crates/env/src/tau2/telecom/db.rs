@@ -41,7 +41,6 @@ pub(super) struct Device {
     last_esim_transfer_date: Option<String>,
 }
 
-/// A line, identified by its phone number.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Line {

@@ -9,7 +9,7 @@ use crate::python::values::{Raise, Value, float_of};
 struct Arguments<'a>(&'a FunctionCall);
 
 impl Arguments<'_> {
-    /// Returns an argument; `None` (Python) if it was not given.
+    /// `None` (Python) for a missing argument.
     fn get(&self, name: &str) -> Value {
         self.0.arguments.as_dict().and_then(|fields| fields.get_str(name)).cloned().unwrap_or_default()
     }
@@ -25,9 +25,6 @@ impl Arguments<'_> {
 
 impl Telecom {
     /// Calls a task's function, then synchronizes carrier and phone.
-    ///
-    /// # Errors
-    /// Returns the original's error.
     pub(in crate::tau2) fn run(&mut self, call: &FunctionCall) -> Result<Value, Raise> {
         let arguments = Arguments(call);
         let name = call.func_name.as_str();

@@ -17,10 +17,8 @@ use super::json::dumps;
 use super::task::Side;
 use crate::python::values::{Raise, Value};
 
-/// The tool that ends an episode.
 pub(super) const DONE: &str = r#"{"type":"function","function":{"name":"done","description":"Ends the episode. Call it when the ticket is solved.","parameters":{"properties":{},"title":"parameters","type":"object"}}}"#;
 
-/// Name of [`DONE`].
 pub(super) const DONE_NAME: &str = "done";
 
 /// An episode's state: the carrier and the phone.
@@ -40,9 +38,6 @@ impl Telecom {
     }
 
     /// Synchronizes status, roaming, usage and payments between carrier and phone.
-    ///
-    /// # Errors
-    /// Returns the original's error if no line has the phone's number.
     pub(super) fn sync(&mut self) -> Result<(), Raise> {
         let around = &mut self.phone.surroundings;
         let Some(number) = around.phone_number.clone() else { return Ok(()) };
@@ -66,9 +61,6 @@ impl Telecom {
     }
 
     /// Executes a carrier or phone tool without synchronizing.
-    ///
-    /// # Errors
-    /// Returns the original's error.
     pub(super) fn call_on(
         &mut self,
         side: Side,
@@ -87,10 +79,6 @@ impl Telecom {
         }
     }
 
-    /// Executes the agent's call in solo mode.
-    ///
-    /// # Errors
-    /// Returns the original's error.
     pub(super) fn call(&mut self, name: &str, arguments: Vec<(String, Value)>) -> Result<String, Raise> {
         let is_phones = device::METHODS.iter().any(|method| method.name == name);
         let side = if is_phones { Side::User } else { Side::Assistant };
@@ -99,10 +87,7 @@ impl Telecom {
         Ok(text)
     }
 
-    /// Returns the JSON that the original would write for each side.
-    ///
-    /// # Errors
-    /// Fails if serialization fails.
+    /// The JSON that the original would write for each side.
     pub(super) fn parts(&self) -> Result<Vec<(String, String)>, serde_json::Error> {
         Ok(vec![("carrier".to_owned(), dumps(&self.carrier)?), ("phone".to_owned(), dumps(&self.phone)?)])
     }

@@ -194,10 +194,7 @@ pub struct Phone {
 }
 
 impl Phone {
-    /// Parses a phone from TOML. Apps keep file order, as in the original.
-    ///
-    /// # Errors
-    /// Fails if the TOML does not describe a phone.
+    /// Apps keep file order, as in the original.
     pub(in crate::tau2) fn read(text: &str) -> Result<Self, toml::de::Error> {
         let mut phone: Self = toml::from_str(text)?;
         // TOML tables are sorted by name.

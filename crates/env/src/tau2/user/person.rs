@@ -26,7 +26,6 @@ fn is_word(character: char) -> bool {
     character.is_alphanumeric() || matches!(character, '\'' | '\u{2019}')
 }
 
-/// Capitalizes `text` if `like` starts with a capital.
 fn cased(text: &str, like: &str) -> String {
     let mut letters = text.chars();
     match (like.chars().next(), letters.next()) {

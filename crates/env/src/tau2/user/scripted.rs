@@ -6,7 +6,6 @@ use super::person::first_person;
 use super::{STOP, TRANSFER, Talk, User};
 use crate::tau2::task::Instructions;
 
-/// Fraction of episodes whose first message states who the user is.
 const SAYS_WHO_AT_ONCE: f64 = 0.3;
 
 /// Words in questions about the user's identity.
