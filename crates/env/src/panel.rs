@@ -72,7 +72,7 @@ impl Panel {
         Self { env: env.to_owned(), split: split.to_owned(), tasks, hash }
     }
 
-    /// Checks that two panels share no task. Renamed copies count.
+    /// Checks that two panels share no task. Renamed copies count as the same task.
     ///
     /// # Errors
     /// Fails with the name of the shared task.
@@ -207,7 +207,7 @@ impl PinnedSplit {
         }
     }
 
-    /// Checks that a panel shares no task with this list. Renamed copies count.
+    /// Checks that a panel shares no task with this list. Renamed copies count as the same task.
     ///
     /// # Errors
     /// Fails with the name of the shared task.
@@ -400,7 +400,6 @@ mod tests {
         assert!(error.contains("share 1 tasks") && error.contains(&first.tasks[0].id), "{error}");
         second.env = "another".into();
         first.check_disjoint(&second).unwrap();
-        // Renamed copies are the same task.
         let twin = Task { id: "renamed".into(), ..first.tasks[0].clone() };
         let third = Panel::of("test", "valid", vec![twin]);
         let error = first.check_disjoint(&third).unwrap_err().to_string();

@@ -12,7 +12,7 @@ pub struct Difference {
     pub episode: usize,
     /// The episode's task.
     pub task: String,
-    /// Step, 1-based; the reset is step 0.
+    /// Step number; the reset is step 0.
     pub step: usize,
     /// Compared value.
     pub field: &'static str,

@@ -4,8 +4,8 @@ use turnwise_core::{EnvError, Task};
 
 pub(crate) const SPLITS: [&str; 3] = ["train", "valid", "test"];
 
-/// The digest's first byte selects an index of [`SPLITS`]: the lowest `test` values test, the next
-/// `valid` validation, the rest training.
+/// Selects an index of [`SPLITS`] by the digest's first byte: test below `test`, validation for
+/// the next `valid` values, otherwise training.
 pub(crate) fn split_of(digest: &str, test: u8, valid: u8) -> usize {
     match digest.get(..2).and_then(|byte| u8::from_str_radix(byte, 16).ok()) {
         Some(byte) if byte < test => 2,

@@ -41,7 +41,7 @@ pub trait World: Any + Send + Sync {
         Ok(None)
     }
 
-    /// Returns false if [`Self::demonstrations`] returns `None`, to reject SFT early.
+    /// Returns false if [`Self::demonstrations`] always returns `None`, to reject SFT early.
     fn has_expert(&self) -> bool {
         true
     }
@@ -199,7 +199,7 @@ pub trait WorldKind: Send + Sync + 'static {
         &[]
     }
 
-    /// Returns whether steps may report [`turnwise_core::Step::progress`], which HAS requires.
+    /// Returns whether steps may report [`turnwise_core::Step::progress`], which the credit method HAS requires.
     fn has_progress(&self) -> bool {
         true
     }

@@ -36,7 +36,6 @@ struct Episode {
     session: Session,
     grader: Grader,
     turn: usize,
-    /// Replies with calls in this user turn.
     steps: usize,
     /// Actions so far, for a saved state.
     actions: Vec<Action>,

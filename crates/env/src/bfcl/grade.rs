@@ -20,7 +20,6 @@ pub enum Failure {
 pub struct Grader {
     gold: Session,
     seen: Vec<String>,
-    /// Results in this turn.
     of_turn: usize,
     failure: Option<Failure>,
     passed: usize,

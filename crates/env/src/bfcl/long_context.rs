@@ -25,7 +25,7 @@ pub struct LongContext {
     pub order_details: Dict,
     /// The car's metadata.
     pub car: Value,
-    /// Weather of more days.
+    /// Weather of additional days.
     pub weather: Dict,
     /// Parking brake instructions.
     pub parking_brake: Value,

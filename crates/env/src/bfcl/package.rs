@@ -86,7 +86,7 @@ pub struct Package {
     pub tasks: Vec<BfclTask>,
     /// Function names and JSON documents by API.
     pub documents: HashMap<Api, Vec<(String, String)>>,
-    /// Padding of long tasks.
+    /// Padding for long-context tasks.
     pub long: Arc<LongContext>,
 }
 

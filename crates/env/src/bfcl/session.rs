@@ -32,7 +32,7 @@ pub struct Scenario<'a> {
     pub apis: &'a [Api],
     /// Start states by class name.
     pub config: &'a Dict,
-    /// Padding of long tasks.
+    /// Padding for long-context tasks.
     pub long: Option<&'a Arc<LongContext>>,
 }
 

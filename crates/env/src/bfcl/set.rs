@@ -63,10 +63,10 @@ impl Shared {
     }
 }
 
-/// BFCL's or generated tasks.
+/// The tasks of BFCL, or generated ones.
 ///
-/// The task number decides the split, so the four variants share one: `train` (50 %), `valid` (10
-/// %) or `test` (40 %). For generated tasks, the gold calls decide. `all` contains every task.
+/// The task number decides the split, so four variants share it: `train` (50 %), `valid` (10 %) or
+/// `test` (40 %). Gold calls decide for generated tasks. `all` contains every task.
 #[derive(Clone, Debug)]
 pub struct BfclTasks {
     pub(super) shared: Arc<Shared>,
@@ -114,7 +114,7 @@ impl BfclTasks {
     /// Returns a split's tasks.
     ///
     /// # Errors
-    /// Fails if the split is unknown.
+    /// Fails on an unknown split.
     pub fn split(&self, split: &str) -> Result<&[Task], EnvError> {
         let names = SPLITS.into_iter().chain([ALL]);
         let found = names.zip(&self.shared.splits).find(|(name, _)| *name == split);
@@ -127,7 +127,7 @@ impl BfclTasks {
     /// Returns a task with turns and gold calls.
     ///
     /// # Errors
-    /// Fails if the task is unknown.
+    /// Fails on an unknown task.
     pub fn task(&self, id: &str) -> Result<&BfclTask, EnvError> {
         self.shared.task(id)
     }

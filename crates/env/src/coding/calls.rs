@@ -14,7 +14,6 @@ pub(crate) fn submit() -> String {
     call("submit", json!({}))
 }
 
-/// Suggests the calls in order, then `submit`.
 pub(crate) struct CallAdviser {
     calls: std::vec::IntoIter<String>,
 }

@@ -74,7 +74,7 @@ impl CodingTasks {
     /// Returns a split's tasks.
     ///
     /// # Errors
-    /// Fails if the split is unknown.
+    /// Fails on an unknown split.
     pub fn split(&self, split: &str) -> Result<&[Task], EnvError> {
         tasks_of(&self.shared.splits, split)
     }
@@ -82,7 +82,7 @@ impl CodingTasks {
     /// Returns a task.
     ///
     /// # Errors
-    /// Fails if the task is unknown.
+    /// Fails on an unknown task.
     pub fn task(&self, id: &str) -> Result<&CodingTask, EnvError> {
         self.shared.task(id)
     }

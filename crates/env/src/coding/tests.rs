@@ -1,4 +1,4 @@
-//! Need Python and a kernel that supports the sandbox; skipped with a message otherwise.
+//! Tests that need Python and sandbox support in the kernel; skipped otherwise.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;

@@ -143,7 +143,6 @@ fn verl_agents_quirks() {
     assert_eq!(verl(&"İ".repeat(20)), bad(&"i\u{307}".repeat(15)));
     // Python strips four control characters that are not Unicode white space.
     assert_eq!(verl("<think></think><action>\u{1f}look\u{a0}\u{1c}</action>"), ok("look"));
-    // Admissibility depends on `prompt.validity`.
     assert_eq!(verl("<think></think><action>fly</action>"), ok("fly"));
 }
 

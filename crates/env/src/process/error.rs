@@ -17,7 +17,7 @@ pub enum ProcessError {
     Handshake {
         /// Configured command.
         command: String,
-        /// Problem and advice.
+        /// What is wrong and how to fix it.
         reason: String,
     },
     /// The program ended, so its episodes are lost.
@@ -43,7 +43,7 @@ pub enum ProcessError {
     Form {
         /// Request name.
         op: &'static str,
-        /// Problem.
+        /// What is wrong.
         reason: String,
     },
 }

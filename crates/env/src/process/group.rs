@@ -83,7 +83,6 @@ impl Group {
     }
 }
 
-/// Checks for an exit without reaping.
 #[cfg(unix)]
 fn has_exited(child: &mut Child) -> io::Result<bool> {
     use rustix::process::{WaitId, WaitIdOptions, waitid};

@@ -87,7 +87,6 @@ impl Program {
         if let Some((_, error)) = running.failed.as_ref().filter(|(at, _)| *at >= asked) {
             return Err(error.clone());
         }
-        // Ends the old process's threads.
         running.process = None;
         match Process::start(&self.settings) {
             Ok(process) => {
@@ -454,7 +453,6 @@ struct Permits {
     freed: Condvar,
 }
 
-/// Returned when dropped.
 struct Permit<'a>(&'a Permits);
 
 impl Permits {

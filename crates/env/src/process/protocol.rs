@@ -89,7 +89,7 @@ pub enum Request<'a> {
 }
 
 impl Request<'_> {
-    /// Steps in the request, each with the full timeout.
+    /// Returns the number of steps, each with the full timeout.
     pub(super) fn answers(&self) -> u32 {
         match self {
             Self::StepMany { steps } => u32::try_from(steps.len()).unwrap_or(u32::MAX).max(1),
@@ -200,9 +200,9 @@ pub struct Failure {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
-    /// It may, for example if a service was busy.
+    /// A retry may succeed, for example if a service was busy.
     Transient,
-    /// It cannot; the episode is over.
+    /// A retry cannot succeed; the episode is over.
     #[default]
     Fatal,
 }

@@ -81,7 +81,6 @@ fn tasks_come_in_pages_to_the_last() {
         format!(r#"read l; echo '{{"id":{id},"ok":{{"tasks":[{tasks}],"next":{next}}}}}';"#)
     };
     let one = |id: &str| format!(r#"{{"id":"{id}","goal":"win","metadata":{{"of":"{id}"}}}}"#);
-    // A page is empty if the program skips its tasks.
     let pages = [page(1, &one("a"), "500"), page(2, "", "1000"), page(3, &one("b"), "null")].concat();
     let set = ProcessSet::open(&config(&format!("{HELLO}{pages} read l; read l")), 0).unwrap();
     assert_eq!(
@@ -227,7 +226,6 @@ fn many_episodes_share_a_program_whose_answers_come_in_any_order() {
         .collect();
     assert_eq!(set.batch_limit(), 64);
     let steps = set.step_many(&mut pending);
-    // This set allows one action per episode.
     assert!(steps[0].as_ref().unwrap().truncated);
     assert!(steps[1].as_ref().unwrap_err().to_string().contains("no"));
 }
@@ -272,7 +270,6 @@ fn the_python_helper_serves_a_class() {
     assert!(!next.understood && next.observation.text() == "between 6 and 9");
     let last = step(&mut environment, "7").unwrap();
     assert!(last.terminated && last.success && last.reward == 1.0 && last.progress == Some(1.0));
-    // An exception ends only its episode.
     let four = tasks.iter().find(|task| task.id == "guess/4-of-9").unwrap();
     let error = environment.reset(four, seed()).unwrap_err();
     assert!(

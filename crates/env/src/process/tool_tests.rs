@@ -27,7 +27,6 @@ fn tools_of_hello_are_those_of_every_episode_without_its_own() {
         environment.reset(&task, seed()).unwrap();
         assert_eq!(names(environment.tools()), expected);
         if expected == ["add"] {
-            // Keys keep the program's order.
             assert_eq!(
                 environment.tools()[0].json(),
                 r#"{"type":"function","function":{"name":"add","parameters":{"type":"object","b":1,"a":2}}}"#

@@ -104,7 +104,6 @@ fn short_option(name: &str) -> String {
     }
 }
 
-/// Removes colours and control characters.
 fn plain(line: &str) -> String {
     let mut text = String::new();
     let mut rest = line;

@@ -1,7 +1,7 @@
 //! Issues of real repositories: SWE-bench and R2E-Gym instances in containers.
 //!
-//! The tools are those of [`crate::coding`], applied in a container. `submit` applies the
-//! repository's diff in a fresh container and runs the instance's tests there.
+//! The tools are those of [`crate::coding`]. `submit` applies the repository's diff in a fresh
+//! container and runs the instance's tests.
 
 mod engine;
 mod environment;

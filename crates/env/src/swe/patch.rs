@@ -1,6 +1,6 @@
 //! Unified diffs.
 
-/// Changes of one file; a path is `None` for a new or deleted file.
+/// A path is `None` for a new or deleted file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct FilePatch {
     pub(super) old: Option<String>,
@@ -8,7 +8,6 @@ pub(super) struct FilePatch {
     pub(super) hunks: Vec<Hunk>,
 }
 
-/// Lines `first` to `last` of the old file, and their replacement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hunk {
     pub(super) first: usize,

@@ -25,7 +25,6 @@ pub(super) struct Worktree {
     container: Container,
     /// Repository folder, to shorten absolute paths.
     folder: String,
-    /// The image's commit.
     commit: String,
     /// Untracked and hidden paths in the image, which are not the agent's changes.
     foreign: Vec<String>,
@@ -83,7 +82,6 @@ impl Worktree {
         Ok(listed(ran.text().lines().collect::<Vec<_>>().into_iter()))
     }
 
-    /// Reads one file; `None` for a folder.
     fn read(&self, path: &str) -> Result<Result<Option<Repository>, String>, EnvError> {
         let script = format!("if [ -d \"$1\" ]; then exit {IS_FOLDER}; fi\nexec cat -- \"./$1\"");
         let ran = self.container.run(&script, &[path], b"", SECONDS)?;

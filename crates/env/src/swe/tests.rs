@@ -1,5 +1,5 @@
-//! Tests with small repositories and an image made of this machine's programs. Need git, bash,
-//! `/usr/bin/python3` and a kernel that supports the sandbox; skipped with a message otherwise.
+//! Tests with small repositories and an image made of this machine's programs. They need git, bash,
+//! `/usr/bin/python3` and sandbox support in the kernel; otherwise they are skipped.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -386,7 +386,6 @@ fn missing_engines_images_and_repositories_are_errors_that_say_what_to_do() {
     assert!(error.contains("2 of 2 images are missing") && error.contains("docker export"), "{error}");
     let error = said(&|settings| settings.data.clone_from(&settings.test_data));
     assert!(error.contains("shop__price-1 is there twice"), "{error}");
-    // One missing image is an error or a note.
     let images = bench.settings.container.images.clone().unwrap();
     fs::rename(images.join("local_words_1"), images.join("away")).unwrap();
     let error = said(&|_| ());
@@ -421,7 +420,6 @@ fn missing_engines_images_and_repositories_are_errors_that_say_what_to_do() {
         assert!(error.contains(key), "{error}");
     }
     assert!(problems("").is_ok());
-    // Engines that are missing or not running.
     for engine in [Engine::Docker, Engine::Podman, Engine::Apptainer] {
         let images = Some(PathBuf::from("/none"));
         let container = SweContainer { engine, images, ..SweContainer::default() };

@@ -6,7 +6,6 @@ use crate::python::values::{
 
 const ALLOWED: &str = "0123456789+-*/(). ";
 
-/// Expressions contain no names.
 struct Nothing;
 
 impl Caller for Nothing {

@@ -35,7 +35,6 @@ pub struct Tau2Env {
 struct Episode {
     task: String,
     state: State,
-    /// The episode's random bits.
     draw: u64,
     /// Actions so far, for a saved state.
     actions: Vec<Action>,
@@ -54,7 +53,6 @@ struct Episode {
 #[serde(deny_unknown_fields)]
 struct Saved {
     task: String,
-    /// The episode's random bits.
     draw: u64,
     actions: Vec<Action>,
     /// The user's messages, reused in a restored episode.
@@ -176,7 +174,7 @@ impl Tau2Env {
             episode.note(&[b"agent", words.as_bytes()]);
             episode.agent.push(words.into_owned());
             let answer = self.answer(episode, known.next()).inspect_err(|_| {
-                // A step can be repeated after the user could not be reached.
+                // So that the step can be repeated if the user could not be reached.
                 episode.agent.pop();
                 episode.history = before;
             })?;

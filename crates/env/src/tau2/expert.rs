@@ -11,9 +11,9 @@ use crate::coding::calls::call;
 use crate::demonstration::{Demonstration, DemonstrationRequest, Demonstrations, play_all, play_episode};
 use crate::world::Advisor;
 
-/// Before the first call, as the policy requires.
+/// Asked before the first call, as the policy requires.
 const WHO: &str = "Could you tell me your name and zip code, or your email?";
-/// Before the first change, as the policy requires.
+/// Asked before the first change, as the policy requires.
 const CONFIRM: &str = "I will do what you asked for. Do you confirm (yes/no)?";
 const DONE: &str = "It is done.";
 const END: &str = "done({})";

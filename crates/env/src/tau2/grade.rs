@@ -21,7 +21,7 @@ pub struct Grade {
     pub success: bool,
 }
 
-/// An episode's end.
+/// An episode to grade.
 #[derive(Clone, Copy, Debug)]
 pub struct Played<'a> {
     /// Final state.

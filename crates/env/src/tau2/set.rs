@@ -91,7 +91,7 @@ impl Tau2Tasks {
     /// Returns a split's tasks.
     ///
     /// # Errors
-    /// Fails if the split is unknown.
+    /// Fails on an unknown split.
     pub fn split(&self, split: &str) -> Result<&[Task], EnvError> {
         let found = self.shared.splits.iter().find(|(name, _)| name == split);
         found.map(|(_, tasks)| tasks.as_slice()).ok_or_else(|| EnvError::UnknownSplit {
@@ -103,7 +103,7 @@ impl Tau2Tasks {
     /// Returns a task with scenario and grading criteria.
     ///
     /// # Errors
-    /// Fails if the task is unknown.
+    /// Fails on an unknown task.
     pub fn task(&self, id: &str) -> Result<&Tau2Task, EnvError> {
         self.shared.task(id)
     }

@@ -8,7 +8,6 @@ const TITLES: [&str; 5] = ["Args", "Arguments", "Returns", "Raises", "Logic for"
 #[derive(Debug)]
 struct Function<'a> {
     name: &'a str,
-    /// Name, annotation and default of each parameter.
     parameters: Vec<(&'a str, &'a str, Option<&'a str>)>,
     docstring: &'a str,
 }

@@ -143,7 +143,7 @@ impl Instance {
     /// Calls a method.
     ///
     /// # Errors
-    /// Returns the method's exception, or an error if it is unknown.
+    /// Returns the method's exception, or an error for an unknown method.
     pub fn call(
         &mut self,
         method: &str,

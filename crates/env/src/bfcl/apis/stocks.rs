@@ -76,7 +76,6 @@ pub(super) fn default_account() -> Dict {
     account
 }
 
-/// Year, month, day and second of the day.
 pub(super) fn moment(value: &Value) -> Result<(i64, i64, i64, i64), Raise> {
     let mismatch = || {
         let repr = value.repr();

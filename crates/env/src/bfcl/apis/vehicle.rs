@@ -58,7 +58,6 @@ const ZIP_CODES: [(&str, &str); 11] = [
     ("San Francisco", "94016"),
 ];
 
-/// Distances between zip codes in both directions.
 const DISTANCES: [(&str, &str, f64); 12] = [
     ("83214", "74532", 750.0),
     ("56108", "62947", 320.0),

@@ -122,7 +122,6 @@ const ROUTES: [(&str, &str); 10] = [
     ("MPC", "SVP"),
 ];
 
-/// Cities reachable from SFO, and their airports.
 const AIRPORTS: [(&str, &str); 6] = [
     ("Los Angeles", "LAX"),
     ("New York", "JFK"),

@@ -36,7 +36,6 @@ fn outcome(task: &BfclTask, plan: &[Vec<Vec<String>>]) -> (Vec<String>, String) 
     (results, format!("{:?}", session.instances().map(Instance::state).collect::<Vec<_>>()))
 }
 
-/// Returns plans with one graded call omitted or changed.
 fn wrong(task: &BfclTask) -> Vec<Vec<Vec<Vec<String>>>> {
     let mut plans = Vec::new();
     for (turn, replies) in task.plan.iter().enumerate() {

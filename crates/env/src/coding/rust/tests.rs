@@ -1,4 +1,4 @@
-//! Need `rustc` and a kernel that supports the sandbox; skipped with a message otherwise.
+//! Tests that need `rustc` and sandbox support in the kernel; skipped otherwise.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

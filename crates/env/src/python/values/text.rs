@@ -170,7 +170,6 @@ fn json_dict(out: &mut String, dict: &Dict) -> Result<(), NotJson> {
     Ok(())
 }
 
-/// `str(value)`
 impl fmt::Display for Value {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

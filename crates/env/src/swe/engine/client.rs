@@ -12,13 +12,11 @@ const LOOK: Duration = Duration::from_millis(10);
 pub(super) struct Ended {
     /// Exit code; `None` if it was killed.
     pub(super) code: Option<i32>,
-    /// Standard output and standard error, interleaved.
     pub(super) output: Vec<u8>,
     pub(super) late: bool,
     pub(super) cut: bool,
 }
 
-/// Runs a command to its end, or kills it at a limit.
 pub(super) fn run(line: &[String], input: &[u8], wall: Duration, most: usize) -> io::Result<Ended> {
     let (program, arguments) =
         line.split_first().ok_or_else(|| io::Error::other("the command line is empty"))?;

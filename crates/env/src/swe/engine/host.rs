@@ -14,7 +14,6 @@ use super::commands::Start;
 use super::{Engine, SweContainer, SweLimits, client};
 use crate::coding::NUL;
 
-/// Timeout of the engine's own commands.
 const ENGINE_WALL: Duration = Duration::from_mins(5);
 /// Extra time for a client after its command's timeout.
 const GRACE: Duration = Duration::from_secs(15);

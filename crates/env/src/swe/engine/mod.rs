@@ -21,9 +21,9 @@ pub enum Engine {
     Docker,
     /// `podman`
     Podman,
-    /// `apptainer`, with `.sif` images
+    /// `apptainer`, with `.sif` images.
     Apptainer,
-    /// The sandbox of `coding`, with unpacked image folders (Linux only)
+    /// The sandbox of `coding`, with unpacked image folders (Linux only).
     Rootfs,
 }
 

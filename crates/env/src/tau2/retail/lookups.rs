@@ -6,7 +6,6 @@ use super::db::{Payment, Product, Retail, Variant};
 use super::text;
 use crate::python::values::{Raise, Value, hashable, lower, str_method};
 
-/// `None` if the value is not a string.
 fn key(value: &Value) -> Result<Option<&str>, Raise> {
     hashable(value).map(|()| value.as_str())
 }

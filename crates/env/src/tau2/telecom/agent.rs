@@ -8,7 +8,7 @@ use crate::python::float;
 use crate::python::method::{Default, Method, method, optional, required};
 use crate::python::values::{Class, Order, Raise, Value, compare, float_of, lower, str_method, two_decimals};
 
-/// In the original's order.
+/// Tools in the original's order.
 pub(super) const METHODS: &[Method] = &[
     method("get_customer_by_phone", &[required("phone_number")]),
     method("get_customer_by_id", &[required("customer_id")]),
@@ -25,7 +25,6 @@ pub(super) const METHODS: &[Method] = &[
     method("refuel_data", &[required("customer_id"), required("line_id"), required("gb_amount")]),
 ];
 
-/// Billing periods of new bills.
 const LAST_MONTH: (&str, &str, &str) = ("2025-01-01", "2025-01-31", "2025-01-15");
 const NEXT_MONTH: (&str, &str, &str) = ("2025-03-01", "2025-03-31", "2025-03-15");
 const CYCLE_END: &str = "2025-02-28";

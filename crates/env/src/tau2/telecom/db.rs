@@ -153,7 +153,6 @@ fn first_day() -> Option<String> {
     Some("2025-01-01".to_owned())
 }
 
-/// Parses a date and time separated by a space.
 fn moment<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     Ok(Option::<String>::deserialize(from)?.map(|text| text.replace('T', " ")))
 }

@@ -7,7 +7,7 @@ use crate::python::float;
 use crate::python::method::{Method, method, required};
 use crate::python::values::{Raise, Value, hashable, str_method};
 
-/// In the original's order.
+/// Tools in the original's order.
 pub(super) const METHODS: &[Method] = &[
     method("check_status_bar", &[]),
     method("check_network_status", &[]),

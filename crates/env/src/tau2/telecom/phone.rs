@@ -54,7 +54,7 @@ pub(super) struct Permissions {
 }
 
 impl Permissions {
-    /// In the original's order.
+    /// Permissions in the original's order.
     pub(super) const NAMES: [&'static str; 4] = ["sms", "storage", "phone", "network"];
 
     pub(super) fn of_name(&mut self, name: &str) -> Option<&mut bool> {

@@ -61,7 +61,7 @@ impl Default for Tau2User {
     }
 }
 
-/// Replies to messages, each given as role and text.
+/// Function that replies to messages, each a role and a text.
 pub type Chat = Arc<dyn Fn(&[(&str, &str)]) -> Result<String, EnvError> + Send + Sync>;
 
 /// Opens the model of these settings ([`crate::tau2::Tau2Kind::with_chat`]).

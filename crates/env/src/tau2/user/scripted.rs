@@ -8,7 +8,6 @@ use crate::tau2::task::Instructions;
 
 const SAYS_WHO_AT_ONCE: f64 = 0.3;
 
-/// Words in questions about the user's identity.
 const IDENTITY: [&str; 12] = [
     "name",
     "zip",
@@ -24,10 +23,9 @@ const IDENTITY: [&str; 12] = [
     "phone",
 ];
 
-/// Words in requests for confirmation.
 const CONFIRM: [&str; 6] = ["yes", "confirm", "proceed", "go ahead", "shall i", "should i"];
 
-/// Words in questions without a question mark.
+/// For questions without a question mark.
 const ASKS: [&str; 6] =
     ["please confirm", "please provide", "please tell", "please give", "let me know", "please share"];
 
@@ -147,7 +145,6 @@ mod tests {
 
     #[test]
     fn the_user_asks_answers_confirms_and_ends() {
-        // A seed whose first message hides the name, and one whose first message states it.
         let late = (0..100).find(|draw| !say(&[], false, *draw).contains("Ann")).unwrap();
         let early = (0..100).find(|draw| say(&[], false, *draw).contains("I am Ann Lee.")).unwrap();
         assert!(say(&[], false, late).ends_with("I want to return my lamp."));
