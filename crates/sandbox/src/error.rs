@@ -15,7 +15,7 @@ pub enum Stage {
     Processes,
     /// System folders.
     System,
-    /// Mounts of the root and of memory.
+    /// Mounts of the root and the in-memory folders.
     Mounts,
     /// Input files.
     Files,

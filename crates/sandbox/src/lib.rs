@@ -122,7 +122,7 @@ impl Command {
 pub enum End {
     /// Exit code.
     Exited(i32),
-    /// Killing signal, such as 9 at a process's CPU limit.
+    /// Signal that killed it, such as 9 at a process's CPU limit.
     Signalled(i32),
     /// Exceeded [`Limits::wall`].
     WallTime,
