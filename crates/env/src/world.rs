@@ -199,12 +199,14 @@ pub trait WorldKind: Send + Sync + 'static {
         &[]
     }
 
-    /// Returns whether steps may report [`turnwise_core::Step::progress`], which the credit method HAS requires.
+    /// Returns whether steps may report [`turnwise_core::Step::progress`], which the credit method
+    /// HAS requires.
     fn has_progress(&self) -> bool {
         true
     }
 
-    /// Returns whether observations are chat messages ([`turnwise_core::Observation::conversation`]).
+    /// Returns whether observations are chat messages
+    /// ([`turnwise_core::Observation::conversation`]).
     fn has_conversations(&self) -> bool {
         false
     }

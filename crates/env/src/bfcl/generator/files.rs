@@ -40,7 +40,7 @@ pub(super) fn scene(draw: &mut Draw) -> Scene {
     let named = |place: usize| Value::from(names[place].as_str());
     let text = draw.sentence();
     let [new, copy, renamed] = [&names[10], &names[11], &names[12]];
-    // One such request at most: the current folder is not compared, and `cd ..` always returns the same.
+    // One such request at most, because the current folder is not compared.
     let inside_a_folder = if draw.0.chance(0.5) {
         Request::new(format!("Go into the folder '{drawer}', delete the only file in it, and come back."))
             .call("cd", [("folder", drawer.into())])

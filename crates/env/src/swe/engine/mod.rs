@@ -16,10 +16,10 @@ use crate::coding::CodingLimits;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Engine {
-    /// `docker`
+    /// `docker`.
     #[default]
     Docker,
-    /// `podman`
+    /// `podman`.
     Podman,
     /// `apptainer`, with `.sif` images.
     Apptainer,
