@@ -44,7 +44,7 @@ use turnwise_core::{EnvError, Environment, Observation, Seed, Task, TaskSet};
 use crate::demonstration::{DemonstrationRequest, Demonstrations, play_all, play_episode};
 use crate::world::{OpenOptions, World, WorldKind};
 
-/// Settings type for environments without settings.
+/// Settings of environments that have none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NoSettings {}
@@ -52,11 +52,10 @@ pub struct NoSettings {}
 type Make<E> = dyn Fn() -> E + Send + Sync;
 type Expert<E> = dyn Fn(&E, &Observation) -> String + Send + Sync;
 
-/// An environment with its tasks grouped by split; see
-/// [`crate::registry::Registry::with_environment`].
+/// An environment and its tasks by split ([`crate::registry::Registry::with_environment`]).
 ///
-/// Environments run on the sampling thread, so `step` should not wait for other processes. An
-/// environment that must wait should implement [`TaskSet`] instead.
+/// It runs on the sampling thread; if `step` waits for another process, implement [`TaskSet`]
+/// instead.
 pub struct Dataset<E> {
     name: String,
     make: Box<Make<E>>,
@@ -66,21 +65,20 @@ pub struct Dataset<E> {
 }
 
 impl<E: Environment> Dataset<E> {
-    /// Creates a dataset without splits. `make` creates its environments.
+    /// Creates a dataset without splits; `make` creates environments.
     pub fn new(make: impl Fn() -> E + Send + Sync + 'static) -> Self {
         let (splits, phrases) = (Vec::new(), Vec::new());
         Self { name: String::new(), make: Box::new(make), splits, expert: None, phrases }
     }
 
-    /// Adds a split. The training split must be added first.
+    /// Adds a split; the training split must come first.
     #[must_use]
     pub fn split(mut self, name: impl Into<String>, tasks: Vec<Task>) -> Self {
         self.splits.push((name.into(), tasks));
         self
     }
 
-    /// Sets the expert for the SFT warm start. `act` receives the environment and an observation
-    /// and returns the next action. Episodes that end without success are dropped.
+    /// Sets the expert for the SFT warm start. Unsuccessful episodes are dropped.
     #[must_use]
     pub fn expert(mut self, act: impl Fn(&E, &Observation) -> String + Send + Sync + 'static) -> Self {
         self.expert = Some(Box::new(act));

@@ -1,4 +1,4 @@
-//! Demonstrations: expert episodes for SFT.
+//! Expert episodes for SFT.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,26 +8,23 @@ use turnwise_core::{
     Action, EnvError, Environment, ImageHandle, Observation, Purpose, Rng, Seed, Step, Task, TaskSet, Tool,
 };
 
-/// Which demonstrations to play and how to play them.
+/// Which demonstrations to play, and how.
 #[derive(Clone, Copy)]
 pub struct DemonstrationRequest<'a> {
-    /// Split to play. Tasks of the split are played in order.
+    /// Split whose tasks are played in order.
     pub split: &'a str,
-    /// Number of episodes to play. Fewer episodes are returned if some fail.
+    /// Number of episodes to play; failed ones are not replaced.
     pub count: usize,
-    /// Probability of inserting an invalid or useless action before a step. Inserted actions are
-    /// excluded from the SFT loss. Environments in other processes ([`crate::process`]) do not
-    /// insert actions.
+    /// Probability of inserting an invalid or useless action before a step; SFT does not imitate
+    /// these. Environments in other processes ([`crate::process`]) ignore it.
     pub invalid_action_prob: f64,
-    /// Maximum number of turns per episode, including inserted actions.
+    /// Turn limit per episode, including inserted actions.
     pub max_turns: usize,
-    /// Whether to store the admissible actions of each turn, for prompts that list them. Action
-    /// lists take up most of the memory.
+    /// Whether to store admissible actions, which take up most of the memory.
     pub keep_admissible: bool,
-    /// Seed for all random draws.
+    /// Seed of all random draws.
     pub seed: u64,
-    /// Called after each episode, on the thread that played it. Return `Break` to stop early; the
-    /// result is then incomplete.
+    /// Called after each episode on its thread. `Break` stops early.
     pub played: &'a (dyn Fn() -> ControlFlow<()> + Sync),
 }
 
@@ -64,27 +61,25 @@ pub(crate) fn check_probability(name: &str, probability: f64) -> Result<(), EnvE
     )))
 }
 
-/// One observation and the action taken in response.
+/// An observation and the action taken.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DemonstrationTurn {
     /// Observation before the action.
     pub observation: String,
-    /// Image in the observation, if any.
+    /// Image in the observation.
     pub image: Option<ImageHandle>,
-    /// Admissible actions, if they were requested.
+    /// Admissible actions, if requested.
     pub admissible: Vec<String>,
-    /// Action taken by the expert, or an inserted action.
+    /// The expert's action, or an inserted one.
     pub action: String,
-    /// Whether SFT imitates the action. False for inserted actions, which are excluded from the
-    /// loss.
+    /// Whether SFT imitates the action.
     pub imitate: bool,
     /// Reward for the action.
     pub reward: f64,
 }
 
 impl DemonstrationTurn {
-    /// Creates a turn from an observation and an action. Stores the admissible actions only if
-    /// requested.
+    /// Creates a turn.
     pub fn new(
         seen: Observation,
         keep_admissible: bool,
@@ -99,14 +94,14 @@ impl DemonstrationTurn {
     }
 }
 
-/// An episode played by an expert.
+/// An expert's episode.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Demonstration {
-    /// The task that was played.
+    /// The task played.
     pub task: Task,
     /// Functions that the actions may call ([`turnwise_core::Environment::tools`]).
     pub tools: Vec<Tool>,
-    /// Turns in the order played.
+    /// Turns in order.
     pub turns: Vec<DemonstrationTurn>,
     /// Observation after the last action.
     pub final_observation: String,
@@ -114,7 +109,7 @@ pub struct Demonstration {
 
 const SUMMARY_ACTIONS: usize = 5;
 
-/// Returns the default summary of an episode: the five actions before a turn, in one line.
+/// Returns the five actions before `turn` in one line.
 pub fn latest_actions(episode: &Demonstration, turn: usize) -> String {
     let before = &episode.turns[..turn.min(episode.turns.len())];
     let latest = before[before.len().saturating_sub(SUMMARY_ACTIONS)..].iter();
@@ -126,22 +121,22 @@ pub fn latest_actions(episode: &Demonstration, turn: usize) -> String {
 /// Result of a [`DemonstrationRequest`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Demonstrations {
-    /// Successful episodes, in task order.
+    /// Successful episodes in task order.
     pub episodes: Vec<Demonstration>,
-    /// Number of episodes that were played but dropped.
+    /// Number of dropped episodes.
     pub dropped: usize,
-    /// Number of dropped episodes that ended with an error from the environment.
+    /// Number of dropped episodes that ended with an environment error.
     pub failed: usize,
-    /// The first error returned by an environment.
+    /// First environment error.
     pub failure: Option<String>,
 }
 
-/// Plays the requested episodes in parallel on all threads. Episode `i` plays task `i` modulo the
-/// number of tasks. Each episode has its own seed, so the result does not depend on scheduling.
-/// `play` returns `None` to drop an episode.
+/// Plays the requested episodes on all threads. Episode `i` plays task `i` modulo the number of
+/// tasks with its own seed, so scheduling does not matter. `play` returns `None` to drop an
+/// episode.
 ///
 /// # Errors
-/// Fails if the request's probability is invalid or `play` fails.
+/// Fails if the probability is invalid or `play` fails.
 pub fn play_all<T: Sync>(
     tasks: &[T],
     request: &DemonstrationRequest<'_>,
@@ -170,11 +165,11 @@ pub fn play_all<T: Sync>(
     Ok(Demonstrations { episodes, dropped, ..Demonstrations::default() })
 }
 
-/// Plays episodes one after another, as needed for environments in other processes. Unlike
-/// [`play_all`], drops and counts failed episodes.
+/// Plays episodes one after another, for environments in other processes. Failed episodes are
+/// dropped and counted.
 ///
 /// # Errors
-/// Fails if the request's probability is invalid or every episode failed.
+/// Fails if the probability is invalid or all episodes fail.
 pub fn play_in_turn<T>(
     tasks: &[T],
     request: &DemonstrationRequest<'_>,
@@ -205,12 +200,11 @@ pub fn play_in_turn<T>(
     }
 }
 
-/// Plays one episode with an expert. `act` returns the next action and whether SFT imitates it, or
-/// `None` to give up. Returns `None` if the episode takes too many turns or `worth` rejects its
-/// last step.
+/// Plays an episode. `act` returns the next action and whether SFT imitates it, or `None` to give
+/// up. The result is `None` after too many turns or if `worth` rejects the last step.
 ///
 /// # Errors
-/// Returns any error from the environment.
+/// Returns the environment's error.
 pub fn play_episode<E: Environment + ?Sized>(
     environment: &mut E,
     task: &Task,
@@ -236,11 +230,11 @@ pub fn play_episode<E: Environment + ?Sized>(
     Ok(None)
 }
 
-/// Plays episodes with random admissible actions, to train the tokenizer if an environment has no
-/// expert. Failed episodes are dropped and counted.
+/// Plays random admissible actions, to train a tokenizer without an expert. Failed episodes are
+/// dropped and counted.
 ///
 /// # Errors
-/// Fails if the split is unknown or every episode failed.
+/// Fails on an unknown split or if all episodes fail.
 pub fn explore(set: &dyn TaskSet, request: &DemonstrationRequest<'_>) -> Result<Demonstrations, EnvError> {
     let tasks = set.tasks(request.split)?;
     play_in_turn(&tasks, request, |task, seed| wander(set, task.clone(), request, seed).map(Some))

@@ -1,7 +1,7 @@
-//! Pinned task panels: fixed task lists, each identified by a hash.
+//! Pinned task panels: fixed task lists with a hash.
 //!
-//! Training and evaluation use two panels with no tasks in common. Tasks are ordered by their
-//! hashes, so the order of files does not matter.
+//! Training and evaluation panels are disjoint. Tasks are sorted by hash, so file order does not
+//! matter.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,37 +11,35 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use turnwise_core::{EnvError, Purpose, Seed, Task, TaskList, TaskSet, digest};
 
-/// How a panel selects tasks from a split.
+/// How a panel selects a split's tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
-    /// Number of tasks, or `None` for all.
+    /// Number of tasks; `None` for all.
     pub count: Option<usize>,
-    /// Seed for random selection. If `None`, the first tasks in hash order are selected.
+    /// Seed of a random selection; `None` selects in hash order.
     pub seed: Option<u64>,
-    /// Whether to select equally many tasks of each kind. Kinds with too few tasks contribute
-    /// fewer.
+    /// Whether to select equally many tasks of each kind, if available.
     pub balanced: bool,
 }
 
 /// A fixed list of tasks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Panel {
-    /// Name of the environment.
+    /// Environment name.
     pub env: String,
-    /// Split that the tasks come from.
+    /// Split of the tasks.
     pub split: String,
-    /// The tasks in hash order.
+    /// Tasks in hash order.
     pub tasks: Vec<Task>,
-    /// Lower-case hexadecimal SHA-256 over the task ids and content digests
-    /// ([`Task::content_digest`]), in this order. Each value is hashed after its length.
+    /// Hex SHA-256 over task ids and [`Task::content_digest`]s, each preceded by its length.
     pub hash: String,
 }
 
 impl Panel {
-    /// Selects tasks from a split and hashes them.
+    /// Selects and hashes tasks of a split.
     ///
     /// # Errors
-    /// Fails if the split cannot be read, has duplicate ids, or has fewer tasks than requested.
+    /// Fails if the split cannot be read, has duplicate ids or has too few tasks.
     pub fn pin(set: &dyn TaskSet, split: &str, choice: Choice) -> Result<Self, EnvError> {
         let (mut tasks, there) = if let Some(list) = set.list(split)? {
             (listed(&*list, choice)?, list.len())
@@ -67,18 +65,17 @@ impl Panel {
         Ok(Self::of(set.name(), split, tasks))
     }
 
-    /// Returns a panel of the given tasks.
+    /// Creates a panel of the given tasks.
     pub fn of(env: &str, split: &str, mut tasks: Vec<Task>) -> Self {
         sort(&mut tasks);
         let hash = hash(&tasks);
         Self { env: env.to_owned(), split: split.to_owned(), tasks, hash }
     }
 
-    /// Returns an error if two panels for the same environment have a task in common. Renamed
-    /// copies of a task count as the same task.
+    /// Checks that two panels share no task. Renamed copies count as the same task.
     ///
     /// # Errors
-    /// Fails if the panels have a task in common. The error names the task.
+    /// Fails with the name of the shared task.
     pub fn check_disjoint(&self, other: &Self) -> Result<(), EnvError> {
         if self.env != other.env {
             return Ok(());
@@ -97,7 +94,7 @@ impl Panel {
     /// Checks that [`Self::hash`] matches the tasks.
     ///
     /// # Errors
-    /// Fails if the panel was modified after it was pinned.
+    /// Fails if the panel was modified.
     pub fn check_hash(&self) -> Result<(), EnvError> {
         let found = hash(&self.tasks);
         if found == self.hash {
@@ -109,11 +106,11 @@ impl Panel {
         )))
     }
 
-    /// Checks the panel's hash, and that the task set contains all its tasks unchanged.
+    /// Checks the hash, and that the task set has all tasks unchanged.
     ///
     /// # Errors
-    /// Fails if the panel was modified or belongs to another environment, or if a task is missing
-    /// or changed. The error names the task.
+    /// Fails if the panel was modified, belongs to another environment, or has a missing or changed
+    /// task.
     pub fn verify(&self, set: &dyn TaskSet) -> Result<(), EnvError> {
         self.check_hash()?;
         if self.env != set.name() {
@@ -161,24 +158,24 @@ impl Panel {
     }
 }
 
-/// All tasks of a split, with their number and hash.
+/// All tasks of a split, hashed.
 #[derive(Clone)]
 pub enum PinnedSplit {
-    /// The tasks themselves.
+    /// Tasks in memory.
     Panel(Panel),
-    /// A list that creates tasks on demand, for splits that do not fit in memory.
+    /// Tasks created on demand, for splits that exceed memory.
     Listed {
-        /// Name of the environment.
+        /// Environment name.
         env: String,
-        /// Name of the split.
+        /// Split name.
         split: String,
-        /// Tasks of the split.
+        /// The split's tasks.
         list: Arc<dyn TaskList>,
     },
 }
 
 impl PinnedSplit {
-    /// Reads the tasks of a split and hashes them.
+    /// Hashes all tasks of a split.
     ///
     /// # Errors
     /// Fails if the split cannot be read or has duplicate ids.
@@ -197,12 +194,12 @@ impl PinnedSplit {
         }
     }
 
-    /// Returns true if the split has no tasks.
+    /// Returns true for an empty split.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the hash of all tasks, computed like [`Panel::hash`].
+    /// Returns the hash, computed like [`Panel::hash`].
     pub fn hash(&self) -> &str {
         match self {
             Self::Panel(panel) => &panel.hash,
@@ -210,11 +207,10 @@ impl PinnedSplit {
         }
     }
 
-    /// Returns an error if a panel for the same environment has a task in common with this list.
-    /// Renamed copies of a task count as the same task.
+    /// Checks that a panel shares no task with this list. Renamed copies count as the same task.
     ///
     /// # Errors
-    /// Fails if the list and the panel have a task in common. The error names the task.
+    /// Fails with the name of the shared task.
     pub fn check_disjoint(&self, panel: &Panel) -> Result<(), EnvError> {
         let (env, split, list) = match self {
             Self::Panel(own) => return panel.check_disjoint(own),
@@ -232,7 +228,7 @@ impl PinnedSplit {
                     shared.push((task.id.clone(), found.id));
                 }
             }
-            // A name in both is the same task.
+            // The same name in both is the same task.
             if shared.last().is_none_or(|(own, _)| *own != task.id)
                 && let Some(found) = list.find(&task.id)?
             {
@@ -267,7 +263,6 @@ fn sorted(set: &dyn TaskSet, split: &str) -> Result<Vec<Task>, EnvError> {
     Ok(tasks)
 }
 
-/// Returns the candidate tasks for a selection, in hash order.
 fn listed(list: &dyn TaskList, choice: Choice) -> Result<Vec<Task>, EnvError> {
     let first = if choice.seed.is_none() && !choice.balanced { choice.count } else { None };
     let order = list.panel_order();
@@ -279,14 +274,14 @@ fn sort(tasks: &mut [Task]) {
     tasks.sort_by_cached_key(|task| (rank(task), task.id.clone()));
 }
 
-/// Hashes the length before the text, so that different lists never hash the same bytes.
+/// Hashes the length first, so different lists never hash the same bytes.
 fn feed(hash: &mut Sha256, text: &str) {
     hash.update((text.len() as u64).to_le_bytes());
     hash.update(text.as_bytes());
 }
 
-/// Returns the hash by which a task is sorted. The hash does not cover the task's content. A
-/// changed task thus keeps its position, and [`Panel::verify`] detects the change.
+/// Returns a task's sort key, which does not depend on its content. A changed task therefore keeps
+/// its position, and [`Panel::verify`] detects the change.
 pub(crate) fn rank(task: &Task) -> [u8; 32] {
     let mut hash = Sha256::new();
     for text in [&task.id, &task.kind, &task.goal] {
@@ -299,7 +294,7 @@ fn hash(tasks: &[Task]) -> String {
     digest(tasks.iter().flat_map(|task| [task.id.clone(), task.content_digest()]))
 }
 
-/// Interleaves the tasks by kind: the first of each kind, then the second of each kind, and so on.
+/// The first task of each kind, then the second of each.
 fn interleave(tasks: Vec<Task>) -> Vec<Task> {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     let mut ranked: Vec<(usize, Task)> = tasks
@@ -370,7 +365,7 @@ mod tests {
         assert_eq!(pin(Choice::default()).tasks.len(), 20);
         assert_ne!(pin(choice(7)).hash, pin(choice(8)).hash);
         assert_ne!(pin(choice(7)).hash, pin(Choice { seed: Some(3), ..choice(7) }).hash);
-        // If this hash changes, the panels of earlier runs no longer verify.
+        // If this hash changes, earlier runs' panels no longer verify.
         assert_eq!(pin(choice(2)).hash, "38e14f223fb6d3835b64ece7ac4ff2775fe17ba5abed8bd87ce3e58c2e4637dd");
     }
 
@@ -405,7 +400,6 @@ mod tests {
         assert!(error.contains("share 1 tasks") && error.contains(&first.tasks[0].id), "{error}");
         second.env = "another".into();
         first.check_disjoint(&second).unwrap();
-        // The same content under another name is the same task.
         let twin = Task { id: "renamed".into(), ..first.tasks[0].clone() };
         let third = Panel::of("test", "valid", vec![twin]);
         let error = first.check_disjoint(&third).unwrap_err().to_string();

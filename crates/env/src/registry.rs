@@ -24,21 +24,19 @@ const TEMPLATES: [(&str, &str); 4] = [
     ("tools-python", include_str!("../templates/tools-python.toml")),
 ];
 
-/// Environment kinds from the crate `turnwise-remote`, which need the cargo feature `remote`.
+/// Kinds in the crate `turnwise-remote` (cargo feature `remote`).
 const REMOTE: [&str; 3] = ["openenv", "mcp", "appworld"];
 
-/// The available environment kinds, by name.
+/// The environment kinds by name.
 ///
-/// Add an environment with [`Registry::with_environment`], or add a [`WorldKind`] implementation
-/// with [`Registry::with`]. Two registries are equal if they contain the same names in the same
-/// order.
+/// Registries with the same names in the same order are equal.
 #[derive(Clone)]
 pub struct Registry {
     kinds: Vec<Arc<dyn Kind>>,
 }
 
 impl Registry {
-    /// Returns a registry that contains the built-in environments.
+    /// Returns the built-in environments.
     pub fn builtin() -> Self {
         Self::empty()
             .with(alfworld::AlfworldKind)
@@ -58,7 +56,7 @@ impl Registry {
         Self { kinds: Vec::new() }
     }
 
-    /// Adds an environment kind, replacing any existing kind with the same name.
+    /// Adds a kind, replacing one of the same name.
     #[must_use]
     pub fn with<K: WorldKind>(mut self, kind: K) -> Self {
         let kind: Arc<dyn Kind> = Arc::new(Typed(kind));
@@ -69,10 +67,9 @@ impl Registry {
         self
     }
 
-    /// Adds a custom environment, which `env.kind` selects by this name ([`crate::dataset`]).
+    /// Adds a custom environment as an `env.kind` ([`crate::dataset`]).
     ///
-    /// `open` creates the dataset from the settings `S`, which are keys of the `[env]` table. Use
-    /// [`NoSettings`](crate::dataset::NoSettings) if the environment has no settings.
+    /// `S` are keys of `[env]`, or [`NoSettings`](crate::dataset::NoSettings).
     #[must_use]
     pub fn with_environment<S, E>(
         self,
@@ -86,15 +83,15 @@ impl Registry {
         self.with(EnvironmentKind::new(name, open))
     }
 
-    /// Returns the environment kinds in the order in which they were added.
+    /// Returns the kinds in the order added.
     pub fn kinds(&self) -> impl Iterator<Item = &dyn Kind> {
         self.kinds.iter().map(|kind| &**kind)
     }
 
-    /// Returns the environment kind with the given name.
+    /// Returns a kind by name.
     ///
     /// # Errors
-    /// Fails if the kind is unknown. The error suggests the nearest name.
+    /// Fails if the kind is unknown; the error suggests the nearest name.
     pub fn kind(&self, name: &str) -> Result<&dyn Kind, SettingsError> {
         self.kinds().find(|kind| kind.name() == name).ok_or_else(|| {
             let feature = REMOTE.contains(&name).then_some("remote").or((name == "agent").then_some("serve"));
@@ -112,8 +109,8 @@ impl Registry {
         })
     }
 
-    /// Returns the JSON Schema for the `[env]` table, which has one alternative per environment
-    /// kind. `common` contains the schema properties shared by all environments.
+    /// Returns the JSON Schema of `[env]`, with one alternative per kind and the properties
+    /// `common` to all.
     pub fn schema(&self, common: &serde_json::Map<String, Schema>) -> Schema {
         let alternatives = self.kinds().map(|kind| {
             let mut schema = kind.schema();
@@ -130,12 +127,12 @@ impl Registry {
         json!({ "oneOf": alternatives.collect::<Vec<_>>() })
     }
 
-    /// Returns the source of the embedded prompt template with the given name.
+    /// Returns an embedded prompt template's source.
     pub fn template(&self, name: &str) -> Option<&str> {
         self.templates().find(|(known, _)| *known == name).map(|(_, source)| source)
     }
 
-    /// Returns the name and source of each embedded prompt template.
+    /// Returns the embedded prompt templates' names and sources.
     pub fn templates(&self) -> impl Iterator<Item = (&str, &str)> {
         self.kinds().flat_map(|kind| kind.templates().iter().copied()).chain(TEMPLATES)
     }
@@ -159,13 +156,13 @@ impl PartialEq for Registry {
     }
 }
 
-/// A type-erased [`WorldKind`] with its settings as a TOML table.
+/// A type-erased [`WorldKind`], with settings as a TOML table.
 pub trait Kind: Send + Sync {
     /// See [`WorldKind::name`].
     fn name(&self) -> &str;
     /// See [`WorldKind::summary`].
     fn summary(&self) -> &str;
-    /// Returns the JSON Schema for the settings.
+    /// Returns the settings' JSON Schema.
     fn schema(&self) -> Schema;
     /// See [`WorldKind::credit_keys`].
     fn credit_keys(&self) -> &[&str];
@@ -190,14 +187,14 @@ pub trait Kind: Send + Sync {
     /// See [`WorldKind::play_settings`].
     ///
     /// # Errors
-    /// Fails if the settings cannot be serialized to TOML.
+    /// Fails if TOML cannot represent the settings.
     fn play_settings(&self, seed: u64, whole: bool) -> Result<Table, SettingsError>;
     /// See [`WorldKind::play_help`].
     fn play_help(&self) -> &str;
     /// See [`WorldKind::write_files`].
     ///
     /// # Errors
-    /// Fails if the settings are invalid, or if files are not supported or cannot be written.
+    /// Fails on invalid settings, or if files are unsupported or cannot be written.
     fn write_files(&self, settings: &Table, folder: &Path) -> Result<usize, EnvError>;
 
     /// See [`WorldKind::play_arguments`].
@@ -205,7 +202,7 @@ pub trait Kind: Send + Sync {
     /// See [`WorldKind::replay`].
     ///
     /// # Errors
-    /// Fails if this environment does not support replays or the recording cannot be read.
+    /// Fails if replays are unsupported or the recording cannot be read.
     fn replay(&self, request: ReplayRequest<'_>) -> Result<ReplayReport, EnvError>;
 }
 
@@ -353,7 +350,6 @@ mod tests {
         assert_eq!(keys(registry.kind("webshop").unwrap()), ["state_key"]);
     }
 
-    /// A second kind named `alfworld`, used to replace the built-in one.
     struct Other;
 
     impl WorldKind for Other {

@@ -1,20 +1,20 @@
-//! Replays recorded episodes: reads lines, compares values, reports differences.
+//! Compares recorded episodes with replayed ones.
 
 use std::fmt;
 use std::io::BufRead;
 
 use turnwise_core::EnvError;
 
-/// A value that differs between the engine and the recording.
+/// A value that differs from the recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// Line number of the episode in the recording, starting at 1.
+    /// The episode's line in the recording, 1-based.
     pub episode: usize,
-    /// The episode's task, such as a game or a shopping goal.
+    /// The episode's task.
     pub task: String,
-    /// Step number, starting at 1. The reset is step 0.
+    /// Step number; the reset is step 0.
     pub step: usize,
-    /// Name of the compared value.
+    /// Compared value.
     pub field: &'static str,
     /// Recorded value.
     pub expected: String,
@@ -25,11 +25,11 @@ pub struct Difference {
 /// Result of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplayReport {
-    /// Text that tells the user how much was replayed.
+    /// How much was replayed, for the user.
     pub counts: String,
-    /// What an episode is called in this environment, such as `session`.
+    /// What the environment calls an episode, such as `session`.
     pub unit: &'static str,
-    /// All differences, in the order of the recording.
+    /// Differences in recorded order.
     pub differences: Vec<Difference>,
 }
 
@@ -40,7 +40,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Compares the values of an episode with the recording and collects the differences.
+/// Compares an episode with the recording and collects differences.
 #[derive(Debug)]
 pub(crate) struct Checker<'a> {
     differences: &'a mut Vec<Difference>,
@@ -50,7 +50,6 @@ pub(crate) struct Checker<'a> {
 }
 
 impl<'a> Checker<'a> {
-    /// Starts comparing the episode on the given line.
     pub(crate) fn new(differences: &'a mut Vec<Difference>, episode: usize, task: impl Into<String>) -> Self {
         Self { differences, episode, task: task.into(), step: 0 }
     }
@@ -86,13 +85,12 @@ pub(crate) struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// Returns an error that names the recording and the current line.
     pub(crate) fn error(&self, reason: impl Into<String>) -> EnvError {
         EnvError::File { path: format!("{}, line {}", self.name, self.number), reason: reason.into() }
     }
 }
 
-/// Returns the non-blank lines of a recording. `name` is the recording's name in error messages.
+/// Returns a recording's non-blank lines; `name` is for error messages.
 pub(crate) fn numbered_lines(
     name: &str,
     reader: impl BufRead,

@@ -1,15 +1,14 @@
-//! Saved episodes: JSON objects whose first keys are the name and version of their format.
+//! Saved episodes: JSON objects that start with the name and version of their format.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use turnwise_core::{EnvError, Snapshot};
 
-/// An episode that can be saved as a JSON object whose first keys are `format` and `version`.
 pub(crate) trait SavedEpisode: Serialize + DeserializeOwned {
     const WORLD: &'static str;
     const FORMAT: &'static str;
-    /// Format version. Increase the version if older releases would misread new files.
+    /// Increase this if older releases would misread new files.
     const VERSION: u32;
 
     fn save(&self) -> Result<Snapshot, EnvError> {
@@ -17,7 +16,7 @@ pub(crate) trait SavedEpisode: Serialize + DeserializeOwned {
         serde_json::to_vec(&written).map(Snapshot).map_err(|error| EnvError::State(error.to_string()))
     }
 
-    /// Parses a saved episode. Rejects episodes from other environments or format versions.
+    /// Rejects other environments and versions.
     fn read(snapshot: &Snapshot) -> Result<Self, EnvError> {
         let broken = |error: serde_json::Error| {
             EnvError::State(format!("these bytes are no saved {} episode ({error})", Self::WORLD))

@@ -1,12 +1,11 @@
-//! Content-based splits: a task's digest determines its split, whatever the seed.
+//! Splits by content: a task's digest selects its split for any seed.
 
 use turnwise_core::{EnvError, Task};
 
 pub(crate) const SPLITS: [&str; 3] = ["train", "valid", "test"];
 
-/// Returns the index in [`SPLITS`] for a task digest, based on the digest's first byte. The lowest
-/// `test` byte values select the test split, the next `valid` values the validation split, and all
-/// others the training split.
+/// Selects an index of [`SPLITS`] by the digest's first byte: test below `test`, validation for
+/// the next `valid` values, otherwise training.
 pub(crate) fn split_of(digest: &str, test: u8, valid: u8) -> usize {
     match digest.get(..2).and_then(|byte| u8::from_str_radix(byte, 16).ok()) {
         Some(byte) if byte < test => 2,

@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use turnwise_core::{EnvError, Task};
 
-/// Tasks grouped by split, with the training split first.
+/// Tasks by split, training first.
 #[derive(Debug)]
 pub struct Splits(Vec<(String, Vec<Task>)>);
 
 impl Splits {
-    /// Creates splits. `train` is moved to the front, and the other splits keep their order.
+    /// Creates splits and moves `train` to the front.
     ///
     /// # Errors
-    /// Fails if a split is empty or two tasks have the same id.
+    /// Fails if a split is empty or ids repeat.
     pub fn new(mut splits: Vec<(String, Vec<Task>)>) -> Result<Self, EnvError> {
         splits.sort_by_key(|(name, _)| name != "train");
         let mut seen = HashSet::new();
@@ -32,15 +32,15 @@ impl Splits {
         Ok(Self(splits))
     }
 
-    /// Returns the names of the splits.
+    /// Returns the split names.
     pub fn names(&self) -> Vec<String> {
         self.0.iter().map(|(name, _)| name.clone()).collect()
     }
 
-    /// Returns the tasks of a split.
+    /// Returns a split's tasks.
     ///
     /// # Errors
-    /// Fails if the split is unknown.
+    /// Fails on an unknown split.
     pub fn tasks(&self, split: &str) -> Result<Vec<Task>, EnvError> {
         let found = self.0.iter().find(|(name, _)| name == split);
         found
@@ -49,11 +49,10 @@ impl Splits {
     }
 }
 
-/// Reads one file for each split. `read` converts a JSON object to a task, or returns an error
-/// message for invalid objects.
+/// Reads one file per split. `read` converts a JSON object to a task, or returns an error message.
 ///
 /// # Errors
-/// Fails if a file cannot be read or a line is not a valid task. The error names the file and line.
+/// Fails on an unreadable file or an invalid line, which the error names.
 pub fn read_splits<T: DeserializeOwned>(
     files: &BTreeMap<String, PathBuf>,
     read: impl Fn(T) -> Result<Task, String>,
@@ -75,7 +74,7 @@ pub fn read_splits<T: DeserializeOwned>(
     Splits::new(files.iter().map(of_file).collect::<Result<_, EnvError>>()?)
 }
 
-/// Returns the non-blank lines of a file with their line numbers, starting at 1.
+/// Returns a file's non-blank lines with 1-based numbers.
 ///
 /// # Errors
 /// Fails if the file cannot be read.

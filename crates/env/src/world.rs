@@ -1,13 +1,7 @@
-//! Traits through which training, evaluation and the command-line program use an environment.
+//! Traits of environments.
 //!
-//! | | |
-//! |---|---|
-//! | [`World`] | an open environment with its tasks, expert and tokenizer phrases |
-//! | [`WorldKind`] | a value of `env.kind`, with its settings, its prompt templates and how to open it |
-//! | [`crate::registry::Registry`] | all known kinds |
-//!
-//! Most custom environments need only [`crate::dataset`]. Implement these traits if you need an
-//! advisor, templates, recordings, or tasks that are read lazily.
+//! Most custom environments need only [`crate::dataset`]. Implement these traits for advisors,
+//! templates, recordings or lazily read tasks.
 
 use std::any::Any;
 use std::io::{BufRead, Write};
@@ -25,44 +19,40 @@ use crate::replay::ReplayReport;
 
 /// Arguments of [`WorldKind::open`].
 pub struct OpenOptions<'a> {
-    /// Splits that will be used. The environment may skip the others. Empty means all.
+    /// Splits to open; empty means all.
     pub splits: &'a [&'a str],
-    /// Maximum number of turns per episode.
+    /// Turn limit per episode.
     pub max_turns: usize,
-    /// Receives messages for the log, such as the names of skipped files.
+    /// Receives log messages.
     pub note: &'a mut dyn FnMut(String),
 }
 
-/// An open environment, with its tasks and expert.
+/// An open environment with its tasks and expert.
 pub trait World: Any + Send + Sync {
     /// Returns the tasks and their environments.
     fn task_set(&self) -> &dyn TaskSet;
 
-    /// Returns expert episodes for SFT, or `None` if the environment has no expert.
+    /// Returns expert episodes for SFT, if there is an expert.
     ///
     /// # Errors
-    /// Fails if the split is unknown or the request cannot be fulfilled.
+    /// Fails on an unknown split or if playing fails.
     fn demonstrations(&self, request: &DemonstrationRequest<'_>) -> Result<Option<Demonstrations>, EnvError> {
         let _ = request;
         Ok(None)
     }
 
-    /// Returns false if [`Self::demonstrations`] always returns `None`, so that SFT can be rejected
-    /// early.
+    /// Returns false if [`Self::demonstrations`] always returns `None`, to reject SFT early.
     fn has_expert(&self) -> bool {
         true
     }
 
-    /// Returns a one-line summary of an episode, used as the SFT target for learning compaction
-    /// (`prompt.compact_after`).
-    ///
-    /// The summary covers the actions before `turn` and the observations up to that turn. The
-    /// default is [`crate::demonstration::latest_actions`].
+    /// Returns a one-line summary of the actions before `turn` and the observations up to it, the
+    /// SFT target for compaction (`prompt.compact_after`).
     fn summarize(&self, episode: &Demonstration, turn: usize) -> String {
         latest_actions(episode, turn)
     }
 
-    /// Returns fixed phrases that a tokenizer trained from scratch should keep as single tokens.
+    /// Returns phrases that tokenizers trained from scratch keep as single tokens.
     ///
     /// # Errors
     /// Fails if the environment's texts cannot be read.
@@ -70,23 +60,22 @@ pub trait World: Any + Send + Sync {
         Ok(Vec::new())
     }
 
-    /// Returns true if a tokenizer trained from scratch should separate names from numbers after
-    /// them.
+    /// Returns whether tokenizers trained from scratch separate names from the numbers after them.
     fn split_numbers(&self) -> bool {
         false
     }
 
-    /// Returns an expert that advises a human player, or `None` if the environment has no expert.
+    /// Returns an advisor for human players, if any.
     ///
     /// # Errors
-    /// Fails if the expert cannot be created.
+    /// Fails if it cannot be created.
     fn advisor(&self, task: &Task) -> Result<Option<Box<dyn Advisor>>, EnvError> {
         let _ = task;
         Ok(None)
     }
 }
 
-/// A world's task set, which threads share by reference counting.
+/// A world's task set, shared between threads.
 pub struct WorldTasks(pub Arc<dyn World>);
 
 impl TaskSet for WorldTasks {
@@ -131,22 +120,22 @@ impl TaskSet for WorldTasks {
     }
 }
 
-/// An expert that suggests actions based only on an episode's observations.
+/// An expert that sees only an episode's observations.
 pub trait Advisor {
-    /// Returns the next action for an observation.
+    /// Returns the next action.
     fn advise(&mut self, observation: &Observation) -> String;
 }
 
-/// Default evaluation settings, used for settings missing in the config.
+/// Evaluation settings for those missing in the config.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EvalDefaults<'a> {
-    /// Maximum number of turns per episode.
+    /// Turn limit per episode.
     pub max_turns: usize,
-    /// Splits to evaluate on, the last of which is for human players.
+    /// Splits to evaluate on; human players get the last.
     pub splits: &'a [&'a str],
-    /// Prompt template for models that reason in free text.
+    /// Template for free-text reasoning.
     pub template: &'a str,
-    /// Prompt template in ReAct format (a thought and an action), if the environment has one.
+    /// ReAct template, if any.
     pub react_template: Option<&'a str>,
 }
 
@@ -156,22 +145,22 @@ impl Default for EvalDefaults<'_> {
     }
 }
 
-/// A recording of the original environment and options for replaying it.
+/// A recording of the original environment to replay.
 pub struct ReplayRequest<'a> {
-    /// The recording's name for error messages.
+    /// Name for error messages.
     pub name: &'a str,
-    /// The recording, as JSON Lines.
+    /// The recording in JSON Lines.
     pub recording: Box<dyn BufRead>,
-    /// Data that was used to make the recording, if it is not part of the recording.
+    /// Data of the recording, if stored separately.
     pub data: Option<&'a Path>,
-    /// Queries whose search results are missing from the recording.
+    /// Queries without search results in the recording.
     pub unanswered: &'a [String],
-    /// Receives the engine's output in the recording format.
+    /// Receives the engine's output as a recording.
     pub dump: Option<&'a mut dyn Write>,
 }
 
 impl<'a> ReplayRequest<'a> {
-    /// Returns [`Self::data`], for environments that require it.
+    /// Returns [`Self::data`].
     ///
     /// # Errors
     /// Fails if `data` is `None`.
@@ -186,96 +175,91 @@ impl<'a> ReplayRequest<'a> {
 
 /// A kind of environment, selected by `env.kind`.
 ///
-/// An environment's settings are the keys of `[env]` other than `kind`, `split`, `max_turns` and
-/// `reward_scale`. Field attributes specify descriptions and ranges ([`turnwise_settings`]). Every
-/// setting must have a default.
+/// Its settings are the keys of `[env]` except `kind`, `split`, `max_turns` and `reward_scale`;
+/// each needs a default. Field attributes give descriptions and ranges ([`turnwise_settings`]).
 pub trait WorldKind: Send + Sync + 'static {
-    /// The keys of `[env]` that are specific to this kind, with defaults.
+    /// This kind's keys of `[env]`.
     type Settings: Serialize + DeserializeOwned + JsonSchema + Default;
 
-    /// Returns the value of `env.kind` that selects this environment.
+    /// Returns the value of `env.kind`.
     fn name(&self) -> &str;
 
-    /// Returns a one-line description of the environment.
+    /// Returns a one-line description.
     fn summary(&self) -> &str;
 
-    /// Returns messages about invalid combinations of settings. Each message names keys of the
-    /// `[env]` table.
+    /// Returns invalid combinations of settings, which name keys of `[env]`.
     fn rules(&self, settings: &Self::Settings) -> Vec<Problem> {
         let _ = settings;
         Vec::new()
     }
 
-    /// Returns the settings that affect only credit assignment. Runs that differ only in these
-    /// settings share their SFT warm start.
+    /// Returns settings that affect only credit assignment; runs that differ only in these share
+    /// their SFT warm start.
     fn credit_keys(&self) -> &[&str] {
         &[]
     }
 
-    /// Returns true if steps may report progress ([`turnwise_core::Step::progress`]), which the
-    /// credit method HAS requires. If false, HAS is rejected before training starts.
+    /// Returns whether steps may report [`turnwise_core::Step::progress`], which the credit method
+    /// HAS requires.
     fn has_progress(&self) -> bool {
         true
     }
 
-    /// Returns true if observations consist of chat messages
+    /// Returns whether observations are chat messages
     /// ([`turnwise_core::Observation::conversation`]).
     fn has_conversations(&self) -> bool {
         false
     }
 
-    /// Opens the environment, which reads or generates its data.
+    /// Opens the environment.
     ///
     /// # Errors
-    /// Fails if the data cannot be read.
+    /// Fails if its data cannot be read.
     fn open(
         &self,
         settings: &Self::Settings,
         options: &mut OpenOptions<'_>,
     ) -> Result<Box<dyn World>, EnvError>;
 
-    /// Returns the name and TOML source of each prompt template ([`crate::prompt`]).
+    /// Returns the prompt templates as name and TOML ([`crate::prompt`]).
     fn templates(&self) -> &[(&str, &str)] {
         &[]
     }
 
-    /// Returns the default evaluation settings, used when no config is given.
+    /// Returns evaluation settings for use without a config.
     fn eval_defaults(&self) -> EvalDefaults<'_> {
         EvalDefaults::default()
     }
 
-    /// Returns the default settings for human players: a small environment with the given seed, or
-    /// one with all tasks if `whole` is set.
+    /// Returns settings for human players: all tasks (`whole`), or a small environment from `seed`.
     fn play_settings(&self, seed: u64, whole: bool) -> Self::Settings {
         let _ = (seed, whole);
         Self::Settings::default()
     }
 
-    /// Returns additional help text for human players.
+    /// Returns extra help for human players.
     fn play_help(&self) -> &'static str {
         ""
     }
 
-    /// Writes a generated environment to files in the official format and returns the number of
-    /// tasks.
+    /// Writes a generated environment in the official format and returns the number of tasks.
     ///
     /// # Errors
-    /// Fails if there is no official format for the environment or the files cannot be written.
+    /// Fails without such a format or if writing fails.
     fn write_files(&self, settings: &Self::Settings, folder: &Path) -> Result<usize, EnvError> {
         let _ = (settings, folder);
         Err(EnvError::Unsupported("to be written as files"))
     }
 
-    /// Returns the arguments to `turnwise play` that open the files written by
-    /// [`Self::write_files`].
+    /// Returns `turnwise play` arguments that open the files of [`Self::write_files`].
     fn play_arguments(&self, folder: &Path) -> Vec<String> {
         vec![format!("data={}", folder.display())]
     }
 
-    /// Replays a recording and compares it with every output of the engine.
+    /// Replays a recording and compares all outputs.
     ///
     /// # Errors
-    /// Fails if this environment does not support replays or the recording cannot be read.
+    /// Fails if replays are unsupported or the recording cannot be read.
     fn replay(&self, request: ReplayRequest<'_>) -> Result<ReplayReport, EnvError> {
         let _ = request;
         Err(EnvError::Unsupported("to be held against recordings"))

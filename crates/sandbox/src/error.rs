@@ -1,38 +1,37 @@
-//! Errors from the sandbox.
+//! Sandbox errors.
 
 use std::fmt;
 use std::io;
 
-/// A stage of the setup, in order.
+/// Setup stages in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Stage {
     /// New namespaces.
     Namespaces,
-    /// User and group ids of the new user namespace.
+    /// Ids of the user namespace.
     Users,
-    /// Pipes and processes created by this program.
+    /// Pipes and processes.
     Processes,
     /// System folders.
     System,
-    /// Mount of the root and of the in-memory folder.
+    /// Mounts of the root and the in-memory folders.
     Mounts,
     /// Input files.
     Files,
-    /// Change of the root.
+    /// Change of root.
     Root,
     /// Resource limits.
     Limits,
     /// Landlock rules.
     Landlock,
-    /// The seccomp filter.
+    /// Seccomp filter.
     Seccomp,
     /// Start of the command.
     Command,
 }
 
 impl Stage {
-    /// All stages by number.
     pub(crate) const ALL: [Self; 11] = [
         Self::Namespaces,
         Self::Users,
@@ -95,10 +94,10 @@ impl fmt::Display for Stage {
     }
 }
 
-/// Errors from the sandbox.
+/// A sandbox error.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
-    /// The operating system is not Linux.
+    /// The system is not Linux.
     #[error(
         "the sandbox needs Linux: it is built of namespaces, Landlock and seccomp, which {0} does not have"
     )]
@@ -106,28 +105,28 @@ pub enum SandboxError {
     /// The kernel refuses a part of the setup.
     #[error("the kernel refuses {stage} to the sandbox ({source}); {}", stage.words().1)]
     Kernel {
-        /// The refused part.
+        /// Refused part.
         stage: Stage,
-        /// Error from the kernel.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// A path is not a file path below `/work`.
+    /// Not a file path below `/work`.
     #[error(
         "`{0}` is not a valid path of a file in the sandbox: use relative paths without `..`, `.` and empty parts"
     )]
     Path(String),
-    /// An argument, variable or path contains a NUL byte.
+    /// An argument, variable or path has a NUL byte.
     #[error("`{0}` has a NUL byte, which the kernel takes for its end")]
     Nul(String),
-    /// A folder for the sandbox cannot be read.
+    /// A folder cannot be read.
     #[error("{path}: {source}; name an absolute path of a folder that this user can read")]
     Folder {
-        /// Path of the folder.
+        /// The folder.
         path: String,
-        /// Cause of the failure.
+        /// Cause.
         source: io::Error,
     },
-    /// The sandbox's process ended during its setup.
+    /// The sandbox's process ended during setup.
     #[error("the process of the sandbox was killed during its set-up; is the machine out of memory?")]
     Killed,
 }

@@ -1,10 +1,10 @@
-//! Runs untrusted commands without docker and without root.
+//! Runs untrusted commands without docker or root.
 //!
-//! A [`Sandbox`] starts a command in its own user, mount, process, network, IPC and host-name namespaces. The
-//! command sees system programs (read-only) and the in-memory folders `/work`, with the given files, and
-//! `/tmp`. With a [`Root`], it sees an image folder (read-only) instead of the system programs, and writable
-//! folders that keep their changes. Landlock, seccomp and rlimits add a second barrier. When the command
-//! ends, all its processes are killed and the files of `/work` are returned.
+//! A [`Sandbox`] runs a command in its own user, mount, process, network, IPC and host-name
+//! namespaces. The command sees read-only system programs, or the image folder of a [`Root`], and
+//! two in-memory folders: `/work` with the given files, and `/tmp`. Landlock, seccomp and rlimits
+//! add a second barrier. When the command ends, its processes are killed and the files of `/work`
+//! are returned.
 //!
 //! ```no_run
 //! use turnwise_sandbox::{Command, Files, Limits, Sandbox};
@@ -31,25 +31,24 @@ pub use error::{SandboxError, Stage};
 pub use python::Python;
 pub use rust::Rust;
 
-/// Files by their path in `/work`, such as `src/a.py`.
+/// Files by path in `/work`, such as `src/a.py`.
 pub type Files = BTreeMap<String, Vec<u8>>;
 
-/// Resource limits of a command. A command that exceeds a limit never affects other commands.
+/// Resource limits of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Wall-clock time.
     pub wall: Duration,
-    /// CPU time of all processes of the command.
+    /// CPU time of all processes together.
     pub cpu: Duration,
-    /// Memory in bytes: the address space of each process, and the resident memory of all processes
-    /// together.
+    /// Bytes of address space per process, and of resident memory in total.
     pub memory: u64,
     /// Number of processes and threads.
     pub processes: u32,
-    /// Bytes of standard output and standard error together.
+    /// Bytes of output, including standard error.
     pub output: usize,
-    /// Bytes of all files in `/work` and `/tmp`, and by which the writable folders of a [`Root`]
-    /// may grow.
+    /// Bytes of all files in `/work` and `/tmp`, and by which a [`Root`]'s writable folders may
+    /// grow.
     pub disk: u64,
     /// Number of files and folders in `/work` and `/tmp`.
     pub files: u32,
@@ -69,19 +68,19 @@ impl Default for Limits {
     }
 }
 
-/// A command to run in `/work`, or in [`Root::start`].
+/// A command, run in `/work` or [`Root::start`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// Absolute path of the program in the sandbox.
+    /// Absolute path in the sandbox.
     pub program: PathBuf,
-    /// Arguments, without the program.
+    /// Arguments without the program.
     pub arguments: Vec<String>,
-    /// All environment variables of the command.
+    /// All environment variables.
     pub variables: BTreeMap<String, String>,
 }
 
 impl Command {
-    /// Creates a command without arguments, with the usual environment variables.
+    /// Creates a command with the usual environment variables.
     pub fn new(program: impl Into<PathBuf>) -> Self {
         let variables = [
             ("HOME", "/work"),
@@ -98,7 +97,7 @@ impl Command {
         }
     }
 
-    /// Creates a command that runs a shell script.
+    /// Creates a shell command.
     pub fn shell(line: &str) -> Self {
         Self::new("/bin/sh").arg("-c").arg(line)
     }
@@ -121,58 +120,55 @@ impl Command {
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The command exited with this code.
+    /// Exit code.
     Exited(i32),
-    /// This signal killed the command, for example 9 at the CPU limit of a single process.
+    /// Signal that killed it, such as 9 at a process's CPU limit.
     Signalled(i32),
-    /// It exceeded [`Limits::wall`].
+    /// Exceeded [`Limits::wall`].
     WallTime,
-    /// It exceeded [`Limits::cpu`].
+    /// Exceeded [`Limits::cpu`].
     CpuTime,
-    /// The processes of the command together exceeded [`Limits::memory`].
+    /// Exceeded [`Limits::memory`] in total.
     Memory,
-    /// It exceeded [`Limits::output`].
+    /// Exceeded [`Limits::output`].
     Output,
-    /// The writable folders of a [`Root`] grew by more than [`Limits::disk`].
+    /// The writable folders of a [`Root`] exceeded [`Limits::disk`].
     Disk,
 }
 
-/// The result of a command.
+/// A command's result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// How it ended.
     pub end: End,
-    /// Standard output and standard error, interleaved as written.
+    /// Output and standard error, interleaved.
     pub output: Vec<u8>,
-    /// Regular files in `/work` after the command; links, empty folders and modes are not returned.
+    /// Regular files left in `/work`, without modes.
     pub files: Files,
-    /// Number of skipped entries of `/work`: unreadable, too deep, too large, or with a non-UTF-8
-    /// name.
+    /// Number of skipped entries: unreadable, too deep, too large, or not UTF-8.
     pub left_out: usize,
 }
 
-/// An image folder as the root of a sandbox.
+/// An image folder as a sandbox's root, read-only except for `writable` folders, which keep their
+/// changes.
 ///
-/// A command sees the folder read-only, with its user as `root`, and starts in [`Self::start`]. The
-/// writable folders keep their changes after a command; [`copy_folder`] makes one. `/work` and
-/// `/tmp` are in memory, as in other sandboxes.
+/// The user is `root`. `/work` and `/tmp` are in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Root {
-    /// The image: a folder with `bin`, `usr` and the like.
+    /// Image folder, with `bin`, `usr` and the like.
     pub folder: PathBuf,
-    /// Paths directly below `/` that are left out.
+    /// Hidden paths directly below `/`.
     pub hidden: Vec<PathBuf>,
-    /// Absolute paths in the root, each with the folder of the host that is there.
+    /// Absolute paths in the root, each with its folder on the host ([`copy_folder`]).
     pub writable: Vec<(PathBuf, PathBuf)>,
-    /// Working folder of commands.
+    /// Working directory of commands.
     pub start: PathBuf,
 }
 
-/// Copies a folder of an image, to be writable in a [`Root`]. Sockets, pipes and devices are left
-/// out.
+/// Copies an image folder to be writable in a [`Root`], without sockets, pipes and devices.
 ///
 /// # Errors
-/// Fails on systems other than Linux, and if the folder cannot be read or the copy not be written.
+/// Fails if reading or writing fails, or without Linux.
 pub fn copy_folder(from: &Path, to: &Path) -> Result<(), SandboxError> {
     #[cfg(target_os = "linux")]
     return linux::copy_folder(from, to);
@@ -183,7 +179,7 @@ pub fn copy_folder(from: &Path, to: &Path) -> Result<(), SandboxError> {
     }
 }
 
-/// Runs commands; several threads can run commands at the same time.
+/// Runs commands, also from several threads at once.
 #[derive(Debug)]
 pub struct Sandbox {
     #[cfg(target_os = "linux")]
@@ -191,13 +187,11 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Prepares a sandbox and runs an empty command in it, to detect a refusal by the kernel early.
-    ///
-    /// Commands see `folders` read-only, in addition to `/usr`, `/bin`, `/lib` and the like.
+    /// Prepares a sandbox, with `folders` and system folders read-only, and tests it.
     ///
     /// # Errors
-    /// Fails on systems other than Linux, if a folder cannot be read, or if the kernel refuses a
-    /// part of the setup. The error says what to change.
+    /// Fails without Linux, on an unreadable folder, or if the kernel refuses; the error says what
+    /// to change.
     pub fn new(folders: &[PathBuf]) -> Result<Self, SandboxError> {
         #[cfg(target_os = "linux")]
         return linux::Sandbox::new(folders).map(|inner| Self { inner });
@@ -208,10 +202,10 @@ impl Sandbox {
         }
     }
 
-    /// Prepares a sandbox with an image folder as its root, and runs an empty command in it.
+    /// Prepares a sandbox with an image as root, and tests it.
     ///
     /// # Errors
-    /// As [`Self::new`]; also fails if the image has no `/bin/sh`.
+    /// Fails like [`Self::new`], or without `/bin/sh` in the image.
     pub fn in_root(root: &Root) -> Result<Self, SandboxError> {
         #[cfg(target_os = "linux")]
         return linux::Sandbox::in_root(root).map(|inner| Self { inner });
@@ -222,11 +216,11 @@ impl Sandbox {
         }
     }
 
-    /// Runs a command with files, and returns when all its processes are gone.
+    /// Runs a command and returns when all its processes have ended.
     ///
     /// # Errors
-    /// Fails if a path or argument is invalid, the files exceed the limits, or the setup fails. A
-    /// command that fails is an [`Outcome`], not an error.
+    /// Fails on an invalid path or argument, too large files, or if the setup fails. A failing
+    /// command is an [`Outcome`].
     pub fn run(&self, command: &Command, files: &Files, limits: &Limits) -> Result<Outcome, SandboxError> {
         #[cfg(target_os = "linux")]
         return self.inner.run(command, files, limits);

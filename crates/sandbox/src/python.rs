@@ -6,20 +6,19 @@ use std::process::{Command, Stdio};
 /// A Python interpreter that a sandbox can run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Python {
-    /// The interpreter with links, virtual environments and version managers resolved.
+    /// The interpreter, with links, virtual environments and version managers resolved.
     pub program: PathBuf,
-    /// Folder of the interpreter and its standard library, for [`crate::Sandbox::new`].
+    /// Folder for [`crate::Sandbox::new`], with the standard library.
     pub folder: PathBuf,
     /// Version, such as `3.11`.
     pub version: String,
 }
 
-/// Prints the three fields of a [`Python`].
 const ASK: &str = "import os, sys; print(os.path.realpath(sys.executable)); print(os.path.realpath(sys.base_prefix)); \
                    print('%d.%d' % sys.version_info[:2])";
 
 impl Python {
-    /// Finds `python3` in `PATH`; `None` if it is missing or does not start.
+    /// Finds `python3` in `PATH`; `None` if it does not start.
     pub fn find() -> Option<Self> {
         let output = Command::new("python3").args(["-I", "-c", ASK]).stdin(Stdio::null()).output().ok()?;
         let text = String::from_utf8(output.stdout).ok()?;

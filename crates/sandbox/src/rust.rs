@@ -6,16 +6,16 @@ use std::process::{Command, Stdio};
 /// A Rust compiler that a sandbox can run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rust {
-    /// The compiler itself, not the proxy of rustup.
+    /// The compiler, not rustup's proxy.
     pub program: PathBuf,
-    /// Folder of the compiler and its standard library, for [`crate::Sandbox::new`].
+    /// Folder for [`crate::Sandbox::new`], with the standard library.
     pub folder: PathBuf,
 }
 
 impl Rust {
-    /// Finds `rustc` in `PATH`; `None` if it is missing or does not start.
+    /// Finds `rustc` in `PATH`; `None` if it does not start.
     pub fn find() -> Option<Self> {
-        // A `rust-toolchain.toml` of the current folder could make rustup install a toolchain.
+        // A `rust-toolchain.toml` in the current folder could make rustup install a toolchain.
         let output = Command::new("rustc")
             .args(["--print", "sysroot"])
             .current_dir(std::env::temp_dir())

@@ -1,4 +1,4 @@
-//! Function documents shown to the model.
+//! Function documents for the model.
 
 use std::collections::HashMap;
 
@@ -15,18 +15,17 @@ use crate::python::values::{Dict, Value, dict};
 pub enum BfclDocuments {
     /// The package's JSON documents, one per line.
     Full,
-    /// One line per function, with typed parameters and a short description.
+    /// One line per function: typed parameters and a short description.
     #[default]
     Short,
-    /// The functions are declared as tools in the prompt. Functions added in a later turn appear as
-    /// JSON lines in that turn's observation.
+    /// Declared as tools in the prompt; functions added later are JSON lines in their turn's
+    /// observation.
     Tools,
-    /// No documentation. The model must know the functions from `prompt.system` or its training.
+    /// Not at all; `prompt.system` or training must teach them.
     None,
 }
 
-/// Returns the documents of the functions that a turn adds. Turn 0 adds all functions available
-/// from the start.
+/// Documents that a turn adds; turn 0 has the initial functions.
 pub(super) fn lines(package: &Package, task: &BfclTask, turn: usize, form: BfclDocuments) -> Vec<String> {
     let is_added = |name: &str| task.added.values().flatten().any(|added| added == name);
     let added = task.added.get(&turn).map(Vec::as_slice).unwrap_or_default();
@@ -39,7 +38,7 @@ pub(super) fn lines(package: &Package, task: &BfclTask, turn: usize, form: BfclD
     match form {
         BfclDocuments::Full => documents.map(|(_, text)| text.clone()).collect(),
         BfclDocuments::Short => documents.map(|(name, text)| short(name, text)).collect(),
-        // The tools of turn 0 are declared, not listed.
+        // Turn 0's tools are declared, not listed.
         BfclDocuments::Tools if turn > 0 => {
             documents.filter_map(|(name, text)| Some(tool(name, text)?.json().to_owned())).collect()
         }
@@ -86,7 +85,7 @@ fn schema(value: &Value) -> Value {
     }
 }
 
-/// Keeps the order of parameters because arguments may be positional.
+/// Keeps the parameter order because arguments may be positional.
 fn short(name: &str, text: &str) -> String {
     let document: Value = serde_json::from_str(text).unwrap_or_default();
     let field = |value: &Value, name: &str| value.as_dict().and_then(|value| value.get_str(name)).cloned();
@@ -104,7 +103,7 @@ fn short(name: &str, text: &str) -> String {
     });
     let parameters: Vec<String> = parameters.collect();
     let description = description.to_string();
-    // The text before it describes the API.
+    // The text before describes the API.
     let does = description.rsplit_once("Tool description: ").map_or(description.as_str(), |(_, does)| does);
     format!("{name}({}): {}", parameters.join(", "), does.trim().replace('\n', " "))
 }

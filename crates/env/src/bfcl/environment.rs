@@ -1,4 +1,4 @@
-//! BFCL as a [`turnwise_core::Environment`]: user turns, function calls, results, and saved states.
+//! User turns, function calls, results and saved states.
 
 use std::sync::Arc;
 
@@ -16,13 +16,12 @@ use super::set::Shared;
 use crate::parse::calls_of_words;
 use crate::saved::SavedEpisode;
 
-/// Plays the tasks of a [`super::BfclTasks`], one episode at a time.
+/// Plays the tasks of a [`super::BfclTasks`].
 ///
-/// If a reply contains calls, they are executed and the observation lists their results. A reply
-/// without calls ends the user's turn, and the observation is the next user message. An episode
-/// ends (`terminated`) after the last turn, or after too many replies with calls in one turn. An
-/// episode is `truncated` at the turn limit. The reply that ends the last turn is rewarded with 1
-/// if all turns passed.
+/// A reply's calls are executed, and the observation lists their results. A reply without calls
+/// ends the user's turn. An episode ends after the last turn or too many replies with calls in one
+/// turn (`terminated`), or at the turn limit (`truncated`). The last reply gets reward 1 if all
+/// turns passed.
 #[derive(Debug)]
 pub struct BfclEnv {
     shared: Arc<Shared>,
@@ -37,11 +36,10 @@ struct Episode {
     session: Session,
     grader: Grader,
     turn: usize,
-    /// Number of replies with calls in the current user turn.
     steps: usize,
-    /// Actions so far, from which the state is restored.
+    /// Actions so far, for a saved state.
     actions: Vec<Action>,
-    /// Digest of the calls and results so far, used as the state key.
+    /// State key: a digest of calls and results.
     history: String,
     over: bool,
 }
@@ -192,7 +190,6 @@ impl Episode {
     }
 }
 
-/// Hides the functions that the task adds only in later turns.
 fn hide(session: &mut Session, task: &BfclTask, turn: usize) {
     if task.functions.is_some() && !task.added.is_empty() {
         let later = task.added.iter().filter(|(added, _)| **added > turn);
@@ -202,7 +199,7 @@ fn hide(session: &mut Session, task: &BfclTask, turn: usize) {
 
 impl Environment for BfclEnv {
     fn reset(&mut self, task: &Task, _: Seed) -> Result<Observation, EnvError> {
-        // If the reset fails, no episode remains.
+        // A failed reset leaves no episode.
         self.episode = None;
         let text = self.says(&task.id, 0)?;
         let episode = self.begin(&task.id)?;
@@ -231,8 +228,7 @@ impl Environment for BfclEnv {
         &self.tools
     }
 
-    /// Saves the state without the limits, which come from the config. A finished episode cannot be
-    /// saved.
+    /// Limits are settings, so they are not saved. Finished episodes cannot be saved.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         if episode.over {

@@ -1,5 +1,3 @@
-//! Tests of the environment with a task of two requests.
-
 use std::collections::HashMap;
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! An expert that knows the reference calls, and demonstrations played by it.
+//! An expert that knows the gold calls.
 
 use turnwise_core::{Action, EnvError, Observation, Purpose, Rng, Seed, Step, Task};
 
@@ -17,7 +17,7 @@ const MISSING: &str = "I cannot do that yet: something is missing.";
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Form {
     one_by_one: bool,
-    /// Whether to write calls as tool calls instead of a Python list.
+    /// Writes tool calls instead of a Python list.
     tools: bool,
 }
 
@@ -35,7 +35,6 @@ impl Form {
         }
     }
 
-    /// Returns a call to a function that does not exist in any task.
     fn mistake(self) -> &'static str {
         if self.tools { "do_it({})" } else { "[do_it()]" }
     }

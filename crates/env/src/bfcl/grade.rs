@@ -1,5 +1,5 @@
-//! Grading as in the `bfcl-eval` package. After each user turn, the API states must equal the
-//! states after the gold calls. The model must also have seen every result of the gold calls.
+//! Grades like `bfcl-eval`: after each user turn, the API states must equal those after the gold
+//! calls, and the model must have seen all gold results.
 
 use super::package::BfclTask;
 use super::session::{Scenario, Session};
@@ -7,40 +7,38 @@ use super::session::{Scenario, Session};
 /// Why a turn failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The model made no calls although the turn has gold calls.
+    /// No calls although there are gold calls.
     NoCalls,
-    /// A public attribute of an API differs from its value after the gold calls.
+    /// A public attribute differs from the gold state.
     State,
-    /// The model did not see the result of a gold call.
+    /// The model has not seen a gold call's result.
     Response,
 }
 
-/// Compares the model's calls with the gold calls of a task.
+/// Compares the model's calls with the gold calls.
 #[derive(Clone, Debug)]
 pub struct Grader {
     gold: Session,
     seen: Vec<String>,
-    /// Number of call results in the current turn.
     of_turn: usize,
     failure: Option<Failure>,
     passed: usize,
 }
 
 impl Grader {
-    /// Starts grading an episode.
+    /// Starts an episode.
     pub fn new(scenario: Scenario<'_>) -> Self {
         let gold = Session::new(scenario, "gold");
         Self { gold, seen: Vec::new(), of_turn: 0, failure: None, passed: 0 }
     }
 
-    /// Records the result of one of the model's calls.
+    /// Records the result of a model's call.
     pub fn see(&mut self, result: &str) {
         self.seen.push(result.to_owned());
         self.of_turn += 1;
     }
 
-    /// Grades the turn that has just ended. A turn without gold calls always passes because its
-    /// effects are graded in later turns.
+    /// Grades the last turn. Turns without gold calls pass; later turns grade their effects.
     pub fn end_turn(&mut self, task: &BfclTask, turn: usize, model: &Session) {
         let calls = task.gold.get(turn).map(Vec::as_slice).unwrap_or_default();
         let results: Vec<String> = calls.iter().map(|call| self.gold.execute(call)).collect();
@@ -62,12 +60,12 @@ impl Grader {
         self.passed += usize::from(self.failure.is_none());
     }
 
-    /// Returns the failure of the first turn that did not pass, if any.
+    /// Returns the first failure.
     pub fn failure(&self) -> Option<Failure> {
         self.failure
     }
 
-    /// Returns the number of turns passed before the first failure.
+    /// Returns the number of turns before the first failure.
     pub fn passed(&self) -> usize {
         self.passed
     }
@@ -128,13 +126,13 @@ mod tests {
         let gold: &[&[&str]] = &[&["touch('a')"], &[], &["ls()", "setHeadlights('on')"]];
         let good: &[&str] = &["touch(file_name='a')"];
         assert_eq!(grade(gold, &[good, &[], &["setHeadlights('on')", "ls()"]]), (None, 3));
-        // Additional calls are allowed if the state is the same.
+        // More calls are allowed if the state is the same.
         assert_eq!(grade(gold, &[good, &["ls()"], &["setHeadlights('on')", "pwd()"]]), (None, 3));
         assert_eq!(grade(gold, &[&[], &[], &[]]), (Some(Failure::NoCalls), 0));
         assert_eq!(grade(gold, &[&["touch('b')"], &[], &[]]), (Some(Failure::State), 0));
         assert_eq!(grade(gold, &[good, &[], &["setHeadlights('on')"]]), (Some(Failure::Response), 2));
         assert_eq!(grade(gold, &[good, &[], &["ls()"]]), (Some(Failure::State), 2));
-        // Changes in a turn without gold calls are detected in the next turn.
+        // The next turn detects changes in a turn without gold calls.
         assert_eq!(
             grade(gold, &[good, &["touch('c')"], &["setHeadlights('on')", "ls()"]]),
             (Some(Failure::State), 2)

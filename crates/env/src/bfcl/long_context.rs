@@ -1,35 +1,35 @@
-//! Padding for states and results in the `long_context` task set, read from the package.
+//! Padding of the `long_context` tasks, read from the package.
 
 use crate::python::values::{Caller, Class, Dict, Raise, Value, assignments, evaluate};
 
-/// Padding data for API states and results.
+/// Padding of states and results.
 #[derive(Clone, Debug, Default)]
 pub struct LongContext {
-    /// Text appended to the contents of files.
+    /// Text appended to files.
     pub file_content: String,
-    /// Names of files whose contents are not padded.
+    /// Files that are not padded.
     pub kept_files: Vec<Value>,
-    /// Names of empty files added to the innermost directories.
+    /// Empty files in the innermost directories.
     pub more_files: Vec<Value>,
     /// Stocks appended to the watchlist.
     pub watched: Vec<Value>,
-    /// Transactions appended to the transaction history.
+    /// Transactions appended to the history.
     pub transactions: Vec<Value>,
-    /// 5-day moving average shown for every stock.
+    /// Every stock's 5-day average.
     pub averages_5: Value,
-    /// 20-day moving average shown for every stock.
+    /// Every stock's 20-day average.
     pub averages_20: Value,
-    /// Stocks listed for the technology and automobile sectors.
+    /// Stocks of the technology and automobile sectors.
     pub sectors: [Vec<Value>; 2],
-    /// Texts about the stock in an order, with the placeholder `{symbol}`.
+    /// Texts about an order's stock, with placeholder `{symbol}`.
     pub order_details: Dict,
-    /// Metadata text about the car.
+    /// The car's metadata.
     pub car: Value,
-    /// Weather entries for additional days.
+    /// Weather of additional days.
     pub weather: Dict,
-    /// Instructions for using the parking brake.
+    /// Parking brake instructions.
     pub parking_brake: Value,
-    /// Cities listed as padding on the way between two cities.
+    /// Cities between two cities.
     pub cities: Value,
     /// Credit cards.
     pub cards: Dict,
@@ -56,10 +56,10 @@ impl Caller for Nothing {
 }
 
 impl LongContext {
-    /// Parses the source of the package's module that defines the padding constants.
+    /// Parses the package's module of padding constants.
     ///
     /// # Errors
-    /// Returns an error message if the text cannot be parsed or lacks a constant.
+    /// Fails if it cannot be parsed or lacks a constant.
     pub fn read(source: &str) -> Result<Self, String> {
         let mut constants = Dict::new();
         for (name, expression) in assignments(source).map_err(|raise| raise.text)? {

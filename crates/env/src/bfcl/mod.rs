@@ -1,15 +1,5 @@
-//! BFCL's multi-turn tasks: the model fulfils user requests by calling functions of eight stateful
+//! BFCL's multi-turn tasks: the model fulfils user requests with the functions of eight stateful
 //! APIs.
-//!
-//! | file | subject |
-//! |---|---|
-//! | `apis/`, `session` | the eight APIs and their methods |
-//! | `package`, `long_context.rs` | tasks and documents from the `bfcl-eval` package |
-//! | `generator/` | generated tasks |
-//! | `grade.rs` | comparison with the gold calls |
-//! | `reply.rs`, `document.rs` | the model's replies and the function documents |
-//! | `set`, `environment`, `expert`, `world` | the environment |
-//! | [`mod@replay`] | comparison with recorded episodes of the original |
 
 pub mod apis;
 mod document;

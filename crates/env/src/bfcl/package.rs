@@ -1,4 +1,4 @@
-//! Reads tasks, gold calls and API documents from the user's copy of the `bfcl-eval` package.
+//! Reads the user's copy of the `bfcl-eval` package.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -28,14 +28,14 @@ use crate::python::values::{Dict, Value};
 )]
 #[serde(rename_all = "snake_case")]
 pub enum BfclSet {
-    /// Tasks in which each turn is solvable as soon as it begins.
+    /// Each turn is solvable when it begins.
     #[default]
     Base,
-    /// A function is missing at first and added in a later turn.
+    /// A function is missing until a later turn.
     MissFunc,
-    /// One turn omits a needed value, and the next turn supplies it.
+    /// A turn lacks a value, which the next supplies.
     MissParam,
-    /// The tasks of `base`, with long states and results.
+    /// `base` with long states and results.
     LongContext,
 }
 
@@ -43,7 +43,7 @@ impl BfclSet {
     /// All sets.
     pub const ALL: [Self; 4] = [Self::Base, Self::MissFunc, Self::MissParam, Self::LongContext];
 
-    /// Returns the set's name in file names.
+    /// Returns the name in file names.
     pub fn name(self) -> &'static str {
         match self {
             Self::Base => "base",
@@ -59,32 +59,32 @@ impl BfclSet {
 pub struct BfclTask {
     /// Task id.
     pub id: String,
-    /// Name of the task set, or the kind of generated task.
+    /// Task set, or kind of generated task.
     pub kind: String,
-    /// Whether API states and results are padded.
+    /// Whether states and results are padded.
     pub is_long: bool,
-    /// APIs that the task uses.
+    /// APIs in use.
     pub apis: Vec<Api>,
-    /// Start state of each API, keyed by class name.
+    /// Start states by class name.
     pub config: Dict,
-    /// User messages. A turn that only adds functions has an empty message.
+    /// User messages; empty if a turn only adds functions.
     pub turns: Vec<String>,
-    /// Functions described to the agent, or `None` for all functions of the task's APIs.
+    /// Documented functions; `None` means all of the APIs.
     pub functions: Option<Vec<String>>,
-    /// Functions that a turn adds, keyed by turn index.
+    /// Functions that a turn adds, by turn index.
     pub added: HashMap<usize, Vec<String>>,
-    /// For each turn, the expert's replies, each as a list of calls.
+    /// The expert's replies per turn, each a list of calls.
     pub plan: Vec<Vec<Vec<String>>>,
-    /// Gold calls for each turn.
+    /// Gold calls per turn.
     pub gold: Vec<Vec<String>>,
 }
 
 /// The package's multi-turn data.
 #[derive(Debug)]
 pub struct Package {
-    /// Tasks from the requested sets, in the package's order.
+    /// Tasks in the package's order.
     pub tasks: Vec<BfclTask>,
-    /// Name and JSON text of each function document, grouped by API.
+    /// Function names and JSON documents by API.
     pub documents: HashMap<Api, Vec<(String, String)>>,
     /// Padding for long-context tasks.
     pub long: Arc<LongContext>,
@@ -134,7 +134,6 @@ fn rows<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<Vec<T>, EnvError> {
         .collect()
 }
 
-/// Finds the data folder in an unpacked wheel or an installed package.
 fn root(folder: &Path) -> Result<PathBuf, EnvError> {
     let candidates = [folder.to_owned(), folder.join("bfcl_eval"), folder.join("..")];
     candidates.into_iter().find(|candidate| candidate.join("data/multi_turn_func_doc").is_dir()).ok_or_else(|| {
@@ -148,10 +147,10 @@ fn root(folder: &Path) -> Result<PathBuf, EnvError> {
 }
 
 impl Package {
-    /// Reads the tasks of the given sets.
+    /// Reads the tasks of these sets.
     ///
     /// # Errors
-    /// Fails if the folder does not contain the package or a file cannot be read.
+    /// Fails if the folder is not the package or a file cannot be read.
     pub fn read(folder: &Path, sets: &[BfclSet]) -> Result<Self, EnvError> {
         let root = root(folder)?;
         let data = root.join("data");
@@ -190,7 +189,7 @@ impl Package {
 }
 
 impl Package {
-    /// Returns the start of an episode for a task.
+    /// Returns a task's initial conditions.
     pub fn scenario<'a>(&'a self, task: &'a BfclTask) -> Scenario<'a> {
         let long = task.is_long.then_some(&self.long);
         Scenario { id: &task.id, apis: &task.apis, config: &task.config, long }

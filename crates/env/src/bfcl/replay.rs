@@ -1,14 +1,14 @@
 //! Compares these APIs with recorded episodes of the original.
 //!
-//! A recording is a JSON Lines file with one object per episode:
+//! Recordings are JSON Lines, one object per episode:
 //!
 //! ```text
 //! {"id", "set", "variant", "calls": [[call, ..] per turn], "results": [[text, ..] per turn],
 //!  "state": {class: {attribute: value}}}
 //! ```
 //!
-//! The comparison covers all texts and the final public attributes. Python sets are unordered, so
-//! printed sets are compared by their members.
+//! All texts and the final public attributes are compared. Printed sets are compared by member
+//! because their order varies.
 
 use std::collections::HashMap;
 use std::io::BufRead;
@@ -31,11 +31,10 @@ struct Play {
     state: HashMap<String, Value>,
 }
 
-/// Replays a recording. Episodes share objects, so they must be replayed in their recorded order
-/// within one process.
+/// Replays a recording. Episodes share objects, so their order matters.
 ///
 /// # Errors
-/// Fails if a line is not an episode or reading fails. Differences are not errors.
+/// Fails on a line that cannot be read or parsed, but not on differences.
 pub fn replay(name: &str, reader: impl BufRead, data: &Path) -> Result<ReplayReport, EnvError> {
     let package = Package::read(data, &BfclSet::ALL)?;
     let tasks: HashMap<&str, &BfclTask> = package.tasks.iter().map(|task| (task.id.as_str(), task)).collect();
@@ -91,8 +90,7 @@ pub fn replay(name: &str, reader: impl BufRead, data: &Path) -> Result<ReplayRep
     Ok(ReplayReport { counts, unit: "play", differences })
 }
 
-/// Compares texts, ignoring the order of set members. The original prints sets of unknown ticket
-/// fields and of flight classes.
+/// Ignores the order in printed sets (unknown ticket fields, flight classes).
 fn same_text(expected: &str, found: &str) -> bool {
     if expected == found {
         return true;
@@ -109,7 +107,7 @@ fn same_text(expected: &str, found: &str) -> bool {
     both("Invalid fields for update: ", "\"}") || both("Invalid travel class. Must be one of {", "}\"}")
 }
 
-/// Compares values and types. Dict keys are compared as strings, and sets by their members.
+/// Compares types too; dict keys as strings, sets by member.
 fn same_state(recorded: &Value, found: &Value) -> bool {
     match (recorded, found) {
         (Value::Str(text), Value::Set(items)) => {
@@ -122,10 +120,10 @@ fn same_state(recorded: &Value, found: &Value) -> bool {
             members == found
         }
         (Value::Dict(recorded), Value::Dict(found)) => {
-            // The recording merges keys with the same text and keeps the last value.
+            // The recording keeps the last of several keys with the same text.
             let written: Dict =
                 found.iter().map(|(key, value)| (Value::from(key.to_string()), value.clone())).collect();
-            // Modification times vary; the recording has the word `time` instead.
+            // Modification times vary; the recording has `time` instead.
             let is_time = |key: &Value, value: &Value| {
                 key.as_str() == Some("_last_modified") && value.as_str() == Some("time")
             };

@@ -1,15 +1,14 @@
-//! The model's replies: a list of calls, or text for the user.
+//! The model's replies: calls, or text for the user.
 
 use turnwise_core::ToolCall;
 
 use super::apis::Api;
 use crate::python::values::{Caller, Dict, Raise, Value, calls, evaluate, parse};
 
-/// Returns the calls in a reply as text. Replies that are not a list of calls end the user's turn
-/// and give an empty result.
+/// Returns a reply's calls; empty (which ends the user's turn) if it is not a list of calls.
 ///
-/// As in the package, the quotes and brackets around the list are optional. Unlike in the package,
-/// positional arguments are kept.
+/// As in the package, quotes and brackets around the list are optional. Unlike there, positional
+/// arguments are kept.
 pub fn read_calls(reply: &str) -> Vec<String> {
     let reply = reply.trim_matches(['`', '\n', ' ']);
     let open = if reply.starts_with('[') { "" } else { "[" };
@@ -24,8 +23,7 @@ pub fn write_calls(calls: &[String]) -> String {
     format!("[{}]", calls.join(", "))
 }
 
-/// Converts a Python call to a tool call. Returns `None` if an argument is itself a call or cannot
-/// be converted to JSON.
+/// `None` if an argument is a call or not valid JSON.
 pub(super) fn tool_call(call: &str, apis: &[Api]) -> Option<ToolCall> {
     let mut recorder = Recorder { apis, made: Vec::new() };
     evaluate(parse(&format!("api.{call}")).ok()?, &mut recorder).ok()?;

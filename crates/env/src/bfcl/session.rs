@@ -1,4 +1,4 @@
-//! The APIs of one task and the execution of calls given as text.
+//! Executes calls on a task's APIs.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use super::long_context::LongContext;
 use crate::python;
 use crate::python::values::{Caller, Class, Dict, Raise, Value, evaluate, parse};
 
-/// Function names that the original refuses to call.
+/// The original refuses to call these.
 const FORBIDDEN: [&str; 8] = ["kill", "exit", "quit", "remove", "unlink", "popen", "Popen", "run"];
 
 const LONGEST_NAME: usize = 60;
 
-/// A task's APIs with their current states.
+/// A task's APIs and their states.
 #[derive(Clone, Debug)]
 pub struct Session {
     instances: Vec<(String, Instance)>,
@@ -23,16 +23,16 @@ pub struct Session {
     long: Option<Arc<LongContext>>,
 }
 
-/// Initial conditions of an episode.
+/// An episode's initial conditions.
 #[derive(Clone, Copy, Debug)]
 pub struct Scenario<'a> {
     /// Task id.
     pub id: &'a str,
-    /// APIs in the order given by the task.
+    /// APIs in the task's order.
     pub apis: &'a [Api],
-    /// Start state of each API, keyed by class name.
+    /// Start states by class name.
     pub config: &'a Dict,
-    /// Padding, for long-context tasks only.
+    /// Padding for long-context tasks.
     pub long: Option<&'a Arc<LongContext>>,
 }
 
@@ -44,8 +44,7 @@ impl<'a> Scenario<'a> {
 }
 
 impl Session {
-    /// Creates the APIs in their start states. `player` becomes part of the object names, which can
-    /// appear in error texts.
+    /// Creates the APIs. `player` becomes part of object names, which error texts may show.
     pub fn new(scenario: Scenario<'_>, player: &str) -> Self {
         let instances = scenario.apis.iter().map(|api| {
             let class = api.class();
@@ -56,7 +55,7 @@ impl Session {
         Self { instances: instances.collect(), hidden: Vec::new(), long: scenario.long.cloned() }
     }
 
-    /// Returns the APIs in the order given by the task.
+    /// Returns the APIs in the task's order.
     pub fn instances(&self) -> impl Iterator<Item = &Instance> {
         self.instances.iter().map(|(_, instance)| instance)
     }
@@ -65,13 +64,13 @@ impl Session {
         self.hidden = functions;
     }
 
-    /// Executes a call written in Python and returns the text shown to the model.
+    /// Executes a Python call and returns the text for the model.
     pub fn execute(&mut self, call: &str) -> String {
         let result = self.run(call);
         shown_or_error(result)
     }
 
-    /// Executes a tool call and returns the text shown to the model.
+    /// Executes a tool call and returns the text for the model.
     pub fn execute_tool(&mut self, call: &ToolCall) -> String {
         let result = self.run_tool(call);
         shown_or_error(result)
@@ -104,7 +103,6 @@ impl Session {
         evaluate(parse(&call)?, self)
     }
 
-    /// Returns the name of the last object that has this method.
     fn owner(&self, method: &str) -> Option<&str> {
         if self.hidden.iter().any(|hidden| hidden == method) {
             return None;
@@ -113,8 +111,7 @@ impl Session {
         owner.map(|(name, _)| name.as_str())
     }
 
-    /// Inserts the object's name before each method name that is followed by a parenthesis. As in
-    /// the original, names inside arguments are also prefixed.
+    /// Puts the object's name before each method name, even inside arguments, as in the original.
     fn qualified(&self, call: &str) -> String {
         let mut out = String::with_capacity(call.len() + 64);
         let mut copied = 0;
@@ -187,8 +184,7 @@ fn shown_or_error(result: Result<Value, Raise>) -> String {
     }
 }
 
-/// Returns strings unchanged, dictionaries as JSON if possible, and all other values as `str`
-/// formats them.
+/// Strings unchanged, dictionaries as JSON if possible, others as `str`.
 fn shown(value: &Value) -> Result<String, Raise> {
     if value.is_too_long() {
         let text = "Exceeds the limit (4300 digits) for integer string conversion";

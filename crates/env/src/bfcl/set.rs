@@ -1,4 +1,4 @@
-//! The BFCL tasks as a task set.
+//! BFCL tasks by split.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use super::environment::BfclEnv;
 use super::package::{BfclTask, Package};
 use crate::splits::{SPLITS, split_of};
 
-/// Split that contains all tasks, for comparison with the package's scores.
+/// All tasks, to compare with the package's scores.
 pub(super) const ALL: &str = "all";
 
-/// Default turn limit, enough for one gold call per reply.
+/// Enough for one gold call per reply.
 pub(super) const DEFAULT_MAX_TURNS: usize = 60;
 
-/// Number of consecutive replies with calls after which the package abandons a turn.
+/// As in the package.
 pub(super) const DEFAULT_MAX_STEPS: usize = 20;
 
-/// Test and validation split sizes, in units of 1/256.
+/// Test and validation shares in 256ths.
 const TEST: u8 = 102;
 const VALID: u8 = 26;
 
@@ -30,13 +30,12 @@ pub(super) fn split_by(name: &str) -> usize {
 
 const GOAL: &str = "do what the user asks by calling functions";
 
-/// Options of a [`BfclTasks`].
+/// Options of [`BfclTasks`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BfclOptions {
     /// How the first observation documents the functions.
     pub documents: BfclDocuments,
-    /// Maximum number of replies with calls per user turn. An episode ends if a turn exceeds this
-    /// number.
+    /// Maximum replies with calls per user turn.
     pub max_steps: usize,
     /// Whether the first failed turn ends the episode.
     pub stop_at_failed_turn: bool,
@@ -52,7 +51,6 @@ impl Default for BfclOptions {
 pub(super) struct Shared {
     pub(super) package: Package,
     pub(super) options: BfclOptions,
-    /// Tools per API, if the prompt declares the functions as tools.
     pub(super) tools: HashMap<Api, Vec<(String, Tool)>>,
     places: HashMap<String, usize>,
     splits: [Vec<Task>; 4],
@@ -65,11 +63,10 @@ impl Shared {
     }
 }
 
-/// BFCL's multi-turn tasks or generated tasks.
+/// The tasks of BFCL, or generated ones.
 ///
-/// The task number determines the split: `train`, `valid` or `test` (about 50, 10 and 40 percent).
-/// A task's four variants have the same number and share a split. The split of a generated task
-/// depends on its gold calls. The split `all` contains every task.
+/// The task number decides the split, so four variants share it: `train` (50 %), `valid` (10 %) or
+/// `test` (40 %). Gold calls decide for generated tasks. `all` contains every task.
 #[derive(Clone, Debug)]
 pub struct BfclTasks {
     pub(super) shared: Arc<Shared>,
@@ -83,7 +80,7 @@ impl BfclTasks {
         let mut splits: [Vec<Task>; 4] = Default::default();
         for (place, task) in package.tasks.iter().enumerate() {
             places.insert(task.id.clone(), place);
-            // Generated tasks are split by their calls, since they have no common number.
+            // Generated tasks have no common number, so their calls decide.
             let (split, digest) = if task.functions.is_some() {
                 (split_by(&task.gold.concat().join("\n")), task.digest())
             } else {
@@ -114,10 +111,10 @@ impl BfclTasks {
         self
     }
 
-    /// Returns the tasks of a split without copying them.
+    /// Returns a split's tasks.
     ///
     /// # Errors
-    /// Fails if the split is unknown.
+    /// Fails on an unknown split.
     pub fn split(&self, split: &str) -> Result<&[Task], EnvError> {
         let names = SPLITS.into_iter().chain([ALL]);
         let found = names.zip(&self.shared.splits).find(|(name, _)| *name == split);
@@ -127,10 +124,10 @@ impl BfclTasks {
         })
     }
 
-    /// Returns a task, including its turns and gold calls.
+    /// Returns a task with turns and gold calls.
     ///
     /// # Errors
-    /// Fails if the task is unknown.
+    /// Fails on an unknown task.
     pub fn task(&self, id: &str) -> Result<&BfclTask, EnvError> {
         self.shared.task(id)
     }

@@ -1,4 +1,4 @@
-//! BFCL as a [`WorldKind`]: settings, templates, expert.
+//! The environment kind `bfcl`.
 
 use std::path::PathBuf;
 
@@ -21,39 +21,38 @@ use crate::world::{Advisor, EvalDefaults, OpenOptions, ReplayRequest, World, Wor
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BfclKind;
 
-/// Settings for the BFCL environment.
+/// Settings of the environment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct BfclSettings {
-    /// The `bfcl_eval` folder of the bfcl-eval package. If not set, tasks are generated.
+    /// Folder `bfcl_eval` of the bfcl-eval package. If absent, tasks are generated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
-    /// BFCL task sets to play.
+    /// BFCL task sets.
     #[schemars(length(min = 1))]
     pub sets: Vec<BfclSet>,
-    /// Settings for generated tasks, ignored if `data` is set.
+    /// Generated tasks; ignored if `data` is set.
     pub generator: BfclGenerator,
     /// How the first observation documents the functions.
     pub documents: BfclDocuments,
-    /// Maximum number of replies with calls per user turn. An episode that exceeds this number ends
-    /// unsolved.
+    /// Maximum replies with calls per user turn; an episode that exceeds it ends unsolved.
     #[schemars(range(min = 1, max = 1000))]
     pub max_steps: usize,
-    /// End the episode after the first failed turn, since the task can no longer be solved.
+    /// End the episode at the first failed turn, after which it cannot be solved.
     pub stop_at_failed_turn: bool,
-    /// Settings for the demonstration expert.
+    /// Expert for demonstrations.
     pub expert: BfclExpert,
 }
 
-/// Settings for the demonstration expert.
+/// Settings of the expert.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct BfclExpert {
-    /// Fraction of demonstrations in which the expert omits the last call of a turn. SFT imitates
-    /// these demonstrations, which leaves RL room for improvement.
+    /// Fraction of demonstrations without a turn's last call, which leaves RL mistakes to correct
+    /// after SFT.
     #[schemars(range(min = 0.0, max = 0.99))]
     pub hasty_prob: f64,
-    /// Make one call per reply instead of all calls of a turn.
+    /// One call per reply instead of all calls of a turn.
     pub one_by_one: bool,
 }
 
@@ -86,7 +85,7 @@ const TEMPLATES: [(&str, &str); 3] = [
     ("bfcl-tools", include_str!("../../templates/bfcl-tools.toml")),
 ];
 
-/// Fixed texts around values in call results, for the tokenizers of small models.
+/// Fixed texts in call results, for small models' tokenizers.
 const RESULTS: [&str; 5] =
     [" -> None", " -> {\"", "\": \"", "User: ", "I cannot do that yet: something is missing."];
 

@@ -1,4 +1,4 @@
-//! An expert that knows its calls in advance.
+//! An expert whose calls are known in advance.
 
 use serde_json::{Value, json};
 use turnwise_core::{Action, EnvError, Environment, Observation, Purpose, Rng, Seed, Task, ToolCall};
@@ -6,23 +6,19 @@ use turnwise_core::{Action, EnvError, Environment, Observation, Purpose, Rng, Se
 use crate::demonstration::{Demonstration, DemonstrationRequest, play_episode};
 use crate::world::Advisor;
 
-/// Returns a call as the text of an action.
 pub(crate) fn call(name: &str, arguments: Value) -> String {
     Action::Call(ToolCall { id: String::new(), name: name.to_owned(), arguments }).text().into_owned()
 }
 
-/// Returns the call that ends an episode.
 pub(crate) fn submit() -> String {
     call("submit", json!({}))
 }
 
-/// Suggests the calls in order, and then to submit.
 pub(crate) struct CallAdviser {
     calls: std::vec::IntoIter<String>,
 }
 
 impl CallAdviser {
-    /// Creates an adviser; `None` without calls.
     pub(crate) fn new(calls: Vec<String>) -> Option<Self> {
         (!calls.is_empty()).then(|| Self { calls: calls.into_iter() })
     }
@@ -34,7 +30,7 @@ impl Advisor for CallAdviser {
     }
 }
 
-/// Plays the calls, with mistakes between them; `None` without calls or success.
+/// Plays the calls with mistakes in between; `None` if the episode fails.
 pub(crate) fn play_calls<E: Environment>(
     environment: &mut E,
     task: &Task,

@@ -1,4 +1,4 @@
-//! An episode on a repository.
+//! One episode on a repository.
 
 use std::sync::Arc;
 
@@ -63,7 +63,6 @@ impl CodingEnv {
         Ok(tools::answered(answer))
     }
 
-    /// Compares the values in this process, so the agent's code never sees the expected ones.
     fn submit(&self, episode: &Saved) -> Result<Step, EnvError> {
         let task = self.shared.task(&episode.task)?;
         let values = self.shared.workshop.submitted(task, &episode.files, &self.shared.limits)?;
@@ -82,7 +81,6 @@ impl CodingEnv {
 
 impl Environment for CodingEnv {
     fn reset(&mut self, task: &Task, _: Seed) -> Result<Observation, EnvError> {
-        // If the reset fails, no episode remains.
         self.episode = None;
         self.over = false;
         let known = self.shared.task(&task.id)?;
@@ -116,7 +114,7 @@ impl Environment for CodingEnv {
         &self.tools
     }
 
-    /// Saves the state without the limits, which are settings. A finished episode cannot be saved.
+    /// Limits are settings, so they are not saved. Finished episodes cannot be saved.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         if self.over {

@@ -1,4 +1,4 @@
-//! An expert that knows the fix: it views, edits, runs the tests and submits.
+//! An expert that knows the fix: views, edits, runs the tests and submits.
 
 use serde_json::json;
 use turnwise_core::EnvError;

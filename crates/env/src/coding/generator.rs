@@ -16,9 +16,9 @@ use super::rust;
 use super::task::{Check, CodingTask};
 use super::workshop::{Job, Workshop};
 
-/// CPU seconds for all calls of a library; only endless loops exceed it.
+/// For all calls of a library; only endless loops exceed this.
 const SECONDS: f64 = 0.25;
-/// Ratio of all checks to the checks in the agent's tests.
+/// The agent's tests contain every `SEEN`-th check and the failing one.
 pub(super) const SEEN: usize = 3;
 
 /// Settings of the generated tasks.
@@ -27,10 +27,10 @@ pub(super) const SEEN: usize = 3;
 pub struct CodingGenerator {
     /// Seed for choosing defects.
     pub seed: u64,
-    /// Maximum number of defects per library; each defect is a task.
+    /// Maximum number of defects (tasks) per library.
     #[schemars(range(min = 1, max = 1000))]
     pub per_library: usize,
-    /// Names of the libraries; empty means all of the chosen languages.
+    /// Library names; empty means all of the chosen languages.
     pub libraries: Vec<String>,
     /// Languages of the libraries; `rust` needs `rustc` in `PATH`.
     #[schemars(length(min = 1))]
@@ -44,7 +44,6 @@ impl Default for CodingGenerator {
 }
 
 impl CodingGenerator {
-    /// Returns the names of all libraries of the chosen languages.
     pub(super) fn names(&self) -> Vec<&'static str> {
         let python = LIBRARIES.iter().map(|library| library.name);
         let rust = rust::libraries::LIBRARIES.iter().map(|library| library.name);
@@ -61,14 +60,13 @@ impl CodingGenerator {
         self.libraries.is_empty() || self.libraries.iter().any(|name| name == library)
     }
 
-    /// Puts the candidates of a library into the order in which they become tasks.
     pub(super) fn shuffle<T>(&self, library: &str, candidates: &mut [T]) {
         let name = turnwise_core::digest([library.as_bytes()]);
         let name = u64::from_str_radix(name.get(..15).unwrap_or_default(), 16).unwrap_or_default();
         Seed::derive(self.seed, Purpose::Environment, &[name]).rng().shuffle(candidates);
     }
 
-    /// Generates the tasks. Every defect fails at least one check that the library passes.
+    /// Every defect fails at least one check.
     pub(super) fn tasks(&self, workshop: &Workshop) -> Result<Vec<CodingTask>, EnvError> {
         let python = self.languages.contains(&Language::Python);
         let libraries = LIBRARIES.iter().filter(|library| python && self.wants(library.name));
@@ -127,7 +125,7 @@ impl CodingGenerator {
     }
 }
 
-/// Returns the task of a defect; `None` if all checks pass.
+/// `None` if all checks pass.
 fn task(library: &Library, checks: &[Check], mutant: &Mutant, wrong: &[String]) -> Option<CodingTask> {
     let failing = checks.iter().enumerate().find(|(place, check)| wrong.get(*place) != Some(&check.value));
     let (failing, check) = failing?;
@@ -164,7 +162,7 @@ fn task(library: &Library, checks: &[Check], mutant: &Mutant, wrong: &[String]) 
 fn tests(name: &str, checks: &[&Check]) -> String {
     let mut text = format!("from {name} import *\n\nCHECKS = [\n");
     for Check { call, value } in checks {
-        // For these characters, a JSON string is also a Python string.
+        // For these characters, JSON strings are Python strings.
         let quoted = |text: &str| serde_json::Value::from(text).to_string();
         let _ = writeln!(text, "    ({}, {}),", quoted(call), quoted(value));
     }

@@ -1,15 +1,15 @@
-//! Languages of tasks.
+//! Task languages.
 
 use serde::{Deserialize, Serialize};
 
-/// The language of a task.
+/// Task language.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Language {
-    /// Python, evaluated by the `python3` in `PATH`.
+    /// Python (`python3` in `PATH`).
     #[default]
     Python,
-    /// Rust, compiled by the `rustc` in `PATH`.
+    /// Rust (`rustc` in `PATH`).
     Rust,
 }
 
@@ -19,7 +19,6 @@ impl Language {
         *self == Self::Python
     }
 
-    /// Returns what to do if its program is missing.
     pub(super) fn missing(self) -> &'static str {
         match self {
             Self::Python => "its tasks are Python; install python3 so that it is found in PATH",

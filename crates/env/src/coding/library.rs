@@ -1,4 +1,4 @@
-//! Small built-in Python libraries, and calls that check them.
+//! Built-in Python libraries with the calls that check them.
 
 pub(super) struct Library {
     pub(super) name: &'static str,
@@ -30,7 +30,6 @@ pub(super) const LIBRARIES: [Library; 10] = [
 ];
 
 impl Library {
-    /// Returns the expressions, one per line of their file.
     pub(super) fn calls(&self) -> Vec<String> {
         self.calls.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect()
     }

@@ -1,8 +1,7 @@
-//! Coding tasks: a small repository with a defect, tools to view, edit and run it, and hidden
-//! checks.
+//! Coding tasks: fix a defect in a small repository; hidden checks decide.
 //!
-//! Only `run` and the checks use a sandbox (crate `turnwise-sandbox`, ADR 42). Files are text in
-//! memory and part of the saved state.
+//! Only `run` and the checks use a sandbox (crate `turnwise-sandbox`, ADR 42). The files are kept
+//! in memory and saved with the state.
 
 pub(crate) mod calls;
 mod data;

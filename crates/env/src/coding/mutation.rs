@@ -1,4 +1,4 @@
-//! Small defects: one typical mistake in a source text in Python or Rust.
+//! Small defects: one typical mistake in a Python or Rust source.
 
 type Mistake = (&'static str, &'static str);
 
@@ -94,11 +94,10 @@ const RUST: [Mistake; 45] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mutant {
     pub(super) text: String,
-    /// Line of the defect, from 1.
     pub(super) line: usize,
 }
 
-/// Returns all distinct Python texts with one mistake in a function, in source order.
+/// Distinct Python sources with one mistake, in source order.
 pub(super) fn mutants(source: &str) -> Vec<Mutant> {
     let mut in_text = false;
     let is_code = |line: &str| {
@@ -110,8 +109,7 @@ pub(super) fn mutants(source: &str) -> Vec<Mutant> {
     with_mistakes(source, &PYTHON, is_code)
 }
 
-/// Returns all distinct Rust texts with one mistake in a function, in source order. Some do not
-/// compile.
+/// Like [`mutants`] for Rust; some results do not compile.
 pub(super) fn rust_mutants(source: &str) -> Vec<Mutant> {
     with_mistakes(source, &RUST, is_rust_code)
 }
@@ -125,7 +123,7 @@ fn with_mistakes(source: &str, mistakes: &[Mistake], mut is_code: impl FnMut(&st
             for (place, _) in line.match_indices(right) {
                 let at = start + place;
                 let text = [&source[..at], wrong, &source[at + right.len()..]].concat();
-                // Two mistakes may give the same text: `not in` without `not` is `in`.
+                // Two mistakes may give the same text, such as `not in` without `not` and `in`.
                 if found.iter().all(|known| known.text != text) {
                     found.push(Mutant { text, line: number + 1 });
                 }

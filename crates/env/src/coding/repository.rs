@@ -1,4 +1,4 @@
-//! Files of an episode, with operations that need no sandbox.
+//! An episode's files in memory.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,10 +9,10 @@ use turnwise_sandbox::Files;
 const MOST_LINES: usize = 200;
 const MOST_FOUND: usize = 40;
 const LINE_WIDTH: usize = 400;
-/// Maximum size of all files after an edit, in bytes.
+/// Bytes of all files after an edit.
 const MOST_BYTES: usize = 4 << 20;
 
-/// Content of a file: in JSON a text, or a list of bytes if it is not UTF-8.
+/// File content; in JSON a string, or a list of bytes if not UTF-8.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Content {
@@ -38,7 +38,7 @@ impl Content {
     }
 }
 
-/// The files of an episode by path.
+/// An episode's files by path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Repository(BTreeMap<String, Content>);
@@ -46,32 +46,31 @@ pub struct Repository(BTreeMap<String, Content>);
 /// Where to edit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// A text that occurs once.
+    /// A text that occurs exactly once.
     Text(String),
-    /// First and last line (1-based, inclusive). If the last is before the first, the text is
-    /// inserted before the first line.
+    /// First and last line (1-based, inclusive); inserts before the first if `last < first`.
     Lines(usize, usize),
-    /// The whole file, or a new one.
+    /// The whole file, which may be new.
     Whole,
 }
 
 impl Repository {
-    /// Creates the files of a task.
+    /// Creates a task's files.
     pub fn new(files: &BTreeMap<String, String>) -> Self {
         Self(files.iter().map(|(path, text)| (path.clone(), Content::Text(text.clone()))).collect())
     }
 
-    /// Converts files that a sandbox returned.
+    /// Converts files from a sandbox.
     pub fn of_files(files: Files) -> Self {
         Self(files.into_iter().map(|(path, bytes)| (path, bytes.into())).collect())
     }
 
-    /// Converts the files for a sandbox.
+    /// Converts files for a sandbox.
     pub fn to_files(&self) -> Files {
         self.0.iter().map(|(path, content)| (path.clone(), content.bytes().to_vec())).collect()
     }
 
-    /// Returns the files that are text.
+    /// Returns the UTF-8 files.
     pub fn texts(&self) -> BTreeMap<String, String> {
         let texts = self.0.iter().filter_map(|(path, content)| match content {
             Content::Text(text) => Some((path.clone(), text.clone())),
@@ -96,15 +95,15 @@ impl Repository {
         self.0.keys().try_for_each(|path| check_path(path))
     }
 
-    /// Lists the paths of the files.
+    /// Lists the file paths.
     pub fn list(&self) -> String {
         listed(self.0.keys().map(String::as_str))
     }
 
-    /// Returns lines of a file with their numbers.
+    /// Returns numbered lines of a file.
     ///
     /// # Errors
-    /// Fails if the file or the lines do not exist, or the file is not text. The agent sees the
+    /// Fails if the file is missing or not text, or the lines do not exist. The agent sees the
     /// error.
     pub fn view(&self, path: &str, first: usize, last: Option<usize>) -> Result<String, String> {
         let text = self.text(path)?;
@@ -145,11 +144,10 @@ impl Repository {
         Ok(findings(found))
     }
 
-    /// Edits a file.
+    /// Edits a file, or leaves it unchanged on error.
     ///
     /// # Errors
-    /// Fails without changing the file if the place is missing or ambiguous, or the files would be
-    /// too large.
+    /// Fails if the place is missing or ambiguous, or the files get too large.
     pub fn edit(&mut self, path: &str, place: &Place, new: &str) -> Result<String, String> {
         check_path(path)?;
         if self.bytes().saturating_add(new.len()) > MOST_BYTES {
@@ -172,12 +170,11 @@ impl Repository {
             }
             Place::Lines(first, last) => {
                 let lines: Vec<&str> = self.text(path)?.split_inclusive('\n').collect();
-                // An end before the start means insertion.
+                // `last < first` means insertion.
                 if *first == 0 || *first > lines.len() + 1 || *last > lines.len() || *last + 1 < *first {
                     return Err(format!("{path} has the lines 1 to {}", lines.len()));
                 }
                 let mut text = lines[..first - 1].concat();
-                // The last line may lack a newline.
                 if !text.is_empty() && !text.ends_with('\n') {
                     text.push('\n');
                 }
@@ -194,7 +191,7 @@ impl Repository {
     }
 }
 
-/// Rejects a path that is not of a file in a repository. The agent sees the error.
+/// Rejects paths outside a repository.
 pub(crate) fn check_path(path: &str) -> Result<(), String> {
     let wrong = |part: &str| part.is_empty() || part == "." || part == "..";
     if path.contains('\0') || path.len() > 4000 || path.split('/').any(wrong) || path.split('/').count() > 32
@@ -204,7 +201,6 @@ pub(crate) fn check_path(path: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the first paths, and how many more there are.
 pub(crate) fn listed<'a>(paths: impl ExactSizeIterator<Item = &'a str>) -> String {
     let all = paths.len();
     let mut text = paths.take(MOST_LINES).collect::<Vec<_>>().join(", ");
@@ -214,7 +210,6 @@ pub(crate) fn listed<'a>(paths: impl ExactSizeIterator<Item = &'a str>) -> Strin
     text
 }
 
-/// Returns the first lines that a search found, and how many there are.
 pub(crate) fn findings(mut found: Vec<String>) -> String {
     let all = found.len();
     if all == 0 {
@@ -227,7 +222,6 @@ pub(crate) fn findings(mut found: Vec<String>) -> String {
     found.join("\n")
 }
 
-/// Shortens a line to the width that an agent sees.
 pub(crate) fn cut(line: &str) -> &str {
     let end = line.char_indices().nth(LINE_WIDTH).map_or(line.len(), |(place, _)| place);
     &line[..end]

@@ -1,4 +1,4 @@
-//! Coding tasks as a task set.
+//! Coding tasks by split.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::splits::{SPLITS, split_of, tasks_of};
 
 pub(super) const DEFAULT_MAX_TURNS: usize = 20;
 
-/// Shares of the test and validation splits, in 256ths.
+/// Shares of the test and validation splits in 256ths.
 const TEST: u8 = 64;
 const VALID: u8 = 26;
 
@@ -32,9 +32,7 @@ impl Shared {
     }
 }
 
-/// Coding tasks by split.
-///
-/// Defects in the same line of a library are in the same split.
+/// Coding tasks by split. Defects in the same line of a library share a split.
 #[derive(Clone, Debug)]
 pub struct CodingTasks {
     pub(super) shared: Arc<Shared>,
@@ -42,10 +40,10 @@ pub struct CodingTasks {
 }
 
 impl CodingTasks {
-    /// Creates the task set and splits the tasks.
+    /// Creates the task set and assigns the splits.
     ///
     /// # Errors
-    /// Fails if a task cannot be written as JSON.
+    /// Fails if a task cannot be serialized.
     pub fn new(tasks: Vec<CodingTask>, workshop: Workshop, limits: CodingLimits) -> Result<Self, EnvError> {
         let mut places = HashMap::new();
         let mut splits: [Vec<Task>; 3] = Default::default();
@@ -61,7 +59,7 @@ impl CodingTasks {
         Ok(Self { shared: Arc::new(shared), max_turns: DEFAULT_MAX_TURNS })
     }
 
-    /// Returns the set with another turn limit.
+    /// Sets the turn limit.
     #[must_use]
     pub fn with_max_turns(mut self, max_turns: usize) -> Self {
         self.max_turns = max_turns;
@@ -73,18 +71,18 @@ impl CodingTasks {
         &self.shared.tasks
     }
 
-    /// Returns the tasks of a split.
+    /// Returns a split's tasks.
     ///
     /// # Errors
-    /// Fails if the split is unknown.
+    /// Fails on an unknown split.
     pub fn split(&self, split: &str) -> Result<&[Task], EnvError> {
         tasks_of(&self.shared.splits, split)
     }
 
-    /// Returns a task with its files and checks.
+    /// Returns a task.
     ///
     /// # Errors
-    /// Fails if the task is unknown.
+    /// Fails on an unknown task.
     pub fn task(&self, id: &str) -> Result<&CodingTask, EnvError> {
         self.shared.task(id)
     }

@@ -1,4 +1,4 @@
-//! Tasks: files, statement, checks, and the known fix.
+//! Coding tasks.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 
 use super::language::Language;
 
-/// A call and its expected value; both are hidden from the agent.
+/// A call and its expected value, both hidden from the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Check {
-    /// An expression that uses the task's module or crate.
+    /// Expression that uses the task's module or crate.
     pub call: String,
-    /// The value as `driver.py` or Rust's `{:?}` prints it, or `!` and the name of an exception.
+    /// Value as `driver.py` or Rust's `{:?}` prints it, or `!` and an exception's name.
     pub value: String,
 }
 
@@ -20,19 +20,19 @@ pub struct Check {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CodingTask {
-    /// Id of the task.
+    /// Task id.
     pub id: String,
-    /// Name of the library or data set.
+    /// Library or data set.
     pub kind: String,
-    /// Task statement for the agent.
+    /// Text for the agent.
     pub statement: String,
     /// Initial files by path.
     pub files: BTreeMap<String, String>,
-    /// Module that the checks call, without `.py`, or the name of the crate.
+    /// Module (without `.py`) or crate that the checks call.
     pub module: String,
     /// Hidden checks.
     pub checks: Vec<Check>,
-    /// Text of the file at [`Self::path`] with the known fix, for the expert.
+    /// Fixed text of the file at [`Self::path`], for the expert.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
     /// Command that runs the agent's tests.
@@ -41,13 +41,13 @@ pub struct CodingTask {
     /// Language of the checks.
     #[serde(default, skip_serializing_if = "Language::is_python")]
     pub language: Language,
-    /// File that the fix replaces; the module's file if absent.
+    /// File that the fix replaces; the module's by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
 }
 
 impl CodingTask {
-    /// Returns the path of the file that the fix replaces.
+    /// Returns the path of the file to fix.
     pub fn path(&self) -> String {
         self.file.clone().unwrap_or_else(|| format!("{}.py", self.module))
     }
@@ -60,7 +60,7 @@ impl CodingTask {
         self.checks.iter().zip(values).filter(|(check, value)| check.value == **value).count()
     }
 
-    /// Returns the fix as an edit: first and last line to replace, and the new text.
+    /// First and last line to replace, and new text.
     pub(super) fn known_edit(&self) -> Option<(usize, usize, String)> {
         let before: Vec<&str> = self.files.get(&self.path())?.split_inclusive('\n').collect();
         let after: Vec<&str> = self.fix.as_ref()?.split_inclusive('\n').collect();

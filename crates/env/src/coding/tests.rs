@@ -1,5 +1,4 @@
-//! Tests that need Python and a kernel with sandbox support; otherwise they are skipped with a
-//! message.
+//! Tests that need Python and sandbox support in the kernel; skipped otherwise.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -130,7 +129,7 @@ fn hidden_checks_are_neither_seen_nor_fooled() {
     let look = "ls -a / /work /tmp; cat *; env; find / -newer /usr -type f 2>/dev/null | head";
     let steps = play(&set, &task, &[call("run", &serde_json::json!({"command": look}))]);
     assert!(!steps[0].observation.text().contains(hidden), "{:?}", steps[0]);
-    // Programs that would pass tests run in the same process.
+    // Programs that would pass tests run in their own process.
     let everything =
         "class Any:\n    def __eq__(self, other): return True\n    def __repr__(self): return '1994'\n";
     for cheat in [

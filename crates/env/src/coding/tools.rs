@@ -1,4 +1,4 @@
-//! The five tools of an agent, and the parsing of their calls.
+//! The agent's five tools and the parser of their calls.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -63,7 +63,7 @@ struct RunArguments {
 #[serde(deny_unknown_fields)]
 struct NoArguments {}
 
-/// Parses a tool call, or the text of one. The agent sees the error.
+/// Parses a tool call or its text; the agent sees the error.
 pub(crate) fn read(action: &Action) -> Result<Call, String> {
     match action {
         Action::Malformed { error, .. } => Err(error.clone()),
@@ -118,7 +118,6 @@ fn arguments<T: DeserializeOwned>(name: &str, given: &Value) -> Result<T, String
     T::deserialize(given).map_err(|error| format!("{name}: {error}"))
 }
 
-/// Returns the step of an answer, or of the reason why a call is invalid.
 pub(crate) fn answered(answer: Result<String, String>) -> Step {
     let understood = answer.is_ok();
     let text = answer.unwrap_or_else(|reason| format!("error: {reason}"));

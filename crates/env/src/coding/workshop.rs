@@ -1,4 +1,4 @@
-//! Runs an agent's commands and the checks in a sandbox.
+//! Runs commands and checks in a sandbox.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +12,6 @@ use super::repository::Repository;
 use super::rust::checks;
 use super::task::CodingTask;
 
-/// What an agent sees of a command that cannot run.
 pub(crate) const NUL: &str = "the command has a NUL byte";
 
 const DRIVER: &str = include_str!("driver.py");
@@ -24,7 +23,7 @@ pub struct CodingLimits {
     /// Wall-clock seconds.
     #[schemars(range(min = 1, max = 3600))]
     pub wall_s: u64,
-    /// CPU seconds of all processes of the command; the limit also applies to the checks.
+    /// CPU seconds of all processes together; also applies to the checks.
     #[schemars(range(min = 1, max = 3600))]
     pub cpu_s: u64,
     /// Memory in MiB.
@@ -36,7 +35,7 @@ pub struct CodingLimits {
     /// Size of all files in MiB.
     #[schemars(range(min = 8, max = 65536))]
     pub disk_mib: u64,
-    /// Characters of output shown to the agent; longer output is shortened in the middle.
+    /// Characters of output shown to the agent; the middle of longer output is cut.
     #[schemars(range(min = 100, max = 1000000))]
     pub output_chars: usize,
 }
@@ -60,20 +59,20 @@ impl CodingLimits {
     }
 }
 
-/// Calls to evaluate, and the files that they need. Jobs are isolated from each other.
+/// Files and the calls to evaluate on them, isolated from other jobs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Job {
     /// File contents by path.
     pub files: BTreeMap<String, String>,
-    /// Module that the calls use; may be empty.
+    /// Module that the calls import; may be empty.
     pub module: String,
     /// Python expressions.
     pub calls: Vec<String>,
-    /// CPU seconds; calls after that have no value.
+    /// CPU seconds; later calls have no value.
     pub seconds: f64,
 }
 
-/// A sandbox with the programs of some languages.
+/// A sandbox with the programs of the chosen languages.
 #[derive(Debug)]
 pub struct Workshop {
     sandbox: Sandbox,
@@ -86,10 +85,10 @@ fn failed(error: &impl ToString) -> EnvError {
 }
 
 impl Workshop {
-    /// Finds the programs of languages and prepares a sandbox.
+    /// Finds the languages' programs and prepares a sandbox.
     ///
     /// # Errors
-    /// Fails if a program is missing or does not work, or if the kernel does not support the sandbox.
+    /// Fails if a program is missing or broken, or the kernel does not support the sandbox.
     pub fn new(languages: &[Language]) -> Result<Self, EnvError> {
         let wanted = |language| languages.contains(&language);
         let python =
@@ -103,7 +102,7 @@ impl Workshop {
         Ok(workshop)
     }
 
-    /// Builds an empty crate, since a compiler without a linker fails only then.
+    /// A missing linker shows only in a build.
     fn try_rust(&self) -> Result<(), EnvError> {
         let Some(rust) = &self.rust else { return Ok(()) };
         let files =
@@ -114,7 +113,7 @@ impl Workshop {
         if checks::values(&outcome) == ["1"] {
             return Ok(());
         }
-        // The linker's reason comes last.
+        // The linker's error comes last.
         let output = String::from_utf8_lossy(&outcome.output).into_owned();
         let output: String = output.chars().skip(output.chars().count().saturating_sub(600)).collect();
         Err(failed(&format!(
@@ -133,14 +132,14 @@ impl Workshop {
         let mut path: Vec<String> = folders.map(|folder| folder.display().to_string()).collect();
         path.extend(["/usr/local/bin", "/usr/bin", "/bin"].map(str::to_owned));
         let command = command.variable("PATH", path.join(":"));
-        // The loader finds the compiler's libraries by `/proc`, which the sandbox lacks.
+        // The loader finds the compiler's libraries through `/proc`, which the sandbox lacks.
         match &self.rust {
             Some(rust) => command.variable("LD_LIBRARY_PATH", rust.folder.join("lib").display().to_string()),
             None => command,
         }
     }
 
-    /// Returns the text for the agent, and the files if the command ran.
+    /// Returns the text for the agent, and the new files if the command ran.
     pub(super) fn run(
         &self,
         line: &str,
@@ -150,7 +149,7 @@ impl Workshop {
         if line.contains('\0') {
             return Ok((NUL.to_owned(), None));
         }
-        // Sparse files of an earlier command return with their full size.
+        // Sparse files of an earlier command return at full size.
         let outcome = self.outcome(Command::shell(line), &files.to_files(), &limits.limits())?;
         let Some(outcome) = outcome else {
             return Ok((format!("the files do not fit into {} MiB", limits.disk_mib), None));
@@ -159,10 +158,10 @@ impl Workshop {
         Ok((text, Some(Repository::of_files(outcome.files))))
     }
 
-    /// Evaluates the calls of jobs. A job's values end at the first unfinished call.
+    /// Evaluates jobs. A job's values end at its first unfinished call.
     ///
     /// # Errors
-    /// Fails if the sandbox cannot be set up or if the jobs together exceed a limit.
+    /// Fails if the sandbox fails or the jobs together exceed a limit.
     pub fn values(&self, jobs: &[Job], limits: &Limits) -> Result<Vec<Vec<String>>, EnvError> {
         let too_large = || failed(&"the files of its tasks are too large for the sandbox");
         let outcome = self.evaluate(jobs, limits)?.ok_or_else(too_large)?;
@@ -172,8 +171,7 @@ impl Workshop {
         })
     }
 
-    /// Evaluates the checks of a task on an agent's files. Returns no values if the files exceed a
-    /// limit.
+    /// Returns no values if the files exceed a limit.
     pub(super) fn submitted(
         &self,
         task: &CodingTask,
@@ -197,7 +195,7 @@ impl Workshop {
         }
     }
 
-    /// Evaluates calls on a crate; `None` if its files exceed the disk limit.
+    /// `None` if the files exceed the disk limit.
     pub(super) fn rust_values(
         &self,
         files: Files,
@@ -219,8 +217,7 @@ impl Workshop {
         Ok(values.unwrap_or_default())
     }
 
-    /// Runs the driver; `None` if the jobs exceed the disk limit, since JSON needs six bytes for
-    /// each control character.
+    /// `None` if the jobs exceed the disk limit, because JSON may need six bytes per character.
     fn evaluate(&self, jobs: &[Job], limits: &Limits) -> Result<Option<Outcome>, EnvError> {
         let text = serde_json::to_vec(jobs).map_err(|error| failed(&error))?;
         let files = Files::from([("jobs.json".to_owned(), text)]);
@@ -229,7 +226,7 @@ impl Workshop {
         self.outcome(command, &files, limits)
     }
 
-    /// Runs a command; `None` if the files exceed the disk limit.
+    /// `None` if the files exceed the disk limit.
     fn outcome(&self, command: Command, files: &Files, limits: &Limits) -> Result<Option<Outcome>, EnvError> {
         match self.sandbox.run(&self.command(command), files, limits) {
             Err(SandboxError::Kernel { stage: Stage::Files, .. }) => Ok(None),
@@ -246,7 +243,6 @@ fn values_of(outcome: &Outcome) -> Option<Vec<Vec<String>>> {
     serde_json::from_slice(outcome.files.get("results.json")?).ok()
 }
 
-/// Returns the output of a command as an agent sees it.
 pub(crate) fn shown(end: End, output: &[u8], limits: &CodingLimits) -> String {
     let output = String::from_utf8_lossy(output);
     let characters = output.chars().count();

@@ -1,4 +1,4 @@
-//! Coding as a [`WorldKind`]: settings, expert, files.
+//! The environment kind `coding`.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -23,19 +23,19 @@ pub struct CodingKind;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CodingSettings {
-    /// Folder of QuixBugs, or JSON lines of HumanEval, MBPP or `turnwise env generate coding`. If
+    /// QuixBugs folder, or JSON lines of HumanEval, MBPP or `turnwise env generate coding`. If
     /// absent, tasks are generated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
-    /// Limits of the agent's commands and of the checks.
+    /// Limits of commands and checks.
     pub limits: CodingLimits,
-    /// Settings of the generated tasks; ignored if `data` is set.
+    /// Generated tasks; ignored if `data` is set.
     pub generator: CodingGenerator,
-    /// Settings of the expert that plays demonstrations.
+    /// Expert for demonstrations.
     pub expert: CodingExpert,
 }
 
-/// Settings of the expert that plays demonstrations.
+/// Settings of the expert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CodingExpert {

@@ -1,9 +1,7 @@
 //! Parses responses into actions.
 //!
-//! An action is the first line of a response (`line`), a block in tags (`tags`, `named`), or text
-//! after a label such as ReAct's `Action:` (`label`). Actions can also be JSON objects (`json`) or
-//! tool calls (`call`). The environment receives malformed responses but ignores them. Turns with a
-//! malformed response are marked invalid and get the invalid-action penalty.
+//! Environments receive malformed responses too, but ignore them; such turns are marked invalid and
+//! get the invalid-action penalty.
 
 mod calls;
 mod named;
@@ -18,25 +16,24 @@ pub use self::calls::{CallFormat, calls_of_words};
 pub use self::rules::{Blocks, Case, ReasoningDemand, ResponseRules, Style};
 use crate::python::{is_space, strip};
 
-/// The action parsed from a response.
+/// The action in a response.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParsedAction {
     /// Text sent to the environment.
     pub action: String,
-    /// Tool calls in the order written. If there are tool calls, `action` contains their text, one
-    /// call per line.
+    /// Tool calls in order; `action` then contains their text, one per line.
     pub calls: Vec<ToolCall>,
-    /// True if the response contains a valid action.
+    /// Whether the response contains a valid action.
     pub valid: bool,
-    /// Why the response is invalid, or `None` if it is valid.
+    /// Why the response is invalid.
     pub reason: Option<&'static str>,
-    /// Error message for a malformed call, in environments with tools.
+    /// Error message of a malformed call, in environments with tools.
     pub error: Option<String>,
 }
 
 impl ParsedAction {
-    /// Returns the actions to send to the environment, one per call. The first call gets `id`,
-    /// which the tool result refers to. Further calls get `id` with a number appended.
+    /// Returns one action per call. The first gets `id`, to which the tool result refers, and the
+    /// others `id` with a number.
     pub fn into_actions(self, id: &str) -> Vec<Action> {
         if let Some(error) = self.error {
             return vec![Action::Malformed { text: self.action, error }];
@@ -52,12 +49,11 @@ impl ParsedAction {
     }
 }
 
-/// Parses responses according to the rules in a prompt template ([`ResponseRules`]).
+/// Parses responses by a template's [`ResponseRules`].
 ///
-/// If `admissible` is set, an action must also be listed by the environment. A listed
-/// `name[<placeholder>]` matches any non-empty `name[..]` and `<name>..</name>`. A listed
-/// `name(<..>)` matches any call to that function. If the environment lists no actions, all actions
-/// are admissible.
+/// With `admissible`, an action must match one that the environment lists, if it lists any:
+/// `name[<placeholder>]` matches any non-empty `name[..]` and `<name>..</name>`, and `name(<..>)`
+/// any call of that function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActionParser {
     rules: ResponseRules,
@@ -65,13 +61,12 @@ pub struct ActionParser {
 }
 
 impl ActionParser {
-    /// Creates a parser. If `admissible` is true, actions not listed by the environment are
-    /// invalid.
+    /// Creates a parser; `admissible` makes unlisted actions invalid.
     pub fn new(rules: ResponseRules, admissible: bool) -> Self {
         Self { rules, admissible }
     }
 
-    /// Parses a response into an action.
+    /// Parses a response.
     pub fn parse(&self, response: &str, admissible: &[String]) -> ParsedAction {
         let rules = &self.rules;
         let (mut calls, mut error) = (Vec::new(), None);
@@ -117,14 +112,13 @@ fn all_offered(admissible: &[String], action: &str, calls: &[ToolCall]) -> bool 
     }
 }
 
-/// Returns true if an action is listed or matches a listed pattern `name[<..>]`. For example,
-/// `search[<your query>]` matches `search[shoes]` and `<search>shoes</search>`.
+/// Returns true if an action is listed or matches a pattern: `search[<your query>]` matches
+/// `search[shoes]` and `<search>shoes</search>`.
 pub fn offered(admissible: &[String], action: &str) -> bool {
     admissible.iter().any(|listed| admits(listed, action))
 }
 
-/// Returns the fraction of unlisted actions among turns with listed actions, or `None` without such
-/// turns.
+/// Returns the fraction of unlisted actions among turns that list actions, if any.
 pub fn inadmissible_rate<'a>(turns: impl Iterator<Item = &'a Turn>) -> Option<f64> {
     let (mut listed, mut foreign) = (0_usize, 0_usize);
     for turn in turns.filter(|turn| !turn.admissible.is_empty()) {
@@ -155,8 +149,8 @@ fn line(rules: &ResponseRules, text: &str) -> Read {
     (action, reason)
 }
 
-/// Returns the text after the first line that starts with the label, an optional number and a
-/// colon. Later lines are skipped because they are often environment output made up by the model.
+/// The first line with the label, an optional number and a colon. Later lines are often
+/// observations that the model made up.
 fn labelled(rules: &ResponseRules, response: &str, text: &str) -> Read {
     let action = text.lines().find_map(|line| {
         let (label, action) = line.trim_start().split_once(':')?;
@@ -169,8 +163,7 @@ fn labelled(rules: &ResponseRules, response: &str, text: &str) -> Read {
     }
 }
 
-/// Splits off the reasoning. If the reasoning is not closed, returns an error with the action to
-/// send.
+/// Splits off the reasoning, or returns the action to send if it is not closed.
 fn after_reasoning<'a>(rules: &ResponseRules, response: &'a str) -> Result<(Reasoning<'a>, &'a str), Read> {
     let [open, close] = &rules.reasoning_tags;
     let reasoning = Reasoning::between(response, open, close);
@@ -179,7 +172,7 @@ fn after_reasoning<'a>(rules: &ResponseRules, response: &'a str) -> Result<(Reas
     Ok((reasoning, answer))
 }
 
-/// Skips the reasoning because it may contain draft actions.
+/// Reasoning may contain draft actions.
 fn past_reasoning(rules: &ResponseRules, response: &str, read: impl FnOnce(&str) -> Read) -> Read {
     if !response.trim_start().starts_with(rules.reasoning_tags[0].as_str()) {
         return read(response);
@@ -214,8 +207,8 @@ fn one_block(rules: &ResponseRules, response: &str) -> Read {
     (action.to_owned(), reason)
 }
 
-/// Returns the calls after the reasoning, with their text. If there is no call and the template
-/// allows text answers, the text is the answer. The error contains the text to send and the reason.
+/// Returns the calls after the reasoning with their text, or a text answer if allowed. The error
+/// has the text to send and the reason.
 fn called(rules: &ResponseRules, response: &str) -> Result<(String, Vec<ToolCall>), (String, &'static str)> {
     let unread = |(text, reason): Read| (text, reason.unwrap_or("there is no call after the reasoning"));
     let (reasoning, answer) = after_reasoning(rules, response).map_err(unread)?;
@@ -249,7 +242,7 @@ fn any_block(rules: &ResponseRules, response: &str) -> Read {
     let (Some(start), Some(end)) = (text.find(open.as_str()), text.find(close.as_str())) else {
         return (rules.tail(response), Some("a tag of the action is missing"));
     };
-    // Empty if the closing tag comes first; the tags cannot overlap.
+    // The closing tag may come first.
     let action = text.get(start + open.len()..end).unwrap_or_default();
     let required = rules.reasoning == ReasoningDemand::Required;
     let missing = required && rules.reasoning_tags.iter().any(|tag| !response.contains(tag.as_str()));
@@ -276,7 +269,6 @@ fn first_object(rules: &ResponseRules, response: &str, text: &str) -> Read {
     (action, reason)
 }
 
-/// Returns the single admissible action after `"action":`.
 fn any_object(response: &str, admissible: &[String]) -> Read {
     let lower = response.to_lowercase();
     let mut text = match lower.find("\"action\":") {

@@ -1,5 +1,4 @@
-//! Blocks whose tag name is the kind of action, such as `<search>..</search>` and
-//! `<answer>..</answer>`.
+//! Blocks whose tag names the kind of action, such as `<search>..</search>`.
 
 use turnwise_core::Reasoning;
 
@@ -50,8 +49,7 @@ fn block(name: &str, text: &str) -> String {
     format!("<{name}>{}</{name}>", strip(text))
 }
 
-/// Truncates a response after the first closing tag. Uses the first of the names for which there is
-/// a closing tag.
+/// Truncates after the first closing tag of the first name that has one.
 fn cut<'a>(response: &'a str, names: &[String]) -> &'a str {
     let end = names.iter().find_map(|name| {
         let tag = closing(name);
@@ -60,7 +58,7 @@ fn cut<'a>(response: &'a str, names: &[String]) -> &'a str {
     end.map_or(response, |end| &response[..end])
 }
 
-/// Returns the block that starts first, and the text after it.
+/// The block that starts first, and the text after it.
 fn first<'a>(text: &'a str, names: &[String]) -> Option<(String, &'a str)> {
     let blocks = names.iter().filter_map(|name| {
         let start = text.find(&opening(name))?;
@@ -110,7 +108,7 @@ mod tests {
 
     #[test]
     fn verl_agent_takes_a_search_before_an_answer_and_counts_opening_tags() {
-        // Results of verl-agent's search_projection.
+        // From verl-agent's search_projection.
         for (response, read) in [
             ("<think>so</think><search> who </search>", is("<search>who</search>", true)),
             ("<answer>\nAda\n</answer>", is("<answer>Ada</answer>", true)),
@@ -130,7 +128,7 @@ mod tests {
 
     #[test]
     fn search_r1_takes_the_block_that_begins_first() {
-        // Results of Search-R1's postprocess_predictions after its _postprocess_responses.
+        // From Search-R1's _postprocess_responses and postprocess_predictions.
         for (response, read) in [
             ("<think>so</think><search> who </search>", is("<search>who</search>", true)),
             ("<answer>Ada</answer><search>who</search>", is("<answer>Ada</answer>", true)),

@@ -1,60 +1,53 @@
-//! Response parsing rules, which are part of a prompt template.
+//! Response rules of prompt templates.
 
 use serde::Deserialize;
 
 use super::CallFormat;
 
-/// How the action is written in the response.
+/// How a response contains the action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Style {
-    /// The first line of the response is the action. Reasoning at the start (`reasoning_tags`) is
-    /// skipped.
+    /// The first line, after optional reasoning (`reasoning_tags`).
     Line,
-    /// The action is inside tags (`action_tags`) and follows the reasoning, which has its own tags
-    /// (`reasoning_tags`).
+    /// In tags (`action_tags`) after the reasoning (`reasoning_tags`).
     Tags,
-    /// The response makes tool calls (`calls`) after reasoning inside tags.
+    /// Tool calls (`calls`) after reasoning in tags.
     Call,
-    /// The action is a block whose tag names its kind (`action_names`), such as
-    /// `<search>..</search>` or `<answer>..</answer>`. The tags are kept as part of the action, and
-    /// its content is trimmed.
+    /// A block whose tag names the action's kind (`action_names`), such as `<search>..</search>`.
+    /// The action keeps the tags; its content is trimmed.
     Named,
-    /// The action follows a label (`label`) at the start of a line, such as ReAct's `Action: ..`.
+    /// After a label (`label`) at a line's start, such as ReAct's `Action: ..`.
     Label,
-    /// The action is the value of `"action"` in a JSON object.
+    /// The value of `"action"` in a JSON object.
     Json,
 }
 
-/// Which tagged block or JSON object is the action.
+/// Which block or JSON object is the action.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Blocks {
-    /// The only block after the reasoning, which must not be empty. Unclosed reasoning extends to
-    /// the end, so a response truncated during reasoning contains no action.
+    /// The only block after the reasoning, if not empty. Unclosed reasoning extends to the end.
     #[default]
     One,
-    /// The same block as in verl-agent, which depends on the style.
+    /// verl-agent's rules:
     ///
-    /// * `tags`: everything between the first opening tag and the first closing tag, even inside
-    ///   the reasoning or if empty. There is no action if a closing tag comes first. Required
-    ///   reasoning may be anywhere in the response.
+    /// * `tags`: the text between the first opening and the first closing tag, even if empty or
+    ///   inside the reasoning, unless a closing tag comes first. Required reasoning may be
+    ///   anywhere.
     /// * `json` (EZPoints): the only admissible action after the first `"action":` in the
     ///   lower-cased response. Without `"action":`, only the last character is searched, because
-    ///   Python's `find` returns -1. A response that does not contain exactly one action is
-    ///   malformed. `10` is matched and removed first, so that it does not also match `1`.
-    /// * `named` (search): the response is truncated after the first closing tag with the first
-    ///   name. If the first name has no closing tag, the second name is used. The action is the
-    ///   first block with the first name or, failing that, the second name. Letter case is ignored.
-    ///   A response without a block or with several opening tags is malformed.
+    ///   Python's `find` returns -1. `10` is removed before `1` is matched.
+    /// * `named` (search): the response ends at the first closing tag of the first name, or else of
+    ///   the second. The action is the first block with the first name, or else the second, in any
+    ///   letter case. Several opening tags are malformed.
     Any,
-    /// As in Search-R1, for `style = "named"`. The response is truncated as for `any`, and the
-    /// action is the first block with either name. A response with at least one such block is
-    /// well-formed.
+    /// Search-R1's rules for `style = "named"`: truncated as for `any`, then the first block with
+    /// either name.
     First,
 }
 
-/// How to handle a response without reasoning.
+/// How to treat a response without reasoning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReasoningDemand {
@@ -65,69 +58,69 @@ pub enum ReasoningDemand {
     Required,
 }
 
-/// How to handle upper-case letters.
+/// How to treat upper-case letters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Case {
     /// Keep them.
     #[default]
     Keep,
-    /// Lower-case the response before parsing the action, as verl-agent does. Reasoning tags are
-    /// matched in the original response.
+    /// Lower-case the response before parsing, as verl-agent does, but match reasoning tags as
+    /// written.
     Lower,
 }
 
-/// Response parsing rules: the keys of a template's `[response]` section.
+/// The keys of a template's `[response]`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct ResponseRules {
     /// How the action is written.
     pub style: Style,
-    /// Opening and closing tags of the action, for `style = "tags"` and `"call"`.
+    /// The action's tags, for `style = "tags"` and `"call"`.
     #[serde(default = "action_tags")]
     pub action_tags: [String; 2],
     /// Tool call format, for `style = "call"`.
     #[serde(default)]
     pub calls: CallFormat,
-    /// If true, a response without a call is sent to the environment as a text answer. If false, a
-    /// response without a call is malformed. For `style = "call"`.
+    /// Whether a response without a call is a text answer instead of malformed, for
+    /// `style = "call"`.
     #[serde(default)]
     pub text_answer: bool,
-    /// Error message for a malformed call, for `style = "call"`. It may contain `{reason}`.
+    /// Message for a malformed call, with optional `{reason}`, for `style = "call"`.
     #[serde(default = "error")]
     pub error: String,
-    /// Tag names without angle brackets, for `style = "named"`.
+    /// Tag names without brackets, for `style = "named"`.
     #[serde(default = "action_names")]
     pub action_names: Vec<String>,
     /// Which block or object is the action, for `style = "tags"`, `"json"` and `"named"`.
     #[serde(default)]
     pub blocks: Blocks,
-    /// Opening and closing tags of the reasoning before the action.
+    /// The reasoning's tags.
     #[serde(default = "reasoning_tags")]
     pub reasoning_tags: [String; 2],
-    /// How to handle a response without reasoning, for `style = "tags"`, `"call"`, and `"named"`
-    /// with one block.
+    /// How to treat missing reasoning, for `style = "tags"`, `"call"`, and `"named"` with one
+    /// block.
     #[serde(default)]
     pub reasoning: ReasoningDemand,
-    /// The label without its colon, for `style = "label"`.
+    /// Label without colon, for `style = "label"`.
     #[serde(default = "label")]
     pub label: String,
-    /// How to handle upper-case letters, for `style = "line"`, `"label"`, `"tags"` and `"call"`.
+    /// How to treat upper-case letters, for `style = "line"`, `"label"`, `"tags"` and `"call"`.
     #[serde(default)]
     pub case: Case,
-    /// Characters that make a response malformed, given as the first and last of a range.
+    /// Range (first and last) of characters that make a response malformed.
     #[serde(default)]
     pub forbidden: Option<[char; 2]>,
-    /// Number of characters (Unicode scalar values) at the end of a malformed response to send as
-    /// the action. verl-agent sends 30 to ALFWorld and 20 to WebShop.
+    /// Unicode scalar values at the end of a malformed response to send as the action (verl-agent:
+    /// 30 for ALFWorld, 20 for WebShop).
     #[serde(default = "tail")]
     pub tail: usize,
-    /// Whether to trim whitespace from the text sent for a malformed response.
+    /// Whether to trim text sent for a malformed response.
     #[serde(default = "yes")]
     pub trim_tail: bool,
 }
 
 impl ResponseRules {
-    /// Creates rules for the given style, with defaults for all other keys.
+    /// Creates a style's rules with defaults.
     pub fn new(style: Style) -> Self {
         Self {
             style,
@@ -147,8 +140,7 @@ impl ResponseRules {
         }
     }
 
-    /// Rejects keys that are set by the template itself but not used by its style. Inherited keys
-    /// are allowed even if unused. The error names the key and the styles that use it.
+    /// Rejects a template's own keys (not inherited ones) that its style ignores.
     pub(crate) fn check_effect<'a>(&self, keys: impl Iterator<Item = &'a str>) -> Result<(), String> {
         for key in keys {
             let (read, by) = match key {
@@ -189,7 +181,6 @@ impl ResponseRules {
         Ok(())
     }
 
-    /// Rejects rules that no response can match. The error names the key and its valid values.
     pub(crate) fn check(&self) -> Result<(), String> {
         for (key, tags) in [("action_tags", &self.action_tags), ("reasoning_tags", &self.reasoning_tags)] {
             if tags.iter().any(String::is_empty) || tags[0] == tags[1] {

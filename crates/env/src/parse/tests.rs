@@ -57,7 +57,7 @@ fn reasoning_that_is_not_closed_goes_on_to_the_end() {
         assert_eq!(parse(style, cut), bad("<action>look</action>, but no"), "{demand:?}");
         let reopened = "<think>a</think><action>look</action><think>and now";
         assert_eq!(parse(style, reopened), ok("look"), "{demand:?}");
-        // A closing tag without an opening one has no effect.
+        // A lone closing tag has no effect.
         assert_eq!(parse(style, "</think><action>look</action>").0, "look", "{demand:?}");
     }
 }
@@ -69,7 +69,7 @@ fn lines() {
     assert_eq!(parse(&ResponseRules::new(Style::Line), "look\r\ngo"), ok("look"));
     assert_eq!(parse(&ResponseRules::new(Style::Line), " \nlook"), bad(""));
     assert_eq!(parse(&ResponseRules::new(Style::Line), ""), bad(""));
-    // Reasoning may begin in the response or in its prompt.
+    // The prompt may contain the opening tag.
     assert_eq!(parse(&ResponseRules::new(Style::Line), "<think>\nSo.\n</think>\n\nlook\ngo"), ok("look"));
     assert!(!parse(&ResponseRules::new(Style::Line), "<think>\nlook").1);
 }
@@ -102,7 +102,7 @@ fn react_takes_the_first_action_line() {
         ("Thought: Action: look\nAction: search[a: b]", "search[a: b]", true),
         ("Thought: nothing\nAction:\nlook", "", false),
         ("I look.", "I look.", false),
-        // Drafts inside the reasoning are ignored; unclosed reasoning has no action.
+        // Drafts inside the reasoning do not count.
         ("<think>\nPerhaps\nAction: go to desk 1\nbut no</think>\nAction: look", "look", true),
         ("<think>\nAction: look", "<think>\nAction: look", false),
         ("Actions: look", "Actions: look", false),
@@ -116,13 +116,13 @@ fn react_takes_the_first_action_line() {
 
 #[test]
 fn verl_agents_quirks() {
-    // Everything is lower-cased, tags included; the reasoning may stand anywhere.
+    // Tags are lower-cased too; the reasoning may be anywhere.
     assert_eq!(verl("<think>a</think><ACTION> Go To Desk 1 </Action>"), ok("go to desk 1"));
     assert_eq!(verl("<action>look</action></think><think>"), ok("look"));
     assert_eq!(verl("<think><action>a</think><action>look</action>"), ok("a</think><action>look"));
     assert_eq!(verl("<think></action></think><action>look</action>"), ok(""));
     assert_eq!(verl("<think></think><action>look</action><action>go</action>"), ok("look"));
-    // Reasoning tags are case-sensitive and matched in the original text.
+    // Reasoning tags are matched before lower-casing.
     assert_eq!(verl("<Think>a</Think><action>look</action>"), bad("look"));
     assert_eq!(verl("<think>a<action>look</action>"), bad("look"));
     assert_eq!(
@@ -134,16 +134,15 @@ fn verl_agents_quirks() {
     let short = PromptTemplate::named("webshop-verl-agent").unwrap().rules().clone();
     assert_eq!(short.tail, 20);
     assert_eq!(parse(&short, "I would rather Go To Desk 1 now "), bad("er go to desk 1 now "));
-    // Chinese characters make it invalid but are kept; other scripts do not.
+    // Chinese characters make it invalid; other scripts do not.
     assert_eq!(verl("<think>好</think><action>look</action>"), bad("look"));
     assert_eq!(verl("<think>é ひ 한</think><action>look</action>"), ok("look"));
-    // Characters, not bytes; counted after lower-casing, which may lengthen the text.
+    // Characters, not bytes, counted after lower-casing.
     let tail: String = std::iter::repeat_n('é', 30).collect();
     assert_eq!(verl(&format!("xx{}", tail.to_uppercase())), bad(&tail));
     assert_eq!(verl(&"İ".repeat(20)), bad(&"i\u{307}".repeat(15)));
-    // Python strips four control characters that Unicode does not call white space.
+    // Python strips four control characters that are not Unicode white space.
     assert_eq!(verl("<think></think><action>\u{1f}look\u{a0}\u{1c}</action>"), ok("look"));
-    // `prompt.validity` would check admissibility; verl-agent does not.
     assert_eq!(verl("<think></think><action>fly</action>"), ok("fly"));
 }
 
@@ -204,7 +203,7 @@ fn verl_agents_quirks_with_json() {
         ("{\"thoughts\": \"4 + 8\", \"action\": \"+\"}", Some("+")),
         ("{\"Action\": \"10\"}", Some("10")),
         ("\"action\": 10 10", Some("10")),
-        // `10` is removed first; the rest is matched too.
+        // `10` is removed before `1` is matched.
         ("\"action\": \"101\"", None),
         ("\"action\": \"4+\"", None),
         ("\"action\": \"stop\"", None),

@@ -1,47 +1,47 @@
-//! Errors from requests to an external environment program.
+//! Errors of an external environment program.
 
-/// Failure of a request.
+/// A request's failure.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProcessError {
-    /// The program could not be started.
+    /// The program did not start.
     #[error("env.command: cannot start `{command}`: {reason}")]
     Start {
-        /// The configured command.
+        /// Configured command.
         command: String,
-        /// Reason given by the operating system.
+        /// The operating system's error.
         reason: String,
     },
-    /// The program's response to `hello` is invalid.
+    /// The response to `hello` is invalid.
     #[error("env.command: `{command}` is no world that can be played: {reason}")]
     Handshake {
-        /// The configured command.
+        /// Configured command.
         command: String,
         /// What is wrong and how to fix it.
         reason: String,
     },
-    /// The program exited or was killed, so all its episodes are lost.
+    /// The program ended, so its episodes are lost.
     #[error("the world's program was lost: {reason}{stderr}")]
     Lost {
-        /// Why the program is no longer available.
+        /// Why it ended.
         reason: String,
-        /// The last lines of the program's stderr under a heading, or empty.
+        /// The last stderr lines with a heading, or empty.
         stderr: String,
     },
-    /// The program responded with an error.
+    /// The program returned an error.
     #[error("the world's program: {message}{traceback}")]
     Answer {
         /// Whether a retry may succeed.
         transient: bool,
-        /// The program's error message.
+        /// The program's message.
         message: String,
-        /// The program's traceback with a leading newline, or empty.
+        /// Newline and traceback, or empty.
         traceback: String,
     },
-    /// The program's response does not have the expected format.
+    /// The response has the wrong format.
     #[error("the world's program answered `{op}` with something else: {reason}")]
     Form {
-        /// Name of the request.
+        /// Request name.
         op: &'static str,
         /// What is wrong.
         reason: String,
@@ -49,13 +49,13 @@ pub enum ProcessError {
 }
 
 impl ProcessError {
-    /// Returns true if retrying the request may succeed. Steps of a lost episode cannot be retried;
-    /// see [`ProcessError::loses_episode`].
+    /// Returns true if a retry may succeed. Steps of a lost episode
+    /// ([`ProcessError::loses_episode`]) cannot be retried.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Lost { .. } | Self::Answer { transient: true, .. })
     }
 
-    /// Returns true if the error means that the episode is lost.
+    /// Returns true if the episode is lost.
     pub fn loses_episode(&self) -> bool {
         !matches!(self, Self::Answer { transient: true, .. })
     }

@@ -1,4 +1,4 @@
-//! A process group that is killed as a whole, even if the parent process dies.
+//! A process group that is killed as a whole.
 
 use std::io;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus};
@@ -6,12 +6,10 @@ use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitSta
 use super::strays;
 use super::watchdog::Watchdog;
 
-/// A child process that leads its own process group. On Unix, the child's descendants belong to the
-/// group unless they leave it.
+/// A child process that leads its own process group.
 ///
-/// When the leader has exited, the group is killed before the leader is reaped. Before the leader
-/// is reaped, no other process can reuse the group's id. On Linux, descendants that have left the
-/// group are killed too.
+/// When the leader exits, the group is killed before the leader is reaped, because the group id
+/// could then be reused. On Linux, descendants that left the group are killed too.
 #[derive(Debug)]
 pub struct Group {
     leader: Child,
@@ -22,10 +20,10 @@ pub struct Group {
 }
 
 impl Group {
-    /// Starts a process in its own group, so that it does not receive the terminal's Ctrl-C.
+    /// Starts a process in its own group, out of reach of the terminal's Ctrl-C.
     ///
     /// # Errors
-    /// Fails if the program cannot be started.
+    /// Fails if the program cannot start.
     pub fn spawn(command: &mut Command) -> io::Result<Self> {
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(command, 0);
@@ -35,12 +33,12 @@ impl Group {
         Ok(Self { leader, mark, watchdog, ended: false, status: None })
     }
 
-    /// Takes the standard streams, which are `None` after the first call.
+    /// Takes the standard streams, once.
     pub fn take_pipes(&mut self) -> (Option<ChildStdin>, Option<ChildStdout>, Option<ChildStderr>) {
         (self.leader.stdin.take(), self.leader.stdout.take(), self.leader.stderr.take())
     }
 
-    /// Returns true if the leader has exited, after killing the rest of the group.
+    /// Returns true if the leader has exited, after killing its group.
     pub fn has_ended(&mut self) -> bool {
         if !self.ended {
             match has_exited(&mut self.leader) {
@@ -49,8 +47,7 @@ impl Group {
                     kill_group(&self.leader);
                     self.reap();
                 }
-                // It is no longer a child (`SIGCHLD` is ignored), so its id may belong to another
-                // process.
+                // No longer a child (`SIGCHLD` is ignored), so its id may be reused.
                 Err(_) => self.forget(),
             }
         }
@@ -66,14 +63,14 @@ impl Group {
     pub fn kill(&mut self) {
         if !self.has_ended() {
             kill_group(&self.leader);
-            // Fails only if it has just ended.
+            // Fails only if it has just exited.
             let _ = self.leader.kill();
             self.reap();
         }
     }
 
     fn reap(&mut self) {
-        // Before reaping, while the group's id is still its own.
+        // Before reaping, while the group id is still valid.
         self.watchdog = None;
         self.status = self.leader.wait().ok();
         self.forget();
@@ -86,7 +83,6 @@ impl Group {
     }
 }
 
-/// Returns true if a child has exited, without reaping it.
 #[cfg(unix)]
 fn has_exited(child: &mut Child) -> io::Result<bool> {
     use rustix::process::{WaitId, WaitIdOptions, waitid};
@@ -104,7 +100,7 @@ fn has_exited(child: &mut Child) -> io::Result<bool> {
 #[cfg(unix)]
 fn kill_group(leader: &Child) {
     if let Some(group) = number(leader) {
-        // Fails only if no process is left.
+        // Fails only if the group is empty.
         let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
     }
 }
@@ -156,7 +152,7 @@ mod tests {
         assert!(group.has_ended() && group.status().is_some());
     }
 
-    /// Covers a descendant with its own session, and a descendant whose parent has already exited.
+    /// One descendant has its own session; another's parent has exited.
     #[test]
     fn what_has_left_the_group_is_killed_with_it() {
         let folder = tempfile::tempdir().unwrap();
@@ -171,7 +167,6 @@ mod tests {
             assert_eq!(children.len(), 2);
             children
         };
-        // The leader exits by itself.
         let mut group = Group::spawn(Command::new("sh").args(["-c", &script])).unwrap();
         let until = Instant::now() + Duration::from_secs(5);
         while !group.has_ended() && Instant::now() < until {

@@ -1,4 +1,4 @@
-//! Requests a program's tasks page by page, within limits.
+//! Requests a program's tasks page by page.
 
 use serde_json::Value;
 use turnwise_core::{EnvError, Task};
@@ -10,7 +10,6 @@ const PAGE: usize = 1000;
 
 const MOST_TASKS: usize = 1_000_000;
 
-/// Maximum memory for all tasks in bytes, as estimated by [`memory`].
 const MOST_MEMORY: usize = 512 << 20;
 
 #[derive(Debug)]
@@ -37,8 +36,7 @@ impl Room {
     }
 }
 
-/// Estimates a value's memory use in bytes. Short values take many times more memory than their
-/// text.
+/// Estimates memory use in bytes, many times the text's length for short values.
 fn memory(value: &Value) -> usize {
     const ENTRY: usize = size_of::<Value>() + size_of::<String>();
     match value {
@@ -52,7 +50,6 @@ fn memory(value: &Value) -> usize {
     }
 }
 
-/// Returns all tasks of a split.
 pub(super) fn list(process: &Process, split: &str, room: &mut Room) -> Result<Vec<Task>, EnvError> {
     let wrong =
         |reason: String| EnvError::Other(format!("env.command: `tasks` of the split `{split}` {reason}"));
@@ -61,8 +58,8 @@ pub(super) fn list(process: &Process, split: &str, room: &mut Room) -> Result<Ve
     loop {
         let request = Request::Tasks { split, offset, limit: PAGE };
         let page: TaskPage = process.ask(&request).map_err(|error| EnvError::Other(error.to_string()))?;
-        // A page is empty if the program skips all its tasks. It counts as a task, so that endless
-        // empty pages fail.
+        // Empty if the program skips all tasks; counted as a task, so that endless empty pages
+        // fail.
         if page.tasks.is_empty() {
             room.take(&Value::Null).map_err(wrong)?;
         }

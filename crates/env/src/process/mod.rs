@@ -1,17 +1,8 @@
-//! Environments served by an external program over JSON Lines: `kind = "process"`.
+//! Environments in an external program: `kind = "process"`.
 //!
-//! | file | subject |
-//! |---|---|
-//! | [`protocol`] | messages |
-//! | [`program`] | the program's process and its I/O threads |
-//! | [`group`], `strays`, `watchdog` | killing the process and its descendants, even if this process dies |
-//! | `listing` | the program's tasks |
-//! | [`error`] | failures of requests |
-//! | [`world`] | the [`turnwise_core::TaskSet`] |
-//!
-//! The program reads JSON objects from stdin and writes JSON objects to stdout, one per line. One
-//! program can play many episodes concurrently. Each request has an `id`, and responses may arrive
-//! in any order. Error messages include the last lines of the program's stderr.
+//! The program reads JSON objects from stdin and writes JSON objects to stdout, one per line. It
+//! can play many episodes at once. Each request has an `id`; responses may arrive in any order.
+//! Error messages include the last lines of stderr.
 //!
 //! ```text
 //! > {"id":0,"op":"hello","protocol":1,"client":"turnwise 0.1.0","settings":{"numbers":9}}
@@ -29,8 +20,8 @@
 //! > {"id":6,"op":"shutdown"}
 //! ```
 //!
-//! The protocol is specified in the user's guide (`docs/worlds/process.md`).
-//! `examples/python_environment` serves any Gymnasium-style class.
+//! The specification is `docs/worlds/process.md`; `examples/python_environment` serves any
+//! Gymnasium-style class.
 
 pub mod error;
 pub mod group;

@@ -1,8 +1,7 @@
-//! Runs an external environment program and handles its failures.
+//! Runs an external environment program.
 //!
-//! A process that times out, writes an invalid line or exits is killed with its children, and all
-//! pending requests fail. The process is restarted by the next request that does not need an
-//! existing episode.
+//! A process that times out, exits or writes an invalid line is killed with its children, and its
+//! requests fail. The next request that needs no existing episode restarts it.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{BufRead, BufReader, Read as _, Write as _};
@@ -21,35 +20,34 @@ use super::error::ProcessError;
 use super::group::Group;
 use super::protocol::{Answer, Envelope, FailureKind, Line, PROTOCOL, Request, Welcome};
 
-/// How to start the program, with timeouts.
+/// How to run a program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProgramSettings {
     /// Program and arguments.
     pub command: Vec<String>,
-    /// Working directory, or `None` to inherit it from this process.
+    /// Working directory; this process's by default.
     pub directory: Option<PathBuf>,
-    /// Settings sent with `hello`.
+    /// Sent with `hello`.
     pub settings: Value,
-    /// Timeout for a response. Requests with several steps get it for each step.
+    /// Timeout of a response, per step for several steps.
     pub timeout: Duration,
-    /// Timeout for the response to `hello`, which includes the time for loading data.
+    /// Timeout of `hello`, which includes loading data.
     pub start_timeout: Duration,
-    /// Maximum length in bytes of a line from the program.
+    /// Maximum bytes in a line from the program.
     pub max_line: usize,
 }
 
-/// Maximum time to wait for stderr to end after the process has exited.
+/// Maximum wait for the end of stderr after an exit.
 const STDERR_WAIT: Duration = Duration::from_secs(1);
 
 const STDERR: usize = 4096;
-/// Time that the program has to exit after `shutdown`.
 const GRACE: Duration = Duration::from_secs(2);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A program that is started on demand and restarted after a failure.
+/// A program that starts on demand and restarts after failures.
 #[derive(Debug)]
 pub struct Program {
     settings: ProgramSettings,
@@ -69,28 +67,26 @@ impl Program {
         Self { settings, running: Mutex::default(), starts: AtomicU64::new(0) }
     }
 
-    /// Returns how many times the program has been started.
+    /// Returns how often it was started.
     pub fn starts(&self) -> u64 {
         self.starts.load(Ordering::Relaxed)
     }
 
-    /// Returns the running process, starting it if necessary.
+    /// Returns the running process, or starts it.
     ///
     /// # Errors
-    /// Returns [`ProcessError::Start`] if the command cannot be run, and
-    /// [`ProcessError::Handshake`] if the response to `hello` is late or invalid. If the start
-    /// fails, all callers waiting for it get the same error.
+    /// Returns [`ProcessError::Start`] or [`ProcessError::Handshake`]. All callers that wait for a
+    /// failed start get its error.
     pub fn process(&self) -> Result<Arc<Process>, ProcessError> {
         let asked = Instant::now();
         let mut running = lock(&self.running);
         if let Some(process) = running.process.as_ref().filter(|process| process.is_alive()) {
             return Ok(Arc::clone(process));
         }
-        // Callers that waited for a failed start return its error.
+        // They waited for the failed start.
         if let Some((_, error)) = running.failed.as_ref().filter(|(at, _)| *at >= asked) {
             return Err(error.clone());
         }
-        // Ends the threads of the old process.
         running.process = None;
         match Process::start(&self.settings) {
             Ok(process) => {
@@ -113,7 +109,7 @@ enum Waiting {
     Closed(ProcessError),
 }
 
-/// A running process of the program.
+/// A running process.
 #[derive(Debug)]
 pub struct Process {
     shared: Arc<Shared>,
@@ -221,23 +217,23 @@ impl Process {
         Ok(process)
     }
 
-    /// Returns the program's response to `hello`.
+    /// Returns the response to `hello`.
     pub fn welcome(&self) -> &Welcome {
         &self.welcome
     }
 
-    /// Returns true if the process accepts requests.
+    /// Returns true if it accepts requests.
     pub fn is_alive(&self) -> bool {
         matches!(&*lock(&self.shared.waiting), Waiting::Open(_))
     }
 
-    /// Sends a request and waits for its response, up to the timeout.
+    /// Sends a request and waits for the response.
     ///
     /// # Errors
-    /// Returns [`ProcessError::Answer`] if the program responds with an error. Returns
-    /// [`ProcessError::Lost`] if the program times out, writes an invalid line or has exited.
+    /// Returns [`ProcessError::Answer`] for an error of the program, and [`ProcessError::Lost`]
+    /// after a timeout, an invalid line or an exit.
     pub fn call(&self, request: &Request<'_>) -> Result<Box<RawValue>, ProcessError> {
-        // The timeout starts only when the program has capacity for the request.
+        // The timeout starts only when the program has a free slot.
         let _permit = self.permits.take();
         let limit = self.timeout.saturating_mul(request.answers());
         let (id, answer) = self.send(request)?;
@@ -254,16 +250,15 @@ impl Process {
         accept(answer)
     }
 
-    /// Sends a request and parses its response.
+    /// Sends a request and parses the response.
     ///
     /// # Errors
-    /// Fails like [`Process::call`]. Returns [`ProcessError::Form`] if the response cannot be
-    /// parsed as a `T`.
+    /// Fails like [`Process::call`], or with [`ProcessError::Form`] if parsing fails.
     pub fn ask<T: DeserializeOwned>(&self, request: &Request<'_>) -> Result<T, ProcessError> {
         read(request.op(), &self.call(request)?)
     }
 
-    /// Sends a request without waiting for its response.
+    /// Sends a request without waiting.
     pub fn notify(&self, request: &Request<'_>) {
         if let Ok((id, _)) = self.send(request) {
             self.forget(id);
@@ -299,12 +294,12 @@ impl Process {
 }
 
 impl Drop for Process {
-    /// Asks the program to exit, and kills it after a grace period.
+    /// Requests an exit, and kills after a grace period.
     fn drop(&mut self) {
         if self.is_alive() {
             self.notify(&Request::Shutdown {});
         }
-        // Dropping the last sender ends the writer, which closes the program's stdin.
+        // Ends the writer, which closes the program's stdin.
         self.lines = channel().0;
         let until = Instant::now() + GRACE;
         while Instant::now() < until {
@@ -318,7 +313,7 @@ impl Drop for Process {
 }
 
 impl Shared {
-    /// Kills the process and fails all pending requests. Returns their error.
+    /// Kills the process and fails all pending requests.
     fn fail(&self, reason: &str) -> ProcessError {
         let mut waiting = lock(&self.waiting);
         let error = match &*waiting {
@@ -345,7 +340,7 @@ impl Shared {
             let ended = group.has_ended().then(|| group.status()).flatten();
             drop(group);
             if let Some(status) = ended {
-                // Processes that left the group may hold stderr open, so the wait is limited.
+                // Processes outside the group may hold stderr open.
                 let stderr = lock(&self.stderr);
                 drop(self.stderr_ended.wait_timeout_while(stderr, STDERR_WAIT, |stderr| !stderr.ended));
                 return format!("it ended by itself ({status})");
@@ -375,7 +370,6 @@ fn accept(answer: Answer) -> Result<Box<RawValue>, ProcessError> {
     }
 }
 
-/// Parses one of the individual responses in a response to `step_many`.
 pub(super) fn read_answer<T: DeserializeOwned>(op: &'static str, answer: Answer) -> Result<T, ProcessError> {
     read(op, &accept(answer)?)
 }
@@ -424,7 +418,7 @@ fn read_lines(stdout: std::process::ChildStdout, max_line: usize, shared: &Share
                     Waiting::Open(requests) => requests.remove(&id),
                     Waiting::Closed(_) => return,
                 };
-                // Only responses to `close` have no waiting request.
+                // Only `close` has no waiting request.
                 if let Some(sender) = waiting {
                     let _ = sender.send(Ok(answer));
                 }
@@ -459,7 +453,6 @@ struct Permits {
     freed: Condvar,
 }
 
-/// A permit, which is returned when dropped.
 struct Permit<'a>(&'a Permits);
 
 impl Permits {

@@ -1,4 +1,4 @@
-//! Protocol messages: requests to the program and responses from it, one JSON object per line.
+//! Protocol messages, one JSON object per line.
 
 use std::collections::BTreeMap;
 
@@ -7,38 +7,38 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use turnwise_core::{Tool, ToolCall};
 
-/// Protocol version, increased for incompatible changes.
+/// Protocol version; grows with incompatible changes.
 pub const PROTOCOL: u32 = 1;
 
 /// A request without its `id`.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub enum Request<'a> {
-    /// The first request, which contains the protocol version and the settings.
+    /// The first request.
     Hello {
         /// [`PROTOCOL`].
         protocol: u32,
-        /// Name and version of the Turnwise release.
+        /// Name and version of Turnwise.
         client: &'a str,
-        /// The `env.settings` table of the config.
+        /// The config's `env.settings`.
         settings: &'a Value,
     },
-    /// Requests at most `limit` tasks of a split, starting at `offset`.
+    /// Requests a page of tasks.
     Tasks {
-        /// Name of the split.
+        /// Split name.
         split: &'a str,
-        /// Index of the first requested task in the split.
+        /// Index of the first task.
         offset: usize,
-        /// Maximum number of tasks to return.
+        /// Maximum number of tasks.
         limit: usize,
     },
-    /// Starts a task. A running episode with the same number is dropped.
+    /// Starts a task and drops the running episode of this number.
     Reset {
-        /// Episode number, chosen by the trainer.
+        /// Number chosen by the trainer.
         episode: u64,
-        /// The task as listed by the program.
+        /// Task as listed.
         task: &'a Value,
-        /// Seed for the episode's random draws.
+        /// Seed of the episode's random draws.
         seed: u64,
     },
     /// Executes an action.
@@ -47,8 +47,7 @@ pub enum Request<'a> {
         episode: u64,
         /// Action text.
         action: &'a str,
-        /// The action as a structured call, if the action is a call. `action` is then
-        /// `name(arguments as JSON)`.
+        /// The action as a structured call. `action` is then `name(arguments as JSON)`.
         #[serde(skip_serializing_if = "Option::is_none")]
         call: Option<&'a ToolCall>,
     },
@@ -57,32 +56,32 @@ pub enum Request<'a> {
         /// Episodes and actions.
         steps: Vec<EpisodeAction<'a>>,
     },
-    /// Ends an episode, whether or not it is finished.
+    /// Ends an episode, finished or not.
     Close {
         /// Episode number.
         episode: u64,
     },
-    /// Requests the state of an episode without modifying it. Needs the capability `save`.
+    /// Requests an episode's state (capability `save`).
     Save {
         /// Episode number.
         episode: u64,
     },
-    /// Starts an episode from a saved state instead of with `reset`.
+    /// Starts an episode from a saved state.
     Restore {
-        /// Episode number, chosen by the trainer.
+        /// Number chosen by the trainer.
         episode: u64,
-        /// The task as listed by the program.
+        /// Task as listed.
         task: &'a Value,
-        /// The state as returned by the program.
+        /// State from `save`.
         state: &'a RawValue,
     },
-    /// Plays a task with the program's own expert.
+    /// Plays a task with the program's expert.
     Demonstrate {
-        /// The task as listed by the program.
+        /// Task as listed.
         task: &'a Value,
-        /// Seed for the episode's random draws.
+        /// Seed of the episode's random draws.
         seed: u64,
-        /// Maximum number of turns.
+        /// Turn limit.
         max_turns: usize,
     },
     /// The last request.
@@ -90,7 +89,7 @@ pub enum Request<'a> {
 }
 
 impl Request<'_> {
-    /// Returns the number of steps, each of which gets the full timeout.
+    /// Returns the number of steps, each with the full timeout.
     pub(super) fn answers(&self) -> u32 {
         match self {
             Self::StepMany { steps } => u32::try_from(steps.len()).unwrap_or(u32::MAX).max(1),
@@ -98,7 +97,7 @@ impl Request<'_> {
         }
     }
 
-    /// Returns the request's name in the protocol.
+    /// Returns the request's protocol name.
     pub fn op(&self) -> &'static str {
         match self {
             Self::Hello { .. } => "hello",
@@ -122,7 +121,7 @@ pub struct EpisodeAction<'a> {
     pub episode: u64,
     /// Action text.
     pub action: &'a str,
-    /// The action as a structured call, if the action is a call.
+    /// The action as a structured call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call: Option<&'a ToolCall>,
 }
@@ -149,14 +148,13 @@ impl Line {
     }
 }
 
-/// Content of a response. The result is kept as JSON text, which preserves the key order in
-/// schemas.
+/// A response's content, kept as JSON text to preserve key order.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(try_from = "Given")]
 pub enum Answer {
-    /// The request's result.
+    /// Result.
     Ok(Box<RawValue>),
-    /// The request failed.
+    /// Failure.
     Error(Failure),
 }
 
@@ -180,7 +178,6 @@ impl TryFrom<Given> for Answer {
     }
 }
 
-/// Deserializes a field that is present, even if it is `null`.
 fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Box<RawValue>>, D::Error> {
     Box::<RawValue>::deserialize(from).map(Some)
 }
@@ -194,18 +191,18 @@ pub struct Failure {
     /// Error message.
     #[serde(default)]
     pub message: String,
-    /// Traceback from the program. May be empty.
+    /// The program's traceback; may be empty.
     #[serde(default)]
     pub traceback: String,
 }
 
-/// Whether a failed request may be retried.
+/// Whether a retry may succeed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
     /// A retry may succeed, for example if a service was busy.
     Transient,
-    /// A retry cannot succeed, so the episode is over.
+    /// A retry cannot succeed; the episode is over.
     #[default]
     Fatal,
 }
@@ -213,23 +210,22 @@ pub enum FailureKind {
 /// Response to `hello`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Welcome {
-    /// Protocol version of the program. Must be [`PROTOCOL`].
+    /// The program's version, which must be [`PROTOCOL`].
     pub protocol: u32,
-    /// Name of the environment, used in messages and panels.
+    /// Environment name for messages and panels.
     pub name: String,
     /// Splits, training first.
     pub splits: Vec<String>,
-    /// Optional requests that the program supports.
+    /// Supported optional requests.
     #[serde(default)]
     pub capabilities: Capabilities,
-    /// Maximum number of concurrent requests. Further requests wait, and their timeout starts only
-    /// when they are sent.
+    /// Maximum number of concurrent requests. Others wait, without using up their timeout.
     #[serde(default = "one")]
     pub concurrency: usize,
-    /// Frequent phrases in observations and actions, for tokenizers trained from scratch.
+    /// Frequent phrases, for tokenizers trained from scratch.
     #[serde(default)]
     pub phrases: Vec<String>,
-    /// Functions that actions may call, unless `reset` returns a different list.
+    /// Functions that actions may call, unless `reset` returns others.
     #[serde(default)]
     pub tools: Vec<Tool>,
 }
@@ -238,42 +234,42 @@ fn one() -> usize {
     1
 }
 
-/// Optional requests that a program supports.
+/// Supported optional requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Capabilities {
-    /// Supports `step_many`.
+    /// `step_many`
     pub step_many: bool,
-    /// Supports `demonstrate`.
+    /// `demonstrate`
     pub demonstrate: bool,
-    /// Supports `save` and `restore`.
+    /// `save` and `restore`
     pub save: bool,
 }
 
 /// Response to `tasks`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct TaskPage {
-    /// The tasks, which `reset` sends back unchanged.
+    /// Tasks, which `reset` sends back unchanged.
     pub tasks: Vec<Value>,
-    /// Offset of the next page, or `None` on the last page.
+    /// Next page's offset, or `None` at the end.
     #[serde(default)]
     pub next: Option<usize>,
 }
 
-/// An observation: a text, optionally with admissible actions and a state key.
+/// An observation.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub enum Seen {
-    /// A text.
+    /// Text alone.
     Text(String),
-    /// A text with admissible actions and a state key.
+    /// Text with further parts.
     Parts {
         /// Observation text.
         text: String,
         /// Admissible actions.
         #[serde(default)]
         admissible: Vec<String>,
-        /// A string that is equal for equal states. Defaults to `text`.
+        /// Equal for equal states; `text` by default.
         #[serde(default)]
         state_key: Option<String>,
     },
@@ -284,7 +280,7 @@ pub enum Seen {
 pub struct Started {
     /// First observation.
     pub observation: Seen,
-    /// Functions that actions may call in this episode. Defaults to the functions in `hello`.
+    /// Functions that actions may call; those of `hello` by default.
     #[serde(default)]
     pub tools: Option<Vec<Tool>>,
 }
@@ -294,16 +290,16 @@ pub struct Started {
 pub struct Stepped {
     /// Next observation.
     pub observation: Seen,
-    /// Reward for the action.
+    /// Reward.
     #[serde(default)]
     pub reward: f64,
-    /// Fraction of the task completed, from 0 to 1.
+    /// Completed fraction of the task, 0 to 1.
     #[serde(default)]
     pub progress: Option<f64>,
-    /// Whether the episode ended according to the environment's rules.
+    /// Whether the environment's rules ended the episode.
     #[serde(default)]
     pub terminated: bool,
-    /// Whether the episode was truncated.
+    /// Whether a limit ended the episode.
     #[serde(default)]
     pub truncated: bool,
     /// Whether the task is solved.
@@ -324,31 +320,31 @@ fn yes() -> bool {
 /// Response to `save`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Saved {
-    /// The program's state. The state can be any JSON value and is sent back unchanged.
+    /// Any JSON value; sent back unchanged.
     pub state: Box<RawValue>,
 }
 
-/// Response to `step_many`, with one response per step in order.
+/// Response to `step_many`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ManyStepped {
-    /// The responses to the individual steps.
+    /// One response per step, in order.
     pub steps: Vec<Answer>,
 }
 
 /// Response to `demonstrate`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Demonstrated {
-    /// Functions that actions may call in this episode. Defaults to the functions in `hello`.
+    /// Functions that actions may call; those of `hello` by default.
     #[serde(default)]
     pub tools: Option<Vec<Tool>>,
-    /// Turns in the order played.
+    /// Turns in order.
     pub turns: Vec<DemonstratedTurn>,
     /// Whether the task was solved.
     #[serde(default)]
     pub success: bool,
 }
 
-/// One turn of a demonstration.
+/// A turn of a demonstration.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct DemonstratedTurn {
     /// Observation before the action.
@@ -357,7 +353,7 @@ pub struct DemonstratedTurn {
     pub action: String,
 }
 
-/// Parses a line as the response to each kind of request. Used by the fuzz targets.
+/// Parses a line as each kind of response, for fuzzing.
 #[doc(hidden)]
 pub fn parse(line: &[u8]) {
     fn read<T: serde::de::DeserializeOwned>(value: &RawValue) {

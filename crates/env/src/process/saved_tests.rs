@@ -1,4 +1,4 @@
-//! Tests that save and continue episodes, with shell programs and the Python helper.
+//! Tests that save and restore episodes.
 
 use turnwise_core::{Action, Snapshot, TaskSet as _};
 
@@ -14,7 +14,7 @@ fn shell(capabilities: &str, script: &str) -> ProcessSet {
 
 #[test]
 fn a_state_comes_back_as_the_program_wrote_it() {
-    // Keys of the state keep their order; `restore` sends the task and the state.
+    // State keys keep their order; `restore` sends task and state.
     let set = shell(
         r#"{"save":true}"#,
         r#"read l; case "$l" in *'"op":"save","episode":0'*) ;; *) exit 3;; esac

@@ -1,9 +1,7 @@
-//! Finds processes that left a program's process group, using a mark in their environment
-//! variables.
+//! Kills processes that left the program's process group, found by a mark in their environment.
 //!
-//! A process can leave its group and session (`setsid`), but normally keeps its environment
-//! variables. `PR_SET_CHILD_SUBREAPER` is not used because it would also adopt unrelated orphans of
-//! the embedding program.
+//! A process that leaves its group and session (`setsid`) normally keeps its environment.
+//! `PR_SET_CHILD_SUBREAPER` would also adopt unrelated orphans of the embedding program.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -16,11 +14,11 @@ pub(super) fn new_mark() -> String {
     format!("{}-{}-{now:x}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Kills all processes whose environment contains the mark. Does nothing without `/proc`.
+/// Does nothing without `/proc`.
 #[cfg(target_os = "linux")]
 pub(super) fn kill(mark: &str) {
     let wanted = format!("{VARIABLE}={mark}");
-    // A process may start another one just before it is killed.
+    // A process may start another just before it is killed.
     for _ in 0..16 {
         if !kill_found(wanted.as_bytes()) {
             return;
@@ -40,7 +38,7 @@ fn kill_found(wanted: &[u8]) -> bool {
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
         let number = entry.file_name().to_str().and_then(|name| name.parse().ok());
         let Some(number) = number.and_then(Pid::from_raw) else { continue };
-        // Open the pidfd first, so that the id cannot be reused in between.
+        // Before reading the environment, so the id cannot be reused.
         let Ok(process) = pidfd_open(number, PidfdFlags::empty()) else { continue };
         let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
         if environment.split(|byte| *byte == 0).any(|variable| variable == wanted) {

@@ -1,5 +1,4 @@
-//! Tests with shell programs, which answer requests in order: 0 is `hello`, 1 lists the tasks, 2 is
-//! the first request of a test.
+//! Shell programs answer requests in order: 0 is `hello`, 1 lists the tasks, 2 is a test's first.
 
 use std::time::{Duration, Instant};
 
@@ -82,7 +81,6 @@ fn tasks_come_in_pages_to_the_last() {
         format!(r#"read l; echo '{{"id":{id},"ok":{{"tasks":[{tasks}],"next":{next}}}}}';"#)
     };
     let one = |id: &str| format!(r#"{{"id":"{id}","goal":"win","metadata":{{"of":"{id}"}}}}"#);
-    // A page is empty if the program skips its tasks.
     let pages = [page(1, &one("a"), "500"), page(2, "", "1000"), page(3, &one("b"), "null")].concat();
     let set = ProcessSet::open(&config(&format!("{HELLO}{pages} read l; read l")), 0).unwrap();
     assert_eq!(
@@ -161,7 +159,7 @@ fn silence_kills_the_program_and_the_next_reset_starts_it_again() {
     let error = step(&mut environment, "go").unwrap_err();
     assert!(started.elapsed() < Duration::from_secs(30));
     assert!(error.to_string().contains("did not answer `step` within 2s and was killed"), "{error}");
-    // The episode is lost, so retrying the step is useless.
+    // The episode is lost, so a retry is useless.
     assert!(!error.is_transient());
     assert!(!step(&mut environment, "go").unwrap_err().is_transient());
     assert_gone(&child);
@@ -228,7 +226,6 @@ fn many_episodes_share_a_program_whose_answers_come_in_any_order() {
         .collect();
     assert_eq!(set.batch_limit(), 64);
     let steps = set.step_many(&mut pending);
-    // Episodes of this set have only one action.
     assert!(steps[0].as_ref().unwrap().truncated);
     assert!(steps[1].as_ref().unwrap_err().to_string().contains("no"));
 }
@@ -273,7 +270,6 @@ fn the_python_helper_serves_a_class() {
     assert!(!next.understood && next.observation.text() == "between 6 and 9");
     let last = step(&mut environment, "7").unwrap();
     assert!(last.terminated && last.success && last.reward == 1.0 && last.progress == Some(1.0));
-    // An exception ends only its episode.
     let four = tasks.iter().find(|task| task.id == "guess/4-of-9").unwrap();
     let error = environment.reset(four, seed()).unwrap_err();
     assert!(
@@ -287,8 +283,8 @@ fn the_python_helper_serves_a_class() {
     assert_eq!(set.starts(), 1);
 }
 
-/// A Python environment whose actions are expressions for the reward; the file `log` gets a line
-/// per reset and close. Its argument is the number of workers.
+/// Actions are Python expressions for the reward; `log` gets a line per reset and close. The
+/// argument is the number of workers.
 const ODD: &str = r#"
 import math, sys
 sys.path.insert(0, sys.argv[2])
@@ -360,7 +356,7 @@ fn the_python_helper_answers_whatever_the_class_does_and_closes_what_it_began() 
             assert!(steps[0].as_ref().unwrap_err().to_string().contains("finite numbers"));
             assert_eq!(steps[1].as_ref().unwrap().reward, 1.0, "the other step's answer is kept");
         }
-        // Every started episode is closed, whatever failed: its reset, the response, or the expert.
+        // Every started episode is closed, whatever failed.
         drop(environments);
         let error = set.environment().unwrap().reset(&tasks[1], seed()).unwrap_err().to_string();
         assert!(error.contains("RuntimeError: no luck"), "{error}");
@@ -395,7 +391,7 @@ fn steps_that_are_asked_for_together_have_the_time_of_all() {
     for step in set.step_many(&mut pending) {
         assert_eq!(step.unwrap().observation.text(), "on");
     }
-    // A single step keeps its timeout. The set limits its calls itself, so callers need not.
+    // A step keeps its timeout, which the set enforces itself.
     drop(pending);
     let error = step(&mut environments[0], "go").unwrap_err().to_string();
     assert!(error.contains("did not answer `step` within 1s"), "{error}");

@@ -1,4 +1,4 @@
-//! Tests of tools, and of exceptions and text-only resets in the Python helper.
+//! Tests of tools, exceptions and text-only resets.
 
 use turnwise_core::{Action, PendingStep, Task, TaskSet as _, Tool, ToolCall};
 
@@ -27,7 +27,6 @@ fn tools_of_hello_are_those_of_every_episode_without_its_own() {
         environment.reset(&task, seed()).unwrap();
         assert_eq!(names(environment.tools()), expected);
         if expected == ["add"] {
-            // Keys keep the program's order.
             assert_eq!(
                 environment.tools()[0].json(),
                 r#"{"type":"function","function":{"name":"add","parameters":{"type":"object","b":1,"a":2}}}"#
@@ -41,7 +40,7 @@ fn tools_of_hello_are_those_of_every_episode_without_its_own() {
 
 #[test]
 fn a_call_that_cannot_be_read_is_answered_without_the_program_and_costs_a_turn() {
-    // The program answers only one step; others would time out.
+    // The program answers one step; more would time out.
     let script = format!(
         r#"{HELLO}{TASKS} read l; echo '{{"id":2,"ok":{{"observation":"start"}}}}';
         read l; case "$l" in *'"call":{{"id":"call_1","name":"add","arguments":{{"n":1}}}}'*) ;; *) exit 3;; esac
@@ -63,7 +62,7 @@ fn a_call_that_cannot_be_read_is_answered_without_the_program_and_costs_a_turn()
     assert!(last.truncated && last.observation.text() == "That is no call.");
 }
 
-/// A Python environment with a tool; `goal` selects the fault.
+/// An environment with a tool; `goal` selects the fault.
 const WORLD: &str = r#"import sys
 sys.path.insert(0, sys.argv[1])
 from turnwise_env import serve

@@ -1,4 +1,4 @@
-//! A task set whose environment is served by an external program.
+//! The environment kind `process`.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -28,28 +28,27 @@ use super::protocol::{
     Demonstrated, EpisodeAction, ManyStepped, Request, Saved, Seen, Started, Stepped, Welcome,
 };
 
-/// Settings for an environment served by an external program.
+/// Settings of an environment in an external program.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProcessConfig {
-    /// Program and arguments, for example `["python3", "world.py"]`.
+    /// Program and arguments, such as `["python3", "world.py"]`.
     pub command: Vec<String>,
-    /// Working directory of the program. Defaults to the directory that Turnwise runs in.
+    /// The program's working directory; Turnwise's by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
-    /// Table of settings sent to the program with `hello`.
+    /// Settings sent to the program with `hello`.
     pub settings: BTreeMap<String, Value>,
-    /// Number of parallel processes, which play episodes in rotation.
+    /// Number of processes, which take turns in playing episodes.
     #[schemars(range(min = 1, max = 4096))]
     pub programs: usize,
-    /// Timeout for a response, in seconds. A program that exceeds the timeout is killed and
-    /// restarted.
+    /// Timeout of a response in seconds; a late program is killed and restarted.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub timeout_s: f64,
-    /// Timeout for starting the program, in seconds.
+    /// Timeout of the program's start in seconds.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub start_timeout_s: f64,
-    /// Maximum length in bytes of a line from the program.
+    /// Maximum bytes in a line from the program.
     #[schemars(range(min = 1024, max = 1073741824))]
     pub max_line_bytes: usize,
 }
@@ -68,7 +67,7 @@ impl Default for ProcessConfig {
     }
 }
 
-/// An environment served by an external program.
+/// An environment in an external program.
 #[derive(Clone, Debug)]
 pub struct ProcessSet(Arc<Served>);
 
@@ -82,12 +81,10 @@ struct Served {
 }
 
 impl ProcessSet {
-    /// Starts the program and requests its tasks. Episodes end after `max_turns` actions; 0 means
-    /// no limit.
+    /// Starts the program and requests its tasks; `max_turns = 0` means no limit.
     ///
     /// # Errors
-    /// Fails if the program does not start, uses a different protocol version or lists invalid
-    /// tasks.
+    /// Fails if the program does not start, has another protocol version or lists invalid tasks.
     pub fn open(config: &ProcessConfig, max_turns: usize) -> Result<Self, EnvError> {
         let settings = ProgramSettings {
             command: config.command.clone(),
@@ -110,16 +107,15 @@ impl ProcessSet {
         Ok(Self(Arc::new(Served { programs, welcome, tasks, max_turns, next: AtomicU64::new(0) })))
     }
 
-    /// Returns the total number of program starts over all processes.
+    /// Returns how often programs were started.
     pub fn starts(&self) -> u64 {
         self.0.programs.iter().map(Program::starts).sum()
     }
 
-    /// Plays an episode with the program's own expert.
+    /// Plays an episode with the program's expert.
     ///
     /// # Errors
-    /// Returns [`EnvError::Transient`] if the program was lost or a retry may succeed, and
-    /// [`EnvError::Other`] for all other failures.
+    /// Returns [`EnvError::Transient`] if a retry may succeed, otherwise [`EnvError::Other`].
     pub fn demonstrate(&self, task: &Task, seed: Seed) -> Result<ExpertEpisode, EnvError> {
         let max_turns = task.limits.turns_within(self.0.max_turns);
         let listed = as_listed(task)?;
@@ -133,24 +129,23 @@ impl ProcessSet {
     }
 }
 
-/// An episode played by the program's own expert.
+/// An episode of the program's expert.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExpertEpisode {
-    /// Functions that the actions may call.
+    /// Functions that actions may call.
     pub tools: Vec<Tool>,
-    /// Observation and action for each turn.
+    /// Observation and action of each turn.
     pub turns: Vec<(Observation, String)>,
     /// Whether the task was solved.
     pub success: bool,
 }
 
 fn seconds(seconds: f64) -> Duration {
-    // The standard library's clocks support no later time.
+    // The standard library's clocks allow no later time.
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::from_secs(u64::from(u32::MAX)))
 }
 
-/// Plays episodes with the program's own expert and keeps the solved ones. Fails only if every
-/// episode fails.
+/// Fails only if all episodes fail.
 fn demonstrate(set: &ProcessSet, request: &DemonstrationRequest<'_>) -> Result<Demonstrations, EnvError> {
     play_in_turn(&set.tasks(request.split)?, request, |task, seed| {
         let shown = set.demonstrate(task, seed)?;
@@ -215,12 +210,12 @@ fn as_listed(task: &Task) -> Result<Value, EnvError> {
     serde_json::to_value(task).map_err(|error| EnvError::Other(error.to_string()))
 }
 
-/// Converts a seed to a number of 53 bits, which all JSON parsers read exactly.
+/// Converts to 53 bits, which every JSON parser reads exactly.
 fn number_of(seed: Seed) -> u64 {
     seed.rng().bits() >> 11
 }
 
-/// Converts an error from a reset, which can be retried after restarting the program.
+/// Resets can be retried even if the program was lost, unlike steps.
 fn of_reset(error: &ProcessError) -> EnvError {
     if error.is_transient() {
         EnvError::Transient(error.to_string())
@@ -229,7 +224,6 @@ fn of_reset(error: &ProcessError) -> EnvError {
     }
 }
 
-/// Converts an error from a step, which cannot be retried if the episode was lost.
 fn of_step(error: &ProcessError) -> EnvError {
     if error.loses_episode() {
         EnvError::Other(error.to_string())
@@ -268,8 +262,7 @@ impl TaskSet for ProcessSet {
         Ok(Box::new(ProcessEnvironment { served: Arc::clone(&self.0), episode: None }))
     }
 
-    /// Returns true because [`Process::call`] starts the timeout only when the program has a free
-    /// slot.
+    /// The timeout in [`Process::call`] starts only when the program has a free slot.
     fn limits_calls(&self) -> bool {
         true
     }

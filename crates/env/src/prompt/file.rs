@@ -1,4 +1,4 @@
-//! Prompt templates in TOML: keys, placeholders and base templates.
+//! Loads prompt templates from TOML.
 
 use std::path::Path;
 
@@ -14,7 +14,6 @@ use crate::registry::Registry;
 struct Section {
     name: &'static str,
     required: &'static [&'static str],
-    /// Keys with a default.
     optional: &'static [&'static str],
 }
 
@@ -83,8 +82,7 @@ const FULL: Rule = Rule {
     required: &[Slot::TaskDescription, Slot::ActionHistory, Slot::CurrentObservation],
     why: "it belongs to history lines and responses",
 };
-/// Rules for prompts whose history lines show the result of each action. The last history line
-/// contains the current observation.
+/// The last history line contains the current observation.
 const FULL_OUTCOMES: Rule = Rule { required: &[Slot::TaskDescription, Slot::ActionHistory], ..FULL };
 const HIDDEN_HISTORY_OUTCOMES: Rule = Rule { required: &[Slot::TaskDescription], ..HIDDEN_HISTORY };
 const HIDDEN_GOAL_OUTCOMES: Rule = Rule { required: &[Slot::ActionHistory], ..HIDDEN_GOAL };
@@ -188,7 +186,7 @@ struct ResponseSection {
     text: String,
     end: String,
     stop: Vec<String>,
-    /// Whether the observations in a multi-turn sequence are part of the model's reply.
+    /// Whether a multi-turn reply continues after observations.
     #[serde(default)]
     open_reply: bool,
 }
@@ -197,9 +195,9 @@ struct ResponseSection {
 struct HistorySection {
     line: String,
     separator: String,
-    /// Maximum length of a per-turn prompt in characters. Longer prompts are shown without history.
+    /// Maximum characters of a per-turn prompt; longer prompts drop the history.
     max_chars: Option<usize>,
-    /// Whether a history line shows an action with its result instead of the observation before it.
+    /// Whether history lines show an action's result instead of the observation before it.
     #[serde(default)]
     outcomes: bool,
 }
@@ -222,7 +220,7 @@ struct PromptSection {
     concatenated_next: String,
     #[serde(default = "summarize")]
     summarize: String,
-    /// Text shown instead of the observation in `concatenated_first` after a summary.
+    /// Replaces the observation of `concatenated_first` after a summary.
     #[serde(default = "compacted")]
     compacted: String,
 }
@@ -240,20 +238,18 @@ fn compacted() -> String {
 }
 
 impl PromptTemplate {
-    /// Loads the template file with this name, or else the embedded template
-    /// ([`PromptTemplate::find`]).
+    /// Loads the template file, or else the embedded template, with this name.
     ///
     /// # Errors
-    /// Fails if neither template exists, or if the file cannot be read or is not a valid template.
+    /// Fails if neither exists or the file is invalid.
     pub fn named(name: &str) -> Result<Self, EnvError> {
         Self::find(name, &Registry::builtin())
     }
 
-    /// Loads the template file with this name, or else the template from one of the registry's
-    /// environments.
+    /// Like [`PromptTemplate::named`], with the registry's embedded templates.
     ///
     /// # Errors
-    /// Fails if neither template exists or the file is not a valid template.
+    /// Fails if neither exists or the file is invalid.
     pub fn find(name: &str, registry: &Registry) -> Result<Self, EnvError> {
         let path = Path::new(name);
         if path.is_file() {
@@ -268,8 +264,7 @@ impl PromptTemplate {
     /// Loads a template file.
     ///
     /// # Errors
-    /// Returns [`EnvError::Io`] if the file cannot be read, and any error of
-    /// [`PromptTemplate::parse`].
+    /// Fails with [`EnvError::Io`], or like [`PromptTemplate::parse`].
     pub fn load(path: &Path) -> Result<Self, EnvError> {
         let file = path.display().to_string();
         let source =
@@ -277,19 +272,18 @@ impl PromptTemplate {
         Self::parse(&source, &file)
     }
 
-    /// Parses a template. `file` is the template's name in error messages.
+    /// Parses a template; `file` is for error messages.
     ///
     /// # Errors
-    /// Returns [`EnvError::File`] if the TOML, a key, the base, a placeholder or a response rule is
-    /// invalid. The error names the key.
+    /// Returns [`EnvError::File`], which names the invalid key.
     pub fn parse(source: &str, file: &str) -> Result<Self, EnvError> {
         Self::parse_in(source, file, &Registry::builtin())
     }
 
-    /// Parses a template whose base may be a template in this registry.
+    /// Parses a template whose base may be in this registry.
     ///
     /// # Errors
-    /// Fails if the text is not a valid template. The error names the key.
+    /// Fails with the name of the invalid key.
     pub fn parse_in(source: &str, file: &str, registry: &Registry) -> Result<Self, EnvError> {
         Self::read(source, registry).map_err(|reason| EnvError::File { path: file.to_owned(), reason })
     }
@@ -311,7 +305,7 @@ impl PromptTemplate {
                 ));
             }
         }
-        // Parsed separately, so that an error names its key.
+        // Parsed separately, so that errors name their key.
         let rules = table["response"].clone().try_into();
         let rules: ResponseRules = rules.map_err(|error: toml::de::Error| {
             let text = error.to_string();

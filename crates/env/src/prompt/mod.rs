@@ -1,32 +1,30 @@
-//! Prompts from observations.
+//! Prompt templates: TOML files with prompt texts and response rules.
 //!
-//! A template is a TOML file that contains prompt texts and rules for parsing responses. Embedded
-//! templates:
+//! Embedded templates:
 //!
 //! | template | prompts |
 //! |---|---|
-//! | `alfworld`, `webshop` | free reasoning, then tags; from figures 12 to 15 of the STAPO paper |
-//! | `alfworld-stapo`, `webshop-stapo` | same prompts, with responses parsed as in verl-agent |
-//! | `*-verl-agent` | the prompts of verl-agent, used for training in the other papers |
-//! | `*-compact` | only phrases that the environment uses, for small policies |
-//! | `*-react` | a thought and an action, with one worked example |
-//! | `search-r1` | the prompts of Search-R1 |
+//! | `alfworld`, `webshop` | free reasoning, then tags (STAPO, figures 12 to 15) |
+//! | `alfworld-stapo`, `webshop-stapo` | the same, parsed as in verl-agent |
+//! | `*-verl-agent` | verl-agent's, which most papers train with |
+//! | `*-compact` | few, frequent phrases, for small policies |
+//! | `*-react` | a thought and an action, with one example |
+//! | `search-r1` | Search-R1's |
 //!
-//! You can also write a template file. With `base = "alfworld"`, the file needs only the keys that
-//! differ.
+//! A template file with `base = "alfworld"` needs only the keys that differ.
 //!
 //! | placeholder | value |
 //! |---|---|
 //! | `{task_description}` | the goal without its final full stop |
-//! | `{step_count}`, `{current_step}` | number of turns taken; the same plus one |
+//! | `{step_count}`, `{current_step}` | turns taken; the same plus one |
 //! | `{action_history}` | earlier turns, one per history line |
-//! | `{history_length}` | number of turns shown in `{action_history}` |
+//! | `{history_length}` | turns in `{action_history}` |
 //! | `{current_observation}` | the observation to respond to |
-//! | `{admissible_actions}` | the actions listed by the environment |
+//! | `{admissible_actions}` | the environment's list of actions |
 //! | `{first_observation}`, `{summary}` | in `compacted` only |
-//! | `{image}` | the observation image, in `[pictures]` only |
+//! | `{image}` | the image, in `[pictures]` only |
 //!
-//! Write `{{` and `}}` for literal braces.
+//! `{{` and `}}` are literal braces.
 
 mod file;
 mod observation;
@@ -40,35 +38,33 @@ use self::observation::ObservationSection;
 use self::text::{Slot, Text};
 use crate::parse::{ResponseRules, Style, calls_of_words};
 
-/// Which parts of the context a prompt shows.
+/// What a prompt shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PromptKind {
     /// Goal, history and observation.
     Full,
-    /// Some parts are hidden, as needed for counterfactual contexts.
+    /// Some parts hidden, for counterfactual contexts.
     Masked(ContextMask),
 }
 
-/// Contents of a prompt.
+/// A prompt's contents.
 #[derive(Clone, Copy, Debug)]
 pub struct PromptView<'a> {
-    /// The goal as stated by the task.
+    /// The task's goal.
     pub goal: &'a str,
-    /// Turns so far as (observation, action) pairs, oldest first. The earliest turns may be
-    /// missing.
+    /// Earlier (observation, action) pairs, oldest first; may start late.
     pub history: &'a [(String, String)],
-    /// Maximum number of earlier turns shown in a per-turn prompt.
+    /// Maximum number of turns in `{action_history}`.
     pub window: usize,
-    /// The observation to respond to.
+    /// Observation to respond to.
     pub observation: &'a str,
-    /// Actions listed by the environment.
+    /// The environment's list of actions.
     pub admissible: &'a [String],
-    /// Number of turns taken before this one.
+    /// Number of earlier turns.
     pub step: usize,
 }
 
-/// Text for an image in a prompt: one token each for start, image and end, as in Qwen2.5-VL's
-/// tokenizer.
+/// Start, image and end tokens of an image, as in Qwen2.5-VL.
 pub const PICTURE: [&str; 3] = ["<|vision_start|>", "<|image_pad|>", "<|vision_end|>"];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,16 +74,16 @@ struct PictureTexts {
     observation: ObservationSection,
 }
 
-/// What a compacted prompt shows of the earlier turns.
+/// The earlier turns in a compacted prompt.
 #[derive(Clone, Copy, Debug)]
 pub struct Compacted<'a> {
-    /// First observation in the episode.
+    /// The episode's first observation.
     pub first_observation: &'a str,
-    /// Summary written by the policy.
+    /// The policy's summary.
     pub summary: &'a str,
 }
 
-/// An environment's prompts and the rules for parsing responses.
+/// An environment's prompts and response rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PromptTemplate {
     rules: ResponseRules,
@@ -116,8 +112,7 @@ pub struct PromptTemplate {
 }
 
 impl PromptTemplate {
-    /// Returns the variant of the template that shows observations as images, without history
-    /// (section `[pictures]`). Returns `None` if the template has no such section.
+    /// Returns the variant with images as observations and without history (`[pictures]`), if any.
     #[must_use]
     pub fn with_pictures(mut self) -> Option<Self> {
         let PictureTexts { prompt, masked, observation } = *self.pictures.take()?;
@@ -137,7 +132,7 @@ impl PromptTemplate {
         Some(self)
     }
 
-    /// Returns true if at least one prompt lists the admissible actions.
+    /// Returns true if any prompt lists the admissible actions.
     pub fn lists_admissible(&self) -> bool {
         [
             &self.first,
@@ -153,32 +148,30 @@ impl PromptTemplate {
         .any(|text| text.has(Slot::AdmissibleActions))
     }
 
-    /// Returns the rules for parsing responses.
+    /// Returns the response rules.
     pub fn rules(&self) -> &ResponseRules {
         &self.rules
     }
 
-    /// Returns the strings that end a response.
+    /// Returns the stop strings.
     pub fn stop(&self) -> &[String] {
         &self.stop
     }
 
-    /// Returns the strings that end a response in a chat format. Templates with tool calls have
-    /// none, because a reply may contain several calls and ends with EOS.
+    /// Returns the stop strings in a chat format; none for tool calls, because a reply may contain
+    /// several.
     pub fn stop_in_chat(&self) -> &[String] {
         if self.rules.style == Style::Call && !self.open_reply { &[] } else { &self.stop }
     }
 
-    /// Returns true if the observations in a multi-turn sequence are part of the model's reply, as
-    /// in Search-R1. In a chat format, the reply then stays open until the episode ends.
+    /// Returns whether a multi-turn reply continues after observations, as in Search-R1.
     pub fn keeps_reply_open(&self) -> bool {
         self.open_reply
     }
 
     /// Formats an action as a response without reasoning.
     ///
-    /// If the template accepts text answers without a call (`text_answer`), a text answer is
-    /// returned unchanged.
+    /// With `text_answer`, a text answer stays unchanged.
     pub fn response(&self, action: &str) -> String {
         if self.rules.text_answer && calls_of_words(action).is_empty() {
             return action.to_owned();
@@ -186,7 +179,7 @@ impl PromptTemplate {
         self.response_with_thought("", action)
     }
 
-    /// Formats a thought and an action as a response.
+    /// Formats a response with a thought.
     pub fn response_with_thought(&self, thought: &str, action: &str) -> String {
         let mut out = String::new();
         self.response.fill(&mut out, |slot, out| match slot {
@@ -200,12 +193,10 @@ impl PromptTemplate {
         out
     }
 
-    /// Renders the per-turn prompt for one turn.
+    /// Renders a per-turn prompt.
     ///
-    /// The first turn uses a separate prompt without history. With a window of 0, all later prompts
-    /// also omit the history and state the goal. A prompt that would exceed `history.max_chars`
-    /// (Unicode scalar values) omits the history. Masked prompts for the same turn then also omit
-    /// the history.
+    /// It omits the history in the first turn, with a window of 0, and if the prompt (and then also
+    /// its masked versions) would be longer than `history.max_chars` Unicode scalar values.
     pub fn render(&self, view: &PromptView<'_>, kind: PromptKind) -> String {
         let mut shown = &view.history[view.history.len() - view.window.min(view.history.len())..];
         if let Some(most) = self.max_chars.filter(|_| !shown.is_empty()) {
@@ -229,29 +220,27 @@ impl PromptTemplate {
         self.fill(text, view, shown, hide_goal || !self.observation.keep_goal)
     }
 
-    /// Renders the start of a multi-turn sequence, which is everything before the first response.
+    /// Renders a multi-turn sequence up to the first response.
     pub fn render_concatenated_first(&self, view: &PromptView<'_>) -> String {
         self.fill(&self.concatenated_first, view, &[], false)
     }
 
-    /// Renders the text between two responses in a multi-turn sequence. If `closed` is false, the
-    /// previous response was truncated, so the text first closes it.
+    /// Renders the text between two responses of a multi-turn sequence; `closed = false` first
+    /// closes a truncated response.
     pub fn render_concatenated_next(&self, view: &PromptView<'_>, closed: bool) -> String {
-        // The start of the sequence already states the goal.
+        // The start of the sequence states the goal.
         let next = self.fill(&self.concatenated_next, view, &[], !self.observation.keep_goal);
         if closed { next } else { format!("{}{next}", self.end) }
     }
 
-    /// Renders the request for a summary in a multi-turn sequence. It replaces
-    /// [`PromptTemplate::render_concatenated_next`].
+    /// Like [`PromptTemplate::render_concatenated_next`], but requests a summary.
     pub fn render_summarize(&self, view: &PromptView<'_>, closed: bool) -> String {
         let next = self.fill(&self.summarize, view, &[], !self.observation.keep_goal);
         if closed { next } else { format!("{}{next}", self.end) }
     }
 
-    /// Renders the start of the sequence after a compaction. The sequence starts like
-    /// [`PromptTemplate::render_concatenated_first`], but shows the first observation, the summary
-    /// and the newest observation.
+    /// Like [`PromptTemplate::render_concatenated_first`], but shows the first observation, the
+    /// summary and the newest observation.
     pub fn render_compacted(&self, view: &PromptView<'_>, compacted: &Compacted<'_>) -> String {
         self.fill_after(&self.concatenated_first, view, &[], false, Some(compacted))
     }
@@ -292,7 +281,7 @@ impl PromptTemplate {
             },
             Slot::AdmissibleActions => self.push_admissible(out, view.admissible),
             Slot::Image => PICTURE.iter().for_each(|text| out.push_str(text)),
-            // The rules of these texts allow no other placeholder.
+            // Not allowed in these texts.
             Slot::Step
             | Slot::Observation
             | Slot::Action
@@ -309,7 +298,7 @@ impl PromptTemplate {
             if index > 0 {
                 out.push_str(&self.line_separator);
             }
-            // The result of an action is the next observation.
+            // An action's result is the next observation.
             let observation = match shown.get(index + 1) {
                 _ if !self.outcomes => observation,
                 Some((next, _)) => next,
@@ -335,8 +324,7 @@ impl PromptTemplate {
     }
 }
 
-/// Formats tools for a prompt without a chat template: one JSON object per line, as in Qwen's chat
-/// format.
+/// Formats tools as one JSON object per line, like Qwen's chat format.
 pub fn tool_list(tools: &[Tool]) -> String {
     let lines: Vec<&str> = tools.iter().map(Tool::json).collect();
     format!("<tools>\n{}\n</tools>", lines.join("\n"))

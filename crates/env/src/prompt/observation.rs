@@ -1,4 +1,4 @@
-//! Formats observations for prompts: removes the goal, splits off parts, quotes and lower-cases.
+//! Formats observations for prompts.
 
 use std::borrow::Cow;
 
@@ -8,24 +8,23 @@ use serde::Deserialize;
 pub(super) struct ObservationSection {
     pub(super) goal_marker: String,
     pub(super) keep_goal: bool,
-    /// Text that ends the goal. By default, the goal ends at the end of the line. If set, the text
-    /// before the goal's marker is also removed.
+    /// End of the goal, by default the line's end. If set, text before the goal's marker is removed
+    /// too.
     goal_end: Option<String>,
-    /// Separator between the parts of an observation. Prompts replace the separator with `join`.
+    /// Separates an observation's parts; prompts show `join` instead.
     #[serde(default)]
     separator: String,
     #[serde(default)]
     join: String,
     #[serde(default)]
     quote: String,
-    /// Show goals and observations in lower case. Actions are unchanged.
+    /// Lower-cases goals and observations, but not actions.
     #[serde(default)]
     lowercase: bool,
 }
 
 impl ObservationSection {
-    /// Appends the observation. With `strip`, removes the goal from its marker to its end. Lines or
-    /// parts that contain nothing else are dropped.
+    /// `strip` removes the goal, with lines or parts that contain nothing else.
     pub(super) fn push(&self, out: &mut String, goal: &str, observation: &str, strip: bool) {
         if !strip {
             self.push_parts(out, observation);
@@ -52,7 +51,6 @@ impl ObservationSection {
         if self.lowercase { text.to_lowercase().into() } else { text.into() }
     }
 
-    /// Removes lines and parts that contain nothing but the goal.
     fn without_statements<'a>(&self, goal: &str, text: &'a str) -> Cow<'a, str> {
         let goal = goal.trim();
         if goal.is_empty() || !text.contains(goal) {

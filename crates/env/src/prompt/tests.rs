@@ -199,8 +199,7 @@ fn words_of_the_goal_in_other_sentences_stay() {
     let mut out = String::new();
     let text = "You look around.\nlook\nThe outlook is good.\nYour task is to: look";
     template.observation.push(&mut out, "look", text, true);
-    // The marked statement and the line with only the goal are removed; the words in
-    // `You look around` and `outlook` stay.
+    // The words in `You look around` and `outlook` stay.
     assert_eq!(out, "You look around.\nThe outlook is good.");
     let shop = PromptTemplate::named("webshop").unwrap();
     out.clear();
@@ -257,7 +256,7 @@ fn a_prompt_that_is_too_long_loses_its_history() {
     let (longest, longer) = (13_000 - blank, 13_001 - blank);
     let full = render(longest, PromptKind::Full);
     assert!(full.chars().count() == 13_000 && full.contains("Action 1: 'search[mug]'"));
-    // One character more gives verl-agent's WEBSHOP_TEMPLATE_NO_HIS.
+    // One more character than WEBSHOP_TEMPLATE_NO_HIS of verl-agent.
     let expected = format!(
         "\nYou are an expert autonomous agent operating in the WebShop e\u{2011}commerce environment. \nYour task is to: a \
          mug.\nYour current observation is: '{}'.\nYour admissible actions of the current situation are: \n[\n\
@@ -392,7 +391,7 @@ fn templates_place_pictures_and_show_no_history() {
         "\n{picture}You are an expert card game player helping to build a formula in"
     )));
     assert!(text.contains("the current formula is: '2*'\n") && !text.contains("hearts"), "{text}");
-    // The first turn has no history; multi-turn prompts are rejected with pictures.
+    // The first turn has no history; multi-turn prompts reject pictures.
     let first = PromptView { history: &[], step: 0, ..view };
     assert_eq!(full.render(&first, PromptKind::Full), text);
     let masked = full.render(&view, PromptKind::Masked(ContextMask::GoalAndHistory));

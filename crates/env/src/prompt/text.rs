@@ -1,4 +1,4 @@
-//! Texts with placeholders. Placeholders are checked during parsing, so rendering cannot fail.
+//! Texts whose placeholders are checked in parsing, so rendering cannot fail.
 
 use std::fmt::Write as _;
 
@@ -61,7 +61,7 @@ impl Slot {
 pub(super) struct Rule {
     pub(super) allowed: &'static [Slot],
     pub(super) required: &'static [Slot],
-    /// Completes the sentence "{name} has no place here: ...".
+    /// Completes "{name} has no place here: ...".
     pub(super) why: &'static str,
 }
 
@@ -75,7 +75,6 @@ enum Piece {
 pub(super) struct Text(Vec<Piece>);
 
 impl Text {
-    /// Parses a text and validates its placeholders. The error names the problem and how to fix it.
     pub(super) fn parse(source: &str, rule: &Rule) -> Result<Self, String> {
         let mut pieces = Vec::new();
         let mut literal = String::new();

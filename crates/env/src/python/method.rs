@@ -1,8 +1,8 @@
-//! Methods of the environments' Python APIs: parameters and argument binding.
+//! Methods of Python APIs, and how arguments bind to parameters.
 
 use super::values::{Raise, Value};
 
-/// A method that a model may call.
+/// A method that models may call.
 #[derive(Debug)]
 pub struct Method {
     /// Method name.
@@ -11,16 +11,16 @@ pub struct Method {
     pub parameters: &'static [Parameter],
 }
 
-/// A parameter of a method.
+/// A method's parameter.
 #[derive(Debug)]
 pub struct Parameter {
     /// Parameter name.
     pub name: &'static str,
-    /// Default value. Parameters without one are required.
+    /// Default; required without one.
     pub default: Option<Default>,
 }
 
-/// Default value of a parameter.
+/// A parameter's default.
 #[derive(Clone, Copy, Debug)]
 pub enum Default {
     /// `None`
@@ -47,32 +47,28 @@ impl Default {
     }
 }
 
-/// Creates a method with the given parameters.
 pub(crate) const fn method(name: &'static str, parameters: &'static [Parameter]) -> Method {
     Method { name, parameters }
 }
 
-/// A required parameter.
 pub(crate) const fn required(name: &'static str) -> Parameter {
     Parameter { name, default: None }
 }
 
-/// A parameter with a default.
 pub(crate) const fn optional(name: &'static str, default: Default) -> Parameter {
     Parameter { name, default: Some(default) }
 }
 
-/// Arguments of a call, one per parameter.
+/// A call's arguments, one per parameter.
 #[derive(Debug)]
 pub struct Arguments {
     values: Vec<Value>,
-    /// Bit mask of the parameters for which an argument was given.
+    /// Bit mask of given arguments.
     given: u32,
 }
 
 impl Arguments {
-    /// Returns the values in parameter order. `N` must be the number of parameters, because missing
-    /// values would become `None`.
+    /// `N` must be the number of parameters; missing values would become `None`.
     pub(crate) fn take<const N: usize>(self) -> [Value; N] {
         let mut values = self.values.into_iter();
         std::array::from_fn(|_| values.next().unwrap_or_default())
@@ -84,8 +80,7 @@ impl Arguments {
 }
 
 impl Method {
-    /// Binds arguments to parameters like Python. Error messages include the name of the method's
-    /// `class`.
+    /// Binds arguments like Python; errors name the method's `class`.
     ///
     /// # Errors
     /// Returns a `TypeError` for unknown, repeated, surplus or missing arguments.

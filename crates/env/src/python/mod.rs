@@ -1,6 +1,4 @@
-//! The parts of Python that affect texts of the original environments. This module formats and
-//! draws random numbers. Values, operators and exceptions are in [`values`], and `method.rs` binds
-//! arguments.
+//! The parts of Python on which texts of the original environments depend.
 
 pub(crate) mod method;
 pub mod values;
@@ -9,26 +7,24 @@ use rand_mt::Mt;
 use turnwise_core::python::json_character;
 pub use turnwise_core::python::{float, quoted};
 
-/// Matches the characters that Python's `str.strip` removes: Unicode whitespace and four ASCII
-/// separators.
+/// Unicode whitespace and four ASCII separators.
 pub(crate) fn is_space(character: char) -> bool {
     character.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&character)
 }
 
-/// Python's `str.strip`.
+/// `str.strip`
 pub fn strip(text: &str) -> &str {
     text.trim_matches(is_space)
 }
 
-/// Appends a string as formatted by `json.dumps`, with `\uXXXX` (UTF-16) for all characters outside
-/// printable ASCII.
+/// Appends a string as `json.dumps` does, with UTF-16 escapes outside printable ASCII.
 pub fn json_string(out: &mut String, text: &str) {
     out.push('"');
     text.chars().for_each(|character| json_character(out, character, true));
     out.push('"');
 }
 
-/// Returns `str((a, b))` for two strings, such as `('a', 'b')`.
+/// Returns `str((a, b))`, such as `('a', 'b')`.
 pub fn pair(first: &str, second: &str) -> String {
     let mut out = String::with_capacity(first.len() + second.len() + 8);
     out.push('(');
@@ -39,34 +35,31 @@ pub fn pair(first: &str, second: &str) -> String {
     out
 }
 
-/// Python's `random.Random`: a Mersenne Twister with the sampling functions that WebShop calls.
-///
-/// Bit-identical to CPython 3 (`seed` with a non-negative integer, `random`, `uniform`, `randint`,
-/// `sample`, `shuffle`).
+/// `random.Random` (Mersenne Twister), bit-identical to CPython 3 for non-negative integer seeds.
 #[derive(Clone, Debug)]
 pub struct PythonRandom(Mt);
 
 impl PythonRandom {
-    /// `random.seed(seed)`.
+    /// `random.seed(seed)`
     pub fn new(seed: u64) -> Self {
         let low = seed as u32;
         let high = (seed >> 32) as u32;
         Self(if high == 0 { Mt::new_with_key([low]) } else { Mt::new_with_key([low, high]) })
     }
 
-    /// `random.random()`: 53 bits in `[0, 1)`.
+    /// `random.random()`, 53 bits in `[0, 1)`
     pub fn random(&mut self) -> f64 {
         let high = self.0.next_u32() >> 5;
         let low = self.0.next_u32() >> 6;
         (f64::from(high) * 67_108_864.0 + f64::from(low)) / 9_007_199_254_740_992.0
     }
 
-    /// `random.uniform(a, b)`.
+    /// `random.uniform(a, b)`
     pub fn uniform(&mut self, a: f64, b: f64) -> f64 {
         a + (b - a) * self.random()
     }
 
-    /// `random.randrange(n)` for `0 < n < 2^32`.
+    /// `random.randrange(n)` for `0 < n < 2^32`
     pub fn below(&mut self, n: usize) -> usize {
         let bits = usize::BITS - n.leading_zeros();
         loop {
@@ -77,7 +70,7 @@ impl PythonRandom {
         }
     }
 
-    /// `random.randint(low, high)`, which includes both ends. Requires `low <= high`.
+    /// `random.randint(low, high)` for `low <= high`, both included
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         let width = (high - low).saturating_add(1);
         let bits = u64::BITS - width.leading_zeros();
@@ -92,15 +85,14 @@ impl PythonRandom {
         }
     }
 
-    /// `random.sample(range(n), 2)` for `2 <= n <= 21`. For `n` up to 21, Python samples from a
-    /// shrinking pool.
+    /// `random.sample(range(n), 2)` for `2 <= n <= 21`, where Python uses a shrinking pool.
     pub fn sample_two(&mut self, n: usize) -> [usize; 2] {
         let first = self.below(n);
         let second = self.below(n - 1);
         [first, if second == first { n - 1 } else { second }]
     }
 
-    /// `random.shuffle(items)`.
+    /// `random.shuffle(items)`
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last + 1));

@@ -1,4 +1,4 @@
-//! An episode on an instance.
+//! One episode on an instance.
 
 use std::sync::Arc;
 
@@ -14,12 +14,10 @@ use crate::coding::Content;
 use crate::coding::tools::{self, Call};
 use crate::saved::SavedEpisode;
 
-/// Script of R2E-Gym's images that runs the tests.
 const R2E_SCRIPT: &str = "run_tests.sh";
-/// Folder of R2E-Gym's images with the tests.
 const R2E_TESTS: &str = "/r2e_tests";
 
-/// An environment of one container.
+/// An environment with one container.
 #[derive(Debug)]
 pub struct SweEnv {
     shared: Arc<Shared>,
@@ -41,7 +39,7 @@ struct Episode {
 struct Saved {
     task: String,
     turns: usize,
-    /// The difference from the image, as git writes it.
+    /// Git diff from the image.
     patch: Content,
 }
 
@@ -56,7 +54,6 @@ impl SweEnv {
         Self { shared, tools: tools::tools(), max_turns, episode: None, over: false }
     }
 
-    /// Starts a container of an instance, for the agent or for the tests.
     fn worktree(&self, instance: &SweInstance, for_agent: bool) -> Result<Worktree, EnvError> {
         let hidden: &[&str] = match instance.tests {
             SweTests::R2eGym { .. } if for_agent => &[R2E_SCRIPT, "r2e_tests", R2E_TESTS],
@@ -95,7 +92,7 @@ impl SweEnv {
         })
     }
 
-    /// Runs the tests on a patch in a fresh container, as the originals do.
+    /// Uses a fresh container, as the originals do.
     fn grade(&self, instance: &SweInstance, change: &[u8]) -> Result<Grade, EnvError> {
         let worktree = self.worktree(instance, false)?;
         let seconds = self.shared.host.limits().tests_s;
@@ -138,7 +135,7 @@ impl SweEnv {
 
 impl Environment for SweEnv {
     fn reset(&mut self, task: &Task, _: Seed) -> Result<Observation, EnvError> {
-        // Removes the container of the last episode, also if the reset fails.
+        // Removes the last episode's container even if the reset fails.
         self.episode = None;
         self.over = false;
         let worktree = self.worktree(self.shared.instance(&task.id)?, true)?;
@@ -172,7 +169,7 @@ impl Environment for SweEnv {
         &self.tools
     }
 
-    /// Saves the difference from the image. Processes and files that git ignores are not part of it.
+    /// Saves the diff from the image, without processes or files ignored by git.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         if self.over {

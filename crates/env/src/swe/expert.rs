@@ -1,4 +1,4 @@
-//! An expert that knows the fix: it views, edits and submits.
+//! An expert that knows the fix: views, edits and submits.
 
 use serde_json::json;
 use turnwise_core::EnvError;
@@ -9,7 +9,6 @@ use super::set::SweTasks;
 use crate::coding::calls::{CallAdviser, call, play_calls, submit};
 use crate::demonstration::{DemonstrationRequest, Demonstrations, play_all};
 
-/// Lines that the expert views around an edit.
 const AROUND: usize = 10;
 
 fn remove(path: &str) -> String {
@@ -17,7 +16,6 @@ fn remove(path: &str) -> String {
     call("run", json!({ "command": format!("rm -- '{quoted}'") }))
 }
 
-/// Returns the expert's calls; empty without a known fix.
 fn calls(instance: &SweInstance) -> Vec<String> {
     let mut calls = Vec::new();
     match &instance.fix {
@@ -39,7 +37,7 @@ fn calls(instance: &SweInstance) -> Vec<String> {
                         calls.push(call("edit", json!({"path": path, "new": text})));
                     }
                     (_, Some(path)) => {
-                        // From the end, so that earlier line numbers stay valid.
+                        // From the end, so earlier line numbers stay valid.
                         for hunk in file.hunks.iter().rev() {
                             let first = hunk.first.saturating_sub(AROUND).max(1);
                             calls.push(call(

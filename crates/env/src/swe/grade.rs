@@ -1,10 +1,9 @@
-//! Decides from the statuses of tests whether an instance is solved, as the originals do.
+//! Decides whether an instance is solved, by the originals' rules.
 
 use std::collections::BTreeMap;
 
 use super::logs::{LogFormat, Status, Statuses, r2e};
 
-/// Result of the tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Grade {
     pub(super) solved: bool,
@@ -12,8 +11,8 @@ pub(super) struct Grade {
     pub(super) tests: usize,
 }
 
-/// Finds a test. Some names in SWE-bench are cut off within a parameter; they stand for all tests
-/// that begin so, if those agree.
+/// SWE-bench cuts some names off inside a parameter; these match all tests with that prefix if they
+/// agree.
 fn status(statuses: &Statuses, name: &str) -> Option<Status> {
     if let Some(status) = statuses.get(name) {
         return Some(*status);
@@ -26,10 +25,9 @@ fn status(statuses: &Statuses, name: &str) -> Option<Status> {
     found.all(|(_, other)| other.passes() == first.passes()).then_some(*first)
 }
 
-/// Grades a log by SWE-bench's rule: every test of `fail_to_pass` passes, and every test of
-/// `pass_to_pass` passes or is skipped.
+/// SWE-bench's rule: `fail_to_pass` passes, `pass_to_pass` passes or is skipped.
 ///
-/// A test program that fails although its log names no failed test did not write this log.
+/// A failing test program whose log shows no failure is not trusted.
 pub(super) fn swe_bench(
     log: &str,
     code: Option<i32>,
@@ -51,7 +49,7 @@ pub(super) fn swe_bench(
     Grade { solved: passed == tests, passed, tests }
 }
 
-/// Grades a log by R2E-Gym's rule: the tests are those of `expected`, each with its status.
+/// R2E-Gym's rule: exactly the tests of `expected`, each with its status.
 pub(super) fn r2e_gym(log: &str, expected: &BTreeMap<String, String>) -> Grade {
     let statuses = r2e(log);
     let same = |(name, word): &(&String, &String)| {

@@ -1,4 +1,4 @@
-//! Instances, and how records of SWE-bench and R2E-Gym describe them.
+//! Instances, parsed from SWE-bench and R2E-Gym records.
 
 use std::collections::BTreeMap;
 
@@ -8,49 +8,49 @@ use serde_json::{Map, Value};
 use super::logs::{LogFormat, r2e_name};
 use super::patch;
 
-/// An issue of a repository, with the tests that decide whether it is solved.
+/// A repository's issue and the tests that decide whether it is solved.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SweInstance {
-    /// Id of the instance.
+    /// Instance id.
     pub id: String,
-    /// Name of the repository.
+    /// Repository name.
     pub repo: String,
-    /// Text of the issue.
+    /// Issue text.
     pub statement: String,
-    /// Image of the container.
+    /// Container image.
     pub image: String,
-    /// The tests.
+    /// Tests that decide.
     pub tests: SweTests,
-    /// Known fix as new files or a patch, for the expert.
+    /// Known fix, for the expert.
     pub fix: SweFix,
 }
 
 /// Tests of an instance.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum SweTests {
-    /// SWE-bench: tests that a patch adds, run by a command of the repository.
+    /// SWE-bench: tests added by a patch and run by a command.
     SweBench {
-        /// Commit to which the test files are reset.
+        /// Commit that the test files are reset to.
         base: String,
         /// Patch of the test files.
         patch: String,
         /// Tests that must pass after the fix.
         fail_to_pass: Vec<String>,
-        /// Tests that must not break.
+        /// Tests that must still pass.
         pass_to_pass: Vec<String>,
         /// Command that runs the tests.
         command: String,
-        /// Format of its output.
+        /// Output format.
         format: LogFormat,
     },
-    /// R2E-Gym: a script in the image, and the expected status of each test.
+    /// R2E-Gym: a script in the image.
     R2eGym {
-        /// Expected statuses by test.
+        /// Expected status of each test.
         expected: BTreeMap<String, String>,
     },
 }
 
-/// The known fix of an instance.
+/// An instance's known fix.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub enum SweFix {
     /// Unknown.
@@ -58,17 +58,16 @@ pub enum SweFix {
     None,
     /// A unified diff.
     Patch(String),
-    /// New contents of files by path; `None` removes a file.
+    /// New file contents by path; `None` deletes a file.
     Files(Vec<(String, Option<String>)>),
 }
 
-/// Rule of the official images; `{id}` is the instance's id with `_1776_` for `__`.
+/// Official image name; `{id}` is the instance id with `_1776_` for `__`.
 pub(super) const IMAGE: &str = "swebench/sweb.eval.x86_64.{id}:latest";
 
 const PYTEST: &str = "pytest -rA";
 
-/// Returns the test command of a repository and the format of its output. Repositories that
-/// SWE-bench does not have get pytest.
+/// pytest for repositories that SWE-bench lacks.
 fn test_command(repo: &str, version: &str) -> (&'static str, LogFormat) {
     match repo {
         "astropy/astropy" => {
@@ -95,7 +94,7 @@ fn text<'a>(keys: &'a Map<String, Value>, name: &str) -> Result<&'a str, String>
     keys.get(name).and_then(Value::as_str).ok_or_else(|| format!("`{name}` is missing or not a text"))
 }
 
-/// Reads a list of texts, or a text that holds one as JSON.
+/// The list may be JSON in a string.
 fn texts(keys: &Map<String, Value>, name: &str) -> Result<Vec<String>, String> {
     let parsed;
     let list = match keys.get(name) {
@@ -111,7 +110,6 @@ fn texts(keys: &Map<String, Value>, name: &str) -> Result<Vec<String>, String> {
     list.iter().map(text).collect::<Option<_>>().ok_or_else(|| format!("`{name}` is not a list of texts"))
 }
 
-/// Parses a record. `rule` names the image of a record that names none.
 pub(super) fn read(keys: &Map<String, Value>, rule: &str) -> Result<SweInstance, String> {
     if keys.contains_key("FAIL_TO_PASS") {
         swe_bench(keys, rule)
@@ -126,7 +124,7 @@ fn swe_bench(keys: &Map<String, Value>, rule: &str) -> Result<SweInstance, Strin
     let id = text(keys, "instance_id")?.to_owned();
     let repo = text(keys, "repo")?.to_owned();
     let (command, format) = test_command(&repo, text(keys, "version").unwrap_or_default());
-    // SWE-Gym and SWE-rebench name images and test commands in their records.
+    // SWE-Gym and SWE-rebench records have images and test commands.
     let image = ["image_name", "docker_image", "image"].iter().find_map(|key| text(keys, key).ok());
     let image =
         image.map_or_else(|| rule.replace("{id}", &id.to_lowercase().replace("__", "_1776_")), str::to_owned);
@@ -174,7 +172,6 @@ fn r2e_gym(keys: &Map<String, Value>) -> Result<SweInstance, String> {
     Ok(SweInstance { id, repo, statement, image, tests: SweTests::R2eGym { expected }, fix })
 }
 
-/// Reads the files that R2E-Gym's commit changes, without its tests.
 fn commit_files(content: &Value) -> Option<Vec<(String, Option<String>)>> {
     let parsed;
     let content = match content {
@@ -197,14 +194,14 @@ fn commit_files(content: &Value) -> Option<Vec<(String, Option<String>)>> {
     (!files.is_empty()).then_some(files)
 }
 
-/// Endings of files in a test patch that do not contain tests.
+/// Files in a test patch that contain no tests.
 const NO_TESTS: [&str; 11] =
     [".json", ".png", "csv", ".txt", ".md", ".jpg", ".jpeg", ".pkl", ".yml", ".yaml", ".toml"];
 
-/// Returns the arguments of the test command: the files of the test patch, or Django's modules.
+/// Files of the test patch, or modules for Django.
 pub(super) fn directives(repo: &str, test_patch: &str) -> Vec<String> {
     let files = patch::parse(test_patch).into_iter();
-    // A deleted file has no new path and no test.
+    // Deleted files have no new path and no tests.
     let files = files.filter_map(|file| file.new);
     let files = files.filter(|path| !NO_TESTS.iter().any(|end| path.ends_with(end)));
     if repo != "django/django" {

@@ -1,22 +1,17 @@
-//! Statuses of tests in the logs of test programs, by SWE-bench's and R2E-Gym's rules.
+//! Test statuses from logs, by SWE-bench's and R2E-Gym's rules.
 
 use std::collections::BTreeMap;
 
-/// Statuses by test.
 pub(super) type Statuses = BTreeMap<String, Status>;
 
-/// The status of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Status {
-    /// It passed.
     Passed,
-    /// It failed.
     Failed,
-    /// It could not run.
+    /// The test could not run.
     Error,
-    /// It was skipped.
     Skipped,
-    /// It failed as expected.
+    /// The test failed as expected.
     Xfail,
 }
 
@@ -29,25 +24,23 @@ const WORDS: [(&str, Status); 5] = [
 ];
 
 impl Status {
-    /// Parses a word such as `PASSED`.
     pub(super) fn of_word(word: &str) -> Option<Self> {
         WORDS.iter().find(|(known, _)| *known == word).map(|(_, status)| *status)
     }
 
-    /// Returns true if a test counts as passed.
     pub(super) fn passes(self) -> bool {
         matches!(self, Self::Passed | Self::Xfail)
     }
 }
 
-/// The format of a log.
+/// Log format of a test program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub enum LogFormat {
-    /// pytest's summary: a status and the first word of a test's name.
+    /// pytest's summary: a status and the name's first word.
     Pytest,
-    /// As `Pytest`; a path in a parameter is cut to its last part.
+    /// Like `Pytest`, but paths in parameters are cut to their last part.
     PytestOptions,
-    /// pytest's summary with whole names, and old pytest's lines that end with the status.
+    /// pytest's summary with whole names, and old pytest's lines ending with the status.
     PytestWhole,
     /// Django's test program.
     Django,
@@ -55,12 +48,11 @@ pub enum LogFormat {
     Seaborn,
     /// SymPy's `bin/test`.
     Sympy,
-    /// As `Pytest`, with the numbers of mouse buttons.
+    /// Like `Pytest`, with mouse buttons as numbers.
     Matplotlib,
 }
 
 impl LogFormat {
-    /// Returns the statuses of all tests in a log.
     pub(super) fn parse(self, log: &str) -> Statuses {
         match self {
             Self::Pytest => pytest(log, str::to_owned),
@@ -77,7 +69,7 @@ impl LogFormat {
     }
 }
 
-/// Returns true for the count in pytest's summary of skipped tests (`SKIPPED [3] file:line: why`).
+/// Matches pytest's count of skipped tests (`SKIPPED [3] file:line: why`).
 fn is_count(status: Status, name: &str) -> bool {
     let inner = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     status == Status::Skipped
@@ -93,7 +85,7 @@ fn pytest(log: &str, name_of: impl Fn(&str) -> String) -> Statuses {
         let line = if line.starts_with("FAILED") { line.replace(" - ", " ") } else { line.to_owned() };
         let mut words = line.split_whitespace();
         let (Some(word), Some(name)) = (words.next(), words.next()) else { continue };
-        // A line such as `ERRORS` begins with a status but is none.
+        // A line such as `ERRORS` only starts like a status.
         let Some(status) = Status::of_word(word) else { continue };
         if !is_count(status, name) {
             found.insert(name_of(name), status);
@@ -112,7 +104,6 @@ fn short_option(name: &str) -> String {
     }
 }
 
-/// Removes colours and other control characters.
 fn plain(line: &str) -> String {
     let mut text = String::new();
     let mut rest = line;
@@ -168,7 +159,7 @@ fn django(log: &str) -> Statuses {
         }
         let passed = [" ... ok", " ... OK", " ...  OK"].iter().find_map(|end| line.strip_suffix(end));
         if let Some(mut name) = passed {
-            // In one instance, a migration's line precedes the name of the test.
+            // In one instance, a migration's line precedes the test's name.
             if name.starts_with("Applying sites.0002_alter_domain_unique...test_no_migrations") {
                 name = name.split_once("...").map_or(name, |(_, name)| name.trim());
             }
@@ -187,7 +178,7 @@ fn django(log: &str) -> Statuses {
                 found.insert(name.to_owned(), status);
             }
         }
-        // Output between the name and `ok`.
+        // Output may stand between the name and `ok`.
         if line.starts_with("ok")
             && let Some(name) = &previous
         {
@@ -218,7 +209,7 @@ fn seaborn(log: &str) -> Statuses {
 fn sympy(log: &str) -> Statuses {
     let mut found = Statuses::new();
     for line in log.lines() {
-        // The title of a failure: `____ sympy/core/tests/test_a.py:test_b ____`.
+        // A failure's title: `____ sympy/core/tests/test_a.py:test_b ____`.
         let title = line.trim_matches('_');
         if let Some(title) = title.strip_prefix(' ').and_then(|rest| rest.strip_suffix(' '))
             && line.starts_with('_')
@@ -238,12 +229,11 @@ fn sympy(log: &str) -> Statuses {
     found
 }
 
-/// Returns the statuses of pytest's summary by R2E-Gym's rule: the name is what follows the file,
-/// with `.` for `::`.
+/// R2E-Gym's rule: a name is the part after the file, with `.` for `::`.
 pub(super) fn r2e(log: &str) -> Statuses {
     let log = without_colours(log);
     let Some((_, summary)) = log.split_once("short test summary info") else { return Statuses::new() };
-    // A second summary is not read.
+    // A second summary is ignored.
     let summary = summary.split("short test summary info").next().unwrap_or_default();
     let mut found = Statuses::new();
     for line in summary.trim().lines() {
@@ -255,13 +245,11 @@ pub(super) fn r2e(log: &str) -> Statuses {
     found
 }
 
-/// Returns a test's name without its message.
 pub(super) fn r2e_name(name: &str) -> String {
     let name = without_colours(name);
     name.split(" - ").next().unwrap_or_default().to_owned()
 }
 
-/// Removes ANSI sequences and carriage returns.
 fn without_colours(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;

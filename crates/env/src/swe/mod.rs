@@ -1,15 +1,7 @@
-//! Issues of real repositories: instances of SWE-bench and R2E-Gym in containers.
+//! Issues of real repositories: SWE-bench and R2E-Gym instances in containers.
 //!
-//! The tools are those of [`crate::coding`]; they act inside a container. `submit` takes the diff of
-//! the repository, applies it in a fresh container and runs the instance's tests there.
-//!
-//! | file | subject |
-//! |---|---|
-//! | `engine/` | containers by docker, podman, apptainer, or an image folder in the sandbox |
-//! | `instance.rs`, `records.rs` | instances, and the files that hold them |
-//! | `patch.rs` | unified diffs |
-//! | `logs.rs`, `grade.rs` | statuses of tests in logs, and the decision |
-//! | `repository.rs` | operations on the repository in a container |
+//! The tools are those of [`crate::coding`]. `submit` applies the repository's diff in a fresh
+//! container and runs the instance's tests.
 
 mod engine;
 mod environment;

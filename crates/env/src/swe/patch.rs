@@ -1,6 +1,6 @@
-//! Unified diffs: their files and hunks.
+//! Unified diffs.
 
-/// The changes of one file; a path is `None` for a new or deleted file.
+/// A path is `None` for a new or deleted file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct FilePatch {
     pub(super) old: Option<String>,
@@ -8,7 +8,6 @@ pub(super) struct FilePatch {
     pub(super) hunks: Vec<Hunk>,
 }
 
-/// Lines `first` to `last` of the old file and the text in their place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hunk {
     pub(super) first: usize,
@@ -16,7 +15,6 @@ pub(super) struct Hunk {
     pub(super) text: String,
 }
 
-/// Parses a patch; lines that belong to no hunk are ignored.
 pub(super) fn parse(patch: &str) -> Vec<FilePatch> {
     let mut files: Vec<FilePatch> = Vec::new();
     let mut lines = patch.lines();
@@ -38,7 +36,7 @@ pub(super) fn parse(patch: &str) -> Vec<FilePatch> {
             let mut text = String::new();
             while old > 0 || new > 0 {
                 let Some(line) = lines.next() else { break };
-                // An editor may have removed the space of an empty line.
+                // An editor may have stripped the space of an empty line.
                 let (mark, content) = line.split_at_checked(1).unwrap_or((" ", ""));
                 match mark {
                     "+" => new = new.saturating_sub(1),
@@ -64,7 +62,7 @@ fn named(path: &str, prefix: &str) -> Option<String> {
     (path != "/dev/null").then(|| path.strip_prefix(prefix).unwrap_or(path).to_owned())
 }
 
-/// Parses `@@ -12,3 +12,4 @@`: the first old line, and the numbers of old and new lines.
+/// Parses `@@ -12,3 +12,4 @@`: first old line, and numbers of old and new lines.
 fn range(line: &str) -> Option<(usize, usize, usize)> {
     let (old, rest) = line.strip_prefix("@@ -")?.split_once(" +")?;
     let (new, _) = rest.split_once(" @@")?;

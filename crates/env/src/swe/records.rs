@@ -1,4 +1,4 @@
-//! Records in JSON lines and Parquet files, as data sets are published.
+//! JSON lines and Parquet records, as published.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,6 @@ use super::instance::{self, SweInstance};
 use crate::search::TableReader;
 use crate::search::files::records;
 
-/// Reads the instances of a file, or of all `.jsonl` and `.parquet` files of a folder.
 pub(super) fn read(
     path: &Path,
     rule: &str,

@@ -6,35 +6,31 @@ use turnwise_sandbox::{End, Files};
 use super::engine::{Container, Ran};
 use crate::coding::{NUL, Place, Repository, check_path, cut, findings, listed, shown};
 
-/// Seconds for an operation on files.
 const SECONDS: u64 = 60;
-/// Bytes of a patch.
 const MOST_PATCH: usize = 8 << 20;
-/// Exit code of a script for a path that is a folder.
+/// Exit code of a script whose path is a folder.
 const IS_FOLDER: i32 = 21;
 
-/// Git with the repository of another user, and names without quotes and escapes.
+/// Git that accepts another user's repository and does not quote names.
 const GIT: &str = "git -c safe.directory='*' -c core.hooksPath=/dev/null -c core.quotePath=false";
 
-/// Activates the environment of the image: SWE-bench's conda environment, or R2E-Gym's virtual one.
+/// Activates SWE-bench's conda environment or R2E-Gym's virtual environment.
 const ACTIVATE: &str = "\
 if [ -f /opt/miniconda3/bin/activate ]; then . /opt/miniconda3/bin/activate > /dev/null 2>&1; conda activate testbed; fi
 if [ -d .venv/bin ]; then PATH=\"$PWD/.venv/bin:$PATH\"; export PATH; fi
 ";
 
-/// The repository in a container.
 #[derive(Debug)]
 pub(super) struct Worktree {
     container: Container,
-    /// Folder of the repository, to shorten absolute paths.
+    /// Repository folder, to shorten absolute paths.
     folder: String,
-    /// Commit of the image.
     commit: String,
-    /// Untracked and hidden paths in the image, which do not count as changes of the agent.
+    /// Untracked and hidden paths in the image, which are not the agent's changes.
     foreign: Vec<String>,
 }
 
-/// An answer for the agent, or the reason why a call is invalid.
+/// An answer for the agent, or the error of an invalid call.
 type Answer = Result<Result<String, String>, EnvError>;
 
 impl Worktree {
@@ -54,14 +50,13 @@ impl Worktree {
         Ok(Self { container, folder: folder.to_owned(), commit, foreign })
     }
 
-    /// Runs a command of the agent, or of the tests, in the environment of the image.
     pub(super) fn command(&self, command: &str, seconds: u64) -> Result<Ran, EnvError> {
         let script =
             "if command -v bash > /dev/null 2>&1; then exec bash -c \"$1\"; else exec sh -c \"$1\"; fi";
         self.container.run(script, &[&format!("{ACTIVATE}{command}")], b"", seconds)
     }
 
-    /// Returns a path relative to the repository; the repository's folder is `.`.
+    /// `.` is the repository's folder.
     fn relative(&self, path: &str) -> Result<String, String> {
         let inside = match path.strip_prefix(&self.folder) {
             Some(rest) if rest.is_empty() || rest.starts_with('/') => format!(".{rest}"),
@@ -74,7 +69,6 @@ impl Worktree {
         Ok(inside.to_owned())
     }
 
-    /// Lists the files of a folder.
     pub(super) fn list(&self, path: &str) -> Result<String, EnvError> {
         let script = format!("{GIT} ls-files --cached --others --exclude-standard -- \"$1\"");
         let ran = self.container.run(&script, &[path], b"", SECONDS)?;
@@ -83,13 +77,11 @@ impl Worktree {
         Ok(if list.is_empty() { "(no files)".to_owned() } else { list })
     }
 
-    /// Returns the entries of the repository's folder.
     pub(super) fn overview(&self) -> Result<String, EnvError> {
         let ran = self.container.run("ls -p", &[], b"", SECONDS)?;
         Ok(listed(ran.text().lines().collect::<Vec<_>>().into_iter()))
     }
 
-    /// Reads one file as the files of an episode; `None` for a folder.
     fn read(&self, path: &str) -> Result<Result<Option<Repository>, String>, EnvError> {
         let script = format!("if [ -d \"$1\" ]; then exit {IS_FOLDER}; fi\nexec cat -- \"./$1\"");
         let ran = self.container.run(&script, &[path], b"", SECONDS)?;
@@ -156,10 +148,10 @@ impl Worktree {
         Ok(Ok(shown(ran.end, &ran.output, &limits.of_command())))
     }
 
-    /// Returns the difference from the image, without files that git ignores; `None` if there is no
-    /// difference that can be taken.
+    /// Returns the diff from the image without ignored files; `None` if git fails or it is too
+    /// large.
     pub(super) fn patch(&self) -> Result<Option<Vec<u8>>, EnvError> {
-        // A copy of the index, so that the agent's `git diff` and `git status` stay as they are.
+        // Uses a copy of the index, so the agent's `git diff` and `git status` stay the same.
         let script = format!(
             "commit=$1\nshift\nindex=$({GIT} rev-parse --git-path index 2> /dev/null) || exit\n\
              case $index in /*) ;; *) index=$PWD/$index ;; esac\n\
@@ -177,7 +169,6 @@ impl Worktree {
         Ok((ran.ok() && ran.output.len() <= MOST_PATCH).then_some(ran.output))
     }
 
-    /// Applies a patch; returns false if it does not fit.
     pub(super) fn apply(&self, patch: &[u8]) -> Result<bool, EnvError> {
         if patch.is_empty() {
             return Ok(true);
@@ -186,7 +177,7 @@ impl Worktree {
         Ok(self.container.run(&script, &[], patch, SECONDS)?.ok())
     }
 
-    /// Resets files to a commit and removes files that it does not have.
+    /// Resets files to a commit and deletes files that it lacks.
     pub(super) fn reset(&self, commit: &str, known: &[&str], new: &[&str]) -> Result<bool, EnvError> {
         if !new.is_empty() && !self.container.run("rm -f -- \"$@\"", new, b"", SECONDS)?.ok() {
             return Ok(false);

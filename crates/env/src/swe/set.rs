@@ -1,4 +1,4 @@
-//! Instances as a task set.
+//! Instances by split.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::splits::{SPLITS, split_of, tasks_of};
 
 pub(super) const DEFAULT_MAX_TURNS: usize = 50;
 
-/// Shares of the test and validation splits, in 256ths.
+/// Shares of the test and validation splits in 256ths.
 const TEST: u8 = 64;
 const VALID: u8 = 26;
 
@@ -39,8 +39,7 @@ pub struct SweTasks {
 }
 
 impl SweTasks {
-    /// Creates the task set. With instances for testing, all of `instances` are the training split;
-    /// otherwise they are divided by their ids.
+    /// Without test instances, ids decide the split.
     pub(super) fn new(
         instances: Vec<SweInstance>,
         for_testing: Option<Vec<SweInstance>>,
@@ -80,7 +79,7 @@ impl SweTasks {
         Ok(Self { shared: Arc::new(shared), max_turns: DEFAULT_MAX_TURNS })
     }
 
-    /// Returns the set with another turn limit.
+    /// Sets the turn limit.
     #[must_use]
     pub fn with_max_turns(mut self, max_turns: usize) -> Self {
         self.max_turns = max_turns;
@@ -92,10 +91,10 @@ impl SweTasks {
         &self.shared.instances
     }
 
-    /// Returns the tasks of a split.
+    /// Returns a split's tasks.
     ///
     /// # Errors
-    /// Fails if the split is unknown.
+    /// Fails on an unknown split.
     pub fn split(&self, split: &str) -> Result<&[Task], EnvError> {
         tasks_of(&self.shared.splits, split)
     }
@@ -131,7 +130,7 @@ impl TaskSet for SweTasks {
         Ok(Box::new(self.swe()))
     }
 
-    /// Commands have their own limits; the tests may take longer than a step of other environments.
+    /// Commands have their own limits, and tests may run longer than other environments' steps.
     fn limits_calls(&self) -> bool {
         true
     }

@@ -1,7 +1,5 @@
-//! Tests with small repositories and an image made of this machine's programs.
-//!
-//! They need git, bash, Python in `/usr/bin` and a kernel with sandbox support; otherwise they are
-//! skipped with a message.
+//! Tests with small repositories and an image made of this machine's programs. They need git, bash,
+//! `/usr/bin/python3` and sandbox support in the kernel; otherwise they are skipped.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -23,7 +21,6 @@ const PROGRAMS: [&str; 14] = [
     "timeout",
 ];
 
-/// Runs the `test_` functions of files and reports them as pytest does.
 const RUNNER: &str = "import runpy, sys\nsys.path.insert(0, '.')\nsys.dont_write_bytecode = True\nfailed = 0\n\
     print('=== short test summary info ===')\nfor path in sys.argv[1:]:\n    \
     for name, test in list(runpy.run_path(path).items()):\n        if not name.startswith('test_'):\n            continue\n        \
@@ -59,7 +56,6 @@ fn write(folder: &Path, files: &[(&str, &str)]) {
     }
 }
 
-/// Copies programs with their libraries, and the standard library of Python.
 fn make_base(image: &Path) {
     let mut files: Vec<PathBuf> = Vec::new();
     for program in PROGRAMS {
@@ -101,7 +97,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// Makes two instances of each kind and their images; `None` if this machine cannot.
+    /// `None` if this machine cannot run the tests.
     fn new() -> Option<Self> {
         let needed = PROGRAMS.iter().find(|program| {
             !["/bin", "/usr/bin"].iter().any(|folder| Path::new(folder).join(program).exists())
@@ -220,7 +216,8 @@ fn known_fixes_solve_instances_of_both_kinds_and_nothing_else_does() {
     let breaks = "def total(prices, discount=0):\n    return 180\n\n\ndef cheapest(prices):\n    return 0\n";
     let steps = play(set, swe_bench, &[edit("price.py", breaks), submit()]);
     assert!(!steps[1].success && steps[1].metrics[0].value == 0.5, "it breaks a test: {:?}", steps[1]);
-    // The tests are reset, a commit is part of the change, and what the agent leaves behind is not.
+    // Tests are reset before grading; commits count as changes, leftovers outside the repository do
+    // not.
     for (actions, solved) in [
         (
             vec![
@@ -389,7 +386,6 @@ fn missing_engines_images_and_repositories_are_errors_that_say_what_to_do() {
     assert!(error.contains("2 of 2 images are missing") && error.contains("docker export"), "{error}");
     let error = said(&|settings| settings.data.clone_from(&settings.test_data));
     assert!(error.contains("shop__price-1 is there twice"), "{error}");
-    // One missing image is an error or a note.
     let images = bench.settings.container.images.clone().unwrap();
     fs::rename(images.join("local_words_1"), images.join("away")).unwrap();
     let error = said(&|_| ());
@@ -403,7 +399,7 @@ fn missing_engines_images_and_repositories_are_errors_that_say_what_to_do() {
     let (world, _) = Bench::open(&settings).unwrap();
     let error = world.set().swe().reset(&world.set().split("test").unwrap()[0], seed()).unwrap_err();
     assert!(error.to_string().contains("env.container.repository"), "{error}");
-    // Without `rm`, the tests of R2E-Gym would stay visible.
+    // Without `rm`, R2E-Gym's tests would stay visible.
     for folder in ["bin", "usr/bin"] {
         let _ = fs::remove_file(images.join("local_words_2").join(folder).join("rm"));
     }
@@ -424,7 +420,6 @@ fn missing_engines_images_and_repositories_are_errors_that_say_what_to_do() {
         assert!(error.contains(key), "{error}");
     }
     assert!(problems("").is_ok());
-    // Engines that are not there or do not run.
     for engine in [Engine::Docker, Engine::Podman, Engine::Apptainer] {
         let images = Some(PathBuf::from("/none"));
         let container = SweContainer { engine, images, ..SweContainer::default() };

@@ -1,4 +1,4 @@
-//! SWE-bench and R2E-Gym as a [`WorldKind`]: settings, expert.
+//! The environment kind `swe`.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -17,19 +17,16 @@ use crate::demonstration::{DemonstrationRequest, Demonstrations};
 use crate::search::TableReader;
 use crate::world::{Advisor, EvalDefaults, OpenOptions, World, WorldKind};
 
-/// Names of missing images in a message.
 const NAMED: usize = 3;
 
-/// The environment kind `swe`.
-///
-/// By default, it reads records in JSON lines. A program can add support for tables.
+/// The environment kind `swe`. Reads JSON lines; [`Self::with_tables`] adds other formats.
 #[derive(Clone, Default)]
 pub struct SweKind {
     tables: Option<TableReader>,
 }
 
 impl SweKind {
-    /// Adds support for tables, such as Parquet files, that contain records.
+    /// Adds a reader for table files such as Parquet.
     #[must_use]
     pub fn with_tables(self, read: TableReader) -> Self {
         Self { tables: Some(read) }
@@ -40,14 +37,14 @@ impl SweKind {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SweSettings {
-    /// Records of SWE-bench or R2E-Gym: JSON lines, Parquet, or a folder of such files. Without
-    /// `test_data`, their ids divide them into splits.
+    /// SWE-bench or R2E-Gym records: JSON lines, Parquet, or a folder of both. Split by id unless
+    /// `test_data` is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
-    /// Records of the test split; those of `data` are then for training.
+    /// Records of the test split; those of `data` are then all for training.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test_data: Option<PathBuf>,
-    /// How containers run, and where their images are.
+    /// Container engine and images.
     pub container: SweContainer,
     /// Limits of commands and tests.
     pub limits: SweLimits,
@@ -66,7 +63,7 @@ impl SweWorld {
     }
 }
 
-/// Drops instances whose image is missing, or fails with the command that fetches it.
+/// Drops instances whose image is missing, or fails with the command that pulls it.
 fn with_images(
     instances: Vec<SweInstance>,
     host: &Host,

@@ -1,13 +1,11 @@
-//! The `calculate` tool: arithmetic evaluated as in Python.
+//! The `calculate` tool, evaluated as in Python.
 
 use crate::python::values::{
     Caller, Class, Raise, Value, contains, evaluate, float_of, iterate, parse, round,
 };
 
-/// Characters allowed in an expression.
 const ALLOWED: &str = "0123456789+-*/(). ";
 
-/// Rejects all names because expressions contain only numbers and operators.
 struct Nothing;
 
 impl Caller for Nothing {
@@ -26,10 +24,7 @@ impl Caller for Nothing {
     }
 }
 
-/// Returns the value of an expression, rounded to two decimal places.
-///
-/// # Errors
-/// Returns Python's error if the expression cannot be evaluated.
+/// Rounds to two decimals.
 pub(super) fn calculate(expression: &Value) -> Result<String, Raise> {
     let allowed = Value::from(ALLOWED);
     for character in iterate(expression)? {
@@ -59,7 +54,7 @@ mod tests {
         assert_eq!(calculate("x").unwrap_err(), "Invalid characters in expression");
         assert_eq!(calculate("1 / 0").unwrap_err(), "division by zero");
         assert_eq!(calculate("(1").unwrap_err(), "'(' was never closed (<string>, line 1)");
-        // Python would not end.
+        // Python would not finish.
         assert!(calculate("9**9**9").is_err());
     }
 }

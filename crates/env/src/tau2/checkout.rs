@@ -1,5 +1,4 @@
-//! Reads the user's checkout of tau2-bench: tasks, splits, databases, policies, tools and user
-//! instructions.
+//! Reads the user's tau2-bench checkout.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -14,23 +13,23 @@ use super::source::tools;
 use super::task::Tau2Task;
 use super::telecom::{DONE, Phone, Telecom};
 
-/// The split used if the checkout has no split file.
+/// The only split without a split file.
 const BASE: &str = "base";
 
-/// Data that a checkout contains for one domain.
+/// One domain's data.
 #[derive(Debug)]
 pub struct Checkout {
     /// The domain.
     pub domain: Tau2Domain,
-    /// The domain's tasks, in file order.
+    /// Tasks in file order.
     pub tasks: Vec<Tau2Task>,
-    /// Name and task ids of each split, training split first.
+    /// Name and task ids of each split, training first.
     pub splits: Vec<(String, Vec<String>)>,
-    /// The policy that the agent must follow.
+    /// The agent's policy.
     pub policy: String,
-    /// The agent's tools, as described in the original's source code.
+    /// The agent's tools.
     pub tools: Vec<Tool>,
-    /// Instructions for the language model that simulates the user.
+    /// Instructions for a simulated user.
     pub guidelines: String,
     /// The database.
     pub base: Base,
@@ -40,7 +39,6 @@ fn read(path: &Path) -> Result<String, EnvError> {
     std::fs::read_to_string(path).map_err(|source| EnvError::io(path, source))
 }
 
-/// Reads a TOML file.
 fn toml<T>(path: &Path, parse: impl Fn(&str) -> Result<T, toml::de::Error>) -> Result<T, EnvError> {
     parse(&read(path)?).map_err(|error| EnvError::file(path, error.to_string().trim()))
 }
@@ -49,7 +47,6 @@ fn json<T: DeserializeOwned>(path: &Path) -> Result<T, EnvError> {
     serde_json::from_str(&read(path)?).map_err(|error| EnvError::file(path, error.to_string()))
 }
 
-/// Returns the `data/tau2` folder of a checkout.
 fn data(folder: &Path) -> Result<PathBuf, EnvError> {
     let data = folder.join("data/tau2");
     if data.join("domains").is_dir() {
@@ -63,7 +60,7 @@ fn data(folder: &Path) -> Result<PathBuf, EnvError> {
 }
 
 impl Checkout {
-    /// Reads one domain from a checkout.
+    /// Reads a domain.
     ///
     /// # Errors
     /// Fails if the folder is not a checkout, or a file is missing or malformed.
@@ -107,8 +104,6 @@ impl Checkout {
     }
 }
 
-/// Returns the telecom policy for solo mode, which combines the rules and the technical support
-/// manual.
 fn solo_policy(root: &Path) -> Result<String, EnvError> {
     let (main, manual) =
         (read(&root.join("main_policy_solo.md"))?, read(&root.join("tech_support_manual.md"))?);
@@ -117,7 +112,7 @@ fn solo_policy(root: &Path) -> Result<String, EnvError> {
     ))
 }
 
-/// Reads the splits, with `train` first. If there is no split file, all tasks form one split.
+/// `train` first. Without a file, all tasks are one split.
 fn splits(path: &Path, tasks: &[Tau2Task]) -> Result<Vec<(String, Vec<String>)>, EnvError> {
     if !path.is_file() {
         return Ok(vec![(BASE.to_owned(), tasks.iter().map(|task| task.id.clone()).collect())]);
@@ -127,7 +122,7 @@ fn splits(path: &Path, tasks: &[Tau2Task]) -> Result<Vec<(String, Vec<String>)>,
         tasks.iter().enumerate().map(|(place, task)| (task.id.as_str(), place)).collect();
     let mut found = Vec::new();
     for (name, ids) in named.iter() {
-        // A file can name tasks of larger sets, which other files have.
+        // The file may name tasks of other files.
         let mut known: Vec<&String> = ids.iter().filter(|id| places.contains_key(id.as_str())).collect();
         known.sort_by_key(|id| places.get(id.as_str()));
         if !known.is_empty() {

@@ -1,4 +1,4 @@
-//! Domains: the state of an episode and the execution of tool calls.
+//! Episode states and tool calls by domain.
 
 use std::sync::Arc;
 
@@ -14,16 +14,15 @@ use crate::python::values::{Raise, Value};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Tau2Domain {
-    /// Customer service of an online store: orders, returns, exchanges.
+    /// Online store: orders, returns, exchanges.
     #[default]
     Retail,
-    /// Technical support of a mobile carrier, in solo mode. Without a user, the agent operates the
-    /// user's phone itself.
+    /// Mobile carrier's support in solo mode: without a user, the agent operates the phone itself.
     Telecom,
 }
 
 impl Tau2Domain {
-    /// Returns the domain's name in folder paths.
+    /// Returns the name in paths.
     pub fn name(self) -> &'static str {
         match self {
             Self::Retail => "retail",
@@ -31,31 +30,31 @@ impl Tau2Domain {
         }
     }
 
-    /// Returns true if the agent works from a ticket instead of talking to a user.
+    /// Returns true if the agent has a ticket instead of a user.
     pub fn is_solo(self) -> bool {
         self == Self::Telecom
     }
 }
 
-/// A domain's database as stored in its files.
+/// A domain's stored database.
 #[derive(Clone, Debug)]
 pub enum Base {
-    /// The store's.
+    /// The store.
     Retail(Arc<RetailDb>),
-    /// The carrier's database and the user's phone.
+    /// The carrier and the phone.
     Telecom(Box<Telecom>),
 }
 
-/// The state of an episode.
+/// An episode's state.
 #[derive(Clone, Debug, PartialEq)]
 pub enum State {
-    /// The store's database.
+    /// The store.
     Retail(Retail),
-    /// The carrier's database and the user's phone.
+    /// The carrier and the phone.
     Telecom(Box<Telecom>),
 }
 
-/// The result of a tool call.
+/// A call's result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// Text shown to the agent.
@@ -73,8 +72,7 @@ impl From<Result<String, Raise>> for Outcome {
     }
 }
 
-/// Returns the original's error for arguments that are named like a parameter of its internal
-/// functions.
+/// The original's error for arguments named like its internal parameters.
 fn reserved(arguments: &[(String, Value)]) -> Option<Raise> {
     let has = |name: &str| arguments.iter().any(|(known, _)| known == name);
     let function = "tau2.environment.environment.Environment.make_tool_call()";
@@ -89,10 +87,10 @@ fn reserved(arguments: &[(String, Value)]) -> Option<Raise> {
 }
 
 impl State {
-    /// Creates the state at the start of a task.
+    /// Creates a task's initial state.
     ///
     /// # Errors
-    /// Fails if one of the task's setup actions raises an error.
+    /// Fails if a setup action fails.
     pub fn new(base: &Base, task: &Tau2Task) -> Result<Self, Raise> {
         let mut state = match base {
             Base::Retail(base) => Self::Retail(Retail::new(Arc::clone(base))),
@@ -105,7 +103,7 @@ impl State {
         Ok(state)
     }
 
-    /// Executes one of the agent's tool calls.
+    /// Executes the agent's call.
     pub fn execute(&mut self, call: &ToolCall) -> Outcome {
         let arguments = match &call.arguments {
             serde_json::Value::Null => Vec::new(),
@@ -129,7 +127,7 @@ impl State {
         }
     }
 
-    /// Executes a gold call. As in the original, errors are ignored.
+    /// Ignores errors, as in the original.
     pub(super) fn execute_gold(&mut self, side: Side, name: &str, arguments: &Value) {
         match (self, side) {
             (Self::Retail(retail), Side::Assistant) => drop(retail.call(name, keywords(arguments))),
@@ -138,10 +136,7 @@ impl State {
         }
     }
 
-    /// Calls a function that may not be a tool: a setup action or an assertion.
-    ///
-    /// # Errors
-    /// Returns the original's error if the function fails.
+    /// Calls a setup action or assertion.
     pub(super) fn run(&mut self, call: &FunctionCall) -> Result<Value, Raise> {
         match self {
             Self::Retail(_) => Err(Raise::value_error(format!(
@@ -152,11 +147,11 @@ impl State {
         }
     }
 
-    /// Returns the parts of the state that differ from the files. Each part has a name and the JSON
-    /// text that the original would write.
+    /// Returns the parts that differ from the files, as names and the JSON that the original would
+    /// write.
     ///
     /// # Errors
-    /// Fails if a part cannot be serialized to JSON.
+    /// Fails if serialization fails.
     pub fn changes(&self) -> Result<Vec<(String, String)>, serde_json::Error> {
         match self {
             Self::Retail(retail) => retail.changes(),

@@ -1,5 +1,4 @@
-//! tau2-bench as a [`turnwise_core::Environment`]: conversations with a user, tool calls, and saved
-//! states.
+//! Conversations, tool calls and saved states.
 
 use std::sync::Arc;
 
@@ -18,15 +17,13 @@ use crate::parse::calls_of_words;
 use crate::python::values::Raise;
 use crate::saved::SavedEpisode;
 
-/// The tool that transfers the user to a human agent.
 const TRANSFER_TOOL: &str = "transfer_to_human_agents";
 
-/// Plays the tasks in a [`super::Tau2Tasks`], one episode at a time.
+/// Plays the tasks of a [`super::Tau2Tasks`].
 ///
-/// The observation is the result of a call, or the user's reply to a message. An episode is graded
-/// when the user ends the conversation (`terminated`). An episode also ends after too many failed
-/// calls (`terminated`) or at the turn limit (`truncated`). In solo mode, the call `done` ends the
-/// episode, and any message ends it unsolved.
+/// The observation is a call's result or the user's reply. An episode is graded when the user ends
+/// the conversation. It also ends after too many failed calls (`terminated`) or at the turn limit
+/// (`truncated`). In solo mode, `done` ends it, and a message ends it unsolved.
 #[derive(Debug)]
 pub struct Tau2Env {
     shared: Arc<Shared>,
@@ -38,35 +35,27 @@ pub struct Tau2Env {
 struct Episode {
     task: String,
     state: State,
-    /// Random bits drawn for the episode.
     draw: u64,
-    /// Actions so far, which are stored in a saved state.
+    /// Actions so far, for a saved state.
     actions: Vec<Action>,
-    /// The agent's messages, starting with the greeting.
     agent: Vec<String>,
-    /// The user's messages.
     user: Vec<String>,
-    /// The agent's calls.
     calls: Vec<ToolCall>,
-    /// Failed calls.
     errors: usize,
     is_transferred: bool,
-    /// State key: a digest of all calls, results and messages so far.
+    /// State key: a digest of all calls, results and messages.
     history: String,
     over: bool,
 }
 
-/// A saved episode. In the JSON, these keys follow format and version in this order.
+/// The field order is the JSON key order.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Saved {
-    /// The task's id.
     task: String,
-    /// Random bits drawn for the episode.
     draw: u64,
-    /// The actions.
     actions: Vec<Action>,
-    /// The user's messages, which a restored episode reuses.
+    /// The user's messages, reused in a restored episode.
     user: Vec<String>,
 }
 
@@ -103,7 +92,7 @@ impl Tau2Env {
         })
     }
 
-    /// Returns the user's reply. When restoring an episode, `known` is the saved reply.
+    /// `known` is the saved reply, if restoring.
     fn answer(&self, episode: &mut Episode, known: Option<String>) -> Result<String, EnvError> {
         let words = match known {
             Some(words) => words,
@@ -120,8 +109,7 @@ impl Tau2Env {
         Ok(words)
     }
 
-    /// Returns the first observation, which is the ticket or the user's first message. When
-    /// restoring an episode, `known` is the saved message.
+    /// `known` is the saved first message, if restoring.
     fn opening(&self, episode: &mut Episode, known: Option<String>) -> Result<String, EnvError> {
         let words = if self.is_solo() {
             let ticket = self.shared.task(&episode.task)?.ticket.as_deref().unwrap_or_default();
@@ -138,7 +126,6 @@ impl Tau2Env {
         self.shared.checkout.domain.is_solo()
     }
 
-    /// Ends and grades the episode.
     fn end(&self, episode: &Episode, task: &Tau2Task, step: &mut Step) -> Result<(), EnvError> {
         let played = Played { state: &episode.state, calls: &episode.calls, words: &episode.agent };
         let grade = grade(&self.shared.checkout.base, task, played, self.shared.options.information)
@@ -156,7 +143,7 @@ impl Tau2Env {
         Ok(())
     }
 
-    /// Executes an action. When restoring an episode, `known` yields the saved user messages.
+    /// `known` has the saved user messages, if restoring.
     fn act(
         &self,
         episode: &mut Episode,
@@ -187,7 +174,7 @@ impl Tau2Env {
             episode.note(&[b"agent", words.as_bytes()]);
             episode.agent.push(words.into_owned());
             let answer = self.answer(episode, known.next()).inspect_err(|_| {
-                // The step can be repeated if the user could not be reached.
+                // So that the step can be repeated if the user could not be reached.
                 episode.agent.pop();
                 episode.history = before;
             })?;
@@ -210,7 +197,6 @@ impl Tau2Env {
 }
 
 impl Episode {
-    /// Adds the parts to the history digest.
     fn note(&mut self, parts: &[&[u8]]) {
         let before = [self.history.as_bytes()];
         self.history = turnwise_core::digest(before.iter().chain(parts));
@@ -229,7 +215,7 @@ impl Episode {
 
 impl Environment for Tau2Env {
     fn reset(&mut self, task: &Task, seed: Seed) -> Result<Observation, EnvError> {
-        // What fails here leaves no episode, not the one before.
+        // A failed reset leaves no episode.
         self.episode = None;
         let mut episode = self.begin(&task.id, seed.rng().bits())?;
         let text = self.opening(&mut episode, None)?;
@@ -257,8 +243,7 @@ impl Environment for Tau2Env {
         &self.shared.checkout.tools
     }
 
-    /// Returns versioned JSON with the task, actions and user messages. Fails if the episode has
-    /// ended. Limits are not saved because they come from the config.
+    /// Limits are settings, so they are not saved. Fails after the end.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         if episode.over {

@@ -1,4 +1,4 @@
-//! An expert that knows the gold calls, and demonstrations played by it.
+//! An expert that knows the gold calls.
 
 use std::collections::VecDeque;
 
@@ -11,24 +11,20 @@ use crate::coding::calls::call;
 use crate::demonstration::{Demonstration, DemonstrationRequest, Demonstrations, play_all, play_episode};
 use crate::world::Advisor;
 
-/// Question before the first call, because the policy requires identifying the user.
+/// Asked before the first call, as the policy requires.
 const WHO: &str = "Could you tell me your name and zip code, or your email?";
-/// Question before the first change, because the policy requires the user's confirmation.
+/// Asked before the first change, as the policy requires.
 const CONFIRM: &str = "I will do what you asked for. Do you confirm (yes/no)?";
-/// Message after the last call.
 const DONE: &str = "It is done.";
-/// Call that ends an episode in solo mode.
 const END: &str = "done({})";
-/// A call to a tool that does not exist, inserted as a mistake.
+/// A mistake: no such tool exists.
 const MISTAKE: &str = "do_it({})";
 
-/// Returns true if the tool with this name may modify the state.
 fn changes(name: &str) -> bool {
     let reads = ["get_", "find_", "list_", "check_", "can_", "run_", "calculate"];
     !reads.iter().any(|read| name.starts_with(read))
 }
 
-/// Returns a gold call as the text of an action.
 fn write(action: &GoldAction) -> String {
     let mut json = String::new();
     let arguments = match action.arguments.write_json(&mut json) {
@@ -38,8 +34,7 @@ fn write(action: &GoldAction) -> String {
     call(&action.name, arguments)
 }
 
-/// Returns the replies that solve a task. With `hasty`, the replies omit the last change. With
-/// `solo`, the replies contain no messages to a user.
+/// `hasty` omits the last change, `solo` all messages.
 fn replies(task: &Tau2Task, hasty: bool, solo: bool) -> VecDeque<String> {
     let gold = task.gold();
     let left_out = if hasty { gold.iter().rposition(|action| changes(&action.name)) } else { None };
@@ -68,7 +63,6 @@ fn replies(task: &Tau2Task, hasty: bool, solo: bool) -> VecDeque<String> {
     replies
 }
 
-/// Suggests replies when a person plays a task.
 pub(super) struct Adviser {
     replies: VecDeque<String>,
     last: &'static str,
@@ -80,7 +74,6 @@ impl Adviser {
     }
 }
 
-/// Returns the reply that ends an episode.
 fn last(solo: bool) -> &'static str {
     if solo { END } else { DONE }
 }
@@ -91,7 +84,6 @@ impl Advisor for Adviser {
     }
 }
 
-/// Plays `count` tasks of a split with the expert, starting from the first task.
 pub(super) fn demonstrate(
     set: &Tau2Tasks,
     request: &DemonstrationRequest<'_>,
@@ -103,7 +95,7 @@ pub(super) fn demonstrate(
     })
 }
 
-/// Plays one episode. Returns `None` if the episode takes too many turns or a careful expert fails.
+/// Returns `None` if the episode takes too many turns or a careful expert fails.
 fn play(
     set: &Tau2Tasks,
     task: &Task,

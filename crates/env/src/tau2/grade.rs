@@ -1,5 +1,4 @@
-//! Grades episodes as in the original: the database after the gold calls, assertions, and the
-//! agent's messages.
+//! Grades episodes as in the original.
 
 use turnwise_core::ToolCall;
 
@@ -7,25 +6,25 @@ use super::domain::{Base, State};
 use super::task::{Basis, GoldAction, Tau2Task};
 use crate::python::values::{Raise, Value};
 
-/// Components of an episode's grade.
+/// An episode's grade.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grade {
-    /// The database is the same as after the gold calls.
+    /// The database equals that after the gold calls.
     pub database: bool,
     /// All assertions hold.
     pub assertions: bool,
-    /// The agent communicated all information listed by the task.
+    /// The agent communicated all information of the task.
     pub communicated: bool,
     /// The agent made every gold call.
     pub actions: bool,
-    /// All components in the task's reward basis passed.
+    /// All components of the reward basis passed.
     pub success: bool,
 }
 
-/// What the agent did in an episode.
+/// An episode to grade.
 #[derive(Clone, Copy, Debug)]
 pub struct Played<'a> {
-    /// State at the end of the episode.
+    /// Final state.
     pub state: &'a State,
     /// The agent's calls.
     pub calls: &'a [ToolCall],
@@ -33,11 +32,11 @@ pub struct Played<'a> {
     pub words: &'a [String],
 }
 
-/// Grades an episode that was ended by the agent or the user. With `information`, the agent must
-/// give the required information even if the original leaves this check to an LLM judge.
+/// Grades an ended episode. With `information`, the agent must communicate the information even if
+/// the original leaves this to an LLM judge.
 ///
 /// # Errors
-/// Fails if the task cannot be set up.
+/// Fails if the task's setup fails.
 pub fn grade(base: &Base, task: &Tau2Task, played: Played<'_>, information: bool) -> Result<Grade, Raise> {
     let Some(criteria) = &task.evaluation_criteria else {
         let all =
@@ -52,13 +51,13 @@ pub fn grade(base: &Base, task: &Tau2Task, played: Played<'_>, information: bool
         }
         gold == *played.state
     };
-    // An assertion may change the state, as the original's do.
+    // Assertions may change the state.
     let mut state = played.state.clone();
     let assertions = criteria.env_assertions.iter().flatten();
     let assertions = assertions.map(|assertion| {
         state.run(assertion).is_ok_and(|value| value == Value::Bool(assertion.assert_value))
     });
-    // All are run, since each may change the state.
+    // Each may change the state, so all are run.
     let assertions = assertions.filter(|holds| !holds).count() == 0;
     let communicated = task.information().iter().all(|text| said(text, played.words));
     let actions = task.gold().iter().all(|action| played.calls.iter().any(|call| is_call(action, call)));
@@ -70,13 +69,12 @@ pub fn grade(base: &Base, task: &Tau2Task, played: Played<'_>, information: bool
     Ok(Grade { database, assertions, communicated, actions, success })
 }
 
-/// Returns true if one of the agent's messages contains the text. Commas in messages are ignored.
+/// Ignores commas in messages.
 fn said(text: &str, words: &[String]) -> bool {
     let text = text.to_lowercase();
     words.iter().any(|words| words.to_lowercase().replace(',', "").contains(&text))
 }
 
-/// Returns true if a call matches the gold call in all compared arguments.
 fn is_call(action: &GoldAction, call: &ToolCall) -> bool {
     if action.name != call.name {
         return false;
@@ -120,7 +118,7 @@ mod tests {
         let other = call(serde_json::json!({"a": 1, "b": [3]}));
         assert!(is_call(&read("null"), &right) && !is_call(&read("null"), &other));
         assert!(is_call(&read("[\"a\"]"), &other) && is_call(&read("[]"), &other));
-        // The original compares the arguments that the call has.
+        // `null` compares all arguments of the call.
         assert!(is_call(&read("null"), &call(serde_json::json!({"a": 1}))));
         assert!(!is_call(&read("[\"b\"]"), &call(serde_json::json!({"a": 1}))));
     }

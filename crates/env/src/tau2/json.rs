@@ -1,4 +1,4 @@
-//! Formats JSON like Python's `json.dumps`, as tool results require.
+//! JSON in the format of Python's `json.dumps`.
 
 use std::io::{self, Write};
 
@@ -8,11 +8,6 @@ use turnwise_core::python::json_character;
 
 use crate::python;
 
-/// Serializes a value like `json.dumps`, with the separators `, ` and `: `, Python's floats and
-/// ASCII only.
-///
-/// # Errors
-/// Fails if the value cannot be serialized to JSON.
 pub(super) fn dumps<T: Serialize + ?Sized>(value: &T) -> Result<String, serde_json::Error> {
     let mut bytes = Vec::new();
     value.serialize(&mut Serializer::with_formatter(&mut bytes, Python))?;

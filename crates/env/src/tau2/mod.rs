@@ -1,21 +1,5 @@
-//! tau2-bench: customer service with a user, a policy, a database and tools.
-//!
-//! Tasks, databases, policies and tool descriptions are read from the user's checkout of the
-//! original.
-//!
-//! | File | Subject |
-//! |---|---|
-//! | [`checkout`] | reading the checkout |
-//! | `source.rs` | tool descriptions from the original's docstrings |
-//! | [`task`] | tasks in the original's file format |
-//! | `json.rs`, `ordered.rs`, `pydantic.rs`, `arithmetic.rs` | Python's formats for results and errors |
-//! | [`domain`] | the state of an episode and tool calls |
-//! | [`retail`] | the store |
-//! | [`telecom`] | the carrier's technical support, in solo mode |
-//! | [`grade`](mod@grade) | grading: database, assertions, and messages |
-//! | [`user`] | the user: scripted, or simulated by a language model |
-//! | `set`, `environment`, `expert`, `world` | the world |
-//! | [`mod@replay`] | comparison with recorded episodes of the original |
+//! tau2-bench: customer service with a user, a policy, a database and tools, all read from the
+//! user's checkout of the original.
 
 mod arithmetic;
 pub mod checkout;

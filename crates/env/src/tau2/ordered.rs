@@ -1,4 +1,4 @@
-//! Dictionaries in file order, which determines search results and texts in the original.
+//! Dictionaries in file order, on which the original's results depend.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,8 +7,7 @@ use std::marker::PhantomData;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
-/// A dictionary with string keys that keeps its insertion order. Dictionaries with the same entries
-/// in a different order are equal.
+/// Keeps insertion order; equality ignores it.
 #[derive(Clone, Debug)]
 pub(super) struct Ordered<T> {
     rows: Vec<(String, T)>,
@@ -22,28 +21,23 @@ impl<T> Default for Ordered<T> {
 }
 
 impl<T> Ordered<T> {
-    /// Returns the index of a key.
     pub(super) fn place(&self, key: &str) -> Option<usize> {
         self.places.get(key).copied()
     }
 
-    /// Returns the key and value at an index.
     pub(super) fn at(&self, place: usize) -> Option<(&str, &T)> {
         self.rows.get(place).map(|(key, value)| (key.as_str(), value))
     }
 
-    /// Returns the value for a key.
     pub(super) fn get(&self, key: &str) -> Option<&T> {
         self.rows.get(self.place(key)?).map(|(_, value)| value)
     }
 
-    /// Returns the value for a key as a mutable reference.
     pub(super) fn get_mut(&mut self, key: &str) -> Option<&mut T> {
         let place = self.place(key)?;
         self.rows.get_mut(place).map(|(_, value)| value)
     }
 
-    /// Sets the value for a key. New keys are appended.
     pub(super) fn insert(&mut self, key: String, value: T) {
         if let Some(place) = self.place(&key) {
             self.rows[place].1 = value;
@@ -53,23 +47,19 @@ impl<T> Ordered<T> {
         }
     }
 
-    /// Sorts the keys.
     pub(super) fn sort_by_key<K: Ord>(&mut self, key: impl Fn(&str) -> K) {
         self.rows.sort_by_key(|(name, _)| key(name));
         self.places = self.rows.iter().enumerate().map(|(place, (name, _))| (name.clone(), place)).collect();
     }
 
-    /// Returns the entries in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &T)> {
         self.rows.iter().map(|(key, value)| (key.as_str(), value))
     }
 
-    /// Returns the number of entries.
     pub(super) fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Returns true if there are no entries.
     pub(super) fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }

@@ -1,16 +1,15 @@
-//! Error messages of pydantic, which the original uses to validate fields.
+//! pydantic's messages for invalid fields.
 
 use std::fmt::Write as _;
 
 use crate::python::values::{Class, Raise, Value};
 
-/// Maximum length at which an error message shows a value in full.
 const LONGEST_INPUT: usize = 50;
 
-/// pydantic version in the URLs of error messages. Replays ignore the pydantic version.
+/// pydantic version in error URLs; replays ignore it.
 const VERSION: &str = "2.12";
 
-/// An invalid field: its path, the reason, the error code and the value.
+/// Path, reason, error code and value of an invalid field.
 pub(super) struct Fault<'a> {
     pub(super) field: &'a str,
     pub(super) reason: &'static str,
@@ -18,7 +17,6 @@ pub(super) struct Fault<'a> {
     pub(super) input: &'a Value,
 }
 
-/// Returns pydantic's error for a model's invalid fields.
 pub(super) fn invalid(model: &str, faults: &[Fault<'_>]) -> Raise {
     let plural = if faults.len() == 1 { "" } else { "s" };
     let mut text = format!("{} validation error{plural} for {model}", faults.len());
@@ -33,7 +31,6 @@ pub(super) fn invalid(model: &str, faults: &[Fault<'_>]) -> Raise {
             repr
         };
         let kind = input.type_name();
-        // Writing into a string cannot fail.
         let _ = write!(
             text,
             "\n{field}\n  {reason} [type={code}, input_value={shown}, input_type={kind}]\n    \
@@ -43,10 +40,7 @@ pub(super) fn invalid(model: &str, faults: &[Fault<'_>]) -> Raise {
     Raise::new(Class::Value, text)
 }
 
-/// Returns a model's fields as strings.
-///
-/// # Errors
-/// Returns the original's error if a field is not a string.
+/// Returns a model's fields, which must be strings.
 pub(super) fn strings<const N: usize>(
     model: &str,
     fields: [(&str, &Value); N],
@@ -82,7 +76,6 @@ mod tests {
             For further information visit https://errors.pydantic.dev/2.12/v/string_type\n\
             c\n  Input should be a valid string [type=string_type, input_value=[1000000, 1000000, 100000...0, 1000000, 1000000, 1000000], input_type=list]\n    \
             For further information visit https://errors.pydantic.dev/2.12/v/string_type";
-        // The middle of a long value is left out.
         assert!(error.starts_with(expected.split("c\n").next().unwrap()), "{error}");
         assert!(error.contains("...") && error.matches("input_type").count() == 2, "{error}");
         assert_eq!(strings("M", [("b", &text)]).unwrap(), ["x".to_owned()]);

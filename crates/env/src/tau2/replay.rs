@@ -1,6 +1,6 @@
 //! Compares this environment with recorded episodes of the original.
 //!
-//! A recording is a JSON Lines file with one object per episode. `tools/tau2_record.py` writes it.
+//! Recordings (`tools/tau2_record.py`) are JSON Lines of these objects:
 //!
 //! ```text
 //! {"domain", "tools": [tool, ..]}                       the declared tools
@@ -56,11 +56,10 @@ struct Call {
     arguments: serde_json::Value,
 }
 
-/// Tools whose parameters have custom types in the original, but strings and objects in this
-/// engine.
+/// The original has custom parameter types here, this engine strings and objects.
 const OWN_TYPES: [&str; 2] = ["set_network_mode_preference", "set_apn_settings"];
 
-/// Removes pydantic's version from error URLs because it depends on the installation.
+/// The version in error URLs depends on the installation.
 fn without_version(text: &str) -> String {
     const ADDRESS: &str = "https://errors.pydantic.dev/";
     let mut parts = text.split(ADDRESS);
@@ -72,11 +71,10 @@ fn without_version(text: &str) -> String {
     out
 }
 
-/// Replays a recording. Blank lines are skipped.
+/// Replays a recording.
 ///
 /// # Errors
-/// Fails if reading fails or a line is not a recorded episode. The error names the line.
-/// Differences are not errors.
+/// Fails on a line that cannot be read or parsed, but not on differences.
 pub fn replay(name: &str, reader: impl BufRead, data: &Path) -> Result<ReplayReport, EnvError> {
     let mut checkouts: HashMap<Tau2Domain, Checkout> = HashMap::new();
     let mut differences = Vec::new();
@@ -138,7 +136,6 @@ pub fn replay(name: &str, reader: impl BufRead, data: &Path) -> Result<ReplayRep
     Ok(ReplayReport { counts, unit: "play", differences })
 }
 
-/// Compares the declared tools with the recorded ones.
 fn compare_tools(
     line: &Line<'_>,
     checkout: &Checkout,

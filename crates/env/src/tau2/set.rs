@@ -1,4 +1,4 @@
-//! Tasks as a task set: splits, and data shared by all environments.
+//! A domain's tasks and shared data.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,23 +10,22 @@ use super::environment::Tau2Env;
 use super::task::Tau2Task;
 use super::user::SharedUser;
 
-/// Default turn limit, which is enough for the gold calls and the conversation.
+/// Enough for the gold calls and the conversation.
 pub(super) const DEFAULT_MAX_TURNS: usize = 50;
 
-/// Number of failed calls after which the original ends an episode.
+/// As in the original.
 pub(super) const DEFAULT_MAX_ERRORS: usize = 10;
 
 const GOAL: &str = "help the user within the policy, by calling tools";
 
-/// Options of a [`Tau2Tasks`].
+/// Options of [`Tau2Tasks`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tau2Options {
     /// Whether the first observation starts with the policy.
     pub policy: bool,
-    /// Whether the agent must give the required information even if the task's reward basis does
-    /// not include it.
+    /// Whether the agent must communicate the information even if the reward basis omits it.
     pub information: bool,
-    /// Number of failed calls after which an episode ends.
+    /// Failed calls after which an episode ends.
     pub max_errors: usize,
 }
 
@@ -60,7 +59,7 @@ pub struct Tau2Tasks {
 }
 
 impl Tau2Tasks {
-    /// Creates a task set from a checkout, with the given user simulator.
+    /// Creates the tasks of a checkout.
     pub fn new(checkout: Checkout, options: Tau2Options, user: SharedUser) -> Self {
         let name = checkout.domain.name();
         let mut places = HashMap::new();
@@ -89,10 +88,10 @@ impl Tau2Tasks {
         self
     }
 
-    /// Returns the tasks of a split.
+    /// Returns a split's tasks.
     ///
     /// # Errors
-    /// Fails if the split is unknown.
+    /// Fails on an unknown split.
     pub fn split(&self, split: &str) -> Result<&[Task], EnvError> {
         let found = self.shared.splits.iter().find(|(name, _)| name == split);
         found.map(|(_, tasks)| tasks.as_slice()).ok_or_else(|| EnvError::UnknownSplit {
@@ -101,15 +100,14 @@ impl Tau2Tasks {
         })
     }
 
-    /// Returns a task, including its scenario and grading criteria.
+    /// Returns a task with scenario and grading criteria.
     ///
     /// # Errors
-    /// Fails if the task is unknown.
+    /// Fails on an unknown task.
     pub fn task(&self, id: &str) -> Result<&Tau2Task, EnvError> {
         self.shared.task(id)
     }
 
-    /// Returns true if the agent works without a user.
     pub(super) fn is_solo(&self) -> bool {
         self.shared.checkout.domain.is_solo()
     }
@@ -120,7 +118,7 @@ impl Tau2Tasks {
     }
 }
 
-/// Returns the task kind, which is in brackets at the start of telecom task ids.
+/// Telecom task ids start with the kind in brackets.
 fn kind(id: &str) -> Option<&str> {
     id.strip_prefix('[')?.split_once(']').map(|(kind, _)| kind)
 }

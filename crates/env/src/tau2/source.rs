@@ -1,29 +1,22 @@
-//! Reads tool descriptions from the docstrings in the original's source code.
+//! Reads tool descriptions from the original's docstrings.
 
 use serde_json::Value;
 use turnwise_core::{Tool, ToolError};
 
-/// Section titles in docstrings.
 const TITLES: [&str; 5] = ["Args", "Arguments", "Returns", "Raises", "Logic for"];
 
-/// A tool's Python function.
 #[derive(Debug)]
 struct Function<'a> {
     name: &'a str,
-    /// Name, type annotation and default value of each parameter.
     parameters: Vec<(&'a str, &'a str, Option<&'a str>)>,
     docstring: &'a str,
 }
 
-/// Returns the tools in a Python file, which are the methods decorated with `is_tool`, in order.
-///
-/// # Errors
-/// Fails if a tool's declaration cannot be parsed.
+/// Returns a Python file's `is_tool` methods in order.
 pub(super) fn tools(python: &str) -> Result<Vec<Tool>, ToolError> {
     functions(python).iter().map(|function| Tool::from_json(&function.json())).collect()
 }
 
-/// Returns the functions decorated as tools.
 fn functions(python: &str) -> Vec<Function<'_>> {
     let mut found = Vec::new();
     let mut rest = python;
@@ -42,7 +35,7 @@ fn functions(python: &str) -> Vec<Function<'_>> {
     found
 }
 
-/// Returns the position of the closing bracket that matches a bracket opened before the text.
+/// Position of the bracket that closes one opened before the text.
 fn closing(text: &str) -> Option<usize> {
     let mut depth = 1_usize;
     for (place, character) in text.char_indices() {
@@ -88,7 +81,7 @@ fn parameters(text: &str) -> Vec<(&str, &str, Option<&str>)> {
         .collect()
 }
 
-/// Removes indentation from a docstring, like `inspect.cleandoc`.
+/// `inspect.cleandoc`
 fn clean(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let indent = |line: &&str| line.len() - line.trim_start().len();
@@ -108,8 +101,7 @@ fn clean(text: &str) -> String {
     clean[first.min(clean.len())..].join("\n")
 }
 
-/// Finds the docstring's first section, or its section with the given title. Returns where the
-/// section and its text start.
+/// Where the first section, or that with the title, and its text start.
 fn section(text: &str, title: Option<&str>) -> Option<(usize, usize)> {
     let mut place = 0;
     for line in text.split_inclusive('\n') {
@@ -127,7 +119,7 @@ fn section(text: &str, title: Option<&str>) -> Option<(usize, usize)> {
 }
 
 impl Function<'_> {
-    /// Returns the description: the first line, a blank line, and the text before the sections.
+    /// The first line, a blank line, and the text before the sections.
     fn description(&self, docstring: &str) -> String {
         let before = section(docstring, None).map_or(docstring, |(start, _)| &docstring[..start]);
         let (short, long) = before.split_once('\n').unwrap_or((before, ""));
@@ -141,7 +133,6 @@ impl Function<'_> {
         }
     }
 
-    /// Returns a parameter's description.
     fn about(docstring: &str, parameter: &str) -> Option<String> {
         let (_, start) = section(docstring, Some("Args"))?;
         let body = &docstring[start..];
@@ -168,7 +159,7 @@ impl Function<'_> {
         })
     }
 
-    /// Returns the tool in OpenAI's format, with keys in the original's order.
+    /// Keys are in the original's order.
     fn json(&self) -> String {
         let docstring = clean(self.docstring);
         let quoted = |text: &str| Value::from(text).to_string();
@@ -205,7 +196,7 @@ impl Function<'_> {
     }
 }
 
-/// Returns whether an annotation is a list of strings, and its JSON type.
+/// Whether it is a list of strings, and the JSON type.
 fn json_type(annotation: &str) -> (bool, &'static str) {
     match annotation {
         "int" => (false, "integer"),

@@ -9,11 +9,11 @@ use crate::python::values::{Dict, Value};
 /// A task.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Tau2Task {
-    /// Its name.
+    /// Task id.
     pub id: String,
     /// The user.
     pub user_scenario: Scenario,
-    /// Task description for an agent without a user.
+    /// Task text for an agent without a user.
     #[serde(default)]
     pub ticket: Option<String>,
     /// Setup before the episode.
@@ -24,7 +24,7 @@ pub struct Tau2Task {
     pub evaluation_criteria: Option<Criteria>,
 }
 
-/// What the user knows and wants.
+/// The simulated user.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Scenario {
     /// The user's personality.
@@ -34,49 +34,48 @@ pub struct Scenario {
     pub instructions: Instructions,
 }
 
-/// The user's instructions, either as separate fields or as one text.
+/// A user's instructions.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum Instructions {
-    /// Fields.
+    /// Separate fields.
     Fields(Fields),
     /// One text.
     Text(String),
 }
 
-/// Instructions for the user, split into separate fields. All instructions address the user as
-/// `you`.
+/// A user's instructions, which address the user as `you`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Fields {
-    /// The domain.
+    /// Domain name.
     pub domain: String,
     /// The request.
     pub reason_for_call: String,
-    /// What the user knows, such as a name.
+    /// What the user knows.
     #[serde(default)]
     pub known_info: Option<String>,
     /// What the user does not know.
     #[serde(default)]
     pub unknown_info: Option<String>,
-    /// How the user should behave.
+    /// How the user behaves.
     pub task_instructions: String,
 }
 
 /// Setup before an episode.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct InitialState {
-    /// Rows that replace database rows, not used by the supported domains.
+    /// Replacement rows; not used in these domains.
     #[serde(default)]
     pub initialization_data: Value,
-    /// Functions to call before the episode.
+    /// Functions to call first.
     #[serde(default)]
     pub initialization_actions: Option<Vec<FunctionCall>>,
-    /// Messages exchanged before the episode, not used by the supported domains.
+    /// Earlier messages; not used in these domains.
     #[serde(default)]
     pub message_history: Value,
 }
 
-/// Whether a function belongs to the agent or to the user.
+/// The agent's or the user's side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
@@ -87,16 +86,16 @@ pub enum Side {
     User,
 }
 
-/// A call to a function, which need not be a tool.
+/// A function call, not necessarily of a tool.
 #[derive(Clone, Debug, Deserialize)]
 pub struct FunctionCall {
-    /// Side that the function belongs to.
+    /// The function's side.
     pub env_type: Side,
-    /// Its name.
+    /// Function name.
     pub func_name: String,
-    /// Arguments of the function, as an object.
+    /// Arguments as an object.
     pub arguments: Value,
-    /// Expected result, for assertions.
+    /// An assertion's expected result.
     #[serde(default = "holds")]
     pub assert_value: bool,
 }
@@ -108,19 +107,19 @@ fn holds() -> bool {
 /// Grading criteria.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Criteria {
-    /// Gold calls, which produce the expected database.
+    /// Gold calls, which give the expected database.
     #[serde(default)]
     pub actions: Option<Vec<GoldAction>>,
     /// Assertions about the final state.
     #[serde(default)]
     pub env_assertions: Option<Vec<FunctionCall>>,
-    /// Texts that the agent must communicate.
+    /// Texts to communicate.
     #[serde(default)]
     pub communicate_info: Option<Vec<String>>,
-    /// Statements to be checked by an LLM judge.
+    /// Statements for an LLM judge.
     #[serde(default)]
     pub nl_assertions: Option<Vec<String>>,
-    /// Components that count towards the reward.
+    /// Components of the reward.
     #[serde(default = "default_basis")]
     pub reward_basis: Vec<Basis>,
 }
@@ -133,40 +132,39 @@ fn default_basis() -> Vec<Basis> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Basis {
-    /// The database at the end of the episode.
+    /// The final database.
     Db,
     /// Assertions about the final state.
     EnvAssertion,
-    /// Statements to be checked by an LLM judge.
+    /// Statements for an LLM judge.
     NlAssertion,
-    /// Whether the gold calls were made.
+    /// The gold calls.
     Action,
-    /// Whether the agent communicated the required information.
+    /// The required information.
     Communicate,
 }
 
-/// A call in the reference solution.
+/// A call of the reference solution.
 #[derive(Clone, Debug, Deserialize)]
 pub struct GoldAction {
-    /// The side that makes the call.
+    /// The caller's side.
     #[serde(default)]
     pub requestor: Side,
-    /// The tool.
+    /// Tool name.
     pub name: String,
-    /// Arguments of the call, as an object.
+    /// Arguments as an object.
     pub arguments: Value,
-    /// Names of the arguments to compare, or `None` to compare all arguments of the call.
+    /// Names of the arguments to compare; `None` for all of the call.
     #[serde(default)]
     pub compare_args: Option<Vec<String>>,
 }
 
-/// Returns the entries of an arguments object, in order.
 pub(super) fn keywords(arguments: &Value) -> Vec<(String, Value)> {
     let entries = arguments.as_dict().into_iter().flat_map(Dict::iter);
     entries.map(|(name, value)| (name.to_string(), value.clone())).collect()
 }
 
-/// Text that is displayed with a tab before each non-blank line, as in the original's instructions.
+/// Puts a tab before each non-blank line, as in the original.
 struct Indented<'a>(&'a str);
 
 impl fmt::Display for Indented<'_> {
@@ -197,7 +195,7 @@ impl fmt::Display for Instructions {
     }
 }
 
-/// Formats the scenario for the user simulator, as in the original.
+/// Formats the scenario as the original does.
 impl fmt::Display for Scenario {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(persona) = &self.persona {
@@ -208,7 +206,7 @@ impl fmt::Display for Scenario {
 }
 
 impl Tau2Task {
-    /// Returns the reason why the task cannot be played, or `None` if it can.
+    /// Why the task cannot be played, if so.
     pub(super) fn fault(&self) -> Option<&'static str> {
         let initial = self.initial_state.as_ref()?;
         let is_set = |value: &Value| !matches!(value, Value::None) && *value != Value::List(Vec::new());
@@ -224,7 +222,7 @@ impl Tau2Task {
         criteria.and_then(|criteria| criteria.actions.as_deref()).unwrap_or_default()
     }
 
-    /// Returns the texts that the agent should communicate.
+    /// Returns the texts to communicate.
     pub fn information(&self) -> &[String] {
         let criteria = self.evaluation_criteria.as_ref();
         criteria.and_then(|criteria| criteria.communicate_info.as_deref()).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! tau2-bench as a [`WorldKind`]: settings, template, expert.
+//! The environment kind `tau2`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,10 +17,9 @@ use crate::demonstration::{DemonstrationRequest, Demonstrations};
 use crate::replay::ReplayReport;
 use crate::world::{Advisor, EvalDefaults, OpenOptions, ReplayRequest, World, WorldKind};
 
-/// The kind `tau2`.
+/// The environment kind `tau2`.
 ///
-/// By default, only the scripted user is supported. A program that can call language models adds
-/// support for them:
+/// It has only the scripted user, unless a program adds language models:
 ///
 /// ```
 /// use std::sync::Arc;
@@ -40,13 +39,12 @@ pub struct Tau2Kind {
 }
 
 impl Tau2Kind {
-    /// Adds support for users simulated by language models.
+    /// Adds users simulated by language models.
     #[must_use]
     pub fn with_chat(self, open: OpenChat) -> Self {
         Self { chat: Some(open) }
     }
 
-    /// Opens the user specified by the settings.
     fn user(&self, settings: &Tau2User, guidelines: &str) -> Result<SharedUser, EnvError> {
         if settings.kind == Tau2UserKind::Scripted {
             return Ok(Arc::new(Scripted));
@@ -62,36 +60,35 @@ impl Tau2Kind {
     }
 }
 
-/// Settings for the tau2-bench environment.
+/// Settings of the environment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tau2Settings {
-    /// Folder of a tau2-bench checkout, which contains the tasks, database, policy and tools.
-    /// Required.
+    /// Folder of a tau2-bench checkout. Required.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
-    /// Domain to play.
+    /// Domain.
     pub domain: Tau2Domain,
     /// Whether the first observation starts with the policy.
     pub policy: bool,
-    /// Whether the agent must communicate the information listed by a task. In most tasks, the
-    /// original leaves this check to an LLM judge.
+    /// Whether the agent must communicate a task's information. The original mostly leaves this to
+    /// an LLM judge.
     pub information: bool,
-    /// The user. Tasks in the `telecom` domain list no information.
+    /// Simulated user; unused in `telecom`.
     pub user: Tau2User,
-    /// Number of failed calls after which the episode ends unsolved.
+    /// Failed calls after which an episode ends unsolved.
     #[schemars(range(min = 1, max = 1000))]
     pub max_errors: usize,
-    /// Settings for the demonstration expert.
+    /// Expert for demonstrations.
     pub expert: Tau2Expert,
 }
 
-/// Settings for the demonstration expert.
+/// Settings of the expert.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tau2Expert {
-    /// Fraction of demonstrations in which the expert omits its last change. SFT imitates these
-    /// demonstrations, which leaves RL mistakes to correct.
+    /// Fraction of demonstrations without the last change, which leaves RL mistakes to correct
+    /// after SFT.
     #[schemars(range(min = 0.0, max = 0.99))]
     pub hasty_prob: f64,
 }
@@ -110,14 +107,13 @@ impl Default for Tau2Settings {
     }
 }
 
-/// The open world.
+/// An open tau2 environment.
 #[derive(Clone, Debug)]
 pub struct Tau2World {
     set: Tau2Tasks,
     expert: Tau2Expert,
 }
 
-/// Description of `data` and `--data`.
 const CHECKOUT: &str = "a checkout of tau2-bench (git clone https://github.com/sierra-research/tau2-bench)";
 
 impl WorldKind for Tau2Kind {

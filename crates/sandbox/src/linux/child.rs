@@ -1,8 +1,8 @@
 //! Setup in the new processes before the command starts.
 //!
-//! The first process is PID 1 of its namespace. This process creates the mounts, starts the command
-//! and waits for it. When it ends, the kernel kills all remaining processes. Nothing here allocates
-//! (see `kernel.rs`); a [`Plan`] contains all data.
+//! The first process is PID 1 of its namespace: it mounts, starts the command and waits for it.
+//! When it ends, the kernel kills the rest. Nothing here allocates (see `kernel.rs`); a [`Plan`]
+//! has all data.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 
@@ -14,16 +14,16 @@ use crate::Stage;
 
 pub(super) const USER: u32 = 1000;
 
-/// Descriptors of the first process: a socket to the program, the output pipe, Landlock rules.
+/// Descriptors of the first process: socket to the program, output pipe, Landlock rules.
 const CONTROL: c_int = 3;
 const OUTPUT: c_int = 4;
 const RULES: c_int = 5;
-/// A descriptor number above `CONTROL`, `OUTPUT` and `RULES`.
+/// Above `CONTROL`, `OUTPUT` and `RULES`.
 const HIGH: c_int = 64;
 
 pub(super) const MOST_MOUNTS: usize = 48;
 
-/// First byte of messages to the program.
+/// First byte of a message to the program.
 pub(super) const STARTED: u8 = b'S';
 pub(super) const READY: u8 = b'R';
 pub(super) const RUNNING: u8 = b'X';
@@ -34,24 +34,23 @@ pub(super) struct Plan<'a> {
     pub(super) control: c_int,
     pub(super) output: c_int,
     pub(super) rules: c_int,
-    /// An existing folder where the new root is mounted first.
+    /// Existing folder where the new root is mounted first.
     pub(super) root: &'a CStr,
-    /// Folders, relative to the root, parents first.
+    /// Folders relative to the root, parents first.
     pub(super) folders: &'a [CString],
     pub(super) mounts: &'a [Mount],
     pub(super) links: &'a [(CString, CString)],
     /// Mount options of `/work` and `/tmp`.
     pub(super) memory: &'a CStr,
-    /// Input files and their folders, parents first, relative to the root.
+    /// Input files and their folders relative to the root, parents first.
     pub(super) file_folders: &'a [CString],
     pub(super) files: &'a [(CString, &'a [u8])],
     pub(super) limits: &'a [(u32, u64)],
-    /// Landlock rights below paths that exist only in the new root.
+    /// Landlock rights below paths that only the new root has.
     pub(super) access: &'a [(&'a CStr, u64)],
     pub(super) filter: &'a BpfProgram,
     /// User and group id in the sandbox.
     pub(super) user: u32,
-    /// Working folder of the command.
     pub(super) start: &'a CStr,
     pub(super) program: &'a CStr,
     pub(super) arguments: &'a [*const c_char],
@@ -82,7 +81,7 @@ fn report((stage, Errno(number)): Failed) -> ! {
     kernel::exit(1)
 }
 
-/// Closes all other descriptors, including those of other sandboxes.
+/// Closes all other descriptors, including other sandboxes'.
 fn take_descriptors(plan: &Plan<'_>) -> Done {
     let control = kernel::duplicate_above(plan.control, HIGH)?;
     let output = kernel::duplicate_above(plan.output, HIGH)?;
@@ -94,26 +93,26 @@ fn take_descriptors(plan: &Plan<'_>) -> Done {
 }
 
 fn set_up(plan: &Plan<'_>) -> Result<(), Failed> {
-    // This process has copied the program's signal handlers. Before Linux 6.12, Landlock cannot
-    // stop a command from signalling it.
+    // The handlers are copies of the program's, and before Linux 6.12 Landlock cannot stop a
+    // command from signalling this process.
     kernel::reset_signals();
     // First, so that later failures can be reported.
     if take_descriptors(plan).is_err() {
         kernel::exit(1);
     }
-    // Waits until the program has mapped the user; end of file means that the program ended.
+    // Waits until the program has mapped the user; at end of file, the program has ended.
     if !matches!(kernel::read_byte(CONTROL), Ok(Some(_))) {
         kernel::exit(1);
     }
-    // As the program's user, who may enter folders that others may not, and before the new root
-    // hides what is below its mount point.
+    // Before the user changes, because only the program's user may enter some folders, and before
+    // the new root hides what is below its mount point.
     kernel::make_mounts_private().map_err(at(Stage::Mounts))?;
     let mut copies = [-1; MOST_MOUNTS];
     for (copy, mount) in copies.iter_mut().zip(plan.mounts) {
         *copy = kernel::copy_mount(&mount.source).map_err(at(Stage::System))?;
     }
     kernel::become_user(plan.user, plan.user).map_err(at(Stage::Users))?;
-    // After the change of the user, which resets it.
+    // After changing the user, which resets it.
     kernel::end_with_parent().map_err(at(Stage::Processes))?;
     // Fails if the program has just ended.
     kernel::write_all(CONTROL, &[STARTED]).map_err(at(Stage::Processes))?;
@@ -152,7 +151,7 @@ fn make_root(plan: &Plan<'_>, copies: &[c_int]) -> Result<(), Failed> {
     }
     kernel::bind(c"data/work", c"work").map_err(&mounts)?;
     kernel::bind(c"data/tmp", c"tmp").map_err(&mounts)?;
-    // The program reads the files through this folder when all processes are gone.
+    // The program reads the files through this folder after all processes have ended.
     let work = kernel::open(c"data/work", libc::O_RDONLY | libc::O_DIRECTORY).map_err(&mounts)?;
     kernel::send_descriptor(CONTROL, &[READY], work).map_err(at(Stage::Processes))?;
     kernel::unmount(c"data").map_err(&mounts)?;
@@ -160,7 +159,7 @@ fn make_root(plan: &Plan<'_>, copies: &[c_int]) -> Result<(), Failed> {
 }
 
 fn watch(plan: &Plan<'_>) -> Result<i32, Failed> {
-    // Continues once the new process has executed the command.
+    // Returns once the new process has executed the command.
     match kernel::clone(libc::CLONE_VFORK, false).map_err(at(Stage::Processes))? {
         Side::New => report(command(plan)),
         Side::Old { process, .. } => {

@@ -1,7 +1,7 @@
 //! Reads back the files of a sandbox.
 //!
-//! The content comes from an untrusted command: links are never followed, only regular files are
-//! read, and sizes, numbers and depths are bounded.
+//! The command is untrusted: links are not followed, only regular files are read, and size, number
+//! and depth are bounded.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -14,7 +14,7 @@ use crate::Files;
 
 const DEPTH: usize = 24;
 
-/// Reads all regular files below a folder, at most `budget` bytes, and counts skipped entries.
+/// At most `budget` bytes; also counts skipped entries.
 pub(super) fn collect(work: &OwnedFd, budget: u64) -> (Files, usize) {
     let mut collected = Collected { files: Files::new(), left_out: 0, budget };
     collected.folder(work, "", 0);

@@ -1,5 +1,4 @@
-//! System calls that a command may make. All others fail with `ENOSYS`, including those of future
-//! kernels.
+//! System calls that a command may make; all others, even future ones, fail with `ENOSYS`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,12 +12,12 @@ use seccompiler::{
     TargetArch,
 };
 
-/// Unconditionally allowed calls.
+/// Always allowed.
 ///
 /// Excluded on purpose: `socket`, `ptrace`, mounts, namespaces, keys, `bpf`, `perf_event_open`,
-/// `io_uring_*`, `userfaultfd`, System V IPC and `memfd_create` (no limit counts their memory),
-/// `mknod`, `pidfd_getfd`, modules, clocks. `clone3` is excluded because a filter cannot read its
-/// flags; the C library falls back to `clone`.
+/// `io_uring_*`, `userfaultfd`, `mknod`, `pidfd_getfd`, modules, clocks; System V IPC and
+/// `memfd_create`, whose memory no limit counts; and `clone3`, whose flags a filter cannot read
+/// (the C library falls back to `clone`).
 #[rustfmt::skip]
 const ALLOWED: &[libc::c_long] = &[
     // Files.
@@ -44,7 +43,7 @@ const ALLOWED: &[libc::c_long] = &[
     // Memory.
     libc::SYS_brk, libc::SYS_munmap, libc::SYS_mremap, libc::SYS_mprotect, libc::SYS_madvise, libc::SYS_msync,
     libc::SYS_mincore, libc::SYS_mlock, libc::SYS_munlock, libc::SYS_membarrier,
-    // Processes, threads and signals, all of this sandbox.
+    // Processes, threads and signals of this sandbox.
     libc::SYS_execve, libc::SYS_execveat, libc::SYS_exit, libc::SYS_exit_group, libc::SYS_wait4, libc::SYS_waitid,
     libc::SYS_kill, libc::SYS_tkill, libc::SYS_tgkill, libc::SYS_rt_sigaction, libc::SYS_rt_sigprocmask,
     libc::SYS_rt_sigreturn, libc::SYS_rt_sigsuspend, libc::SYS_rt_sigpending, libc::SYS_rt_sigtimedwait,
@@ -60,7 +59,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_sched_get_priority_min, libc::SYS_pidfd_open, libc::SYS_pidfd_send_signal,
     // The machine.
     libc::SYS_uname, libc::SYS_sysinfo, libc::SYS_getrandom, libc::SYS_getcpu,
-    // Pairs of connected sockets; `socket` itself is not allowed.
+    // Socket pairs; `socket` itself is not allowed.
     libc::SYS_sendto, libc::SYS_recvfrom, libc::SYS_sendmsg, libc::SYS_recvmsg, libc::SYS_shutdown,
     libc::SYS_getsockopt, libc::SYS_setsockopt, libc::SYS_getsockname, libc::SYS_getpeername,
 ];
@@ -78,7 +77,6 @@ const OLDER: &[libc::c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER: &[libc::c_long] = &[];
 
-/// Flags of `clone` that create namespaces.
 const NAMESPACES: libc::c_int = CLONE_NEWCGROUP
     | CLONE_NEWIPC
     | CLONE_NEWNET
@@ -99,8 +97,8 @@ pub(super) fn filter() -> io::Result<BpfProgram> {
     let none = SeccompCmpOp::MaskedEq(u64::from(NAMESPACES.cast_unsigned()));
     rules.insert(libc::SYS_clone, vec![condition(0, SeccompCmpArgLen::Qword, none, 0)?]);
     let local = u64::from(libc::AF_UNIX.cast_unsigned());
-    // Pages of a shared anonymous mapping stay allocated until its last page is unmapped, and no
-    // limit counts them.
+    // A shared anonymous mapping keeps its pages until the last is unmapped, and no limit counts
+    // them.
     let flags = |mask: i32, value: i32| {
         let mask = SeccompCmpOp::MaskedEq(u64::from(mask.cast_unsigned()));
         condition(3, SeccompCmpArgLen::Qword, mask, u64::from(value.cast_unsigned()))

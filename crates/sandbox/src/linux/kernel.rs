@@ -1,9 +1,8 @@
 //! System calls between the start of a process and its command.
 //!
-//! The new process is a copy of one thread. Other threads may have held locks, such as the
-//! allocator's, which nobody will release. So nothing here allocates, locks or panics. If the C
-//! library's wrapper does more than the system call (`fork`, `setresuid`, `sigaction`), the call is
-//! made directly.
+//! The new process copies one thread, so locks held by others, such as the allocator's, are never
+//! released. Therefore nothing here allocates, locks or panics, and calls whose C wrapper does more
+//! (`fork`, `setresuid`, `sigaction`) are made directly.
 
 #![expect(unsafe_code, reason = "the standard library has none of these calls")]
 
@@ -15,7 +14,7 @@ pub(super) struct Errno(pub(super) i32);
 
 pub(super) type Done = Result<(), Errno>;
 
-/// Arguments of `clone3` (`struct clone_args`, version 0).
+/// `struct clone_args`, version 0.
 #[repr(C)]
 #[derive(Default)]
 struct CloneArgs {
@@ -29,7 +28,7 @@ struct CloneArgs {
     tls: u64,
 }
 
-/// `struct mount_attr`.
+/// `struct mount_attr`
 #[repr(C)]
 struct MountAttr {
     set: u64,
@@ -38,7 +37,7 @@ struct MountAttr {
     user_namespace: u64,
 }
 
-/// `struct landlock_path_beneath_attr`.
+/// `struct landlock_path_beneath_attr`
 #[repr(C, packed)]
 struct PathBeneath {
     access: u64,
@@ -64,8 +63,8 @@ fn check(result: c_long) -> Result<c_long, Errno> {
 
 macro_rules! call {
     ($number:expr $(, $argument:expr)*) => {
-        // SAFETY: every pointer among the arguments is of a borrowed value that outlives the call, of the type that the
-        // kernel expects; the call changes no memory of this process besides.
+        // SAFETY: every pointer argument is a borrowed value of the kernel's type that outlives the
+        // call, which changes no other memory of this process.
         check(unsafe { libc::syscall($number $(, $argument)*) })
     };
 }
@@ -75,8 +74,7 @@ pub(super) enum Side {
     Old { process: i32, handle: c_int },
 }
 
-/// Starts a process as a copy of this thread. `flags` are those of `clone3`; with `handle`, the
-/// parent gets a pidfd.
+/// Copies this thread as a process with `clone3`'s flags; `handle` gives the parent a pidfd.
 pub(super) fn clone(flags: c_int, handle: bool) -> Result<Side, Errno> {
     let mut descriptor: c_int = -1;
     let flags = flags | if handle { libc::CLONE_PIDFD } else { 0 };
@@ -102,12 +100,11 @@ pub(super) fn end_with_parent() -> Done {
     call!(libc::SYS_prctl, libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0).map(drop)
 }
 
-/// Duplicates a descriptor to a number of at least `least`.
 pub(super) fn duplicate_above(descriptor: c_int, least: c_int) -> Result<c_int, Errno> {
     call!(libc::SYS_fcntl, descriptor, libc::F_DUPFD_CLOEXEC, least).map(|number| number as c_int)
 }
 
-/// Duplicates a descriptor to a number. `exec` closes the duplicate unless `keep` is set.
+/// Duplicates a descriptor; `exec` closes the copy unless `keep` is set.
 pub(super) fn duplicate(descriptor: c_int, number: c_int, keep: bool) -> Done {
     call!(libc::SYS_dup3, descriptor, number, if keep { 0 } else { libc::O_CLOEXEC }).map(drop)
 }
@@ -116,7 +113,7 @@ pub(super) fn close_from(number: c_int) -> Done {
     call!(libc::SYS_close_range, number, u32::MAX, 0).map(drop)
 }
 
-/// Reads one byte; `None` at the end.
+/// Reads a byte; `None` at the end.
 pub(super) fn read_byte(descriptor: c_int) -> Result<Option<u8>, Errno> {
     let mut byte = 0u8;
     let count = call!(libc::SYS_read, descriptor, &raw mut byte, 1)?;
@@ -132,13 +129,13 @@ pub(super) fn write_all(descriptor: c_int, mut bytes: &[u8]) -> Done {
 }
 
 pub(super) fn send_descriptor(socket: c_int, bytes: &[u8], descriptor: c_int) -> Done {
-    // `struct cmsghdr` and one descriptor, aligned as the kernel requires.
+    // `struct cmsghdr` and one descriptor, with the kernel's alignment.
     #[repr(C)]
     struct Control {
         header: libc::cmsghdr,
         descriptor: c_int,
     }
-    // SAFETY: both are plain structs of numbers and pointers, of which zero is a valid value.
+    // SAFETY: zero is a valid value of both, which are structs of numbers and pointers.
     let (mut control, mut message) =
         unsafe { (std::mem::zeroed::<Control>(), std::mem::zeroed::<libc::msghdr>()) };
     control.header.cmsg_len = (size_of::<libc::cmsghdr>() + size_of::<c_int>()) as _;
@@ -155,8 +152,8 @@ pub(super) fn send_descriptor(socket: c_int, bytes: &[u8], descriptor: c_int) ->
 
 /// Changes user and group in the namespace, and drops supplementary groups if allowed.
 pub(super) fn become_user(user: u32, group: u32) -> Done {
-    // Not allowed in a user namespace created without root; the groups then keep the rights of the
-    // user's groups.
+    // Not allowed in a user namespace created without root; files of the user's groups then stay
+    // accessible.
     let _ = call!(libc::SYS_setgroups, 0, ptr::null::<u32>());
     call!(libc::SYS_setresgid, group, group, group)?;
     call!(libc::SYS_setresuid, user, user, user).map(drop)
@@ -166,7 +163,7 @@ pub(super) fn new_session() -> Done {
     call!(libc::SYS_setsid).map(drop)
 }
 
-/// Makes all mounts private, so that changes do not propagate to other namespaces.
+/// Stops mount changes from reaching other namespaces.
 pub(super) fn make_mounts_private() -> Done {
     let none = ptr::null::<c_char>();
     call!(libc::SYS_mount, none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_PRIVATE, none).map(drop)
@@ -183,7 +180,7 @@ pub(super) fn bind(source: &CStr, target: &CStr) -> Done {
     call!(libc::SYS_mount, source.as_ptr(), target.as_ptr(), none, libc::MS_BIND, none).map(drop)
 }
 
-/// Copies a mount recursively without attaching it.
+/// Copies a mount recursively, unattached.
 pub(super) fn copy_mount(source: &CStr) -> Result<c_int, Errno> {
     let flags = OPEN_TREE_CLONE | c_long::from(libc::AT_RECURSIVE) | c_long::from(libc::O_CLOEXEC);
     call!(libc::SYS_open_tree, libc::AT_FDCWD, source.as_ptr(), flags).map(|number| number as c_int)
@@ -195,7 +192,7 @@ pub(super) fn place_mount(mount: c_int, target: &CStr) -> Done {
         .map(drop)
 }
 
-/// Sets attributes of a mount, recursively if `below` is set.
+/// Sets a mount's attributes, recursively with `below`.
 pub(super) fn set_mount(target: &CStr, attributes: u64, below: bool) -> Done {
     let attributes = MountAttr { set: attributes, clear: 0, propagation: 0, user_namespace: 0 };
     let flags = if below { libc::AT_RECURSIVE } else { 0 };
@@ -208,7 +205,7 @@ pub(super) fn unmount(target: &CStr) -> Done {
     call!(libc::SYS_umount2, target.as_ptr(), libc::MNT_DETACH).map(drop)
 }
 
-/// Makes the working directory the root and unmounts the old one.
+/// Makes the working directory the root and unmounts the old root.
 pub(super) fn change_root() -> Done {
     let here = c".".as_ptr();
     call!(libc::SYS_pivot_root, here, here)?;
@@ -248,12 +245,11 @@ pub(super) fn limit(resource: u32, value: u64) -> Done {
     call!(libc::SYS_prlimit64, 0, resource, limits.as_ptr(), ptr::null::<u64>()).map(drop)
 }
 
-/// Drops all capabilities permanently.
 pub(super) fn drop_capabilities() -> Done {
     let header: [u32; 2] = [0x2008_0522, 0];
     let none = [0u32; 6];
     for capability in 0..64 {
-        // An error means that there are no more capabilities.
+        // Fails after the last capability.
         if call!(libc::SYS_prctl, libc::PR_CAPBSET_DROP, capability, 0, 0, 0).is_err() {
             break;
         }
@@ -261,13 +257,12 @@ pub(super) fn drop_capabilities() -> Done {
     call!(libc::SYS_capset, header.as_ptr(), none.as_ptr()).map(drop)
 }
 
-/// Returns the kernel's Landlock version, or 0 without Landlock.
+/// 0 without Landlock.
 pub(super) fn landlock_version() -> i64 {
     let ask_version = 1;
     call!(libc::SYS_landlock_create_ruleset, ptr::null::<u8>(), 0, ask_version).unwrap_or(0)
 }
 
-/// Adds a rule that allows accesses below a folder.
 pub(super) fn allow_below(rules: c_int, folder: c_int, access: u64) -> Done {
     let rule = PathBeneath { access, folder };
     call!(libc::SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &raw const rule, 0).map(drop)
@@ -279,9 +274,8 @@ pub(super) fn obey_landlock(rules: c_int) -> Done {
     call!(libc::SYS_landlock_restrict_self, rules, 0).map(drop)
 }
 
-/// Resets all signals to their defaults and unblocks them.
 pub(super) fn reset_signals() {
-    // A zeroed kernel `struct sigaction` means the default on all architectures.
+    // On all architectures, zeros are the default.
     let default = [0u64; 4];
     for signal in 1..=64 {
         // SIGKILL and SIGSTOP cannot be changed.
@@ -291,7 +285,7 @@ pub(super) fn reset_signals() {
     let _ = call!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const none, ptr::null::<u64>(), 8);
 }
 
-/// Executes a program; returns only on failure. Both lists must end with a null pointer.
+/// Executes a program and returns only on failure. A null pointer ends both lists.
 pub(super) fn execute(program: &CStr, arguments: &[*const c_char], variables: &[*const c_char]) -> Errno {
     match call!(libc::SYS_execve, program.as_ptr(), arguments.as_ptr(), variables.as_ptr()) {
         Err(error) => error,
@@ -299,7 +293,7 @@ pub(super) fn execute(program: &CStr, arguments: &[*const c_char], variables: &[
     }
 }
 
-/// Waits for any child; returns its process id and its status as `waitpid` does.
+/// Waits for any child; returns its id and `waitpid` status.
 pub(super) fn wait() -> Result<(i32, i32), Errno> {
     let mut status: c_int = 0;
     loop {

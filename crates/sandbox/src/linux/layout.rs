@@ -1,4 +1,4 @@
-//! What a command sees: system folders or the entries of an image, read-only, and writable folders.
+//! What a command sees: read-only system folders or image entries, and writable folders.
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
@@ -11,7 +11,7 @@ use super::child::MOST_MOUNTS;
 use super::kernel::{ATTR_NODEV, ATTR_NOEXEC, ATTR_NOSUID, ATTR_RDONLY};
 use crate::{Root, SandboxError};
 
-/// Paths of programs, libraries and the loader's cache; missing ones are skipped.
+/// Programs, libraries and the loader's cache; missing paths are skipped.
 const SYSTEM: [&str; 9] = [
     "/usr",
     "/bin",
@@ -24,10 +24,9 @@ const SYSTEM: [&str; 9] = [
     "/etc/localtime",
 ];
 
-/// Devices without shared state.
 const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
-/// Folders of the new root that are in memory; `data` exists only during the setup.
+/// In-memory folders of the new root; `data` exists only during setup.
 const OWN: [&str; 4] = ["data", "work", "tmp", "dev"];
 
 #[derive(Debug)]
@@ -38,7 +37,6 @@ pub(super) struct Mount {
     pub(super) is_file: bool,
 }
 
-/// The new root without its files.
 #[derive(Debug, Default)]
 pub(super) struct Layout {
     pub(super) folders: Vec<CString>,
@@ -47,19 +45,17 @@ pub(super) struct Layout {
     pub(super) readable: Vec<PathBuf>,
 }
 
-/// Converts a path; fails if it contains a NUL byte.
 pub(super) fn c_path(path: &Path) -> Result<CString, SandboxError> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| SandboxError::Nul(path.display().to_string()))
 }
 
 impl Layout {
-    /// Returns the default layout with additional folders. Fails if an additional folder is `/` or
-    /// unreadable, or if there are too many.
+    /// Adds folders to the default layout; fails on `/`, unreadable ones or too many.
     pub(super) fn new(further: &[PathBuf]) -> Result<Self, SandboxError> {
         let mut layout = Self::default();
         let mut folders: BTreeSet<PathBuf> = OWN.map(PathBuf::from).into();
         for path in SYSTEM.map(Path::new) {
-            // A missing path is not needed on this system.
+            // This system has no such path.
             let Ok(kind) = path.symlink_metadata() else { continue };
             let relative = relative(path);
             folders.extend(relative.ancestors().skip(1).map(Path::to_path_buf));
@@ -90,8 +86,7 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Returns the layout of an image: its entries below `/`, but the devices of this system. Fails
-    /// if it cannot be read or has too many entries.
+    /// An image's entries with this system's devices.
     pub(super) fn of_image(root: &Root) -> Result<Self, SandboxError> {
         let mut layout = Self::default();
         let mut folders: BTreeSet<PathBuf> = OWN.map(PathBuf::from).into();
@@ -145,7 +140,7 @@ impl Layout {
         if self.mounts.len() == MOST_MOUNTS {
             return Err(folder_error(source, std::io::Error::other("too many folders")));
         }
-        // The mount source must not be a link, whose target the new root may lack.
+        // The new root may lack a link's target.
         let real = source.canonicalize().map_err(|error| folder_error(source, error))?;
         let is_file = !real.is_dir();
         folders.extend(target.ancestors().skip(usize::from(is_file)).map(Path::to_path_buf));

@@ -38,26 +38,25 @@ use crate::{Command, End, Files, Limits, Outcome, Root, SandboxError, Stage};
 /// User and group id of `nobody`, for sandboxes started by root.
 const NOBODY: u32 = 65_534;
 
-/// Interval between checks of memory and CPU time.
+/// Interval of memory and CPU checks.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Interval between checks of the size of writable folders.
+/// Interval of size checks.
 const MEASURE: Duration = Duration::from_millis(500);
 
-/// Landlock version whose rights and scopes are requested; older kernels enforce what they support.
+/// Landlock version to request; older kernels enforce what they support.
 const LANDLOCK: ABI = ABI::V6;
 
 #[derive(Debug)]
 pub(super) struct Sandbox {
     layout: Layout,
     filter: BpfProgram,
-    /// Folder where the new root is mounted first.
+    /// Where the new root is mounted first.
     root: CString,
-    /// Working folder of commands.
     start: CString,
     /// User and group id in the sandbox.
     user: u32,
-    /// Writable folders of an image, and their size before the first command.
+    /// An image's writable folders; `size` is their initial size.
     writable: Vec<(CString, PathBuf)>,
     size: u64,
     page: u64,
@@ -76,8 +75,7 @@ impl Sandbox {
     pub(super) fn in_root(root: &Root) -> Result<Self, SandboxError> {
         let of_folder = |(inside, folder): &(PathBuf, PathBuf)| Ok((layout::c_path(inside)?, folder.clone()));
         let writable = root.writable.iter().map(of_folder).collect::<Result<_, SandboxError>>()?;
-        // Programs of an image expect to be root. The user is root in the sandbox only, without
-        // capabilities.
+        // Image programs expect to be root; here root has no capabilities.
         Self::of_layout(Layout::of_image(root)?, &root.start, 0, writable)
     }
 
@@ -131,7 +129,7 @@ impl Sandbox {
         let mut access = vec![
             (c"/work", work),
             (c"/tmp", work),
-            // Shared mappings of a writable `/dev/zero` would be memory that no limit counts.
+            // Shared mappings of a writable `/dev/zero` are memory that no limit counts.
             (c"/dev", BitFlags::from(device).bits()),
             (c"/dev/null", (device | AccessFs::WriteFile).bits()),
         ];
@@ -185,7 +183,6 @@ impl Sandbox {
         running.watch(&control, &output, limits)
     }
 
-    /// Returns `Disk` if the writable folders have grown too large.
     fn grown(&self, limits: &Limits) -> Option<End> {
         if self.writable.is_empty() {
             return None;
@@ -194,7 +191,6 @@ impl Sandbox {
         (size.saturating_sub(self.size) > limits.disk).then_some(End::Disk)
     }
 
-    /// Returns the Landlock rules of the system folders.
     fn rules(&self) -> Result<OwnedFd, SandboxError> {
         let failed = kernel_error(Stage::Landlock);
         let make = || {
@@ -215,8 +211,8 @@ impl Sandbox {
     }
 }
 
-/// Returns the rights in `/work` and `/tmp`: all except devices. Rights that this kernel does not
-/// know are left out, since it would reject them.
+/// Returns the rights in `/work` and `/tmp`: all that this kernel knows (it rejects others) except
+/// devices.
 fn work_access() -> BitFlags<AccessFs> {
     let version = match kernel::landlock_version() {
         ..=1 => ABI::V1,
@@ -278,7 +274,7 @@ fn file_paths(files: &Files) -> Result<(Vec<CString>, Vec<NamedFile<'_>>), Sandb
     Ok((folders, named))
 }
 
-/// The first process of a sandbox; dropping it kills and reaps it.
+/// A sandbox's first process, killed and reaped when dropped.
 struct Running<'a> {
     process: i32,
     handle: OwnedFd,
@@ -294,7 +290,7 @@ impl<'a> Running<'a> {
         Self { process, handle, sandbox, started: Instant::now() }
     }
 
-    /// Maps the sandbox's user and group in its namespace.
+    /// Maps the user and group in the namespace.
     fn name_user(&self) -> Result<(), SandboxError> {
         let write = |name: &str, text: &str| fs::write(format!("/proc/{}/{name}", self.process), text);
         let user = rustix::process::geteuid();
@@ -371,7 +367,7 @@ impl<'a> Running<'a> {
         Ok(Outcome { end, output: seen.output, files, left_out })
     }
 
-    /// Returns the exceeded limit, if any. Memory counts only once the command is running.
+    /// Returns the exceeded limit, if any. Memory counts only while the command runs.
     fn over(&self, limits: &Limits, running: bool) -> Option<End> {
         let usage = usage::usage(self.process);
         if running && usage.pages.saturating_mul(self.sandbox.page) > limits.memory {
@@ -386,7 +382,7 @@ impl Drop for Running<'_> {
     fn drop(&mut self) {
         // Fails only if the process has ended.
         let _ = rustix::process::pidfd_send_signal(&self.handle, Signal::KILL);
-        // The first process of a namespace ends after all others.
+        // A namespace's first process ends after all others.
         while let Err(rustix::io::Errno::INTR) = rustix::process::waitid(
             WaitId::PidFd(std::os::fd::AsFd::as_fd(&self.handle)),
             WaitIdOptions::EXITED,
@@ -403,7 +399,6 @@ struct Seen {
 }
 
 impl Seen {
-    /// Reads the available output; returns false if it exceeds the limit.
     fn take_output(&mut self, output: &OwnedFd, limit: usize) -> bool {
         let mut buffer = [0; 16_384];
         loop {
@@ -421,7 +416,7 @@ impl Seen {
         }
     }
 
-    /// Receives a message of the first process; returns false if none has arrived.
+    /// False without a message.
     fn take_message(&mut self, control: &OwnedFd) -> Result<bool, SandboxError> {
         let mut bytes = [0; 8];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

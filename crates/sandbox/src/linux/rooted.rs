@@ -1,4 +1,4 @@
-//! Image folders as roots: copies of their writable folders, and the size of these.
+//! Copies and sizes of an image's writable folders.
 
 use std::fs;
 use std::io;
@@ -8,13 +8,11 @@ use std::path::Path;
 use super::NOBODY;
 use crate::SandboxError;
 
-/// Bytes of a block in `st_blocks`.
 const BLOCK: u64 = 512;
-/// Maximum depth of a folder that is copied or measured.
 const DEPTH: usize = 128;
 
-/// Copies a folder so that commands of a sandbox can change it: links stay links, and if this
-/// program runs as root, `nobody` owns the copy.
+/// Copies a folder for commands to change. Links stay links; if this program is root, `nobody` owns
+/// the copy.
 pub(crate) fn copy_folder(from: &Path, to: &Path) -> Result<(), SandboxError> {
     let failed = |source| SandboxError::Folder { path: from.display().to_string(), source };
     copy(from, to, rustix::process::geteuid().is_root(), 0).map_err(failed)
@@ -44,7 +42,7 @@ fn copy(from: &Path, to: &Path, give_away: bool, depth: usize) -> io::Result<()>
         }
         // Sockets, pipes and devices are left out.
     }
-    // Last, since a folder may be read-only.
+    // Last, because the folder may be read-only.
     let mode = fs::metadata(from)?.permissions().mode();
     fs::set_permissions(to, fs::Permissions::from_mode(mode | 0o700))?;
     if give_away {
@@ -53,7 +51,7 @@ fn copy(from: &Path, to: &Path, give_away: bool, depth: usize) -> io::Result<()>
     Ok(())
 }
 
-/// Returns the bytes that a folder occupies. What disappears meanwhile does not count.
+/// Ignores files that disappear meanwhile.
 pub(super) fn size(folder: &Path) -> u64 {
     let mut total = 0;
     let mut open = vec![(folder.to_owned(), 0)];

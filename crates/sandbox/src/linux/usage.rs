@@ -1,18 +1,17 @@
-//! Memory and CPU time of all processes of a sandbox, read from `/proc`.
+//! Memory and CPU time of a sandbox, from `/proc`.
 
 use std::fs;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Usage {
-    /// Resident memory in pages, without the first process.
+    /// Resident pages, without the first process.
     pub(super) pages: u64,
-    /// CPU time in ticks, including children that have ended.
+    /// CPU ticks, including ended children.
     pub(super) ticks: u64,
 }
 
-/// Sums the usage of all descendants of a sandbox's first process and the CPU time of that process.
-///
-/// The first process's memory is excluded, since it is a copy of the program.
+/// Sums over the first process and its descendants, without the first one's memory, which is a copy
+/// of the program's.
 pub(super) fn usage(first: i32) -> Usage {
     let mut total = Usage::default();
     let mut open = vec![first];
@@ -35,7 +34,7 @@ pub(super) fn usage(first: i32) -> Usage {
 fn parse(stat: &str) -> Option<Usage> {
     let (_, fields) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = fields.split_whitespace().collect();
-    // Fields 14 to 17 are times; field 24 is the resident memory; `fields` starts with the third.
+    // Fields 14 to 17 are times, field 24 resident memory; `fields` starts with the third.
     let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
     let ticks = (14..=17).map(field).sum::<Option<u64>>()?;
     Some(Usage { pages: field(24)?, ticks })

@@ -1,4 +1,4 @@
-//! `GorillaFileSystem`: a small file system.
+//! `GorillaFileSystem`: a file system.
 
 use super::tree::{Item, Tree};
 use super::{Fields, LongContext, error};
@@ -66,7 +66,7 @@ impl Files {
     }
 
     pub(super) fn state(&self) -> Vec<(&'static str, Value)> {
-        // A tree that contains itself cannot be compared; NaN differs from everything.
+        // NaN: a tree that contains itself equals nothing.
         let root = self.tree.value(self.root).unwrap_or(Value::Float(f64::NAN));
         vec![("long_context", self.is_long.into()), ("root", root)]
     }
@@ -107,7 +107,7 @@ impl Files {
 
     fn file(&self, name: &Value) -> Result<Option<&Value>, Raise> {
         Ok(match self.here(name)? {
-            // `.` is the directory itself, even if a file has that name.
+            // `.` is the directory even if a file has that name.
             Some(Item::File(file)) if name.as_str() != Some(".") => Some(self.tree.content(file)),
             _ => None,
         })
@@ -300,7 +300,7 @@ impl Files {
         let lines = split_lines(str_method(content, "splitlines")?);
         let all = Value::from(lines.len());
         let count = if compare(Order::Greater, &count, &all)? { all.clone() } else { count };
-        // As in a Python slice, -0 means everything and a negative number counts from the start.
+        // As in a Python slice, -0 means everything, and a negative count starts at the front.
         let start = match negate(&count)? {
             Value::Int(start) => start,
             Value::Big(_) => i64::MAX,
@@ -342,7 +342,7 @@ impl Files {
         }
         let (directory, name, shown) = match self.here(&destination)? {
             Some(Item::Directory(directory)) => {
-                // The original looks for the whole path, which never exists.
+                // The original looks up the whole path, which never exists.
                 let entry = if moves { source.to_string() } else { format!("{destination}/{source}") };
                 if self.tree.get(directory, &entry.into()).is_some() {
                     return Ok(error(format!("{prefix} to '{destination}/{source}': File exists")));

@@ -46,7 +46,7 @@ const FACTORS: [(&str, f64); 12] = [
     ("fahrenheit_to_celsius", 5.0 / 9.0),
 ];
 
-/// Wraps the result. A `TypeError` becomes an error result with the given text.
+/// Turns a `TypeError` into an error result with this text.
 fn or_error(result: Result<Value, Raise>, text: &str) -> Result<Value, Raise> {
     match result {
         Ok(value) => Ok(dict([("result", value)])),
@@ -151,7 +151,7 @@ fn extreme(numbers: &Value, better: impl Fn(&Value, &Value) -> Result<bool, Rais
     let mut items = iterate(numbers)?.into_iter();
     let mut best = items.next().unwrap_or_default();
     for item in items {
-        // Python's `max` compares the new item with the best, which determines its error message.
+        // In the order of Python's `max`, which the error message shows.
         if better(&item, &best)? {
             best = item;
         }

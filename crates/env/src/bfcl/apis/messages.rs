@@ -139,7 +139,7 @@ impl Messages {
             let (known, _) = entry(&self.inbox[place])?;
             if *known == receiver {
                 let known = known.clone();
-                // Python's `remove` deletes the first equal message.
+                // Like Python's `remove`.
                 let first = self.inbox.iter().position(|message| *message == self.inbox[place]);
                 self.inbox.remove(first.unwrap_or(place));
                 let text = format!("Receiver {receiver}'s latest message deleted successfully.");

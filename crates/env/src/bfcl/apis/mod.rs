@@ -1,4 +1,4 @@
-//! The eight APIs with their methods and state.
+//! The eight APIs.
 
 mod files;
 mod maths;
@@ -19,7 +19,7 @@ use super::long_context::LongContext;
 use crate::python::method::{Arguments, Method};
 use crate::python::values::{Class, Dict, Raise, Value, dict};
 
-/// One of the APIs.
+/// An API.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
 )]
@@ -27,7 +27,7 @@ use crate::python::values::{Class, Dict, Raise, Value, dict};
 pub enum Api {
     /// A file system.
     Files,
-    /// Arithmetic and conversions, without state.
+    /// Stateless arithmetic and conversions.
     Maths,
     /// Messages in a workspace.
     Messages,
@@ -56,7 +56,7 @@ impl Api {
         Self::Vehicle,
     ];
 
-    /// Returns the name of the API's Python class.
+    /// Returns the Python class.
     pub fn class(self) -> &'static str {
         match self {
             Self::Files => "GorillaFileSystem",
@@ -70,12 +70,12 @@ impl Api {
         }
     }
 
-    /// Returns the API with the given Python class name.
+    /// Finds an API by Python class.
     pub fn of_class(class: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|api| api.class() == class)
     }
 
-    /// Returns the API's file name in `multi_turn_func_doc`.
+    /// Returns the file name in `multi_turn_func_doc`.
     pub fn document(self) -> &'static str {
         match self {
             Self::Files => "gorilla_file_system.json",
@@ -89,7 +89,7 @@ impl Api {
         }
     }
 
-    /// Returns the methods that a model may call.
+    /// Returns the methods that models may call.
     pub fn methods(self) -> &'static [Method] {
         match self {
             Self::Files => files::METHODS,
@@ -103,13 +103,13 @@ impl Api {
         }
     }
 
-    /// Returns the method with the given name.
+    /// Finds a method.
     pub fn method(self, name: &str) -> Option<&'static Method> {
         self.methods().iter().find(|method| method.name == name)
     }
 }
 
-/// An API instance with its state.
+/// An API with its state.
 #[derive(Clone, Debug)]
 pub struct Instance(State);
 
@@ -126,8 +126,7 @@ enum State {
 }
 
 impl Instance {
-    /// Creates an API instance in the start state of a scenario. If `long` is set, data and results
-    /// are padded.
+    /// Creates a scenario's start state; `long` pads data and results.
     pub fn new(api: Api, scenario: &Dict, long: Option<&LongContext>) -> Self {
         Self(match api {
             Api::Files => State::Files(files::Files::new(scenario, long)),
@@ -144,7 +143,7 @@ impl Instance {
     /// Calls a method.
     ///
     /// # Errors
-    /// Returns the exception that the method raises, or an error for an unknown method.
+    /// Returns the method's exception, or an error for an unknown method.
     pub fn call(
         &mut self,
         method: &str,
@@ -170,7 +169,7 @@ impl Instance {
         }
     }
 
-    /// Returns the kind of API.
+    /// Returns the API.
     pub fn api(&self) -> Api {
         match self.0 {
             State::Files(_) => Api::Files,
@@ -184,7 +183,7 @@ impl Instance {
         }
     }
 
-    /// Returns the public attributes, which the checks compare.
+    /// Returns the public attributes, which are graded.
     pub fn state(&self) -> Vec<(&'static str, Value)> {
         match &self.0 {
             State::Files(files) => files.state(),
@@ -198,7 +197,6 @@ impl Instance {
         }
     }
 
-    /// Applies the changes that earlier episodes made to shared objects.
     pub(super) fn adopt(&mut self, leftovers: &Leftovers) {
         match &mut self.0 {
             State::Posting(posting) => posting.default_mentions.clone_from(&leftovers.mentions),
@@ -229,8 +227,8 @@ impl Instance {
     }
 }
 
-/// Changes to objects that the original shares between all instances in a process. Only replays
-/// carry such changes over to later episodes.
+/// Changes to objects that the original shares between instances in a process; only replays keep
+/// them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leftovers {
     mentions: Vec<Value>,

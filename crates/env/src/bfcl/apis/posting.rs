@@ -1,4 +1,4 @@
-//! `TwitterAPI`: posts, reposts, comments and followed users.
+//! `TwitterAPI`: posts, comments and followed users.
 
 use super::{Fields, error};
 use crate::python::method::{Arguments, Default, Method, method, optional, required};
@@ -36,7 +36,7 @@ pub(super) struct Posting {
     retweets: Dict,
     following: Vec<Value>,
     counter: Value,
-    /// In the original, all posts without mentions share one list object.
+    /// The original's posts without mentions share one list.
     pub(super) default_mentions: Vec<Value>,
     sharing: Vec<Value>,
 }

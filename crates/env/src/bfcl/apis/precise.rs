@@ -1,19 +1,18 @@
-//! Logarithms and roots to a given precision, formatted like `mpmath` and `decimal`.
+//! Logarithms and roots to a given precision, in the formats of `mpmath` and `decimal`.
 
 use num_bigint::{BigInt, BigUint, Sign};
 
 use super::{Class, error};
 use crate::python::values::{Order, Raise, Value, compare, dict, float_of, int_of};
 
-/// Maximum number of digits, above which the original would take very long.
+/// Maximum digits; the original would take very long for more.
 const MOST_DIGITS: i64 = 2000;
 
 const BITS: f64 = 3.321_928_094_887_362_6;
 
-/// Additional bits of precision used for logarithms.
 const GUARD: u64 = 64;
 
-/// An arbitrary-precision binary number `mantissa * 2^exponent`, or infinity.
+/// `mantissa * 2^exponent`, or infinity.
 #[derive(Clone, Debug)]
 struct Real {
     negative: bool,
@@ -35,7 +34,7 @@ impl Real {
         !self.infinite && self.mantissa.bits() == 0
     }
 
-    /// Converts a Python value. The conversion is exact except for strings.
+    /// Converts exactly, except strings.
     fn of(value: &Value, precision: u64) -> Result<Self, Raise> {
         let cannot = || Raise::type_error(format!("cannot create mpf from {}", value.repr()));
         Ok(match value {
@@ -137,7 +136,7 @@ impl Real {
         }
         let bits = self.mantissa.bits();
         let digits = precision + GUARD + bits;
-        // The mantissa m is scaled to [1, 2]; ln m = 2 artanh((m - 1) / (m + 1)).
+        // Scales m to [1, 2]; ln m = 2 artanh((m - 1) / (m + 1)).
         let one = BigUint::from(1u8) << (bits - 1);
         let (above, below) = (&self.mantissa - &one, &self.mantissa + &one);
         let first = artanh(&above, &below, digits) << 1;
@@ -170,7 +169,7 @@ impl Real {
         Self::new(false, pi.magnitude().clone(), exponent).rounded(precision)
     }
 
-    /// Formats the number like `repr` in `mpmath`.
+    /// `mpmath`'s `repr`
     fn text(&self, digits: usize) -> String {
         let sign = if self.negative { "-" } else { "" };
         if self.infinite {
@@ -206,10 +205,10 @@ impl Real {
         format!("{sign}{whole}.{fraction}{tail}")
     }
 
-    /// Returns the first digits, truncated, and the decimal exponent.
+    /// The first digits, truncated, and the decimal exponent.
     fn decimal(&self, digits: usize) -> (String, i64) {
         let bits = i64::try_from(self.mantissa.bits()).unwrap_or(i64::MAX) + self.exponent;
-        // Enough decimal places for all digits, for numbers of any size.
+        // Enough decimals for numbers of any size.
         let wanted = i64::try_from(digits).unwrap_or(i64::MAX) + 3;
         let places = (wanted - (bits as f64 / BITS) as i64).max(0);
         let ten = BigUint::from(10u8).pow(u32::try_from(places).unwrap_or(u32::MAX));
@@ -226,7 +225,7 @@ impl Real {
     }
 }
 
-/// Rounds half to even. Returns true if rounding up adds a digit before the decimal point.
+/// Half to even; true if the integer part gets a digit.
 fn round_text(written: &mut String, digits: usize) -> bool {
     let bytes = written.as_bytes();
     let tie = bytes[digits] == b'5' && bytes[digits + 1..].iter().all(|byte| *byte == b'0');
@@ -264,7 +263,7 @@ fn too_precise() -> Raise {
     Raise::value_error(format!("precision must be at most {MOST_DIGITS} digits"))
 }
 
-/// Returns the same logarithm that `mpmath` computes.
+/// Matches `mpmath`.
 pub(super) fn logarithm(value: &Value, base: &Value, precision: &Value) -> Result<Value, Raise> {
     let digits = match int_of(precision)? {
         Value::Int(digits) if digits <= MOST_DIGITS => digits,
@@ -272,7 +271,7 @@ pub(super) fn logarithm(value: &Value, base: &Value, precision: &Value) -> Resul
     };
     let bits = ((digits.saturating_add(1)) as f64 * BITS).round_ties_even().max(1.0);
     let precision = bits as u64;
-    // `repr` shows the certain digits and three more.
+    // `repr` shows three more digits than are certain.
     let certain = ((bits / BITS).round_ties_even() as usize).saturating_sub(1).max(1);
     let shown = if certain == 15 { 17 } else { certain + 3 };
     let value = Real::of(value, precision)?;
@@ -303,7 +302,7 @@ pub(super) fn logarithm(value: &Value, base: &Value, precision: &Value) -> Resul
     Ok(Value::Opaque { class: "mpc", repr: format!("mpc(real='{real}', imag='{imaginary}')") })
 }
 
-/// Returns the same square root that `decimal` computes.
+/// Matches `decimal`.
 pub(super) fn square_root(number: &Value, precision: &Value) -> Result<Value, Raise> {
     let invalid = || error("Input must be a number or computation resulted in an invalid operation");
     let Ok(is_negative) = compare(Order::Less, number, &Value::Int(0)) else { return Ok(invalid()) };
@@ -322,7 +321,7 @@ pub(super) fn square_root(number: &Value, precision: &Value) -> Result<Value, Ra
     if digits > MOST_DIGITS.unsigned_abs() {
         return Err(too_precise());
     }
-    // The number as an integer and a power of ten.
+    // Integer and power of ten.
     let (whole, exponent): (BigUint, i64) = match number {
         Value::Float(number) if number.is_nan() => return Ok(decimal("NaN")),
         Value::Float(number) if number.is_infinite() => return Ok(decimal("Infinity")),
@@ -347,7 +346,7 @@ fn decimal(text: &str) -> Value {
     dict([("result", Value::Opaque { class: "decimal.Decimal", repr: format!("Decimal('{text}')") })])
 }
 
-/// Returns the square root of `whole * 10^exponent`.
+/// Square root of `whole * 10^exponent`.
 fn root(whole: BigUint, exponent: i64, digits: u64) -> String {
     let ten = BigUint::from(10u8);
     let power = |places: i64| ten.pow(u32::try_from(places.unsigned_abs()).unwrap_or(u32::MAX));
@@ -412,7 +411,7 @@ mod tests {
         }
     }
 
-    /// Expected values from `mpmath` 1.4.1.
+    /// Computed with `mpmath` 1.4.1.
     #[test]
     fn logarithms_are_those_of_mpmath() {
         let log = |value: Value, base: i64, digits: i64| {
@@ -428,7 +427,7 @@ mod tests {
         assert!(log(5i64.into(), 2, 1_000_000_000).contains("at most 2000 digits"));
     }
 
-    /// Expected values computed with Python's `decimal`.
+    /// Computed with `decimal`.
     #[test]
     fn roots_are_those_of_decimal() {
         let root = |number: Value, digits: i64| shown(square_root(&number, &Value::Int(digits)));

@@ -1,8 +1,8 @@
-//! Constants for `TravelAPI`: routes, airports, exchange rates.
+//! Constants of `TravelAPI`.
 
 use crate::python::values::{Raise, Value, dict, divide, float_of, multiply, round};
 
-/// Routes as (from, to, base cost), in the order in which the API lists their costs.
+/// Routes (from, to, base cost) in the API's order.
 pub(super) const ROUTES: [(&str, &str, u16); 153] = [
     ("SFO", "LAX", 200),
     ("SFO", "JFK", 500),
@@ -190,7 +190,7 @@ pub(super) const CITIES: [(&str, &str); 23] = [
     ("Tokyo", "HND"),
 ];
 
-/// Units of each currency per dollar, and whether the original writes the rate as an integer.
+/// Units per dollar, and whether the original has an integer.
 const RATES: [(&str, f64, bool); 10] = [
     ("RMB", 7.0, true),
     ("EUR", 0.8, false),

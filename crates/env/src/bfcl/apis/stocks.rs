@@ -1,4 +1,4 @@
-//! Constants and time-of-day functions for `TradingBot`.
+//! Constants and times of `TradingBot`.
 
 use crate::python::values::{Dict, Raise, Value, date, dict};
 
@@ -21,7 +21,7 @@ pub(in crate::bfcl) const SYMBOLS: [(&str, &str); 13] = [
 pub(super) const SECTORS: [(&str, &[&str]); 2] =
     [("Technology", &["AAPL", "GOOG", "MSFT", "NVDA"]), ("Automobile", &["TSLA", "F", "GM"])];
 
-/// Symbol, price, change in percent, volume, and the 5-day and 20-day moving averages.
+/// Symbol, price, change in percent, volume, 5-day and 20-day averages.
 const STOCKS: [(&str, [f64; 5]); 11] = [
     ("AAPL", [227.16, 0.17, 2.552, 227.11, 227.09]),
     ("GOOG", [2840.34, 0.24, 1.123, 2835.67, 2842.15]),
@@ -76,7 +76,6 @@ pub(super) fn default_account() -> Dict {
     account
 }
 
-/// Returns year, month, day and second of the day.
 pub(super) fn moment(value: &Value) -> Result<(i64, i64, i64, i64), Raise> {
     let mismatch = || {
         let repr = value.repr();

@@ -40,7 +40,7 @@ pub(super) const METHODS: &[Method] = &[
 
 const SEED: u64 = 1_053_520;
 
-/// Start of the 24-hour trading day, in seconds after midnight.
+/// Start of the 24-hour trading day in seconds.
 const OPENING: usize = (10 * 60 + 30) * 60;
 const DAY: usize = 86_400;
 
@@ -61,7 +61,7 @@ pub(super) struct Trading {
 fn field<'a>(entry: &'a Value, name: &str) -> Result<&'a Value, Raise> {
     match entry {
         Value::Dict(entry) => entry.get_str(name).ok_or_else(|| Raise::key_error(&name.into())),
-        // A few scenarios have strings among their orders.
+        // Some scenarios have strings as orders.
         Value::Str(_) => Err(Raise::type_error("string indices must be integers, not 'str'")),
         _ => Err(Raise::type_error(format!("'{}' object is not subscriptable", entry.type_name()))),
     }
@@ -194,7 +194,6 @@ impl Trading {
         }
     }
 
-    /// Draws a random time in the trading day, as `YYYY-MM-DD HH:MM:SS`.
     fn moment(&mut self) -> Value {
         let seconds = OPENING + self.random.below(DAY + 1);
         let (day, rest) = (1 + seconds / DAY, seconds % DAY);

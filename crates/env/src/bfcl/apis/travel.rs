@@ -94,7 +94,7 @@ pub(super) const METHODS: &[Method] = &[
 
 const SEED: u64 = 141_053;
 
-/// A fixed date keeps episodes reproducible. The original uses the current date.
+/// Fixed for reproducible episodes; the original uses the current date.
 const TODAY: (i64, i64, i64) = (2026, 1, 1);
 
 #[derive(Clone, Debug)]
@@ -282,7 +282,6 @@ impl Travel {
         Ok(dict([("card_id", id)]))
     }
 
-    /// Returns the cost of the requested route and the list of all costs.
     fn cost(&self, [from, to, day, class]: [&Value; 4]) -> Result<(f64, Vec<f64>), Raise> {
         hashable(from)?;
         hashable(to)?;
@@ -361,7 +360,7 @@ impl Travel {
         }
         hashable(&class)?;
         if !matches!(class.as_str(), Some("economy" | "business" | "first")) {
-            // In the original this is a set, whose order varies between processes.
+            // The original's set has an order that varies between processes.
             return no("Invalid travel class. Must be one of {'economy', 'business', 'first'}".into());
         }
         let cost = match self.cost([&from, &to, &day, &class]) {

@@ -1,9 +1,8 @@
-//! Directories and files. As in Python, two directories may contain the same file object or share
-//! the same contents.
+//! Directories and files, which several directories may share as in Python.
 
 use crate::python::values::{Dict, Raise, Value, dict};
 
-/// Limits for walking a tree, which is infinite if a directory was copied into itself.
+/// Limits, because a directory copied into itself is infinite.
 const MOST_VISITED: usize = 50_000;
 const DEEPEST: usize = 300;
 
@@ -60,7 +59,6 @@ impl Tree {
         self.entries(directory).iter().find(|(known, _)| known == name).map(|(_, item)| *item)
     }
 
-    /// Returns the entry with the given name, or the directory itself for `.`.
     pub(super) fn get_or_self(&self, directory: usize, name: &Value) -> Option<Item> {
         if name.as_str() == Some(".") { Some(Item::Directory(directory)) } else { self.get(directory, name) }
     }
@@ -73,14 +71,14 @@ impl Tree {
         self.files[file].content = content;
     }
 
-    /// Adds a file without checking for an existing entry.
+    /// Does not check for an existing entry.
     pub(super) fn put_file(&mut self, directory: usize, name: Value, content: Value) {
         self.files.push(File { name: name.clone(), content });
         let file = Item::File(self.files.len() - 1);
         self.entries_mut(directory).push((name, file));
     }
 
-    /// Adds a directory without checking for an existing entry.
+    /// Does not check for an existing entry.
     pub(super) fn put_directory(&mut self, parent: usize, name: Value, directory: usize) {
         self.entries_mut(parent).push((name, Item::Directory(directory)));
     }
@@ -110,7 +108,6 @@ impl Tree {
         self.entries_mut(directory).retain(|(known, _)| known != name);
     }
 
-    /// Makes the second directory share the contents of the first.
     pub(super) fn share_contents(&mut self, of: usize, with: usize) {
         self.directories[with].contents = self.directories[of].contents;
     }
@@ -121,7 +118,7 @@ impl Tree {
         self.directories[to].contents = self.contents.len() - 1;
     }
 
-    /// Visits all entries below a directory, parents before children.
+    /// Visits parents first.
     pub(super) fn walk(
         &self,
         directory: usize,
@@ -151,7 +148,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Returns the directory as a Python value, or `None` if it contains itself.
+    /// `None` if the directory contains itself.
     pub(super) fn value(&self, directory: usize) -> Option<Value> {
         let mut left = MOST_VISITED;
         self.value_from(directory, &mut left, 0)

@@ -58,7 +58,6 @@ const ZIP_CODES: [(&str, &str); 11] = [
     ("San Francisco", "94016"),
 ];
 
-/// Distances between zip codes, which apply in both directions.
 const DISTANCES: [(&str, &str, f64); 12] = [
     ("83214", "74532", 750.0),
     ("56108", "62947", 320.0),
@@ -74,7 +73,7 @@ const DISTANCES: [(&str, &str, f64); 12] = [
     ("74532", "94016", 880.0),
 ];
 
-/// Names of the tire pressures in state and scenario, with default values.
+/// Tire names in state and scenario, and default pressures.
 const TIRES: [(&str, f64); 4] = [
     ("frontLeftTirePressure", 32.0),
     ("frontRightTirePressure", 32.0),

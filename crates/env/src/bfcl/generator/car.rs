@@ -1,9 +1,8 @@
-//! Generated requests about a car and about numbers.
+//! Requests about a car and about numbers.
 
 use super::request::{Draw, Request, Scene, TOPICS, texts};
 use crate::python::values::{Dict, Value};
 
-/// Pairs of cities with a known distance, with their zip codes.
 const ROADS: [[(&str, &str); 2]; 6] = [
     [("Rivermist", "83214"), ("Stonebrook", "74532")],
     [("Maplecrest", "56108"), ("Silverpine", "62947")],

@@ -1,4 +1,4 @@
-//! Generated requests about files.
+//! Requests about files.
 
 use super::request::{Draw, Request, Scene, TOPICS};
 use crate::python::values::{Dict, Value, dict};
@@ -40,8 +40,7 @@ pub(super) fn scene(draw: &mut Draw) -> Scene {
     let named = |place: usize| Value::from(names[place].as_str());
     let text = draw.sentence();
     let [new, copy, renamed] = [&names[10], &names[11], &names[12]];
-    // Only one such request: the current folder is not part of the compared state, and `cd ..`
-    // always returns the same.
+    // One such request at most, because the current folder is not compared.
     let inside_a_folder = if draw.0.chance(0.5) {
         Request::new(format!("Go into the folder '{drawer}', delete the only file in it, and come back."))
             .call("cd", [("folder", drawer.into())])
@@ -104,7 +103,7 @@ pub(super) fn scene(draw: &mut Draw) -> Scene {
                 .call("wc", [("file_name", named(5)), ("mode", mode.into())])
         },
         {
-            // A word of the first line, so that the result is not empty.
+            // A word that occurs, so the result is not empty.
             let word = contents[6].split(' ').nth(1).unwrap_or_default();
             Request::new(format!("Show the lines of '{}' that contain '{word}'.", names[6]))
                 .call("grep", [("file_name", named(6)), ("pattern", word.into())])

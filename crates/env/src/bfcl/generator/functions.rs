@@ -1,6 +1,4 @@
-//! Documents for the functions that generated tasks use, read from `functions.txt`.
-//!
-//! Each line has the form `name(parameter: type, optional?: type): What it does.`
+//! Reads `functions.txt`: lines `name(parameter: type, optional?: type): What it does.`
 
 use std::collections::HashMap;
 use std::sync::LazyLock;

@@ -1,8 +1,7 @@
-//! Generates tasks for BFCL's APIs: start states, user requests, and the calls that fulfil them.
+//! Generates tasks for BFCL's APIs, without the package's data.
 //!
-//! The tasks do not use any data from the BFCL package. The generator executes each task's calls
-//! and redraws the task if a call fails. The split is derived from the calls ([`SPLITS`]), so no
-//! call sequence occurs in two splits.
+//! A task is drawn again if one of its calls fails. The calls decide the split ([`SPLITS`]), so no
+//! call sequence is in two splits.
 
 mod car;
 mod files;
@@ -29,18 +28,18 @@ use crate::splits::SPLITS;
 
 pub(super) use self::functions::NAMES as FUNCTIONS;
 
-/// Maximum number of draws per task. About one draw in four falls into the requested split.
+/// About one draw in four falls into the wanted split.
 const ATTEMPTS: u64 = 400;
 
-/// Difficulty of a generated task.
+/// Difficulty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BfclLevel {
-    /// One request that states every value needed.
+    /// One request that states all values.
     Easy,
-    /// Two requests about one API, in which some values must be looked up first.
+    /// Two requests to one API, with values to look up.
     Medium,
-    /// Two or three requests about two APIs, with more unneeded functions available.
+    /// Two or three requests to two APIs, with more unneeded functions.
     Hard,
 }
 
@@ -62,21 +61,21 @@ impl BfclLevel {
     }
 }
 
-/// Settings for generated tasks.
+/// Settings of the generated tasks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct BfclGenerator {
-    /// Random seed for the tasks.
+    /// Random seed.
     pub seed: u64,
-    /// APIs that requests are about, or all eight if empty.
+    /// APIs to use; empty means all eight.
     pub apis: Vec<Api>,
-    /// Difficulty levels, generated with equal frequency.
+    /// Difficulty levels, equally frequent.
     #[schemars(length(min = 1))]
     pub levels: Vec<BfclLevel>,
-    /// Fraction of tasks in which the user omits a value at first, so the correct reply is text.
+    /// Fraction of tasks that first lack a value, so the right reply is text.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub missing_value: f64,
-    /// Fraction of tasks in which a function is missing at first, so the correct reply is text.
+    /// Fraction of tasks that first lack a function, so the right reply is text.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub missing_function: f64,
     /// Number of training tasks.
@@ -112,10 +111,10 @@ enum Gap {
 }
 
 impl BfclGenerator {
-    /// Generates the tasks and the documents for their functions.
+    /// Generates tasks and function documents.
     ///
     /// # Errors
-    /// Fails if a split has fewer distinct tasks than requested.
+    /// Fails if a split has too few distinct tasks.
     pub fn package(&self) -> Result<Package, EnvError> {
         let mut tasks = Vec::new();
         for (split, count) in [self.train, self.valid, self.test].into_iter().enumerate() {
@@ -129,7 +128,7 @@ impl BfclGenerator {
         let mut tasks = Vec::with_capacity(count);
         let mut first = 0;
         while tasks.len() < count {
-            // At least a few, so that a duplicate does not end the search.
+            // At least 64, so that one duplicate does not end the search.
             let wanted = (count - tasks.len()).max(64) as u64;
             let drawn: Vec<Option<BfclTask>> =
                 (first..first + wanted).into_par_iter().map(|number| self.task(split, number)).collect();
@@ -203,7 +202,6 @@ fn scene(api: Api, draw: &mut Draw) -> Scene {
     }
 }
 
-/// Draws what to withhold at first: a value or a function.
 fn gap(requests: &[Request], lacks_value: bool, draw: &mut Draw) -> Option<Gap> {
     let needs = |request: &Request, name: &str| request.calls.iter().any(|call| call.name == name);
     let mut gaps = Vec::new();
@@ -246,7 +244,7 @@ fn assemble(
             _ => request.says.clone(),
         };
         turns.push(first);
-        // The turn that lacks something allows no calls.
+        // The incomplete turn allows no calls.
         plan.resize(turns.len() - 1, Vec::new());
         gold.resize(turns.len() - 1, Vec::new());
         let replies = request.calls.chunk_by(|one, next| one.is_graded == next.is_graded);

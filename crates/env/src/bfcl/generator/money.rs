@@ -1,10 +1,10 @@
-//! Generated requests about stocks and flights.
+//! Requests about stocks and flights.
 
 use super::request::{CITIES, Draw, NAMES, Request, Scene, texts};
 use crate::bfcl::apis::SYMBOLS;
 use crate::python::values::{Dict, Value, dict};
 
-/// Number of [`SYMBOLS`] that have stock data. The remaining symbols have only names.
+/// The first [`SYMBOLS`], which have stock data.
 const COMPANIES: usize = 11;
 
 pub(super) fn trading(draw: &mut Draw) -> Scene {
@@ -122,7 +122,6 @@ const ROUTES: [(&str, &str); 10] = [
     ("MPC", "SVP"),
 ];
 
-/// Cities that can be reached from SFO, with their airports.
 const AIRPORTS: [(&str, &str); 6] = [
     ("Los Angeles", "LAX"),
     ("New York", "JFK"),
@@ -236,7 +235,7 @@ pub(super) fn travel(draw: &mut Draw) -> Scene {
         .lookup("get_nearest_airport_by_city", [("location", city.into())])
         .call("book_flight", book("SFO", airport, &other_day, class)),
         {
-            // Not a city of a flight request, whose result would already show its airport.
+            // A flight request's result would already show the airport.
             let city = draw.word(&CITIES[2..]);
             Request::new(format!("Which airport is the nearest one to {city}, and what is left on the card {card}? The token is {token}."))
                 .call("get_nearest_airport_by_city", [("location", city.into())])

@@ -1,4 +1,4 @@
-//! Generated requests about messages, tickets and posts.
+//! Requests about messages, tickets and posts.
 
 use super::request::{Draw, NAMES, Request, Scene, TOPICS, texts};
 use crate::python::values::{Dict, Value, dict};
@@ -23,7 +23,7 @@ pub(super) fn messages(draw: &mut Draw) -> Scene {
     config.insert("message_count", 3i64);
     config.insert("current_user", id(0));
     let (text, more) = (draw.sentence(), draw.sentence());
-    // A word of a message, so that the result is not empty.
+    // A word that occurs, so the result is not empty.
     let word = written[draw.0.below(3)].split(' ').nth(1).unwrap_or_default();
     let requests = vec![
         Request::new(match draw.number(0, 1) {

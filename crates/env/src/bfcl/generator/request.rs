@@ -1,4 +1,4 @@
-//! A user request for one turn, and its random draws.
+//! A user request for one turn.
 
 use turnwise_core::Rng;
 
@@ -7,7 +7,7 @@ use crate::python::values::{Dict, Value};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Request {
     pub(super) says: String,
-    /// A message that omits a needed value, and a follow-up message that supplies it.
+    /// A message without a needed value, and one that supplies it.
     pub(super) vague: Option<[String; 2]>,
     pub(super) calls: Vec<Call>,
 }
@@ -16,7 +16,7 @@ pub(super) struct Request {
 pub(super) struct Call {
     pub(super) name: &'static str,
     pub(super) text: String,
-    /// False for lookups. Other calls may find the same value, so lookups are not graded.
+    /// False for lookups, which other calls may replace.
     pub(super) is_graded: bool,
 }
 
@@ -55,7 +55,7 @@ impl Request {
     }
 }
 
-/// Start state of an API and independent requests to it.
+/// An API's start state and independent requests to it.
 pub(super) struct Scene {
     pub(super) config: Dict,
     pub(super) requests: Vec<Request>,

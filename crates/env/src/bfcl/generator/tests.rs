@@ -1,4 +1,4 @@
-//! Tests of the generated tasks: the expert solves them, wrong plans do not, splits are disjoint.
+//! The expert solves the tasks, wrong plans do not, and splits are disjoint.
 
 use std::collections::{HashMap, HashSet};
 
@@ -36,7 +36,6 @@ fn outcome(task: &BfclTask, plan: &[Vec<Vec<String>>]) -> (Vec<String>, String) 
     (results, format!("{:?}", session.instances().map(Instance::state).collect::<Vec<_>>()))
 }
 
-/// Returns plans with one graded call omitted or changed.
 fn wrong(task: &BfclTask) -> Vec<Vec<Vec<Vec<String>>>> {
     let mut plans = Vec::new();
     for (turn, replies) in task.plan.iter().enumerate() {
@@ -127,7 +126,7 @@ fn no_calls_are_in_two_splits_for_any_seed() {
     }
     let [train, valid, test] = &splits;
     assert!(train.is_disjoint(valid) && train.is_disjoint(test) && valid.is_disjoint(test));
-    // Duplicates are rare, so the splits do not coincide trivially.
+    // Duplicates are rare, so the check above means something.
     assert!(train.len() > 1100, "{}", train.len());
 }
 

@@ -1,4 +1,4 @@
-//! HumanEval and MBPP: functions to write, with assertions.
+//! HumanEval and MBPP: functions to write, checked by assertions.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ fn unwritten(head: &str) -> String {
     format!("{}\n    raise NotImplementedError\n", head.trim_end())
 }
 
-/// Parses HumanEval in OpenAI's form, or in MultiPL-E's without `canonical_solution`.
+/// OpenAI's format, or MultiPL-E's without `canonical_solution`.
 fn human_eval(keys: &Map<String, Value>) -> Result<Option<Draft>, String> {
     let id = text(keys, "task_id").or_else(|_| text(keys, "name"))?.to_owned();
     let (prompt, name) = (text(keys, "prompt")?, text(keys, "entry_point")?);
@@ -78,13 +78,13 @@ fn mbpp(keys: &Map<String, Value>) -> Result<Option<Draft>, String> {
     Ok(Some(Draft { task, checks }))
 }
 
-/// Parses lines `assert call == value`; `None` if a line has another form.
+/// `None` unless every line is `assert call == value`.
 fn assertions(text: &str) -> Option<Vec<(String, String)>> {
     let mut found = Vec::new();
     for line in text.lines().map(str::trim).filter(|line| line.starts_with("assert")) {
         let (call, value) = line.strip_prefix("assert ")?.split_once(" == ")?;
         let (call, value) = (call.trim(), value.trim());
-        // Chained comparisons, messages and multi-line assertions would need a Python parser.
+        // Chained comparisons, messages and multi-line assertions need a Python parser.
         let whole = call.ends_with(')') && balanced(call) && balanced(value) && !value.contains(" == ");
         if !whole {
             return None;

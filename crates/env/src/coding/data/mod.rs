@@ -1,11 +1,5 @@
-//! Tasks from the user's files.
-//!
-//! | file | subject |
-//! |---|---|
-//! | `quixbugs.rs` | QuixBugs: a folder with `python_programs`, `correct_python_programs`, `json_testcases` |
-//! | `functions.rs` | HumanEval and MBPP: JSON lines of functions with assertions |
-//!
-//! JSON lines with `checks` come from `turnwise env generate coding`.
+//! Tasks from the user's files: QuixBugs, HumanEval, MBPP, or generated JSON lines (which have
+//! `checks`).
 
 mod functions;
 mod quixbugs;
@@ -23,7 +17,7 @@ use super::language::Language;
 use super::task::{Check, CodingTask};
 use super::workshop::{Job, Workshop};
 
-/// CPU seconds for the checks of a known fix.
+/// CPU seconds for checking a known fix.
 const SECONDS: f64 = 5.0;
 
 struct Draft {
@@ -32,14 +26,14 @@ struct Draft {
     checks: Vec<(String, String)>,
 }
 
-/// Tasks of the user's files. Those of data sets have no checks yet.
+/// Tasks of data sets (`drafts`) still need checks.
 #[derive(Default)]
 pub(super) struct Read {
     own: Vec<CodingTask>,
     drafts: Vec<Draft>,
 }
 
-/// Reads a file or folder; `note` receives a line about skipped tasks.
+/// Reports skipped tasks to `note`.
 pub(super) fn read(path: &Path, note: &mut dyn FnMut(String)) -> Result<Read, EnvError> {
     if path.is_dir() {
         Ok(Read { drafts: quixbugs::read(path)?, own: Vec::new() })
@@ -49,7 +43,7 @@ pub(super) fn read(path: &Path, note: &mut dyn FnMut(String)) -> Result<Read, En
 }
 
 impl Read {
-    /// Returns the languages that the tasks need. Python evaluates all data sets.
+    /// All data sets need Python.
     pub(super) fn languages(&self) -> Vec<Language> {
         let own = self.own.iter().map(|task| task.language);
         let mut needed: Vec<Language> = Vec::new();
@@ -61,7 +55,6 @@ impl Read {
         needed
     }
 
-    /// Returns the tasks, without those whose known fix fails its checks.
     pub(super) fn tasks(
         self,
         path: &Path,
@@ -119,7 +112,6 @@ fn read_lines(path: &Path, note: &mut dyn FnMut(String)) -> Result<Read, EnvErro
     Ok(read)
 }
 
-/// Drops tasks whose known fix fails its checks.
 fn evaluate(
     drafts: Vec<Draft>,
     workshop: &Workshop,

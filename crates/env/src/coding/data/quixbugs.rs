@@ -11,7 +11,7 @@ use super::super::language::Language;
 use super::super::task::CodingTask;
 use super::{Draft, wrong};
 
-/// Reads the programs with cases in `json_testcases`; those with test programs are skipped.
+/// Skips programs without `json_testcases`.
 pub(super) fn read(folder: &Path) -> Result<Vec<Draft>, EnvError> {
     let cases = folder.join("json_testcases");
     let io = |path: &Path| {
@@ -70,7 +70,7 @@ fn literal(value: &Value) -> String {
         Value::Null => "None".to_owned(),
         Value::Bool(true) => "True".to_owned(),
         Value::Bool(false) => "False".to_owned(),
-        // A JSON string is a valid Python string, since surrogates are not escaped here.
+        // A JSON string is a valid Python string because surrogates are not escaped here.
         Value::Number(_) | Value::String(_) => value.to_string(),
         Value::Array(entries) => format!("[{}]", entries.iter().map(literal).collect::<Vec<_>>().join(", ")),
         Value::Object(entries) => {

@@ -1,23 +1,20 @@
-//! Evaluates calls on a crate with `rustc`, without cargo and without dependencies.
+//! Evaluates calls on a crate with `rustc`, without cargo or dependencies.
 //!
-//! The crate is compiled as a library, and a program that prints the `{:?}` text of each call is
-//! linked to it. As in Python, the expected values stay outside of the sandbox.
+//! A generated program prints each call's `{:?}` text. Expected values never enter the sandbox.
 
 use std::fmt::Write as _;
 
 use turnwise_sandbox::{Command, Files, Outcome, Rust};
 
-/// Flags that keep compile time and the size of programs low. The linker of newer compilers needs
-/// `/proc`, so that of the system is used.
+/// Flags for fast compilation and small programs. Newer compilers bundle a linker that needs
+/// `/proc`, so `bfd` is used.
 pub(in super::super) const FLAGS: &str = "--edition 2021 -C debuginfo=0 -C opt-level=0 -C codegen-units=1 -C strip=debuginfo -C link-arg=-fuse-ld=bfd -A warnings";
 
-/// Value of a call that panics.
 pub(in super::super) const PANIC: &str = "!panic";
 
-/// Folder of the generated program and of the values.
 const FOLDER: &str = ".checks";
 
-/// Returns the command that compiles the crate `name` and evaluates the calls in [`files`].
+/// Compiles the crate `name` and evaluates the calls of [`files`].
 pub(in super::super) fn command(rust: &Rust, name: &str) -> Command {
     let rustc = rust.program.display();
     let line = format!(
@@ -28,7 +25,7 @@ pub(in super::super) fn command(rust: &Rust, name: &str) -> Command {
     Command::shell(&line)
 }
 
-/// Adds the program to the files of a crate. The program replaces files of its name.
+/// Replaces files of the same name.
 pub(in super::super) fn files(mut files: Files, name: &str, calls: &[String]) -> Files {
     files.retain(|path, _| path != FOLDER && !path.starts_with(&format!("{FOLDER}/")));
     files.insert(format!("{FOLDER}/main.rs"), program(name, calls).into_bytes());
@@ -52,12 +49,12 @@ fn program(name: &str, calls: &[String]) -> String {
     text
 }
 
-/// Returns the values up to the first call that did not end.
+/// Values up to the first call that did not finish.
 pub(in super::super) fn values(outcome: &Outcome) -> Vec<String> {
     let bytes = outcome.files.get(&format!("{FOLDER}/values")).map(Vec::as_slice).unwrap_or_default();
     let text = String::from_utf8_lossy(bytes);
     let mut lines: Vec<&str> = text.split('\n').collect();
-    // The last line is empty or was cut off.
+    // The last line is empty or cut off.
     lines.pop();
     lines.into_iter().map(str::to_owned).collect()
 }

@@ -1,4 +1,4 @@
-//! Generated tasks in Rust: a built-in library with a defect in one of its modules.
+//! Generated Rust tasks: a built-in library with a defect in one module.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,10 +9,9 @@ use super::super::task::{Check, CodingTask};
 use super::checks::{FLAGS, PANIC};
 use super::libraries::{Defect, LIBRARIES, Library};
 
-/// Command that runs the agent's tests.
 const TESTS: &str = "sh test.sh";
 
-/// Returns the tasks of all wanted libraries. Needs no compiler, since the results are recorded.
+/// Needs no compiler because results are recorded.
 pub(in super::super) fn tasks(generator: &CodingGenerator) -> Vec<CodingTask> {
     let libraries = LIBRARIES.iter().filter(|library| generator.wants(library.name));
     libraries.flat_map(|library| tasks_of(generator, library)).collect()
@@ -55,7 +54,7 @@ fn task(
         library.sources.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
     files.insert(defect.path.to_owned(), defect.mutant.text.clone());
     files.insert("src/tests.rs".to_owned(), tests(checks, failing));
-    // More threads than the sandbox allows processes would make the test program fail.
+    // More threads than the sandbox's process limit would fail the tests.
     let script = format!("rustc {FLAGS} --test src/lib.rs -o /tmp/tests && /tmp/tests --test-threads=2\n");
     files.insert("test.sh".to_owned(), script);
     let module = defect.path.trim_start_matches("src/").trim_end_matches(".rs");

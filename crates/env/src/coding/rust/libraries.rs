@@ -1,16 +1,14 @@
-//! Small built-in Rust libraries, calls that check them, and the recorded results of their defects.
+//! Built-in Rust libraries with the calls that check them.
 //!
-//! Compiling every defect takes a fifth of a second each, so their results are part of the
-//! repository (`record`). A test compiles them again.
+//! Compiling a defect takes 0.2 s, so the results are recorded (`record`); a test compiles them
+//! again.
 
 use std::collections::BTreeMap;
 
 use super::super::mutation::{self, Mutant};
 
-/// A library of several modules.
 pub(in super::super) struct Library {
     pub(in super::super) name: &'static str,
-    /// Sources by path.
     pub(in super::super) sources: &'static [(&'static str, &'static str)],
     calls: &'static str,
     record: &'static str,
@@ -39,7 +37,6 @@ pub(in super::super) const LIBRARIES: [Library; 6] = [
     library!("timespan": "lib", "clock", "hours"),
 ];
 
-/// A defect of a library.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) struct Defect {
     pub(in super::super) path: &'static str,
@@ -47,8 +44,8 @@ pub(in super::super) struct Defect {
     pub(in super::super) digest: String,
 }
 
-/// What is known about a library: the values of its calls, and by the digest of a defect the first
-/// failing call with its value (`None` if it does not end).
+/// Values of all calls, and per defect (by digest) the first failing call and its value, or `None`
+/// if it does not finish.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in super::super) struct Record {
     pub(in super::super) values: Vec<String>,
@@ -56,12 +53,11 @@ pub(in super::super) struct Record {
 }
 
 impl Library {
-    /// Returns the calls, one per line of their file.
     pub(in super::super) fn calls(&self) -> Vec<String> {
         self.calls.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect()
     }
 
-    /// Returns all candidates in the order of the sources; some do not compile or change no value.
+    /// Some defects do not compile or change no value.
     pub(in super::super) fn defects(&self) -> Vec<Defect> {
         let of_source = |(path, source): &(&'static str, &'static str)| {
             let path = *path;
@@ -77,14 +73,13 @@ impl Library {
         Record::parse(self.record)
     }
 
-    /// Returns the source at a path.
     pub(in super::super) fn source(&self, path: &str) -> &'static str {
         self.sources.iter().find(|(known, _)| *known == path).map_or("", |(_, source)| source)
     }
 }
 
 impl Record {
-    /// Parses lines `value TEXT` and `DIGEST CALL VALUE`, divided by tabs.
+    /// Parses tab-separated lines `value TEXT` and `DIGEST CALL VALUE`.
     pub(super) fn parse(text: &str) -> Self {
         let mut record = Self::default();
         for line in text.lines() {

@@ -1,10 +1,4 @@
-//! Tasks in Rust.
-//!
-//! | file | subject |
-//! |---|---|
-//! | `libraries.rs` | the built-in libraries, and what is known about their defects |
-//! | `generator.rs` | tasks from libraries and defects |
-//! | `checks.rs` | evaluates calls on a crate |
+//! Rust tasks: built-in libraries with defects, checked with `rustc`.
 
 pub(super) mod checks;
 pub(super) mod generator;

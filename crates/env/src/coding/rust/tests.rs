@@ -1,5 +1,4 @@
-//! Tests that need `rustc` and a kernel with sandbox support; otherwise they are skipped with a
-//! message.
+//! Tests that need `rustc` and sandbox support in the kernel; skipped otherwise.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -41,7 +40,7 @@ fn evaluate(workshop: &Workshop, library: &Library, defect: Option<&Defect>) -> 
     };
     let files =
         library.sources.iter().map(|(path, source)| ((*path).to_owned(), text(path, source).into_bytes()));
-    // Only endless loops exceed it.
+    // Only endless loops exceed this.
     let limits = Limits { wall: Duration::from_mins(1), cpu: Duration::from_secs(2), ..Limits::default() };
     workshop
         .rust_values(files.collect(), library.name, &library.calls(), &limits)
@@ -49,16 +48,14 @@ fn evaluate(workshop: &Workshop, library: &Library, defect: Option<&Defect>) -> 
         .unwrap_or_default()
 }
 
-/// Returns the first failing call of a defect and its value; `None` without a failing call or if
-/// the defect does not compile.
+/// `None` if all calls pass or the defect does not compile.
 fn failing(values: &[String], right: &[String]) -> Option<(usize, Option<String>)> {
     let place = right.iter().enumerate().find(|(place, value)| values.get(*place) != Some(value))?.0;
     let compiled = !values.is_empty();
     compiled.then(|| (place, values.get(place).cloned()))
 }
 
-/// `TURNWISE_WRITE_DEFECTS=NAME` records the defects of a library, `all` of all, which takes some
-/// minutes.
+/// `TURNWISE_WRITE_DEFECTS=NAME` (or `all`, some minutes) writes the record.
 #[test]
 fn recorded_defects_are_those_that_the_compiler_finds() {
     let Some(workshop) = workshop() else { return };
@@ -173,7 +170,7 @@ fn cheats_in_rust_get_no_reward() {
         let steps = play(&set, &task, &[edit, "submit({})".into()]);
         assert!(steps[1].terminated && !steps[1].success, "{cheat}: {:?}", steps[1]);
     }
-    // Files in the place of the generated ones are replaced, and a long loop ends.
+    // The agent's own `.checks` are replaced, and a long loop ends.
     let mut environment = set.coding();
     environment.reset(&task, seed()).unwrap();
     let fix = call("edit", &serde_json::json!({"path": path, "new": known.fix}));

@@ -1,4 +1,4 @@
-//! Tool calls as JSON objects in tags, the format used by Hermes and Qwen.
+//! Tool calls as JSON objects in tags (Hermes, Qwen).
 
 use serde_json::Value;
 use turnwise_core::ToolCall;
@@ -18,7 +18,7 @@ pub(super) fn read([open, close]: &[String; 2], answer: &str) -> Result<Vec<Tool
         if after.trim_start().starts_with(close.as_str()) {
             return Err("the block of the call is empty");
         }
-        // The JSON parser finds the end, since a string may contain the closing tag.
+        // A JSON string may contain the closing tag, so the parser finds the end.
         let mut values = serde_json::Deserializer::from_str(after).into_iter::<Value>();
         let value = values.next().and_then(Result::ok).ok_or(NO_JSON)?;
         let after = after.get(values.byte_offset()..).unwrap_or_default().trim_start();
@@ -31,7 +31,7 @@ pub(super) fn read([open, close]: &[String; 2], answer: &str) -> Result<Vec<Tool
 const CLOSED: &str = "a call is closed that was not opened";
 const NO_JSON: &str = "the block of the call is not JSON";
 
-/// Writes calls in tags, omitting the first opening tag and the last closing tag.
+/// Omits the first opening and the last closing tag.
 pub(super) fn write([open, close]: &[String; 2], calls: &[ToolCall]) -> String {
     let blocks: Vec<String> = calls.iter().map(|call| json::object(call, "arguments")).collect();
     blocks.join(&format!("\n{close}\n{open}\n"))

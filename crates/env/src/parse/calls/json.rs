@@ -1,4 +1,4 @@
-//! JSON objects with a name and arguments, formatted like Python's `json.dumps`.
+//! JSON tool calls, formatted like Python's `json.dumps`.
 
 use std::io::{self, Write};
 
@@ -7,8 +7,8 @@ use serde_json::ser::Formatter;
 use serde_json::{Map, Value};
 use turnwise_core::ToolCall;
 
-/// Parses a call. Arguments may be any JSON value under `arguments` or `parameters`, and default to
-/// `{}`. A string that contains a JSON object is parsed as well, as in OpenAI's API.
+/// `arguments` or `parameters` may be any JSON, or JSON in a string as in OpenAI's API; default
+/// `{}`.
 pub(super) fn call(value: Value) -> Result<ToolCall, &'static str> {
     let Value::Object(mut fields) = value else { return Err("the call is not a JSON object") };
     let Some(Value::String(name)) = fields.remove("name") else { return Err("the call has no `name`") };
@@ -35,7 +35,7 @@ pub(super) fn object(call: &ToolCall, key: &str) -> String {
     )
 }
 
-/// Formats a value like `json.dumps(ensure_ascii=False)`, as chat templates do.
+/// `json.dumps(ensure_ascii=False)`, as in chat templates.
 pub(super) fn spaced(value: &Value) -> String {
     let mut out = Vec::new();
     let mut serializer = serde_json::Serializer::with_formatter(&mut out, Spaced);

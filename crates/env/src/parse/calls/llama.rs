@@ -1,15 +1,14 @@
-//! Tool calls as bare JSON objects, the format used by Llama 3.
+//! Tool calls as bare JSON objects (Llama 3).
 
 use serde_json::Value;
 use turnwise_core::ToolCall;
 
 use super::json;
 
-/// Token that Llama 3 writes before calls of its built-in tools.
+/// Llama 3 writes this before calls of built-in tools.
 const PYTHON_TAG: &str = "<|python_tag|>";
 
-/// Returns the calls in a response: JSON objects, optionally separated by semicolons, or a JSON
-/// list of objects. A response that starts with other text contains no calls.
+/// Objects, optionally separated by semicolons, or a list. Other text first means no calls.
 pub(super) fn read(answer: &str) -> Result<Vec<ToolCall>, &'static str> {
     let text = answer.trim();
     let tagged = text.strip_prefix(PYTHON_TAG);

@@ -1,22 +1,18 @@
-//! Tool calls as a Python list with named arguments, the format used by Llama 3.2, Llama 4 and
-//! BFCL.
+//! Tool calls as a Python list with named arguments (Llama 3.2, Llama 4, BFCL).
 //!
-//! Values are Python literals: strings, numbers, `True`, `False`, `None`, lists, tuples and
-//! dictionaries with string keys. JSON's `true`, `false` and `null` are also accepted. Nothing is
-//! executed.
+//! Values are Python literals, with string keys in dictionaries, or JSON's `true`, `false` and
+//! `null`. Nothing is executed.
 
 use serde_json::{Map, Number, Value};
 use turnwise_core::ToolCall;
 
 use super::json::spaced;
 
-/// Maximum nesting depth of values, which prevents a stack overflow.
 const DEEPEST: usize = 64;
 
 type Read<T> = Result<T, &'static str>;
 
-/// Returns the calls in a response, written as `[f(a=1), g(b="x")]` or as one call without
-/// brackets.
+/// Parses `[f(a=1), g(b="x")]`, or one call without brackets.
 pub(super) fn read(answer: &str) -> Read<Vec<ToolCall>> {
     let text = answer.trim();
     let text = text.strip_prefix("<|python_tag|>").unwrap_or(text).trim_start();
@@ -80,7 +76,6 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Skips whitespace and returns the next character.
     fn peek(&mut self) -> Option<char> {
         self.rest = self.rest.trim_start();
         self.rest.chars().next()
@@ -94,7 +89,7 @@ impl<'a> Reader<'a> {
         next
     }
 
-    /// Parses a name. Tool names may contain dots and hyphens.
+    /// Tool names may contain dots and hyphens.
     fn name(&mut self) -> Option<&'a str> {
         let begins = |character: char| character.is_alphabetic() || character == '_';
         self.peek().filter(|&first| begins(first))?;
@@ -135,7 +130,7 @@ impl<'a> Reader<'a> {
         let value = match self.peek().ok_or("a value is missing")? {
             '[' => self.list('[', ']').map(|(values, _)| Value::Array(values)),
             '(' => self.list('(', ')').map(|(mut values, comma)| match values.len() {
-                // Parentheses around one value without a comma are not a tuple.
+                // Not a tuple without a comma.
                 1 if !comma => values.remove(0),
                 _ => Value::Array(values),
             }),
@@ -197,13 +192,13 @@ impl<'a> Reader<'a> {
         if let Ok(number) = text.parse::<u64>() {
             return Ok(number.into());
         }
-        // Rust also parses `inf` and `nan` as numbers.
+        // Rust also parses `inf` and `nan`.
         let written = digits.starts_with(|first: char| first.is_ascii_digit() || first == '.');
         let number = text.parse::<f64>().ok().filter(|_| written).and_then(Number::from_f64);
         number.map(Value::Number).ok_or("a number cannot be read")
     }
 
-    /// Parses adjacent string literals, which Python concatenates.
+    /// Python concatenates adjacent string literals.
     fn text(&mut self) -> Read<String> {
         let mut text = String::new();
         while let Some(quote @ ('"' | '\'')) = self.peek() {
@@ -228,7 +223,7 @@ impl<'a> Reader<'a> {
         Ok(text)
     }
 
-    /// Parses an escape sequence. Unknown escape sequences keep their backslash.
+    /// Unknown escape sequences keep their backslash.
     fn escaped(&mut self, text: &mut String) -> Read<()> {
         let mut characters = self.rest.chars();
         let kind = characters.next().ok_or("a text is not closed")?;

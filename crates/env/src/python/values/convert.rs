@@ -1,4 +1,4 @@
-//! Converts strings and numbers: `float`, `int`, `str.splitlines`, dates.
+//! Python's conversions of strings, numbers and dates.
 
 use num_bigint::BigInt;
 
@@ -7,10 +7,10 @@ use super::raise::{Class, Raise};
 use super::value::Value;
 use crate::python;
 
-/// Evaluates `float(value)`.
+/// `float(value)`
 ///
 /// # Errors
-/// Returns a `TypeError` or `ValueError` if the value cannot be converted to a number.
+/// Returns Python's `TypeError` or `ValueError`.
 pub fn float_of(value: &Value) -> Result<f64, Raise> {
     match value {
         Value::Float(value) => Ok(*value),
@@ -31,7 +31,7 @@ pub fn float_of(value: &Value) -> Result<f64, Raise> {
     }
 }
 
-/// Removes underscores between digits. Returns `None` if there is an underscore elsewhere.
+/// `None` if an underscore is not between digits.
 fn without_underscores(text: &str) -> Option<String> {
     let bytes = text.as_bytes();
     let digit = |place: Option<usize>| place.and_then(|p| bytes.get(p)).is_some_and(u8::is_ascii_digit);
@@ -42,11 +42,10 @@ fn without_underscores(text: &str) -> Option<String> {
     fine.then(|| text.replace('_', ""))
 }
 
-/// Evaluates `int(value)`.
+/// `int(value)`
 ///
 /// # Errors
-/// Returns a `TypeError`, `ValueError` or `OverflowError` if the value cannot be converted to an
-/// integer.
+/// Returns Python's `TypeError`, `ValueError` or `OverflowError`.
 pub fn int_of(value: &Value) -> Result<Value, Raise> {
     match value {
         Value::Int(_) | Value::Big(_) => Ok(value.clone()),
@@ -75,12 +74,12 @@ pub fn int_of(value: &Value) -> Result<Value, Raise> {
     }
 }
 
-/// Evaluates `text.lower()`.
+/// `text.lower()`
 pub fn lower(text: &str) -> String {
     text.to_lowercase()
 }
 
-/// Evaluates `text.splitlines()`.
+/// `text.splitlines()`
 pub fn split_lines(text: &str) -> Vec<&str> {
     let is_end = |character: char| {
         matches!(
@@ -102,15 +101,15 @@ pub fn split_lines(text: &str) -> Vec<&str> {
     lines
 }
 
-/// Evaluates `text.split()`.
+/// `text.split()`
 pub fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(python::is_space).filter(|word| !word.is_empty())
 }
 
-/// Returns year, month and day parsed by `datetime.strptime(value, "%Y-%m-%d")`.
+/// `datetime.strptime(value, "%Y-%m-%d")` as year, month and day.
 ///
 /// # Errors
-/// Returns a `TypeError` if the value is not a string, or a `ValueError` for other formats.
+/// Returns Python's `TypeError` or `ValueError`.
 pub fn date(value: &Value) -> Result<(i64, i64, i64), Raise> {
     let Value::Str(text) = value else {
         let name = if matches!(value, Value::None) { "None" } else { value.type_name() };
@@ -125,8 +124,7 @@ pub fn date(value: &Value) -> Result<(i64, i64, i64), Raise> {
     let (month, rest) =
         digits(rest, 1, 2).filter(|(month, _)| (1..=12).contains(month)).ok_or_else(mismatch)?;
     let rest = rest.strip_prefix('-').ok_or_else(mismatch)?;
-    // A blank may replace the first digit of a day. A second digit is left over if the day would be
-    // too large.
+    // A blank may replace a day's first digit; a second digit is left over if the day is too large.
     let unpadded = rest.strip_prefix(' ').unwrap_or(rest);
     let most = if unpadded.len() == rest.len() { 2 } else { 1 };
     let (day, rest) = digits(unpadded, 1, most)
@@ -151,7 +149,6 @@ pub fn date(value: &Value) -> Result<(i64, i64, i64), Raise> {
     Ok((year, month, day))
 }
 
-/// Parses between `fewest` and `most` digits at the start and returns the rest.
 fn digits(text: &str, fewest: usize, most: usize) -> Option<(i64, &str)> {
     let count = text.bytes().take(most).take_while(u8::is_ascii_digit).count();
     if count < fewest {

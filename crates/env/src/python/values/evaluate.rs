@@ -1,4 +1,4 @@
-//! Evaluates Python expressions that call API functions.
+//! Evaluates Python expressions.
 
 use super::numbers::power;
 use super::operators::{add, divide, hashable, multiply, negate, subtract};
@@ -6,18 +6,18 @@ use super::raise::{Class, Raise};
 use super::syntax::{Expression, Operator};
 use super::value::{Dict, Value};
 
-/// The functions that an expression may call.
+/// Functions that expressions may call.
 pub trait Caller {
-    /// Checks that the object exists and has the method.
+    /// Checks that an object has a method.
     ///
     /// # Errors
-    /// Returns a `NameError` or an `AttributeError`.
+    /// Returns a `NameError` or `AttributeError`.
     fn find(&self, object: &str, method: &str) -> Result<(), Raise>;
 
     /// Calls a method.
     ///
     /// # Errors
-    /// Returns the exception raised by the method.
+    /// Returns the method's exception.
     fn call(
         &mut self,
         object: &str,
@@ -31,10 +31,10 @@ fn unknown(name: &str) -> Raise {
     Raise::new(Class::Name, format!("name '{name}' is not defined"))
 }
 
-/// Evaluates `eval(expression)`.
+/// `eval(expression)`
 ///
 /// # Errors
-/// Returns the exception raised by the expression.
+/// Returns the expression's exception.
 pub fn evaluate(expression: Expression, caller: &mut impl Caller) -> Result<Value, Raise> {
     let items = |items: Vec<Expression>, caller: &mut _| -> Result<Vec<Value>, Raise> {
         items.into_iter().map(|item| evaluate(item, caller)).collect()
@@ -122,7 +122,7 @@ fn call(
     caller.call(&object, &method, values, named)
 }
 
-/// Evaluates `value[index]`.
+/// `value[index]`
 fn subscript(value: &Value, index: &Value) -> Result<Value, Raise> {
     let at = |length: usize, kind: &str| -> Result<usize, Raise> {
         let place = match index {
@@ -164,7 +164,6 @@ mod tests {
     use super::super::syntax::{assignments, parse};
     use super::*;
 
-    /// Test object `o` with a method `f` that returns the arguments.
     struct Echo;
 
     impl Caller for Echo {

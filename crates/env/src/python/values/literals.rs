@@ -75,7 +75,7 @@ impl Parser<'_> {
         let mut place = quote.len();
         loop {
             let left = &rest[place..];
-            // Copies text without special characters in one piece.
+            // Copies plain text in one piece.
             let special = |c: char| matches!(c, '\\' | '\n' | '\'' | '"' | '{' | '}');
             let plain = left.find(special).unwrap_or(left.len());
             text.push_str(&left[..plain]);
@@ -115,7 +115,6 @@ impl Parser<'_> {
         self.error(&format!("unterminated {kind} literal (detected at line {line})"))
     }
 
-    /// Parses the escape sequence at the start of `left` and returns its length.
     fn escape(&self, left: &str, text: &mut String) -> Result<usize, Raise> {
         let Some(letter) = left[1..].chars().next() else { return Ok(1) };
         let simple = match letter {
@@ -148,7 +147,7 @@ impl Parser<'_> {
                     );
                     return Err(self.error(&reason));
                 };
-                // A Rust string cannot contain a surrogate.
+                // Rust strings cannot contain surrogates.
                 text.push(char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER));
                 return Ok(2 + width);
             }

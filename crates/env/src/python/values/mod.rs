@@ -1,4 +1,4 @@
-//! The Python values, operators, exceptions and expressions that the APIs need.
+//! Python values, operators, exceptions and expressions.
 
 mod convert;
 mod evaluate;

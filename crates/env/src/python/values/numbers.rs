@@ -1,4 +1,4 @@
-//! Arbitrary-precision numbers: conversion, powers, rounding.
+//! Arbitrary-precision numbers.
 
 use std::cmp::Ordering;
 
@@ -7,7 +7,7 @@ use num_bigint::{BigInt, Sign};
 use super::raise::{Class, Raise};
 use super::value::Value;
 
-/// Maximum size of an integer in bits. Python itself cannot print larger integers.
+/// Maximum bits of an integer; Python cannot even print these.
 const MOST_BITS: u64 = 1 << 20;
 
 pub(super) enum Number {
@@ -35,7 +35,7 @@ impl Number {
         }
     }
 
-    /// Returns the value if it is an integer, and 0 if it is a float.
+    /// 0 for a float.
     pub(super) fn big(self) -> BigInt {
         match self {
             Self::Small(value) => value.into(),
@@ -46,7 +46,7 @@ impl Number {
 }
 
 pub(super) fn float_of_big(value: &BigInt) -> Result<f64, Raise> {
-    // Parsing the decimal text rounds correctly.
+    // Parsing decimal text rounds correctly.
     let float =
         if value.bits() > 1100 { f64::INFINITY } else { value.to_string().parse().unwrap_or(f64::NAN) };
     if float.is_finite() {
@@ -60,11 +60,11 @@ pub(super) fn integer(value: BigInt) -> Value {
     i64::try_from(&value).map_or(Value::Big(value), Value::Int)
 }
 
-/// Evaluates `base ** exponent`.
+/// `base ** exponent`
 ///
 /// # Errors
-/// Returns a `TypeError` if an operand is not a number. Returns an `OverflowError` or
-/// `ZeroDivisionError` in the same cases as Python.
+/// Returns a `TypeError` unless both are numbers, or Python's `OverflowError` or
+/// `ZeroDivisionError`.
 pub fn power(base: &Value, exponent: &Value) -> Result<Value, Raise> {
     let (Some(left), Some(right)) = (Number::of(base), Number::of(exponent)) else {
         let (left, right) = (base.type_name(), exponent.type_name());
@@ -79,7 +79,7 @@ pub fn power(base: &Value, exponent: &Value) -> Result<Value, Raise> {
             return Err(too_long());
         }
         let even = times % 2 == 0;
-        // For 0, 1 and -1 only the parity of the exponent matters.
+        // For 0, 1 and -1 only the exponent's parity matters.
         let times = if grows { times } else { times.min(2 - i64::from(!even)) };
         return Ok(integer(left.pow(u32::try_from(times).unwrap_or(0))));
     }
@@ -113,10 +113,10 @@ fn complex_power(base: f64, exponent: f64) -> Value {
     Value::Opaque { class: "complex", repr: format!("({real}{sign}{imaginary}j)") }
 }
 
-/// Evaluates `round(number, digits)`.
+/// `round(number, digits)`
 ///
 /// # Errors
-/// Returns a `TypeError` if `number` is not a number or `digits` is not an integer.
+/// Returns a `TypeError` unless `number` is a number and `digits` an integer.
 pub fn round(number: &Value, digits: &Value) -> Result<Value, Raise> {
     let digits = match digits {
         Value::Int(digits) => *digits,
@@ -141,7 +141,7 @@ pub fn round(number: &Value, digits: &Value) -> Result<Value, Raise> {
     match Number::of(number) {
         Some(Number::Float(value)) if !value.is_finite() || digits > 323 => Ok(Value::Float(value)),
         Some(Number::Float(value)) if digits < -308 => Ok(Value::Float(0.0 * value)),
-        // Formatting rounds correctly, half to even.
+        // Formatting rounds half to even.
         Some(Number::Float(value)) if digits >= 0 => {
             let digits = usize::try_from(digits).unwrap_or(0);
             Ok(Value::Float(format!("{value:.digits$}").parse().unwrap_or(value)))
@@ -170,7 +170,7 @@ pub fn round(number: &Value, digits: &Value) -> Result<Value, Raise> {
 }
 
 fn big_of_float(whole: f64) -> BigInt {
-    // Formatting a float prints all digits of its integer part.
+    // Formatting prints all integer digits of a float.
     format!("{whole:.0}").parse().unwrap_or_default()
 }
 

@@ -1,4 +1,4 @@
-//! Operators and built-in functions with Python's error messages.
+//! Python's operators and built-in functions, with its errors.
 
 use std::cmp::Ordering;
 
@@ -8,7 +8,7 @@ use super::numbers::{Number, integer};
 use super::raise::{Class, Raise};
 use super::value::Value;
 
-/// An ordering comparison.
+/// A comparison operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// `<`
@@ -69,18 +69,18 @@ fn arithmetic(
     })
 }
 
-/// Evaluates `left + right`.
+/// `left + right`
 ///
 /// # Errors
-/// Returns a `TypeError` if operands of these types cannot be added.
+/// Returns a `TypeError` for unsuitable types.
 pub fn add(left: &Value, right: &Value) -> Result<Value, Raise> {
     add_by("+", left, right)
 }
 
-/// Evaluates `left += right` for numbers and strings, as a new value.
+/// `left += right` for numbers and strings, as a new value.
 ///
 /// # Errors
-/// Returns a `TypeError` if operands of these types cannot be added.
+/// Returns a `TypeError` for unsuitable types.
 pub fn add_in_place(left: &Value, right: &Value) -> Result<Value, Raise> {
     add_by("+=", left, right)
 }
@@ -99,18 +99,18 @@ fn add_by(operator: &str, left: &Value, right: &Value) -> Result<Value, Raise> {
     }
 }
 
-/// Evaluates `left - right`.
+/// `left - right`
 ///
 /// # Errors
-/// Returns a `TypeError` if an operand is not a number.
+/// Returns a `TypeError` unless both are numbers.
 pub fn subtract(left: &Value, right: &Value) -> Result<Value, Raise> {
     subtract_by("-", left, right)
 }
 
-/// Evaluates `left -= right` for numbers, as a new value.
+/// `left -= right` for numbers, as a new value.
 ///
 /// # Errors
-/// Returns a `TypeError` if an operand is not a number.
+/// Returns a `TypeError` unless both are numbers.
 pub fn subtract_in_place(left: &Value, right: &Value) -> Result<Value, Raise> {
     subtract_by("-=", left, right)
 }
@@ -123,11 +123,10 @@ fn subtract_by(operator: &str, left: &Value, right: &Value) -> Result<Value, Rai
         .unwrap_or_else(|| Err(unsupported(operator, left, right)))
 }
 
-/// Evaluates `left * right`.
+/// `left * right`
 ///
 /// # Errors
-/// Returns a `TypeError` if operands of these types cannot be multiplied, or a `MemoryError` for
-/// too long repetitions.
+/// Returns a `TypeError` for unsuitable types, or a `MemoryError` for long repetitions.
 pub fn multiply(left: &Value, right: &Value) -> Result<Value, Raise> {
     let is_sequence = |value: &Value| matches!(value, Value::Str(_) | Value::List(_) | Value::Tuple(_));
     if let Some(product) = arithmetic(left, right, i64::checked_mul, |l, r| l * r, |l, r| l * r) {
@@ -166,10 +165,10 @@ fn repeat(sequence: &Value, count: &Value) -> Result<Value, Raise> {
     })
 }
 
-/// Evaluates `left / right`.
+/// `left / right`
 ///
 /// # Errors
-/// Returns a `TypeError` if an operand is not a number, or a `ZeroDivisionError`.
+/// Returns a `TypeError` unless both are numbers, or a `ZeroDivisionError`.
 pub fn divide(left: &Value, right: &Value) -> Result<Value, Raise> {
     let (Some(one), Some(other)) = (Number::of(left), Number::of(right)) else {
         return Err(unsupported("/", left, right));
@@ -183,16 +182,16 @@ pub fn divide(left: &Value, right: &Value) -> Result<Value, Raise> {
     Ok(Value::Float(one / other))
 }
 
-/// Evaluates `left % right` for floats.
+/// `left % right` for floats.
 pub fn remainder(left: f64, right: f64) -> f64 {
     let rest = left % right;
     if rest != 0.0 && (rest < 0.0) != (right < 0.0) { rest + right } else { rest }
 }
 
-/// Evaluates `-value`.
+/// `-value`
 ///
 /// # Errors
-/// Returns a `TypeError` if the value is not a number.
+/// Returns a `TypeError` unless the value is a number.
 pub fn negate(value: &Value) -> Result<Value, Raise> {
     match value {
         Value::Int(number) => {
@@ -205,10 +204,10 @@ pub fn negate(value: &Value) -> Result<Value, Raise> {
     }
 }
 
-/// Evaluates `abs(value)`.
+/// `abs(value)`
 ///
 /// # Errors
-/// Returns a `TypeError` if the value is not a number.
+/// Returns a `TypeError` unless the value is a number.
 pub fn abs(value: &Value) -> Result<Value, Raise> {
     match value {
         Value::Float(value) => Ok(Value::Float(value.abs())),
@@ -220,10 +219,10 @@ pub fn abs(value: &Value) -> Result<Value, Raise> {
     }
 }
 
-/// Evaluates `left ORDER right`.
+/// `left ORDER right`
 ///
 /// # Errors
-/// Returns a `TypeError` if operands of these types cannot be compared.
+/// Returns a `TypeError` for unsuitable types.
 pub fn compare(order: Order, left: &Value, right: &Value) -> Result<bool, Raise> {
     let refused = || {
         Raise::type_error(format!(
@@ -262,18 +261,18 @@ fn nearest(number: &Number) -> f64 {
     number.float().unwrap_or(sign * f64::INFINITY)
 }
 
-/// Evaluates `left < right`.
+/// `left < right`
 ///
 /// # Errors
-/// Returns a `TypeError` if operands of these types cannot be compared.
+/// Returns a `TypeError` for unsuitable types.
 pub fn is_less(left: &Value, right: &Value) -> Result<bool, Raise> {
     compare(Order::Less, left, right)
 }
 
-/// Evaluates `item in container`.
+/// `item in container`
 ///
 /// # Errors
-/// Returns a `TypeError` if the value is not a container or cannot contain items of this type.
+/// Returns a `TypeError` for unsuitable types.
 pub fn contains(container: &Value, item: &Value) -> Result<bool, Raise> {
     match container {
         Value::Str(text) => {
@@ -295,10 +294,10 @@ pub fn contains(container: &Value, item: &Value) -> Result<bool, Raise> {
     }
 }
 
-/// Checks that a value can be used as a dictionary key.
+/// Checks that a value can be a dictionary key.
 ///
 /// # Errors
-/// Returns a `TypeError` if the value is not hashable.
+/// Returns a `TypeError` otherwise.
 pub fn hashable(value: &Value) -> Result<(), Raise> {
     match value {
         Value::List(_) | Value::Dict(_) | Value::Set(_) => {
@@ -309,10 +308,10 @@ pub fn hashable(value: &Value) -> Result<(), Raise> {
     }
 }
 
-/// Returns the items that `for item in value` iterates over.
+/// Returns the items of `for item in value`.
 ///
 /// # Errors
-/// Returns a `TypeError` if the value is not iterable.
+/// Returns a `TypeError` unless the value is iterable.
 pub fn iterate(value: &Value) -> Result<Vec<Value>, Raise> {
     match value {
         Value::List(items) | Value::Tuple(items) | Value::Set(items) => Ok(items.clone()),
@@ -322,10 +321,10 @@ pub fn iterate(value: &Value) -> Result<Vec<Value>, Raise> {
     }
 }
 
-/// Evaluates `len(value)`.
+/// `len(value)`
 ///
 /// # Errors
-/// Returns a `TypeError` if the value has no length.
+/// Returns a `TypeError` without a length.
 pub fn length(value: &Value) -> Result<usize, Raise> {
     match value {
         Value::List(items) | Value::Tuple(items) | Value::Set(items) => Ok(items.len()),
@@ -335,11 +334,10 @@ pub fn length(value: &Value) -> Result<usize, Raise> {
     }
 }
 
-/// Evaluates `sum(values)`. As in Python 3.11, the values are added from left to right, starting
-/// with 0.
+/// `sum(values)`, from left to right starting at 0, as in Python 3.11.
 ///
 /// # Errors
-/// Returns a `TypeError` if an item is not a number.
+/// Returns a `TypeError` unless all items are numbers.
 pub fn sum(values: &Value) -> Result<Value, Raise> {
     iterate(values)?.iter().try_fold(Value::Int(0), |total, item| add(&total, item))
 }
@@ -347,7 +345,7 @@ pub fn sum(values: &Value) -> Result<Value, Raise> {
 /// Returns the string on which a method is called.
 ///
 /// # Errors
-/// Returns an `AttributeError` if the value is not a string.
+/// Returns an `AttributeError` for other types.
 pub fn str_method<'a>(value: &'a Value, method: &str) -> Result<&'a str, Raise> {
     value.as_str().ok_or_else(|| Raise::no_attribute(value, method))
 }

@@ -7,7 +7,7 @@ use super::value::Value;
 pub enum Class {
     /// `AttributeError`
     Attribute,
-    /// Any other exception class. No code catches these.
+    /// Any other class; no code catches these.
     Other,
     /// `KeyError` or `IndexError`
     Lookup,
@@ -30,7 +30,7 @@ pub enum Class {
 pub struct Raise {
     /// Exception class.
     pub class: Class,
-    /// Its text, `str(exception)`.
+    /// `str(exception)`
     pub text: String,
 }
 
@@ -50,18 +50,18 @@ impl Raise {
         Self::new(Class::Value, text)
     }
 
-    /// Creates the `KeyError` for a missing key.
+    /// Creates the `KeyError` of a missing key.
     pub fn key_error(key: &Value) -> Self {
         Self::new(Class::Lookup, key.repr())
     }
 
-    /// Creates the `AttributeError` for a missing attribute.
+    /// Creates the `AttributeError` of a missing attribute.
     pub fn no_attribute(value: &Value, attribute: &str) -> Self {
         let text = format!("'{}' object has no attribute '{attribute}'", value.type_name());
         Self::new(Class::Attribute, text)
     }
 
-    /// Creates the error for a value that contains itself.
+    /// Creates the error of a value that contains itself.
     pub fn recursion() -> Self {
         Self::new(Class::Other, "maximum recursion depth exceeded")
     }

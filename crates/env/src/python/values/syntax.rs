@@ -1,13 +1,13 @@
-//! Parses Python expressions: literals, containers, calls, arithmetic. Unlike in Python,
-//! comparisons, lambdas, comprehensions and f-strings with fields are syntax errors.
+//! Parses Python's literals, containers, calls and arithmetic. Comparisons, lambdas, comprehensions
+//! and f-strings with fields are syntax errors.
 
 use super::raise::{Class, Raise};
 use super::value::Value;
 
-/// Maximum nesting depth, the same as in Python.
+/// Maximum nesting depth, as in Python.
 const DEEPEST: usize = 90;
 
-/// A parsed expression.
+/// An expression.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Expression {
     /// A literal.
@@ -36,7 +36,7 @@ pub enum Expression {
     Subscript(Box<Expression>, Box<Expression>),
 }
 
-/// A binary arithmetic operator.
+/// An arithmetic operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operator {
     /// `+`
@@ -51,7 +51,7 @@ pub enum Operator {
     Power,
 }
 
-/// Parses an expression like `eval`.
+/// Parses like `eval`.
 ///
 /// # Errors
 /// Returns a `SyntaxError`.
@@ -72,10 +72,10 @@ pub fn parse(text: &str) -> Result<Expression, Raise> {
     }
 }
 
-/// Returns the source text of each call in a list `[f(..), g(..)]`.
+/// Returns the source of each call in a list `[f(..), g(..)]`.
 ///
 /// # Errors
-/// Returns a `SyntaxError` if the text is not a list of calls.
+/// Returns a `SyntaxError` for other text.
 pub fn calls(text: &str) -> Result<Vec<&str>, Raise> {
     let mut parser = Parser { text, place: 0, depth: 0, inside: 0 };
     parser.blank();
@@ -98,7 +98,7 @@ pub fn calls(text: &str) -> Result<Vec<&str>, Raise> {
     if parser.peek().is_some() { Err(parser.invalid()) } else { Ok(found) }
 }
 
-/// Parses a module that consists only of assignments `NAME = expression`.
+/// Parses a module of assignments `NAME = expression`.
 ///
 /// # Errors
 /// Returns a `SyntaxError` that names the line.
@@ -124,7 +124,7 @@ pub(super) struct Parser<'a> {
     text: &'a str,
     pub(super) place: usize,
     depth: usize,
-    /// Number of open brackets. Inside brackets, newlines are allowed.
+    /// Open brackets, inside which newlines are allowed.
     inside: usize,
 }
 
@@ -154,7 +154,7 @@ impl<'a> Parser<'a> {
         self.error("invalid syntax")
     }
 
-    /// Skips spaces. Inside brackets, also skips newlines and comments.
+    /// Skips spaces; inside brackets also newlines and comments.
     pub(super) fn blank(&mut self) {
         loop {
             let rest = self.rest();

@@ -1,4 +1,4 @@
-//! Formats values as text: `str`, `repr` and `json.dumps`.
+//! `str`, `repr` and `json.dumps`.
 
 use std::fmt::{self, Write as _};
 
@@ -7,12 +7,11 @@ use crate::python;
 
 const MOST_DIGITS: usize = 4300;
 
-/// The value cannot be serialized to JSON.
+/// A value that is not valid JSON.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NotJson;
 
-/// Returns true for the non-ASCII characters that `repr` escapes but [`python::quoted`] does not:
-/// format, separator and private-use characters.
+/// Escaped by `repr` but not by [`python::quoted`]: format, separator and private-use characters.
 fn is_escaped(character: char) -> bool {
     matches!(u32::from(character),
         0x600..=0x605 | 0x61c | 0x6dd | 0x70f | 0x1680 | 0x180e | 0x2000..=0x200f | 0x2028..=0x202f
@@ -27,7 +26,6 @@ fn quoted(out: &mut String, text: &str) {
     python::quoted(&mut plain, text);
     for character in plain.chars() {
         let code = u32::from(character);
-        // Writing into a string cannot fail.
         let _ = match character {
             _ if !is_escaped(character) => out.write_char(character),
             _ if code > 0xffff => write!(out, "\\U{code:08x}"),
@@ -46,7 +44,7 @@ fn items(out: &mut String, items: &[Value]) {
 }
 
 impl Value {
-    /// Evaluates `repr(value)`.
+    /// `repr(value)`
     pub fn repr(&self) -> String {
         let mut out = String::new();
         self.write_repr(&mut out);
@@ -102,7 +100,7 @@ impl Value {
     /// Appends `json.dumps(value)`.
     ///
     /// # Errors
-    /// Fails if any part of the value cannot be serialized to JSON.
+    /// Fails if the value is not valid JSON.
     pub fn write_json(&self, out: &mut String) -> Result<(), NotJson> {
         match self {
             Self::None => out.push_str("null"),
@@ -127,10 +125,10 @@ impl Value {
         Ok(())
     }
 
-    /// Returns true if the value contains an integer with more digits than Python prints.
+    /// Returns true for an integer with more digits than Python prints.
     pub fn is_too_long(&self) -> bool {
         match self {
-            // 3.32 bits per digit: only integers near the limit are counted exactly.
+            // 3.32 bits per digit: counts digits only near the limit.
             Self::Big(value) if value.bits() < 14_000 => false,
             Self::Big(value) => value.magnitude().to_string().len() > MOST_DIGITS,
             Self::List(items) | Self::Tuple(items) | Self::Set(items) => items.iter().any(Self::is_too_long),
@@ -172,7 +170,6 @@ fn json_dict(out: &mut String, dict: &Dict) -> Result<(), NotJson> {
     Ok(())
 }
 
-/// `str(value)`
 impl fmt::Display for Value {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -183,7 +180,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// Formats a number with `.2f`.
+/// Formats like `.2f`.
 pub fn two_decimals(value: f64) -> String {
     if value.is_nan() { "nan".to_owned() } else { format!("{value:.2}") }
 }

@@ -5,8 +5,8 @@ use std::fmt;
 use num_bigint::BigInt;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
-/// A Python value. `==` compares values as Python does: `1 == 1.0 == True`, and the order of
-/// dictionaries and sets is ignored.
+/// A Python value. `==` is Python's: `1 == 1.0 == True`, and the order of dictionaries and sets
+/// does not matter.
 #[derive(Clone, Debug, Default)]
 pub enum Value {
     /// `None`
@@ -26,21 +26,20 @@ pub enum Value {
     List(Vec<Value>),
     /// A tuple.
     Tuple(Vec<Value>),
-    /// A set, which keeps its insertion order.
+    /// A set in insertion order.
     Set(Vec<Value>),
     /// A dictionary.
     Dict(Dict),
-    /// A number of another type, such as `decimal.Decimal`, stored as text.
+    /// A number of another type, such as `decimal.Decimal`, as text.
     Opaque {
-        /// Name of the number's type.
+        /// Type name.
         class: &'static str,
-        /// Its `repr`.
+        /// `repr(value)`
         repr: String,
     },
 }
 
-/// A dictionary that keeps its insertion order. Lookups use linear search because the dictionaries
-/// are small.
+/// An insertion-ordered dictionary with linear search, because dictionaries here are small.
 #[derive(Clone, Debug, Default)]
 pub struct Dict(Vec<(Value, Value)>);
 
@@ -50,22 +49,22 @@ impl Dict {
         Self(Vec::new())
     }
 
-    /// Creates a dictionary from entries whose keys are distinct.
+    /// Creates a dictionary from distinct keys.
     pub fn of_distinct(entries: Vec<(Value, Value)>) -> Self {
         Self(entries)
     }
 
-    /// Returns the value for a key.
+    /// Returns a key's value.
     pub fn get(&self, key: &Value) -> Option<&Value> {
         self.0.iter().find(|(known, _)| known == key).map(|(_, value)| value)
     }
 
-    /// Returns the value for a key as a mutable reference.
+    /// Returns a key's value mutably.
     pub fn get_mut(&mut self, key: &Value) -> Option<&mut Value> {
         self.0.iter_mut().find(|(known, _)| known == key).map(|(_, value)| value)
     }
 
-    /// Returns the value for a string key.
+    /// Returns a string key's value.
     pub fn get_str(&self, key: &str) -> Option<&Value> {
         self.0.iter().find(|(known, _)| known.as_str() == Some(key)).map(|(_, value)| value)
     }
@@ -75,7 +74,7 @@ impl Dict {
         self.get(key).is_some()
     }
 
-    /// Sets the value for a key, appending the key if it is new.
+    /// Sets a value; new keys are appended.
     pub fn insert(&mut self, key: impl Into<Value>, value: impl Into<Value>) {
         let (key, value) = (key.into(), value.into());
         match self.get_mut(&key) {
@@ -95,12 +94,12 @@ impl Dict {
         self.0.len()
     }
 
-    /// Returns true if the dictionary is empty.
+    /// Returns true without entries.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Iterates over keys and values in order.
+    /// Iterates over the entries in order.
     pub fn iter(&self) -> impl Iterator<Item = (&Value, &Value)> {
         self.0.iter().map(|(key, value)| (key, value))
     }
@@ -136,22 +135,22 @@ impl FromIterator<(Value, Value)> for Dict {
 }
 
 impl Value {
-    /// Returns the text if the value is a string.
+    /// Returns the text of a string.
     pub fn as_str(&self) -> Option<&str> {
         if let Self::Str(text) = self { Some(text) } else { None }
     }
 
-    /// Returns the dictionary if the value is one.
+    /// Returns the dictionary, if it is one.
     pub fn as_dict(&self) -> Option<&Dict> {
         if let Self::Dict(dict) = self { Some(dict) } else { None }
     }
 
-    /// Returns the items if the value is a list.
+    /// Returns a list's items.
     pub fn as_list(&self) -> Option<&[Value]> {
         if let Self::List(items) = self { Some(items) } else { None }
     }
 
-    /// Returns `type(value).__name__`.
+    /// `type(value).__name__`
     pub fn type_name(&self) -> &'static str {
         match self {
             Self::None => "NoneType",
@@ -167,7 +166,7 @@ impl Value {
         }
     }
 
-    /// Evaluates `bool(value)`.
+    /// `bool(value)`
     pub fn is_true(&self) -> bool {
         match self {
             Self::None => false,
@@ -181,8 +180,7 @@ impl Value {
         }
     }
 
-    /// Returns true if two values are equal, including the types of all nested values. The order of
-    /// dictionary entries is ignored.
+    /// Compares values and all nested types, ignoring the order of dictionaries.
     pub fn is_identical(&self, other: &Self) -> bool {
         let all = |left: &[Value], right: &[Value]| {
             left.len() == right.len() && left.iter().zip(right).all(|(one, other)| one.is_identical(other))
@@ -237,7 +235,7 @@ impl PartialEq for Value {
                 (Some(Number::Float(one)), Some(Number::Float(other))) => one == other,
                 (Some(Number::Int(one)), Some(Number::Float(other)))
                 | (Some(Number::Float(other)), Some(Number::Int(one))) => {
-                    // Exact, since the float is an integer of this size.
+                    // Exact: the float is an integer of this size.
                     other.fract() == 0.0 && other.abs() < 9.3e18 && other as i128 == i128::from(one)
                 }
                 _ => false,
@@ -294,7 +292,7 @@ impl From<Vec<Value>> for Value {
     }
 }
 
-/// Creates a dictionary from distinct string keys and their values.
+/// Creates a dictionary from distinct string keys.
 pub fn dict<const N: usize>(pairs: [(&str, Value); N]) -> Value {
     Value::Dict(Dict(pairs.into_iter().map(|(key, value)| (Value::from(key), value)).collect()))
 }
@@ -353,7 +351,7 @@ impl<'de> Visitor<'de> for Reader {
     }
 }
 
-/// Parses JSON, keeping the order of keys.
+/// Keeps the key order.
 impl<'de> Deserialize<'de> for Value {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(Reader)

@@ -1,4 +1,4 @@
-//! Runs a command line of the host with limits of time and output.
+//! Runs a command on the host with limits of time and output.
 
 use std::io::{self, Read as _, Write as _};
 use std::process::{Command, Stdio};
@@ -8,20 +8,15 @@ use std::time::{Duration, Instant};
 
 const LOOK: Duration = Duration::from_millis(10);
 
-/// How a command line ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ended {
     /// Exit code; `None` if it was killed.
     pub(super) code: Option<i32>,
-    /// Standard output and standard error together.
     pub(super) output: Vec<u8>,
-    /// It took too long.
     pub(super) late: bool,
-    /// It wrote too much.
     pub(super) cut: bool,
 }
 
-/// Runs a command line to its end, or kills it at a limit.
 pub(super) fn run(line: &[String], input: &[u8], wall: Duration, most: usize) -> io::Result<Ended> {
     let (program, arguments) =
         line.split_first().ok_or_else(|| io::Error::other("the command line is empty"))?;
@@ -40,7 +35,7 @@ pub(super) fn run(line: &[String], input: &[u8], wall: Duration, most: usize) ->
     let (send, receive) = mpsc::channel();
     thread::spawn(move || {
         let mut output = Vec::new();
-        // What was read before an error counts.
+        // Keep what was read before an error.
         let _ = reader.by_ref().take(most as u64 + 1).read_to_end(&mut output);
         let _ = send.send(output);
     });
@@ -65,7 +60,7 @@ pub(super) fn run(line: &[String], input: &[u8], wall: Duration, most: usize) ->
         }
         thread::sleep(LOOK);
     };
-    // A process that the command left behind may hold the pipe open.
+    // A leftover process may hold the pipe open.
     let wait = Duration::from_secs(2);
     let mut output = read.or_else(|| receive.recv_timeout(wait).ok()).unwrap_or_default();
     cut = cut || output.len() > most;

@@ -4,18 +4,17 @@ use std::path::Path;
 
 use super::{Engine, SweLimits};
 
-/// Seconds after which a container ends even if nobody removes it.
+/// Seconds after which an abandoned container ends.
 const LIFE_S: u32 = 86_400;
 
-/// A container to start.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Start<'a> {
     pub(super) name: &'a str,
-    /// Name of the image, or the path of an image file.
+    /// Image name, or path of an image file.
     pub(super) image: &'a str,
     pub(super) folder: &'a str,
     pub(super) limits: &'a SweLimits,
-    /// Folder for changes of the container (apptainer).
+    /// Folder for the container's changes (apptainer).
     pub(super) overlay: &'a Path,
 }
 
@@ -24,7 +23,6 @@ fn words(words: &[&str]) -> Vec<String> {
 }
 
 impl Engine {
-    /// Returns the program; `None` for the sandbox.
     pub(super) fn program(self) -> Option<&'static str> {
         match self {
             Self::Docker => Some("docker"),
@@ -34,7 +32,6 @@ impl Engine {
         }
     }
 
-    /// Returns what installs or starts the program; `None` for the sandbox.
     pub(super) fn advice(self) -> Option<&'static str> {
         match self {
             Self::Docker => {
@@ -46,8 +43,7 @@ impl Engine {
         }
     }
 
-    /// Returns the command that lists the images, one `NAME:TAG` per line, and so fails without a
-    /// running engine. Images of apptainer are files.
+    /// Prints `NAME:TAG` lines and fails unless the engine runs. Apptainer's images are files.
     pub(super) fn list(self) -> Vec<String> {
         match self.program() {
             Some(program) if self != Self::Apptainer => {
@@ -58,7 +54,6 @@ impl Engine {
         }
     }
 
-    /// Returns the command that fetches an image.
     pub(super) fn pull(self, image: &str, file: &Path) -> String {
         let file = file.display();
         match self {
@@ -70,8 +65,7 @@ impl Engine {
         }
     }
 
-    /// Returns the command that starts a container without network and without starting anything of
-    /// the image.
+    /// Starts a container without network or the image's entry point.
     pub(super) fn start(self, start: &Start<'_>) -> Vec<String> {
         let Start { name, image, folder, limits, overlay } = start;
         let Some(program) = self.program() else { return Vec::new() };
@@ -99,8 +93,7 @@ impl Engine {
         line
     }
 
-    /// Returns the command that runs a script in a container. `timeout` in the container ends it,
-    /// since a client that is killed leaves its command running.
+    /// Uses `timeout` because killing the client would leave the script running.
     pub(super) fn execute(
         self,
         start: &Start<'_>,
@@ -128,7 +121,6 @@ impl Engine {
         line
     }
 
-    /// Returns the command that removes a container.
     pub(super) fn stop(self, name: &str) -> Vec<String> {
         match self.program() {
             Some(program) if self == Self::Apptainer => words(&[program, "instance", "stop", name]),

@@ -1,4 +1,4 @@
-//! Looks for engines and images, and starts containers.
+//! Finds engines and images, and starts containers.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -14,23 +14,19 @@ use super::commands::Start;
 use super::{Engine, SweContainer, SweLimits, client};
 use crate::coding::NUL;
 
-/// Time for a command of the engine itself.
 const ENGINE_WALL: Duration = Duration::from_mins(5);
-/// Time that a client may take longer than its command.
+/// Extra time for a client after its command's timeout.
 const GRACE: Duration = Duration::from_secs(15);
-/// Bytes of a command's output that are read.
 const MOST_OUTPUT: usize = 16 << 20;
 
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
-/// An engine that starts containers.
 #[derive(Debug)]
 pub(in super::super) struct Host {
     settings: SweContainer,
     limits: SweLimits,
 }
 
-/// The result of a command in a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) struct Ran {
     pub(in super::super) end: End,
@@ -47,7 +43,7 @@ impl Ran {
     }
 }
 
-/// A running container; dropping it removes it.
+/// Removed when dropped.
 #[derive(Debug)]
 pub(in super::super) struct Container {
     host: Arc<Host>,
@@ -61,7 +57,7 @@ enum Inner {
         image: String,
         overlay: TempDir,
     },
-    /// The folder holds the copy of the repository.
+    /// The folder holds the copied repository.
     Rootfs {
         sandbox: Sandbox,
         _copy: TempDir,
@@ -86,10 +82,7 @@ impl Host {
         &self.settings.repository
     }
 
-    /// Returns the engine's images.
-    ///
-    /// # Errors
-    /// Fails with what to install or set if the engine does not work.
+    /// Returns the engine's images, or an error with advice.
     pub(in super::super) fn listed(&self) -> Result<Listed, EnvError> {
         let engine = self.settings.engine;
         let mut known = HashSet::new();
@@ -115,7 +108,6 @@ impl Host {
         Ok(Listed(known))
     }
 
-    /// Returns the images that are missing.
     pub(in super::super) fn missing(&self, listed: &Listed, images: &[&str]) -> Vec<String> {
         let is_missing = |image: &&&str| match self.file(image) {
             Ok(Some(file)) => !file.exists(),
@@ -124,13 +116,12 @@ impl Host {
         images.iter().filter(is_missing).map(|image| (*image).to_owned()).collect()
     }
 
-    /// Returns the command that fetches an image.
     pub(in super::super) fn pull(&self, image: &str) -> String {
         let file = self.file(image).ok().flatten().unwrap_or_default();
         self.settings.engine.pull(image, &file)
     }
 
-    /// Returns the file or folder of an image, for engines whose images are files.
+    /// `None` for engines whose images are not files.
     fn file(&self, image: &str) -> Result<Option<PathBuf>, EnvError> {
         let name = image.replace(['/', ':'], "_");
         let file = match self.settings.engine {
@@ -144,10 +135,7 @@ impl Host {
         Ok(Some(images.join(file)))
     }
 
-    /// Starts a container without the `hidden` paths of its image.
-    ///
-    /// # Errors
-    /// Fails if the image is missing or the engine does not start it.
+    /// Starts a container and removes the image's `hidden` paths.
     pub(in super::super) fn start(
         self: &Arc<Self>,
         image: &str,
@@ -174,7 +162,7 @@ impl Host {
         };
         let container = Container { host: Arc::clone(self), inner };
         if !hidden.is_empty() {
-            // In the sandbox, only paths in the repository can be removed; others are not mounted.
+            // The sandbox can remove only paths in the repository; others are not mounted.
             let ran = container.run("rm -rf -- \"$@\"", hidden, b"", ENGINE_WALL.as_secs())?;
             if !ran.ok() {
                 let output: String = ran.text().chars().take(400).collect();
@@ -205,28 +193,24 @@ impl Host {
     }
 }
 
-/// The names of an engine's images.
 #[derive(Debug)]
 pub(in super::super) struct Listed(HashSet<String>);
 
 impl Listed {
-    /// An image without a tag is `:latest`.
+    /// No tag means `:latest`.
     fn has(&self, image: &str) -> bool {
         let last = image.rsplit('/').next().unwrap_or_default();
         if last.contains(':') { self.0.contains(image) } else { self.0.contains(&format!("{image}:latest")) }
     }
 }
 
-/// Returns the names of an image: podman lists `docker.io/a/b:c` for `a/b:c`.
+/// Returns an image's names: podman lists `docker.io/a/b:c` for `a/b:c`.
 fn names(listed: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(listed), |name| name.split_once('/').map(|(_, rest)| rest))
 }
 
 impl Container {
-    /// Runs a shell script with arguments and input in the folder of the repository.
-    ///
-    /// # Errors
-    /// Fails if the engine fails. A failing script is not an error.
+    /// Runs a shell script in the repository's folder. A failing script is not an error.
     pub(in super::super) fn run(
         &self,
         script: &str,
@@ -273,7 +257,7 @@ impl Container {
         let files = Files::from([("input".to_owned(), input.to_vec())]);
         let limits = Limits {
             wall,
-            // Wall time ends it first, even with several cores.
+            // So high that the wall time always ends it first.
             cpu: wall.saturating_mul(64),
             memory: limits.memory_mib << 20,
             processes: limits.processes,
@@ -294,7 +278,7 @@ impl Container {
 impl Drop for Container {
     fn drop(&mut self) {
         if let Inner::Client { name, .. } = &self.inner {
-            // Nobody is left to read the reason.
+            // In `drop`, nobody can handle the error.
             let _ = client::run(&self.host.settings.engine.stop(name), b"", ENGINE_WALL, MOST_OUTPUT);
         }
     }

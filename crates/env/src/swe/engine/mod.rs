@@ -1,10 +1,4 @@
 //! Containers of instances.
-//!
-//! | file | subject |
-//! |---|---|
-//! | `commands.rs` | command lines of docker, podman and apptainer |
-//! | `client.rs` | runs a command line with limits |
-//! | `host.rs` | looks for engines and images, starts containers |
 
 mod client;
 mod commands;
@@ -18,7 +12,7 @@ pub(super) use host::{Container, Host, Listed, Ran};
 
 use crate::coding::CodingLimits;
 
-/// How containers run.
+/// Container engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Engine {
@@ -27,28 +21,28 @@ pub enum Engine {
     Docker,
     /// `podman`.
     Podman,
-    /// `apptainer`, with images as `.sif` files.
+    /// `apptainer`, with `.sif` images.
     Apptainer,
-    /// The sandbox of the environment `coding`, with images as unpacked folders. Needs Linux.
+    /// The sandbox of `coding`, with unpacked image folders (Linux only).
     Rootfs,
 }
 
-/// Settings of the containers.
+/// Container settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SweContainer {
-    /// How containers run.
+    /// Container engine.
     pub engine: Engine,
-    /// Folder of the images of `apptainer` (`NAME.sif`) and `rootfs` (folders `NAME`). `NAME` is the
-    /// image's name with `_` for `/` and `:`.
+    /// Folder of the images of `apptainer` (`NAME.sif`) or `rootfs` (folders `NAME`). `NAME` is the
+    /// image name with `_` for `/` and `:`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub images: Option<PathBuf>,
-    /// Image of a SWE-bench instance that names none; `{id}` is its id in lower case with `_1776_`
+    /// Image of SWE-bench instances without one; `{id}` is the lower-case instance id with `_1776_`
     /// for `__`.
     pub image: String,
-    /// Folder of the repository in the container.
+    /// Repository folder in the container.
     pub repository: String,
-    /// Leave out instances whose image is missing; if false, a missing image is an error.
+    /// Skip instances without an image; if false, a missing image is an error.
     pub skip_missing: bool,
 }
 
@@ -64,7 +58,7 @@ impl Default for SweContainer {
     }
 }
 
-/// Limits of a container and of the commands in it.
+/// Limits of a container and its commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SweLimits {
@@ -80,10 +74,10 @@ pub struct SweLimits {
     /// Number of processes and threads.
     #[schemars(range(min = 4, max = 32768))]
     pub processes: u32,
-    /// With `rootfs`, size of new files in the repository in MiB.
+    /// MiB of new files in the repository (`rootfs` only).
     #[schemars(range(min = 8, max = 65536))]
     pub disk_mib: u64,
-    /// Characters of output shown to the agent; longer output is shortened in the middle.
+    /// Characters of output shown to the agent; the middle of longer output is cut.
     #[schemars(range(min = 100, max = 1000000))]
     pub output_chars: usize,
 }
@@ -102,8 +96,7 @@ impl Default for SweLimits {
 }
 
 impl SweLimits {
-    /// Returns the limits for the text about how a command ended. Commands have no limit of CPU time
-    /// below that of wall time.
+    /// CPU time gets the wall limit, so wall time always ends first.
     pub(super) fn of_command(&self) -> CodingLimits {
         CodingLimits {
             wall_s: self.wall_s,

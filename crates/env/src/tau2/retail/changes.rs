@@ -1,10 +1,9 @@
-//! Tools that modify orders and users. As in the original, changes made before an error persist.
+//! Tools that modify orders and users. As in the original, changes before an error persist.
 
 use super::super::pydantic::strings;
 use super::db::{Address, Order, Payment, Retail, Transaction, TransactionType, User};
 use crate::python::values::{Class, Raise, Value, hashable, iterate, length, round};
 
-/// Reasons for which an order may be cancelled.
 const REASONS: [&str; 2] = ["no longer needed", "ordered by mistake"];
 
 fn cents(amount: f64) -> Result<f64, Raise> {
@@ -24,7 +23,7 @@ fn count(value: &Value, item: &Value) -> Result<usize, Raise> {
 }
 
 fn sorted(items: Vec<Value>) -> Vec<String> {
-    // Each of them is the id of an item, so a string.
+    // Item ids are strings.
     let mut ids: Vec<String> = items
         .into_iter()
         .filter_map(|item| if let Value::Str(text) = item { Some(text) } else { None })
@@ -33,7 +32,6 @@ fn sorted(items: Vec<Value>) -> Vec<String> {
     ids
 }
 
-/// An ordered item and its replacement.
 struct Pair {
     old: String,
     new: Value,
@@ -54,7 +52,7 @@ impl Retail {
         self.order_at(place).ok_or_else(|| Raise::value_error("Order not found"))
     }
 
-    /// Adds an amount to a gift card's balance. Other payment methods do not have a balance.
+    /// Only gift cards have a balance.
     fn refund(&mut self, user: usize, payment: &str, amount: f64) -> Result<(), Raise> {
         let methods = self.user_mut(user).map(|user| &mut user.payment_methods);
         if let Some(Payment::GiftCard { balance, .. }) = methods.and_then(|methods| methods.get_mut(payment))
@@ -64,7 +62,6 @@ impl Retail {
         Ok(())
     }
 
-    /// Returns the index of the user who placed the order.
     fn order_and_user(&self, order: usize) -> Result<usize, Raise> {
         self.user_of(&self.row(order)?.user_id)
     }
@@ -94,7 +91,7 @@ impl Retail {
         Ok(place)
     }
 
-    /// Checks that the order contains each item at least as often as requested.
+    /// The order must have each item at least as often as requested.
     fn check_items(
         &self,
         order: usize,
@@ -112,8 +109,7 @@ impl Retail {
         Ok(listed)
     }
 
-    /// Returns the pairs of old and new items and the total price difference, or `None` without
-    /// pairs.
+    /// Pairs and price difference; `None` without pairs.
     fn difference(
         &self,
         order: usize,
@@ -212,7 +208,7 @@ impl Retail {
             order.payment_history.push(transaction);
         }
         self.refund(user, id, -difference)?;
-        // The original gives every item the price and the options of the last new one.
+        // The original gives every item the last one's price and options.
         let last = match (pairs.last(), self.row(place)?) {
             (Some(pair), row) => {
                 let item = row.items.iter().find(|item| item.item_id == pair.old);
@@ -334,8 +330,7 @@ impl Retail {
     }
 }
 
-/// Reads an address from a tool's arguments. Errors are reported in the order of the model's
-/// fields.
+/// Errors come in the order of the model's fields.
 fn read_address([address1, address2, city, state, country, zip]: &[Value; 6]) -> Result<Address, Raise> {
     let [address1, address2, city, country, state, zip] = strings(
         "UserAddress",

@@ -1,4 +1,4 @@
-//! The store's database: products, users and orders, plus the rows changed in an episode.
+//! The store's database and an episode's changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use super::super::ordered::Ordered;
 
-/// A variant of a product.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Variant {
     pub(super) item_id: String,
@@ -16,7 +15,6 @@ pub(super) struct Variant {
     pub(super) price: f64,
 }
 
-/// A product and its variants.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Product {
     pub(super) name: String,
@@ -30,7 +28,6 @@ pub(super) struct Name {
     pub(super) last_name: String,
 }
 
-/// An address.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Address {
     pub(super) address1: String,
@@ -41,7 +38,6 @@ pub(super) struct Address {
     pub(super) zip: String,
 }
 
-/// A way to pay.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "source", rename_all = "snake_case")]
 pub(super) enum Payment {
@@ -50,7 +46,6 @@ pub(super) enum Payment {
     Paypal { id: String },
 }
 
-/// A customer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct User {
     pub(super) user_id: String,
@@ -90,7 +85,6 @@ pub(super) enum TransactionType {
     Refund,
 }
 
-/// An order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Order {
     pub(super) order_id: String,
@@ -117,7 +111,7 @@ pub(super) struct Order {
     pub(super) return_payment_method_id: Option<String>,
 }
 
-/// The database as stored in its file.
+/// The stored database.
 #[derive(Clone, Debug, Deserialize)]
 pub struct RetailDb {
     pub(super) products: Ordered<Product>,
@@ -125,7 +119,7 @@ pub struct RetailDb {
     pub(super) orders: Ordered<Order>,
 }
 
-/// An episode's database: the stored database plus the changed rows.
+/// The stored database with an episode's changes.
 #[derive(Clone, Debug)]
 pub struct Retail {
     pub(super) base: Arc<RetailDb>,
@@ -133,8 +127,7 @@ pub struct Retail {
     pub(super) orders: BTreeMap<usize, Order>,
 }
 
-/// Returns true if a table has the same content in two episodes. A changed row may still equal the
-/// stored row.
+/// A changed row may equal the stored one.
 fn same<T: PartialEq>(base: &Ordered<T>, one: &BTreeMap<usize, T>, other: &BTreeMap<usize, T>) -> bool {
     let row = |rows: &BTreeMap<usize, T>, place: usize, expected: &T| {
         rows.get(&place).or_else(|| base.at(place).map(|(_, row)| row)) == Some(expected)
@@ -151,7 +144,7 @@ impl PartialEq for Retail {
 }
 
 impl Retail {
-    /// Creates the database for the start of an episode.
+    /// Creates an episode's database.
     pub fn new(base: Arc<RetailDb>) -> Self {
         Self { base, users: BTreeMap::new(), orders: BTreeMap::new() }
     }
@@ -164,10 +157,10 @@ impl Retail {
         self.orders.get(&place).or_else(|| self.base.orders.at(place).map(|(_, order)| order))
     }
 
-    /// Returns the rows that differ from the stored ones: table, key, and the original's JSON text.
+    /// Returns the changed rows: table, key, and the original's JSON.
     ///
     /// # Errors
-    /// Fails if a row cannot be serialized to JSON.
+    /// Fails if serialization fails.
     pub fn changes(&self) -> Result<Vec<(String, String)>, serde_json::Error> {
         fn changed<T: PartialEq + Serialize>(
             name: &str,

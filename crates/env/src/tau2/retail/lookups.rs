@@ -6,24 +6,20 @@ use super::db::{Payment, Product, Retail, Variant};
 use super::text;
 use crate::python::values::{Raise, Value, hashable, lower, str_method};
 
-/// Returns the value as a string key, or `None` if it is not a string.
 fn key(value: &Value) -> Result<Option<&str>, Raise> {
     hashable(value).map(|()| value.as_str())
 }
 
 impl Retail {
-    /// Returns the index of an order.
     pub(super) fn order(&self, id: &Value) -> Result<usize, Raise> {
         let found = key(id)?.and_then(|id| self.base.orders.place(id));
         found.ok_or_else(|| Raise::value_error("Order not found"))
     }
 
-    /// Returns the index of a user.
     pub(super) fn user(&self, id: &Value) -> Result<usize, Raise> {
         key(id)?.and_then(|id| self.base.users.place(id)).ok_or_else(|| Raise::value_error("User not found"))
     }
 
-    /// Returns the index of the user with this id.
     pub(super) fn user_of(&self, id: &str) -> Result<usize, Raise> {
         self.base.users.place(id).ok_or_else(|| Raise::value_error("User not found"))
     }
@@ -33,7 +29,6 @@ impl Retail {
         found.ok_or_else(|| Raise::value_error("Product not found"))
     }
 
-    /// Returns a variant of a product.
     pub(super) fn variant(&self, product: &str, id: &Value) -> Result<&Variant, Raise> {
         let product =
             self.base.products.get(product).ok_or_else(|| Raise::value_error("Product not found"))?;
@@ -51,7 +46,6 @@ impl Retail {
         found.ok_or_else(|| Raise::value_error("Item not found"))
     }
 
-    /// Returns a user's payment method.
     pub(super) fn payment_method(&self, user: usize, id: &Value) -> Result<&Payment, Raise> {
         let methods = self.user_at(user).map(|user| &user.payment_methods);
         let found = key(id)?.and_then(|id| methods?.get(id));
@@ -81,7 +75,6 @@ impl Retail {
         Err(Raise::value_error("User not found"))
     }
 
-    /// Returns all product names with their ids, sorted by name.
     pub(super) fn product_types(&self) -> Result<String, Raise> {
         let products = self.base.products.iter();
         let names: BTreeMap<&str, &str> =

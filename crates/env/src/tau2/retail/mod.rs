@@ -1,4 +1,4 @@
-//! The `retail` domain: a store's customer service.
+//! The `retail` domain: a store.
 
 mod changes;
 mod db;
@@ -72,16 +72,11 @@ pub(super) const METHODS: &[Method] = &[
     method("transfer_to_human_agents", &[required("summary")]),
 ];
 
-/// Returns a result as JSON text.
 fn text<T: serde::Serialize + ?Sized>(value: &T) -> Result<String, Raise> {
     dumps(value).map_err(|error| Raise::new(Class::Other, error.to_string()))
 }
 
 impl Retail {
-    /// Executes a tool and returns the result as text.
-    ///
-    /// # Errors
-    /// Returns the original's error if the tool fails.
     pub(super) fn call(&mut self, name: &str, arguments: Vec<(String, Value)>) -> Result<String, Raise> {
         let method = METHODS
             .iter()

@@ -1,13 +1,12 @@
-//! Access point settings passed as call arguments.
+//! Access point settings as call arguments.
 
 use super::super::pydantic::{Fault, invalid};
 use super::phone::AccessPoint;
 use crate::python::values::{Raise, Value, int_of};
 
-/// The fields.
 const KNOWN: [&str; 6] = ["apn_name", "reset_at_reboot", "mms_apn", "mmsc_url", "mms_proxy", "mms_port"];
 
-/// Reads access point settings, whose fields the original validates.
+/// Reads settings with the original's validation.
 pub(super) fn read_access_point(settings: &Value) -> Result<AccessPoint, Raise> {
     let Some(fields) = settings.as_dict() else { return Err(Raise::no_attribute(settings, "apn_name")) };
     let mut read = AccessPoint::default();

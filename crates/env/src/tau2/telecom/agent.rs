@@ -25,10 +25,8 @@ pub(super) const METHODS: &[Method] = &[
     method("refuel_data", &[required("customer_id"), required("line_id"), required("gb_amount")]),
 ];
 
-/// Billing periods for new bills: the previous month and the next month.
 const LAST_MONTH: (&str, &str, &str) = ("2025-01-01", "2025-01-31", "2025-01-15");
 const NEXT_MONTH: (&str, &str, &str) = ("2025-03-01", "2025-03-31", "2025-03-15");
-/// Last day of the current billing cycle.
 const CYCLE_END: &str = "2025-02-28";
 
 fn text<T: Serialize + ?Sized>(value: &T) -> Result<String, Raise> {
@@ -39,14 +37,13 @@ fn fail<T>(text: impl Into<String>) -> Result<T, Raise> {
     Err(Raise::value_error(text))
 }
 
-/// A line, together with a message about it.
 #[derive(Serialize)]
 struct Changed<'a> {
     message: &'static str,
     line: &'a Line,
 }
 
-/// As in the original, the numbers in this result are strings.
+/// The numbers are strings, as in the original.
 #[derive(Serialize)]
 struct Usage<'a> {
     line_id: &'a str,
@@ -115,7 +112,6 @@ impl Carrier {
         self.bill_place(id).map(|place| &self.bills[place])
     }
 
-    /// Returns the index of a customer's line.
     pub(super) fn target(&self, customer: &Value, line: &Value) -> Result<usize, Raise> {
         let known = &self.customer(customer)?.line_ids;
         if !known.iter().any(|known| line.as_str() == Some(known)) {
@@ -128,7 +124,6 @@ impl Carrier {
         self.target(customer, line).map(|place| &self.lines[place])
     }
 
-    /// Returns the customer's first bill that is awaiting payment.
     pub(super) fn awaiting(&self, customer: &Customer) -> Result<Option<&Bill>, Raise> {
         let mut found = None;
         for id in &customer.bill_ids {
@@ -216,8 +211,8 @@ impl Carrier {
         Ok(format!("Payment request sent to the customer for bill {bill}"))
     }
 
-    /// Adds a charge to the customer's draft bill, creating the bill if needed. `made` is the
-    /// number of bills created so far, which replaces the original's random ids.
+    /// Adds to the customer's draft bill. `made`, the number of bills created, replaces the
+    /// original's random ids.
     fn charge(
         &mut self,
         customer: &Value,
@@ -274,7 +269,6 @@ impl Carrier {
         })
     }
 
-    /// Suspends or resumes a line.
     fn set_active(&mut self, customer: &Value, line: &Value, active: bool) -> Result<String, Raise> {
         let place = self.target(customer, line)?;
         let line = &mut self.lines[place];
@@ -294,8 +288,7 @@ impl Carrier {
         text(&Changed { message: "Line suspended successfully. $5/month holding fee will apply.", line })
     }
 
-    /// Suspends a line because of an unpaid bill. Tasks use this as a setup action before an
-    /// episode.
+    /// Setup action of tasks.
     pub(super) fn suspend_for_bill(
         &mut self,
         customer: &Value,
@@ -338,10 +331,6 @@ impl Carrier {
         Ok(())
     }
 
-    /// Executes a tool and returns the result as text.
-    ///
-    /// # Errors
-    /// Returns the original's error if the tool fails.
     pub(super) fn call(
         &mut self,
         name: &str,

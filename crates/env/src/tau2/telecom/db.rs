@@ -1,8 +1,8 @@
-//! The carrier's database: plans, customers, lines, bills, devices.
+//! The carrier's database.
 
 use serde::{Deserialize, Serialize};
 
-/// The date on which all episodes take place.
+/// The date of all episodes.
 pub(super) const TODAY: &str = "2025-02-25";
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -14,7 +14,6 @@ pub(super) struct Address {
     zip_code: String,
 }
 
-/// One of the carrier's plans.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Plan {
@@ -42,7 +41,6 @@ pub(super) struct Device {
     last_esim_transfer_date: Option<String>,
 }
 
-/// A line, which is identified by its phone number.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Line {
@@ -78,7 +76,6 @@ pub(super) struct LineItem {
     pub(super) item_type: String,
 }
 
-/// A bill.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Bill {
@@ -103,7 +100,6 @@ pub(super) struct PaymentMethod {
     expiration_date: String,
 }
 
-/// A customer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Customer {
@@ -157,7 +153,6 @@ fn first_day() -> Option<String> {
     Some("2025-01-01".to_owned())
 }
 
-/// Parses date and time separated by a space, as in the original.
 fn moment<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     Ok(Option::<String>::deserialize(from)?.map(|text| text.replace('T', " ")))
 }

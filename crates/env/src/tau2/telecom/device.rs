@@ -1,4 +1,4 @@
-//! Tools on the user's phone, which the agent calls itself in solo mode.
+//! The phone's tools, which the agent calls in solo mode.
 
 use super::access_point::read_access_point;
 use super::network::on;
@@ -41,11 +41,9 @@ pub(super) const METHODS: &[Method] = &[
     method("make_payment", &[]),
 ];
 
-/// Network modes that can be selected as preferred.
 pub(super) const MODES: [&str; 4] = ["4g_5g_preferred", "4g_only", "3g_only", "2g_only"];
 
 impl Phone {
-    /// Returns a message followed by the status bar.
     fn with_bar(&self, message: impl std::fmt::Display) -> String {
         format!("{message}\nStatus Bar: {}", self.status_bar())
     }
@@ -151,7 +149,7 @@ impl Phone {
         format!("Wi-Fi is now {}.", on(device.wifi_enabled))
     }
 
-    /// Returns an app's permissions, or `None` if the app is not installed.
+    /// `None` if the app is not installed.
     fn app(&self, name: &Value) -> Result<Option<Permissions>, Raise> {
         hashable(name)?;
         let app = name.as_str().and_then(|name| self.device.app_statuses.get(name));
@@ -251,11 +249,7 @@ impl Phone {
         self.with_bar(lines.join("\n"))
     }
 
-    /// Executes a tool and returns its result. `vpn` is the performance of the server used for a
-    /// VPN connection.
-    ///
-    /// # Errors
-    /// Returns the original's error if the tool fails.
+    /// `vpn` is the VPN server's performance.
     pub(super) fn call(
         &mut self,
         method: &Method,

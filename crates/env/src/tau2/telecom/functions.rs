@@ -1,4 +1,4 @@
-//! Functions that agents cannot call: the tasks' setup actions and final assertions.
+//! Functions for tasks' setup actions and assertions, which agents cannot call.
 
 use super::super::task::{FunctionCall, Side, keywords};
 use super::Telecom;
@@ -6,11 +6,10 @@ use super::agent::METHODS as AGENT;
 use super::device::METHODS as PHONE;
 use crate::python::values::{Raise, Value, float_of};
 
-/// Arguments of a function call.
 struct Arguments<'a>(&'a FunctionCall);
 
 impl Arguments<'_> {
-    /// Returns an argument, or `None` if it was not given.
+    /// `None` (Python) for a missing argument.
     fn get(&self, name: &str) -> Value {
         self.0.arguments.as_dict().and_then(|fields| fields.get_str(name)).cloned().unwrap_or_default()
     }
@@ -25,10 +24,7 @@ impl Arguments<'_> {
 }
 
 impl Telecom {
-    /// Calls a function used by a task, then synchronizes the carrier's database and the phone.
-    ///
-    /// # Errors
-    /// Returns the original's error if the function fails or does not exist.
+    /// Calls a task's function, then synchronizes carrier and phone.
     pub(in crate::tau2) fn run(&mut self, call: &FunctionCall) -> Result<Value, Raise> {
         let arguments = Arguments(call);
         let name = call.func_name.as_str();
@@ -86,7 +82,7 @@ impl Telecom {
             }
             "set_user_location" => phone.surroundings.is_abroad = arguments.is("abroad"),
             "simulate_network_search" => phone.search_network(),
-            // A second toggle undoes a first that went the wrong way.
+            // If the first toggle went the wrong way, the second undoes it.
             "turn_airplane_mode_on" => {
                 let _ = phone.toggle_airplane_mode() || phone.toggle_airplane_mode();
             }

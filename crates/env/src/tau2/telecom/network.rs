@@ -76,7 +76,6 @@ impl Phone {
         lines.join("\n")
     }
 
-    /// Searches for a network, which sets the connection, technology and signal.
     pub(super) fn search_network(&mut self) {
         let signal = |kind: &str| {
             self.surroundings.signal_strength.get(kind).cloned().unwrap_or_else(|| "none".to_owned())
@@ -111,7 +110,7 @@ impl Phone {
             && !around.mobile_data_usage_exceeded
     }
 
-    /// Returns the speed in Mbit/s, or `None` without a connection, and a description of the speed.
+    /// Speed in Mbit/s (`None` without a connection), and its description.
     pub(super) fn speed(&self) -> (Option<f64>, &'static str) {
         if !self.data_works() {
             return (None, "No Connection");

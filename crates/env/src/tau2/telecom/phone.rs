@@ -1,10 +1,9 @@
-//! The user's phone, with the user's location and other surroundings.
+//! The user's phone and surroundings.
 
 use serde::{Deserialize, Serialize};
 
 use super::super::ordered::Ordered;
 
-/// Access point settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct AccessPoint {
@@ -55,10 +54,9 @@ pub(super) struct Permissions {
 }
 
 impl Permissions {
-    /// Names of all permissions, in the original's order.
+    /// Permissions in the original's order.
     pub(super) const NAMES: [&'static str; 4] = ["sms", "storage", "phone", "network"];
 
-    /// Returns a mutable reference to a permission.
     pub(super) fn of_name(&mut self, name: &str) -> Option<&mut bool> {
         match name {
             "sms" => Some(&mut self.sms),
@@ -69,7 +67,6 @@ impl Permissions {
         }
     }
 
-    /// Returns the names of the granted permissions.
     pub(super) fn granted(mut self) -> Vec<&'static str> {
         Self::NAMES.into_iter().filter(|name| self.of_name(name).is_some_and(|is| *is)).collect()
     }
@@ -83,7 +80,6 @@ pub(super) struct App {
     pub(super) permissions: Permissions,
 }
 
-/// The phone.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[expect(clippy::struct_excessive_bools, reason = "the fields of the original")]
@@ -156,7 +152,6 @@ pub(super) struct PaymentRequest {
     pub(super) paid: bool,
 }
 
-/// What surrounds the phone: user, location and payment requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[expect(clippy::struct_excessive_bools, reason = "the fields of the original")]
@@ -190,7 +185,7 @@ impl Default for Surroundings {
     }
 }
 
-/// The user's side of an episode's state.
+/// The user's side of an episode.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Phone {
@@ -199,13 +194,10 @@ pub struct Phone {
 }
 
 impl Phone {
-    /// Parses a phone from TOML. Apps keep their order in the file, as the original's lists do.
-    ///
-    /// # Errors
-    /// Fails if the text does not describe a valid phone.
+    /// Apps keep file order, as in the original.
     pub(in crate::tau2) fn read(text: &str) -> Result<Self, toml::de::Error> {
         let mut phone: Self = toml::from_str(text)?;
-        // Tables of TOML are read in alphabetical order.
+        // TOML tables are sorted by name.
         phone.device.app_statuses.sort_by_key(|name| text.find(&format!("app_statuses.{name}")));
         Ok(phone)
     }

@@ -1,4 +1,4 @@
-//! Simulated users, which return their next message based on the conversation so far.
+//! Simulated users.
 
 mod model;
 mod person;
@@ -14,43 +14,42 @@ pub use scripted::Scripted;
 
 use super::task::Tau2Task;
 
-/// Ends the conversation because the request is fulfilled.
+/// Ends a conversation: the request is fulfilled.
 pub const STOP: &str = "###STOP###";
-/// Ends the conversation because the user is transferred to another agent.
+/// Ends a conversation: transferred to another agent.
 pub const TRANSFER: &str = "###TRANSFER###";
-/// Ends the conversation because the scenario does not cover this situation.
+/// Ends a conversation: the scenario does not cover this.
 pub const OUT_OF_SCOPE: &str = "###OUT-OF-SCOPE###";
 
-/// The agent's greeting, which precedes the user's first message as in the original.
+/// The agent's greeting, to which the user's first message replies.
 pub const GREETING: &str = "Hi! How can I help you today?";
 
-/// Returns true if a user message ends the conversation.
+/// Returns true if a message ends the conversation.
 pub fn ends(words: &str) -> bool {
     [STOP, TRANSFER, OUT_OF_SCOPE].iter().any(|token| words.contains(token))
 }
 
-/// Everything that a user's next message is based on.
+/// What a user's next message depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct Talk<'a> {
     /// The task.
     pub task: &'a Tau2Task,
-    /// The agent's messages, starting with the greeting. The user has replied to all messages but
-    /// the last.
+    /// The agent's messages, greeting first; all but the last have replies.
     pub agent: &'a [String],
     /// The user's messages.
     pub user: &'a [String],
-    /// Whether the agent has transferred the user to a human agent.
+    /// Whether the agent transferred the user to a human.
     pub is_transferred: bool,
-    /// Random bits drawn for the episode.
+    /// The episode's random bits.
     pub draw: u64,
 }
 
-/// A user.
+/// A simulated user.
 pub trait User: Send + Sync + fmt::Debug {
-    /// Returns the user's next message.
+    /// Returns the next message.
     ///
     /// # Errors
-    /// Fails if the language model that simulates the user cannot be reached.
+    /// Fails if the language model cannot be reached.
     fn reply(&self, talk: Talk<'_>) -> Result<String, EnvError>;
 
     /// Returns true if replies never wait for another process.
@@ -59,5 +58,5 @@ pub trait User: Send + Sync + fmt::Debug {
     }
 }
 
-/// A user shared by several environments.
+/// A user shared by environments.
 pub type SharedUser = Arc<dyn User>;

@@ -13,35 +13,35 @@ use crate::tau2::task::Tau2Task;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Tau2UserKind {
-    /// Turnwise's scripted user for training, which is deterministic for a given seed.
+    /// Scripted user for training, deterministic per seed.
     #[default]
     Scripted,
-    /// A language model behind an OpenAI-compatible endpoint, prompted as in the original.
+    /// Language model at an OpenAI-compatible endpoint, prompted as in the original.
     Model,
 }
 
-/// The user. All keys except `kind` apply only to `kind = "model"`.
+/// User settings. All except `kind` are for `kind = "model"`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tau2User {
-    /// How the user is simulated.
+    /// Kind of user.
     pub kind: Tau2UserKind,
-    /// Base URL of the service. Requests go to `{endpoint}/chat/completions`.
+    /// Base URL; requests go to `{endpoint}/chat/completions`.
     pub endpoint: String,
-    /// Model name, as used by the service.
+    /// The service's model name.
     pub model: String,
-    /// Environment variable that contains the API key, or empty if the service needs no key.
+    /// Environment variable with the API key; empty for none.
     pub api_key_env: String,
-    /// Sampling temperature. The original uses 0.
+    /// Sampling temperature (original: 0).
     #[schemars(range(min = 0.0, max = 2.0))]
     pub temperature: f64,
-    /// Maximum number of tokens in a user message.
+    /// Maximum tokens per user message.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub max_tokens: u32,
-    /// Timeout for a request in seconds, including the response.
+    /// Timeout of a request with its response, in seconds.
     #[schemars(range(min = 0.001, max = 86400.0))]
     pub timeout_s: f64,
-    /// Number of times to retry a failed request, in addition to `rollout.env_retries`.
+    /// Retries per request, in addition to `rollout.env_retries`.
     #[schemars(range(max = 100))]
     pub retries: u32,
 }
@@ -61,10 +61,10 @@ impl Default for Tau2User {
     }
 }
 
-/// Returns a reply to a list of messages, each given as role and text.
+/// Function that replies to messages, each a role and a text.
 pub type Chat = Arc<dyn Fn(&[(&str, &str)]) -> Result<String, EnvError> + Send + Sync>;
 
-/// Opens the model specified by these settings ([`crate::tau2::Tau2Kind::with_chat`]).
+/// Opens the model of these settings ([`crate::tau2::Tau2Kind::with_chat`]).
 pub type OpenChat = Arc<dyn Fn(&Tau2User) -> Result<Chat, EnvError> + Send + Sync>;
 
 /// A user simulated by a language model.
@@ -87,7 +87,7 @@ impl fmt::Debug for ModelUser {
     }
 }
 
-/// Returns the original's system prompt for the language model that simulates the user.
+/// Returns the original's system prompt of the simulated user.
 pub fn model_prompt(guidelines: &str, task: &Tau2Task) -> String {
     let guidelines = guidelines.replace("<PERSONA_GUIDELINES>", "");
     format!("{guidelines}\n\n<scenario>\n{}\n</scenario>", task.user_scenario)
@@ -99,7 +99,7 @@ impl User for ModelUser {
         let mut messages = vec![("system", system.as_str())];
         let mut user = talk.user.iter();
         for words in talk.agent {
-            // To the model, the agent is the one who asks.
+            // The model plays the assistant's role, so the agent is its user.
             messages.push(("user", words));
             messages.extend(user.next().map(|words| ("assistant", words.as_str())));
         }

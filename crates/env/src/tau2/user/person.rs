@@ -1,7 +1,6 @@
-//! Converts instructions from the second person to the first (`You are Ann` becomes `I am Ann`).
+//! Converts instructions to the first person (`You are Ann` to `I am Ann`).
 
-/// Second-person words with their first-person equivalents. The replacement of `you` depends on its
-/// neighbours.
+/// Second and first person; `you` depends on its neighbours.
 const WORDS: [(&str, &str); 12] = [
     ("your", "my"),
     ("yours", "mine"),
@@ -17,7 +16,7 @@ const WORDS: [(&str, &str); 12] = [
     ("yourselves", "ourselves"),
 ];
 
-/// Words that are followed by `you` as an object.
+/// Words before an object `you`.
 const BEFORE_OBJECT: [&str; 24] = [
     "to", "for", "with", "from", "of", "at", "by", "about", "on", "give", "gives", "gave", "tell", "tells",
     "ask", "asks", "asked", "help", "helps", "offer", "offers", "let", "lets", "show",
@@ -27,7 +26,6 @@ fn is_word(character: char) -> bool {
     character.is_alphanumeric() || matches!(character, '\'' | '\u{2019}')
 }
 
-/// Capitalizes the first letter of a text if `like` starts with a capital letter.
 fn cased(text: &str, like: &str) -> String {
     let mut letters = text.chars();
     match (like.chars().next(), letters.next()) {
@@ -36,7 +34,6 @@ fn cased(text: &str, like: &str) -> String {
     }
 }
 
-/// Converts a text to the first person.
 pub(super) fn first_person(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

@@ -1,5 +1,4 @@
-//! A scripted user for training, which states a request, replies, confirms and ends the
-//! conversation.
+//! A scripted user for training.
 
 use turnwise_core::{EnvError, Purpose, Seed};
 
@@ -7,10 +6,8 @@ use super::person::first_person;
 use super::{STOP, TRANSFER, Talk, User};
 use crate::tau2::task::Instructions;
 
-/// Fraction of episodes in which the user's first message states who the user is.
 const SAYS_WHO_AT_ONCE: f64 = 0.3;
 
-/// Words that indicate that the agent asks for the user's identity.
 const IDENTITY: [&str; 12] = [
     "name",
     "zip",
@@ -26,30 +23,26 @@ const IDENTITY: [&str; 12] = [
     "phone",
 ];
 
-/// Words that indicate that the agent asks for a confirmation.
 const CONFIRM: [&str; 6] = ["yes", "confirm", "proceed", "go ahead", "shall i", "should i"];
 
-/// Words that indicate a question without a question mark.
+/// For questions without a question mark.
 const ASKS: [&str; 6] =
     ["please confirm", "please provide", "please tell", "please give", "let me know", "please share"];
 
-/// Greetings.
 const OPENINGS: [&str; 4] = ["Hello.", "Hi.", "Hi there.", "Good morning."];
 
-/// The scripted user. The user's messages depend on the task, the seed and the agent's earlier
-/// messages.
+/// The scripted user, determined by the task, the seed and the agent's messages.
 ///
 /// | the agent | the user |
 /// |---|---|
 /// | asks who the user is | says what it knows, later what it does not know |
-/// | asks for confirmation, or asks anything else, for the first time | says how it wants things done, and confirms |
-/// | asks again | confirms, or says that there is nothing more to add |
+/// | first asks for confirmation or anything else | says how it wants things done, and confirms |
+/// | asks again | confirms, or has nothing to add |
 /// | makes a statement | ends the conversation |
-/// | transferred the user to a human agent | ends the conversation |
+/// | transferred the user to a human | ends the conversation |
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Scripted;
 
-/// Texts that the user may say.
 struct Script {
     request: String,
     known: String,
@@ -97,7 +90,7 @@ impl User for Scripted {
         let mut reply =
             joined(&[opening, &script.request, if said_who { script.known.as_str() } else { "" }]);
         let (mut said_unknown, mut said_wishes) = (false, false);
-        // The first words of the agent are its greeting, which the request answers.
+        // Skips the greeting, which the request answers.
         for words in talk.agent.iter().skip(1) {
             let words = words.to_lowercase();
             let asks_who = has(&words, &IDENTITY);
@@ -152,7 +145,6 @@ mod tests {
 
     #[test]
     fn the_user_asks_answers_confirms_and_ends() {
-        // A seed with which the user does not say at once who it is, and one with which it does.
         let late = (0..100).find(|draw| !say(&[], false, *draw).contains("Ann")).unwrap();
         let early = (0..100).find(|draw| say(&[], false, *draw).contains("I am Ann Lee.")).unwrap();
         assert!(say(&[], false, late).ends_with("I want to return my lamp."));
