@@ -6,10 +6,10 @@ use hf_hub::{Repo, RepoType};
 use super::{Cache, HubModel};
 use crate::Notes;
 
-/// Downloads the supported files of a model: configs, tokenizer, templates and safetensors.
+/// Downloads a model's configs, tokenizer, templates and safetensors.
 ///
-/// All files come from the commit that the revision points to when the download starts. The cache
-/// records the revision after the last file is complete.
+/// All files come from the commit of the revision at the start. The cache records the revision
+/// after the last file.
 pub(super) fn download(model: &HubModel, cache: &Cache, notes: &mut Notes<'_>) -> Result<(), ApiError> {
     let files = hf_hub::Cache::new(cache.root.clone());
     // `ApiBuilder::from_env` knows fewer variables, and panics without a home.
@@ -35,8 +35,7 @@ pub(super) fn download(model: &HubModel, cache: &Cache, notes: &mut Notes<'_>) -
     Ok(())
 }
 
-/// Returns true for files at the top level of a model and for additional chat templates, but not
-/// for weights in other formats.
+/// Accepts top-level files and additional chat templates, except weights in other formats.
 fn wanted(name: &str) -> bool {
     let ending = [".json", ".safetensors", ".txt", ".jinja", ".model"];
     let is_read = !name.contains('/') || name.starts_with("additional_chat_templates/");
@@ -60,7 +59,6 @@ mod tests {
         ("original/params.json", "not wanted"),
     ];
 
-    /// Starts a mock hub that has one model and serves a number of requests.
     fn hub() -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}/", listener.local_addr().unwrap());
