@@ -10,13 +10,13 @@ use turnwise_model::bert::{SentenceEncoder, SentenceOptions};
 
 use crate::TrainError;
 
-/// Maximum number of cached vectors; a full cache is cleared.
+/// Maximum cached vectors; a full cache is cleared.
 const KEPT: usize = 1 << 16;
 
 /// Returns the configured embedder: a model folder, or hashed n-grams by default.
 ///
 /// # Errors
-/// Returns [`TrainError::Model`] if the folder has no valid encoder, with the file and the problem.
+/// Returns [`TrainError::Model`] if the folder has no valid encoder.
 pub fn embedder(config: &CreditConfig) -> Result<Box<dyn Embedder>, TrainError> {
     if config.encoder.as_os_str().is_empty() {
         return Ok(Box::new(HashedNgrams::default()));

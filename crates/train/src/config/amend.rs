@@ -1,4 +1,4 @@
-//! Changes of settings when a run is resumed.
+//! Changes of settings on resume.
 
 use toml::{Table, Value};
 use turnwise_settings::{Problem, SettingsError};
@@ -7,8 +7,7 @@ use super::layers::Layer;
 use super::load::has_critic;
 use super::{Config, Registries};
 
-/// Keys that cannot change, because they define the run: its tasks, its model and its token
-/// sequences.
+/// Keys that cannot change: they define the run's tasks, model and token sequences.
 const FIXED: [&str; 14] = [
     "name",
     "seed",
@@ -20,10 +19,10 @@ const FIXED: [&str; 14] = [
     "sft.data.path",
     "sft.data.held_out",
     "critic.lora",
-    // The network's checkpoint includes its settings, and its records are numbered by rounds.
+    // The checkpoint stores the network's settings, and records are numbered by round.
     "decomposer.network",
     "decomposer.round_steps",
-    // A run's panels are fixed at its start; `turnwise eval` can use others.
+    // Panels are fixed at a run's start; `turnwise eval` can use others.
     "eval.tasks",
     "eval.splits",
 ];
@@ -32,7 +31,7 @@ pub(super) fn table_of(config: &Config) -> Result<Table, SettingsError> {
     Table::try_from(config).map_err(|error| SettingsError(vec![Problem::new("config", error.to_string())]))
 }
 
-/// Applies overrides to the settings of a run, and rejects keys that cannot change during a run.
+/// Applies overrides to a run's settings, and rejects fixed keys.
 pub(super) fn put(
     settings: &mut Layer,
     overrides: &[String],
@@ -56,13 +55,11 @@ pub(super) fn put(
     Ok(())
 }
 
-/// Rejects a config that changes what cannot change during a run.
 pub(crate) fn check_fixed(began: &Config, config: &Config) -> Result<(), SettingsError> {
     let (before, after) = (table_of(began)?, table_of(config)?);
     let mut found = fixed(&before, &after);
     if at(&before, "decomposer.kind") != at(&after, "decomposer.kind") {
-        // Defaults of another kind do not count as changes. Whether the kind may change depends on
-        // the phase.
+        // Another kind's defaults are no changes; whether the kind may change depends on the phase.
         found.retain(|problem| !problem.key.starts_with("decomposer."));
     }
     SettingsError::of(found)

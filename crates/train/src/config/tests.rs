@@ -222,7 +222,6 @@ fn a_config_made_in_code_is_checked_too() {
     );
 }
 
-/// Each table and key needs a description, and each number a range.
 #[test]
 fn every_key_says_what_it_means_and_allows() {
     fn walk(schema: &serde_json::Value, key: &str, wrong: &mut Vec<String>) {
@@ -254,8 +253,7 @@ fn every_key_says_what_it_means_and_allows() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The guide's page must match the types. Update it with the command in the message, or run this
-/// test with `TURNWISE_WRITE_REFERENCE=1`.
+/// Update the page with the command in the message, or with `TURNWISE_WRITE_REFERENCE=1`.
 #[test]
 fn the_reference_page_is_up_to_date() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/config.md");

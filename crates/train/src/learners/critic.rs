@@ -1,4 +1,4 @@
-//! The critic in the training loop: values for advantages, and its updates.
+//! The critic: values for advantages, and its updates.
 
 use std::sync::Arc;
 
@@ -19,8 +19,7 @@ pub(crate) struct RunCritic {
     settings: CriticConfig,
 }
 
-/// Gives a critic from a checkpoint access to the policy's pictures, unless it shares the policy's
-/// weights.
+/// Gives a loaded critic the policy's pictures, unless it shares the policy's weights.
 fn share_pictures(weights: &mut Arc<Parameters<f32>>, policy: Option<&VisionConfig>) {
     let own = Arc::get_mut(weights).and_then(|weights| weights.config.vision.as_mut());
     if let (Some(own), Some(policy)) = (own, policy) {
@@ -47,7 +46,7 @@ impl CriticReport {
 
 impl RunCritic {
     /// Creates a critic from the policy's layers, or with `lora` an adapter on the policy's base.
-    /// The adapter starts as a copy of the policy's if their settings are equal.
+    /// It starts as a copy of the policy's adapter if their settings are equal.
     pub(crate) fn new(
         policy: &Weights,
         lora: Option<&LoraConfig>,
@@ -70,8 +69,8 @@ impl RunCritic {
         Ok(Self { critic: Critic::new(weights, learner)?, settings })
     }
 
-    /// Loads the critic of a checkpoint. `base` returns the base weights of an adapter; `vision` is
-    /// the policy's vision tower.
+    /// Loads a checkpoint's critic. `base` returns an adapter's base weights; `vision` is the
+    /// policy's vision tower.
     pub(crate) fn load(
         checkpoint: &Checkpoint,
         base: impl FnOnce() -> Result<Weights, TrainError>,

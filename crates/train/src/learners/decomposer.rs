@@ -1,9 +1,8 @@
-//! The decomposer in the training loop: an LLM judge, or TurnRD with its replay and rounds.
+//! The decomposer: an LLM judge, or TurnRD with its replay and rounds.
 //!
-//! TurnRD's rounds (HAS, algorithm 1): the network of round `r` is frozen while rollouts add
-//! records to the replay. Training on the replay at the end of the round gives the network of round
-//! `r + 1`. A resume removes the records of repeated steps, so resumed runs are bit-identical if
-//! their rollouts are.
+//! TurnRD (HAS, algorithm 1): the network of round `r` is frozen while rollouts fill the replay.
+//! Training on the replay at the round's end gives the network of round `r + 1`. A resume removes
+//! the records of repeated steps, so resumed runs are bit-identical if their rollouts are.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -43,8 +42,8 @@ struct Vectors {
 }
 
 impl RunDecomposer {
-    /// Fails if the judge does not answer. Called before SFT, because the first judge request comes
-    /// after SFT.
+    /// Fails if the judge does not answer. Called before SFT, because the first request comes
+    /// after.
     pub(crate) fn check_service(config: &Config) -> Result<(), TrainError> {
         if let DecomposerConfig::Judge(judge) = &config.decomposer {
             let judge = JudgeConfig { cache: PathBuf::new(), ..judge.clone() };
@@ -85,8 +84,8 @@ impl RunDecomposer {
     }
 }
 
-/// Returns the judge's credits. Groups with equal returns get zeros without a request, because HAS
-/// skips them.
+/// Returns the judge's credits. Groups with equal returns get zeros without a request, as HAS skips
+/// them.
 fn judged(judge: &Judge, batch: &Batch, warn: &mut dyn FnMut(String)) -> Result<PerTurn<f64>, TrainError> {
     let differ = |group: &&Group| !group.has_equal_returns();
     let asked = Batch { groups: batch.groups.iter().filter(differ).cloned().collect() };
@@ -100,8 +99,7 @@ fn judged(judge: &Judge, batch: &Batch, warn: &mut dyn FnMut(String)) -> Result<
 }
 
 impl RunDecomposer {
-    /// Returns the credit of each turn of a step's batch. `warn` is called immediately if the judge
-    /// does not answer.
+    /// Returns each turn's credit. Calls `warn` immediately if the judge does not answer.
     pub(crate) fn credits(
         &mut self,
         batch: &Batch,
@@ -119,8 +117,7 @@ impl RunDecomposer {
         }
     }
 
-    /// Discards the records from `step` on, because those steps will be repeated with other
-    /// results.
+    /// Discards the records from `step` on, which will be repeated with other results.
     pub(crate) fn abandon_from(&mut self, step: u64) -> Result<(), TrainError> {
         if let Self::TurnRd(turnrd) = self {
             let round_steps = turnrd.settings.round_steps;
@@ -159,9 +156,8 @@ impl RunDecomposer {
 /// states.
 ///
 /// # Errors
-/// Fails if the hidden states do not have the network's input width (0 without any), or if the
-/// policy rejects a sequence. Also fails if a trajectory lacks token ids or has too many turns, or
-/// on NaN.
+/// Fails if the hidden width is not the network's input width (0 without any), if the policy
+/// rejects a sequence, if a trajectory lacks token ids or has too many turns, or on NaN.
 pub fn turnrd_credits(
     batch: &Batch,
     network: &TurnRd,
@@ -217,7 +213,7 @@ fn credits(batch: &Batch, network: &TurnRd, vectors: &[Vectors]) -> Result<PerTu
         .collect()
 }
 
-/// Returns the folder of the network trained after `round` rounds.
+/// Returns the folder of the network after `round` rounds.
 pub fn round_folder(folder: &Path, round: u32) -> PathBuf {
     folder.join(format!("round-{round:04}"))
 }
@@ -254,7 +250,7 @@ impl RunTurnRd {
 
     pub(crate) fn end_of_step(&mut self, step: u64, metrics: &mut Metrics) -> Result<(), TrainError> {
         let round = self.settings.round_of(step);
-        // Records after this step come from before a resume and will be repeated.
+        // Later records come from before a resume and will be repeated.
         let now = (round, step % self.settings.round_steps);
         let made = (0..self.replay.len())
             .filter(|&index| (self.replay.round(index), self.replay.id(index) >> 32) <= now);
@@ -275,15 +271,14 @@ impl RunTurnRd {
     fn train(&mut self, round: u32, metrics: &mut Metrics) -> Result<(), TrainError> {
         let (mut trained, mut held_out) = self.replay.split(self.settings.hold_out);
         for indices in [&mut trained, &mut held_out] {
-            // Records after this round come from before a resume and will be repeated.
+            // Later records come from before a resume and will be repeated.
             indices.retain(|&index| self.replay.round(index) <= round);
         }
         if trained.is_empty() {
             return Ok(());
         }
         let half_life = self.settings.network.half_life;
-        // Measure only on a part of the new records: all would cost as much as training, more each
-        // round.
+        // Measuring all would cost as much as training, more each round.
         held_out.retain(|&index| self.replay.round(index) + MEASURED_ROUNDS > round);
         let newest = trained.iter().copied().filter(|&index| self.replay.round(index) == round);
         let newest = newest.take(MEASURED_RECORDS).collect();

@@ -1,4 +1,4 @@
-//! Small policies from scratch: a tokenizer for the environment's text, and random weights.
+//! Small random policies, with a tokenizer for the environment's text.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ pub(crate) fn scratch_parts(
     let tokenizer = Tokenizer::train(
         texts.iter().map(String::as_str),
         &TokenizerConfig {
-            // Phrases are parts of observations, which pictures replace.
+            // Pictures replace the observations that phrases are part of.
             phrases: if pictures { Vec::new() } else { world.phrases()? },
             max_pieces: config.policy.scratch.max_pieces,
             split_numbers: world.split_numbers(),

@@ -1,17 +1,16 @@
-//! Selects the tokens whose hidden states represent a turn (HAS, appendix B: the turn's observation
-//! and action, at most 512).
+//! Selects the tokens whose hidden states represent a turn (HAS, appendix B: observation and
+//! action, at most 512).
 //!
-//! The search for the observation starts at the prompt's end, because a history may contain the
-//! same text. If the observation is not found (cut or changed by a template), the last tokens since
-//! the previous response are used.
+//! The observation is searched from the prompt's end, because a history may contain the same text.
+//! If it is not found (cut or changed by a template), the last tokens since the previous response
+//! are used.
 
 use std::ops::Range;
 
 use turnwise_core::{Trajectory, TurnSpan};
 use turnwise_text::Tokenizer;
 
-/// Returns the token ranges of each turn, for each sequence of a trajectory, with at most `most`
-/// tokens per turn.
+/// Returns the token ranges of each turn, at most `most` tokens, for each sequence of a trajectory.
 pub(super) fn turn_tokens(
     trajectory: &Trajectory,
     most: usize,
@@ -47,7 +46,7 @@ fn share(observation: Range<usize>, response: Range<usize>, most: usize) -> Vec<
     [seen, said].into_iter().filter(|range| !range.is_empty()).collect()
 }
 
-/// Returns the tokens of the last occurrence of `words`; tokens at its ends may include other text.
+/// Returns the tokens of the last occurrence of `words`; outer ones may include other text.
 fn find(words: &str, tokens: &[u32], tokenizer: &Tokenizer) -> Option<Range<usize>> {
     let words = words.trim().as_bytes();
     if words.is_empty() {

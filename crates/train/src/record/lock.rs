@@ -1,4 +1,4 @@
-//! `run.lock` allows one process per run. The system releases the lock if the process is killed.
+//! `run.lock` allows one process per run. The system releases it if the process is killed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
@@ -9,11 +9,10 @@ use turnwise_files::{Lock, try_lock};
 use crate::TrainError;
 use crate::record::directory::create_folders;
 
-/// Name of the lock file.
+/// Lock file name.
 pub const LOCK: &str = "run.lock";
 
-/// Lock of a run directory until it is dropped or the process ends. The file contains the process
-/// id.
+/// Locks a run directory until dropped. The file contains the process id.
 #[derive(Debug)]
 pub struct RunLock {
     /// `None` if the file system has no locks.
@@ -27,7 +26,7 @@ impl RunLock {
     /// succeeds on file systems without locks.
     ///
     /// # Errors
-    /// Fails if the folder cannot be created or written to.
+    /// Fails on I/O errors.
     pub fn try_take(root: &Path) -> Result<Option<Self>, TrainError> {
         let made = !root.exists();
         let path = root.join(LOCK);
@@ -78,7 +77,7 @@ impl Drop for RunLock {
     }
 }
 
-/// Returns false if the path now names another file, because the lock's holder removed this one.
+/// Returns false if the lock's holder removed this file.
 fn is_at(file: &File, path: &Path) -> bool {
     #[cfg(unix)]
     {
@@ -88,7 +87,7 @@ fn is_at(file: &File, path: &Path) -> bool {
     }
     #[cfg(not(unix))]
     {
-        // On this system, open files cannot be removed.
+        // Open files cannot be removed here.
         let _ = (file, path);
         true
     }

@@ -1,4 +1,4 @@
-//! The sampling engines of a config, and their stop conditions.
+//! Sampling engines and their stop conditions.
 
 use std::sync::Arc;
 
@@ -13,9 +13,9 @@ use crate::config::{Config, RolloutConfig};
 use crate::rollout::prompting::Prompter;
 use crate::setup;
 
-/// Returns the sampling parameters of a config. Responses end at the template's stop strings and
-/// the model's EOS tokens. Stop strings become tokens unless the model may reason first, because a
-/// stop token would also end the reasoning.
+/// Returns the sampling parameters. Responses end at the template's stop strings and the model's
+/// EOS tokens. Stop strings become tokens unless the model may reason first, because a stop token
+/// would also end the reasoning.
 pub fn sampling_params(config: &Config, prompter: Prompter<'_>, temperature: f32) -> SamplingParams {
     let Prompter { template, tokenizer, chat, .. } = prompter;
     let mut params = SamplingParams {
@@ -38,7 +38,7 @@ pub fn sampling_params(config: &Config, prompter: Prompter<'_>, temperature: f32
     params
 }
 
-/// Returns the token equivalent to a stop string, for sampling without decoding, if the string is
+/// Returns the token equivalent to a stop string, for sampling without decoding: the string must be
 /// one byte that occurs in no other token.
 fn only_token(tokenizer: &Tokenizer, stop: &str) -> Option<u32> {
     let &[byte] = stop.as_bytes() else { return None };
@@ -48,8 +48,8 @@ fn only_token(tokenizer: &Tokenizer, stop: &str) -> Option<u32> {
     having.next().is_none().then_some(only)
 }
 
-/// Returns the number of engines, and sequences per engine. A device has one engine with the slots
-/// of all lanes.
+/// Returns the number of engines and sequences per engine; a device has one engine with all lanes'
+/// slots.
 pub(crate) fn sampling_lanes(config: &Config) -> (usize, usize) {
     let RolloutConfig { num_workers: lanes, max_num_seqs: slots, .. } = config.rollout;
     match config.policy.device {
@@ -58,7 +58,7 @@ pub(crate) fn sampling_lanes(config: &Config) -> (usize, usize) {
     }
 }
 
-/// Creates engines that share these weights ([`sampling_lanes`]), and ignore stop strings in
+/// Creates engines that share these weights ([`sampling_lanes`]) and ignore stop strings in
 /// reasoning.
 pub(super) fn engines(
     config: &Config,

@@ -1,15 +1,14 @@
 //! Trajectories that failed for reasons other than the policy.
 //!
-//! Training on such trajectories as failed episodes would change their groups' mean and deviation.
-//! Failed trajectories are therefore sampled again if configured
-//! ([`crate::config::OnError::Resample`]), and removed from their groups before reward shaping if
-//! they fail again. Trajectory files keep failed trajectories with their stop reasons.
+//! As training data they would shift their groups' mean and deviation. They are resampled if
+//! configured ([`crate::config::OnError::Resample`]), and removed from their groups before reward
+//! shaping. Trajectory files keep them with their stop reasons.
 
 use turnwise_core::{Group, StopReason, Trajectory};
 
 use crate::TrainError;
 
-/// Returns true if a trajectory failed because of its environment or sampler.
+/// Returns whether the environment or sampler failed.
 pub fn is_faulty(trajectory: &Trajectory) -> bool {
     trajectory.stop.is_failure()
 }
@@ -19,7 +18,7 @@ pub(crate) struct Faults {
     /// Failed trajectories, and the other members of dropped groups.
     pub(crate) trajectories: Vec<Trajectory>,
     pub(crate) failed: usize,
-    /// Number of groups dropped because too few members were left for credit assignment.
+    /// Groups dropped because too few members were left for credit assignment.
     pub(crate) groups: usize,
 }
 
@@ -134,7 +133,7 @@ mod tests {
         let mut groups = vec![group(&single)];
         assert_eq!(Faults::take_out(&mut groups, 1).groups, 0);
         assert_eq!(groups[0].trajectories.len(), 1);
-        // Groups of one without failures are configured, so they are kept.
+        // Groups of one are configured, so they are kept.
         let mut groups = vec![group(&[(1.0, false)])];
         let none = Faults::take_out(&mut groups, 2);
         assert_eq!((none.failed, groups.len()), (0, 1));

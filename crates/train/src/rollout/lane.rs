@@ -1,10 +1,9 @@
 //! One lane of a rollout: its trajectories from reset to end.
 //!
-//! A trajectory waits either for its response ([`Sampler`]) or for its environment
-//! ([`super::pool`]). Instantaneous environments ([`turnwise_core::TaskSet::is_instant`]) are
-//! called in place, in a fixed order. For other environments, the order of results only affects
-//! batching: seeds come from coordinates, and a response's numbers do not depend on other
-//! sequences.
+//! A trajectory waits for its response ([`Sampler`]) or its environment ([`super::pool`]).
+//! Instantaneous environments ([`turnwise_core::TaskSet::is_instant`]) run in place, in a fixed
+//! order. For others, the order of results only affects batching, because seeds come from
+//! coordinates and a response does not depend on other sequences.
 
 mod prompts;
 
@@ -30,20 +29,19 @@ use crate::rollout::prompting::Prompter;
 struct Live {
     job: usize,
     request: RequestId,
-    /// `None` during a call, and after a failure.
+    /// `None` during a call and after a failure.
     environment: Option<Box<dyn Environment>>,
     trajectory: Trajectory,
     observation: Observation,
     history: Vec<(String, String)>,
     prompt: Vec<u32>,
     asks: TurnKind,
-    /// Remaining actions of the last response, one per call, in order.
+    /// Remaining actions of the last response, one per call.
     actions: VecDeque<Action>,
     results: Vec<Part>,
 }
 
 impl Live {
-    /// Returns true if the next response begins a sequence of the concatenated layout.
     fn begins_sequence(&self) -> bool {
         self.trajectory.turns.last().is_none_or(Turn::is_compaction)
     }
@@ -67,7 +65,7 @@ pub(super) struct Lane<'a, S> {
     environments: LanePool,
     live: Vec<Live>,
     waiting: HashMap<Ticket, Waiting>,
-    /// Whether environments are called on this thread.
+    /// Whether environments run on this thread.
     instant: bool,
 }
 
@@ -107,8 +105,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
             if self.live.is_empty() {
                 continue;
             }
-            // Limited, because a remote sampler may not answer, and the run may be stopped
-            // meanwhile.
+            // A remote sampler may not answer, and the run may be stopped meanwhile.
             let wait = if self.waiting.is_empty() { WAIT } else { SAMPLE };
             let completions = self.sampler.poll_until(Instant::now() + wait)?;
             for (request, reason) in self.sampler.take_failures() {
@@ -132,7 +129,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
     }
 
     /// Continues trajectories whose environments have answered, and returns those that ended. Waits
-    /// for an answer if there is nothing to sample.
+    /// if there is nothing to sample.
     fn take_outcomes(&mut self) -> Result<Vec<(usize, Trajectory)>, TrainError> {
         let mut ended = Vec::new();
         if self.waiting.is_empty() {
@@ -202,7 +199,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
                 let observation = shorten(observation, &job.task, self.context.tokenizer);
                 trajectory.tools = environment.tools().to_vec();
                 let prompt = if let Some(branch) = branch {
-                    // Reuse the sampled prompt instead of rendering and tokenizing it again.
+                    // The exact prompt as sampled.
                     Ok(branch.prompt.clone())
                 } else {
                     let RolloutContext { layout, history, .. } = *self.context;

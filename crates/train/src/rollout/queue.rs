@@ -1,9 +1,8 @@
-//! Rollouts that are sampled while the policy is updated (`rollout.max_staleness`).
+//! Rollouts that run while the policy is updated (`rollout.max_staleness`).
 //!
-//! Before step `k` waits for its rollout, the rollouts of all steps up to `k + max_staleness` have
-//! started, each with the weights at its start. Training therefore does not depend on timing. No
-//! rollout crosses a periodic checkpoint, so a resume starts the same rollouts with the same
-//! weights.
+//! Before step `k` waits for its rollout, those of all steps up to `k + max_staleness` have
+//! started, each with the weights at its start, so training does not depend on timing. No rollout
+//! crosses a periodic checkpoint, so a resume starts the same rollouts with the same weights.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,9 +27,8 @@ use crate::rollout::tasks::TaskOrder;
 
 const WAIT: Duration = Duration::from_millis(100);
 
-/// The models in training, as the source of each step's samplers.
 pub(crate) trait SamplerSource {
-    /// Frees the memory of training before sampling.
+    /// Frees training memory before sampling.
     fn release(&mut self);
 
     /// Creates samplers over the current weights, one per lane.
@@ -47,9 +45,9 @@ pub(crate) trait SamplerSource {
 /// Report of remote samplers.
 #[derive(Clone, Debug, Default)]
 pub struct SamplingReport {
-    /// Metrics for the step.
+    /// Metrics of the step.
     pub metrics: Metrics,
-    /// Messages for the run, one line each.
+    /// Messages for the run.
     pub notes: Vec<String>,
 }
 
@@ -59,14 +57,14 @@ pub(crate) struct RolloutQueue {
     order: Arc<TaskOrder>,
     needs: CreditNeeds,
     under_way: VecDeque<UnderWay>,
-    /// Receives the task position after the last started rollout, once known.
+    /// Receives the task position after the last started rollout.
     drawn: Option<Receiver<u64>>,
     stop: Arc<AtomicBool>,
 }
 
 #[derive(Clone, Copy)]
 pub(crate) struct CreditNeeds {
-    /// A group's trajectories are compared, so a single one is useless.
+    /// Whether a group's trajectories are compared, so a single one is useless.
     pub(crate) compares_groups: bool,
     pub(crate) state_values: Option<StateValues>,
 }
@@ -109,8 +107,7 @@ impl RolloutQueue {
             pictures.begin_step(self.config.rollout.max_staleness + 1);
         }
         if self.config.rollout.max_staleness == 0 {
-            // Free training memory before sampling, which has its own copy of the weights and its
-            // cache.
+            // Sampling has its own copy of the weights and its cache.
             source.release();
         }
         while at + (self.under_way.len() as u64) < first_to_wait(&self.config, at) {
@@ -187,7 +184,7 @@ impl RolloutQueue {
 }
 
 impl Drop for RolloutQueue {
-    /// Stops running rollouts and waits for them, so that no sampling outlives the run.
+    /// Stops running rollouts and waits for them.
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for rollout in self.under_way.drain(..) {
@@ -196,8 +193,8 @@ impl Drop for RolloutQueue {
     }
 }
 
-/// Samples a step, and returns the result with the time it took. `drawn` gets the next task
-/// position as soon as it is known: immediately if all groups are kept.
+/// Samples a step and measures the time. `drawn` gets the next task position as soon as it is
+/// known: immediately if all groups are kept.
 fn work(
     job: SamplingJob,
     drawn: &Sender<u64>,

@@ -38,7 +38,7 @@ pub(crate) struct SamplingJob {
     pub(crate) samplers: Vec<Box<dyn Sampler + Send>>,
     pub(crate) step: u64,
     pub(crate) first_task: u64,
-    /// Minimum number of members that a group must keep after failures.
+    /// Minimum members of a group after failures.
     pub(crate) fewest: usize,
     pub(crate) state_values: Option<StateValues>,
 }
@@ -47,12 +47,12 @@ pub(crate) struct SamplingJob {
 struct Totals {
     tokens: usize,
     turns: usize,
-    /// Number of trajectories without failures, their successes, and the sum of their returns.
+    /// Trajectories without failures, their successes, and the sum of their returns.
     trajectories: f64,
     solved: f64,
     reward: f64,
     overflows: Overflows,
-    /// Number of failed trajectories, and the trajectories left out with them.
+    /// Failed trajectories, and those left out with them.
     failed: usize,
     masked: Vec<Trajectory>,
     groups_masked: usize,
@@ -186,8 +186,8 @@ impl SamplingJob {
         Ok(Some(Sampled { batch, drawn, tokens, turns, metrics, overflows, continuing, masked }))
     }
 
-    /// Samples one round, a group per task, and returns it with the number of repeated
-    /// trajectories. `first` numbers groups across rounds, so that no two draws share a seed.
+    /// Samples one round, a group per task, and returns it with the number of resampled
+    /// trajectories. `first` numbers groups across rounds, so no two draws share a seed.
     fn round(
         &mut self,
         tasks: &[Task],
@@ -217,7 +217,7 @@ impl SamplingJob {
         Rollout { step, max_resamples, ..Rollout::new(config, Purpose::Rollout, stop) }
     }
 
-    /// Estimates the value of the state before each turn of the chosen groups by continuations.
+    /// Estimates by continuations the value of the state before each turn of the chosen groups.
     /// Returns the metrics; `None` if stopped.
     fn estimate(
         &mut self,
@@ -263,7 +263,7 @@ fn rollout_event(
     }
 }
 
-/// Groups trajectories in job order; they keep their sampling numbers.
+/// Groups trajectories in job order.
 fn into_groups(trajectories: Vec<Trajectory>, first: usize, count: usize) -> Vec<Group> {
     let mut groups = vec![Group::default(); count];
     for trajectory in trajectories {

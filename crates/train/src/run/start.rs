@@ -1,4 +1,4 @@
-//! Starting a run from a config, or resuming it from its directory.
+//! Starting and resuming runs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -39,10 +39,10 @@ impl RunBuilder {
     /// writes nothing.
     ///
     /// The model only needs its `config.json`: `policy.model` may be its folder or the file itself.
-    /// Parts that only the run needs (weights, the device) are listed as missing.
+    /// Other missing parts (weights, the device) are listed.
     ///
     /// # Errors
-    /// Fails with the error that the run would have at its start.
+    /// Fails like the run's start.
     pub fn preflight(
         &self,
         other: Option<&Path>,
@@ -58,7 +58,7 @@ impl RunBuilder {
     /// Starts a run in a new directory.
     ///
     /// # Errors
-    /// Fails on anything that prevents the run, before any long work.
+    /// Fails before any long work if something prevents the run.
     pub fn start(self, observer: &mut dyn Observer) -> Result<Run, TrainError> {
         let Self { mut config, root, registries, policies, ignore_memory, .. } = self;
         let observer = &mut Remembered { inner: observer, notes: Vec::new() };
@@ -127,15 +127,14 @@ impl RunBuilder {
         Ok(run)
     }
 
-    /// Continues the run in the directory from a checkpoint, with the builder's config from there
-    /// on.
+    /// Continues a run from a checkpoint, with the builder's config from there on.
     ///
     /// Load the run's own config with [`ConfigSource::of_run`]; its overrides change settings. A
     /// program that always builds the same config can start and resume with it.
     ///
     /// # Errors
-    /// Fails if there is no run or checkpoint, if the config differs from the run's in settings
-    /// that cannot change during a run, or if the environment's tasks have changed.
+    /// Fails without a run or checkpoint, if the config changes fixed settings, or if the
+    /// environment's tasks have changed.
     pub fn resume(self, observer: &mut dyn Observer) -> Result<Run, TrainError> {
         let Self { mut config, root, registries, policies, from, .. } = self;
         let observer = &mut Remembered { inner: observer, notes: Vec::new() };
@@ -145,8 +144,8 @@ impl RunBuilder {
         let began = config::load(&of_run)?;
         config.check(&registries)?;
         if let Some(data) = &mut config.sft.data {
-            // The run's own config has an absolute path without links, and the number of updates of
-            // its epochs.
+            // The run's own config has an absolute path without links, and its epochs' number of
+            // updates.
             if began.sft.data.as_ref().is_none_or(|begun| begun.path != data.path) {
                 data.path = conversations::absolute(&data.path)?;
             }
@@ -215,8 +214,8 @@ impl RunBuilder {
         if let (Some(decomposer), Some(counts)) = (&mut decomposer, stored.judge) {
             decomposer.resume_counts(counts);
         }
-        // From here on the directory changes; the config last, so that the command can be repeated
-        // after a kill.
+        // The directory changes from here on; the config last, so the command can be repeated after
+        // a kill.
         if config != began || from.is_some() {
             checkpoint::abandon_after(&directory, position)?;
             abandon_results(&directory, position)?;
@@ -289,8 +288,8 @@ fn check_same(directory: &RunDirectory, found: &SftSummary) -> Result<(), TrainE
     Err(TrainError::file(Path::new(&found.path), reason))
 }
 
-/// Rejects settings that come too late during RL: those of SFT, and methods that need a critic or
-/// rounds that the run does not have.
+/// Rejects settings that come too late during RL: those of SFT, and a critic or rounds that the run
+/// does not have.
 fn check_begun(
     began: &Config,
     config: &Config,
@@ -303,7 +302,7 @@ fn check_begun(
         let reason = "is of the warm start, which is done; leave it as it was, or start a new run";
         problems.push(Problem::new("sft", reason));
     }
-    // TurnRD's rounds and records are numbered by RL steps from the start.
+    // TurnRD numbers its rounds and records by RL steps from the start.
     let learns = |config: &Config| matches!(config.decomposer, DecomposerConfig::Turnrd(_));
     if position != RL_START && learns(config) && !learns(began) {
         let reason = "is \"turnrd\", whose rounds begin with reinforcement learning, and the run began without it; start a new run \
@@ -330,7 +329,7 @@ pub(super) fn critic_of(
     let vision = policy.as_ref().and_then(|policy| policy.config().vision.clone());
     let weights = || match policy {
         Some(weights) if weights.adapter.is_some() => Ok(weights),
-        // The critic's adapter was made on the policy at the start of RL, which has changed since.
+        // The critic's adapter was made on the policy at the start of RL.
         _ => Ok(Policy::load(&directory.checkpoints().join(RL_START.label()))?.weights),
     };
     let learner = critic_learner(config);

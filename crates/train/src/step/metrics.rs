@@ -57,8 +57,7 @@ impl StepMetrics {
         credit(&mut self.metrics, advantages);
         self.metrics.set("credit/same_outcome_frac", same_outcome_frac(batch, advantages));
         for (name, value) in &credited.report.diagnostics {
-            // A custom method's diagnostic without a prefix could collide with keys of the line,
-            // such as `step`.
+            // A custom diagnostic without a prefix could collide with keys such as `step`.
             let tag = if name.contains('/') { name.clone() } else { format!("credit/{name}") };
             self.metrics.set(&tag, *value);
         }
@@ -215,10 +214,9 @@ fn credit(metrics: &mut Metrics, advantages: &PerTurn<f64>) {
     );
 }
 
-/// Returns the fraction of the sum of absolute advantages in groups with equal returns. Such
-/// advantages come from other differences, such as a discount or an invalid-action penalty. The
-/// fraction is 0 for GRPO without reward shaping, and higher if a method scales such differences up
-/// to the size of success and failure.
+/// Returns the fraction of absolute advantages in groups with equal returns, which come from other
+/// differences, such as a discount or an invalid-action penalty. It is 0 for GRPO without reward
+/// shaping, and high if a method scales such differences up to those of success and failure.
 fn same_outcome_frac(batch: &Batch, advantages: &PerTurn<f64>) -> f64 {
     let (mut same, mut all) = (0.0, 0.0);
     for (group, advantages) in batch.groups.iter().zip(advantages.groups()) {
@@ -263,8 +261,7 @@ fn updates(metrics: &mut Metrics, report: &UpdateReport, seconds: f64) {
 }
 
 /// Returns the KL (k3) between the sampler's and the learner's log-probs of the first few
-/// trajectories. This KL measures rounding or different numerics, and with `rollout.max_staleness`
-/// also the change of the weights.
+/// trajectories: rounding or different numerics, and with `rollout.max_staleness` changed weights.
 pub(crate) fn mismatch(policy: &mut dyn PolicyLearner, batch: &Batch) -> Result<f64, TrainError> {
     let mut sequences: Vec<TokenSequence> = Vec::new();
     let mut sampled: Vec<Vec<f32>> = Vec::new();

@@ -23,8 +23,7 @@ impl<S: Sampler> Lane<'_, S> {
                 if let Ok(prompt) = self.prompter().request(asked, before) {
                     return Ok(prompt);
                 }
-                // A chat template that cannot continue with these messages may still render all of
-                // them.
+                // The template may still render all messages from the start.
                 asked.continues = None;
             }
             return self.prompter().request(asked, None);
@@ -61,7 +60,7 @@ impl<S: Sampler> Lane<'_, S> {
         Ok(tokens)
     }
 
-    /// Returns `prompt` for the next action, or the prompt of a summary if it is too long
+    /// Returns `prompt` for the next action, or a summary's prompt if it is too long
     /// ([`super::super::compaction`]).
     pub(super) fn or_compaction(
         &self,
@@ -118,7 +117,7 @@ impl<S: Sampler> Lane<'_, S> {
     }
 }
 
-/// Records the exact prompt and response ids. Text is never tokenized again.
+/// Records the exact prompt and response ids; text is never tokenized again.
 pub(super) fn record_tokens(live: &mut Live, completion: &Completion, layout: Layout) {
     let (turn, begins) = (live.trajectory.turns.len(), live.begins_sequence());
     let mut tokens = std::mem::take(&mut live.prompt);

@@ -5,9 +5,9 @@ use turnwise_core::Task;
 
 use super::*;
 
-/// An environment whose goals and actions script its behavior: `ok`, `sleep N` (milliseconds),
-/// `turn N` (the same, one call at a time), `busy N` (N transient errors first), `broken`, `held`
-/// (until the test releases it), `hang`, `panic`.
+/// Goals and actions script the behavior: `ok`, `sleep N` (milliseconds), `turn N` (the same, one
+/// call at a time), `busy N` (N transient errors first), `broken`, `held` (until the test releases
+/// it), `hang`, `panic`.
 #[derive(Default)]
 struct Scripted {
     made: AtomicUsize,
@@ -15,7 +15,6 @@ struct Scripted {
     closed: AtomicUsize,
     batches: Mutex<Vec<usize>>,
     batch_limit: usize,
-    /// Locked by one `turn` call at a time.
     turn: Mutex<()>,
     hold: Mutex<Option<Hold>>,
     limits_calls: bool,
