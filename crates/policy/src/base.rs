@@ -131,7 +131,7 @@ pub fn verify(adapter: &Path, base: &Path, parameters: &Parameters<f32>) -> Resu
     }
 }
 
-/// Keys that distinguish a checkpoint's `state.json` from other tools' files.
+/// Other tools' `state.json` lacks these.
 const KEYS: [&str; 2] = ["position", "weights_version"];
 
 #[derive(Deserialize)]
@@ -212,7 +212,6 @@ mod tests {
             let error = verify(&inside, Path::new("m"), &parameters).unwrap_err().to_string();
             assert!(error.contains("state.json"), "{error}");
         }
-        // An existing unreadable file is an error.
         std::fs::remove_file(&state).unwrap();
         verify(&names[0], Path::new("m"), &parameters).unwrap();
         std::fs::create_dir(&state).unwrap();

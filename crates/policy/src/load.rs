@@ -71,7 +71,6 @@ impl Policy {
     }
 }
 
-/// Rejects a tokenizer whose ids exceed the model's embedding rows.
 fn check_vocabulary(
     folder: &Path,
     tokenizer: &Tokenizer,
@@ -122,8 +121,7 @@ pub fn policy_folder(path: &Path, notes: &mut Notes<'_>) -> Result<PathBuf, Poli
     ))
 }
 
-/// Returns the error for a missing name in an existing folder of runs or models, which cannot be a
-/// hub model.
+/// A missing name in an existing folder of runs or models cannot be a hub model.
 fn mistyped(path: &Path) -> Option<PolicyError> {
     let parent = path.parent().filter(|parent| !path.exists() && parent.is_dir())?;
     let mut there: Vec<String> = std::fs::read_dir(parent)
@@ -149,15 +147,13 @@ mod tests {
 
     use super::*;
 
-    /// The 256 byte tokens and `more` others.
     fn tokenizer(more: usize) -> Tokenizer {
         let special_tokens = (0..more).map(|index| format!("<{index}>")).collect();
         let config = TokenizerConfig { special_tokens, ..TokenizerConfig::default() };
         Tokenizer::train(std::iter::empty(), &config).unwrap()
     }
 
-    /// Writes a model with 258 embedding rows and its tokenizer to `base`, and an adapter for it to
-    /// `adapter`.
+    /// A model with 258 embedding rows in `base`, and an adapter for it in `adapter`.
     fn folders() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         let config = crate::testing::tiny_config(258);
@@ -209,7 +205,7 @@ mod tests {
         let folder = folders();
         let at = |name: &str| folder.path().join(name);
         std::fs::write(at("base/generation_config.json"), r#"{"eos_token_id": [256, 257]}"#).unwrap();
-        // Like PEFT: a tokenizer with one end token, and no generation config.
+        // As PEFT does: one end token, and no generation config.
         tokenizer(2).save_folder(&at("adapter")).unwrap();
         std::fs::write(at("adapter/tokenizer_config.json"), r#"{"eos_token": "<1>"}"#).unwrap();
         let ends = || Policy::load(&at("adapter")).unwrap().tokenizer.end_tokens().to_vec();

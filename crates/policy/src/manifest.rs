@@ -95,7 +95,6 @@ impl Manifest {
     }
 }
 
-/// Returns whether a path component starts with a dot.
 fn is_hidden(name: &str) -> bool {
     name.split('/').any(|part| part.starts_with('.'))
 }

@@ -90,7 +90,6 @@ pub fn enclosing_run(folder: &Path) -> Option<PathBuf> {
     folder.ancestors().take(4).find(|root| holds(root) && is_part(&folder, root)).map(Path::to_path_buf)
 }
 
-/// Returns whether a run in `root` writes models to this folder.
 fn is_part(folder: &Path, root: &Path) -> bool {
     let Ok(inside) = folder.strip_prefix(root) else { return false };
     let names: Option<Vec<&str>> = inside.components().map(|part| part.as_os_str().to_str()).collect();
@@ -101,7 +100,6 @@ fn is_part(folder: &Path, root: &Path) -> bool {
     }
 }
 
-/// Returns a sort key; `None` if the name is not a checkpoint label.
 fn order(label: &str) -> Option<(u8, u64)> {
     let (phase, step) = label.split_once('-')?;
     let phase = ["sft", "step"].iter().position(|name| *name == phase)?;

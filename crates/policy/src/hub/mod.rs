@@ -86,7 +86,6 @@ impl Cache {
         self.root.join(format!("models--{}", model.id.replace('/', "--")))
     }
 
-    /// Returns the id and commit of a cached model's folder.
     fn named(&self, folder: &Path) -> Option<(String, String)> {
         let (folder, root) = (folder.canonicalize().ok()?, self.root.canonicalize().ok()?);
         let inside: Vec<&str> =
@@ -96,10 +95,9 @@ impl Cache {
         HubModel::parse(&format!("{id}@{commit}")).map(|model| (model.id, model.revision))
     }
 
-    /// Returns a model's cache folder, if any file was ever downloaded.
     fn snapshot(&self, model: &HubModel) -> Option<PathBuf> {
         let folder = self.folder(model);
-        // A branch or tag is a file with a commit; other revisions are commits.
+        // A branch or tag is a file with a commit.
         let commit = fs::read_to_string(folder.join("refs").join(&model.revision));
         let commit = commit.map_or_else(|_| model.revision.clone(), |commit| commit.trim().to_owned());
         let snapshot = folder.join("snapshots").join(commit);
@@ -107,8 +105,7 @@ impl Cache {
     }
 }
 
-/// Expands a leading `~` and set variables (`$NAME`, `${NAME}`), like Python's `expanduser` and
-/// `expandvars`.
+/// Like Python's `expanduser` and `expandvars`; unset variables stay.
 fn expanded(value: OsString, home: Option<&Path>, variable: &impl Fn(&str) -> Option<OsString>) -> PathBuf {
     let text = match value.into_string() {
         Ok(text) => text,
@@ -124,7 +121,7 @@ fn expanded(value: OsString, home: Option<&Path>, variable: &impl Fn(&str) -> Op
     while let Some((before, after)) = rest.split_once('$') {
         out.push_str(before);
         let word = |text: &str| text.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').count();
-        // The name, and its length in bytes after the `$`.
+        // The length in bytes after the `$`.
         let (name, length) = match after.strip_prefix('{').and_then(|inside| inside.split_once('}')) {
             Some((name, _)) => (name, name.len() + 2),
             None => (&after[..word(after)], word(after)),
@@ -138,7 +135,6 @@ fn expanded(value: OsString, home: Option<&Path>, variable: &impl Fn(&str) -> Op
     PathBuf::from(out + rest)
 }
 
-/// Returns the first missing file of a model folder, if any.
 fn missing(folder: &Path) -> Option<String> {
     let there = |name: &str| folder.join(name).is_file();
     // An adapter names its base, whose tokenizer it may use.
@@ -164,12 +160,12 @@ fn missing(folder: &Path) -> Option<String> {
     shards.into_iter().find(|shard| !there(shard)).map(str::to_owned)
 }
 
-/// Returns the hub id and commit of a cached model's folder.
+/// `None` outside the hub's cache.
 pub(crate) fn named(folder: &Path) -> Option<(String, String)> {
     Cache::find(|name| std::env::var_os(name))?.named(folder)
 }
 
-/// Returns a hub model's folder; `None` if `text` is not a hub model's name.
+/// `None` if `text` is not a hub model's name.
 pub(crate) fn resolve(text: &str, notes: &mut Notes<'_>) -> Option<Result<PathBuf, PolicyError>> {
     let model = HubModel::parse(text)?;
     let cache = Cache::find(|name| std::env::var_os(name));

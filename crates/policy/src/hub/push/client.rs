@@ -86,8 +86,8 @@ impl Client {
         self.parse(url, response)
     }
 
-    /// Uploads bytes to a signed storage URL, without the token, and returns the `ETag`. Each try
-    /// calls `open` for a new reader.
+    /// Uploads to a signed storage URL, without the token, and returns the `ETag`. Each try calls
+    /// `open`.
     pub(super) fn put<R: std::io::Read>(
         &self,
         url: &str,
@@ -113,7 +113,6 @@ impl Client {
         }
     }
 
-    /// Retries a request until it succeeds, fails permanently, or runs out of tries.
     fn send(
         &self,
         url: &str,
@@ -182,20 +181,20 @@ impl Client {
         PushError::Network { address: plain(url), reason: self.hide(reason) }
     }
 
-    /// Shortens a server's text and removes the token.
+    /// Shortens the text and removes the token.
     fn hide(&self, text: &str) -> String {
         text.replace(&self.token, "***").chars().take(300).collect()
     }
 }
 
-/// Returns `error` or `message` of a JSON body, else the whole text.
+/// `error` or `message` of a JSON body, else the whole text.
 fn in_body(body: &str) -> String {
     let json = serde_json::from_str::<Value>(body).ok();
     let message = json.as_ref().and_then(|json| json.get("error").or_else(|| json.get("message"))?.as_str());
     message.unwrap_or(body.trim()).to_owned()
 }
 
-/// Removes a URL's query, which may contain a signature.
+/// A query may contain a signature.
 fn plain(url: &str) -> String {
     url.split('?').next().unwrap_or_default().to_owned()
 }

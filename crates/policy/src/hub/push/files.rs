@@ -12,15 +12,14 @@ use turnwise_core::hexadecimal;
 
 use super::PushError;
 
-/// Leading bytes sent to the hub, which decides by them whether a file is stored in LFS.
+/// The hub decides by these leading bytes whether a file is stored in LFS.
 const SAMPLE: u64 = 512;
 
 pub(super) struct LocalFile {
-    /// Path in the repository, with `/`.
     pub(super) name: String,
     pub(super) path: PathBuf,
     pub(super) size: u64,
-    /// First bytes of the file, in base64.
+    /// First bytes in base64.
     pub(super) sample: String,
 }
 
@@ -29,7 +28,7 @@ impl LocalFile {
         File::open(&self.path).map_err(PushError::io(&self.path))
     }
 
-    /// Reads the file; fails if its size has changed.
+    /// Fails if the size has changed.
     pub(super) fn read(&self) -> Result<Vec<u8>, PushError> {
         let bytes = std::fs::read(&self.path).map_err(PushError::io(&self.path))?;
         if bytes.len() as u64 != self.size {
@@ -38,7 +37,7 @@ impl LocalFile {
         Ok(bytes)
     }
 
-    /// Returns the hexadecimal SHA-256, which is the LFS object id.
+    /// The LFS object id.
     pub(super) fn sha256(&self) -> Result<String, PushError> {
         let (mut file, mut hash) = (self.open()?, Sha256::new());
         let mut buffer = vec![0; 1 << 20];
@@ -52,7 +51,7 @@ impl LocalFile {
     }
 }
 
-/// Returns a file's git object id: the SHA-1 of its blob.
+/// The git object id.
 pub(super) fn blob(bytes: &[u8]) -> String {
     // `sha1` and `sha2` depend on different releases of `digest`.
     use sha1::Digest as _;
@@ -62,7 +61,7 @@ pub(super) fn blob(bytes: &[u8]) -> String {
     hexadecimal(&hash.finalize())
 }
 
-/// Lists the files below a folder by name, without hidden ones.
+/// Sorted by name, without hidden files.
 pub(super) fn list(folder: &Path) -> Result<Vec<LocalFile>, PushError> {
     let mut found = Vec::new();
     walk(folder, "", &mut found)?;

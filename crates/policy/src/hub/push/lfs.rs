@@ -52,7 +52,7 @@ struct Action {
     header: BTreeMap<String, Value>,
 }
 
-/// Uploads the files that the storage lacks. Returns their number and total bytes.
+/// Returns the number and total bytes of the uploaded files.
 pub(super) fn upload(
     client: &Client,
     repository: &str,
@@ -110,7 +110,7 @@ fn whole(client: &Client, large: &Large<'_>, action: &Action) -> Result<(), Push
     client.put(&action.href, *size, || Ok(File::open(path)?.take(*size))).map(drop)
 }
 
-/// Uploads a file in parts, then sends each part's `ETag` to the hub.
+/// Sends each part's `ETag` to the hub at the end.
 fn parts(client: &Client, large: &Large<'_>, action: &Action, size: &Value) -> Result<(), PushError> {
     let malformed = |reason: &str| client.network(&action.href, &format!("{}: {reason}", large.file.name));
     let size = size.as_u64().or_else(|| size.as_str()?.parse().ok()).filter(|&size| size > 0);

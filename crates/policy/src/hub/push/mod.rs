@@ -102,7 +102,6 @@ struct Hub {
 }
 
 impl Hub {
-    /// Reads endpoint and token from the environment, like `huggingface_hub`.
     fn find(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, PushError> {
         if let Some(variable) = Cache::find(&variable).and_then(|cache| cache.offline) {
             return Err(PushError::Environment(format!("{variable} forbids the network; unset it")));
@@ -207,7 +206,7 @@ fn push_to(options: &Push, hub: &Hub, notes: &mut Notes<'_>) -> Result<Pushed, P
     Ok(Pushed { url, commit: Some(committed.commit_oid), files: count, uploaded })
 }
 
-/// Creates a repository, or keeps an existing one.
+/// Keeps an existing repository.
 fn create(client: &Client, id: &str, private: bool, notes: &mut Notes<'_>) -> Result<(), PushError> {
     let (organization, name) = id.split_once('/').unwrap_or_default();
     let mut body = json!({ "name": name, "organization": organization });
@@ -223,7 +222,6 @@ fn create(client: &Client, id: &str, private: bool, notes: &mut Notes<'_>) -> Re
     Ok(())
 }
 
-/// Asks the hub how to send each file; keeps their order.
 fn modes(client: &Client, url: &str, files: &[LocalFile]) -> Result<Vec<Mode>, PushError> {
     let mut found = Vec::new();
     for files in files.chunks(BATCH) {

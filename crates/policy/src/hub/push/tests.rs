@@ -68,7 +68,6 @@ fn a_folder_is_uploaded_whole_and_only_once() {
     }
     drop(state);
 
-    // Nothing has changed, so nothing is sent.
     double.state().requests.clear();
     let again = push_quietly(&options(folder.path()), &double).unwrap();
     assert_eq!((again.commit, again.files), (None, 0));

@@ -18,7 +18,7 @@ const PART: usize = 10;
 
 #[derive(Default)]
 pub(super) struct State {
-    /// Visibility; `None` if the repository does not exist.
+    /// `None` if the repository does not exist.
     pub(super) private: Option<bool>,
     /// Files of the branch `main`.
     pub(super) files: BTreeMap<String, Vec<u8>>,
@@ -26,12 +26,10 @@ pub(super) struct State {
     storage: BTreeMap<String, Vec<u8>>,
     parts: BTreeMap<String, Vec<u8>>,
     commits: usize,
-    /// `METHOD PATH` of each request.
     pub(super) requests: Vec<String>,
-    /// Number of following storage requests that fail.
+    /// Following storage requests that fail.
     pub(super) failures: usize,
     pub(super) conflict: bool,
-    /// Store parts as empty.
     pub(super) lose_parts: bool,
 }
 
