@@ -10,7 +10,7 @@ use turnwise_model::bert::{SentenceEncoder, SentenceOptions};
 
 use crate::TrainError;
 
-/// Maximum cached vectors; a full cache is cleared.
+/// A full cache is cleared.
 const KEPT: usize = 1 << 16;
 
 /// Returns the configured embedder: a model folder, or hashed n-grams by default.
@@ -43,7 +43,7 @@ impl Embedder for ModelEmbedder {
         if let Some(vector) = self.kept.lock().unwrap_or_else(PoisonError::into_inner).get(text) {
             return vector.clone();
         }
-        // A text that cannot be encoded matches nothing, not even itself.
+        // A text that cannot be encoded matches nothing.
         let vector = self.encoder.encode(&[text]).unwrap_or_else(|_| vec![0.0; self.encoder.dimensions()]);
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() >= KEPT {

@@ -7,7 +7,7 @@ use super::layers::Layer;
 use super::load::has_critic;
 use super::{Config, Registries};
 
-/// Keys that cannot change: they define the run's tasks, model and token sequences.
+/// Keys that define the run's tasks, model and token sequences.
 const FIXED: [&str; 14] = [
     "name",
     "seed",
@@ -19,10 +19,10 @@ const FIXED: [&str; 14] = [
     "sft.data.path",
     "sft.data.held_out",
     "critic.lora",
-    // The checkpoint stores the network's settings, and records are numbered by round.
+    // The checkpoint stores the network's settings.
     "decomposer.network",
     "decomposer.round_steps",
-    // Panels are fixed at a run's start; `turnwise eval` can use others.
+    // Panels are fixed at a run's start.
     "eval.tasks",
     "eval.splits",
 ];
@@ -31,7 +31,6 @@ pub(super) fn table_of(config: &Config) -> Result<Table, SettingsError> {
     Table::try_from(config).map_err(|error| SettingsError(vec![Problem::new("config", error.to_string())]))
 }
 
-/// Applies overrides to a run's settings, and rejects fixed keys.
 pub(super) fn put(
     settings: &mut Layer,
     overrides: &[String],
@@ -47,7 +46,7 @@ pub(super) fn put(
         found.extend(fixed.into_iter().map(|problem| Problem { origin: origin.clone(), ..problem }));
     }
     SettingsError::of(found)?;
-    // A method without a critic drops the run's critic and its settings.
+    // A method without a critic drops the run's critic.
     let is_named = overrides.iter().any(|text| text.trim_start().starts_with("critic"));
     if !is_named && !has_critic(settings, &registries.methods) {
         settings.remove("critic");
@@ -66,7 +65,6 @@ pub(crate) fn check_fixed(began: &Config, config: &Config) -> Result<(), Setting
 }
 
 fn fixed(before: &Table, after: &Table) -> Vec<Problem> {
-    // Without the network, its settings may go.
     let without = at(after, "decomposer.kind") != at(before, "decomposer.kind")
         && at(after, "decomposer.kind").and_then(Value::as_str) != Some("turnrd");
     let is_fixed = |key: &&str| !(without && key.starts_with("decomposer."));

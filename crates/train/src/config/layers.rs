@@ -18,7 +18,7 @@ pub(super) struct Layer {
 pub(super) struct Origins(BTreeMap<String, String>);
 
 impl Origins {
-    /// Returns the origin of a setting, else of its table, else of the first setting in it.
+    /// Returns the origin of a setting, its table, or the first setting in it.
     fn of(&self, key: &str) -> Option<String> {
         let key = key.split('[').next().unwrap_or(key);
         let mut outer = key;
@@ -39,7 +39,7 @@ impl Origins {
 
 impl Layer {
     pub(super) fn file(text: &str, name: &str) -> Result<Self, SettingsError> {
-        // Searching from the start for each key would take minutes for large files.
+        // Counting from the start for each key is too slow for large files.
         let ends: Vec<usize> = text.match_indices('\n').map(|(at, _)| at).collect();
         let line = |at: usize| 1 + ends.partition_point(|end| *end < at);
         let fail = |error: &toml::de::Error| {
@@ -122,7 +122,7 @@ fn join(key: &str, name: &str) -> String {
     if key.is_empty() { name.to_owned() } else { format!("{key}.{name}") }
 }
 
-/// Calls `note` with each key and its byte position; tables without their own line are skipped.
+/// Calls `note` with each key and its byte position.
 fn note_lines(table: &DeTable<'_>, key: &str, note: &mut dyn FnMut(String, usize)) {
     for (name, value) in table {
         let inner = join(key, name.get_ref());

@@ -30,8 +30,8 @@ pub struct TinkerConfig {
     /// Adapter rank. The service sets the scale (SkyRL and Tinker: alpha = 32).
     #[schemars(range(min = 1, max = 4096))]
     pub rank: usize,
-    /// How the service averages a loss over tokens and sequences. A run measures this at its start
-    /// and rejects a wrong setting.
+    /// How the service averages a loss over tokens and sequences. A run's start rejects a wrong
+    /// setting.
     pub reduction: ReductionSetting,
     /// How losses reach the service.
     pub losses: LossForm,

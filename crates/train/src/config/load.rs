@@ -27,17 +27,17 @@ const TRAINING_KEYS: [&str; 9] = [
 /// Sources of a config, in ascending precedence:
 ///
 /// 1. the defaults;
-/// 2. a full config named as the preset on the command line (`quickstart`);
+/// 2. a full config as the preset on the command line (`quickstart`);
 /// 3. the preset named by the last file with a `preset` key;
 /// 4. the files, left to right;
-/// 5. a method named as the preset on the command line ([`ConfigSource::preset`] or `preset=NAME`);
+/// 5. a method as the preset on the command line ([`ConfigSource::preset`] or `preset=NAME`);
 /// 6. the overrides, left to right.
 ///
 /// Tables merge key by key; lists, and tables with another `kind`, are replaced.
 ///
 /// A method from the command line replaces the files' method preset and their settings under
 /// `credit`, `objective`, `decomposer`, `rollout.filter_groups`, `rollout.compact_filter` and
-/// `rollout.overlong`, and `critic` if it needs none.
+/// `rollout.overlong`, and removes an unneeded `critic`.
 #[derive(Clone, Debug, Default)]
 pub struct ConfigSource {
     /// Preset from the command line: a method or a full config.
@@ -58,12 +58,11 @@ pub enum ConfigPurpose {
     /// A new run.
     #[default]
     Train,
-    /// Playing a policy without training it. Ignores the training settings of presets and files
-    /// (`credit`, `objective`, `decomposer`, `critic`, `sft`, `train`, group selection) and their
-    /// rules.
+    /// Playing a policy. Ignores training settings of presets and files (`credit`, `objective`,
+    /// `decomposer`, `critic`, `sft`, `train`, group selection) and their rules.
     Play,
-    /// Resuming a run, whose `config.toml` is the only file. Its preset is not applied again, and
-    /// some keys cannot be overridden.
+    /// Resuming a run from its `config.toml`. Its preset is not applied again, and some keys are
+    /// fixed.
     Resume,
 }
 
@@ -74,8 +73,7 @@ impl ConfigSource {
         Self { files, purpose: ConfigPurpose::Resume, ..Self::default() }
     }
 
-    /// Adds the origin (file and line, or argument) to invalid settings that lack one, because
-    /// checks after loading only know the config.
+    /// Adds the origin (file and line, or argument) to invalid settings that lack one.
     pub fn locate(&self, error: TrainError) -> TrainError {
         match (error, self.layer()) {
             (TrainError::Settings(SettingsError(mut problems)), Ok(layer)) => {
@@ -120,13 +118,11 @@ impl ConfigSource {
 /// Loads and checks a config.
 ///
 /// # Errors
-/// Returns all invalid settings, each with origin, key, value and valid range; with
-/// [`ConfigPurpose::Resume`], also overrides of keys that cannot change.
+/// Returns all invalid settings, each with origin, key, value and valid range.
 pub fn load(source: &ConfigSource) -> Result<Config, TrainError> {
     resolve(&source.layer()?, &source.registries)
 }
 
-/// Merges the sources; `amend` changes presets and files before the overrides apply.
 fn merged(
     source: &ConfigSource,
     amend: &mut dyn FnMut(&mut Layer) -> Result<(), SettingsError>,
@@ -185,7 +181,7 @@ fn merge(mut files: Vec<Layer>, named: Option<&str>, methods: &Methods) -> Resul
     let mut merged = Layer::default();
     let mut method = None;
     match command {
-        // A full config acts as a first file, and may name a method like other files.
+        // A full config may name a method, like other files.
         Some(preset) if preset.is_whole() => files.insert(0, preset.into_layer()),
         preset => method = preset.map(Preset::into_layer),
     }
@@ -237,12 +233,10 @@ fn read(path: &Path) -> Result<Layer, TrainError> {
     Ok(Layer::file(&text, &path.display().to_string())?)
 }
 
-/// Validates settings against the schema, parses them with all defaults, and checks the rules
-/// between settings.
 pub(super) fn resolve(layer: &Layer, registries: &Registries) -> Result<Config, TrainError> {
     let Registries { environments, methods } = registries;
     let mut table = layer.table.clone();
-    // The kind decides which keys the table may have, so write its default.
+    // The kind decides which keys the table may have.
     let env = table.entry("env").or_insert_with(|| Value::Table(Table::new()));
     if let Value::Table(env) = env {
         env.entry("kind").or_insert_with(|| Value::String(EnvConfig::default().kind));
@@ -259,7 +253,7 @@ pub(super) fn resolve(layer: &Layer, registries: &Registries) -> Result<Config, 
     located(layer, found)?;
     let mut config: Config = match value.try_into() {
         Ok(config) => config,
-        // Only texts with their own syntax can still fail to parse.
+        // Only texts with their own syntax can still fail.
         Err(error) => {
             let reason = error.to_string().trim().replace('\n', " ");
             return Err(SettingsError(vec![Problem::new("config", reason)]).into());

@@ -16,7 +16,7 @@ pub enum DecomposerConfig {
     None,
     /// An LLM with an OpenAI-compatible API scores each turn.
     Judge(JudgeConfig),
-    /// A network learns which turns earn returns from earlier rounds.
+    /// A network learns from earlier rounds which turns earn returns.
     Turnrd(TurnRdSettings),
 }
 
@@ -24,8 +24,8 @@ pub enum DecomposerConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TurnRdSettings {
-    /// Training steps per round. The network is trained at the end of a round and otherwise frozen.
-    /// The paper's round (80 tasks, 8 trajectories each) equals one step of 80 groups of 8.
+    /// Training steps per round; the network is only trained at its end. The paper's round (80
+    /// tasks, 8 trajectories each) is one step of 80 groups of 8.
     #[schemars(range(min = 1, max = 1000000000))]
     pub round_steps: u64,
     /// Hold out one of every N records to measure the fit; 0: none.
@@ -68,8 +68,8 @@ pub struct CriticConfig {
     /// Initial steps that train only the critic.
     #[schemars(range(max = 1000000000))]
     pub warmup_steps: u64,
-    /// Train an adapter and the value head instead of all weights. Absent: like `policy.lora`, so
-    /// that both share one base in memory.
+    /// Train an adapter and the value head instead of all weights. Absent: like `policy.lora`, with
+    /// a shared base.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lora: Option<LoraConfig>,
 }
@@ -91,7 +91,7 @@ impl Default for CriticConfig {
 #[serde(default, deny_unknown_fields)]
 pub struct OverlongSettings {
     /// Tokens before the limit over which the penalty grows. Absent: a fifth of the limit, like the
-    /// paper (4,096 of 20,480).
+    /// paper.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 1_000_000))]
     pub buffer: Option<usize>,

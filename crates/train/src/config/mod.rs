@@ -118,13 +118,13 @@ impl Default for Config {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Validity {
-    /// Responses in the required format.
+    /// The required format.
     #[default]
     Format,
-    /// The action must also be admissible, if the environment lists actions.
+    /// The format, and admissible if the environment lists actions.
     Admissible,
-    /// The environment must also accept the action (Sokoban, like verl-agent: any response that
-    /// contains an action word).
+    /// The environment accepts the action (Sokoban, like verl-agent: any response with an action
+    /// word).
     Understood,
 }
 
@@ -151,22 +151,21 @@ pub struct PromptConfig {
     /// How turns become token sequences.
     pub layout: Layout,
     /// Show observations as pictures, without history, using the template's section `[pictures]`.
-    /// Needs `env.pictures`, `layout = "windowed"` and a policy with a vision tower
-    /// (docs/vision.md).
+    /// Needs `env.pictures`, `layout = "windowed"` and a vision tower (docs/vision.md).
     pub pictures: bool,
     /// Earlier turns in a windowed prompt.
     #[schemars(range(max = 100000))]
     pub history: usize,
-    /// With `layout = "concatenated"`: prompt tokens above which the policy first writes a summary
-    /// that replaces the earlier turns (docs/compaction.md). Absent: never.
+    /// With `layout = "concatenated"`: prompt tokens above which the policy first summarizes
+    /// earlier turns (docs/compaction.md). Absent: never.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10000000))]
     pub compact_after: Option<usize>,
     /// Maximum tokens of a summary.
     #[schemars(range(min = 1, max = 1000000))]
     pub max_summary_tokens: usize,
-    /// Apply the model's chat template: prompts are user messages, responses are replies. `auto`:
-    /// if the model has one.
+    /// Apply the model's chat template (prompts as user messages, responses as replies). `auto`: if
+    /// it has one.
     pub chat: AutoOnOff,
     /// System message. Absent: the chat template may insert its own.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -204,21 +203,21 @@ pub struct PolicyConfig {
     /// scratch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<PathBuf>,
-    /// What trains the policy: this process (`native`) or a Tinker-compatible service (`tinker`).
+    /// What trains the policy.
     pub learner: PolicyLearnerConfig,
-    /// Device for training and sampling: `cpu`, or `cuda` (needs that feature and an NVIDIA GPU
-    /// with compute capability 8.0 or newer).
+    /// Device for training and sampling: `cpu`, or `cuda` (a build with that feature, compute
+    /// capability 8.0 or newer).
     pub device: Device,
-    /// Device memory in GiB for the memory plan. Absent: read from the device, so `--dry-run` needs
-    /// it on a machine without one.
+    /// Device memory in GiB for the memory plan. Absent: read from the device; `--dry-run` without
+    /// one needs it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 1e6), extend("exclusiveMinimum" = 0.0))]
     pub device_memory: Option<f64>,
     /// Precision of matrix products on the CPU: `f32`, or `bf16` with weights and sums in `f32`, as
-    /// always on GPUs.
+    /// on GPUs.
     pub compute: Compute,
-    /// Compute shared prefixes of a micro-batch (a group's prompt, a template's head) only once;
-    /// results differ by rounding. Off with adapter dropout and on `cuda`.
+    /// Compute a micro-batch's shared prefixes only once; results differ by rounding. Off with
+    /// adapter dropout and on `cuda`.
     pub share_prefixes: bool,
     /// Train a LoRA adapter and freeze the model. Absent: train all weights.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -255,16 +254,16 @@ pub struct SftConfig {
     /// Maximum number of demonstrations.
     #[schemars(range(max = 10000000))]
     pub demonstrations: usize,
-    /// Probability of inserting an invalid action before a step, without loss, so that the policy
-    /// sees failures. JSON-lines and server environments insert none.
+    /// Probability of inserting an invalid action before a step, without loss, to show the policy
+    /// failures. Not for JSON-lines and server environments.
     // With higher values hardly any demonstration reaches its goal.
     #[schemars(range(min = 0.0, max = 0.9))]
     pub invalid_action_prob: f64,
     /// Tokens per update.
     #[schemars(range(min = 1, max = 100000000))]
     pub batch_tokens: usize,
-    /// Weight of the mean loss on non-action tokens of demonstrations, added to the mean loss on
-    /// actions. Conversations (`sft.data`) only have a loss on assistant messages.
+    /// Weight of the mean loss on non-action tokens of demonstrations; actions have weight 1.
+    /// Conversations (`sft.data`) only have a loss on assistant messages.
     #[schemars(range(min = 0.0, max = 1000.0))]
     pub observation_weight: f64,
     /// Peak learning rate.
@@ -309,8 +308,8 @@ pub struct EvalConfig {
     /// Sampling temperature; 0 is greedy.
     #[schemars(range(min = 0.0, max = 100.0))]
     pub temperature: f32,
-    /// Training steps between evaluations; 0: none. The first and last evaluation, before and after
-    /// training, always run.
+    /// Training steps between evaluations; 0: none. Evaluations before and after training always
+    /// run.
     #[schemars(range(max = 1000000000))]
     pub every: u64,
 }

@@ -72,7 +72,6 @@ pub(super) enum Preset {
 }
 
 impl Preset {
-    /// Finds a preset; `origin` says where it was named.
     pub(super) fn named(name: &str, origin: Option<&str>, methods: &Methods) -> Result<Self, SettingsError> {
         if let Some((_, text)) = CONFIGS.iter().find(|(known, _)| *known == name) {
             return Ok(Self::Whole(Layer::file(text, &format!("preset {name}"))?));

@@ -8,8 +8,7 @@ use turnwise_objective::Loss;
 use super::Config;
 use crate::TrainError;
 
-/// Environments and methods by name. Functions that create them from a config take the registries
-/// as an argument.
+/// Environments and methods by name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Registries {
     /// Environments by `env.kind`, with their prompt templates.

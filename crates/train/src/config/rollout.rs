@@ -52,8 +52,7 @@ pub struct RolloutConfig {
     /// Maximum tokens of a sequence.
     #[schemars(range(min = 2, max = 10000000))]
     pub max_model_len: usize,
-    /// Samplers, each on its own thread. Results depend on this number, so the default does not
-    /// depend on the machine.
+    /// Samplers, each on its own thread; the number affects results.
     #[schemars(range(min = 1, max = 256))]
     pub num_workers: usize,
     /// Concurrent trajectories per worker.
@@ -72,8 +71,7 @@ pub struct RolloutConfig {
     #[schemars(range(min = 1, max = 4096))]
     pub env_threads: usize,
     /// Maximum seconds of a blocking environment's reset or step, retries included; a batch of
-    /// steps gets the sum. JSON-lines environments use `env.timeout_s` instead, from the start of
-    /// the call.
+    /// steps gets the sum. JSON-lines environments use `env.timeout_s`.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub env_timeout_s: f64,
     /// Maximum retries of a reset or step after transient failures, with increasing waits.
@@ -85,8 +83,8 @@ pub struct RolloutConfig {
     #[schemars(range(max = 100))]
     pub max_resamples: u64,
     /// Async off-policy steps: maximum age, in steps, of a rollout's weights. 0: rollouts start
-    /// after the previous step's updates. N: the next N steps' rollouts run during updates, with
-    /// weights N steps old.
+    /// after the previous updates. N: the next N rollouts run during updates, with weights N steps
+    /// old.
     #[schemars(range(max = 64))]
     pub max_staleness: u64,
     /// Inference servers (vLLM, SGLang) that sample instead of this process; needs the feature

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::TrainError;
 
-/// File systems allow 255 bytes, and files next to the run append a suffix.
+/// File systems allow 255 bytes, and other names append a suffix.
 const LONGEST_NAME: usize = 200;
 
 /// Rejects names that file systems cannot store, or that shells or people could misread.
@@ -60,7 +60,7 @@ impl Config {
         rules.policy();
         rules.warm_start();
         rules.rollout();
-        // If the pipeline or loss fails, its error is reported and dependent rules are skipped.
+        // If the pipeline or loss fails, dependent rules are skipped.
         let pipeline = match Pipeline::with_registry(&self.credit, &registries.methods.credit) {
             Ok(pipeline) => Some(pipeline),
             Err(error) => {
@@ -238,7 +238,7 @@ impl Rules<'_> {
         self.servers();
     }
 
-    /// Checks that rollouts during updates do not share the weights being updated.
+    /// Rollouts during updates must not share the weights being updated.
     fn staleness(&mut self) {
         let Config { rollout, policy, train, .. } = self.config;
         let RolloutConfig { max_staleness, engine, .. } = rollout;

@@ -1,16 +1,14 @@
-//! Rejects settings that have no effect unless another setting, their switch, is set.
+//! Rejects settings that have no effect unless another one, their switch, is set.
 //!
-//! A source that sets the switch, even to off, satisfies the rule, so a sweep can turn off part of
-//! its base and keep the settings, and a resolved config is valid.
+//! A source may also set the switch to off, so that a sweep can turn off part of its base.
 
 use toml::{Table, Value};
 use turnwise_settings::Problem;
 
-/// Settings that depend on a switch in the same table, off by default.
 struct Switched {
-    /// The table; `[]`: each table of a list.
+    /// `[]`: each table of a list.
     table: &'static str,
-    /// The settings; empty: all others of the table.
+    /// Empty: all others of the table.
     keys: &'static [&'static str],
     switch: &'static str,
     /// The switch's default, and how to set it.
@@ -68,7 +66,6 @@ pub(super) fn without_switch(sources: &Table) -> Vec<Problem> {
     found
 }
 
-/// Returns the tables at this path, with their paths.
 fn tables<'a>(sources: &'a Table, path: &str) -> Vec<(String, &'a Table)> {
     let (path, is_list) = path.strip_suffix("[]").map_or((path, false), |path| (path, true));
     let mut keys = path.split('.');

@@ -253,7 +253,6 @@ fn every_key_says_what_it_means_and_allows() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Update the page with the command in the message, or with `TURNWISE_WRITE_REFERENCE=1`.
 #[test]
 fn the_reference_page_is_up_to_date() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/config.md");
@@ -279,7 +278,7 @@ fn a_switch_that_is_written_lets_its_settings_stand() {
     assert_eq!(resolved(&path).unwrap(), config);
 }
 
-/// `turnwise sft` has no RL steps, so a critic cannot warm up.
+/// `turnwise sft` has no RL steps for a critic to warm up in.
 #[test]
 fn the_warm_start_of_a_method_with_a_critic_is_no_contradiction() {
     let steps = |steps: &str| with(&["credit.estimator={kind=\"ppo\"}", "critic.warmup_steps=20", steps]);

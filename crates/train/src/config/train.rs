@@ -40,8 +40,8 @@ pub struct TrainConfig {
     /// PPO epochs: passes over a rollout.
     #[schemars(range(min = 1, max = 1000))]
     pub ppo_epochs: usize,
-    /// Skip trajectories without a gradient (only zero advantages, no KL or entropy term). They
-    /// still count in the loss's means. A minibatch without any gradient makes no update.
+    /// Skip trajectories without a gradient (zero advantages, no KL or entropy term), which still
+    /// count in the loss's means. A minibatch without any gradient makes no update.
     pub skip_zero_advantage: bool,
     /// Leave groups with equal returns out of the update, despite KL or entropy terms (HAS,
     /// appendix C). They still count in metrics and train a learned decomposer.
@@ -55,8 +55,7 @@ pub struct TrainConfig {
     /// Tokens per forward pass of each worker.
     #[schemars(range(min = 1, max = 100000000))]
     pub micro_batch_tokens: usize,
-    /// Data-parallel workers. Results depend on this number, so the default does not depend on the
-    /// machine.
+    /// Data-parallel workers; the number affects results.
     #[schemars(range(min = 1, max = 256))]
     pub num_workers: usize,
     /// Activation checkpointing: keep only layer inputs for the backward pass.
@@ -67,9 +66,9 @@ pub struct TrainConfig {
     /// Checkpoints to keep; 0: all. The last checkpoint of a phase is always kept.
     #[schemars(range(max = 1000000000))]
     pub keep_last: usize,
-    /// Split of `eval.splits`: also keep the checkpoint with its highest success rate, for
-    /// `turnwise eval RUN --checkpoint best`. Each new best evaluation (`eval.every`) writes a
-    /// checkpoint. Absent: off.
+    /// Split of `eval.splits`: also keep the checkpoint with its highest success rate
+    /// (`turnwise eval RUN --checkpoint best`). Each new best evaluation writes a checkpoint.
+    /// Absent: off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_best: Option<String>,
     /// Write all trajectories of each step, failed ones included, but not groups dropped by the

@@ -1,8 +1,7 @@
 //! The decomposer: an LLM judge, or TurnRD with its replay and rounds.
 //!
-//! TurnRD (HAS, algorithm 1): the network of round `r` is frozen while rollouts fill the replay.
-//! Training on the replay at the round's end gives the network of round `r + 1`. A resume removes
-//! the records of repeated steps, so resumed runs are bit-identical if their rollouts are.
+//! TurnRD (HAS, algorithm 1): the network is frozen within a round while rollouts fill the replay,
+//! and trained on it at the end. A resume removes the records of repeated steps.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -42,8 +41,7 @@ struct Vectors {
 }
 
 impl RunDecomposer {
-    /// Fails if the judge does not answer. Called before SFT, because the first request comes
-    /// after.
+    /// Called before SFT, because the first judge request comes after.
     pub(crate) fn check_service(config: &Config) -> Result<(), TrainError> {
         if let DecomposerConfig::Judge(judge) = &config.decomposer {
             let judge = JudgeConfig { cache: PathBuf::new(), ..judge.clone() };
@@ -84,8 +82,7 @@ impl RunDecomposer {
     }
 }
 
-/// Returns the judge's credits. Groups with equal returns get zeros without a request, as HAS skips
-/// them.
+/// Groups with equal returns get zeros without a request, as HAS skips them.
 fn judged(judge: &Judge, batch: &Batch, warn: &mut dyn FnMut(String)) -> Result<PerTurn<f64>, TrainError> {
     let differ = |group: &&Group| !group.has_equal_returns();
     let asked = Batch { groups: batch.groups.iter().filter(differ).cloned().collect() };
@@ -99,7 +96,6 @@ fn judged(judge: &Judge, batch: &Batch, warn: &mut dyn FnMut(String)) -> Result<
 }
 
 impl RunDecomposer {
-    /// Returns each turn's credit. Calls `warn` immediately if the judge does not answer.
     pub(crate) fn credits(
         &mut self,
         batch: &Batch,
@@ -117,7 +113,7 @@ impl RunDecomposer {
         }
     }
 
-    /// Discards the records from `step` on, which will be repeated with other results.
+    /// Discards the records from `step` on, which will be repeated.
     pub(crate) fn abandon_from(&mut self, step: u64) -> Result<(), TrainError> {
         if let Self::TurnRd(turnrd) = self {
             let round_steps = turnrd.settings.round_steps;
@@ -152,12 +148,11 @@ impl RunDecomposer {
     }
 }
 
-/// Returns TurnRD's credits for existing trajectories with token sequences, from a policy's hidden
-/// states.
+/// Returns TurnRD's credits for trajectories with token sequences, from a policy's hidden states.
 ///
 /// # Errors
-/// Fails if the hidden width is not the network's input width (0 without any), if the policy
-/// rejects a sequence, if a trajectory lacks token ids or has too many turns, or on NaN.
+/// Fails if the hidden width differs from the network's, the policy rejects a sequence, a
+/// trajectory lacks token ids or has too many turns, or on NaN.
 pub fn turnrd_credits(
     batch: &Batch,
     network: &TurnRd,
@@ -219,7 +214,7 @@ pub fn round_folder(folder: &Path, round: u32) -> PathBuf {
 }
 
 impl RunTurnRd {
-    /// Returns the frozen network's credits, and adds the batch to the replay.
+    /// Also adds the batch to the replay.
     fn credits(
         &mut self,
         batch: &Batch,
@@ -262,27 +257,24 @@ impl RunTurnRd {
             return Ok(());
         }
         self.train(round, metrics)?;
-        // Saved even without training, because the next round looks for this name.
+        // The next round looks for this name even without training.
         Ok(self.network.save(&round_folder(&self.folder, round + 1))?)
     }
 
-    /// Trains on all records up to a round, and measures the fit on held-out records before and
-    /// after.
     fn train(&mut self, round: u32, metrics: &mut Metrics) -> Result<(), TrainError> {
         let (mut trained, mut held_out) = self.replay.split(self.settings.hold_out);
         for indices in [&mut trained, &mut held_out] {
-            // Later records come from before a resume and will be repeated.
             indices.retain(|&index| self.replay.round(index) <= round);
         }
         if trained.is_empty() {
             return Ok(());
         }
         let half_life = self.settings.network.half_life;
-        // Measuring all would cost as much as training, more each round.
+        // Measuring all would cost as much as training.
         held_out.retain(|&index| self.replay.round(index) + MEASURED_ROUNDS > round);
         let newest = trained.iter().copied().filter(|&index| self.replay.round(index) == round);
         let newest = newest.take(MEASURED_RECORDS).collect();
-        // Fit before training: how well the network of this round predicts it.
+        // Fit before training, which tells how well this network predicts the round.
         let mut samples = self.replay.view(held_out, round, half_life)?;
         if !samples.is_empty() {
             let before = self.network.fit(&mut samples)?;
@@ -325,8 +317,8 @@ fn report_training(report: &TrainReport, metrics: &mut Metrics) {
     }
 }
 
-/// Returns mean-pooled last hidden states of each turn, over at most `most` tokens
-/// ([`turn_tokens`]), and of the goal's last `most` tokens.
+/// Returns mean last hidden states of each turn's [`turn_tokens`] and of the goal's last `most`
+/// tokens.
 fn vectors(
     batch: &Batch,
     most: usize,

@@ -103,8 +103,8 @@ impl Learners {
     }
 }
 
-/// Returns the trainable weights of a new run: all weights, or a fresh adapter and its base's path.
-/// An adapter that came with the policy is merged into the base.
+/// Returns the trainable weights of a new run: all, or a fresh adapter with its base's path. An
+/// adapter that came with the policy is merged.
 pub(crate) fn begin_weights(
     config: &Config,
     policy: &Policy,
@@ -130,7 +130,7 @@ pub(crate) fn begin_weights(
     };
     let crc32c = base.checksum();
     let model = if let Some(id) = named {
-        // Without such a folder it is a hub model, identified by id and commit.
+        // Otherwise a hub model, by id and commit.
         BaseModel::of_hub(&id.to_string_lossy(), &folder, crc32c)
     } else {
         BaseModel::of_folder(&folder, crc32c)?

@@ -250,7 +250,7 @@ impl PolicyLearner for NativePolicy {
         self.learner.reference_logprobs(batch)
     }
 
-    /// An adapter's reference shares the base: without an adapter, or with the adapter after SFT.
+    /// An adapter's reference shares the base.
     fn set_reference(&mut self, start: &Path) -> Result<(), TrainError> {
         let weights = self.learner.weights();
         let reference = if weights.adapter.is_some() {

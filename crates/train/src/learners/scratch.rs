@@ -51,7 +51,7 @@ pub(crate) fn scratch_parts(
     let tokenizer = Tokenizer::train(
         texts.iter().map(String::as_str),
         &TokenizerConfig {
-            // Pictures replace the observations that phrases are part of.
+            // Phrases are parts of observations, which pictures replace.
             phrases: if pictures { Vec::new() } else { world.phrases()? },
             max_pieces: config.policy.scratch.max_pieces,
             split_numbers: world.split_numbers(),
@@ -61,7 +61,7 @@ pub(crate) fn scratch_parts(
     let scratch = &config.policy.scratch;
     let mut model = scratch.model_config(tokenizer.vocab_size(), config.rollout.max_model_len);
     if let [Some(start), Some(image), Some(end)] = PICTURE.map(|token| tokenizer.token_id(token)) {
-        // Prompts never show videos, so the video token can be the image token.
+        // Prompts never show videos.
         model = scratch.with_tower(model, VisionTokens { start, end, image, video: image });
     }
     model.check()?;

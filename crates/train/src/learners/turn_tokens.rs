@@ -1,16 +1,15 @@
-//! Selects the tokens whose hidden states represent a turn (HAS, appendix B: observation and
-//! action, at most 512).
+//! Tokens whose hidden states represent a turn (HAS, appendix B: observation and action, at most
+//! 512).
 //!
-//! The observation is searched from the prompt's end, because a history may contain the same text.
-//! If it is not found (cut or changed by a template), the last tokens since the previous response
-//! are used.
+//! The observation's last occurrence counts, because a history may repeat its text. If it is not
+//! found, the last tokens since the previous response are used.
 
 use std::ops::Range;
 
 use turnwise_core::{Trajectory, TurnSpan};
 use turnwise_text::Tokenizer;
 
-/// Returns the token ranges of each turn, at most `most` tokens, for each sequence of a trajectory.
+/// Returns each turn's token ranges, at most `most` tokens, per sequence.
 pub(super) fn turn_tokens(
     trajectory: &Trajectory,
     most: usize,
@@ -35,8 +34,8 @@ pub(super) fn turn_tokens(
     trajectory.sequences.iter().map(of_sequence).collect()
 }
 
-/// Divides `most` tokens between observation and response: half each, or more if the other needs
-/// less. Cuts responses at the start, because actions come last.
+/// Divides `most` between observation and response: half each, or more if the other needs less.
+/// Cuts responses at the start, because actions come last.
 fn share(observation: Range<usize>, response: Range<usize>, most: usize) -> Vec<Range<usize>> {
     let half = most.div_ceil(2);
     let of_response = response.len().min(half.max(most.saturating_sub(observation.len())));
@@ -46,7 +45,7 @@ fn share(observation: Range<usize>, response: Range<usize>, most: usize) -> Vec<
     [seen, said].into_iter().filter(|range| !range.is_empty()).collect()
 }
 
-/// Returns the tokens of the last occurrence of `words`; outer ones may include other text.
+/// Returns the tokens of the last occurrence, which may include other text at the ends.
 fn find(words: &str, tokens: &[u32], tokenizer: &Tokenizer) -> Option<Range<usize>> {
     let words = words.trim().as_bytes();
     if words.is_empty() {

@@ -40,8 +40,8 @@ impl Memory {
 }
 
 impl MemoryReport {
-    /// Plans a config for a model of this shape. `drawn`: height and width of the environment's
-    /// pictures; if unknown, the largest that fits `rollout.max_model_len`.
+    /// Plans a config for a model of this shape. `drawn`: height and width of pictures; if unknown,
+    /// the largest that fits `rollout.max_model_len`.
     pub fn new(
         config: &Config,
         registries: &Registries,
@@ -75,7 +75,7 @@ impl MemoryReport {
     }
 
     /// Returns true if memory is at least 4/3 of sampling and training together
-    /// ([`MemoryPlan::sum`]), so neither must free memory. False on a device.
+    /// ([`MemoryPlan::sum`]). False on a device.
     pub fn has_room_to_keep_freed_memory(&self) -> bool {
         let machine = &self.machine;
         self.device.is_none() && machine.size.is_some_and(|size| 4 * machine.plan.sum() <= 3 * size)

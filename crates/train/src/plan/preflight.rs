@@ -45,7 +45,6 @@ pub struct Preflight {
     pub shared_folder: Option<u64>,
 }
 
-/// Result of the checks that need no model.
 pub(crate) struct Checked {
     pub(crate) directory: RunDirectory,
     pub(crate) template: PromptTemplate,
@@ -53,7 +52,6 @@ pub(crate) struct Checked {
     pub(crate) world: Option<(World, Panels)>,
 }
 
-/// Checks a config and builds its environment.
 pub(crate) fn checked(
     config: &Config,
     registries: &Registries,
@@ -90,7 +88,7 @@ fn of_split(config: &Config, error: TrainError) -> TrainError {
     }
 }
 
-/// Rejects a context above the model's maximum, which sampling would only reject after SFT.
+/// Sampling would only reject a longer context after SFT.
 pub(crate) fn check_context(config: &Config, positions: usize) -> Result<(), SettingsError> {
     let (key, context) = ("rollout.max_model_len", config.rollout.max_model_len);
     if context <= positions {
@@ -102,7 +100,7 @@ pub(crate) fn check_context(config: &Config, positions: usize) -> Result<(), Set
     Err(SettingsError(vec![Problem { value: Some(context.to_string()), ..Problem::new(key, reason) }]))
 }
 
-/// Returns the error for a missing or empty split, which environments do not distinguish.
+/// Environments do not distinguish missing and empty splits.
 fn no_tasks(config: &Config, split: &str, known: &str) -> SettingsError {
     let key = if config.env.split == split { "env.split" } else { "eval.splits" };
     let reason = format!(
@@ -113,7 +111,6 @@ fn no_tasks(config: &Config, split: &str, known: &str) -> SettingsError {
     SettingsError(vec![Problem { value, ..Problem::new(key, reason) }])
 }
 
-/// Runs the checks that need no source of policies ([`crate::RunBuilder::preflight`]).
 pub(crate) fn preflight(
     config: &Config,
     registries: &Registries,
@@ -167,7 +164,7 @@ pub(crate) fn preflight(
     })
 }
 
-/// Returns the folder and shape of a policy's decoder; for an adapter, those of its base.
+/// Returns the folder and shape of a policy's decoder; for an adapter, its base's.
 pub(crate) fn shape_of(policy: &Path) -> Result<(PathBuf, ModelConfig), TrainError> {
     let folder = if is_adapter(policy) {
         base::find(policy, AdapterFile::read(policy)?.base.as_ref())?
@@ -178,7 +175,7 @@ pub(crate) fn shape_of(policy: &Path) -> Result<(PathBuf, ModelConfig), TrainErr
     Ok((folder, model))
 }
 
-/// Returns the shape of a model and its tokenizer, if any; weights may be missing.
+/// Weights and tokenizer may be missing.
 fn model_of(
     path: &Path,
     missing: &mut Vec<String>,

@@ -40,7 +40,7 @@ fn trajectories_of_a_step(config: &Config) -> usize {
     config.rollout.tasks_per_step * oversample * config.rollout.group_size
 }
 
-/// Returns the memory plan's inputs. `drawn`: height and width of pictures, if known.
+/// `drawn`: height and width of pictures, if known.
 pub(super) fn settings(
     config: &Config,
     registries: &Registries,
@@ -81,7 +81,7 @@ pub(super) fn settings(
         })
         .sum();
     let lanes = config.rollout.num_workers;
-    // A step's or an evaluation's trajectories limit the concurrent sequences.
+    // There may be fewer trajectories than slots.
     let step = trajectories_of_a_step(config).div_ceil(config.rollout.num_workers);
     let evaluated = if config.eval.tasks == 0 { usize::MAX } else { config.eval.tasks };
     let slots =
@@ -114,7 +114,7 @@ fn sends_all_weights(config: &Config) -> bool {
     config.rollout.engine.as_ref().is_some_and(|servers| servers.weights == ServedWeights::Full)
 }
 
-/// Returns the bytes of all weights in f32; the previous version is deleted first.
+/// In f32; the previous version is deleted first.
 pub(super) fn shared_folder(config: &Config, parameters: usize) -> Option<u64> {
     sends_all_weights(config).then_some(4 * parameters as u64)
 }

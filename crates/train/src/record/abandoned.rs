@@ -14,8 +14,8 @@ fn position_of(path: &Path) -> Option<Position> {
     path.file_name()?.to_str()?.split('.').next()?.parse().ok()
 }
 
-/// Moves trajectories and evaluations after a position to `abandoned/N/`, manual ones included
-/// (`turnwise eval --output RUN/FOLDER/`).
+/// Moves trajectories and evaluations after a position to `abandoned/N/`, manual ones
+/// (`turnwise eval --output RUN/FOLDER/`) included.
 pub(crate) fn abandon_results(run: &RunDirectory, position: Position) -> Result<(), TrainError> {
     let mut target: Option<PathBuf> = None;
     for folder in sorted(run.root())? {
@@ -38,8 +38,7 @@ pub(crate) fn abandon_results(run: &RunDirectory, position: Position) -> Result<
     Ok(())
 }
 
-/// Moves an interrupted start's checkpoints, base, metrics and TurnRD records to `abandoned/N/`,
-/// because they may have other settings.
+/// Moves an interrupted start's output to `abandoned/N/`, because its settings may differ.
 pub(crate) fn abandon_cut_off_start(root: &Path) -> Result<(), TrainError> {
     let mut target = None;
     for name in ["checkpoints", base::FOLDER, "turnrd", "metrics.jsonl"] {

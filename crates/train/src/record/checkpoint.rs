@@ -1,7 +1,7 @@
 //! Checkpoints: written to a temporary folder, then renamed, and never overwritten.
 //!
 //! The last file, `COMPLETE`, lists all others with size and CRC-32C. Checkpoints that do not match
-//! it are skipped.
+//! are skipped.
 
 use std::ffi::OsString;
 use std::fs;
@@ -19,14 +19,13 @@ use crate::record::directory::{
 };
 
 const PART: &str = ".part-";
-/// Prefix of a checkpoint that does not match its manifest, until it is replaced.
+/// Prefix of a checkpoint that does not match its manifest.
 const BROKEN: &str = ".broken-";
-/// Prefix of a checkpoint after the position of a rewind.
+/// Prefix of a checkpoint after a rewind's position.
 const ABANDONED: &str = "abandoned-";
 const STATE: &str = "state.json";
 
-/// State of a run other than weights and optimizer. Random draws depend only on coordinates, so it
-/// has no generator state.
+/// State of a run other than weights and optimizer. Random draws depend only on coordinates.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CheckpointState {
     /// Position.
@@ -95,8 +94,8 @@ impl Checkpoint {
     }
 }
 
-/// Writes a checkpoint; `fill` writes policy and optimizer. An existing complete checkpoint is
-/// kept, because runs are deterministic.
+/// Writes a checkpoint; `fill` writes policy and optimizer. An existing complete one is kept,
+/// because runs are deterministic.
 ///
 /// # Errors
 /// Fails if `fill` or I/O fails; an existing checkpoint is then unchanged.
@@ -127,7 +126,7 @@ pub fn write(
     // Flush now, because older checkpoints are removed next.
     turnwise_files::sync_all_below(&aside).map_err(|error| TrainError::io(&aside, error))?;
     if there {
-        // Rename before removing: a kill in between leaves the new checkpoint complete.
+        // Rename before removing, in case of a kill.
         let broken = folder.join(format!("{BROKEN}{label}"));
         remove(&broken)?;
         fs::rename(&path, &broken).map_err(|error| TrainError::io(&path, error))?;
@@ -204,9 +203,8 @@ pub fn abandon_after(run: &RunDirectory, position: Position) -> Result<(), Train
     sync_folder(&run.checkpoints())
 }
 
-/// Removes old checkpoints and the remains of killed processes. Keeps the newest `keep` (0: all) up
-/// to `written`, those at `keep_always`, and those after `written`, which a resume skipped as
-/// broken.
+/// Removes old checkpoints and remains of killed processes. Keeps the newest `keep` (0: all) up to
+/// `written`, those at `keep_always`, and later ones, which a resume skipped as broken.
 ///
 /// # Errors
 /// Fails on I/O errors.
@@ -218,7 +216,7 @@ pub fn prune(
 ) -> Result<(), TrainError> {
     for path in entries(run)? {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        // Folders with other names, such as exports, are never removed.
+        // Other folders, such as exports, are never removed.
         let torn = path.is_dir() && name.parse::<Position>().is_ok() && !path.join(COMPLETE).is_file();
         if name.starts_with(PART) || name.starts_with(BROKEN) || torn {
             remove(&path)?;
@@ -424,7 +422,7 @@ mod tests {
         prune(&run, at(4), 2, &[at(0)]).unwrap();
         assert_eq!(steps(&run), [0, 3, 4]);
         assert_eq!(fs::read_dir(run.checkpoints()).unwrap().count(), 5);
-        // A resume skipped 3 and 4, so checkpoints written before them are not the oldest of three.
+        // A resume skipped 3 and 4.
         put(&run, Phase::Rl, 2);
         prune(&run, at(2), 1, &[at(0)]).unwrap();
         assert_eq!(steps(&run), [0, 2, 3, 4]);

@@ -172,9 +172,9 @@ impl RunDirectory {
         self.write_json("status.json", &Status { state, position, reason, warnings: Vec::new() })
     }
 
-    /// Writes the batch of a failed update to `failed/`, and returns an error that names it.
+    /// Writes the batch of a failed update to `failed/`, named in the returned error.
     pub(crate) fn keep_diverged(&self, error: TrainError, position: Position, batch: &Batch) -> TrainError {
-        // For failures of disk, peer or service, the batch is not relevant.
+        // The batch does not explain failures of disk, peer or service.
         match error {
             TrainError::Learn(LearnError::Unavailable(_)) => return error,
             TrainError::Learn(_) | TrainError::Objective(_) => {}

@@ -38,7 +38,7 @@ pub(crate) fn keep(run: &RunDirectory, position: Position, config: &str) -> Resu
     Ok(name)
 }
 
-/// Returns the configs of the first SFT steps (several if settings changed on resume).
+/// Returns the configs of the first SFT steps.
 pub(crate) fn of_warm_start(run: &RunDirectory, steps: u64) -> Result<Vec<PathBuf>, TrainError> {
     let inside = |at: &Position| at.phase == Phase::Sft && (1..steps).contains(&at.step);
     let mut parts: Vec<Position> = changes(run)?.into_iter().map(|(_, at, _)| at).filter(inside).collect();

@@ -62,10 +62,9 @@ enum Trouble {
 #[derive(Clone, Debug)]
 pub struct Learning {
     warmup: usize,
-    /// Whether credit compares returns only, so groups with equal returns carry no signal.
+    /// Whether groups with equal returns carry no signal.
     outcomes_only: bool,
     steps: Vec<Numbers>,
-    /// An invalid response from the last step that had one.
     unread: Option<String>,
     warned: BTreeSet<Trouble>,
 }

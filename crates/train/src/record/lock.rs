@@ -23,7 +23,7 @@ pub struct RunLock {
 
 impl RunLock {
     /// Locks a run directory, creating it if missing; `None` if another process holds it. Always
-    /// succeeds on file systems without locks.
+    /// succeeds without file locks.
     ///
     /// # Errors
     /// Fails on I/O errors.
@@ -38,7 +38,6 @@ impl RunLock {
             match try_lock(&file).map_err(|error| TrainError::io(&path, error))? {
                 Lock::Taken if !is_at(&file, &path) => {}
                 Lock::Taken => {
-                    // The process id is only for people and messages.
                     let _ = file.set_len(0);
                     let _ = writeln!(file, "{}", std::process::id());
                     return Ok(Some(lock(Some(file))));
@@ -69,15 +68,13 @@ impl Drop for RunLock {
     fn drop(&mut self) {
         let alone = || fs::read_dir(&self.root).ok().map(|entries| entries.count() == 1);
         if self.made && alone() == Some(true) {
-            // Removed while locked: a process that already opened the file checks whether it still
-            // exists.
+            // Removed while locked; others check whether their open file still exists.
             let _ = fs::remove_file(self.root.join(LOCK));
             let _ = fs::remove_dir(&self.root);
         }
     }
 }
 
-/// Returns false if the lock's holder removed this file.
 fn is_at(file: &File, path: &Path) -> bool {
     #[cfg(unix)]
     {

@@ -76,7 +76,7 @@ impl MetricsWriter {
         Ok(Self { lines, events, path, sft_steps })
     }
 
-    /// Flushes to disk. Needed before a checkpoint, because a resume does not repeat earlier steps.
+    /// Needed before a checkpoint, because a resume does not repeat earlier steps.
     pub(crate) fn sync(&self) -> Result<(), TrainError> {
         self.lines.sync_data().map_err(|error| TrainError::io(&self.path, error))?;
         self.events.sync().map_err(|error| TrainError::io(self.events.path(), error))
@@ -120,7 +120,7 @@ pub fn read_metrics(path: &Path) -> Result<Vec<MetricsLine>, TrainError> {
 
 struct Readable {
     lines: Vec<MetricsLine>,
-    /// First unreadable line with the reason, except an incomplete last line.
+    /// Except an incomplete last line.
     unreadable: Option<String>,
 }
 
@@ -131,7 +131,7 @@ fn readable_lines(path: &Path) -> Result<Readable, TrainError> {
     }
     let file = fs::File::open(path).map_err(|error| TrainError::io(path, error))?;
     let mut torn = None;
-    // Split bytes, because an incomplete line may end inside a character.
+    // An incomplete line may end inside a character.
     for (index, line) in BufReader::new(file).split(b'\n').enumerate() {
         let line = line.map_err(|error| TrainError::io(path, error))?;
         found.unreadable = found.unreadable.or_else(|| torn.take());
@@ -143,9 +143,8 @@ fn readable_lines(path: &Path) -> Result<Readable, TrainError> {
     Ok(found)
 }
 
-/// Returns the lines up to `position`, one per step, oldest first. Missing lines are rebuilt from
-/// TensorBoard files in single precision; the last repetition of a step counts. `report` gets lost
-/// and rebuilt lines.
+/// Returns one line per step up to `position`, rebuilding missing ones from TensorBoard in single
+/// precision. The last repetition of a step counts. `report` gets lost and rebuilt lines.
 pub(crate) fn recover(
     run: &RunDirectory,
     position: Position,
@@ -192,7 +191,7 @@ pub(crate) fn recover(
 }
 
 fn line_of(position: Position, event: &StepScalars) -> MetricsLine {
-    // Convert by the shortest decimal: f32 0.1 becomes f64 0.1.
+    // f32 0.1 becomes f64 0.1.
     let double = |value: f32| value.to_string().parse().unwrap_or_else(|_| f64::from(value));
     let metrics = event.scalars.iter().map(|(tag, value)| (tag.clone(), double(*value))).collect();
     let Position { phase, step } = position;
@@ -274,7 +273,7 @@ mod tests {
         assert_eq!(lines[2].metrics.get("loss/policy"), Some(0.1));
     }
 
-    /// Two steps per phase, written by two processes; the second repeated the last step.
+    /// The second process repeated the last step.
     fn run_of_two_processes() -> (tempfile::TempDir, RunDirectory) {
         let folder = tempfile::tempdir().unwrap();
         let run = RunDirectory::create(folder.path()).unwrap();

@@ -24,8 +24,8 @@ pub struct Panels {
 /// Pins the panels of a config.
 ///
 /// # Errors
-/// Fails on a missing or unreadable split, duplicate task ids, an evaluation split with fewer tasks
-/// than `eval.tasks`, or a task shared with training (named in the error).
+/// Fails on a missing or unreadable split, duplicate task ids, too few tasks for `eval.tasks`, or a
+/// task shared with training.
 pub fn pin(config: &Config, set: &dyn TaskSet) -> Result<Panels, TrainError> {
     let train = PinnedSplit::pin(set, &config.env.split)?;
     let mut evaluation = BTreeMap::new();
@@ -40,8 +40,7 @@ pub fn pin(config: &Config, set: &dyn TaskSet) -> Result<Panels, TrainError> {
 /// Pins the first `count` tasks of a split in content-hash order; 0: all.
 ///
 /// # Errors
-/// Fails if the split is missing or unreadable, has duplicate task ids, or fewer than `count`
-/// tasks.
+/// Fails on a missing or unreadable split, duplicate task ids, or too few tasks.
 pub fn pin_first(set: &dyn TaskSet, split: &str, count: usize) -> Result<Panel, TrainError> {
     Ok(Panel::pin(set, split, Choice { count: (count > 0).then_some(count), ..Choice::default() })?)
 }

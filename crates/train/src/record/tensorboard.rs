@@ -256,8 +256,8 @@ mod tests {
 
     #[test]
     fn crc_is_masked_as_tensorboard_masks_it() {
-        // The published CRC-32C of "123456789" is 0xe3069283; the mask rotates right by 15 bits and
-        // adds 0xa282ead8.
+        // CRC-32C of "123456789" is 0xe3069283; the mask rotates right by 15 bits and adds
+        // 0xa282ead8.
         let expected = 0xc78a_b0e5;
         assert_eq!(masked_crc(b"123456789"), expected);
         assert_ne!(masked_crc(b"123456780"), expected);

@@ -17,7 +17,7 @@ use crate::rollout::observations::shorten;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Branch {
     pub(super) snapshot: Snapshot,
-    /// The earlier turns, only with the token ids that later prompts need.
+    /// Only with the token ids that later prompts need.
     pub(super) before: Trajectory,
     pub(super) observation: Observation,
     pub(super) prompt: Vec<u32>,
@@ -62,12 +62,11 @@ impl Branch {
     }
 }
 
-/// Returns the state before each turn by replaying the actions in the environment of the rollout
-/// that sampled them.
+/// Returns the state before each turn by replaying the actions in the rollout's environment.
 ///
 /// # Errors
 /// Returns [`TrainError::Env`] if the environment fails, cannot save its state, or returns other
-/// observations. Also fails if prompt tokens are missing.
+/// observations; also fails on missing prompt tokens.
 pub fn branches(
     runner: &EnvRunner,
     rollout: &Rollout<'_>,
@@ -81,7 +80,6 @@ pub fn branches(
     let mut branches = Vec::with_capacity(trajectory.turns.len());
     for (index, turn) in trajectory.turns.iter().enumerate() {
         let place = || format!("{}, turn {index}", trajectory.task.id);
-        // Observations cut to the task's limit are not compared.
         let same = trajectory.task.limits.observation_tokens.is_some()
             || turn.is_compaction()
             || (seen.text() == turn.observation && seen.state_key == turn.state_key);
@@ -106,8 +104,7 @@ pub fn branches(
             sequences: sequence.into_iter().collect(),
             ..Trajectory::new(trajectory.task.clone(), Vec::new())
         };
-        // The action after a summary has the same state, and its observation lacks the summary
-        // request.
+        // The observation after a summary lacks the summary request.
         let shown = match trajectory.turns.get(index + 1).filter(|_| turn.is_compaction()) {
             Some(next) => observation(next),
             None if turn.is_compaction() => shorten(seen.clone(), &trajectory.task, context.tokenizer),
@@ -140,7 +137,7 @@ fn differs(task_set: &dyn TaskSet, place: &str, what: &str) -> TrainError {
     .into()
 }
 
-/// Returns the prompt of a turn, or the concatenated sequence up to the previous response.
+/// For a concatenated sequence, up to the previous response.
 fn tokens_before(
     trajectory: &Trajectory,
     turn: usize,
@@ -164,7 +161,7 @@ fn tokens_before(
     Some((prompt, before))
 }
 
-/// Keeps what later prompts need, because each continuation copies it.
+/// Each continuation copies the turn, so drop the rest.
 fn without_tokens(turn: &Turn) -> Turn {
     Turn {
         kind: turn.kind,

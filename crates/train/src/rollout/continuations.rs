@@ -1,8 +1,7 @@
 //! State values: the mean return of continuations that the policy samples from a state.
 //!
-//! A state is the environment's state and the policy's exact tokens ([`Branch`]). States with equal
-//! futures (state, tokens, number of turns) are continued once. Seeds come from the run, the step,
-//! and the numbers of state and continuation, so values do not depend on threads or interruptions.
+//! Seeds come from the run, the step, and the numbers of state and continuation, so values do not
+//! depend on threads or interruptions.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -16,7 +15,7 @@ use super::branch::{Branch, branches};
 use super::{EnvRunner, Job, Rollout, is_faulty, run_each};
 use crate::TrainError;
 
-/// A state and its continuations' returns.
+/// A state, by environment state and exact tokens ([`Branch`]), and its continuations' returns.
 #[derive(Clone, Debug)]
 pub struct State {
     branch: Arc<Branch>,
@@ -41,7 +40,8 @@ impl State {
     }
 }
 
-/// The distinct states before the turns of trajectories.
+/// Distinct states before the turns of trajectories; equal state, tokens and number of turns count
+/// once.
 #[derive(Clone, Debug, Default)]
 pub struct States {
     known: HashMap<(usize, String), usize>,
@@ -50,8 +50,8 @@ pub struct States {
 }
 
 impl States {
-    /// Adds the states before a trajectory's turns and returns each turn's state index.
-    /// Trajectories of a group share states. The trajectory must be from this rollout.
+    /// Adds the states before the turns of a trajectory of this rollout, and returns each turn's
+    /// state index. Trajectories of a group share states.
     ///
     /// # Errors
     /// Fails like [`branches`].
@@ -103,8 +103,8 @@ pub struct Continued {
     pub failure: Option<String>,
 }
 
-/// Samples `more(state)` further continuations of each state and adds their returns; returns `None`
-/// if stopped. `tick` gets the finished continuations, their total, and the tokens so far.
+/// Samples `more(state)` further continuations of each state; returns `None` if stopped. `tick`
+/// gets the finished continuations, their total, and the tokens so far.
 ///
 /// # Errors
 /// Fails like [`EnvRunner::play`].
@@ -177,8 +177,8 @@ pub(crate) struct Estimated {
     pub(crate) continued: Continued,
 }
 
-/// Estimates the value of the state before each turn and stores it in the turn; returns `None` if
-/// stopped. `playing` is the rollout that sampled the groups.
+/// Stores the estimated value of the state before each turn in the turn; returns `None` if stopped.
+/// `playing` is the rollout that sampled the groups.
 pub(crate) fn estimate_state_values<S: Sampler + Send>(
     runner: &EnvRunner,
     playing: &Rollout<'_>,

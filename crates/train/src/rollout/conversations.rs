@@ -1,7 +1,7 @@
 //! Converts agents' requests to tokens, and responses to replies.
 //!
-//! A request that continues an earlier turn extends that turn's prompt and sampled response by the
-//! new messages; any other is rendered from all messages.
+//! A request that continues an earlier turn extends its tokens; any other is rendered from all
+//! messages.
 
 use std::borrow::Cow;
 
@@ -25,8 +25,7 @@ pub(super) fn tokens_until(sequences: &[TokenSequence], turn: usize) -> Option<&
     })
 }
 
-/// Adds a turn to the sequence that it continues, or as a new sequence. A branch repeats earlier
-/// tokens without their spans, so each turn is trained on once.
+/// A branch repeats earlier tokens without their spans, so each turn is trained on once.
 pub(super) fn add_response(
     sequences: &mut Vec<TokenSequence>,
     (tokens, span): (Vec<u32>, TurnSpan),
@@ -70,7 +69,7 @@ pub(super) fn agent_turn(asked: &Conversation, tools: &[Tool]) -> AgentTurn {
 }
 
 impl Prompter<'_> {
-    /// Returns the prompt of a request; `before` has the tokens of the turn that it continues.
+    /// `before` has the tokens of the turn that the request continues.
     pub(crate) fn request(
         &self,
         asked: &Conversation,
@@ -108,7 +107,7 @@ impl Prompter<'_> {
         self.template.rules().style == Style::Call && !asked.tools.is_empty() && chat.takes_tools()
     }
 
-    /// Converts messages for the chat template; without its support, tools and calls become text.
+    /// Without the template's support, tools and calls become text.
     fn messages(
         &self,
         chat: &ChatFormat,
@@ -160,8 +159,7 @@ impl Prompter<'_> {
         format!("{open}\n{{\"name\": {name}, \"arguments\": {}}}\n{close}", call.arguments)
     }
 
-    /// Converts a response to a `Reply`, and returns whether it is well formed. `turn` numbers the
-    /// calls.
+    /// Also returns whether the response is well formed. `turn` numbers the calls.
     pub(super) fn reply(
         &self,
         asked: &Conversation,

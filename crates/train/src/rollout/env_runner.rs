@@ -95,8 +95,8 @@ impl EnvRunner {
     /// second.
     ///
     /// # Errors
-    /// Fails if a sampler fails as a whole ([`turnwise_core::SampleError::Backend`]) or a thread
-    /// panics; other failures only end their trajectory.
+    /// Fails on [`turnwise_core::SampleError::Backend`] or a thread's panic; other failures only
+    /// end their trajectory.
     pub fn play<S: Sampler + Send>(
         &self,
         rollout: &Rollout<'_>,
@@ -127,8 +127,8 @@ impl EnvRunner {
     /// Creates native samplers of these weights, one per lane.
     ///
     /// # Errors
-    /// Fails if `rollout.max_model_len` is below 2 or above the model's `max_position_embeddings`,
-    /// or if the device is not in this build or lacks memory.
+    /// Fails if `rollout.max_model_len` is below 2 or above `max_position_embeddings`, or if the
+    /// device is not in this build or lacks memory.
     pub fn samplers(&self, config: &Config, weights: &Weights) -> Result<Vec<NativeEngine>, TrainError> {
         engines(config, weights, &self.tokenizer, setup::reasoning(&self.template, self.chat.as_ref()))
     }

@@ -1,9 +1,8 @@
 //! One lane of a rollout: its trajectories from reset to end.
 //!
 //! A trajectory waits for its response ([`Sampler`]) or its environment ([`super::pool`]).
-//! Instantaneous environments ([`turnwise_core::TaskSet::is_instant`]) run in place, in a fixed
-//! order. For others, the order of results only affects batching, because seeds come from
-//! coordinates and a response does not depend on other sequences.
+//! Instantaneous environments ([`turnwise_core::TaskSet::is_instant`]) run in place. For others,
+//! the order of results only affects batching, because seeds come from coordinates.
 
 mod prompts;
 
@@ -36,7 +35,7 @@ struct Live {
     history: Vec<(String, String)>,
     prompt: Vec<u32>,
     asks: TurnKind,
-    /// Remaining actions of the last response, one per call.
+    /// Remaining calls of the last response.
     actions: VecDeque<Action>,
     results: Vec<Part>,
 }
@@ -54,7 +53,7 @@ enum Waiting {
 
 const WAIT: Duration = Duration::from_millis(100);
 
-/// Maximum sampling time before checking for finished environment calls.
+/// Maximum sampling time between checks of the environments.
 const SAMPLE: Duration = Duration::from_millis(10);
 
 pub(super) struct Lane<'a, S> {
@@ -105,7 +104,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
             if self.live.is_empty() {
                 continue;
             }
-            // A remote sampler may not answer, and the run may be stopped meanwhile.
+            // A remote sampler may not answer.
             let wait = if self.waiting.is_empty() { WAIT } else { SAMPLE };
             let completions = self.sampler.poll_until(Instant::now() + wait)?;
             for (request, reason) in self.sampler.take_failures() {
@@ -128,8 +127,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
         }
     }
 
-    /// Continues trajectories whose environments have answered, and returns those that ended. Waits
-    /// if there is nothing to sample.
+    /// Returns ended trajectories; waits if there is nothing to sample.
     fn take_outcomes(&mut self) -> Result<Vec<(usize, Trajectory)>, TrainError> {
         let mut ended = Vec::new();
         if self.waiting.is_empty() {
@@ -149,7 +147,6 @@ impl<'a, S: Sampler> Lane<'a, S> {
                 (Some(Waiting::Step(live, finish)), Outcome::Failed(error)) => {
                     (live.job, self.stepped(*live, Err(error), finish)?)
                 }
-                // The pool answers resets with `Begun` and steps with `Stepped`.
                 (None | Some(_), _) => continue,
             };
             ended.extend(trajectory.map(|trajectory| (job, trajectory)));
@@ -199,7 +196,6 @@ impl<'a, S: Sampler> Lane<'a, S> {
                 let observation = shorten(observation, &job.task, self.context.tokenizer);
                 trajectory.tools = environment.tools().to_vec();
                 let prompt = if let Some(branch) = branch {
-                    // The exact prompt as sampled.
                     Ok(branch.prompt.clone())
                 } else {
                     let RolloutContext { layout, history, .. } = *self.context;
@@ -235,8 +231,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
         }
     }
 
-    /// Returns the sampling parameters of the next response; a task's smaller limit applies to
-    /// actions.
+    /// A task's smaller limit applies to actions, not to summaries.
     fn params(&self, live: &Live) -> SamplingParams {
         let mut params = self.context.params.clone();
         if let Some(compaction) = self.context.compaction.filter(|_| live.asks == TurnKind::Compaction) {
@@ -276,7 +271,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
                 self.live.push(live);
                 Ok(None)
             }
-            // A rejected request ends only its trajectory; a failed backend ends the run.
+            // A rejected request ends only its trajectory.
             Err(SampleError::Request { reason, .. }) => {
                 Ok(Some(self.end(live, StopReason::SampleError(reason))))
             }

@@ -1,14 +1,11 @@
 //! Rollouts: each trajectory continues without waiting for others.
 //!
-//! [`EnvRunner::play`] plays all episodes: for training, evaluation, analysis, the credit benchmark
-//! and `turnwise rollout`. Trajectories are assigned to lanes by their index in the batch. Each
-//! lane has its own sampler and thread, so samples do not depend on timing or the number of
-//! processors.
+//! Trajectories are assigned to lanes by their index in the batch. Each lane has its own sampler
+//! and thread, so samples do not depend on timing or the number of processors.
 //!
 //! In training, four calls lead to `Environment::step`:
 //!
-//! 1. `RolloutQueue::next` starts the rollouts that may start now, each on a thread, and waits for
-//!    the oldest.
+//! 1. `RolloutQueue::next` starts rollouts, each on a thread, and waits for the oldest.
 //! 2. `SamplingJob::run` plays rounds of groups until the batch is full.
 //! 3. [`EnvRunner::play`] runs one lane per sampler, and repeats failed trajectories.
 //! 4. `Lane::play` samples responses and steps environments, slow ones on the threads of `EnvPool`.
@@ -96,22 +93,18 @@ pub(crate) struct RolloutContext<'a> {
     pub(crate) parser: &'a ActionParser,
     pub(crate) valid: Validity,
     pub(crate) layout: Layout,
-    /// Earlier turns in a windowed prompt.
     pub(crate) history: usize,
     pub(crate) compaction: Option<Compaction>,
     pub(crate) params: SamplingParams,
     /// For environments without their own limit; 0: no limit.
     pub(crate) max_turns: usize,
-    /// Maximum tokens of a sequence.
     pub(crate) max_model_len: usize,
-    /// Maximum concurrent trajectories per lane.
+    /// Concurrent trajectories per lane.
     pub(crate) slots: usize,
     pub(crate) run_seed: u64,
-    /// Purpose of the random draws.
     pub(crate) purpose: Purpose,
     /// The training step, or another number that identifies this rollout.
     pub(crate) step: u64,
-    /// Set by the caller to stop early.
     pub(crate) stop: &'a AtomicBool,
 }
 
@@ -128,12 +121,12 @@ pub struct RolloutProgress {
     pub tokens: AtomicUsize,
 }
 
-/// Samples all jobs, one thread per sampler, and returns trajectories in job order; `None` if
+/// Samples all jobs, one thread per sampler; returns trajectories in job order, or `None` if
 /// stopped. Calls `tick` about ten times per second.
 ///
 /// # Errors
-/// Fails if a sampler fails as a whole ([`turnwise_core::SampleError::Backend`]) or a thread
-/// panics; other failures only end their trajectory.
+/// Fails on [`turnwise_core::SampleError::Backend`] or a thread's panic; other failures only end
+/// their trajectory.
 pub(crate) fn run<S: Sampler + Send>(
     context: &RolloutContext<'_>,
     jobs: &[Job],
@@ -153,8 +146,8 @@ pub(crate) fn run<S: Sampler + Send>(
     Ok(Some(results.into_iter().flatten().collect()))
 }
 
-/// Like [`run`], but passes each trajectory with its job's index to `done`, on its sampler's
-/// thread, to save memory. Returns false if stopped.
+/// Passes each trajectory to `done` on its sampler's thread, to save memory. Returns false if
+/// stopped.
 pub(crate) fn run_each<S: Sampler + Send>(
     context: &RolloutContext<'_>,
     jobs: &[Job],
@@ -195,8 +188,7 @@ pub(crate) fn run_each<S: Sampler + Send>(
     Ok(!context.stop.load(Ordering::Relaxed))
 }
 
-/// Assigns whole groups to lanes, which share their prompt, if that gives all lanes equally many
-/// jobs; otherwise single jobs.
+/// Keeps groups, which share their prompt, together if that gives all lanes equally many jobs.
 fn deal(jobs: &[Job], lanes: usize) -> Vec<Vec<usize>> {
     let sizes: Vec<usize> = jobs.chunk_by(|a, b| a.group == b.group).map(<[Job]>::len).collect();
     let even = sizes.len().is_multiple_of(lanes) && sizes.iter().all(|size| *size == sizes[0]);
@@ -208,7 +200,7 @@ fn deal(jobs: &[Job], lanes: usize) -> Vec<Vec<usize>> {
     dealt
 }
 
-/// Decrements the number of running lanes when its thread ends, even by a panic.
+/// Decrements the count when its thread ends, even by a panic.
 struct Running<'a>(&'a AtomicUsize);
 
 impl Drop for Running<'_> {

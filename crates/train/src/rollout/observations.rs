@@ -19,7 +19,7 @@ pub(super) fn shorten(mut observation: Observation, task: &Task, tokenizer: &Tok
     observation
 }
 
-/// Returns an observation as a call's result: its text, unless a part is marked as the result.
+/// Returns the text as a call's result, unless a part is marked as the result.
 pub(super) fn as_result(parts: Vec<Part>, call: &ToolCall) -> Vec<Part> {
     let named = |part: &Part| matches!(part, Part::ToolResult { call_id, .. } if *call_id == call.id);
     if parts.iter().any(named) {
@@ -90,7 +90,6 @@ mod tests {
         let expected = ["", "n", "n", "né", "né", "né", "né日", "né日", "né日", "né日", "né日🦙"];
         let found: Vec<String> = (0..expected.len()).map(cut).collect();
         assert_eq!(found, expected);
-        // Replacement characters are complete, and earlier invalid bytes do not matter.
         assert_eq!(cut(13), "né日🦙\u{fffd}");
         assert_eq!(cut(ids.len()), "né日🦙\u{fffd}x");
         let broken = [&tokenizer.encode("é")[1..], &tokenizer.encode("né")[..2]].concat();

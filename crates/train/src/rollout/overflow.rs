@@ -5,7 +5,6 @@ use turnwise_core::{StopReason, Trajectory};
 use crate::config::Config;
 use crate::record::observer::{Event, Observer};
 
-/// Minimum fraction of overflowing trajectories.
 const WORTH_A_WARNING: f64 = 0.1;
 
 /// Includes groups that the selection drops, because overflowing groups often fail as a whole.

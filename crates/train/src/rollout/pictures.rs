@@ -1,8 +1,8 @@
 //! Pictures of observations in prompts.
 //!
-//! An observation names a PNG file in `env.pictures` by its SHA-256. Prompts contain the tokens
-//! that the model's picture table assigns to it ([`turnwise_model::vision`]). These are only valid
-//! in this process, so files have the model's image token instead.
+//! An observation names a PNG file in `env.pictures` by its SHA-256. Prompts contain its tokens
+//! from the model's picture table ([`turnwise_model::vision`]), which are only valid in this
+//! process; files have the model's image token instead.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -35,13 +35,12 @@ struct Known {
 #[derive(Debug)]
 struct Kept {
     tokens: PictureTokens,
-    /// Keeps the picture in memory; sequences only have its tokens.
+    /// Keeps the picture in memory.
     _held: HeldPicture,
     used: u64,
 }
 
-/// Returns the picture's height and width in one task's first observation, if any, for memory
-/// plans.
+/// Returns the height and width in one task's first observation, if any.
 pub(crate) fn drawn_size(config: &Config, world: &World) -> Option<[usize; 2]> {
     let folder = config.env.settings.get("pictures").and_then(toml::Value::as_str);
     let folder = folder.filter(|_| config.prompt.pictures)?;

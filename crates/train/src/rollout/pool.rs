@@ -1,7 +1,6 @@
 //! Environments on their own threads, so that resets and steps do not block the sampler.
 //!
-//! Lanes submit calls (`LanePool::begin`, `LanePool::step`) and collect results in any order
-//! (`LanePool::poll`). A call that exceeds its time limit ends its trajectory
+//! Lanes collect results in any order. A call that exceeds its time limit ends its trajectory
 //! ([`EnvError::Timeout`]), and a new thread replaces the hanging one. Environments may limit calls
 //! themselves ([`TaskSet::limits_calls`]). They are reused after an episode and dropped after a
 //! failure. New episodes wait for room ([`TaskSet::free_episodes`]); steps have priority.
@@ -52,7 +51,6 @@ pub(crate) type Ticket = u64;
 pub(crate) enum Outcome {
     Begun(Box<dyn Environment>, Observation),
     Stepped(Box<dyn Environment>, Step),
-    /// The call failed, and its environment was dropped.
     Failed(EnvError),
 }
 
@@ -74,7 +72,6 @@ struct Reply {
 
 impl Reply {
     fn send(self, outcome: Outcome) {
-        // The lane may have ended.
         if let Some(sender) = self.sender {
             let _ = sender.send((self.ticket, outcome));
         }
@@ -97,7 +94,7 @@ struct State {
     /// Threads that do not hang.
     threads: usize,
     waiting: usize,
-    /// Running resets, which the environment may not count as episodes yet.
+    /// Running resets, which the environment may not count yet.
     beginning: usize,
     next: u64,
     closed: bool,
@@ -110,7 +107,6 @@ struct Shared {
     calls: EnvCalls,
 }
 
-/// Threads that run environments until the pool is dropped.
 pub(crate) struct EnvPool(Arc<Shared>);
 
 impl EnvPool {
@@ -180,7 +176,7 @@ impl LanePool {
         ticket
     }
 
-    /// Returns available outcomes, waiting until `deadline` for the first; abandons late calls.
+    /// Waits until `deadline` for the first outcome; abandons late calls.
     pub(crate) fn poll(&mut self, deadline: Instant) -> Vec<(Ticket, Outcome)> {
         let mut done: Vec<(Ticket, Outcome)> = self.receiver.try_iter().collect();
         while done.is_empty() && self.open > 0 {
@@ -226,7 +222,7 @@ impl Shared {
         state.running.values().filter_map(|running| running.since.checked_add(running.limit?)).min()
     }
 
-    /// Returns the next call, with the steps to batch with it; `None` if the pool is closed.
+    /// Returns a call and the steps to batch with it; `None` if the pool is closed.
     fn take(&self, thread: u64) -> Option<Vec<Work>> {
         let mut state = self.lock();
         loop {
@@ -273,7 +269,7 @@ impl Shared {
         state.queue.remove(at)
     }
 
-    /// Delivers results; returns false if this thread was replaced.
+    /// Returns false if this thread was replaced.
     fn hand_on(&self, thread: u64, outcomes: Vec<Option<Outcome>>) -> bool {
         let Some(running) = self.lock().running.remove(&thread) else { return false };
         for (reply, outcome) in running.replies.into_iter().zip(outcomes) {
@@ -298,7 +294,7 @@ impl Shared {
         }
     }
 
-    /// Executes a batch of steps, and retries its transient failures as a batch.
+    /// Retries transient failures as a batch.
     fn steps(&self, mut steps: Vec<(Box<dyn Environment>, Action)>) -> Vec<Outcome> {
         let mut results: Vec<Result<Step, EnvError>> = self.step_together(steps.iter_mut().collect());
         for made in 1..=self.calls.retries {
@@ -402,8 +398,7 @@ fn start_thread(shared: &Arc<Shared>, state: &mut State) {
             }
         }
     });
-    // Without any thread, queued calls would never run and `LanePool::poll` would wait forever, so
-    // they fail here.
+    // Without any thread, `LanePool::poll` would wait forever for queued calls.
     match started {
         Ok(_) => {
             state.next += 1;

@@ -2,11 +2,11 @@
 //!
 //! With a chat format, prompts are user messages and responses are replies. Each windowed prompt is
 //! its own conversation, so chat templates may change earlier replies (Qwen3's drops their
-//! reasoning). A concatenated sequence is one growing conversation with its replies as sampled, or
-//! one open reply that contains the observations (Search-R1's template).
+//! reasoning). A concatenated sequence is one growing conversation, or one open reply that contains
+//! the observations (Search-R1's template).
 //!
-//! Chat templates that support tools get them as `tools`, and results as `tool` messages. With
-//! others, a sequence starts with a list of the tools, and results are user text.
+//! Chat templates without tool support get a list of the tools as text, and results as user
+//! messages.
 
 use std::borrow::Cow;
 
@@ -76,8 +76,8 @@ impl Prompter<'_> {
     /// Returns a prompt that starts a sequence, with these tools.
     ///
     /// # Errors
-    /// Fails if the chat template rejects the text or tools, cannot be rendered, or formats calls
-    /// unlike the prompt template. Never fails without a chat format.
+    /// Fails if the chat template rejects the text or tools, or formats calls unlike the prompt
+    /// template. Never fails without a chat format.
     pub fn start(&self, text: &str, tools: &[Tool]) -> Result<Vec<u32>, TextError> {
         if let Some(chat) = self.chat_with(tools) {
             self.check_calls(chat)?;
@@ -111,13 +111,13 @@ impl Prompter<'_> {
         }
     }
 
-    /// Returns the tokens before the text of each sequence's first prompt: BOS, or the chat
-    /// template's start with its system message.
+    /// Returns the tokens before the first prompt's text: BOS, or the chat template's start with
+    /// its system message.
     ///
     /// # Errors
     /// Fails like [`Prompter::start`].
     pub fn opening(&self, tools: &[Tool]) -> Result<Vec<u32>, TextError> {
-        // The common prefix of two prompts whose texts have different first tokens.
+        // Prompts whose texts have different first tokens.
         let (mut one, other) = (self.start("a", tools)?, self.start("b", tools)?);
         let shared = one.iter().zip(&other).take_while(|(one, other)| one == other).count();
         one.truncate(shared);
@@ -165,9 +165,8 @@ impl Prompter<'_> {
     /// the response's last token, `finish` why it ended, `results` the results of its calls.
     ///
     /// # Errors
-    /// Fails if the chat template cannot continue after a reply, rejects the observation, or closes
-    /// this reply differently from others. Never fails without a chat format, or with an open
-    /// reply.
+    /// Fails if the chat template rejects the observation, cannot continue after a reply, or closes
+    /// this reply unlike others. Never fails without a chat format, or with an open reply.
     pub fn between(
         &self,
         view: &PromptView<'_>,
@@ -205,7 +204,7 @@ impl Prompter<'_> {
         }
         // An open reply continues like plain text.
         if let Some(chat) = self.chat.filter(|_| !self.template.keeps_reply_open()) {
-            // Only plain text needs the blanks before an observation.
+            // Only plain text needs the leading blanks.
             let text = render(view, true);
             return chat.next(self.tokenizer, text.trim_start(), last);
         }
@@ -226,8 +225,7 @@ impl Prompter<'_> {
         }
     }
 
-    /// Returns an action's calls in the chat template's format, if the template gets these tools
-    /// and the action can be parsed.
+    /// Returns `None` if the template does not get these tools or the action cannot be parsed.
     fn demonstrated_by(&self, chat: &ChatFormat, action: &str) -> Option<String> {
         let calls = calls_of_words(action);
         let arguments: Vec<String> = calls.iter().map(|call| call.arguments.to_string()).collect();
@@ -255,7 +253,6 @@ impl Prompter<'_> {
         let stops = self.template.stop();
         let Some(chat) = self.chat else {
             let mut ids = self.tokenizer.encode(&text);
-            // Without stop strings, EOS ends the response.
             ids.extend(self.tokenizer.end_tokens().first().filter(|_| stops.is_empty()));
             return ids;
         };
@@ -264,8 +261,8 @@ impl Prompter<'_> {
             let opening = if first { chat.opening() } else { "" };
             return self.tokenizer.encode(text.strip_prefix(opening).unwrap_or(&text));
         }
-        // The end-of-turn token replaces a plain text's stop string, unless that is part of the
-        // action, such as a closing tag.
+        // The end-of-turn token replaces the stop string, unless it is part of the action (a
+        // closing tag).
         let parser = ActionParser::new(self.template.rules().clone(), false);
         let bare = stops.iter().find_map(|stop| text.strip_suffix(stop.as_str()));
         let bare = bare.filter(|bare| parser.parse(bare, &[]) == parser.parse(&text, &[]));
@@ -285,8 +282,8 @@ impl Prompter<'_> {
         }
     }
 
-    /// Returns the response after the chat template's opening, such as `<think>`, for parsing. Only
-    /// a sequence's first response (`first`) has one if replies stay open.
+    /// Returns the response after the chat template's opening, such as `<think>`, for parsing; in
+    /// an open reply, only the first response has one.
     pub fn whole<'t>(&self, response: &'t str, first: bool) -> Cow<'t, str> {
         let opened = first || !self.template.keeps_reply_open();
         match self.chat.map(ChatFormat::opening) {
@@ -310,8 +307,7 @@ pub(super) fn view<'a>(
     PromptView { goal: &task.goal, history, window, observation: text, admissible, step: turn }
 }
 
-/// Returns the rest of a reply after the opening; if the opening starts a thought, the rest
-/// continues or ends it.
+/// If the opening starts a thought, the rest continues or ends it.
 pub(super) fn after_opening<'t>(opening: &str, text: &'t str) -> Cow<'t, str> {
     if let Some(rest) = text.strip_prefix(opening) {
         return Cow::Borrowed(rest);

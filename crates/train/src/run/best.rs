@@ -50,8 +50,7 @@ pub fn named(run: &RunDirectory, name: &str) -> Result<PathBuf, TrainError> {
     Ok(checkpoint::at(run, position)?.path)
 }
 
-/// Returns an evaluation's success rate on a split, if evaluated. Failed episodes count as
-/// unsolved, so a few successes before a server failure cannot win.
+/// Failed episodes count as unsolved, so a few successes before a server failure cannot win.
 fn success_rate(run: &RunDirectory, position: Position, split: &str) -> Result<Option<f64>, TrainError> {
     let name = format!("eval/{}.json", position.label());
     if !run.path(&name).is_file() {
@@ -95,8 +94,8 @@ pub(crate) fn beats_all_before(
     Ok(before.is_none_or(|best| rate > best.success_rate))
 }
 
-/// Updates `best.json`; returns the new content, or `None` if unchanged or removed. The content only
-/// depends on checkpoints and evaluations, so killed and rewound runs get the same.
+/// Returns the new content of `best.json`, or `None` if unchanged or removed. It only depends on
+/// checkpoints and evaluations, so killed and rewound runs get the same.
 pub(crate) fn update(
     run: &RunDirectory,
     split: &str,

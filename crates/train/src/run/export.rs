@@ -41,7 +41,7 @@ pub enum Exported {
 ///
 /// # Errors
 /// Fails if `out` exists, unless it is a model's folder and `force` is set, or if the policy or its
-/// run's `config.toml` cannot be read.
+/// run's `config.toml` is unreadable.
 pub fn export(source: &Path, out: &Path, options: ExportOptions) -> Result<Exported, TrainError> {
     check_target(out, options.force)?;
     let folder = policy_folder(source, &mut |_| ())?;
@@ -122,7 +122,7 @@ fn check_target(out: &Path, force: bool) -> Result<(), TrainError> {
     }
     // Other folders may have a config.json, too, and would be lost.
     let is_card = |name: &str| name == "README.md" && is_card(&out.join(name));
-    // A killed process can leave a temporary card file.
+    // Left by a killed process.
     let is_part = |name: &str| name.starts_with(".README.md.") && is_of_kind(name, "part");
     match names.iter().find(|name| !is_of_export(name) && !is_card(name) && !is_part(name)) {
         None => Ok(()),
@@ -161,7 +161,7 @@ fn is_of_kind(name: &str, kind: &str) -> bool {
     Path::new(name).extension().is_some_and(|found| found == kind)
 }
 
-/// Returns the base by a location-independent name; a run's own copy by its absolute path.
+/// Names a run's own copy by its absolute path.
 fn base_name(folder: &Path, named: Option<AdapterBase>) -> Result<AdapterBase, TrainError> {
     let found = base::find(folder, named.as_ref())?;
     let named = named.unwrap_or_default();
@@ -169,7 +169,6 @@ fn base_name(folder: &Path, named: Option<AdapterBase>) -> Result<AdapterBase, T
     if !own && !Path::new(&named.name).exists() && !folder.join(&named.name).exists() {
         return Ok(named);
     }
-    // Only checkpoints need the checksum.
     Ok(BaseModel::of_folder(&found, 0)?.named())
 }
 

@@ -64,7 +64,7 @@ pub struct Run {
     /// `None` before RL.
     pub(crate) learning: Option<Learning>,
     pub(crate) notes: Vec<String>,
-    /// Excludes other processes until the end of [`Run::train`].
+    /// Held until the end of [`Run::train`].
     pub(crate) lock: Option<RunLock>,
 }
 
@@ -136,7 +136,7 @@ impl Run {
             if end == RunEnd::Interrupted {
                 return Ok(end);
             }
-            // RL starts with a fresh optimizer, at the sampling temperature.
+            // With a fresh optimizer, at the sampling temperature.
             self.learners.policy.begin_phase(&self.config, Phase::Rl)?;
             self.state.position = RL_START;
             self.begin_critic()?;
@@ -262,8 +262,7 @@ impl Run {
         let Some(split) = &self.config.train.keep_best else { return Ok(()) };
         let position = self.state.position;
         if best::beats_all_before(&self.directory, split, position)? {
-            // Evaluations and checkpoints have separate periods, so the checkpoint may not exist
-            // yet.
+            // Evaluations and checkpoints have separate periods.
             self.save(observer)?;
         }
         if let Some(best) = best::update(&self.directory, split, position)? {

@@ -59,7 +59,6 @@ impl RunModels {
             DecomposerConfig::Turnrd(settings) => {
                 let round = settings.round_of(checkpoint.position.rl_step());
                 let network = || TurnRd::load(&round_folder(&directory.root().join("turnrd"), round));
-                // The network is untrained until the first round ends.
                 (round > 0).then(network).transpose()?.map(|network| (network, settings.pool_tokens))
             }
             _ => None,

@@ -29,8 +29,7 @@ use crate::run::Run;
 use crate::run::builder::RunBuilder;
 use turnwise_policy::base;
 
-/// Keys that only RL and evaluation use. Others count as used by SFT, so a new key may prevent
-/// sharing but never allows it wrongly.
+/// Unlisted keys count as used by SFT, so a new key never allows sharing wrongly.
 const RL_ONLY: [&str; 46] = [
     "name",
     "preset",
@@ -119,9 +118,6 @@ fn table_of(config: &Config, registries: &Registries) -> Result<Table, TrainErro
 }
 
 /// Returns the last checkpoint of another run's SFT, if this config can use it.
-///
-/// # Errors
-/// Fails if either config has no complete SFT, or if their settings differ in keys that SFT uses.
 pub(super) fn warm_start_of(
     registries: &Registries,
     config: &Config,
@@ -300,8 +296,7 @@ mod tests {
             change(&mut other);
             assert_ne!(settings(&other), before);
         }
-        // An environment's declared credit keys (the shop's states) do not affect SFT; all other
-        // keys may.
+        // Credit keys that an environment declares do not affect SFT.
         let keeps = |kind: &str, key: &str| {
             let mut config = config.clone();
             config.env.kind = kind.into();

@@ -35,8 +35,7 @@ use crate::setup::World;
 use crate::sft::conversations::{self, SftData, SftSummary};
 
 impl RunBuilder {
-    /// Runs all checks of [`RunBuilder::start`], or of [`RunBuilder::start_from`] another run, and
-    /// writes nothing.
+    /// Runs all checks of [`RunBuilder::start`] or [`RunBuilder::start_from`], and writes nothing.
     ///
     /// The model only needs its `config.json`: `policy.model` may be its folder or the file itself.
     /// Other missing parts (weights, the device) are listed.
@@ -127,10 +126,8 @@ impl RunBuilder {
         Ok(run)
     }
 
-    /// Continues a run from a checkpoint, with the builder's config from there on.
-    ///
-    /// Load the run's own config with [`ConfigSource::of_run`]; its overrides change settings. A
-    /// program that always builds the same config can start and resume with it.
+    /// Continues a run from a checkpoint with the builder's config, such as the run's own
+    /// ([`ConfigSource::of_run`]) with overrides.
     ///
     /// # Errors
     /// Fails without a run or checkpoint, if the config changes fixed settings, or if the
@@ -144,8 +141,7 @@ impl RunBuilder {
         let began = config::load(&of_run)?;
         config.check(&registries)?;
         if let Some(data) = &mut config.sft.data {
-            // The run's own config has an absolute path without links, and its epochs' number of
-            // updates.
+            // The run's own config has an absolute path, and its epochs' number of updates.
             if began.sft.data.as_ref().is_none_or(|begun| begun.path != data.path) {
                 data.path = conversations::absolute(&data.path)?;
             }
@@ -184,7 +180,7 @@ impl RunBuilder {
             began.clone()
         };
         let state = RunState::of_checkpoint(&made, &config, &stored);
-        // During RL the judge is asked soon anyway, and not at all if the cache has all answers.
+        // During RL the judge is asked soon anyway.
         if state.position.phase == Phase::Sft {
             RunDecomposer::check_service(&config)?;
         }
@@ -214,13 +210,12 @@ impl RunBuilder {
         if let (Some(decomposer), Some(counts)) = (&mut decomposer, stored.judge) {
             decomposer.resume_counts(counts);
         }
-        // The directory changes from here on; the config last, so the command can be repeated after
-        // a kill.
+        // The config is written last, so the command can be repeated after a kill.
         if config != began || from.is_some() {
             checkpoint::abandon_after(&directory, position)?;
             abandon_results(&directory, position)?;
         }
-        // Repeated steps may have other rollouts, from servers or from weights of another age.
+        // Repeated steps may have other rollouts.
         if let Some(decomposer) = &mut decomposer {
             decomposer.abandon_from(position.rl_step())?;
         }
@@ -288,8 +283,7 @@ fn check_same(directory: &RunDirectory, found: &SftSummary) -> Result<(), TrainE
     Err(TrainError::file(Path::new(&found.path), reason))
 }
 
-/// Rejects settings that come too late during RL: those of SFT, and a critic or rounds that the run
-/// does not have.
+/// Rejects settings that come too late during RL.
 fn check_begun(
     began: &Config,
     config: &Config,
@@ -302,7 +296,7 @@ fn check_begun(
         let reason = "is of the warm start, which is done; leave it as it was, or start a new run";
         problems.push(Problem::new("sft", reason));
     }
-    // TurnRD numbers its rounds and records by RL steps from the start.
+    // TurnRD numbers rounds and records by RL steps from the start.
     let learns = |config: &Config| matches!(config.decomposer, DecomposerConfig::Turnrd(_));
     if position != RL_START && learns(config) && !learns(began) {
         let reason = "is \"turnrd\", whose rounds begin with reinforcement learning, and the run began without it; start a new run \

@@ -22,13 +22,12 @@ pub fn reasoning(template: &PromptTemplate, chat: Option<&ChatFormat>) -> Option
     is_read_behind.then_some(ReasoningTags { open, close, opening })
 }
 
-/// Returns whether this process samples: only its engine ignores stop strings in reasoning.
+/// Only this process's engine ignores stop strings in reasoning.
 pub(crate) fn samples_here(config: &Config) -> bool {
     config.rollout.engine.is_none() && config.policy.learner == PolicyLearnerConfig::Native
 }
 
-/// Returns a stop string that would cut off the reasoning of a model that always reasons (its chat
-/// template opens reasoning, or `prompt.thinking` is on), unless the sampler ignores it there.
+/// Returns a stop string that would cut off the reasoning of a model that always reasons.
 pub(super) fn stop_in_reasoning<'t>(
     config: &Config,
     template: &'t PromptTemplate,

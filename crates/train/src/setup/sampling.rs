@@ -13,8 +13,7 @@ pub(crate) fn sampling(config: &Config) -> GenerationSampling {
     GenerationSampling { temperature, top_k, top_p }
 }
 
-/// Reads only the sampling parameters from `config.toml`, because other settings may need
-/// environments and methods that this program lacks.
+/// Reads nothing else, because other settings may name unknown environments and methods.
 pub(crate) fn sampling_of_run(root: &Path) -> Result<GenerationSampling, TrainError> {
     let path = root.join("config.toml");
     let text = std::fs::read_to_string(&path).map_err(|error| TrainError::io(&path, error))?;

@@ -83,8 +83,8 @@ impl World {
         found.ok_or_else(|| no_expert(config))
     }
 
-    /// Rejects settings that would fail only after long work: SFT without an expert, an estimator
-    /// without the saved states it needs, and an environment timeout above the rollout's.
+    /// Rejects what would fail only after long work: SFT without an expert, an estimator without
+    /// the saved states it needs, and an environment timeout above the rollout's.
     pub(crate) fn check(&self, config: &Config, registries: &Registries) -> Result<(), TrainError> {
         if config.sft.steps > 0 && config.sft.data.is_none() && !self.0.has_expert() {
             return Err(no_expert(config));
@@ -183,8 +183,7 @@ fn no_expert(config: &Config) -> TrainError {
     }
 }
 
-/// Executes a request on another thread and reports progress here, because observers need not be
-/// thread-safe.
+/// Reports progress on this thread, because observers need not be thread-safe.
 fn with_progress<T: Send>(
     request: DemonstrationRequest<'_>,
     progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
@@ -195,7 +194,6 @@ fn with_progress<T: Send>(
     thread::scope(|scope| {
         let playing = scope.spawn(move || {
             let played = || {
-                // The receiver is only gone if `progress` panicked.
                 let _ = sender.send(());
                 if stopped.load(Ordering::Relaxed) {
                     ControlFlow::Break(())

@@ -242,8 +242,8 @@ fn within(mut sequence: SftSequence, longest: usize) -> Option<SftSequence> {
     (trained > 0).then_some(sequence)
 }
 
-/// Converts a conversation for a chat template without tools, as rollouts do: lists tools before
-/// the first user message, and turns calls into tags and results into user messages.
+/// As in rollouts: lists tools before the first user message, and turns calls into tags and results
+/// into user messages.
 fn without_tools(mut conversation: Conversation) -> Conversation {
     let tools = std::mem::take(&mut conversation.tools);
     let first = conversation.messages.iter_mut().find(|message| message.role == "user");
@@ -267,7 +267,7 @@ fn without_tools(mut conversation: Conversation) -> Conversation {
     conversation
 }
 
-/// Returns the absolute path, so a run can be resumed from another working directory.
+/// Allows a resume from another working directory.
 pub(crate) fn absolute(path: &Path) -> Result<std::path::PathBuf, TrainError> {
     path.canonicalize().map_err(|error| TrainError::io(path, error))
 }

@@ -30,11 +30,10 @@ fn after(prompt: Vec<u32>, turn: usize, response: &[u32]) -> TokenSequence {
 }
 
 impl MaskedPrompts<'_> {
-    /// Returns a turn's response after its masked prompt.
-    ///
-    /// The prompt has the windowed form, because only that can omit parts, although policies of the
-    /// concatenated layout have never seen it ([`crate::config::Config::warnings`]). The history of
-    /// a concatenated sequence is everything since the last summary.
+    /// Returns a turn's response after its masked prompt, in the windowed form, because only that
+    /// can omit parts; policies of the concatenated layout have never seen it
+    /// ([`crate::config::Config::warnings`]). The history of a concatenated sequence is everything
+    /// since the last summary.
     ///
     /// An agent's request keeps its system messages, newest messages and tools. The goal is the
     /// messages before the first assistant message, and the history those from there to the newest
@@ -122,7 +121,7 @@ fn masked_request(trajectory: &Trajectory, turn: usize, mask: ContextMask) -> Co
     Conversation { messages, tools: tools.clone(), ..Conversation::default() }
 }
 
-/// Returns the messages of the turns that an agent's turn continues, then its own.
+/// The turns that an agent's turn continues come first.
 fn messages_until(trajectory: &Trajectory, turn: usize) -> Vec<ChatMessage> {
     let continues = |turn: usize| trajectory.turns[turn].agent.as_ref().and_then(|agent| agent.continues);
     // Files may have cyclic turns.

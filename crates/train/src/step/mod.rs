@@ -80,7 +80,7 @@ pub(crate) fn step(
     record.credited(&batch, &shaped, &credit);
 
     let set = record.timed("passes", || training_set(&batch, &credit, &loss, runner, learners, config))?;
-    // The batch is now only counted and written; updates use the training set's copies.
+    // Updates use the training set's copies.
     runner.hide_pictures(&mut batch, &mut sampled.masked);
     let mut report = record
         .timed("update", || update(&set.trajectories, &loss, learners, config, at))
@@ -101,8 +101,7 @@ pub(crate) fn step(
     Ok(Some(Stepped { metrics, unread: unread_response(&batch) }))
 }
 
-/// Writes a step's trajectories. Those not trained on come last, each in its own group, because
-/// they were not compared with any.
+/// Trajectories not trained on come last, each in its own group, because none was compared.
 fn write_trajectories(
     directory: &RunDirectory,
     position: Position,

@@ -10,13 +10,13 @@ use crate::learners::policy::PolicyLearner;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ShapedRewards {
-    /// Mean KL to the reference policy over tokens, if in the rewards.
+    /// Mean over tokens, if in the rewards.
     pub(crate) reference_kl: Option<f64>,
     pub(crate) overlong_turns: Option<usize>,
 }
 
-/// Applies scale (`env.reward_scale`), KL to the reference policy
-/// (`objective.kl.apply_to = "reward"`) and overlong penalty (`rollout.overlong`).
+/// Applies `env.reward_scale`, the KL to the reference policy (`objective.kl.apply_to = "reward"`)
+/// and `rollout.overlong`.
 pub(crate) fn shape_rewards(
     batch: &mut Batch,
     loss: &Loss,
@@ -37,9 +37,8 @@ pub(crate) fn shape_rewards(
     Ok(shaped)
 }
 
-/// Subtracts the KL to the reference policy from each response token's reward, and returns its mean
-/// over tokens. With `anew`, the policy's log-probs come from the learner, because a sampler with
-/// top-k reports those of the truncated distribution.
+/// Returns the mean KL over tokens. With `anew`, the policy's log-probs come from the learner,
+/// because a sampler with top-k reports those of the truncated distribution.
 fn subtract_reward_kl(
     policy: &mut dyn PolicyLearner,
     loss: &Loss,

@@ -19,7 +19,7 @@ use crate::step::masked_contexts::MaskedPrompts;
 
 pub(crate) struct TrainingSet {
     pub(crate) trajectories: Vec<TrainingTrajectory>,
-    /// Selected turns whose masked-context pass does not fit the model; `None` without such a pass.
+    /// `None` without a masked-context pass.
     pub(crate) masked_too_long: Option<usize>,
     pub(crate) filtered: Option<usize>,
     pub(crate) corrected: Option<CorrectionSums>,
@@ -114,7 +114,7 @@ pub struct TrainingSequence {
 }
 
 impl TrainingSequence {
-    /// Returns inputs that no minibatch shares yet.
+    /// No minibatch shares them yet.
     fn loss_inputs(&mut self) -> &mut ObjectiveSequence {
         Arc::make_mut(&mut self.objective)
     }
@@ -143,9 +143,9 @@ pub struct SetInputs<'a> {
     pub filter: Option<&'a CompactFilterConfig>,
 }
 
-/// Pairs each sequence with its old log-probs and advantages. Leaves out trajectories without
-/// response tokens, and with `skip_equal_groups` groups of equal returns. Trajectories dropped by
-/// `filter`, and with `skip_zero` those with only zero advantages, have no gradient.
+/// Pairs each sequence with its old log-probs and advantages, except trajectories without response
+/// tokens and, with `skip_equal_groups`, groups of equal returns. Trajectories dropped by `filter`
+/// or `skip_zero` have no gradient.
 pub fn paired(batch: &Batch, inputs: &SetInputs<'_>) -> Vec<TrainingTrajectory> {
     let mut set = Vec::new();
     let mut row = 0;
@@ -294,7 +294,6 @@ mod tests {
             let set = paired(&batch, &inputs);
             (set.len(), set.iter().flatten().filter(|sequence| sequence.has_gradient).count())
         };
-        // The zero advantage has no gradient but counts in the loss's mean.
         assert_eq!((size(false, false), size(true, false), size(false, true)), ((4, 4), (4, 3), (2, 2)));
     }
 

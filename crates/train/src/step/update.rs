@@ -37,13 +37,12 @@ pub struct UpdateReport {
     /// Mean gradient scaling metrics by name.
     pub scaling: BTreeMap<String, f64>,
     pub(crate) critic: Option<CriticReport>,
-    /// [`turnwise_core::Turn::clipped`] of turns with clipped tokens, by group, member and turn.
+    /// [`turnwise_core::Turn::clipped`] by group, member and turn.
     clipped: BTreeMap<(usize, usize, usize), Vec<i32>>,
 }
 
 impl UpdateReport {
-    /// Returns the next step's KL coefficient, from the KL per token in nats: that of the rewards
-    /// if measured, else the mean over updates. `None` without updates.
+    /// Uses the KL per token in nats: that of the rewards if measured, else the mean over updates.
     pub(crate) fn next_kl_coef(&self, loss: &Loss, in_reward: Option<f64>) -> Option<f64> {
         let in_loss = self.metrics.mean(self.metrics.reference_kl);
         (self.updates > 0).then(|| loss.next_kl_coef(in_reward.unwrap_or(in_loss)))
@@ -75,19 +74,18 @@ impl UpdateReport {
         }
     }
 
-    /// Returns clipped tokens as a fraction of all, including those not run; 0 without tokens.
+    /// Returns clipped tokens as a fraction of all, including those not run.
     pub(crate) fn share_of_tokens(&self, clipped: f64) -> f64 {
         let tokens = self.metrics.tokens + self.left_out_tokens as f64;
         if tokens > 0.0 { clipped / tokens } else { 0.0 }
     }
 }
 
-/// Runs `train.ppo_epochs` passes of `train.num_minibatches` updates each over the training set of
-/// step `at`.
+/// Runs `train.ppo_epochs` passes of `train.num_minibatches` updates over the training set of step
+/// `at`.
 ///
 /// # Errors
-/// Fails on NaN or infinity in losses, gradients or weights, without applying the update if
-/// possible.
+/// Fails on NaN or infinity, without applying the update if possible.
 pub(crate) fn update(
     set: &[TrainingTrajectory],
     loss: &Loss,
@@ -100,7 +98,6 @@ pub(crate) fn update(
     let schedule = schedule(config);
     // The critic's first values are meaningless.
     let policy_too = learners.critic.is_none() || at >= config.critic.warmup_steps;
-    // The policy's schedule starts with its first update.
     let of_policy = at.saturating_sub(config.critic.warmup_steps);
     for epoch in 0..epochs {
         let mut rng = Seed::derive(config.seed, Purpose::Shuffle, &[at, epoch as u64]).rng();
@@ -217,8 +214,7 @@ fn policy_update(
     Ok(())
 }
 
-/// Multiplies the accumulated gradient by a factor from the backward pass and, if needed, a second
-/// gradient's norm.
+/// The factor comes from the backward pass and, if needed, a second gradient's norm.
 fn scale_gradient(
     policy: &mut dyn PolicyLearner,
     objective: &dyn Objective,
