@@ -25,9 +25,8 @@ pub struct BaseModel {
 }
 
 impl BaseModel {
-    /// References a hub model (`ORG/NAME` or `ORG/NAME@REVISION`) found in `folder`: by commit if
-    /// that is a snapshot in the hub's cache, because branches move, else by the requested
-    /// revision.
+    /// References a hub model (`ORG/NAME` or `ORG/NAME@REVISION`) in `folder`, by commit if that is
+    /// a snapshot in the hub's cache.
     pub fn of_hub(id: &str, folder: &Path, crc32c: u32) -> Self {
         let (name, asked) = id.split_once('@').map_or((id, None), |(name, revision)| (name, Some(revision)));
         let in_snapshots = folder.parent().is_some_and(|parent| parent.ends_with("snapshots"));
@@ -36,8 +35,8 @@ impl BaseModel {
         Self { name: name.to_owned(), revision, crc32c }
     }
 
-    /// References the model in a folder: by hub id and commit in the hub's cache, which are valid
-    /// on other machines, else by absolute path.
+    /// References the model in a folder: by hub id and commit in the hub's cache, else by absolute
+    /// path.
     ///
     /// # Errors
     /// Fails if the folder does not exist.
@@ -55,13 +54,13 @@ impl BaseModel {
     }
 }
 
-/// Returns the base model's folder for the adapter in `folder`: the run's copy if it exists, else
-/// the model named in the adapter's config. A relative path is tried in the working directory, then
-/// in the adapter's folder.
+/// Returns the base model's folder for the adapter in `folder`: the run's copy, else the model in
+/// the adapter's config. A relative path is tried in the working directory, then in the adapter's
+/// folder.
 ///
 /// # Errors
-/// Fails without a copy, unless `base_model_name_or_path` in `adapter_config.json` is a folder with
-/// a `config.json` or a model that [`policy_folder`] finds.
+/// Fails unless there is a copy, or `base_model_name_or_path` is a folder with a `config.json` or a
+/// model that [`policy_folder`] finds.
 pub fn find(folder: &Path, named: Option<&AdapterBase>) -> Result<PathBuf, PolicyError> {
     if let Some(own) = enclosing_run(folder).map(|run| run.join(FOLDER)).filter(|own| is_model(own)) {
         return Ok(own);
@@ -93,12 +92,11 @@ fn is_model(folder: &Path) -> bool {
     folder.join("config.json").is_file()
 }
 
-/// Rejects a base other than the one a checkpoint's adapter was trained on. Adapters outside
-/// checkpoints are not checked, despite another tool's `state.json` next to them.
+/// Rejects a base other than the one that a checkpoint's adapter was trained on. Adapters outside
+/// checkpoints are not checked.
 ///
 /// # Errors
-/// Fails if `adapter` does not exist, if `state.json` cannot be read or (inside a run) is not a
-/// checkpoint's, or if the base has another CRC-32C.
+/// Fails if `adapter` does not exist, a run's `state.json` is invalid, or the CRC-32C differs.
 pub fn verify(adapter: &Path, base: &Path, parameters: &Parameters<f32>) -> Result<(), PolicyError> {
     // `policy` and `.` have no parent, and a link's parent is not the adapter's.
     let real = adapter.canonicalize().map_err(PolicyError::io(adapter))?;

@@ -20,12 +20,12 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Loads a policy from a Hugging Face folder, adapter folder, run directory or checkpoint, else
-    /// from the hub (`ORG/NAME` or `ORG/NAME@REVISION`).
+    /// Loads a policy from a model folder, adapter folder, run directory or checkpoint, else from
+    /// the hub (`ORG/NAME` or `ORG/NAME@REVISION`).
     ///
     /// # Errors
-    /// Returns the file and the problem: a missing model, an unsupported architecture or tokenizer,
-    /// or a base changed since training.
+    /// Fails on a missing model, an unsupported architecture or tokenizer, or a base changed since
+    /// training.
     pub fn load(path: &Path) -> Result<Self, PolicyError> {
         Self::load_with(path, &mut |_| ())
     }
@@ -90,8 +90,8 @@ fn check_vocabulary(
     Err(PolicyError::file(folder, reason))
 }
 
-/// Returns the model folder of a model folder, checkpoint, run (newest complete checkpoint) or hub
-/// model, downloaded with the feature `hub`.
+/// Returns the folder of a model, checkpoint, run (newest complete checkpoint) or hub model,
+/// downloaded with the feature `hub`.
 ///
 /// # Errors
 /// Fails if the model is missing, cannot be downloaded, or was changed in its checkpoint.

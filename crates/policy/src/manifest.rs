@@ -65,8 +65,8 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Verifies a checkpoint's files whose paths start with `prefix`. Hidden files are ignored,
-    /// because tools and file systems leave them behind and no reader opens them.
+    /// Verifies a checkpoint's files whose paths start with `prefix`, except hidden ones, which no
+    /// reader opens.
     ///
     /// # Errors
     /// Returns the first file that is missing, changed or unlisted, or that no file is listed.

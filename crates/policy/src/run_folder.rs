@@ -9,8 +9,7 @@ use crate::manifest::{Check, Manifest};
 /// Last file of a checkpoint: lists all others with sizes and checksums.
 pub const COMPLETE: &str = "COMPLETE";
 
-/// Returns a run's checkpoint folders, complete or not, oldest first: SFT (`sft-000100`), then RL
-/// (`step-000012`).
+/// Returns a run's checkpoint folders, complete or not, oldest first; SFT precedes RL.
 ///
 /// # Errors
 /// Fails if the folder `checkpoints` cannot be read.
@@ -59,8 +58,8 @@ pub fn newest_checkpoint(run: &Path) -> Result<PathBuf, PolicyError> {
     })
 }
 
-/// Returns the label of a policy's checkpoint, such as `step-000060`; for a run, of its newest
-/// complete checkpoint. `None` outside a run and for a run's `base`.
+/// Returns the checkpoint label of a policy, or of a run's newest complete checkpoint, such as
+/// `step-000060`. `None` outside a run and for a run's `base`.
 pub fn checkpoint_label(policy: &Path) -> Option<String> {
     let policy = policy.canonicalize().ok()?;
     let run = enclosing_run(&policy)?;
@@ -82,8 +81,8 @@ pub fn is_run(folder: &Path) -> bool {
 /// Returns the run of a folder: the run directory, its `base`, a checkpoint, or the policy or
 /// critic in one.
 ///
-/// Because any project may have a `config.toml`, the parent must also have pinned tasks
-/// (`panel.json`), and the path below it must be one that runs write to.
+/// A `config.toml` does not suffice, because any project may have one: the run must also have
+/// pinned tasks (`panel.json`).
 pub fn enclosing_run(folder: &Path) -> Option<PathBuf> {
     let folder = folder.canonicalize().ok()?;
     let holds = |root: &Path| is_run(root) && root.join("panel.json").is_file();

@@ -1,8 +1,8 @@
 //! Models and adapters on the Hugging Face hub: `ORG/NAME` or `ORG/NAME@REVISION`.
 //!
-//! Models are read from the shared hub cache. The feature `hub` downloads missing ones, unless an
-//! environment variable forbids it. Cached models are used without checking for newer ones, so a
-//! config keeps giving the same model; `hf download ORG/NAME` updates the cache.
+//! The feature `hub` downloads missing models into the shared hub cache, unless an environment
+//! variable forbids it. Cached models are used without checking for newer ones;
+//! `hf download ORG/NAME` updates them.
 
 #[cfg(feature = "hub")]
 mod download;

@@ -1,9 +1,8 @@
-//! Uploads a model or adapter folder to the Hugging Face hub.
+//! Uploads a model or adapter folder to the Hugging Face hub, like `huggingface_hub.create_commit`.
 //!
-//! The protocol follows `huggingface_hub.create_commit`: the hub decides which files are large
-//! (`preupload`), those are uploaded by git LFS (`lfs.rs`), and one commit adds all files. A
-//! repeated upload only sends missing files. `hf-hub` can upload from version 1.0 on, but requires
-//! an async runtime and another HTTP client.
+//! The hub decides which files are large (`preupload`); those are uploaded by git LFS, and one
+//! commit adds all files. A repeated upload only sends missing files. `hf-hub` can upload from
+//! version 1.0 on, but requires an async runtime and another HTTP client.
 
 mod client;
 mod error;
