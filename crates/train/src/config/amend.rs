@@ -58,7 +58,7 @@ pub(crate) fn check_fixed(began: &Config, config: &Config) -> Result<(), Setting
     let (before, after) = (table_of(began)?, table_of(config)?);
     let mut found = fixed(&before, &after);
     if at(&before, "decomposer.kind") != at(&after, "decomposer.kind") {
-        // Another kind's defaults are no changes; whether the kind may change depends on the phase.
+        // Defaults of another kind do not count as changes.
         found.retain(|problem| !problem.key.starts_with("decomposer."));
     }
     SettingsError::of(found)

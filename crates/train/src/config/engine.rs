@@ -50,7 +50,7 @@ pub enum EntropyKind {
     Sampled,
 }
 
-/// Inference servers that sample instead of this process, with each new version of the weights.
+/// Inference servers that sample instead of this process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServersConfig {

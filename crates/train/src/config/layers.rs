@@ -18,7 +18,7 @@ pub(super) struct Layer {
 pub(super) struct Origins(BTreeMap<String, String>);
 
 impl Origins {
-    /// Returns the origin of a setting, its table, or the first setting in it.
+    /// Returns the origin of a setting, else of its table, else of the first setting in it.
     fn of(&self, key: &str) -> Option<String> {
         let key = key.split('[').next().unwrap_or(key);
         let mut outer = key;

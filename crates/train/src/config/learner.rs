@@ -14,7 +14,7 @@ pub enum PolicyLearnerConfig {
     Tinker(TinkerConfig),
 }
 
-/// A Tinker-compatible service. Of `policy.model`, the same model locally, only the tokenizer and
+/// A Tinker-compatible service. `policy.model` names the same model locally; only its tokenizer and
 /// `config.json` are used.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]

@@ -33,11 +33,10 @@ const TRAINING_KEYS: [&str; 9] = [
 /// 5. a method as the preset on the command line ([`ConfigSource::preset`] or `preset=NAME`);
 /// 6. the overrides, left to right.
 ///
-/// Tables merge key by key; lists, and tables with another `kind`, are replaced.
-///
-/// A method from the command line replaces the files' method preset and their settings under
-/// `credit`, `objective`, `decomposer`, `rollout.filter_groups`, `rollout.compact_filter` and
-/// `rollout.overlong`, and removes an unneeded `critic`.
+/// Tables merge key by key; lists, and tables with another `kind`, are replaced. A method from the
+/// command line replaces the files' method preset and method settings (`credit`, `objective`,
+/// `decomposer`, `rollout.filter_groups`, `rollout.compact_filter`, `rollout.overlong`), and
+/// removes an unneeded `critic`.
 #[derive(Clone, Debug, Default)]
 pub struct ConfigSource {
     /// Preset from the command line: a method or a full config.

@@ -24,8 +24,8 @@ pub enum DecomposerConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TurnRdSettings {
-    /// Training steps per round; the network is only trained at its end. The paper's round (80
-    /// tasks, 8 trajectories each) is one step of 80 groups of 8.
+    /// Training steps per round, at whose end the network is trained. The paper's round (80 tasks,
+    /// 8 trajectories each) is one step of 80 groups of 8.
     #[schemars(range(min = 1, max = 1000000000))]
     pub round_steps: u64,
     /// Hold out one of every N records to measure the fit; 0: none.

@@ -150,14 +150,14 @@ pub struct PromptConfig {
     pub template: String,
     /// How turns become token sequences.
     pub layout: Layout,
-    /// Show observations as pictures, without history, using the template's section `[pictures]`.
-    /// Needs `env.pictures`, `layout = "windowed"` and a vision tower (docs/vision.md).
+    /// Show observations as pictures, without history. Needs the template's section `[pictures]`,
+    /// `env.pictures`, `layout = "windowed"` and a vision tower (docs/vision.md).
     pub pictures: bool,
     /// Earlier turns in a windowed prompt.
     #[schemars(range(max = 100000))]
     pub history: usize,
-    /// With `layout = "concatenated"`: prompt tokens above which the policy first summarizes
-    /// earlier turns (docs/compaction.md). Absent: never.
+    /// With `layout = "concatenated"`: prompt tokens above which the policy summarizes the earlier
+    /// turns (docs/compaction.md). Absent: never.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10000000))]
     pub compact_after: Option<usize>,
@@ -205,11 +205,11 @@ pub struct PolicyConfig {
     pub model: Option<PathBuf>,
     /// What trains the policy.
     pub learner: PolicyLearnerConfig,
-    /// Device for training and sampling: `cpu`, or `cuda` (a build with that feature, compute
-    /// capability 8.0 or newer).
+    /// Device for training and sampling: `cpu`, or `cuda` (a build with that feature, and a GPU
+    /// with compute capability 8.0 or newer).
     pub device: Device,
-    /// Device memory in GiB for the memory plan. Absent: read from the device; `--dry-run` without
-    /// one needs it.
+    /// Device memory in GiB for the memory plan. Absent: read from the device. Set it for
+    /// `--dry-run` on a machine without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 1e6), extend("exclusiveMinimum" = 0.0))]
     pub device_memory: Option<f64>,
@@ -245,7 +245,7 @@ impl Default for PolicyConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SftConfig {
-    /// Number of updates. 0: no SFT, or as many as the epochs of `sft.data` need.
+    /// Number of updates. 0: no SFT, or the epochs of `sft.data`.
     #[schemars(range(max = 1000000000))]
     pub steps: u64,
     /// Your own conversations. Absent: demonstrations of the environment.
@@ -254,8 +254,8 @@ pub struct SftConfig {
     /// Maximum number of demonstrations.
     #[schemars(range(max = 10000000))]
     pub demonstrations: usize,
-    /// Probability of inserting an invalid action before a step, without loss, to show the policy
-    /// failures. Not for JSON-lines and server environments.
+    /// Probability of inserting an invalid action, without loss, before a step, so that the policy
+    /// sees failures. JSON-lines and server environments insert none.
     // With higher values hardly any demonstration reaches its goal.
     #[schemars(range(min = 0.0, max = 0.9))]
     pub invalid_action_prob: f64,

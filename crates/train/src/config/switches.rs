@@ -1,6 +1,4 @@
-//! Rejects settings that have no effect unless another one, their switch, is set.
-//!
-//! A source may also set the switch to off, so that a sweep can turn off part of its base.
+//! Rejects settings that have no effect unless another one, their switch, is set, even to off.
 
 use toml::{Table, Value};
 use turnwise_settings::Problem;

@@ -278,7 +278,7 @@ fn a_switch_that_is_written_lets_its_settings_stand() {
     assert_eq!(resolved(&path).unwrap(), config);
 }
 
-/// `turnwise sft` has no RL steps for a critic to warm up in.
+/// Without RL steps, a critic cannot warm up.
 #[test]
 fn the_warm_start_of_a_method_with_a_critic_is_no_contradiction() {
     let steps = |steps: &str| with(&["credit.estimator={kind=\"ppo\"}", "critic.warmup_steps=20", steps]);

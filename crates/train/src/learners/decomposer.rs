@@ -1,7 +1,7 @@
-//! The decomposer: an LLM judge, or TurnRD with its replay and rounds.
+//! The decomposer: an LLM judge, or TurnRD (HAS, algorithm 1).
 //!
-//! TurnRD (HAS, algorithm 1): the network is frozen within a round while rollouts fill the replay,
-//! and trained on it at the end. A resume removes the records of repeated steps.
+//! TurnRD's network is frozen within a round while rollouts fill the replay, and trained on it at
+//! the end. A resume removes the records of repeated steps.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -82,7 +82,7 @@ impl RunDecomposer {
     }
 }
 
-/// Groups with equal returns get zeros without a request, as HAS skips them.
+/// HAS skips groups with equal returns.
 fn judged(judge: &Judge, batch: &Batch, warn: &mut dyn FnMut(String)) -> Result<PerTurn<f64>, TrainError> {
     let differ = |group: &&Group| !group.has_equal_returns();
     let asked = Batch { groups: batch.groups.iter().filter(differ).cloned().collect() };
@@ -151,8 +151,8 @@ impl RunDecomposer {
 /// Returns TurnRD's credits for trajectories with token sequences, from a policy's hidden states.
 ///
 /// # Errors
-/// Fails if the hidden width differs from the network's, the policy rejects a sequence, a
-/// trajectory lacks token ids or has too many turns, or on NaN.
+/// Fails on another hidden width than the network's, a sequence that the policy rejects, missing
+/// token ids, too many turns, or NaN.
 pub fn turnrd_credits(
     batch: &Batch,
     network: &TurnRd,

@@ -103,8 +103,8 @@ impl Learners {
     }
 }
 
-/// Returns the trainable weights of a new run: all, or a fresh adapter with its base's path. An
-/// adapter that came with the policy is merged.
+/// Returns all weights, or a fresh adapter with its base's path. An adapter that came with the
+/// policy is merged.
 pub(crate) fn begin_weights(
     config: &Config,
     policy: &Policy,

@@ -1,8 +1,8 @@
 //! Tokens whose hidden states represent a turn (HAS, appendix B: observation and action, at most
 //! 512).
 //!
-//! The observation's last occurrence counts, because a history may repeat its text. If it is not
-//! found, the last tokens since the previous response are used.
+//! The observation's last occurrence counts, because a history may repeat it; without any, the last
+//! tokens since the previous response are used.
 
 use std::ops::Range;
 
@@ -45,7 +45,7 @@ fn share(observation: Range<usize>, response: Range<usize>, most: usize) -> Vec<
     [seen, said].into_iter().filter(|range| !range.is_empty()).collect()
 }
 
-/// Returns the tokens of the last occurrence, which may include other text at the ends.
+/// Finds the last occurrence; its first and last token may include other text.
 fn find(words: &str, tokens: &[u32], tokenizer: &Tokenizer) -> Option<Range<usize>> {
     let words = words.trim().as_bytes();
     if words.is_empty() {

@@ -145,8 +145,7 @@ mod tests {
             (planned, MemoryReport::new(&config, &Registries::builtin(), &model, drawn).machine.plan)
         };
         let (planned, plan) = report(Some([96, 96]), &[]);
-        // 96 x 96 pixels are read as 48 x 48. This step and the previous have 4 x 8 trajectories of
-        // 10 turns.
+        // 96 x 96 pixels are read as 48 x 48. Two steps have 4 x 8 trajectories of 10 turns each.
         let expected = PicturePlan { size: [48, 48], known: 640, scored: 320, differentiated: 80 };
         assert_eq!((planned, plan.item("pictures")), (expected, 3 * 48 * 48 * 640));
         assert!(plan.item("tower") > 0 && plan.item("encoded pictures") == 320 * 64 * 4);

@@ -188,7 +188,7 @@ pub fn at(run: &RunDirectory, position: Position) -> Result<Checkpoint, TrainErr
     Ok(checkpoint.clone())
 }
 
-/// Renames checkpoints after a position, so that they are no longer found.
+/// Renames checkpoints after a position, which hides them.
 ///
 /// # Errors
 /// Fails on I/O errors.

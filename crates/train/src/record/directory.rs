@@ -61,7 +61,7 @@ impl RunDirectory {
     /// Creates a run directory.
     ///
     /// # Errors
-    /// Fails if `root` already has a `config.toml`, or on I/O errors.
+    /// Fails like [`RunDirectory::check_free`], or on I/O errors.
     pub fn create(root: &Path) -> Result<Self, TrainError> {
         Self::check_free(root)?;
         for folder in ["checkpoints", "trajectories", "eval"] {
@@ -74,7 +74,7 @@ impl RunDirectory {
     /// Returns a run directory without creating it.
     ///
     /// # Errors
-    /// Fails if `root` already has a `config.toml`.
+    /// Fails like [`RunDirectory::check_free`].
     pub fn planned(root: &Path) -> Result<Self, TrainError> {
         Self::check_free(root)?;
         Ok(Self { root: root.to_path_buf() })

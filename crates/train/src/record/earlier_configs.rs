@@ -103,8 +103,7 @@ mod tests {
         for label in ["step-4", "step-8", "step-6"] {
             keep(&run, label.parse().unwrap(), "").unwrap();
         }
-        // Steps 1 to 4 precede the first change, 5 and 6 the second; 7 and 8 were repeated after
-        // the third.
+        // 7 and 8 were repeated after the third change.
         assert_eq!(
             (of("step-4"), of("step-5")),
             ("config-before-step-000004.toml".into(), "config-before-step-000008-2.toml".into())

@@ -52,8 +52,8 @@ pub struct MetricsWriter {
 }
 
 impl MetricsWriter {
-    /// Opens the run's metrics to append after `position`. Drops lines of later steps, rebuilds
-    /// missing ones, and tells `report` which. On TensorBoard's axis, RL steps follow `sft_steps`.
+    /// Opens the run's metrics to append after `position`. Later lines are dropped and missing ones
+    /// rebuilt, with a `report`. On TensorBoard's axis, RL steps follow `sft_steps`.
     ///
     /// # Errors
     /// Fails if `metrics.jsonl` or an event file cannot be read or written.

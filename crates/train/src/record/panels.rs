@@ -40,7 +40,7 @@ pub fn pin(config: &Config, set: &dyn TaskSet) -> Result<Panels, TrainError> {
 /// Pins the first `count` tasks of a split in content-hash order; 0: all.
 ///
 /// # Errors
-/// Fails on a missing or unreadable split, duplicate task ids, or too few tasks.
+/// Fails like [`pin`].
 pub fn pin_first(set: &dyn TaskSet, split: &str, count: usize) -> Result<Panel, TrainError> {
     Ok(Panel::pin(set, split, Choice { count: (count > 0).then_some(count), ..Choice::default() })?)
 }

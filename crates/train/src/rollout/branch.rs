@@ -49,8 +49,7 @@ impl Branch {
     }
 
     /// Returns a key that branches of one task share exactly if their continuations have the same
-    /// distribution: environment state, prompt, number of turns, and the turns in later windowed
-    /// prompts.
+    /// distribution.
     pub fn key(&self, history: usize) -> String {
         let turns = &self.before.turns;
         let prompt: Vec<u8> = self.prompt.iter().flat_map(|token| token.to_le_bytes()).collect();

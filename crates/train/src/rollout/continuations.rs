@@ -1,7 +1,7 @@
 //! State values: the mean return of continuations that the policy samples from a state.
 //!
-//! Seeds come from the run, the step, and the numbers of state and continuation, so values do not
-//! depend on threads or interruptions.
+//! Seeds come from run, step, state and continuation, so values do not depend on threads or
+//! interruptions.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -15,7 +15,8 @@ use super::branch::{Branch, branches};
 use super::{EnvRunner, Job, Rollout, is_faulty, run_each};
 use crate::TrainError;
 
-/// A state, by environment state and exact tokens ([`Branch`]), and its continuations' returns.
+/// An environment state with the policy's exact tokens ([`Branch`]), and its continuations'
+/// returns.
 #[derive(Clone, Debug)]
 pub struct State {
     branch: Arc<Branch>,
@@ -40,8 +41,7 @@ impl State {
     }
 }
 
-/// Distinct states before the turns of trajectories; equal state, tokens and number of turns count
-/// once.
+/// States before the turns of trajectories, without duplicates.
 #[derive(Clone, Debug, Default)]
 pub struct States {
     known: HashMap<(usize, String), usize>,
@@ -50,8 +50,8 @@ pub struct States {
 }
 
 impl States {
-    /// Adds the states before the turns of a trajectory of this rollout, and returns each turn's
-    /// state index. Trajectories of a group share states.
+    /// Adds the states of a trajectory of this rollout, and returns each turn's state index.
+    /// Trajectories of a group share states.
     ///
     /// # Errors
     /// Fails like [`branches`].
@@ -177,8 +177,8 @@ pub(crate) struct Estimated {
     pub(crate) continued: Continued,
 }
 
-/// Stores the estimated value of the state before each turn in the turn; returns `None` if stopped.
-/// `playing` is the rollout that sampled the groups.
+/// Stores state values in the turns of the groups, which `playing` sampled; returns `None` if
+/// stopped.
 pub(crate) fn estimate_state_values<S: Sampler + Send>(
     runner: &EnvRunner,
     playing: &Rollout<'_>,

@@ -1,7 +1,5 @@
-//! Converts agents' requests to tokens, and responses to replies.
-//!
-//! A request that continues an earlier turn extends its tokens; any other is rendered from all
-//! messages.
+//! Converts agents' requests to tokens, and responses to replies. A request that continues an
+//! earlier turn extends its tokens.
 
 use std::borrow::Cow;
 

@@ -37,7 +37,7 @@ pub fn sampling_params(config: &Config, prompter: Prompter<'_>, temperature: f32
     params
 }
 
-/// Returns the token of a one-byte stop string that occurs in no other token, which needs no
+/// Returns a one-byte stop string's token if no other token contains it; sampling then needs no
 /// decoding.
 fn only_token(tokenizer: &Tokenizer, stop: &str) -> Option<u32> {
     let &[byte] = stop.as_bytes() else { return None };

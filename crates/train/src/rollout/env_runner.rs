@@ -150,8 +150,7 @@ impl EnvRunner {
         trained.chain(others).for_each(|trajectory| pictures.hide(trajectory));
     }
 
-    /// Hides pictures, whose tokens are valid in this process only, and scales rewards, for files
-    /// and statistics.
+    /// Hides pictures, whose tokens are only valid in this process, and scales rewards.
     pub fn finish(&self, config: &Config, trajectories: &mut [Trajectory]) {
         for trajectory in trajectories {
             if let Some(pictures) = &self.pictures {

@@ -1,8 +1,8 @@
 //! One lane of a rollout: its trajectories from reset to end.
 //!
-//! A trajectory waits for its response ([`Sampler`]) or its environment ([`super::pool`]).
-//! Instantaneous environments ([`turnwise_core::TaskSet::is_instant`]) run in place. For others,
-//! the order of results only affects batching, because seeds come from coordinates.
+//! Instantaneous environments ([`turnwise_core::TaskSet::is_instant`]) run in place, others in
+//! [`super::pool`]. The order of results only affects batching, because seeds come from
+//! coordinates.
 
 mod prompts;
 

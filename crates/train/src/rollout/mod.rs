@@ -3,12 +3,9 @@
 //! Trajectories are assigned to lanes by their index in the batch. Each lane has its own sampler
 //! and thread, so samples do not depend on timing or the number of processors.
 //!
-//! In training, four calls lead to `Environment::step`:
-//!
-//! 1. `RolloutQueue::next` starts rollouts, each on a thread, and waits for the oldest.
-//! 2. `SamplingJob::run` plays rounds of groups until the batch is full.
-//! 3. [`EnvRunner::play`] runs one lane per sampler, and repeats failed trajectories.
-//! 4. `Lane::play` samples responses and steps environments, slow ones on the threads of `EnvPool`.
+//! In training, `RolloutQueue::next` starts rollouts on threads, `SamplingJob::run` plays rounds of
+//! groups until the batch is full, [`EnvRunner::play`] runs one lane per sampler, and `Lane::play`
+//! samples responses and steps environments, slow ones on the threads of `EnvPool`.
 
 pub mod branch;
 pub mod compaction;
@@ -123,10 +120,6 @@ pub struct RolloutProgress {
 
 /// Samples all jobs, one thread per sampler; returns trajectories in job order, or `None` if
 /// stopped. Calls `tick` about ten times per second.
-///
-/// # Errors
-/// Fails on [`turnwise_core::SampleError::Backend`] or a thread's panic; other failures only end
-/// their trajectory.
 pub(crate) fn run<S: Sampler + Send>(
     context: &RolloutContext<'_>,
     jobs: &[Job],

@@ -1,8 +1,8 @@
 //! Pictures of observations in prompts.
 //!
-//! An observation names a PNG file in `env.pictures` by its SHA-256. Prompts contain its tokens
-//! from the model's picture table ([`turnwise_model::vision`]), which are only valid in this
-//! process; files have the model's image token instead.
+//! An observation names a PNG file in `env.pictures` by its SHA-256. Its tokens come from the
+//! model's picture table ([`turnwise_model::vision`]) and are only valid in this process, so files
+//! have the model's image token instead.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -1,9 +1,9 @@
 //! Environments on their own threads, so that resets and steps do not block the sampler.
 //!
-//! Lanes collect results in any order. A call that exceeds its time limit ends its trajectory
-//! ([`EnvError::Timeout`]), and a new thread replaces the hanging one. Environments may limit calls
-//! themselves ([`TaskSet::limits_calls`]). They are reused after an episode and dropped after a
-//! failure. New episodes wait for room ([`TaskSet::free_episodes`]); steps have priority.
+//! A call that exceeds its time limit ends its trajectory ([`EnvError::Timeout`]), and a new thread
+//! replaces the hanging one. Environments may limit calls themselves ([`TaskSet::limits_calls`]),
+//! and are reused unless they fail. New episodes wait for room ([`TaskSet::free_episodes`]); steps
+//! have priority.
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};

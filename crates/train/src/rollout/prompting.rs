@@ -4,9 +4,6 @@
 //! its own conversation, so chat templates may change earlier replies (Qwen3's drops their
 //! reasoning). A concatenated sequence is one growing conversation, or one open reply that contains
 //! the observations (Search-R1's template).
-//!
-//! Chat templates without tool support get a list of the tools as text, and results as user
-//! messages.
 
 use std::borrow::Cow;
 

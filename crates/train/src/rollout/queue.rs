@@ -1,7 +1,7 @@
 //! Rollouts that run while the policy is updated (`rollout.max_staleness`).
 //!
 //! Before step `k` waits for its rollout, all up to `k + max_staleness` have started, each with the
-//! weights at its start, so training does not depend on timing. No rollout crosses a periodic
+//! current weights, so training does not depend on timing. No rollout crosses a periodic
 //! checkpoint, so a resume starts the same rollouts.
 
 use std::collections::VecDeque;

@@ -33,7 +33,7 @@ pub fn read(run: &RunDirectory) -> Result<Option<Best>, TrainError> {
 /// Returns a checkpoint's folder by name: `best`, `step-12` or `sft-300`.
 ///
 /// # Errors
-/// Fails if it does not exist, naming the existing ones.
+/// Returns the existing names if there is no such checkpoint.
 pub fn named(run: &RunDirectory, name: &str) -> Result<PathBuf, TrainError> {
     let position = if name == "best" {
         let best = read(run)?.ok_or_else(|| {

@@ -36,8 +36,8 @@ pub enum Exported {
     Adapter(String),
 }
 
-/// Writes the policy of a run, checkpoint or folder to `out` atomically. For a run,
-/// `generation_config.json` has the training's sampling parameters.
+/// Writes the policy of a run, checkpoint or folder to `out` atomically, with a run's sampling
+/// parameters in `generation_config.json`.
 ///
 /// # Errors
 /// Fails if `out` exists, unless it is a model's folder and `force` is set, or if the policy or its

@@ -81,8 +81,8 @@ const RL_ONLY: [&str; 46] = [
     "sft.checkpoint_every",
 ];
 
-/// Returns as TOML the settings that SFT depends on: configs with equal text have bit-identical
-/// SFT. `None` without SFT.
+/// Returns as TOML the settings that SFT depends on; equal texts mean bit-identical SFT. `None`
+/// without SFT.
 ///
 /// # Errors
 /// Fails if TOML cannot represent a value.
@@ -149,7 +149,7 @@ pub(super) fn warm_start_of(
 }
 
 impl RunBuilder {
-    /// Starts a new run from the end of another run's SFT; its own SFT would be bit-identical.
+    /// Starts a new run from the end of another run's SFT.
     ///
     /// # Errors
     /// Fails like [`RunBuilder::start`], or if the other SFT is incomplete or its settings differ

@@ -141,7 +141,7 @@ impl RunBuilder {
         let began = config::load(&of_run)?;
         config.check(&registries)?;
         if let Some(data) = &mut config.sft.data {
-            // The run's own config has an absolute path, and its epochs' number of updates.
+            // The run's own config has an absolute path, and `sft.steps` computed from the epochs.
             if began.sft.data.as_ref().is_none_or(|begun| begun.path != data.path) {
                 data.path = conversations::absolute(&data.path)?;
             }
@@ -197,7 +197,7 @@ impl RunBuilder {
         }
         if let (Some(found), Some(settings)) = (&conversations, &config.sft.data) {
             check_same(&directory, &found.summary)?;
-            // A changed number of epochs changes the updates, unless `sft.steps` was changed, too.
+            // Other epochs change the updates, unless `sft.steps` was changed, too.
             let same = began.sft.data.as_ref().is_some_and(|data| data.epochs == settings.epochs);
             if !same && config.sft.steps == began.sft.steps {
                 config.sft.steps = 0;

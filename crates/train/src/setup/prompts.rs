@@ -40,11 +40,10 @@ pub fn parser(config: &Config, template: &PromptTemplate) -> ActionParser {
 ///
 /// # Errors
 /// Fails in these cases:
-/// * A chat format is required, and the model has none or the layout does not support it.
+/// * A required chat format is missing, or the layout does not support it.
 /// * `prompt.thinking` is set, and the chat template has no such switch.
 /// * `prompt.system` or `prompt.thinking` is set without a chat format.
-/// * The model reasons first, and servers or a service would stop at a stop string in the
-///   reasoning.
+/// * Servers or a service would stop at a stop string in the reasoning.
 pub fn chat(
     config: &Config,
     registries: &Registries,

@@ -242,8 +242,7 @@ fn within(mut sequence: SftSequence, longest: usize) -> Option<SftSequence> {
     (trained > 0).then_some(sequence)
 }
 
-/// As in rollouts: lists tools before the first user message, and turns calls into tags and results
-/// into user messages.
+/// Tools are listed before the first user message, calls become tags, and results user messages.
 fn without_tools(mut conversation: Conversation) -> Conversation {
     let tools = std::mem::take(&mut conversation.tools);
     let first = conversation.messages.iter_mut().find(|message| message.role == "user");

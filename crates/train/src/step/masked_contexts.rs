@@ -30,10 +30,9 @@ fn after(prompt: Vec<u32>, turn: usize, response: &[u32]) -> TokenSequence {
 }
 
 impl MaskedPrompts<'_> {
-    /// Returns a turn's response after its masked prompt, in the windowed form, because only that
-    /// can omit parts; policies of the concatenated layout have never seen it
-    /// ([`crate::config::Config::warnings`]). The history of a concatenated sequence is everything
-    /// since the last summary.
+    /// Returns a turn's response after its masked prompt. The prompt has the windowed form in both
+    /// layouts, because only that can omit parts. The history of a concatenated sequence is
+    /// everything since the last summary.
     ///
     /// An agent's request keeps its system messages, newest messages and tools. The goal is the
     /// messages before the first assistant message, and the history those from there to the newest

@@ -214,9 +214,9 @@ fn credit(metrics: &mut Metrics, advantages: &PerTurn<f64>) {
     );
 }
 
-/// Returns the fraction of absolute advantages in groups with equal returns (from a discount or an
-/// invalid-action penalty): 0 for GRPO without reward shaping, and high if a method scales such
-/// differences up to those of success and failure.
+/// Returns the fraction of absolute advantages in groups with equal returns. They come from
+/// differences such as a discount or an invalid-action penalty, so a high fraction means that a
+/// method scales these up.
 fn same_outcome_frac(batch: &Batch, advantages: &PerTurn<f64>) -> f64 {
     let (mut same, mut all) = (0.0, 0.0);
     for (group, advantages) in batch.groups.iter().zip(advantages.groups()) {
@@ -260,8 +260,8 @@ fn updates(metrics: &mut Metrics, report: &UpdateReport, seconds: f64) {
     metrics.set("perf/tokens_saved", report.shared_tokens as f64);
 }
 
-/// Returns the KL (k3) between sampler and learner on the first few trajectories: different
-/// numerics, and with `rollout.max_staleness` changed weights.
+/// Returns the KL (k3) between sampler and learner on the first few trajectories. Its causes are
+/// different numerics and, with `rollout.max_staleness`, changed weights.
 pub(crate) fn mismatch(policy: &mut dyn PolicyLearner, batch: &Batch) -> Result<f64, TrainError> {
     let mut sequences: Vec<TokenSequence> = Vec::new();
     let mut sampled: Vec<Vec<f32>> = Vec::new();

@@ -101,7 +101,7 @@ pub(crate) fn step(
     Ok(Some(Stepped { metrics, unread: unread_response(&batch) }))
 }
 
-/// Trajectories not trained on come last, each in its own group, because none was compared.
+/// Trajectories not trained on come last, each in its own group, because they were not compared.
 fn write_trajectories(
     directory: &RunDirectory,
     position: Position,

@@ -15,8 +15,6 @@ pub(crate) struct ShapedRewards {
     pub(crate) overlong_turns: Option<usize>,
 }
 
-/// Applies `env.reward_scale`, the KL to the reference policy (`objective.kl.apply_to = "reward"`)
-/// and `rollout.overlong`.
 pub(crate) fn shape_rewards(
     batch: &mut Batch,
     loss: &Loss,
@@ -38,7 +36,7 @@ pub(crate) fn shape_rewards(
 }
 
 /// Returns the mean KL over tokens. With `anew`, the policy's log-probs come from the learner,
-/// because a sampler with top-k reports those of the truncated distribution.
+/// because a top-k sampler reports those of the truncated distribution.
 fn subtract_reward_kl(
     policy: &mut dyn PolicyLearner,
     loss: &Loss,
