@@ -1,18 +1,18 @@
 //! Rollout correction: importance weights for tokens that another policy sampled.
 //!
 //! The sampling policy `mu` differs from `pi_old`, the policy before the step's updates, because
-//! inference servers compute in 16 bits and asynchronous rollouts use older weights. Each token's
-//! surrogate is multiplied by a constant weight
+//! servers compute in 16 bits and asynchronous rollouts use older weights. Each token's surrogate
+//! is multiplied by a constant weight
 //!
 //! `c_t = pi_old(y_t) / mu(y_t)` (`token`), or `c = prod_t pi_old(y_t) / mu(y_t)` (`sequence`),
 //!
 //! either truncated, `min(c, cap)` (TIS; Espeholt et al. 2018 for V-trace), or masked, 0 unless `c`
-//! is within `[floor, cap]` (MIS, IcePop). Clipping then measures the update alone, by the ratio
-//! `pi / pi_old` (decoupled PPO, Hilton et al. 2022). TRL's `vllm_importance_sampling_mode` and
-//! verl's `rollout_correction` use the same weights.
+//! is within `[floor, cap]` (MIS, IcePop). Clipping then measures the update alone (decoupled PPO,
+//! Hilton et al. 2022). TRL's `vllm_importance_sampling_mode` and verl's `rollout_correction` are
+//! the same.
 //!
-//! The weights multiply the advantages, because the surrogate is linear in them for a given sign.
-//! KL penalty and entropy bonus keep weight 1, as in TRL and verl.
+//! The weights multiply the advantages. KL penalty and entropy bonus keep weight 1, as in TRL and
+//! verl.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::ObjectiveError;
@@ -110,11 +110,11 @@ impl CorrectionSums {
 }
 
 impl RolloutCorrection {
-    /// Returns each response token's weight, from log-probs under the sampling policy (`sampled`)
-    /// and `pi_old` (`sequence.old_logprobs`), and the sums.
+    /// Returns each response token's weight and the sums, from log-probs under the sampling policy
+    /// and `sequence.old_logprobs`.
     ///
     /// # Errors
-    /// Fails on a wrong number of log-probs, and on NaN or infinity at an unmasked token.
+    /// Fails on wrong lengths, and on NaN or infinity at an unmasked token.
     pub fn weights(
         &self,
         index: usize,

@@ -4,18 +4,15 @@
 //! The clipping bias C has the entries `1 / (B |y|) 1[clipped] w_t A_t` over the minibatch's
 //! tokens. Its norm is a setting:
 //! * `parameter`: the norm of the weight gradient of the clipped tokens' unclipped surrogate (proof
-//!   A.3 and figure 4). It costs one more backward pass over the sequences with clipped tokens,
-//!   from [`ClippingBias::d_logprobs`];
+//!   A.3 and figure 4), which costs another backward pass over the sequences with clipped tokens
+//!   ([`ClippingBias::d_logprobs`]);
 //! * `token`: the L2 norm over the entries;
 //! * `scalar`: the absolute value of their sum.
 //!
 //! Differs from the paper: equation 8 defines C as a number, while the proof and the figure use its
-//! gradient, hence the setting. With turn or sequence ratios the gradient flows through the ratio,
-//! as in the objective. The factor scales the minibatch's whole gradient, including KL term,
-//! entropy bonus and selective term; equations 12 and 15 scale only the surrogate. With
-//! `objective.kl.apply_to = "reward"` the KL is part of the advantages, a possible reading of
-//! appendix A.4. Both presets have it in the loss, like GRPO, so they differ only in credit and
-//! ratio.
+//! gradient, hence the setting. The factor scales the whole gradient, including KL term, entropy
+//! bonus and selective term; equations 12 and 15 scale only the surrogate. The presets have the KL
+//! in the loss, like GRPO; `objective.kl.apply_to = "reward"` is another reading of appendix A.4.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -79,10 +76,10 @@ impl NormalizationConfig {
 
 /// PPO with turn ratios and GRPO with token ratios.
 ///
-/// Each batch is split into two minibatches (appendix A.4: 512 and 256) and used once: appendix A.5
-/// counts one on-policy and three off-policy updates for a batch split in four. The paper's "150th
-/// optimization step (2 epochs)" fits updates by minibatches of 256 on `AlphaMed19K`, so its "4
-/// epochs" are passes over the questions.
+/// Each batch is split into two minibatches (appendix A.4: 512 and 256) and used once (appendix
+/// A.5: one on-policy and three off-policy updates for a batch split in four). The paper's "150th
+/// optimization step (2 epochs)" fits minibatches of 256 on `AlphaMed19K`, so its "4 epochs" are
+/// passes over the questions.
 pub(crate) const PRESETS: &[Preset] = &[
     Preset::on(
         "ppo",

@@ -5,16 +5,12 @@
 //! where `w = exp(clamp(mean over the unit's tokens of (lp - old), -20, 20))`. The unit is the
 //! token (PPO, Schulman et al. 2017), the turn (SORL, section 4.1) or the sequence (GSPO, Zheng et
 //! al. 2025, arXiv 2507.18071). Each token of a unit gets the gradient `-w S_u / |u|`, with `S_u`
-//! the sum of `weight_t A_t` over the unit's unclipped tokens (SORL, Lemma 4.1).
-//!
-//! This uses only the mean of the unit's advantages, so all turns of a sequence get the same
-//! gradient. If `w` is clipped, only advantages of the opposite sign remain, and they act on the
-//! whole sequence.
+//! the sum of `weight_t A_t` over the unit's unclipped tokens (SORL, Lemma 4.1), so all turns of a
+//! sequence get the same gradient. If `w` is clipped, only advantages of the opposite sign remain.
 //!
 //! `ratio = "sequence-token"` is GSPO-token (section 4.3 of GSPO's paper):
 //! `w_t = sg[w] exp(lp_t - sg[lp_t])`, where `sg` stops the gradient. Loss and clipping equal those
-//! of `sequence`, and token t gets `-w weight_t A_t` unless clipped. Both have equal gradients if a
-//! sequence's advantages are equal.
+//! of `sequence`, and token t gets `-w weight_t A_t` unless clipped.
 //!
 //! Differs from the papers: [`crate::Aggregation`] weights the loss; `seq-mean-token-mean` is the
 //! papers' `1/|y|`.

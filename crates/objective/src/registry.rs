@@ -87,15 +87,15 @@ impl fmt::Debug for Registry {
 }
 
 impl Registry {
-    /// Creates a registry with this crate's terms and presets. The selective term and the
-    /// normalization have their own keys in [`ObjectiveConfig`].
+    /// Creates a registry with this crate's terms and presets, except terms with their own keys in
+    /// [`ObjectiveConfig`].
     pub fn builtin() -> Self {
         let presets = [ppo::PRESETS, selective::PRESETS, normalization::PRESETS].concat();
         Self { terms: BTreeMap::new(), presets }
     }
 
-    /// Adds a term. `build` gets the parsed settings of `{ kind = "...", ... }`; reject unknown
-    /// keys with `#[serde(deny_unknown_fields)]`.
+    /// Adds a term. `build` gets the parsed settings of `{ kind = "...", ... }`, which should have
+    /// `#[serde(deny_unknown_fields)]`.
     pub fn with_term<C, T>(
         mut self,
         kind: &'static str,

@@ -2,15 +2,13 @@
 //!
 //! `J_sel = 1 / turns * sum over outlier turns of (alpha R_TA - gamma P_TI)`, with
 //! `R_TA = KL[pi(.|c) || pi(.|c masked)]` and `P_TI = KL[pi(.|c masked) || pi_ref(.|c masked)]`,
-//! each a mean over the tokens of the same teacher-forced response. `turns` counts all turns of the
-//! optimizer batch. The loss is `-J_sel`.
+//! each a mean over the tokens of the same response. `turns` counts all turns of the optimizer
+//! batch. The loss is `-J_sel`.
 //!
-//! Inputs are full-vocabulary KLs per token, which the learner differentiates, or log-probs of the
-//! sampled tokens, from which k3 estimates the KLs.
+//! Inputs are full-vocabulary KLs per token, or log-probs of the sampled tokens for k3.
 //!
-//! Differs from the paper: tokens come from the response sampled with the full context, so k3
-//! estimates `R_TA` without bias, but `P_TI` with bias. `estimator = "full"` is exact at each
-//! token.
+//! Differs from the paper: tokens come from the response sampled with the full context, so k3 is
+//! biased for `P_TI`. `estimator = "full"` is exact at each token.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{
