@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::ObjectiveBatch;
 
-/// How the loss averages over response tokens. Counts are over the whole optimizer batch, including
-/// skipped sequences ([`crate::LeftOut`]), without masked tokens or turns and sequences of only
-/// masked tokens.
+/// How the loss averages over response tokens. Counts are over the whole optimizer batch. They
+/// include skipped sequences ([`crate::LeftOut`]), but not masked tokens, or turns and sequences
+/// that have only masked tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Aggregation {

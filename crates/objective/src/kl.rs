@@ -34,8 +34,8 @@ pub enum KlPlace {
     Reward,
 }
 
-/// Returns the estimate and its derivative by the policy's log-prob; [`KlEstimator::Full`] returns
-/// k3.
+/// Returns the estimate and its derivative w.r.t. the policy's log-prob; k3 for
+/// [`KlEstimator::Full`].
 ///
 /// In k3, `ln pi - ln ref` is clamped to [-20, 20]; outside, the derivative is 0.
 pub fn kl_estimate(estimator: KlEstimator, logprob: f64, ref_logprob: f64) -> (f64, f64) {

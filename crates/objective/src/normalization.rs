@@ -28,7 +28,7 @@ use crate::{LossTerm, Minibatch, PolicyObjective, TermObjective};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum BiasNorm {
-    /// Norm of its gradient by the weights.
+    /// Norm of its gradient w.r.t. the weights.
     #[default]
     Parameter,
     /// L2 norm of its entries.
@@ -209,7 +209,7 @@ impl Objective for BiasOf<'_> {
 pub struct ClippingBias {
     /// Per response token; 0 if not clipped.
     pub entries: Vec<f64>,
-    /// Derivative of the entries' sum by each log-prob, for fixed clipped tokens.
+    /// Derivative of the entries' sum w.r.t. each log-prob, for fixed clipped tokens.
     pub d_logprobs: Vec<f64>,
     /// Clipped tokens.
     pub clipped: usize,

@@ -165,9 +165,9 @@ pub struct MaskedLogprobs<'a> {
 pub struct SelectiveGradient {
     /// The sequence's part of `-J_sel`.
     pub loss: f64,
-    /// Derivative by `kl` (full KLs) or `full` (log-probs).
+    /// Derivative w.r.t. `kl` (full KLs) or `full` (log-probs).
     pub d_first: Vec<f64>,
-    /// Derivative by `reference_kl` (full KLs) or `masked` (log-probs).
+    /// Derivative w.r.t. `reference_kl` (full KLs) or `masked` (log-probs).
     pub d_second: Vec<f64>,
     /// Sum of `R_TA` over outlier turns.
     pub kl: f64,
@@ -309,9 +309,9 @@ impl SelectiveObjective {
 }
 
 struct Term {
-    /// `R_TA` and its derivatives by the two inputs.
+    /// `R_TA` and its derivatives w.r.t. the two inputs.
     kl: (f64, f64, f64),
-    /// `P_TI` and its derivative by the second input.
+    /// `P_TI` and its derivative w.r.t. the second input.
     reference_kl: (f64, f64),
 }
 
