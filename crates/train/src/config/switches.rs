@@ -1,4 +1,5 @@
-//! Rejects settings that have no effect unless another one, their switch, is set, even to off.
+//! Rejects settings that have no effect because another one, their switch, is not set. A switch set
+//! to off counts as set, so that a sweep can turn off part of its base.
 
 use toml::{Table, Value};
 use turnwise_settings::Problem;
