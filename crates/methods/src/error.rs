@@ -1,48 +1,48 @@
-//! Errors from presets and switches (settings changed by path).
+//! Errors from presets and from settings changed by path.
 
 use thiserror::Error;
 
 /// Error from a preset or a changed setting.
 #[derive(Debug, Error)]
 pub enum MethodError {
-    /// No preset has this name.
+    /// Unknown preset.
     #[error("unknown preset `{name}`{hint}")]
     UnknownPreset {
-        /// The name.
+        /// Name.
         name: String,
-        /// The most similar name, or all names if none is similar.
+        /// Most similar name, or all names.
         hint: String,
     },
-    /// The settings of a preset are invalid.
+    /// Invalid settings of a preset.
     #[error("{0}")]
     Preset(String),
-    /// A path names an unknown setting.
+    /// Unknown setting in a path.
     #[error("there is no `{key}`; there are {known}.{nearest}")]
     UnknownSwitch {
-        /// The unknown part of the path.
+        /// Unknown part of the path.
         key: String,
-        /// The valid names.
+        /// Valid names.
         known: String,
         /// ` Did you mean ...?`, or empty.
         nearest: String,
     },
-    /// A path goes on after reaching a plain value.
+    /// Path that goes on after a plain value.
     #[error("`{path}` is a value and has no `{key}`")]
     Value {
         /// Path of the value.
         path: String,
-        /// The rest of the path.
+        /// Rest of the path.
         key: String,
     },
-    /// A path has an invalid list index.
+    /// Invalid list index in a path.
     #[error("`{key}` is no index of a list of {count}")]
     Index {
-        /// The invalid part of the path.
+        /// Invalid part of the path.
         key: String,
-        /// Length of the indexed list.
+        /// Length of the list.
         count: usize,
     },
-    /// The config rejects a value.
+    /// Value that the config rejects.
     #[error("{0}")]
     Refused(#[from] serde_json::Error),
 }

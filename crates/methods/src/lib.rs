@@ -12,12 +12,6 @@
 //! assert!(methods.credit("gipgo").unwrap_err().to_string().contains("did you mean `gigpo`"));
 //! # Ok::<(), turnwise_methods::MethodError>(())
 //! ```
-//!
-//! | file | subject |
-//! |---|---|
-//! | `methods` | the registries of credit methods and losses, and their presets |
-//! | `switches` | changing one setting by its path |
-//! | `tables` | merging TOML tables |
 
 mod error;
 mod methods;

@@ -1,4 +1,4 @@
-//! Built-in methods, methods of other crates, and their presets.
+//! Built-in methods and those of other crates, with presets.
 
 use serde::de::DeserializeOwned;
 use toml::Table;
@@ -57,8 +57,7 @@ impl Methods {
         self.credit.presets().iter().chain(self.objective.presets())
     }
 
-    /// Returns the settings of a preset merged over those of the presets it extends. Returns `None`
-    /// if the preset does not exist.
+    /// Returns a preset's settings, merged over those that it extends, if it exists.
     ///
     /// # Errors
     /// Fails if a preset extends a missing preset or itself, or if its settings are not TOML.
@@ -82,7 +81,7 @@ impl Methods {
         Ok(all)
     }
 
-    /// Returns the credit settings of a preset, with defaults for settings it does not set.
+    /// Returns a preset's credit settings, with defaults.
     ///
     /// # Errors
     /// Returns [`MethodError::UnknownPreset`], or an error if the preset is invalid.
@@ -90,10 +89,10 @@ impl Methods {
         self.part(preset, "credit")
     }
 
-    /// Returns the objective settings of a preset, with defaults for settings it does not set.
+    /// Returns a preset's objective settings, with defaults.
     ///
     /// # Errors
-    /// Returns [`MethodError::UnknownPreset`], or an error if the preset is invalid.
+    /// Fails like [`Methods::credit`].
     pub fn objective(&self, preset: &str) -> Result<ObjectiveConfig, MethodError> {
         self.part(preset, "objective")
     }
@@ -115,8 +114,7 @@ impl Methods {
         }
     }
 
-    /// Adds methods from other crates to a config's schema. [`Methods::spell_out`] checks their
-    /// settings.
+    /// Adds other crates' methods to a config schema; [`Methods::spell_out`] checks their settings.
     pub fn extend_schema(&self, schema: &mut serde_json::Value) {
         let kinds = |kinds: &[&'static str]| -> Vec<serde_json::Value> {
             let choice = |kind: &&str| {
@@ -142,8 +140,7 @@ impl Methods {
         }
     }
 
-    /// Parses the settings of methods from other crates into their types, and fills in all
-    /// defaults.
+    /// Parses the settings of other crates' methods, and fills in defaults.
     ///
     /// # Errors
     /// Fails on unknown methods and invalid settings.

@@ -10,8 +10,8 @@ use turnwise_settings::suggest;
 
 use crate::MethodError;
 
-/// Returns a copy of the credit settings with one value replaced. A path starts with `estimator`,
-/// `outliers`, `refinements.N`, or the kind of a configured refinement.
+/// Returns credit settings with one value replaced. A path starts with `estimator`, `outliers`,
+/// `refinements.N`, or the kind of a configured refinement.
 ///
 /// # Errors
 /// Fails on an invalid path or value.
@@ -40,8 +40,8 @@ pub fn credit_with(config: &CreditConfig, path: &str, value: Value) -> Result<Cr
     replaced(whole, &keys, value, &more)
 }
 
-/// Returns a copy of the objective settings with one value replaced. A path into `selective`,
-/// `normalization` or `kl.adaptive` enables that feature.
+/// Returns objective settings with one value replaced. A path into `selective`, `normalization` or
+/// `kl.adaptive` enables that feature.
 ///
 /// # Errors
 /// Fails on an invalid path or value.
@@ -69,8 +69,7 @@ fn split(path: &str) -> Vec<String> {
     path.trim().split('.').map(str::to_owned).collect()
 }
 
-/// Returns a copy of the config with the value at a path replaced. `more` lists keys that exist
-/// only while their feature is enabled.
+/// `more`: keys that exist only while their feature is enabled.
 fn replaced<C: Serialize + DeserializeOwned>(
     mut whole: Value,
     keys: &[String],

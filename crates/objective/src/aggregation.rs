@@ -1,12 +1,12 @@
-//! How per-token losses are averaged: one weight per token, fixed for the whole optimizer batch.
+//! Averages per-token losses, by one weight per token for the whole optimizer batch.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ObjectiveBatch;
 
-/// How the loss averages over response tokens. Counts are over the whole optimizer batch, including
-/// sequences left out because they have no gradient ([`crate::LeftOut`]). Masked tokens do not
-/// count, nor do turns and sequences with only masked tokens.
+/// How the loss averages over response tokens. Counts are over the whole optimizer batch. They
+/// include skipped sequences ([`crate::LeftOut`]), but not masked tokens, or turns and sequences
+/// that have only masked tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Aggregation {
@@ -21,7 +21,7 @@ pub enum Aggregation {
     TurnMean,
 }
 
-/// Returns the weight of each response token, `[sequence][token]`; 0 for masked tokens.
+/// Returns each response token's weight, `[sequence][token]`; 0 if masked.
 pub fn token_weights(aggregation: Aggregation, batch: &ObjectiveBatch) -> Vec<Vec<f64>> {
     let counted = |sequence: usize, range: std::ops::Range<usize>| {
         range.filter(|&token| batch.sequences[sequence].counts(token)).count()

@@ -1,4 +1,4 @@
-//! Inputs of the objective for one optimizer batch.
+//! Inputs of one optimizer batch.
 
 use std::sync::Arc;
 
@@ -9,18 +9,18 @@ use crate::ObjectiveConfig;
 /// Advantages of one sequence.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Advantages {
-    /// One per turn span, the same for each of its tokens.
+    /// Per turn span.
     PerSpan(Vec<f64>),
-    /// One per response token (token-level GAE).
+    /// Per response token (token-level GAE).
     PerToken(Vec<f64>),
 }
 
-/// One sequence of the batch. Per-token arrays are aligned with the response tokens in span order.
+/// One sequence; per-token arrays follow the response tokens in span order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObjectiveSequence {
-    /// The turn spans, as in [`turnwise_core::TokenSequence::spans`].
+    /// Turn spans, as in [`turnwise_core::TokenSequence::spans`].
     pub spans: Vec<TurnSpan>,
-    /// Log-probs under the policy that sampled the tokens, in nats.
+    /// Log-probs under the sampling policy, in nats.
     pub old_logprobs: Vec<f32>,
     /// Log-probs under the reference policy, in nats
     /// ([`ObjectiveConfig::needs_reference_logprobs`]).
@@ -29,7 +29,7 @@ pub struct ObjectiveSequence {
     pub advantages: Advantages,
     /// Whether the trajectory solved its task.
     pub success: bool,
-    /// Which response tokens count; absent: all. Masked tokens affect neither loss, nor means, nor
+    /// Response tokens that count; absent: all. Masked tokens affect neither loss, nor means, nor
     /// ratios.
     pub mask: Option<Vec<bool>>,
 }
@@ -52,7 +52,6 @@ impl ObjectiveSequence {
         self.spans.iter().map(TurnSpan::len).sum()
     }
 
-    /// Returns true if the response token is unmasked.
     pub(crate) fn counts(&self, token: usize) -> bool {
         self.mask.as_ref().is_none_or(|mask| mask[token])
     }
@@ -117,8 +116,7 @@ impl ObjectiveSequence {
     }
 }
 
-/// Size of sequences that the learner skips because they have no gradient. Skipped sequences count
-/// in the means of the loss.
+/// Size of sequences without a gradient, which the learner skips but the loss's means count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
     /// Unmasked response tokens.
@@ -145,12 +143,12 @@ impl LeftOut {
 pub struct ObjectiveBatch {
     /// The sequences, shared with the training set.
     pub sequences: Vec<Arc<ObjectiveSequence>>,
-    /// Size of sequences that the learner skips.
+    /// Skipped sequences.
     pub left_out: LeftOut,
 }
 
 impl ObjectiveBatch {
-    /// Creates a batch without left-out sequences.
+    /// Creates a batch without skipped sequences.
     pub fn new(sequences: Vec<ObjectiveSequence>) -> Self {
         Self { sequences: sequences.into_iter().map(Arc::new).collect(), left_out: LeftOut::default() }
     }
@@ -158,7 +156,7 @@ impl ObjectiveBatch {
     /// Rejects arrays of wrong length, NaN and infinity.
     ///
     /// # Errors
-    /// Returns an error that names the sequence, the array and the token.
+    /// Returns the sequence, the array and the token.
     pub fn check(&self, config: &ObjectiveConfig) -> Result<(), ObjectiveError> {
         self.sequences.iter().enumerate().try_for_each(|(index, sequence)| sequence.check(index, config))
     }

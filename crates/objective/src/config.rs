@@ -9,17 +9,16 @@ use crate::{AdaptiveKl, Aggregation, KlEstimator, KlPlace, NormalizationConfig, 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RatioKind {
-    /// One ratio per token: `exp(lp - old)` (PPO, GRPO).
+    /// Per token: `exp(lp - old)` (PPO, GRPO).
     #[default]
     Token,
-    /// One ratio per turn: `exp(mean over the turn's tokens of (lp - old))` (SORL).
+    /// Per turn: `exp(mean over the turn's tokens of (lp - old))` (SORL).
     Turn,
-    /// One ratio per sequence, over all its response tokens (GSPO). The ratio's gradient averages
-    /// the sequence's advantages, so differences between turns are lost.
+    /// Per sequence, over all response tokens (GSPO). Its gradient averages the sequence's
+    /// advantages, so differences between turns are lost.
     Sequence,
     /// Ratio and clip of `sequence`, with a gradient per token that keeps each turn's advantage
-    /// (GSPO-token, section 4.3 of GSPO's paper; verl's `gspo`). Equal to `sequence` if all
-    /// advantages of a sequence are equal.
+    /// (GSPO-token, section 4.3 of GSPO's paper; verl's `gspo`).
     SequenceToken,
 }
 
@@ -31,7 +30,7 @@ pub struct Clip {
     /// The lower bound is `1 - low`; 0.2 without a preset.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub low: f64,
-    /// The upper bound is `1 + high`; 0.2 without a preset. Use a large value to turn it off.
+    /// The upper bound is `1 + high`; 0.2 without a preset. A large value turns it off.
     #[schemars(range(min = 0.0, max = 1e12))]
     pub high: f64,
 }
@@ -72,9 +71,9 @@ pub struct KlConfig {
     /// Coefficient beta; 0 turns the penalty off.
     #[schemars(range(min = 0.0, max = 1000.0))]
     pub coef: f64,
-    /// Estimator of the KL from log-probs of the sampled tokens.
+    /// Estimator of the KL.
     pub estimator: KlEstimator,
-    /// Whether the penalty is added to the loss or subtracted from the reward.
+    /// Where to apply the penalty.
     #[serde(rename = "apply_to")]
     pub place: KlPlace,
     /// Adapts the coefficient to a target KL. Absent: constant.
@@ -120,22 +119,22 @@ pub struct ObjectiveConfig {
 }
 
 impl ObjectiveConfig {
-    /// Returns true if the loss has a KL penalty.
+    /// Returns whether the loss has a KL penalty.
     pub fn needs_reference(&self) -> bool {
         self.kl.coef != 0.0 && self.kl.place == KlPlace::Loss
     }
 
-    /// Returns true if [`crate::ObjectiveSequence::ref_logprobs`] must be filled for the loss.
+    /// Returns whether the loss needs [`crate::ObjectiveSequence::ref_logprobs`].
     pub fn needs_reference_logprobs(&self) -> bool {
         self.needs_reference() && self.kl.estimator != KlEstimator::Full
     }
 
-    /// Returns true if the learner must compute full-vocabulary KLs to the reference policy.
+    /// Returns whether the loss needs full-vocabulary KLs from the learner.
     pub fn needs_reference_kls(&self) -> bool {
         self.needs_reference() && self.kl.estimator == KlEstimator::Full
     }
 
-    /// Returns the passes of the surrogate, the KL penalty and the entropy bonus.
+    /// Excludes the additional terms.
     pub(crate) fn passes(&self) -> RequiredPasses {
         RequiredPasses {
             reward_reference_logprobs: self.kl_in_reward(),
@@ -146,7 +145,7 @@ impl ObjectiveConfig {
         }
     }
 
-    /// Returns true if the KL penalty is subtracted from the rewards.
+    /// Returns whether the KL penalty is subtracted from rewards.
     pub fn kl_in_reward(&self) -> bool {
         self.kl.coef != 0.0 && self.kl.place == KlPlace::Reward
     }
@@ -154,7 +153,7 @@ impl ObjectiveConfig {
     /// Rejects invalid settings.
     ///
     /// # Errors
-    /// Returns an error that names the key, its value and the valid range.
+    /// Returns the key, its value and the valid range.
     pub fn check(&self) -> Result<(), ObjectiveError> {
         let refuse = |text: String| Err(ObjectiveError::Setting(text));
         turnwise_settings::check(self).map_err(|error| ObjectiveError::Setting(error.to_string()))?;

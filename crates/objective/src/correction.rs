@@ -1,18 +1,18 @@
 //! Rollout correction: importance weights for tokens that another policy sampled.
 //!
-//! Inference servers compute in 16 bits, and asynchronous rollouts use older weights. The sampling
-//! policy `mu` therefore differs from `pi_old`, the policy before the step's updates. Each token's
-//! surrogate is multiplied by a constant weight
+//! The sampling policy `mu` differs from `pi_old`, the policy before the step's updates, because
+//! servers compute in 16 bits and asynchronous rollouts use older weights. Each token's surrogate
+//! is multiplied by a constant weight
 //!
 //! `c_t = pi_old(y_t) / mu(y_t)` (`token`), or `c = prod_t pi_old(y_t) / mu(y_t)` (`sequence`),
 //!
 //! either truncated, `min(c, cap)` (TIS; Espeholt et al. 2018 for V-trace), or masked, 0 unless `c`
-//! is within `[floor, cap]` (MIS, IcePop). The surrogate's ratio is then `pi / pi_old`, so clipping
-//! measures the update alone (decoupled PPO, Hilton et al. 2022). TRL's
-//! `vllm_importance_sampling_mode` and verl's `rollout_correction` use the same weights.
+//! is within `[floor, cap]` (MIS, IcePop). Clipping then measures the update alone (decoupled PPO,
+//! Hilton et al. 2022). TRL's `vllm_importance_sampling_mode` and verl's `rollout_correction` are
+//! the same.
 //!
-//! The surrogate is linear in the advantage for a given sign, so the weights multiply the
-//! advantages. KL penalty and entropy bonus keep weight 1, as in TRL and verl.
+//! The weights multiply the advantages. KL penalty and entropy bonus keep weight 1, as in TRL and
+//! verl.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::ObjectiveError;
@@ -25,16 +25,16 @@ const LOG_RATIO_LIMIT: f64 = 20.0;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CorrectionLevel {
-    /// One weight per token. Low variance, but biased because the sampling policy visits other
+    /// One weight per token: low variance, but biased because the sampling policy visits other
     /// states.
     #[default]
     Token,
-    /// One weight per sequence, the product over its tokens. Unbiased before truncation, but
+    /// One weight per sequence, the product over its tokens: unbiased before truncation, but
     /// extreme for long responses.
     Sequence,
 }
 
-/// How to treat weights outside the bounds.
+/// Treatment of weights outside the bounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CorrectionMode {
@@ -51,12 +51,12 @@ pub enum CorrectionMode {
 pub struct RolloutCorrection {
     /// Which tokens share a weight.
     pub level: CorrectionLevel,
-    /// How to treat weights outside the bounds.
+    /// Treatment of weights outside the bounds.
     pub mode: CorrectionMode,
     /// Upper bound of a weight.
     #[schemars(range(min = 1.0, max = 1e6))]
     pub cap: f64,
-    /// Lower bound of a weight; only for `mode = "mask"`.
+    /// Lower bound of a weight, for `mode = "mask"`.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub floor: f64,
 }
@@ -67,7 +67,7 @@ impl Default for RolloutCorrection {
     }
 }
 
-/// Sums over the unmasked tokens, for the metrics of a step.
+/// Sums over unmasked tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CorrectionSums {
     /// Number of tokens.
@@ -82,7 +82,7 @@ pub struct CorrectionSums {
     pub square: f64,
     /// Largest weight before truncation or mask.
     pub largest: f64,
-    /// Number of tokens whose weight was truncated or masked.
+    /// Tokens with a truncated or masked weight.
     pub cut: f64,
 }
 
@@ -98,24 +98,23 @@ impl CorrectionSums {
         self.cut += other.cut;
     }
 
-    /// Returns a sum divided by the number of tokens; 0 without tokens.
+    /// Returns a sum per token; 0 without tokens.
     pub fn mean(&self, sum: f64) -> f64 {
         if self.tokens > 0.0 { sum / self.tokens } else { 0.0 }
     }
 
-    /// Returns the effective sample size per token, `(sum c)^2 / (n sum c^2)`; 1 if all weights are
-    /// equal.
+    /// Returns the effective sample size per token, `(sum c)^2 / (n sum c^2)`; 1 for equal weights.
     pub fn effective_share(&self) -> f64 {
         if self.square > 0.0 { self.weight * self.weight / (self.tokens * self.square) } else { 0.0 }
     }
 }
 
 impl RolloutCorrection {
-    /// Returns each response token's weight, from log-probs under the sampling policy (`sampled`)
-    /// and under `pi_old` (`sequence.old_logprobs`), and sums over the unmasked tokens.
+    /// Returns each response token's weight and the sums, from log-probs under the sampling policy
+    /// and `sequence.old_logprobs`.
     ///
     /// # Errors
-    /// Fails on a wrong number of log-probs, and on NaN or infinity at an unmasked token.
+    /// Fails on wrong lengths, and on NaN or infinity at an unmasked token.
     pub fn weights(
         &self,
         index: usize,
@@ -161,7 +160,7 @@ impl RolloutCorrection {
         Ok((weights, sums))
     }
 
-    /// Multiplies the advantages of a sequence by the weights of its tokens, and returns the sums.
+    /// Multiplies a sequence's advantages by its tokens' weights, and returns the sums.
     ///
     /// # Errors
     /// Fails like [`RolloutCorrection::weights`].

@@ -2,16 +2,16 @@
 
 use turnwise_core::{LossMetrics, TokenGradients};
 
-/// Loss of one sequence and its derivatives, before rounding to [`TokenGradients`].
+/// One sequence's loss and derivatives in f64, before rounding to [`TokenGradients`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Gradient {
-    /// The sequence's part of the batch loss.
+    /// Part of the batch loss.
     pub loss: f64,
-    /// `d loss / d logprob`, one per response token.
+    /// `d loss / d logprob` per response token.
     pub d_logprobs: Vec<f64>,
-    /// `d loss / d entropy`, one per response token, or empty.
+    /// `d loss / d entropy` per response token, or empty.
     pub d_entropies: Vec<f64>,
-    /// `d loss / d KL` to the reference policy, one per response token, or empty.
+    /// `d loss / d KL` to the reference policy per response token, or empty.
     pub d_reference_kls: Vec<f64>,
     /// Sums for the metrics.
     pub metrics: LossMetrics,

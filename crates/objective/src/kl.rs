@@ -1,9 +1,9 @@
-//! Estimates of the KL to the reference policy from log-probs of sampled tokens.
+//! The KL to the reference policy, estimated from log-probs of sampled tokens.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::ObjectiveError;
 
-/// In k3, log-ratios are clamped to `[-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT]`.
+/// Bound of log-ratios in k3.
 const LOG_RATIO_LIMIT: f64 = 20.0;
 
 /// Estimator of `KL[pi || ref]` at a token, with `d = ln pi - ln ref` (J. Schulman, "Approximating KL Divergence",
@@ -14,12 +14,12 @@ pub enum KlEstimator {
     /// `exp(-d) - 1 + d`: unbiased and never negative.
     #[default]
     K3,
-    /// `d`: unbiased, may be negative. Use it in the reward. In the loss its expected gradient
-    /// under the sampling policy is 0 for any reference; use `k2` or `full` there.
+    /// `d`: unbiased, may be negative. For the reward: in the loss, its expected gradient under the
+    /// sampling policy is 0 for any reference.
     K1,
     /// `d^2 / 2`: biased, never negative.
     K2,
-    /// The exact KL over the full vocabulary, computed by the learner; available only in the loss.
+    /// The exact KL over the full vocabulary, from the learner; only in the loss.
     Full,
 }
 
@@ -34,8 +34,8 @@ pub enum KlPlace {
     Reward,
 }
 
-/// Returns the estimate and its derivative with respect to the policy's log-prob;
-/// [`KlEstimator::Full`] returns k3.
+/// Returns the estimate and its derivative w.r.t. the policy's log-prob; k3 for
+/// [`KlEstimator::Full`].
 ///
 /// In k3, `ln pi - ln ref` is clamped to [-20, 20]; outside, the derivative is 0.
 pub fn kl_estimate(estimator: KlEstimator, logprob: f64, ref_logprob: f64) -> (f64, f64) {
@@ -53,7 +53,7 @@ pub fn kl_estimate(estimator: KlEstimator, logprob: f64, ref_logprob: f64) -> (f
 }
 
 /// Returns the KL penalty of a turn's reward (`objective.kl.apply_to = "reward"`): `coef` times the
-/// sum of its tokens' estimates between the sampling policy and the reference.
+/// sum of its tokens' estimates between sampling policy and reference.
 pub fn reward_kl(estimator: KlEstimator, coef: f64, old_logprobs: &[f32], ref_logprobs: &[f32]) -> f64 {
     coef * old_logprobs
         .iter()
@@ -62,20 +62,19 @@ pub fn reward_kl(estimator: KlEstimator, coef: f64, old_logprobs: &[f32], ref_lo
         .sum::<f64>()
 }
 
-/// Adapts the KL coefficient to a target. HAS (tables 5 and 6) gives only the target; the rule
-/// follows Ziegler et al. 2019. After each step the coefficient is multiplied by `raise` if the
-/// measured KL is above `raise` times the target. The coefficient is multiplied by `lower` if the
-/// KL is below `lower` times the target.
+/// Adapts the KL coefficient to a target: multiplies it by `raise` after a step whose KL is above
+/// `raise` times the target, and by `lower` below `lower` times (Ziegler et al. 2019; HAS, tables 5
+/// and 6, gives only the target).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AdaptiveKl {
     /// Target KL, in nats per token.
     #[schemars(range(max = 1000.0), extend("exclusiveMinimum" = 0.0))]
     pub target: f64,
-    /// Factor that raises the coefficient and defines the upper threshold.
+    /// Factor that raises the coefficient, and upper threshold.
     #[schemars(range(min = 1.0, max = 1000.0))]
     pub raise: f64,
-    /// Factor that lowers the coefficient and defines the lower threshold.
+    /// Factor that lowers the coefficient, and lower threshold.
     #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0.0))]
     pub lower: f64,
     /// Smallest coefficient.
@@ -93,7 +92,7 @@ impl Default for AdaptiveKl {
 }
 
 impl AdaptiveKl {
-    /// Returns the next coefficient, given a measured KL. NaN leaves the coefficient unchanged.
+    /// Returns the next coefficient; NaN leaves it unchanged.
     pub fn next(&self, coef: f64, kl: f64) -> f64 {
         let factor = if kl > self.raise * self.target {
             self.raise
@@ -108,7 +107,7 @@ impl AdaptiveKl {
     /// Rejects invalid settings.
     ///
     /// # Errors
-    /// Returns an error that names the key, its value and the valid range.
+    /// Returns the key, its value and the valid range.
     pub fn check(&self) -> Result<(), ObjectiveError> {
         let refuse = |text: String| Err(ObjectiveError::Setting(text));
         if let Err(error) = turnwise_settings::check(self) {

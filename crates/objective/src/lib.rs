@@ -11,16 +11,6 @@
 //! assert_eq!(surrogate(1.5, 2.0, Clip::default(), None), (2.4, Surrogate::ClippedHigh));
 //! assert_eq!(surrogate(1.5, -2.0, Clip::default(), None), (-3.0, Surrogate::Unclipped));
 //! ```
-//!
-//! | file | subject |
-//! |---|---|
-//! | `loss` | a configured loss: the passes it needs, the objective of each minibatch |
-//! | `ppo`, `aggregation`, `kl`, `entropy` | clipped surrogate and ratios, means over tokens, KL penalty, entropy bonus |
-//! | `selective`, `normalization` | terms with their own config keys |
-//! | `term`, `registry` | the trait for additional terms, and their registry |
-//! | `correction` | importance weights of tokens that another policy sampled |
-//! | `value`, `supervised` | the losses of the critic and of the SFT warm start |
-//! | `batch`, `gradient`, `config` | inputs, results, settings |
 
 mod aggregation;
 mod batch;

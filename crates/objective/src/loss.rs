@@ -30,19 +30,19 @@ use crate::{
 /// ```
 #[derive(Clone, Debug)]
 pub struct Loss {
-    /// Settings, with the effective KL coefficient.
+    /// With the effective KL coefficient.
     config: ObjectiveConfig,
-    /// KL coefficient before the terms change it.
+    /// Before the terms change it.
     kl_coef: f64,
     terms: Vec<Arc<dyn LossTerm>>,
     passes: RequiredPasses,
 }
 
 impl Loss {
-    /// Creates the loss of a config with the terms of `registry`.
+    /// Creates a config's loss with the terms of `registry`.
     ///
     /// # Errors
-    /// Fails on invalid settings, unknown terms and terms that exclude each other.
+    /// Fails on invalid settings, and on terms that are unknown or exclude each other.
     pub fn new(config: &ObjectiveConfig, registry: &Registry) -> Result<Self, ObjectiveError> {
         config.check()?;
         let terms = registry.terms(config)?;
@@ -50,7 +50,7 @@ impl Loss {
             .with_kl_coef(config.kl.coef)
     }
 
-    /// Returns the same loss with another KL coefficient ([`crate::AdaptiveKl`]).
+    /// Returns the loss with another KL coefficient ([`crate::AdaptiveKl`]).
     ///
     /// # Errors
     /// Fails on a negative or infinite coefficient.
@@ -58,7 +58,7 @@ impl Loss {
         let mut loss = self.clone();
         loss.kl_coef = coef;
         loss.config.kl.coef = self.terms.iter().fold(coef, |coef, term| term.kl_coef(coef));
-        // Not checked against the config's bounds: a controller or a term may move it beyond them.
+        // Unchecked: a controller or a term may exceed the config's bounds.
         let acting = loss.config.kl.coef;
         if !(acting.is_finite() && acting >= 0.0) {
             return Err(ObjectiveError::Setting(format!(
@@ -72,7 +72,7 @@ impl Loss {
         Ok(loss)
     }
 
-    /// Returns the extra model passes of a step, and whether a term scales the gradient.
+    /// Returns a step's extra model passes, and whether a term scales the gradient.
     pub fn passes(&self) -> RequiredPasses {
         self.passes
     }
@@ -82,20 +82,20 @@ impl Loss {
         &self.config
     }
 
-    /// Returns the terms other than surrogate, KL penalty and entropy bonus.
+    /// Returns the additional terms.
     pub fn terms(&self) -> impl Iterator<Item = &dyn LossTerm> {
         self.terms.iter().map(AsRef::as_ref)
     }
 
-    /// Returns true if tokens with advantage 0 have a gradient; if not, they need no forward pass.
+    /// Returns whether tokens with advantage 0 have a gradient and thus need a forward pass.
     pub fn acts_without_advantage(&self) -> bool {
         self.config.needs_reference()
             || self.config.entropy_coef != 0.0
             || self.terms.iter().any(|term| term.acts_without_advantage())
     }
 
-    /// Returns the KL penalty of a turn's reward (`objective.kl.apply_to = "reward"`), from its
-    /// tokens' log-probs under the sampling policy and the reference.
+    /// Returns the KL penalty of a turn's reward (`objective.kl.apply_to = "reward"`), from
+    /// log-probs under the sampling policy and the reference.
     pub fn reward_kl(&self, old_logprobs: &[f32], ref_logprobs: &[f32]) -> f64 {
         if self.config.kl.place == KlPlace::Loss {
             return 0.0;
@@ -103,7 +103,7 @@ impl Loss {
         reward_kl(self.config.kl.estimator, self.config.kl.coef, old_logprobs, ref_logprobs)
     }
 
-    /// Returns the next step's KL coefficient, given this step's mean KL; constant unless adaptive.
+    /// Returns the next step's KL coefficient for a measured mean KL; constant unless adaptive.
     pub fn next_kl_coef(&self, measured: f64) -> f64 {
         self.config
             .kl
@@ -116,7 +116,7 @@ impl Loss {
     /// the learner's order.
     ///
     /// # Errors
-    /// Fails on arrays of mismatched length, and missing, NaN or infinite numbers.
+    /// Fails on wrong array lengths, and on missing, NaN or infinite numbers.
     pub fn for_minibatch(
         &self,
         batch: ObjectiveBatch,
@@ -138,21 +138,21 @@ impl Loss {
     }
 }
 
-/// The loss of one optimizer batch.
+/// Loss of one optimizer batch.
 pub struct MinibatchLoss {
     policy: Arc<PolicyObjective>,
     terms: Vec<TermObjective>,
     passes: RequiredPasses,
-    /// Index of the term with masked contexts.
+    /// Term with masked contexts.
     masking: Option<usize>,
-    /// Index of the term that scales the gradient.
+    /// Term that scales the gradient.
     scaling: Option<usize>,
     clipped: Mutex<Vec<(usize, Vec<Surrogate>)>>,
 }
 
 impl MinibatchLoss {
-    /// Returns the sequences with clipped tokens that were evaluated since the last call,
-    /// unordered, with each token's branch.
+    /// Returns the branches of sequences with clipped tokens evaluated since the last call,
+    /// unordered.
     pub fn take_clipped(&self) -> Vec<(usize, Vec<Surrogate>)> {
         std::mem::take(&mut self.clipped.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -222,8 +222,7 @@ fn check_lengths(sequence: usize, share: &TokenGradients, expected: usize) -> Re
     Ok(())
 }
 
-/// Adds the loss and derivatives of a term. The term's token counts are ignored, because the policy
-/// counted the tokens.
+/// Ignores the term's token counts, because the policy counted them.
 fn add(gradients: &mut TokenGradients, mut term: TokenGradients) {
     fn sum<T: Copy + std::ops::AddAssign>(to: &mut Vec<T>, from: Vec<T>) {
         if to.is_empty() {

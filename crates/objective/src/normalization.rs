@@ -2,20 +2,17 @@
 //! equations 8, 9 and 12).
 //!
 //! The clipping bias C has the entries `1 / (B |y|) 1[clipped] w_t A_t` over the minibatch's
-//! tokens. The norm of C is a setting:
-//! * `parameter`: the norm of the gradient with respect to the weights of the clipped tokens'
-//!   unclipped surrogate (the paper's proof A.3 and figure 4). This norm costs one more backward
-//!   pass over the sequences with clipped tokens, from [`ClippingBias::d_logprobs`];
+//! tokens. Its norm is a setting:
+//! * `parameter`: the norm of the weight gradient of the clipped tokens' unclipped surrogate (proof
+//!   A.3 and figure 4), which costs another backward pass over the sequences with clipped tokens
+//!   ([`ClippingBias::d_logprobs`]);
 //! * `token`: the L2 norm over the entries;
 //! * `scalar`: the absolute value of their sum.
 //!
-//! Differs from the paper: in equation 8, C is a number without a gradient, but the proof and the
-//! figure use its gradient; hence the setting. With turn or sequence ratios the gradient flows
-//! through the ratio, as in the objective. The factor scales the minibatch's whole gradient,
-//! including KL term, entropy bonus and selective term; equations 12 and 15 scale only the
-//! surrogate. `objective.kl.apply_to = "reward"` makes the KL part of the advantages, a possible
-//! reading of PPO's conventions in appendix A.4. Both presets have the KL in the loss, like GRPO,
-//! so that `so-ppo` and `so-grpo` differ only in credit and ratio.
+//! Differs from the paper: equation 8 defines C as a number, while the proof and the figure use its
+//! gradient, hence the setting. The factor scales the whole gradient, including KL term, entropy
+//! bonus and selective term; equations 12 and 15 scale only the surrogate. The presets have the KL
+//! in the loss, like GRPO; `objective.kl.apply_to = "reward"` is another reading of appendix A.4.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -31,12 +28,12 @@ use crate::{LossTerm, Minibatch, PolicyObjective, TermObjective};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum BiasNorm {
-    /// Norm of its gradient with respect to the weights.
+    /// Norm of its gradient w.r.t. the weights.
     #[default]
     Parameter,
-    /// L2 norm of its per-token entries.
+    /// L2 norm of its entries.
     Token,
-    /// Absolute value of the sum of its entries.
+    /// Absolute value of its entries' sum.
     Scalar,
 }
 
@@ -49,8 +46,8 @@ pub struct NormalizationConfig {
     /// Lower bound of the divisor.
     #[schemars(range(max = 1e9), extend("exclusiveMinimum" = 0.0))]
     pub delta: f64,
-    /// Measures the norm (`normalization/bias_norm`) without scaling the gradient, at the same
-    /// cost. This gives the curve of SORL's figure 4 for other methods.
+    /// Measure the norm (`normalization/bias_norm`, SORL's figure 4) without scaling the gradient,
+    /// at the same cost.
     pub measure_only: bool,
 }
 
@@ -77,13 +74,12 @@ impl NormalizationConfig {
     }
 }
 
-/// SORL's two methods, PPO with turn ratios and GRPO with token ratios, both with this
-/// normalization.
+/// PPO with turn ratios and GRPO with token ratios.
 ///
-/// Each batch is split into two minibatches (appendix A.4: 512 and 256) and used once: appendix A.5
-/// counts one on-policy and three off-policy updates for a batch split in four. The paper's "150th
-/// optimization step (2 epochs)" fits updates by minibatches of 256 on `AlphaMed19K`, so its "4
-/// epochs" are passes over the questions.
+/// Each batch is split into two minibatches (appendix A.4: 512 and 256) and used once (appendix
+/// A.5: one on-policy and three off-policy updates for a batch split in four). The paper's "150th
+/// optimization step (2 epochs)" fits minibatches of 256 on `AlphaMed19K`, so its "4 epochs" are
+/// passes over the questions.
 pub(crate) const PRESETS: &[Preset] = &[
     Preset::on(
         "ppo",
@@ -118,8 +114,7 @@ impl LossTerm for NormalizationConfig {
     }
 }
 
-/// The normalization of one optimizer batch. Records each sequence's clipping bias in the backward
-/// pass.
+/// Records each sequence's clipping bias in the backward pass.
 #[derive(Debug)]
 struct ClippingScale {
     config: NormalizationConfig,
@@ -128,8 +123,7 @@ struct ClippingScale {
 }
 
 impl ClippingScale {
-    /// Returns the sum over the sequences so far, in their order, and the indices of those with
-    /// clipped tokens.
+    /// Returns the sum so far, in sequence order, and the sequences with clipped tokens.
     fn found(&self) -> (BiasSum, Vec<usize>) {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner).clone();
         found.sort_by_key(|(sequence, _)| *sequence);
@@ -143,7 +137,7 @@ impl ClippingScale {
 }
 
 impl Objective for ClippingScale {
-    /// Records the clipping bias and returns 0: the term only scales the gradient.
+    /// Records the clipping bias and returns 0.
     fn evaluate(
         &self,
         sequence: usize,
@@ -185,11 +179,10 @@ fn bias_at(
     policy.clipping_bias(sequence, &logprobs)
 }
 
-/// Objective of the second pass: its gradient is the clipping bias of some sequences, and that
-/// gradient's norm is the `parameter` norm.
+/// Second pass for the `parameter` norm: its gradient is the clipping bias of some sequences.
 struct BiasOf<'a> {
     policy: &'a PolicyObjective,
-    /// Index in the minibatch of each sequence.
+    /// Index in the minibatch.
     sequences: Vec<usize>,
 }
 
@@ -214,12 +207,11 @@ impl Objective for BiasOf<'_> {
 /// The clipping bias of one sequence.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClippingBias {
-    /// Bias of each response token; 0 if the token is not clipped.
+    /// Per response token; 0 if not clipped.
     pub entries: Vec<f64>,
-    /// Derivative of the entries' sum with respect to each log-prob, for a fixed set of clipped
-    /// tokens.
+    /// Derivative of the entries' sum w.r.t. each log-prob, for fixed clipped tokens.
     pub d_logprobs: Vec<f64>,
-    /// Number of clipped tokens.
+    /// Clipped tokens.
     pub clipped: usize,
 }
 
@@ -228,7 +220,7 @@ pub struct ClippingBias {
 pub struct BiasSum {
     squares: f64,
     sum: f64,
-    /// Number of clipped tokens so far.
+    /// Clipped tokens.
     pub clipped: usize,
 }
 

@@ -4,20 +4,16 @@
 //!
 //! where `w = exp(clamp(mean over the unit's tokens of (lp - old), -20, 20))`. The unit is the
 //! token (PPO, Schulman et al. 2017), the turn (SORL, section 4.1) or the sequence (GSPO, Zheng et
-//! al. 2025, arXiv 2507.18071). The gradient flows through `w`: each token of a unit gets `-w S_u /
-//! |u|`, with `S_u` the sum of `weight_t A_t` over the unit's unclipped tokens (SORL, Lemma 4.1).
+//! al. 2025, arXiv 2507.18071). Each token of a unit gets the gradient `-w S_u / |u|`, with `S_u`
+//! the sum of `weight_t A_t` over the unit's unclipped tokens (SORL, Lemma 4.1), so all turns of a
+//! sequence get the same gradient. If `w` is clipped, only advantages of the opposite sign remain.
 //!
-//! This gradient uses only the mean of the unit's advantages, so all turns of a sequence get the
-//! same gradient. If `w` is clipped, only advantages of the opposite sign remain, and they act on
-//! the whole sequence.
+//! `ratio = "sequence-token"` is GSPO-token (section 4.3 of GSPO's paper):
+//! `w_t = sg[w] exp(lp_t - sg[lp_t])`, where `sg` stops the gradient. Loss and clipping equal those
+//! of `sequence`, and token t gets `-w weight_t A_t` unless clipped.
 //!
-//! `ratio = "sequence-token"` is GSPO-token (section 4.3 of GSPO's paper), for advantages of tokens
-//! or turns: `w_t = sg[w] exp(lp_t - sg[lp_t])`, where `sg` stops the gradient. The loss and the
-//! clipping equal those of `sequence`, and token t gets `-w weight_t A_t` unless it is clipped.
-//! The two ratios have equal gradients if all advantages of a sequence are equal.
-//!
-//! Differs from the papers: the loss is weighted by [`crate::Aggregation`]; `seq-mean-token-mean`
-//! is the papers' `1/|y|`.
+//! Differs from the papers: [`crate::Aggregation`] weights the loss; `seq-mean-token-mean` is the
+//! papers' `1/|y|`.
 
 use turnwise_core::{
     DirectLoss, LOG_RATIO_BOUNDS, LossMetrics, Objective, ObjectiveError, Preset, RequiredPasses,
@@ -29,7 +25,7 @@ use crate::{
     entropy_bonus, kl_estimate, token_weights,
 };
 
-/// GSPO with its sequence ratio, narrow clip range and a gradient per token.
+/// GSPO with its narrow clip range and a gradient per token.
 pub(crate) const PRESETS: &[Preset] = &[Preset::on(
     "grpo",
     "gspo",
@@ -38,7 +34,7 @@ pub(crate) const PRESETS: &[Preset] = &[Preset::on(
 
 const LOG_RATIO_LIMIT: f64 = 20.0;
 
-/// The active branch of the surrogate at a token.
+/// Active branch of the surrogate at a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Surrogate {
     /// `w A`: the gradient flows.
@@ -67,7 +63,7 @@ pub fn surrogate(ratio: f64, advantage: f64, clip: Clip, dual_clip: Option<f64>)
     }
 }
 
-/// The policy objective of one optimizer batch.
+/// Policy objective of one optimizer batch.
 #[derive(Clone, Debug)]
 pub struct PolicyObjective {
     config: ObjectiveConfig,
@@ -81,14 +77,13 @@ impl PolicyObjective {
     /// Creates the objective over `batch`.
     ///
     /// # Errors
-    /// Fails on invalid settings, arrays of mismatched length, NaN and infinity.
+    /// Fails on invalid settings, wrong array lengths, NaN and infinity.
     pub fn new(config: &ObjectiveConfig, batch: ObjectiveBatch) -> Result<Self, ObjectiveError> {
         config.check()?;
         Self::new_unchecked(config, batch)
     }
 
-    /// Creates the objective without checking the settings: the KL coefficient may exceed the
-    /// config's bounds.
+    /// The KL coefficient may exceed the config's bounds.
     pub(crate) fn new_unchecked(
         config: &ObjectiveConfig,
         batch: ObjectiveBatch,
@@ -104,14 +99,13 @@ impl PolicyObjective {
         &self.batch
     }
 
-    /// Returns the weight of each response token in the loss, `[sequence][token]`
-    /// ([`Aggregation`]).
+    /// Returns each response token's weight in the loss, `[sequence][token]` ([`Aggregation`]).
     pub fn weights(&self) -> &[Vec<f64>] {
         &self.weights
     }
 
-    /// Returns one sequence's part of the loss and its derivatives. `entropies` may be empty without
-    /// an entropy bonus.
+    /// Returns one sequence's part of the loss and its derivatives. `entropies` may be empty
+    /// without an entropy bonus.
     ///
     /// # Errors
     /// Fails on wrong lengths, and on NaN or infinity at an unmasked token.
@@ -124,11 +118,11 @@ impl PolicyObjective {
         self.gradient_with(sequence, logprobs, entropies, &[])
     }
 
-    /// Like [`PolicyObjective::gradient`], with full-vocabulary KLs to the reference policy; they
+    /// Like [`PolicyObjective::gradient`], with full-vocabulary KLs to the reference policy, which
     /// may be empty unless [needed](ObjectiveConfig::needs_reference_kls).
     ///
     /// # Errors
-    /// Fails on wrong lengths, and on NaN or infinity at an unmasked token.
+    /// Fails like [`PolicyObjective::gradient`].
     pub fn gradient_with(
         &self,
         sequence: usize,
@@ -143,7 +137,7 @@ impl PolicyObjective {
         for unit in units(self.config.ratio, data) {
             self.unit(data, weights, &advantages, logprobs, &unit, &mut gradient);
         }
-        // The full-vocabulary KL replaces the estimate, even if a term requested the log-probs.
+        // The full-vocabulary KL replaces the estimate.
         if let Some(reference) = data.ref_logprobs.as_ref().filter(|_| !self.config.needs_reference_kls()) {
             self.reference(weights, logprobs, reference, &mut gradient);
         }
@@ -201,7 +195,7 @@ impl PolicyObjective {
         Ok(bias)
     }
 
-    /// Returns the surrogate branch of each response token; masked tokens are unclipped.
+    /// Returns each response token's branch; masked tokens are unclipped.
     ///
     /// # Errors
     /// Fails like [`PolicyObjective::gradient`].
@@ -219,8 +213,7 @@ impl PolicyObjective {
         Ok(branches)
     }
 
-    /// Returns true if the gradient treats the ratio as constant, so each token has its own
-    /// gradient.
+    /// Whether the gradient treats the ratio as constant.
     fn is_detached(&self) -> bool {
         self.config.ratio == RatioKind::SequenceToken
     }
@@ -329,14 +322,13 @@ fn check_numbers(
     }
 }
 
-/// Returns the mean log-ratio of tokens that share one ratio, and the ratio.
 fn unit_ratio(data: &ObjectiveSequence, logprobs: &[f64], unit: &[usize]) -> (f64, f64) {
     let sum: f64 = unit.iter().map(|&token| logprobs[token] - f64::from(data.old_logprobs[token])).sum();
     let mean = sum / unit.len() as f64;
     (mean, mean.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp())
 }
 
-/// Returns the non-empty sets of unmasked tokens that share one ratio.
+/// Returns the non-empty sets of unmasked tokens that share a ratio.
 fn units(kind: RatioKind, data: &ObjectiveSequence) -> Vec<Vec<usize>> {
     let counting = |range: std::ops::Range<usize>| range.filter(|&token| data.counts(token));
     let mut units: Vec<Vec<usize>> = match kind {
@@ -363,8 +355,8 @@ impl Objective for PolicyObjective {
         self.gradient_with(sequence, &logprobs, &entropies, tokens.reference_kls).map(Into::into)
     }
 
-    /// Returns the clipped surrogate for token ratios. Training services keep the gradient for
-    /// log-ratios beyond ±20, which this objective clamps.
+    /// Only for token ratios. Services keep the gradient for log-ratios beyond ±20, which this
+    /// objective clamps.
     fn direct(&self, sequence: usize) -> Option<DirectLoss> {
         let config = &self.config;
         let added = config.dual_clip.is_some() || config.entropy_coef != 0.0 || config.needs_reference();

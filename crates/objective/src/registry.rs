@@ -1,7 +1,6 @@
 //! Registry of loss terms: the `kind`s of `objective.terms`.
 //!
-//! A term of this crate is one file (settings, equation, [`LossTerm`]) and one line in
-//! [`Registry::builtin`]. Other crates register terms with [`Registry::with_term`]:
+//! Other crates register terms with [`Registry::with_term`]:
 //!
 //! ```
 //! use serde::{Deserialize, Serialize};
@@ -88,15 +87,15 @@ impl fmt::Debug for Registry {
 }
 
 impl Registry {
-    /// Creates a registry with the terms and presets of this crate. The selective term and the
-    /// normalization have their own keys in [`ObjectiveConfig`].
+    /// Creates a registry with this crate's terms and presets, except terms with their own keys in
+    /// [`ObjectiveConfig`].
     pub fn builtin() -> Self {
         let presets = [ppo::PRESETS, selective::PRESETS, normalization::PRESETS].concat();
         Self { terms: BTreeMap::new(), presets }
     }
 
-    /// Adds a term. `build` gets the parsed settings of `{ kind = "...", ... }`; reject unknown
-    /// keys with `#[serde(deny_unknown_fields)]`.
+    /// Adds a term. `build` gets the parsed settings of `{ kind = "...", ... }`, which should have
+    /// `#[serde(deny_unknown_fields)]`.
     pub fn with_term<C, T>(
         mut self,
         kind: &'static str,
@@ -123,7 +122,7 @@ impl Registry {
         self
     }
 
-    /// Returns the registered names for `objective.terms`.
+    /// Returns the names for `objective.terms`.
     pub fn kinds(&self) -> Vec<&'static str> {
         self.terms.keys().copied().collect()
     }
@@ -133,7 +132,7 @@ impl Registry {
         &self.presets
     }
 
-    /// Writes all defaults of the terms' settings into the config.
+    /// Writes the terms' defaults into the config.
     ///
     /// # Errors
     /// Fails on unknown terms and rejected settings.
@@ -144,7 +143,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Returns the terms of a config: first those with their own keys, then `terms` in order.
+    /// Returns the terms of a config: those with their own keys, then `terms` in order.
     ///
     /// # Errors
     /// Fails on unknown terms and rejected settings.

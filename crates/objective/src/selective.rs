@@ -1,17 +1,14 @@
-//! STAPO's selective term, applied only to outlier turns (STAPO, section 4.2, equations 4, 5, 8 and
-//! 10).
+//! STAPO's selective term on outlier turns (STAPO, section 4.2, equations 4, 5, 8 and 10).
 //!
-//! `J_sel = 1 / turns * sum over outlier turns of (alpha R_TA - gamma P_TI)`, with `R_TA =
-//! KL[pi(.|c) || pi(.|c masked)]` and `P_TI = KL[pi(.|c masked) || pi_ref(.|c masked)]`. Each KL is
-//! a mean over the tokens of the same teacher-forced response. `turns` counts all turns of the
-//! optimizer batch. The loss is `-J_sel`.
+//! `J_sel = 1 / turns * sum over outlier turns of (alpha R_TA - gamma P_TI)`, with
+//! `R_TA = KL[pi(.|c) || pi(.|c masked)]` and `P_TI = KL[pi(.|c masked) || pi_ref(.|c masked)]`,
+//! each a mean over the tokens of the same response. `turns` counts all turns of the optimizer
+//! batch. The loss is `-J_sel`.
 //!
-//! The inputs are full-vocabulary KLs per token, which the learner differentiates, or log-probs of
-//! the sampled tokens, from which k3 estimates the KLs.
+//! Inputs are full-vocabulary KLs per token, or log-probs of the sampled tokens for k3.
 //!
-//! Differs from the paper: the tokens come from the response sampled with the full context.
-//! Therefore k3 estimates `R_TA` without bias, but `P_TI` with bias, because its tokens should be
-//! sampled with the masked context. `estimator = "full"` computes both KLs exactly at each token.
+//! Differs from the paper: tokens come from the response sampled with the full context, so k3 is
+//! biased for `P_TI`. `estimator = "full"` is exact at each token.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{
@@ -25,14 +22,14 @@ use crate::{KlEstimator, LossTerm, Minibatch, TermObjective, kl_estimate};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SelectiveEstimator {
-    /// Exact KLs over the full vocabulary, computed by the learner.
+    /// Exact KLs over the full vocabulary, from the learner.
     #[default]
     Full,
-    /// k3 from log-probs of the sampled tokens.
+    /// k3 from log-probs of sampled tokens.
     K3,
 }
 
-/// Which penalty prevents reward hacking.
+/// Penalty against reward hacking.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SelectivePenalty {
@@ -41,7 +38,7 @@ pub enum SelectivePenalty {
     Ti,
     /// Only the global KL penalty.
     Single,
-    /// Only the global KL penalty, with gamma added to its coefficient.
+    /// Only the global KL penalty, plus gamma in its coefficient.
     Increased,
 }
 
@@ -49,19 +46,19 @@ pub enum SelectivePenalty {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SelectiveConfig {
-    /// Weight of the trajectory-aware reward (0.01, or 0.001 for search).
+    /// Weight of `R_TA`, the trajectory-aware reward (0.01, or 0.001 for search).
     #[schemars(range(min = 0.0, max = 1000.0))]
     pub alpha: f64,
-    /// Weight of the trajectory-independent penalty (0.01, or 0.001 for search).
+    /// Weight of `P_TI`, the trajectory-independent penalty (0.01, or 0.001 for search).
     #[schemars(range(min = 0.0, max = 1000.0))]
     pub gamma: f64,
     /// Estimator of the two KLs.
     pub estimator: SelectiveEstimator,
-    /// Treats the masked prompt's distribution as constant in `R_TA`.
+    /// Treat the masked prompt's distribution as constant in `R_TA`.
     pub detach_masked: bool,
-    /// Part of the prompt to hide in the masked-context pass.
+    /// Hidden part of the prompt in the masked-context pass.
     pub mask: ContextMask,
-    /// Which penalty prevents reward hacking.
+    /// Penalty against reward hacking.
     pub penalty: SelectivePenalty,
 }
 
@@ -78,7 +75,7 @@ impl Default for SelectiveConfig {
     }
 }
 
-/// STAPO, with and without dynamic sampling and a higher upper clip bound.
+/// With and without dynamic sampling and a higher upper clip bound.
 pub(crate) const PRESETS: &[Preset] = &[
     Preset::on(
         "gigpo",
@@ -132,18 +129,18 @@ impl SelectiveConfig {
         }
     }
 
-    /// Returns the coefficient of the global KL penalty for [`SelectiveConfig::penalty`].
+    /// Returns the coefficient of the global KL penalty.
     pub fn kl_coef(&self, base: f64) -> f64 {
         if self.penalty == SelectivePenalty::Increased { base + self.gamma } else { base }
     }
 
-    /// Returns the weight of `P_TI` for [`SelectiveConfig::penalty`].
+    /// Returns the weight of `P_TI`.
     pub fn penalty_coef(&self) -> f64 {
         if self.penalty == SelectivePenalty::Ti { self.gamma } else { 0.0 }
     }
 }
 
-/// Full-vocabulary KLs at the response tokens of one sequence, in nats.
+/// Full-vocabulary KLs at one sequence's response tokens, in nats.
 #[derive(Clone, Copy, Debug)]
 pub struct FullKls<'a> {
     /// `KL[pi(.|c) || pi(.|c masked)]`.
@@ -152,39 +149,39 @@ pub struct FullKls<'a> {
     pub reference_kl: &'a [f64],
 }
 
-/// Log-probs of the sampled tokens of one sequence, in nats.
+/// Log-probs of one sequence's sampled tokens, in nats.
 #[derive(Clone, Copy, Debug)]
 pub struct MaskedLogprobs<'a> {
-    /// Log-probs under the policy with the whole prompt.
+    /// Policy, whole prompt.
     pub full: &'a [f64],
-    /// Log-probs under the policy with the masked prompt.
+    /// Policy, masked prompt.
     pub masked: &'a [f64],
-    /// Log-probs under the reference policy with the masked prompt.
+    /// Reference policy, masked prompt.
     pub reference: &'a [f64],
 }
 
-/// One sequence's loss and its derivatives with respect to the two inputs.
+/// One sequence's loss and derivatives.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SelectiveGradient {
     /// The sequence's part of `-J_sel`.
     pub loss: f64,
-    /// Derivative with respect to `kl` (full KLs) or `full` (log-probs).
+    /// Derivative w.r.t. `kl` (full KLs) or `full` (log-probs).
     pub d_first: Vec<f64>,
-    /// Derivative with respect to `reference_kl` (full KLs) or `masked` (log-probs).
+    /// Derivative w.r.t. `reference_kl` (full KLs) or `masked` (log-probs).
     pub d_second: Vec<f64>,
-    /// Sum over outlier turns of the mean `R_TA`.
+    /// Sum of `R_TA` over outlier turns.
     pub kl: f64,
-    /// Sum over outlier turns of the mean `P_TI`.
+    /// Sum of `P_TI` over outlier turns.
     pub reference_kl: f64,
     /// Number of outlier turns.
     pub outliers: usize,
 }
 
-/// The selective term of one optimizer batch.
+/// Selective term of one optimizer batch.
 #[derive(Clone, Debug)]
 pub struct SelectiveObjective {
     config: SelectiveConfig,
-    /// Spans of each sequence, with true for outlier turns.
+    /// True for outlier turns.
     sequences: Vec<Vec<(TurnSpan, bool)>>,
     turns: f64,
 }
@@ -218,7 +215,7 @@ impl SelectiveObjective {
         Ok(Self { turns: turns as f64, ..Self::new(config, sequences)? })
     }
 
-    /// Returns true if a sequence has an outlier turn, which needs the extra passes.
+    /// Returns whether a sequence has an outlier turn.
     pub fn needs(&self, sequence: usize) -> bool {
         self.sequences
             .get(sequence)
@@ -240,7 +237,7 @@ impl SelectiveObjective {
     /// Evaluates one sequence from log-probs with k3; entries outside outlier turns are ignored.
     ///
     /// # Errors
-    /// Fails on a wrong number of entries, and on NaN or infinity in an outlier turn.
+    /// Fails like [`SelectiveObjective::from_kls`].
     pub fn from_logprobs(
         &self,
         sequence: usize,
@@ -249,7 +246,7 @@ impl SelectiveObjective {
         let MaskedLogprobs { full, masked, reference } = logprobs;
         let arrays = [("full", full), ("masked", masked), ("reference", reference)];
         self.sum_up(sequence, &arrays, |token| {
-            // The estimate depends only on the difference, so the slopes are opposite.
+            // The estimate depends only on the difference.
             let (kl, slope) = kl_estimate(KlEstimator::K3, full[token], masked[token]);
             let back = if self.config.detach_masked { 0.0 } else { -slope };
             Term {
@@ -312,14 +309,14 @@ impl SelectiveObjective {
 }
 
 struct Term {
-    /// `R_TA` and its derivatives with respect to the first and the second input.
+    /// `R_TA` and its derivatives w.r.t. the two inputs.
     kl: (f64, f64, f64),
-    /// `P_TI` and its derivative with respect to the second input.
+    /// `P_TI` and its derivative w.r.t. the second input.
     reference_kl: (f64, f64),
 }
 
 impl Objective for SelectiveObjective {
-    /// Returns 0: the term has masked contexts only.
+    /// The term has masked contexts only.
     fn evaluate(&self, _: usize, _: TokenStatistics<'_>) -> Result<TokenGradients, ObjectiveError> {
         Ok(TokenGradients::default())
     }

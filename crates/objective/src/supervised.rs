@@ -12,11 +12,10 @@ pub struct SupervisedObjective {
 }
 
 impl SupervisedObjective {
-    /// Creates the objective over one optimizer batch, from the weight of each response token
-    /// (`[sequence][token]`, 0 or more).
+    /// Creates the objective from each response token's weight (`[sequence][token]`, 0 or more).
     ///
     /// # Errors
-    /// Fails on a negative, NaN or infinite weight, or if all weights are 0.
+    /// Fails on a negative, NaN or infinite weight, or if all are 0.
     pub fn new(weights: Vec<Vec<f64>>) -> Result<Self, ObjectiveError> {
         for (index, sequence) in weights.iter().enumerate() {
             for (token, &value) in sequence.iter().enumerate() {
@@ -39,11 +38,10 @@ impl SupervisedObjective {
         Ok(Self { weights, total })
     }
 
-    /// Creates the objective with weight 1 per token, from the numbers of response tokens per
-    /// sequence.
+    /// Creates the objective with weight 1 per token, from the response lengths.
     ///
     /// # Errors
-    /// Fails on a batch without response tokens.
+    /// Fails without response tokens.
     pub fn uniform(lengths: &[usize]) -> Result<Self, ObjectiveError> {
         Self::new(lengths.iter().map(|&length| vec![1.0; length]).collect())
     }

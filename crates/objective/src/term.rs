@@ -1,7 +1,5 @@
-//! Loss terms other than the clipped surrogate, the KL penalty and the entropy bonus.
-//!
-//! A term is one file with its settings, equation and [`LossTerm`]. [`crate::registry`] registers
-//! terms for configs; other crates use [`crate::Registry::with_term`].
+//! Loss terms other than surrogate, KL penalty and entropy bonus. Other crates add theirs with
+//! [`crate::Registry::with_term`].
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -10,42 +8,41 @@ use turnwise_core::{Objective, ObjectiveError, RequiredPasses, TurnSpan};
 
 use crate::PolicyObjective;
 
-/// A term over one optimizer batch.
+/// Term over one optimizer batch.
 pub type TermObjective = Box<dyn Objective + Send>;
 
 /// A term of the loss.
 pub trait LossTerm: Debug + Send + Sync {
-    /// Returns the term's config name.
+    /// Returns the config name.
     fn kind(&self) -> &'static str;
 
-    /// Returns the extra model passes that it needs, and whether it scales the gradient.
+    /// Returns the extra model passes, and whether the term scales the gradient.
     fn passes(&self) -> RequiredPasses {
         RequiredPasses::default()
     }
 
-    /// Returns true if the term has a gradient at tokens with advantage 0.
+    /// Returns whether tokens with advantage 0 have a gradient.
     fn acts_without_advantage(&self) -> bool {
         false
     }
 
-    /// Returns the effective KL coefficient with this term.
+    /// Returns the effective KL coefficient.
     fn kl_coef(&self, coef: f64) -> f64 {
         coef
     }
 
-    /// Builds the term over one optimizer batch. Its loss is added to the policy's. Only
-    /// [`LossTerm::passes`] declares its passes.
+    /// Builds the term over one optimizer batch. Its loss is added to the policy's.
     ///
     /// # Errors
-    /// Fails on arrays of mismatched length, NaN and infinity.
+    /// Fails on wrong array lengths, NaN and infinity.
     fn for_minibatch(&self, minibatch: &Minibatch<'_>) -> Result<TermObjective, ObjectiveError>;
 }
 
-/// The optimizer batch that a term is built for.
+/// The optimizer batch of a term.
 #[derive(Clone, Copy, Debug)]
 pub struct Minibatch<'a> {
-    /// The policy objective over the batch ([`PolicyObjective::batch`]).
+    /// Policy objective ([`PolicyObjective::batch`]).
     pub policy: &'a Arc<PolicyObjective>,
-    /// Spans of the responses to run after masked prompts, in the learner's order.
+    /// Spans of responses after masked prompts, in the learner's order.
     pub masked: &'a [TurnSpan],
 }

@@ -1,7 +1,7 @@
 //! The critic's clipped value loss (Schulman et al. 2017; as in common PPO implementations).
 //!
-//! `loss = mean over response tokens of 0.5 max((v - R)^2, (clip(v) - R)^2)`, `clip(v) = v_old +
-//! clamp(v - v_old, -clip, clip)`. The mean is over the whole optimizer batch.
+//! `loss = mean over response tokens of 0.5 max((v - R)^2, (clip(v) - R)^2)`,
+//! `clip(v) = v_old + clamp(v - v_old, -clip, clip)`, over the whole optimizer batch.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{LossMetrics, Objective, ObjectiveError, TokenGradients, TokenStatistics};
@@ -10,7 +10,7 @@ use turnwise_core::{LossMetrics, Objective, ObjectiveError, TokenGradients, Toke
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ValueConfig {
-    /// How far a value may move from its old value before the loss is clipped.
+    /// How far a value may move from its old value before its loss is clipped.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub clip: f64,
 }
@@ -21,31 +21,31 @@ impl Default for ValueConfig {
     }
 }
 
-/// Inputs of one sequence, one entry per response token.
+/// One sequence's inputs, one entry per response token.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ValueSequence {
-    /// The critic's values from which the advantages were computed.
+    /// Values behind the advantages.
     pub old_values: Vec<f64>,
     /// Value targets.
     pub returns: Vec<f64>,
-    /// Which tokens count; absent: all.
+    /// Tokens that count; absent: all.
     pub mask: Option<Vec<bool>>,
 }
 
-/// Value loss of one sequence and its derivative.
+/// One sequence's value loss and derivative.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ValueGradient {
-    /// The sequence's part of the batch loss.
+    /// Part of the batch loss.
     pub loss: f64,
-    /// `d loss / d value`, one per response token.
+    /// `d loss / d value` per response token.
     pub d_values: Vec<f64>,
-    /// Number of tokens on the clipped branch, where the derivative is 0.
+    /// Tokens on the clipped branch, where the derivative is 0.
     pub clipped: f64,
-    /// Number of unmasked tokens.
+    /// Unmasked tokens.
     pub tokens: f64,
 }
 
-/// The value loss of one optimizer batch.
+/// Value loss of one optimizer batch.
 #[derive(Clone, Debug)]
 pub struct ValueObjective {
     clip: f64,
@@ -57,7 +57,7 @@ impl ValueObjective {
     /// Creates the loss over `sequences`.
     ///
     /// # Errors
-    /// Fails on a negative clip range, arrays of different length, NaN and infinity.
+    /// Fails on a negative clip range, wrong array lengths, NaN and infinity.
     pub fn new(config: &ValueConfig, sequences: Vec<ValueSequence>) -> Result<Self, ObjectiveError> {
         if config.clip.is_nan() || config.clip < 0.0 {
             return Err(ObjectiveError::Setting(format!(
@@ -116,7 +116,6 @@ impl ValueObjective {
             gradient.tokens += 1.0;
             gradient.loss += 0.5 * free.max(bound) / self.tokens;
             if bound > free {
-                // Moved by more than the clip range, and closer to the target than clipping allows.
                 gradient.clipped += 1.0;
             } else {
                 gradient.d_values[token] = (value - target) / self.tokens;
@@ -132,7 +131,7 @@ impl ValueSequence {
     }
 }
 
-/// A critic's objective: the learner passes values instead of log-probs.
+/// The learner passes values instead of log-probs.
 impl Objective for ValueObjective {
     fn evaluate(
         &self,

@@ -1,4 +1,4 @@
-//! Finds the base model of an adapter and checks that it is unchanged.
+//! Finds an adapter's base model and checks that it is unchanged.
 
 use std::path::{Path, PathBuf};
 
@@ -9,26 +9,24 @@ use turnwise_model::{AdapterBase, Parameters};
 use crate::run_folder::enclosing_run;
 use crate::{PolicyError, policy_folder};
 
-/// Folder in a run directory that holds a copy of the base model, if no other folder keeps it.
+/// Folder in a run directory with a copy of the base model, if no other folder keeps it.
 pub const FOLDER: &str = "base";
 
-/// Reference to the base model of a checkpoint's adapter, as stored in `state.json`.
+/// Reference to an adapter's base model in a checkpoint's `state.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BaseModel {
-    /// Folder or hub id of the base model.
+    /// Folder or hub id.
     pub name: String,
-    /// Commit, if the base is a hub model.
+    /// Commit of a hub model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
-    /// CRC-32C of the base's weights in `f32`, in layout order.
+    /// CRC-32C of the weights in `f32`, in layout order.
     pub crc32c: u32,
 }
 
 impl BaseModel {
-    /// Creates a reference to a hub model (`ORG/NAME` or `ORG/NAME@REVISION`) found in `folder`.
-    ///
-    /// If the folder is a snapshot in the hub's cache, the reference contains the commit, because
-    /// branches move. Otherwise, the reference contains the requested revision.
+    /// References a hub model (`ORG/NAME` or `ORG/NAME@REVISION`) in `folder`, by commit if that is
+    /// a snapshot in the hub's cache.
     pub fn of_hub(id: &str, folder: &Path, crc32c: u32) -> Self {
         let (name, asked) = id.split_once('@').map_or((id, None), |(name, revision)| (name, Some(revision)));
         let in_snapshots = folder.parent().is_some_and(|parent| parent.ends_with("snapshots"));
@@ -37,9 +35,8 @@ impl BaseModel {
         Self { name: name.to_owned(), revision, crc32c }
     }
 
-    /// Creates a reference to the model in a folder. For a folder in the hub's cache, the reference
-    /// is the hub id and commit, which are valid on other machines. For other folders, it is the
-    /// absolute path.
+    /// References the model in a folder: by hub id and commit in the hub's cache, else by absolute
+    /// path.
     ///
     /// # Errors
     /// Fails if the folder does not exist.
@@ -51,20 +48,19 @@ impl BaseModel {
         Ok(Self { name: folder.to_string_lossy().into_owned(), revision: None, crc32c })
     }
 
-    /// Returns the reference as stored in adapter files.
+    /// Returns the reference for adapter files.
     pub fn named(&self) -> AdapterBase {
         AdapterBase { name: self.name.clone(), revision: self.revision.clone() }
     }
 }
 
-/// Returns the folder of the base model for the adapter in `folder`. This is the run's copy if it
-/// exists, otherwise the model named in the adapter's config. A relative path is tried first in the
-/// working directory, then in the adapter's folder.
+/// Returns the base model's folder for the adapter in `folder`: the run's copy, else the model in
+/// the adapter's config. A relative path is tried in the working directory, then in the adapter's
+/// folder.
 ///
 /// # Errors
-/// Fails if the run has no copy and the adapter's base cannot be found. `base_model_name_or_path`
-/// in `adapter_config.json` must be a folder with a `config.json` or a model that [`policy_folder`]
-/// finds.
+/// Fails unless there is a copy, or `base_model_name_or_path` is a folder with a `config.json` or a
+/// model that [`policy_folder`] finds.
 pub fn find(folder: &Path, named: Option<&AdapterBase>) -> Result<PathBuf, PolicyError> {
     if let Some(own) = enclosing_run(folder).map(|run| run.join(FOLDER)).filter(|own| is_model(own)) {
         return Ok(own);
@@ -80,7 +76,6 @@ pub fn find(folder: &Path, named: Option<&AdapterBase>) -> Result<PathBuf, Polic
     if let Some(path) = [PathBuf::from(name), folder.join(name)].into_iter().find(|path| is_model(path)) {
         return Ok(path);
     }
-    // Other names of models.
     policy_folder(Path::new(&revised(name, revision.as_deref())), &mut |_| ()).map_err(|error| {
         PolicyError::file(
             &config,
@@ -97,15 +92,13 @@ fn is_model(folder: &Path) -> bool {
     folder.join("config.json").is_file()
 }
 
-/// Rejects a base that differs from the one a checkpoint's adapter was trained on. Adapters outside
-/// checkpoints are not checked, even if another tool left a `state.json` next to them.
+/// Rejects a base other than the one that a checkpoint's adapter was trained on. Adapters outside
+/// checkpoints are not checked.
 ///
 /// # Errors
-/// Fails if `adapter` does not exist, if `state.json` cannot be read or (inside a run) is not a
-/// checkpoint's state, or if the base's weights have a different CRC-32C.
+/// Fails if `adapter` does not exist, a run's `state.json` is invalid, or the CRC-32C differs.
 pub fn verify(adapter: &Path, base: &Path, parameters: &Parameters<f32>) -> Result<(), PolicyError> {
-    // Relative paths such as `policy` and `.` have no parent, and a link's parent is not the
-    // adapter's.
+    // `policy` and `.` have no parent, and a link's parent is not the adapter's.
     let real = adapter.canonicalize().map_err(PolicyError::io(adapter))?;
     let Some(path) = real.parent().map(|checkpoint| checkpoint.join("state.json")) else { return Ok(()) };
     let text = match std::fs::read_to_string(&path) {
@@ -136,8 +129,7 @@ pub fn verify(adapter: &Path, base: &Path, parameters: &Parameters<f32>) -> Resu
     }
 }
 
-/// Keys that every checkpoint's `state.json` has. They distinguish it from files of that name
-/// written by other tools.
+/// Other tools' `state.json` lacks these.
 const KEYS: [&str; 2] = ["position", "weights_version"];
 
 #[derive(Deserialize)]
@@ -173,9 +165,7 @@ mod tests {
         );
         model("model");
         assert_eq!(find(&adapter, Some(&elsewhere)).unwrap(), at("model"));
-        // Relative to the adapter.
         assert!(is_model(&find(&adapter, Some(&named("../../../../model"))).unwrap()));
-        // The run's copy comes first.
         std::fs::write(at("run/config.toml"), "").unwrap();
         std::fs::write(at("run/panel.json"), "").unwrap();
         model("run/base");
@@ -220,7 +210,6 @@ mod tests {
             let error = verify(&inside, Path::new("m"), &parameters).unwrap_err().to_string();
             assert!(error.contains("state.json"), "{error}");
         }
-        // An existing unreadable file is an error.
         std::fs::remove_file(&state).unwrap();
         verify(&names[0], Path::new("m"), &parameters).unwrap();
         std::fs::create_dir(&state).unwrap();

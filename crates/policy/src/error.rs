@@ -4,29 +4,29 @@ use std::path::Path;
 
 use thiserror::Error;
 
-/// Error from finding or loading a policy. Messages name the file and say how to fix the problem.
+/// Error from finding or loading a policy; messages name the file and the fix.
 #[derive(Debug, Error)]
 pub enum PolicyError {
-    /// A file or folder could not be read.
+    /// File or folder that could not be read.
     #[error("{path}: {source}")]
     Io {
-        /// Path of the file or folder.
+        /// Path.
         path: String,
-        /// The operating system's error.
+        /// Operating system error.
         source: std::io::Error,
     },
-    /// A file or folder is invalid.
+    /// Invalid file or folder.
     #[error("{path}: {reason}")]
     File {
-        /// Path of the file or folder, or the name of a hub model.
+        /// Path, or name of a hub model.
         path: String,
-        /// The problem and how to fix it.
+        /// Problem and fix.
         reason: String,
     },
-    /// The weights could not be read.
+    /// Unreadable weights.
     #[error(transparent)]
     Model(#[from] turnwise_model::ModelError),
-    /// The tokenizer could not be read.
+    /// Unreadable tokenizer.
     #[error(transparent)]
     Text(#[from] turnwise_text::TextError),
 }

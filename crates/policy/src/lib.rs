@@ -1,11 +1,7 @@
 //! Finds and loads a policy, without training code.
 //!
-//! | file | subject |
-//! |---|---|
-//! | `load.rs` | [`Policy`]: loads a model folder, an adapter, a checkpoint, a run or a hub model |
-//! | [`base`] | finds an adapter's base model and checks that it is unchanged |
-//! | [`run_folder`] | complete checkpoints of a run directory |
-//! | `hub/` | the Hugging Face hub's cache; downloads and uploads (feature `hub`) |
+//! [`Policy`] is a model folder, an adapter, a checkpoint, a run or a hub model. The feature `hub`
+//! adds downloads and uploads.
 //!
 //! ```
 //! use turnwise_policy::Policy;

@@ -8,30 +8,29 @@ use turnwise_text::Tokenizer;
 
 use crate::{PolicyError, base, hub, run_folder};
 
-/// Receives messages for the user, for example about the file being downloaded.
+/// Receives messages for the user, such as download progress.
 pub type Notes<'a> = dyn FnMut(String) + 'a;
 
 /// A policy: weights and tokenizer.
 pub struct Policy {
-    /// The weights; base and adapter are separate if the policy has an adapter.
+    /// Weights; base and adapter are separate.
     pub weights: Weights,
     /// The tokenizer.
     pub tokenizer: Arc<Tokenizer>,
 }
 
 impl Policy {
-    /// Loads a policy from a Hugging Face folder, an adapter folder, a run directory or a
-    /// checkpoint. If no such folder exists, `ORG/NAME` or `ORG/NAME@REVISION` is loaded from the
-    /// hub.
+    /// Loads a policy from a model folder, adapter folder, run directory or checkpoint, else from
+    /// the hub (`ORG/NAME` or `ORG/NAME@REVISION`).
     ///
     /// # Errors
-    /// The error names the file and the problem. Typical problems are a missing model, an
-    /// unsupported architecture or tokenizer, or a base changed since training.
+    /// Fails on a missing model, an unsupported architecture or tokenizer, or a base changed since
+    /// training.
     pub fn load(path: &Path) -> Result<Self, PolicyError> {
         Self::load_with(path, &mut |_| ())
     }
 
-    /// Like [`Policy::load`]. Downloads and the origin of the model are reported to `notes`.
+    /// Like [`Policy::load`]; `notes` gets downloads and the model's origin.
     ///
     /// # Errors
     /// Fails like [`Policy::load`].
@@ -58,7 +57,7 @@ impl Policy {
         let tokenizer = if folder.join("tokenizer.json").is_file() {
             let own = Tokenizer::load_folder(folder)?;
             check_vocabulary(folder, &own, &base, weights.config().vocab_size)?;
-            // PEFT's folders may lack the end tokens and the chat template of the base.
+            // PEFT's folders may lack the end tokens and chat template of the base.
             let bare = own.end_tokens().is_empty() && own.chat_template().is_none();
             if bare && own.to_json()? == tokenizer.to_json()? {
                 tokenizer
@@ -72,7 +71,6 @@ impl Policy {
     }
 }
 
-/// Rejects a tokenizer whose ids exceed the number of rows in the model's embedding.
 fn check_vocabulary(
     folder: &Path,
     tokenizer: &Tokenizer,
@@ -92,11 +90,11 @@ fn check_vocabulary(
     Err(PolicyError::file(folder, reason))
 }
 
-/// Resolves a path or name to a model folder. Accepts a model folder, a checkpoint, a run (newest
-/// complete checkpoint) or a hub model, downloaded if the feature `hub` is enabled.
+/// Returns the folder of a model, checkpoint, run (newest complete checkpoint) or hub model,
+/// downloaded with the feature `hub`.
 ///
 /// # Errors
-/// Fails if there is no model, it cannot be downloaded, or a file in the checkpoint was changed.
+/// Fails if the model is missing, cannot be downloaded, or was changed in its checkpoint.
 pub fn policy_folder(path: &Path, notes: &mut Notes<'_>) -> Result<PathBuf, PolicyError> {
     if path.join("model.safetensors").is_file() || path.join("config.json").is_file() || is_adapter(path) {
         return Ok(path.to_path_buf());
@@ -123,8 +121,7 @@ pub fn policy_folder(path: &Path, notes: &mut Notes<'_>) -> Result<PathBuf, Poli
     ))
 }
 
-/// Returns the error for a missing name inside an existing folder of runs or models. Such a name
-/// cannot be a hub model.
+/// A missing name in an existing folder of runs or models cannot be a hub model.
 fn mistyped(path: &Path) -> Option<PolicyError> {
     let parent = path.parent().filter(|parent| !path.exists() && parent.is_dir())?;
     let mut there: Vec<String> = std::fs::read_dir(parent)
@@ -150,15 +147,13 @@ mod tests {
 
     use super::*;
 
-    /// Returns a tokenizer with the 256 byte tokens and `more` others.
     fn tokenizer(more: usize) -> Tokenizer {
         let special_tokens = (0..more).map(|index| format!("<{index}>")).collect();
         let config = TokenizerConfig { special_tokens, ..TokenizerConfig::default() };
         Tokenizer::train(std::iter::empty(), &config).unwrap()
     }
 
-    /// Writes a model with 258 embedding rows and its tokenizer to `base`, and an adapter for it to
-    /// `adapter`.
+    /// A model with 258 embedding rows in `base`, and an adapter for it in `adapter`.
     fn folders() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         let config = crate::testing::tiny_config(258);
@@ -210,15 +205,13 @@ mod tests {
         let folder = folders();
         let at = |name: &str| folder.path().join(name);
         std::fs::write(at("base/generation_config.json"), r#"{"eos_token_id": [256, 257]}"#).unwrap();
-        // Like PEFT: a tokenizer with one end token, and no generation config.
+        // As PEFT does: one end token, and no generation config.
         tokenizer(2).save_folder(&at("adapter")).unwrap();
         std::fs::write(at("adapter/tokenizer_config.json"), r#"{"eos_token": "<1>"}"#).unwrap();
         let ends = || Policy::load(&at("adapter")).unwrap().tokenizer.end_tokens().to_vec();
         assert_eq!(ends(), [256, 257]);
-        // Saving keeps the end tokens.
         Policy::load(&at("adapter")).unwrap().tokenizer.save_folder(&at("saved")).unwrap();
         assert_eq!(Tokenizer::load_folder(&at("saved")).unwrap().end_tokens(), [256, 257]);
-        // The adapter's own file wins.
         std::fs::write(at("adapter/generation_config.json"), r#"{"eos_token_id": 257}"#).unwrap();
         assert_eq!(ends(), [257]);
     }

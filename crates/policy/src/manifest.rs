@@ -1,5 +1,4 @@
-//! The manifest of a checkpoint, `COMPLETE`: lists files with sizes and checksums, and is written
-//! last.
+//! The manifest of a checkpoint, `COMPLETE`: its files with sizes and checksums, written last.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +13,7 @@ use crate::run_folder::COMPLETE;
 /// The files of a checkpoint.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// Files by path inside the checkpoint, with `/` as the separator.
+    /// By path in the checkpoint, with `/`.
     files: BTreeMap<String, FileFacts>,
 }
 
@@ -24,20 +23,20 @@ struct FileFacts {
     crc32c: u32,
 }
 
-/// How strictly to verify a checkpoint against its manifest.
+/// How strictly to verify a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
-    /// Checks that every file exists and has the listed size.
+    /// Every file exists and has the listed size.
     Sizes,
-    /// Also checks that every file has the listed checksum.
+    /// Also every checksum.
     Contents,
 }
 
 impl Manifest {
-    /// Computes the manifest of a folder from its files.
+    /// Computes the manifest of a folder.
     ///
     /// # Errors
-    /// Fails on a file that cannot be read.
+    /// Fails on an unreadable file.
     pub fn of(folder: &Path) -> Result<Self, PolicyError> {
         let mut files = BTreeMap::new();
         for (name, path) in files_below(folder, "")? {
@@ -48,11 +47,10 @@ impl Manifest {
         Ok(Self { files })
     }
 
-    /// Reads the manifest of a checkpoint.
+    /// Reads a checkpoint's manifest.
     ///
     /// # Errors
-    /// Fails if the file is missing, is not a manifest, or lists no file. An empty manifest would
-    /// verify nothing, so a checkpoint with one is incomplete.
+    /// Fails if it is missing, invalid or lists no file, and so would verify nothing.
     pub fn read(folder: &Path) -> Result<Self, String> {
         let text = fs::read_to_string(folder.join(COMPLETE))
             .map_err(|_| format!("has no {COMPLETE}, so its files cannot be verified"))?;
@@ -67,12 +65,11 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Verifies those files of a checkpoint whose paths start with `prefix`. At least one file must
-    /// be listed, and no file may be missing, changed or unlisted. Hidden files are ignored. Tools
-    /// and file systems leave such files behind, and no checkpoint reader opens them.
+    /// Verifies a checkpoint's files whose paths start with `prefix`, except hidden ones, which no
+    /// reader opens.
     ///
     /// # Errors
-    /// The error names the first file that is missing, changed or not listed.
+    /// Returns the first file that is missing, changed or unlisted, or that no file is listed.
     pub fn check(&self, folder: &Path, prefix: &str, check: Check) -> Result<(), String> {
         if !self.files.keys().any(|name| name.starts_with(prefix)) {
             return Err(format!("{COMPLETE} lists no file of {prefix}, so it cannot be verified"));
@@ -98,7 +95,6 @@ impl Manifest {
     }
 }
 
-/// Returns true if the name of a file or of one of its folders starts with a dot.
 fn is_hidden(name: &str) -> bool {
     name.split('/').any(|part| part.starts_with('.'))
 }

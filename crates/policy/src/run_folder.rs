@@ -1,5 +1,4 @@
-//! Reads the checkpoints of a run directory without the trainer. `checkpoints/LABEL/COMPLETE` marks
-//! a complete one.
+//! Finds the checkpoints of a run directory without the trainer.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,13 +6,10 @@ use std::path::{Path, PathBuf};
 use crate::PolicyError;
 use crate::manifest::{Check, Manifest};
 
-/// Last file written to a checkpoint. It marks the checkpoint as complete, and lists all files with
-/// sizes and checksums.
+/// Last file of a checkpoint: lists all others with sizes and checksums.
 pub const COMPLETE: &str = "COMPLETE";
 
-/// Returns the checkpoint folders of a run, complete or not. The oldest come first: the warm
-/// start's (`sft-000100`), then those of RL (`step-000012`). Leftovers of killed processes have
-/// other names and are skipped.
+/// Returns a run's checkpoint folders, complete or not, oldest first; SFT precedes RL.
 ///
 /// # Errors
 /// Fails if the folder `checkpoints` cannot be read.
@@ -30,7 +26,7 @@ pub fn checkpoint_folders(run: &Path) -> Result<Vec<PathBuf>, PolicyError> {
     Ok(found.into_iter().map(|(_, path)| path).collect())
 }
 
-/// Returns the folders of a run's complete checkpoints, oldest first.
+/// Returns a run's complete checkpoints, oldest first.
 ///
 /// # Errors
 /// Fails if the folder `checkpoints` cannot be read.
@@ -40,11 +36,11 @@ pub fn whole_checkpoints(run: &Path) -> Result<Vec<PathBuf>, PolicyError> {
     Ok(folders)
 }
 
-/// Verifies the files of a checkpoint and returns its policy folder.
+/// Verifies a checkpoint's policy files and returns their folder.
 ///
 /// # Errors
-/// Fails if the checkpoint has no manifest that lists the policy, or if a policy file is missing,
-/// changed or not listed.
+/// Fails if the manifest does not list the policy, or if a policy file is missing, changed or
+/// unlisted.
 pub fn checked_policy(checkpoint: &Path) -> Result<PathBuf, PolicyError> {
     let sound =
         Manifest::read(checkpoint).and_then(|found| found.check(checkpoint, "policy/", Check::Contents));
@@ -52,19 +48,18 @@ pub fn checked_policy(checkpoint: &Path) -> Result<PathBuf, PolicyError> {
     Ok(checkpoint.join("policy"))
 }
 
-/// Returns the newest complete checkpoint of a run.
+/// Returns a run's newest complete checkpoint.
 ///
 /// # Errors
-/// Fails if the run has no complete checkpoint.
+/// Fails without one.
 pub fn newest_checkpoint(run: &Path) -> Result<PathBuf, PolicyError> {
     whole_checkpoints(run)?.pop().ok_or_else(|| {
         PolicyError::file(&run.join("checkpoints"), "has no complete checkpoint; start the run again")
     })
 }
 
-/// Returns the label of a policy's checkpoint, for example `step-000060`. For a run, returns the
-/// label of the newest complete checkpoint. Returns `None` for a policy outside a run, and for a
-/// run's `base`.
+/// Returns the checkpoint label of a policy, or of a run's newest complete checkpoint, such as
+/// `step-000060`. `None` outside a run and for a run's `base`.
 pub fn checkpoint_label(policy: &Path) -> Option<String> {
     let policy = policy.canonicalize().ok()?;
     let run = enclosing_run(&policy)?;
@@ -73,30 +68,27 @@ pub fn checkpoint_label(policy: &Path) -> Option<String> {
     inside.next()?.as_os_str().to_str().map(str::to_owned)
 }
 
-/// Returns true if a folder is a checkpoint, complete or not. It then has a manifest, or the run's
-/// state next to its policy.
+/// Returns whether a folder is a checkpoint, complete or not: it has a manifest or a `state.json`.
 pub fn is_checkpoint(folder: &Path) -> bool {
     folder.join(COMPLETE).is_file() || folder.join("state.json").is_file()
 }
 
-/// Returns true if a folder is a run directory.
+/// Returns whether a folder is a run directory.
 pub fn is_run(folder: &Path) -> bool {
     folder.join("config.toml").is_file() && folder.join("checkpoints").is_dir()
 }
 
-/// Returns the run that a folder belongs to. Accepts the run directory, its `base`, a checkpoint,
-/// or the policy or critic in one.
+/// Returns the run of a folder: the run directory, its `base`, a checkpoint, or the policy or
+/// critic in one.
 ///
-/// A `config.toml` in a parent folder does not suffice, because any project may have such a file.
-/// The parent must be a run directory with pinned tasks (`panel.json`), and the path below it must
-/// be one that runs write to.
+/// A `config.toml` does not suffice, because any project may have one: the run must also have
+/// pinned tasks (`panel.json`).
 pub fn enclosing_run(folder: &Path) -> Option<PathBuf> {
     let folder = folder.canonicalize().ok()?;
     let holds = |root: &Path| is_run(root) && root.join("panel.json").is_file();
     folder.ancestors().take(4).find(|root| holds(root) && is_part(&folder, root)).map(Path::to_path_buf)
 }
 
-/// Returns true if a run in `root` writes a model to this folder.
 fn is_part(folder: &Path, root: &Path) -> bool {
     let Ok(inside) = folder.strip_prefix(root) else { return false };
     let names: Option<Vec<&str>> = inside.components().map(|part| part.as_os_str().to_str()).collect();
@@ -107,7 +99,6 @@ fn is_part(folder: &Path, root: &Path) -> bool {
     }
 }
 
-/// Returns a key for sorting checkpoint labels; `None` for other names.
 fn order(label: &str) -> Option<(u8, u64)> {
     let (phase, step) = label.split_once('-')?;
     let phase = ["sft", "step"].iter().position(|name| *name == phase)?;
@@ -129,7 +120,6 @@ mod tests {
         let manifest = serde_json::to_string(&Manifest::of(checkpoint).unwrap()).unwrap();
         fs::write(checkpoint.join(COMPLETE), manifest).unwrap();
         assert_eq!(checked_policy(checkpoint).unwrap(), checkpoint.join("policy"));
-        // Files outside the policy are not verified.
         fs::write(checkpoint.join("optimizer.safetensors"), b"others!").unwrap();
         assert!(checked_policy(checkpoint).is_ok());
         for (content, reason) in [(&b"weighed"[..], "checksum"), (b"weight", "6 bytes")] {
@@ -193,7 +183,7 @@ mod tests {
             paths.iter().map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect()
         };
         assert_eq!(labels(whole_checkpoints(run).unwrap()), ["sft-000900", "step-000001"]);
-        // A million steps have seven digits, and are still sorted.
+        // Seven digits are still sorted.
         put("step-1000000", true);
         put("step-999999", true);
         assert!(newest_checkpoint(run).unwrap().ends_with("step-1000000"));
@@ -220,7 +210,6 @@ mod tests {
         for path in inside.iter().chain(&outside) {
             fs::create_dir_all(root.join(path)).unwrap();
         }
-        // A project's own config.toml does not make a run.
         fs::write(root.join("config.toml"), "").unwrap();
         assert_eq!(checkpoint_label(&root.join("checkpoints/step-000003")), None);
         for path in inside.iter().chain(&outside) {

@@ -2,7 +2,7 @@
 
 use turnwise_model::ModelConfig;
 
-/// Returns a config of one layer of width 4 with `vocab_size` rows.
+/// One layer of width 4 with `vocab_size` rows.
 pub(crate) fn tiny_config(vocab_size: usize) -> ModelConfig {
     ModelConfig {
         vocab_size,

@@ -10,13 +10,13 @@ use turnwise_model::bert::{SentenceEncoder, SentenceOptions};
 
 use crate::TrainError;
 
-/// Maximum number of cached vectors; a full cache is cleared.
+/// A full cache is cleared.
 const KEPT: usize = 1 << 16;
 
 /// Returns the configured embedder: a model folder, or hashed n-grams by default.
 ///
 /// # Errors
-/// Returns [`TrainError::Model`] if the folder has no valid encoder, with the file and the problem.
+/// Returns [`TrainError::Model`] if the folder has no valid encoder.
 pub fn embedder(config: &CreditConfig) -> Result<Box<dyn Embedder>, TrainError> {
     if config.encoder.as_os_str().is_empty() {
         return Ok(Box::new(HashedNgrams::default()));
@@ -43,7 +43,7 @@ impl Embedder for ModelEmbedder {
         if let Some(vector) = self.kept.lock().unwrap_or_else(PoisonError::into_inner).get(text) {
             return vector.clone();
         }
-        // A text that cannot be encoded matches nothing, not even itself.
+        // A text that cannot be encoded matches nothing.
         let vector = self.encoder.encode(&[text]).unwrap_or_else(|_| vec![0.0; self.encoder.dimensions()]);
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() >= KEPT {

@@ -4,61 +4,61 @@ use std::path::Path;
 
 use thiserror::Error;
 
-/// Error that stops a run. Messages name the fix.
+/// Error that stops a run; messages name the fix.
 #[derive(Debug, Error)]
 pub enum TrainError {
-    /// A config file or override is invalid.
+    /// Invalid config file or override.
     #[error("{origin}: {reason}")]
     Config {
-        /// The file, or the override as written.
+        /// File, or override as written.
         origin: String,
-        /// The problem with its key and fix.
+        /// Problem with its key and fix.
         reason: String,
     },
     /// Invalid settings.
     #[error(transparent)]
     Settings(#[from] turnwise_settings::SettingsError),
-    /// A file or folder could not be read or written.
+    /// File or folder that could not be read or written.
     #[error("{path}: {source}")]
     Io {
-        /// Path of the file.
+        /// File path.
         path: String,
-        /// The operating system's error.
+        /// Operating system error.
         source: std::io::Error,
     },
-    /// A file of the run directory is invalid.
+    /// Invalid file of the run directory.
     #[error("{path}: {reason}")]
     File {
-        /// Path of the file.
+        /// File path.
         path: String,
-        /// The problem and its fix.
+        /// Problem and fix.
         reason: String,
     },
-    /// The environment could not be set up.
+    /// Environment setup failed.
     #[error(transparent)]
     Env(#[from] turnwise_core::EnvError),
-    /// The policy could not be sampled.
+    /// Sampling failed.
     #[error(transparent)]
     Sample(#[from] turnwise_core::SampleError),
-    /// The policy could not be trained.
+    /// Policy update failed.
     #[error(transparent)]
     Learn(#[from] turnwise_core::LearnError),
-    /// The objective is invalid.
+    /// Invalid objective.
     #[error(transparent)]
     Objective(#[from] turnwise_core::ObjectiveError),
-    /// Credit could not be assigned.
+    /// Credit assignment failed.
     #[error(transparent)]
     Credit(#[from] turnwise_credit::CreditError),
-    /// The model could not be created, read or written.
+    /// Model could not be created, read or written.
     #[error(transparent)]
     Model(#[from] turnwise_model::ModelError),
-    /// The tokenizer or chat template could not be created, read or used.
+    /// Tokenizer or chat template failed.
     #[error(transparent)]
     Text(#[from] turnwise_text::TextError),
-    /// The policy could not be found or loaded.
+    /// Policy not found or not loadable.
     #[error(transparent)]
     Policy(#[from] turnwise_policy::PolicyError),
-    /// The judge could not be set up.
+    /// Judge setup failed.
     #[error(transparent)]
     Judge(#[from] turnwise_decompose::JudgeError),
     /// An observer (such as the evaluation) failed.
@@ -67,7 +67,7 @@ pub enum TrainError {
     /// The run needs more memory than available.
     #[error("{0}; change the config, or pass --ignore-memory to start it anyway")]
     Memory(String),
-    /// The run produced NaN or infinity.
+    /// NaN or infinity.
     #[error(
         "{position}: {source}. The weights were not kept and the batch is in {batch}; go on from a checkpoint with \
          other settings, for example `turnwise train --resume {run} train.learning_rate=...`, or with \
@@ -76,11 +76,11 @@ pub enum TrainError {
     Diverged {
         /// Position in the run.
         position: String,
-        /// The number that was NaN or infinite.
+        /// Error about the number.
         source: Box<TrainError>,
         /// File with the step's trajectories.
         batch: String,
-        /// The run directory.
+        /// Run directory.
         run: String,
     },
     /// All trajectories of a step failed for reasons other than the policy.
@@ -88,23 +88,23 @@ pub enum TrainError {
         "{failed} of {sampled} trajectories of this step failed and none is left to train on; the first reason: {reason}"
     )]
     Rollout {
-        /// Number of failed trajectories.
+        /// Failed trajectories.
         failed: usize,
-        /// Number of sampled trajectories.
+        /// Sampled trajectories.
         sampled: usize,
-        /// Reason why the first of these trajectories failed.
+        /// Reason of the first failure.
         reason: String,
     },
     /// A worker thread ended unexpectedly.
     #[error("a rollout thread ended unexpectedly; the log above says why")]
     Thread,
-    /// The system could not start a rollout thread.
+    /// A rollout thread could not start.
     #[error("cannot start a thread for a rollout: {0}; lower rollout.num_workers or rollout.env_threads")]
     ThreadStart(std::io::Error),
 }
 
 impl TrainError {
-    /// Creates an I/O error with its path.
+    /// Creates an I/O error for a path.
     pub fn io(path: &Path, source: std::io::Error) -> Self {
         Self::Io { path: path.display().to_string(), source }
     }

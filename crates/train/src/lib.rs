@@ -1,19 +1,19 @@
 //! Training: rollouts, credit, updates, checkpoints and the run directory.
 //!
-//! [`Run`] is the complete loop. A run writes everything to its [`RunDirectory`], and resumes from
-//! there bit-identically. An [`Observer`] receives its messages.
+//! [`Run`] is the complete loop. It writes to its [`RunDirectory`], from which it resumes
+//! bit-identically, and sends messages to an [`Observer`].
 //!
 //! | folder | subject |
 //! |---|---|
-//! | [`config`] | the typed configuration, and its methods |
-//! | [`setup`] | environment and prompts of a config |
-//! | [`record`] | output of a run: directory, checkpoints, panels, metrics, events |
-//! | [`rollout`] | trajectories: environments, samplers, prompts, tasks |
-//! | [`learners`] | trained models: policy, critic, decomposer |
-//! | [`plan`] | checks before a run, and its memory |
-//! | [`sft`] | SFT: demonstrations as sequences, supervised updates |
-//! | [`step`] | one RL step: rewards, credit, training set, updates, metrics |
-//! | [`run`] | whole runs: start, resume, and the phases |
+//! | [`config`] | the typed configuration |
+//! | [`setup`] | environment and prompts |
+//! | [`record`] | directory, checkpoints, panels, metrics, events |
+//! | [`rollout`] | trajectories |
+//! | [`learners`] | policy, critic, decomposer |
+//! | [`plan`] | checks and memory before a run |
+//! | [`sft`] | supervised updates |
+//! | [`step`] | one RL step |
+//! | [`run`] | whole runs: start, resume, phases |
 //!
 //! A folder only uses folders above it in this table (`tests/it/imports.rs`).
 //!

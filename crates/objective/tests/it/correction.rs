@@ -1,4 +1,4 @@
-//! Rollout correction: weights of TRL and verl, derivatives, and rejected inputs.
+//! Rollout correction: weights, derivatives, rejected inputs.
 
 use turnwise_core::TurnSpan;
 use turnwise_objective::{
@@ -9,7 +9,6 @@ use turnwise_objective::{
 const SAMPLED: [f32; 5] = [-1.0, -0.5, -2.0, -0.25, -3.0];
 const OLD: [f32; 5] = [-0.5, -0.75, -2.0, -1.25, -1.5];
 
-/// Two turns of two and three tokens; the fourth token does not count.
 fn sequence(masked: bool) -> ObjectiveSequence {
     let spans = vec![TurnSpan { turn: 0, start: 2, end: 4 }, TurnSpan { turn: 1, start: 6, end: 9 }];
     let mask = masked.then(|| vec![true, true, true, false, true]);
@@ -24,8 +23,8 @@ fn close(found: &[f64], expected: &[f64]) -> bool {
     found.len() == expected.len() && found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-9)
 }
 
-/// Expected numbers: `torch.exp(old - sampled)` with `clamp(max=cap)` or `masked_fill` (TRL's modes
-/// `token_truncate`, `token_mask`, `sequence_truncate`, `sequence_mask`), from NumPy in float64.
+/// Expected numbers come from NumPy in float64: `torch.exp(old - sampled)` with `clamp(max=cap)` or
+/// `masked_fill`, as in TRL's `token_truncate`, `token_mask`, `sequence_truncate`, `sequence_mask`.
 #[test]
 fn weights_are_those_of_trl_and_verl() {
     let of = |level, mode| correction(level, mode).weights(0, &sequence(false), &SAMPLED).unwrap();
@@ -68,7 +67,7 @@ fn equal_policies_change_nothing() {
     }
 }
 
-/// Checks the derivative of `sum_t weight_t c_t surrogate_t`, with clipping on both sides.
+/// The derivative of `sum_t weight_t c_t surrogate_t`, with clipping on both sides.
 #[test]
 fn gradients_equal_central_differences() {
     let current = [-0.1, -1.3, -2.05, -1.2, -1.55];

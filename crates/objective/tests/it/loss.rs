@@ -15,7 +15,7 @@ fn span(turn: usize, start: usize, end: usize) -> TurnSpan {
     TurnSpan { turn, start, end }
 }
 
-/// Two sequences, of two turns and one, with log-probs far outside the clip range.
+/// Log-probs far outside the clip range.
 fn batch() -> (ObjectiveBatch, Vec<Vec<f32>>) {
     let mut rng = Seed::derive(5, Purpose::Credit, &[1]).rng();
     let mut logprobs = Vec::new();
@@ -80,11 +80,9 @@ fn the_kl_coefficient_follows_the_controller_and_the_terms() {
     let plain = loss(r#"{"kl": {"coef": 0.01, "adaptive": {"target": 0.04}}}"#);
     assert_eq!((plain.next_kl_coef(1.0), plain.next_kl_coef(0.04)), (0.015, 0.01));
     assert_eq!(plain.with_kl_coef(0.015).unwrap().config().kl.coef, 0.015);
-    // A term that raises the coefficient changes the effective one, not the adaptive one.
     let raised = loss(r#"{"kl": {"coef": 0.01}, "selective": {"penalty": "increased", "gamma": 0.25}}"#);
     assert_eq!((raised.config().kl.coef, raised.next_kl_coef(1.0)), (0.26, 0.01));
     assert!(raised.acts_without_advantage() && !loss("{}").acts_without_advantage());
-    // A term may raise an adaptive coefficient beyond its bound.
     let mut adaptive = loss(
         r#"{"kl": {"coef": 0.04, "adaptive": {}}, "selective": {"penalty": "increased", "gamma": 0.01}}"#,
     );

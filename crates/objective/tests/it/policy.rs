@@ -1,4 +1,4 @@
-//! The policy objective: central differences, hand-computed numbers and invariances.
+//! Central differences, hand-computed numbers and invariances of the policy objective.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
@@ -30,7 +30,7 @@ fn spans(lengths: &[usize]) -> Vec<TurnSpan> {
         .collect()
 }
 
-/// A random batch and log-probs that leave the clip range on both sides for every ratio.
+/// Log-probs leave the clip range on both sides for every ratio.
 fn random(seed: u64, per_token: bool, masked: bool) -> (ObjectiveBatch, Vec<Vec<f64>>, Vec<Vec<f64>>) {
     let mut rng = Seed::derive(seed, Purpose::Credit, &[]).rng();
     let layouts: [&[usize]; 5] = [&[3, 1, 4], &[5], &[2, 2], &[6, 3, 1, 2], &[4]];
@@ -76,7 +76,6 @@ fn total(objective: &PolicyObjective, logprobs: &[Vec<f64>], entropies: &[Vec<f6
         .sum()
 }
 
-/// Returns the largest relative error of the closed-form derivative from central differences.
 fn worst_error(
     objective: &PolicyObjective,
     logprobs: &[Vec<f64>],
@@ -169,7 +168,6 @@ fn the_turn_ratio_carries_the_gradient_of_every_unclipped_advantage() {
     assert_eq!(gradient.metrics.log_ratio_above[4..], [0.0; 3]);
 }
 
-/// Returns slopes and value of the surrogate alone under this ratio.
 fn slopes(ratio: RatioKind, batch: &ObjectiveBatch, index: usize, logprobs: &[f64]) -> (Vec<f64>, f64) {
     let config = ObjectiveConfig { ratio, ..ObjectiveConfig::default() };
     let gradient =
@@ -180,8 +178,7 @@ fn slopes(ratio: RatioKind, batch: &ObjectiveBatch, index: usize, logprobs: &[f6
 #[test]
 fn a_detached_sequence_ratio_leaves_every_turn_its_own_advantage() {
     // Two turns of one and two tokens with advantages 2 and -1. The sequence's ratio exp(0.3) is
-    // above 1.2, so the first turn is clipped. Only a gradient through the ratio passes the second
-    // turn's -1 on to the first.
+    // above 1.2, so the first turn is clipped, and gets the second's -1 only through the ratio.
     let sequence = ObjectiveSequence::new(spans(&[1, 2]), vec![-1.0; 3], vec![2.0, -1.0]);
     let batch = ObjectiveBatch::new(vec![sequence]);
     let logprobs = [-1.0 + 0.9, -1.0, -1.0];
@@ -290,7 +287,7 @@ fn kl_estimators_by_hand() {
         let (got, derivative) = turnwise_objective::kl_estimate(estimator, -1.0, -1.5);
         assert!((got - value).abs() < 1e-15 && (derivative - slope).abs() < 1e-15, "{estimator:?}");
     }
-    // Beyond its bound k3 is constant on both sides, so its gradient is 0.
+    // Beyond its bound k3 is constant.
     for d in [20.5, 25.0, -20.5, -25.0] {
         let bound = turnwise_objective::kl_estimate(KlEstimator::K3, f64::copysign(20.0, d), 0.0).0;
         assert_eq!(turnwise_objective::kl_estimate(KlEstimator::K3, d, 0.0), (bound, 0.0), "{d}");
@@ -302,8 +299,7 @@ fn kl_estimators_by_hand() {
 
 #[test]
 fn the_loss_does_not_depend_on_the_order_of_evaluation() {
-    // Micro-batches only change the order of evaluation. Reordering the batch must permute the
-    // results bit for bit.
+    // Reordering the batch must permute the results bit for bit.
     for ratio in RATIOS {
         for aggregation in AGGREGATIONS {
             let (batch, logprobs, entropies) = random(11, true, true);

@@ -1,4 +1,4 @@
-//! Value loss, selective term, clipping-triggered normalization and the adaptive KL coefficient.
+//! Value loss, selective term, normalization and adaptive KL coefficient.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use turnwise_core::{MaskedContextStatistics, Objective, Purpose, Rng, Seed, TokenStatistics, TurnSpan};
@@ -21,7 +21,7 @@ fn span(turn: usize, start: usize, end: usize) -> TurnSpan {
     TurnSpan { turn, start, end }
 }
 
-/// Returns the largest relative error of a derivative from fourth-order central differences.
+/// Uses fourth-order central differences.
 fn worst(x: &[f64], derivative: &[f64], loss: impl Fn(&[f64]) -> f64) -> f64 {
     let step = 1e-5;
     (0..x.len())
@@ -88,7 +88,6 @@ fn the_value_loss_and_its_derivative() {
 
 #[test]
 fn the_selective_term_by_hand() {
-    // Turns of 2, 1 and 1 tokens in two sequences; the first and the last are outliers.
     let sequences = vec![vec![(span(0, 1, 3), true), (span(1, 5, 6), false)], vec![(span(0, 1, 2), true)]];
     let config = SelectiveConfig { alpha: 0.5, gamma: 0.25, ..SelectiveConfig::default() };
     let objective = SelectiveObjective::new(&config, sequences.clone()).unwrap();
@@ -126,7 +125,7 @@ fn the_selective_gradient_flows_through_both_prompts() {
     assert!(worst(&masked, &gradient.d_second, |x| at(&full, x).loss) < 1e-6);
     let wrong: Vec<f64> = gradient.d_second.iter().map(|slope| slope * 1.01).collect();
     assert!(worst(&masked, &wrong, |x| at(&full, x).loss) > 1e-3);
-    // With `detach_masked`, only the penalty acts on the masked prompt; alpha does not.
+    // With `detach_masked`, only the penalty acts on the masked prompt.
     let detach = |alpha: f64| {
         let config = SelectiveConfig { alpha, detach_masked: true, ..config.clone() };
         let objective = SelectiveObjective::new(&config, sequences.clone()).unwrap();
@@ -202,7 +201,7 @@ fn the_clipping_bias_of_a_detached_ratio_stays_with_its_token() {
 #[test]
 fn the_parameter_norm_is_that_of_the_gradient_of_the_bias() {
     // For a linear model, logprob = X theta, the norm of the gradient accumulated from the bias
-    // objective must be the norm of the bias's derivative with respect to theta.
+    // objective must equal that of the bias's derivative w.r.t. theta.
     let (objective, logprobs) = policy(RatioKind::Turn);
     let mut rng = rng(4);
     let features: Vec<Vec<Vec<f64>>> =
@@ -225,7 +224,7 @@ fn the_parameter_norm_is_that_of_the_gradient_of_the_bias() {
     let mut gradient = vec![0.0; 3];
     for (index, features) in features.iter().enumerate() {
         let exact = objective.clipping_bias(index, &logprobs[index]).unwrap().d_logprobs;
-        // The pass has only the sequences with clipped tokens; the others have no gradient.
+        // Only sequences with clipped tokens are in the pass.
         let place = pass.sequences.iter().position(|&sequence| sequence == index);
         let through = place.map_or_else(
             || vec![0.0; exact.len()],
@@ -245,7 +244,6 @@ fn the_parameter_norm_is_that_of_the_gradient_of_the_bias() {
     assert!(NormalizationConfig { delta: 0.0, ..config }.factor(1.0).is_err());
 }
 
-/// Returns the loss of a policy objective's batch with SORL's normalization.
 fn normalized(objective: &PolicyObjective, ratio: RatioKind, norm: BiasNorm) -> MinibatchLoss {
     let normalization = Some(NormalizationConfig { norm, delta: 1e-9, ..NormalizationConfig::default() });
     let config = ObjectiveConfig { ratio, normalization, ..ObjectiveConfig::default() };

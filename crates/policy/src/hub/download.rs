@@ -6,10 +6,8 @@ use hf_hub::{Repo, RepoType};
 use super::{Cache, HubModel};
 use crate::Notes;
 
-/// Downloads the supported files of a model: configs, tokenizer, templates and safetensors.
-///
-/// All files come from the commit that the revision points to when the download starts. The cache
-/// records the revision after the last file is complete.
+/// All files come from the commit of the revision at the start. The cache records the revision
+/// after the last file.
 pub(super) fn download(model: &HubModel, cache: &Cache, notes: &mut Notes<'_>) -> Result<(), ApiError> {
     let files = hf_hub::Cache::new(cache.root.clone());
     // `ApiBuilder::from_env` knows fewer variables, and panics without a home.
@@ -26,7 +24,7 @@ pub(super) fn download(model: &HubModel, cache: &Cache, notes: &mut Notes<'_>) -
     let pinned = api.repo(Repo::with_revision(model.id.clone(), RepoType::Model, info.sha.clone()));
     for name in info.siblings.iter().map(|file| &file.rfilename).filter(|name| wanted(name)) {
         notes(format!("fetching {name} of {}", model.id));
-        // Files of this commit in the cache are not downloaded again.
+        // Skips files of this commit in the cache.
         pinned.get(name)?;
     }
     if model.revision != info.sha {
@@ -35,8 +33,6 @@ pub(super) fn download(model: &HubModel, cache: &Cache, notes: &mut Notes<'_>) -
     Ok(())
 }
 
-/// Returns true for files at the top level of a model and for additional chat templates, but not
-/// for weights in other formats.
 fn wanted(name: &str) -> bool {
     let ending = [".json", ".safetensors", ".txt", ".jinja", ".model"];
     let is_read = !name.contains('/') || name.starts_with("additional_chat_templates/");
@@ -60,7 +56,6 @@ mod tests {
         ("original/params.json", "not wanted"),
     ];
 
-    /// Starts a mock hub that has one model and serves a number of requests.
     fn hub() -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}/", listener.local_addr().unwrap());
@@ -116,7 +111,6 @@ mod tests {
             assert_eq!(std::fs::read_to_string(found.join(name)).unwrap(), *text);
         }
         assert!(!found.join("pytorch_model.bin").exists() && !found.join("original").exists());
-        // From here on, no network is needed.
         cache.offline = Some("HF_HUB_OFFLINE");
         assert_eq!(find_or_fetch(&model("org/name"), &cache, &mut |_| ()).unwrap(), found);
     }
@@ -128,7 +122,6 @@ mod tests {
         let mut cache = Cache { root, offline: None, endpoint: Some(hub()), token: None };
         let error = find_or_fetch(&model("org/other"), &cache, &mut |_| ()).unwrap_err().to_string();
         assert!(error.contains("404"), "{error}");
-        // No server listens at a port that was just freed.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         cache.endpoint = Some(format!("http://127.0.0.1:{port}"));
         let error = find_or_fetch(&model("org/name"), &cache, &mut |_| ()).unwrap_err().to_string();

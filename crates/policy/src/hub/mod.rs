@@ -1,9 +1,8 @@
 //! Models and adapters on the Hugging Face hub: `ORG/NAME` or `ORG/NAME@REVISION`.
 //!
-//! Models are read from the shared hub cache. Missing models are downloaded if the feature `hub` is
-//! enabled and no environment variable forbids network access. A complete cached model is used
-//! without checking for a newer one, so the same config keeps giving the same model.
-//! `hf download ORG/NAME` updates the cache.
+//! The feature `hub` downloads missing models into the shared hub cache, unless an environment
+//! variable forbids it. Cached models are used without checking for newer ones;
+//! `hf download ORG/NAME` updates them.
 
 #[cfg(feature = "hub")]
 mod download;
@@ -25,7 +24,6 @@ struct HubModel {
 }
 
 impl HubModel {
-    /// Parses `ORG/NAME` or `ORG/NAME@REVISION`. Returns `None` for other text.
     fn parse(text: &str) -> Option<Self> {
         let (id, revision) = text.split_once('@').unwrap_or((text, "main"));
         let plain = |part: &str| {
@@ -41,22 +39,21 @@ impl HubModel {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Cache {
-    /// The folder of `models--ORG--NAME/{refs, snapshots, blobs}`.
+    /// Folder of `models--ORG--NAME/{refs, snapshots, blobs}`.
     root: PathBuf,
-    /// Environment variable that forbids downloads, if set.
+    /// Variable that forbids downloads, if set.
     offline: Option<&'static str>,
-    /// URL of the hub, if not huggingface.co (`HF_ENDPOINT`).
+    /// `HF_ENDPOINT`, if not huggingface.co.
     #[cfg(feature = "hub")]
     endpoint: Option<String>,
-    /// Token for gated and private models, from `HF_TOKEN` or `hf auth login`.
+    /// From `HF_TOKEN` or `hf auth login`.
     #[cfg(feature = "hub")]
     token: Option<String>,
 }
 
 impl Cache {
-    /// Finds the cache like `huggingface_hub`. The order is `HF_HUB_CACHE`,
-    /// `HUGGINGFACE_HUB_CACHE`, `HF_HOME/hub`, `XDG_CACHE_HOME/huggingface/hub`,
-    /// `~/.cache/huggingface/hub`; `~` and `$NAME` are expanded.
+    /// Finds the cache like `huggingface_hub`: `HF_HUB_CACHE`, `HUGGINGFACE_HUB_CACHE`,
+    /// `HF_HOME/hub`, `XDG_CACHE_HOME/huggingface/hub`, then `~/.cache/huggingface/hub`.
     fn find(variable: impl Fn(&str) -> Option<OsString>) -> Option<Self> {
         let set = |name: &str| variable(name).filter(|value| !value.is_empty());
         let home = || set("HOME").or_else(|| set("USERPROFILE")).map(PathBuf::from);
@@ -89,7 +86,6 @@ impl Cache {
         self.root.join(format!("models--{}", model.id.replace('/', "--")))
     }
 
-    /// Returns the id and commit of the model in a cache folder; `None` for other folders.
     fn named(&self, folder: &Path) -> Option<(String, String)> {
         let (folder, root) = (folder.canonicalize().ok()?, self.root.canonicalize().ok()?);
         let inside: Vec<&str> =
@@ -99,10 +95,9 @@ impl Cache {
         HubModel::parse(&format!("{id}@{commit}")).map(|model| (model.id, model.revision))
     }
 
-    /// Returns the cache folder of a model if any of its files were ever downloaded.
     fn snapshot(&self, model: &HubModel) -> Option<PathBuf> {
         let folder = self.folder(model);
-        // A branch or tag is a file with a commit; other revisions are commits.
+        // A branch or tag is a file with a commit.
         let commit = fs::read_to_string(folder.join("refs").join(&model.revision));
         let commit = commit.map_or_else(|_| model.revision.clone(), |commit| commit.trim().to_owned());
         let snapshot = folder.join("snapshots").join(commit);
@@ -110,8 +105,7 @@ impl Cache {
     }
 }
 
-/// Expands a leading `~` and `$NAME` or `${NAME}`, like Python's `expanduser` and `expandvars`.
-/// Unset variables are left unchanged.
+/// Like Python's `expanduser` and `expandvars`; unset variables stay.
 fn expanded(value: OsString, home: Option<&Path>, variable: &impl Fn(&str) -> Option<OsString>) -> PathBuf {
     let text = match value.into_string() {
         Ok(text) => text,
@@ -127,7 +121,7 @@ fn expanded(value: OsString, home: Option<&Path>, variable: &impl Fn(&str) -> Op
     while let Some((before, after)) = rest.split_once('$') {
         out.push_str(before);
         let word = |text: &str| text.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').count();
-        // The name, and its length in bytes after the `$`.
+        // The length in bytes after the `$`.
         let (name, length) = match after.strip_prefix('{').and_then(|inside| inside.split_once('}')) {
             Some((name, _)) => (name, name.len() + 2),
             None => (&after[..word(after)], word(after)),
@@ -141,7 +135,6 @@ fn expanded(value: OsString, home: Option<&Path>, variable: &impl Fn(&str) -> Op
     PathBuf::from(out + rest)
 }
 
-/// Returns the first missing file of a model folder, or `None` if the folder is complete.
 fn missing(folder: &Path) -> Option<String> {
     let there = |name: &str| folder.join(name).is_file();
     // An adapter names its base, whose tokenizer it may use.
@@ -167,13 +160,12 @@ fn missing(folder: &Path) -> Option<String> {
     shards.into_iter().find(|shard| !there(shard)).map(str::to_owned)
 }
 
-/// Returns the hub id and commit of the model in a folder of the hub's cache; `None` for other
-/// folders.
+/// `None` outside the hub's cache.
 pub(crate) fn named(folder: &Path) -> Option<(String, String)> {
     Cache::find(|name| std::env::var_os(name))?.named(folder)
 }
 
-/// Returns the folder of a hub model; `None` if the text is not a hub model's name.
+/// `None` if `text` is not a hub model's name.
 pub(crate) fn resolve(text: &str, notes: &mut Notes<'_>) -> Option<Result<PathBuf, PolicyError>> {
     let model = HubModel::parse(text)?;
     let cache = Cache::find(|name| std::env::var_os(name));

@@ -81,7 +81,6 @@ fn the_cache_is_where_the_hubs_programs_look_for_it() {
 
 pub(super) const COMMIT: &str = "7ae557604adf67be50417f59c2c2f167def9a775";
 
-/// Returns an offline cache, with one model of one commit.
 fn cache(files: &[&str]) -> (tempfile::TempDir, Cache, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().to_path_buf();
@@ -115,7 +114,6 @@ fn a_model_in_the_cache_is_found_by_branch_and_by_commit() {
     for other in ["org/other", "org/name@v2"] {
         let error = find_or_fetch(&model(other), &cache, &mut |_| ()).unwrap_err().to_string();
         assert!(error.starts_with(other) && error.contains("cache does not have it"), "{error}");
-        // The error names the fix and the variable that forbids downloads.
         assert!(error.contains("HF_HUB_OFFLINE"), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! Changes of settings when a run is resumed.
+//! Changes of settings on resume.
 
 use toml::{Table, Value};
 use turnwise_settings::{Problem, SettingsError};
@@ -7,8 +7,7 @@ use super::layers::Layer;
 use super::load::has_critic;
 use super::{Config, Registries};
 
-/// Keys that cannot change, because they define the run: its tasks, its model and its token
-/// sequences.
+/// Keys that define the run's tasks, model and token sequences.
 const FIXED: [&str; 14] = [
     "name",
     "seed",
@@ -20,10 +19,10 @@ const FIXED: [&str; 14] = [
     "sft.data.path",
     "sft.data.held_out",
     "critic.lora",
-    // The network's checkpoint includes its settings, and its records are numbered by rounds.
+    // The checkpoint stores the network's settings.
     "decomposer.network",
     "decomposer.round_steps",
-    // A run's panels are fixed at its start; `turnwise eval` can use others.
+    // Panels are fixed at a run's start.
     "eval.tasks",
     "eval.splits",
 ];
@@ -32,7 +31,6 @@ pub(super) fn table_of(config: &Config) -> Result<Table, SettingsError> {
     Table::try_from(config).map_err(|error| SettingsError(vec![Problem::new("config", error.to_string())]))
 }
 
-/// Applies overrides to the settings of a run, and rejects keys that cannot change during a run.
 pub(super) fn put(
     settings: &mut Layer,
     overrides: &[String],
@@ -48,7 +46,7 @@ pub(super) fn put(
         found.extend(fixed.into_iter().map(|problem| Problem { origin: origin.clone(), ..problem }));
     }
     SettingsError::of(found)?;
-    // A method without a critic drops the run's critic and its settings.
+    // A method without a critic drops the run's critic.
     let is_named = overrides.iter().any(|text| text.trim_start().starts_with("critic"));
     if !is_named && !has_critic(settings, &registries.methods) {
         settings.remove("critic");
@@ -56,20 +54,17 @@ pub(super) fn put(
     Ok(())
 }
 
-/// Rejects a config that changes what cannot change during a run.
 pub(crate) fn check_fixed(began: &Config, config: &Config) -> Result<(), SettingsError> {
     let (before, after) = (table_of(began)?, table_of(config)?);
     let mut found = fixed(&before, &after);
     if at(&before, "decomposer.kind") != at(&after, "decomposer.kind") {
-        // Defaults of another kind do not count as changes. Whether the kind may change depends on
-        // the phase.
+        // Defaults of another kind do not count as changes.
         found.retain(|problem| !problem.key.starts_with("decomposer."));
     }
     SettingsError::of(found)
 }
 
 fn fixed(before: &Table, after: &Table) -> Vec<Problem> {
-    // Without the network, its settings may go.
     let without = at(after, "decomposer.kind") != at(before, "decomposer.kind")
         && at(after, "decomposer.kind").and_then(Value::as_str) != Some("turnrd");
     let is_fixed = |key: &&str| !(without && key.starts_with("decomposer."));

@@ -13,7 +13,7 @@ pub fn schema(registries: &Registries) -> String {
     format!("{:#}", schema_with(registries))
 }
 
-/// Returns the reference page in Markdown: tables and keys with ranges, defaults and descriptions.
+/// Returns the Markdown reference of all keys.
 pub fn reference_page() -> String {
     format!(
         "# Config reference\n\n<!-- Made by `{COMMAND}` from the types; a test compares the two. -->\n\n\
@@ -25,7 +25,7 @@ pub fn reference_page() -> String {
 }
 
 impl Config {
-    /// Returns the config as TOML with a description above each key. Unset keys are comments.
+    /// Returns the config as TOML with a description above each key; unset keys are comments.
     ///
     /// # Errors
     /// Fails if TOML cannot represent a value.

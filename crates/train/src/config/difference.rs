@@ -12,9 +12,9 @@ const SHOWN: usize = 40;
 pub struct Difference {
     /// Full key, such as `optimizer.beta1`.
     pub key: String,
-    /// Value in the first config; `None` if unset.
+    /// Value in the first config, if set.
     pub first: Option<Value>,
-    /// Value in the second config; `None` if unset.
+    /// Value in the second config, if set.
     pub second: Option<Value>,
 }
 
@@ -32,7 +32,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Returns all keys whose values differ, in order.
+/// Returns the keys whose values differ, in order.
 pub fn differences(first: &Table, second: &Table) -> Vec<Difference> {
     let keys: BTreeSet<&String> = first.keys().chain(second.keys()).collect();
     let mut found = Vec::new();

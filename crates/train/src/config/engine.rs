@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Software of the inference servers.
+/// Inference server software.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ServerKind {
-    /// vLLM, with the configured `route`.
+    /// vLLM, using the configured `route`.
     #[default]
     Vllm,
-    /// SGLang, with the route `/generate`.
+    /// SGLang, using `/generate`.
     Sglang,
 }
 
@@ -19,78 +19,71 @@ pub enum ServerKind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ServerRoute {
-    /// `/inference/v1/generate` (vLLM 0.32 with `--enable-scale-out`): token ids in and out,
-    /// without text.
+    /// `/inference/v1/generate` (vLLM 0.32 with `--enable-scale-out`): token ids only, no text.
     #[default]
     Generate,
-    /// `/v1/completions` with token ids for prompts and responses (vLLM 0.10.2 or newer, no flag).
+    /// `/v1/completions` with token ids (vLLM 0.10.2 or newer, no flag).
     Completions,
 }
 
-/// Which weights the servers get.
+/// Weights sent to the servers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ServedWeights {
-    /// The adapter of `policy.lora`, under a new name for each version; servers hold several
-    /// versions.
+    /// The adapter of `policy.lora`, renamed for each version; servers hold several versions.
     #[default]
     Adapter,
-    /// All weights as a model folder, with an adapter merged. A server holds one version at a time
-    /// and serves only this run.
+    /// All weights as a model folder, with any adapter merged. A server holds one version and
+    /// serves only this run.
     Full,
 }
 
-/// Source of entropies for credit methods that need them (AEM, EMPG, STAPO). Servers do not report
-/// full-vocabulary entropies.
+/// Source of entropies for AEM, EMPG and STAPO, because servers report no full-vocabulary
+/// entropies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum EntropyKind {
-    /// One scoring pass of the learner: exact over the full vocabulary.
+    /// A scoring pass of the learner: exact over the full vocabulary.
     #[default]
     Exact,
     /// Negative log-prob of the sampled token: unbiased and free, but noisy for short turns.
     Sampled,
 }
 
-/// Inference servers that sample instead of this process; they get each new version of the weights.
+/// Inference servers that sample instead of this process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServersConfig {
-    /// Software of the servers: `vllm` or `sglang`.
+    /// Server software.
     pub kind: ServerKind,
-    /// vLLM route: `generate` (`/inference/v1/generate`, with `--enable-scale-out`), or
-    /// `completions` (`/v1/completions`) for servers without that flag.
+    /// vLLM route that samples tokens.
     pub route: ServerRoute,
-    /// Weights that servers get: `adapter` (of `policy.lora`), or `full`, which replaces all of the
-    /// server's weights (vLLM with `VLLM_SERVER_DEV_MODE=1`, or SGLang).
+    /// Weights sent to the servers.
     pub weights: ServedWeights,
-    /// Base URLs of the servers, such as `http://127.0.0.1:8000`. All servers must serve the model
-    /// of `policy.model`. A trajectory stays on one server.
+    /// Server URLs, such as `http://127.0.0.1:8000`. All must serve `policy.model`. A trajectory
+    /// stays on one server.
     #[schemars(length(min = 1, max = 1024))]
     pub urls: Vec<String>,
-    /// Folder shared with the servers. Each version of the adapter or model is written there under
-    /// a new name.
+    /// Folder shared with the servers; each version is written there under a new name.
     pub adapter_dir: PathBuf,
-    /// Path of that folder on the servers; empty if it is the same.
+    /// That folder's path on the servers; empty: the same.
     pub server_adapter_dir: PathBuf,
-    /// Environment variable with the servers' API key; empty if none is needed.
+    /// Environment variable with the API key; empty: none needed.
     pub api_key_env: String,
-    /// Maximum concurrent requests per server. Busy servers, or servers with a queue, get fewer.
+    /// Maximum concurrent requests per server; busy or queueing servers get fewer.
     #[schemars(range(min = 1, max = 65536))]
     pub max_requests_per_server: usize,
-    /// Timeout of a request in seconds. A request that times out is retried, on another server if
-    /// possible.
+    /// Timeout of a request in seconds, before a retry on another server if possible.
     #[schemars(range(min = 0.001, max = 86400.0))]
     pub timeout_s: f64,
-    /// Maximum seconds spent on retries of a request or of loading an adapter.
+    /// Maximum seconds of retries for a request or for loading an adapter.
     #[schemars(range(min = 0.001, max = 604800.0))]
     pub give_up_s: f64,
-    /// Seconds between readings of a server's load (`/metrics`) during requests; 0: off. New
-    /// trajectories start on the least loaded server.
+    /// Seconds between readings of a server's load (`/metrics`); 0: off. New trajectories start on
+    /// the least loaded server.
     #[schemars(range(min = 0.0, max = 3600.0))]
     pub load_every_s: f64,
-    /// Source of entropies for credit methods: `exact` by a scoring pass of the learner, or
-    /// `sampled`, the negative log-probs of the sampled tokens.
+    /// Source of entropies for credit methods.
     pub entropies: EntropyKind,
 }
 

@@ -1,14 +1,14 @@
-//! The `[env]` table: keys of every environment, and the environment's own keys.
+//! The `[env]` table: common keys and those of the environment.
 
 use serde::{Deserialize, Serialize};
 use turnwise_env::registry::Registry;
 use turnwise_settings::schema_of;
 
-/// The environment and its limits. Other keys of the table belong to the environment.
+/// The environment and its limits; other keys belong to the environment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EnvConfig {
-    /// Environment kind, by its registered name.
+    /// Registered name of the environment.
     pub kind: String,
     /// Split to train on.
     pub split: String,
@@ -16,7 +16,7 @@ pub struct EnvConfig {
     pub max_turns: usize,
     /// Factor on the environment's rewards.
     pub reward_scale: f64,
-    /// Keys of the environment, defined by its settings type, such as
+    /// Keys of the environment's own settings type, such as
     /// [`turnwise_env::alfworld::AlfworldSettings`].
     #[serde(flatten)]
     pub settings: toml::Table,
@@ -29,7 +29,6 @@ impl Default for EnvConfig {
     }
 }
 
-/// Keys of all environments, with their ranges.
 #[derive(Serialize, schemars::JsonSchema)]
 #[serde(default)]
 struct CommonKeys {

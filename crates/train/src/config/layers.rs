@@ -1,4 +1,4 @@
-//! Merging of sources of settings, with the origin of each setting.
+//! Merging of sources, with the origin of each setting.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ pub(super) struct Layer {
     pub(super) origins: Origins,
 }
 
-/// Origins of settings by `table.key`: file and line, or argument.
+/// Origins (file and line, or argument) by `table.key`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Origins(BTreeMap<String, String>);
 
@@ -39,7 +39,7 @@ impl Origins {
 
 impl Layer {
     pub(super) fn file(text: &str, name: &str) -> Result<Self, SettingsError> {
-        // Found once: searching from the start for each key would take minutes for large files.
+        // Counting from the start for each key is too slow for large files.
         let ends: Vec<usize> = text.match_indices('\n').map(|(at, _)| at).collect();
         let line = |at: usize| 1 + ends.partition_point(|end| *end < at);
         let fail = |error: &toml::de::Error| {
@@ -80,8 +80,7 @@ impl Layer {
         self.table.get(key).and_then(Value::as_str)
     }
 
-    /// Merges another source over this one. Lists, values and tables with another `kind` are
-    /// replaced as a whole.
+    /// Merges a higher layer; lists, values and tables with another `kind` are replaced.
     pub(super) fn put(&mut self, over: Self) {
         merge(&mut self.table, over.table);
         self.origins.0.extend(over.origins.0);
@@ -123,7 +122,7 @@ fn join(key: &str, name: &str) -> String {
     if key.is_empty() { name.to_owned() } else { format!("{key}.{name}") }
 }
 
-/// Calls `note` with each key and its byte position. Tables without their own line are skipped.
+/// Calls `note` with each key and its byte position.
 fn note_lines(table: &DeTable<'_>, key: &str, note: &mut dyn FnMut(String, usize)) {
     for (name, value) in table {
         let inner = join(key, name.get_ref());

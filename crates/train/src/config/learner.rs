@@ -1,40 +1,39 @@
-//! Settings of the policy's learner: this process or a training service.
+//! What trains the policy: this process or a training service.
 
 use serde::{Deserialize, Serialize};
 
-/// Learner of the policy: `{ kind = "tinker", ... }`.
+/// What trains the policy: `{ kind = "tinker", ... }`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum PolicyLearnerConfig {
     /// This process trains and samples.
     #[default]
     Native,
-    /// A Tinker-compatible service (SkyRL, Tinker) trains and samples a LoRA adapter. Needs the
+    /// A Tinker-compatible service (SkyRL, Tinker) trains and samples a LoRA adapter; needs the
     /// feature `remote`.
     Tinker(TinkerConfig),
 }
 
-/// A Tinker-compatible training service. Only the tokenizer and `config.json` of `policy.model`,
-/// which names the same model locally, are used.
+/// A Tinker-compatible service. `policy.model` names the same model locally; only its tokenizer and
+/// `config.json` are used.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TinkerConfig {
-    /// URL of the service, such as `http://127.0.0.1:8000` or `https://...`.
+    /// Service URL, such as `http://127.0.0.1:8000`.
     pub url: String,
-    /// Environment variable with the API key. Empty: no key (SkyRL ignores it).
+    /// Environment variable with the API key; empty: none (SkyRL ignores it).
     pub api_key_env: String,
-    /// Name of the model in the service. Absent: the service's only model.
+    /// The model's name in the service. Absent: its only model.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1))]
     pub base_model: Option<String>,
-    /// Rank of the adapter. The service sets its scale (SkyRL and Tinker: alpha = 32).
+    /// Adapter rank. The service sets the scale (SkyRL and Tinker: alpha = 32).
     #[schemars(range(min = 1, max = 4096))]
     pub rank: usize,
-    /// How the service averages a loss over tokens and sequences. A run measures this at its start
-    /// and rejects a setting that differs.
+    /// How the service averages a loss over tokens and sequences. A run's start rejects a wrong
+    /// setting.
     pub reduction: ReductionSetting,
-    /// `direct`: send a loss by name if the service has exactly this one. `linearised`: send
-    /// derivatives of all losses.
+    /// How losses reach the service.
     pub losses: LossForm,
     /// Maximum seconds of a request, including queueing, compilation and retries.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
@@ -64,19 +63,18 @@ pub enum ReductionSetting {
     Auto,
     /// Sum over tokens and sequences (SkyRL on FSDP and Megatron, Tinker).
     Sum,
-    /// Mean over the weighted tokens of each sequence, then over an update's sequences (SkyRL on
-    /// JAX).
+    /// Mean over each sequence's weighted tokens, then over an update's sequences (SkyRL on JAX).
     SeqMeanBatchMean,
 }
 
-/// How losses are sent to the service.
+/// How losses reach the service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LossForm {
-    /// Sends the loss by name if the service has it.
+    /// By name, if the service has exactly this loss; otherwise as derivatives.
     #[default]
     Direct,
-    /// Sends derivatives, at the cost of an extra forward pass.
+    /// As derivatives, at the cost of an extra forward pass.
     Linearised,
 }
 

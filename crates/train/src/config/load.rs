@@ -1,4 +1,4 @@
-//! Loads a config: merges the sources, checks and parses the result.
+//! Merges the sources of a config, then checks and parses it.
 
 use std::path::{Path, PathBuf};
 
@@ -24,47 +24,44 @@ const TRAINING_KEYS: [&str; 9] = [
     "rollout.overlong",
 ];
 
-/// The sources of a config, from lowest to highest precedence:
+/// Sources of a config, in ascending precedence:
 ///
 /// 1. the defaults;
-/// 2. a full config named as the preset on the command line (`quickstart`);
-/// 3. the preset that a file names with its `preset` key (the last such file);
+/// 2. a full config as the preset on the command line (`quickstart`);
+/// 3. the preset named by the last file with a `preset` key;
 /// 4. the files, left to right;
-/// 5. a method named as the preset on the command line: [`ConfigSource::preset`] or an override
-///    `preset=NAME`;
+/// 5. a method as the preset on the command line ([`ConfigSource::preset`] or `preset=NAME`);
 /// 6. the overrides, left to right.
 ///
-/// Tables are merged key by key. Lists, and tables with another `kind`, are replaced.
-///
-/// A method named on the command line replaces the files' method preset and their settings under
-/// `credit`, `objective`, `decomposer`, `rollout.filter_groups`, `rollout.compact_filter` and
-/// `rollout.overlong`. A method that needs no critic also removes `critic`.
+/// Tables merge key by key; lists, and tables with another `kind`, are replaced. A method from the
+/// command line replaces the files' method preset and method settings (`credit`, `objective`,
+/// `decomposer`, `rollout.filter_groups`, `rollout.compact_filter`, `rollout.overlong`), and
+/// removes an unneeded `critic`.
 #[derive(Clone, Debug, Default)]
 pub struct ConfigSource {
-    /// Preset named on the command line: a method or a full config.
+    /// Preset from the command line: a method or a full config.
     pub preset: Option<String>,
     /// Config files; later ones win.
     pub files: Vec<PathBuf>,
-    /// Overrides `key.sub=value`, with the highest precedence. The value is TOML or a string.
+    /// Overrides `key.sub=value`; values are TOML or plain strings.
     pub overrides: Vec<String>,
-    /// What the config is for.
+    /// Purpose of the config.
     pub purpose: ConfigPurpose,
-    /// Environments and methods that the config may name.
+    /// Known environments and methods.
     pub registries: Registries,
 }
 
-/// What a config is loaded for.
+/// Purpose of a loaded config.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ConfigPurpose {
     /// A new run.
     #[default]
     Train,
-    /// Playing a policy without training it. Training settings of presets and files are ignored
-    /// (`credit`, `objective`, `decomposer`, `critic`, `sft`, `train`, the selection of groups),
-    /// and so are their rules.
+    /// Playing a policy. Ignores training settings of presets and files (`credit`, `objective`,
+    /// `decomposer`, `critic`, `sft`, `train`, group selection) and their rules.
     Play,
-    /// An existing run, whose `config.toml` is the only file. Its preset is not applied again, and
-    /// overrides may only change what can change during a run.
+    /// Resuming a run from its `config.toml`. Its preset is not applied again, and some keys are
+    /// fixed.
     Resume,
 }
 
@@ -75,8 +72,7 @@ impl ConfigSource {
         Self { files, purpose: ConfigPurpose::Resume, ..Self::default() }
     }
 
-    /// Adds the origin (file and line, or argument) to each invalid setting that has none. Checks
-    /// after loading, such as those of a run's start, only know the config.
+    /// Adds the origin (file and line, or argument) to invalid settings that lack one.
     pub fn locate(&self, error: TrainError) -> TrainError {
         match (error, self.layer()) {
             (TrainError::Settings(SettingsError(mut problems)), Ok(layer)) => {
@@ -107,7 +103,8 @@ impl ConfigSource {
                     layer.put(read(path)?);
                 }
                 if !overrides.is_empty() {
-                    // With all defaults, so that an override with a default's value changes nothing.
+                    // With all defaults, so that an override with a default's value changes
+                    // nothing.
                     layer.table = amend::table_of(&resolve(&layer, registries)?)?;
                     amend::put(&mut layer, overrides, registries)?;
                 }
@@ -120,13 +117,11 @@ impl ConfigSource {
 /// Loads and checks a config.
 ///
 /// # Errors
-/// Returns all invalid settings, each with origin, key, value and valid range. With
-/// [`ConfigPurpose::Resume`], also fails on overrides of keys that cannot change during a run.
+/// Returns all invalid settings, each with origin, key, value and valid range.
 pub fn load(source: &ConfigSource) -> Result<Config, TrainError> {
     resolve(&source.layer()?, &source.registries)
 }
 
-/// Merges the sources; `amend` changes presets and files before the overrides are applied.
 fn merged(
     source: &ConfigSource,
     amend: &mut dyn FnMut(&mut Layer) -> Result<(), SettingsError>,
@@ -158,11 +153,10 @@ fn merged(
     Ok(merged)
 }
 
-/// Returns the text that overrides set for a key such as `env.kind`, in any notation; `None` if
-/// unset.
+/// Returns the value that overrides set for a key such as `env.kind`, if any.
 ///
 /// # Errors
-/// Fails on an invalid argument.
+/// Fails on an invalid override.
 pub fn overridden(overrides: &[String], key: &str) -> Result<Option<String>, TrainError> {
     let mut merged = Layer::default();
     for text in overrides {
@@ -186,7 +180,7 @@ fn merge(mut files: Vec<Layer>, named: Option<&str>, methods: &Methods) -> Resul
     let mut merged = Layer::default();
     let mut method = None;
     match command {
-        // A full config acts as a first file, and may name a method like other files.
+        // A full config may name a method, like other files.
         Some(preset) if preset.is_whole() => files.insert(0, preset.into_layer()),
         preset => method = preset.map(Preset::into_layer),
     }
@@ -238,12 +232,10 @@ fn read(path: &Path) -> Result<Layer, TrainError> {
     Ok(Layer::file(&text, &path.display().to_string())?)
 }
 
-/// Validates settings against the schema, parses them into their own types with all defaults, and
-/// checks rules between settings.
 pub(super) fn resolve(layer: &Layer, registries: &Registries) -> Result<Config, TrainError> {
     let Registries { environments, methods } = registries;
     let mut table = layer.table.clone();
-    // Write the default kind, because it decides which keys the table may have.
+    // The kind decides which keys the table may have.
     let env = table.entry("env").or_insert_with(|| Value::Table(Table::new()));
     if let Value::Table(env) = env {
         env.entry("kind").or_insert_with(|| Value::String(EnvConfig::default().kind));
@@ -251,7 +243,7 @@ pub(super) fn resolve(layer: &Layer, registries: &Registries) -> Result<Config, 
     let value = Value::Table(table);
     let mut found = problems(&schema_with(registries), &value);
     let kind = value.get("env").and_then(|env| env.get("kind")).and_then(Value::as_str);
-    // The registry suggests names, and knows which environments need another build.
+    // The registry suggests names and knows which environments need another build.
     if let Some(Err(SettingsError(unknown))) = kind.map(|kind| environments.kind(kind))
         && let Some(problem) = found.iter_mut().find(|problem| problem.key == "env.kind")
     {
@@ -260,7 +252,7 @@ pub(super) fn resolve(layer: &Layer, registries: &Registries) -> Result<Config, 
     located(layer, found)?;
     let mut config: Config = match value.try_into() {
         Ok(config) => config,
-        // After the schema, only texts with their own syntax can fail to parse.
+        // Only texts with their own syntax can still fail.
         Err(error) => {
             let reason = error.to_string().trim().replace('\n', " ");
             return Err(SettingsError(vec![Problem::new("config", reason)]).into());

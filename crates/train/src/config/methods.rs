@@ -7,14 +7,14 @@ use turnwise_decompose::turnrd::TurnRdConfig;
 use turnwise_model::LoraConfig;
 use turnwise_objective::ValueConfig;
 
-/// An external decomposer for credit: `{ kind = "turnrd", ... }`.
+/// External decomposer for credit: `{ kind = "turnrd", ... }`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum DecomposerConfig {
     /// No decomposer.
     #[default]
     None,
-    /// A language model with an OpenAI-compatible API scores each turn.
+    /// An LLM with an OpenAI-compatible API scores each turn.
     Judge(JudgeConfig),
     /// A network learns from earlier rounds which turns earn returns.
     Turnrd(TurnRdSettings),
@@ -24,18 +24,18 @@ pub enum DecomposerConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TurnRdSettings {
-    /// Training steps per round. The network is frozen within a round and trained at its end. The
-    /// paper's round of 80 tasks with 8 trajectories each is one step of 80 groups of 8.
+    /// Training steps per round, at whose end the network is trained. The paper's round (80 tasks,
+    /// 8 trajectories each) is one step of 80 groups of 8.
     #[schemars(range(min = 1, max = 1000000000))]
     pub round_steps: u64,
     /// Hold out one of every N records to measure the fit; 0: none.
     #[schemars(range(max = 1000000000))]
     pub hold_out: u64,
-    /// Maximum tokens of a turn, and of the goal, whose hidden states are averaged. Long
-    /// observations and responses of a turn get half each.
+    /// Maximum tokens of a turn, and of the goal, whose hidden states are averaged; a long
+    /// observation and response get half each.
     #[schemars(range(min = 1, max = 1000000))]
     pub pool_tokens: usize,
-    /// Network and training settings.
+    /// Network and its training.
     pub network: TurnRdConfig,
 }
 
@@ -52,8 +52,7 @@ impl Default for TurnRdSettings {
     }
 }
 
-/// PPO's critic: a copy of the policy's layers with a value head, or an adapter and a value head on
-/// the policy's base model.
+/// PPO's critic: a value head on a copy of the policy's layers, or on an adapter of its base model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CriticConfig {
@@ -63,14 +62,14 @@ pub struct CriticConfig {
     /// Linear warm-up, in updates.
     #[schemars(range(max = 1000000000))]
     pub warmup: u64,
-    /// How far a value may move from its old value before the loss is clipped.
+    /// How far a value may move from its old value before its loss is clipped.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub clip: f64,
-    /// Number of initial steps that train only the critic.
+    /// Initial steps that train only the critic.
     #[schemars(range(max = 1000000000))]
     pub warmup_steps: u64,
-    /// Trains an adapter and the value head instead of all weights. Absent: like `policy.lora`, so
-    /// that both share one base in memory.
+    /// Train an adapter and the value head instead of all weights. Absent: like `policy.lora`, with
+    /// a shared base.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lora: Option<LoraConfig>,
 }
@@ -87,12 +86,12 @@ impl Default for CriticConfig {
     }
 }
 
-/// DAPO's overlong shaping, with the limit `rollout.max_response_tokens`.
+/// DAPO's overlong shaping; the limit is `rollout.max_response_tokens`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct OverlongSettings {
-    /// Number of tokens before the limit over which the penalty grows. Absent: a fifth of the
-    /// limit, as in the paper (4,096 of 20,480).
+    /// Tokens before the limit over which the penalty grows. Absent: a fifth of the limit, like the
+    /// paper.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 1_000_000))]
     pub buffer: Option<usize>,

@@ -1,24 +1,4 @@
-//! The config of a run: typed TOML. Unknown keys are rejected, and defaults are written out.
-//!
-//! | file | subject |
-//! |---|---|
-//! | `mod.rs` | the tables and their defaults, with ranges at the fields |
-//! | `env.rs`, `rollout.rs`, `engine.rs` | the tables of the environment, rollouts and inference servers |
-//! | `learner.rs` | the policy's learner: this process or a service |
-//! | `methods.rs` | tables of some methods: critic, decomposer, overlong shaping |
-//! | `load.rs` | loading and precedence of sources |
-//! | `registries.rs` | the environments and methods that a config may name |
-//! | `layers.rs` | merging of sources, with the origin of each setting |
-//! | `presets.rs` | presets: methods and full configs |
-//! | `amend.rs` | changes of settings when a run is resumed |
-//! | `train.rs` | the table of the training loop |
-//! | `difference.rs` | differences between two configs |
-//! | `sft_data.rs` | the table of your own SFT conversations |
-//! | `scratch.rs` | the table of a model from scratch |
-//! | `rules.rs`, `prompt_rules.rs`, `vision_rules.rs`, `service_rules.rs` | rules between settings: general, prompts, pictures, training services |
-//! | `switches.rs` | settings that need another setting |
-//! | `warnings.rs` | warnings about valid settings |
-//! | `describe.rs` | JSON Schema, annotated TOML, reference page |
+//! The config of a run as typed TOML. Unknown keys are rejected.
 
 mod amend;
 mod describe;
@@ -74,25 +54,25 @@ pub use turnwise_settings::suggest;
 
 use crate::TrainError;
 
-/// The full config of a run.
+/// Config of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Preset that this config extends.
+    /// Preset to extend.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preset: Option<String>,
-    /// Name of the run; its directory is `runs/<name>`.
+    /// Name of the run, stored in `runs/<name>`.
     pub name: String,
     /// Seed of all random draws.
     pub seed: u64,
-    /// The environment. Builds with the feature `remote` also have `openenv`, `mcp` and `appworld`
+    /// The environment. The feature `remote` adds `openenv`, `mcp` and `appworld`
     /// (docs/worlds/external.md).
     pub env: EnvConfig,
-    /// Prompts and parsing of responses.
+    /// Prompts and response parsing.
     pub prompt: PromptConfig,
-    /// The policy: the model that is trained.
+    /// The trained model.
     pub policy: PolicyConfig,
-    /// SFT on demonstrations before reinforcement learning.
+    /// SFT on demonstrations before RL.
     pub sft: SftConfig,
     /// Sampling of trajectories.
     pub rollout: RolloutConfig,
@@ -138,13 +118,13 @@ impl Default for Config {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Validity {
-    /// Responses in the required format.
+    /// The required format.
     #[default]
     Format,
-    /// The action must also be admissible, if the environment lists actions.
+    /// The format, and admissible if the environment lists actions.
     Admissible,
-    /// The environment must also understand the action (Sokoban: any response that contains an
-    /// action word, as in verl-agent).
+    /// The environment accepts the action (Sokoban, like verl-agent: any response with an action
+    /// word).
     Understood,
 }
 
@@ -161,7 +141,7 @@ pub enum AutoOnOff {
     Off,
 }
 
-/// Prompts and parsing.
+/// Prompts and response parsing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PromptConfig {
@@ -170,29 +150,27 @@ pub struct PromptConfig {
     pub template: String,
     /// How turns become token sequences.
     pub layout: Layout,
-    /// Show observations as pictures, with the texts of the template's section `[pictures]` and
-    /// without history. Needs `env.pictures`, `layout = "windowed"` and a policy with a vision
-    /// tower (docs/vision.md).
+    /// Show observations as pictures, without history. Needs the template's section `[pictures]`,
+    /// `env.pictures`, `layout = "windowed"` and a vision tower (docs/vision.md).
     pub pictures: bool,
-    /// Number of earlier turns in a windowed prompt.
+    /// Earlier turns in a windowed prompt.
     #[schemars(range(max = 100000))]
     pub history: usize,
-    /// With `layout = "concatenated"`: maximum tokens of the next prompt before the policy writes a
-    /// summary that replaces the turns so far. Absent: the sequence grows to the end
-    /// (docs/compaction.md).
+    /// With `layout = "concatenated"`: prompt tokens above which the policy summarizes the earlier
+    /// turns (docs/compaction.md). Absent: never.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10000000))]
     pub compact_after: Option<usize>,
     /// Maximum tokens of a summary.
     #[schemars(range(min = 1, max = 1000000))]
     pub max_summary_tokens: usize,
-    /// Use the model's chat template, with prompts as user messages and responses as replies.
-    /// `auto`: if the model has one.
+    /// Apply the model's chat template (prompts as user messages, responses as replies). `auto`: if
+    /// it has one.
     pub chat: AutoOnOff,
-    /// System message. Absent: the chat template may insert its own message.
+    /// System message. Absent: the chat template may insert its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,
-    /// `enable_thinking` for chat templates that support it (Qwen3); `auto` uses the template's
+    /// `enable_thinking` for chat templates that support it (Qwen3); `auto`: the template's
     /// default.
     pub thinking: AutoOnOff,
     /// Which responses count as valid actions.
@@ -220,28 +198,28 @@ impl Default for PromptConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PolicyConfig {
-    /// A folder with a model (`config.json`, `tokenizer.json`, safetensors), an adapter, a run or a
+    /// A folder with a model (`config.json`, `tokenizer.json`, safetensors), adapter, run or
     /// checkpoint; or a hub model, `ORG/NAME` or `ORG/NAME@REVISION`. Absent: a small model from
     /// scratch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<PathBuf>,
-    /// Learner of the policy: this process (`native`), or a Tinker-compatible service (`tinker`).
+    /// What trains the policy.
     pub learner: PolicyLearnerConfig,
-    /// Device for training and sampling: `cpu`, or `cuda` (a build with that feature, and an NVIDIA
-    /// GPU with compute capability 8.0 or newer).
+    /// Device for training and sampling: `cpu`, or `cuda` (a build with that feature, and a GPU
+    /// with compute capability 8.0 or newer).
     pub device: Device,
-    /// Device memory in GiB for the memory plan. Absent: read from the device. Needed for
-    /// `--dry-run` on a machine without the device.
+    /// Device memory in GiB for the memory plan. Absent: read from the device. Set it for
+    /// `--dry-run` on a machine without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 1e6), extend("exclusiveMinimum" = 0.0))]
     pub device_memory: Option<f64>,
-    /// Precision of matrix products on the CPU: `f32`, or `bf16` with weights and sums in `f32`.
-    /// GPUs always use `bf16` in this way.
+    /// Precision of matrix products on the CPU: `f32`, or `bf16` with weights and sums in `f32`, as
+    /// on GPUs.
     pub compute: Compute,
-    /// Compute prefixes shared by sequences of a micro-batch (a group's prompt, a template's head)
-    /// only once. Results differ by rounding. Off with adapter dropout and on `cuda`.
+    /// Compute a micro-batch's shared prefixes only once; results differ by rounding. Off with
+    /// adapter dropout and on `cuda`.
     pub share_prefixes: bool,
-    /// Train a LoRA adapter and freeze the model's weights. Absent: train all weights.
+    /// Train a LoRA adapter and freeze the model. Absent: train all weights.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lora: Option<LoraConfig>,
     /// Shape of a model from scratch.
@@ -263,29 +241,29 @@ impl Default for PolicyConfig {
     }
 }
 
-/// SFT on demonstrations before reinforcement learning.
+/// SFT on demonstrations before RL.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SftConfig {
-    /// Number of updates; 0 turns SFT off, or trains the epochs of `sft.data`.
+    /// Number of updates. 0: no SFT, or the epochs of `sft.data`.
     #[schemars(range(max = 1000000000))]
     pub steps: u64,
-    /// Your own conversations to train on. Absent: demonstrations of the environment.
+    /// Your own conversations. Absent: demonstrations of the environment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<SftDataConfig>,
     /// Maximum number of demonstrations.
     #[schemars(range(max = 10000000))]
     pub demonstrations: usize,
-    /// Probability of inserting an invalid action before a step, excluded from the loss, so that
-    /// the policy sees failures. JSON-lines and server environments insert none.
+    /// Probability of inserting an invalid action, without loss, before a step, so that the policy
+    /// sees failures. JSON-lines and server environments insert none.
     // With higher values hardly any demonstration reaches its goal.
     #[schemars(range(min = 0.0, max = 0.9))]
     pub invalid_action_prob: f64,
     /// Tokens per update.
     #[schemars(range(min = 1, max = 100000000))]
     pub batch_tokens: usize,
-    /// Weight of the mean loss on all other tokens of demonstrations, added to the mean loss on
-    /// actions. Conversations (`sft.data`) only have a loss on assistant messages.
+    /// Weight of the mean loss on non-action tokens of demonstrations; actions have weight 1.
+    /// Conversations (`sft.data`) only have a loss on assistant messages.
     #[schemars(range(min = 0.0, max = 1000.0))]
     pub observation_weight: f64,
     /// Peak learning rate.
@@ -294,9 +272,9 @@ pub struct SftConfig {
     /// Linear warm-up, in steps.
     #[schemars(range(max = 1000000000))]
     pub warmup: u64,
-    /// Shape of the schedule after the warm-up.
+    /// Schedule after the warm-up.
     pub schedule: ScheduleKind,
-    /// Updates between checkpoints; the last update always writes one.
+    /// Updates between checkpoints; the last update also writes one.
     #[schemars(range(max = 1000000000))]
     pub checkpoint_every: u64,
 }
@@ -324,14 +302,14 @@ impl Default for SftConfig {
 pub struct EvalConfig {
     /// Splits to evaluate.
     pub splits: Vec<String>,
-    /// Number of tasks per split, the first in content-hash order; 0: all.
+    /// Tasks per split, the first in content-hash order; 0: all.
     #[schemars(range(max = 1000000000))]
     pub tasks: usize,
     /// Sampling temperature; 0 is greedy.
     #[schemars(range(min = 0.0, max = 100.0))]
     pub temperature: f32,
-    /// Training steps between evaluations; 0: none in between. Evaluations before the first and
-    /// after the last step always run.
+    /// Training steps between evaluations; 0: none. Evaluations before and after training always
+    /// run.
     #[schemars(range(max = 1000000000))]
     pub every: u64,
 }
@@ -348,13 +326,12 @@ impl Default for EvalConfig {
 }
 
 impl Config {
-    /// Returns true if the run has SFT.
+    /// Returns whether the run has SFT.
     pub fn has_sft(&self) -> bool {
         self.sft.steps > 0 || self.sft.data.is_some()
     }
 
-    /// Returns true if the run plays episodes. SFT on conversations without RL needs no
-    /// environment.
+    /// Returns whether the run plays episodes (SFT on conversations alone does not).
     pub fn needs_world(&self) -> bool {
         self.train.steps > 0 || self.sft.data.is_none()
     }
@@ -363,7 +340,7 @@ impl Config {
         environments.kind(&self.env.kind).is_ok_and(turnwise_env::registry::Kind::has_conversations)
     }
 
-    /// Returns the splits that the run uses, without duplicates.
+    /// Returns the splits in use, without duplicates.
     pub fn splits(&self) -> Vec<&str> {
         let mut splits = vec![self.env.split.as_str()];
         for split in &self.eval.splits {
@@ -374,8 +351,7 @@ impl Config {
         splits
     }
 
-    /// Returns the critic's adapter settings, its own or the policy's; `None` if all weights are
-    /// trained.
+    /// Returns the critic's adapter settings, by default the policy's; `None`: train all weights.
     pub fn critic_lora(&self) -> Option<&LoraConfig> {
         self.critic.lora.as_ref().or(self.policy.lora.as_ref())
     }
@@ -383,7 +359,7 @@ impl Config {
     /// Returns the config as TOML, with all defaults.
     ///
     /// # Errors
-    /// Fails if TOML cannot represent a value: null, or a path that is not UTF-8.
+    /// Fails on values that TOML cannot represent, such as null or a non-UTF-8 path.
     pub fn to_toml(&self) -> Result<String, TrainError> {
         toml::to_string_pretty(self)
             .map_err(|error| TrainError::Config { origin: "config".into(), reason: error.to_string() })

@@ -1,8 +1,8 @@
-//! Invalid settings, with the expected error messages.
+//! Invalid settings and their error messages.
 
 use super::*;
 
-/// Arguments, separated by two spaces, and a part of the expected error message.
+/// Arguments, separated by two spaces, and a part of the error.
 const NONSENSE: &[(&str, &str)] = &[
     ("optimizer.beta1=1.5", "optimizer.beta1 = 1.5: must be at least 0 and below 1"),
     ("optimizer.beta1=-0.1", "optimizer.beta1"),

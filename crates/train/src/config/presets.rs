@@ -46,14 +46,13 @@ pub(super) const METHOD_KEYS: [&str; 6] = [
     "rollout.overlong",
 ];
 
-/// Returns `quickstart`, a full config, and the names of method presets, which change the method of
-/// any config.
+/// Returns `quickstart`, a full config, and the method presets.
 pub fn presets() -> impl Iterator<Item = &'static str> {
     let methods = Methods::builtin().presets().map(|preset| preset.name).collect::<Vec<_>>();
     std::iter::once(CONFIGS[0].0).chain(methods)
 }
 
-/// Returns the names of full configs: their paths in `configs/`.
+/// Returns the full configs by their paths in `configs/`.
 pub fn whole_configs() -> impl Iterator<Item = &'static str> {
     CONFIGS.iter().map(|(name, _)| *name)
 }
@@ -68,12 +67,11 @@ fn names(methods: &Methods) -> Vec<&'static str> {
 
 pub(super) enum Preset {
     Whole(Layer),
-    /// A method: its settings under [`METHOD_KEYS`], and its number of updates per step, if set.
+    /// Settings under [`METHOD_KEYS`], and updates per step, if set.
     Method(Layer),
 }
 
 impl Preset {
-    /// Finds a preset among full configs and these methods. `origin` says where it was named.
     pub(super) fn named(name: &str, origin: Option<&str>, methods: &Methods) -> Result<Self, SettingsError> {
         if let Some((_, text)) = CONFIGS.iter().find(|(known, _)| *known == name) {
             return Ok(Self::Whole(Layer::file(text, &format!("preset {name}"))?));

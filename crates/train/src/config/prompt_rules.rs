@@ -49,8 +49,7 @@ impl Rules<'_> {
         }
     }
 
-    /// Checks that compaction is possible: prompts grow, summaries fit, and the environment is not
-    /// an agent.
+    /// Checks that prompts grow, summaries fit, and the environment is not an agent.
     fn compaction(&mut self) {
         let Config { env, prompt, rollout, .. } = self.config;
         let Some(after) = prompt.compact_after else {

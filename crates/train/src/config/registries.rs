@@ -8,13 +8,12 @@ use turnwise_objective::Loss;
 use super::Config;
 use crate::TrainError;
 
-/// Environments and methods by name. A config only has names; whatever opens an environment or
-/// creates a method from a config gets the registries from its caller.
+/// Environments and methods by name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Registries {
-    /// Environments, the values of `env.kind`, with their prompt templates.
+    /// Environments by `env.kind`, with their prompt templates.
     pub environments: Registry,
-    /// Estimators, refinements, loss terms and their presets.
+    /// Estimators, refinements, loss terms and presets.
     pub methods: Methods,
 }
 
@@ -30,7 +29,7 @@ impl Registries {
         Self { environments: Registry::builtin(), methods: Methods::builtin() }
     }
 
-    /// Creates a config's credit pipeline.
+    /// Creates the config's credit pipeline.
     ///
     /// # Errors
     /// Fails on unknown methods and invalid settings.
@@ -38,7 +37,7 @@ impl Registries {
         Ok(Pipeline::with_registry(&config.credit, &self.methods.credit)?)
     }
 
-    /// Creates a config's loss with its terms.
+    /// Creates the config's loss.
     ///
     /// # Errors
     /// Fails on unknown terms and invalid settings.

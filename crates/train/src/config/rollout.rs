@@ -10,20 +10,20 @@ use super::{OverlongSettings, ServersConfig};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Layout {
-    /// Each turn is a sequence of prompt and response; the prompt has the last turns as text.
+    /// One sequence per turn; its prompt has the last turns as text.
     Windowed,
-    /// The whole trajectory is one sequence.
+    /// One sequence per trajectory.
     Concatenated,
 }
 
-/// What to do with a trajectory whose environment or sampler failed.
+/// Handling of trajectories whose environment or sampler failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnError {
-    /// Leave it out of its group before credit assignment.
+    /// Leave them out of their group before credit assignment.
     #[default]
     Mask,
-    /// Sample it again with a new seed; drop it after too many failures.
+    /// Sample them again with new seeds; drop them after too many failures.
     Resample,
 }
 
@@ -40,10 +40,10 @@ pub struct RolloutConfig {
     /// Sampling temperature.
     #[schemars(range(max = 100.0), extend("exclusiveMinimum" = 0.0))]
     pub temperature: f32,
-    /// Nucleus sampling: minimum probability mass to sample from.
+    /// Nucleus sampling: minimum probability mass kept.
     #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0.0))]
     pub top_p: f32,
-    /// Number of most probable tokens to sample from; 0: all.
+    /// Most probable tokens to sample from; 0: all.
     #[schemars(range(max = 1000000000))]
     pub top_k: usize,
     /// Maximum tokens of a response.
@@ -52,47 +52,42 @@ pub struct RolloutConfig {
     /// Maximum tokens of a sequence.
     #[schemars(range(min = 2, max = 10000000))]
     pub max_model_len: usize,
-    /// Number of samplers, each on its own thread. The number affects the results, so the default
-    /// does not depend on the machine.
+    /// Samplers, each on its own thread; the number affects results.
     #[schemars(range(min = 1, max = 256))]
     pub num_workers: usize,
-    /// Concurrent trajectories per lane.
+    /// Concurrent trajectories per worker.
     #[schemars(range(min = 1, max = 65536))]
     pub max_num_seqs: usize,
-    /// Which sampled groups to train on: all, DAPO's dynamic sampling, or rejection.
+    /// Groups to train on: all, DAPO's dynamic sampling, or rejection.
     pub filter_groups: SelectionConfig,
-    /// DeepSWE's compact filtering: truncated or looping trajectories have no gradient. Such
-    /// trajectories still count in their group's baseline and in the means of the loss. Absent:
-    /// off.
+    /// DeepSWE's compact filtering: truncated or looping trajectories get no gradient, but count in
+    /// their group's baseline and the loss's means. Absent: off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compact_filter: Option<CompactFilterConfig>,
     /// DAPO's penalty on responses near the length limit. Absent: off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overlong: Option<OverlongSettings>,
-    /// Number of threads for environments that block; instantaneous ones need none.
+    /// Threads for blocking environments; instantaneous ones need none.
     #[schemars(range(min = 1, max = 4096))]
     pub env_threads: usize,
-    /// Maximum seconds of a reset or step of a blocking environment, including retries; a batch of
-    /// steps gets the sum of its steps' limits. JSON-lines environments use `env.timeout_s`
-    /// instead, from the start of the call.
+    /// Maximum seconds of a blocking environment's reset or step, retries included; a batch of
+    /// steps gets the sum. JSON-lines environments use `env.timeout_s`.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub env_timeout_s: f64,
-    /// Maximum retries of a reset or step after a transient failure, with increasing waits.
+    /// Maximum retries of a reset or step after transient failures, with increasing waits.
     #[schemars(range(max = 100))]
     pub env_retries: u32,
-    /// What to do with a trajectory whose environment or sampler failed: `mask` leaves it out of
-    /// its group, `resample` samples it again first.
+    /// Handling of trajectories whose environment or sampler failed.
     pub on_error: OnError,
-    /// Maximum attempts to sample a failed trajectory again, with `on_error = "resample"` and in
-    /// evaluations.
+    /// Maximum attempts to resample a failed trajectory (`on_error = "resample"` and evaluations).
     #[schemars(range(max = 100))]
     pub max_resamples: u64,
-    /// Async off-policy steps: how many steps older than the trained weights a rollout may be. 0: a
-    /// rollout starts after the previous step's updates. N: the next N steps' rollouts run during
-    /// updates, each with the weights from N steps earlier.
+    /// Async off-policy steps: maximum age, in steps, of a rollout's weights. 0: rollouts start
+    /// after the previous updates. N: the next N rollouts run during updates, with weights N steps
+    /// old.
     #[schemars(range(max = 64))]
     pub max_staleness: u64,
-    /// Inference servers (vLLM, SGLang) that sample instead of this process. Needs the feature
+    /// Inference servers (vLLM, SGLang) that sample instead of this process; needs the feature
     /// `remote`. Absent: off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub engine: Option<ServersConfig>,

@@ -1,4 +1,4 @@
-//! Rules between settings. Ranges of single settings are declared at their fields.
+//! Rules between settings; ranges of single settings are at their fields.
 
 use toml::Table;
 use turnwise_credit::selection::SelectionConfig;
@@ -14,8 +14,7 @@ use super::{
 };
 use crate::TrainError;
 
-/// Maximum length of a run's name in bytes: file systems allow 255, and files next to the run
-/// append a suffix.
+/// File systems allow 255 bytes, and other names append a suffix.
 const LONGEST_NAME: usize = 200;
 
 /// Rejects names that file systems cannot store, or that shells or people could misread.
@@ -39,8 +38,7 @@ const MOST_TRAJECTORIES: usize = 1 << 20;
 const MOST_SCRATCH_WEIGHTS: usize = 2_000_000_000;
 
 impl Config {
-    /// Rejects configs that cannot run: settings out of range, and settings that contradict each
-    /// other.
+    /// Rejects settings that are out of range or contradict each other.
     ///
     /// # Errors
     /// Returns all invalid settings, each with key, value and valid range.
@@ -62,8 +60,7 @@ impl Config {
         rules.policy();
         rules.warm_start();
         rules.rollout();
-        // Rules below need the pipeline and the loss; if creating one fails, its error is reported
-        // and its rules are skipped.
+        // If the pipeline or loss fails, dependent rules are skipped.
         let pipeline = match Pipeline::with_registry(&self.credit, &registries.methods.credit) {
             Ok(pipeline) => Some(pipeline),
             Err(error) => {
@@ -241,7 +238,7 @@ impl Rules<'_> {
         self.servers();
     }
 
-    /// Checks that rollouts during updates do not share the weights being updated.
+    /// Rollouts during updates must not share the weights being updated.
     fn staleness(&mut self) {
         let Config { rollout, policy, train, .. } = self.config;
         let RolloutConfig { max_staleness, engine, .. } = rollout;
@@ -345,7 +342,7 @@ impl Rules<'_> {
             && critic.warmup_steps > 0
             && critic.warmup_steps >= self.config.train.steps
         {
-            // SFT alone (no steps) trains no critic.
+            // SFT alone trains no critic.
             self.fail(
                 "critic.warmup_steps",
                 format!(

@@ -1,4 +1,4 @@
-//! The table of a model from scratch.
+//! The `[policy.scratch]` table.
 
 use serde::{Deserialize, Serialize};
 use turnwise_model::vision::{ImageSettings, Pictures, TowerKind, VisionConfig, VisionTokens};
@@ -17,7 +17,7 @@ pub struct ScratchConfig {
     /// Number of query heads.
     #[schemars(range(min = 1, max = 256))]
     pub heads: usize,
-    /// Number of key/value heads.
+    /// Number of key and value heads.
     #[schemars(range(min = 1, max = 256))]
     pub key_value_heads: usize,
     /// Width inside the gated MLP.
@@ -29,15 +29,15 @@ pub struct ScratchConfig {
     /// Standard deviation of the initial weights.
     #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0.0))]
     pub initializer_range: f64,
-    /// Maximum number of vocabulary entries in addition to the 256 bytes.
+    /// Maximum vocabulary entries in addition to the 256 bytes.
     #[schemars(range(max = 1000000))]
     pub max_pieces: usize,
-    /// A vision tower with Qwen2.5-VL's architecture, for pictures in prompts. Absent: text only.
+    /// Vision tower with Qwen2.5-VL's architecture, for pictures in prompts. Absent: text only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vision: Option<ScratchVisionConfig>,
 }
 
-/// A small vision tower from scratch. All blocks use full attention.
+/// A small vision tower with full attention in all blocks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ScratchVisionConfig {
@@ -53,10 +53,10 @@ pub struct ScratchVisionConfig {
     /// Width inside the gated MLP.
     #[schemars(range(min = 1, max = 131072))]
     pub intermediate_size: usize,
-    /// Width and height of a patch in pixels.
+    /// Side of a patch in pixels.
     #[schemars(range(min = 1, max = 256))]
     pub patch_size: usize,
-    /// Width and height, in patches, that are merged into one decoder token.
+    /// Side, in patches, of the square merged into one decoder token.
     #[schemars(range(min = 1, max = 16))]
     pub merge_size: usize,
     /// Maximum pixels of a picture; larger ones are scaled down. Sides are rounded to multiples of
@@ -96,7 +96,7 @@ impl Default for ScratchConfig {
 }
 
 impl ScratchConfig {
-    /// Returns the model config for a vocabulary size and context, without a vision tower.
+    /// Returns the model config without a vision tower.
     pub fn model_config(&self, vocab_size: usize, max_model_len: usize) -> ModelConfig {
         ModelConfig {
             vocab_size,

@@ -1,4 +1,4 @@
-//! Rules that reject methods unsupported by training services before a run starts.
+//! Rejects methods that training services do not support.
 
 use turnwise_credit::{Pipeline, TurnField};
 use turnwise_objective::{Loss, LossTerm};

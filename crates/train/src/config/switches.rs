@@ -1,17 +1,13 @@
-//! Settings that are rejected unless another setting, their switch, is set, because they would have
-//! no effect.
-//!
-//! A source that sets the switch, even to off, satisfies the rule. A sweep can therefore turn off a
-//! part of its base and keep its settings, and a resolved config with all defaults is valid.
+//! Rejects settings that have no effect because another one, their switch, is not set. A switch set
+//! to off counts as set, so that a sweep can turn off part of its base.
 
 use toml::{Table, Value};
 use turnwise_settings::Problem;
 
-/// Settings that depend on a switch in the same table, which is off by default.
 struct Switched {
-    /// The table; `[]` means each table of a list.
+    /// `[]`: each table of a list.
     table: &'static str,
-    /// The settings; empty: all other settings of the table.
+    /// Empty: all others of the table.
     keys: &'static [&'static str],
     switch: &'static str,
     /// The switch's default, and how to set it.
@@ -69,7 +65,6 @@ pub(super) fn without_switch(sources: &Table) -> Vec<Problem> {
     found
 }
 
-/// Returns the table at this path, or all tables of a list, with their paths.
 fn tables<'a>(sources: &'a Table, path: &str) -> Vec<(String, &'a Table)> {
     let (path, is_list) = path.strip_suffix("[]").map_or((path, false), |path| (path, true));
     let mut keys = path.split('.');

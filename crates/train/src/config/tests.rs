@@ -222,7 +222,6 @@ fn a_config_made_in_code_is_checked_too() {
     );
 }
 
-/// Each table and key needs a description, and each number a range.
 #[test]
 fn every_key_says_what_it_means_and_allows() {
     fn walk(schema: &serde_json::Value, key: &str, wrong: &mut Vec<String>) {
@@ -254,8 +253,6 @@ fn every_key_says_what_it_means_and_allows() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The guide's page must match the types. Update it with the command in the message, or run this
-/// test with `TURNWISE_WRITE_REFERENCE=1`.
 #[test]
 fn the_reference_page_is_up_to_date() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/config.md");
@@ -281,7 +278,7 @@ fn a_switch_that_is_written_lets_its_settings_stand() {
     assert_eq!(resolved(&path).unwrap(), config);
 }
 
-/// `turnwise sft` has no RL steps, so a critic cannot warm up.
+/// Without RL steps, a critic cannot warm up.
 #[test]
 fn the_warm_start_of_a_method_with_a_critic_is_no_contradiction() {
     let steps = |steps: &str| with(&["credit.estimator={kind=\"ppo\"}", "critic.warmup_steps=20", steps]);

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use turnwise_model::ScheduleKind;
 use turnwise_objective::RolloutCorrection;
 
-/// What to shuffle before splitting a pass over a rollout into minibatches with nearly equal
-/// numbers of trajectories.
+/// What to shuffle before splitting a rollout into minibatches with nearly equal numbers of
+/// trajectories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Shuffle {
@@ -30,23 +30,21 @@ pub struct TrainConfig {
     /// Linear warm-up, in updates.
     #[schemars(range(max = 1000000000))]
     pub warmup: u64,
-    /// Shape of the schedule after the warm-up.
+    /// Schedule after the warm-up.
     pub schedule: ScheduleKind,
     /// Updates per pass over a rollout.
     #[schemars(range(min = 1, max = 1000000))]
     pub num_minibatches: usize,
-    /// What to shuffle before splitting a pass over a rollout into minibatches.
+    /// What to shuffle before splitting a rollout into minibatches.
     pub shuffle: Shuffle,
-    /// Passes over a rollout (PPO epochs).
+    /// PPO epochs: passes over a rollout.
     #[schemars(range(min = 1, max = 1000))]
     pub ppo_epochs: usize,
-    /// Skip trajectories without a gradient: all advantages are zero, and the loss has no KL or
-    /// entropy term. Skipped trajectories still count in the means of the loss. A minibatch without
-    /// any gradient makes no update.
+    /// Skip trajectories without a gradient (zero advantages, no KL or entropy term), which still
+    /// count in the loss's means. A minibatch without any gradient makes no update.
     pub skip_zero_advantage: bool,
-    /// Leave groups with equal returns out of the update, even if a KL or entropy term would act on
-    /// them (HAS, appendix C). Such groups still count in the metrics and train a learned
-    /// decomposer.
+    /// Leave groups with equal returns out of the update, despite KL or entropy terms (HAS,
+    /// appendix C). They still count in metrics and train a learned decomposer.
     pub skip_equal_groups: bool,
     /// Recompute old log-probs with the learner instead of using the sampler's.
     pub recompute_old_logprobs: bool,
@@ -54,31 +52,29 @@ pub struct TrainConfig {
     /// `recompute_old_logprobs`. Absent: off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rollout_correction: Option<RolloutCorrection>,
-    /// Tokens per forward pass of each lane.
+    /// Tokens per forward pass of each worker.
     #[schemars(range(min = 1, max = 100000000))]
     pub micro_batch_tokens: usize,
-    /// Number of data-parallel lanes. The number affects the results, so the default does not
-    /// depend on the machine.
+    /// Data-parallel workers; the number affects results.
     #[schemars(range(min = 1, max = 256))]
     pub num_workers: usize,
-    /// Keep only layer inputs for the backward pass and recompute the rest (activation
-    /// checkpointing).
+    /// Activation checkpointing: keep only layer inputs for the backward pass.
     pub recompute_layers: bool,
-    /// Steps between checkpoints; the last step always writes one.
+    /// Steps between checkpoints; the last step also writes one.
     #[schemars(range(max = 1000000000))]
     pub checkpoint_every: u64,
-    /// Number of checkpoints to keep; 0: all. Checkpoints at the end of a phase are always kept.
+    /// Checkpoints to keep; 0: all. The last checkpoint of a phase is always kept.
     #[schemars(range(max = 1000000000))]
     pub keep_last: usize,
-    /// Split of `eval.splits` on which the checkpoint with the highest success rate is also kept,
-    /// for `turnwise eval RUN --checkpoint best`. Each new best evaluation (`eval.every`) writes a
-    /// checkpoint. Absent: off.
+    /// Split of `eval.splits`: also keep the checkpoint with its highest success rate
+    /// (`turnwise eval RUN --checkpoint best`). Each new best evaluation writes a checkpoint.
+    /// Absent: off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_best: Option<String>,
-    /// Write all trajectories of each step, failed ones included. Groups dropped by the selection
-    /// are not written.
+    /// Write all trajectories of each step, failed ones included, but not groups dropped by the
+    /// selection.
     pub save_trajectories: bool,
-    /// Store with each trajectory how each stage changed each turn's advantage.
+    /// Store how each credit stage changed each turn's advantage.
     pub explain: bool,
 }
 

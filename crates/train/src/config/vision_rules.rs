@@ -1,4 +1,4 @@
-//! Rules of prompts with pictures, and of a vision tower from scratch.
+//! Rules of pictures in prompts and of a vision tower from scratch.
 
 use turnwise_model::Device;
 

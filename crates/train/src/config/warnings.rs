@@ -8,7 +8,7 @@ const FOREIGN_MASKED_PROMPTS: &str = "warning: the loss compares responses with 
      the warm start and the training";
 
 impl Config {
-    /// Returns warnings about valid combinations with misleading results.
+    /// Returns warnings about valid but misleading combinations.
     pub fn warnings(&self, registries: &Registries) -> Vec<String> {
         let masked = registries.loss(self).is_ok_and(|loss| loss.passes().masked_context.is_some());
         // An agent's masked prompts are messages in both layouts.

@@ -1,4 +1,4 @@
-//! The critic in the training loop: values for advantages, and its updates.
+//! The critic: values for advantages, and its updates.
 
 use std::sync::Arc;
 
@@ -19,8 +19,6 @@ pub(crate) struct RunCritic {
     settings: CriticConfig,
 }
 
-/// Gives a critic from a checkpoint access to the policy's pictures, unless it shares the policy's
-/// weights.
 fn share_pictures(weights: &mut Arc<Parameters<f32>>, policy: Option<&VisionConfig>) {
     let own = Arc::get_mut(weights).and_then(|weights| weights.config.vision.as_mut());
     if let (Some(own), Some(policy)) = (own, policy) {
@@ -46,8 +44,8 @@ impl CriticReport {
 }
 
 impl RunCritic {
-    /// Creates a critic from the policy's layers, or with `lora` an adapter on the policy's base.
-    /// The adapter starts as a copy of the policy's if their settings are equal.
+    /// Creates a critic from the policy's layers, or with `lora` an adapter on its base, copied
+    /// from the policy's if their settings are equal.
     pub(crate) fn new(
         policy: &Weights,
         lora: Option<&LoraConfig>,
@@ -70,8 +68,6 @@ impl RunCritic {
         Ok(Self { critic: Critic::new(weights, learner)?, settings })
     }
 
-    /// Loads the critic of a checkpoint. `base` returns the base weights of an adapter; `vision` is
-    /// the policy's vision tower.
     pub(crate) fn load(
         checkpoint: &Checkpoint,
         base: impl FnOnce() -> Result<Weights, TrainError>,
@@ -154,8 +150,8 @@ impl RunCritic {
     }
 }
 
-/// Returns `1 - Var(R - V) / Var(R)`: 1 if the critic predicts all returns, 0 if it is no better
-/// than their mean, and 0 if all returns are equal.
+/// Returns `1 - Var(R - V) / Var(R)`: 1 if the values are exact, 0 if they are no
+/// better than the mean return or if all returns are equal.
 pub(crate) fn explained_variance(values: &PerToken<f64>, returns: &PerToken<f64>) -> f64 {
     let pairs = || values.values().zip(returns.values()).map(|(value, target)| (*value, *target));
     let variance = |of: &dyn Fn((f64, f64)) -> f64| {

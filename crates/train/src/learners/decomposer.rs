@@ -1,9 +1,7 @@
-//! The decomposer in the training loop: an LLM judge, or TurnRD with its replay and rounds.
+//! The decomposer: an LLM judge, or TurnRD (HAS, algorithm 1).
 //!
-//! TurnRD's rounds (HAS, algorithm 1): the network of round `r` is frozen while rollouts add
-//! records to the replay. Training on the replay at the end of the round gives the network of round
-//! `r + 1`. A resume removes the records of repeated steps, so resumed runs are bit-identical if
-//! their rollouts are.
+//! TurnRD's network is frozen within a round while rollouts fill the replay, and trained on it at
+//! the end. A resume removes the records of repeated steps.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -43,8 +41,7 @@ struct Vectors {
 }
 
 impl RunDecomposer {
-    /// Fails if the judge does not answer. Called before SFT, because the first judge request comes
-    /// after SFT.
+    /// Called before SFT, because the first judge request comes after.
     pub(crate) fn check_service(config: &Config) -> Result<(), TrainError> {
         if let DecomposerConfig::Judge(judge) = &config.decomposer {
             let judge = JudgeConfig { cache: PathBuf::new(), ..judge.clone() };
@@ -85,8 +82,7 @@ impl RunDecomposer {
     }
 }
 
-/// Returns the judge's credits. Groups with equal returns get zeros without a request, because HAS
-/// skips them.
+/// HAS skips groups with equal returns.
 fn judged(judge: &Judge, batch: &Batch, warn: &mut dyn FnMut(String)) -> Result<PerTurn<f64>, TrainError> {
     let differ = |group: &&Group| !group.has_equal_returns();
     let asked = Batch { groups: batch.groups.iter().filter(differ).cloned().collect() };
@@ -100,8 +96,6 @@ fn judged(judge: &Judge, batch: &Batch, warn: &mut dyn FnMut(String)) -> Result<
 }
 
 impl RunDecomposer {
-    /// Returns the credit of each turn of a step's batch. `warn` is called immediately if the judge
-    /// does not answer.
     pub(crate) fn credits(
         &mut self,
         batch: &Batch,
@@ -119,8 +113,7 @@ impl RunDecomposer {
         }
     }
 
-    /// Discards the records from `step` on, because those steps will be repeated with other
-    /// results.
+    /// Discards the records from `step` on, which will be repeated.
     pub(crate) fn abandon_from(&mut self, step: u64) -> Result<(), TrainError> {
         if let Self::TurnRd(turnrd) = self {
             let round_steps = turnrd.settings.round_steps;
@@ -155,13 +148,11 @@ impl RunDecomposer {
     }
 }
 
-/// Returns TurnRD's credits for existing trajectories with token sequences, from a policy's hidden
-/// states.
+/// Returns TurnRD's credits for trajectories with token sequences, from a policy's hidden states.
 ///
 /// # Errors
-/// Fails if the hidden states do not have the network's input width (0 without any), or if the
-/// policy rejects a sequence. Also fails if a trajectory lacks token ids or has too many turns, or
-/// on NaN.
+/// Fails on another hidden width than the network's, a sequence that the policy rejects, missing
+/// token ids, too many turns, or NaN.
 pub fn turnrd_credits(
     batch: &Batch,
     network: &TurnRd,
@@ -217,13 +208,13 @@ fn credits(batch: &Batch, network: &TurnRd, vectors: &[Vectors]) -> Result<PerTu
         .collect()
 }
 
-/// Returns the folder of the network trained after `round` rounds.
+/// Returns the folder of the network after `round` rounds.
 pub fn round_folder(folder: &Path, round: u32) -> PathBuf {
     folder.join(format!("round-{round:04}"))
 }
 
 impl RunTurnRd {
-    /// Returns the frozen network's credits, and adds the batch to the replay.
+    /// Also adds the batch to the replay.
     fn credits(
         &mut self,
         batch: &Batch,
@@ -254,7 +245,7 @@ impl RunTurnRd {
 
     pub(crate) fn end_of_step(&mut self, step: u64, metrics: &mut Metrics) -> Result<(), TrainError> {
         let round = self.settings.round_of(step);
-        // Records after this step come from before a resume and will be repeated.
+        // Later records come from before a resume and will be repeated.
         let now = (round, step % self.settings.round_steps);
         let made = (0..self.replay.len())
             .filter(|&index| (self.replay.round(index), self.replay.id(index) >> 32) <= now);
@@ -266,28 +257,24 @@ impl RunTurnRd {
             return Ok(());
         }
         self.train(round, metrics)?;
-        // Saved even without training, because the next round looks for this name.
+        // The next round looks for this name even without training.
         Ok(self.network.save(&round_folder(&self.folder, round + 1))?)
     }
 
-    /// Trains on all records up to a round, and measures the fit on held-out records before and
-    /// after.
     fn train(&mut self, round: u32, metrics: &mut Metrics) -> Result<(), TrainError> {
         let (mut trained, mut held_out) = self.replay.split(self.settings.hold_out);
         for indices in [&mut trained, &mut held_out] {
-            // Records after this round come from before a resume and will be repeated.
             indices.retain(|&index| self.replay.round(index) <= round);
         }
         if trained.is_empty() {
             return Ok(());
         }
         let half_life = self.settings.network.half_life;
-        // Measure only on a part of the new records: all would cost as much as training, more each
-        // round.
+        // Measuring all would cost as much as training.
         held_out.retain(|&index| self.replay.round(index) + MEASURED_ROUNDS > round);
         let newest = trained.iter().copied().filter(|&index| self.replay.round(index) == round);
         let newest = newest.take(MEASURED_RECORDS).collect();
-        // Fit before training: how well the network of this round predicts it.
+        // Fit before training, which tells how well this network predicts the round.
         let mut samples = self.replay.view(held_out, round, half_life)?;
         if !samples.is_empty() {
             let before = self.network.fit(&mut samples)?;
@@ -330,8 +317,8 @@ fn report_training(report: &TrainReport, metrics: &mut Metrics) {
     }
 }
 
-/// Returns mean-pooled last hidden states of each turn, over at most `most` tokens
-/// ([`turn_tokens`]), and of the goal's last `most` tokens.
+/// Returns mean last hidden states of each turn's [`turn_tokens`] and of the goal's last `most`
+/// tokens.
 fn vectors(
     batch: &Batch,
     most: usize,

@@ -1,13 +1,4 @@
 //! The trained networks: policy, critic and decomposer.
-//!
-//! | file | subject |
-//! |---|---|
-//! | [`policy`] | the trait of policies in training, and the native implementation |
-//! | `scratch` | small policies from scratch |
-//! | `settings` | a learner's settings in each phase |
-//! | `critic` | PPO's critic: values, and its updates |
-//! | `turn_tokens` | the tokens whose hidden states represent a turn |
-//! | [`decomposer`] | sources of per-turn credits: TurnRD or the judge |
 
 pub(crate) mod critic;
 pub mod decomposer;
@@ -112,8 +103,8 @@ impl Learners {
     }
 }
 
-/// Returns the trainable weights of a new run: all weights, or a fresh adapter with the path of the
-/// frozen base. An adapter that came with the policy is merged into the base.
+/// Returns all weights, or a fresh adapter with its base's path. An adapter that came with the
+/// policy is merged.
 pub(crate) fn begin_weights(
     config: &Config,
     policy: &Policy,
@@ -122,7 +113,7 @@ pub(crate) fn begin_weights(
     let base = policy.weights.merged()?;
     let Some(lora) = &config.policy.lora else { return Ok((base.into(), None)) };
     let outside = match &config.policy.model {
-        // A model folder outlives the run; checkpoints of another run may be deleted.
+        // A model folder outlives the run; another run's checkpoints may be deleted.
         Some(path) if policy.weights.adapter.is_none() => {
             Some(policy_folder(path, &mut |_| ())?).filter(|folder| enclosing_run(folder).is_none())
         }
@@ -139,7 +130,7 @@ pub(crate) fn begin_weights(
     };
     let crc32c = base.checksum();
     let model = if let Some(id) = named {
-        // Without such a folder it is a hub model, identified by id and commit.
+        // Otherwise a hub model, by id and commit.
         BaseModel::of_hub(&id.to_string_lossy(), &folder, crc32c)
     } else {
         BaseModel::of_folder(&folder, crc32c)?

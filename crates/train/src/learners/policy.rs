@@ -1,4 +1,4 @@
-//! Policies in training: the trait that a run uses, and the native implementation.
+//! Policies in training.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,15 +21,15 @@ use crate::record::directory::Phase;
 pub use crate::rollout::queue::SamplingReport;
 use crate::setup;
 
-/// A policy in training, native or remote: a [`Learner`] with sampling, scoring and checkpoints.
+/// A [`Learner`] with sampling, scoring and checkpoints, native or remote.
 ///
-/// Optional passes fail by default, so a missing one is reported when an objective needs it.
+/// Optional passes fail by default.
 pub trait PolicyLearner: Learner {
     /// Creates one sampler per lane over the current weights, each for `max_num_seqs` sequences of
     /// `max_model_len` tokens.
     ///
     /// # Errors
-    /// Fails if no sampler can be created.
+    /// Fails if a sampler cannot be created.
     fn samplers(
         &mut self,
         lanes: usize,
@@ -42,28 +42,27 @@ pub trait PolicyLearner: Learner {
         SamplingReport::default()
     }
 
-    /// Returns log-probs and entropies of the response tokens under the current weights, at
-    /// `temperature` (above 0).
+    /// Returns response log-probs and entropies under the current weights, at `temperature` (above
+    /// 0).
     ///
     /// # Errors
-    /// Fails if this pass is not supported.
+    /// Fails if unsupported.
     fn score(&mut self, _batch: &[TokenSequence], _temperature: f64) -> Result<Vec<TokenScores>, LearnError> {
         Err(LearnError::Unsupported("a scoring pass with entropies"))
     }
 
-    /// Returns log-probs of the response tokens under the reference policy.
+    /// Returns response log-probs under the reference policy.
     ///
     /// # Errors
-    /// Fails if there is no reference policy.
+    /// Fails without a reference policy.
     fn reference_logprobs(&mut self, _batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
         Err(LearnError::Unsupported("a reference policy"))
     }
 
-    /// Sets the reference policy to the policy at the start of RL, from the checkpoint in `start`.
+    /// Sets the reference to the policy at the start of RL, from the checkpoint in `start`.
     ///
     /// # Errors
-    /// Fails if the learner does not support a reference policy, or if the checkpoint cannot be
-    /// read.
+    /// Fails if unsupported, or if the checkpoint cannot be read.
     fn set_reference(&mut self, _start: &Path) -> Result<(), TrainError> {
         Err(LearnError::Unsupported("a reference policy").into())
     }
@@ -71,7 +70,7 @@ pub trait PolicyLearner: Learner {
     /// Stashes the accumulated gradient, so that another can be accumulated.
     ///
     /// # Errors
-    /// Fails if separate gradients are not supported.
+    /// Fails if unsupported.
     fn stash_gradient(&mut self) -> Result<(), LearnError> {
         Err(LearnError::Unsupported("a second gradient"))
     }
@@ -79,7 +78,7 @@ pub trait PolicyLearner: Learner {
     /// Returns the L2 norm of the accumulated gradient.
     ///
     /// # Errors
-    /// Fails if the norm is not available.
+    /// Fails if unavailable.
     fn grad_norm(&self) -> Result<f64, LearnError> {
         Err(LearnError::Unsupported("the norm of a gradient before the update"))
     }
@@ -87,24 +86,24 @@ pub trait PolicyLearner: Learner {
     /// Restores the stashed gradient, multiplied by a factor, and discards the current one.
     ///
     /// # Errors
-    /// Fails if no gradient was stashed.
+    /// Fails without a stashed gradient.
     fn restore_gradient(&mut self, _factor: f64) -> Result<(), LearnError> {
         Err(LearnError::Unsupported("a second gradient"))
     }
 
-    /// Starts a phase from the current weights, with its settings and a fresh optimizer.
+    /// Starts a phase from the current weights, with a fresh optimizer.
     ///
     /// # Errors
     /// Fails if the settings do not fit the model.
     fn begin_phase(&mut self, config: &Config, phase: Phase) -> Result<(), TrainError>;
 
-    /// Frees the memory of passes and gradients until it is needed again.
+    /// Frees the memory of passes and gradients until needed again.
     fn release(&mut self) {}
 
     /// Rejects NaN and infinite weights.
     ///
     /// # Errors
-    /// Returns an error that names the tensor.
+    /// Returns the tensor's name.
     fn check_finite(&self) -> Result<(), LearnError> {
         Ok(())
     }
@@ -112,20 +111,20 @@ pub trait PolicyLearner: Learner {
     /// Writes the checkpoint's `policy/` and optimizer state.
     ///
     /// # Errors
-    /// Fails if the file system or the service fails.
+    /// Fails on I/O or service errors.
     fn save(&self, folder: &Path) -> Result<(), TrainError>;
 
-    /// Returns the base model of an adapter, if only an adapter is trained.
+    /// Returns the base model, if only an adapter is trained.
     fn base(&self) -> Option<&BaseModel> {
         None
     }
 
-    /// Returns the shape of the vision tower, if the policy reads pictures.
+    /// Returns the vision tower's shape, if any.
     fn vision(&self) -> Option<&VisionConfig> {
         None
     }
 
-    /// Returns the weights, if they are in this process.
+    /// Returns the weights, if in this process.
     fn weights(&self) -> Option<Weights> {
         None
     }
@@ -135,9 +134,9 @@ pub trait PolicyLearner: Learner {
 pub struct NativePolicy {
     learner: NativeLearner,
     tokenizer: Arc<Tokenizer>,
-    /// Reasoning tags; engines ignore stop strings inside them.
+    /// Engines ignore stop strings inside these tags.
     reasoning: Option<Arc<ReasoningTags>>,
-    /// Sampling settings written into model folders.
+    /// Written into model folders.
     sampling: GenerationSampling,
     base: Option<BaseModel>,
     stashed: Option<turnwise_model::TakenGradient>,
@@ -162,7 +161,7 @@ impl NativePolicy {
         Ok(Self { learner, tokenizer, reasoning, sampling: setup::sampling(config), base, stashed: None })
     }
 
-    /// Loads the policy and optimizer of a checkpoint.
+    /// Loads a checkpoint's policy and optimizer.
     ///
     /// # Errors
     /// Fails on files that are missing or do not fit the config.
@@ -251,7 +250,7 @@ impl PolicyLearner for NativePolicy {
         self.learner.reference_logprobs(batch)
     }
 
-    /// An adapter's reference shares the base: without an adapter, or with the adapter after SFT.
+    /// An adapter's reference shares the base.
     fn set_reference(&mut self, start: &Path) -> Result<(), TrainError> {
         let weights = self.learner.weights();
         let reference = if weights.adapter.is_some() {

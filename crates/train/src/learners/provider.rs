@@ -16,7 +16,6 @@ pub(crate) struct ModelProvider<'a> {
     pub(crate) decomposer: Option<&'a mut RunDecomposer>,
     pub(crate) policy: &'a mut dyn PolicyLearner,
     pub(crate) prompter: Prompter<'a>,
-    /// Receives a warning if the judge does not answer.
     pub(crate) observer: &'a mut dyn Observer,
     pub(crate) step: u64,
 }
@@ -72,9 +71,8 @@ impl Openings<'_> {
     }
 }
 
-/// Returns the turn's exact prompt, with the request's preamble inserted, and the tokens to score
-/// after it. Returns `None` if there is nothing to score, if the sequence exceeds `longest`, or if
-/// the prompt allows no preamble.
+/// Returns the exact prompt with the request's preamble, and the tokens to score. `None` if there
+/// are none, the sequence exceeds `longest`, or no preamble is possible.
 fn scored_sequence(
     batch: &Batch,
     request: &ScoreRequest,

@@ -1,4 +1,4 @@
-//! Small policies from scratch: a tokenizer for the environment's text, and random weights.
+//! Small random policies, with a tokenizer for the environment's text.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ pub(crate) fn scratch_parts(
     let scratch = &config.policy.scratch;
     let mut model = scratch.model_config(tokenizer.vocab_size(), config.rollout.max_model_len);
     if let [Some(start), Some(image), Some(end)] = PICTURE.map(|token| tokenizer.token_id(token)) {
-        // Prompts never show videos, so the video token can be the image token.
+        // Prompts never show videos.
         model = scratch.with_tower(model, VisionTokens { start, end, image, video: image });
     }
     model.check()?;

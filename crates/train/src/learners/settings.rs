@@ -1,4 +1,4 @@
-//! Settings of a learner in each phase of a run.
+//! A learner's settings in each phase.
 
 use turnwise_core::{Purpose, Seed};
 use turnwise_model::LearnerConfig;

@@ -1,17 +1,15 @@
-//! Selects the tokens whose hidden states represent a turn (HAS, appendix B: the turn's observation
-//! and action, at most 512).
+//! Tokens whose hidden states represent a turn (HAS, appendix B: observation and action, at most
+//! 512).
 //!
-//! The search for the observation starts at the prompt's end, because a history may contain the
-//! same text. If the observation is not found (cut or changed by a template), the last tokens since
-//! the previous response are used.
+//! The observation's last occurrence counts, because a history may repeat it; without any, the last
+//! tokens since the previous response are used.
 
 use std::ops::Range;
 
 use turnwise_core::{Trajectory, TurnSpan};
 use turnwise_text::Tokenizer;
 
-/// Returns the token ranges of each turn, for each sequence of a trajectory, with at most `most`
-/// tokens per turn.
+/// Returns each turn's token ranges, at most `most` tokens, per sequence.
 pub(super) fn turn_tokens(
     trajectory: &Trajectory,
     most: usize,
@@ -36,8 +34,8 @@ pub(super) fn turn_tokens(
     trajectory.sequences.iter().map(of_sequence).collect()
 }
 
-/// Divides `most` tokens between observation and response: half each, or more if the other needs
-/// less. Cuts responses at the start, because actions come last.
+/// Divides `most` between observation and response: half each, or more if the other needs less.
+/// Cuts responses at the start, because actions come last.
 fn share(observation: Range<usize>, response: Range<usize>, most: usize) -> Vec<Range<usize>> {
     let half = most.div_ceil(2);
     let of_response = response.len().min(half.max(most.saturating_sub(observation.len())));
@@ -47,7 +45,7 @@ fn share(observation: Range<usize>, response: Range<usize>, most: usize) -> Vec<
     [seen, said].into_iter().filter(|range| !range.is_empty()).collect()
 }
 
-/// Returns the tokens of the last occurrence of `words`; tokens at its ends may include other text.
+/// Finds the last occurrence; its first and last token may include other text.
 fn find(words: &str, tokens: &[u32], tokenizer: &Tokenizer) -> Option<Range<usize>> {
     let words = words.trim().as_bytes();
     if words.is_empty() {

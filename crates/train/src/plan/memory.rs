@@ -13,21 +13,21 @@ use crate::setup::World;
 
 pub(crate) const GIB: f64 = (1u64 << 30) as f64;
 
-/// A run's memory plan, and the memory of the machine and the device.
+/// Memory plan of a run.
 #[derive(Clone, Debug)]
 pub struct MemoryReport {
-    /// Plan for the machine's main memory.
+    /// Main memory.
     pub machine: Memory,
-    /// Plan for the NVIDIA device (`policy.device = "cuda"`).
+    /// NVIDIA device (`policy.device = "cuda"`).
     pub device: Option<Memory>,
-    /// Changes of settings that save memory, with the resulting bytes.
+    /// Settings that save memory, with the resulting bytes.
     pub advice: Vec<(String, u64)>,
 }
 
-/// Required and available memory of the machine or the device.
+/// Required and available memory of the machine or device.
 #[derive(Clone, Debug)]
 pub struct Memory {
-    /// Memory plan of one process.
+    /// Plan of one process.
     pub plan: MemoryPlan,
     /// Available bytes, or this program's limit, if known.
     pub size: Option<u64>,
@@ -40,8 +40,8 @@ impl Memory {
 }
 
 impl MemoryReport {
-    /// Plans a config for a model of this shape. `drawn` is the height and width of the
-    /// environment's pictures; if unknown, the largest that fits `rollout.max_model_len`.
+    /// Plans a config for a model of this shape. `drawn`: height and width of pictures; if unknown,
+    /// the largest that fits `rollout.max_model_len`.
     pub fn new(
         config: &Config,
         registries: &Registries,
@@ -64,24 +64,24 @@ impl MemoryReport {
         report
     }
 
-    /// Returns the memory for training: the device's if there is one.
+    /// Returns the device's memory if there is one, else the machine's.
     pub fn trained_in(&self) -> &Memory {
         self.device.as_ref().unwrap_or(&self.machine)
     }
 
-    /// Returns the peak memory for training, in bytes.
+    /// Returns the peak memory for training in bytes.
     pub fn total(&self) -> u64 {
         self.trained_in().plan.peak()
     }
 
-    /// Returns true if the machine's memory is at least 4/3 of sampling and training together
-    /// ([`MemoryPlan::sum`]), so neither must free memory. False for training on a device.
+    /// Returns true if memory is at least 4/3 of sampling and training together
+    /// ([`MemoryPlan::sum`]). False on a device.
     pub fn has_room_to_keep_freed_memory(&self) -> bool {
         let machine = &self.machine;
         self.device.is_none() && machine.size.is_some_and(|size| 4 * machine.plan.sum() <= 3 * size)
     }
 
-    /// Returns true if the run fits; `None` if sizes are unknown.
+    /// Returns whether the run fits; `None` if unknown.
     pub fn fits(&self) -> Option<bool> {
         let all = std::iter::once(&self.machine).chain(&self.device).map(Memory::fits);
         all.reduce(|one, other| match (one, other) {
@@ -90,7 +90,7 @@ impl MemoryReport {
         })?
     }
 
-    /// Rejects a run that does not fit, or returns the reason as a warning if `ignore` is set.
+    /// Rejects a run that does not fit; with `ignore`, returns the reason instead.
     ///
     /// # Errors
     /// Returns [`TrainError::Memory`] if the run does not fit.
@@ -251,7 +251,7 @@ impl Display for MemoryReport {
     }
 }
 
-/// Returns the machine's memory in bytes, or the control group's limit if smaller.
+/// Returns the machine's memory in bytes, or the control group's smaller limit.
 pub fn machine_memory() -> Option<u64> {
     let read = |path: &str| std::fs::read_to_string(path).ok();
     let total = read("/proc/meminfo").as_deref().and_then(total_of);

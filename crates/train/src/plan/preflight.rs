@@ -1,4 +1,4 @@
-//! Runs the checks of a run's start without writing files or creating weights.
+//! Checks a run's start without writing files or creating weights.
 
 use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
@@ -28,32 +28,30 @@ use crate::setup::{self, World};
 /// Result of a dry run.
 #[derive(Clone, Debug)]
 pub struct Preflight {
-    /// Shape of the model.
+    /// Model shape.
     pub model: ModelConfig,
     /// Number of weights.
     pub parameters: usize,
-    /// Number of tasks in the training split and each evaluation panel.
+    /// Tasks in the training split and each evaluation panel.
     pub tasks: Vec<(String, usize)>,
-    /// Missing parts that the run needs but the dry run does not.
+    /// Parts that only the run needs, and that are missing.
     pub missing: Vec<String>,
     /// Memory of the run.
     pub memory: MemoryReport,
-    /// True if this process trains the policy, so `memory` applies to this machine.
+    /// Whether this process trains the policy, so `memory` applies to this machine.
     pub trained_here: bool,
-    /// Disk space in bytes of the folder shared with inference servers
-    /// (`rollout.engine.adapter_dir`), if they get all weights.
+    /// Bytes in the folder shared with servers (`rollout.engine.adapter_dir`), if they get all
+    /// weights.
     pub shared_folder: Option<u64>,
 }
 
-/// Result of the start checks that need no model.
 pub(crate) struct Checked {
     pub(crate) directory: RunDirectory,
     pub(crate) template: PromptTemplate,
-    /// The environment and its panels; `None` if the run plays no episodes.
+    /// `None` if the run plays no episodes.
     pub(crate) world: Option<(World, Panels)>,
 }
 
-/// Checks a config and builds its environment, for a run's start and [`preflight`].
 pub(crate) fn checked(
     config: &Config,
     registries: &Registries,
@@ -90,8 +88,7 @@ fn of_split(config: &Config, error: TrainError) -> TrainError {
     }
 }
 
-/// Rejects a context longer than the model's maximum; without this check, sampling would reject it
-/// only after SFT.
+/// Sampling would only reject a longer context after SFT.
 pub(crate) fn check_context(config: &Config, positions: usize) -> Result<(), SettingsError> {
     let (key, context) = ("rollout.max_model_len", config.rollout.max_model_len);
     if context <= positions {
@@ -103,7 +100,7 @@ pub(crate) fn check_context(config: &Config, positions: usize) -> Result<(), Set
     Err(SettingsError(vec![Problem { value: Some(context.to_string()), ..Problem::new(key, reason) }]))
 }
 
-/// Returns the error for a missing or empty split, which environments do not distinguish.
+/// Environments do not distinguish missing and empty splits.
 fn no_tasks(config: &Config, split: &str, known: &str) -> SettingsError {
     let key = if config.env.split == split { "env.split" } else { "eval.splits" };
     let reason = format!(
@@ -114,7 +111,6 @@ fn no_tasks(config: &Config, split: &str, known: &str) -> SettingsError {
     SettingsError(vec![Problem { value, ..Problem::new(key, reason) }])
 }
 
-/// Runs the checks of a run's start that need no source of policies ([`crate::RunBuilder::preflight`]).
 pub(crate) fn preflight(
     config: &Config,
     registries: &Registries,
@@ -168,7 +164,7 @@ pub(crate) fn preflight(
     })
 }
 
-/// Returns the folder and shape of a policy's decoder; for an adapter, those of its base.
+/// Returns the folder and shape of a policy's decoder; for an adapter, its base's.
 pub(crate) fn shape_of(policy: &Path) -> Result<(PathBuf, ModelConfig), TrainError> {
     let folder = if is_adapter(policy) {
         base::find(policy, AdapterFile::read(policy)?.base.as_ref())?
@@ -179,7 +175,7 @@ pub(crate) fn shape_of(policy: &Path) -> Result<(PathBuf, ModelConfig), TrainErr
     Ok((folder, model))
 }
 
-/// Returns the shape of a model, whose weights may be missing, and its tokenizer if it exists.
+/// Weights and tokenizer may be missing.
 fn model_of(
     path: &Path,
     missing: &mut Vec<String>,
@@ -213,7 +209,7 @@ fn model_of(
 }
 
 impl Preflight {
-    /// Like [`MemoryReport::check`], if this process trains the policy.
+    /// Calls [`MemoryReport::check`] if this process trains the policy.
     ///
     /// # Errors
     /// Returns [`TrainError::Memory`] if the run does not fit.

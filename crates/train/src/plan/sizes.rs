@@ -1,4 +1,4 @@
-//! Sizes in a config that determine its memory.
+//! Sizes that determine a config's memory.
 
 use turnwise_core::{GradientPass, RequiredPasses};
 use turnwise_credit::selection::{RejectionConfig, SelectionConfig};
@@ -40,8 +40,7 @@ fn trajectories_of_a_step(config: &Config) -> usize {
     config.rollout.tasks_per_step * oversample * config.rollout.group_size
 }
 
-/// Returns the memory plan's inputs. `drawn` is the height and width of pictures in prompts, if
-/// known.
+/// `drawn`: height and width of pictures, if known.
 pub(super) fn settings(
     config: &Config,
     registries: &Registries,
@@ -61,7 +60,7 @@ pub(super) fn settings(
         None => [ParameterLayout::critic(model).len; 2],
         Some(critic) => {
             let trained = adapter(critic, true);
-            // The critic uses the policy's base, or a copy if that base is trained.
+            // The critic uses the policy's base, or a copy if that is trained.
             [trained + if lora.is_some() { 0 } else { weights }, trained]
         }
     });
@@ -82,14 +81,14 @@ pub(super) fn settings(
         })
         .sum();
     let lanes = config.rollout.num_workers;
-    // The number of concurrent sequences is limited by a step's or an evaluation's trajectories.
+    // There may be fewer trajectories than slots.
     let step = trajectories_of_a_step(config).div_ceil(config.rollout.num_workers);
     let evaluated = if config.eval.tasks == 0 { usize::MAX } else { config.eval.tasks };
     let slots =
         config.rollout.max_num_seqs.min(step.max(evaluated.div_ceil(config.rollout.num_workers))).max(1);
     let (lanes, slots) = match config.policy.device {
         Device::Cpu => (lanes, slots),
-        // One engine, which allocates the caches of all sequences at once.
+        // One engine, which allocates all caches at once.
         Device::Cuda => sampling_lanes(config),
     };
     let here = config.rollout.engine.is_none() && config.needs_world();
@@ -115,8 +114,7 @@ fn sends_all_weights(config: &Config) -> bool {
     config.rollout.engine.as_ref().is_some_and(|servers| servers.weights == ServedWeights::Full)
 }
 
-/// Returns the bytes of all weights in f32 in the folder shared with servers; the previous version
-/// is deleted first.
+/// In f32; the previous version is deleted first.
 pub(super) fn shared_folder(config: &Config, parameters: usize) -> Option<u64> {
     sends_all_weights(config).then_some(4 * parameters as u64)
 }
@@ -147,8 +145,7 @@ mod tests {
             (planned, MemoryReport::new(&config, &Registries::builtin(), &model, drawn).machine.plan)
         };
         let (planned, plan) = report(Some([96, 96]), &[]);
-        // 96 x 96 pixels are read as 48 x 48. This step and the previous have 4 x 8 trajectories of
-        // 10 turns.
+        // 96 x 96 pixels are read as 48 x 48. Two steps have 4 x 8 trajectories of 10 turns each.
         let expected = PicturePlan { size: [48, 48], known: 640, scored: 320, differentiated: 80 };
         assert_eq!((planned, plan.item("pictures")), (expected, 3 * 48 * 48 * 640));
         assert!(plan.item("tower") > 0 && plan.item("encoded pictures") == 320 * 64 * 4);

@@ -1,5 +1,4 @@
-//! Moves obsolete results of a run aside: those after a rewind, and checkpoints of an interrupted
-//! start.
+//! Moves obsolete results aside, after a rewind or an interrupted start.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,8 +14,8 @@ fn position_of(path: &Path) -> Option<Position> {
     path.file_name()?.to_str()?.split('.').next()?.parse().ok()
 }
 
-/// Moves trajectories and evaluations after a position to `abandoned/N/`, including manual
-/// evaluations (`turnwise eval --output RUN/FOLDER/`).
+/// Moves trajectories and evaluations after a position to `abandoned/N/`, manual ones
+/// (`turnwise eval --output RUN/FOLDER/`) included.
 pub(crate) fn abandon_results(run: &RunDirectory, position: Position) -> Result<(), TrainError> {
     let mut target: Option<PathBuf> = None;
     for folder in sorted(run.root())? {
@@ -31,7 +30,7 @@ pub(crate) fn abandon_results(run: &RunDirectory, position: Position) -> Result<
             fs::rename(&file, &to).map_err(|error| TrainError::io(&file, error))?;
         }
         if let Some(to) = target.as_ref().map(|target| target.join(name)).filter(|to| to.is_dir()) {
-            // Flush the new name first: a power failure in between must not lose both.
+            // Flush the new name first: a power failure must not lose both.
             sync_folder(&to)?;
             sync_folder(&folder)?;
         }
@@ -39,8 +38,7 @@ pub(crate) fn abandon_results(run: &RunDirectory, position: Position) -> Result<
     Ok(())
 }
 
-/// Moves the remains of an interrupted start to `abandoned/N/`, because they may have other
-/// settings: checkpoints, base, metrics and TurnRD records.
+/// Moves an interrupted start's output to `abandoned/N/`, because its settings may differ.
 pub(crate) fn abandon_cut_off_start(root: &Path) -> Result<(), TrainError> {
     let mut target = None;
     for name in ["checkpoints", base::FOLDER, "turnrd", "metrics.jsonl"] {

@@ -1,7 +1,7 @@
-//! Checkpoints: written to a temporary folder, renamed when complete, and never overwritten.
+//! Checkpoints: written to a temporary folder, then renamed, and never overwritten.
 //!
-//! The last file of a checkpoint, `COMPLETE`, lists all other files with size and CRC-32C. A
-//! checkpoint counts only if its files match this list; otherwise the previous one is used.
+//! The last file, `COMPLETE`, lists all others with size and CRC-32C. Checkpoints that do not match
+//! are skipped.
 
 use std::ffi::OsString;
 use std::fs;
@@ -19,45 +19,44 @@ use crate::record::directory::{
 };
 
 const PART: &str = ".part-";
-/// Name prefix of a checkpoint that does not match its manifest, kept until it is replaced.
+/// Prefix of a checkpoint that does not match its manifest.
 const BROKEN: &str = ".broken-";
-/// Name prefix of a checkpoint after the position of a rewind.
+/// Prefix of a checkpoint after a rewind's position.
 const ABANDONED: &str = "abandoned-";
 const STATE: &str = "state.json";
 
-/// State of a run other than weights and optimizer. Random draws depend only on coordinates, so
-/// there is no generator state.
+/// State of a run other than weights and optimizer. Random draws depend only on coordinates.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CheckpointState {
-    /// Position of the run.
+    /// Position.
     pub position: Position,
-    /// Version of the weights: number of updates in this phase.
+    /// Number of updates in this phase.
     pub weights_version: u64,
-    /// Number of tasks drawn from the training order. `None` in older runs.
+    /// Tasks drawn from the training order; `None` in older runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks_drawn: Option<u64>,
     /// KL coefficient, if adaptive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kl_coef: Option<f64>,
-    /// Base model of the policy, if only an adapter is trained.
+    /// Base model, if only an adapter is trained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<BaseModel>,
-    /// Counters of the judge, if the run has one.
+    /// The judge's counters, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub judge: Option<JudgeMetrics>,
 }
 
-/// A complete checkpoint on disk.
+/// A complete checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// Folder of the checkpoint.
+    /// Folder.
     pub path: PathBuf,
-    /// Position of the run.
+    /// Position.
     pub position: Position,
 }
 
 impl Checkpoint {
-    /// Returns the policy's path: a Hugging Face model folder, or a PEFT adapter.
+    /// Returns the path of the policy: a Hugging Face model folder or a PEFT adapter.
     pub fn policy(&self) -> PathBuf {
         self.path.join("policy")
     }
@@ -76,7 +75,7 @@ impl Checkpoint {
         Ok(names.map_err(failed)?.into_iter().filter(|name| !own(name)).collect())
     }
 
-    /// Returns the path of the critic, a model folder or an adapter, which may not exist.
+    /// Returns the path of the critic: a model folder or an adapter, if any.
     pub fn critic(&self) -> PathBuf {
         self.path.join("critic")
     }
@@ -86,20 +85,20 @@ impl Checkpoint {
         self.path.join("critic-optimizer.safetensors")
     }
 
-    /// Reads the state other than weights and optimizers.
+    /// Reads `state.json`.
     ///
     /// # Errors
-    /// Fails if `state.json` cannot be read or is invalid.
+    /// Fails if it is missing or invalid.
     pub fn state(&self) -> Result<CheckpointState, TrainError> {
         read_state(&self.path)
     }
 }
 
-/// Writes a checkpoint; `fill` writes policy and optimizer into its folder. An existing complete
-/// checkpoint is kept, because runs are deterministic.
+/// Writes a checkpoint; `fill` writes policy and optimizer. An existing complete one is kept,
+/// because runs are deterministic.
 ///
 /// # Errors
-/// Fails if `fill` or the file system fails; an existing checkpoint is then unchanged.
+/// Fails if `fill` or I/O fails; an existing checkpoint is then unchanged.
 pub fn write(
     run: &RunDirectory,
     state: &CheckpointState,
@@ -127,7 +126,7 @@ pub fn write(
     // Flush now, because older checkpoints are removed next.
     turnwise_files::sync_all_below(&aside).map_err(|error| TrainError::io(&aside, error))?;
     if there {
-        // Rename before removing: a kill in between leaves the new checkpoint complete.
+        // Rename before removing, in case of a kill.
         let broken = folder.join(format!("{BROKEN}{label}"));
         remove(&broken)?;
         fs::rename(&path, &broken).map_err(|error| TrainError::io(&path, error))?;
@@ -139,7 +138,7 @@ pub fn write(
 /// Returns the complete checkpoints of a run, oldest first.
 ///
 /// # Errors
-/// Fails if the run's folder `checkpoints` cannot be read.
+/// Fails if the folder `checkpoints` cannot be read.
 pub fn list(run: &RunDirectory) -> Result<Vec<Checkpoint>, TrainError> {
     Ok(folders(run)?
         .into_iter()
@@ -150,7 +149,7 @@ pub fn list(run: &RunDirectory) -> Result<Vec<Checkpoint>, TrainError> {
 /// Returns the newest complete checkpoint.
 ///
 /// # Errors
-/// Fails if there is no such checkpoint.
+/// Fails without one.
 pub fn latest(run: &RunDirectory) -> Result<Checkpoint, TrainError> {
     list(run)?.pop().ok_or_else(|| nothing_to_resume(run))
 }
@@ -158,7 +157,7 @@ pub fn latest(run: &RunDirectory) -> Result<Checkpoint, TrainError> {
 /// Returns the newest checkpoint with correct checksums; `report` gets newer, broken ones.
 ///
 /// # Errors
-/// Fails if there is no such checkpoint.
+/// Fails without one.
 pub fn latest_verified(run: &RunDirectory, mut report: impl FnMut(String)) -> Result<Checkpoint, TrainError> {
     for checkpoint in folders(run)?.into_iter().rev() {
         match verify(&checkpoint.path, Check::Contents) {
@@ -172,10 +171,10 @@ pub fn latest_verified(run: &RunDirectory, mut report: impl FnMut(String)) -> Re
     Err(nothing_to_resume(run))
 }
 
-/// Returns the checkpoint of a position after verifying its files.
+/// Returns the checkpoint of a position, after verifying its files.
 ///
 /// # Errors
-/// Returns an error that names the existing positions, or the problem of the requested one.
+/// Returns the existing positions, or the problem of the requested one.
 pub fn at(run: &RunDirectory, position: Position) -> Result<Checkpoint, TrainError> {
     let all = folders(run)?;
     let Some(checkpoint) = all.iter().find(|checkpoint| checkpoint.position == position) else {
@@ -189,11 +188,10 @@ pub fn at(run: &RunDirectory, position: Position) -> Result<Checkpoint, TrainErr
     Ok(checkpoint.clone())
 }
 
-/// Renames the checkpoints after a position, so that they are no longer found.
+/// Renames checkpoints after a position, which hides them.
 ///
 /// # Errors
-/// Fails if the run's folder `checkpoints` cannot be read or flushed, or if a checkpoint cannot be
-/// renamed.
+/// Fails on I/O errors.
 pub fn abandon_after(run: &RunDirectory, position: Position) -> Result<(), TrainError> {
     for checkpoint in folders(run)? {
         if checkpoint.position > position {
@@ -205,13 +203,11 @@ pub fn abandon_after(run: &RunDirectory, position: Position) -> Result<(), Train
     sync_folder(&run.checkpoints())
 }
 
-/// Removes old checkpoints and the remains of killed processes. Keeps the newest `keep` (0: all) up
-/// to `written`, those at `keep_always`, and those after `written`, which a resume skipped as
-/// broken.
+/// Removes old checkpoints and remains of killed processes. Keeps the newest `keep` (0: all) up to
+/// `written`, those at `keep_always`, and later ones, which a resume skipped as broken.
 ///
 /// # Errors
-/// Fails if the run's folder `checkpoints` cannot be read, or if a folder cannot be renamed or
-/// removed.
+/// Fails on I/O errors.
 pub fn prune(
     run: &RunDirectory,
     written: Position,
@@ -220,7 +216,7 @@ pub fn prune(
 ) -> Result<(), TrainError> {
     for path in entries(run)? {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        // Folders with other names, such as exports, are never removed.
+        // Other folders, such as exports, are never removed.
         let torn = path.is_dir() && name.parse::<Position>().is_ok() && !path.join(COMPLETE).is_file();
         if name.starts_with(PART) || name.starts_with(BROKEN) || torn {
             remove(&path)?;
@@ -420,14 +416,13 @@ mod tests {
         for left in [".part-step-000009", ".broken-step-000001", "step-000007"] {
             fs::create_dir_all(run.checkpoints().join(left)).unwrap();
         }
-        // Files that a person put there are neither counted nor removed.
         fs::create_dir_all(run.checkpoints().join("step-000003-export")).unwrap();
         fs::write(run.checkpoints().join("step-000003.tar.gz"), b"").unwrap();
         let at = |step| Position { phase: Phase::Rl, step };
         prune(&run, at(4), 2, &[at(0)]).unwrap();
         assert_eq!(steps(&run), [0, 3, 4]);
         assert_eq!(fs::read_dir(run.checkpoints()).unwrap().count(), 5);
-        // A resume skipped 3 and 4, so checkpoints written before them are not the oldest of three.
+        // A resume skipped 3 and 4.
         put(&run, Phase::Rl, 2);
         prune(&run, at(2), 1, &[at(0)]).unwrap();
         assert_eq!(steps(&run), [0, 2, 3, 4]);

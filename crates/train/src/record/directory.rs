@@ -1,4 +1,4 @@
-//! The run directory: the complete record of a run.
+//! The run directory.
 //!
 //! ```text
 //! runs/<name>/
@@ -9,9 +9,8 @@
 //!   eval/step-000123.json
 //! ```
 //!
-//! Files are written to a temporary name and renamed when complete, so readers never see partial
-//! files. A resume truncates `metrics.jsonl` and TurnRD's records to the checkpoint, but not
-//! `log.jsonl` and TensorBoard's files.
+//! Files are renamed into place when complete. A resume truncates `metrics.jsonl` and TurnRD's
+//! records to the checkpoint, but not `log.jsonl` and TensorBoard's files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,31 +22,31 @@ use turnwise_core::{Batch, LearnError, Trajectory};
 use crate::TrainError;
 pub use crate::record::position::{Phase, Position};
 
-/// The state of a run in `status.json`.
+/// State of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RunStatus {
     /// A process is working on the run, or was killed.
     Running,
-    /// The run was stopped and can be resumed.
+    /// Stopped, and can be resumed.
     Interrupted,
     /// All steps are done.
     Finished,
-    /// The run ended with an error, in `reason`.
+    /// Ended with an error, in `reason`.
     Failed,
 }
 
 /// Contents of `status.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// State of the run.
+    /// State.
     pub state: RunStatus,
-    /// Position of the run.
+    /// Position.
     pub position: Position,
     /// Error that ended the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Current warnings that the run is not learning, or soon will not be, with likely causes.
+    /// Current warnings that the run is not learning, or soon will not be.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
@@ -59,10 +58,10 @@ pub struct RunDirectory {
 }
 
 impl RunDirectory {
-    /// Creates a run directory; rejects a folder that already has a run.
+    /// Creates a run directory.
     ///
     /// # Errors
-    /// Fails if `root` already has a `config.toml`, or if a folder cannot be created.
+    /// Fails like [`RunDirectory::check_free`], or on I/O errors.
     pub fn create(root: &Path) -> Result<Self, TrainError> {
         Self::check_free(root)?;
         for folder in ["checkpoints", "trajectories", "eval"] {
@@ -75,7 +74,7 @@ impl RunDirectory {
     /// Returns a run directory without creating it.
     ///
     /// # Errors
-    /// Fails if `root` already has a `config.toml`.
+    /// Fails like [`RunDirectory::check_free`].
     pub fn planned(root: &Path) -> Result<Self, TrainError> {
         Self::check_free(root)?;
         Ok(Self { root: root.to_path_buf() })
@@ -95,7 +94,7 @@ impl RunDirectory {
         Ok(())
     }
 
-    /// Opens an existing run directory.
+    /// Opens an existing run.
     ///
     /// # Errors
     /// Fails if `root` has no `config.toml`.
@@ -116,7 +115,7 @@ impl RunDirectory {
         self.root.join(name)
     }
 
-    /// Returns the folder of the checkpoints.
+    /// Returns the folder of checkpoints.
     pub fn checkpoints(&self) -> PathBuf {
         self.root.join("checkpoints")
     }
@@ -124,7 +123,7 @@ impl RunDirectory {
     /// Writes a file of the run atomically.
     ///
     /// # Errors
-    /// Fails if the file or its folder cannot be created or written.
+    /// Fails on I/O errors.
     pub fn write(&self, name: &str, content: &[u8]) -> Result<(), TrainError> {
         write_atomically(&self.root.join(name), content)
     }
@@ -132,7 +131,7 @@ impl RunDirectory {
     /// Writes a value as indented JSON.
     ///
     /// # Errors
-    /// Fails if the value cannot be represented in JSON, or if the file cannot be written.
+    /// Fails if JSON cannot represent the value, or on I/O errors.
     pub fn write_json<T: Serialize>(&self, name: &str, value: &T) -> Result<(), TrainError> {
         let mut text = serde_json::to_string_pretty(value)
             .map_err(|error| TrainError::file(&self.root.join(name), error.to_string()))?;
@@ -143,17 +142,17 @@ impl RunDirectory {
     /// Reads a JSON file of the run.
     ///
     /// # Errors
-    /// Fails if the file cannot be read or its JSON is not a `T`; the error names the file.
+    /// Returns the name of a file that cannot be read or is not a `T`.
     pub fn read_json<T: for<'a> Deserialize<'a>>(&self, name: &str) -> Result<T, TrainError> {
         let path = self.root.join(name);
         let text = fs::read_to_string(&path).map_err(|error| TrainError::io(&path, error))?;
         serde_json::from_str(&text).map_err(|error| TrainError::file(&path, error.to_string()))
     }
 
-    /// Records the run's state, position and warnings.
+    /// Writes `status.json`.
     ///
     /// # Errors
-    /// Fails if `status.json` cannot be written.
+    /// Fails on I/O errors.
     pub fn set_status(
         &self,
         state: RunStatus,
@@ -166,17 +165,16 @@ impl RunDirectory {
     /// Records that the run failed.
     ///
     /// # Errors
-    /// Fails if `status.json` cannot be written.
+    /// Fails on I/O errors.
     pub fn set_failed(&self, position: Position, reason: &str) -> Result<(), TrainError> {
         let reason = Some(reason.to_owned());
         let state = RunStatus::Failed;
         self.write_json("status.json", &Status { state, position, reason, warnings: Vec::new() })
     }
 
-    /// Writes the batch of a failed update to `failed/` for inspection, and returns an error that
-    /// names it.
+    /// Writes the batch of a failed update to `failed/`, named in the returned error.
     pub(crate) fn keep_diverged(&self, error: TrainError, position: Position, batch: &Batch) -> TrainError {
-        // For failures of disk, peer or service, the batch is not relevant.
+        // The batch does not explain failures of disk, peer or service.
         match error {
             TrainError::Learn(LearnError::Unavailable(_)) => return error,
             TrainError::Learn(_) | TrainError::Objective(_) => {}
@@ -195,10 +193,10 @@ impl RunDirectory {
         }
     }
 
-    /// Writes one step's trajectories as compressed JSON lines.
+    /// Writes one step's trajectories to `trajectories/POSITION.jsonl.zst`.
     ///
     /// # Errors
-    /// Fails if `trajectories/POSITION.jsonl.zst` cannot be written.
+    /// Fails on I/O errors.
     pub fn write_trajectories<'a>(
         &self,
         position: Position,
@@ -230,10 +228,10 @@ impl RunDirectory {
     }
 }
 
-/// Writes trajectories as JSON lines, compressed with zstd if the name ends in `.zst`.
+/// Writes trajectories as JSON lines, with zstd if the name ends in `.zst`.
 ///
 /// # Errors
-/// Fails if the file or its folder cannot be created or written.
+/// Fails on I/O errors.
 pub fn write_trajectories<'a>(
     path: &Path,
     trajectories: impl Iterator<Item = &'a Trajectory>,
@@ -241,10 +239,10 @@ pub fn write_trajectories<'a>(
     write_lines(path, trajectories)
 }
 
-/// Writes values as JSON lines, compressed with zstd if the name ends in `.zst`.
+/// Writes values as JSON lines, with zstd if the name ends in `.zst`.
 ///
 /// # Errors
-/// Fails if the file or its folder cannot be created or written.
+/// Fails on I/O errors.
 pub fn write_lines<T: Serialize>(path: &Path, values: impl Iterator<Item = T>) -> Result<(), TrainError> {
     let mut lines = Vec::new();
     for value in values {
@@ -261,7 +259,7 @@ pub fn write_lines<T: Serialize>(path: &Path, values: impl Iterator<Item = T>) -
 /// Reads trajectories written by [`write_trajectories`].
 ///
 /// # Errors
-/// Returns an error that names the file and the invalid line.
+/// Returns the file and the invalid line.
 pub fn read_trajectories(path: &Path) -> Result<Vec<Trajectory>, TrainError> {
     read_lines(path, |trajectory: &Trajectory| trajectory.schema_version)
 }
@@ -270,7 +268,7 @@ pub fn read_trajectories(path: &Path) -> Result<Vec<Trajectory>, TrainError> {
 /// [`turnwise_core::SCHEMA_VERSION`].
 ///
 /// # Errors
-/// Returns an error that names the file and the line that is invalid or has another version.
+/// Returns the file and the line that is invalid or has another version.
 pub fn read_lines<T: DeserializeOwned>(
     path: &Path,
     version: impl Fn(&T) -> u32,
@@ -305,10 +303,10 @@ pub fn read_lines<T: DeserializeOwned>(
     Ok(values)
 }
 
-/// Writes a file atomically, and creates its folder if missing.
+/// Writes a file atomically, creating its folder if needed.
 ///
 /// # Errors
-/// Fails if the path names no file, or if the file or its folder cannot be written.
+/// Fails if the path names no file, or on I/O errors.
 pub fn write_atomically(path: &Path, content: &[u8]) -> Result<(), TrainError> {
     if let Some(parent) = path.parent() {
         create_folders(parent)?;

@@ -1,5 +1,5 @@
-//! Earlier configs of a run, kept if a resume changes settings: `config-before-step-000012.toml`,
-//! then `config-before-step-000005-2.toml` and so on.
+//! Configs before a resume changed settings: `config-before-step-000012.toml`, then
+//! `config-before-step-000005-2.toml`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -38,7 +38,7 @@ pub(crate) fn keep(run: &RunDirectory, position: Position, config: &str) -> Resu
     Ok(name)
 }
 
-/// Returns the configs used during the first SFT steps (several if settings changed on resume).
+/// Returns the configs of the first SFT steps.
 pub(crate) fn of_warm_start(run: &RunDirectory, steps: u64) -> Result<Vec<PathBuf>, TrainError> {
     let inside = |at: &Position| at.phase == Phase::Sft && (1..steps).contains(&at.step);
     let mut parts: Vec<Position> = changes(run)?.into_iter().map(|(_, at, _)| at).filter(inside).collect();
@@ -49,11 +49,10 @@ pub(crate) fn of_warm_start(run: &RunDirectory, steps: u64) -> Result<Vec<PathBu
     Ok(configs)
 }
 
-/// Returns the config used up to a position. For steps that a resume repeated, this is the later
-/// config.
+/// Returns the config used up to a position; the later one if a resume repeated the steps.
 ///
 /// # Errors
-/// Fails if the file system fails.
+/// Fails on I/O errors.
 pub fn of_position(run: &RunDirectory, position: Position) -> Result<PathBuf, TrainError> {
     let mut config = run.path("config.toml");
     for (_, change, before) in changes(run)?.into_iter().rev() {
@@ -104,8 +103,7 @@ mod tests {
         for label in ["step-4", "step-8", "step-6"] {
             keep(&run, label.parse().unwrap(), "").unwrap();
         }
-        // Steps 1 to 4 precede the first change, 5 and 6 the second; 7 and 8 were repeated after
-        // the third.
+        // 7 and 8 were repeated after the third change.
         assert_eq!(
             (of("step-4"), of("step-5")),
             ("config-before-step-000004.toml".into(), "config-before-step-000008-2.toml".into())

@@ -1,5 +1,4 @@
-//! Warnings about a run that is not learning, or soon will not be, with likely causes from its last
-//! steps' metrics.
+//! Warnings, with likely causes, that a run is not learning or soon will not be.
 
 use std::collections::BTreeSet;
 
@@ -9,16 +8,16 @@ use crate::TrainError;
 use crate::config::{Config, DecomposerConfig, Registries};
 use crate::record::metrics::Metrics;
 
-/// Number of consecutive steps before a warning.
+/// Consecutive steps before a warning.
 const STEPS: usize = 5;
 
-/// Fraction of turns above which a warning says "most".
+/// Fraction of turns that a warning calls "most".
 const MOST: f64 = 0.9;
 
 /// Minimum fall of the success rate for a warning.
 const FALL: f64 = 0.15;
 
-/// Fraction of turns above which a problem counts as a likely cause.
+/// Fraction of turns that makes a problem a likely cause.
 const MANY: f64 = 0.5;
 
 const EXAMPLE: usize = 160;
@@ -63,16 +62,15 @@ enum Trouble {
 #[derive(Clone, Debug)]
 pub struct Learning {
     warmup: usize,
-    /// True if credit compares returns only, so groups with equal returns carry no signal.
+    /// Whether groups with equal returns carry no signal.
     outcomes_only: bool,
     steps: Vec<Numbers>,
-    /// An invalid response from the last step that had one.
     unread: Option<String>,
     warned: BTreeSet<Trouble>,
 }
 
 impl Learning {
-    /// Creates the tracker from the metrics of past steps.
+    /// Creates the tracker from past steps' metrics.
     ///
     /// # Errors
     /// Fails if the credit settings are invalid.
@@ -89,13 +87,13 @@ impl Learning {
         Ok(Self { warmup, outcomes_only, steps, unread: None, warned: BTreeSet::new() })
     }
 
-    /// Adds a step; `unread` is one of its invalid responses ([`unread_response`]).
+    /// Adds a step and one of its invalid responses ([`unread_response`]).
     pub fn push(&mut self, metrics: &Metrics, unread: Option<String>) {
         self.steps.push(Numbers::of(metrics));
         self.unread = unread.or(self.unread.take());
     }
 
-    /// Returns the number of policy updates so far.
+    /// Returns the number of policy updates.
     pub fn updates(&self) -> u64 {
         self.steps.iter().map(|step| step.updates).sum::<f64>() as u64
     }
@@ -112,8 +110,7 @@ impl Learning {
         now.into_iter().filter(|(trouble, _)| !known.contains(trouble)).map(|(_, text)| text).collect()
     }
 
-    /// Returns why a finished run has trained nothing; `None` if it has trained, or had no RL
-    /// steps.
+    /// Returns why a finished run trained nothing; `None` if it did, or had no RL steps.
     pub fn nothing_trained(&self, config: &Config) -> Option<String> {
         let steps = self.steps.get(self.warmup..).unwrap_or_default();
         let none = !steps.is_empty() && self.updates() == 0;
@@ -229,7 +226,7 @@ fn falling(config: &Config, steps: &[Numbers]) -> Option<String> {
     let solved = |steps: &&[Numbers]| mean(steps, |step| step.solved);
     let last = steps.windows(STEPS).next_back()?;
     let best = steps.windows(STEPS).max_by(|one, other| solved(one).total_cmp(&solved(other)))?;
-    // Four standard errors of the difference, because the best of many steps is high by chance.
+    // Four standard errors, because the best of many steps is high by chance.
     let trajectories = STEPS * config.rollout.tasks_per_step * config.rollout.group_size;
     let noise = 2.0 * (2.0 / trajectories as f64).sqrt();
     if solved(&best) - solved(&last) < FALL.max(noise) {
@@ -261,7 +258,7 @@ fn truncated_cause(config: &Config, share: f64) -> String {
     )
 }
 
-/// Returns the first invalid response of a batch, shortened.
+/// Returns a batch's first invalid response, shortened.
 pub fn unread_response(batch: &Batch) -> Option<String> {
     let turn = batch.trajectories().flat_map(|trajectory| &trajectory.turns).find(|turn| !turn.valid)?;
     let mut text: String = turn.response.chars().take(EXAMPLE).collect();

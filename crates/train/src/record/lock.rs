@@ -1,4 +1,4 @@
-//! `run.lock` allows one process per run. The system releases the lock if the process is killed.
+//! `run.lock` allows one process per run. The system releases it if the process is killed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
@@ -9,11 +9,10 @@ use turnwise_files::{Lock, try_lock};
 use crate::TrainError;
 use crate::record::directory::create_folders;
 
-/// Name of the lock file.
+/// Lock file name.
 pub const LOCK: &str = "run.lock";
 
-/// Lock of a run directory until it is dropped or the process ends. The file contains the process
-/// id.
+/// Locks a run directory until dropped. The file contains the process id.
 #[derive(Debug)]
 pub struct RunLock {
     /// `None` if the file system has no locks.
@@ -24,10 +23,10 @@ pub struct RunLock {
 
 impl RunLock {
     /// Locks a run directory, creating it if missing; `None` if another process holds it. Always
-    /// succeeds on file systems without locks.
+    /// succeeds without file locks.
     ///
     /// # Errors
-    /// Fails if the folder cannot be created or written to.
+    /// Fails on I/O errors.
     pub fn try_take(root: &Path) -> Result<Option<Self>, TrainError> {
         let made = !root.exists();
         let path = root.join(LOCK);
@@ -39,7 +38,6 @@ impl RunLock {
             match try_lock(&file).map_err(|error| TrainError::io(&path, error))? {
                 Lock::Taken if !is_at(&file, &path) => {}
                 Lock::Taken => {
-                    // The process id is only for people and messages.
                     let _ = file.set_len(0);
                     let _ = writeln!(file, "{}", std::process::id());
                     return Ok(Some(lock(Some(file))));
@@ -70,15 +68,13 @@ impl Drop for RunLock {
     fn drop(&mut self) {
         let alone = || fs::read_dir(&self.root).ok().map(|entries| entries.count() == 1);
         if self.made && alone() == Some(true) {
-            // Removed while locked: a process that already opened the file checks whether it still
-            // exists.
+            // Removed while locked; others check whether their open file still exists.
             let _ = fs::remove_file(self.root.join(LOCK));
             let _ = fs::remove_dir(&self.root);
         }
     }
 }
 
-/// Returns false if the path now names another file, because the lock's holder removed this one.
 fn is_at(file: &File, path: &Path) -> bool {
     #[cfg(unix)]
     {
@@ -88,7 +84,7 @@ fn is_at(file: &File, path: &Path) -> bool {
     }
     #[cfg(not(unix))]
     {
-        // On this system, open files cannot be removed.
+        // Open files cannot be removed here.
         let _ = (file, path);
         true
     }

@@ -61,7 +61,7 @@ impl<'a> Logged<'a> {
     }
 
     fn line(&mut self, kind: &str, text: &str) {
-        // A failure to write the log must not end a run; a full disk will fail the checkpoint.
+        // Must not end a run; a full disk will fail the checkpoint.
         if let Ok(mut line) = serde_json::to_string(&Line { time: seconds(), kind, text }) {
             line.push('\n');
             let _ = self.file.write_all(line.as_bytes());

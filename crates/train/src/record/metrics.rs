@@ -12,7 +12,7 @@ use crate::TrainError;
 use crate::record::directory::{Phase, Position, RunDirectory, sync_folder, write_atomically};
 use crate::record::tensorboard::{EventWriter, StepScalars, read_scalars};
 
-/// Metrics of one step by tag, such as `train/reward/mean` or `loss/policy`.
+/// Metrics of one step by tag, such as `train/reward/mean`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Metrics(#[serde(deserialize_with = "turnwise_core::null_as_nan::map")] pub BTreeMap<String, f64>);
 
@@ -28,7 +28,7 @@ impl Metrics {
     }
 }
 
-/// One line of `metrics.jsonl`.
+/// A line of `metrics.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MetricsLine {
     /// Phase of the step.
@@ -42,7 +42,7 @@ pub struct MetricsLine {
     pub metrics: Metrics,
 }
 
-/// Appends to `metrics.jsonl` and to a TensorBoard event file.
+/// Appends to `metrics.jsonl` and a TensorBoard event file.
 #[derive(Debug)]
 pub struct MetricsWriter {
     lines: File,
@@ -52,9 +52,8 @@ pub struct MetricsWriter {
 }
 
 impl MetricsWriter {
-    /// Opens the run's metrics for appending after `position`. Lines of later steps are dropped,
-    /// and missing ones rebuilt; `report` receives what was missing. On TensorBoard's axis, RL
-    /// steps follow `sft_steps`.
+    /// Opens the run's metrics to append after `position`. Later lines are dropped and missing ones
+    /// rebuilt, with a `report`. On TensorBoard's axis, RL steps follow `sft_steps`.
     ///
     /// # Errors
     /// Fails if `metrics.jsonl` or an event file cannot be read or written.
@@ -77,17 +76,16 @@ impl MetricsWriter {
         Ok(Self { lines, events, path, sft_steps })
     }
 
-    /// Flushes all lines to disk; needed before a checkpoint, because a resume does not repeat
-    /// earlier steps.
+    /// Needed before a checkpoint, because a resume does not repeat earlier steps.
     pub(crate) fn sync(&self) -> Result<(), TrainError> {
         self.lines.sync_data().map_err(|error| TrainError::io(&self.path, error))?;
         self.events.sync().map_err(|error| TrainError::io(self.events.path(), error))
     }
 
-    /// Writes the metrics of one finished step.
+    /// Writes the metrics of a finished step.
     ///
     /// # Errors
-    /// Fails if `metrics.jsonl` or the event file cannot be written, for example on a full disk.
+    /// Fails on I/O errors.
     pub fn write(&mut self, position: Position, metrics: &Metrics) -> Result<(), TrainError> {
         let Position { phase, step } = position;
         self.write_line(&MetricsLine { phase, step, time: seconds(), metrics: metrics.clone() })
@@ -105,11 +103,10 @@ impl MetricsWriter {
     }
 }
 
-/// Reads `metrics.jsonl`; an incomplete last line (after a kill) is skipped.
+/// Reads `metrics.jsonl`, without an incomplete last line.
 ///
 /// # Errors
-/// Fails if the file exists but cannot be read, or if a line before the last is invalid; the error
-/// has its number.
+/// Fails if the file cannot be read or an earlier line is invalid.
 pub fn read_metrics(path: &Path) -> Result<Vec<MetricsLine>, TrainError> {
     let Readable { lines, unreadable } = readable_lines(path)?;
     match unreadable {
@@ -123,7 +120,7 @@ pub fn read_metrics(path: &Path) -> Result<Vec<MetricsLine>, TrainError> {
 
 struct Readable {
     lines: Vec<MetricsLine>,
-    /// First unreadable line with the reason; an incomplete last line does not count.
+    /// Except an incomplete last line.
     unreadable: Option<String>,
 }
 
@@ -134,7 +131,7 @@ fn readable_lines(path: &Path) -> Result<Readable, TrainError> {
     }
     let file = fs::File::open(path).map_err(|error| TrainError::io(path, error))?;
     let mut torn = None;
-    // Split bytes, because an incomplete line may end inside a character.
+    // An incomplete line may end inside a character.
     for (index, line) in BufReader::new(file).split(b'\n').enumerate() {
         let line = line.map_err(|error| TrainError::io(path, error))?;
         found.unreadable = found.unreadable.or_else(|| torn.take());
@@ -146,9 +143,8 @@ fn readable_lines(path: &Path) -> Result<Readable, TrainError> {
     Ok(found)
 }
 
-/// Returns the lines of a run up to `position`, one per step, oldest first. Missing lines are
-/// rebuilt from TensorBoard files in single precision; the last repetition of a step counts.
-/// `report` receives a message about lost and rebuilt lines.
+/// Returns one line per step up to `position`, rebuilding missing ones from TensorBoard in single
+/// precision. The last repetition of a step counts. `report` gets lost and rebuilt lines.
 pub(crate) fn recover(
     run: &RunDirectory,
     position: Position,
@@ -195,7 +191,7 @@ pub(crate) fn recover(
 }
 
 fn line_of(position: Position, event: &StepScalars) -> MetricsLine {
-    // Convert by the shortest decimal: f32 0.1 becomes f64 0.1.
+    // f32 0.1 becomes f64 0.1.
     let double = |value: f32| value.to_string().parse().unwrap_or_else(|_| f64::from(value));
     let metrics = event.scalars.iter().map(|(tag, value)| (tag.clone(), double(*value))).collect();
     let Position { phase, step } = position;
@@ -225,7 +221,7 @@ fn labels<'a>(positions: impl IntoIterator<Item = &'a Position>) -> String {
     ranges.iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the Unix time in seconds, for time stamps only; no result depends on it.
+/// Returns the Unix time in seconds; no result depends on it.
 pub fn seconds() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |elapsed| elapsed.as_secs_f64())
 }
@@ -277,7 +273,7 @@ mod tests {
         assert_eq!(lines[2].metrics.get("loss/policy"), Some(0.1));
     }
 
-    /// A run of two steps per phase, written by two processes; the second repeated the last step.
+    /// The second process repeated the last step.
     fn run_of_two_processes() -> (tempfile::TempDir, RunDirectory) {
         let folder = tempfile::tempdir().unwrap();
         let run = RunDirectory::create(folder.path()).unwrap();

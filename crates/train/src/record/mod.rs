@@ -1,18 +1,4 @@
 //! The record of a run: its output, which a resume reads back.
-//!
-//! | file | subject |
-//! |---|---|
-//! | [`position`] | phase and step |
-//! | [`directory`] | the files of a run |
-//! | [`state`] | position, tasks drawn, KL coefficient: checkpoint state other than weights |
-//! | [`checkpoint`] | complete and broken checkpoints |
-//! | `abandoned` | obsolete results and checkpoints after a rewind or an interrupted start |
-//! | [`earlier_configs`] | configs before a resume changed settings |
-//! | [`panels`] | evaluation tasks |
-//! | [`metrics`], [`tensorboard`] | metrics of each step |
-//! | [`learning`] | warnings about a run that is not learning |
-//! | [`lock`] | one process per run |
-//! | [`observer`], `log` | messages of a run |
 
 pub(crate) mod abandoned;
 pub mod checkpoint;

@@ -1,4 +1,4 @@
-//! Events of a run for its caller. Library crates never print.
+//! Events of a run. Library crates never print.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -16,35 +16,35 @@ use crate::setup::World;
 /// An event of a run.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// A stage of the run begins.
+    /// A stage begins.
     Stage(&'a str),
     /// A message, such as the size of the model.
     Note(String),
     /// Demonstrations are being played.
     Demonstrations {
-        /// Number of played episodes.
+        /// Played episodes.
         played: usize,
-        /// Number of episodes in total.
+        /// All episodes.
         total: usize,
     },
     /// A rollout makes progress.
     Rollout {
-        /// Number of finished trajectories.
+        /// Finished trajectories.
         finished: usize,
-        /// Number of trajectories in total.
+        /// All trajectories.
         total: usize,
-        /// Number of solved trajectories.
+        /// Solved trajectories.
         solved: usize,
-        /// Number of tokens sampled so far.
+        /// Tokens sampled so far.
         tokens: usize,
-        /// Round of the step, if the selection can take several.
+        /// Current round, if the selection can take several.
         round: Option<Round>,
     },
     /// A step is finished.
     Step {
         /// Position after the step.
         position: Position,
-        /// Number of steps in this phase.
+        /// Steps in this phase.
         total: u64,
         /// Metrics of the step.
         metrics: &'a Metrics,
@@ -56,47 +56,45 @@ pub enum Event<'a> {
 /// A round of sampling within a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Round {
-    /// Number of the round, from 1.
+    /// Number, from 1.
     pub number: usize,
-    /// Maximum number of rounds; the batch may then be smaller.
+    /// Maximum rounds; the batch may then be smaller.
     pub most: usize,
     /// Groups chosen in earlier rounds.
     pub kept: usize,
-    /// Number of groups to choose.
+    /// Groups to choose.
     pub wanted: usize,
 }
 
 /// A due evaluation.
 pub struct EvaluationPoint<'a> {
-    /// Position of the run.
+    /// Position.
     pub position: Position,
     /// The run.
     pub run: &'a RunDirectory,
     /// Its config.
     pub config: &'a Config,
-    /// Environments and methods that the config names.
+    /// Known environments and methods.
     pub registries: &'a Registries,
-    /// Environment of the run.
+    /// Its environment.
     pub world: &'a World,
     /// The policy's tokenizer.
     pub tokenizer: &'a Arc<Tokenizer>,
-    /// Vision tower of the policy, if it reads pictures.
+    /// The policy's vision tower, if any.
     pub vision: Option<&'a VisionConfig>,
     /// Samplers over the policy's weights, one per lane.
     pub samplers: &'a mut [Box<dyn Sampler + Send>],
 }
 
-/// Receives the events of a run, and evaluates on request.
+/// Receives events, and evaluates on request.
 pub trait Observer {
     /// Receives an event.
     fn event(&mut self, event: Event<'_>);
 
-    /// Evaluates the policy and writes `eval/<position>.json` of the run. Returns `Break` if
-    /// interrupted.
+    /// Evaluates the policy and writes `eval/<position>.json`. Returns `Break` if interrupted.
     ///
     /// # Errors
-    /// Returns why the evaluation failed or could not be written; this ends the run with
-    /// [`crate::TrainError::Observer`].
+    /// Returns why the evaluation failed; this ends the run with [`crate::TrainError::Observer`].
     fn evaluate(&mut self, point: &mut EvaluationPoint<'_>) -> Result<ControlFlow<()>, String>;
 }
 

@@ -1,4 +1,4 @@
-//! The evaluation tasks of a run, pinned at its start.
+//! Evaluation tasks, pinned at a run's start.
 
 use std::collections::BTreeMap;
 
@@ -10,22 +10,22 @@ use crate::TrainError;
 use crate::config::Config;
 use crate::record::directory::RunDirectory;
 
-/// Evaluation panels by split, and the training split's hash.
+/// Evaluation panels and the training split's hash.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Panels {
-    /// Hash of all training tasks with their contents ([`Panel::hash`]).
+    /// Hash of all training tasks ([`Panel::hash`]).
     pub train_hash: String,
     /// Number of training tasks.
     pub train_tasks: usize,
-    /// Evaluation panels by split.
+    /// Panels by split.
     pub evaluation: BTreeMap<String, Panel>,
 }
 
-/// Pins the panels of a config; rejects a panel that shares a task with the training split.
+/// Pins the panels of a config.
 ///
 /// # Errors
-/// Fails on a missing or unreadable split, duplicate task ids, an evaluation split with fewer tasks
-/// than `eval.tasks`, or a task shared with training (named in the error).
+/// Fails on a missing or unreadable split, duplicate task ids, too few tasks for `eval.tasks`, or a
+/// task shared with training.
 pub fn pin(config: &Config, set: &dyn TaskSet) -> Result<Panels, TrainError> {
     let train = PinnedSplit::pin(set, &config.env.split)?;
     let mut evaluation = BTreeMap::new();
@@ -40,13 +40,12 @@ pub fn pin(config: &Config, set: &dyn TaskSet) -> Result<Panels, TrainError> {
 /// Pins the first `count` tasks of a split in content-hash order; 0: all.
 ///
 /// # Errors
-/// Fails if the split is missing, unreadable, has duplicate task ids, or fewer than `count` tasks.
+/// Fails like [`pin`].
 pub fn pin_first(set: &dyn TaskSet, split: &str, count: usize) -> Result<Panel, TrainError> {
     Ok(Panel::pin(set, split, Choice { count: (count > 0).then_some(count), ..Choice::default() })?)
 }
 
-/// Returns the panel of a split that was pinned at the run's start, verified against the current
-/// tasks; `None` if the split has none.
+/// Returns the pinned panel of a split, if any, verified against the current tasks.
 ///
 /// # Errors
 /// Fails if a task is missing or has changed.
@@ -61,10 +60,10 @@ fn verify_panel(run: &RunDirectory, panel: &Panel, set: &dyn TaskSet) -> Result<
     panel.verify(set).map_err(|error| TrainError::file(&run.path("panel.json"), error.to_string()))
 }
 
-/// Checks that the environment's tasks have not changed since the run's start.
+/// Checks that the tasks have not changed since the run's start.
 ///
 /// # Errors
-/// Fails if a task is missing or has changed; the error names the first.
+/// Returns the first task that is missing or has changed.
 pub fn verify(run: &RunDirectory, config: &Config, set: &dyn TaskSet) -> Result<(), TrainError> {
     let panels: Panels = run.read_json("panel.json")?;
     for panel in panels.evaluation.values() {

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Phase of a run.
+/// SFT or RL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
@@ -14,17 +14,17 @@ pub enum Phase {
     Rl,
 }
 
-/// Position of a run: `step` updates of `phase` are finished.
+/// Finished steps of a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Position {
     /// The phase.
     pub phase: Phase,
-    /// Finished steps of that phase.
+    /// Finished steps.
     pub step: u64,
 }
 
 impl Position {
-    /// Returns the label used in file names of checkpoints, trajectories and evaluations.
+    /// Returns the label in file names.
     pub fn label(self) -> String {
         match self.phase {
             Phase::Sft => format!("sft-{:06}", self.step),
@@ -32,7 +32,7 @@ impl Position {
         }
     }
 
-    /// Returns the number of finished RL steps.
+    /// Returns the finished RL steps.
     pub fn rl_step(self) -> u64 {
         if self.phase == Phase::Rl { self.step } else { 0 }
     }

@@ -1,4 +1,4 @@
-//! State of a run in a checkpoint, other than weights.
+//! State of a run other than weights.
 
 use crate::config::Config;
 use crate::record::checkpoint::CheckpointState;
@@ -6,12 +6,12 @@ use crate::record::directory::{Phase, Position};
 
 pub(crate) const RL_START: Position = Position { phase: Phase::Rl, step: 0 };
 
-/// Position of a run, and numbers that depend on its history.
+/// Position, and numbers that depend on the run's history.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunState {
-    /// Position of the run.
+    /// Position.
     pub position: Position,
-    /// Number of tasks drawn from the training order.
+    /// Tasks drawn from the training order.
     pub tasks_drawn: u64,
     /// Current KL coefficient.
     pub kl_coef: f64,
@@ -24,8 +24,8 @@ impl RunState {
         Self { position: Position { phase, step: 0 }, tasks_drawn: 0, kl_coef: config.objective.kl.coef }
     }
 
-    /// Returns the state of a checkpoint for a run with this config. Keeps an adapted KL
-    /// coefficient unless `made`, the checkpoint's config, sets another initial coefficient.
+    /// Returns a checkpoint's state for a run with this config. Keeps an adapted KL coefficient
+    /// unless `made`, the checkpoint's config, has another initial one.
     pub fn of_checkpoint(made: &Config, config: &Config, state: &CheckpointState) -> Self {
         // Older runs drew as many tasks as they have groups.
         let drawn = || state.position.rl_step() * config.rollout.tasks_per_step as u64;

@@ -1,7 +1,8 @@
 //! TensorBoard event files, scalars only.
 //!
-//! A file is a sequence of records `u64 length | u32 masked crc of the length | data | u32 masked
-//! crc of the data` (little-endian, CRC-32C). The data is a protobuf `Event` message.
+//! A file is a sequence of records
+//! `u64 length | u32 masked crc of the length | data | u32 masked crc of the data` (little-endian,
+//! CRC-32C); data is a protobuf `Event` message.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -11,7 +12,7 @@ use crate::TrainError;
 
 const PREFIX: &str = "events.out.tfevents.";
 
-/// Appends scalars to one event file.
+/// Appends scalars to an event file.
 #[derive(Debug)]
 pub struct EventWriter {
     file: BufWriter<File>,
@@ -19,13 +20,13 @@ pub struct EventWriter {
 }
 
 impl EventWriter {
-    /// Creates a file in `directory`. `wall_time` is Unix time in seconds.
+    /// Creates a file in `directory`; `wall_time` is Unix time in seconds.
     ///
     /// # Errors
-    /// Fails if the file cannot be created or its first record cannot be written.
+    /// Fails on I/O errors.
     pub fn create(directory: &Path, wall_time: f64) -> Result<Self, TrainError> {
         let (seconds, process) = (wall_time as u64, std::process::id());
-        // Two starts of a process within a second need different files.
+        // Two starts within a second need different files.
         let mut count = 0;
         let (path, file) = loop {
             let path = directory.join(format!("{PREFIX}{seconds:010}.turnwise.{process}.{count}"));
@@ -48,10 +49,10 @@ impl EventWriter {
         &self.path
     }
 
-    /// Writes scalars of one step.
+    /// Writes the scalars of a step.
     ///
     /// # Errors
-    /// Fails if the file cannot be written, for example on a full disk.
+    /// Fails on I/O errors.
     pub fn scalars<'a>(
         &mut self,
         wall_time: f64,
@@ -86,21 +87,21 @@ impl EventWriter {
     }
 }
 
-/// The scalars of one step in an event file.
+/// Scalars of one step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepScalars {
     /// Unix time in seconds.
     pub wall_time: f64,
     /// Step on TensorBoard's axis.
     pub step: u64,
-    /// Values by tag, in single precision.
+    /// Values by tag.
     pub scalars: Vec<(String, f32)>,
 }
 
-/// Reads the scalars in all event files of a folder, each up to its first damaged record.
+/// Reads all event files of a folder, each up to its first damaged record.
 ///
 /// # Errors
-/// Fails if the folder or an event file cannot be read.
+/// Fails on I/O errors.
 pub fn read_scalars(directory: &Path) -> std::io::Result<Vec<StepScalars>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory)? {
@@ -113,8 +114,7 @@ pub fn read_scalars(directory: &Path) -> std::io::Result<Vec<StepScalars>> {
     Ok(found)
 }
 
-/// Parses bytes as an event file and, without checksums, as a single message. For the targets in
-/// `fuzz/`.
+/// Parses bytes as an event file and, without checksums, as one message, for `fuzz/`.
 #[doc(hidden)]
 pub fn parse(bytes: &[u8]) {
     Records { rest: bytes }.for_each(|event| drop(step_scalars(event)));
@@ -256,8 +256,8 @@ mod tests {
 
     #[test]
     fn crc_is_masked_as_tensorboard_masks_it() {
-        // CRC-32C of "123456789" is the published check value 0xe3069283; the mask rotates it right
-        // by 15 bits and adds 0xa282ead8.
+        // CRC-32C of "123456789" is 0xe3069283; the mask rotates right by 15 bits and adds
+        // 0xa282ead8.
         let expected = 0xc78a_b0e5;
         assert_eq!(masked_crc(b"123456789"), expected);
         assert_ne!(masked_crc(b"123456780"), expected);

@@ -1,7 +1,7 @@
 //! States within an episode from which trajectories are continued.
 //!
-//! A [`Branch`] has the environment's state and the policy's exact tokens, so that continuations
-//! differ from the original episode only by random draws.
+//! A [`Branch`] has the environment's state and the policy's exact tokens, so continuations differ
+//! from the original only by random draws.
 
 use turnwise_core::{
     Action, EnvError, Environment, Observation, Part, Purpose, Seed, Snapshot, Task, TaskSet, TokenSequence,
@@ -13,11 +13,11 @@ use crate::TrainError;
 use crate::config::Layout;
 use crate::rollout::observations::shorten;
 
-/// The state before a turn of an episode.
+/// State before a turn of an episode.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Branch {
     pub(super) snapshot: Snapshot,
-    /// The earlier turns, without token ids except those that later prompts need.
+    /// Only with the token ids that later prompts need.
     pub(super) before: Trajectory,
     pub(super) observation: Observation,
     pub(super) prompt: Vec<u32>,
@@ -30,7 +30,7 @@ impl Branch {
         &self.before.task
     }
 
-    /// Returns the number of turns before the state.
+    /// Returns the number of earlier turns.
     pub fn turn(&self) -> usize {
         self.before.turns.len()
     }
@@ -48,9 +48,8 @@ impl Branch {
         self.before.turns.iter().map(|turn| (turn.observation.clone(), turn.action.clone())).collect()
     }
 
-    /// Returns a key that branches of one task share if and only if their continuations have the
-    /// same distribution. The key consists of environment state, prompt, number of turns, and the
-    /// turns in later windowed prompts.
+    /// Returns a key that branches of one task share exactly if their continuations have the same
+    /// distribution.
     pub fn key(&self, history: usize) -> String {
         let turns = &self.before.turns;
         let prompt: Vec<u8> = self.prompt.iter().flat_map(|token| token.to_le_bytes()).collect();
@@ -62,12 +61,11 @@ impl Branch {
     }
 }
 
-/// Returns the state before each turn of a trajectory by replaying its actions in the
-/// environment of the rollout that sampled it.
+/// Returns the state before each turn by replaying the actions in the rollout's environment.
 ///
 /// # Errors
 /// Returns [`TrainError::Env`] if the environment fails, cannot save its state, or returns other
-/// observations. Also fails if the trajectory lacks the tokens of its prompts.
+/// observations; also fails on missing prompt tokens.
 pub fn branches(
     runner: &EnvRunner,
     rollout: &Rollout<'_>,
@@ -81,7 +79,6 @@ pub fn branches(
     let mut branches = Vec::with_capacity(trajectory.turns.len());
     for (index, turn) in trajectory.turns.iter().enumerate() {
         let place = || format!("{}, turn {index}", trajectory.task.id);
-        // Observations shortened by the task's limit are not compared.
         let same = trajectory.task.limits.observation_tokens.is_some()
             || turn.is_compaction()
             || (seen.text() == turn.observation && seen.state_key == turn.state_key);
@@ -106,8 +103,7 @@ pub fn branches(
             sequences: sequence.into_iter().collect(),
             ..Trajectory::new(trajectory.task.clone(), Vec::new())
         };
-        // The action after a summary has the same state, and its observation lacks the summary
-        // request.
+        // The observation after a summary lacks the summary request.
         let shown = match trajectory.turns.get(index + 1).filter(|_| turn.is_compaction()) {
             Some(next) => observation(next),
             None if turn.is_compaction() => shorten(seen.clone(), &trajectory.task, context.tokenizer),
@@ -140,8 +136,7 @@ fn differs(task_set: &dyn TaskSet, place: &str, what: &str) -> TrainError {
     .into()
 }
 
-/// Returns the prompt of a turn; with the concatenated layout, the sequence up to the previous
-/// response.
+/// For a concatenated sequence, up to the previous response.
 fn tokens_before(
     trajectory: &Trajectory,
     turn: usize,
@@ -165,7 +160,7 @@ fn tokens_before(
     Some((prompt, before))
 }
 
-/// Returns only the parts of a turn that later prompts need, because each continuation copies them.
+/// Each continuation copies the turn, so drop the rest.
 fn without_tokens(turn: &Turn) -> Turn {
     Turn {
         kind: turn.kind,

@@ -1,18 +1,16 @@
-//! Compaction: the policy writes a summary that replaces the turns before it
-//! (`prompt.compact_after`).
+//! Compaction: the policy writes a summary that replaces earlier turns (`prompt.compact_after`).
 //!
 //! If the next action's prompt would exceed `compact_after` tokens, the policy first writes a
 //! summary. This turn ([`turnwise_core::TurnKind::Compaction`]) has tokens, log-probs and credit,
-//! but no environment step. The next action begins a new sequence with the first observation, the
-//! summary and the newest observation:
+//! but no environment step. The next action begins a new sequence:
 //!
 //! ```text
 //! sequence 0:  first prompt, action, observation, action, observation + request, SUMMARY
 //! sequence 1:  first prompt with the summary and the newest observation, action, observation, action, ...
 //! ```
 //!
-//! Both sequences are trained on their sampled tokens. Each action has at most one compaction, even
-//! if the next prompt is still too long.
+//! Both sequences train on their sampled tokens. Each action has at most one compaction, even if
+//! the next prompt is still too long.
 
 use turnwise_core::{Reasoning, Tool};
 use turnwise_env::prompt::{Compacted, PromptView};
@@ -21,7 +19,7 @@ use turnwise_text::TextError;
 use super::prompting::{Prompter, after_opening};
 use crate::config::PromptConfig;
 
-/// When to write a summary, and its maximum length.
+/// When to summarize, and how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compaction {
     /// Maximum tokens of an action's prompt.
@@ -31,15 +29,15 @@ pub struct Compaction {
 }
 
 impl Compaction {
-    /// Returns the compaction of a config, if configured.
+    /// Returns the config's compaction, if any.
     pub fn of(config: &PromptConfig) -> Option<Self> {
         Some(Self { after: config.compact_after?, max_tokens: config.max_summary_tokens })
     }
 }
 
 impl Prompter<'_> {
-    /// Returns the prompt of the first action after a compaction. `view` has the newest
-    /// observation; `preamble` comes first.
+    /// Returns the prompt of the first action after a compaction: `preamble`, then `view` with the
+    /// newest observation.
     ///
     /// # Errors
     /// Fails like [`Prompter::start`].
@@ -54,8 +52,8 @@ impl Prompter<'_> {
         self.start(&format!("{preamble}{text}"), tools)
     }
 
-    /// Returns the summary in a response: the text after reasoning, without the stop string. Empty
-    /// if the response was cut off in its reasoning.
+    /// Returns the text after reasoning, without the stop string; empty if cut off in the
+    /// reasoning.
     pub fn summary(&self, response: &str) -> String {
         let text = Reasoning::of(response).answer().unwrap_or_default().trim();
         let stop = self.template.stop().iter().find_map(|stop| text.strip_suffix(stop.as_str()));

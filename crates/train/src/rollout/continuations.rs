@@ -1,8 +1,6 @@
 //! State values: the mean return of continuations that the policy samples from a state.
 //!
-//! A state is the environment's state and the policy's exact tokens ([`Branch`]). States with the
-//! same future (state, tokens, number of turns) are continued once. Seeds come from the run, the
-//! step, and the numbers of state and continuation, so values do not depend on threads or
+//! Seeds come from run, step, state and continuation, so values do not depend on threads or
 //! interruptions.
 
 use std::collections::HashMap;
@@ -17,14 +15,15 @@ use super::branch::{Branch, branches};
 use super::{EnvRunner, Job, Rollout, is_faulty, run_each};
 use crate::TrainError;
 
-/// A state and the returns of its continuations so far.
+/// An environment state with the policy's exact tokens ([`Branch`]), and its continuations'
+/// returns.
 #[derive(Clone, Debug)]
 pub struct State {
     branch: Arc<Branch>,
-    /// Number of turns that start in this state.
+    /// Number of turns that start here.
     pub uses: usize,
     asked: usize,
-    /// Returns of the successful continuations, in order.
+    /// Returns of continuations without failure, in order.
     pub returns: Vec<f64>,
 }
 
@@ -42,7 +41,7 @@ impl State {
     }
 }
 
-/// The distinct states before the turns of trajectories.
+/// States before the turns of trajectories, without duplicates.
 #[derive(Clone, Debug, Default)]
 pub struct States {
     known: HashMap<(usize, String), usize>,
@@ -51,8 +50,8 @@ pub struct States {
 }
 
 impl States {
-    /// Adds the states before a trajectory's turns and returns each turn's state index.
-    /// Trajectories of a group share states. The trajectory must be from this rollout.
+    /// Adds the states of a trajectory of this rollout, and returns each turn's state index.
+    /// Trajectories of a group share states.
     ///
     /// # Errors
     /// Fails like [`branches`].
@@ -80,33 +79,32 @@ impl States {
     }
 }
 
-/// Settings of a continuation's return.
+/// How to compute a continuation's return.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReturnSettings {
     /// Discount per turn.
     pub gamma: f64,
-    /// Factor on the environment's rewards.
+    /// Factor on environment rewards.
     pub reward_scale: f64,
 }
 
-/// Statistics of the sampled continuations.
+/// Statistics of continuations.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Continued {
-    /// Number of continuations.
+    /// Continuations.
     pub sampled: usize,
-    /// Number of continuations without a return, because the environment or sampler failed.
+    /// Continuations without a return, because the environment or sampler failed.
     pub failed: usize,
-    /// Number of turns in continuations.
+    /// Turns.
     pub turns: usize,
-    /// Number of response tokens in continuations.
+    /// Response tokens.
     pub tokens: usize,
     /// Reason of the first failure.
     pub failure: Option<String>,
 }
 
-/// Samples `more(state)` further continuations of each state and adds their returns; returns `None`
-/// if stopped. `tick` gets the number of finished continuations, their total, and the tokens so
-/// far.
+/// Samples `more(state)` further continuations of each state; returns `None` if stopped. `tick`
+/// gets the finished continuations, their total, and the tokens so far.
 ///
 /// # Errors
 /// Fails like [`EnvRunner::play`].
@@ -179,8 +177,8 @@ pub(crate) struct Estimated {
     pub(crate) continued: Continued,
 }
 
-/// Estimates the value of the state before each turn and stores it in the turn; returns `None` if
-/// stopped. `playing` is the rollout that sampled the groups.
+/// Stores state values in the turns of the groups, which `playing` sampled; returns `None` if
+/// stopped.
 pub(crate) fn estimate_state_values<S: Sampler + Send>(
     runner: &EnvRunner,
     playing: &Rollout<'_>,

@@ -1,8 +1,5 @@
-//! Converts agents' requests to tokens, and responses to replies.
-//!
-//! If a request continues an earlier turn, its prompt is that turn's prompt, the sampled response,
-//! and the chat template's text of the new messages. Otherwise the prompt is rendered from all
-//! messages.
+//! Converts agents' requests to tokens, and responses to replies. A request that continues an
+//! earlier turn extends its tokens.
 
 use std::borrow::Cow;
 
@@ -26,9 +23,7 @@ pub(super) fn tokens_until(sequences: &[TokenSequence], turn: usize) -> Option<&
     })
 }
 
-/// Adds a turn's prompt and response to its trajectory's sequences: to the sequence whose last turn
-/// it continues, or as a new sequence. A branch repeats earlier tokens without their spans, so each
-/// turn is trained on once.
+/// A branch repeats earlier tokens without their spans, so each turn is trained on once.
 pub(super) fn add_response(
     sequences: &mut Vec<TokenSequence>,
     (tokens, span): (Vec<u32>, TurnSpan),
@@ -72,8 +67,7 @@ pub(super) fn agent_turn(asked: &Conversation, tools: &[Tool]) -> AgentTurn {
 }
 
 impl Prompter<'_> {
-    /// Returns the prompt of a request. `before` has the tokens of the turn that it continues, if
-    /// any.
+    /// `before` has the tokens of the turn that the request continues.
     pub(crate) fn request(
         &self,
         asked: &Conversation,
@@ -111,8 +105,7 @@ impl Prompter<'_> {
         self.template.rules().style == Style::Call && !asked.tools.is_empty() && chat.takes_tools()
     }
 
-    /// Converts messages for the chat template. If the template does not support tools, tools and
-    /// calls become text.
+    /// Without the template's support, tools and calls become text.
     fn messages(
         &self,
         chat: &ChatFormat,
@@ -164,8 +157,7 @@ impl Prompter<'_> {
         format!("{open}\n{{\"name\": {name}, \"arguments\": {}}}\n{close}", call.arguments)
     }
 
-    /// Converts a response to a `Reply`; also returns whether it is well formed. `turn` numbers the
-    /// calls.
+    /// Also returns whether the response is well formed. `turn` numbers the calls.
     pub(super) fn reply(
         &self,
         asked: &Conversation,

@@ -1,4 +1,4 @@
-//! The sampling engines of a config, and their stop conditions.
+//! Sampling engines and their stop conditions.
 
 use std::sync::Arc;
 
@@ -13,9 +13,8 @@ use crate::config::{Config, RolloutConfig};
 use crate::rollout::prompting::Prompter;
 use crate::setup;
 
-/// Returns the sampling parameters of a config. Responses end at the template's stop strings and
-/// the model's EOS tokens. Stop strings become tokens unless the model may reason first, because a
-/// stop token would also end the reasoning.
+/// Returns the sampling parameters. Responses end at stop strings and EOS. Stop strings become
+/// tokens unless the model may reason first, because a stop token would also end the reasoning.
 pub fn sampling_params(config: &Config, prompter: Prompter<'_>, temperature: f32) -> SamplingParams {
     let Prompter { template, tokenizer, chat, .. } = prompter;
     let mut params = SamplingParams {
@@ -38,8 +37,8 @@ pub fn sampling_params(config: &Config, prompter: Prompter<'_>, temperature: f32
     params
 }
 
-/// Returns the token equivalent to a stop string, for sampling without decoding, if the string is
-/// one byte that occurs in no other token.
+/// Returns a one-byte stop string's token if no other token contains it; sampling then needs no
+/// decoding.
 fn only_token(tokenizer: &Tokenizer, stop: &str) -> Option<u32> {
     let &[byte] = stop.as_bytes() else { return None };
     let mut having =
@@ -48,8 +47,7 @@ fn only_token(tokenizer: &Tokenizer, stop: &str) -> Option<u32> {
     having.next().is_none().then_some(only)
 }
 
-/// Returns the number of engines, and sequences per engine. A device has one engine with the slots
-/// of all lanes.
+/// Returns the numbers of engines and of sequences per engine; a device has one engine.
 pub(crate) fn sampling_lanes(config: &Config) -> (usize, usize) {
     let RolloutConfig { num_workers: lanes, max_num_seqs: slots, .. } = config.rollout;
     match config.policy.device {
@@ -58,8 +56,7 @@ pub(crate) fn sampling_lanes(config: &Config) -> (usize, usize) {
     }
 }
 
-/// Creates engines that share these weights ([`sampling_lanes`]), and ignore stop strings in
-/// reasoning.
+/// Stop strings in reasoning are ignored.
 pub(super) fn engines(
     config: &Config,
     weights: &Weights,

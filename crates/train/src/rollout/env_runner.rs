@@ -1,4 +1,4 @@
-//! The environment runner: plays episodes with any samplers.
+//! Plays episodes with any samplers.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -28,17 +28,17 @@ pub struct EnvRunner {
     pub world: World,
     /// Prompt template.
     pub template: PromptTemplate,
-    /// Parser of responses.
+    /// Response parser.
     pub parser: ActionParser,
     /// The policy's tokenizer.
     pub tokenizer: Arc<Tokenizer>,
-    /// The model's chat format, if used.
+    /// Chat format, if used.
     pub chat: Option<ChatFormat>,
     /// Pictures in prompts, if used.
     pub pictures: Option<PicturePrompts>,
 }
 
-/// What the episodes of one rollout have in common.
+/// Common settings of a rollout's episodes.
 #[derive(Clone, Copy)]
 pub struct Rollout<'a> {
     /// Prompts, sampling and limits.
@@ -47,16 +47,16 @@ pub struct Rollout<'a> {
     pub purpose: Purpose,
     /// The training step, or another number that identifies this rollout.
     pub step: u64,
-    /// Softmax temperature; 0 is greedy.
+    /// Sampling temperature; 0 is greedy.
     pub temperature: f32,
-    /// How often a trajectory that failed for reasons other than the policy is sampled again.
+    /// How often to resample a trajectory that failed for reasons other than the policy.
     pub max_resamples: u64,
     /// Set by the caller to stop early.
     pub stop: &'a AtomicBool,
 }
 
 impl<'a> Rollout<'a> {
-    /// Creates the rollout of a config for this purpose, at step 0 and the config's temperature.
+    /// Creates a rollout at step 0 and the config's temperature.
     pub fn new(config: &'a Config, purpose: Purpose, stop: &'a AtomicBool) -> Self {
         let (temperature, max_resamples) = (config.rollout.temperature, config.rollout.max_resamples);
         Self { config, purpose, step: 0, temperature, max_resamples, stop }
@@ -68,12 +68,12 @@ impl<'a> Rollout<'a> {
 pub struct Played {
     /// Trajectories in job order.
     pub trajectories: Vec<Trajectory>,
-    /// Number of trajectories that were sampled again after a failure.
+    /// Trajectories resampled after a failure.
     pub resampled: usize,
 }
 
 impl EnvRunner {
-    /// Creates the runner of a config, for a policy with this vision tower.
+    /// Creates the runner for a policy with this vision tower.
     ///
     /// # Errors
     /// Fails on an unreadable template, an unsuitable chat format, or pictures that cannot be
@@ -90,13 +90,13 @@ impl EnvRunner {
         Ok(Self { world, parser: setup::parser(config, &template), template, tokenizer, chat, pictures })
     }
 
-    /// Plays all jobs, one thread per sampler; returns `None` if stopped. Failed trajectories are
-    /// sampled again, up to [`Rollout::max_resamples`] times. `tick` is called about ten times per
+    /// Plays all jobs, one thread per sampler; returns `None` if stopped. Resamples failed
+    /// trajectories up to [`Rollout::max_resamples`] times. Calls `tick` about ten times per
     /// second.
     ///
     /// # Errors
-    /// Fails if a sampler fails as a whole ([`turnwise_core::SampleError::Backend`]) or a thread
-    /// panics. Other failures only end their trajectory.
+    /// Fails on [`turnwise_core::SampleError::Backend`] or a thread's panic; other failures only
+    /// end their trajectory.
     pub fn play<S: Sampler + Send>(
         &self,
         rollout: &Rollout<'_>,
@@ -127,8 +127,8 @@ impl EnvRunner {
     /// Creates native samplers of these weights, one per lane.
     ///
     /// # Errors
-    /// Fails if `rollout.max_model_len` is below 2 or above the model's `max_position_embeddings`,
-    /// or if the device is not in this build or lacks memory.
+    /// Fails if `rollout.max_model_len` is below 2 or above `max_position_embeddings`, or if the
+    /// device is not in this build or lacks memory.
     pub fn samplers(&self, config: &Config, weights: &Weights) -> Result<Vec<NativeEngine>, TrainError> {
         engines(config, weights, &self.tokenizer, setup::reasoning(&self.template, self.chat.as_ref()))
     }
@@ -143,15 +143,14 @@ impl EnvRunner {
         }
     }
 
-    /// Prepares a step's trajectories for writing if they have pictures ([`PicturePrompts::hide`]).
+    /// Hides the pictures of a step's trajectories before writing ([`PicturePrompts::hide`]).
     pub fn hide_pictures(&self, batch: &mut Batch, others: &mut [Trajectory]) {
         let Some(pictures) = &self.pictures else { return };
         let trained = batch.groups.iter_mut().flat_map(|group| &mut group.trajectories);
         trained.chain(others).for_each(|trajectory| pictures.hide(trajectory));
     }
 
-    /// Prepares played trajectories for files and statistics: hides pictures, whose tokens are
-    /// valid in this process only, and scales rewards.
+    /// Hides pictures, whose tokens are only valid in this process, and scales rewards.
     pub fn finish(&self, config: &Config, trajectories: &mut [Trajectory]) {
         for trajectory in trajectories {
             if let Some(pictures) = &self.pictures {

@@ -1,15 +1,14 @@
-//! Trajectories that failed for reasons other than the policy.
+//! Trajectories that failed for reasons other than the policy, which would shift their groups' mean
+//! and deviation.
 //!
-//! Training on such trajectories as failed episodes would change their groups' mean and deviation.
-//! Failed trajectories are therefore sampled again if configured
-//! ([`crate::config::OnError::Resample`]), and removed from their groups before reward shaping if
-//! they fail again. Trajectory files keep failed trajectories with their stop reasons.
+//! They are resampled if configured ([`crate::config::OnError::Resample`]) and removed from their
+//! groups before reward shaping; trajectory files keep them.
 
 use turnwise_core::{Group, StopReason, Trajectory};
 
 use crate::TrainError;
 
-/// Returns true if a trajectory failed because of its environment or sampler.
+/// Returns whether the environment or sampler failed.
 pub fn is_faulty(trajectory: &Trajectory) -> bool {
     trajectory.stop.is_failure()
 }
@@ -19,7 +18,7 @@ pub(crate) struct Faults {
     /// Failed trajectories, and the other members of dropped groups.
     pub(crate) trajectories: Vec<Trajectory>,
     pub(crate) failed: usize,
-    /// Number of groups dropped because too few members were left for credit assignment.
+    /// Dropped because too few members were left for credit assignment.
     pub(crate) groups: usize,
 }
 
@@ -71,7 +70,7 @@ mod tests {
     use super::*;
 
     fn trajectory(sample: usize, reward: f64, fails: bool) -> Trajectory {
-        // All start in one state, so that anchors and graphs connect the members.
+        // One state connects the members in anchors and graphs.
         let turn = |turn: usize| Turn {
             observation: if turn == 0 { "start".into() } else { format!("after {}", sample % 2) },
             response: "r".into(),
@@ -134,7 +133,6 @@ mod tests {
         let mut groups = vec![group(&single)];
         assert_eq!(Faults::take_out(&mut groups, 1).groups, 0);
         assert_eq!(groups[0].trajectories.len(), 1);
-        // Groups of one without failures are configured, so they are kept.
         let mut groups = vec![group(&[(1.0, false)])];
         let none = Faults::take_out(&mut groups, 2);
         assert_eq!((none.failed, groups.len()), (0, 1));

@@ -1,10 +1,8 @@
 //! One lane of a rollout: its trajectories from reset to end.
 //!
-//! A trajectory waits either for its response ([`Sampler`]) or for its environment
-//! ([`super::pool`]). Instantaneous environments ([`turnwise_core::TaskSet::is_instant`]) are
-//! called in place, in a fixed order. For other environments, the order of results only affects
-//! batching: seeds come from coordinates, and a response's numbers do not depend on other
-//! sequences.
+//! Instantaneous environments ([`turnwise_core::TaskSet::is_instant`]) run in place, others in
+//! [`super::pool`]. The order of results only affects batching, because seeds come from
+//! coordinates.
 
 mod prompts;
 
@@ -30,20 +28,19 @@ use crate::rollout::prompting::Prompter;
 struct Live {
     job: usize,
     request: RequestId,
-    /// `None` during a call, and after a failure.
+    /// `None` during a call and after a failure.
     environment: Option<Box<dyn Environment>>,
     trajectory: Trajectory,
     observation: Observation,
     history: Vec<(String, String)>,
     prompt: Vec<u32>,
     asks: TurnKind,
-    /// Remaining actions of the last response, one per call, in order.
+    /// Remaining calls of the last response.
     actions: VecDeque<Action>,
     results: Vec<Part>,
 }
 
 impl Live {
-    /// Returns true if the next response begins a sequence of the concatenated layout.
     fn begins_sequence(&self) -> bool {
         self.trajectory.turns.last().is_none_or(Turn::is_compaction)
     }
@@ -56,7 +53,7 @@ enum Waiting {
 
 const WAIT: Duration = Duration::from_millis(100);
 
-/// Maximum sampling time before checking for finished environment calls.
+/// Maximum sampling time between checks of the environments.
 const SAMPLE: Duration = Duration::from_millis(10);
 
 pub(super) struct Lane<'a, S> {
@@ -67,7 +64,7 @@ pub(super) struct Lane<'a, S> {
     environments: LanePool,
     live: Vec<Live>,
     waiting: HashMap<Ticket, Waiting>,
-    /// Whether environments are called on this thread.
+    /// Whether environments run on this thread.
     instant: bool,
 }
 
@@ -107,8 +104,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
             if self.live.is_empty() {
                 continue;
             }
-            // Limited, because a remote sampler may not answer, and the run may be stopped
-            // meanwhile.
+            // A remote sampler may not answer.
             let wait = if self.waiting.is_empty() { WAIT } else { SAMPLE };
             let completions = self.sampler.poll_until(Instant::now() + wait)?;
             for (request, reason) in self.sampler.take_failures() {
@@ -131,8 +127,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
         }
     }
 
-    /// Continues trajectories whose environments have answered, and returns those that ended. Waits
-    /// for an answer if there is nothing to sample.
+    /// Returns ended trajectories; waits if there is nothing to sample.
     fn take_outcomes(&mut self) -> Result<Vec<(usize, Trajectory)>, TrainError> {
         let mut ended = Vec::new();
         if self.waiting.is_empty() {
@@ -152,7 +147,6 @@ impl<'a, S: Sampler> Lane<'a, S> {
                 (Some(Waiting::Step(live, finish)), Outcome::Failed(error)) => {
                     (live.job, self.stepped(*live, Err(error), finish)?)
                 }
-                // The pool answers resets with `Begun` and steps with `Stepped`.
                 (None | Some(_), _) => continue,
             };
             ended.extend(trajectory.map(|trajectory| (job, trajectory)));
@@ -202,7 +196,6 @@ impl<'a, S: Sampler> Lane<'a, S> {
                 let observation = shorten(observation, &job.task, self.context.tokenizer);
                 trajectory.tools = environment.tools().to_vec();
                 let prompt = if let Some(branch) = branch {
-                    // Reuse the sampled prompt instead of rendering and tokenizing it again.
                     Ok(branch.prompt.clone())
                 } else {
                     let RolloutContext { layout, history, .. } = *self.context;
@@ -238,8 +231,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
         }
     }
 
-    /// Returns the sampling parameters of the next response; a task's smaller limit applies to
-    /// actions.
+    /// A task's smaller limit applies to actions, not to summaries.
     fn params(&self, live: &Live) -> SamplingParams {
         let mut params = self.context.params.clone();
         if let Some(compaction) = self.context.compaction.filter(|_| live.asks == TurnKind::Compaction) {
@@ -279,7 +271,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
                 self.live.push(live);
                 Ok(None)
             }
-            // A rejected request ends only its trajectory; a failed backend ends the run.
+            // A rejected request ends only its trajectory.
             Err(SampleError::Request { reason, .. }) => {
                 Ok(Some(self.end(live, StopReason::SampleError(reason))))
             }

@@ -1,37 +1,11 @@
-//! Rollouts: environments and samplers, without a barrier between turns.
+//! Rollouts: each trajectory continues without waiting for others.
 //!
-//! [`EnvRunner::play`] is the only way to play episodes: for training, evaluation, analysis, the
-//! credit benchmark and `turnwise rollout`. A complete response steps its environment immediately,
-//! and the next job replaces a finished trajectory. Trajectories are assigned to lanes by their
-//! index in the batch. Each lane has its own sampler and thread, so samples do not depend on timing
-//! or the number of processors.
+//! Trajectories are assigned to lanes by their index in the batch. Each lane has its own sampler
+//! and thread, so samples do not depend on timing or the number of processors.
 //!
-//! In training, four calls lead from the step to `Environment::step`:
-//!
-//! 1. `RolloutQueue::next` starts the rollouts that may start now, each on a thread, and waits for
-//!    the oldest.
-//! 2. `SamplingJob::run` plays rounds of groups until the batch is full.
-//! 3. [`EnvRunner::play`] runs one lane per sampler, and repeats failed trajectories.
-//! 4. `Lane::play` samples responses and steps environments, or passes the steps of slow
-//!    environments to the threads of `EnvPool`.
-//!
-//! | File | Subject |
-//! |---|---|
-//! | `mod.rs` | the lanes of a rollout and their shared context |
-//! | `env_runner` | [`EnvRunner`]: environment, prompts and parser; plays jobs |
-//! | `queue`, `sample` | training: concurrent rollouts, in rounds until the batch is full |
-//! | `lane` | one lane: its trajectories from reset to end |
-//! | [`branch`] | states within an episode from which trajectories are continued |
-//! | [`continuations`] | state values from continuations |
-//! | `pool` | environments on separate threads, with timeouts and retries |
-//! | `first_prompts` | checks that first prompts fit the context |
-//! | `faults` | trajectories that failed for reasons other than the policy |
-//! | `overflow` | warning or error if prompts do not fit the context |
-//! | [`engines`], [`prompting`], [`tasks`] | samplers, prompts as tokens, the order of tasks |
-//! | `conversations` | requests of agents as tokens |
-//! | `compaction` | summaries that replace earlier turns |
-//! | [`pictures`] | pictures of observations in prompts |
-//! | [`observations`] | the token limit of observations, and tool results |
+//! In training, `RolloutQueue::next` starts rollouts on threads, `SamplingJob::run` plays rounds of
+//! groups until the batch is full, [`EnvRunner::play`] runs one lane per sampler, and `Lane::play`
+//! samples responses and steps environments, slow ones on the threads of `EnvPool`.
 
 pub mod branch;
 pub mod compaction;
@@ -78,23 +52,22 @@ use crate::rollout::pool::{EnvCalls, EnvPool};
 pub struct Job {
     /// Task to play.
     pub task: Task,
-    /// Index of the group in the batch.
+    /// Group index in the batch.
     pub group: usize,
     /// Index within the group.
     pub sample: usize,
-    /// Text at the start of each sequence's first prompt, such as notes of earlier trials; may be
-    /// empty.
+    /// Text before each sequence's first prompt, such as notes of earlier trials; may be empty.
     pub preamble: String,
-    /// Number of earlier attempts that failed for reasons other than the policy; each attempt has
-    /// its own seeds.
+    /// Earlier attempts that failed for reasons other than the policy; each attempt has its own
+    /// seeds.
     pub attempt: u64,
-    /// State to continue from instead of the task's start. The trajectory then includes the turns
+    /// State to continue from, instead of the task's start. The trajectory includes the turns
     /// before it.
     pub branch: Option<Arc<Branch>>,
 }
 
 impl Job {
-    /// Creates a first attempt from the start of the task, without a preamble.
+    /// Creates a first attempt from the task's start, without a preamble.
     pub fn new(task: Task, group: usize, sample: usize) -> Self {
         Self { task, group, sample, preamble: String::new(), attempt: 0, branch: None }
     }
@@ -107,67 +80,46 @@ impl Job {
     }
 }
 
-/// The inputs of a rollout.
 pub(crate) struct RolloutContext<'a> {
-    /// Creates the environments.
     pub(crate) task_set: Arc<dyn TaskSet>,
-    /// Limits of calls to environments that block.
     pub(crate) env_calls: EnvCalls,
-    /// The policy's tokenizer.
     pub(crate) tokenizer: &'a Tokenizer,
-    /// Prompt template.
     pub(crate) template: &'a PromptTemplate,
-    /// The model's chat format, if used.
     pub(crate) chat: Option<&'a ChatFormat>,
-    /// Pictures in prompts, if used.
     pub(crate) pictures: Option<&'a PicturePrompts>,
-    /// Parser of responses.
     pub(crate) parser: &'a ActionParser,
-    /// Which responses count as valid actions.
     pub(crate) valid: Validity,
-    /// How turns become sequences.
     pub(crate) layout: Layout,
-    /// Number of earlier turns in a windowed prompt.
     pub(crate) history: usize,
-    /// When the policy summarizes a concatenated sequence; `None`: never.
     pub(crate) compaction: Option<Compaction>,
-    /// Sampling parameters.
     pub(crate) params: SamplingParams,
-    /// Maximum turns of an episode, for environments without their own limit (0: no limit).
+    /// For environments without their own limit; 0: no limit.
     pub(crate) max_turns: usize,
-    /// Maximum tokens of a sequence.
     pub(crate) max_model_len: usize,
-    /// Maximum number of concurrent trajectories per lane.
+    /// Concurrent trajectories per lane.
     pub(crate) slots: usize,
-    /// The run's seed.
     pub(crate) run_seed: u64,
-    /// Purpose of the random draws.
     pub(crate) purpose: Purpose,
     /// The training step, or another number that identifies this rollout.
     pub(crate) step: u64,
-    /// Set by the caller to stop early.
     pub(crate) stop: &'a AtomicBool,
 }
 
-/// Counters of a running rollout, for progress displays.
+/// Counters of a running rollout.
 #[derive(Debug, Default)]
 pub struct RolloutProgress {
-    /// Number of finished trajectories.
+    /// Finished trajectories.
     pub finished: AtomicUsize,
-    /// Number of solved trajectories.
+    /// Solved trajectories.
     pub solved: AtomicUsize,
-    /// Number of environment steps.
+    /// Environment steps.
     pub turns: AtomicUsize,
-    /// Number of sampled tokens.
+    /// Sampled tokens.
     pub tokens: AtomicUsize,
 }
 
-/// Samples all jobs, one thread per sampler, and returns the trajectories in job order; `None` if
-/// stopped. `tick` is called about ten times per second.
-///
-/// # Errors
-/// Fails if a sampler fails as a whole ([`turnwise_core::SampleError::Backend`]) or a thread
-/// panics. Other failures only end their trajectory.
+/// Samples all jobs, one thread per sampler; returns trajectories in job order, or `None` if
+/// stopped. Calls `tick` about ten times per second.
 pub(crate) fn run<S: Sampler + Send>(
     context: &RolloutContext<'_>,
     jobs: &[Job],
@@ -187,11 +139,8 @@ pub(crate) fn run<S: Sampler + Send>(
     Ok(Some(results.into_iter().flatten().collect()))
 }
 
-/// Like [`run`], but passes each trajectory with its job's index to `done`, on its sampler's
-/// thread, instead of keeping all in memory. Returns false if stopped.
-///
-/// # Errors
-/// Fails like [`run`].
+/// Passes each trajectory to `done` on its sampler's thread, to save memory. Returns false if
+/// stopped.
 pub(crate) fn run_each<S: Sampler + Send>(
     context: &RolloutContext<'_>,
     jobs: &[Job],
@@ -232,8 +181,7 @@ pub(crate) fn run_each<S: Sampler + Send>(
     Ok(!context.stop.load(Ordering::Relaxed))
 }
 
-/// Assigns jobs to lanes: whole groups, which share their prompt, if that gives all lanes equally
-/// many jobs; otherwise single jobs.
+/// Keeps groups, which share their prompt, together if that gives all lanes equally many jobs.
 fn deal(jobs: &[Job], lanes: usize) -> Vec<Vec<usize>> {
     let sizes: Vec<usize> = jobs.chunk_by(|a, b| a.group == b.group).map(<[Job]>::len).collect();
     let even = sizes.len().is_multiple_of(lanes) && sizes.iter().all(|size| *size == sizes[0]);
@@ -245,7 +193,7 @@ fn deal(jobs: &[Job], lanes: usize) -> Vec<Vec<usize>> {
     dealt
 }
 
-/// Decrements the number of running lanes when its thread ends, even by a panic.
+/// Decrements the count when its thread ends, even by a panic.
 struct Running<'a>(&'a AtomicUsize);
 
 impl Drop for Running<'_> {

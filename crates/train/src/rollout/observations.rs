@@ -19,8 +19,7 @@ pub(super) fn shorten(mut observation: Observation, task: &Task, tokenizer: &Tok
     observation
 }
 
-/// Returns an observation's parts as the result of a call: its text is the result, unless the
-/// environment marks a part as the result itself.
+/// Returns the text as a call's result, unless a part is marked as the result.
 pub(super) fn as_result(parts: Vec<Part>, call: &ToolCall) -> Vec<Part> {
     let named = |part: &Part| matches!(part, Part::ToolResult { call_id, .. } if *call_id == call.id);
     if parts.iter().any(named) {
@@ -32,17 +31,16 @@ pub(super) fn as_result(parts: Vec<Part>, call: &ToolCall) -> Vec<Part> {
     std::iter::once(Part::ToolResult { call_id: call.id.clone(), text }).chain(rest).collect()
 }
 
-/// Results of a response's calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Results<'a> {
     /// Answered calls with their results.
     pub answered: Vec<Answered<'a>>,
-    /// Text of the observation that answers no call.
+    /// Text that answers no call.
     pub said: String,
 }
 
 impl<'a> Results<'a> {
-    /// Returns the results of `calls` in an observation; empty if it answers none.
+    /// Returns the results of `calls` in an observation, if any.
     pub fn of(observation: &'a Observation, calls: &'a [ToolCall]) -> Self {
         let mut results = Self::default();
         for part in &observation.parts {
@@ -92,7 +90,6 @@ mod tests {
         let expected = ["", "n", "n", "né", "né", "né", "né日", "né日", "né日", "né日", "né日🦙"];
         let found: Vec<String> = (0..expected.len()).map(cut).collect();
         assert_eq!(found, expected);
-        // A replacement character is complete, and invalid bytes before the end do not matter.
         assert_eq!(cut(13), "né日🦙\u{fffd}");
         assert_eq!(cut(ids.len()), "né日🦙\u{fffd}x");
         let broken = [&tokenizer.encode("é")[1..], &tokenizer.encode("né")[..2]].concat();

@@ -1,15 +1,13 @@
-//! Overflows: trajectories that ended because the next prompt did not fit the context.
+//! Trajectories that ended because the next prompt did not fit the context.
 
 use turnwise_core::{StopReason, Trajectory};
 
 use crate::config::Config;
 use crate::record::observer::{Event, Observer};
 
-/// Minimum fraction of overflowing trajectories for a warning.
 const WORTH_A_WARNING: f64 = 0.1;
 
-/// Counts over all sampled trajectories, including groups that the selection drops, because
-/// overflowing groups often fail as a whole.
+/// Includes groups that the selection drops, because overflowing groups often fail as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Overflows {
     sampled: usize,

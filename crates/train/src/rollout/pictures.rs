@@ -1,8 +1,8 @@
 //! Pictures of observations in prompts.
 //!
-//! An observation names its picture by the SHA-256 of a PNG file in `env.pictures`. A prompt has
-//! the tokens that the model's picture table assigns to it ([`turnwise_model::vision`]). These
-//! tokens are only valid in this process, so files have the model's image token instead.
+//! An observation names a PNG file in `env.pictures` by its SHA-256. Its tokens come from the
+//! model's picture table ([`turnwise_model::vision`]) and are only valid in this process, so files
+//! have the model's image token instead.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::config::Config;
 use crate::rollout::tasks::TaskOrder;
 use crate::setup::World;
 
-/// Converts pictures to a model's tokens. Each file is read once, and sequences share its picture.
+/// Converts pictures to tokens; each file is read once and its picture shared.
 #[derive(Debug)]
 pub struct PicturePrompts {
     vision: VisionConfig,
@@ -35,13 +35,12 @@ struct Known {
 #[derive(Debug)]
 struct Kept {
     tokens: PictureTokens,
-    /// Keeps the picture in memory; sequences only have its tokens.
+    /// Keeps the picture in memory.
     _held: HeldPicture,
     used: u64,
 }
 
-/// Returns the height and width of the picture in one task's first observation, for memory plans;
-/// `None` if there is no picture.
+/// Returns the height and width in one task's first observation, if any.
 pub(crate) fn drawn_size(config: &Config, world: &World) -> Option<[usize; 2]> {
     let folder = config.env.settings.get("pictures").and_then(toml::Value::as_str);
     let folder = folder.filter(|_| config.prompt.pictures)?;
@@ -54,12 +53,11 @@ pub(crate) fn drawn_size(config: &Config, world: &World) -> Option<[usize; 2]> {
 }
 
 impl PicturePrompts {
-    /// Returns the pictures of a config for a model with this vision tower; `None` without
+    /// Returns the config's pictures for a model with this vision tower; `None` without
     /// `prompt.pictures`.
     ///
     /// # Errors
-    /// Returns an error that names the key if the model has no tower or the environment draws no
-    /// pictures.
+    /// Returns the key if the model has no tower or the environment draws no pictures.
     pub fn new(config: &Config, vision: Option<&VisionConfig>) -> Result<Option<Self>, TrainError> {
         if !config.prompt.pictures {
             return Ok(None);
@@ -80,11 +78,11 @@ impl PicturePrompts {
         Ok(Some(Self { vision: vision.clone(), folder: folder.into(), known: Mutex::default() }))
     }
 
-    /// Replaces the image token of a prompt by the tokens of the observation's picture.
+    /// Replaces a prompt's image token by the tokens of the observation's picture.
     ///
     /// # Errors
-    /// Returns [`TextError::Picture`] if the picture is missing, damaged or does not match its
-    /// name, or if the prompt's text contains the image token's name.
+    /// Returns [`TextError::Picture`] if the picture is missing, damaged or not named by its hash,
+    /// or if the prompt's text contains the image token's name.
     pub fn insert(&self, prompt: &[u32], image: Option<&ImageHandle>) -> Result<Vec<u32>, TextError> {
         let Some(image) = image else {
             let reason = "is true, and the world gave an observation without a picture; set env.pictures in a world that \
@@ -139,7 +137,7 @@ impl PicturePrompts {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).pictures.len()
     }
 
-    /// Begins a training step. Pictures last used more than `age` steps ago are released.
+    /// Begins a training step; releases pictures last used more than `age` steps ago.
     pub fn begin_step(&self, age: u64) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.step += 1;
@@ -147,8 +145,7 @@ impl PicturePrompts {
         known.pictures.retain(|_, kept| kept.used + age >= step);
     }
 
-    /// Replaces the image tokens that [`PicturePrompts::hide`] wrote into a prompt by the tokens of
-    /// its picture.
+    /// Restores the picture tokens that [`PicturePrompts::hide`] replaced.
     ///
     /// # Errors
     /// Fails like [`PicturePrompts::insert`], or if the numbers of tokens differ.
@@ -170,8 +167,8 @@ impl PicturePrompts {
         Ok(())
     }
 
-    /// Replaces all picture tokens by the model's image token, for files and for batches that
-    /// outlive this process's pictures.
+    /// Replaces picture tokens by the model's image token, for data that outlives this process's
+    /// pictures.
     pub fn hide(&self, trajectory: &mut Trajectory) {
         let image = self.vision.tokens.image;
         for token in trajectory.sequences.iter_mut().flat_map(|sequence| &mut sequence.tokens) {

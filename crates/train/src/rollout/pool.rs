@@ -1,11 +1,9 @@
 //! Environments on their own threads, so that resets and steps do not block the sampler.
 //!
-//! Lanes submit calls (`LanePool::begin`, `LanePool::step`) and take results later
-//! (`LanePool::poll`), in any order. A call that exceeds its time limit ends its trajectory
-//! ([`EnvError::Timeout`]), and a new thread replaces the hanging one. Environments may limit calls
-//! themselves ([`TaskSet::limits_calls`]). Transient errors are retried. Environments are reused
-//! after an episode, and dropped after a failure. New episodes wait for room
-//! ([`TaskSet::free_episodes`]), and steps have priority.
+//! A call that exceeds its time limit ends its trajectory ([`EnvError::Timeout`]), and a new thread
+//! replaces the hanging one. Environments may limit calls themselves ([`TaskSet::limits_calls`]),
+//! and are reused unless they fail. New episodes wait for room ([`TaskSet::free_episodes`]); steps
+//! have priority.
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,22 +16,18 @@ use turnwise_core::{Action, EnvError, Environment, Observation, PendingStep, See
 use super::Job;
 use crate::config::RolloutConfig;
 
-/// Limits of environment calls: threads, timeouts and retries.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct EnvCalls {
-    /// Number of threads that reset and step environments.
     pub threads: usize,
-    /// Maximum time of a reset or step, retries included; a batch of steps gets the sum of its
-    /// steps' limits.
+    /// Maximum time of a reset or step, retries included; a batch of steps gets the sum.
     pub timeout: Duration,
     /// Maximum retries after a transient failure.
     pub retries: u32,
-    /// Wait before the first retry; doubled for each later retry.
+    /// Wait before the first retry, doubled for each later one.
     pub backoff: Duration,
 }
 
 impl EnvCalls {
-    /// Returns the limits of a config.
     pub(crate) fn new(config: &RolloutConfig) -> Self {
         Self {
             threads: config.env_threads,
@@ -57,7 +51,6 @@ pub(crate) type Ticket = u64;
 pub(crate) enum Outcome {
     Begun(Box<dyn Environment>, Observation),
     Stepped(Box<dyn Environment>, Step),
-    /// The call failed, and its environment was dropped.
     Failed(EnvError),
 }
 
@@ -79,7 +72,6 @@ struct Reply {
 
 impl Reply {
     fn send(self, outcome: Outcome) {
-        // A lane that has ended receives nothing.
         if let Some(sender) = self.sender {
             let _ = sender.send((self.ticket, outcome));
         }
@@ -88,7 +80,7 @@ impl Reply {
 
 struct Running {
     since: Instant,
-    /// Maximum time; `None` if the environment limits calls itself.
+    /// `None` if the environment limits calls itself.
     limit: Option<Duration>,
     operation: &'static str,
     replies: Vec<Reply>,
@@ -99,10 +91,10 @@ struct State {
     queue: VecDeque<Call>,
     running: HashMap<u64, Running>,
     idle: Vec<Box<dyn Environment>>,
-    /// Number of threads, without hanging ones.
+    /// Threads that do not hang.
     threads: usize,
     waiting: usize,
-    /// Number of running resets, which the environment may not count as episodes yet.
+    /// Running resets, which the environment may not count yet.
     beginning: usize,
     next: u64,
     closed: bool,
@@ -115,7 +107,6 @@ struct Shared {
     calls: EnvCalls,
 }
 
-/// Threads that run environments; they end when the pool is dropped.
 pub(crate) struct EnvPool(Arc<Shared>);
 
 impl EnvPool {
@@ -185,13 +176,12 @@ impl LanePool {
         ticket
     }
 
-    /// Returns the available outcomes; waits until `deadline` for the first. Late calls are
-    /// abandoned.
+    /// Waits until `deadline` for the first outcome; abandons late calls.
     pub(crate) fn poll(&mut self, deadline: Instant) -> Vec<(Ticket, Outcome)> {
         let mut done: Vec<(Ticket, Outcome)> = self.receiver.try_iter().collect();
         while done.is_empty() && self.open > 0 {
             let next = self.shared.give_up();
-            // A call that has not started yet has no deadline, so check again soon.
+            // A call that has not started has no deadline yet.
             let soon = Instant::now() + self.shared.calls.timeout.min(Duration::from_secs(1));
             let until = deadline.min(soon).min(next.unwrap_or(soon));
             let wait = until.saturating_duration_since(Instant::now());
@@ -212,7 +202,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Abandons late calls, starts replacement threads, and returns the next call's deadline.
+    /// Abandons late calls, replaces their threads, and returns the next deadline.
     fn give_up(self: &Arc<Self>) -> Option<Instant> {
         let mut state = self.lock();
         let late = |(thread, running): (&u64, &Running)| {
@@ -232,8 +222,7 @@ impl Shared {
         state.running.values().filter_map(|running| running.since.checked_add(running.limit?)).min()
     }
 
-    /// Returns the next call, with the steps to execute together with it; `None` if the pool is
-    /// closed.
+    /// Returns a call and the steps to batch with it; `None` if the pool is closed.
     fn take(&self, thread: u64) -> Option<Vec<Work>> {
         let mut state = self.lock();
         loop {
@@ -280,7 +269,7 @@ impl Shared {
         state.queue.remove(at)
     }
 
-    /// Delivers results; returns false if the calls were abandoned and this thread was replaced.
+    /// Returns false if this thread was replaced.
     fn hand_on(&self, thread: u64, outcomes: Vec<Option<Outcome>>) -> bool {
         let Some(running) = self.lock().running.remove(&thread) else { return false };
         for (reply, outcome) in running.replies.into_iter().zip(outcomes) {
@@ -305,7 +294,7 @@ impl Shared {
         }
     }
 
-    /// Executes a batch of steps, and retries its transient failures as a batch.
+    /// Retries transient failures as a batch.
     fn steps(&self, mut steps: Vec<(Box<dyn Environment>, Action)>) -> Vec<Outcome> {
         let mut results: Vec<Result<Step, EnvError>> = self.step_together(steps.iter_mut().collect());
         for made in 1..=self.calls.retries {
@@ -348,7 +337,6 @@ impl Shared {
         std::thread::sleep(self.calls.backoff * 2u32.saturating_pow(made.saturating_sub(1)).min(1024));
     }
 
-    /// Repeats a call until it succeeds, fails permanently, or has no retries left.
     fn retrying<T>(&self, mut attempt: impl FnMut() -> Result<T, EnvError>) -> Result<T, EnvError> {
         let mut made = 0;
         loop {
@@ -386,7 +374,7 @@ impl Shared {
     }
 }
 
-/// Counts a running reset until it is dropped, even by a panic.
+/// Counts a running reset until dropped, even by a panic.
 struct Begun<'a>(&'a Shared);
 
 impl Drop for Begun<'_> {
@@ -410,8 +398,7 @@ fn start_thread(shared: &Arc<Shared>, state: &mut State) {
             }
         }
     });
-    // Other threads continue with the queue. Without any thread its calls would never run, and
-    // `LanePool::poll` would wait forever, so they fail here.
+    // Without any thread, `LanePool::poll` would wait forever for queued calls.
     match started {
         Ok(_) => {
             state.next += 1;

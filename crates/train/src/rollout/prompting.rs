@@ -1,13 +1,9 @@
 //! Prompts as tokens: the template's text, in the model's chat format if it has one.
 //!
 //! With a chat format, prompts are user messages and responses are replies. Each windowed prompt is
-//! its own conversation, so it does not matter if the chat template changes earlier replies
-//! (Qwen3's drops their reasoning). A concatenated sequence is one growing conversation with its
-//! replies as sampled, or one open reply with the observations inside (Search-R1's template).
-//!
-//! Chat templates that support tools get them as `tools`, and tool results as messages of the role
-//! `tool`. With other chat templates, a prompt begins with a list of the tools, and results are
-//! user text.
+//! its own conversation, so chat templates may change earlier replies (Qwen3's drops their
+//! reasoning). A concatenated sequence is one growing conversation, or one open reply that contains
+//! the observations (Search-R1's template).
 
 use std::borrow::Cow;
 
@@ -29,14 +25,14 @@ use crate::setup;
 pub struct PromptParts {
     /// Prompt template.
     pub template: PromptTemplate,
-    /// The model's chat format, if used.
+    /// Chat format, if used.
     pub chat: Option<ChatFormat>,
     /// Pictures in prompts, if used.
     pub pictures: Option<PicturePrompts>,
 }
 
 impl PromptParts {
-    /// Creates the parts for a model with this tokenizer and vision tower.
+    /// Creates the parts for a model's tokenizer and vision tower.
     ///
     /// # Errors
     /// Fails like [`setup::template`], [`setup::chat`] and [`PicturePrompts::new`].
@@ -53,7 +49,7 @@ impl PromptParts {
         })
     }
 
-    /// Returns the prompter of these parts.
+    /// Returns their prompter.
     pub fn prompter<'a>(&'a self, tokenizer: &'a Tokenizer) -> Prompter<'a> {
         let Self { template, chat, pictures } = self;
         Prompter { template, tokenizer, chat: chat.as_ref(), pictures: pictures.as_ref() }
@@ -67,9 +63,9 @@ pub struct Prompter<'a> {
     pub template: &'a PromptTemplate,
     /// The policy's tokenizer.
     pub tokenizer: &'a Tokenizer,
-    /// The model's chat format; `None`: prompts are plain text.
+    /// Chat format; `None`: plain text.
     pub chat: Option<&'a ChatFormat>,
-    /// Pictures in prompts; `None`: prompts are text only.
+    /// Pictures; `None`: text only.
     pub pictures: Option<&'a PicturePrompts>,
 }
 
@@ -77,8 +73,8 @@ impl Prompter<'_> {
     /// Returns a prompt that starts a sequence, with these tools.
     ///
     /// # Errors
-    /// Fails if the chat template rejects the text or the tools, cannot be rendered, or formats
-    /// calls unlike the prompt template. Never fails without a chat format.
+    /// Fails if the chat template rejects the text or tools, or formats calls unlike the prompt
+    /// template. Never fails without a chat format.
     pub fn start(&self, text: &str, tools: &[Tool]) -> Result<Vec<u32>, TextError> {
         if let Some(chat) = self.chat_with(tools) {
             self.check_calls(chat)?;
@@ -90,12 +86,12 @@ impl Prompter<'_> {
         };
         match self.chat {
             Some(chat) => chat.first(self.tokenizer, &[], &listed),
-            // The model's text prefix (BOS), like `transformers` and vLLM add it.
+            // BOS, like `transformers` and vLLM.
             None => Ok([self.tokenizer.text_prefix(), &self.tokenizer.encode(&listed)].concat()),
         }
     }
 
-    /// Like [`Prompter::start`], with the picture of the observation if prompts show pictures.
+    /// Like [`Prompter::start`], with the observation's picture if prompts show pictures.
     ///
     /// # Errors
     /// Fails like [`Prompter::start`] and [`PicturePrompts::insert`].
@@ -112,13 +108,13 @@ impl Prompter<'_> {
         }
     }
 
-    /// Returns the tokens before the text of each sequence's first prompt with these tools: BOS, or
-    /// the chat template's start with its system message.
+    /// Returns the tokens before the first prompt's text: BOS, or the chat template's start with
+    /// its system message.
     ///
     /// # Errors
     /// Fails like [`Prompter::start`].
     pub fn opening(&self, tools: &[Tool]) -> Result<Vec<u32>, TextError> {
-        // The common prefix of two prompts whose texts have different first tokens.
+        // Prompts whose texts have different first tokens.
         let (mut one, other) = (self.start("a", tools)?, self.start("b", tools)?);
         let shared = one.iter().zip(&other).take_while(|(one, other)| one == other).count();
         one.truncate(shared);
@@ -166,9 +162,8 @@ impl Prompter<'_> {
     /// the response's last token, `finish` why it ended, `results` the results of its calls.
     ///
     /// # Errors
-    /// Fails if the chat template cannot continue after a reply, rejects the observation, or closes
-    /// this reply differently from others. Never fails without a chat format, or with an open
-    /// reply.
+    /// Fails if the chat template rejects the observation, cannot continue after a reply, or closes
+    /// this reply unlike others. Never fails without a chat format, or with an open reply.
     pub fn between(
         &self,
         view: &PromptView<'_>,
@@ -204,9 +199,9 @@ impl Prompter<'_> {
                 last,
             );
         }
-        // An open reply continues after the observation like plain text.
+        // An open reply continues like plain text.
         if let Some(chat) = self.chat.filter(|_| !self.template.keeps_reply_open()) {
-            // Leading blanks separate an observation from plain text, but not from a message.
+            // Only plain text needs the leading blanks.
             let text = render(view, true);
             return chat.next(self.tokenizer, text.trim_start(), last);
         }
@@ -227,8 +222,7 @@ impl Prompter<'_> {
         }
     }
 
-    /// Returns a demonstrated action with calls in the chat template's format, if the template gets
-    /// these tools and the action can be parsed.
+    /// Returns `None` if the template does not get these tools or the action cannot be parsed.
     fn demonstrated_by(&self, chat: &ChatFormat, action: &str) -> Option<String> {
         let calls = calls_of_words(action);
         let arguments: Vec<String> = calls.iter().map(|call| call.arguments.to_string()).collect();
@@ -242,8 +236,8 @@ impl Prompter<'_> {
         (!calls.is_empty() && read.calls == calls).then_some(text)
     }
 
-    /// Returns the target tokens of a demonstrated response, end included. `first`: the first
-    /// response of a sequence.
+    /// Returns the target tokens of a demonstrated response, including its end; `first`: the first
+    /// of a sequence.
     pub fn demonstrated(&self, action: &str, tools: &[Tool], first: bool) -> Vec<u32> {
         if let Some(chat) = self.chat_with(tools)
             && let Some(text) = self.demonstrated_by(chat, action)
@@ -256,17 +250,16 @@ impl Prompter<'_> {
         let stops = self.template.stop();
         let Some(chat) = self.chat else {
             let mut ids = self.tokenizer.encode(&text);
-            // If the prompt template has no stop string, the model's EOS token ends the response.
             ids.extend(self.tokenizer.end_tokens().first().filter(|_| stops.is_empty()));
             return ids;
         };
         if self.template.keeps_reply_open() {
-            // Later responses follow an observation, not the opening of the reply.
+            // Later responses follow an observation, not the opening.
             let opening = if first { chat.opening() } else { "" };
             return self.tokenizer.encode(text.strip_prefix(opening).unwrap_or(&text));
         }
-        // The end-of-turn token ends a reply. A plain text's stop string before it is dropped,
-        // unless it is part of the action, such as a closing tag.
+        // The end-of-turn token replaces the stop string, unless it is part of the action (a
+        // closing tag).
         let parser = ActionParser::new(self.template.rules().clone(), false);
         let bare = stops.iter().find_map(|stop| text.strip_suffix(stop.as_str()));
         let bare = bare.filter(|bare| parser.parse(bare, &[]) == parser.parse(&text, &[]));
@@ -275,7 +268,7 @@ impl Prompter<'_> {
         ids
     }
 
-    /// Returns the text of a sampled response, without the token that ended it.
+    /// Returns the text of a sampled response, without its end token.
     pub fn response(&self, ids: &[u32]) -> String {
         match (self.chat, ids.split_last()) {
             (Some(chat), _) => chat.reply_text(self.tokenizer, ids),
@@ -286,9 +279,8 @@ impl Prompter<'_> {
         }
     }
 
-    /// Returns the response with the chat template's text before it, such as an opening `<think>`,
-    /// for parsing. `first` marks a sequence's first response. Later responses in a reply that
-    /// stays open have no such text before them.
+    /// Returns the response after the chat template's opening, such as `<think>`, for parsing; in
+    /// an open reply, only the first response has one.
     pub fn whole<'t>(&self, response: &'t str, first: bool) -> Cow<'t, str> {
         let opened = first || !self.template.keeps_reply_open();
         match self.chat.map(ChatFormat::opening) {
@@ -312,8 +304,7 @@ pub(super) fn view<'a>(
     PromptView { goal: &task.goal, history, window, observation: text, admissible, step: turn }
 }
 
-/// Returns the rest of a reply after the chat template's opening. If the opening starts a thought,
-/// the rest continues or ends it.
+/// If the opening starts a thought, the rest continues or ends it.
 pub(super) fn after_opening<'t>(opening: &str, text: &'t str) -> Cow<'t, str> {
     if let Some(rest) = text.strip_prefix(opening) {
         return Cow::Borrowed(rest);

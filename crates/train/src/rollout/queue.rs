@@ -1,9 +1,8 @@
-//! Rollouts that are sampled while the policy is updated (`rollout.max_staleness`).
+//! Rollouts that run while the policy is updated (`rollout.max_staleness`).
 //!
-//! Before step `k` waits for its rollout, the rollouts of all steps up to `k + max_staleness` have
-//! started, each with the weights at its start. Training therefore does not depend on timing. No
-//! rollout crosses a periodic checkpoint, so a resume starts the same rollouts with the same
-//! weights.
+//! Before step `k` waits for its rollout, all up to `k + max_staleness` have started, each with the
+//! current weights, so training does not depend on timing. No rollout crosses a periodic
+//! checkpoint, so a resume starts the same rollouts.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,12 +27,9 @@ use crate::rollout::tasks::TaskOrder;
 
 const WAIT: Duration = Duration::from_millis(100);
 
-/// The models in training, as the source of each step's samplers.
 pub(crate) trait SamplerSource {
-    /// Frees the memory of training before sampling.
     fn release(&mut self);
 
-    /// Creates samplers over the current weights, one per lane.
     fn samplers(
         &mut self,
         lanes: usize,
@@ -47,9 +43,9 @@ pub(crate) trait SamplerSource {
 /// Report of remote samplers.
 #[derive(Clone, Debug, Default)]
 pub struct SamplingReport {
-    /// Metrics for the step.
+    /// Metrics of the step.
     pub metrics: Metrics,
-    /// Messages for the run, one line each.
+    /// Messages for the run.
     pub notes: Vec<String>,
 }
 
@@ -59,14 +55,14 @@ pub(crate) struct RolloutQueue {
     order: Arc<TaskOrder>,
     needs: CreditNeeds,
     under_way: VecDeque<UnderWay>,
-    /// Receives the task position after the last started rollout, once known.
+    /// The task position after the last started rollout.
     drawn: Option<Receiver<u64>>,
     stop: Arc<AtomicBool>,
 }
 
 #[derive(Clone, Copy)]
 pub(crate) struct CreditNeeds {
-    /// A group's trajectories are compared, so a single one is useless.
+    /// If true, a single trajectory in a group is useless.
     pub(crate) compares_groups: bool,
     pub(crate) state_values: Option<StateValues>,
 }
@@ -109,8 +105,7 @@ impl RolloutQueue {
             pictures.begin_step(self.config.rollout.max_staleness + 1);
         }
         if self.config.rollout.max_staleness == 0 {
-            // Free training memory before sampling, which has its own copy of the weights and its
-            // cache.
+            // Sampling has its own copy of the weights.
             source.release();
         }
         while at + (self.under_way.len() as u64) < first_to_wait(&self.config, at) {
@@ -138,7 +133,6 @@ impl RolloutQueue {
         let step = state.position.step + self.under_way.len() as u64;
         let (lanes, slots) = sampling_lanes(config);
         let samplers = source.samplers(lanes, slots, config.rollout.max_model_len)?;
-        // Methods that do not compare trajectories accept a group of one.
         let CreditNeeds { compares_groups, state_values } = self.needs;
         let fewest = if compares_groups { 2 } else { 1 };
         let (runner, order) = (Arc::clone(&self.runner), Arc::clone(&self.order));
@@ -153,7 +147,7 @@ impl RolloutQueue {
             .spawn(move || {
                 let first_task = match first {
                     None => tasks_drawn,
-                    // The previous rollout failed or was stopped, and reports that itself.
+                    // The previous rollout reports its own failure.
                     Some(first) => match first.recv() {
                         Ok(first) => first,
                         Err(_) => return Ok(None),
@@ -187,7 +181,6 @@ impl RolloutQueue {
 }
 
 impl Drop for RolloutQueue {
-    /// Stops running rollouts and waits for them, so that no sampling outlives the run.
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for rollout in self.under_way.drain(..) {
@@ -196,8 +189,7 @@ impl Drop for RolloutQueue {
     }
 }
 
-/// Samples a step, and returns the result with the time it took. `drawn` gets the next task
-/// position as soon as it is known: immediately if all groups are kept.
+/// `drawn` gets the next task position as soon as it is known: immediately if all groups are kept.
 fn work(
     job: SamplingJob,
     drawn: &Sender<u64>,
@@ -209,15 +201,14 @@ fn work(
     if job.config.rollout.filter_groups == SelectionConfig::All {
         let _ = drawn.send(first + job.config.rollout.tasks_per_step as u64);
     }
-    // The receiver is gone once the run has ended.
     let mut report = |event| drop(reporter.send(event));
     let Some(sampled) = job.run(&mut report, stop)? else { return Ok(None) };
     let _ = drawn.send(first + sampled.drawn);
     Ok(Some((sampled, started.elapsed())))
 }
 
-/// Returns the first step whose rollout may not start at step `at`, because it would be too old,
-/// cross a periodic checkpoint, or follow the last step.
+/// Returns the first step whose rollout may not start at step `at`: it would be too old, cross a
+/// periodic checkpoint, or follow the last step.
 fn first_to_wait(config: &Config, at: u64) -> u64 {
     let boundary = |every: u64| at.checked_div(every).map_or(u64::MAX, |periods| (periods + 1) * every);
     let kept = config.train.keep_best.as_ref().map_or(0, |_| config.eval.every);

@@ -21,13 +21,13 @@ use crate::rollout::{EnvRunner, Job, Played, Rollout, RolloutProgress};
 pub(crate) struct Sampled {
     pub(crate) batch: Batch,
     pub(crate) drawn: u64,
-    /// Response tokens of all sampled trajectories, including those not trained on.
+    /// Response tokens, including those not trained on.
     pub(crate) tokens: usize,
     pub(crate) turns: usize,
     pub(crate) metrics: Metrics,
     pub(crate) overflows: Overflows,
     pub(crate) continuing: f64,
-    /// Trajectories left out because they, or too many members of their group, failed.
+    /// Left out because they, or too many members of their group, failed.
     pub(crate) masked: Vec<Trajectory>,
 }
 
@@ -38,7 +38,6 @@ pub(crate) struct SamplingJob {
     pub(crate) samplers: Vec<Box<dyn Sampler + Send>>,
     pub(crate) step: u64,
     pub(crate) first_task: u64,
-    /// Minimum number of members that a group must keep after failures.
     pub(crate) fewest: usize,
     pub(crate) state_values: Option<StateValues>,
 }
@@ -47,12 +46,12 @@ pub(crate) struct SamplingJob {
 struct Totals {
     tokens: usize,
     turns: usize,
-    /// Number of trajectories without failures, their successes, and the sum of their returns.
+    /// Count without failures, successes, and sum of returns.
     trajectories: f64,
     solved: f64,
     reward: f64,
     overflows: Overflows,
-    /// Number of failed trajectories, and the trajectories left out with them.
+    /// Failed trajectories, and those left out with them.
     failed: usize,
     masked: Vec<Trajectory>,
     groups_masked: usize,
@@ -138,7 +137,7 @@ impl SamplingJob {
             drawn += count as u64;
             all.add_sampled(&round, again);
             let faults = Faults::take_out(&mut round, self.fewest);
-            // A round without groups is an error only if no earlier round has one.
+            // An error only if no earlier round has groups.
             if round.is_empty() && selection.kept() == 0 {
                 faults.check()?;
             }
@@ -186,8 +185,8 @@ impl SamplingJob {
         Ok(Some(Sampled { batch, drawn, tokens, turns, metrics, overflows, continuing, masked }))
     }
 
-    /// Samples one round, a group per task, and returns it with the number of repeated
-    /// trajectories. `first` numbers groups across rounds, so that no two draws share a seed.
+    /// Samples a group per task; also returns the number of resampled trajectories. `first` numbers
+    /// groups across rounds, so no two draws share a seed.
     fn round(
         &mut self,
         tasks: &[Task],
@@ -217,8 +216,7 @@ impl SamplingJob {
         Rollout { step, max_resamples, ..Rollout::new(config, Purpose::Rollout, stop) }
     }
 
-    /// Estimates the value of the state before each turn of the chosen groups by continuations.
-    /// Returns the metrics; `None` if stopped.
+    /// Estimates state values of the chosen groups by continuations; `None` if stopped.
     fn estimate(
         &mut self,
         wanted: StateValues,
@@ -263,7 +261,6 @@ fn rollout_event(
     }
 }
 
-/// Groups trajectories in job order; they keep their sampling numbers.
 fn into_groups(trajectories: Vec<Trajectory>, first: usize, count: usize) -> Vec<Group> {
     let mut groups = vec![Group::default(); count];
     for trajectory in trajectories {

@@ -2,7 +2,7 @@
 
 use turnwise_core::{EnvError, Purpose, Seed, Task, Tasks};
 
-/// An endless, seeded order of tasks: each task once per pass, each pass shuffled separately.
+/// An endless seeded order of tasks: each pass has every task once, shuffled.
 #[derive(Clone)]
 pub struct TaskOrder {
     tasks: Tasks,
@@ -10,16 +10,15 @@ pub struct TaskOrder {
 }
 
 impl TaskOrder {
-    /// Creates an order over these tasks; `None` without tasks.
+    /// Creates the order; `None` without tasks.
     pub fn new(tasks: Tasks, seed: u64) -> Option<Self> {
         (!tasks.is_empty()).then_some(Self { tasks, seed })
     }
 
-    /// Returns `count` tasks from position `first` of the order; depends only on the seed and these
-    /// arguments.
+    /// Returns `count` tasks from position `first`, a pure function of seed and arguments.
     ///
     /// # Errors
-    /// Fails if the data of a task cannot be read.
+    /// Fails if a task's data cannot be read.
     pub fn draw(&self, first: u64, count: usize) -> Result<Vec<Task>, EnvError> {
         let length = self.tasks.len();
         let mut pass = None;

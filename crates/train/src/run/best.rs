@@ -11,30 +11,29 @@ use crate::record::directory::{Phase, Position, RunDirectory};
 
 const MARKER: &str = "checkpoints/best.json";
 
-/// The best checkpoint of a run.
+/// Best checkpoint of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Best {
     /// Position of the checkpoint.
     pub position: Position,
-    /// Split of the evaluation.
+    /// Evaluated split.
     pub split: String,
-    /// Fraction of solved tasks; episodes that failed with an error count as not solved.
+    /// Fraction of solved tasks; failed episodes count as unsolved.
     pub success_rate: f64,
 }
 
-/// Returns the marked best checkpoint, if any.
+/// Returns the best checkpoint, if any.
 ///
 /// # Errors
-/// Fails if the marker cannot be read.
+/// Fails if `best.json` cannot be read.
 pub fn read(run: &RunDirectory) -> Result<Option<Best>, TrainError> {
     if run.path(MARKER).is_file() { run.read_json(MARKER).map(Some) } else { Ok(None) }
 }
 
-/// Returns the folder of a checkpoint by name: `best`, or a position such as `step-12` or
-/// `sft-300`.
+/// Returns a checkpoint's folder by name: `best`, `step-12` or `sft-300`.
 ///
 /// # Errors
-/// Fails if the checkpoint does not exist; the message names the existing ones.
+/// Returns the existing names if there is no such checkpoint.
 pub fn named(run: &RunDirectory, name: &str) -> Result<PathBuf, TrainError> {
     let position = if name == "best" {
         let best = read(run)?.ok_or_else(|| {
@@ -51,8 +50,7 @@ pub fn named(run: &RunDirectory, name: &str) -> Result<PathBuf, TrainError> {
     Ok(checkpoint::at(run, position)?.path)
 }
 
-/// Returns the fraction of tasks solved in an evaluation, if it has this split. Failed episodes
-/// count as not solved, so a few successes before a server failure cannot win.
+/// Failed episodes count as unsolved, so a few successes before a server failure cannot win.
 fn success_rate(run: &RunDirectory, position: Position, split: &str) -> Result<Option<f64>, TrainError> {
     let name = format!("eval/{}.json", position.label());
     if !run.path(&name).is_file() {
@@ -96,10 +94,8 @@ pub(crate) fn beats_all_before(
     Ok(before.is_none_or(|best| rate > best.success_rate))
 }
 
-/// Updates the marker if its content changed, and returns its content.
-///
-/// The content depends only on checkpoints and evaluations, so killed and rewound runs get the same
-/// marker.
+/// Returns the new content of `best.json`, or `None` if unchanged or removed. It only depends on
+/// checkpoints and evaluations, so killed and rewound runs get the same.
 pub(crate) fn update(
     run: &RunDirectory,
     split: &str,

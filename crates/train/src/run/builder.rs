@@ -10,8 +10,8 @@ use crate::record::directory::Position;
 use crate::run::Run;
 use crate::run::source::{NativeSource, PolicySource};
 
-/// Builds a run from its config. Three methods end the chain: [`RunBuilder::start`],
-/// [`RunBuilder::start_from`] and [`RunBuilder::resume`].
+/// Builds a run from its config, by [`RunBuilder::start`], [`RunBuilder::start_from`] or
+/// [`RunBuilder::resume`].
 ///
 /// ```no_run
 /// use std::sync::atomic::AtomicBool;
@@ -47,21 +47,21 @@ impl RunBuilder {
         self
     }
 
-    /// Sets the environments that the config may name; default: the built-in ones.
+    /// Sets the known environments; default: the built-in ones.
     #[must_use]
     pub fn environments(mut self, environments: Registry) -> Self {
         self.registries.environments = environments;
         self
     }
 
-    /// Sets the methods that the config may name; default: the built-in ones.
+    /// Sets the known methods; default: the built-in ones.
     #[must_use]
     pub fn methods(mut self, methods: Methods) -> Self {
         self.registries.methods = methods;
         self
     }
 
-    /// Sets the source of the policy; default: this process trains it ([`NativeSource`]).
+    /// Sets the source of the policy; default: [`NativeSource`].
     #[must_use]
     pub fn policies(mut self, policies: Arc<dyn PolicySource>) -> Self {
         self.policies = policies;
@@ -76,7 +76,7 @@ impl RunBuilder {
     }
 
     /// Sets the checkpoint that [`RunBuilder::resume`] continues from; default: the newest complete
-    /// one. Later results of the run are set aside.
+    /// one. Later results are set aside.
     #[must_use]
     pub fn checkpoint(mut self, position: Position) -> Self {
         self.from = Some(position);

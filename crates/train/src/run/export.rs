@@ -1,4 +1,4 @@
-//! Exports a policy for other programs: `transformers`, PEFT, vLLM, llama.cpp.
+//! Exports a policy for `transformers`, PEFT, vLLM or llama.cpp.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,9 +19,9 @@ use crate::setup;
 pub struct ExportOptions {
     /// Merge an adapter into its base.
     pub merge: bool,
-    /// Replace an existing folder with a model or adapter.
+    /// Replace an existing model or adapter folder.
     pub force: bool,
-    /// Data type of a model's weights; adapters are always `f32`.
+    /// Type of a model's weights; adapters are always `f32`.
     pub dtype: WeightType,
 }
 
@@ -32,16 +32,16 @@ pub enum Exported {
     Model,
     /// A full model with a merged adapter.
     Merged,
-    /// An adapter in PEFT's format, on this base.
+    /// A PEFT adapter on this base.
     Adapter(String),
 }
 
-/// Writes the policy of a run, checkpoint or folder to `out` atomically. For a run's policy,
-/// `generation_config.json` has the training's sampling parameters.
+/// Writes the policy of a run, checkpoint or folder to `out` atomically, with a run's sampling
+/// parameters in `generation_config.json`.
 ///
 /// # Errors
 /// Fails if `out` exists, unless it is a model's folder and `force` is set, or if the policy or its
-/// run's `config.toml` cannot be read.
+/// run's `config.toml` is unreadable.
 pub fn export(source: &Path, out: &Path, options: ExportOptions) -> Result<Exported, TrainError> {
     check_target(out, options.force)?;
     let folder = policy_folder(source, &mut |_| ())?;
@@ -75,12 +75,12 @@ pub fn export(source: &Path, out: &Path, options: ExportOptions) -> Result<Expor
     Ok(exported)
 }
 
-/// Writes the policy of a run, checkpoint or folder to `out` as one GGUF file, for llama.cpp. An
-/// adapter is merged into its base.
+/// Writes the policy of a run, checkpoint or folder to `out` as one GGUF file, with any adapter
+/// merged.
 ///
 /// # Errors
-/// Fails if `out` is a folder, if it exists and `force` is not set, or if the policy cannot be
-/// read. Also fails if [`write_gguf`] fails.
+/// Fails if `out` is a folder or exists without `force`, if the policy cannot be read, or if
+/// [`write_gguf`] fails.
 pub fn export_gguf(source: &Path, out: &Path, number_type: GgufType, force: bool) -> Result<(), TrainError> {
     if out.is_dir() {
         return Err(TrainError::file(out, "is a folder; with --gguf, OUT is a file, such as model.gguf"));
@@ -122,7 +122,7 @@ fn check_target(out: &Path, force: bool) -> Result<(), TrainError> {
     }
     // Other folders may have a config.json, too, and would be lost.
     let is_card = |name: &str| name == "README.md" && is_card(&out.join(name));
-    // A killed process can leave a temporary card file.
+    // Left by a killed process.
     let is_part = |name: &str| name.starts_with(".README.md.") && is_of_kind(name, "part");
     match names.iter().find(|name| !is_of_export(name) && !is_card(name) && !is_part(name)) {
         None => Ok(()),
@@ -161,7 +161,7 @@ fn is_of_kind(name: &str, kind: &str) -> bool {
     Path::new(name).extension().is_some_and(|found| found == kind)
 }
 
-/// Returns the base by a location-independent name: a run's own copy by its absolute path.
+/// Names a run's own copy by its absolute path.
 fn base_name(folder: &Path, named: Option<AdapterBase>) -> Result<AdapterBase, TrainError> {
     let found = base::find(folder, named.as_ref())?;
     let named = named.unwrap_or_default();
@@ -169,7 +169,6 @@ fn base_name(folder: &Path, named: Option<AdapterBase>) -> Result<AdapterBase, T
     if !own && !Path::new(&named.name).exists() && !folder.join(&named.name).exists() {
         return Ok(named);
     }
-    // The checksum is only needed in checkpoints.
     Ok(BaseModel::of_folder(&found, 0)?.named())
 }
 

@@ -1,15 +1,4 @@
 //! A run: SFT, then RL, with checkpoints for bit-identical resumes.
-//!
-//! | file | subject |
-//! |---|---|
-//! | `mod.rs` | the phases: next step, due checkpoints and evaluations, end of a run |
-//! | `builder` | [`RunBuilder`]: a config, a directory, environments, methods, a policy |
-//! | `start` | starting a run from a config, or resuming it from its directory |
-//! | [`source`] | source of a run's policy: the config's model, or your own learner |
-//! | `shared_warm_start` | starting a run from another run's SFT |
-//! | [`best`] | the checkpoint with the best evaluation |
-//! | [`export`] | exporting a policy for other programs |
-//! | [`models`] | a checkpoint's models as inputs of credit, read-only |
 
 pub mod best;
 mod builder;
@@ -57,7 +46,7 @@ pub use shared_warm_start::warm_start_settings;
 pub enum RunEnd {
     /// All steps are done.
     Finished,
-    /// The run was stopped, and wrote a checkpoint.
+    /// Stopped, with a checkpoint.
     Interrupted,
 }
 
@@ -66,41 +55,41 @@ pub struct Run {
     pub(crate) config: Config,
     pub(crate) registries: Registries,
     pub(crate) directory: RunDirectory,
-    /// Plays episodes; `None` for SFT without RL on conversations.
+    /// `None` for SFT without RL on conversations.
     pub(crate) runner: Option<Arc<EnvRunner>>,
     pub(crate) conversations: Option<SftData>,
     pub(crate) learners: Learners,
     pub(crate) state: RunState,
     pub(crate) metrics: MetricsWriter,
-    /// Tracks whether the run learns; `None` before RL.
+    /// `None` before RL.
     pub(crate) learning: Option<Learning>,
     pub(crate) notes: Vec<String>,
-    /// Excludes other processes, from start or resume to the end of [`Run::train`].
+    /// Held until the end of [`Run::train`].
     pub(crate) lock: Option<RunLock>,
 }
 
 impl Run {
-    /// Returns the run's directory.
+    /// Returns the run directory.
     pub fn directory(&self) -> &RunDirectory {
         &self.directory
     }
 
-    /// Returns the run's config.
+    /// Returns the config.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Returns the environments and methods that the config names.
+    /// Returns the known environments and methods.
     pub fn registries(&self) -> &Registries {
         &self.registries
     }
 
-    /// Returns the current weights, if they are in this process.
+    /// Returns the weights, if in this process.
     pub fn weights(&self) -> Option<Weights> {
         self.learners.policy.weights()
     }
 
-    /// Returns why nothing was trained, at the end of a run without an update.
+    /// Returns why nothing was trained, if no update was made.
     pub fn nothing_trained(&self) -> Option<String> {
         self.learning.as_ref()?.nothing_trained(&self.config)
     }
@@ -108,8 +97,8 @@ impl Run {
     /// Runs all remaining steps, or stops at the next safe point once `stop` is set.
     ///
     /// # Errors
-    /// Returns the error that ended the run. `status.json` then has the state `failed` and the
-    /// reason; the last checkpoint is from before the failure.
+    /// Returns the error that ended the run, also written to `status.json`; the last checkpoint is
+    /// from before the failure.
     pub fn train(&mut self, observer: &mut dyn Observer, stop: &AtomicBool) -> Result<RunEnd, TrainError> {
         let lock = match self.lock.take() {
             Some(lock) => lock,
@@ -147,7 +136,7 @@ impl Run {
             if end == RunEnd::Interrupted {
                 return Ok(end);
             }
-            // RL starts with a fresh optimizer, at the sampling temperature.
+            // With a fresh optimizer, at the sampling temperature.
             self.learners.policy.begin_phase(&self.config, Phase::Rl)?;
             self.state.position = RL_START;
             self.begin_critic()?;
@@ -204,7 +193,7 @@ impl Run {
     fn run_rl(&mut self, observer: &mut dyn Observer, stop: &AtomicBool) -> Result<RunEnd, TrainError> {
         let total = self.config.train.steps;
         let Some(runner) = self.runner.clone() else { return Ok(RunEnd::Finished) };
-        // A resume also runs an evaluation that a kill interrupted.
+        // A kill may have interrupted an evaluation.
         if self.evaluation_due() && !self.evaluated() && self.evaluate(observer)?.is_break() {
             return self.interrupted(observer);
         }
@@ -229,7 +218,7 @@ impl Run {
         let before = read_metrics(&self.directory.path("metrics.jsonl"))?;
         let before = before.iter().filter(|line| line.phase == Phase::Rl).map(|line| &line.metrics);
         let mut learning = Learning::new(&self.config, &self.registries, before)?;
-        // Warnings of before the resume are already reported.
+        // Earlier warnings are already reported.
         learning.new_warnings(&self.config);
         self.learning = Some(learning);
         while self.state.position.step < total {
@@ -273,8 +262,7 @@ impl Run {
         let Some(split) = &self.config.train.keep_best else { return Ok(()) };
         let position = self.state.position;
         if best::beats_all_before(&self.directory, split, position)? {
-            // Evaluations and checkpoints have separate periods, so the checkpoint may not exist
-            // yet.
+            // Evaluations and checkpoints have separate periods.
             self.save(observer)?;
         }
         if let Some(best) = best::update(&self.directory, split, position)? {

@@ -1,4 +1,4 @@
-//! A checkpoint's models as inputs of credit for existing trajectories, read-only.
+//! A checkpoint's models as inputs of credit, read-only.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::record::observer::NoopObserver;
 use crate::rollout::prompting::PromptParts;
 use crate::run::start::critic_of;
 
-/// A checkpoint's policy, and its critic and TurnRD if the run trained them.
+/// A checkpoint's policy, and its critic and TurnRD if trained.
 pub struct RunModels {
     policy: NativePolicy,
     tokenizer: Arc<Tokenizer>,
@@ -36,8 +36,7 @@ impl RunModels {
     /// Loads a checkpoint's models; `folder` is its policy (`checkpoints/step-000012/policy`).
     ///
     /// # Errors
-    /// Fails if the folder is not in a run, if prompts show pictures, or if files do not fit the
-    /// config.
+    /// Fails if the folder is not in a run, prompts show pictures, or files do not fit the config.
     pub fn load(config: &Config, registries: &Registries, folder: &Path) -> Result<Self, TrainError> {
         let place = folder.parent().and_then(|path| {
             let position: Position = path.file_name()?.to_str()?.parse().ok()?;
@@ -60,7 +59,6 @@ impl RunModels {
             DecomposerConfig::Turnrd(settings) => {
                 let round = settings.round_of(checkpoint.position.rl_step());
                 let network = || TurnRd::load(&round_folder(&directory.root().join("turnrd"), round));
-                // The network is untrained until the end of the first round.
                 (round > 0).then(network).transpose()?.map(|network| (network, settings.pool_tokens))
             }
             _ => None,

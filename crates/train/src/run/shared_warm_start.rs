@@ -1,4 +1,4 @@
-//! Starts a run from the SFT of another run with the same SFT settings.
+//! Starts a run from another run's SFT with equal SFT settings.
 
 use std::fs;
 use std::path::Path;
@@ -29,8 +29,7 @@ use crate::run::Run;
 use crate::run::builder::RunBuilder;
 use turnwise_policy::base;
 
-/// Tables and keys that only RL and evaluation use. Unlisted keys count as used by SFT, so a new
-/// key may prevent sharing but never allows it wrongly.
+/// Unlisted keys count as used by SFT, so a new key never allows sharing wrongly.
 const RL_ONLY: [&str; 46] = [
     "name",
     "preset",
@@ -38,7 +37,7 @@ const RL_ONLY: [&str; 46] = [
     "objective",
     "decomposer",
     "critic",
-    // Demonstrations are imitated without parsing, whatever their reward.
+    // Demonstrations are imitated whatever their reward.
     "env.reward_scale",
     "prompt.validity",
     "rollout.tasks_per_step",
@@ -78,12 +77,12 @@ const RL_ONLY: [&str; 46] = [
     "eval.tasks",
     "eval.temperature",
     "eval.every",
-    // It affects when checkpoints are written; the last one is always kept.
+    // The last checkpoint is always kept.
     "sft.checkpoint_every",
 ];
 
-/// Returns the settings that a run's SFT depends on, as TOML: configs with the same text have
-/// bit-identical SFT. `None` without SFT.
+/// Returns as TOML the settings that SFT depends on; equal texts mean bit-identical SFT. `None`
+/// without SFT.
 ///
 /// # Errors
 /// Fails if TOML cannot represent a value.
@@ -118,10 +117,7 @@ fn table_of(config: &Config, registries: &Registries) -> Result<Table, TrainErro
     Ok(table)
 }
 
-/// Returns the checkpoint at the end of another run's SFT, if this config can use it.
-///
-/// # Errors
-/// Fails if either config has no complete SFT, or if their settings differ in keys that SFT uses.
+/// Returns the last checkpoint of another run's SFT, if this config can use it.
 pub(super) fn warm_start_of(
     registries: &Registries,
     config: &Config,
@@ -153,11 +149,10 @@ pub(super) fn warm_start_of(
 }
 
 impl RunBuilder {
-    /// Starts a run in a new directory from the end of another run's SFT; its own SFT would be
-    /// bit-identical.
+    /// Starts a new run from the end of another run's SFT.
     ///
     /// # Errors
-    /// Fails like [`RunBuilder::start`], if the other SFT is incomplete, or if its settings differ
+    /// Fails like [`RunBuilder::start`], or if the other SFT is incomplete or its settings differ
     /// in more than RL.
     pub fn start_from(self, other: &Path, observer: &mut dyn Observer) -> Result<Run, TrainError> {
         let Self { config, root, registries, policies, ignore_memory, .. } = self;
@@ -194,7 +189,7 @@ impl RunBuilder {
                 base.name = folder.to_string_lossy().into_owned();
             }
         }
-        // Use this config's KL coefficient instead of the other run's.
+        // The KL coefficient is this config's.
         let state = RunState { position, ..RunState::new(&config) };
         let kept = CheckpointState {
             kl_coef: config.objective.kl.adaptive.is_some().then_some(state.kl_coef),
@@ -202,7 +197,7 @@ impl RunBuilder {
             ..stored
         };
         let checkpoint = checkpoint::write(&directory, &kept, |folder| {
-            // All files of the learner: a service's has no optimizer state but a name for it.
+            // A service has no optimizer state but a name for it.
             for name in found.learner_files()? {
                 copy(&found.path.join(&name), &folder.join(&name))?;
             }
@@ -301,8 +296,7 @@ mod tests {
             change(&mut other);
             assert_ne!(settings(&other), before);
         }
-        // An environment's credit keys (the shop's states) do not affect SFT, unlike its other keys
-        // and all keys of environments that declare none or are custom.
+        // Credit keys that an environment declares do not affect SFT.
         let keeps = |kind: &str, key: &str| {
             let mut config = config.clone();
             config.env.kind = kind.into();

@@ -20,15 +20,15 @@ use crate::setup::World;
 /// A policy in training and its tokenizer.
 pub type SourcedPolicy = (Box<dyn PolicyLearner>, Arc<Tokenizer>);
 
-/// Inputs for creating the policy of a new run.
+/// Inputs for creating a new run's policy.
 pub struct NewRun<'a> {
-    /// Config of the run.
+    /// The run's config.
     pub config: &'a Config,
-    /// Environments and methods that the config names.
+    /// Known environments and methods.
     pub registries: &'a Registries,
-    /// First phase of the run.
+    /// First phase.
     pub phase: Phase,
-    /// The environment, if the run has one; tokenizers from scratch are trained on its text.
+    /// The environment, if any; tokenizers from scratch train on its text.
     pub world: Option<&'a World>,
     /// Prompt template.
     pub template: &'a PromptTemplate,
@@ -38,13 +38,12 @@ pub struct NewRun<'a> {
     pub ignore_memory: bool,
 }
 
-/// Creates policies for runs. [`NativeSource`] follows the config; other sources provide remote
-/// learners.
+/// Creates policies for runs: [`NativeSource`], or a source of remote learners.
 pub trait PolicySource {
-    /// Rejects a config whose policy or samplers this source cannot create; called first.
+    /// Rejects configs whose policy or samplers this source cannot create; called first.
     ///
     /// # Errors
-    /// Returns an error that names the setting and a fix.
+    /// Returns the setting and a fix.
     fn check(&self, config: &Config) -> Result<(), TrainError> {
         native(config)?;
         match config.rollout.engine {
@@ -59,13 +58,13 @@ pub trait PolicySource {
         }
     }
 
-    /// Creates the policy of a new run.
+    /// Creates a new run's policy.
     ///
     /// # Errors
     /// Fails on unsuitable settings or files.
     fn start(&self, run: &NewRun<'_>, observer: &mut dyn Observer) -> Result<SourcedPolicy, TrainError>;
 
-    /// Loads the policy of a checkpoint.
+    /// Loads a checkpoint's policy.
     ///
     /// # Errors
     /// Fails on files that are missing or unsuitable.
@@ -77,7 +76,7 @@ pub trait PolicySource {
     ) -> Result<SourcedPolicy, TrainError>;
 }
 
-/// Policies trained in this process, from `policy.model` or from scratch.
+/// Trains in this process, from `policy.model` or from scratch.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NativeSource;
 

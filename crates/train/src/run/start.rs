@@ -1,4 +1,4 @@
-//! Starting a run from a config, or resuming it from its directory.
+//! Starting and resuming runs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -35,14 +35,13 @@ use crate::setup::World;
 use crate::sft::conversations::{self, SftData, SftSummary};
 
 impl RunBuilder {
-    /// Runs all checks of [`RunBuilder::start`], or of [`RunBuilder::start_from`] another run, and
-    /// writes nothing.
+    /// Runs all checks of [`RunBuilder::start`] or [`RunBuilder::start_from`], and writes nothing.
     ///
     /// The model only needs its `config.json`: `policy.model` may be its folder or the file itself.
-    /// Parts that only the run needs (weights, the device) are listed as missing.
+    /// Other missing parts (weights, the device) are listed.
     ///
     /// # Errors
-    /// Fails with the error that the run would have at its start.
+    /// Fails like the run's start.
     pub fn preflight(
         &self,
         other: Option<&Path>,
@@ -58,7 +57,7 @@ impl RunBuilder {
     /// Starts a run in a new directory.
     ///
     /// # Errors
-    /// Fails on anything that prevents the run, before any long work.
+    /// Fails before any long work if something prevents the run.
     pub fn start(self, observer: &mut dyn Observer) -> Result<Run, TrainError> {
         let Self { mut config, root, registries, policies, ignore_memory, .. } = self;
         let observer = &mut Remembered { inner: observer, notes: Vec::new() };
@@ -127,15 +126,12 @@ impl RunBuilder {
         Ok(run)
     }
 
-    /// Continues the run in the directory from a checkpoint, with the builder's config from there
-    /// on.
-    ///
-    /// Load the run's own config with [`ConfigSource::of_run`]; its overrides change settings. A
-    /// program that always builds the same config can start and resume with it.
+    /// Continues a run from a checkpoint with the builder's config, such as the run's own
+    /// ([`ConfigSource::of_run`]) with overrides.
     ///
     /// # Errors
-    /// Fails if there is no run or checkpoint, if the config differs from the run's in settings
-    /// that cannot change during a run, or if the environment's tasks have changed.
+    /// Fails without a run or checkpoint, if the config changes fixed settings, or if the
+    /// environment's tasks have changed.
     pub fn resume(self, observer: &mut dyn Observer) -> Result<Run, TrainError> {
         let Self { mut config, root, registries, policies, from, .. } = self;
         let observer = &mut Remembered { inner: observer, notes: Vec::new() };
@@ -145,8 +141,7 @@ impl RunBuilder {
         let began = config::load(&of_run)?;
         config.check(&registries)?;
         if let Some(data) = &mut config.sft.data {
-            // The run's own config has an absolute path without links, and the number of updates of
-            // its epochs.
+            // The run's own config has an absolute path, and `sft.steps` computed from the epochs.
             if began.sft.data.as_ref().is_none_or(|begun| begun.path != data.path) {
                 data.path = conversations::absolute(&data.path)?;
             }
@@ -185,7 +180,7 @@ impl RunBuilder {
             began.clone()
         };
         let state = RunState::of_checkpoint(&made, &config, &stored);
-        // During RL the judge is asked soon anyway, and not at all if the cache has all answers.
+        // During RL the judge is asked soon anyway.
         if state.position.phase == Phase::Sft {
             RunDecomposer::check_service(&config)?;
         }
@@ -202,7 +197,7 @@ impl RunBuilder {
         }
         if let (Some(found), Some(settings)) = (&conversations, &config.sft.data) {
             check_same(&directory, &found.summary)?;
-            // A changed number of epochs changes the updates, unless `sft.steps` was changed, too.
+            // Other epochs change the updates, unless `sft.steps` was changed, too.
             let same = began.sft.data.as_ref().is_some_and(|data| data.epochs == settings.epochs);
             if !same && config.sft.steps == began.sft.steps {
                 config.sft.steps = 0;
@@ -215,13 +210,12 @@ impl RunBuilder {
         if let (Some(decomposer), Some(counts)) = (&mut decomposer, stored.judge) {
             decomposer.resume_counts(counts);
         }
-        // From here on the directory changes; the config last, so that the command can be repeated
-        // after a kill.
+        // The config is written last, so the command can be repeated after a kill.
         if config != began || from.is_some() {
             checkpoint::abandon_after(&directory, position)?;
             abandon_results(&directory, position)?;
         }
-        // Repeated steps may have other rollouts, from servers or from weights of another age.
+        // Repeated steps may have other rollouts.
         if let Some(decomposer) = &mut decomposer {
             decomposer.abandon_from(position.rl_step())?;
         }
@@ -289,8 +283,7 @@ fn check_same(directory: &RunDirectory, found: &SftSummary) -> Result<(), TrainE
     Err(TrainError::file(Path::new(&found.path), reason))
 }
 
-/// Rejects settings that come too late during RL: those of SFT, and methods that need a critic or
-/// rounds that the run does not have.
+/// Rejects settings that come too late during RL.
 fn check_begun(
     began: &Config,
     config: &Config,
@@ -303,7 +296,7 @@ fn check_begun(
         let reason = "is of the warm start, which is done; leave it as it was, or start a new run";
         problems.push(Problem::new("sft", reason));
     }
-    // TurnRD's rounds and records are numbered by RL steps from the start.
+    // TurnRD numbers rounds and records by RL steps from the start.
     let learns = |config: &Config| matches!(config.decomposer, DecomposerConfig::Turnrd(_));
     if position != RL_START && learns(config) && !learns(began) {
         let reason = "is \"turnrd\", whose rounds begin with reinforcement learning, and the run began without it; start a new run \
@@ -330,7 +323,7 @@ pub(super) fn critic_of(
     let vision = policy.as_ref().and_then(|policy| policy.config().vision.clone());
     let weights = || match policy {
         Some(weights) if weights.adapter.is_some() => Ok(weights),
-        // The critic's adapter was made on the policy at the start of RL, which has changed since.
+        // The critic's adapter was made on the policy at the start of RL.
         _ => Ok(Policy::load(&directory.checkpoints().join(RL_START.label()))?.weights),
     };
     let learner = critic_learner(config);

@@ -1,11 +1,4 @@
 //! Creates the parts of a config: environment, model, prompts.
-//!
-//! | file | subject |
-//! |---|---|
-//! | `world` | the environment: tasks, episodes, the expert's demonstrations |
-//! | `prompts` | prompt template, parser and chat format |
-//! | `reasoning` | reasoning tags, inside which stop strings are ignored |
-//! | `sampling` | sampling parameters written into saved model folders |
 
 mod prompts;
 mod reasoning;

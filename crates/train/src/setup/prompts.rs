@@ -11,11 +11,10 @@ use super::reasoning::{reasoning, stop_in_reasoning};
 use crate::TrainError;
 use crate::config::{AutoOnOff, Config, Layout, Registries, Validity};
 
-/// Returns the configured template, by name from the environments' templates or from a file. With
-/// `prompt.pictures` it shows pictures.
+/// Returns the configured template, a registered one or a file, with pictures if `prompt.pictures`.
 ///
 /// # Errors
-/// Fails if the template does not exist or is invalid, or lacks a required section for pictures.
+/// Fails if the template is missing, invalid, or lacks a section for pictures.
 pub fn template(config: &Config, registries: &Registries) -> Result<PromptTemplate, TrainError> {
     let name = &config.prompt.template;
     let template = PromptTemplate::find(name, &registries.environments)?;
@@ -41,11 +40,10 @@ pub fn parser(config: &Config, template: &PromptTemplate) -> ActionParser {
 ///
 /// # Errors
 /// Fails in these cases:
-/// * A chat format is required, and the model has none or the layout does not support it.
+/// * A required chat format is missing, or the layout does not support it.
 /// * `prompt.thinking` is set, and the chat template has no such switch.
 /// * `prompt.system` or `prompt.thinking` is set without a chat format.
-/// * The model reasons first, and servers or a service would stop at a stop string inside the
-///   reasoning.
+/// * Servers or a service would stop at a stop string in the reasoning.
 pub fn chat(
     config: &Config,
     registries: &Registries,

@@ -1,4 +1,4 @@
-//! Reasoning tags, inside which a template's stop strings are ignored.
+//! Reasoning tags, which hide stop strings.
 
 use turnwise_core::Reasoning;
 use turnwise_env::parse::{Blocks, Style};
@@ -22,15 +22,12 @@ pub fn reasoning(template: &PromptTemplate, chat: Option<&ChatFormat>) -> Option
     is_read_behind.then_some(ReasoningTags { open, close, opening })
 }
 
-/// Returns true if this process samples: its engine ignores stop strings in reasoning, but
-/// inference servers and training services do not.
+/// Only this process's engine ignores stop strings in reasoning.
 pub(crate) fn samples_here(config: &Config) -> bool {
     config.rollout.engine.is_none() && config.policy.learner == PolicyLearnerConfig::Native
 }
 
-/// Returns a stop string that would cut a response off inside its reasoning. Returns `None` if the
-/// sampler ignores stop strings in reasoning. Applies to models that always reason: the chat
-/// template opens reasoning, or `prompt.thinking` is on.
+/// Returns a stop string that would cut off the reasoning of a model that always reasons.
 pub(super) fn stop_in_reasoning<'t>(
     config: &Config,
     template: &'t PromptTemplate,

@@ -1,4 +1,4 @@
-//! Sampling parameters written into saved model folders, for other programs.
+//! Sampling parameters in saved model folders, for other programs.
 
 use std::path::Path;
 
@@ -13,8 +13,7 @@ pub(crate) fn sampling(config: &Config) -> GenerationSampling {
     GenerationSampling { temperature, top_k, top_p }
 }
 
-/// Returns the sampling parameters of a run from its `config.toml`. Other settings may need
-/// environments and methods that this program lacks.
+/// Reads nothing else, because other settings may name unknown environments and methods.
 pub(crate) fn sampling_of_run(root: &Path) -> Result<GenerationSampling, TrainError> {
     let path = root.join("config.toml");
     let text = std::fs::read_to_string(&path).map_err(|error| TrainError::io(&path, error))?;

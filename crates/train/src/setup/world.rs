@@ -14,7 +14,7 @@ use turnwise_env::world::{self, OpenOptions, WorldTasks};
 use crate::TrainError;
 use crate::config::{Config, EnvConfig, Registries};
 
-/// The environment of a run, opened from its config. Clones share it.
+/// The environment of a run; clones share it.
 #[derive(Clone)]
 pub struct World(Arc<dyn world::World>);
 
@@ -26,7 +26,6 @@ impl Deref for World {
     }
 }
 
-/// An environment without an expert.
 struct TasksOnly(Arc<dyn TaskSet>);
 
 impl world::World for TasksOnly {
@@ -40,7 +39,7 @@ impl world::World for TasksOnly {
 }
 
 impl World {
-    /// Opens the environment of a config for these splits, and notes omitted data.
+    /// Opens a config's environment for these splits, and notes omitted data.
     ///
     /// # Errors
     /// Fails if the registry lacks the environment, its settings are invalid, or its data cannot be
@@ -56,21 +55,21 @@ impl World {
         Ok(Self(kind.open(&config.settings, &mut options)?.into()))
     }
 
-    /// Returns an environment of these tasks, without an expert.
+    /// Returns an environment without an expert.
     pub fn of_tasks(task_set: Arc<dyn TaskSet>) -> Self {
         Self(Arc::new(TasksOnly(task_set)))
     }
 
-    /// Returns the tasks and environments, for threads that may outlive a call.
+    /// Returns the tasks, for threads that may outlive a call.
     pub fn shared_task_set(&self) -> Arc<dyn TaskSet> {
         Arc::new(WorldTasks(Arc::clone(&self.0)))
     }
 
-    /// Plays up to `count` episodes of the expert on the training split. `progress` gets the number
-    /// played after each; if it returns `Break`, fewer are returned.
+    /// Plays up to `count` expert episodes on the training split. `progress` gets the number after
+    /// each, and stops with `Break`.
     ///
     /// # Errors
-    /// Fails if the split has no tasks, or if the environment has no expert.
+    /// Fails if the split has no tasks, or the environment no expert.
     pub fn demonstrations(
         &self,
         config: &Config,
@@ -84,8 +83,8 @@ impl World {
         found.ok_or_else(|| no_expert(config))
     }
 
-    /// Rejects settings that would fail only after long work: SFT without an expert, an estimator
-    /// without the saved states it needs, and an environment timeout above the rollout's.
+    /// Rejects what would fail only after long work: SFT without an expert, an estimator without
+    /// the saved states it needs, and an environment timeout above the rollout's.
     pub(crate) fn check(&self, config: &Config, registries: &Registries) -> Result<(), TrainError> {
         if config.sft.steps > 0 && config.sft.data.is_none() && !self.0.has_expert() {
             return Err(no_expert(config));
@@ -184,8 +183,7 @@ fn no_expert(config: &Config) -> TrainError {
     }
 }
 
-/// Executes a request on another thread and reports progress on this one, because observers need
-/// not be thread-safe.
+/// Reports progress on this thread, because observers need not be thread-safe.
 fn with_progress<T: Send>(
     request: DemonstrationRequest<'_>,
     progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
@@ -196,7 +194,6 @@ fn with_progress<T: Send>(
     thread::scope(|scope| {
         let playing = scope.spawn(move || {
             let played = || {
-                // The receiver is only gone if `progress` panicked.
                 let _ = sender.send(());
                 if stopped.load(Ordering::Relaxed) {
                     ControlFlow::Break(())

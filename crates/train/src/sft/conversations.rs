@@ -17,10 +17,10 @@ use crate::sft::{BatchPlan, SftSequence};
 
 pub(crate) const SUMMARY: &str = "sft-data.json";
 
-/// The conversations of a run as token sequences.
+/// A run's conversations as token sequences.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SftData {
-    /// Sequences to train on.
+    /// Training sequences.
     pub sequences: Vec<SftSequence>,
     /// Held-out sequences.
     pub held_out: Vec<SftSequence>,
@@ -28,28 +28,28 @@ pub struct SftData {
     pub summary: SftSummary,
 }
 
-/// Summary of the conversations of a run, stored in its directory.
+/// Summary of a run's conversations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SftSummary {
-    /// Path of the file.
+    /// File path.
     pub path: String,
-    /// Number of conversations to train on.
+    /// Training conversations.
     pub conversations: usize,
-    /// Number of held-out conversations.
+    /// Held-out conversations.
     pub held_out: usize,
-    /// Number of sequences to train on: one per conversation, or several if the chat template
-    /// rewrites earlier replies.
+    /// Training sequences: one per conversation, or several if the chat template rewrites earlier
+    /// replies.
     pub sequences: usize,
-    /// Number of tokens in these sequences.
+    /// Tokens in these sequences.
     pub tokens: usize,
-    /// Number of tokens with a loss.
+    /// Tokens with a loss.
     pub trained_tokens: usize,
-    /// SHA-256 of all tokens. A resume rejects other data.
+    /// SHA-256 of all tokens; a resume rejects other data.
     pub digest: String,
 }
 
 impl SftData {
-    /// Reads and tokenizes the conversations of a config.
+    /// Reads and tokenizes a config's conversations.
     ///
     /// # Errors
     /// Fails on an unreadable file, a model without a chat template, a conversation that the
@@ -242,8 +242,7 @@ fn within(mut sequence: SftSequence, longest: usize) -> Option<SftSequence> {
     (trained > 0).then_some(sequence)
 }
 
-/// Converts a conversation for a chat template without tools, like rollouts do. Tools are listed
-/// before the first user message, calls are in tags, and results are user messages.
+/// Tools are listed before the first user message, calls become tags, and results user messages.
 fn without_tools(mut conversation: Conversation) -> Conversation {
     let tools = std::mem::take(&mut conversation.tools);
     let first = conversation.messages.iter_mut().find(|message| message.role == "user");
@@ -267,7 +266,7 @@ fn without_tools(mut conversation: Conversation) -> Conversation {
     conversation
 }
 
-/// Returns the absolute path, so that a run can be resumed from another working directory.
+/// Allows a resume from another working directory.
 pub(crate) fn absolute(path: &Path) -> Result<std::path::PathBuf, TrainError> {
     path.canonicalize().map_err(|error| TrainError::io(path, error))
 }

@@ -1,5 +1,4 @@
-//! SFT before RL: demonstrations, or your own conversations ([`conversations`]), become token
-//! sequences with a weight per token.
+//! SFT before RL, on demonstrations or your own conversations ([`conversations`]).
 
 pub mod conversations;
 pub(crate) mod warm_start;
@@ -19,11 +18,11 @@ use crate::rollout::prompting::Prompter;
 /// A demonstration or conversation as a token sequence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SftSequence {
-    /// Token ids; the spans cover all but the first token and picture tokens.
+    /// Token ids; spans cover all but the first token and picture tokens.
     pub tokens: TokenSequence,
-    /// Whether each span token belongs to an imitated action.
+    /// Per span token: part of an imitated action.
     pub action: Vec<bool>,
-    /// Whether each span token has a loss (inserted failures do not).
+    /// Per span token: has a loss (inserted failures do not).
     pub kept: Vec<bool>,
 }
 
@@ -45,7 +44,7 @@ impl Builder {
         self.tokens.truncate(max_model_len);
         self.action.truncate(max_model_len);
         self.kept.truncate(max_model_len);
-        // A prompt that fills the context leaves no response to imitate.
+        // A prompt that fills the context leaves no response.
         if !self.action.iter().skip(1).any(|&action| action) {
             return None;
         }
@@ -63,16 +62,16 @@ impl Builder {
     }
 }
 
-/// Summaries in demonstrations, where a rollout would write them ([`crate::rollout::compaction`]).
+/// Summaries in demonstrations, as in rollouts ([`crate::rollout::compaction`]).
 #[derive(Clone, Copy)]
 pub struct DemonstratedSummaries<'a> {
     /// Maximum tokens of an action's prompt.
     pub after: usize,
-    /// Returns the summary of an episode before a turn.
+    /// Returns an episode's summary before a turn.
     pub summary: &'a dyn Fn(&Demonstration, usize) -> String,
 }
 
-/// Returns the sequences of a demonstration: one plus one per summary (`concatenated`), or one per
+/// Returns a demonstration's sequences: one plus one per summary (`concatenated`), or one per
 /// imitated turn (`windowed`).
 ///
 /// # Errors
@@ -151,7 +150,7 @@ fn result_of(calls: &[ToolCall], text: &str) -> Observation {
     seen
 }
 
-/// The sequences of each update: shuffled in each pass, filled up to a number of tokens.
+/// Sequences of each update: shuffled in each pass, filled up to a number of tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchPlan {
     batches: Vec<Vec<usize>>,
@@ -183,9 +182,9 @@ impl BatchPlan {
         Self { batches }
     }
 
-    /// Plans `epochs` passes over sequences of these lengths. The last update may be smaller.
+    /// Plans `epochs` passes. The last update may be smaller.
     pub fn of_epochs(lengths: &[usize], batch_tokens: usize, epochs: u64, run_seed: u64) -> Self {
-        // An upper bound, because each update has at least one sequence.
+        // An upper bound: each update has at least one sequence.
         let all = Self::new(lengths, batch_tokens, lengths.len() as u64 * epochs, run_seed);
         let mut left = lengths.len() * epochs as usize;
         let mut batches = Vec::new();
@@ -204,20 +203,20 @@ impl BatchPlan {
         self.batches.get(step as usize).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the number of planned updates.
+    /// Returns the number of updates.
     pub fn len(&self) -> usize {
         self.batches.len()
     }
 
-    /// Returns true if no update is planned.
+    /// Returns true without updates.
     pub fn is_empty(&self) -> bool {
         self.batches.is_empty()
     }
 }
 
-/// Returns token weights, one vector per sequence. Action tokens share weight 1 and other kept
-/// tokens `observation_weight`, so the loss is `mean over action tokens + observation_weight * mean
-/// over the rest`.
+/// Returns each sequence's token weights. Action tokens share weight 1 and other kept tokens
+/// `observation_weight`, so the loss is
+/// `mean over action tokens + observation_weight * mean over the rest`.
 pub fn weights(batch: &[&SftSequence], observation_weight: f64) -> Vec<Vec<f64>> {
     let tokens = || batch.iter().flat_map(|sequence| sequence.action.iter().zip(&sequence.kept));
     let actions = tokens().filter(|(action, kept)| **action && **kept).count();

@@ -1,4 +1,4 @@
-//! SFT updates on demonstrations or on your own conversations.
+//! SFT updates.
 
 use std::cell::Cell;
 use std::ops::ControlFlow;

@@ -8,10 +8,9 @@ use crate::config::EntropyKind;
 use crate::learners::policy::PolicyLearner;
 use crate::step::Method;
 
-/// Fills in missing entropies that credit needs, with one scoring pass of the learner at the
-/// sampling temperature. These entropies are exact for the current weights, which are newer than
-/// the sampling weights with `rollout.max_staleness`. With `rollout.engine.entropies = "sampled"`
-/// they are `-log p` of the sampled tokens.
+/// Fills in missing entropies with one scoring pass at the sampling temperature. With
+/// `rollout.max_staleness`, the scored weights are newer than the sampling weights. With
+/// `rollout.engine.entropies = "sampled"`, entropies are `-log p` of the sampled tokens.
 pub(crate) fn fill_entropies(
     batch: &mut Batch,
     method: &Method<'_>,

@@ -12,11 +12,11 @@ use crate::rollout::prompting::Prompter;
 
 /// Creates masked prompts.
 pub struct MaskedPrompts<'a> {
-    /// Encodes the run's prompts.
+    /// Encodes prompts.
     pub prompter: Prompter<'a>,
     /// The run's layout.
     pub layout: Layout,
-    /// Number of earlier turns in a windowed prompt.
+    /// Earlier turns in a windowed prompt.
     pub history: usize,
     /// Hidden part of the context.
     pub mask: ContextMask,
@@ -30,15 +30,13 @@ fn after(prompt: Vec<u32>, turn: usize, response: &[u32]) -> TokenSequence {
 }
 
 impl MaskedPrompts<'_> {
-    /// Returns one turn's response after its prompt with the masked part hidden.
+    /// Returns a turn's response after its masked prompt. The prompt has the windowed form in both
+    /// layouts, because only that can omit parts. The history of a concatenated sequence is
+    /// everything since the last summary.
     ///
-    /// The prompt has the windowed form, because only that form can omit parts. Policies of the
-    /// concatenated layout have never seen this form ([`crate::config::Config::warnings`]). The
-    /// history of a concatenated sequence is everything before the turn since the last summary.
-    ///
-    /// An agent's request always keeps its system messages, newest messages and tools. The goal is
-    /// the messages before the first assistant message, and the history those from there to the
-    /// newest messages.
+    /// An agent's request keeps its system messages, newest messages and tools. The goal is the
+    /// messages before the first assistant message, and the history those from there to the newest
+    /// messages.
     ///
     /// # Errors
     /// Fails like [`Prompter::start_seeing`].
@@ -68,14 +66,14 @@ impl MaskedPrompts<'_> {
             step: trajectory.turns[..turn].iter().filter(|turn| !turn.is_compaction()).count(),
         };
         let text = self.prompter.template.render(&view, PromptKind::Masked(self.mask));
-        // The picture stays, because the current observation belongs to neither goal nor history.
+        // The current observation belongs to neither goal nor history.
         let image = data.parts.iter().find_map(Part::image);
         let prompt = self.prompter.start_seeing(&text, image, &trajectory.tools)?;
         Ok(after(prompt, turn, &data.response_ids))
     }
 
-    /// Returns the masked sequence of each outlier turn with tokens, `[trajectory][turn]` in batch
-    /// order, except empty prompts and those that do not fit the model.
+    /// Returns the masked sequence of each outlier turn, `[trajectory][turn]` in batch order,
+    /// except empty prompts and those that do not fit the model.
     ///
     /// # Errors
     /// Returns the first error of [`MaskedPrompts::masked`] in batch order.
@@ -122,10 +120,10 @@ fn masked_request(trajectory: &Trajectory, turn: usize, mask: ContextMask) -> Co
     Conversation { messages, tools: tools.clone(), ..Conversation::default() }
 }
 
-/// Returns the messages of an agent's turn: the messages of the turns it continues, then its own.
+/// The turns that an agent's turn continues come first.
 fn messages_until(trajectory: &Trajectory, turn: usize) -> Vec<ChatMessage> {
     let continues = |turn: usize| trajectory.turns[turn].agent.as_ref().and_then(|agent| agent.continues);
-    // The check prevents endless loops in files with cyclic turns.
+    // Files may have cyclic turns.
     let chain: Vec<usize> =
         std::iter::successors(Some(turn), |&turn| continues(turn).filter(|&earlier| earlier < turn))
             .collect();

@@ -57,8 +57,7 @@ impl StepMetrics {
         credit(&mut self.metrics, advantages);
         self.metrics.set("credit/same_outcome_frac", same_outcome_frac(batch, advantages));
         for (name, value) in &credited.report.diagnostics {
-            // A custom method's diagnostic without a prefix could collide with keys of the line,
-            // such as `step`.
+            // A diagnostic without a prefix could collide with keys such as `step`.
             let tag = if name.contains('/') { name.clone() } else { format!("credit/{name}") };
             self.metrics.set(&tag, *value);
         }
@@ -143,7 +142,7 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
     if count > 0.0 { sum / count } else { 0.0 }
 }
 
-/// Adds metrics of the training batch. Success and rewards come from sampling, over all groups.
+/// Success and rewards come from sampling, over all groups.
 fn rollout(metrics: &mut Metrics, batch: &Batch, longest: usize) {
     let trajectories = || batch.trajectories();
     let turns = || trajectories().flat_map(|trajectory| &trajectory.turns);
@@ -215,10 +214,9 @@ fn credit(metrics: &mut Metrics, advantages: &PerTurn<f64>) {
     );
 }
 
-/// Returns the fraction of the sum of absolute advantages in groups with equal returns. Such
-/// advantages come from other differences, such as a discount or an invalid-action penalty. The
-/// fraction is 0 for GRPO without reward shaping, and higher if a method scales such differences up
-/// to the size of success and failure.
+/// Returns the fraction of absolute advantages in groups with equal returns. They come from
+/// differences such as a discount or an invalid-action penalty, so a high fraction means that a
+/// method scales these up.
 fn same_outcome_frac(batch: &Batch, advantages: &PerTurn<f64>) -> f64 {
     let (mut same, mut all) = (0.0, 0.0);
     for (group, advantages) in batch.groups.iter().zip(advantages.groups()) {
@@ -262,9 +260,8 @@ fn updates(metrics: &mut Metrics, report: &UpdateReport, seconds: f64) {
     metrics.set("perf/tokens_saved", report.shared_tokens as f64);
 }
 
-/// Returns the KL (k3) between the sampler's and the learner's log-probs of the first few
-/// trajectories. This KL measures rounding or different numerics, and with `rollout.max_staleness`
-/// also the change of the weights.
+/// Returns the KL (k3) between sampler and learner on the first few trajectories. Its causes are
+/// different numerics and, with `rollout.max_staleness`, changed weights.
 pub(crate) fn mismatch(policy: &mut dyn PolicyLearner, batch: &Batch) -> Result<f64, TrainError> {
     let mut sequences: Vec<TokenSequence> = Vec::new();
     let mut sampled: Vec<Vec<f32>> = Vec::new();

@@ -1,14 +1,4 @@
 //! One RL step: sampling, rewards, credit, training set, updates and metrics.
-//!
-//! | file | stage |
-//! |---|---|
-//! | `entropies` | entropies for samplers that do not report them |
-//! | [`rewards`] | reward shaping |
-//! | [`credit`] | credit assignment: one advantage per turn |
-//! | [`training_set`] | training set: sequences with advantages and results of extra passes |
-//! | [`masked_contexts`] | responses after masked prompts, if the objective needs them |
-//! | [`update`] | updates: epochs and minibatches |
-//! | `metrics` | metrics of the step |
 
 pub mod credit;
 mod entropies;
@@ -90,7 +80,7 @@ pub(crate) fn step(
     record.credited(&batch, &shaped, &credit);
 
     let set = record.timed("passes", || training_set(&batch, &credit, &loss, runner, learners, config))?;
-    // From here on the batch is only counted and written; updates use the training set's copies.
+    // Updates use the training set's copies.
     runner.hide_pictures(&mut batch, &mut sampled.masked);
     let mut report = record
         .timed("update", || update(&set.trajectories, &loss, learners, config, at))
@@ -111,8 +101,7 @@ pub(crate) fn step(
     Ok(Some(Stepped { metrics, unread: unread_response(&batch) }))
 }
 
-/// Writes the trajectories of a step. Trajectories not trained on come last, each in its own group,
-/// because they were not compared with any group.
+/// Trajectories not trained on come last, each in its own group, because they were not compared.
 fn write_trajectories(
     directory: &RunDirectory,
     position: Position,

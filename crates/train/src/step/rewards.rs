@@ -1,5 +1,4 @@
-//! Reward shaping: from environment rewards to credited rewards. [`turnwise_core::Turn::reward`]
-//! does not change.
+//! Reward shaping. [`turnwise_core::Turn::reward`] does not change.
 
 use turnwise_core::{Batch, TokenSequence};
 use turnwise_objective::{Loss, kl_estimate};
@@ -11,13 +10,11 @@ use crate::learners::policy::PolicyLearner;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ShapedRewards {
-    /// Mean KL estimate to the reference policy over tokens, if the rewards include it.
+    /// Mean over tokens, if in the rewards.
     pub(crate) reference_kl: Option<f64>,
     pub(crate) overlong_turns: Option<usize>,
 }
 
-/// Shapes the rewards of a batch: scale (`env.reward_scale`), KL to the reference policy
-/// (`objective.kl.apply_to = "reward"`), overlong penalty (`rollout.overlong`).
 pub(crate) fn shape_rewards(
     batch: &mut Batch,
     loss: &Loss,
@@ -38,9 +35,8 @@ pub(crate) fn shape_rewards(
     Ok(shaped)
 }
 
-/// Subtracts the KL to the reference policy from each response token's reward (`objective.kl.apply_to
-/// = "reward"`), and returns its mean over tokens. With `anew`, the policy's log-probs come from
-/// the learner, because a sampler with top-k reports those of the truncated distribution.
+/// Returns the mean KL over tokens. With `anew`, the policy's log-probs come from the learner,
+/// because a top-k sampler reports those of the truncated distribution.
 fn subtract_reward_kl(
     policy: &mut dyn PolicyLearner,
     loss: &Loss,

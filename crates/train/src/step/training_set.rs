@@ -1,4 +1,4 @@
-//! The training set: sequences with old log-probs, advantages and results of extra passes.
+//! Sequences with old log-probs, advantages and results of extra passes.
 
 use std::sync::Arc;
 
@@ -19,8 +19,7 @@ use crate::step::masked_contexts::MaskedPrompts;
 
 pub(crate) struct TrainingSet {
     pub(crate) trajectories: Vec<TrainingTrajectory>,
-    /// Number of selected turns whose masked-context pass does not fit the model; `None` without
-    /// such a pass.
+    /// `None` without a masked-context pass.
     pub(crate) masked_too_long: Option<usize>,
     pub(crate) filtered: Option<usize>,
     pub(crate) corrected: Option<CorrectionSums>,
@@ -95,34 +94,33 @@ fn masked_sequences(
     Ok(prompts.of_batch(batch, &outliers.mask, learners.policy.max_model_len())?)
 }
 
-/// A sequence with the inputs of its loss.
+/// A sequence with its loss inputs.
 #[derive(Clone, Debug)]
 pub struct TrainingSequence {
-    /// Index of the group in the rollout.
+    /// Group index in the rollout.
     pub group: usize,
-    /// Index of the trajectory in the group.
+    /// Trajectory index in the group.
     pub member: usize,
     /// Token ids and response spans.
     pub tokens: TokenSequence,
-    /// Per-token and per-turn inputs of the objective.
+    /// Loss inputs per token and turn.
     pub objective: Arc<ObjectiveSequence>,
-    /// Outlier turns after their masked prompts, each with its span index.
+    /// Outlier turns after their masked prompts, by span index.
     pub masked_contexts: Vec<(usize, TokenSequence)>,
-    /// Targets of the critic.
+    /// The critic's targets.
     pub values: Option<ValueSequence>,
-    /// False if the loss has no gradient. The sequence is not run, but its size counts in the
-    /// loss's means.
+    /// If false, the sequence is not run, but counts in the loss's means.
     pub has_gradient: bool,
 }
 
 impl TrainingSequence {
-    /// Returns the objective's inputs, which no minibatch shares yet.
+    /// No minibatch shares them yet.
     fn loss_inputs(&mut self) -> &mut ObjectiveSequence {
         Arc::make_mut(&mut self.objective)
     }
 }
 
-/// The sequences of one trajectory, which stay in one minibatch.
+/// Sequences of a trajectory, which stay in one minibatch.
 pub type TrainingTrajectory = Vec<TrainingSequence>;
 
 /// Inputs of a training set.
@@ -130,7 +128,7 @@ pub type TrainingTrajectory = Vec<TrainingSequence>;
 pub struct SetInputs<'a> {
     /// Advantage of each turn.
     pub advantages: &'a PerTurn<f64>,
-    /// Token-level advantages, which replace turn advantages, and value targets.
+    /// Value targets, and token advantages that replace turn advantages.
     pub tokens: Option<&'a TokenAdvantages>,
     /// The critic's values, if any.
     pub values: Option<&'a PerToken<f64>>,
@@ -141,13 +139,13 @@ pub struct SetInputs<'a> {
     pub skip_zero: bool,
     /// Leave out groups with equal returns.
     pub skip_equal_groups: bool,
-    /// Compact filter: trajectories that it drops are not run.
+    /// Trajectories that it drops are not run.
     pub filter: Option<&'a CompactFilterConfig>,
 }
 
-/// Pairs each sequence with its old log-probs and advantages. Leaves out trajectories without
-/// response tokens, and with `skip_equal_groups` groups of equal returns. Trajectories dropped by
-/// `filter`, and with `skip_zero` those with only zero advantages, have no gradient.
+/// Pairs each sequence with its old log-probs and advantages, except trajectories without response
+/// tokens and, with `skip_equal_groups`, groups of equal returns. Trajectories dropped by `filter`
+/// or `skip_zero` have no gradient.
 pub fn paired(batch: &Batch, inputs: &SetInputs<'_>) -> Vec<TrainingTrajectory> {
     let mut set = Vec::new();
     let mut row = 0;
@@ -296,7 +294,6 @@ mod tests {
             let set = paired(&batch, &inputs);
             (set.len(), set.iter().flatten().filter(|sequence| sequence.has_gradient).count())
         };
-        // The zero advantage has no gradient but counts in the loss's mean.
         assert_eq!((size(false, false), size(true, false), size(false, true)), ((4, 4), (4, 3), (2, 2)));
     }
 

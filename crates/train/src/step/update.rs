@@ -1,4 +1,4 @@
-//! The updates of one step: epochs over the training set, in minibatches of whole trajectories.
+//! A step's updates: epochs over the training set, in minibatches of whole trajectories.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,34 +17,32 @@ use crate::learners::critic::CriticReport;
 use crate::learners::policy::PolicyLearner;
 use crate::step::training_set::{TrainingSequence, TrainingTrajectory};
 
-/// Statistics of one step's updates, summed over minibatches.
+/// Statistics of a step's updates, summed over minibatches.
 #[derive(Clone, Debug, Default)]
 pub struct UpdateReport {
     /// Mean loss over updates.
     pub loss: f64,
     /// Sums over tokens.
     pub metrics: LossMetrics,
-    /// Mean gradient norm over updates, before clipping.
+    /// Mean gradient norm before clipping.
     pub grad_norm: f64,
-    /// Number of updates.
+    /// Updates.
     pub updates: u64,
-    /// Number of tokens in the sequences.
+    /// Tokens in the sequences.
     pub tokens: usize,
-    /// Number of tokens not run again because sequences share them.
+    /// Tokens not run again because sequences share them.
     pub shared_tokens: usize,
-    /// Response tokens of sequences without a gradient, which are not run; none of them is clipped.
+    /// Response tokens of sequences without a gradient, which are not run or clipped.
     pub left_out_tokens: usize,
-    /// Gradient scaling metrics by name, as means over updates.
+    /// Mean gradient scaling metrics by name.
     pub scaling: BTreeMap<String, f64>,
     pub(crate) critic: Option<CriticReport>,
-    /// [`turnwise_core::Turn::clipped`] of turns with clipped tokens, by group, member and turn.
+    /// [`turnwise_core::Turn::clipped`] by group, member and turn.
     clipped: BTreeMap<(usize, usize, usize), Vec<i32>>,
 }
 
 impl UpdateReport {
-    /// Returns the next step's KL coefficient, from the KL per token in nats: the KL of the rewards
-    /// if measured, else the mean over updates. `None` without updates, because nothing was
-    /// measured.
+    /// Uses the KL per token in nats: that of the rewards if measured, else the mean over updates.
     pub(crate) fn next_kl_coef(&self, loss: &Loss, in_reward: Option<f64>) -> Option<f64> {
         let in_loss = self.metrics.mean(self.metrics.reference_kl);
         (self.updates > 0).then(|| loss.next_kl_coef(in_reward.unwrap_or(in_loss)))
@@ -76,20 +74,18 @@ impl UpdateReport {
         }
     }
 
-    /// Returns a count of clipped tokens as a fraction of all, including those not run; 0 without
-    /// tokens.
+    /// Returns clipped tokens as a fraction of all, including those not run.
     pub(crate) fn share_of_tokens(&self, clipped: f64) -> f64 {
         let tokens = self.metrics.tokens + self.left_out_tokens as f64;
         if tokens > 0.0 { clipped / tokens } else { 0.0 }
     }
 }
 
-/// Runs `train.ppo_epochs` passes of `train.num_minibatches` updates each over the training set
-/// of step `at`.
+/// Runs `train.ppo_epochs` passes of `train.num_minibatches` updates over the training set of step
+/// `at`.
 ///
 /// # Errors
-/// Fails on NaN or infinity in losses, gradients or weights. The update is then not applied, if
-/// possible.
+/// Fails on NaN or infinity, without applying the update if possible.
 pub(crate) fn update(
     set: &[TrainingTrajectory],
     loss: &Loss,
@@ -100,9 +96,8 @@ pub(crate) fn update(
     let mut report = UpdateReport::default();
     let (epochs, minibatches) = (config.train.ppo_epochs, config.train.num_minibatches);
     let schedule = schedule(config);
-    // Train only the critic at first, because its first values are meaningless.
+    // The critic's first values are meaningless.
     let policy_too = learners.critic.is_none() || at >= config.critic.warmup_steps;
-    // The policy's schedule starts with its first update.
     let of_policy = at.saturating_sub(config.critic.warmup_steps);
     for epoch in 0..epochs {
         let mut rng = Seed::derive(config.seed, Purpose::Shuffle, &[at, epoch as u64]).rng();
@@ -219,8 +214,7 @@ fn policy_update(
     Ok(())
 }
 
-/// Multiplies the accumulated gradient by a factor that depends on the backward pass and, if
-/// needed, on a second gradient's norm.
+/// The factor comes from the backward pass and, if needed, a second gradient's norm.
 fn scale_gradient(
     policy: &mut dyn PolicyLearner,
     objective: &dyn Objective,
@@ -261,7 +255,6 @@ mod tests {
         groups.iter().enumerate().flat_map(of_group).collect()
     }
 
-    /// If half of the tokens are not run, the fraction of clipped ones is halved.
     #[test]
     fn tokens_that_were_not_run_count_in_the_share_of_clipped_ones() {
         let metrics = LossMetrics { tokens: 8.0, clipped_low: 2.0, ..LossMetrics::default() };

@@ -10,11 +10,11 @@ use turnwise_train::{NoopObserver, Run, RunEnd};
 
 use crate::common;
 
-/// Trains one step of four updates and returns recorded counts: tokens in all updates, those
-/// clipped at the lower bound, and at the upper.
+/// Trains one step of four updates; returns the tokens in all updates, and those clipped at the
+/// lower and the upper bound.
 fn counts(root: &Path, clip: &str) -> (i64, i64, i64) {
     let settings = [
-        // Nothing is solved in so short a run, so a critic's values provide the advantages.
+        // Nothing is solved, so a critic's values provide the advantages.
         "credit.estimator={kind=\"ppo\"}",
         "train.steps=1",
         "train.ppo_epochs=2",

@@ -1,5 +1,4 @@
-//! Compaction: summaries are turns with tokens, log-probs and credit, and text is tokenized only
-//! once.
+//! Summaries are turns with tokens, log-probs and credit, and text is tokenized only once.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::ops::ControlFlow;
@@ -19,8 +18,8 @@ use turnwise_train::{NoopObserver, Run};
 
 use crate::{common, presets};
 
-/// Checks that each turn is in exactly one sequence with its sampled tokens, and that a sequence
-/// ends with each summary. Returns the number of summaries.
+/// Each turn is in exactly one sequence with its sampled tokens, and a sequence ends with each
+/// summary. Returns the number of summaries.
 fn check_sequences(trajectory: &Trajectory) -> usize {
     let mut turns = Vec::new();
     for sequence in &trajectory.sequences {
@@ -154,7 +153,6 @@ impl Sampler for Script<'_> {
     }
 }
 
-/// SFT has exactly the contexts of a rollout.
 #[test]
 fn a_demonstration_has_the_tokens_of_a_rollout_that_plays_it() {
     let more = [

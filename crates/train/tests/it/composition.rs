@@ -1,5 +1,5 @@
-//! Combinations of base, refinements, ratio, selective term and normalization: valid ones run from
-//! the config, others are rejected with the reason.
+//! Valid combinations of base, refinements, ratio, selective term and normalization run; others are
+//! rejected with the reason.
 #![allow(clippy::unwrap_used)]
 
 use crate::common;
@@ -52,8 +52,7 @@ fn overrides(index: [usize; 6]) -> Vec<String> {
     overrides
 }
 
-/// Returns true for valid combinations: PPO's token advantages work only with AEM and without the
-/// sequence ratio.
+/// PPO's token advantages work only with AEM and without the sequence ratio.
 fn meaningful(index: [usize; 6]) -> bool {
     ESTIMATORS[index[0]] != "ppo" || matches!(index[1], 0 | 3) && RATIOS[index[2]] != "sequence"
 }
@@ -134,8 +133,7 @@ fn a_kl_in_the_reward_is_measured_and_costs_its_tokens() {
 
 #[test]
 fn outlier_turns_whose_masked_prompt_does_not_fit_are_counted() {
-    // The masked prompt repeats earlier turns as text, which takes more tokens than the
-    // conversation.
+    // The masked prompt repeats earlier turns as text, which takes more tokens.
     let counted = |context: &str| {
         let settings =
             ["credit.outliers.locate=all", "objective.selective.mask=goal", "prompt.history=50", context];

@@ -18,7 +18,7 @@ fn config(correction: &str, more: &[&str]) -> Config {
     let mut settings = vec![
         "rollout.max_staleness=2",
         "train.recompute_old_logprobs=true",
-        // Nothing is solved in so short a run, so a critic's values provide the advantages.
+        // Nothing is solved, so a critic's values provide the advantages.
         "credit.estimator={kind=\"ppo\"}",
         "objective.entropy_coef=0.05",
         "train.steps=5",
@@ -46,8 +46,8 @@ fn metrics(root: &Path) -> Vec<MetricsLine> {
     read_metrics(&root.join("metrics.jsonl")).unwrap()
 }
 
-/// Returns `log pi_old - log mu` of each token of the second step; `pi_old` is the checkpoint's
-/// policy.
+/// Returns `log pi_old - log mu` of the second step's tokens, with the checkpoint's policy as
+/// `pi_old`.
 fn log_ratios(root: &Path, checkpoint: &Path, temperature: f64) -> Vec<f64> {
     let policy = Policy::load(checkpoint).unwrap();
     let mut learner = NativeLearner::new(policy.weights, LearnerConfig::default()).unwrap();

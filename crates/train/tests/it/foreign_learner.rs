@@ -1,5 +1,5 @@
-//! A custom learner trains in the same loop: a table of two logits over two responses, with its own
-//! samplers and checkpoints.
+//! A custom learner: a table of two logits over two responses, with its own samplers and
+//! checkpoints.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
@@ -96,7 +96,7 @@ impl WorldKind for ForkKind {
     }
 }
 
-/// The policy `pi(response k) = softmax(theta)_k`, with all of it at a response's first token.
+/// `pi(response k) = softmax(theta)_k`, with all of it at a response's first token.
 #[derive(Clone, Serialize, Deserialize)]
 struct Table {
     theta: [f64; 2],

@@ -1,5 +1,5 @@
-//! Layout of this crate: imports between folders go one way, files of a folder do not import each
-//! other in cycles, and the training step fits one page.
+//! Imports between folders go one way, files of a folder have no import cycles, and the training
+//! step fits one page.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -7,8 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// Root modules in order; each may import only earlier ones. The table in `lib.rs` has the same
-/// order.
+/// Each root module may import only earlier ones. The table in `lib.rs` has the same order.
 const ORDER: [&str; 12] = [
     "error", "config", "embedder", "setup", "record", "rollout", "learners", "plan", "sft", "step", "run",
     "lib",
@@ -38,8 +37,7 @@ fn sources() -> Sources {
     found
 }
 
-/// Returns modules named by `crate::` or `super::` paths outside tests and comments, as `a/b` or
-/// `a`.
+/// Returns modules named outside tests and comments, as `a/b` or `a`.
 fn imports(from: &str, source: &str, modules: &BTreeSet<&str>) -> BTreeSet<String> {
     let code = source.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
@@ -125,7 +123,6 @@ fn the_front_page_has_the_same_order() {
     assert_eq!(listed, folders);
 }
 
-/// An RL step must fit one page.
 #[test]
 fn the_step_has_at_most_fifty_lines() {
     let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/step/mod.rs")).unwrap();

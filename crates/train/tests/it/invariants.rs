@@ -1,6 +1,5 @@
-//! Properties of all runs: updates move log-probs by the sign of advantages, batching does not
-//! change results, both layouts agree on one-turn episodes, and eight reference runs keep their
-//! curves.
+//! Updates move log-probs by the sign of advantages, batching does not change results, both layouts
+//! agree on one-turn episodes, and eight reference runs keep their curves.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -22,7 +21,7 @@ fn strings(settings: &str) -> Vec<String> {
     settings.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Overrides that give a preset a signal from a few random episodes (see `presets.rs`).
+/// Gives a preset a signal from a few random episodes (see `presets.rs`).
 fn teachable(preset: &str, judge: &str) -> Vec<String> {
     let more = match preset {
         "stapo" | "stapo-dynamic" => "credit.outliers.locate=all".to_owned(),
@@ -130,8 +129,8 @@ fn curve(preset: &str, more: &str) -> Vec<CurveStep> {
     lines.iter().map(step).collect()
 }
 
-/// Returns the first difference between two curves. With another order of sums, only the first step
-/// is compared, to 1%, because Adam amplifies rounding in later ones.
+/// With another order of sums, only the first step is compared, to 1%, because Adam amplifies
+/// rounding.
 fn difference(expected: &[CurveStep], found: &[CurveStep], same_order: bool) -> Option<String> {
     assert_eq!(expected.len(), found.len());
     let (steps, tolerance) = if same_order { (expected.len(), 1e-4) } else { (1, 1e-2) };

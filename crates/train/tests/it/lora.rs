@@ -52,7 +52,7 @@ fn distance(a: &[f32], b: &[f32]) -> f32 {
 #[test]
 fn a_run_trains_its_adapter_and_leaves_its_base() {
     let folder = tempfile::tempdir().unwrap();
-    // Start from a trained model, because an adapter changes little on random weights.
+    // An adapter changes little on random weights.
     let start = folder.path().join("start");
     finish(full(config(&["train.steps=0", "name=start"])), &start);
     let root = folder.path().join("run");

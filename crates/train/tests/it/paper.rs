@@ -1,4 +1,4 @@
-//! The papers' configs in `configs/paper` load, name their commands, and have the papers' settings.
+//! The papers' configs in `configs/paper`.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ fn files() -> BTreeMap<String, Config> {
     let mut found = BTreeMap::new();
     for folder in std::fs::read_dir(root().join("configs/paper")).unwrap() {
         let folder = folder.unwrap().path();
-        // Skip the sweeps over these files; the CLI's tests resolve them.
+        // The CLI's tests resolve the sweeps.
         if !folder.is_dir() || folder.ends_with("sweeps") {
             continue;
         }
@@ -138,7 +138,7 @@ fn the_settings_are_the_papers() {
             assert_eq!((grpo.ddof, grpo.invalid_penalty), (0, 0.0), "{path}");
             let DecomposerConfig::Turnrd(turnrd) = &config.decomposer else { panic!("{path}") };
             assert_eq!((turnrd.network.film, turnrd.round_steps), (alfworld, 1), "{path}");
-            // Our choice, named in the files, because the paper states none.
+            // Our choice, because the paper states none.
             assert_eq!(turnrd.hold_out, 10, "{path}");
             let network = &turnrd.network;
             assert_eq!((network.credits, network.epochs), (CreditRule::Projection, 5), "{path}");
@@ -197,8 +197,8 @@ fn off_policy_search_has_the_settings_of_its_paper() {
         let config = load(&ConfigSource { files, ..ConfigSource::default() }).unwrap();
         // Three searches and an answer.
         assert_eq!((config.env.max_turns, config.train.steps, config.train.learning_rate), (4, 300, 1e-6));
-        // A batch of 512 in minibatches of 256, each used once: "one on-policy update" (appendix
-        // A.5).
+        // A batch of 512 in minibatches of 256, each used once (appendix A.5: "one on-policy
+        // update").
         assert_eq!((config.train.ppo_epochs, config.train.num_minibatches), (1, 2), "{name}");
         let group = if ppo { 1 } else { 8 };
         assert_eq!(
@@ -206,7 +206,7 @@ fn off_policy_search_has_the_settings_of_its_paper() {
             (512, group),
             "{name}"
         );
-        // Warm-up ratios 0.285 of the policy's updates over 300 steps, and 0.015 of the critic's.
+        // Ratios 0.285 of the policy's updates over 300 steps, and 0.015 of the critic's.
         assert_eq!(config.train.warmup, (0.285 * 300.0 * 2.0_f64).round() as u64, "{name}");
         let penalty = match &config.credit.estimator {
             EstimatorConfig::Ppo(estimator) if ppo => {

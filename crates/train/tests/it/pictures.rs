@@ -100,7 +100,7 @@ fn every_method_trains_from_pictures_and_resumes_with_the_same_bits() {
         let stop = AtomicBool::new(false);
         let mut run = Run::builder(config()).directory(&cut).start(&mut NoopObserver).unwrap();
         let mut left = 9;
-        // Interrupted and resumed repeatedly; later processes assign other tokens to pictures.
+        // Later processes assign other tokens to pictures.
         while run.train(&mut StopAfter(left, &stop), &stop).unwrap() != RunEnd::Finished {
             drop(run);
             stop.store(false, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! All method presets train with both layouts, and have their own stages, losses and metrics only.
+//! All method presets train with both layouts, with only their own stages, losses and metrics.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ use turnwise_train::{NoopObserver, Run, RunEnd, round_folder};
 use crate::common;
 
 /// A lamp that an action toggles if the sum of its bytes is even; the episode's end pays for each
-/// toggle. So a random policy has different returns, repeated states and some progress.
+/// toggle, so a random policy has different returns, repeated states and some progress.
 #[derive(Default)]
 struct Lamp {
     length: usize,
@@ -194,8 +194,7 @@ fn stages(preset: &str) -> Vec<&str> {
     std::iter::once(estimator).chain(refinement).collect()
 }
 
-/// Returns a stage's advantage by its equation, from its facts, the previous advantage and the
-/// trajectory's return; `None` if facts do not suffice.
+/// Returns a stage's advantage by its equation; `None` if the recorded facts do not suffice.
 fn by_equation(preset: &str, stage: &StageRecord, before: f64, trajectory: &Trajectory) -> Option<f64> {
     let fact = |name: &str| stage.facts.get(name);
     Some(match stage.stage.as_ref() {
@@ -227,8 +226,7 @@ fn by_equation(preset: &str, stage: &StageRecord, before: f64, trajectory: &Traj
     })
 }
 
-/// Checks that all stages are present with advantages by their equations. Returns the number of
-/// nonzero checked advantages per stage.
+/// Checks advantages by their equations; returns the number of nonzero ones per stage.
 fn check_explanations(preset: &str, trajectories: &[Trajectory]) -> Vec<usize> {
     let mut checked = vec![0; stages(preset).len()];
     for trajectory in trajectories {
@@ -334,8 +332,8 @@ fn problems(preset: &str, root: &Path, lines: &[MetricsLine], trajectories: &[Tr
     }
     check(all_of("credit/advantage/std")[0] > 0.0, "there is nothing to learn".into());
     let checked = check_explanations(preset, trajectories);
-    // PPO's and Turn-PPO's advantages come from their critics; VinePPO's are whitened, and IGPO's
-    // are sums over turns.
+    // PPO's and Turn-PPO's advantages come from critics; VinePPO's are whitened, and IGPO's are
+    // sums over turns.
     let others = ["ppo", "turn-ppo", "monte-carlo", "igpo"];
     let again =
         checked.iter().zip(stages(preset)).all(|(&count, stage)| count > 0 || others.contains(&stage));
@@ -347,7 +345,6 @@ pub(crate) fn config(preset: &str, more: &[String]) -> Config {
     config_in(true, preset, more)
 }
 
-/// The same in an environment with or without saved states.
 fn config_in(save: bool, preset: &str, more: &[String]) -> Config {
     let settings = "env.kind=lamp env.max_turns=4 prompt.template=plain prompt.validity=format \
                     policy.scratch.hidden_size=16 policy.scratch.layers=1 policy.scratch.heads=2 \
@@ -438,7 +435,7 @@ fn measured_values_are_written_with_the_turns_and_do_not_depend_on_the_slots() {
     let values = |name: &str, more: &[&str]| -> Vec<Vec<f64>> {
         let more: Vec<String> = more.iter().map(|text| (*text).to_owned()).collect();
         let (lines, trajectories) = trained(&config("vineppo", &more), &folder.path().join(name), name);
-        // One value per state: fewer than turns, because all episodes start alike.
+        // Fewer than turns, because all episodes start alike.
         let states: f64 = lines.iter().filter_map(|line| line.metrics.get("continuations/states")).sum();
         let turns: usize = trajectories.iter().map(|trajectory| trajectory.turns.len()).sum();
         assert!(states > 0.0 && states < turns as f64, "{name}: {states} of {turns}");
@@ -454,7 +451,7 @@ fn measured_values_are_written_with_the_turns_and_do_not_depend_on_the_slots() {
     }
     assert!(expected.iter().flatten().any(|&value| value > 0.0 && value.fract() != 0.0));
     assert_eq!(values("few slots", &["rollout.max_num_seqs=3"]), expected);
-    // A dropped round changes the numbers of later groups, whose episodes keep their own seeds.
+    // A dropped round changes the numbers of later groups, whose episodes keep their seeds.
     let dynamic = values("rounds", &["rollout.filter_groups={kind=\"dynamic\",max_rounds=3}"]);
     assert!(!dynamic.is_empty());
     assert_ne!(values("other seed", &["seed=1"]), expected);

@@ -1,4 +1,4 @@
-//! Training on an environment served by a Python program: `examples/python_environment`.
+//! Training on a Python program: `examples/python_environment`.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test fails by panicking")]
 
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use turnwise_train::{Run, RunEnd, TrainError};
 
 use crate::common::Notes;
 
-/// Returns true if Python is available; CI counts skipped tests and fails if it is.
+/// Without Python, the tests are skipped.
 fn python() -> bool {
     let found = Command::new("python3").arg("--version").output().is_ok_and(|output| output.status.success());
     if !found {
@@ -135,7 +135,6 @@ fn trajectories_that_the_world_failed_are_left_out_and_kept_in_the_files() {
     assert!(error.contains("is broken"), "{error}");
 }
 
-/// The example without its expert, and with the given secret numbers.
 fn without_expert(secret: &str) -> String {
     let program = format!(
         "import sys; sys.path.insert(0, 'examples/python_environment'); from guess import Guess, GAMES, task; \

@@ -15,7 +15,7 @@ use crate::common;
 
 const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tiny.toml");
 
-/// A run that takes seconds: both phases, several checkpoints, several minibatches.
+/// Both phases, several checkpoints, several minibatches.
 fn tiny(layout: &str) -> Config {
     let overrides = [
         "sft.steps=6",
@@ -39,12 +39,12 @@ fn tiny(layout: &str) -> Config {
     .unwrap()
 }
 
-/// The same with more checkpoint state: a critic and an adaptive coefficient.
+/// With a critic and an adaptive coefficient.
 fn tiny_ppo() -> Config {
     ppo(tiny("concatenated"))
 }
 
-/// The same with an adapter with dropout, under a KL to the end of SFT.
+/// With an adapter with dropout, under a KL to the end of SFT.
 fn tiny_lora() -> Config {
     let lora = LoraConfig { rank: 2, alpha: 4.0, dropout: 0.2, ..LoraConfig::default() };
     let mut config = tiny("windowed");
@@ -53,7 +53,7 @@ fn tiny_lora() -> Config {
     config
 }
 
-/// Policy and critic as two adapters on one base.
+/// Two adapters on one base.
 fn tiny_lora_ppo() -> Config {
     let mut config = ppo(tiny_lora());
     config.critic.lora =
@@ -72,7 +72,7 @@ fn ppo(mut config: Config) -> Config {
     load(&ConfigSource { files: vec![path], overrides, ..ConfigSource::default() }).unwrap()
 }
 
-/// The same with state values by continuations, which an interruption may leave unfinished.
+/// With state values by continuations, which an interruption may leave unfinished.
 fn tiny_vineppo() -> Config {
     let mut config = tiny("concatenated");
     let text = r#"{"kind": "monte-carlo", "continuations": 3}"#;
@@ -80,7 +80,7 @@ fn tiny_vineppo() -> Config {
     config
 }
 
-/// The same with summaries, which also have continuations.
+/// With summaries, which also have continuations.
 fn tiny_compaction() -> Config {
     let mut config = tiny_vineppo();
     config.prompt.compact_after = Some(110);
@@ -88,7 +88,7 @@ fn tiny_compaction() -> Config {
     config
 }
 
-/// The same with a learned decomposer in rounds of two steps.
+/// With a learned decomposer in rounds of two steps.
 fn tiny_turnrd() -> Config {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("config.toml");
@@ -134,8 +134,8 @@ fn straight(config: &Config, root: &Path) -> Vec<u32> {
     bits(&run)
 }
 
-/// Interrupts a run after each `every` events until it is finished. `every` grows slowly, because
-/// on a slow machine a rollout alone may have more progress events.
+/// Interrupts a run after each `every` events until it is finished. `every` grows, because on a
+/// slow machine a rollout alone may have more events.
 fn interrupted(config: &Config, root: &Path, every: usize) -> (Vec<u32>, usize) {
     let mut silent = turnwise_train::NoopObserver;
     drop(Run::builder(config.clone()).directory(root).start(&mut silent).unwrap());
@@ -181,8 +181,8 @@ fn an_interrupted_run_ends_with_the_same_bits() {
     }
 }
 
-/// A kill between writing a record or network and the next checkpoint leaves both behind, from
-/// rounds that the resumed run has yet to reach.
+/// A kill before the next checkpoint leaves a record or network of rounds that the resumed run has
+/// yet to reach.
 #[test]
 fn what_lies_beyond_the_checkpoint_is_made_again_with_the_same_bits() {
     let mut config = tiny_turnrd();
@@ -204,8 +204,7 @@ fn what_lies_beyond_the_checkpoint_is_made_again_with_the_same_bits() {
     }
 }
 
-/// A run that rewinds and continues with another setting trains its network on the new records, not
-/// on those of the abandoned branch.
+/// After rewinding, the network trains on the new records only.
 #[test]
 fn a_branch_that_was_left_teaches_the_network_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -227,8 +226,7 @@ fn a_branch_that_was_left_teaches_the_network_nothing() {
     assert!(results[0].1 != left, "the other rate changed nothing");
 }
 
-/// After rewinding before a change of settings and continuing with the current ones, repeated steps
-/// belong to the current settings.
+/// After rewinding before a change of settings, repeated steps belong to the current settings.
 #[test]
 fn steps_done_again_are_of_the_settings_that_they_were_done_with() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,4 @@
-//! The search environment in training: configs, slow or dead retrievers, anchor states of retrieved
-//! texts.
+//! The search environment: configs, slow or dead retrievers, anchor states.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -40,8 +39,7 @@ fn every_config_of_search_trains_for_two_steps() {
     assert_eq!(train_folder("search", "search", &few), ["grpo", "small", "so-grpo", "so-ppo", "stapo"]);
 }
 
-/// A slow retriever that rejects queries with a word, and returns passages that differ only by
-/// query.
+/// Rejects queries with a word, and returns passages that differ only by query.
 #[derive(Default)]
 struct Slow {
     takes: Duration,
@@ -75,7 +73,7 @@ impl Retriever for Slow {
     }
 }
 
-/// Searches twice for random words from the request's seed, then answers; each poll takes a while.
+/// Searches twice for random words from the request's seed, then answers.
 struct Searcher<'a> {
     tokenizer: &'a Tokenizer,
     words: &'a [&'a str],
@@ -173,8 +171,7 @@ fn a_retriever_of_300_ms_does_not_hold_the_sampler_up() {
         took.as_secs_f64(),
         (took.saturating_sub(worked)).as_secs_f64()
     );
-    // A trajectory waits only for its own two searches. If the sampler waited for each, one would
-    // run at a time, and all would take 9.6 s.
+    // If the sampler waited for each search, all would take 9.6 s.
     let most = retriever.most.load(Ordering::Relaxed);
     assert!(most >= 4, "{most} of 16 trajectories searched at once");
     assert!(calls < queries, "the queries of several go out in one call");

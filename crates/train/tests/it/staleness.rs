@@ -23,7 +23,7 @@ const STEPS: u64 = 7;
 
 fn config(max_staleness: u64, more: &[&str]) -> Config {
     let staleness = format!("rollout.max_staleness={max_staleness}");
-    // Nothing is solved in so short a run; the entropy bonus changes the weights.
+    // Nothing is solved; the entropy bonus changes the weights.
     let entropy = "objective.entropy_coef=0.05";
     let mut settings =
         vec![entropy, "train.steps=7", "train.num_minibatches=2", "train.keep_last=0", &staleness];
@@ -107,13 +107,13 @@ fn a_run_that_was_stopped_goes_on() {
     assert_eq!(metric(&root, "rollout/staleness").len(), STEPS as usize);
 }
 
-/// An environment that counts the steps of all episodes. The first few episodes end with their
-/// first step, every second one with success; later ones never end.
+/// The first few episodes end with their first step, every second one with success; later ones
+/// never end.
 #[derive(Clone)]
 struct Endless {
     steps: Arc<AtomicU64>,
     short: Arc<AtomicI64>,
-    /// Number of short episodes left at this one's first step.
+    /// Short episodes left at this one's first step.
     left: Option<i64>,
 }
 
@@ -214,7 +214,7 @@ impl Observer for Failing {
 
 #[test]
 fn a_run_that_fails_leaves_nothing_under_way() {
-    // Dynamic sampling draws tasks for one rollout at a time: the first two steps get the short
+    // Dynamic sampling draws tasks for one rollout at a time, so the first two steps get the short
     // episodes.
     let settings = "env.kind=endless env.short=4 prompt.template=plain prompt.layout=windowed prompt.history=0 \
                     policy.scratch.hidden_size=32 policy.scratch.layers=1 policy.scratch.heads=2 \

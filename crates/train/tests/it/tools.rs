@@ -1,4 +1,4 @@
-//! An environment with tools: input of chat templates, tool results, and several calls per reply.
+//! An environment with tools.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::atomic::AtomicBool;
@@ -190,8 +190,7 @@ fn a_chat_template_is_given_tools_and_results_as_its_own() {
     let tool = turnwise_text::chat::Tool::from_json(played.tools[0].json()).unwrap();
     let options = RenderOptions { tools: vec![tool], ..RenderOptions::default() };
     let whole = ChatTemplate::from_source(HERMES).unwrap().render(&messages, &options).unwrap();
-    // The text after the second reply is a user message; rendering drops thoughts before it, a
-    // growing sequence keeps them.
+    // Rendering drops thoughts before a user message; a growing sequence keeps them.
     let whole = whole.replacen("<tool_call>", "<think>\nTwo at once.\n</think>\n\n<tool_call>", 1);
     assert_eq!(format!("{}\n", text(&tokenizer, &played)), whole);
 }

@@ -92,8 +92,8 @@ fn a_game_that_changed_under_its_name_is_noticed() {
     }
 }
 
-/// An environment of one-turn episodes. Those of the task `mixed` alternately succeed and fail, all
-/// others fail; after `lasts` of them, the environment fails permanently.
+/// Episodes of the task `mixed` alternately succeed and fail, all others fail; after `lasts` of
+/// them, the environment fails permanently.
 #[derive(Clone)]
 struct Breaking {
     lasts: u64,
@@ -182,7 +182,7 @@ impl WorldKind for BreakingKind {
     }
 }
 
-/// Trains one step of dynamic sampling there: two tasks, two episodes each, at most three rounds.
+/// Two tasks, two episodes each, at most three rounds.
 fn train_in_breaking(lasts: u64) -> Result<Vec<MetricsLine>, TrainError> {
     let settings = "env.kind=breaking env.max_turns=1 prompt.template=plain policy.scratch.hidden_size=32 \
                     policy.scratch.layers=1 policy.scratch.heads=2 policy.scratch.key_value_heads=1 \
@@ -205,8 +205,8 @@ fn train_in_breaking(lasts: u64) -> Result<Vec<MetricsLine>, TrainError> {
 
 #[test]
 fn a_round_in_which_every_environment_fails_ends_no_step_that_has_groups() {
-    // Each round samples the whole batch. The first has one useful group and one with equal
-    // returns; the next two fail completely, with two groups each.
+    // The first round has one useful group and one with equal returns; the next two fail
+    // completely.
     let lines = train_in_breaking(4).unwrap();
     let of = |tag: &str| lines[0].metrics.get(tag).unwrap();
     assert_eq!((of("rollout/rounds"), of("rollout/groups"), of("rollout/groups_masked")), (3.0, 1.0, 4.0));

@@ -1,4 +1,4 @@
-//! HTTP requests to the hub, with retries and errors that say how to fix the problem.
+//! HTTP requests to the hub, with retries.
 
 use std::time::Duration;
 
@@ -9,25 +9,24 @@ use ureq::{Agent, Body, SendBody};
 
 use super::PushError;
 
-/// Maximum size of a response. LFS batch responses are far smaller.
+/// Maximum response size; LFS batch responses are far smaller.
 const LARGEST: u64 = 16 << 20;
 const TRIES: u32 = 4;
 
 pub(super) struct Client {
     agent: Agent,
-    /// Without a trailing slash.
     pub(super) endpoint: String,
     token: String,
-    /// Wait before the second try; it doubles for each further try.
+    /// Wait before the second try, doubled for each later one.
     pause: Duration,
 }
 
 #[derive(Clone, Copy)]
 pub(super) struct Form {
     pub(super) content_type: &'static str,
-    /// The token is sent only to the hub, never to the storage service that it uses.
+    /// Whether to send the token; only to the hub, never to its storage.
     pub(super) authorized: bool,
-    /// True if the request is idempotent.
+    /// Whether the request is idempotent.
     pub(super) repeatable: bool,
 }
 
@@ -37,8 +36,8 @@ impl Client {
     pub(super) fn new(endpoint: &str, token: String, pause: Duration) -> Self {
         let agent = Agent::config_builder()
             .timeout_connect(Some(Duration::from_secs(30)))
-            // The hub takes a while to commit large files. Sending has no limit, because it depends
-            // on the file size.
+            // Committing large files takes a while. Sending has no limit, because it depends on
+            // file size.
             .timeout_recv_response(Some(Duration::from_mins(10)))
             .http_status_as_error(false)
             // The token must not be sent to another address.
@@ -87,8 +86,8 @@ impl Client {
         self.parse(url, response)
     }
 
-    /// Uploads bytes to a signed storage URL, without the token, and returns the response's `ETag`.
-    /// Each attempt calls `open` to get a new reader.
+    /// Uploads to a signed storage URL, without the token, and returns the `ETag`. Each try calls
+    /// `open`.
     pub(super) fn put<R: std::io::Read>(
         &self,
         url: &str,
@@ -114,8 +113,6 @@ impl Client {
         }
     }
 
-    /// Sends a request until it succeeds, fails permanently, or reaches the maximum number of
-    /// tries.
     fn send(
         &self,
         url: &str,
@@ -184,21 +181,20 @@ impl Client {
         PushError::Network { address: plain(url), reason: self.hide(reason) }
     }
 
-    /// Shortens a server's text and removes the token if the text contains it.
+    /// Shortens the text and removes the token.
     fn hide(&self, text: &str) -> String {
         text.replace(&self.token, "***").chars().take(300).collect()
     }
 }
 
-/// Returns the message in an error response: `error` or `message` of a JSON body, otherwise the
-/// whole text.
+/// `error` or `message` of a JSON body, else the whole text.
 fn in_body(body: &str) -> String {
     let json = serde_json::from_str::<Value>(body).ok();
     let message = json.as_ref().and_then(|json| json.get("error").or_else(|| json.get("message"))?.as_str());
     message.unwrap_or(body.trim()).to_owned()
 }
 
-/// Removes the query of a URL, which may contain a signature.
+/// A query may contain a signature.
 fn plain(url: &str) -> String {
     url.split('?').next().unwrap_or_default().to_owned()
 }

@@ -4,56 +4,54 @@ use std::path::Path;
 
 use thiserror::Error;
 
-/// Error from starting or finishing an upload. Messages name the file or repository and say how to
-/// fix the problem.
+/// Error from an upload; messages name the file or repository and the fix.
 #[derive(Debug, Error)]
 pub enum PushError {
-    /// A file or folder could not be read.
+    /// File or folder that could not be read.
     #[error("{path}: {source}")]
     Io {
-        /// Path of the file or folder.
+        /// Path.
         path: String,
-        /// The operating system's error.
+        /// Operating system error.
         source: std::io::Error,
     },
-    /// The folder is neither a model nor an adapter, or changed during the upload.
+    /// Folder that is neither a model nor an adapter, or changed during the upload.
     #[error("{path}: {reason}")]
     Folder {
-        /// Path of the file or folder.
+        /// Path.
         path: String,
-        /// The problem and how to fix it.
+        /// Problem and fix.
         reason: String,
     },
-    /// The repository name is malformed, or the repository's visibility differs from the requested
-    /// one.
+    /// Malformed repository name, or another visibility than requested.
     #[error("{repository}: {reason}")]
     Repository {
-        /// The repository name as given.
+        /// Repository as given.
         repository: String,
-        /// The problem and how to fix it.
+        /// Problem and fix.
         reason: String,
     },
-    /// No token was found, or an environment variable forbids network access.
+    /// Missing token, or a variable that forbids network access.
     #[error("{0}")]
     Environment(String),
-    /// The server returned an error.
+    /// Error response.
     #[error("{address}: status {status}: {message}{hint}")]
     Status {
-        /// The URL without its query, which may contain a signature.
+        /// URL without its query, which may contain a signature.
         address: String,
-        /// The HTTP status.
+        /// HTTP status.
         status: u16,
-        /// The server's message.
+        /// Server message.
         message: String,
-        /// A suggested fix, starting with a separator; may be empty.
+        /// Suggested fix with a leading separator; may be empty.
         hint: String,
     },
-    /// The server could not be reached, or sent an invalid response.
+    /// Unreachable server or invalid response.
     #[error("{address}: {reason}; rerun the command to resume")]
     Network {
-        /// The URL without its query.
+        /// URL without its query.
         address: String,
-        /// The reason.
+        /// Reason.
         reason: String,
     },
 }

@@ -12,16 +12,14 @@ use turnwise_core::hexadecimal;
 
 use super::PushError;
 
-/// Number of leading bytes sent to the Hub, which uses them to decide whether a file is stored in
-/// LFS.
+/// The hub decides by these leading bytes whether a file is stored in LFS.
 const SAMPLE: u64 = 512;
 
 pub(super) struct LocalFile {
-    /// Path in the repository, with `/` as the separator.
     pub(super) name: String,
     pub(super) path: PathBuf,
     pub(super) size: u64,
-    /// First bytes of the file, in base64.
+    /// First bytes in base64.
     pub(super) sample: String,
 }
 
@@ -30,7 +28,7 @@ impl LocalFile {
         File::open(&self.path).map_err(PushError::io(&self.path))
     }
 
-    /// Returns the file's bytes; fails if its size has changed.
+    /// Fails if the size has changed.
     pub(super) fn read(&self) -> Result<Vec<u8>, PushError> {
         let bytes = std::fs::read(&self.path).map_err(PushError::io(&self.path))?;
         if bytes.len() as u64 != self.size {
@@ -39,7 +37,7 @@ impl LocalFile {
         Ok(bytes)
     }
 
-    /// Returns the hexadecimal SHA-256, which serves as LFS object id.
+    /// The LFS object id.
     pub(super) fn sha256(&self) -> Result<String, PushError> {
         let (mut file, mut hash) = (self.open()?, Sha256::new());
         let mut buffer = vec![0; 1 << 20];
@@ -53,7 +51,7 @@ impl LocalFile {
     }
 }
 
-/// Returns the git object id of a file: the SHA-1 of its blob.
+/// The git object id.
 pub(super) fn blob(bytes: &[u8]) -> String {
     // `sha1` and `sha2` depend on different releases of `digest`.
     use sha1::Digest as _;
@@ -63,8 +61,7 @@ pub(super) fn blob(bytes: &[u8]) -> String {
     hexadecimal(&hash.finalize())
 }
 
-/// Lists the files of a folder and its subfolders, sorted by name. Hidden files are skipped, for
-/// example those of git and the hub.
+/// Sorted by name, without hidden files.
 pub(super) fn list(folder: &Path) -> Result<Vec<LocalFile>, PushError> {
     let mut found = Vec::new();
     walk(folder, "", &mut found)?;

@@ -27,7 +27,7 @@ struct Batch {
 #[derive(Deserialize)]
 struct Object {
     oid: String,
-    /// `None` if the storage service already has the file.
+    /// `None` if the storage already has the file.
     actions: Option<Actions>,
     error: Option<ObjectError>,
 }
@@ -52,7 +52,7 @@ struct Action {
     header: BTreeMap<String, Value>,
 }
 
-/// Uploads the files that the storage service lacks. Returns their number and total bytes.
+/// Returns the number and total bytes of the uploaded files.
 pub(super) fn upload(
     client: &Client,
     repository: &str,
@@ -110,10 +110,9 @@ fn whole(client: &Client, large: &Large<'_>, action: &Action) -> Result<(), Push
     client.put(&action.href, *size, || Ok(File::open(path)?.take(*size))).map(drop)
 }
 
-/// Uploads a file in parts, then sends the `ETag` of each part to the hub.
+/// Sends each part's `ETag` to the hub at the end.
 fn parts(client: &Client, large: &Large<'_>, action: &Action, size: &Value) -> Result<(), PushError> {
     let malformed = |reason: &str| client.network(&action.href, &format!("{}: {reason}", large.file.name));
-    // A number, or digits in quotes.
     let size = size.as_u64().or_else(|| size.as_str()?.parse().ok()).filter(|&size| size > 0);
     let size = size.ok_or_else(|| malformed("chunk_size is not a number of bytes"))?;
     let number = |key: &String| key.parse::<u64>().ok();

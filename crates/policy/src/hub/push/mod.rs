@@ -1,9 +1,8 @@
-//! Uploads a model or adapter folder to the Hugging Face hub.
+//! Uploads a model or adapter folder to the Hugging Face hub, like `huggingface_hub.create_commit`.
 //!
-//! The protocol follows `huggingface_hub.create_commit`. The hub decides which files are large
-//! (`preupload`). Those are uploaded by git LFS (`lfs.rs`), and one commit adds all files. If an
-//! upload is repeated, only missing files are sent. `hf-hub` supports uploads from version 1.0 on,
-//! but requires an async runtime and brings its own HTTP client.
+//! The hub decides which files are large (`preupload`); those are uploaded by git LFS, and one
+//! commit adds all files. A repeated upload only sends missing files. `hf-hub` can upload from
+//! version 1.0 on, but requires an async runtime and another HTTP client.
 
 mod client;
 mod error;
@@ -31,16 +30,16 @@ use crate::Notes;
 
 const BATCH: usize = 256;
 
-/// Options for an upload.
+/// Upload options.
 #[derive(Clone, Debug)]
 pub struct Push {
-    /// Folder with a model or an adapter.
+    /// Model or adapter folder.
     pub folder: PathBuf,
     /// `ORG/NAME` or `ORG/NAME@BRANCH`.
     pub repository: String,
-    /// Create the repository if it does not exist.
+    /// Create a missing repository.
     pub create: bool,
-    /// Requires a private repository. A new repository is created as private.
+    /// Require a private repository; a new one is created as private.
     pub private: bool,
     /// First line of the commit message.
     pub message: String,
@@ -49,13 +48,13 @@ pub struct Push {
 /// Result of an upload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pushed {
-    /// URL of the repository's page.
+    /// URL of the repository.
     pub url: String,
-    /// Id of the commit; `None` if all files were already in the repository.
+    /// Commit id; `None` if all files were already there.
     pub commit: Option<String>,
-    /// Number of files in the commit.
+    /// Files in the commit.
     pub files: usize,
-    /// Number of large files that were sent, and their total bytes.
+    /// Number and total bytes of the large files sent.
     pub uploaded: (usize, u64),
 }
 
@@ -71,7 +70,7 @@ struct Mode {
     upload_mode: String,
     #[serde(default)]
     should_ignore: bool,
-    /// Object id (git or LFS) of the file that the branch has at this path.
+    /// Object id (git or LFS) of the branch's file at this path.
     oid: Option<String>,
 }
 
@@ -86,13 +85,11 @@ struct Info {
     private: bool,
 }
 
-/// Uploads a folder in one commit.
-///
-/// The token is read from `HF_TOKEN` or from `hf auth login`. `HF_ENDPOINT` sets another hub.
+/// Uploads a folder in one commit, with the token from `HF_TOKEN` or `hf auth login`. `HF_ENDPOINT`
+/// sets another hub.
 ///
 /// # Errors
-/// Fails if the folder is not a complete model or adapter, if there is no token, or if the hub
-/// rejects a request.
+/// Fails on an incomplete model or adapter, without a token, or if the hub rejects a request.
 pub fn push(options: &Push, notes: &mut Notes<'_>) -> Result<Pushed, PushError> {
     push_to(options, &Hub::find(|name| std::env::var_os(name))?, notes)
 }
@@ -104,7 +101,6 @@ struct Hub {
 }
 
 impl Hub {
-    /// Reads endpoint and token from the environment, like `huggingface_hub`.
     fn find(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, PushError> {
         if let Some(variable) = Cache::find(&variable).and_then(|cache| cache.offline) {
             return Err(PushError::Environment(format!("{variable} forbids the network; unset it")));
@@ -124,7 +120,6 @@ impl Hub {
     }
 }
 
-/// Returns the path of the token file from `hf auth login`.
 fn token_file(variable: &impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let set = |name: &str| variable(name).filter(|value| !value.is_empty());
     let home = || set("HOME").or_else(|| set("USERPROFILE")).map(PathBuf::from);
@@ -210,7 +205,7 @@ fn push_to(options: &Push, hub: &Hub, notes: &mut Notes<'_>) -> Result<Pushed, P
     Ok(Pushed { url, commit: Some(committed.commit_oid), files: count, uploaded })
 }
 
-/// Creates a repository, or keeps an existing one.
+/// Keeps an existing repository.
 fn create(client: &Client, id: &str, private: bool, notes: &mut Notes<'_>) -> Result<(), PushError> {
     let (organization, name) = id.split_once('/').unwrap_or_default();
     let mut body = json!({ "name": name, "organization": organization });
@@ -226,7 +221,6 @@ fn create(client: &Client, id: &str, private: bool, notes: &mut Notes<'_>) -> Re
     Ok(())
 }
 
-/// Asks the hub how each file should be sent, and returns the results in the order of the files.
 fn modes(client: &Client, url: &str, files: &[LocalFile]) -> Result<Vec<Mode>, PushError> {
     let mut found = Vec::new();
     for files in files.chunks(BATCH) {

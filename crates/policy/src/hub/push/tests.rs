@@ -1,4 +1,4 @@
-//! Tests of uploads to a local double of the hub, which checks the requests.
+//! Uploads to a local double of the hub, which checks the requests.
 
 mod double;
 
@@ -8,7 +8,7 @@ use std::path::Path;
 use self::double::{Double, TOKEN};
 use super::*;
 
-/// Writes a small model: two text files, two LFS files, and files that must not be uploaded.
+/// Two text files, two LFS files, and files that must not be uploaded.
 fn model() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, bytes: &[u8]| fs::write(folder.path().join(name), bytes).unwrap();
@@ -68,13 +68,11 @@ fn a_folder_is_uploaded_whole_and_only_once() {
     }
     drop(state);
 
-    // Nothing has changed: no file is sent and no commit is made.
     double.state().requests.clear();
     let again = push_quietly(&options(folder.path()), &double).unwrap();
     assert_eq!((again.commit, again.files), (None, 0));
     assert!(!double.state().requests.iter().any(|line| line.starts_with("PUT") || line.contains("commit")));
 
-    // Only the change is sent.
     fs::write(folder.path().join("config.json"), "{\"a\": 1}").unwrap();
     let changed = push_quietly(&options(folder.path()), &double).unwrap();
     assert_eq!((changed.commit.as_deref(), changed.files), (Some("commit-2"), 1));
@@ -106,7 +104,7 @@ fn rejections_name_the_fix() {
         assert!(words.iter().all(|word| error.contains(word)), "{error}");
     };
     expect(failure(&|_, _| ()), &["/api/models/org/name/preupload/main", "404", "--create"]);
-    // The server repeats the token, the error does not.
+    // The server repeats the token; the error does not.
     let wrong_token = failure(&|_, hub| hub.token = "hf_wrong".into());
     expect(wrong_token.clone(), &["401", "hf auth login", "***"]);
     assert!(!wrong_token.contains("hf_wrong"), "{wrong_token}");
@@ -114,7 +112,7 @@ fn rejections_name_the_fix() {
     double.state().private = Some(false);
     expect(failure(&|options, _| options.repository = "org/name@v2".into()), &["v2", "create the branch"]);
     expect(failure(&|options, _| options.private = true), &["org/name: is public"]);
-    // An existing repository is kept, and nothing private is sent to a public one.
+    // Nothing private is sent to an existing public repository.
     expect(failure(&|options, _| (options.private, options.create) = (true, true)), &["is public"]);
     assert!(double.state().files.is_empty());
     fs::remove_file(folder.path().join("config.json")).unwrap();

@@ -23,8 +23,7 @@ impl<S: Sampler> Lane<'_, S> {
                 if let Ok(prompt) = self.prompter().request(asked, before) {
                     return Ok(prompt);
                 }
-                // A chat template that cannot continue with these messages may still render all of
-                // them.
+                // The template may still render all messages from the start.
                 asked.continues = None;
             }
             return self.prompter().request(asked, None);
@@ -45,8 +44,6 @@ impl<S: Sampler> Lane<'_, S> {
         }
     }
 
-    /// Returns the prompt for a response of this kind: the last sequence and the newest
-    /// observation.
     fn grown(&self, live: &Live, finish: FinishReason, kind: TurnKind) -> Result<Vec<u32>, TextError> {
         let trajectory = &live.trajectory;
         let mut tokens =
@@ -61,8 +58,7 @@ impl<S: Sampler> Lane<'_, S> {
         Ok(tokens)
     }
 
-    /// Returns `prompt` for the next action, or the prompt of a summary if it is too long
-    /// ([`super::super::compaction`]).
+    /// Returns a summary's prompt ([`super::super::compaction`]) if `prompt` is too long.
     pub(super) fn or_compaction(
         &self,
         live: &mut Live,
@@ -118,7 +114,7 @@ impl<S: Sampler> Lane<'_, S> {
     }
 }
 
-/// Records the exact prompt and response ids. Text is never tokenized again.
+/// Text is never tokenized again.
 pub(super) fn record_tokens(live: &mut Live, completion: &Completion, layout: Layout) {
     let (turn, begins) = (live.trajectory.turns.len(), live.begins_sequence());
     let mut tokens = std::mem::take(&mut live.prompt);

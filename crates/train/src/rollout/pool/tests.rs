@@ -5,9 +5,8 @@ use turnwise_core::Task;
 
 use super::*;
 
-/// An environment whose goals and actions script its behavior: `ok`, `sleep N` (milliseconds),
-/// `turn N` (the same, one call at a time), `busy N` (N transient errors first), `broken`, `held`
-/// (until the test releases it), `hang`, `panic`.
+/// Goals and actions script the behavior: `ok`, `sleep N` (milliseconds), `turn N` (one call at a
+/// time), `busy N` (N transient errors first), `broken`, `held` (until released), `hang`, `panic`.
 #[derive(Default)]
 struct Scripted {
     made: AtomicUsize,
@@ -15,7 +14,6 @@ struct Scripted {
     closed: AtomicUsize,
     batches: Mutex<Vec<usize>>,
     batch_limit: usize,
-    /// Locked by one `turn` call at a time.
     turn: Mutex<()>,
     hold: Mutex<Option<Hold>>,
     limits_calls: bool,
@@ -186,7 +184,7 @@ fn slow_calls_hold_nothing_up() {
     let nothing = lane.poll(Instant::now() + Duration::from_millis(20));
     assert!(nothing.is_empty(), "the deadline holds");
     let quick = lane.begin(job("ok"), seed());
-    // If blocked, the quick call would end after the slow one, which times out after ten seconds.
+    // If blocked, the quick call would end after the slow one, which times out.
     let first = lane.poll(Instant::now() + Duration::from_secs(30));
     assert_eq!(first.into_iter().map(|(ticket, _)| ticket).collect::<Vec<_>>(), [quick]);
     held.go_on();
@@ -306,7 +304,6 @@ fn steps_that_wait_go_together_where_the_world_takes_them_so() {
 
 #[test]
 fn an_episode_begins_when_the_world_has_room_and_steps_go_before_it() {
-    // As many waiting resets as threads would otherwise block the steps.
     let world = Arc::new(Scripted { room: 2, ..Scripted::default() });
     let pool = pool(&world, calls(2));
     let mut lane = pool.lane();

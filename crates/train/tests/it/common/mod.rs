@@ -22,8 +22,8 @@ use turnwise_train::{EvaluationPoint, Event, NoopObserver, Observer, Run, RunEnd
 
 pub(crate) const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tiny.toml");
 
-/// Two steps of a model with a few thousand weights on a dozen games. Nothing is ever solved; only
-/// the penalty for invalid turns provides a signal.
+/// Two steps of a model with a few thousand weights on a dozen games. Nothing is ever solved; the
+/// penalty for invalid turns is the only signal.
 pub(crate) const TINY: &[&str] = &[
     "env.generator.size=tiny",
     "env.generator.train=12",
@@ -48,7 +48,6 @@ pub(crate) fn config(preset: Option<&str>, more: &[&str]) -> Result<Config, Trai
     })
 }
 
-/// The runner of a test's tasks, with a built-in template.
 pub(crate) fn runner(
     tasks: impl TaskSet + 'static,
     template: &str,
@@ -61,7 +60,6 @@ pub(crate) fn runner(
     EnvRunner { world, template, parser, tokenizer, chat, pictures: None }
 }
 
-/// A config for rollouts without a training run.
 pub(crate) fn rollout_config(layout: Layout, max_model_len: usize, slots: usize) -> Config {
     let mut config = Config { seed: 7, ..Config::default() };
     (config.prompt.layout, config.env.max_turns) = (layout, 0);
@@ -69,12 +67,10 @@ pub(crate) fn rollout_config(layout: Layout, max_model_len: usize, slots: usize)
     config
 }
 
-/// Resumes a run with its own settings.
 pub(crate) fn resume(root: &Path, observer: &mut dyn Observer) -> Result<Run, TrainError> {
     resume_with(root, &[], None, observer)
 }
 
-/// Resumes a run with changed settings, from a chosen checkpoint.
 pub(crate) fn resume_with(
     root: &Path,
     overrides: &[&str],
@@ -108,7 +104,7 @@ pub(crate) fn train(config: Config, what: &str) -> Vec<MetricsLine> {
     lines
 }
 
-/// Two steps of any config of `configs`, with a model of a few thousand weights.
+/// Two steps of any config of `configs`, with a tiny model.
 const SHORT: &[&str] = &[
     "env.max_turns=3",
     "sft.steps=0",
@@ -119,9 +115,8 @@ const SHORT: &[&str] = &[
     "train.skip_zero_advantage=false",
 ];
 
-/// Trains all configs of `configs/<name>`, which must have this environment kind, for two steps
-/// with these overrides, and returns their names in order. Checks that each file begins with its
-/// command, and that prompts fit the context.
+/// Trains all configs of `configs/<name>` for two steps and returns their names in order. Each file
+/// must have this environment kind, begin with its command, and have prompts that fit the context.
 pub(crate) fn train_folder(name: &str, kind: &str, more: &[&str]) -> Vec<String> {
     let temporary = tempfile::tempdir().unwrap();
     let tiny = temporary.path().join("tiny.toml");
@@ -180,7 +175,7 @@ impl Observer for Notes {
     }
 }
 
-/// A judge on a real socket that gives the four turns of each trajectory rising scores.
+/// Gives the four turns of each trajectory rising scores.
 pub(crate) fn judge() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,5 +1,4 @@
-//! A double of the hub that checks and answers the requests of an upload, as `huggingface_hub` 2.4
-//! sends them.
+//! A double of the hub that checks an upload's requests, as `huggingface_hub` 2.4 sends them.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -19,7 +18,7 @@ const PART: usize = 10;
 
 #[derive(Default)]
 pub(super) struct State {
-    /// Visibility of the repository; `None` if it does not exist.
+    /// `None` if the repository does not exist.
     pub(super) private: Option<bool>,
     /// Files of the branch `main`.
     pub(super) files: BTreeMap<String, Vec<u8>>,
@@ -27,13 +26,10 @@ pub(super) struct State {
     storage: BTreeMap<String, Vec<u8>>,
     parts: BTreeMap<String, Vec<u8>>,
     commits: usize,
-    /// `METHOD PATH` of each request.
     pub(super) requests: Vec<String>,
-    /// Number of following storage requests that fail.
+    /// Following storage requests that fail.
     pub(super) failures: usize,
-    /// Reject commits.
     pub(super) conflict: bool,
-    /// Store parts as empty.
     pub(super) lose_parts: bool,
 }
 
