@@ -4,19 +4,19 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// A method's table in a config, `{ kind = "...", ... }`, before its settings are parsed.
+/// A method's config table, `{ kind = "...", ... }`, before its settings are parsed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MethodTable {
-    /// Name of the method.
+    /// Method name.
     pub kind: String,
-    /// Settings of the method.
+    /// Unparsed settings.
     #[serde(flatten)]
     pub settings: Map<String, Value>,
 }
 
 impl MethodTable {
-    /// Creates a table from typed settings, defaults included. `None` is left out because TOML has
-    /// no null.
+    /// Creates a table from typed settings, defaults included. Drops `None`, because TOML has no
+    /// null.
     ///
     /// # Errors
     /// Fails if the settings do not serialize to a table.
@@ -26,7 +26,7 @@ impl MethodTable {
         Ok(Self { kind: kind.to_owned(), settings: serde_json::from_value(settings)? })
     }
 
-    /// Parses the settings into the method's own type.
+    /// Parses the settings into the method's type.
     ///
     /// # Errors
     /// Fails on settings that the type rejects, such as unknown keys.
@@ -46,14 +46,14 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
-/// A named starting point of a config, declared in the file of its method.
+/// A named starting config, declared in its method's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preset {
     /// The name.
     pub name: &'static str,
-    /// The preset that it extends.
+    /// Preset that it extends.
     pub base: Option<&'static str>,
-    /// Credit, loss and data settings as TOML. A list replaces the base's whole list.
+    /// Credit, loss and data settings as TOML; lists replace the base's lists.
     pub settings: &'static str,
 }
 
