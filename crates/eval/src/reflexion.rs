@@ -1,4 +1,4 @@
-//! Trials with reflections between them.
+//! Trials with reflections in between.
 
 use turnwise_core::{Reasoning, SampleError, SampleRequest, Sampler, SamplingParams, Seed, Task, Trajectory};
 use turnwise_train::rollout::prompting::Prompter;
@@ -7,13 +7,13 @@ use turnwise_train::{TrainError, sampling_params};
 
 use crate::EvalError;
 
-/// Maximum number of reflections in a prompt; the latest are kept.
+/// Maximum reflections in a prompt; the latest are kept.
 const MEMORY: usize = 3;
 
 const REFLECTION_TOKENS: usize = 256;
 
-/// Plays each task until it is solved, at most `trials` times; trials that failed in the
-/// environment are repeated. Returns the trajectories of each task in trial order; `None` if
+/// Plays each task until it is solved, at most `trials` times. A task that failed in the
+/// environment is not tried again. Returns each task's trajectories in trial order; `None` if
 /// stopped.
 pub(crate) fn play<S: Sampler + Send>(
     runner: &EnvRunner,
@@ -36,7 +36,7 @@ pub(crate) fn play<S: Sampler + Send>(
             .collect();
         let played_now = runner.play(rollout, &jobs, samplers, &mut *tick)?;
         let Some(Played { trajectories, .. }) = played_now else { return Ok(None) };
-        // A failure of the environment is no reason for a reflection.
+        // Failures of the environment need no reflection.
         let failed: Vec<Trajectory> = trajectories
             .iter()
             .filter(|trajectory| !trajectory.success && !is_faulty(trajectory))
@@ -74,7 +74,7 @@ fn preamble(notes: &[String]) -> String {
     text
 }
 
-/// Requests a reflection on each failed trial; `None` if it is empty or could not be requested.
+/// Requests a reflection on each failed trial; `None` if it is empty or failed.
 fn reflect<S: Sampler + Send>(
     runner: &EnvRunner,
     rollout: &Rollout<'_>,
@@ -84,7 +84,7 @@ fn reflect<S: Sampler + Send>(
     samplers: &mut [S],
 ) -> Result<Vec<Option<String>>, EvalError> {
     let config = rollout.config;
-    // Reflections read the episode as text, without pictures.
+    // Reflections read the episode as text.
     let prompter = Prompter { pictures: None, ..runner.prompter() };
     let params = SamplingParams {
         max_tokens: REFLECTION_TOKENS,
@@ -112,16 +112,15 @@ fn reflect<S: Sampler + Send>(
     Ok(replies.into_iter().map(|reply| said(&prompter.response(&reply?))).collect())
 }
 
-/// Returns a reflection on one line, without the reasoning before it; `None` if the reasoning was
-/// cut off.
+/// Returns the reflection on one line; `None` if its reasoning was cut off.
 fn said(reply: &str) -> Option<String> {
     let answer = Reasoning::of_continued(reply).answer()?;
     let words = answer.split_whitespace().collect::<Vec<_>>().join(" ");
     (!words.is_empty()).then_some(words)
 }
 
-/// Returns the prompt for a reflection. Drops the earliest turns until the prompt fits; `None` if
-/// not even the task fits, or if the chat template rejects it.
+/// Returns the prompt for a reflection without the earliest turns, if too long; `None` if not even
+/// the task fits or the chat template rejects it.
 fn fitting(
     prompter: Prompter<'_>,
     trajectory: &Trajectory,
@@ -167,8 +166,7 @@ fn question(trajectory: &Trajectory, notes: &[String], skipped: usize) -> String
     text
 }
 
-/// Returns the reply to each request, distributed over all samplers; `None` for a missing or failed
-/// request.
+/// Returns the replies; `None` for a missing or failed request.
 fn complete<S: Sampler + Send>(
     samplers: &mut [S],
     requests: &[Option<SampleRequest>],
