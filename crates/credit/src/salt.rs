@@ -2,15 +2,14 @@
 //! others keep theirs (SALT, "Step-level Advantage Assignment for Long-horizon Agents via
 //! Trajectory Graph", 2025).
 //!
-//! The state before turn t is the last `h` (action, observation) pairs up to the current
-//! observation; at the start there are fewer. An edge is (state_t, action_t, state_{t+1}), where
-//! the action is the parsed action. The state after the last turn is marked as terminal.
+//! The state before turn t is the last `h` (action, observation) pairs (fewer at the start) up to
+//! the current observation. An edge is (state_t, action_t, state_{t+1}) with the parsed action; the
+//! state after the last turn is marked as terminal.
 //!
-//! Differs from the paper: an edge taken twice by the same trajectory counts twice unless
-//! `count = "trajectories"`. Free-text observations are matched by clustering their embeddings, one
-//! observation at a time. `actions = "embedding"` does the same for free-text actions (code,
-//! paraphrases). A text joins the cluster whose first member is most similar, if that similarity is
-//! above the threshold.
+//! Differs from the paper: an edge taken twice by one trajectory counts twice unless
+//! `count = "trajectories"`. Free-text observations, and actions with `actions = "embedding"`, are
+//! clustered by embedding, one at a time: a text joins the cluster whose first member is most
+//! similar, if above the threshold.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Group, PerTurn, Preset, Trajectory};
@@ -24,15 +23,15 @@ const NAME: &str = "salt";
 
 const SETTINGS: &str = "credit.refinements = [{ kind = \"salt\" }]\nobjective.kl.coef = 0.01";
 
-/// When two observations, or two actions, count as equal.
+/// When two observations or actions are equal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SaltMatching {
-    /// The texts are equal.
+    /// Equal texts.
     #[default]
     Exact,
-    /// The cosine similarity of their embeddings is above the threshold. Embeddings come from
-    /// `credit.encoder`, or are hashed character n-grams by default.
+    /// Cosine similarity of embeddings above the threshold. Embeddings come from `credit.encoder`;
+    /// default: hashed character n-grams.
     Embedding,
 }
 
@@ -40,10 +39,10 @@ pub enum SaltMatching {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SaltCount {
-    /// All turns on the edge, each counted once.
+    /// Its turns, each counted once.
     #[default]
     Occurrences,
-    /// All trajectories that take the edge, each represented by the mean of its turns there.
+    /// Its trajectories, each with the mean of its turns there.
     Trajectories,
 }
 
@@ -51,14 +50,14 @@ pub enum SaltCount {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SaltConfig {
-    /// Number of (action, observation) pairs in a state; `h` in the paper.
+    /// (action, observation) pairs in a state; `h` in the paper.
     #[schemars(range(min = 1, max = 1000))]
     pub history: usize,
-    /// How to decide whether two observations are equal.
+    /// When two observations are equal.
     pub matching: SaltMatching,
-    /// How to decide whether two actions are equal. `embedding` needs `matching = "embedding"`.
+    /// When two actions are equal; `embedding` needs `matching = "embedding"`.
     pub actions: SaltMatching,
-    /// Cosine similarity above which two observations, or two actions, match.
+    /// Minimum cosine similarity (exclusive) of matching texts.
     #[schemars(range(min = -1.0, max = 1.0))]
     pub threshold: f64,
     /// What an edge's advantage is averaged over.
@@ -98,15 +97,15 @@ pub struct Salt {
     config: SaltConfig,
 }
 
-/// The (trajectory, turn) pairs on one edge.
+/// (trajectory, turn) pairs on one edge.
 type Edge = Vec<(usize, usize)>;
 
 impl Salt {
-    /// Creates SALT with these settings.
+    /// Creates SALT.
     ///
     /// # Errors
-    /// Fails if the history is empty, the threshold is outside [-1, 1], or actions are matched by
-    /// embedding but observations exactly.
+    /// Fails on an empty history, a threshold outside [-1, 1], or actions matched by embedding but
+    /// observations exactly.
     pub fn new(config: SaltConfig) -> Result<Self, CreditError> {
         in_range(NAME, &config)?;
         if config.actions == SaltMatching::Embedding && config.matching == SaltMatching::Exact {
@@ -138,7 +137,7 @@ impl Salt {
         }
     }
 
-    /// Returns the edges of one group, in order of first appearance.
+    /// Returns a group's edges, by first appearance.
     ///
     /// # Errors
     /// Fails if `matching = "embedding"` and there is no embedder.
@@ -158,7 +157,6 @@ impl Salt {
                 key.extend(
                     symbols[start..end].iter().flat_map(|&(action, observation)| [action, observation]),
                 );
-                // Marks the state after the last turn as terminal.
                 key.push(u32::from(end > last));
                 let next = states.len() as u32;
                 if let Some(&number) = states.get(key.as_slice()) {
@@ -199,7 +197,7 @@ impl Salt {
     }
 }
 
-/// Numbers texts so that equal texts get the same number.
+/// Numbers texts; equal ones get the same number.
 enum Texts<'e, 'a> {
     Exact(FastMap<&'a str, u32>),
     Embedded {
@@ -237,8 +235,8 @@ impl<'a> Texts<'_, 'a> {
     }
 }
 
-/// Returns the (previous action, observation) pair for each state of a trajectory, including the
-/// final one. Action 0 means none.
+/// Returns (previous action, observation) for each state, the final one included; action 0 means
+/// none.
 fn symbols<'a>(
     trajectory: &'a Trajectory,
     observations: &mut Texts<'_, 'a>,
@@ -254,7 +252,7 @@ fn symbols<'a>(
     symbols
 }
 
-/// L2-normalizes a vector; a zero vector stays zero and has cosine 0 with all others.
+/// L2-normalizes a vector; a zero vector stays zero, with cosine 0 to all others.
 fn unit(vector: Vec<f32>) -> Vec<f64> {
     let vector: Vec<f64> = vector.into_iter().map(f64::from).collect();
     let length = vector.iter().map(|value| value * value).sum::<f64>().sqrt();
