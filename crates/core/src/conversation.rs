@@ -1,5 +1,5 @@
-//! Agents' requests and the policy's replies. An agent is a program that holds conversations and
-//! requests their next messages; each request is a turn.
+//! Agents' requests and the policy's replies. An agent is a program that requests the next messages
+//! of its conversations; each request is a turn.
 
 use std::fmt::Write as _;
 
@@ -45,7 +45,7 @@ impl ChatMessage {
 pub struct Continued {
     /// Index of the turn.
     pub turn: usize,
-    /// Number of the request's messages up to that turn's response, included.
+    /// Messages of the request up to that turn's response.
     pub messages: usize,
 }
 
@@ -56,7 +56,7 @@ pub struct Conversation {
     pub messages: Vec<ChatMessage>,
     /// Functions that the reply may call.
     pub tools: Vec<Tool>,
-    /// The continued turn. If absent, the prompt starts a new sequence.
+    /// The continued turn; `None` starts a new sequence.
     pub continues: Option<Continued>,
     /// Agent name, if a program has several.
     pub agent: String,
@@ -64,8 +64,7 @@ pub struct Conversation {
     pub max_tokens: Option<usize>,
     /// Strings that end the reply, excluded from its content.
     pub stop: Vec<String>,
-    /// State key for credit methods that compare turns by state. Default: the agent's name and the
-    /// newest messages.
+    /// State key for credit methods. Default: the agent's name and newest messages.
     pub state: Option<String>,
 }
 
@@ -76,7 +75,7 @@ impl Conversation {
         &self.messages[earlier.map_or(0, |last| last + 1)..]
     }
 
-    /// Returns the state key: the agent's name, and its `state` or newest messages.
+    /// Returns the agent's name and its `state` or newest messages.
     pub fn state_key(&self) -> String {
         let mut key = format!("{}\n", self.agent);
         if let Some(state) = &self.state {

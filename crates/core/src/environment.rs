@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::{Action, EnvError, Observation, Seed, Task, TaskList, Tool, TurnReward};
 
-/// How values of a metric within an episode are merged.
+/// How to merge a metric's values within an episode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Merge {
     /// Keeps the last value.
@@ -56,15 +56,15 @@ pub struct Step {
     pub observation: Observation,
     /// Reward of the action.
     pub reward: f64,
-    /// Finished fraction of the task, in `[0, 1]`, if known.
+    /// Finished fraction of the task, in `[0, 1]`.
     pub progress: Option<f64>,
-    /// Whether the episode ended by its rules (solved or failed).
+    /// Whether the episode ended by its rules.
     pub terminated: bool,
     /// Whether the step limit cut the episode off.
     pub truncated: bool,
     /// Whether the task is solved.
     pub success: bool,
-    /// Whether the environment understood the action; otherwise the state is unchanged.
+    /// Whether the action was understood; if not, the state is unchanged.
     pub understood: bool,
     /// Metrics of the action.
     pub metrics: Vec<Metric>,
@@ -76,32 +76,28 @@ pub struct Step {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Snapshot(pub Vec<u8>);
 
-/// Plays one episode at a time, without access to tokens, prompts or the policy.
-///
-/// It can be reset any number of times. Read-only data belongs in the [`TaskSet`].
+/// Plays one episode at a time, without access to tokens, prompts or the policy. Read-only data
+/// belongs in the [`TaskSet`].
 pub trait Environment: Any + Send {
-    /// Starts `task` and returns the first observation. All randomness comes from `seed`, which is
-    /// the same for all episodes of a group.
+    /// Starts `task`. All randomness comes from `seed`, which a group's episodes share.
     ///
     /// # Errors
-    /// Fails on an unknown task, or if the environment fails ([`EnvError::is_transient`]).
+    /// Fails on an unknown task or a failed environment ([`EnvError::is_transient`]).
     fn reset(&mut self, task: &Task, seed: Seed) -> Result<Observation, EnvError>;
 
     /// Executes one action. An action that is not understood is an ordinary step, not an error.
     ///
     /// # Errors
-    /// Fails without a running episode, or if the environment fails ([`EnvError::is_transient`]).
+    /// Fails without a running episode, or on a failed environment.
     fn step(&mut self, action: &Action) -> Result<Step, EnvError>;
 
-    /// Returns the tools of the episode; called after every reset. Default: none.
-    ///
-    /// They reach the prompt through the chat template, or as a list at its start, so observations
-    /// need not list them.
+    /// Returns the episode's tools; called after every reset. Prompts list them, so observations
+    /// need not.
     fn tools(&self) -> &[Tool] {
         &[]
     }
 
-    /// Returns the state of the episode; `None` if states cannot be saved.
+    /// Returns the episode's state; `None` if unsupported.
     ///
     /// # Errors
     /// Fails if only this state cannot be saved.
@@ -109,16 +105,16 @@ pub trait Environment: Any + Send {
         Ok(None)
     }
 
-    /// Restores a [`Environment::snapshot`]; the episode continues exactly as it would have.
+    /// Restores a [`Environment::snapshot`] exactly.
     ///
     /// # Errors
-    /// Fails if states cannot be restored, or if the bytes are not a snapshot of this environment.
+    /// Fails if unsupported, or on another environment's bytes.
     fn restore(&mut self, snapshot: &Snapshot) -> Result<(), EnvError> {
         let _ = snapshot;
         Err(EnvError::Unsupported("restoring a saved state"))
     }
 
-    /// Ends the episode and releases external resources. Called once after the last step.
+    /// Ends the episode and releases its resources; called once.
     fn close(&mut self) {}
 }
 
@@ -138,16 +134,16 @@ pub trait TaskSet: Send + Sync {
     /// Returns the splits, training first.
     fn splits(&self) -> Vec<String>;
 
-    /// Returns a split's tasks in an order that depends only on the data.
+    /// Returns a split's tasks in a fixed order.
     ///
     /// # Errors
     /// Fails on an unknown split or unreadable data.
     fn tasks(&self, split: &str) -> Result<Vec<Task>, EnvError>;
 
-    /// Returns a lazy list of a split's tasks if creating all takes long; default: `None`.
+    /// Returns a lazy list of a split's tasks, if creating all takes long.
     ///
     /// # Errors
-    /// Fails on an unknown split or unreadable data.
+    /// Fails like [`TaskSet::tasks`].
     fn list(&self, split: &str) -> Result<Option<Arc<dyn TaskList>>, EnvError> {
         let _ = split;
         Ok(None)
@@ -156,23 +152,21 @@ pub trait TaskSet: Send + Sync {
     /// Creates an environment.
     ///
     /// # Errors
-    /// Fails, for example, if the environment's program does not start
-    /// ([`EnvError::is_transient`]).
+    /// Fails, for example, if its program does not start ([`EnvError::is_transient`]).
     fn environment(&self) -> Result<Box<dyn Environment>, EnvError>;
 
-    /// Returns true if calls never wait for another process. Such environments run on the sampler's
-    /// thread; others get threads and a timeout.
+    /// Returns true if calls never wait for another process. Others get threads and a timeout.
     fn is_instant(&self) -> bool {
         false
     }
 
-    /// Returns how many episodes an environment server can start now; `None` if unlimited.
+    /// Returns how many episodes can start now; `None` if unlimited.
     fn free_episodes(&self) -> Option<usize> {
         None
     }
 
-    /// Returns true if the environment enforces its own time limits, without queueing time.
-    /// Otherwise the caller limits each call, queueing included.
+    /// Returns true if the environment limits its calls itself, without queueing time. Otherwise
+    /// the caller does, queueing included.
     fn limits_calls(&self) -> bool {
         false
     }
@@ -183,10 +177,10 @@ pub trait TaskSet: Send + Sync {
     }
 
     /// Steps several environments of this set, with results in order. Override it to execute many
-    /// actions at once (`<dyn Any>::downcast_mut` recovers the environments' type).
+    /// actions at once (`<dyn Any>::downcast_mut` recovers their type).
     ///
     /// # Errors
-    /// An entry fails if [`Environment::step`] does, or if its environment belongs to another set.
+    /// An entry fails if [`Environment::step`] does, or if the environment is of another set.
     fn step_many(&self, pending: &mut [PendingStep<'_>]) -> Vec<Result<Step, EnvError>> {
         pending.iter_mut().map(|pending| pending.environment.step(pending.action)).collect()
     }

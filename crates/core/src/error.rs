@@ -161,7 +161,7 @@ pub enum LearnError {
         /// The reason.
         reason: String,
     },
-    /// The gradient is NaN or infinite; the weights are unchanged.
+    /// NaN or infinite gradient; the weights are unchanged.
     #[error("the gradient norm is {0}: the update was not applied")]
     Gradient(f64),
     /// The learner lacks a pass that the method needs.

@@ -9,10 +9,10 @@ use crate::{
     ObjectiveError, RequiredPasses, SecondPass, TokenSequence,
 };
 
-/// Forward-pass results of one sequence, one entry per response token.
+/// Forward-pass results of one sequence, per response token.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenStatistics<'a> {
-    /// `log pi(token | context)` in nats; for a critic, its value before the token.
+    /// `log pi(token | context)` in nats, or a critic's value before the token.
     pub logprobs: &'a [f32],
     /// Full-vocabulary Shannon entropy in nats; empty unless [`RequiredPasses::entropies`].
     pub entropies: &'a [f32],
@@ -20,7 +20,7 @@ pub struct TokenStatistics<'a> {
     pub reference_kls: &'a [f64],
 }
 
-/// Log-probs and entropies of one sequence, per response token, without a gradient.
+/// Log-probs and entropies of one sequence, per response token.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TokenScores {
     /// `log pi(token | context)` in nats.
@@ -29,16 +29,16 @@ pub struct TokenScores {
     pub entropies: Vec<f32>,
 }
 
-/// Loss of one sequence and its derivatives with respect to [`TokenStatistics`].
+/// Loss of one sequence with its derivatives.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TokenGradients {
-    /// Share of the batch loss; the shares sum to it.
+    /// Share of the batch loss.
     pub loss: f64,
     /// `d loss / d logprob` per response token.
     pub d_logprobs: Vec<f32>,
-    /// `d loss / d entropy` per response token; empty without an entropy term.
+    /// `d loss / d entropy` per response token; empty if unused.
     pub d_entropies: Vec<f32>,
-    /// `d loss / d KL` per response token; empty without a full-vocabulary KL term.
+    /// `d loss / d KL` per response token; empty if unused.
     pub d_reference_kls: Vec<f64>,
     /// Metric sums.
     pub metrics: LossMetrics,
@@ -62,7 +62,7 @@ pub struct LossMetrics {
     pub clipped_low: f64,
     /// Tokens clipped at the upper bound.
     pub clipped_high: f64,
-    /// `(r - 1) - ln r`, the k3 estimate of the KL from the old policy.
+    /// `(r - 1) - ln r`, the k3 estimate of the old policy's KL.
     pub approx_kl: f64,
     /// Estimated KL to the reference policy, without coefficient.
     pub reference_kl: f64,
@@ -70,8 +70,7 @@ pub struct LossMetrics {
     pub ratio: f64,
     /// Largest `|ln ratio|`.
     pub max_log_ratio: f64,
-    /// Tokens with `|ln ratio|` above each of [`LOG_RATIO_BOUNDS`]. The ratio is the loss's: per
-    /// token, turn or sequence.
+    /// Tokens with `|ln ratio|` above each of [`LOG_RATIO_BOUNDS`]; the ratio is the loss's.
     pub log_ratio_above: [f64; LOG_RATIO_BOUNDS.len()],
     /// Entropies, if known.
     pub entropy: f64,
@@ -81,7 +80,7 @@ pub struct LossMetrics {
     pub masked_context_loss: f64,
     /// KLs from the original to the masked prompt's distribution.
     pub masked_context_kl: f64,
-    /// KLs from the masked prompt's distribution to the reference policy's.
+    /// KLs from the masked prompt's distribution to the reference's.
     pub masked_context_reference_kl: f64,
 }
 
@@ -119,7 +118,7 @@ impl LossMetrics {
     }
 }
 
-/// Loss of one sequence in a form that training services support.
+/// Loss in a form that training services support.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DirectLoss {
     /// `-sum_t weight_t lp_t`.
@@ -142,10 +141,10 @@ pub enum DirectLoss {
 
 /// A loss averaged over one optimizer batch, evaluated one sequence at a time in any order.
 ///
-/// A loss of log-probs needs only [`Objective::evaluate`]. The other methods serve losses that use
-/// entropies, divergences or masked contexts, or scale their gradient.
+/// Losses of log-probs implement only [`Objective::evaluate`]; the rest is for entropies,
+/// divergences, masked contexts and scaled gradients.
 pub trait Objective: Sync {
-    /// Returns the passes that fill the statistics; log-probs need none.
+    /// Returns the passes that fill the statistics.
     fn passes(&self) -> RequiredPasses {
         RequiredPasses::default()
     }
@@ -153,18 +152,17 @@ pub trait Objective: Sync {
     /// Returns one sequence's share of the loss and its derivatives.
     ///
     /// # Errors
-    /// Fails on an unknown sequence, a wrong array length, or NaN or infinity at a weighted token.
+    /// Fails on an unknown sequence, a wrong array length, NaN or infinity.
     fn evaluate(
         &self,
         sequence: usize,
         tokens: TokenStatistics<'_>,
     ) -> Result<TokenGradients, ObjectiveError>;
 
-    /// Returns one masked context's share of the loss and its derivatives. Called after the
-    /// response's own sequence if [`RequiredPasses::masked_context`] is set.
+    /// Returns one masked context's share of the loss, after the response's own sequence.
     ///
     /// # Errors
-    /// Fails like [`Objective::evaluate`]; the default always fails.
+    /// Fails like [`Objective::evaluate`]; by default always.
     fn evaluate_masked_context(
         &self,
         masked_context: usize,
@@ -174,18 +172,17 @@ pub trait Objective: Sync {
         Err(ObjectiveError::Setting(reason))
     }
 
-    /// Returns a sequence's loss as a [`DirectLoss`]; `None` if it has other terms or a scaled
-    /// gradient.
+    /// Returns a sequence's loss as a [`DirectLoss`], if it has no other terms or scaled gradient.
     fn direct(&self, _sequence: usize) -> Option<DirectLoss> {
         None
     }
 
-    /// Returns the pass whose gradient norm [`Objective::gradient_scale`] needs; `None` if the norm
-    /// is 0, or if [`RequiredPasses::gradient`] is not [`crate::GradientPass::ScaledByNorm`].
-    /// Called after the backward pass.
+    /// Returns the pass whose gradient norm [`Objective::gradient_scale`] needs, for
+    /// [`crate::GradientPass::ScaledByNorm`]; `None` if the norm is 0. Called after the backward
+    /// pass.
     ///
     /// # Errors
-    /// Fails if first-pass statistics are missing.
+    /// Fails without first-pass statistics.
     fn second_pass(&self) -> Result<Option<SecondPass<'_>>, ObjectiveError> {
         Ok(None)
     }
@@ -195,13 +192,13 @@ pub trait Objective: Sync {
     /// is [`crate::GradientPass::Plain`].
     ///
     /// # Errors
-    /// Fails on an invalid setting or a NaN norm.
+    /// Fails on an invalid setting or NaN.
     fn gradient_scale(&self, _second_norm: f64) -> Result<GradientScale, ObjectiveError> {
         Ok(GradientScale { factor: 1.0, metrics: Vec::new() })
     }
 }
 
-/// The sequences and masked contexts of one forward and backward pass.
+/// Sequences and masked contexts of one pass.
 #[derive(Clone, Debug, Default)]
 pub struct TokenBatch<'a> {
     /// The sequences.
@@ -217,7 +214,7 @@ impl<'a> TokenBatch<'a> {
     }
 }
 
-/// Token ids, with ranges over which to average hidden states.
+/// Token ids, and ranges to average hidden states over.
 pub type HiddenRequest = (Vec<u32>, Vec<Range<usize>>);
 
 /// Loss and metrics of one optimizer batch.
@@ -247,30 +244,28 @@ pub trait Learner {
     /// Accumulates the gradient of `objective` over `batch`.
     ///
     /// # Errors
-    /// Fails on invalid sequences or masked contexts, missing inputs such as a reference policy,
-    /// and errors of the objective, device or service. Returns [`LearnError::Unsupported`] if the
-    /// learner lacks one of the objective's [passes](Objective::passes).
+    /// Fails on invalid sequences or masked contexts, missing inputs, and errors of the objective,
+    /// device or service; with [`LearnError::Unsupported`] on a missing [pass](Objective::passes).
     fn forward_backward(
         &mut self,
         batch: &TokenBatch<'_>,
         objective: &dyn Objective,
     ) -> Result<LossReport, LearnError>;
 
-    /// Returns the response tokens' log-probs, one vector per sequence, without a gradient.
+    /// Returns the response tokens' log-probs per sequence, without a gradient.
     ///
     /// # Errors
-    /// Fails on invalid sequences and on device or service errors.
+    /// Fails on invalid sequences and device or service errors.
     fn logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError>;
 
-    /// Clips the accumulated gradient, updates the weights with `learning_rate` and clears the
-    /// gradient.
+    /// Clips the accumulated gradient, updates the weights and clears the gradient.
     ///
     /// # Errors
-    /// Returns [`LearnError::Gradient`], with the weights unchanged, if the gradient norm is NaN or
-    /// infinite. Also fails on an invalid learning rate and on device or service errors.
+    /// Returns [`LearnError::Gradient`] if the norm is NaN or infinite; the weights are then
+    /// unchanged. Also fails on an invalid learning rate and device or service errors.
     fn step(&mut self, learning_rate: f64) -> Result<StepReport, LearnError>;
 
-    /// Returns the version of the weights; each update adds one.
+    /// Returns the weights' version, one higher per update.
     fn weights_version(&self) -> u64;
 
     /// Returns the maximum sequence length in tokens.
@@ -281,11 +276,10 @@ pub trait Learner {
         0
     }
 
-    /// Returns the mean last hidden state over each range of tokens: [`Learner::hidden_size`]
-    /// values.
+    /// Returns the mean last hidden state over each range, [`Learner::hidden_size`] values.
     ///
     /// # Errors
-    /// Fails on invalid ranges; returns [`LearnError::Unsupported`] without hidden states.
+    /// Fails on invalid ranges, or without hidden states.
     fn mean_hidden(&mut self, _batch: &[HiddenRequest]) -> Result<Vec<Vec<Vec<f32>>>, LearnError> {
         Err(LearnError::Unsupported("hidden states"))
     }

@@ -2,10 +2,8 @@
 //!
 //! A policy behind a [`Sampler`] plays a [`Task`] in an [`Environment`], giving a [`Trajectory`] of
 //! [`Turn`]s. A [`Group`] has one task's trajectories, a [`Batch`] one training step's groups.
-//! Credit assignment computes one advantage per turn, an [`Objective`] the loss and its derivative,
-//! and a [`Learner`] updates the weights.
-//!
-//! This crate has no tensors, async code or I/O.
+//! Credit assignment computes one advantage per turn, an [`Objective`] the loss, and a [`Learner`]
+//! updates the weights. No tensors, async code or I/O.
 //!
 //! ```
 //! use turnwise_core::{Batch, Group, Task, Trajectory, Turn};

@@ -1,7 +1,5 @@
-//! Responses scored again after a masked prompt.
-//!
-//! STAPO, for example, hides the trajectory to measure how much a turn depends on it. The gradient
-//! flows through both passes.
+//! Responses scored again after a masked prompt. STAPO hides the trajectory to measure how much a
+//! turn depends on it. The gradient flows through both passes.
 
 use crate::TokenSequence;
 
@@ -16,7 +14,7 @@ pub struct MaskedContext<'a> {
     pub tokens: &'a TokenSequence,
 }
 
-/// Forward-pass results of one masked context, per response token, in nats.
+/// Results of one masked context, per response token, in nats.
 #[derive(Clone, Copy, Debug)]
 pub struct MaskedContextStatistics<'a> {
     /// Log-probs with the original prompt.
@@ -33,7 +31,7 @@ pub struct MaskedContextStatistics<'a> {
     pub reference_kl: &'a [f64],
 }
 
-/// Loss of one masked context and its derivatives; empty vectors mean zeros.
+/// Loss of one masked context with its derivatives; empty vectors are zeros.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MaskedContextGradients {
     /// Share of the batch loss.

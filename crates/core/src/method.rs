@@ -4,7 +4,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// A method's config table, `{ kind = "...", ... }`, before its settings are parsed.
+/// Config table `{ kind = "...", ... }` of a method, not yet parsed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MethodTable {
     /// Method name.
@@ -15,21 +15,20 @@ pub struct MethodTable {
 }
 
 impl MethodTable {
-    /// Creates a table from typed settings, defaults included. Drops `None`, because TOML has no
-    /// null.
+    /// Creates a table from typed settings, without `None`, because TOML has no null.
     ///
     /// # Errors
-    /// Fails if the settings do not serialize to a table.
+    /// Fails if they do not serialize to a table.
     pub fn new(kind: &str, settings: &impl Serialize) -> Result<Self, serde_json::Error> {
         let mut settings = serde_json::to_value(settings)?;
         drop_nulls(&mut settings);
         Ok(Self { kind: kind.to_owned(), settings: serde_json::from_value(settings)? })
     }
 
-    /// Parses the settings into the method's type.
+    /// Parses the settings.
     ///
     /// # Errors
-    /// Fails on settings that the type rejects, such as unknown keys.
+    /// Fails on rejected settings, such as unknown keys.
     pub fn read<C: DeserializeOwned>(&self) -> Result<C, serde_json::Error> {
         serde_json::from_value(Value::Object(self.settings.clone()))
     }

@@ -1,10 +1,10 @@
-//! Reads JSON `null` as NaN, because JSON has neither NaN nor infinities.
+//! Reads JSON `null` as NaN, which JSON lacks.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer};
 
-/// Deserializes a map of numbers, for `#[serde(deserialize_with)]`.
+/// Deserializes a map, for `#[serde(deserialize_with)]`.
 ///
 /// # Errors
 /// Fails on other values than numbers and nulls.
@@ -13,7 +13,7 @@ pub fn map<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, f64>, 
     Ok(read.into_iter().map(|(name, number)| (name, number.unwrap_or(f64::NAN))).collect())
 }
 
-/// Deserializes a list of numbers, for `#[serde(deserialize_with)]`.
+/// Deserializes a list, for `#[serde(deserialize_with)]`.
 ///
 /// # Errors
 /// Fails on other values than numbers and nulls.

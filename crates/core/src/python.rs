@@ -1,16 +1,15 @@
-//! Numbers and strings in Python's `repr` format, as chat templates and environments need them.
+//! Python's formats of numbers and strings.
 
 use std::fmt::Write as _;
 
-/// Below this, the shortest decimal form nearest to a float is unique.
+/// Below, the nearest shortest decimal form is unique.
 const LEAST_TIE: f64 = 562_949_953_421_312.0;
 
-/// Formats a float like Python's `repr`: shortest digits that parse back to it, such as `100.0`,
-/// `1e+16` or `1e-05`.
+/// Formats a float like `repr`: `100.0`, `1e+16`, `1e-05`.
 pub fn float(value: f64) -> String {
     let mut scientific = format!("{value:e}");
     if value.abs() >= LEAST_TIE {
-        // Of two equally near shortest forms, Python takes the even digit, like exact formatting.
+        // Of two equally near forms, Python takes the even digit, like exact formatting.
         let digits =
             scientific.split('e').next().unwrap_or_default().bytes().filter(u8::is_ascii_digit).count();
         let even = format!("{value:.*e}", digits.saturating_sub(1));
@@ -53,9 +52,8 @@ fn python_word(value: f64) -> String {
     word.to_owned()
 }
 
-/// Appends a string like Python's `repr`: double quotes only if it contains single and no double
-/// ones. Python escapes more non-ASCII characters, but the comparison that reads the result treats
-/// both forms alike.
+/// Appends a string like `repr`, double-quoted only if it has single but no double quotes. Python
+/// escapes more non-ASCII characters; the comparison that reads the result ignores this.
 pub fn quoted(out: &mut String, text: &str) {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     out.push(quote);

@@ -40,8 +40,8 @@ impl<'a> Reasoning<'a> {
         }
     }
 
-    /// Like [`Reasoning::of`], for chat templates that put `<think>` into the prompt: reasoning may
-    /// end without an opening tag.
+    /// Like [`Reasoning::of`], but reasoning may lack its opening tag, for chat templates that put
+    /// `<think>` into the prompt.
     pub fn of_continued(response: &'a str) -> Self {
         match response.split_once(CLOSE) {
             Some((reasoning, answer)) if !reasoning.contains(OPEN) => Self::Closed(reasoning, answer),

@@ -1,14 +1,14 @@
-//! Extra model passes that a loss needs, run by the training loop without knowing the method.
+//! Extra model passes that a loss needs, so the training loop need not know the method.
 //!
-//! For each update, the loop runs the [`RequiredPasses`], the loss builds an [`Objective`] per
-//! minibatch, and the learner runs forward and backward. The objective may then scale the gradient,
-//! by a factor that may need a [`SecondPass`].
+//! Per update, the loop runs the [`RequiredPasses`], the loss builds an [`Objective`] per
+//! minibatch, and the learner runs it. The objective may then scale the gradient, if needed after a
+//! [`SecondPass`].
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Objective, ObjectiveError};
 
-/// Part of a turn's prompt that a masked-context pass hides.
+/// Hidden part of a turn's prompt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub enum ContextMask {
     /// Goal and history.
@@ -23,20 +23,20 @@ pub enum ContextMask {
     History,
 }
 
-/// A second pass over selected turns' responses, with part of their prompts hidden.
+/// A second pass over selected turns' responses, with part of the prompt hidden.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaskedContextPass {
     /// The hidden part.
     pub mask: ContextMask,
     /// Whether to compute full-vocabulary divergences between the two prompts.
     pub divergences: bool,
-    /// Whether to run the reference policy on the masked prompt.
+    /// Whether the reference policy also runs on the masked prompt.
     pub reference: bool,
     /// Whether [`crate::MaskedContextStatistics::kl`] has no gradient through the masked prompt.
     pub detached: bool,
 }
 
-/// What happens to the accumulated gradient after the backward pass.
+/// What happens to the accumulated gradient.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GradientPass {
     /// Nothing.
@@ -44,15 +44,14 @@ pub enum GradientPass {
     Plain,
     /// It is multiplied by [`Objective::gradient_scale`].
     Scaled,
-    /// It is multiplied by a factor that depends on the gradient norm of
-    /// [`Objective::second_pass`].
+    /// It is multiplied by a factor that needs the gradient norm of [`Objective::second_pass`].
     ScaledByNorm,
 }
 
 /// Extra model passes of one training step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequiredPasses {
-    /// Reference log-probs before credit assignment, for a KL penalty in the reward.
+    /// Reference log-probs for a KL penalty in the reward.
     pub reward_reference_logprobs: bool,
     /// Reference log-probs for the loss.
     pub reference_logprobs: bool,
@@ -75,15 +74,15 @@ impl RequiredPasses {
             || self.masked_context.is_some_and(|pass| pass.reference)
     }
 
-    /// Returns true if full distributions must be compared, not only sampled tokens.
+    /// Returns true if full distributions must be compared.
     pub fn needs_divergences(&self) -> bool {
         self.reference_kls || self.masked_context.is_some_and(|pass| pass.divergences)
     }
 
-    /// Combines the passes of two parts of a loss.
+    /// Combines two requirements.
     ///
     /// # Errors
-    /// Fails if both have a masked-context pass or both scale the gradient.
+    /// Fails if both have a masked-context pass or scale the gradient.
     pub fn and(self, other: Self) -> Result<Self, ObjectiveError> {
         let masked_context = match (self.masked_context, other.masked_context) {
             (Some(_), Some(_)) => {
@@ -112,7 +111,7 @@ impl RequiredPasses {
     }
 }
 
-/// Second forward and backward pass over some sequences of a minibatch.
+/// Second pass over some sequences of a minibatch.
 pub struct SecondPass<'a> {
     /// Sequence indices in the minibatch.
     pub sequences: Vec<usize>,

@@ -14,7 +14,7 @@ pub type RequestId = u64;
 pub struct SamplingParams {
     /// Temperature; 0 is greedy.
     pub temperature: f32,
-    /// Keeps the smallest set of tokens with at least this probability; 1 keeps all.
+    /// Keeps the fewest tokens with this probability; 1 keeps all.
     pub top_p: f32,
     /// Keeps this many most probable tokens; 0 keeps all.
     pub top_k: usize,
@@ -42,8 +42,8 @@ impl Default for SamplingParams {
 /// A prompt to answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SampleRequest {
-    /// Requests of one session share their longest common prefix. With one session per trajectory,
-    /// each turn computes only its new tokens.
+    /// Session, normally one per trajectory. Requests share its longest common prefix, so each turn
+    /// computes only new tokens.
     pub session: u64,
     /// The whole prompt.
     pub prompt: Vec<u32>,
@@ -55,10 +55,9 @@ pub struct SampleRequest {
 
 impl SampleRequest {
     /// Rejects a prompt that is empty, longer than `max_model_len` or outside the vocabulary.
-    /// `request` is the id in the error.
     ///
     /// # Errors
-    /// Returns [`SampleError::Request`] with the reason.
+    /// Returns [`SampleError::Request`] for `request`.
     pub fn check_prompt(
         &self,
         request: RequestId,
@@ -84,7 +83,7 @@ impl SampleRequest {
         Ok(())
     }
 
-    /// Returns an empty response if the request allows no tokens or its prompt fills the context.
+    /// Returns an empty response if no tokens are allowed or the prompt fills the context.
     pub fn answer_without_tokens(
         &self,
         request: RequestId,
@@ -120,8 +119,8 @@ pub struct Completion {
     pub request: RequestId,
     /// Response token ids, stop token included.
     pub tokens: Vec<u32>,
-    /// `log pi(token | context)` in nats at the sampling temperature, over the full vocabulary
-    /// before top-p and top-k. Greedy sampling reports temperature 1.
+    /// `log pi(token | context)` in nats at the sampling temperature (1 if greedy), before top-p
+    /// and top-k.
     pub logprobs: Vec<f32>,
     /// Entropy of the same distribution, in nats; empty if unknown.
     pub entropies: Vec<f32>,
@@ -148,25 +147,24 @@ impl PromptTokens {
     }
 }
 
-/// Samples responses: the native engine, an HTTP server or a script.
+/// Samples responses.
 pub trait Sampler {
     /// Queues a request.
     ///
     /// # Errors
     /// Returns [`SampleError::Request`] on an invalid prompt ([`SampleRequest::check_prompt`]) or
-    /// sampling parameter, and [`SampleError::Backend`] if the backend failed.
+    /// parameter, [`SampleError::Backend`] on a failed backend.
     fn submit(&mut self, request: SampleRequest) -> Result<RequestId, SampleError>;
 
-    /// Waits until a response is finished, and returns finished ones, oldest request first. Empty
-    /// if nothing is queued or requests failed ([`Sampler::take_failures`]).
+    /// Waits for finished responses and returns them, oldest request first. Empty if nothing is
+    /// queued or requests failed ([`Sampler::take_failures`]).
     ///
     /// # Errors
-    /// Fails if the whole sampler fails: NaN, a failed device or service, or a misconfigured
-    /// server.
+    /// Fails if the whole sampler fails: NaN, a failed device or service, a misconfigured server.
     fn poll(&mut self) -> Result<Vec<Completion>, SampleError>;
 
-    /// Like [`Sampler::poll`], but returns an empty list if no response is finished by `deadline`.
-    /// Samplers that cannot be interrupted may take longer.
+    /// Like [`Sampler::poll`], but empty if no response is finished by `deadline`. May take longer
+    /// if the sampler cannot be interrupted.
     ///
     /// # Errors
     /// Fails like [`Sampler::poll`].
@@ -175,7 +173,7 @@ pub trait Sampler {
         self.poll()
     }
 
-    /// Returns requests that failed since the last call, with the reason.
+    /// Returns requests that failed since the last call, and why.
     fn take_failures(&mut self) -> Vec<(RequestId, String)> {
         Vec::new()
     }

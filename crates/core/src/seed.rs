@@ -1,5 +1,4 @@
-//! Random seeds that depend on a draw's place in the run, not on machine, execution order or
-//! resumes.
+//! Random seeds by place in the run, independent of machine, execution order and resumes.
 //!
 //! A [`Seed`] is the SHA-256 of (run seed, purpose, coordinates); its generator is ChaCha8.
 
@@ -41,7 +40,7 @@ pub enum Purpose {
 pub struct Seed([u8; 32]);
 
 impl Seed {
-    /// Derives the seed of `coordinates` (for example step, task, sample, turn).
+    /// Derives the seed of coordinates such as (step, task, sample, turn).
     pub fn derive(run: u64, purpose: Purpose, coordinates: &[u64]) -> Self {
         let mut hash = Sha256::new();
         hash.update(b"turnwise seed 1");

@@ -1,7 +1,7 @@
 //! Token sequences and the spans that the policy wrote.
 //!
-//! Entry `t` of every per-token array (log-prob, entropy, advantage) belongs to the sampled token
-//! `t`. Only the learner shifts by one, because a decoder predicts token `t` one position earlier.
+//! Entry `t` of a per-token array belongs to the sampled token `t`. Only the learner shifts by one,
+//! because a decoder predicts token `t` one position earlier.
 
 use serde::{Deserialize, Serialize};
 
@@ -28,15 +28,14 @@ impl TurnSpan {
     }
 }
 
-/// Tokens of one forward pass, with one entry per response token in per-token arrays.
+/// Tokens of one forward pass. Per-token arrays have one entry per response token.
 ///
-/// `windowed`: one turn. `concatenated`: the trajectory up to a compaction
-/// ([`crate::TurnKind::Compaction`]), with a span per turn.
+/// `windowed`: one turn. `concatenated`: the trajectory up to a compaction, one span per turn.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenSequence {
     /// Prompt and response token ids, exactly as sampled.
     pub tokens: Vec<u32>,
-    /// Ascending, disjoint response spans. None starts at token 0, which is not predicted.
+    /// Ascending, disjoint response spans; none starts at token 0, which is not predicted.
     pub spans: Vec<TurnSpan>,
 }
 
@@ -54,7 +53,7 @@ impl TokenSequence {
     /// Checks the spans.
     ///
     /// # Errors
-    /// Fails if a span is out of range, overlaps its predecessor or starts at 0.
+    /// Fails if one is out of range, overlaps another or starts at 0.
     pub fn check(&self) -> Result<(), String> {
         let mut previous_end = 1;
         for span in &self.spans {

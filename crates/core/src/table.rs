@@ -1,7 +1,7 @@
 //! One value per turn or response token of a batch.
 //!
-//! [`PerTurn`] and [`PerToken`] are ragged tables `[group][trajectory][turn or token]` in the order
-//! of their [`Batch`]. Call [`Table::check_shape`] on tables not built by [`Table::from_fn`].
+//! [`PerTurn`] and [`PerToken`] are ragged tables `[group][trajectory][turn or token]` in batch
+//! order. Call [`Table::check_shape`] unless [`Table::from_fn`] built them.
 //!
 //! ```
 //! use turnwise_core::{Batch, PerTurn};
@@ -61,7 +61,7 @@ pub type PerTurn<T> = Table<T, Turns>;
 /// One value per response token, `[group][trajectory][token]`, in turn order.
 pub type PerToken<T> = Table<T, ResponseTokens>;
 
-/// Ragged table of a batch, `[group][trajectory][unit]`, serialized as nested lists.
+/// Ragged table `[group][trajectory][unit]`, serialized as nested lists.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Table<T, U: Unit> {
@@ -156,7 +156,7 @@ impl<T, U: Unit> Table<T, U> {
     /// Like [`Table::from_fn`], but `value` may fail.
     ///
     /// # Errors
-    /// Returns the first error of `value` in batch order.
+    /// Returns the first error in batch order.
     pub fn try_from_fn<E>(
         batch: &Batch,
         mut value: impl FnMut(usize, usize, usize) -> Result<T, E>,
@@ -182,7 +182,7 @@ impl<T, U: Unit> Table<T, U> {
         Self::from_fn(batch, |_, _, _| value.clone())
     }
 
-    /// Creates a batch's table from one row per trajectory, in batch order; missing rows are empty.
+    /// Creates a table from trajectories' rows in batch order; missing rows are empty.
     pub fn from_rows(batch: &Batch, rows: impl IntoIterator<Item = Vec<T>>) -> Self {
         let mut rows = rows.into_iter();
         let groups = batch.groups.iter();
@@ -194,7 +194,7 @@ impl<T, U: Unit> Table<T, U> {
     /// Checks the table's shape against the batch.
     ///
     /// # Errors
-    /// Returns the first group or trajectory that differs.
+    /// Returns the first difference.
     pub fn check_shape(&self, batch: &Batch) -> Result<(), ShapeError> {
         let (found, expected) = (self.groups.len(), batch.groups.len());
         if found != expected {
@@ -289,7 +289,7 @@ impl<T, U: Unit> Table<T, U> {
         groups.map(|rows| rows.iter().map(|row| row.iter().map(&mut map).collect()).collect()).collect()
     }
 
-    /// Combines two tables value by value, dropping values that only one has.
+    /// Combines the values that both tables have.
     pub fn zip<V, W>(&self, other: &Table<V, U>, mut zip: impl FnMut(&T, &V) -> W) -> Table<W, U> {
         let groups = self.groups.iter().zip(&other.groups);
         groups

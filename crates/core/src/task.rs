@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use crate::digest;
 
-/// Limits of a task's episodes; the run's limits apply if smaller.
+/// Limits of a task's episodes, within the run's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TaskLimits {
@@ -26,8 +26,8 @@ impl TaskLimits {
         *self == Self::default()
     }
 
-    /// Returns the smaller of this turn limit and `max_turns` (0: no limit), or `usize::MAX`
-    /// without either.
+    /// Returns the smaller of this turn limit and `max_turns` (0: none); `usize::MAX` without
+    /// either.
     pub fn turns_within(&self, max_turns: usize) -> usize {
         let world = if max_turns == 0 { usize::MAX } else { max_turns };
         self.turns.unwrap_or(usize::MAX).min(world)
@@ -43,12 +43,11 @@ pub struct Task {
     pub kind: String,
     /// Goal as the agent reads it.
     pub goal: String,
-    /// Data that the policy never sees. Credit methods read [`Task::answer`]; the environment uses
-    /// the rest.
+    /// Data that the policy never sees, such as [`Task::answer`].
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Value>,
-    /// SHA-256, in lower-case hexadecimal, of everything that defines the task except its id; may
-    /// be empty ([`Task::content_digest`]).
+    /// SHA-256, in lower-case hexadecimal, of the whole task except its id; may be empty
+    /// ([`Task::content_digest`]).
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub digest: String,
     /// Episode limits.
@@ -60,7 +59,7 @@ impl Task {
     /// [`Task::metadata`] key of the reference answer.
     pub const ANSWER: &'static str = "answer";
 
-    /// [`Task::metadata`] key of the scenario, a name shared by variants of a task.
+    /// [`Task::metadata`] key of the scenario, which variants of a task share.
     pub const SCENARIO: &'static str = "scenario";
 
     /// Creates a task without metadata, digest or limits.
@@ -78,8 +77,7 @@ impl Task {
         self.metadata.get(Self::ANSWER)?.as_str()
     }
 
-    /// Returns [`Task::digest`], or else the SHA-256 of kind, goal, metadata and limits. Equal
-    /// tasks share it.
+    /// Returns [`Task::digest`], else the SHA-256 of kind, goal, metadata and limits.
     pub fn content_digest(&self) -> String {
         if !self.digest.is_empty() {
             return self.digest.clone();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{EnvError, Task, TaskSet};
 
-/// Tasks of a split that is too large to create at once. Panel order and hash need no tasks.
+/// Tasks of a split that are created on demand; order and hash need none.
 pub trait TaskList: Send + Sync {
     /// Returns the number of tasks.
     fn len(&self) -> usize;
@@ -29,10 +29,10 @@ pub trait TaskList: Send + Sync {
     /// Returns all positions in panel order.
     fn panel_order(&self) -> &[u32];
 
-    /// Returns the hash of a panel of all tasks: ids and contents ([`Task::content_digest`]).
+    /// Returns the hash of all tasks' ids and contents ([`Task::content_digest`]).
     fn hash(&self) -> &str;
 
-    /// Returns the positions of tasks with this content digest; may include others.
+    /// Returns the positions of tasks with this content digest, possibly with others.
     fn places_of(&self, content_digest: &str) -> Vec<usize>;
 }
 

@@ -14,8 +14,7 @@ pub struct ToolError(String);
 
 /// A tool in OpenAI's form:
 /// `{"type": "function", "function": {"name": .., "description": .., "parameters": <JSON Schema>}}`.
-///
-/// Stored as JSON text, because chat templates print tools with their order of keys.
+/// Kept as text, because chat templates print its order of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tool {
     name: String,
@@ -38,10 +37,10 @@ struct Function<'a> {
 }
 
 impl Tool {
-    /// Parses OpenAI's form, the object under its `function` alone, or MCP's form (`inputSchema`).
+    /// Parses OpenAI's form, its `function` object alone, or MCP's form (`inputSchema`).
     ///
     /// # Errors
-    /// Fails without a `name`, or if the text or its parameters are not a JSON object.
+    /// Fails without a `name`, or if the text or its parameters are not an object.
     pub fn from_json(text: &str) -> Result<Self, ToolError> {
         let fail = |reason: String| ToolError(format!("{reason} in {}", text.trim()));
         let read = |error: serde_json::Error| fail(error.to_string());
@@ -75,7 +74,7 @@ impl Tool {
         &self.name
     }
 
-    /// Returns one line of JSON, keys in their original order.
+    /// Returns one line of JSON in the original key order.
     pub fn json(&self) -> &str {
         &self.json
     }

@@ -1,6 +1,5 @@
-//! Trajectories, turns, groups and batches.
-//!
-//! A trajectory file has one [`Trajectory`] per line as JSON, each with [`SCHEMA_VERSION`].
+//! Trajectories, turns, groups and batches. A trajectory file has one [`Trajectory`] per line as
+//! JSON.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{AgentTurn, Part, StageRecord, Task, TokenSequence, Tool, ToolCall, null_as_nan};
 
-/// Version of [`Trajectory`]'s JSON form, increased if older readers would misread newer files.
+/// Version of [`Trajectory`]'s JSON, increased if older readers would misread it.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// Why a trajectory ended.
@@ -28,7 +27,7 @@ pub enum StopReason {
 }
 
 impl StopReason {
-    /// Returns true if the environment or sampler failed, not the policy.
+    /// Returns true if the environment or sampler failed.
     pub fn is_failure(&self) -> bool {
         matches!(self, Self::EnvironmentError(_) | Self::SampleError(_))
     }
@@ -41,8 +40,7 @@ pub enum TurnKind {
     /// An action, or the reply to an agent.
     #[default]
     Action,
-    /// A summary that replaces earlier turns in later prompts. The environment takes no step and
-    /// gives no reward.
+    /// A summary that replaces earlier turns in later prompts, without a step or reward.
     Compaction,
 }
 
@@ -61,10 +59,10 @@ pub struct Turn {
     pub kind: TurnKind,
     /// Text that the policy saw.
     pub observation: String,
-    /// All parts of the observation, unless it is a single text.
+    /// All parts, unless the observation is one text.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<Part>,
-    /// State key, if the text does not identify the state ([`Turn::state_key`]).
+    /// State key, if not the text ([`Turn::state_key`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_key: Option<String>,
     /// Actions that the environment would have understood.
@@ -75,7 +73,7 @@ pub struct Turn {
     pub response: String,
     /// Parsed action sent to the environment.
     pub action: String,
-    /// Tool calls of the response, in order. Older files have a single `call`.
+    /// Tool calls in order (older files: a single `call`).
     #[serde(
         default,
         alias = "call",
@@ -87,30 +85,29 @@ pub struct Turn {
     pub valid: bool,
     /// The environment's reward, never modified.
     pub reward: f64,
-    /// Reward after scaling, KL and length penalties, if any; credit uses it
-    /// ([`Turn::credited_reward`]).
+    /// Reward after scaling, KL and length penalties, if any ([`Turn::credited_reward`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shaped_reward: Option<f64>,
     /// Progress after the turn, in `[0, 1]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<f64>,
-    /// Mean return of fresh continuations from the state before the turn, if the method needs it.
+    /// Mean return of continuations from before the turn, if needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_value: Option<f64>,
-    /// Shaped reward per response token, if any; `shaped_reward` includes their sum.
+    /// Shaped reward per response token, if any, included in `shaped_reward`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub token_rewards: Vec<f64>,
     /// Response token ids, as sampled.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub response_ids: Vec<u32>,
-    /// Log-prob of each response token at the sampling temperature, in nats.
+    /// Response log-probs at the sampling temperature, in nats.
     #[serde(default, deserialize_with = "null_as_nan::list", skip_serializing_if = "Vec::is_empty")]
     pub old_logprobs: Vec<f32>,
     /// Full-vocabulary Shannon entropy at each response token, in nats.
     #[serde(default, deserialize_with = "null_as_nan::list", skip_serializing_if = "Vec::is_empty")]
     pub entropies: Vec<f32>,
-    /// How many of this step's updates clipped each token's ratio: positive at the upper bound,
-    /// negative at the lower. Empty if none did.
+    /// Updates of this step that clipped each token's ratio: positive at the upper bound, negative
+    /// at the lower; empty without any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clipped: Vec<i32>,
     /// Version of the weights that sampled it.
@@ -140,17 +137,17 @@ impl Turn {
         self.kind == TurnKind::Compaction
     }
 
-    /// Returns the key that identifies the state within a group; by default the observation's text.
+    /// Returns the key that identifies the state; by default the observation.
     pub fn state_key(&self) -> &str {
         self.state_key.as_deref().unwrap_or(&self.observation)
     }
 
-    /// Returns the shaped reward, or the environment's if there is no shaping.
+    /// Returns the shaped reward, else the environment's.
     pub fn credited_reward(&self) -> f64 {
         self.shaped_reward.unwrap_or(self.reward)
     }
 
-    /// Adds to [`Turn::token_rewards`] per response token, and their sum to the shaped reward.
+    /// Adds to [`Turn::token_rewards`], and the sum to the shaped reward.
     pub fn shape_token_rewards(&mut self, addends: &[f64]) {
         self.shape_reward(addends.iter().sum());
         self.token_rewards.resize(self.response_ids.len(), 0.0);
@@ -196,15 +193,14 @@ pub struct Trajectory {
     /// Observation after the last turn.
     #[serde(default)]
     pub final_observation: String,
-    /// State key after the last turn, if the text does not identify the state.
+    /// State key after the last turn, if not the text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub final_state_key: Option<String>,
     /// Why it ended.
     pub stop: StopReason,
     /// Whether the task was solved.
     pub success: bool,
-    /// Token sequences: one per turn (`windowed`), or one per compaction and one more
-    /// (`concatenated`).
+    /// Sequences: one per turn (`windowed`), or one and one more per compaction (`concatenated`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sequences: Vec<TokenSequence>,
     /// Advantage per turn; `None` before credit assignment.
@@ -245,12 +241,12 @@ impl Trajectory {
         self.final_state_key.as_deref().unwrap_or(&self.final_observation)
     }
 
-    /// Returns the undiscounted return `R = sum_t r_t` of the credited rewards.
+    /// Returns `R = sum_t r_t` of the credited rewards.
     pub fn outcome_return(&self) -> f64 {
         self.turns.iter().map(Turn::credited_reward).sum()
     }
 
-    /// Returns the environment's rewards, summed and multiplied by `scale` (`env.reward_scale`).
+    /// Returns `scale` (`env.reward_scale`) times the sum of environment rewards.
     pub fn environment_return(&self, scale: f64) -> f64 {
         self.turns.iter().map(|turn| turn.reward * scale).sum()
     }
@@ -295,9 +291,9 @@ pub struct Group {
 }
 
 impl Group {
-    /// Returns true if all trajectories have the same environment return, so comparing them carries
-    /// no information. Ignores shaping, which makes every return different. The tolerance is
-    /// `1e-12` times the sum of absolute rewards.
+    /// Returns true if all environment returns are equal, so comparing them carries no information.
+    /// Ignores shaping, which makes all differ. The tolerance is `1e-12` times the absolute
+    /// rewards.
     pub fn has_equal_returns(&self) -> bool {
         let (mut low, mut high, mut size) = (f64::INFINITY, f64::NEG_INFINITY, 0.0_f64);
         for trajectory in &self.trajectories {
@@ -323,7 +319,7 @@ impl Batch {
     }
 }
 
-/// Turn field that some methods need and some files lack.
+/// Field that some methods need and some files lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TurnField {
     /// Text that identifies the state.
@@ -391,8 +387,7 @@ mod tests {
 
     #[test]
     fn returns_are_equal_whatever_the_order_of_their_rewards() {
-        // Fifteen steps at -0.1 and one at 1 sum to -0.5 or -0.4999999999999999, depending on
-        // order.
+        // Fifteen steps at -0.1 and one at 1 sum to -0.5 or -0.4999999999999999.
         let pushed_at = |step: usize| {
             trajectory(&(0..15).map(|now| if now == step { 0.9 } else { -0.1 }).collect::<Vec<_>>())
         };
@@ -404,7 +399,6 @@ mod tests {
         assert!(!group(vec![trajectory(&[1.0]), trajectory(&[1.0 - 1e-9])]).has_equal_returns());
         assert!(group(vec![trajectory(&[0.0]), trajectory(&[])]).has_equal_returns());
         assert!(group(vec![trajectory(&[3.0])]).has_equal_returns() && group(Vec::new()).has_equal_returns());
-        // A training penalty neither counts as an outcome nor hides one.
         let mut shaped = group(vec![trajectory(&[0.0]), trajectory(&[0.0])]);
         shaped.trajectories[0].turns[0].shape_reward(-0.01);
         assert!(shaped.has_equal_returns());
