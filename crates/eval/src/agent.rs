@@ -9,12 +9,11 @@ use turnwise_train::setup;
 /// A way of prompting.
 ///
 /// * `plain`: the config's prompts.
-/// * `react` (Yao et al. 2023): a thought and an action each turn, with the whole history and one
-///   worked example of our own. Unlike the paper, every turn has one action, with or without a
+/// * `react` (Yao et al. 2023): a thought and an action each turn, the whole history, and one
+///   worked example of our own. Unlike the paper, every turn has an action, with or without a
 ///   thought.
-/// * `reflexion` (Shinn et al. 2023): `react` with further trials of tasks that the environment
-///   reports as unsolved. The model notes what went wrong in each failed trial, and the next prompt
-///   begins with the last three notes.
+/// * `reflexion` (Shinn et al. 2023): `react`, with further trials of unsolved tasks. The model
+///   notes what went wrong, and the next prompt begins with the last three notes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Agent {
@@ -28,12 +27,11 @@ pub enum Agent {
 }
 
 impl Agent {
-    /// Sets the agent's prompts. ReAct and Reflexion use the config's template if it is a ReAct
-    /// one, else the environment's, in the layout that keeps thoughts.
+    /// Sets the agent's prompts: the config's ReAct template, else the environment's, in the layout
+    /// that keeps thoughts.
     ///
     /// # Errors
-    /// Fails like [`setup::template`], or if `env.kind` is needed but unknown or has no ReAct
-    /// template.
+    /// Fails like [`setup::template`], or without a ReAct template.
     pub fn configure(self, config: &mut Config, registries: &Registries) -> Result<(), TrainError> {
         if self == Self::Plain {
             return Ok(());

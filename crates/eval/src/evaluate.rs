@@ -49,7 +49,7 @@ pub struct PlaySettings<'a> {
     pub runner: &'a EnvRunner,
     /// Temperature; 0 is greedy.
     pub temperature: f32,
-    /// How to prompt the policy; its prompts must already be in the config ([`Agent::configure`]).
+    /// How to prompt the policy, as set by [`Agent::configure`].
     pub agent: Agent,
     /// Maximum `reflexion` trials per task, at least 1.
     pub trials: usize,
@@ -92,16 +92,16 @@ pub struct Evaluation {
     pub temperature: f32,
     /// Sampling seed; no effect if greedy.
     pub seed: u64,
-    /// Success over all tasks: with `reflexion`, within the trials. Other fields describe each
-    /// task's last trial.
+    /// Success over all tasks, with `reflexion` within the trials. Other fields describe the last
+    /// trials.
     pub success: Rate,
     /// Results of each `reflexion` trial.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trials: Vec<TrialResult>,
     /// Results by kind of task.
     pub kinds: BTreeMap<String, KindResult>,
-    /// Fraction of scenarios ([`Task::SCENARIO`]) with all tasks solved; AppWorld's scenario goal
-    /// completion. Counts scenarios played completely and without failures; `None` without any.
+    /// Fraction of fully solved scenarios ([`Task::SCENARIO`]), AppWorld's scenario goal
+    /// completion, among those played completely and without failures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scenarios: Option<Rate>,
     /// Mean turns.
@@ -115,7 +115,7 @@ pub struct Evaluation {
         skip_serializing_if = "BTreeMap::is_empty"
     )]
     pub metrics: BTreeMap<String, f64>,
-    /// Tasks that failed in the environment or sampler despite retries; no other field counts them.
+    /// Tasks that failed in the environment or sampler, not counted elsewhere.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub failed: usize,
     /// Tasks whose next prompt exceeded the context (`rollout.max_model_len`).
@@ -123,19 +123,17 @@ pub struct Evaluation {
     pub overflowed: usize,
     /// Fraction of turns without a well-formed action.
     pub invalid_action_frac: f64,
-    /// Fraction of inadmissible actions, among turns that list admissible ones; `None` without such
-    /// turns.
+    /// Fraction of inadmissible actions, among turns that list admissible ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inadmissible_rate: Option<f64>,
     /// Duration in seconds.
     pub seconds: f64,
-    /// Outcomes in panel order; empty in results of earlier versions.
+    /// Outcomes in panel order; empty in older results.
     #[serde(default, skip_serializing_if = "Outcomes::is_empty")]
     pub outcomes: Outcomes,
 }
 
-/// Plays each task of the panel once, or with `reflexion` until it is solved or the trials are used
-/// up. Result and trajectories are deterministic.
+/// Plays each task once, or with `reflexion` until solved or out of trials. Deterministic.
 ///
 /// # Errors
 /// Fails like [`evaluate_with`] and [`EnvRunner::samplers`].
@@ -152,8 +150,8 @@ pub fn evaluate(
 /// Like [`evaluate`], with the caller's samplers, one per lane.
 ///
 /// # Errors
-/// Returns [`EvalError::Train`] if a sampler fails, [`EvalError::NoTrials`] for `reflexion` without
-/// trials, [`EvalError::Interrupted`] if stopped, and [`EvalError::Environment`] if every task
+/// Returns [`EvalError::Train`] on a failed sampler, [`EvalError::NoTrials`] for `reflexion`
+/// without trials, [`EvalError::Interrupted`] if stopped, [`EvalError::Environment`] if every task
 /// failed in its environment or sampler.
 pub fn evaluate_with<S: Sampler + Send>(
     settings: &PlaySettings<'_>,
@@ -207,7 +205,6 @@ fn is_overflow(trajectory: &Trajectory) -> bool {
     trajectory.stop == StopReason::ContextOverflow
 }
 
-/// Returns each trial's success, from each task's trajectories in trial order.
 fn trials_of(played: &[Vec<Trajectory>], trials: usize) -> Vec<TrialResult> {
     let solved_in = |trial: usize| {
         played.iter().filter(|trials| trials.get(trial).is_some_and(|trajectory| trajectory.success)).count()
@@ -274,8 +271,7 @@ fn summarise(played: &[Trajectory], panel: &Panel, temperature: f32, seed: u64, 
     }
 }
 
-/// Returns the rate of scenarios with all tasks solved, among those played completely and without
-/// failures.
+/// Counts scenarios that were played completely and without failures.
 fn scenarios_of(played: &[Trajectory], split: &[Task]) -> Option<Rate> {
     let mut sizes: BTreeMap<&str, usize> = BTreeMap::new();
     for scenario in split.iter().filter_map(Task::scenario) {
@@ -333,7 +329,6 @@ mod tests {
         assert!((result.invalid_action_frac - 4.0 / 12.0).abs() < 1e-12);
         assert_eq!(result.inadmissible_rate, Some(0.0));
 
-        // A task that failed in the environment is only in `failed`.
         let mut broken = trajectory("b", false, 9);
         broken.stop = StopReason::EnvironmentError("gone".into());
         let with_it = summarise(&[trajectories.as_slice(), &[broken]].concat(), &panel, 0.0, 1, 2.0);
@@ -341,7 +336,6 @@ mod tests {
         assert_eq!(with_it.outcomes, result.outcomes);
         assert_eq!(Evaluation { failed: 0, ..with_it }, result);
 
-        // A context overflow is a failed task and is counted separately.
         let mut long = trajectories.clone();
         long[1].stop = StopReason::ContextOverflow;
         let with_it = summarise(&long, &panel, 0.0, 1, 2.0);

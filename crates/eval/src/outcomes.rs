@@ -22,8 +22,7 @@ pub struct TaskOutcome {
     pub turns: usize,
 }
 
-/// Outcomes in panel order, without tasks that failed in the environment or sampler. The JSON has
-/// columns:
+/// Outcomes in panel order, without tasks that failed in the environment or sampler. JSON:
 /// `{"kinds": ["pick", ...], "task": [0, 1, ...], "kind": [0, ...], "success": [1, 0, ...], "return": [10, 0, ...], "turns": [7, ...]}`;
 /// `kind` is an index into `kinds`.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -12,9 +12,8 @@ const MEMORY: usize = 3;
 
 const REFLECTION_TOKENS: usize = 256;
 
-/// Plays each task until it is solved, at most `trials` times. A task that failed in the
-/// environment is not tried again. Returns each task's trajectories in trial order; `None` if
-/// stopped.
+/// Plays each task until solved, at most `trials` times, without retrying failed environments.
+/// Returns each task's trials; `None` if stopped.
 pub(crate) fn play<S: Sampler + Send>(
     runner: &EnvRunner,
     rollout: &Rollout<'_>,
@@ -74,7 +73,7 @@ fn preamble(notes: &[String]) -> String {
     text
 }
 
-/// Requests a reflection on each failed trial; `None` if it is empty or failed.
+/// Requests a reflection on each failed trial, if possible.
 fn reflect<S: Sampler + Send>(
     runner: &EnvRunner,
     rollout: &Rollout<'_>,
@@ -112,15 +111,14 @@ fn reflect<S: Sampler + Send>(
     Ok(replies.into_iter().map(|reply| said(&prompter.response(&reply?))).collect())
 }
 
-/// Returns the reflection on one line; `None` if its reasoning was cut off.
+/// Returns the reflection on one line, unless its reasoning was cut off.
 fn said(reply: &str) -> Option<String> {
     let answer = Reasoning::of_continued(reply).answer()?;
     let words = answer.split_whitespace().collect::<Vec<_>>().join(" ");
     (!words.is_empty()).then_some(words)
 }
 
-/// Returns the prompt for a reflection without the earliest turns, if too long; `None` if not even
-/// the task fits or the chat template rejects it.
+/// Returns a reflection's prompt, dropping early turns to fit; `None` if impossible.
 fn fitting(
     prompter: Prompter<'_>,
     trajectory: &Trajectory,
@@ -166,7 +164,6 @@ fn question(trajectory: &Trajectory, notes: &[String], skipped: usize) -> String
     text
 }
 
-/// Returns the replies; `None` for a missing or failed request.
 fn complete<S: Sampler + Send>(
     samplers: &mut [S],
     requests: &[Option<SampleRequest>],

@@ -3,14 +3,13 @@
 //!
 //! The attribution of a part of the prompt is
 //! `1/L sum_l (log pi(a_l | c, a_<l) - log pi(a_l | c without the part, a_<l))`, in nats per token.
-//! Its mean over responses sampled with `c` estimates `KL[pi(.|c) || pi(.|c without the part)]` per
-//! token. The advantage compares turns from the same state.
+//! Its mean over sampled responses estimates `KL[pi(.|c) || pi(.|c without the part)]` per token.
 //!
-//! Masked prompts are windowed. For a policy with the concatenated layout, the attribution also
-//! measures how unfamiliar that form is.
+//! Masked prompts are windowed, so with the concatenated layout the attribution also measures how
+//! unfamiliar that form is.
 //!
-//! Differs from the paper: parts are hidden as in STAPO's masked prompts, and all turns of the
-//! groups are measured. The paper ablates features with Captum and does not state the replacement.
+//! Differs from the paper: parts are hidden as in STAPO's masked prompts, and all turns are
+//! measured. The paper ablates features with Captum and does not state the replacement.
 
 use serde::Serialize;
 use turnwise_core::{Batch, ContextMask, Learner as _, TokenSequence};
@@ -35,7 +34,7 @@ pub struct Attribution {
     pub turns: usize,
     /// Mean step advantage.
     pub advantage: f64,
-    /// Attribution to goal and history together, goal, and history, in nats per token.
+    /// Attribution to both, goal and history, in nats per token.
     pub parts: [f64; 3],
 }
 
@@ -61,16 +60,16 @@ pub struct AttributionStudy {
     pub low: usize,
     /// Outliers with high entropy.
     pub high: usize,
-    /// Turns not measured: without a response, or with a masked prompt that is empty or too long.
+    /// Turns without a response, or with an empty or too long masked prompt.
     pub left_out: usize,
 }
 
-/// Finds a batch's outliers with a credit method that detects them, such as STAPO, and measures
-/// every turn. `tick` receives the numbers of finished and of all turns.
+/// Measures every turn, split by the outliers of a credit method such as STAPO. `tick` receives the
+/// numbers of finished and all turns.
 ///
 /// # Errors
-/// Returns [`EvalError::Train`] if credit fails or detects no outliers, a prompt cannot be written
-/// or the model fails, and [`EvalError::Interrupted`] if stopped.
+/// Returns [`EvalError::Train`] if credit fails or detects no outliers, or a prompt or the model
+/// fails; [`EvalError::Interrupted`] if stopped.
 pub fn attribution(
     settings: &AnalysisSettings<'_>,
     batch: &Batch,

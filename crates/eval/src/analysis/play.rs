@@ -28,14 +28,12 @@ impl AnalysisSettings<'_> {
     }
 }
 
-/// Plays each task `samples` times at the rollout temperature as one group.
-///
-/// Drops trajectories that failed outside the policy. Prompts have image tokens, not pictures.
+/// Plays each task `samples` times as one group, at the rollout temperature. Drops trajectories
+/// that failed outside the policy. Prompts have image tokens, not pictures.
 ///
 /// # Errors
 /// Returns [`EvalError::Train`] on too little memory or a failed sampler,
-/// [`EvalError::Interrupted`] if stopped, and [`EvalError::Environment`] if every trajectory
-/// failed.
+/// [`EvalError::Interrupted`] if stopped, [`EvalError::Environment`] if all failed.
 pub fn play_groups(
     settings: &AnalysisSettings<'_>,
     tasks: &[Task],
@@ -120,7 +118,6 @@ mod tests {
         assert!(
             sequences.iter().flat_map(|sequence| &sequence.tokens).all(|&token| token < FIRST_PICTURE_TOKEN)
         );
-        // One image token is a whole room, and each prompt shows one.
         assert!(
             sequences
                 .iter()

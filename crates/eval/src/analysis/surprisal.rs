@@ -2,13 +2,11 @@
 //! A, and figure 2).
 //!
 //! The surprisal of response `a` in state `s` is `S(a|s) = - sum_l log pi(a_l | s, a_<l)`, in nats;
-//! its mean is the state's entropy `H(s)`. AEM's coefficient `alpha` is a proxy for the relative
-//! surprisal `H(s) - S(a|s)`: it exceeds 1 for less surprising responses. Here `K` more responses
-//! to the same prompt estimate `H_MC(s) = 1/K sum_j S(a_j|s)`.
+//! its mean is the entropy `H(s)`. AEM's coefficient `alpha` is a proxy for the relative surprisal
+//! `H(s) - S(a|s)`. Here `K` more responses estimate `H_MC(s) = 1/K sum_j S(a_j|s)`.
 //!
-//! The surprisal's variance is `Var[H(s)]` between states plus `E[Var(S|s)]` within a state, the
-//! part that is relative surprisal. Both are estimated from
-//! `E[(H_MC(s) - S(a|s))^2] = (1 + 1/K) E[Var(S|s)]` and
+//! The surprisal varies by `Var[H(s)]` between states and `E[Var(S|s)]` within a state, estimated
+//! from `E[(H_MC(s) - S(a|s))^2] = (1 + 1/K) E[Var(S|s)]` and
 //! `Var[H_MC(s)] = Var[H(s)] + E[Var(S|s)] / K`.
 //!
 //! Differs from the paper: states are turns of groups that AEM scales, drawn without replacement;
@@ -27,7 +25,7 @@ use super::AnalysisSettings;
 use crate::EvalError;
 use crate::statistics::pearson;
 
-/// A smaller relative surprisal, in nats, is a rounding error: all draws equal the response.
+/// Smaller relative surprisals, in nats, are rounding errors.
 const NO_SURPRISAL: f64 = 1e-5;
 
 /// Settings of the analysis.
@@ -41,7 +39,7 @@ pub struct SurprisalSettings {
     pub aem: AemConfig,
 }
 
-/// A response, with the mean surprisal of other responses to its prompt.
+/// A response, and the mean surprisal of others to its prompt.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Surprisal {
     /// Group index.
@@ -76,7 +74,7 @@ pub struct SurprisalStudy {
     pub turns: usize,
     /// Pearson's correlation of `alpha - 1` and `H_MC(s) - S(a|s)`; `None` if either is constant.
     pub pearson: Option<f64>,
-    /// Correlation of `alpha - 1` and `H_MC(s)`, which depends on the state alone.
+    /// Correlation of `alpha - 1` and `H_MC(s)`, which the state determines.
     pub pearson_of_state: Option<f64>,
     /// States whose draws all equal the response.
     pub certain: usize,
@@ -127,12 +125,12 @@ impl SurprisalStudy {
     }
 }
 
-/// Draws turns, samples other responses to their prompts, and compares. `tick` receives the number
-/// of finished turns. Results are deterministic.
+/// Draws turns, samples other responses and compares. `tick` receives the number of finished turns.
+/// Results are deterministic.
 ///
 /// # Errors
-/// Returns [`EvalError::Train`] on an invalid AEM setting, turns without entropies or a failed
-/// sampler, and [`EvalError::Interrupted`] if stopped.
+/// Returns [`EvalError::Train`] on an invalid AEM setting, missing entropies or a failed sampler;
+/// [`EvalError::Interrupted`] if stopped.
 pub fn surprisal(
     settings: &AnalysisSettings<'_>,
     batch: &Batch,
@@ -177,7 +175,6 @@ pub fn surprisal(
     Ok(SurprisalStudy::of(states, study.draws, scaled_turns, turns))
 }
 
-/// Returns all turns with a response, the mean surprisal unset.
 fn turns_with_response(batch: &Batch, alpha: &PerTurn<f64>) -> Vec<Surprisal> {
     let mut found = Vec::new();
     for ((group, trajectory, turn), &alpha) in alpha.iter() {
@@ -250,7 +247,6 @@ mod tests {
         assert_eq!(surprisal_of(&[-0.5, -1.5]), 2.0);
     }
 
-    /// A state's mean has variance 4, a response around it 1.
     #[test]
     fn the_variance_is_split_into_its_two_parts() {
         let mut rng = Seed::derive(1, Purpose::Resampling, &[]).rng();

@@ -1,15 +1,15 @@
 //! Measures true advantages by continuations from saved states.
 //!
 //! Each task is played `samples` times. From the state before each turn, `K` continuations of the
-//! exact tokens are sampled; states with the same future (world state, tokens, number of turns)
-//! share them. `Q` of a turn is its reward plus the discounted `V` of the next state. The played
-//! trajectories are excluded, because methods see their returns and the errors would correlate.
+//! exact tokens are sampled, once per distinct future (world state, tokens, number of turns). `Q`
+//! of a turn is its reward plus the discounted `V` of the next state. The played trajectories are
+//! excluded, because methods see their returns.
 //!
 //! With a budget, a pilot of `K/2` continuations per state allocates the rest in proportion to
-//! `s_i sqrt(u_i)`, which minimizes the summed variance (Neyman 1934). `s_i` is the standard
-//! deviation of a state's returns and `u_i` its number of turns. The pilot is excluded from the
-//! estimates, because it would bias them. Each variance is smoothed towards that of all states, so
-//! that a few equal returns do not make a state look certain.
+//! `s_i sqrt(u_i)`, which minimizes the summed variance (Neyman 1934), with the standard deviation
+//! `s_i` of a state's returns and its number of turns `u_i`. The pilot would bias the estimates and
+//! is excluded. Variances are smoothed towards the common one, so that a few equal returns do not
+//! make a state look certain.
 
 use std::time::Instant;
 
@@ -22,7 +22,7 @@ use turnwise_train::rollout::{EnvRunner, Job, Rollout, is_faulty};
 use crate::EvalError;
 use crate::analysis::AnalysisSettings;
 
-/// Weight of all states' variance in a state's smoothed variance, in returns.
+/// Weight of the common variance in a state's, in returns.
 const SMOOTHING: f64 = 2.0;
 
 /// Numbers of samples and continuations.
@@ -32,7 +32,7 @@ pub struct BranchingSettings {
     pub samples: usize,
     /// Continuations per state, at least 2.
     pub continuations: usize,
-    /// Maximum continuations per task, pilot included; 0 for a fixed number per state.
+    /// Maximum continuations per task, pilot included; 0: a fixed number per state.
     pub budget: usize,
     /// Discount of returns.
     pub gamma: f64,
@@ -43,7 +43,7 @@ pub struct BranchingSettings {
 pub struct BranchProgress {
     /// Tasks finished in this call.
     pub tasks: usize,
-    /// Finished and planned continuations of the current task; 0 while it is played.
+    /// Finished and planned continuations of the current task.
     pub continuations: [usize; 2],
     /// Continuations in this call so far.
     pub all_continuations: usize,
@@ -60,21 +60,20 @@ pub struct BranchedTask {
     pub states: usize,
     /// Sampled continuations.
     pub continuations: usize,
-    /// Continuations that failed outside the policy and are in no estimate.
+    /// Continuations that failed outside the policy.
     pub failed: usize,
     /// Seconds for playing and for continuations.
     pub seconds: [f64; 2],
 }
 
-/// Measures tasks, given with their indices in the benchmark, and passes each result to `done`.
-///
-/// Sampling depends only on the config's seed and the index, so tasks may be split over calls.
+/// Measures tasks, given with their indices, and passes each result to `done`. Sampling depends
+/// only on seed and index, so tasks may be split over calls.
 ///
 /// # Errors
 /// Returns [`EvalError::Train`] if the environment is not deterministic or cannot save states,
-/// `prompt.template` is invalid, or a sampler fails; [`EvalError::Interrupted`] if stopped;
-/// [`EvalError::Environment`] if all trajectories of a task or continuations of a state failed; and
-/// errors of `done`.
+/// `prompt.template` is invalid or a sampler fails; [`EvalError::Interrupted`] if stopped;
+/// [`EvalError::Environment`] if all of a task's trajectories or a state's continuations failed;
+/// and errors of `done`.
 pub fn branch_tasks(
     analysis: &AnalysisSettings<'_>,
     settings: &BranchingSettings,
@@ -84,7 +83,7 @@ pub fn branch_tasks(
 ) -> Result<(), EvalError> {
     let config = analysis.config;
     if config.prompt.pictures {
-        // Files contain prompt tokens, and picture tokens are valid in one process only.
+        // Picture tokens are valid in one process only.
         let reason =
             "is true, and the benchmark does not support pictures; choose a run with prompts of text";
         return Err(TrainError::Config { origin: "prompt.pictures".into(), reason: reason.into() }.into());
@@ -193,7 +192,6 @@ struct Continuations<'a> {
 }
 
 impl Continuations<'_> {
-    /// Samples `more(state)` further continuations of each state and keeps their returns.
     fn sample<S: Sampler + Send>(
         &mut self,
         states: &mut [State],
@@ -220,10 +218,8 @@ fn pilot(settings: &BranchingSettings) -> usize {
     if settings.budget == 0 { 0 } else { (settings.continuations / 2).max(2) }
 }
 
-/// Returns how many continuations each state gets beyond `each`, at most `rest` in total. A state
-/// is described by its number of turns and its pilot's returns.
-///
-/// The numbers are even, so that both halves have the same size.
+/// Returns each state's continuations beyond `each`, at most `rest` in total, from its number of
+/// turns and pilot returns. Even, so that both halves have the same size.
 fn allocation(states: &[(usize, &[f64])], each: usize, rest: usize) -> Vec<usize> {
     let variance = |returns: &[f64]| mean_and_error(returns).1.powi(2) * returns.len() as f64;
     let pooled =

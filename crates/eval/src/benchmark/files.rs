@@ -6,7 +6,7 @@ use turnwise_benchmark::TruthLine;
 use turnwise_train::TrainError;
 use turnwise_train::record::directory::{read_lines, write_lines};
 
-/// Writes a data set as JSON lines, zstd-compressed if the name ends in `.zst`.
+/// Writes a data set, zstd-compressed if the name ends in `.zst`.
 ///
 /// # Errors
 /// Fails if the file cannot be written.
@@ -17,8 +17,7 @@ pub fn write_truth(path: &Path, lines: &[TruthLine]) -> Result<(), TrainError> {
 /// Reads a data set.
 ///
 /// # Errors
-/// Fails if the file is unreadable or empty, or has a line that is not a trajectory with true
-/// advantages.
+/// Fails on an unreadable or empty file, or a line without true advantages.
 pub fn read_truth(path: &Path) -> Result<Vec<TruthLine>, TrainError> {
     let lines = read_lines(path, |line: &TruthLine| line.trajectory.schema_version)?;
     if lines.is_empty() {

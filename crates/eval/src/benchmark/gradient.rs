@@ -1,8 +1,8 @@
 //! Compares the policy gradient of a method's advantages with that of the true advantages.
 //!
-//! The gradient of a task is `g = sum_t A_t grad log pi(a_t | s_t)` over the turns of its
-//! trajectories, at the sampling temperature. `g_i` is the method's gradient of task `i`, `h_i`
-//! that of `A*`; means are over tasks or pairs of different tasks:
+//! A task's gradient is `g = sum_t A_t grad log pi(a_t | s_t)` over its turns, at the sampling
+//! temperature: `g_i` of the method, `h_i` of `A*`. Means are over tasks or pairs of different
+//! tasks:
 //!
 //! * **cosine**: `<g, h> / (|g| |h|)` of the sums over all tasks. Noise in `A*` makes `|h|` larger;
 //!   the *corrected* cosine replaces `|h|^2` by `<h', h''>` of the two half estimates.
@@ -10,9 +10,9 @@
 //!   tasks have in common. Its inverse is about the number of tasks at which a mean gradient has as
 //!   much signal as noise.
 //! * **ascent**: `mean_{i != j} <g_i, h_j> / sqrt(mean_{i != j} <h_i, h_j> E|g|^2)`, with `E|g|^2`
-//!   of the mean over `n` tasks: the expected cosine of one step's gradient with the true gradient
-//!   of the whole distribution. `None` if the 95 % interval of the mean of `<h_i, h_j>` contains 0,
-//!   because the tasks are then too few to know the true gradient.
+//!   of the mean over `n` tasks: the expected cosine of one step with the true gradient of the
+//!   whole distribution. `None` if the 95 % interval of the mean of `<h_i, h_j>` contains 0,
+//!   because then that gradient is unknown.
 
 use serde::Serialize;
 use turnwise_benchmark::difference::less;
@@ -36,11 +36,11 @@ pub struct GradientScore {
     pub corrected: Option<Estimate>,
     /// Share of a task's gradient that tasks have in common.
     pub signal: Option<Estimate>,
-    /// Expected cosine of one step with the true gradient; `None` with too few tasks.
+    /// Expected cosine of one step with the true gradient, if known.
     pub ascent: Option<Estimate>,
 }
 
-/// Difference between a method and a baseline on the same resampled tasks.
+/// Difference of a method and a baseline on the same tasks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GradientDifference {
     /// Method name.
@@ -58,7 +58,7 @@ pub struct GradientDifference {
 /// Computes task gradients for one policy.
 pub struct Gradients {
     learner: NativeLearner,
-    /// Each task's sequences, with the index of each span's scored turn.
+    /// Each task's sequences, with the scored turn of each span.
     tasks: Vec<Vec<(TokenSequence, Vec<Option<usize>>)>>,
     halves: [Vec<Vec<f32>>; 2],
 }
@@ -67,7 +67,7 @@ impl Gradients {
     /// Computes the gradients of the true advantages.
     ///
     /// # Errors
-    /// Fails if the trajectories have no tokens, or tokens of another policy.
+    /// Fails without tokens, or on another policy's.
     pub fn new(learner: NativeLearner, turns: &ScoredTurns) -> Result<Self, EvalError> {
         let mut tasks = vec![Vec::new(); turns.tasks];
         let mut scored = turns.turns.iter().enumerate().peekable();
@@ -120,8 +120,7 @@ impl Gradients {
         Ok(found)
     }
 
-    /// Returns the products of a method's gradients with the true ones, given one advantage per
-    /// turn.
+    /// Returns the products with the true gradients, given one advantage per turn.
     ///
     /// # Errors
     /// Returns errors of the learner.
@@ -153,14 +152,14 @@ type Matrix = Vec<Vec<f64>>;
 
 fn products(first: &[Vec<f32>], second: &[Vec<f32>]) -> Matrix {
     let product = |a: &[f32], b: &[f32]| {
-        // Summing millions of products loses digits in f32 and is slow in f64, hence the blocks.
+        // Millions of products lose digits in f32 and are slow in f64.
         let piece = |(a, b): (&[f32], &[f32])| f64::from(a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>());
         a.chunks(256).zip(b.chunks(256)).map(piece).sum::<f64>()
     };
     first.iter().map(|a| second.iter().map(|b| product(a, b)).collect()).collect()
 }
 
-/// Inner products of task gradients, from which every score of resampled tasks is computed.
+/// Inner products of task gradients, which give the scores of resampled tasks.
 pub struct Products {
     own: Matrix,
     with_truth: Matrix,
@@ -220,7 +219,7 @@ impl Products {
         }
     }
 
-    /// Compares the method with a baseline on the same resampled tasks.
+    /// Compares the method with a baseline on the same tasks.
     pub fn difference(
         &self,
         name: &str,
@@ -252,8 +251,7 @@ fn whole(matrix: &Matrix, drawn: &[usize]) -> f64 {
     drawn.iter().flat_map(|&i| drawn.iter().map(move |&j| matrix[i][j])).sum()
 }
 
-/// Returns the mean products of a task with itself and of different tasks; `None` without two
-/// different tasks.
+/// Returns the mean products of a task with itself and with others; `None` without two tasks.
 fn means(matrix: &Matrix, drawn: &[usize]) -> Option<(f64, f64)> {
     let same = drawn.iter().map(|&i| matrix[i][i]).sum::<f64>() / drawn.len() as f64;
     let (mut sum, mut pairs) = (0.0, 0usize);

@@ -1,5 +1,4 @@
-//! Measures the true advantage of every turn, which needs a model. [`turnwise_benchmark`] scores
-//! methods against it.
+//! Measures the true advantage of every turn; [`turnwise_benchmark`] scores methods against it.
 
 pub mod branching;
 pub mod files;

@@ -1,9 +1,9 @@
 //! Measures true advantages by counting in many samples of a task, without saved states.
 //!
-//! If the environment depends only on the actions, samples that begin with the same responses are
-//! in the same state, so they form a tree of responses. `V` is the mean return of the samples that
-//! visit a state, and `Q` that of those that continue with the same response. A trajectory's own
-//! group is excluded, because methods see its returns.
+//! If the environment depends only on the actions, samples that begin with the same responses share
+//! a state and form a tree. `V` is the mean return of the samples that visit a state, `Q` that of
+//! those that continue with the same response. A trajectory's own group is excluded, because
+//! methods see its returns.
 //!
 //! Only early turns and likely responses have enough samples; [`super::branching`] has no such
 //! limit.
@@ -32,8 +32,8 @@ impl Default for TreeSettings {
     }
 }
 
-/// Returns the true advantage of each turn of one task's samples, or `None` with too few samples.
-/// Consecutive samples form groups.
+/// Returns the true advantage of each turn of one task's samples; `None` with too few. Consecutive
+/// samples form groups.
 pub fn tree_truth(samples: &[Trajectory], settings: &TreeSettings) -> Vec<Vec<Option<TurnTruth>>> {
     let tree = Tree::new(samples);
     let returns: Vec<Vec<f64>> = samples.iter().map(|sample| sample.step_returns(settings.gamma)).collect();

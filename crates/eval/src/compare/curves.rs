@@ -46,8 +46,8 @@ fn curve(method: &str, by_step: BTreeMap<u64, Vec<f64>>, bootstrap: Bootstrap) -
     Curve { method: method.to_owned(), points }
 }
 
-/// Returns evaluations over steps. Skips, with a note, those with another panel, temperature, agent
-/// or number of trials than the compared one.
+/// Returns evaluations over steps. Notes list those that differ in panel, temperature, agent or
+/// number of trials.
 pub(crate) fn evaluations(
     method: &str,
     chosen: &[&Chosen<'_>],
@@ -77,8 +77,7 @@ pub(crate) fn evaluations(
     curve(method, by_step, bootstrap)
 }
 
-/// Returns training success, each run smoothed by the trailing mean of up to `smooth` steps; `None`
-/// without training rollouts.
+/// Returns training success, each run smoothed by the trailing mean of up to `smooth` steps.
 pub(crate) fn training(
     method: &str,
     runs: &[&RunResults],

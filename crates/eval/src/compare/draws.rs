@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use crate::{Evaluation, KindResult, Outcomes, Rate};
 
-/// Averages evaluations. Successes, trials and outcomes of all draws are pooled; fields that a
-/// comparison does not show come from the first draw.
+/// Pools successes, trials and outcomes; fields that a comparison does not show come from the first
+/// draw.
 ///
 /// # Errors
-/// Fails if draws have different panels, temperatures, agents or numbers of trials, if two have the
-/// same seed, or if greedy ones are identical.
+/// Fails on different panels, temperatures, agents or numbers of trials, equal seeds, or identical
+/// greedy draws.
 pub(super) fn averaged(draws: Vec<Evaluation>) -> Result<Evaluation, String> {
     for (index, second) in draws.iter().enumerate() {
         for first in &draws[..index] {

@@ -42,7 +42,7 @@ pub struct MethodResult {
     pub over: Over,
     /// Success rate on the panel, averaged over seeds.
     pub success: Estimate,
-    /// Interquartile mean of success rates by seed and kind, kinds weighted equally.
+    /// Interquartile mean over seeds and kinds, kinds weighted equally.
     pub iqm: Estimate,
     /// Mean success rate by kind.
     pub kinds: BTreeMap<String, Estimate>,
@@ -50,7 +50,7 @@ pub struct MethodResult {
     pub mean_turns: f64,
 }
 
-/// Success rates by kind and run; `None` for runs without tasks of the kind.
+/// Success rates by kind and run; `None` without tasks of the kind.
 pub(crate) struct Scores(Vec<Vec<Option<f64>>>);
 
 impl Scores {
@@ -71,8 +71,7 @@ impl Scores {
     }
 }
 
-/// Returns the panel's mean success over runs, `sum_k T_k / T mean_n x_kn` with `T_k` tasks of kind
-/// `k`.
+/// Returns `sum_k T_k / T mean_n x_kn`, the panel's mean success, with `T_k` tasks of kind `k`.
 fn weighted(scores: &[Vec<f64>], tasks: &[f64]) -> f64 {
     let known = scores.iter().zip(tasks).filter(|(runs, _)| !runs.is_empty());
     let (sum, all) =

@@ -83,7 +83,7 @@ pub struct CompareSettings {
     pub baseline: Option<String>,
     /// Baselines of single methods, if `baseline` is unset.
     pub baselines: BTreeMap<String, String>,
-    /// Pools by name: methods whose differences to their baselines are averaged.
+    /// Pools of methods whose differences to their baselines are averaged.
     pub pools: Vec<(String, Vec<String>)>,
     /// Splits to compare; empty for all.
     pub splits: Vec<String>,
@@ -110,7 +110,6 @@ impl Default for CompareSettings {
 }
 
 impl CompareSettings {
-    /// Returns the common baseline, else the method's own, else `first`.
     fn baseline_of<'a>(&'a self, method: &str, first: &'a str) -> &'a str {
         let own = || self.baselines.get(method).map(String::as_str);
         self.baseline.as_deref().or_else(own).unwrap_or(first)
@@ -164,7 +163,7 @@ pub(crate) struct Chosen<'a> {
 /// Compares runs; runs of one method are its seeds.
 ///
 /// # Errors
-/// Fails on runs that were evaluated differently, naming both, and on missing evaluations.
+/// Fails on runs with different or missing evaluations.
 pub fn compare(runs: &[RunResults], settings: &CompareSettings) -> Result<Comparison, CompareError> {
     let first = runs.first().ok_or(CompareError::Nothing)?;
     let mut names: Vec<&str> = Vec::new();
@@ -271,7 +270,7 @@ fn compare_split(
     }
 }
 
-/// Returns the requested splits, or those of the first run, which all others must have.
+/// Returns the requested splits, or the first run's, which all must have.
 fn splits_of(runs: &[RunResults], settings: &CompareSettings) -> Result<Vec<String>, CompareError> {
     if !settings.splits.is_empty() {
         return Ok(settings.splits.clone());
@@ -326,8 +325,8 @@ fn not_evaluated(run: &RunResults, at: String) -> CompareError {
     CompareError::NotEvaluated { run: run.shown(), at, fix }
 }
 
-/// Returns each run's evaluation of a split at one step, by default its last. Panels, temperatures,
-/// agents and numbers of trials must agree.
+/// Returns each run's evaluation at one step (default: its last), which must agree in panel,
+/// temperature, agent and number of trials.
 fn choose<'a>(runs: &'a [RunResults], split: &str, at: Option<u64>) -> Result<Vec<Chosen<'a>>, CompareError> {
     let mut chosen: Vec<Chosen<'a>> = Vec::new();
     for run in runs {

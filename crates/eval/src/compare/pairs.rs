@@ -34,32 +34,31 @@ pub struct Pair {
     /// Baseline name.
     pub baseline: String,
     /// Difference of the mean success over tasks that all runs played, with a bootstrap interval
-    /// over tasks, stratified by kind.
-    ///
-    /// Without task outcomes: the difference of success rates, without an interval.
+    /// over tasks, stratified by kind; without task outcomes, of the success rates, without an
+    /// interval.
     pub difference: Estimate,
-    /// Mean difference of success rates between runs with the same seed, with Student's interval
-    /// over seeds; `None` below two shared seeds.
+    /// Mean difference of success rates by seed, with Student's interval; `None` below two shared
+    /// seeds.
     pub over_seeds: Option<Estimate>,
     /// Differences behind `over_seeds`.
     pub by_seed: SeedDifferences,
-    /// Like `over_seeds`, for each run's mean training success over its last
-    /// [`CompareSettings::smooth`] steps up to the compared one.
+    /// Like `over_seeds`, for the mean training success over the last [`CompareSettings::smooth`]
+    /// steps up to the compared one.
     ///
     /// [`CompareSettings::smooth`]: super::CompareSettings::smooth
     pub training: Option<Estimate>,
     /// Differences behind `training`.
     pub training_by_seed: SeedDifferences,
-    /// Probability that a run of the method beats one of the baseline on a random kind of task,
-    /// with a bootstrap interval over seeds.
+    /// Probability that a run beats one of the baseline on a random kind of task, with a bootstrap
+    /// interval over seeds.
     pub improvement: Option<Estimate>,
     /// Paired permutation test over tasks; successes are averaged over seeds.
     pub permutation: Option<PairedTest>,
-    /// McNemar's exact tests of runs with the same seed, or of the only two runs.
+    /// McNemar's tests of runs with the same seed, or the only two.
     pub mcnemar: Vec<RunPair>,
 }
 
-/// Returns each task's kind and each run's mean success on it over draws.
+/// Returns each task's kind and mean success per run.
 fn by_task<'a>(chosen: &[&Chosen<'a>]) -> BTreeMap<usize, (&'a str, Vec<f64>)> {
     let mut found: BTreeMap<usize, (&str, Vec<f64>)> = BTreeMap::new();
     for chosen in chosen {
@@ -72,7 +71,7 @@ fn by_task<'a>(chosen: &[&Chosen<'a>]) -> BTreeMap<usize, (&'a str, Vec<f64>)> {
             found.entry(task).or_insert_with(|| (kind, Vec::new())).1.push(mean(&draws));
         }
     }
-    // Drops tasks that failed in the environment of a run.
+    // Drops tasks that failed in the environment.
     found.retain(|_, (_, runs)| runs.len() == chosen.len());
     found
 }
@@ -90,7 +89,6 @@ fn by_seed(
     ours.filter_map(|(seed, value)| Some((seed, value - theirs.get(&seed)?))).collect()
 }
 
-/// Returns a run's mean training success over its last `steps` steps up to the compared one.
 fn training_success(chosen: &Chosen<'_>, steps: usize) -> Option<f64> {
     let until = chosen.run.training.iter().filter(|(step, _)| *step <= chosen.step);
     let rates: Vec<f64> = until.map(|(_, rate)| *rate).collect();
@@ -98,8 +96,8 @@ fn training_success(chosen: &Chosen<'_>, steps: usize) -> Option<f64> {
     (!last.is_empty()).then(|| mean(last))
 }
 
-/// Returns the runs with shared seeds, because each seed has its own warm start, or all runs if the
-/// seeds are equal or disjoint.
+/// Returns the runs with shared seeds, because each seed has its own warm start; all runs if seeds
+/// are equal or disjoint.
 fn with_shared_seeds<'c, 'r>(
     method: &[&'c Chosen<'r>],
     baseline: &[&'c Chosen<'r>],
@@ -197,8 +195,7 @@ fn improvement(method: &[&Chosen<'_>], baseline: &[&Chosen<'_>], bootstrap: &Boo
     probability_of_improvement(&x.all(), &y.all()).map(|value| Estimate {
         value,
         interval: bootstrap.interval_of_runs(&[method.len(), baseline.len()], |drawn| {
-            // Only kinds that the drawn runs of both have; a run may have failed on all tasks of a
-            // kind.
+            // A drawn run may have failed on all tasks of a kind.
             let pairs = x.drawn(&drawn[0]).into_iter().zip(y.drawn(&drawn[1]));
             let (x, y): (Vec<_>, Vec<_>) = pairs.filter(|(x, y)| !x.is_empty() && !y.is_empty()).unzip();
             probability_of_improvement(&x, &y).unwrap_or(0.5)
@@ -218,8 +215,8 @@ fn differences_by_kind(method: &[&Chosen<'_>], baseline: &[&Chosen<'_>]) -> Vec<
     strata.into_values().collect()
 }
 
-/// Runs McNemar's test on runs with the same seed, or the only two. Skips means over draws, because
-/// the test needs single games.
+/// Tests runs with the same seed, or the only two. Skips averaged draws, because the test needs
+/// single games.
 fn run_pairs(method: &[&Chosen<'_>], baseline: &[&Chosen<'_>]) -> Vec<RunPair> {
     let one_draw = |chosen: &&&Chosen<'_>| chosen.run.folders.len() <= 1;
     let mut found = Vec::new();

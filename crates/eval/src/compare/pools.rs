@@ -1,7 +1,7 @@
-//! Averages the effect of one idea, such as AEM's, over several baselines.
+//! Averages one idea's effect over several baselines, because a single pair may be too noisy.
 //!
-//! A single pair may be too noisy to show an effect. Pairs with the same seed share warm start and
-//! tasks and are not independent, so they are averaged first, and the interval is over seeds.
+//! Pairs with the same seed share warm start and tasks, so they are averaged first, and the
+//! interval is over seeds.
 
 use std::collections::BTreeMap;
 
@@ -20,8 +20,8 @@ pub struct Pool {
     pub pairs: Vec<(String, String)>,
     /// Seeds that all pairs have.
     pub seeds: Vec<u64>,
-    /// Mean difference in success `1/S sum_s 1/P sum_p (method_ps - baseline_ps)`, with Student's
-    /// interval over seeds.
+    /// Mean difference `1/S sum_s 1/P sum_p (method_ps - baseline_ps)` with Student's interval over
+    /// seeds.
     pub difference: Estimate,
     /// The same for training success ([`Pair::training`]).
     pub training: Option<Estimate>,

@@ -50,23 +50,23 @@ pub struct RunResults {
     pub training: Vec<(u64, f64)>,
 }
 
-/// The only setting read, so the config may be from any version.
+/// The only setting read, so any version's config works.
 #[derive(Deserialize)]
 struct Seeded {
     seed: Option<u64>,
 }
 
 impl RunResults {
-    /// Reads a run and its training's evaluations; [`method_of`] names the method.
+    /// Reads a run and its training's evaluations.
     ///
     /// # Errors
-    /// Fails if it is not a run directory or a file is unreadable.
+    /// Fails without a run directory or on an unreadable file.
     pub fn read(root: &Path) -> Result<Self, RunFileError> {
         Self::read_with(root, &["eval".to_owned()])
     }
 
     /// Reads a run with the evaluations in `folders` (`step-NNNNNN.json`, written by
-    /// `turnwise eval --output`), averaged over the folders by step.
+    /// `turnwise eval --output`), averaged over the folders.
     ///
     /// # Errors
     /// Fails like [`RunResults::read`], or if draws of one step were evaluated differently.
@@ -123,7 +123,7 @@ impl RunResults {
     }
 }
 
-/// Returns the evaluations in a folder by step; empty without the folder.
+/// Returns a folder's evaluations by step.
 fn evaluations_in(folder: &Path) -> Result<BTreeMap<u64, Vec<Evaluation>>, RunFileError> {
     let mut evaluations = BTreeMap::new();
     if !folder.is_dir() {
@@ -158,8 +158,7 @@ fn unreadable(path: &Path, error: &dyn std::fmt::Display) -> RunFileError {
     RunFileError::File { path: path.display().to_string(), reason: error.to_string() }
 }
 
-/// Returns a run's name without its seed: `grpo-seed-0`, `grpo-seed0` and `grpo_seed_0` become
-/// `grpo`.
+/// Returns the name without its seed: `grpo` for `grpo-seed-0`, `grpo-seed0` or `grpo_seed_0`.
 pub fn method_of(name: &str) -> &str {
     let without = name.trim_end_matches(|c: char| c.is_ascii_digit());
     if without.len() == name.len() {

@@ -55,7 +55,7 @@ fn run(method: &str, seed: u64, solved: &[bool]) -> RunResults {
     }
 }
 
-/// Two methods with three seeds of eight tasks; b solves one more of each kind than a.
+/// Three seeds of eight tasks each; b solves one more of each kind than a.
 fn runs() -> Vec<RunResults> {
     let a = [true, false, true, false, false, false, true, false];
     let b = [true, true, true, false, true, false, true, false];
@@ -85,7 +85,6 @@ fn methods_are_compared_over_seeds_and_tasks() {
     assert_eq!((split.tasks, split.kinds.len(), split.methods.len()), (8, 2, 2));
     let [a, b] = [&split.methods[0], &split.methods[1]];
     assert_eq!((a.method.as_str(), a.seeds.len(), a.over), ("a", 3, Over::Seeds));
-    // Seed 1 of a solves three of eight tasks, the others four.
     let mean = (0.5 + 0.375 + 0.5) / 3.0;
     assert!((a.success.value - mean).abs() < 1e-12, "{a:?}");
     assert!(b.success.value > a.success.value && b.iqm.value > a.iqm.value);
@@ -141,7 +140,6 @@ fn one_seed_has_intervals_over_tasks_alone() {
 #[test]
 fn seeds_that_one_method_lacks_are_left_out_of_its_differences() {
     let all = runs();
-    // Only seed 1 of b is compared; it solves two tasks more than seed 1 of a.
     let mut fewer = all[..3].to_vec();
     fewer[0] = run("a", 0, &[true; 8]);
     fewer.push(all[4].clone());
@@ -254,11 +252,10 @@ fn draws_of_a_run_are_averaged_and_stay_one_run() {
     let found = of(&[drawn("a", 0, none), drawn("b", 0, both)]);
     let split = &found.splits[0];
     assert_eq!((split.tasks, split.methods[0].seeds.len()), (4, 1));
-    // A rate of one half over four tasks, not eight games.
+    // A rate over four tasks, not eight games.
     let half = split.methods[1].success.interval.unwrap();
     let (low, high) = crate::wilson(2, 4);
     assert!((half.low - low).abs() < 1e-12 && (half.high - high).abs() < 1e-12, "{half:?}");
-    // By task 0.5, 0.5, 0.5 and 0: four tasks, not eight.
     let pair = &split.pairs[0];
     assert!((pair.difference.value - 0.375).abs() < 1e-12, "{pair:?}");
     assert!((pair.permutation.unwrap().p - 0.25).abs() < 1e-12 && pair.mcnemar.is_empty());

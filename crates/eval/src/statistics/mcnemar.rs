@@ -15,7 +15,7 @@ pub struct McNemar {
 
 /// Tests whether two runs are equally likely to be the only one that solves a task.
 ///
-/// If so, `b` of the `n = b + c` tasks that exactly one run solved is binomial with 1/2:
+/// If so, `b` of the `n = b + c` tasks that one run solved is binomial with 1/2:
 /// `p = min(1, 2 sum_{i=0}^{min(b,c)} C(n,i) 2^-n)` (McNemar 1947; exact form: Fagerland, Lydersen
 /// and Laake 2013).
 pub fn mcnemar(pairs: &[(bool, bool)]) -> McNemar {

@@ -1,8 +1,8 @@
-//! Statistics of runs: aggregates with intervals over seeds, and paired tests of two methods.
+//! Aggregates of runs with intervals over seeds, and paired tests of two methods.
 //!
 //! `scores[k][n]` is the score of run `n` on stratum `k` (a kind of task). Means and probability of
-//! improvement follow `rliable`, whose "tasks" are strata here (Agarwal et al. 2021, "Deep
-//! Reinforcement Learning at the Edge of the Statistical Precipice", arXiv 2108.13264).
+//! improvement follow `rliable` (Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of
+//! the Statistical Precipice", arXiv 2108.13264).
 
 pub mod improvement;
 pub mod iqm;

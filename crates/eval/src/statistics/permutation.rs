@@ -21,13 +21,12 @@ pub struct PairedTest {
 
 /// Tests `d_t`, the difference of two methods' mean success on task `t` over their seeds.
 ///
-/// If the methods are exchangeable on every task, both signs of each `d_t` are equally likely. `p`
-/// is the share of signs `s` whose `T = |mean_t s_t d_t|` is at least the observed `T_0` (Pitman
-/// 1937). Up to 16 nonzero differences, all `2^n` signs are tried; otherwise `resamples` random
-/// ones and the observed one, `(1 + #{T >= T_0}) / (1 + resamples)` (Phipson and Smyth 2010).
-/// `None` without tasks.
+/// If the methods are exchangeable, both signs of each `d_t` are equally likely. `p` is the share
+/// of signs `s` whose `T = |mean_t s_t d_t|` is at least the observed `T_0` (Pitman 1937). Up to 16
+/// nonzero differences, all `2^n` signs are tried; otherwise `resamples` random ones,
+/// `(1 + #{T >= T_0}) / (1 + resamples)` (Phipson and Smyth 2010). `None` without tasks.
 ///
-/// The population is tasks, not seeds: the result holds for these runs on similar tasks.
+/// The population is tasks, not seeds.
 pub fn paired_permutation(differences: &[f64], resamples: usize, seed: u64) -> Option<PairedTest> {
     if differences.is_empty() {
         return None;

@@ -16,8 +16,7 @@ use turnwise_train::{NoopObserver, Run};
 
 use super::*;
 
-/// Four coin tosses: each head earns 0.1, four heads 1 more. The state is the number of tosses and
-/// heads.
+/// Four coin tosses: each head earns 0.1, four heads 1 more.
 #[derive(Default)]
 struct Coin {
     tosses: u8,
@@ -35,7 +34,6 @@ impl Environment for Coin {
     }
 
     fn step(&mut self, action: &Action) -> Result<Step, EnvError> {
-        // An untrained model's text is a head or a tail depending on its bytes.
         let even = || action.text().bytes().map(usize::from).sum::<usize>().is_multiple_of(2);
         let head = action.text().contains("head") || (!action.text().contains("tail") && even());
         self.tosses += 1;
@@ -312,7 +310,6 @@ fn coins() -> Registries {
     Registries { environments: Registry::builtin().with(CoinKind), ..Registries::builtin() }
 }
 
-/// A run that trains on measured values, with a tiny untrained model.
 fn run_config(layout: &str) -> Config {
     let settings = "env.kind=coins env.max_turns=4 env.reward_scale=10 prompt.template=plain prompt.validity=format \
                     prompt.history=2 policy.scratch.hidden_size=16 policy.scratch.layers=1 policy.scratch.heads=2 \
@@ -340,7 +337,6 @@ fn values_in_training_are_those_of_the_benchmark() {
         let weights = run.weights().unwrap();
         run.train(&mut NoopObserver, &AtomicBool::new(false)).unwrap();
         let trained = read_trajectories(&root.join("trajectories/step-000001.jsonl.zst")).unwrap();
-        // Benchmarks the policy that played the trajectories, on other episodes.
         let tokenizer = Tokenizer::load_folder(&root.join("checkpoints/step-000000/policy")).unwrap();
         let world = World::new(&config.env, &coins(), &["train"], &mut |_| ()).unwrap();
         let stop = AtomicBool::new(false);
