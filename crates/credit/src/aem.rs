@@ -1,16 +1,16 @@
-//! AEM, adaptive entropy modulation: scales advantages, `A <- alpha A` (AEM, section 4.2, equations
-//! 12 to 14, and algorithm 1).
+//! AEM, adaptive entropy modulation: `A <- alpha A` (AEM, section 4.2, equations 12 to 14, and
+//! algorithm 1).
 //!
 //! `h = (Hbar - min) / (max - min + eps)` over the group's responses, and
 //! `alpha = exp(-lambda h) / (mean over the group of exp(-lambda h) + eps)`, or 1 if max - min is
 //! below `min_spread`.
 //!
-//! The masks of figure 3 (section 5.3, analysis B) set `A` to 0 for responses with
-//! `A (alpha - 1) > 0`, or with `A (alpha - 1) < 0`, and keep the others unscaled.
+//! The masks of figure 3 (section 5.3, analysis B) set `A` to 0 if `A (alpha - 1) > 0`, or if
+//! `A (alpha - 1) < 0`, and keep the others unscaled.
 //!
-//! Differs from the paper: `lambda = 0` leaves advantages bit-identical; the formula would divide
-//! by `1 + eps`. `mode` selects the paper's ablations; the shuffled masks and those by entropy
-//! alone are our controls for figure 3.
+//! Differs from the paper: `lambda = 0` leaves advantages bit-identical instead of dividing by
+//! `1 + eps`. `mode` selects the paper's ablations; shuffled masks and those by entropy alone are
+//! our controls for figure 3.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, PerToken, PerTurn, Preset};
@@ -23,8 +23,7 @@ const NAME: &str = "aem";
 
 const SETTINGS: &str = "credit.refinements = [{ kind = \"aem\" }]\nobjective.kl.coef = 0.01";
 
-/// Settings on GRPO. The paper averages the loss over each sequence's tokens, then over sequences
-/// (equation 69).
+/// The paper averages the loss over each sequence's tokens, then over sequences (equation 69).
 const GRPO_SETTINGS: &str = "credit.refinements = [{ kind = \"aem\" }]\n\
                              objective = { loss_agg_mode = \"seq-mean-token-mean\", kl.coef = 0.01 }";
 
@@ -39,11 +38,11 @@ pub enum AemMode {
     Reverse,
     /// Permutes coefficients within the scope, seeded by run, step and scope.
     Shuffle,
-    /// Sets the advantage to 0 if `A (alpha - 1)` is positive, else keeps it unscaled; raises
-    /// entropy in the paper.
+    /// Sets `A` to 0 if `A (alpha - 1)` is positive, else keeps it unscaled; raises entropy in the
+    /// paper.
     MaskPositive,
-    /// Sets the advantage to 0 if `A (alpha - 1)` is negative, else keeps it unscaled; lowers
-    /// entropy in the paper.
+    /// Sets `A` to 0 if `A (alpha - 1)` is negative, else keeps it unscaled; lowers entropy in the
+    /// paper.
     MaskNegative,
     /// `mask-positive` with shuffled coefficients, independent of entropy.
     MaskPositiveShuffle,
@@ -167,7 +166,7 @@ impl Aem {
     /// Returns each turn's `alpha`.
     ///
     /// # Errors
-    /// Fails on missing, NaN or infinite token entropies.
+    /// Fails on missing, NaN or infinite entropies.
     pub fn coefficients(&self, inputs: &CreditInputs<'_>) -> Result<PerTurn<f64>, CreditError> {
         let entropies = mean_entropies(NAME, inputs.batch)?;
         let mut alpha = entropies.clone();

@@ -1,8 +1,6 @@
-//! Anchor states: groups turns of a task's trajectories that share a state (GiGPO, section 4.2;
-//! STAPO, section 3.1).
-//!
-//! Each turn is in exactly one anchor group. History summaries ([`TurnKind::Compaction`]) and
-//! actions in the same state form separate ones.
+//! Anchor states: turns of a task's trajectories in the same state (GiGPO, section 4.2; STAPO,
+//! section 3.1). Each turn is in one anchor group; history summaries ([`TurnKind::Compaction`]) are
+//! separate from actions.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -161,8 +159,8 @@ struct Grouper {
     threshold: f64,
     assignment: Assignment,
     representatives: Vec<TextId>,
-    /// Each text's best match, and the number of groups compared; a repeated text is only compared
-    /// with newer groups.
+    /// Each text's best match and number of compared groups, so that a repeated text is only
+    /// compared with newer ones.
     seen: Vec<(usize, Option<(usize, f64)>)>,
 }
 

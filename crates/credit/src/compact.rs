@@ -3,13 +3,12 @@
 //!
 //! | filtered | if the trajectory |
 //! |---|---|
-//! | truncated | ended at the turn limit or the context limit |
-//! | failed | ended because its environment or sampler failed; training drops these earlier |
+//! | truncated | ended at the turn or context limit |
+//! | failed | had a failed environment or sampler; training drops these earlier |
 //! | looping | took the same action in the same state more than `max_repeats` times |
 //!
-//! Source: DeepSWE (Luo et al. 2025, with rLLM), which AEM builds on (its section 5.2). Differs
-//! from rLLM, which masks only by stop reason: we also detect loops, by state key and parsed
-//! action.
+//! Source: DeepSWE (Luo et al. 2025, with rLLM). Differs from rLLM, which masks only by stop
+//! reason: we also detect loops, by state key and parsed action.
 
 use std::collections::HashMap;
 

@@ -1,10 +1,9 @@
 //! A model-free text embedder that hashes character n-grams.
 //!
-//! Features are the words (runs of lower-cased letters and digits) and each word's character 3-, 4-
-//! and 5-grams, with markers for start and end. A feature that occurs `n` times has weight
-//! `1 + ln n`; its hash selects component and sign. Vectors are L2-normalized, or zero without
-//! words. They reflect spelling, not meaning: texts that share most words, in any order, have a
-//! cosine near 1.
+//! Features are words (lower-cased letters and digits) and their character 3-, 4- and 5-grams, with
+//! markers for start and end. A feature that occurs `n` times has weight `1 + ln n`; its hash
+//! selects component and sign. Vectors are L2-normalized, or zero without words. They reflect
+//! spelling, not meaning.
 //!
 //! Sources: signed feature hashing (Weinberger et al. 2009, "Feature Hashing for Large Scale
 //! Multitask Learning"); character n-grams within words (Bojanowski et al. 2017, "Enriching Word

@@ -1,10 +1,10 @@
 //! EMPG, entropy-modulated policy gradients (Wang et al. 2025, "Harnessing Uncertainty").
 //!
 //! `hn = (Hbar - min) / (max - min + eps)` over the batch, `g = exp(-k hn) / mean(exp(-k hn))`,
-//! `f = exp(-k' hn)`, `A_t <- g_t A_t + zeta f_{t+1}`, minus the mean over all turns of the batch.
+//! `f = exp(-k' hn)`, `A_t <- g_t A_t + zeta f_{t+1}`, minus the batch mean.
 //!
-//! Differs from the paper: entropies are normalized over the batch's turns, each one response. The
-//! last turn gets no bonus, because no response follows it.
+//! Differs from the paper: entropies are normalized over the batch's turns. The last turn gets no
+//! bonus, because no response follows it.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset};
@@ -85,7 +85,7 @@ impl Refinement for Empg {
         let EmpgConfig { k, k_future, zeta, epsilon } = self.config;
         let mut entropies = mean_entropies(NAME, inputs.batch)?;
         let Some((low, high)) = extent(entropies.values()) else { return Ok(()) };
-        // With equal entropies every hn is 0; epsilon = 0 must not make it NaN.
+        // With equal entropies every hn is 0, not NaN, even with epsilon = 0.
         let range = if high == low { 1.0 } else { high - low + epsilon };
         entropies.values_mut().for_each(|entropy| *entropy = (*entropy - low) / range);
         let count = entropies.values().count() as f64;

@@ -4,10 +4,10 @@ use turnwise_core::{Batch, PerTurn};
 
 use crate::CreditError;
 
-/// Returns `Hbar_{i,t}`, the mean entropy over each turn's response tokens, in nats.
+/// Returns `Hbar_{i,t}`, each turn's mean token entropy, in nats.
 ///
 /// # Errors
-/// Fails on missing, NaN or infinite token entropies.
+/// Fails on missing, NaN or infinite entropies.
 pub fn mean_entropies(method: &'static str, batch: &Batch) -> Result<PerTurn<f64>, CreditError> {
     let field = "entropies";
     PerTurn::try_from_fn(batch, |group, trajectory, turn| {

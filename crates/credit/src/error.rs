@@ -49,7 +49,7 @@ pub enum CreditError {
         /// Requested scores.
         expected: usize,
     },
-    /// A score lacks or exceeds one log-prob per response token.
+    /// A score without exactly one log-prob per response token.
     #[error(
         "the score of group {group}, trajectory {trajectory}, turn {turn} has {found} log-probs, and its response has {expected} tokens"
     )]

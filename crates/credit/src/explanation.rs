@@ -37,8 +37,8 @@ impl Explanation {
         self.on
     }
 
-    /// Records facts per turn of one group. `items` is `[trajectory][turn]`; `facts` gets both
-    /// indices and the item, and is called only if explanations are on.
+    /// Records facts per turn of one group; `items` is `[trajectory][turn]`. `facts` gets both
+    /// indices and the item, only if explanations are on.
     pub fn facts<T, N: Into<Cow<'static, str>>>(
         &mut self,
         group: usize,

@@ -1,19 +1,18 @@
 //! PPO's token-level advantages by generalized advantage estimation (Schulman et al. 2016) from a
 //! critic's values.
 //!
-//! The recursion runs over the trajectory's response tokens only, so the next turn's first token
-//! follows a turn's last: `delta_t = r_t + gamma V_{t+1} - V_t`,
-//! `A_t = delta_t + gamma lambda A_{t+1}`, with value 0 after the last token. Value targets are
-//! `A_t + V_t`, before whitening. A turn's reward, minus the invalid-action penalty, goes to its
-//! last token; rewards of single tokens ([`turnwise_core::Turn::token_rewards`], the KL in the
-//! reward) stay there.
+//! `delta_t = r_t + gamma V_{t+1} - V_t`, `A_t = delta_t + gamma lambda A_{t+1}` over the
+//! trajectory's response tokens, so the next turn's first token follows a turn's last; the value
+//! after all is 0. Value targets are `A_t + V_t`, before whitening. A turn's reward, minus the
+//! invalid-action penalty, goes to its last token; token rewards
+//! ([`turnwise_core::Turn::token_rewards`], the KL in the reward) stay at theirs.
 //!
 //! Advantages are whitened over the batch's response tokens, `(A - mean) / sqrt(var + 1e-8)` with
-//! the sample variance, or exactly 0 if it is zero. A turn's advantage is the mean over its tokens.
+//! the sample variance, or exactly 0 if it is zero. A turn's advantage is its tokens' mean.
 //!
-//! Differs from the paper: `bootstrap_across_turns = false` treats each turn as a separate episode,
-//! as in frameworks that train on single turns. A turn without tokens gets advantage 0, and its
-//! reward goes to the last token before it, or else to the first turn with tokens.
+//! Differs from the paper: `bootstrap_across_turns = false` treats each turn as an episode, as in
+//! frameworks that train on single turns. A turn without tokens gets advantage 0; its reward goes
+//! to the last token before it, or else to the first turn with tokens.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, Group, PerToken, PerTurn, Preset, Table, Trajectory, Turn, Unit};
@@ -104,10 +103,10 @@ impl Ppo {
         Ok(Self { config })
     }
 
-    /// Computes each response token's advantage and value target.
+    /// Computes advantages and value targets.
     ///
     /// # Errors
-    /// Fails if [`crate::ModelInputs::values`] is missing or misshapen, or on NaN or infinity.
+    /// Fails on missing or misshapen [`crate::ModelInputs::values`], NaN or infinity.
     pub fn tokens(&self, inputs: &CreditInputs<'_>) -> Result<TokenAdvantages, CreditError> {
         let config = &self.config;
         let penalty = InvalidActionPenalty { cost: config.invalid_penalty, scope: PenaltyScope::Return };

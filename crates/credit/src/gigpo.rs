@@ -1,12 +1,12 @@
 //! GiGPO: `A = A_episode + omega A_step` (Feng et al. 2025, "Group-in-Group Policy Optimization",
 //! equations 3, 6 and 8).
 //!
-//! `A_episode` is GRPO's advantage. `A_step` standardizes the step returns
-//! `R_{i,t} = sum_{k>=t} gamma^(k-t) r_k` within each anchor group: all turns in the same state.
+//! `A_episode` is GRPO's advantage. `A_step` standardizes step returns
+//! `R_{i,t} = sum_{k>=t} gamma^(k-t) r_k` over all turns in the same state.
 //!
 //! Differs from the paper: an invalid-action penalty is subtracted from an invalid turn's score and
-//! step return. Zero variance gives exactly 0 at both levels. The presets use verl-agent's
-//! token-mean loss; the paper averages over each turn's tokens, then over turns
+//! step return. Zero variance gives exactly 0. The presets use verl-agent's token-mean loss; the
+//! paper averages over each turn's tokens, then over turns
 //! (`objective.loss_agg_mode = "turn-mean"`, set by `stapo`).
 
 use serde::{Deserialize, Serialize};

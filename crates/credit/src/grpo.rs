@@ -1,11 +1,11 @@
-//! GRPO: `A_i = (R_i - mean) / (std + eps)` over the group, the same for all turns of a trajectory
-//! (Shao et al. 2024, "DeepSeekMath", section 4.1).
+//! GRPO: `A_i = (R_i - mean) / (std + eps)` over the group, for all turns of a trajectory (Shao et
+//! al. 2024, "DeepSeekMath", section 4.1).
 //!
-//! Differs from the paper: an invalid-action penalty is subtracted from an invalid turn's score
-//! before the comparison. Zero variance gives exactly 0. `normalize = "mean"` omits the division
-//! (Dr. GRPO). The preset uses verl's token-mean loss; the paper averages over each response's
-//! tokens, then over responses (`objective.loss_agg_mode = "seq-mean-token-mean"`, set by
-//! `aem-grpo` and the GRPO runs of `configs/paper/aem`).
+//! Differs from the paper: an invalid-action penalty is subtracted from an invalid turn's score.
+//! Zero variance gives exactly 0. `normalize = "mean"` omits the division (Dr. GRPO). The preset
+//! uses verl's token-mean loss; the paper averages over each response's tokens, then over responses
+//! (`objective.loss_agg_mode = "seq-mean-token-mean"`, set by `aem-grpo` and the GRPO runs of
+//! `configs/paper/aem`).
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset};

@@ -2,21 +2,19 @@
 //!
 //! `A_turn` is the turn's credit from a reward redistribution model (decomposer), z-scored at each
 //! turn index over the group's trajectories that reach it (population standard deviation; 0 if only
-//! one does), and not standardized again. `alpha = 1` keeps the estimator's advantages
-//! bit-identical. So do groups with equal environment returns, whose GRPO advantages are 0 without
-//! penalties or shaping.
+//! one does). `alpha = 1` and groups with equal environment returns keep the estimator's advantages
+//! bit-identical.
 //!
 //! `baseline = "leave-one-out"` (verl's RFC 7244, "a turn-level baseline that stays unbiased under
 //! variable turn counts") uses `A_turn,i,t = c_{i,t} - 1/(K-1) sum_{j != i} c_{j,t}`, with 0 for
-//! trajectories that ended before t. This baseline does not depend on the turn's action, so it adds
-//! nothing to the expected gradient; the z-score's includes the turn's own credit. The credits are
-//! not rescaled, so use an estimator that does not divide either
-//! (`credit.estimator.normalize = "mean"`).
+//! trajectories that ended before t. It adds nothing to the expected gradient, because it does not
+//! depend on the turn's action; the z-score's baseline includes the turn's own credit. Credits are
+//! not rescaled, so use `credit.estimator.normalize = "mean"`.
 //!
-//! Differs from the paper: the paper drops groups with equal returns from the update; here
-//! `train.skip_equal_groups` (set by the presets) does. `min_std` bounds the standard deviation,
-//! because credits at one turn index may differ only by noise. The paper does not say whether the
-//! progress credit is progress (our default) or its change (`signal`).
+//! Differs from the paper: groups with equal returns are dropped by `train.skip_equal_groups` (set
+//! by the presets). `min_std` bounds the standard deviation, because credits at one turn index may
+//! differ only by noise. The paper does not say whether the progress credit is progress (our
+//! default) or its change (`signal`).
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, Group, PerTurn, Preset, Trajectory};
@@ -27,7 +25,7 @@ use crate::{CreditError, CreditInputs, Explanation, Refinement, RequiredInputs, 
 
 const NAME: &str = "has";
 
-/// The paper does not state its standard deviation (ours: population). It has no invalid-action
+/// The paper does not state its standard deviation (ours: population), has no invalid-action
 /// penalty, excludes groups with equal returns (appendix C) and adapts its KL coefficient from 0.04
 /// (appendix B, sweeps).
 const PROGRESSIVE: &str = "credit.estimator = { ddof = 0, invalid_penalty = 0.0 }\n\
@@ -39,9 +37,8 @@ const PROGRESSIVE: &str = "credit.estimator = { ddof = 0, invalid_penalty = 0.0 
 const PAPERS_TURNRD: &str = "decomposer.network = { credits = \"projection\", epochs = 5, older_per_new = 1e6, \
                              min_improvement = 0.0 }";
 
-/// Number of first turns whose credit is correlated with the outcome
-/// (`has/early_turn_correlation`). A negative correlation means that first turns get less credit in
-/// successes.
+/// First turns whose credit is correlated with the outcome (`has/early_turn_correlation`).
+/// Negative: early turns of successes lose credit.
 const EARLY_TURNS: usize = 3;
 
 /// Splits a trajectory's return into one credit per turn.
@@ -82,7 +79,7 @@ pub enum TurnBaseline {
     /// Z-score over trajectories that reach the turn (paper).
     #[default]
     ZScore,
-    /// Subtracts the mean over the group's other trajectories, with 0 for those that ended earlier.
+    /// Subtracts the mean over the group's other trajectories, 0 for those that ended earlier.
     /// Unbiased even if the policy decides when to stop.
     LeaveOneOut,
 }
@@ -183,7 +180,7 @@ impl Has {
     /// Creates HAS.
     ///
     /// # Errors
-    /// Fails on a value out of range, or if `signal` or `min_std` is set but unused.
+    /// Fails on a value out of range, or an unused `signal` or `min_std`.
     pub fn new(config: HasConfig) -> Result<Self, CreditError> {
         in_range(NAME, &config)?;
         let min_std = config.min_std;

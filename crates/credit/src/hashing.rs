@@ -1,5 +1,4 @@
-//! Fast hashing of texts and small keys. Maps only number items by first appearance, so hash values
-//! never affect results.
+//! Fast hashing. Maps only number items by first appearance, so hash values never affect results.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

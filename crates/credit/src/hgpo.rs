@@ -1,19 +1,18 @@
 //! HGPO: step advantages from a hierarchy of groups that share increasingly long histories (He et
 //! al. 2026, "Hierarchy-of-Groups Policy Optimization for Long-Horizon Agentic Tasks").
 //!
-//! At level `k = 1..=K`, turns of a group with the same last `k` observations (or the same whole
-//! history, if shorter) form a cluster, and `A_k` standardizes step returns within it. Clusters of
-//! one turn are skipped. The advantage is `A = sum_k w_k A_k / sum_k w_k` over the remaining levels
-//! with `w_k = (k + 1)^alpha`, and 0 without any.
+//! At level `k = 1..=K`, turns with the same last `k` observations (or whole history, if shorter)
+//! form a cluster, and `A_k` standardizes step returns within it. The advantage is
+//! `A = sum_k w_k A_k / sum_k w_k` with `w_k = (k + 1)^alpha`, over levels with at least two turns
+//! in the cluster; 0 without any.
 //!
 //! Differs from the paper: weights are renormalized over a turn's levels, so that turns in small
 //! clusters are not scaled down. An invalid-action penalty is subtracted from an invalid turn's
 //! step return. Zero variance in a cluster gives exactly 0.
 //!
-//! Three settings follow the authors' code (a verl-agent recipe) instead of the paper:
-//! `skip_zero_levels` excludes the weights of levels with advantage 0, `skip_short_histories` skips
-//! level `k` for turns with fewer than `k` observations, and `base_group` adds the trajectory's
-//! advantage as level 0.
+//! Three settings follow the authors' code (a verl-agent recipe): `skip_zero_levels` excludes the
+//! weights of levels with advantage 0, `skip_short_histories` skips level `k` below `k`
+//! observations, and `base_group` adds the trajectory's advantage as level 0.
 
 use std::borrow::Cow;
 
@@ -67,10 +66,10 @@ pub struct HgpoConfig {
     pub invalid_penalty: f64,
     /// What the invalid-action penalty is subtracted from.
     pub invalid_penalty_target: PenaltyScope,
-    /// Exclude the weights of levels with advantage 0, like the authors' code but not the paper.
+    /// Exclude the weights of levels with advantage 0, like the authors' code.
     pub skip_zero_levels: bool,
     /// Skip level k for turns with fewer than k observations, like the authors' code; otherwise
-    /// their complete histories are compared.
+    /// complete histories are compared.
     pub skip_short_histories: bool,
     /// Level 0 from the trajectory's advantage.
     pub base_group: BaseGroup,
@@ -143,8 +142,8 @@ impl Hgpo {
         Ok(Self { config })
     }
 
-    /// Returns clusters `[level][trajectory][turn]` and their number. Each level extends the
-    /// previous turn's history by one observation, with one lookup per turn.
+    /// Returns clusters `[level][trajectory][turn]` and their number. Each level adds one
+    /// observation to the previous turn's history, with one lookup per turn.
     fn clusters(&self, group: &Group) -> Vec<(Vec<Vec<usize>>, usize)> {
         let mut texts: FastMap<(TurnKind, &str), usize> = FastMap::default();
         let observations: Vec<Vec<usize>> = group

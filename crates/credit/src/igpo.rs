@@ -1,8 +1,8 @@
 //! IGPO: rewards a turn for raising the policy's probability of the reference answer (Wang et al.
 //! 2025, "Information Gain-based Policy Optimization", arXiv 2510.14967).
 //!
-//! With `p_{i,t} = exp(mean_j log pi(a_j | prompt of turn t, a_<j))` over the tokens of the
-//! reference answer `a`:
+//! With `p_{i,t} = exp(mean_j log pi(a_j | prompt of turn t, a_<j))` over the tokens of the answer
+//! `a`:
 //! * Turn t's reward is its information gain `r_{i,t} = p_{i,t+1} - p_{i,t}`; the last turn's is
 //!   the outcome `R_i`.
 //! * Rewards are standardized over the group, `r' = (r - mean) / (std + eps)`, gains and outcomes
@@ -13,12 +13,11 @@
 //! prompt and `lead` ([`ScoreRequest`]): one extra forward pass per prompt, without a gradient.
 //!
 //! Differs from the paper:
-//! * `lead` is only the tag. The paper adds a sentence ("Now there's enough information to
+//! * `lead` is only the tag, without the paper's sentence ("Now there's enough information to
 //!   answer"), which policies trained from scratch have never seen.
 //! * The outcome is the environment's return, not F1 with -1 for a malformed episode.
 //! * The estimator's invalid-action penalty is replaced too.
-//! * If the answer does not fit the context after a prompt, the gains before and after it are 0
-//!   (`igpo/unscored`).
+//! * If the answer does not fit the context, the gains before and after are 0 (`igpo/unscored`).
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, PerTurn, Preset, Trajectory};

@@ -1,8 +1,6 @@
-//! Inputs of credit assignment besides the trajectories.
-//!
-//! Methods declare their [`RequiredInputs`] and [`ScoreRequest`]s. [`crate::Pipeline::supply`]
-//! requests them from an [`InputProvider`], checks their shapes and passes them on in
-//! [`CreditInputs`].
+//! Inputs of credit assignment besides the trajectories. [`crate::Pipeline::supply`] requests the
+//! methods' [`RequiredInputs`] and [`ScoreRequest`]s from an [`InputProvider`], checks their shapes
+//! and passes them on in [`CreditInputs`].
 
 use turnwise_core::{Batch, PerToken, PerTurn, Purpose, Rng, Seed};
 
@@ -29,7 +27,7 @@ impl StateValues {
 /// Model inputs that a method requires.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RequiredInputs {
-    /// Values of states before turns, which the rollout estimates and stores in the turns.
+    /// Values of states before turns, estimated by the rollout and stored in turns.
     pub state_values: Option<StateValues>,
     /// A critic's value per response token.
     pub values: bool,
@@ -37,8 +35,8 @@ pub struct RequiredInputs {
     pub credits: bool,
     /// Text vectors ([`Embedder`]).
     pub embeddings: bool,
-    /// The policy's hidden states per turn, averaged over at most this many tokens: the
-    /// observation's first and the response's last.
+    /// The policy's hidden states, averaged over at most this many tokens: the observation's first
+    /// and the response's last.
     pub hidden_states: Option<usize>,
     /// Log-probs under the policy ([`ScoreRequest`]).
     pub scores: bool,
@@ -96,27 +94,27 @@ pub trait InputProvider {
     /// Returns the critic's value per response token.
     ///
     /// # Errors
-    /// Fails without a critic, or if it fails.
+    /// Fails without a working critic.
     fn values(&mut self, batch: &Batch) -> Result<PerToken<f64>, Self::Error>;
 
     /// Returns the decomposer's credit per turn.
     ///
     /// # Errors
-    /// Fails without a decomposer, or if it fails.
+    /// Fails without a working decomposer.
     fn credits(&mut self, batch: &Batch) -> Result<PerTurn<f64>, Self::Error>;
 
-    /// Returns the policy's last hidden states per turn, averaged over at most `most_tokens` tokens
+    /// Returns hidden states per turn, averaged over at most `most_tokens` tokens
     /// ([`RequiredInputs::hidden_states`]).
     ///
     /// # Errors
-    /// Fails if the policy has no hidden states, or if its forward pass fails.
+    /// Fails if unsupported, or if the forward pass fails.
     fn hidden_states(&mut self, batch: &Batch, most_tokens: usize) -> Result<PerTurn<Vec<f32>>, Self::Error>;
 
-    /// Returns the log-probs of each request's tokens, in nats. Empty if the tokens do not fit the
+    /// Returns the log-probs of each request's tokens, in nats. Empty if they do not fit the
     /// context or the prompt cannot be extended (an agent's own messages).
     ///
     /// # Errors
-    /// Fails if the policy has no log-probs, or if its forward pass fails.
+    /// Fails if unsupported, or if the forward pass fails.
     fn scores(&mut self, batch: &Batch, requests: &[ScoreRequest]) -> Result<Vec<Vec<f32>>, Self::Error>;
 }
 

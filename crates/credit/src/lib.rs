@@ -96,15 +96,13 @@ pub trait Estimator: Send + Sync {
         Vec::new()
     }
 
-    /// Returns what the policy must score if [`RequiredInputs::scores`] is set; results are in
-    /// [`CreditInputs::scores`].
+    /// Returns what the policy must score for [`CreditInputs::scores`].
     fn score_requests(&self, batch: &Batch) -> Vec<ScoreRequest> {
         let _ = batch;
         Vec::new()
     }
 
-    /// Returns true if trajectories are compared within their group, so a group of one carries no
-    /// signal.
+    /// Returns true if a group of one carries no signal.
     fn compares_groups(&self) -> bool {
         true
     }
@@ -117,14 +115,14 @@ pub trait Estimator: Send + Sync {
     /// Computes each turn's advantage.
     ///
     /// # Errors
-    /// Returns [`CreditError::MissingField`] or [`CreditError::NotFinite`] with the turn.
+    /// Returns [`CreditError::MissingField`] or [`CreditError::NotFinite`].
     fn advantages(
         &self,
         inputs: &CreditInputs<'_>,
         explanation: &mut Explanation,
     ) -> Result<PerTurn<f64>, CreditError>;
 
-    /// Computes each response token's advantage and value target, if supported.
+    /// Computes token advantages and value targets, if supported.
     ///
     /// # Errors
     /// Fails like [`Estimator::advantages`].
@@ -149,15 +147,13 @@ pub trait Refinement: Send + Sync {
         Vec::new()
     }
 
-    /// Returns what the policy must score if [`RequiredInputs::scores`] is set; results are in
-    /// [`CreditInputs::scores`].
+    /// Returns what the policy must score for [`CreditInputs::scores`].
     fn score_requests(&self, batch: &Batch) -> Vec<ScoreRequest> {
         let _ = batch;
         Vec::new()
     }
 
-    /// Returns true if [`Refinement::refine_tokens`] is implemented; comparing or blending whole
-    /// turns does not work on tokens.
+    /// Returns true if [`Refinement::refine_tokens`] is implemented.
     fn works_on_tokens(&self) -> bool {
         false
     }
@@ -165,8 +161,7 @@ pub trait Refinement: Send + Sync {
     /// Modifies the advantages.
     ///
     /// # Errors
-    /// Fails like [`Estimator::advantages`], or with [`CreditError::Setting`] without a required
-    /// embedder or decomposer.
+    /// Fails like [`Estimator::advantages`], or without a required embedder or decomposer.
     fn refine(
         &self,
         inputs: &CreditInputs<'_>,
@@ -174,11 +169,11 @@ pub trait Refinement: Send + Sync {
         explanation: &mut Explanation,
     ) -> Result<(), CreditError>;
 
-    /// Modifies token advantages. Called instead of [`Refinement::refine`] if the estimator
-    /// computes them.
+    /// Modifies token advantages, in place of [`Refinement::refine`] if the estimator computes
+    /// them.
     ///
     /// # Errors
-    /// Fails like [`Refinement::refine`]; by default with [`CreditError::Setting`].
+    /// Fails like [`Refinement::refine`]; by default always.
     fn refine_tokens(
         &self,
         inputs: &CreditInputs<'_>,

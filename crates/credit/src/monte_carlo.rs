@@ -1,10 +1,9 @@
 //! VinePPO's advantages: `A_t = r_t + gamma V(s_{t+1}) - V(s_t)`, with `V` estimated from fresh
 //! continuations (Kazemnejad et al. 2024, arXiv 2410.01679, section 4).
 //!
-//! `V(s) = (R_1 + .. + R_K) / K`, with `R_k = sum_j gamma^j r_j` over continuation k sampled by the
-//! rollout policy from each distinct state s ([`turnwise_core::Turn::state_value`]), not counting
-//! the trajectory itself. The value after the last turn is 0. The estimate is unbiased for any `K`,
-//! which reduces its variance.
+//! `V(s) = (R_1 + .. + R_K) / K`, with `R_k = sum_j gamma^j r_j` over continuations that the
+//! rollout policy samples from each distinct state ([`turnwise_core::Turn::state_value`]); 0 after
+//! the last turn. Unbiased for any `K`, with less variance for a larger one.
 //!
 //! With `per_turn = false`, all turns of a trajectory get `sum_t gamma^t A_t = R - V(s_0)`, a
 //! control with a better baseline but no per-turn credit.
@@ -13,7 +12,7 @@
 //! * A step is a turn, not a line of reasoning; its tokens share the advantage.
 //! * Whitening counts each turn once; the paper's code whitens over tokens. `whiten = false` keeps
 //!   the scale of the rewards.
-//! * `invalid_penalty` is subtracted from an invalid turn's reward, but not from state values.
+//! * `invalid_penalty` is subtracted from an invalid turn's reward, not from state values.
 //! * `per_turn` is ours.
 //! * State values use the environment's rewards (times `env.reward_scale`); KL and length penalties
 //!   count only in `r_t`.
@@ -39,8 +38,7 @@ pub struct MonteCarloConfig {
     /// Discount per turn.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub gamma: f64,
-    /// Whether a turn's advantage is its own change in state value; otherwise the return minus the
-    /// first state's value.
+    /// Whether advantages are per turn; otherwise the return minus the first state's value.
     pub per_turn: bool,
     /// Whether to whiten over the batch's turns.
     pub whiten: bool,

@@ -1,13 +1,12 @@
 //! STAPO's outlier turns, whose entropy is unusual for their state (STAPO, section 3.2, equations 2
 //! and 3, algorithm 1).
 //!
-//! Within each anchor group, `H_n = (Hbar - mean) / (std + eps)`. A turn is an outlier if `H_n` is
-//! outside `[Q1 - lambda IQR, Q3 + lambda IQR]`, with the linearly interpolated quartiles Q1 and Q3
-//! of `H_n` over the batch.
+//! Within each anchor group, `H_n = (Hbar - mean) / (std + eps)`. Outliers are outside
+//! `[Q1 - lambda IQR, Q3 + lambda IQR]`, with interpolated quartiles of `H_n` over the batch.
 //!
-//! Differs from the paper: a turn whose state is visited once keeps its raw entropy, as the paper's
-//! Limitations section says; `zero` and `exclude` are alternatives. No turn is an outlier if the
-//! IQR is below 1e-8, because rounding errors would decide, unless `literal` is set.
+//! Differs from the paper: a turn whose state is visited once keeps its raw entropy, as in the
+//! paper's Limitations section; `zero` and `exclude` are alternatives. Below an IQR of 1e-8,
+//! rounding errors would decide, so no turn is an outlier unless `literal` is set.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, PerTurn};
@@ -92,7 +91,7 @@ impl OutlierConfig {
     /// Rejects invalid settings.
     ///
     /// # Errors
-    /// Names the key under `outliers`, its value and the valid range.
+    /// Names the key, its value and the valid range.
     pub fn check(&self) -> Result<(), CreditError> {
         in_range(NAME, self)
     }

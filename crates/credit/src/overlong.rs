@@ -1,6 +1,5 @@
-//! DAPO's overlong shaping: a soft penalty for responses near the length limit (Yu et al. 2025,
-//! "DAPO", equation 13). It is 0 up to `limit - buffer` tokens and grows linearly to `penalty` at
-//! `limit`, where it stays.
+//! DAPO's overlong shaping, a soft length penalty (Yu et al. 2025, "DAPO", equation 13): 0 up to
+//! `limit - buffer` tokens, then growing linearly to `penalty` at `limit`, where it stays.
 //!
 //! Differs from the paper: each turn is a response, and the penalty is subtracted from its reward
 //! before credit assignment. History summaries have their own limit (`prompt.max_summary_tokens`)
@@ -47,8 +46,7 @@ impl OverlongConfig {
         Self { limit, buffer: self.buffer * limit / self.limit.max(1), penalty: self.penalty }
     }
 
-    /// Adds the penalty to credited rewards, within a task's shorter limit, and returns the number
-    /// of penalized turns.
+    /// Applies the penalty, with a task's shorter limit, and returns the number of penalized turns.
     ///
     /// # Errors
     /// Fails if the buffer exceeds the limit, or the penalty is negative, NaN or infinite.

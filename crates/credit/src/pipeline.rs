@@ -118,8 +118,7 @@ impl Pipeline {
             .collect()
     }
 
-    /// Returns true if trajectories are compared within their group, so a group of one carries no
-    /// signal.
+    /// Returns true if a group of one carries no signal.
     pub fn compares_groups(&self) -> bool {
         self.estimator.compares_groups()
     }
@@ -134,11 +133,10 @@ impl Pipeline {
         self.outliers.is_some()
     }
 
-    /// Requests the inputs from a provider and checks their shapes.
+    /// Requests the inputs and checks their shapes.
     ///
     /// # Errors
-    /// Returns the provider's errors, [`CreditError::Shape`] on a mismatch with the batch, and
-    /// [`CreditError::Scores`] on a wrong number of scores.
+    /// Returns the provider's errors, [`CreditError::Shape`] and [`CreditError::Scores`].
     pub fn supply<P: InputProvider>(&self, batch: &Batch, provider: &mut P) -> Result<ModelInputs, P::Error> {
         fn fits<T, U: Unit>(
             table: Table<T, U>,

@@ -1,25 +1,24 @@
-//! Privileged gap: scales advantages by self-distillation, with the policy as its own teacher. A
-//! turn gets more credit in a success, and less blame in a failure, if hindsight raises its
-//! response's probability (Yang et al. 2026, "Self-Distilled RLVR", arXiv 2604.03128; for agent
-//! steps: Zhang et al. 2026, "StepOPSD", arXiv 2605.27140; as a loss: SDAR, arXiv 2605.15155).
+//! Privileged gap: self-distillation with the policy as its own teacher. A turn gets more credit in
+//! a success, and less blame in a failure, if hindsight raises its response's probability (Yang et
+//! al. 2026, "Self-Distilled RLVR", arXiv 2604.03128; for agent steps: Zhang et al. 2026,
+//! "StepOPSD", arXiv 2605.27140; as a loss: SDAR, arXiv 2605.15155).
 //!
-//! For turn t with prompt `c` and response `y`, the hint `h`, which the agent did not have, is
-//! placed before the prompt:
-//! * gap: `g_t = mean_j [log pi(y_j | h, c, y_<j) - log pi(y_j | c, y_<j)]` over the response's
-//!   tokens;
+//! Turn t has prompt `c` and response `y`; the hint `h`, which the agent did not have, precedes the
+//! prompt:
+//! * gap: `g_t = mean_j [log pi(y_j | h, c, y_<j) - log pi(y_j | c, y_<j)]` over the response;
 //! * weight: `w_t = clip(exp(sign(A_t) g_t), 1 - epsilon, 1 + epsilon)`;
 //! * `A_t <- A_t (1 - lambda + lambda w_t)`.
 //!
-//! With `lambda = 0`, or without a hint, advantages stay bit-identical. The sampling policy scores
-//! the responses ([`ScoreRequest`]) in one forward pass over the batch, without a gradient.
+//! Without `lambda` or a hint, advantages stay bit-identical. The sampling policy scores the
+//! responses ([`ScoreRequest`]) in one forward pass, without a gradient.
 //!
 //! Differs from the papers:
 //! * Each turn has one weight, from the mean over its tokens; RLSD has one per token.
 //! * The hint is the actions of a successful trajectory of the group, as in SDPO (arXiv
 //!   2601.20802), or the reference answer; RLSD uses a reference solution, SDAR a retrieved skill.
 //! * `lambda` is constant; RLSD decreases it to 0 during training.
-//! * The defaults of `epsilon` and `lambda` are ours: the abstracts and summaries that we had state
-//!   neither.
+//! * The defaults are ours: the abstracts and summaries that we had state neither `epsilon` nor
+//!   `lambda`.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, Group, PerTurn, Preset, Turn};
@@ -82,7 +81,7 @@ pub struct PrivilegedGap {
     config: PrivilegedGapConfig,
 }
 
-/// Returns the actions, one per line, of the best other trajectory (ties: the first), if it
+/// Returns the actions of the best other trajectory (ties: the first), one per line, if it
 /// succeeded.
 fn peer(group: &Group, member: usize) -> Option<String> {
     let others = group.trajectories.iter().enumerate().filter(|(other, _)| *other != member);

@@ -267,8 +267,8 @@ impl Registry {
         Self { estimators: BTreeMap::new(), refinements: BTreeMap::new(), presets }
     }
 
-    /// Adds a refinement, built from the parsed settings of `{ kind = "...", ... }`; reject unknown
-    /// keys with `#[serde(deny_unknown_fields)]`. Built-in methods cannot be replaced.
+    /// Adds a refinement, built from its parsed table; reject unknown keys with
+    /// `#[serde(deny_unknown_fields)]`. Built-in methods cannot be replaced.
     pub fn with_refinement<C, R>(
         mut self,
         kind: &'static str,
@@ -296,8 +296,8 @@ impl Registry {
         self
     }
 
-    /// Adds a refinement whose settings are known only at run time. `build` should reject unknown
-    /// keys, and returns the method with the table of all defaults.
+    /// Adds a refinement with settings known only at run time. `build` should reject unknown keys,
+    /// and returns the method with the table of all defaults.
     pub fn with_refinement_table(
         mut self,
         kind: &'static str,

@@ -1,9 +1,9 @@
-//! RLOO: `A_i = R_i - mean of the others = N / (N - 1) (R_i - mean)`, the same for all turns of a
-//! trajectory (Ahmadian et al. 2024, "Back to Basics", section 3.3).
+//! RLOO: `A_i = R_i - mean of the others = N / (N - 1) (R_i - mean)`, for all turns of a trajectory
+//! (Ahmadian et al. 2024, "Back to Basics", section 3.3).
 //!
-//! Differs from the paper: an invalid-action penalty is subtracted from an invalid turn's score.
-//! `population = "trajectory"` compares trajectories and subtracts the penalty afterwards; `"turn"`
-//! compares each turn with all other turns of the group.
+//! Differs from the paper: an invalid-action penalty is subtracted from an invalid turn's score,
+//! with `population = "trajectory"` after comparing trajectories; `"turn"` compares each turn with
+//! all other turns of the group.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset};
@@ -107,8 +107,7 @@ impl Estimator for Rloo {
             let advantage =
                 |outcome: f64, score: f64| match (population, moments.count, single_sample_advantage) {
                     (Population::Trajectory, 1, Singleton::Zero) => 0.0,
-                    // A penalized score is not in the population, so the penalty is subtracted
-                    // afterwards.
+                    // Penalized scores are not in the population.
                     (Population::Trajectory, ..) => leave_out(outcome) + (score - outcome),
                     (Population::Turn, ..) => leave_out(score),
                 };

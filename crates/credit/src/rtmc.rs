@@ -1,21 +1,20 @@
-//! RTMC, rollout-tree Monte Carlo: `A(s, a) = Q(s, a) - V(s)`, both estimated from the returns of
-//! the group's rollouts (Wang et al. 2026, "RTMC: Step-Level Credit Assignment via Rollout Trees",
+//! RTMC, rollout-tree Monte Carlo: `A(s, a) = Q(s, a) - V(s)`, estimated from the returns of the
+//! group's rollouts (Wang et al. 2026, "RTMC: Step-Level Credit Assignment via Rollout Trees",
 //! arXiv 2604.11037).
 //!
-//! Rollouts of one task share states, so they form a tree (or graph) whose branches are actions.
-//! With `R_{i,t} = sum_{k>=t} gamma^(k-t) r_k`, `n(s)` rollouts that visit s, `n(s, a)` that take
-//! action a there, and the group's mean return `m`:
+//! Rollouts of one task share states and form a tree (or graph) whose branches are actions. With
+//! `R_{i,t} = sum_{k>=t} gamma^(k-t) r_k`, `n(s)` rollouts that visit s, `n(s, a)` that take action
+//! a there, and the group's mean return `m`:
 //! * `V(s) = (sum of the returns from the first visits of s + k m) / (n(s) + k)`;
 //! * `Q(s, a) = (sum of the returns from the first time that a is taken in s + k V(s)) / (n(s, a) + k)`.
 //!
-//! `k` is the strength of the prior (`prior`). A state visited by one rollout gives
-//! `k / (1 + k)^2 (R - m)`, or 0 without a prior. States are matched by state key, actions by
-//! parsed text. Needs neither a model nor additional rollouts.
+//! `k` is `prior`. A state visited by one rollout gives `k / (1 + k)^2 (R - m)`. States are matched
+//! by state key, actions by parsed text.
 //!
 //! Differs from the paper: we only had the abstract and summaries, which mention first-visit
-//! estimates, `Q - V` and a smoothing prior; the prior's form and strength are ours. The paper's
-//! state signatures compress the history; we use state keys. An invalid-action penalty is
-//! subtracted from an invalid turn's return. `Q` and `V` equal up to rounding give exactly 0.
+//! estimates, `Q - V` and a smoothing prior; its form and strength are ours. The paper's state
+//! signatures compress the history. An invalid-action penalty is subtracted from an invalid turn's
+//! return. `Q` and `V` equal up to rounding give exactly 0.
 
 use std::collections::HashMap;
 

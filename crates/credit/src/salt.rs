@@ -1,15 +1,13 @@
-//! SALT: turns on the same edge of the group's trajectory graph share the mean of their advantages;
-//! others keep theirs (SALT, "Step-level Advantage Assignment for Long-horizon Agents via
-//! Trajectory Graph", 2025).
+//! SALT: turns on the same edge of the group's trajectory graph share the mean of their advantages
+//! (SALT, "Step-level Advantage Assignment for Long-horizon Agents via Trajectory Graph", 2025).
 //!
 //! The state before turn t is the last `h` (action, observation) pairs (fewer at the start) up to
 //! the current observation. An edge is (state_t, action_t, state_{t+1}) with the parsed action; the
 //! state after the last turn is marked as terminal.
 //!
 //! Differs from the paper: an edge taken twice by one trajectory counts twice unless
-//! `count = "trajectories"`. Free-text observations, and actions with `actions = "embedding"`, are
-//! clustered by embedding, one at a time: a text joins the cluster whose first member is most
-//! similar, if above the threshold.
+//! `count = "trajectories"`. Free-text observations, and actions with `actions = "embedding"`, join
+//! the cluster whose first member has the most similar embedding, if above the threshold.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Group, PerTurn, Preset, Trajectory};
@@ -104,7 +102,7 @@ impl Salt {
     /// Creates SALT.
     ///
     /// # Errors
-    /// Fails on an empty history, a threshold outside [-1, 1], or actions matched by embedding but
+    /// Fails on an empty history, an invalid threshold, or actions matched by embedding but
     /// observations exactly.
     pub fn new(config: SaltConfig) -> Result<Self, CreditError> {
         in_range(NAME, &config)?;
@@ -140,7 +138,7 @@ impl Salt {
     /// Returns a group's edges, by first appearance.
     ///
     /// # Errors
-    /// Fails if `matching = "embedding"` and there is no embedder.
+    /// Fails without a required embedder.
     pub fn edges(&self, inputs: &CreditInputs<'_>, group: &Group) -> Result<Vec<Edge>, CreditError> {
         let mut observations = self.texts(self.config.matching, inputs)?;
         let mut actions = self.texts(self.config.actions, inputs)?;
@@ -235,8 +233,7 @@ impl<'a> Texts<'_, 'a> {
     }
 }
 
-/// Returns (previous action, observation) for each state, the final one included; action 0 means
-/// none.
+/// Returns (previous action, observation) per state, the final one included; action 0 is none.
 fn symbols<'a>(
     trajectory: &'a Trajectory,
     observations: &mut Texts<'_, 'a>,
@@ -252,7 +249,7 @@ fn symbols<'a>(
     symbols
 }
 
-/// L2-normalizes a vector; a zero vector stays zero, with cosine 0 to all others.
+/// A zero vector stays zero, with cosine 0 to all others.
 fn unit(vector: Vec<f32>) -> Vec<f64> {
     let vector: Vec<f64> = vector.into_iter().map(f64::from).collect();
     let length = vector.iter().map(|value| value * value).sum::<f64>().sqrt();

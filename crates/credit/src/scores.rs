@@ -79,15 +79,14 @@ impl InvalidActionPenalty {
 /// Returns and turn scores of one group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupScores {
-    /// `R_i` per trajectory, made equal if they differ only by rounding (`1e-12` of the largest sum
-    /// of absolute rewards).
+    /// `R_i` per trajectory, equal if within `1e-12` of the largest sum of absolute rewards.
     pub returns: Vec<f64>,
     /// `R_i` minus the turn's penalty, `[trajectory][turn]`.
     pub turns: Vec<Vec<f64>>,
 }
 
 impl GroupScores {
-    /// Computes the scores of `group`, which has this index in the batch.
+    /// Computes the scores of the batch's group `index`.
     ///
     /// # Errors
     /// Fails if a reward or their sum is NaN or infinite.

@@ -1,12 +1,12 @@
-//! Selects sampled groups for training: DAPO's dynamic sampling, DeepSWE's rejection sampling.
+//! Selects sampled groups for training.
 //!
-//! Dynamic sampling (Yu et al. 2025, "DAPO", section 3.2) drops groups with equal returns, which
-//! carry no signal, and samples more until the batch is full or after `max_rounds`; surplus groups
-//! are dropped. Rejection (DeepSWE) samples `oversample` times as many groups in one round and
-//! drops those without both successes and failures.
+//! DAPO's dynamic sampling (Yu et al. 2025, "DAPO", section 3.2) drops groups with equal returns,
+//! which carry no signal, and samples more until the batch is full or after `max_rounds`; surplus
+//! groups are dropped. DeepSWE's rejection samples `oversample` times as many groups in one round
+//! and drops those without both successes and failures.
 //!
-//! Differs from the papers: a batch that is not full after the last round is used as is, without
-//! padding. The number of dropped groups is a diagnostic.
+//! Differs from the papers: a batch that is not full after the last round is used without padding.
+//! The number of dropped groups is a diagnostic.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, Group, Preset};
@@ -15,9 +15,9 @@ use crate::CreditError;
 
 /// DAPO: dynamic sampling, a higher upper clip bound and a length penalty.
 ///
-/// DeepSWE: a leave-one-out baseline, a higher upper clip bound, no KL, token sums divided by the
-/// number of sequences, rejection of one-outcome groups, and compact filtering. Its loss is also
-/// divided by the maximum length, a constant factor that AdamW cancels out.
+/// DeepSWE: leave-one-out baseline, higher upper clip bound, no KL, token sums divided by the
+/// number of sequences, rejection of one-outcome groups, compact filtering. Its loss is also
+/// divided by the maximum length, which AdamW cancels out.
 pub(crate) const PRESETS: &[Preset] = &[
     Preset::on(
         "grpo",
@@ -91,7 +91,7 @@ impl Selection {
     /// Creates a selection for `wanted` groups.
     ///
     /// # Errors
-    /// Fails if the settings would sample nothing.
+    /// Fails if it would sample nothing.
     pub fn new(config: &SelectionConfig, wanted: usize) -> Result<Self, CreditError> {
         let rounds = match config {
             SelectionConfig::All => 1,

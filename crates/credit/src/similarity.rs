@@ -1,12 +1,12 @@
 //! A fast, bit-exact version of Python difflib's `SequenceMatcher(None, text, other).ratio()`.
 //!
 //! Ratcliff-Obershelp finds the longest matching block (ties: first in `text`, then in `other`) and
-//! repeats this on both sides. The ratio is twice the matched characters over all characters. With
-//! `autojunk` and at least 200 characters in `other`, a character that makes up more than 1 % of
-//! them can extend a match but not start one.
+//! repeats this on both sides. The ratio is twice the matched characters over all. With `autojunk`
+//! and at least 200 characters in `other`, a character that makes up more than 1 % of them can
+//! extend a match but not start one.
 //!
-//! For speed, matching runs are found from equal 8-grams, else 4-grams, else characters; texts are
-//! interned and indexed once; and comparisons with a threshold stop at an upper bound below it.
+//! For speed, matches start from equal 8-grams, else 4-grams, else characters; texts are indexed
+//! once; and comparisons stop once an upper bound is below the threshold.
 
 use crate::hashing::FastMap;
 
@@ -36,8 +36,8 @@ pub struct Similarity {
 
 #[derive(Debug)]
 struct Text {
-    /// Hash of the n-gram ending at each position, for each n in [`GRAMS`] (for n = 1, the symbol).
-    /// Runs of equal hashes are then compared by symbol.
+    /// Hash of the n-gram ending at each position, per n in [`GRAMS`] (for n = 1, the symbol). Hash
+    /// matches are then compared by symbol.
     keys: [Vec<u32>; 3],
     counts: Vec<(u32, u32)>,
     sketches: Sketches,
@@ -186,9 +186,8 @@ impl Sketches {
 
     /// Returns true if `needed` of both texts' `length` characters might match.
     ///
-    /// An unmatched character separates consecutive blocks, so there is at most one more block than
-    /// unmatched characters. A block of k characters shares k - n + 1 n-grams; bin collisions only
-    /// overestimate them.
+    /// There is at most one more block than unmatched characters, which separate blocks. A block of
+    /// k characters shares k - n + 1 n-grams; bin collisions only overestimate them.
     fn allow(&self, other: &Self, length: usize, needed: usize) -> bool {
         let blocks = length - 2 * needed + 1;
         self.counts.iter().zip(&other.counts).enumerate().all(|(index, pair)| {
@@ -310,7 +309,7 @@ struct Scratch {
     length: Vec<u32>,
     row: Vec<u32>,
     current: u32,
-    /// Per n-gram length and text position, the range of matching positions in `other`; empty until
+    /// Range of matching positions in `other`, per n-gram length and text position; empty until
     /// needed.
     ranges: [Vec<(u32, u32)>; 3],
 }
@@ -409,8 +408,8 @@ impl Scratch {
         (i, j, size)
     }
 
-    /// Extends the previous row's runs from last to first, so that one buffer holds both rows. Of
-    /// equally long runs, the first is kept.
+    /// Extends the previous row's runs from last to first, so that one buffer holds both rows. The
+    /// first of equally long runs is kept.
     fn row(
         &mut self,
         (a, b): (&[u32], &[u32]),

@@ -63,10 +63,9 @@ impl Moments {
         self.std == 0.0
     }
 
-    /// Returns the advantage of a score, which may include a penalty.
-    ///
-    /// With zero variance, [`Normalize::MeanStd`] gives exactly 0 for any score, for lack of a
-    /// scale, and [`Normalize::Mean`] gives exactly 0 without a penalty.
+    /// Returns the advantage of a score, which may include a penalty. With zero variance,
+    /// [`Normalize::MeanStd`] gives exactly 0 for any score, [`Normalize::Mean`] for one without
+    /// penalty.
     pub fn standardise(
         &self,
         score: f64,

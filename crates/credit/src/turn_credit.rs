@@ -2,20 +2,19 @@
 //! `turn_credit` algorithm of prime-rl).
 //!
 //! With `phi_t` the environment's progress after turn t (t = 0, 1, ..):
-//! * progress of a turn: `v_t = phi_t - phi_{t-1}`; 0 for the first turn, after which the count
-//!   starts, and for turns without a signal, whose change counts in the next turn with one;
-//! * smear: `c_t = sum_{s >= t} gamma^(s-t) v_s / Z_s` with `Z_s = 1 + gamma + .. + gamma^s`, which
-//!   divides a turn's progress among it and the turns before it, so `sum_t c_t = sum_t v_t = P`;
-//! * `A_t <- A_t + (P - mean P) + beta (c_t - c)`, with the mean over the group and the
-//!   trajectory's token-weighted mean credit `c`. The last term sums to 0 over tokens.
+//! * progress: `v_t = phi_t - phi_{t-1}`, 0 for the first turn and for turns without a signal,
+//!   whose change counts in the next turn with one;
+//! * smear: `c_t = sum_{s >= t} gamma^(s-t) v_s / Z_s` with `Z_s = 1 + gamma + .. + gamma^s`
+//!   divides a turn's progress among it and earlier turns: `sum_t c_t = sum_t v_t = P`;
+//! * `A_t <- A_t + (P - mean P) + beta (c_t - c)`, with the group's mean and the trajectory's
+//!   token-weighted mean credit `c`. The last term sums to 0 over tokens.
 //!
-//! `P - mean P` is on the scale of the return, so the estimator should not divide by the standard
-//! deviation: the preset uses GRPO with `normalize = "mean"`. As in prime-rl, gamma defaults to 0.9
-//! and beta to 1.
+//! `P - mean P` is on the scale of the return, so the preset uses GRPO with `normalize = "mean"`.
+//! As in prime-rl, gamma defaults to 0.9 and beta to 1.
 //!
-//! Differs from prime-rl: state scores are the environment's progress, in `[0, 1]`. A trajectory
-//! without any is an error, with no fallback to plain GRPO. `first_turn` counts the first turn's
-//! progress from 0.
+//! Differs from prime-rl: state scores are the environment's progress, in `[0, 1]`; a trajectory
+//! without any is an error instead of plain GRPO. `first_turn` counts the first turn's progress
+//! from 0.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset, Trajectory};
@@ -70,7 +69,7 @@ pub struct TurnCredit {
     config: TurnCreditConfig,
 }
 
-/// Returns each turn's progress from the levels after the turns; `first_turn` counts the first from 0.
+/// Returns each turn's progress from the levels after turns; `first_turn` counts the first from 0.
 pub fn progress(levels: &[Option<f64>], first_turn: bool) -> Vec<f64> {
     let mut before = first_turn.then_some(0.0);
     let change = |level: &Option<f64>| {
@@ -81,7 +80,7 @@ pub fn progress(levels: &[Option<f64>], first_turn: bool) -> Vec<f64> {
 }
 
 /// Divides each turn's progress among it and earlier turns, weighted by `gamma` to the power of the
-/// distance, with the same sum.
+/// distance.
 pub fn smear(progress: &[f64], gamma: f64) -> Vec<f64> {
     let mut weight = 0.0;
     let shares: Vec<f64> = progress
@@ -119,7 +118,7 @@ impl TurnCredit {
     /// Creates turn credit.
     ///
     /// # Errors
-    /// Fails if gamma is outside [0, 1], or beta is negative, NaN or infinite.
+    /// Fails on an invalid gamma or beta.
     pub fn new(config: TurnCreditConfig) -> Result<Self, CreditError> {
         in_range(NAME, &config)?;
         Ok(Self { config })

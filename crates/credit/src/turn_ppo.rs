@@ -2,15 +2,13 @@
 //! "Turn-PPO: Turn-Level Advantage Estimation with PPO for Improved Multi-Turn RL in Agentic LLMs",
 //! arXiv 2512.17008).
 //!
-//! A step is a turn: its state is everything before its first token, its action the response.
 //! `delta_k = r_k + gamma V_{k+1} - V_k`, `A_k = delta_k + gamma lambda A_{k+1}`, with the critic's
 //! value `V_k` at turn k's first token (0 after the last turn) and the turn's reward `r_k` minus
 //! the invalid-action penalty. A turn's tokens share its advantage. Advantages are whitened over
-//! the batch's turns, `(A - mean) / sqrt(var + 1e-8)`, or exactly 0 if the variance is zero. The
-//! defaults, gamma 0.99 and lambda 0.9, worked best in the paper.
-//!
-//! The preset uses turn-level importance ratios (as in SORL, the geometric mean over a turn's
-//! tokens), because the paper clips whole turns.
+//! turns, `(A - mean) / sqrt(var + 1e-8)`, or exactly 0 if the variance is zero. The defaults,
+//! gamma 0.99 and lambda 0.9, worked best in the paper. The preset uses turn-level importance
+//! ratios (as in SORL, the geometric mean over a turn's tokens), because the paper clips whole
+//! turns.
 //!
 //! Differs from the paper: the critic is trained toward `A_k + V_k` at each token of the turn, but
 //! only its value at the first is used. A turn without tokens is not a step; its reward goes to the
@@ -106,10 +104,10 @@ impl TurnPpo {
         Ok(Self { config })
     }
 
-    /// Computes each response token's advantage and value target, equal within a turn.
+    /// Computes advantages and value targets, equal within a turn.
     ///
     /// # Errors
-    /// Fails if [`crate::ModelInputs::values`] is missing or misshapen, or on NaN or infinity.
+    /// Fails on missing or misshapen [`crate::ModelInputs::values`], NaN or infinity.
     pub fn tokens(&self, inputs: &CreditInputs<'_>) -> Result<TokenAdvantages, CreditError> {
         let config = &self.config;
         let penalty = InvalidActionPenalty { cost: config.invalid_penalty, scope: PenaltyScope::Return };
