@@ -1,6 +1,5 @@
-//! Splits a trajectory's return `R` into credits `r_t` that sum to `R`, one per turn (HAS, section
-//! 3): with a language model that scores the turns ([`judge`]), or with a small trained network
-//! ([`turnrd`]).
+//! Splits a trajectory's return `R` into credits `r_t`, one per turn, that sum to `R` (HAS, section
+//! 3), with a language model as [`judge`] or a small trained network, [`turnrd`].
 //!
 //! ```
 //! use turnwise_decompose::turnrd::{TurnRd, TurnRdConfig};

@@ -110,7 +110,7 @@ impl Client {
     /// Creates a client without contacting the service.
     ///
     /// # Errors
-    /// Fails if the API key's environment variable is not set.
+    /// Fails if the API key is not set.
     pub(crate) fn connect(
         endpoint: &str,
         api_key_env: &str,
@@ -191,8 +191,8 @@ impl Client {
         }
     }
 
-    /// Returns the wait before retry `attempt` (from 1), doubled each time up to `backoff_max_s`.
-    /// Seeded jitter shortens it by up to half.
+    /// Returns the wait before retry `attempt` (from 1), doubled up to `backoff_max_s`. Seeded
+    /// jitter shortens it by up to half.
     pub(super) fn pause(&self, config: &JudgeConfig, key: &Key, attempt: u32) -> Duration {
         let coordinates = [key.coordinate(), u64::from(attempt)];
         let share = Seed::derive(self.seed, Purpose::Credit, &coordinates).rng().uniform();

@@ -33,20 +33,19 @@ pub struct JudgeConfig {
     /// Retries of a failed request.
     #[schemars(range(max = 100))]
     pub retries: u32,
-    /// Seconds before the first retry, doubled for each further one and randomly shortened by up to
+    /// Seconds before the first retry, doubled for each further one, randomly shortened by up to
     /// half.
     #[schemars(range(min = 0.0, max = 3600.0))]
     pub backoff_s: f64,
     /// Maximum wait between attempts, in seconds.
     #[schemars(range(min = 0.0, max = 86400.0))]
     pub backoff_max_s: f64,
-    /// Maximum requests in a run, including retries and requests before a resume, but not the test
-    /// request at its start. 0 uses only the cache.
+    /// Maximum requests in a run, with retries and before resumes, but without the test request at
+    /// its start. 0: cache only.
     #[schemars(range(max = 1_000_000_000))]
     pub call_budget: u64,
-    /// Maximum fraction of questions without scores; 1 never stops the run. The run stops if both
-    /// the last 20 questions (at least 8) and the current batch exceed it. Cache hits in the batch
-    /// count as answered.
+    /// Maximum fraction of questions without scores; 1 never stops the run. It stops if both the
+    /// last 20 questions (at least 8) and the current batch, cache hits included, exceed it.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub max_failed_share: f64,
     /// Maximum concurrent requests.

@@ -104,8 +104,8 @@ impl State {
         (self.cached, self.asked, self.unanswered) = (cached, 0, 0);
     }
 
-    /// Records a sent question. The batch's cache hits count as answered, because a resumed run,
-    /// which repeats only failed questions, could otherwise mistake a working judge for a dead one.
+    /// Records a sent question. The batch's cache hits count as answered, because a resumed run
+    /// repeats only failed questions and could mistake a working judge for a dead one.
     fn note(&mut self, failed: bool, most: f64) {
         self.asked += 1;
         self.unanswered += usize::from(failed);
@@ -134,7 +134,7 @@ impl Judge {
     /// Creates a judge; `seed` determines retry jitter.
     ///
     /// # Errors
-    /// Fails on an invalid setting, unreadable template, unusable cache folder or missing API key.
+    /// Fails on an invalid setting, template or cache folder, or without an API key.
     pub fn new(config: JudgeConfig, seed: u64) -> Result<Self, JudgeError> {
         config.check()?;
         Ok(Self {
@@ -210,8 +210,7 @@ impl Judge {
         scores
     }
 
-    /// Sends a request with retries, counting attempts and calling `failed` on each failure. `Err`
-    /// has the last reason.
+    /// Sends a request with retries, calling `failed` on each failure; `Err` has the last reason.
     fn tries<T>(
         &self,
         key: &Key,
@@ -245,11 +244,10 @@ impl Judge {
         }
     }
 
-    /// Sends a short request to detect a wrong URL, model or key before a run. Sends nothing if
-    /// `call_budget` is 0.
+    /// Sends a short request, unless `call_budget` is 0, to detect a wrong URL, model or key.
     ///
     /// # Errors
-    /// Fails if the service does not respond or rejects the request.
+    /// Fails if the service does not respond or rejects it.
     pub fn check_service(&self) -> Result<(), JudgeError> {
         if self.config.call_budget == 0 {
             return Ok(());
@@ -279,8 +277,8 @@ impl Judge {
         Ok(())
     }
 
-    /// Answers all questions from the cache or by requests, at most `concurrency` at a time. Stops
-    /// once too many have failed.
+    /// Answers questions from the cache or by at most `concurrency` parallel requests, until too
+    /// many have failed.
     fn answers(&self, questions: &[Question], failed: &mut dyn FnMut(String)) -> Vec<Option<Vec<f64>>> {
         let cached: Vec<Option<Vec<f64>>> = questions.iter().map(|question| self.cached(question)).collect();
         self.with(|state| state.begin(cached.iter().flatten().count()));
@@ -318,15 +316,13 @@ impl Judge {
             .collect()
     }
 
-    /// Returns the credit of each turn. Trajectories without scores get `R / T` per turn and are
-    /// counted in [`Judge::metrics`].
+    /// Returns each turn's credit, or `R / T` without scores ([`Judge::metrics`] counts these).
     ///
     /// Calls `warn` on the first failed request, and with the number of trajectories without
     /// scores.
     ///
     /// # Errors
-    /// Fails if more than `max_failed_share` of the last questions were not answered, because most
-    /// credits would be uniform.
+    /// Fails if more than `max_failed_share` of the last questions were not answered.
     pub fn credits(&self, batch: &Batch, warn: &mut dyn FnMut(String)) -> Result<PerTurn<f64>, JudgeError> {
         let mut questions: Vec<Question> = Vec::new();
         let mut known: HashMap<Key, usize> = HashMap::new();

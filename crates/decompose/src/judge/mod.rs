@@ -2,12 +2,12 @@
 //! return is split by the scores (HAS, decomposer `judge`).
 //!
 //! With scores `s_t` in 0..10, the credit is `r_t = s_t R / sum_s s_s`, or `R / T` if the scores
-//! sum to about 0 or are missing. Missing scores are counted in [`JudgeMetrics`];
-//! [`Judge::credits`] fails above [`JudgeConfig::max_failed_share`].
+//! sum to about 0 or are missing (counted in [`JudgeMetrics`]; above
+//! [`JudgeConfig::max_failed_share`], [`Judge::credits`] fails).
 //!
-//! Scores are cached on disk by the SHA-256 of model, settings, template and trajectory, so a
-//! resumed run repeats no questions. The API key comes from an environment variable and never
-//! appears in configs, messages, files or `Debug` output.
+//! Scores are cached on disk by the SHA-256 of model, settings, template and trajectory. The API
+//! key comes from an environment variable and never appears in configs, messages, files or `Debug`
+//! output.
 
 mod cache;
 pub(crate) mod client;

@@ -31,10 +31,10 @@ impl Template {
     /// Built-in template.
     pub const BUILT_IN: &'static str = BUILT_IN;
 
-    /// Reads a template file; an empty path selects the built-in one.
+    /// Reads a template file; an empty path is the built-in one.
     ///
     /// # Errors
-    /// Fails if the file is unreadable, invalid or has an unknown placeholder.
+    /// Fails on an unreadable or invalid file or an unknown placeholder.
     pub fn load(path: &Path) -> Result<Self, JudgeError> {
         if path.as_os_str().is_empty() {
             return Self::parse(BUILT_IN, Path::new("the built-in template"));
@@ -83,8 +83,7 @@ impl Template {
     }
 }
 
-/// Replaces placeholders in one pass, so braces in inserted values are kept. `Err` names an unknown
-/// placeholder.
+/// One pass keeps braces in inserted values. `Err` names an unknown placeholder.
 fn fill(text: &str, value: impl Fn(&str) -> Option<String>) -> Result<String, String> {
     let mut filled = String::with_capacity(text.len());
     let mut rest = text;

@@ -20,10 +20,9 @@ struct Header {
 }
 
 impl TurnRd {
-    /// Writes `turnrd.safetensors` and `config.json`, a readable copy of the settings, into
-    /// `folder`. The former has the weights, AdamW's moments (`exp_avg.*`, `exp_avg_sq.*`), and
-    /// config, input width and step count in its header. It is written atomically and is all that
-    /// [`TurnRd::load`] reads.
+    /// Writes `turnrd.safetensors` and `config.json`, a readable copy of the settings. The former
+    /// has the weights, AdamW's moments (`exp_avg.*`, `exp_avg_sq.*`), and config, input width and
+    /// step count in its header; it is written atomically and is all that [`TurnRd::load`] reads.
     ///
     /// # Errors
     /// Fails if a file cannot be written.
@@ -44,7 +43,7 @@ impl TurnRd {
         }
         let entry = Header { config: self.config.clone(), input_dim: self.input_dim, step: *step };
         let entry = serde_json::to_string(&entry).map_err(|error| ModelError::file(&path, error))?;
-        // Header order is not fixed, so a single entry makes equal networks give equal files.
+        // Header order is not fixed, so one entry makes equal networks equal files.
         save_tensors(&path, &tensors, [(HEADER.to_owned(), entry)])?;
         let mut readable =
             serde_json::to_value(&self.config).map_err(|error| ModelError::file(&path, error))?;

@@ -41,9 +41,9 @@ pub enum ValueTarget {
 }
 
 /// Settings of TurnRD. Defaults follow HAS, table 6 (`ALFWorld`), except `credits`, `epochs`,
-/// `older_per_new` and `min_improvement` (presets `has-attention` and `has-attention-film`). The
-/// presets `has-turnrd` and `has-turnrd-film` set these to the paper's `"projection"`, 5, 1e6 and 0.
-/// For `WebShop` set `max_turns = 16` and `value_weight = 0.5`.
+/// `older_per_new` and `min_improvement`, which the presets `has-turnrd` and `has-turnrd-film` set
+/// to the paper's `"projection"`, 5, 1e6 and 0. For `WebShop` set `max_turns = 16` and
+/// `value_weight = 0.5`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TurnRdConfig {
@@ -101,9 +101,8 @@ pub struct TurnRdConfig {
     /// Maximum passes over the replay per round.
     #[schemars(range(min = 1, max = 1000))]
     pub epochs: usize,
-    /// Older records per new one in a pass, drawn in proportion to their weights; all are read if
-    /// there are fewer. With the paper's 1e6, every pass reads all records and gets slower during
-    /// the run.
+    /// Older records per new one in a pass, drawn in proportion to their weights; all if there are
+    /// fewer. With the paper's 1e6, every pass reads all records and gets slower during the run.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub older_per_new: f64,
     /// A round ends after a pass that lowers the loss by less than this fraction. With the paper's

@@ -41,13 +41,13 @@ pub(super) struct Tensors {
     pub(super) blocks: Vec<Block>,
     pub(super) attention: Head,
     pub(super) value: Head,
-    /// `[2 H, D]`: gamma's rows, then beta's. Last in the buffer, so that other tensors'
-    /// initialization does not depend on it.
+    /// `[2 H, D]`: gamma's rows, then beta's. Last, so that other tensors' initialization does not
+    /// depend on it.
     pub(super) film: Option<Linear>,
     pub(super) layout: TensorList,
 }
 
-/// Adds a PyTorch module's weight and bias; the fused attention projection is named differently.
+/// Adds a PyTorch module; the fused attention projection is named differently.
 fn module(list: &mut TensorList, name: &str, shape: &[usize]) -> Linear {
     let separator = if name.ends_with("in_proj") { '_' } else { '.' };
     Linear {
@@ -86,8 +86,8 @@ impl Tensors {
         Self { input, positions, blocks, attention, value, film, layout: list }
     }
 
-    /// Returns initial weights: matrices uniform in `+-1/sqrt(in)`, positions normal with standard
-    /// deviation 0.02, norm weights 1, biases and FiLM 0.
+    /// Matrices are uniform in `+-1/sqrt(in)`, positions normal with standard deviation 0.02, norm
+    /// weights 1, biases and FiLM 0.
     pub(super) fn init(&self, seed: u64) -> Vec<f32> {
         let mut weights = vec![0.0; self.layout.len];
         let mut rng = Seed::derive(seed, Purpose::Init, &[TAG]).rng();

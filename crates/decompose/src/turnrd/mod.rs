@@ -12,11 +12,8 @@
 //! ```
 //!
 //! Credits (HAS, equation 5): `r_t = clip(V_t, -c, c) - (sum_s clip(V_s, -c, c) - R) / T`, which
-//! sum to the return `R`. The setting `credits` selects alternatives: a shift in proportion to
-//! `w_t`, or `w_t R`.
-//!
-//! Trajectories are concatenated without padding. [`TurnRd::credits`] runs one at a time, so its
-//! credits do not depend on other trajectories.
+//! sum to the return `R`. The setting `credits` can also shift in proportion to `w_t`, or use
+//! `w_t R`. Trajectories are concatenated without padding; their credits are independent.
 //!
 //! Paper: "Hybrid Advantage Shaping with Goal-Aware Attention for Per-Turn Credit Assignment in
 //! LLM-Agent Reinforcement Learning", section 3.3 and appendix B.
@@ -24,15 +21,15 @@
 //! Differs from the paper:
 //!
 //! * Credits are `w_t R` by default. Equation 5 subtracts the values' excess over the return
-//!   equally from every turn, so early turns get less credit in successes than in failures.
+//!   equally, so early turns get less credit in successes than in failures.
 //! * Each pass reads all new records and half as many old ones, and a round can stop early.
 //! * FiLM is `h (1 + gamma) + beta` instead of `gamma h + beta`, so that a zero projector is the
 //!   identity, as the paper requires.
 //! * Unstated details follow PyTorch's `TransformerEncoderLayer` (layer norm epsilon 1e-5; dropout
-//!   after attention, inside the feed-forward layer and after it), except that GELU uses the tanh
-//!   approximation and attention probabilities have no dropout.
+//!   after attention, inside and after the feed-forward layer), except GELU's tanh approximation
+//!   and no dropout on attention probabilities.
 //! * The paper names ALFWorld's progress signal "facts-diff (per-turn)" (table 6) without an
-//!   equation. Values are trained to predict progress after the turn, or its change with
+//!   equation. Values predict progress after the turn, or its change with
 //!   `value_target = "change"`.
 
 mod checkpoint;

@@ -150,11 +150,11 @@ impl TurnRd {
         pack
     }
 
-    /// Splits a return into credits. `turns` is row-major `[T, D]`, `goal` is `[D]`. The result is
-    /// bit-exact for equal arguments and weights.
+    /// Splits a return into credits, bit-exact for equal arguments and weights. `turns` is
+    /// row-major `[T, D]`, `goal` is `[D]`.
     ///
     /// # Errors
-    /// Fails on vectors of the wrong width, more than `max_turns` turns, or NaN or infinity.
+    /// Fails on a wrong width, more than `max_turns` turns, NaN or infinity.
     pub fn credits(&self, turns: &[f32], goal: &[f32], ret: f64) -> Result<Credits, ModelError> {
         check_vectors(&self.config, self.input_dim, turns, goal)?;
         let pack = self.pack([(turns, goal)].into_iter(), None);
@@ -181,14 +181,13 @@ impl TurnRd {
         trajectories.par_iter().map(|(turns, goal, ret)| self.credits(turns, goal, *ret)).collect()
     }
 
-    /// Trains one round of up to `epochs` passes in shuffled minibatches; see
-    /// [`TurnRdConfig::older_per_new`] and [`TurnRdConfig::min_improvement`].
-    ///
-    /// Draws are seeded by (`seed`, `round`, epoch, sample), so repeating a round is bit-exact.
+    /// Trains one round of up to `epochs` passes in shuffled minibatches
+    /// ([`TurnRdConfig::older_per_new`], [`TurnRdConfig::min_improvement`]). Draws are seeded by
+    /// (`seed`, `round`, epoch, sample), so repeating a round is bit-exact.
     ///
     /// # Errors
-    /// Fails without samples, on an unreadable or malformed sample, or on a NaN or infinite
-    /// gradient; the weights are then those after the last complete minibatch.
+    /// Fails without samples, on an unreadable or malformed one, or on a NaN or infinite gradient;
+    /// the weights are then those after the last complete minibatch.
     pub fn train(
         &mut self,
         samples: &mut dyn SampleSource,

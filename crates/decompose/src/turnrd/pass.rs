@@ -1,9 +1,8 @@
 //! Selects, weights and orders a pass's samples.
 //!
-//! Losses are means with weights `q_i = 0.5^(age_i / half_life)`. Reading all records in every pass
-//! would get slower during the run. With `older_per_new = c`, a pass reads the `n` samples of age 0
-//! and `k = round(c n)` older ones, drawn in proportion to `q_i` and weighted by `sum_old q / k`,
-//! so expected losses are those over all samples.
+//! Losses are means with weights `q_i = 0.5^(age_i / half_life)`. With `older_per_new = c`, a pass
+//! reads the `n` samples of age 0 and only `k = round(c n)` older ones, drawn in proportion to
+//! `q_i` and weighted by `sum_old q / k`, which keeps the expected losses.
 
 use turnwise_core::Rng;
 
@@ -41,8 +40,8 @@ impl Pass {
     }
 }
 
-/// Draws `count` indices in proportion to their weights by systematic sampling: equally spaced
-/// points on the cumulative weights, the first at `offset` in [0, 1) of the spacing.
+/// Draws `count` indices in proportion to their weights at equally spaced points of the cumulative
+/// weights (systematic sampling), the first at `offset` in [0, 1) of the spacing.
 fn systematic(weights: &[f64], count: usize, offset: f64) -> impl Iterator<Item = usize> {
     let step = weights.iter().sum::<f64>() / count.max(1) as f64;
     let (mut index, mut cumulated) = (0, weights.first().copied().unwrap_or(0.0));

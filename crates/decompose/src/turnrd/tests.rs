@@ -172,8 +172,8 @@ fn it_learns_a_task_that_needs_the_goal() {
     assert_eq!(unmoved.relative_growth(), Some(0.0), "without FiLM goals are not read");
 }
 
-/// Episodes of a search: a success looks around, completes three subgoals and ends; a failure looks
-/// around until the limit. Turn vectors encode, with noise, the episode's progress and prospects.
+/// A success looks around, completes three subgoals and ends; a failure looks around until the
+/// limit. Turn vectors encode, with noise, the episode's progress and prospects.
 fn episodes(count: usize, seed: u64) -> Vec<Sample> {
     const LIMIT: usize = 10;
     let mut rng = Seed::derive(seed, Purpose::World, &[]).rng();
@@ -199,8 +199,8 @@ fn episodes(count: usize, seed: u64) -> Vec<Sample> {
         .collect()
 }
 
-/// Returns the correlation of HAS' turn advantage with the outcome, over the first three turns of
-/// unseen episodes.
+/// Correlation of HAS' turn advantage with the outcome, over the first three turns of unseen
+/// episodes.
 fn early_correlation(credits: CreditRule) -> f64 {
     let config = TurnRdConfig {
         hidden: 16,

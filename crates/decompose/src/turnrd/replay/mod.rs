@@ -6,12 +6,10 @@
 //! marker "TWRR" | payload length u32 | CRC-32C of the payload | CRC-32C of these first twelve bytes
 //! ```
 //!
-//! On opening, an unfinished last frame of a killed process is skipped and counted; the next append
-//! removes it. Frames with a wrong payload checksum are skipped and reported. After a damaged
-//! header, reading continues at the next valid one.
-//!
-//! The index takes 32 bytes per record in memory. Turn vectors stay on disk; every read verifies
-//! their checksum.
+//! Opening skips and counts an unfinished last frame, which the next append removes. Frames with a
+//! wrong payload checksum are skipped and reported; after a damaged header, reading continues at
+//! the next valid one. The index takes 32 bytes per record in memory; turn vectors stay on disk,
+//! and every read verifies their checksum.
 
 mod frame;
 mod record;
@@ -62,10 +60,10 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Opens a file for reading. Damage is not an error: see [`Replay::health`].
+    /// Opens a file for reading; [`Replay::health`] reports damage.
     ///
     /// # Errors
-    /// Fails on an unreadable file or one that is not a replay.
+    /// Fails on an unreadable file or another format.
     pub fn open(path: &Path) -> Result<Self, ModelError> {
         let file = File::open(path).map_err(ModelError::io(path))?;
         Self::scan(path, file, false)
@@ -74,7 +72,7 @@ impl Replay {
     /// Opens or creates a file for appending, and truncates an unfinished record.
     ///
     /// # Errors
-    /// Fails if the file is inaccessible, not a replay, or already open for appending.
+    /// Fails if inaccessible, not a replay, or already open for appending.
     pub fn append_to(path: &Path) -> Result<Self, ModelError> {
         let mut options = OpenOptions::new();
         let file = options
@@ -170,8 +168,7 @@ impl Replay {
         rounds
     }
 
-    /// Appends a record, or returns false if its (round, id) exists, so a round can be repeated
-    /// after a crash.
+    /// Appends a record, or returns false if its (round, id) exists, so a round can be repeated.
     ///
     /// # Errors
     /// Fails if opened for reading, on an inconsistent record, or on a failed write.
@@ -203,8 +200,8 @@ impl Replay {
         Ok(true)
     }
 
-    /// Removes the first record for which `gone` (round, id) is true and all later ones, because a
-    /// run that restarts from an earlier step replaces them. Returns the number removed.
+    /// Removes the first record for which `gone` (round, id) is true and all later ones; a run that
+    /// restarts from an earlier step replaces them. Returns their number.
     ///
     /// # Errors
     /// Fails if opened for reading, or on a failed write.
@@ -271,8 +268,8 @@ impl Replay {
         self.index[index].id
     }
 
-    /// Splits record indices into training and held-out ones, one in `every` (0 for none). Hashes
-    /// of (round, id) decide, so records keep their split as the replay grows.
+    /// Splits indices into training and held-out records, one in `every` (0: none). Hashes of
+    /// (round, id) decide, so records keep their split as the replay grows.
     pub fn split(&self, every: u64) -> (Vec<usize>, Vec<usize>) {
         (0..self.len()).partition(|&index| {
             let Entry { round, id, .. } = self.index[index];
