@@ -44,10 +44,8 @@ impl Default for Bootstrap {
 
 impl Bootstrap {
     /// Returns the 95 % percentile interval of a statistic of one or more samples; `None` if no
-    /// stratum has two scores.
-    ///
-    /// Each stratum is resampled with replacement, independently and at its size (Efron 1979;
-    /// Agarwal et al. 2021, section 4.1).
+    /// stratum has two scores. Each stratum is resampled independently, with replacement (Efron
+    /// 1979; Agarwal et al. 2021, section 4.1).
     pub fn interval(
         &self,
         samples: &[&Strata],
@@ -70,12 +68,11 @@ impl Bootstrap {
         }))
     }
 
-    /// Returns the 95 % percentile interval for resampled whole runs; `None` if no sample has two
-    /// runs. `runs` has the number of runs per sample; `statistic` gets drawn indices.
+    /// Returns the 95 % percentile interval for resampled whole runs; `None` if no sample has two.
+    /// `runs` has the number of runs per sample; `statistic` gets drawn indices.
     ///
-    /// A run's scores share its seed and are correlated. Resampling strata separately
-    /// ([`Self::interval`]) would make the interval too narrow, by up to the square root of the
-    /// number of strata.
+    /// A run's scores share its seed and are correlated, so [`Self::interval`] would be too narrow
+    /// by up to the square root of the number of strata.
     pub fn interval_of_runs(
         &self,
         runs: &[usize],

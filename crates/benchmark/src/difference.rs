@@ -1,8 +1,6 @@
-//! Differences between two methods' scores on the same turns.
-//!
-//! Hard tasks are hard for both methods, so these intervals are often far narrower than those of
-//! the scores. An undefined correlation counts as 0, because methods with equal advantages within
-//! trajectories (GRPO) assign no credit there.
+//! Differences between two methods' scores on the same turns. Their intervals are often far
+//! narrower than those of the scores, because hard tasks are hard for both. An undefined
+//! correlation counts as 0: equal advantages within trajectories (GRPO) assign no credit there.
 
 use serde::Serialize;
 

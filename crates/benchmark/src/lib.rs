@@ -1,13 +1,12 @@
 //! The credit benchmark: turns with their true advantage, and scores of credit methods against it.
 //!
-//! A state `s_t` is the environment's state plus the exact tokens that the policy sees. For a
-//! policy `pi`, `V(s_t) = E[G | s_t]` and `Q(s_t, a_t) = E[G | s_t, a_t]` over continuations
-//! sampled by `pi`, where `G` is the discounted sum of credited rewards. The true advantage is
-//! `A*(s_t, a_t) = Q - V`. VinePPO (Kazemnejad et al. 2024, arXiv 2410.01679) trains on such Monte
-//! Carlo estimates; here they are the ground truth.
+//! A state `s_t` is the environment's state plus the exact tokens that the policy sees.
+//! `V(s_t) = E[G | s_t]` and `Q(s_t, a_t) = E[G | s_t, a_t]` are over continuations sampled by the
+//! policy, where `G` is the discounted sum of credited rewards. The true advantage is
+//! `A*(s_t, a_t) = Q - V`. VinePPO (Kazemnejad et al. 2024, arXiv 2410.01679) trains on such
+//! estimates; here they are the ground truth.
 //!
-//! `turnwise-eval` produces the estimates and compares gradients. This crate needs neither model
-//! nor environment, so the Python package can score methods too.
+//! `turnwise-eval` produces the estimates; this crate needs neither model nor environment.
 
 pub mod bootstrap;
 pub mod correlation;

@@ -3,12 +3,11 @@
 //! * Pearson's and Spearman's correlation, over all turns and **within trajectories** (minus the
 //!   trajectory's mean), where methods with equal advantages (GRPO, RLOO) have none.
 //! * Corrected correlations are divided by the square root of the truth's reliability
-//!   `2 r / (1 + r)` (Spearman 1910, Brown 1910), the factor by which noise lowers them. `r` is the
-//!   correlation of the two half estimates (of their ranks for Spearman's).
+//!   `2 r / (1 + r)` (Spearman 1910, Brown 1910), with the correlation `r` of the two half
+//!   estimates (of their ranks for Spearman's).
 //! * Signs: the fraction of turns with the same sign of `x` and `y`, among those with `|y|` above
 //!   twice its standard error; `x = 0` counts half.
-//! * Slope of `y` on `x`: the true advantage per unit of the method's. Noise in the truth does not
-//!   bias it.
+//! * Slope of `y` on `x`, which noise in the truth does not bias.
 //! * Noise: `1 - r_c^2` with the corrected correlation `r_c`, the fraction of the variance of `x`
 //!   that `A*` does not explain.
 //! * Errors by turn index and outcome: the root mean of `(b x - y)^2 - e^2`, divided by that of
@@ -162,8 +161,7 @@ fn without_noise(r: Option<f64>, halves: Option<f64>, against: Against) -> Optio
     Some(r? / reliability.sqrt())
 }
 
-/// Returns a statistic over all tasks with its bootstrap interval, in which undefined resamples
-/// count as 0.
+/// Returns a statistic over all tasks with its bootstrap interval; undefined resamples count as 0.
 pub fn estimate(
     settings: &ScoreSettings,
     tasks: usize,

@@ -1,7 +1,5 @@
-//! The benchmark's data set.
-//!
-//! Each line is a [`Trajectory`] as JSON plus `truth` (one entry per turn) and `benchmark` (how it
-//! was measured), so readers of trajectories accept it.
+//! The data set: each line is a [`Trajectory`] as JSON plus `truth` (one entry per turn) and
+//! `benchmark` (how it was measured).
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::Trajectory;
@@ -25,7 +23,7 @@ pub struct TurnTruth {
     pub k: usize,
     /// `A*` estimated from each half of both states' continuations.
     pub halves: [f64; 2],
-    /// Returns from the state before the turn, in sampling order; odd indices form the second half.
+    /// Returns from the state before the turn, in sampling order, the second half at odd indices.
     /// May be absent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub returns: Vec<f64>,
@@ -98,8 +96,8 @@ pub fn halves(values: &[f64]) -> [Vec<f64>; 2] {
     [0, 1].map(|first| values.iter().skip(first).step_by(2).copied().collect())
 }
 
-/// Estimates each turn's truth. `returns[t]` are returns from the state before turn `t`,
-/// `rewards[t]` its reward; after the last turn the return is 0.
+/// Estimates each turn's truth from its reward and the returns from the state before it; after the
+/// last turn the return is 0.
 pub fn truth_of_turns(rewards: &[f64], returns: &[&[f64]], gamma: f64) -> Vec<TurnTruth> {
     let of_half = |values: &[f64], half: usize| mean_and_error(&halves(values)[half]).0;
     (0..rewards.len())

@@ -114,8 +114,8 @@ impl ScoredTurns {
         self.turns.iter().map(|turn| by_line.get(turn.line)?.get(turn.place[3]).copied()).collect()
     }
 
-    /// Returns `A*` estimated from the first `k` continuations of each state's first half, to
-    /// compare with the second half; `None` if there are fewer.
+    /// Returns `A*` from the first `k` continuations of each state's first half, to compare with
+    /// the second half; `None` if there are fewer.
     pub fn ladder(&self, k: usize) -> Option<Advantages> {
         let first = |turn: &ScoredTurn| {
             let [mut first, second] = halves(&turn.returns);
@@ -136,7 +136,7 @@ impl ScoredTurns {
 }
 
 /// Returns a method's advantages, computed per batch as in training. `model_inputs` has one entry
-/// per batch, or none if the method needs no model. `seed` is for methods with random parts.
+/// per batch, or none if the method needs no model.
 ///
 /// # Errors
 /// Fails on a missing turn field, NaN or infinity.
@@ -222,7 +222,7 @@ pub(crate) mod tests {
         assert_eq!(turns.turns.iter().map(|turn| turn.line).collect::<Vec<_>>(), [0, 0, 2, 3]);
         let grpo = Pipeline::from_config(&CreditConfig::default()).unwrap();
         let found = advantages(&turns, &grpo, &HashedNgrams::default(), &[], 0).unwrap();
-        // Returns 1 and 0 give half the root of two each way; a group of one gets 0.
+        // Returns 1 and 0 give +-sqrt(1/2); a group of one gives 0.
         assert!((found[0] - 0.5_f64.sqrt()).abs() < 1e-5 && found[0] == found[1], "{found:?}");
         assert_eq!((found[2], found[3]), (-found[0], 0.0));
         let by_line = [vec![1.0, 2.0], vec![3.0], vec![4.0], vec![5.0]];
