@@ -49,7 +49,7 @@ pub struct Continued {
     pub messages: usize,
 }
 
-/// An agent's request for a conversation's next message.
+/// Request for a conversation's next message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conversation {
     /// All messages.
@@ -60,9 +60,9 @@ pub struct Conversation {
     pub continues: Option<Continued>,
     /// Agent name, if a program has several.
     pub agent: String,
-    /// Maximum reply tokens, if below the run's limit.
+    /// Maximum reply tokens, within the run's limit.
     pub max_tokens: Option<usize>,
-    /// Strings that end the reply, excluded from its content.
+    /// Strings that end the reply, excluded from it.
     pub stop: Vec<String>,
     /// State key for credit methods. Default: the agent's name and newest messages.
     pub state: Option<String>,

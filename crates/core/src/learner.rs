@@ -47,7 +47,7 @@ pub struct TokenGradients {
 /// Thresholds of [`LossMetrics::log_ratio_above`], in nats.
 pub const LOG_RATIO_BOUNDS: [f64; 7] = [0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0];
 
-/// Metric sums over tokens, independent of micro-batches.
+/// Metric sums over tokens.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LossMetrics {
     /// Response tokens with nonzero weight.
@@ -78,9 +78,9 @@ pub struct LossMetrics {
     pub masked_contexts: f64,
     /// Loss of the masked contexts, coefficients included.
     pub masked_context_loss: f64,
-    /// KLs from the original to the masked prompt's distribution.
+    /// KLs from the original to the masked prompt.
     pub masked_context_kl: f64,
-    /// KLs from the masked prompt's distribution to the reference's.
+    /// KLs from the masked prompt to the reference.
     pub masked_context_reference_kl: f64,
 }
 
@@ -226,7 +226,7 @@ pub struct LossReport {
     pub metrics: LossMetrics,
     /// Tokens of all sequences, prompts included.
     pub total_tokens: usize,
-    /// Tokens skipped because sequences share a prefix.
+    /// Tokens skipped thanks to shared prefixes.
     pub shared_tokens: usize,
 }
 
@@ -239,7 +239,7 @@ pub struct StepReport {
     pub step: u64,
 }
 
-/// Trains weights, natively or through a training service.
+/// Trains weights.
 pub trait Learner {
     /// Accumulates the gradient of `objective` over `batch`.
     ///

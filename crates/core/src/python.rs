@@ -88,7 +88,6 @@ pub fn json_character(out: &mut String, character: char, ascii: bool) {
         '\u{c}' => out.push_str("\\f"),
         other if (other as u32) < 0x20 || (ascii && !(' '..='~').contains(&other)) => {
             for unit in other.encode_utf16(&mut [0; 2]) {
-                // Writing into a string cannot fail.
                 let _ = write!(out, "\\u{unit:04x}");
             }
         }

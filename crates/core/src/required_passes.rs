@@ -23,12 +23,12 @@ pub enum ContextMask {
     History,
 }
 
-/// A second pass over selected turns' responses, with part of the prompt hidden.
+/// Second pass over selected turns, with part of the prompt hidden.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaskedContextPass {
     /// The hidden part.
     pub mask: ContextMask,
-    /// Whether to compute full-vocabulary divergences between the two prompts.
+    /// Whether to compute full-vocabulary divergences.
     pub divergences: bool,
     /// Whether the reference policy also runs on the masked prompt.
     pub reference: bool,

@@ -58,7 +58,7 @@ impl Unit for ResponseTokens {
 /// One value per turn, `[group][trajectory][turn]`.
 pub type PerTurn<T> = Table<T, Turns>;
 
-/// One value per response token, `[group][trajectory][token]`, in turn order.
+/// One value per response token, `[group][trajectory][token]`.
 pub type PerToken<T> = Table<T, ResponseTokens>;
 
 /// Ragged table `[group][trajectory][unit]`, serialized as nested lists.
@@ -70,7 +70,7 @@ pub struct Table<T, U: Unit> {
     unit: PhantomData<U>,
 }
 
-/// Mismatch between a table's shape and its batch.
+/// Mismatch between a table's and its batch's shape.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ShapeError {
     /// Different numbers of groups.
@@ -255,7 +255,7 @@ impl<T, U: Unit> Table<T, U> {
         self.groups.iter_mut().flatten().flatten()
     }
 
-    /// Iterates over ((group, trajectory, unit), value) in batch order.
+    /// Iterates over ((group, trajectory, unit), value).
     pub fn iter(&self) -> impl Iterator<Item = ((usize, usize, usize), &T)> {
         self.groups.iter().enumerate().flat_map(|(group, rows)| {
             rows.iter().enumerate().flat_map(move |(trajectory, row)| {
@@ -351,7 +351,6 @@ mod tests {
     use super::*;
     use crate::{Group, Turn};
 
-    /// Turns have the given numbers of tokens, `[group][trajectory][turn]`.
     fn batch(tokens: &[&[&[usize]]]) -> Batch {
         let turn = |&tokens: &usize| Turn { response_ids: vec![0; tokens], ..Turn::default() };
         let trajectory = |turns: &&[usize]| {

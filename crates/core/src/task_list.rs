@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{EnvError, Task, TaskSet};
 
-/// Tasks of a split that are created on demand; order and hash need none.
+/// Tasks of a split, created on demand; panel order and hash need none of them.
 pub trait TaskList: Send + Sync {
     /// Returns the number of tasks.
     fn len(&self) -> usize;
@@ -32,7 +32,7 @@ pub trait TaskList: Send + Sync {
     /// Returns the hash of all tasks' ids and contents ([`Task::content_digest`]).
     fn hash(&self) -> &str;
 
-    /// Returns the positions of tasks with this content digest, possibly with others.
+    /// Returns the positions of tasks with this content digest, possibly others too.
     fn places_of(&self, content_digest: &str) -> Vec<usize>;
 }
 

@@ -60,7 +60,6 @@ impl Tool {
             let quoted = |text: &str| serde_json::Value::from(text).to_string();
             let mut json = format!(r#"{{"type":"function","function":{{"name":{}"#, quoted(&function.name));
             if let Some(description) = &function.description {
-                // Writing to a string cannot fail.
                 let _ = write!(json, r#","description":{}"#, quoted(description));
             }
             let _ = write!(json, r#","parameters":{}}}}}"#, compact(parameters));

@@ -14,7 +14,7 @@ pub const SCHEMA_VERSION: u32 = 1;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind", content = "detail")]
 pub enum StopReason {
-    /// The environment ended the episode (solved or failed).
+    /// The environment ended the episode.
     Terminated,
     /// The turn limit was reached.
     MaxTurns,
@@ -37,7 +37,7 @@ impl StopReason {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TurnKind {
-    /// An action, or the reply to an agent.
+    /// An action, or a reply to an agent.
     #[default]
     Action,
     /// A summary that replaces earlier turns in later prompts, without a step or reward.
@@ -51,7 +51,7 @@ impl TurnKind {
     }
 }
 
-/// An observation, the response to it, and the result.
+/// One turn of an episode.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Turn {
     /// Purpose of the response.
@@ -62,7 +62,7 @@ pub struct Turn {
     /// All parts, unless the observation is one text.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<Part>,
-    /// State key, if not the text ([`Turn::state_key`]).
+    /// State key, if it is not the text ([`Turn::state_key`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_key: Option<String>,
     /// Actions that the environment would have understood.
@@ -193,7 +193,7 @@ pub struct Trajectory {
     /// Observation after the last turn.
     #[serde(default)]
     pub final_observation: String,
-    /// State key after the last turn, if not the text.
+    /// State key after the last turn, if it is not the text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub final_state_key: Option<String>,
     /// Why it ended.
@@ -206,7 +206,7 @@ pub struct Trajectory {
     /// Advantage per turn; `None` before credit assignment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advantages: Option<Vec<f64>>,
-    /// How each advantage was computed, `[turn][stage]`, if requested.
+    /// How advantages were computed, `[turn][stage]`, if requested.
     #[serde(default, alias = "story", skip_serializing_if = "Option::is_none")]
     pub explanation: Option<Vec<Vec<StageRecord>>>,
     /// Episode metrics of the environment.
@@ -272,7 +272,7 @@ impl Trajectory {
         returns
     }
 
-    /// Returns the number of turns that are not compactions.
+    /// Returns the number of turns except compactions.
     pub fn actions(&self) -> usize {
         self.turns.iter().filter(|turn| !turn.is_compaction()).count()
     }
@@ -319,7 +319,7 @@ impl Batch {
     }
 }
 
-/// Field that some methods need and some files lack.
+/// Field that some files lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TurnField {
     /// Text that identifies the state.
@@ -334,7 +334,7 @@ pub enum TurnField {
     StateValue,
     /// A critic's values of the response tokens.
     Values,
-    /// Credit of an external reward redistribution model.
+    /// Credit of an external reward redistribution.
     Credit,
 }
 
