@@ -41,7 +41,7 @@ pub enum EvalError {
     },
 }
 
-/// How to play episodes, for any sampler.
+/// How to play episodes.
 pub struct PlaySettings<'a> {
     /// Prompts, parsing and limits.
     pub config: &'a Config,
@@ -372,12 +372,10 @@ mod tests {
             |played: &[Trajectory]| played.iter().map(|played| played.task.clone()).collect::<Vec<_>>();
         let played = [of("x", true), of("x", true), of("y", true), of("y", false), of("z", true)];
         assert_eq!(scenarios_of(&played, &tasks(&played)), Some(Rate::new(2, 3)));
-        // A scenario with a failed task is not counted.
         let mut broken = of("z", false);
         broken.stop = StopReason::EnvironmentError("x".into());
         let with_it = [played.as_slice(), &[broken]].concat();
         assert_eq!(scenarios_of(&with_it, &tasks(&with_it)), Some(Rate::new(1, 2)));
-        // Nor is one that is only partly in the panel.
         assert_eq!(scenarios_of(&played, &tasks(&with_it)), Some(Rate::new(1, 2)));
         let plain = [Trajectory::new(Task::new("t", "kind", ""), vec![Turn::default()])];
         assert_eq!(scenarios_of(&plain, &tasks(&plain)), None);

@@ -29,7 +29,6 @@ pub struct TaskOutcome {
 pub struct Outcomes(pub Vec<TaskOutcome>);
 
 impl Outcomes {
-    /// Returns the outcomes of trajectories in panel order.
     pub(crate) fn of(played: &[Trajectory]) -> Self {
         let whole = played.iter().enumerate().filter(|(_, trajectory)| !is_faulty(trajectory));
         let outcome = |(task, trajectory): (usize, &Trajectory)| TaskOutcome {

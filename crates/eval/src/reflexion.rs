@@ -73,7 +73,6 @@ fn preamble(notes: &[String]) -> String {
     text
 }
 
-/// Requests a reflection on each failed trial, if possible.
 fn reflect<S: Sampler + Send>(
     runner: &EnvRunner,
     rollout: &Rollout<'_>,

@@ -213,7 +213,6 @@ impl Continuations<'_> {
     }
 }
 
-/// Returns the number of pilot continuations per state.
 fn pilot(settings: &BranchingSettings) -> usize {
     if settings.budget == 0 { 0 } else { (settings.continuations / 2).max(2) }
 }

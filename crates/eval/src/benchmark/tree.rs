@@ -166,7 +166,7 @@ mod tests {
         let expected = (4.0_f64 / 9.0 + 1.0 / 9.0 + 1.0 / 9.0) / 2.0 / 3.0;
         assert!((first.q_error - expected.sqrt()).abs() < 1e-12, "{}", first.q_error);
         assert!((first.a_star_error - 0.25 * expected.sqrt()).abs() < 1e-12);
-        // Even samples 2 and 4 earn 1; odd ones 3 and 5 earn 0, and only 3 has response 1.
+        // Even samples 2 and 4 earn 1; of odd ones, 3 and 5 earn 0 and only 3 has response 1.
         assert_eq!(first.halves, [0.0, 0.0]);
         // V of the last turn's state is counted over samples 2, 3 and 4.
         let last = truth[0][1].as_ref().unwrap();
@@ -174,7 +174,6 @@ mod tests {
         assert!(truth[1][0].as_ref().is_some_and(|truth| (truth.q, truth.v) == (0.0, 0.5)));
         let rare = tree_truth(&played, &TreeSettings { fewest_next: 2, ..settings });
         assert!(rare[1][0].is_none() && rare[0][0].is_some());
-        // With its own group, the value would differ.
         let own = tree_truth(&played, &TreeSettings { group_size: 1, ..settings });
         assert_ne!(own[0][0].as_ref().unwrap().v, first.v);
     }

@@ -270,7 +270,7 @@ fn compare_split(
     }
 }
 
-/// Returns the requested splits, or the first run's, which all must have.
+/// Returns the requested splits, or those of the first run; all runs must have them.
 fn splits_of(runs: &[RunResults], settings: &CompareSettings) -> Result<Vec<String>, CompareError> {
     if !settings.splits.is_empty() {
         return Ok(settings.splits.clone());

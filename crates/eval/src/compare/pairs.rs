@@ -203,7 +203,6 @@ fn improvement(method: &[&Chosen<'_>], baseline: &[&Chosen<'_>], bootstrap: &Boo
     })
 }
 
-/// Returns each task's difference of mean success, by kind.
 fn differences_by_kind(method: &[&Chosen<'_>], baseline: &[&Chosen<'_>]) -> Vec<Vec<f64>> {
     let (first, second) = (by_task(method), by_task(baseline));
     let mut strata: BTreeMap<&str, Vec<f64>> = BTreeMap::new();

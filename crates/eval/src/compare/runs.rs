@@ -123,7 +123,6 @@ impl RunResults {
     }
 }
 
-/// Returns a folder's evaluations by step.
 fn evaluations_in(folder: &Path) -> Result<BTreeMap<u64, Vec<Evaluation>>, RunFileError> {
     let mut evaluations = BTreeMap::new();
     if !folder.is_dir() {

@@ -97,7 +97,6 @@ fn methods_are_compared_over_seeds_and_tasks() {
     let test = pair.permutation.unwrap();
     assert!(test.exact && (test.p - 0.5).abs() < 1e-12);
     assert!(pair.improvement.unwrap().value > 0.9);
-    // Every pair differs by the same two tasks.
     let over_seeds = pair.over_seeds.unwrap();
     let interval = over_seeds.interval.unwrap();
     assert!((over_seeds.value - 0.25).abs() < 1e-12 && (interval.high - interval.low).abs() < 1e-12);
@@ -172,7 +171,6 @@ fn a_method_may_have_a_baseline_of_its_own() {
     assert_eq!(pairs(&settings), [own("b", "a"), own("c", "b")]);
     let for_all = CompareSettings { baseline: Some("a".into()), ..settings.clone() };
     assert_eq!(pairs(&for_all), [own("b", "a"), own("c", "a")]);
-    // A baseline without runs is reported, not replaced.
     let absent = CompareSettings { baselines: BTreeMap::from([own("c", "d")]), ..settings };
     assert_eq!(pairs(&absent), [own("b", "a")]);
     let notes = compare(&all, &absent).unwrap().notes;
@@ -210,13 +208,11 @@ fn pools_average_pairs_seed_by_seed() {
     let interval = pool.difference.interval.unwrap();
     assert!((pool.difference.value - 3.5 / 24.0).abs() < 1e-12, "{pool:?}");
     assert!((interval.low - expected.low).abs() < 1e-12 && (interval.high - expected.high).abs() < 1e-12);
-    // Six independent differences would give another interval.
     let six = crate::statistics::student(&[1.0, 0.0, 3.0, 1.0, 2.0, 0.0].map(|tasks| tasks / 8.0)).unwrap();
     assert!((six.high - interval.high).abs() > 0.01);
     assert!((pool.training.unwrap().value - 0.15).abs() < 1e-12, "{pool:?}");
     assert!((found.splits[0].pairs[0].training.unwrap().value - 0.3).abs() < 1e-12);
 
-    // Without seed 2 of one pair, two seeds remain.
     let fewer: Vec<RunResults> = runs[..11].to_vec();
     assert_eq!(compare(&fewer, &settings).unwrap().splits[0].pools[0].seeds, [0, 1]);
     let without = compare(&runs[..9], &settings).unwrap();

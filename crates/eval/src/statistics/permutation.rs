@@ -75,7 +75,6 @@ mod tests {
         let found = paired_permutation(&[1.0, 1.0, 0.5, 1.0, 0.25], 100, 0).unwrap();
         assert!(found.exact && (found.p - 2.0 / 32.0).abs() < 1e-12);
         assert_eq!(found.difference, 0.75);
-        // Tasks without a difference change only the mean.
         let with_ties = paired_permutation(&[1.0, 1.0, 0.5, 1.0, 0.25, 0.0, 0.0, 0.0], 100, 0).unwrap();
         assert_eq!((with_ties.p, with_ties.exact), (found.p, true));
         assert_eq!(paired_permutation(&[0.0, 0.0], 100, 0).unwrap().p, 1.0);

@@ -198,7 +198,6 @@ fn states_with_one_future_are_sampled_once_and_everything_comes_from_the_seed() 
     let found = played(Layout::Concatenated);
     let turns: usize = found.trajectories.iter().map(|trajectory| trajectory.turns.len()).sum();
     assert_eq!((turns, found.continuations), (24, 8 * found.states));
-    // All trajectories begin in one state.
     assert!(found.states <= turns - 5, "{}", found.states);
     assert!(found.truth.iter().all(|truth| truth[0].returns == found.truth[0][0].returns));
     let again = played(Layout::Concatenated);
