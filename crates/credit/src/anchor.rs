@@ -85,7 +85,7 @@ impl Anchors {
         }
     }
 
-    /// Finds the anchor groups of each group, on all CPU threads for similarity.
+    /// Finds each group's anchor groups, on all CPU threads for similarity.
     pub fn find_all(batch: &Batch, config: &AnchorConfig) -> Vec<Self> {
         let threads = match config.matching {
             Matching::Exact => 1,
@@ -94,7 +94,7 @@ impl Anchors {
         Self::find_all_on(batch, config, threads)
     }
 
-    /// Like [`Anchors::find_all`], on this many threads; the result does not depend on it.
+    /// Like [`Anchors::find_all`], on this many threads, with the same result.
     pub fn find_all_on(batch: &Batch, config: &AnchorConfig, threads: usize) -> Vec<Self> {
         let groups = &batch.groups;
         let threads = threads.min(groups.len());
@@ -153,7 +153,6 @@ impl Anchors {
     }
 }
 
-/// Groups texts by similarity to each group's first text.
 struct Grouper {
     similarity: Similarity,
     threshold: f64,

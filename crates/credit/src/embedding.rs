@@ -99,7 +99,6 @@ mod tests {
         let length: f64 = vector.iter().map(|&value| f64::from(value).powi(2)).sum();
         assert!((length - 1.0).abs() < 1e-6);
         assert!(HashedNgrams::default().embed(" ... ").iter().all(|&value| value == 0.0));
-        // A word has one feature for itself and one to three n-grams.
         let word: Vec<(usize, f32)> = HashedNgrams { dimensions: 64 }
             .embed("go")
             .into_iter()

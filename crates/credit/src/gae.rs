@@ -2,10 +2,10 @@
 //! critic's values.
 //!
 //! `delta_t = r_t + gamma V_{t+1} - V_t`, `A_t = delta_t + gamma lambda A_{t+1}` over the
-//! trajectory's response tokens, so the next turn's first token follows a turn's last; the value
-//! after all is 0. Value targets are `A_t + V_t`, before whitening. A turn's reward, minus the
-//! invalid-action penalty, goes to its last token; token rewards
-//! ([`turnwise_core::Turn::token_rewards`], the KL in the reward) stay at theirs.
+//! trajectory's response tokens only, with value 0 after the last one. Value targets are
+//! `A_t + V_t`, before whitening. A turn's reward, minus the invalid-action penalty, goes to its
+//! last token; rewards of single tokens ([`turnwise_core::Turn::token_rewards`], the KL in the
+//! reward) stay there.
 //!
 //! Advantages are whitened over the batch's response tokens, `(A - mean) / sqrt(var + 1e-8)` with
 //! the sample variance, or exactly 0 if it is zero. A turn's advantage is its tokens' mean.
@@ -191,7 +191,6 @@ pub(crate) fn values<'a>(
     }
 }
 
-/// Shift and scale to mean 0 and variance 1.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Whitening {
     mean: f64,

@@ -72,7 +72,7 @@ pub enum ProgressSignal {
     Change,
 }
 
-/// Comparison of a turn's credit with the group's others at the same turn index.
+/// Comparison with the group's other credits at the same turn index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum TurnBaseline {
@@ -95,7 +95,7 @@ pub struct HasConfig {
     pub decomposer: DecomposerKind,
     /// Credit from the progress signal (only `decomposer = "progressive"`).
     pub signal: ProgressSignal,
-    /// Comparison of a turn's credit with the group's others at the same turn index.
+    /// Comparison with the group's other credits at the same turn index.
     pub baseline: TurnBaseline,
     /// Added to the standard deviation.
     #[schemars(range(min = 0.0, max = 1.0))]
@@ -198,7 +198,6 @@ impl Has {
         Ok(Self { config })
     }
 
-    /// Returns the function from turn index and credit to `A_turn` for one group.
     fn comparison(&self, group: &Group, credits: &[Vec<f64>]) -> impl Fn(usize, f64) -> f64 {
         let HasConfig { baseline, epsilon, min_std, .. } = self.config;
         let longest = group.trajectories.iter().map(|trajectory| trajectory.turns.len()).max().unwrap_or(0);

@@ -184,7 +184,6 @@ impl Hgpo {
         !(self.config.skip_zero_levels && advantage == 0.0)
     }
 
-    /// Returns level-0 advantages `[trajectory][turn]`, if used.
     fn base_advantages(&self, scores: &GroupScores) -> Option<Vec<Vec<f64>>> {
         let population = match self.config.base_group {
             BaseGroup::None => return None,

@@ -107,7 +107,6 @@ impl Igpo {
         Ok(PerTurn::from_fn(inputs.batch, |_, _, _| scores.next().and_then(|score| likelihood(score))))
     }
 
-    /// Returns information gains, and the outcome for the last turn.
     fn rewards(batch: &Batch, likelihoods: &PerTurn<Option<f64>>) -> PerTurn<f64> {
         PerTurn::from_fn(batch, |group, trajectory, turn| {
             let data = &batch.groups[group].trajectories[trajectory];

@@ -6,8 +6,7 @@ use turnwise_core::{Batch, PerToken, PerTurn, Purpose, Rng, Seed};
 
 use crate::Embedder;
 
-/// Estimation of state values as the mean return of sampled continuations
-/// ([`turnwise_core::Turn::state_value`]).
+/// Estimation of state values by continuations ([`turnwise_core::Turn::state_value`]).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StateValues {
     /// Continuations per state.
@@ -17,7 +16,6 @@ pub struct StateValues {
 }
 
 impl StateValues {
-    /// Takes the larger number of continuations, and the discount of `self`.
     fn and(self, other: Option<Self>) -> Self {
         let more = other.map_or(0, |other| other.continuations);
         Self { continuations: self.continuations.max(more), ..self }

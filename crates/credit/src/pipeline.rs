@@ -36,7 +36,6 @@ pub struct CreditReport {
 
 const OF_TOKENS: &str = "advantages of tokens";
 
-/// Stages may come from other crates, so their tables are checked.
 fn fits<U: Unit>(table: &Table<f64, U>, what: &'static str, batch: &Batch) -> Result<(), CreditError> {
     table.check_shape(batch).map_err(|source| CreditError::Shape { what, source })
 }

@@ -9,8 +9,8 @@
 //! * weight: `w_t = clip(exp(sign(A_t) g_t), 1 - epsilon, 1 + epsilon)`;
 //! * `A_t <- A_t (1 - lambda + lambda w_t)`.
 //!
-//! Without `lambda` or a hint, advantages stay bit-identical. The sampling policy scores the
-//! responses ([`ScoreRequest`]) in one forward pass, without a gradient.
+//! With `lambda = 0` or without a hint, advantages stay bit-identical. The sampling policy scores
+//! the responses ([`ScoreRequest`]) in one forward pass, without a gradient.
 //!
 //! Differs from the papers:
 //! * Each turn has one weight, from the mean over its tokens; RLSD has one per token.

@@ -77,7 +77,6 @@ pub struct Rtmc {
     config: RtmcConfig,
 }
 
-/// Sum and number of first-visit returns.
 #[derive(Clone, Copy, Debug, Default)]
 struct Visits {
     sum: f64,
@@ -92,7 +91,6 @@ impl Visits {
         }
     }
 
-    /// Returns the mean, with `strength` additional returns of value `prior`.
     fn mean(&self, prior: f64, strength: f64) -> f64 {
         (self.sum + strength * prior) / (self.count as f64 + strength)
     }

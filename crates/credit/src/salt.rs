@@ -195,7 +195,6 @@ impl Salt {
     }
 }
 
-/// Numbers texts; equal ones get the same number.
 enum Texts<'e, 'a> {
     Exact(FastMap<&'a str, u32>),
     Embedded {

@@ -297,7 +297,6 @@ struct Block {
 }
 
 impl Block {
-    /// Returns an upper bound on matches in the block.
     fn most(self) -> usize {
         (self.ahi - self.alo).min(self.bhi - self.blo)
     }

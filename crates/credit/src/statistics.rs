@@ -17,7 +17,7 @@ pub enum Normalize {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Singleton {
-    /// 0, for lack of comparison.
+    /// 0, because nothing can be compared.
     #[default]
     Zero,
     /// The score, as if mean and standard deviation were 0 and 1.
