@@ -15,7 +15,6 @@ const LARGEST: u64 = 1 << 20;
 
 const PROBE_TOKENS: u32 = 16;
 
-/// Fails if this build cannot send requests to a base URL.
 pub(crate) fn check_endpoint(endpoint: &str) -> Result<(), String> {
     check_address(endpoint).map_err(|error| error.to_string())?;
     if endpoint.starts_with("https://") && !cfg!(feature = "tls") {
@@ -46,7 +45,6 @@ impl fmt::Debug for Secret {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// The request budget is used up.
     Budget,
     Timeout,
     Transport(String),

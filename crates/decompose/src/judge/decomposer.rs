@@ -90,11 +90,8 @@ struct State {
     recent: VecDeque<bool>,
     /// Questions of this batch answered from the cache.
     cached: usize,
-    /// Questions of this batch sent.
     asked: usize,
-    /// Questions of this batch without an answer.
     unanswered: usize,
-    /// True after too many failed questions.
     dead: bool,
 }
 
@@ -193,7 +190,6 @@ impl Judge {
         None
     }
 
-    /// Returns the judge's scores; `None` if all attempts fail.
     fn scores(&self, question: &Question, failures: &mpsc::Sender<String>) -> Option<Vec<f64>> {
         let once = || {
             let answer = self.client.ask(&self.config, &self.template.system, &question.user)?;

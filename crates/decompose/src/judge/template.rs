@@ -23,7 +23,6 @@ pub struct Template {
 }
 
 impl Template {
-    /// Returns true if the prompt shows the number of turns.
     pub(super) fn counts_turns(&self) -> bool {
         self.user.contains("{count}") || self.turn.contains("{index}")
     }

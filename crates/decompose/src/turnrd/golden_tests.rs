@@ -106,7 +106,6 @@ fn compare(golden: &Value, case: &Value, shift: f64) {
         }
     }
     let (parts, derivatives) = losses(&config, &found, &samples);
-    // Progress is f32 here, f64 in PyTorch.
     for (name, part) in [
         ("prediction", parts.prediction),
         ("rank", parts.rank),

@@ -174,7 +174,6 @@ mod tests {
             let (out, p) = output(&qkv);
             let own = width / heads;
             let at = |turn: usize, part: usize, i: usize| qkv[turn * 3 * width + part * width + i];
-            // The last head of the first turn.
             let first = (heads - 1) * own;
             let weights: Vec<f64> = (0..turns)
                 .map(|s| (first..width).map(|i| at(0, 0, i) * at(s, 1, i)).sum::<f64>())

@@ -60,7 +60,7 @@ impl TurnRd {
         model
     }
 
-    /// Measures the change in values without FiLM; 0 if there is none.
+    /// Measures the change in values when FiLM is set to zero; 0 without FiLM.
     ///
     /// # Errors
     /// Fails on an unreadable or malformed sample.

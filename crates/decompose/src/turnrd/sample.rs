@@ -72,7 +72,7 @@ pub(super) fn check_vectors(
     Ok(count)
 }
 
-/// Samples read on demand, so that a replay need not fit in memory.
+/// Samples read on demand.
 pub trait SampleSource {
     /// Returns the number of samples.
     fn len(&self) -> usize;

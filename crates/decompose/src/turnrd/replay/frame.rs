@@ -9,7 +9,6 @@ const MARKER: &[u8; 4] = b"TWRR";
 /// Bytes per read when searching for a header.
 const WINDOW: usize = 1 << 16;
 
-/// Returns a framed payload; `None` if it is too long.
 pub(super) fn frame(payload: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(HEADER as usize + payload.len());
     bytes.extend_from_slice(MARKER);
@@ -28,7 +27,6 @@ fn announced(header: &[u8]) -> Option<(u32, u32)> {
     sound.then(|| (number(1), number(2)))
 }
 
-/// Returns the payload of exactly one frame.
 pub(super) fn payload(frame: &[u8]) -> Option<&[u8]> {
     let (length, checksum) = announced(frame)?;
     let payload = &frame[HEADER as usize..];
