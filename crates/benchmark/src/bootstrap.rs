@@ -3,13 +3,13 @@
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Purpose, Rng, Seed};
 
-/// Scores by stratum: `scores[k][n]` belongs to run (or task) `n` of stratum `k`.
+/// Scores by stratum: `scores[k][n]` of run (or task) `n` in stratum `k`.
 pub type Strata = [Vec<f64>];
 
-/// Default number of resamples.
+/// Default resamples.
 pub const RESAMPLES: usize = 10_000;
 
-/// A 95 % confidence interval.
+/// 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
     /// Lower end.
@@ -18,7 +18,7 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// A number with its confidence interval, if available.
+/// A number with its interval, if available.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Estimate {
     /// The number.
@@ -32,8 +32,7 @@ pub struct Estimate {
 pub struct Bootstrap {
     /// Number of resamples.
     pub resamples: usize,
-    /// Seed for the resampling. Resample `r` is seeded by `[r]`, so results do not depend on the
-    /// order of computation.
+    /// Seed; each resample has its own stream, so their order does not matter.
     pub seed: u64,
 }
 
@@ -44,11 +43,9 @@ impl Default for Bootstrap {
 }
 
 impl Bootstrap {
-    /// Returns the 95 % percentile interval (2.5 % to 97.5 %) of a statistic computed from one or
-    /// more samples. Returns `None` if no stratum has more than one score.
-    ///
-    /// Each stratum of each sample is resampled with replacement, independently and with its own
-    /// size (Efron 1979; Agarwal et al. 2021, section 4.1).
+    /// Returns the 95 % percentile interval of a statistic of one or more samples; `None` if no
+    /// stratum has two scores. Each stratum is resampled independently, with replacement (Efron
+    /// 1979; Agarwal et al. 2021, section 4.1).
     pub fn interval(
         &self,
         samples: &[&Strata],
@@ -71,13 +68,11 @@ impl Bootstrap {
         }))
     }
 
-    /// Returns the 95 % percentile interval of a statistic when whole runs are resampled. Returns
-    /// `None` if no sample has more than one run. `runs` has the number of runs per sample;
-    /// `statistic` gets the indices of the drawn runs.
+    /// Returns the 95 % percentile interval for resampled whole runs; `None` if no sample has two.
+    /// `runs` has the number of runs per sample; `statistic` gets drawn indices.
     ///
-    /// A run's scores in all strata share its seed and are therefore correlated. Resampling strata
-    /// separately ([`Self::interval`]) would make the interval too narrow, by up to the square root
-    /// of the number of strata.
+    /// A run's scores share its seed and are correlated, so [`Self::interval`] would be too narrow
+    /// by up to the square root of the number of strata.
     pub fn interval_of_runs(
         &self,
         runs: &[usize],
@@ -104,9 +99,9 @@ impl Bootstrap {
     }
 }
 
-/// Returns the `share` quantile of ascending values by linear interpolation: with `h = share (n -
-/// 1)`, `x_floor(h) + (h - floor(h)) (x_floor(h)+1 - x_floor(h))` (Hyndman and Fan 1996, type 7;
-/// NumPy's default). 0 without values.
+/// Returns the `share` quantile of ascending values by linear interpolation:
+/// `x_floor(h) + (h - floor(h)) (x_floor(h)+1 - x_floor(h))` with `h = share (n - 1)` (Hyndman and
+/// Fan 1996, type 7; NumPy's default). 0 without values.
 pub fn percentile(sorted: &[f64], share: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
     let place = share.clamp(0.0, 1.0) * last as f64;
@@ -139,7 +134,7 @@ mod tests {
 
     #[test]
     fn strata_are_drawn_from_themselves_alone() {
-        // Draws within a stratum change nothing; without strata the mean would vary.
+        // Draws within a stratum change nothing.
         let scores = [vec![0.0; 5], vec![1.0; 5]];
         let found = Bootstrap::default().interval(&[&scores], of_all).unwrap();
         assert_eq!(found, Interval { low: 0.5, high: 0.5 });
@@ -148,8 +143,7 @@ mod tests {
         assert!(found.low < 0.3 && found.high > 0.7, "{found:?}");
     }
 
-    /// Resampling two whole runs gives four equally likely resamples, whatever the number of
-    /// strata.
+    /// Two whole runs have four equally likely resamples, whatever the number of strata.
     #[test]
     fn runs_are_drawn_as_a_whole() {
         let rates = [[0.2, 0.8], [0.3, 0.9], [0.1, 0.7]];
@@ -182,7 +176,7 @@ mod tests {
         assert_ne!(at(1), at(2));
     }
 
-    /// Two runs in each of two strata have 16 equally likely resamples, enumerated here.
+    /// Two runs in each of two strata have 16 equally likely resamples.
     #[test]
     fn the_interval_is_that_of_all_resamples() {
         let scores = [vec![0.0, 0.4], vec![0.2, 0.9]];
@@ -196,7 +190,7 @@ mod tests {
         }
         all.sort_by(f64::total_cmp);
         let found = Bootstrap { resamples: 20_000, seed: 3 }.interval(&[&scores], of_all).unwrap();
-        // 1 of 16 is more than 2.5 %, so the interval spans the smallest to the largest mean.
+        // 1 of 16 is more than 2.5 %, so the interval spans all means.
         assert!((found.low - all[0]).abs() < 1e-12 && (found.high - all[15]).abs() < 1e-12, "{found:?}");
     }
 }

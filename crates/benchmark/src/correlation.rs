@@ -1,11 +1,9 @@
-//! Correlations of weighted pairs, for a bootstrap that resamples tasks together with all of their
-//! pairs.
+//! Correlations of weighted pairs, for a bootstrap that resamples tasks.
 
-/// Weighted sums over pairs, for means, variances and correlations. Sums over disjoint sets of
-/// pairs can be added.
+/// Weighted sums over pairs; sums of disjoint sets can be added.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sums {
-    /// Sum of the weights.
+    /// Total weight.
     pub n: f64,
     /// Sum of `x`.
     pub x: f64,
@@ -19,17 +17,17 @@ pub struct Sums {
     pub xy: f64,
 }
 
-/// Variances below this fraction of the mean square are treated as zero.
+/// Smaller variances, relative to the mean square, count as zero.
 const ROUNDING: f64 = 1e-12;
 
 impl Sums {
-    /// Adds a pair with a weight.
+    /// Adds a weighted pair.
     pub fn add(&mut self, x: f64, y: f64, weight: f64) {
         let pair = Self { n: 1.0, x, y, xx: x * x, yy: y * y, xy: x * y };
         self.add_sums(&pair, weight);
     }
 
-    /// Adds other sums, multiplied by a weight.
+    /// Adds other sums times a weight.
     pub fn add_sums(&mut self, other: &Self, weight: f64) {
         self.n += weight * other.n;
         self.x += weight * other.x;
@@ -45,7 +43,7 @@ impl Sums {
         (xx > 0.0 && yy > 0.0).then(|| (xy / (xx * yy).sqrt()).clamp(-1.0, 1.0))
     }
 
-    /// Returns the slope of the regression of `y` on `x`; `None` if `x` is constant.
+    /// Returns the regression slope of `y` on `x`; `None` if `x` is constant.
     pub fn slope(&self) -> Option<f64> {
         let (xx, _, xy) = self.central()?;
         (xx > 0.0).then(|| xy / xx)
@@ -65,16 +63,16 @@ impl Sums {
     }
 }
 
-/// Values sorted in ascending order, to compute ranks for any weights.
+/// Sorted values, to compute ranks for any weights.
 #[derive(Clone, Debug)]
 pub struct Ranking {
-    /// Indices in ascending order of their values; indices of equal values form one list.
+    /// Indices by ascending value; equal values form one list.
     ties: Vec<Vec<usize>>,
     len: usize,
 }
 
 impl Ranking {
-    /// Creates the ranking of finite values.
+    /// Ranks finite values.
     pub fn new(values: &[f64]) -> Self {
         let mut order: Vec<usize> = (0..values.len()).collect();
         order.sort_by(|&a, &b| values[a].total_cmp(&values[b]));
@@ -82,8 +80,7 @@ impl Ranking {
         Self { ties, len: values.len() }
     }
 
-    /// Returns ranks from 1, as if each value occurred `weight` times; equal values get their mean
-    /// rank.
+    /// Returns ranks from 1, as if each value occurred `weight` times; ties get their mean rank.
     pub fn ranks(&self, weight: impl Fn(usize) -> f64) -> Vec<f64> {
         let mut ranks = vec![0.0; self.len];
         let mut before = 0.0;
@@ -98,8 +95,7 @@ impl Ranking {
     }
 }
 
-/// Returns Spearman's correlation of weighted pairs: Pearson's correlation of their ranks. `None`
-/// if `x` or `y` is constant.
+/// Returns Spearman's correlation of weighted pairs; `None` if `x` or `y` is constant.
 pub fn spearman(x: &Ranking, y: &Ranking, weight: impl Fn(usize) -> f64) -> Option<f64> {
     let (x, y) = (x.ranks(&weight), y.ranks(&weight));
     let mut sums = Sums::default();
@@ -126,8 +122,7 @@ mod tests {
         sums
     }
 
-    /// Reference values of `scipy.stats` from `tests/golden/golden_benchmark.py`, with values
-    /// repeated by weight.
+    /// `scipy.stats`, with values repeated by weight (`tests/golden/golden_benchmark.py`).
     #[test]
     fn correlations_are_scipys() {
         let close =

@@ -1,35 +1,33 @@
-//! Differences between the scores of two methods on the same turns.
-//!
-//! Hard tasks are hard for both methods, so intervals of differences are often far narrower than
-//! intervals of the scores. An undefined correlation counts as 0. Methods with equal advantages
-//! within trajectories (GRPO) assign no credit within them.
+//! Differences between two methods' scores on the same turns. Their intervals are often far
+//! narrower than those of the scores, because hard tasks are hard for both. An undefined
+//! correlation counts as 0: equal advantages within trajectories (GRPO) assign no credit there.
 
 use serde::Serialize;
 
 use crate::bootstrap::Estimate;
 use crate::score::{Compared, ScoreSettings, estimate};
 
-/// A method's scores minus a baseline's. A score is `None` if it is undefined for both.
+/// A method's scores minus a baseline's; `None` if undefined for both.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Difference {
-    /// Name of the method.
+    /// Method name.
     pub name: String,
-    /// Name of the baseline.
+    /// Baseline name.
     pub baseline: String,
-    /// Difference between Pearson's correlations over all turns.
+    /// Difference in Pearson's correlation over all turns.
     pub pearson: Option<Estimate>,
-    /// Difference between the noise-corrected values of `pearson`.
+    /// Difference in noise-corrected `pearson`.
     pub pearson_corrected: Option<Estimate>,
-    /// Difference between Pearson's correlations within trajectories.
+    /// Difference in Pearson's correlation within trajectories.
     pub within: Option<Estimate>,
-    /// Difference between the noise-corrected values of `within`.
+    /// Difference in noise-corrected `within`.
     pub within_corrected: Option<Estimate>,
-    /// Difference between the fractions of correct signs.
+    /// Difference in the fraction of correct signs.
     pub signs: Option<Estimate>,
 }
 
 impl Difference {
-    /// Computes the differences between two methods on the same turns.
+    /// Compares two methods on the same turns.
     pub fn new(
         (name, method): (&str, &Compared),
         (baseline, base): (&str, &Compared),
@@ -50,8 +48,7 @@ impl Difference {
     }
 }
 
-/// Returns the difference of two numbers, counting an undefined one as 0; `None` if both are
-/// undefined.
+/// Returns the difference, counting an undefined number as 0; `None` if both are undefined.
 pub fn less(number: Option<f64>, baseline: Option<f64>) -> Option<f64> {
     match (number, baseline) {
         (None, None) => None,
@@ -65,8 +62,7 @@ mod tests {
     use crate::score::Against;
     use crate::turns::{ScoredTurn, ScoredTurns};
 
-    /// Builds tasks of four turns with increasing noise, and two methods whose advantages get worse
-    /// with it.
+    /// Tasks of four turns with increasing noise, and two methods that get worse with it.
     fn turns() -> (ScoredTurns, Vec<f64>, Vec<f64>) {
         let mut turns = ScoredTurns { tasks: 8, trajectories: 8, ..ScoredTurns::default() };
         let (mut better, mut worse) = (Vec::new(), Vec::new());
@@ -108,7 +104,6 @@ mod tests {
         let alone = |compared: &Compared| estimate(&settings, 8, |tasks| compared.pearson(tasks));
         let unpaired = width(alone(&better)) + width(alone(&worse));
         assert!(width(found.pearson) < 0.5 * unpaired, "{difference:?} {unpaired}");
-        // Swapping the methods flips the sign; a method does not differ from itself.
         let back = Difference::new(("worse", &worse), ("better", &better), &settings);
         assert!((back.pearson.unwrap().value + expected).abs() < 1e-12);
         let itself = Difference::new(("worse", &worse), ("worse", &worse), &settings);

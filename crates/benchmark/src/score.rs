@@ -1,25 +1,20 @@
-//! Scores of a method's advantages against the truth.
+//! Scores of a method's advantages `x` against the estimates `y` of `A*`; each turn counts once.
 //!
-//! With `x` the advantages and `y` the estimates of `A*`, each turn counts once:
-//!
-//! * Pearson's and Spearman's correlation over all turns, and **within trajectories**: of `x` and
-//!   `y` minus their means over the trajectory's turns. Methods with equal advantages within a
-//!   trajectory (GRPO, RLOO) have no correlation within trajectories.
-//! * Corrected correlations are divided by the square root of the truth's reliability, the factor
-//!   by which noise lowers them. The reliability is `2 r / (1 + r)` (Spearman 1910, Brown 1910),
-//!   where `r` is the correlation of the two half estimates (of their ranks for Spearman's).
-//! * Signs: the fraction of turns in which `x` and `y` have the same sign, among those with `|y|`
-//!   above twice its standard error; `x = 0` counts half.
-//! * The slope of `y` on `x`: the true advantage per unit of the method's advantage. Noise in the
-//!   truth does not bias the slope.
-//! * Noise: the fraction `1 - r_c^2` of the variance of `x` that is not explained by `A*`. `r_c` is
-//!   the corrected correlation.
+//! * Pearson's and Spearman's correlation, over all turns and **within trajectories** (minus the
+//!   trajectory's mean), where methods with equal advantages (GRPO, RLOO) have none.
+//! * Corrected correlations are divided by the square root of the truth's reliability
+//!   `2 r / (1 + r)` (Spearman 1910, Brown 1910), with the correlation `r` of the two half
+//!   estimates (of their ranks for Spearman's).
+//! * Signs: the fraction of turns with the same sign of `x` and `y`, among those with `|y|` above
+//!   twice its standard error; `x = 0` counts half.
+//! * Slope of `y` on `x`, which noise in the truth does not bias.
+//! * Noise: `1 - r_c^2` with the corrected correlation `r_c`, the fraction of the variance of `x`
+//!   that `A*` does not explain.
 //! * Errors by turn index and outcome: the root mean of `(b x - y)^2 - e^2`, divided by that of
-//!   `y^2 - e^2`. Here `b` is the least-squares factor over all turns, and `e` is the standard
-//!   error of the estimated true advantage. The error is 0 for the truth itself and 1 for a method
-//!   that gives no credit.
+//!   `y^2 - e^2`, with the least-squares factor `b` over all turns and the standard error `e` of
+//!   `y`. 0 for the truth itself, 1 for a method that gives no credit.
 //!
-//! Intervals are bootstrap percentiles over tasks, because the turns of a task are dependent.
+//! Intervals are bootstrap percentiles over tasks, because a task's turns are dependent.
 
 use serde::Serialize;
 
@@ -27,12 +22,12 @@ use crate::bootstrap::{Bootstrap, Estimate};
 use crate::correlation::{Ranking, Sums, spearman};
 use crate::turns::{ScoredTurn, ScoredTurns};
 
-/// Settings for scoring a method.
+/// Scoring settings.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ScoreSettings {
-    /// Number of bootstrap resamples, and their seed.
+    /// Resamples and seed.
     pub bootstrap: Bootstrap,
-    /// The sign of `A*` counts only if `A*` is at least this many standard errors from 0.
+    /// Minimum distance of `A*` from 0 for its sign to count, in standard errors.
     pub sign_errors: f64,
 }
 
@@ -42,82 +37,81 @@ impl Default for ScoreSettings {
     }
 }
 
-/// Which continuations the true advantages are estimated from.
+/// Continuations behind the true advantages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Against {
-    /// Estimates from all continuations.
+    /// All continuations.
     All,
-    /// Estimates from the second half, for advantages computed from the first half.
+    /// The second half, for advantages computed from the first.
     SecondHalf,
 }
 
-/// Error of a method on a subset of the turns.
+/// Error on a subset of turns.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PartError {
-    /// Name of the subset: `turn 1`, `turns 3-4`, `solved`, ...
+    /// Subset: `turn 1`, `turns 3-4`, `solved`, ...
     pub part: String,
-    /// Number of turns in the subset.
+    /// Turns in the subset.
     pub turns: usize,
-    /// Root mean square of `A*`, without its noise.
+    /// Root mean square of `A*`, corrected for noise.
     pub truth: f64,
-    /// The method's error relative to `truth`; `None` if the truth is only noise.
+    /// Error relative to `truth`; `None` if the truth is only noise.
     pub error: Option<f64>,
 }
 
-/// A method's scores. Undefined numbers, such as a correlation with a constant, are `None`.
+/// A method's scores; `None` if undefined, such as a correlation with a constant.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MethodScore {
-    /// Name of the method.
+    /// Method name.
     pub name: String,
     /// Pearson's correlation over all turns.
     pub pearson: Option<Estimate>,
-    /// `pearson` corrected for the noise of the truth.
+    /// Noise-corrected `pearson`.
     pub pearson_corrected: Option<Estimate>,
     /// Spearman's correlation over all turns.
     pub spearman: Option<Estimate>,
-    /// `spearman` corrected for the noise of the truth.
+    /// Noise-corrected `spearman`.
     pub spearman_corrected: Option<Estimate>,
     /// Pearson's correlation within trajectories.
     pub within: Option<Estimate>,
-    /// `within` corrected for the noise of the truth.
+    /// Noise-corrected `within`.
     pub within_corrected: Option<Estimate>,
     /// Spearman's correlation within trajectories.
     pub within_spearman: Option<Estimate>,
-    /// `within_spearman` corrected for the noise of the truth.
+    /// Noise-corrected `within_spearman`.
     pub within_spearman_corrected: Option<Estimate>,
-    /// Fraction of turns whose advantage has the correct sign.
+    /// Fraction of correct signs.
     pub signs: Option<Estimate>,
-    /// Number of turns in `signs`.
+    /// Turns in `signs`.
     pub signed_turns: usize,
-    /// Slope of the regression of `A*` on the advantage.
+    /// Slope of `A*` on the advantage.
     pub slope: Option<Estimate>,
-    /// Fraction of the advantages' variance that is not explained by `A*`.
+    /// Fraction of the advantages' variance that `A*` does not explain.
     pub noise: Option<f64>,
     /// Errors by turn index and outcome.
     pub errors: Vec<PartError>,
 }
 
-/// Summary statistics of the truth and its noise.
+/// Summary of the truth and its noise.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TruthSummary {
-    /// Number of tasks.
+    /// Tasks.
     pub tasks: usize,
-    /// Number of trajectories.
+    /// Trajectories.
     pub trajectories: usize,
-    /// Fraction of trajectories that solved their tasks.
+    /// Fraction of solved trajectories.
     pub solved: f64,
-    /// Number of turns with a true advantage.
+    /// Turns with a true advantage.
     pub turns: usize,
-    /// Mean number of continuations per state.
+    /// Mean continuations per state.
     pub continuations: f64,
-    /// Standard deviation of the estimates of `A*`, noise included.
+    /// Standard deviation of the estimates, noise included.
     pub deviation: f64,
-    /// Root mean square of the standard errors.
+    /// Root mean square standard error.
     pub error: f64,
-    /// Reliability of the estimates over all turns: the fraction of their variance that is not
-    /// noise.
+    /// Reliability over all turns: the fraction of the estimates' variance that is not noise.
     pub reliability: Option<Estimate>,
-    /// Reliability of the estimates within trajectories.
+    /// Reliability within trajectories.
     pub within_reliability: Option<Estimate>,
 }
 
@@ -139,7 +133,7 @@ fn sums_by_task(turns: &ScoredTurns, x: &[f64], y: &[f64]) -> ByTask {
     sums
 }
 
-/// Subtracts the mean over the trajectory's turns from each value; rounding errors become 0.
+/// Subtracts trajectory means; rounding errors become 0.
 fn within(turns: &[ScoredTurn], values: &[f64]) -> Vec<f64> {
     let mut centred = Vec::with_capacity(values.len());
     let mut rest = values;
@@ -161,15 +155,13 @@ fn reliability(r: f64, against: Against) -> Option<f64> {
     }
 }
 
-/// Corrects a correlation for the noise of the estimated truth. `halves` is the correlation between
-/// the estimates from the two halves.
+/// Corrects a correlation for noise; `halves` is that of the two half estimates.
 fn without_noise(r: Option<f64>, halves: Option<f64>, against: Against) -> Option<f64> {
     let reliability = reliability(halves?, against).filter(|reliability| *reliability > 0.0)?;
     Some(r? / reliability.sqrt())
 }
 
-/// Returns a statistic over all tasks, with its bootstrap interval. If the statistic is undefined
-/// for a resample, it counts as 0.
+/// Returns a statistic over all tasks with its bootstrap interval; undefined resamples count as 0.
 pub fn estimate(
     settings: &ScoreSettings,
     tasks: usize,
@@ -213,8 +205,7 @@ impl Ranks {
     }
 }
 
-/// Sums per task. They suffice to compute a method's correlations and signs on any resample of
-/// tasks.
+/// Sums per task, which give correlations and signs on any resample.
 pub struct Compared {
     against: Against,
     tasks: usize,
@@ -227,7 +218,7 @@ pub struct Compared {
 }
 
 impl Compared {
-    /// Compares a method's advantages with the truth. `advantages` has one entry per scored turn.
+    /// Compares advantages, one per scored turn, with the truth.
     pub fn new(turns: &ScoredTurns, advantages: &[f64], against: Against, settings: &ScoreSettings) -> Self {
         let Truth { values, errors, halves: [first, second] } = Truth::of(turns, against);
         let inside = |values: &[f64]| within(&turns.turns, values);
@@ -249,27 +240,27 @@ impl Compared {
         self.tasks
     }
 
-    /// Returns Pearson's correlation over the drawn tasks.
+    /// Returns Pearson's correlation over drawn tasks.
     pub fn pearson(&self, tasks: &[usize]) -> Option<f64> {
         drawn(&self.pairs, tasks).pearson()
     }
 
-    /// Returns [`Self::pearson`] corrected for the noise of the truth.
+    /// Returns noise-corrected [`Self::pearson`].
     pub fn pearson_corrected(&self, tasks: &[usize]) -> Option<f64> {
         without_noise(self.pearson(tasks), drawn(&self.halves, tasks).pearson(), self.against)
     }
 
-    /// Returns Pearson's correlation within trajectories over the drawn tasks.
+    /// Returns Pearson's correlation within trajectories over drawn tasks.
     pub fn within(&self, tasks: &[usize]) -> Option<f64> {
         drawn(&self.pairs_within, tasks).pearson()
     }
 
-    /// Returns [`Self::within`] corrected for the noise of the truth.
+    /// Returns noise-corrected [`Self::within`].
     pub fn within_corrected(&self, tasks: &[usize]) -> Option<f64> {
         without_noise(self.within(tasks), drawn(&self.halves_within, tasks).pearson(), self.against)
     }
 
-    /// Returns the fraction of turns with the correct sign over the drawn tasks.
+    /// Returns the fraction of correct signs over drawn tasks.
     pub fn signs(&self, tasks: &[usize]) -> Option<f64> {
         let sums = drawn(&self.signs, tasks);
         (sums.n > 0.0).then(|| sums.x / sums.n)
@@ -299,7 +290,7 @@ impl Truth {
     }
 }
 
-/// Scores a method's advantages, one per scored turn.
+/// Scores advantages, one per scored turn.
 pub fn score(
     name: &str,
     turns: &ScoredTurns,
@@ -337,8 +328,7 @@ pub fn score(
     }
 }
 
-/// Returns the number of turns whose sign counts per task (`n`), the number with the correct sign
-/// (`x`), and the total of `n`.
+/// Returns per task the turns whose sign counts (`n`) and is correct (`x`), and the total of `n`.
 fn signs(
     turns: &ScoredTurns,
     advantages: &[f64],
@@ -364,7 +354,7 @@ fn signs(
     (found, count)
 }
 
-/// First and last turn index of each error subset, from 1.
+/// First and last turn of each error subset, from 1.
 const PLACES: [(usize, usize); 6] = [(1, 1), (2, 2), (3, 4), (5, 8), (9, 16), (17, usize::MAX)];
 
 fn part_errors(turns: &ScoredTurns, advantages: &[f64], truth: &[f64], errors: &[f64]) -> Vec<PartError> {

@@ -1,4 +1,4 @@
-//! The turns of a data set as arrays, and a method's advantages for them.
+//! A data set's turns as arrays, and a method's advantages for them.
 
 use std::collections::BTreeMap;
 
@@ -7,36 +7,36 @@ use turnwise_credit::{CreditError, CreditInputs, Embedder, ModelInputs, Pipeline
 
 use crate::truth::{TruthLine, halves, mean_and_error};
 
-/// A method's advantage for each scored turn, in the order of [`ScoredTurns`].
+/// One advantage per scored turn, in the order of [`ScoredTurns`].
 pub type Advantages = Vec<f64>;
 
-/// The trajectories of a data set in batches, and the turns that have a true advantage.
+/// A data set in batches, and its turns with a true advantage.
 #[derive(Clone, Debug, Default)]
 pub struct ScoredTurns {
-    /// Batches by training step. A batch holds the groups that a method sees together.
+    /// Batches by training step, with the groups that a method sees together.
     pub batches: Vec<(u64, Batch)>,
     /// Turns with a truth.
     pub turns: Vec<ScoredTurn>,
-    /// Number of distinct tasks.
+    /// Distinct tasks.
     pub tasks: usize,
-    /// Number of trajectories.
+    /// Trajectories.
     pub trajectories: usize,
-    /// Number of trajectories that solved the task.
+    /// Solved trajectories.
     pub solved: usize,
 }
 
 /// A turn with its true advantage.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ScoredTurn {
-    /// Indices of the turn: batch, group, trajectory, turn.
+    /// Indices: batch, group, trajectory, turn.
     pub place: [usize; 4],
-    /// Index of the task, in order of first appearance.
+    /// Task index, by first appearance.
     pub task: usize,
-    /// Index of the trajectory over all batches.
+    /// Trajectory index over all batches.
     pub trajectory: usize,
-    /// Index of the trajectory in the data set.
+    /// Trajectory index in the data set.
     pub line: usize,
-    /// True if the trajectory solved its task.
+    /// Whether the task was solved.
     pub success: bool,
     /// `A*`.
     pub truth: f64,
@@ -44,7 +44,7 @@ pub struct ScoredTurn {
     pub error: f64,
     /// `A*` estimated from each half of the continuations.
     pub halves: [f64; 2],
-    /// Number of continuations from the state before the turn.
+    /// Continuations from the state before the turn.
     pub k: usize,
     pub(crate) returns: Vec<f64>,
     pub(crate) reward: f64,
@@ -53,7 +53,7 @@ pub struct ScoredTurn {
 }
 
 impl ScoredTurns {
-    /// Collects the turns of a data set, batch by batch.
+    /// Collects a data set's turns, batch by batch.
     pub fn new(lines: Vec<TruthLine>) -> Self {
         type Members = Vec<(usize, TruthLine)>;
         let mut steps: BTreeMap<u64, Vec<(usize, Members)>> = BTreeMap::new();
@@ -108,15 +108,14 @@ impl ScoredTurns {
         self.solved += usize::from(line.trajectory.success);
     }
 
-    /// Selects the advantages of the scored turns from the advantages of all turns in data set
-    /// order. Returns `None` if any is missing.
+    /// Selects the scored turns' advantages from those of all turns in data set order; `None` if
+    /// one is missing.
     pub fn in_order(&self, by_line: &[Vec<f64>]) -> Option<Advantages> {
         self.turns.iter().map(|turn| by_line.get(turn.line)?.get(turn.place[3]).copied()).collect()
     }
 
-    /// Returns `A*` estimated from the first `k` continuations of each state in the first half, for
-    /// comparison with the second half. Returns `None` if a turn has fewer than `k` continuations
-    /// in its first half.
+    /// Returns `A*` from the first `k` continuations of each state's first half, to compare with
+    /// the second half; `None` if there are fewer.
     pub fn ladder(&self, k: usize) -> Option<Advantages> {
         let first = |turn: &ScoredTurn| {
             let [mut first, second] = halves(&turn.returns);
@@ -137,11 +136,10 @@ impl ScoredTurns {
 }
 
 /// Returns a method's advantages, computed per batch as in training. `model_inputs` has one entry
-/// per batch, or is empty if the method needs no model. `seed` is used by methods that draw random
-/// numbers.
+/// per batch, or none if the method needs no model.
 ///
 /// # Errors
-/// Fails if a turn lacks a field that the method needs, or if a number is NaN or infinite.
+/// Fails on a missing turn field, NaN or infinity.
 pub fn advantages(
     turns: &ScoredTurns,
     pipeline: &Pipeline,
@@ -176,8 +174,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::truth::{tests::source, truth_of_turns};
 
-    /// Builds a trajectory whose only reward is the final one, with the returns of continuations
-    /// from each state.
+    /// A trajectory with one final reward, and returns from each state.
     pub(crate) fn line(
         (task, group, sample): (&str, usize, usize),
         reward: f64,
@@ -225,7 +222,7 @@ pub(crate) mod tests {
         assert_eq!(turns.turns.iter().map(|turn| turn.line).collect::<Vec<_>>(), [0, 0, 2, 3]);
         let grpo = Pipeline::from_config(&CreditConfig::default()).unwrap();
         let found = advantages(&turns, &grpo, &HashedNgrams::default(), &[], 0).unwrap();
-        // Returns 1 and 0: half the root of two each way; a group of one has advantage 0.
+        // Returns 1 and 0 give +-sqrt(1/2); a group of one gives 0.
         assert!((found[0] - 0.5_f64.sqrt()).abs() < 1e-5 && found[0] == found[1], "{found:?}");
         assert_eq!((found[2], found[3]), (-found[0], 0.0));
         let by_line = [vec![1.0, 2.0], vec![3.0], vec![4.0], vec![5.0]];
@@ -235,7 +232,7 @@ pub(crate) mod tests {
 
     #[test]
     fn the_ladder_has_draws_of_the_first_half() {
-        // Even indices: 1, 0 and 0, 0; odd indices differ.
+        // Even indices: 1, 0 and 0, 0; odd ones differ.
         let (first, second): (&[f64], &[f64]) = (&[1.0, 9.0, 0.0, 9.0], &[0.0, 7.0, 0.0, 7.0]);
         let turns = ScoredTurns::new(vec![line(("a", 0, 0), 1.0, &[first, second])]);
         assert_eq!(turns.ladder(1).unwrap(), [0.0 - 1.0, 1.0 - 0.0]);

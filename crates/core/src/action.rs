@@ -1,4 +1,4 @@
-//! Actions of the policy: text or a structured tool call.
+//! Actions: text or structured tool calls.
 
 use std::borrow::Cow;
 
@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use crate::Reply;
 
-/// A structured action: a function's name and its arguments.
+/// A structured tool call.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ToolCall {
-    /// Identifies the call; the tool result refers to it.
+    /// Id that the tool result refers to.
     pub id: String,
     /// Function name.
     pub name: String,
@@ -19,7 +19,7 @@ pub struct ToolCall {
     pub arguments: Value,
 }
 
-/// Action of the policy, as the environment receives it.
+/// Action as the environment receives it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Action {
@@ -30,19 +30,19 @@ pub enum Action {
     },
     /// A structured call.
     Call(ToolCall),
-    /// A tool call that could not be parsed.
+    /// An unparsable tool call.
     Malformed {
-        /// The text of the response.
+        /// Response text.
         text: String,
-        /// The error message that the environment returns to the policy.
+        /// Error message returned to the policy.
         error: String,
     },
-    /// The reply to an agent's request ([`crate::Conversation`]).
+    /// Reply to an agent's request ([`crate::Conversation`]).
     Reply(Reply),
 }
 
 impl Action {
-    /// Returns the action as text; a call becomes `name(arguments as JSON)`.
+    /// Returns the action as text; calls become `name(arguments as JSON)`.
     pub fn text(&self) -> Cow<'_, str> {
         match self {
             Self::Text { text } | Self::Malformed { text, .. } => Cow::Borrowed(text),
@@ -51,7 +51,7 @@ impl Action {
         }
     }
 
-    /// Returns the structured call, or `None` for text.
+    /// Returns the structured call, if it is one.
     pub fn call(&self) -> Option<&ToolCall> {
         match self {
             Self::Text { .. } | Self::Malformed { .. } | Self::Reply(_) => None,
@@ -61,8 +61,7 @@ impl Action {
 }
 
 impl ToolCall {
-    /// Parses `name(arguments as JSON)`, the inverse of [`Action::text`] for calls. Returns `None`
-    /// for other text.
+    /// Parses `name(arguments as JSON)`, the inverse of [`Action::text`]; `None` for other text.
     pub fn from_text(text: &str) -> Option<Self> {
         let (name, rest) = text.split_once('(')?;
         let arguments = serde_json::from_str(rest.strip_suffix(')')?).ok()?;

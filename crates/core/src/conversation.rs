@@ -1,7 +1,5 @@
-//! Agents' requests: conversations that the policy continues, and its replies.
-//!
-//! An agent is a program that holds one or more conversations and requests their next messages.
-//! Each request is a turn.
+//! Agents' requests and the policy's replies. An agent is a program that requests the next messages
+//! of its conversations; each request is a turn.
 
 use std::fmt::Write as _;
 
@@ -12,11 +10,11 @@ use crate::{FinishReason, Tool};
 /// A tool call in a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MessageCall {
-    /// Identifies the call; the tool's result refers to it.
+    /// Id that the tool's result refers to.
     pub id: String,
     /// Function name.
     pub name: String,
-    /// Arguments as JSON text; chat templates print them unchanged.
+    /// JSON text, which chat templates print unchanged.
     pub arguments: String,
 }
 
@@ -47,27 +45,26 @@ impl ChatMessage {
 pub struct Continued {
     /// Index of the turn.
     pub turn: usize,
-    /// Number of the request's messages up to and including that turn's response.
+    /// Messages of the request up to that turn's response.
     pub messages: usize,
 }
 
-/// An agent's request for the next message of a conversation.
+/// Request for a conversation's next message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conversation {
     /// All messages.
     pub messages: Vec<ChatMessage>,
     /// Functions that the reply may call.
     pub tools: Vec<Tool>,
-    /// The turn that the request continues. If absent, the prompt starts a new sequence.
+    /// The continued turn; `None` starts a new sequence.
     pub continues: Option<Continued>,
-    /// Name of the agent, if a program has several.
+    /// Agent name, if a program has several.
     pub agent: String,
-    /// Maximum tokens of the reply; the run's limit applies if smaller.
+    /// Maximum reply tokens, within the run's limit.
     pub max_tokens: Option<usize>,
-    /// Strings that end the reply and are left out of its content.
+    /// Strings that end the reply, excluded from it.
     pub stop: Vec<String>,
-    /// State key given by the agent, for credit methods that compare turns by state. Default: the
-    /// agent's name and the newest messages.
+    /// State key for credit methods. Default: the agent's name and newest messages.
     pub state: Option<String>,
 }
 
@@ -78,8 +75,7 @@ impl Conversation {
         &self.messages[earlier.map_or(0, |last| last + 1)..]
     }
 
-    /// Returns the key of the state before the reply: the agent's name, and its `state` or newest
-    /// messages.
+    /// Returns the agent's name and its `state` or newest messages.
     pub fn state_key(&self) -> String {
         let mut key = format!("{}\n", self.agent);
         if let Some(state) = &self.state {
@@ -95,44 +91,44 @@ impl Conversation {
 /// The policy's answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reply {
-    /// The text without the tool calls.
+    /// Text without tool calls.
     pub content: String,
     /// Tool calls.
     pub calls: Vec<MessageCall>,
     /// Why the response ended.
     pub finish: FinishReason,
-    /// Tokens of the prompt.
+    /// Prompt tokens.
     pub prompt_tokens: usize,
-    /// Tokens of the response.
+    /// Response tokens.
     pub response_tokens: usize,
 }
 
-/// A reward of one turn with the rule that assigned it.
+/// A turn's reward and the rule that gave it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TurnReward {
-    /// Index of the turn.
+    /// Turn index.
     pub turn: usize,
     /// The reward.
     pub reward: f64,
-    /// Name of the rule, shown with the trajectory.
+    /// Rule name, shown with the trajectory.
     pub rule: String,
 }
 
-/// The request that a turn answered, as recorded in a trajectory.
+/// The request that a recorded turn answered.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AgentTurn {
-    /// Name of the agent.
+    /// Agent name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Number of messages of the request.
+    /// Number of messages in the request.
     pub messages: usize,
-    /// The earlier turn whose tokens the prompt continues.
+    /// Turn whose tokens the prompt continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continues: Option<usize>,
-    /// Rewards of the turn by rule. The turn's reward includes their sum.
+    /// Rewards by rule; the turn's reward includes their sum.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rewards: Vec<(String, f64)>,
-    /// Tools of the request, if they differ from the trajectory's.
+    /// Tools, if not the trajectory's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<Tool>>,
 }

@@ -2,8 +2,7 @@
 
 use sha2::{Digest as _, Sha256};
 
-/// Returns the SHA-256 of `parts` in lower-case hexadecimal, each prefixed with its length so that
-/// different lists never collide.
+/// Returns the SHA-256 of `parts` and their lengths, in lower-case hexadecimal.
 pub fn digest<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> String {
     let mut hash = Sha256::new();
     for part in parts {

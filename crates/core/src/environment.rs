@@ -1,4 +1,4 @@
-//! The traits of environments and task sets.
+//! Environments and task sets.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -6,24 +6,24 @@ use std::sync::Arc;
 
 use crate::{Action, EnvError, Observation, Seed, Task, TaskList, Tool, TurnReward};
 
-/// How the values of a metric within an episode are merged.
+/// How to merge a metric's values within an episode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Merge {
-    /// Keep the last value.
+    /// Keeps the last value.
     #[default]
     Last,
-    /// Sum the values.
+    /// Sums the values.
     Sum,
 }
 
-/// A metric that an environment reports in addition to the reward.
+/// A metric reported in addition to the reward.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Metric {
-    /// Metric name; a key of the trajectory's metrics.
+    /// Key in the trajectory's metrics.
     pub name: String,
     /// The value.
     pub value: f64,
-    /// How to merge it with earlier values of the episode.
+    /// How to merge earlier values.
     pub merge: Merge,
 }
 
@@ -33,12 +33,12 @@ impl Metric {
         Self { name: name.into(), value, merge: Merge::Last }
     }
 
-    /// Creates a metric that is added to earlier values.
+    /// Creates a metric that adds to earlier values.
     pub fn sum(name: impl Into<String>, value: f64) -> Self {
         Self { name: name.into(), value, merge: Merge::Sum }
     }
 
-    /// Merges the metric into the episode's metrics.
+    /// Merges it into the episode's metrics.
     pub fn merge_into(self, metrics: &mut BTreeMap<String, f64>) {
         match self.merge {
             Merge::Last => {
@@ -54,78 +54,71 @@ impl Metric {
 pub struct Step {
     /// Observation after the action.
     pub observation: Observation,
-    /// Reward of this action.
+    /// Reward of the action.
     pub reward: f64,
-    /// Fraction of the task that is done, in `[0, 1]`, if known.
+    /// Finished fraction of the task, in `[0, 1]`.
     pub progress: Option<f64>,
-    /// The episode ended by its own rules (solved or failed).
+    /// Whether the episode ended by its rules.
     pub terminated: bool,
-    /// The episode was cut off by the step limit.
+    /// Whether the step limit cut the episode off.
     pub truncated: bool,
-    /// The task is solved.
+    /// Whether the task is solved.
     pub success: bool,
-    /// Whether the environment understood the action; if not, the state is unchanged.
+    /// Whether the action was understood; if not, the state is unchanged.
     pub understood: bool,
-    /// Metrics of this action; usually none.
+    /// Metrics of the action.
     pub metrics: Vec<Metric>,
-    /// Additional rewards that rules assign to this or earlier turns; usually none.
+    /// Additional rewards for this or earlier turns.
     pub rewards: Vec<TurnReward>,
 }
 
-/// The state of an episode, serialized by its environment.
+/// An episode's serialized state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Snapshot(pub Vec<u8>);
 
-/// Plays one episode at a time, without access to tokens, prompts or the policy.
-///
-/// An environment can be reset any number of times. Its [`TaskSet`] shares read-only data among
-/// environments.
+/// Plays one episode at a time, without access to tokens, prompts or the policy. Read-only data
+/// belongs in the [`TaskSet`].
 pub trait Environment: Any + Send {
-    /// Starts `task` and returns the first observation. All randomness of the episode comes from
-    /// `seed`, which is the same for all episodes of a group.
+    /// Starts `task`. All randomness comes from `seed`, which a group's episodes share.
     ///
     /// # Errors
-    /// Fails if the task is unknown, or if the environment fails ([`EnvError::is_transient`]).
+    /// Fails on an unknown task or a failed environment ([`EnvError::is_transient`]).
     fn reset(&mut self, task: &Task, seed: Seed) -> Result<Observation, EnvError>;
 
     /// Executes one action. An action that is not understood is an ordinary step, not an error.
     ///
     /// # Errors
-    /// Fails without a running episode, or if the environment fails ([`EnvError::is_transient`]).
+    /// Fails without a running episode, or on a failed environment.
     fn step(&mut self, action: &Action) -> Result<Step, EnvError>;
 
-    /// Returns the tools of the episode; called after every reset. Default: none.
-    ///
-    /// Chat templates that support tools get them as `tools`; other prompts begin with a list of
-    /// them. Observations need not list the tools.
+    /// Returns the episode's tools; called after every reset. Prompts list them, so observations
+    /// need not.
     fn tools(&self) -> &[Tool] {
         &[]
     }
 
-    /// Returns the state of the episode; `None` if the environment cannot save states.
+    /// Returns the episode's state; `None` if unsupported.
     ///
     /// # Errors
-    /// Fails if the environment can save states but not this one.
+    /// Fails if only this state cannot be saved.
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         Ok(None)
     }
 
-    /// Restores a state of [`Environment::snapshot`]; the episode continues exactly as it would
-    /// have.
+    /// Restores a [`Environment::snapshot`] exactly.
     ///
     /// # Errors
-    /// Fails if the environment cannot restore states, or if the bytes are not one of its
-    /// snapshots.
+    /// Fails if unsupported, or on another environment's bytes.
     fn restore(&mut self, snapshot: &Snapshot) -> Result<(), EnvError> {
         let _ = snapshot;
         Err(EnvError::Unsupported("restoring a saved state"))
     }
 
-    /// Ends the episode and releases external resources. Called once after the last step.
+    /// Ends the episode and releases its resources; called once.
     fn close(&mut self) {}
 }
 
-/// An environment and the action to execute in it.
+/// An environment and its next action.
 pub struct PendingStep<'a> {
     /// The environment.
     pub environment: &'a mut dyn Environment,
@@ -133,64 +126,61 @@ pub struct PendingStep<'a> {
     pub action: &'a Action,
 }
 
-/// Tasks in named splits, and the environments that play them.
+/// Tasks in named splits, and their environments.
 pub trait TaskSet: Send + Sync {
-    /// Returns the name of the environment, such as `alfworld`.
+    /// Returns the environment's name, such as `alfworld`.
     fn name(&self) -> &str;
 
     /// Returns the splits, training first.
     fn splits(&self) -> Vec<String>;
 
-    /// Returns the tasks of a split in an order that depends only on the data.
+    /// Returns a split's tasks in a fixed order.
     ///
     /// # Errors
-    /// Fails if the split does not exist, or if its data cannot be read.
+    /// Fails on an unknown split or unreadable data.
     fn tasks(&self, split: &str) -> Result<Vec<Task>, EnvError>;
 
-    /// Returns a lazy list of the tasks of a split if creating all takes long; default: `None`.
+    /// Returns a lazy list of a split's tasks, if creating all takes long.
     ///
     /// # Errors
-    /// Fails if the split does not exist, or if its data cannot be read.
+    /// Fails like [`TaskSet::tasks`].
     fn list(&self, split: &str) -> Result<Option<Arc<dyn TaskList>>, EnvError> {
         let _ = split;
         Ok(None)
     }
 
-    /// Creates an environment over the shared data.
+    /// Creates an environment.
     ///
     /// # Errors
-    /// Fails, for example, if the program behind the environment does not start
-    /// ([`EnvError::is_transient`]).
+    /// Fails, for example, if its program does not start ([`EnvError::is_transient`]).
     fn environment(&self) -> Result<Box<dyn Environment>, EnvError>;
 
-    /// Returns true if resets and steps never wait for another process. Such environments run on
-    /// the sampler's thread; others get threads and a timeout.
+    /// Returns true if calls never wait for another process. Others get threads and a timeout.
     fn is_instant(&self) -> bool {
         false
     }
 
-    /// Returns how many episodes can start now, for environment servers; `None` if unlimited.
+    /// Returns how many episodes can start now; `None` if unlimited.
     fn free_episodes(&self) -> Option<usize> {
         None
     }
 
-    /// Returns true if the environment enforces its own time limits, without queueing time.
-    /// Otherwise the caller limits the time of each call, queueing included.
+    /// Returns true if the environment limits its calls itself, without queueing time. Otherwise
+    /// the caller does, queueing included.
     fn limits_calls(&self) -> bool {
         false
     }
 
-    /// Returns the maximum number of steps to pass to [`TaskSet::step_many`].
+    /// Returns the maximum number of steps per [`TaskSet::step_many`].
     fn batch_limit(&self) -> usize {
         1
     }
 
-    /// Steps several environments of this set and returns the results in order. Override it to
-    /// execute many actions at once (`<dyn Any>::downcast_mut` recovers the environments' type).
+    /// Steps several environments of this set, with results in order. Override it to execute many
+    /// actions at once (`<dyn Any>::downcast_mut` recovers their type).
     ///
     /// # Errors
-    /// An entry is an error if [`Environment::step`] fails or the environment belongs to another
-    /// set.
+    /// An entry fails if [`Environment::step`] does, or if the environment is of another set.
     fn step_many(&self, pending: &mut [PendingStep<'_>]) -> Vec<Result<Step, EnvError>> {
         pending.iter_mut().map(|pending| pending.environment.step(pending.action)).collect()
     }

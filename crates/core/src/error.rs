@@ -4,59 +4,59 @@ use std::path::Path;
 
 use thiserror::Error;
 
-/// Error while loading, resetting, stepping or restoring an environment.
+/// Error of an environment.
 #[derive(Debug, Error)]
 pub enum EnvError {
-    /// A file of the environment could not be read.
+    /// A file could not be read.
     #[error("{path}: {source}")]
     Io {
-        /// The file or folder.
+        /// File or folder.
         path: String,
-        /// The operating system's error.
+        /// Operating system error.
         source: std::io::Error,
     },
     /// A file has invalid content.
     #[error("{path}: {reason}")]
     File {
-        /// The file, and the entry in it if it is an archive.
+        /// File, with the entry if it is an archive.
         path: String,
-        /// The problem and, if known, the fix.
+        /// Problem and, if known, fix.
         reason: String,
     },
-    /// The task set has no such task.
+    /// Unknown task.
     #[error("unknown task `{0}`: it is not part of this task set")]
     UnknownTask(String),
-    /// The task set has no such split.
+    /// Unknown split.
     #[error("unknown split `{split}`; this environment has {known}")]
     UnknownSplit {
-        /// The requested split.
+        /// Requested split.
         split: String,
-        /// The existing splits, comma-separated.
+        /// Existing splits, comma-separated.
         known: String,
     },
     /// `step` or `snapshot` was called before `reset`.
     #[error("the environment has not been reset yet")]
     NotReset,
-    /// A saved state does not belong to this environment or version.
+    /// A saved state belongs to another environment or version.
     #[error("cannot restore the environment: {0}")]
     State(String),
-    /// The environment does not support this operation.
+    /// Unsupported operation.
     #[error("{0} is not something that this environment can do")]
     Unsupported(&'static str),
-    /// The environment exceeded its time limit.
+    /// A time limit was exceeded.
     #[error(
         "{operation} took longer than {seconds} s; raise rollout.env_timeout_s, or see why the environment hangs"
     )]
     Timeout {
-        /// The operation, for example `step`.
+        /// Operation, for example `step`.
         operation: String,
-        /// The limit in seconds.
+        /// Limit in seconds.
         seconds: f64,
     },
-    /// The environment failed, and a retry may succeed; the text is the reason.
+    /// A failure that a retry may fix.
     #[error("{0}")]
     Transient(String),
-    /// Any other failure; the text is the reason.
+    /// Any other failure.
     #[error("{0}")]
     Other(String),
 }
@@ -99,13 +99,13 @@ impl EnvError {
     }
 }
 
-/// Error while sampling responses.
+/// Error of a sampler.
 #[derive(Debug, Error)]
 pub enum SampleError {
     /// The request can never be served.
     #[error("sampling request {request}: {reason}")]
     Request {
-        /// Id of the request.
+        /// Request id.
         request: u64,
         /// Why it was rejected.
         reason: String,
@@ -115,19 +115,19 @@ pub enum SampleError {
     Backend(String),
 }
 
-/// Error returned by an objective.
+/// Error of an objective.
 #[derive(Debug, Error)]
 pub enum ObjectiveError {
-    /// An array's length does not match the batch.
+    /// An array has the wrong length.
     #[error("sequence {sequence}: {what} has {found} entries, {expected} expected")]
     Length {
         /// Index into the batch.
         sequence: usize,
-        /// Name of the array.
+        /// Array name.
         what: &'static str,
-        /// Its length.
+        /// Actual length.
         found: usize,
-        /// The expected length.
+        /// Expected length.
         expected: usize,
     },
     /// An invalid setting.
@@ -138,16 +138,16 @@ pub enum ObjectiveError {
     NotFinite {
         /// Index into the batch.
         sequence: usize,
-        /// Index among the sequence's response tokens.
+        /// Index among the response tokens.
         token: usize,
-        /// Name of the array.
+        /// Array name.
         what: &'static str,
-        /// The number.
+        /// The value.
         value: f64,
     },
 }
 
-/// Error while training weights.
+/// Error of a learner.
 #[derive(Debug, Error)]
 pub enum LearnError {
     /// The objective failed.
@@ -158,19 +158,19 @@ pub enum LearnError {
     Sequence {
         /// Index into the batch.
         sequence: usize,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
-    /// The gradient is NaN or infinite; the weights are unchanged.
+    /// NaN or infinite gradient; the weights are unchanged.
     #[error("the gradient norm is {0}: the update was not applied")]
     Gradient(f64),
-    /// The learner does not have a pass that the method needs.
+    /// The learner lacks a pass that the method needs.
     #[error("learner: the method needs {0}, which this learner does not have")]
     Unsupported(&'static str),
     /// The backend failed.
     #[error("learner: {0}")]
     Backend(String),
-    /// A device or a remote learner failed or did not answer; the run's results so far are valid.
+    /// A device or remote learner failed; the run's results so far are valid.
     #[error("learner: {0}")]
     Unavailable(String),
 }

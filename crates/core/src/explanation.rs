@@ -1,7 +1,6 @@
-//! Explanations: what each stage of credit assignment did to a turn's advantage.
-//!
-//! The JSON form is `{"stage": "aem", "advantage": 0.5, "facts": {"entropy": 1.2, "alpha": 0.7}}`.
-//! A NaN or infinite fact is written as `null` and read as NaN.
+//! What each stage of credit assignment did to a turn's advantage:
+//! `{"stage": "aem", "advantage": 0.5, "facts": {"entropy": 1.2, "alpha": 0.7}}`. `null` stands for
+//! NaN and infinity.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,7 +14,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub struct Facts(pub Vec<(Cow<'static, str>, f64)>);
 
 impl Facts {
-    /// Returns the number with this name.
+    /// Returns a number by name.
     pub fn get(&self, name: &str) -> Option<f64> {
         self.0.iter().find(|(known, _)| known == name).map(|&(_, value)| value)
     }
@@ -53,10 +52,10 @@ impl<'de> Deserialize<'de> for Facts {
     }
 }
 
-/// What one stage of credit did to one turn.
+/// What one credit stage did to one turn.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StageRecord {
-    /// Name of the stage in configs.
+    /// Stage name in configs.
     pub stage: Cow<'static, str>,
     /// Advantage after the stage.
     pub advantage: f64,

@@ -9,10 +9,10 @@ use crate::{
     ObjectiveError, RequiredPasses, SecondPass, TokenSequence,
 };
 
-/// Results of the learner's forward pass over one sequence, one entry per response token.
+/// Forward-pass results of one sequence, per response token.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenStatistics<'a> {
-    /// `log pi(token | context)` in nats. For a critic: its value before the token.
+    /// `log pi(token | context)` in nats, or a critic's value before the token.
     pub logprobs: &'a [f32],
     /// Full-vocabulary Shannon entropy in nats; empty unless [`RequiredPasses::entropies`].
     pub entropies: &'a [f32],
@@ -20,7 +20,7 @@ pub struct TokenStatistics<'a> {
     pub reference_kls: &'a [f64],
 }
 
-/// Log-probs and entropies of one sequence, one entry per response token, without a gradient.
+/// Log-probs and entropies of one sequence, per response token.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TokenScores {
     /// `log pi(token | context)` in nats.
@@ -29,64 +29,63 @@ pub struct TokenScores {
     pub entropies: Vec<f32>,
 }
 
-/// Loss of one sequence and its derivative with respect to each number of [`TokenStatistics`].
+/// Loss of one sequence with its derivatives.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TokenGradients {
-    /// The sequence's part of the batch loss; the parts sum to the loss.
+    /// Share of the batch loss.
     pub loss: f64,
-    /// `d loss / d logprob`, one per response token.
+    /// `d loss / d logprob` per response token.
     pub d_logprobs: Vec<f32>,
-    /// `d loss / d entropy`, one per response token; empty if the loss has no entropy term.
+    /// `d loss / d entropy` per response token; empty if unused.
     pub d_entropies: Vec<f32>,
-    /// `d loss / d KL`, one per response token; empty if the loss has no full-vocabulary KL term.
+    /// `d loss / d KL` per response token; empty if unused.
     pub d_reference_kls: Vec<f64>,
-    /// Sums for the metrics.
+    /// Metric sums.
     pub metrics: LossMetrics,
 }
 
 /// Thresholds of [`LossMetrics::log_ratio_above`], in nats.
 pub const LOG_RATIO_BOUNDS: [f64; 7] = [0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0];
 
-/// Sums over tokens, added over sequences, so that metrics do not depend on micro-batches.
+/// Metric sums over tokens.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LossMetrics {
-    /// Number of response tokens with nonzero weight.
+    /// Response tokens with nonzero weight.
     pub tokens: f64,
-    /// Policy (surrogate) part of the loss.
+    /// Policy (surrogate) loss.
     pub policy_loss: f64,
-    /// KL part of the loss, coefficient included.
+    /// KL loss, coefficient included.
     pub kl_loss: f64,
-    /// Entropy part of the loss, coefficient included.
+    /// Entropy loss, coefficient included.
     pub entropy_loss: f64,
     /// Tokens clipped at the lower bound.
     pub clipped_low: f64,
     /// Tokens clipped at the upper bound.
     pub clipped_high: f64,
-    /// Sum of `(r - 1) - ln r`, an estimate of the KL from the old policy (k3).
+    /// `(r - 1) - ln r`, the k3 estimate of the old policy's KL.
     pub approx_kl: f64,
-    /// Sum of the KL estimate to the reference policy, without coefficient.
+    /// Estimated KL to the reference policy, without coefficient.
     pub reference_kl: f64,
-    /// Sum of importance ratios.
+    /// Importance ratios.
     pub ratio: f64,
     /// Largest `|ln ratio|`.
     pub max_log_ratio: f64,
-    /// Number of tokens whose `|ln ratio|` is above each of [`LOG_RATIO_BOUNDS`], with the loss's
-    /// ratio (per token, turn or sequence).
+    /// Tokens with `|ln ratio|` above each of [`LOG_RATIO_BOUNDS`]; the ratio is the loss's.
     pub log_ratio_above: [f64; LOG_RATIO_BOUNDS.len()],
-    /// Sum of entropies, if known.
+    /// Entropies, if known.
     pub entropy: f64,
-    /// Number of responses that were also scored after a masked prompt.
+    /// Responses also scored after a masked prompt.
     pub masked_contexts: f64,
-    /// Sum of the masked contexts' parts of the loss, coefficients included.
+    /// Loss of the masked contexts, coefficients included.
     pub masked_context_loss: f64,
-    /// Sum of the KLs from the original to the masked prompt's distribution.
+    /// KLs from the original to the masked prompt.
     pub masked_context_kl: f64,
-    /// Sum of the KLs from the masked prompt's distribution to the reference policy's.
+    /// KLs from the masked prompt to the reference.
     pub masked_context_reference_kl: f64,
 }
 
 impl LossMetrics {
-    /// Adds the sums of another sequence.
+    /// Adds another sequence's sums.
     pub fn add(&mut self, other: &Self) {
         self.tokens += other.tokens;
         self.policy_loss += other.policy_loss;
@@ -108,7 +107,7 @@ impl LossMetrics {
         self.masked_context_reference_kl += other.masked_context_reference_kl;
     }
 
-    /// Returns the fraction of tokens that were clipped on either side.
+    /// Returns the fraction of tokens clipped on either side.
     pub fn clip_fraction(&self) -> f64 {
         self.mean(self.clipped_low + self.clipped_high)
     }
@@ -119,55 +118,51 @@ impl LossMetrics {
     }
 }
 
-/// The loss of one sequence, in a form that training services support by name.
+/// Loss in a form that training services support.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DirectLoss {
     /// `-sum_t weight_t lp_t`.
     CrossEntropy {
-        /// Weight of every token.
+        /// Weight per token.
         weights: Vec<f64>,
     },
     /// `-sum_t min(r_t A_t, clip(r_t, 1 - low, 1 + high) A_t)` with `r_t = exp(lp_t - old_t)`.
     Clipped {
         /// `old_t`, in nats.
         old_logprobs: Vec<f32>,
-        /// `A_t`, multiplied by the weight of the token in the loss.
+        /// `A_t` times the token's weight in the loss.
         advantages: Vec<f64>,
-        /// Distance of the lower bound from 1.
+        /// Distance from 1 to the lower bound.
         low: f64,
-        /// Distance of the upper bound from 1.
+        /// Distance from 1 to the upper bound.
         high: f64,
     },
 }
 
-/// A loss over one optimizer batch, evaluated one sequence at a time, in any order and packing. The
-/// loss averages over the whole batch.
+/// A loss averaged over one optimizer batch, evaluated one sequence at a time in any order.
 ///
-/// A loss of log-probs needs only [`Objective::evaluate`]. The other methods are for losses that
-/// also use entropies, divergences or masked contexts, or scale their gradient.
+/// Losses of log-probs implement only [`Objective::evaluate`]; the rest is for entropies,
+/// divergences, masked contexts and scaled gradients.
 pub trait Objective: Sync {
-    /// Returns the passes that fill the statistics. Log-probs need none.
+    /// Returns the passes that fill the statistics.
     fn passes(&self) -> RequiredPasses {
         RequiredPasses::default()
     }
 
-    /// Returns one sequence's part of the loss and its derivatives.
+    /// Returns one sequence's share of the loss and its derivatives.
     ///
     /// # Errors
-    /// Fails on a sequence outside the batch, a wrong array length, or NaN or infinity at a
-    /// weighted token.
+    /// Fails on an unknown sequence, a wrong array length, NaN or infinity.
     fn evaluate(
         &self,
         sequence: usize,
         tokens: TokenStatistics<'_>,
     ) -> Result<TokenGradients, ObjectiveError>;
 
-    /// Returns one masked context's part of the loss and its derivatives. Called after the sequence
-    /// that contains the response, if [`RequiredPasses::masked_context`] is set.
+    /// Returns one masked context's share of the loss, after the response's own sequence.
     ///
     /// # Errors
-    /// Fails on an unknown masked context, a wrong array length, or NaN or infinity at a weighted
-    /// token. By default, always fails.
+    /// Fails like [`Objective::evaluate`]; by default always.
     fn evaluate_masked_context(
         &self,
         masked_context: usize,
@@ -177,40 +172,38 @@ pub trait Objective: Sync {
         Err(ObjectiveError::Setting(reason))
     }
 
-    /// Returns the loss of a sequence as a [`DirectLoss`]; `None` if it has other terms or a scaled
-    /// gradient.
+    /// Returns a sequence's loss as a [`DirectLoss`], if it has no other terms or scaled gradient.
     fn direct(&self, _sequence: usize) -> Option<DirectLoss> {
         None
     }
 
-    /// Returns the pass whose gradient norm [`Objective::gradient_scale`] needs, or `None` if the
-    /// norm is 0. Called after the backward pass, unless [`RequiredPasses::gradient`] is
-    /// [`crate::GradientPass::Plain`]; returns `None` unless it is
-    /// [`crate::GradientPass::ScaledByNorm`].
+    /// Returns the pass whose gradient norm [`Objective::gradient_scale`] needs, for
+    /// [`crate::GradientPass::ScaledByNorm`]; `None` if the norm is 0. Called after the backward
+    /// pass.
     ///
     /// # Errors
-    /// Fails if statistics of the first pass are missing.
+    /// Fails without first-pass statistics.
     fn second_pass(&self) -> Result<Option<SecondPass<'_>>, ObjectiveError> {
         Ok(None)
     }
 
     /// Returns the factor on the accumulated gradient, given the L2 norm of the second pass's
-    /// gradient (0 without one). Called after the backward pass, unless
-    /// [`RequiredPasses::gradient`] is [`crate::GradientPass::Plain`].
+    /// gradient (0 without one). Called after the backward pass unless [`RequiredPasses::gradient`]
+    /// is [`crate::GradientPass::Plain`].
     ///
     /// # Errors
-    /// Fails on an invalid setting, or a NaN norm.
+    /// Fails on an invalid setting or NaN.
     fn gradient_scale(&self, _second_norm: f64) -> Result<GradientScale, ObjectiveError> {
         Ok(GradientScale { factor: 1.0, metrics: Vec::new() })
     }
 }
 
-/// The sequences of one forward and backward pass, with masked contexts of some of their turns.
+/// Sequences and masked contexts of one pass.
 #[derive(Clone, Debug, Default)]
 pub struct TokenBatch<'a> {
     /// The sequences.
     pub sequences: Vec<&'a TokenSequence>,
-    /// Responses to score again after masked prompts; often empty.
+    /// Responses to score again after masked prompts.
     pub masked_contexts: Vec<MaskedContext<'a>>,
 }
 
@@ -221,77 +214,72 @@ impl<'a> TokenBatch<'a> {
     }
 }
 
-/// Token ids, with ranges over which to average hidden states.
+/// Token ids, and ranges to average hidden states over.
 pub type HiddenRequest = (Vec<u32>, Vec<Range<usize>>);
 
-/// Loss and metrics of a forward and backward pass over one optimizer batch.
+/// Loss and metrics of one optimizer batch.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LossReport {
     /// The loss.
     pub loss: f64,
-    /// Metric sums over the batch's tokens.
+    /// Metric sums.
     pub metrics: LossMetrics,
     /// Tokens of all sequences, prompts included.
     pub total_tokens: usize,
-    /// Tokens skipped because another sequence had the same prefix.
+    /// Tokens skipped thanks to shared prefixes.
     pub shared_tokens: usize,
 }
 
 /// Result of one optimizer step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StepReport {
-    /// Global L2 norm of the gradient before clipping.
+    /// Global L2 gradient norm before clipping.
     pub grad_norm: f64,
-    /// Optimizer steps so far, including this one.
+    /// Optimizer steps so far, this one included.
     pub step: u64,
 }
 
-/// Trains weights: a native model or a training service.
+/// Trains weights.
 pub trait Learner {
     /// Accumulates the gradient of `objective` over `batch`.
     ///
     /// # Errors
-    /// Fails on invalid sequences, masked contexts that do not end in their span's response, errors
-    /// of the objective, missing inputs (such as a reference policy), and failures of a device or
-    /// service. Returns [`LearnError::Unsupported`] if the learner cannot run the objective's
-    /// [passes](Objective::passes) or masked contexts.
+    /// Fails on invalid sequences or masked contexts, missing inputs, and errors of the objective,
+    /// device or service; with [`LearnError::Unsupported`] on a missing [pass](Objective::passes).
     fn forward_backward(
         &mut self,
         batch: &TokenBatch<'_>,
         objective: &dyn Objective,
     ) -> Result<LossReport, LearnError>;
 
-    /// Returns the log-probs of the response tokens, one vector per sequence, without a gradient.
+    /// Returns the response tokens' log-probs per sequence, without a gradient.
     ///
     /// # Errors
-    /// Fails on invalid sequences, and failures of a device or service.
+    /// Fails on invalid sequences and device or service errors.
     fn logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError>;
 
-    /// Clips the accumulated gradient, updates the weights with `learning_rate` and clears the
-    /// gradient.
+    /// Clips the accumulated gradient, updates the weights and clears the gradient.
     ///
     /// # Errors
-    /// Returns [`LearnError::Gradient`] if the gradient norm is NaN or infinite, and leaves the
-    /// weights unchanged. Also fails on an invalid learning rate, or if a device or service fails.
+    /// Returns [`LearnError::Gradient`] if the norm is NaN or infinite; the weights are then
+    /// unchanged. Also fails on an invalid learning rate and device or service errors.
     fn step(&mut self, learning_rate: f64) -> Result<StepReport, LearnError>;
 
-    /// Returns the version of the weights, which increases by one with each update.
+    /// Returns the weights' version, one higher per update.
     fn weights_version(&self) -> u64;
 
-    /// Returns the maximum length of a sequence in tokens.
+    /// Returns the maximum sequence length in tokens.
     fn max_model_len(&self) -> usize;
 
-    /// Returns the width of the last hidden state; 0 if hidden states are not supported.
+    /// Returns the width of the last hidden state; 0 if unsupported.
     fn hidden_size(&self) -> usize {
         0
     }
 
-    /// Returns the mean last hidden state over each range of tokens, [`Learner::hidden_size`]
-    /// values per range.
+    /// Returns the mean last hidden state over each range, [`Learner::hidden_size`] values.
     ///
     /// # Errors
-    /// Fails on invalid ranges, and with [`LearnError::Unsupported`] if hidden states are not
-    /// supported.
+    /// Fails on invalid ranges, or without hidden states.
     fn mean_hidden(&mut self, _batch: &[HiddenRequest]) -> Result<Vec<Vec<Vec<f32>>>, LearnError> {
         Err(LearnError::Unsupported("hidden states"))
     }

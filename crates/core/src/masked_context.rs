@@ -1,44 +1,40 @@
-//! Responses that are scored again after a masked prompt.
-//!
-//! Some objectives compare the distributions of one response under two prompts. STAPO hides the
-//! trajectory to measure how much a turn depends on it. The gradient flows through both passes.
+//! Responses scored again after a masked prompt. STAPO hides the trajectory to measure how much a
+//! turn depends on it. The gradient flows through both passes.
 
 use crate::TokenSequence;
 
-/// One turn's response after a masked prompt.
+/// A turn's response after a masked prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaskedContext<'a> {
-    /// Index in the batch of the sequence that contains the response.
+    /// Batch index of the response's own sequence.
     pub sequence: usize,
-    /// Index of the response's span in that sequence.
+    /// Index of the response's span in it.
     pub span: usize,
-    /// The masked prompt and the same response, its only span.
+    /// Masked prompt with the same response as its only span.
     pub tokens: &'a TokenSequence,
 }
 
-/// Forward-pass results of one masked context, one entry per response token.
+/// Results of one masked context, per response token, in nats.
 #[derive(Clone, Copy, Debug)]
 pub struct MaskedContextStatistics<'a> {
-    /// Log-probs under the policy with the original prompt, in nats.
+    /// Log-probs with the original prompt.
     pub full: &'a [f32],
-    /// Log-probs under the policy with the masked prompt, in nats.
+    /// Log-probs with the masked prompt.
     pub masked: &'a [f32],
-    /// Log-probs under the reference policy with the masked prompt, in nats; empty unless
+    /// Reference log-probs with the masked prompt; empty unless
     /// [`crate::MaskedContextPass::reference`].
     pub reference: &'a [f32],
-    /// `KL[pi(.|c) || pi(.|c masked)]` over the full vocabulary, in nats; empty unless
+    /// Full-vocabulary `KL[pi(.|c) || pi(.|c masked)]`; empty unless
     /// [`crate::MaskedContextPass::divergences`].
     pub kl: &'a [f64],
-    /// `KL[pi(.|c masked) || pi_ref(.|c masked)]` over the full vocabulary, in nats; empty unless both
-    /// divergences and the reference are needed.
+    /// Full-vocabulary `KL[pi(.|c masked) || pi_ref(.|c masked)]`; empty unless both are set.
     pub reference_kl: &'a [f64],
 }
 
-/// Loss of one masked context and its derivatives with respect to [`MaskedContextStatistics`]. An
-/// empty vector means zeros.
+/// Loss of one masked context with its derivatives; empty vectors are zeros.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MaskedContextGradients {
-    /// The masked context's part of the batch loss.
+    /// Share of the batch loss.
     pub loss: f64,
     /// With respect to `full`.
     pub d_full: Vec<f32>,
@@ -48,8 +44,8 @@ pub struct MaskedContextGradients {
     pub d_kl: Vec<f64>,
     /// With respect to `reference_kl`.
     pub d_reference_kl: Vec<f64>,
-    /// Mean over tokens of `KL[pi(.|c) || pi(.|c masked)]`, for metrics.
+    /// Mean `KL[pi(.|c) || pi(.|c masked)]` per token, for metrics.
     pub kl: f64,
-    /// Mean over tokens of `KL[pi(.|c masked) || pi_ref(.|c masked)]`, for metrics.
+    /// Mean `KL[pi(.|c masked) || pi_ref(.|c masked)]` per token, for metrics.
     pub reference_kl: f64,
 }

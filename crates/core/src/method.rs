@@ -4,32 +4,31 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// A method's table in a config, `{ kind = "...", ... }`, before its settings are parsed.
+/// Config table `{ kind = "...", ... }` of a method, not yet parsed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MethodTable {
-    /// Name of the method.
+    /// Method name.
     pub kind: String,
-    /// Settings of the method.
+    /// Unparsed settings.
     #[serde(flatten)]
     pub settings: Map<String, Value>,
 }
 
 impl MethodTable {
-    /// Creates a table from typed settings, defaults included. `None` is left out because TOML has
-    /// no null.
+    /// Creates a table from typed settings, without `None`, because TOML has no null.
     ///
     /// # Errors
-    /// Fails if the settings do not serialize to a table.
+    /// Fails if they do not serialize to a table.
     pub fn new(kind: &str, settings: &impl Serialize) -> Result<Self, serde_json::Error> {
         let mut settings = serde_json::to_value(settings)?;
         drop_nulls(&mut settings);
         Ok(Self { kind: kind.to_owned(), settings: serde_json::from_value(settings)? })
     }
 
-    /// Parses the settings into the method's own type.
+    /// Parses the settings.
     ///
     /// # Errors
-    /// Fails on settings that the type rejects, such as unknown keys.
+    /// Fails on rejected settings, such as unknown keys.
     pub fn read<C: DeserializeOwned>(&self) -> Result<C, serde_json::Error> {
         serde_json::from_value(Value::Object(self.settings.clone()))
     }
@@ -46,14 +45,14 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
-/// A named starting point of a config, declared in the file of its method.
+/// A named starting config, declared in its method's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preset {
     /// The name.
     pub name: &'static str,
-    /// The preset that it extends.
+    /// Preset that it extends.
     pub base: Option<&'static str>,
-    /// Credit, loss and data settings as TOML. A list replaces the base's whole list.
+    /// Credit, loss and data settings as TOML; lists replace the base's lists.
     pub settings: &'static str,
 }
 

@@ -1,22 +1,22 @@
-//! Functions that read JSON `null` as NaN, because JSON has neither NaN nor infinities.
+//! Reads JSON `null` as NaN, which JSON lacks.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer};
 
-/// Deserializes numbers by name, for `#[serde(deserialize_with)]`.
+/// Deserializes a map, for `#[serde(deserialize_with)]`.
 ///
 /// # Errors
-/// Fails on anything but a map from names to numbers and nulls.
+/// Fails on other values than numbers and nulls.
 pub fn map<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, f64>, D::Error> {
     let read = BTreeMap::<String, Option<f64>>::deserialize(from)?;
     Ok(read.into_iter().map(|(name, number)| (name, number.unwrap_or(f64::NAN))).collect())
 }
 
-/// Deserializes a list of numbers, for `#[serde(deserialize_with)]`.
+/// Deserializes a list, for `#[serde(deserialize_with)]`.
 ///
 /// # Errors
-/// Fails on anything but a list of numbers and nulls.
+/// Fails on other values than numbers and nulls.
 pub fn list<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f32>, D::Error> {
     let read = Vec::<Option<f32>>::deserialize(from)?;
     Ok(read.into_iter().map(|number| number.unwrap_or(f32::NAN)).collect())

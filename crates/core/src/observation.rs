@@ -1,4 +1,4 @@
-//! Observations: text, images and tool results, with admissible actions and a state key.
+//! Observations of environments.
 
 use std::borrow::Cow;
 
@@ -9,13 +9,13 @@ use crate::Conversation;
 /// Content-addressed reference to an image outside the trajectory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ImageHandle {
-    /// SHA-256 of the image file's bytes, lower-case hexadecimal.
+    /// SHA-256 of the file, in lower-case hexadecimal.
     pub sha256: String,
-    /// Media type of the file, for example `image/png`.
+    /// Media type, for example `image/png`.
     pub media_type: String,
 }
 
-/// One part of an observation.
+/// Part of an observation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Part {
@@ -26,16 +26,16 @@ pub enum Part {
     },
     /// An image.
     Image(ImageHandle),
-    /// Result of a structured action.
+    /// Result of a tool call.
     ToolResult {
-        /// Id of the call ([`crate::ToolCall::id`]).
+        /// Call id ([`crate::ToolCall::id`]).
         call_id: String,
         /// The result.
         text: String,
     },
-    /// A message of a prompt with several messages, or with a role other than `user`.
+    /// One of several messages, or one without the role `user`.
     Message {
-        /// Role of the message: `system`, `user` or another.
+        /// Role: `system`, `user` or another.
         role: String,
         /// The text.
         text: String,
@@ -43,7 +43,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// Returns the text of the part; `None` for an image.
+    /// Returns the text; `None` for an image.
     pub fn text(&self) -> Option<&str> {
         match self {
             Self::Text { text } | Self::ToolResult { text, .. } | Self::Message { text, .. } => Some(text),
@@ -51,7 +51,7 @@ impl Part {
         }
     }
 
-    /// Returns the image of the part; `None` for text.
+    /// Returns the image; `None` for text.
     pub fn image(&self) -> Option<&ImageHandle> {
         match self {
             Self::Image(image) => Some(image),
@@ -60,24 +60,23 @@ impl Part {
     }
 }
 
-/// An observation: its parts, the admissible actions and the state key.
+/// What the policy sees before a turn.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observation {
     /// Parts in display order.
     pub parts: Vec<Part>,
-    /// All actions that the environment would understand now, in its order.
+    /// All actions that the environment would understand now.
     pub admissible: Vec<String>,
-    /// Identifies the state for credit methods that compare turns by state. Default: the text. Set
-    /// a key if observations of one state differ (a clock, a greeting), or if different states look
-    /// alike.
+    /// Identifies the state for credit methods. Default: the text. Set it if one state's
+    /// observations differ (a clock), or if different states look alike.
     pub state_key: Option<String>,
-    /// An agent's request that the policy answers with an [`crate::Action::Reply`]. The request's
-    /// messages form the prompt.
+    /// Agent's request, whose messages form the prompt; the policy answers with
+    /// [`crate::Action::Reply`].
     pub conversation: Option<Box<Conversation>>,
 }
 
 impl Observation {
-    /// Creates an observation of one text, without admissible actions.
+    /// Creates an observation of one text.
     pub fn new(text: impl Into<String>) -> Self {
         Self { parts: vec![Part::Text { text: text.into() }], ..Self::default() }
     }
@@ -96,7 +95,7 @@ impl Observation {
         self
     }
 
-    /// Returns the text of all parts, separated by line breaks.
+    /// Returns all text parts, separated by line breaks.
     pub fn text(&self) -> Cow<'_, str> {
         let mut texts = self.parts.iter().filter_map(Part::text);
         match (texts.next(), texts.next()) {

@@ -1,15 +1,15 @@
-//! Numbers and strings as Python's `repr` writes them. Chat templates and environments need them.
+//! Python's formats of numbers and strings.
 
 use std::fmt::Write as _;
 
-/// Number below which no two shortest decimal forms of a float are equally near to it.
+/// Below, the nearest shortest decimal form is unique.
 const LEAST_TIE: f64 = 562_949_953_421_312.0;
 
-/// A number as Python's `repr` writes a float: the shortest digits that read back to it, `100.0`, `1e+16`, `1e-05`.
+/// Formats a float like `repr`: `100.0`, `1e+16`, `1e-05`.
 pub fn float(value: f64) -> String {
     let mut scientific = format!("{value:e}");
     if value.abs() >= LEAST_TIE {
-        // Of two shortest forms that are equally near Python takes the even digit, which the exact form rounds to.
+        // Of two equally near forms, Python takes the even digit, like exact formatting.
         let digits =
             scientific.split('e').next().unwrap_or_default().bytes().filter(u8::is_ascii_digit).count();
         let even = format!("{value:.*e}", digits.saturating_sub(1));
@@ -28,7 +28,6 @@ pub fn float(value: f64) -> String {
     format!("{mantissa}e{sign}{:02}", exponent.unsigned_abs())
 }
 
-/// A number of at least 1 in positional form, of its scientific one.
 fn positional(mantissa: &str, exponent: i32) -> String {
     let (sign, digits) = mantissa.strip_prefix('-').map_or(("", mantissa), |digits| ("-", digits));
     let mut digits = digits.replace('.', "");
@@ -53,9 +52,8 @@ fn python_word(value: f64) -> String {
     word.to_owned()
 }
 
-/// A string as `repr` writes it. Single quotes unless there are single and no double ones inside; what cannot be
-/// printed is escaped. (Python's idea of printable is narrower than the one here outside ASCII; the comparison
-/// that reads the result drops or keeps such characters alike.)
+/// Appends a string like `repr`, double-quoted only if it has single but no double quotes. Python
+/// escapes more non-ASCII characters; the comparison that reads the result ignores this.
 pub fn quoted(out: &mut String, text: &str) {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     out.push(quote);
@@ -78,7 +76,7 @@ pub fn quoted(out: &mut String, text: &str) {
     out.push(quote);
 }
 
-/// Appends a character of a string as `json.dumps` writes it; `ascii` is `ensure_ascii`.
+/// Appends a character like `json.dumps`; `ascii` is `ensure_ascii`.
 pub fn json_character(out: &mut String, character: char, ascii: bool) {
     match character {
         '"' => out.push_str("\\\""),
@@ -90,7 +88,6 @@ pub fn json_character(out: &mut String, character: char, ascii: bool) {
         '\u{c}' => out.push_str("\\f"),
         other if (other as u32) < 0x20 || (ascii && !(' '..='~').contains(&other)) => {
             for unit in other.encode_utf16(&mut [0; 2]) {
-                // Writing into a string cannot fail.
                 let _ = write!(out, "\\u{unit:04x}");
             }
         }

@@ -1,4 +1,4 @@
-//! Reasoning in a response: `<think>..</think>`, and the answer after it.
+//! Splits a response into `<think>..</think>` and answer.
 
 const OPEN: &str = "<think>";
 const CLOSE: &str = "</think>";
@@ -15,11 +15,11 @@ const CLOSE: &str = "</think>";
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reasoning<'a> {
-    /// No reasoning: the whole response is the answer.
+    /// The whole response is the answer.
     None(&'a str),
-    /// Text of the reasoning, and the answer after its end.
+    /// Reasoning and answer.
     Closed(&'a str, &'a str),
-    /// Reasoning that never ends; there is no answer.
+    /// Reasoning without an end or answer.
     Unclosed(&'a str),
 }
 
@@ -40,8 +40,8 @@ impl<'a> Reasoning<'a> {
         }
     }
 
-    /// Like [`Reasoning::of`], for chat templates that put `<think>` into the prompt. A `</think>`
-    /// without an opening tag then ends reasoning that began at the start of the text.
+    /// Like [`Reasoning::of`], but reasoning may lack its opening tag, for chat templates that put
+    /// `<think>` into the prompt.
     pub fn of_continued(response: &'a str) -> Self {
         match response.split_once(CLOSE) {
             Some((reasoning, answer)) if !reasoning.contains(OPEN) => Self::Closed(reasoning, answer),
@@ -49,7 +49,7 @@ impl<'a> Reasoning<'a> {
         }
     }
 
-    /// Returns the answer, if there is one.
+    /// Returns the answer, if any.
     pub fn answer(self) -> Option<&'a str> {
         match self {
             Self::None(answer) | Self::Closed(_, answer) => Some(answer),

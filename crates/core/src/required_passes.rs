@@ -1,75 +1,72 @@
-//! Extra model passes that a loss needs. The training loop runs them without knowing the method.
+//! Extra model passes that a loss needs, so the training loop need not know the method.
 //!
-//! For each update, the loop runs the [`RequiredPasses`], the loss builds an [`Objective`] per
-//! minibatch, and the learner runs forward and backward. The objective may then scale the gradient,
-//! after a [`SecondPass`] if the factor depends on another gradient's norm.
+//! Per update, the loop runs the [`RequiredPasses`], the loss builds an [`Objective`] per
+//! minibatch, and the learner runs it. The objective may then scale the gradient, if needed after a
+//! [`SecondPass`].
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Objective, ObjectiveError};
 
-/// Part of a turn's prompt that a masked-context pass hides.
+/// Hidden part of a turn's prompt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub enum ContextMask {
-    /// The goal and the history.
+    /// Goal and history.
     #[default]
     #[serde(rename = "goal+history")]
     GoalAndHistory,
-    /// The goal.
+    /// Goal only.
     #[serde(rename = "goal")]
     Goal,
-    /// The history.
+    /// History only.
     #[serde(rename = "history")]
     History,
 }
 
-/// A pass over the responses of selected turns with part of their prompts hidden.
+/// Second pass over selected turns, with part of the prompt hidden.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaskedContextPass {
     /// The hidden part.
     pub mask: ContextMask,
-    /// Whether full-vocabulary divergences between the two prompts are needed.
+    /// Whether to compute full-vocabulary divergences.
     pub divergences: bool,
     /// Whether the reference policy also runs on the masked prompt.
     pub reference: bool,
-    /// Whether no gradient flows through the masked prompt's distribution in
-    /// [`crate::MaskedContextStatistics::kl`].
+    /// Whether [`crate::MaskedContextStatistics::kl`] has no gradient through the masked prompt.
     pub detached: bool,
 }
 
-/// What a loss does with the accumulated gradient after the backward pass.
+/// What happens to the accumulated gradient.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GradientPass {
     /// Nothing.
     #[default]
     Plain,
-    /// Multiplies it by [`Objective::gradient_scale`].
+    /// It is multiplied by [`Objective::gradient_scale`].
     Scaled,
-    /// Runs [`Objective::second_pass`] with a separate gradient, and multiplies the first gradient
-    /// by a factor that depends on the second one's norm.
+    /// It is multiplied by a factor that needs the gradient norm of [`Objective::second_pass`].
     ScaledByNorm,
 }
 
 /// Extra model passes of one training step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequiredPasses {
-    /// Reference log-probs of the response tokens before credit assignment, for a KL penalty in the
-    /// reward.
+    /// Reference log-probs for a KL penalty in the reward.
     pub reward_reference_logprobs: bool,
-    /// Reference log-probs of the response tokens, for the loss.
+    /// Reference log-probs for the loss.
     pub reference_logprobs: bool,
     /// Full-vocabulary KLs to the reference policy, with a gradient.
     pub reference_kls: bool,
     /// Full-vocabulary entropies, with a gradient.
     pub entropies: bool,
-    /// A masked-context pass over the selected turns.
+    /// Masked-context pass over the selected turns.
     pub masked_context: Option<MaskedContextPass>,
-    /// What the loss does with the accumulated gradient.
+    /// What happens to the accumulated gradient.
     pub gradient: GradientPass,
 }
 
 impl RequiredPasses {
-    /// Returns true if any pass runs the reference policy.
+    /// Returns true if the reference policy must run.
     pub fn needs_reference(&self) -> bool {
         self.reward_reference_logprobs
             || self.reference_logprobs
@@ -77,16 +74,15 @@ impl RequiredPasses {
             || self.masked_context.is_some_and(|pass| pass.reference)
     }
 
-    /// Returns true if the learner must compare full distributions, not only sampled tokens.
+    /// Returns true if full distributions must be compared.
     pub fn needs_divergences(&self) -> bool {
         self.reference_kls || self.masked_context.is_some_and(|pass| pass.divergences)
     }
 
-    /// Combines the passes of two parts of a loss.
+    /// Combines two requirements.
     ///
     /// # Errors
-    /// Fails if both have a masked-context pass, because a step builds one masked prompt per turn,
-    /// or if both scale the gradient.
+    /// Fails if both have a masked-context pass or scale the gradient.
     pub fn and(self, other: Self) -> Result<Self, ObjectiveError> {
         let masked_context = match (self.masked_context, other.masked_context) {
             (Some(_), Some(_)) => {
@@ -115,20 +111,20 @@ impl RequiredPasses {
     }
 }
 
-/// A second forward and backward pass over some sequences of a minibatch.
+/// Second pass over some sequences of a minibatch.
 pub struct SecondPass<'a> {
-    /// Indices of the sequences in the minibatch.
+    /// Sequence indices in the minibatch.
     pub sequences: Vec<usize>,
-    /// Objective of the pass: its sequence `i` is the minibatch's sequence `sequences[i]`.
+    /// Objective whose sequence `i` is the minibatch's `sequences[i]`.
     pub objective: Box<dyn Objective + 'a>,
 }
 
-/// A factor on a gradient, with metrics that explain it.
+/// A factor on a gradient, with explanatory metrics.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GradientScale {
     /// The factor.
     pub factor: f64,
-    /// Metrics by name; a step records their mean over its updates.
+    /// Metrics by name, averaged over a step's updates.
     pub metrics: Vec<(String, f64)>,
 }
 

@@ -1,4 +1,4 @@
-//! The sampler trait: token prompts in, responses out.
+//! Sampling: token prompts in, responses out.
 
 use std::time::Instant;
 
@@ -6,23 +6,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::{SampleError, Seed};
 
-/// Id of a request within one sampler.
+/// Request id, unique within one sampler.
 pub type RequestId = u64;
 
-/// Sampling parameters of a response.
+/// Sampling parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SamplingParams {
-    /// Sampling temperature; 0 is greedy.
+    /// Temperature; 0 is greedy.
     pub temperature: f32,
-    /// Keep the smallest set of tokens whose probability reaches this; 1 keeps all.
+    /// Keeps the fewest tokens with this probability; 1 keeps all.
     pub top_p: f32,
-    /// Keep this many most probable tokens; 0 keeps all.
+    /// Keeps this many most probable tokens; 0 keeps all.
     pub top_k: usize,
-    /// Maximum tokens of a response.
+    /// Maximum response tokens.
     pub max_tokens: usize,
-    /// A response ends with one of these tokens, which it includes.
+    /// Tokens that end a response, which includes them.
     pub stop_tokens: Vec<u32>,
-    /// A response ends when its text contains one of these strings.
+    /// Strings that end a response.
     pub stop_strings: Vec<String>,
 }
 
@@ -42,8 +42,8 @@ impl Default for SamplingParams {
 /// A prompt to answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SampleRequest {
-    /// Requests of one session share their longest common prefix. A trajectory uses one session, so
-    /// each turn computes only its new tokens.
+    /// Session, normally one per trajectory. Requests share its longest common prefix, so each turn
+    /// computes only new tokens.
     pub session: u64,
     /// The whole prompt.
     pub prompt: Vec<u32>,
@@ -54,12 +54,10 @@ pub struct SampleRequest {
 }
 
 impl SampleRequest {
-    /// Rejects a prompt that is empty, longer than `max_model_len`, or has tokens outside the
-    /// vocabulary. `request` is the id in the error.
+    /// Rejects a prompt that is empty, longer than `max_model_len` or outside the vocabulary.
     ///
     /// # Errors
-    /// Returns [`SampleError::Request`] with the invalid token, or the number of tokens and the
-    /// limit.
+    /// Returns [`SampleError::Request`] for `request`.
     pub fn check_prompt(
         &self,
         request: RequestId,
@@ -85,8 +83,7 @@ impl SampleRequest {
         Ok(())
     }
 
-    /// Returns an empty response if the request allows no tokens or its prompt fills the context;
-    /// otherwise `None`.
+    /// Returns an empty response if no tokens are allowed or the prompt fills the context.
     pub fn answer_without_tokens(
         &self,
         request: RequestId,
@@ -107,7 +104,7 @@ impl SampleRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FinishReason {
-    /// A stop token or stop string.
+    /// A stop token or string.
     Stop,
     /// `max_tokens` was reached.
     Length,
@@ -118,28 +115,27 @@ pub enum FinishReason {
 /// A finished response.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Completion {
-    /// Id of the request.
+    /// Request id.
     pub request: RequestId,
-    /// Token ids of the response, stop token included.
+    /// Response token ids, stop token included.
     pub tokens: Vec<u32>,
-    /// `log pi(token | context)` at the sampling temperature over the full vocabulary (before top-p
-    /// and top-k), in nats. Greedy sampling reports temperature 1.
+    /// `log pi(token | context)` in nats at the sampling temperature (1 if greedy), before top-p
+    /// and top-k.
     pub logprobs: Vec<f32>,
-    /// Shannon entropy of the same distribution, in nats; empty if unknown.
+    /// Entropy of the same distribution, in nats; empty if unknown.
     pub entropies: Vec<f32>,
-    /// Why it ended.
+    /// Why the response ended.
     pub finish: FinishReason,
-    /// Version of the weights that sampled it.
+    /// Version of the sampling weights.
     pub weights_version: u64,
 }
 
 /// Counts of prompt tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PromptTokens {
-    /// Tokens that were run through the model.
+    /// Tokens run through the model.
     pub computed: u64,
-    /// Tokens whose keys and values were cached by an earlier turn or a request with the same
-    /// prefix.
+    /// Tokens found in the KV cache.
     pub saved: u64,
 }
 
@@ -151,25 +147,24 @@ impl PromptTokens {
     }
 }
 
-/// Samples responses to token prompts: the native engine, an HTTP server or a script.
+/// Samples responses.
 pub trait Sampler {
     /// Queues a request.
     ///
     /// # Errors
-    /// Returns [`SampleError::Request`] if the prompt ([`SampleRequest::check_prompt`]) or a
-    /// sampling parameter is invalid, and [`SampleError::Backend`] if the backend failed.
+    /// Returns [`SampleError::Request`] on an invalid prompt ([`SampleRequest::check_prompt`]) or
+    /// parameter, [`SampleError::Backend`] on a failed backend.
     fn submit(&mut self, request: SampleRequest) -> Result<RequestId, SampleError>;
 
-    /// Waits until a response is finished, and returns finished ones, oldest request first. The
-    /// list is empty if nothing is queued, or if requests failed ([`Sampler::take_failures`]).
+    /// Waits for finished responses and returns them, oldest request first. Empty if nothing is
+    /// queued or requests failed ([`Sampler::take_failures`]).
     ///
     /// # Errors
-    /// Fails if the sampler fails as a whole: NaN from the weights, a failed device or service, or
-    /// a misconfigured server.
+    /// Fails if the whole sampler fails: NaN, a failed device or service, a misconfigured server.
     fn poll(&mut self) -> Result<Vec<Completion>, SampleError>;
 
-    /// Like [`Sampler::poll`], but returns an empty list if no response is finished by `deadline`.
-    /// Samplers that cannot be interrupted may take longer.
+    /// Like [`Sampler::poll`], but empty if no response is finished by `deadline`. May take longer
+    /// if the sampler cannot be interrupted.
     ///
     /// # Errors
     /// Fails like [`Sampler::poll`].
@@ -178,18 +173,18 @@ pub trait Sampler {
         self.poll()
     }
 
-    /// Returns requests that ended without a response since the last call, with the reason.
+    /// Returns requests that failed since the last call, and why.
     fn take_failures(&mut self) -> Vec<(RequestId, String)> {
         Vec::new()
     }
 
-    /// Releases the cache of a session.
+    /// Releases a session's cache.
     fn end_session(&mut self, session: u64);
 
     /// Returns the version of the current weights.
     fn weights_version(&self) -> u64;
 
-    /// Returns the prompt tokens of all requests so far; zeros if unknown.
+    /// Returns the prompt tokens so far; zeros if unknown.
     fn prompt_tokens(&self) -> PromptTokens {
         PromptTokens::default()
     }

@@ -1,25 +1,23 @@
-//! Random seeds by coordinates: each draw depends on its place in the run, not on the order of
-//! events.
+//! Random seeds by place in the run, independent of machine, execution order and resumes.
 //!
-//! A [`Seed`] is the SHA-256 of (run seed, purpose, coordinates); its generator is ChaCha8. Draws
-//! do not depend on the machine, the order of execution, or a resume.
+//! A [`Seed`] is the SHA-256 of (run seed, purpose, coordinates); its generator is ChaCha8.
 
 use rand::rngs::ChaCha8Rng;
 use rand::{Rng as _, SeedableRng as _};
 use sha2::{Digest as _, Sha256};
 
-/// Purpose of a draw. Draws for different purposes never share a stream.
+/// Purpose of a draw; purposes never share a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Purpose {
     /// Initial weights.
     Init,
     /// Generated environments.
     World,
-    /// Which tasks are played, and their order.
+    /// Choice and order of tasks.
     Tasks,
-    /// Sampling of responses in training rollouts.
+    /// Training rollouts.
     Rollout,
-    /// Sampling of responses in evaluation.
+    /// Evaluation rollouts.
     Evaluation,
     /// Order of training samples.
     Shuffle,
@@ -29,11 +27,11 @@ pub enum Purpose {
     Credit,
     /// Dropout.
     Dropout,
-    /// Random events of an episode.
+    /// Random events in episodes.
     Environment,
-    /// Resamples of statistics.
+    /// Statistical resampling.
     Resampling,
-    /// Sampling of responses in continuations of played episodes.
+    /// Continuations of played episodes.
     Continuation,
 }
 
@@ -42,7 +40,7 @@ pub enum Purpose {
 pub struct Seed([u8; 32]);
 
 impl Seed {
-    /// Derives the seed of `coordinates` (for example step, task, sample, turn) for one purpose.
+    /// Derives the seed of coordinates such as (step, task, sample, turn).
     pub fn derive(run: u64, purpose: Purpose, coordinates: &[u64]) -> Self {
         let mut hash = Sha256::new();
         hash.update(b"turnwise seed 1");
@@ -61,7 +59,7 @@ impl Seed {
     }
 }
 
-/// A portable random generator with bit-exact draws.
+/// Portable random generator with bit-exact draws.
 #[derive(Debug)]
 pub struct Rng(ChaCha8Rng);
 
@@ -76,7 +74,7 @@ impl Rng {
         (self.bits() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// Returns a uniform number in `0..n`, without bias. `n` must not be 0.
+    /// Returns an unbiased uniform number in `0..n`; panics if `n` is 0.
     pub fn below(&mut self, n: usize) -> usize {
         assert!(n > 0, "below(0) has no value to return");
         let n = n as u64;
@@ -108,7 +106,7 @@ impl Rng {
         }
     }
 
-    /// Returns one of the items with equal probability.
+    /// Returns a uniformly random item.
     pub fn choose<'a, T>(&mut self, items: &'a [T]) -> Option<&'a T> {
         if items.is_empty() { None } else { Some(&items[self.below(items.len())]) }
     }
@@ -129,7 +127,7 @@ mod tests {
 
     #[test]
     fn the_generator_is_pinned() {
-        // Changing any of these values makes old runs irreproducible.
+        // Changing these values makes old runs irreproducible.
         let mut rng = Seed::derive(0, Purpose::Init, &[]).rng();
         let first = [rng.bits(), rng.bits()];
         let mut again = Seed::derive(0, Purpose::Init, &[]).rng();

@@ -1,15 +1,14 @@
 //! Token sequences and the spans that the policy wrote.
 //!
-//! Entry `t` of every per-token array (log-prob, entropy, advantage) belongs to token `t`, the
-//! sampled one. A decoder predicts token `t` at the position before it; only the learner shifts by
-//! one.
+//! Entry `t` of a per-token array belongs to the sampled token `t`. Only the learner shifts by one,
+//! because a decoder predicts token `t` one position earlier.
 
 use serde::{Deserialize, Serialize};
 
-/// Half-open range of tokens written by the policy in one turn.
+/// Half-open range of one turn's response tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TurnSpan {
-    /// Index of the turn in its trajectory.
+    /// Turn index in the trajectory.
     pub turn: usize,
     /// First token of the response.
     pub start: usize,
@@ -23,33 +22,30 @@ impl TurnSpan {
         self.end.saturating_sub(self.start)
     }
 
-    /// Returns true if the response has no token.
+    /// Returns true without response tokens.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// A token sequence that the policy processes in one forward pass.
+/// Tokens of one forward pass. Per-token arrays have one entry per response token.
 ///
-/// `windowed`: one turn with one span. `concatenated`: the trajectory up to a compaction
-/// ([`crate::TurnKind::Compaction`]), with a span per turn. Per-token arrays have one entry per
-/// response token, in span order.
+/// `windowed`: one turn. `concatenated`: the trajectory up to a compaction, one span per turn.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenSequence {
-    /// Token ids of prompts and responses, exactly as sampled.
+    /// Prompt and response token ids, exactly as sampled.
     pub tokens: Vec<u32>,
-    /// Spans of the responses, ascending and disjoint. No span starts at token 0, which is not
-    /// predicted.
+    /// Ascending, disjoint response spans; none starts at token 0, which is not predicted.
     pub spans: Vec<TurnSpan>,
 }
 
 impl TokenSequence {
-    /// Returns the number of response tokens over all spans.
+    /// Returns the number of response tokens.
     pub fn response_tokens(&self) -> usize {
         self.spans.iter().map(TurnSpan::len).sum()
     }
 
-    /// Returns the positions of the response tokens, in span order.
+    /// Returns the response token positions in span order.
     pub fn response_positions(&self) -> impl Iterator<Item = usize> + '_ {
         self.spans.iter().flat_map(|span| span.start..span.end)
     }
@@ -57,7 +53,7 @@ impl TokenSequence {
     /// Checks the spans.
     ///
     /// # Errors
-    /// Returns the reason if a span is out of range, overlaps its predecessor or starts at 0.
+    /// Fails if one is out of range, overlaps another or starts at 0.
     pub fn check(&self) -> Result<(), String> {
         let mut previous_end = 1;
         for span in &self.spans {

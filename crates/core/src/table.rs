@@ -1,8 +1,7 @@
 //! One value per turn or response token of a batch.
 //!
-//! [`PerTurn`] and [`PerToken`] are ragged tables `[group][trajectory][turn or token]` in the order
-//! of their [`Batch`]. Call [`Table::check_shape`] for tables from other sources;
-//! [`Table::from_fn`] always has the batch's shape.
+//! [`PerTurn`] and [`PerToken`] are ragged tables `[group][trajectory][turn or token]` in batch
+//! order. Call [`Table::check_shape`] unless [`Table::from_fn`] built them.
 //!
 //! ```
 //! use turnwise_core::{Batch, PerTurn};
@@ -25,14 +24,14 @@ use crate::{Batch, Trajectory};
 
 /// Unit of the last dimension of a [`Table`].
 pub trait Unit: Copy + Debug + Default + PartialEq + Send + Sync + 'static {
-    /// Plural name of the unit, for errors.
+    /// Plural name, for errors.
     const NAME: &'static str;
 
-    /// Returns the number of values of a trajectory.
+    /// Returns a trajectory's number of values.
     fn count(trajectory: &Trajectory) -> usize;
 }
 
-/// Turns of a trajectory.
+/// Turns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turns;
 
@@ -44,7 +43,7 @@ impl Unit for Turns {
     }
 }
 
-/// Response tokens of a trajectory, in turn order.
+/// Response tokens, in turn order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResponseTokens;
 
@@ -59,10 +58,10 @@ impl Unit for ResponseTokens {
 /// One value per turn, `[group][trajectory][turn]`.
 pub type PerTurn<T> = Table<T, Turns>;
 
-/// One value per response token, `[group][trajectory][token]`, tokens in turn order.
+/// One value per response token, `[group][trajectory][token]`.
 pub type PerToken<T> = Table<T, ResponseTokens>;
 
-/// Ragged table of a batch, `[group][trajectory][unit]`. Serialized as nested lists.
+/// Ragged table `[group][trajectory][unit]`, serialized as nested lists.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Table<T, U: Unit> {
@@ -71,29 +70,28 @@ pub struct Table<T, U: Unit> {
     unit: PhantomData<U>,
 }
 
-/// Mismatch between the shape of a table and its batch.
+/// Mismatch between a table's and its batch's shape.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ShapeError {
-    /// The table has a different number of groups than the batch.
+    /// Different numbers of groups.
     #[error("the table has {found} groups, the batch has {expected}")]
     Groups {
-        /// Groups of the table.
+        /// Groups in the table.
         found: usize,
-        /// Groups of the batch.
+        /// Groups in the batch.
         expected: usize,
     },
-    /// A group has a different number of trajectories in the table than in the batch.
+    /// A group with different numbers of trajectories.
     #[error("group {group} of the table has {found} trajectories, of the batch {expected}")]
     Trajectories {
         /// Group index.
         group: usize,
-        /// Trajectories of the table.
+        /// Trajectories in the table.
         found: usize,
-        /// Trajectories of the batch.
+        /// Trajectories in the batch.
         expected: usize,
     },
-    /// A trajectory has a different number of turns or response tokens in the table than in the
-    /// batch.
+    /// A trajectory with different numbers of units.
     #[error(
         "trajectory {trajectory} of group {group} has {found} {unit} in the table, {expected} in the batch"
     )]
@@ -104,9 +102,9 @@ pub enum ShapeError {
         group: usize,
         /// Trajectory index in the group.
         trajectory: usize,
-        /// Units of the table.
+        /// Units in the table.
         found: usize,
-        /// Units of the batch.
+        /// Units in the batch.
         expected: usize,
     },
 }
@@ -142,7 +140,7 @@ impl<T, U: Unit> FromIterator<Vec<Vec<T>>> for Table<T, U> {
 }
 
 impl<T, U: Unit> Table<T, U> {
-    /// Creates the table of a batch with `value(group, trajectory, unit)`.
+    /// Creates a batch's table with `value(group, trajectory, unit)`.
     pub fn from_fn(batch: &Batch, mut value: impl FnMut(usize, usize, usize) -> T) -> Self {
         let groups = batch.groups.iter().enumerate();
         groups
@@ -158,7 +156,7 @@ impl<T, U: Unit> Table<T, U> {
     /// Like [`Table::from_fn`], but `value` may fail.
     ///
     /// # Errors
-    /// Returns the first error of `value` in batch order.
+    /// Returns the first error in batch order.
     pub fn try_from_fn<E>(
         batch: &Batch,
         mut value: impl FnMut(usize, usize, usize) -> Result<T, E>,
@@ -176,7 +174,7 @@ impl<T, U: Unit> Table<T, U> {
         Ok(Self::from(table))
     }
 
-    /// Creates the table of a batch with one value everywhere.
+    /// Creates a batch's table with one value everywhere.
     pub fn filled(batch: &Batch, value: T) -> Self
     where
         T: Clone,
@@ -184,8 +182,7 @@ impl<T, U: Unit> Table<T, U> {
         Self::from_fn(batch, |_, _, _| value.clone())
     }
 
-    /// Creates the table of a batch from one row per trajectory, in batch order. Missing rows are
-    /// empty.
+    /// Creates a table from trajectories' rows in batch order; missing rows are empty.
     pub fn from_rows(batch: &Batch, rows: impl IntoIterator<Item = Vec<T>>) -> Self {
         let mut rows = rows.into_iter();
         let groups = batch.groups.iter();
@@ -194,10 +191,10 @@ impl<T, U: Unit> Table<T, U> {
             .collect()
     }
 
-    /// Checks that the table has the batch's shape.
+    /// Checks the table's shape against the batch.
     ///
     /// # Errors
-    /// Returns the first group or trajectory that differs.
+    /// Returns the first difference.
     pub fn check_shape(&self, batch: &Batch) -> Result<(), ShapeError> {
         let (found, expected) = (self.groups.len(), batch.groups.len());
         if found != expected {
@@ -223,7 +220,7 @@ impl<T, U: Unit> Table<T, U> {
         self.groups.len()
     }
 
-    /// Returns true if there is no group.
+    /// Returns true without groups.
     pub fn is_empty(&self) -> bool {
         self.groups.is_empty()
     }
@@ -243,7 +240,7 @@ impl<T, U: Unit> Table<T, U> {
         self.groups.iter_mut()
     }
 
-    /// Iterates over the rows of all trajectories in batch order.
+    /// Iterates over trajectories' rows in batch order.
     pub fn rows(&self) -> impl Iterator<Item = &[T]> {
         self.groups.iter().flatten().map(Vec::as_slice)
     }
@@ -258,7 +255,7 @@ impl<T, U: Unit> Table<T, U> {
         self.groups.iter_mut().flatten().flatten()
     }
 
-    /// Iterates over values in batch order with their (group, trajectory, unit).
+    /// Iterates over ((group, trajectory, unit), value).
     pub fn iter(&self) -> impl Iterator<Item = ((usize, usize, usize), &T)> {
         self.groups.iter().enumerate().flat_map(|(group, rows)| {
             rows.iter().enumerate().flat_map(move |(trajectory, row)| {
@@ -267,12 +264,12 @@ impl<T, U: Unit> Table<T, U> {
         })
     }
 
-    /// Returns the row of a trajectory, if it exists.
+    /// Returns a trajectory's row, if it exists.
     pub fn row(&self, group: usize, trajectory: usize) -> Option<&[T]> {
         self.groups.get(group)?.get(trajectory).map(Vec::as_slice)
     }
 
-    /// Returns the value of a turn or token; missing entries up to it are created.
+    /// Returns one value, creating missing entries up to it.
     pub fn entry(&mut self, group: usize, trajectory: usize, unit: usize) -> &mut T
     where
         T: Default,
@@ -292,7 +289,7 @@ impl<T, U: Unit> Table<T, U> {
         groups.map(|rows| rows.iter().map(|row| row.iter().map(&mut map).collect()).collect()).collect()
     }
 
-    /// Combines two tables value by value; values in only one of them are left out.
+    /// Combines the values that both tables have.
     pub fn zip<V, W>(&self, other: &Table<V, U>, mut zip: impl FnMut(&T, &V) -> W) -> Table<W, U> {
         let groups = self.groups.iter().zip(&other.groups);
         groups
@@ -304,7 +301,7 @@ impl<T, U: Unit> Table<T, U> {
     }
 }
 
-/// The rows of a group, `[trajectory][unit]`.
+/// A group's rows, `[trajectory][unit]`.
 impl<T, U: Unit> Index<usize> for Table<T, U> {
     type Output = [Vec<T>];
 
@@ -319,7 +316,7 @@ impl<T, U: Unit> IndexMut<usize> for Table<T, U> {
     }
 }
 
-/// The row of a trajectory: (group, trajectory).
+/// A trajectory's row: (group, trajectory).
 impl<T, U: Unit> Index<(usize, usize)> for Table<T, U> {
     type Output = [T];
 
@@ -354,7 +351,6 @@ mod tests {
     use super::*;
     use crate::{Group, Turn};
 
-    /// Returns a batch whose turns have the given numbers of tokens, `[group][trajectory][turn]`.
     fn batch(tokens: &[&[&[usize]]]) -> Batch {
         let turn = |&tokens: &usize| Turn { response_ids: vec![0; tokens], ..Turn::default() };
         let trajectory = |turns: &&[usize]| {

@@ -1,21 +1,21 @@
-//! Tasks: a start state, a goal and the limits of an episode.
+//! Tasks.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::digest;
 
-/// Limits of one task's episodes; the smaller of these and the run's limits apply.
+/// Limits of a task's episodes, within the run's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TaskLimits {
     /// Maximum turns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub turns: Option<usize>,
-    /// Maximum tokens of a response.
+    /// Maximum response tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response_tokens: Option<usize>,
-    /// Maximum tokens of an observation; the rest is cut off.
+    /// Maximum observation tokens; the rest is cut off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observation_tokens: Option<usize>,
 }
@@ -26,41 +26,40 @@ impl TaskLimits {
         *self == Self::default()
     }
 
-    /// Returns the turn limit of an episode: the smaller of this and `max_turns` (0: no limit), or
-    /// `usize::MAX` if neither is set.
+    /// Returns the smaller of this turn limit and `max_turns` (0: none); `usize::MAX` without
+    /// either.
     pub fn turns_within(&self, max_turns: usize) -> usize {
         let world = if max_turns == 0 { usize::MAX } else { max_turns };
         self.turns.unwrap_or(usize::MAX).min(world)
     }
 }
 
-/// One task of a task set: a start state and a goal.
+/// A start state and a goal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Task {
-    /// Id within its task set, stable across machines and runs.
+    /// Stable id within the task set.
     pub id: String,
-    /// Kind of task; success is reported per kind, for example `pick_and_place_simple`.
+    /// Kind by which success is reported, for example `pick_and_place_simple`.
     pub kind: String,
-    /// The goal as the agent reads it.
+    /// Goal as the agent reads it.
     pub goal: String,
-    /// Data that the policy never sees. Credit methods read [`Task::answer`]; the environment uses
-    /// the rest.
+    /// Data that the policy never sees, such as [`Task::answer`].
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Value>,
-    /// SHA-256, in lower-case hexadecimal, of everything that defines the task except its id. Empty
-    /// if unknown ([`Task::content_digest`]).
+    /// SHA-256, in lower-case hexadecimal, of the whole task except its id; may be empty
+    /// ([`Task::content_digest`]).
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub digest: String,
-    /// Limits of this task.
+    /// Episode limits.
     #[serde(default, skip_serializing_if = "TaskLimits::is_none")]
     pub limits: TaskLimits,
 }
 
 impl Task {
-    /// Key in [`Task::metadata`] of the reference answer, which some credit methods need.
+    /// [`Task::metadata`] key of the reference answer.
     pub const ANSWER: &'static str = "answer";
 
-    /// Key in [`Task::metadata`] of the scenario: a name that variants of the same task share.
+    /// [`Task::metadata`] key of the scenario, which variants of a task share.
     pub const SCENARIO: &'static str = "scenario";
 
     /// Creates a task without metadata, digest or limits.
@@ -78,8 +77,7 @@ impl Task {
         self.metadata.get(Self::ANSWER)?.as_str()
     }
 
-    /// Returns the digest of the task's content, which equal tasks share: [`Task::digest`], or the
-    /// SHA-256 of kind, goal, metadata and limits.
+    /// Returns [`Task::digest`], else the SHA-256 of kind, goal, metadata and limits.
     pub fn content_digest(&self) -> String {
         if !self.digest.is_empty() {
             return self.digest.clone();

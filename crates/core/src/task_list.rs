@@ -1,11 +1,10 @@
-//! The tasks of a split, created at once or on demand.
+//! A split's tasks, created at once or on demand.
 
 use std::sync::Arc;
 
 use crate::{EnvError, Task, TaskSet};
 
-/// The tasks of a split that is too large to create at once. Their panel order and hash are known
-/// without creating tasks.
+/// Tasks of a split, created on demand; panel order and hash need none of them.
 pub trait TaskList: Send + Sync {
     /// Returns the number of tasks.
     fn len(&self) -> usize;
@@ -18,39 +17,39 @@ pub trait TaskList: Send + Sync {
     /// Returns the task at a position of [`TaskSet::tasks`].
     ///
     /// # Errors
-    /// Fails if there is no such position, or if the task's data cannot be read.
+    /// Fails on an invalid position or unreadable data.
     fn task(&self, place: usize) -> Result<Task, EnvError>;
 
-    /// Returns the task with this id, or `None`.
+    /// Returns the task with this id, if any.
     ///
     /// # Errors
-    /// Fails if the task's data cannot be read.
+    /// Fails on unreadable data.
     fn find(&self, id: &str) -> Result<Option<Task>, EnvError>;
 
-    /// Returns the positions of all tasks in panel order.
+    /// Returns all positions in panel order.
     fn panel_order(&self) -> &[u32];
 
-    /// Returns the hash of a panel of all tasks: their ids and contents ([`Task::content_digest`]).
+    /// Returns the hash of all tasks' ids and contents ([`Task::content_digest`]).
     fn hash(&self) -> &str;
 
-    /// Returns the positions of all tasks with this content digest; may include other tasks.
+    /// Returns the positions of tasks with this content digest, possibly others too.
     fn places_of(&self, content_digest: &str) -> Vec<usize>;
 }
 
-/// The tasks of a split.
+/// Tasks of a split.
 #[derive(Clone)]
 pub enum Tasks {
-    /// All tasks.
+    /// Created tasks.
     Made(Vec<Task>),
-    /// A list that creates them on demand.
+    /// Tasks created on demand.
     Listed(Arc<dyn TaskList>),
 }
 
 impl Tasks {
-    /// Returns the tasks of a split: the list if the set has one, else all tasks.
+    /// Returns a split's list if the set has one, else all tasks.
     ///
     /// # Errors
-    /// Fails if the split does not exist, or if its data cannot be read.
+    /// Fails on an unknown split or unreadable data.
     pub fn of(set: &dyn TaskSet, split: &str) -> Result<Self, EnvError> {
         Ok(match set.list(split)? {
             Some(list) => Self::Listed(list),
@@ -71,10 +70,10 @@ impl Tasks {
         self.len() == 0
     }
 
-    /// Returns the task at a position in the split's order.
+    /// Returns the task at a position.
     ///
     /// # Errors
-    /// Fails if there is no such position, or if the task's data cannot be read.
+    /// Fails on an invalid position or unreadable data.
     pub fn get(&self, place: usize) -> Result<Task, EnvError> {
         match self {
             Self::Made(tasks) => tasks.get(place).cloned().ok_or_else(|| {

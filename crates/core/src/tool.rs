@@ -1,4 +1,4 @@
-//! Tools: functions that an environment lets the policy call.
+//! Tools that the policy may call.
 
 use std::fmt::Write as _;
 
@@ -7,15 +7,14 @@ use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-/// Error for an invalid tool definition.
+/// Invalid tool definition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a tool: {0}")]
 pub struct ToolError(String);
 
-/// A function that the policy may call, in OpenAI's form: `{"type": "function", "function":
-/// {"name": .., "description": .., "parameters": <JSON Schema>}}`.
-///
-/// Stored as JSON text, because chat templates print tools with their order of keys.
+/// A tool in OpenAI's form:
+/// `{"type": "function", "function": {"name": .., "description": .., "parameters": <JSON Schema>}}`.
+/// Kept as text, because chat templates print its order of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tool {
     name: String,
@@ -33,18 +32,15 @@ struct Function<'a> {
     name: String,
     #[serde(default)]
     description: Option<String>,
-    /// MCP calls it `inputSchema`.
     #[serde(default, borrow, alias = "inputSchema", alias = "input_schema")]
     parameters: Option<&'a RawValue>,
 }
 
 impl Tool {
-    /// Parses a tool: OpenAI's form, the object under its `function` alone, or MCP's form
-    /// (`inputSchema`).
+    /// Parses OpenAI's form, its `function` object alone, or MCP's form (`inputSchema`).
     ///
     /// # Errors
-    /// Fails if the text is not a JSON object with a `name`, or if its parameters are not an
-    /// object.
+    /// Fails without a `name`, or if the text or its parameters are not an object.
     pub fn from_json(text: &str) -> Result<Self, ToolError> {
         let fail = |reason: String| ToolError(format!("{reason} in {}", text.trim()));
         let read = |error: serde_json::Error| fail(error.to_string());
@@ -64,7 +60,6 @@ impl Tool {
             let quoted = |text: &str| serde_json::Value::from(text).to_string();
             let mut json = format!(r#"{{"type":"function","function":{{"name":{}"#, quoted(&function.name));
             if let Some(description) = &function.description {
-                // Writing to a string cannot fail.
                 let _ = write!(json, r#","description":{}"#, quoted(description));
             }
             let _ = write!(json, r#","parameters":{}}}}}"#, compact(parameters));
@@ -78,7 +73,7 @@ impl Tool {
         &self.name
     }
 
-    /// Returns the tool as JSON on one line, keys in their original order.
+    /// Returns one line of JSON in the original key order.
     pub fn json(&self) -> &str {
         &self.json
     }

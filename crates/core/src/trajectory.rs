@@ -1,6 +1,5 @@
-//! Trajectories, turns, groups and batches, and their JSON form.
-//!
-//! A trajectory file has one [`Trajectory`] per line as JSON, each with [`SCHEMA_VERSION`].
+//! Trajectories, turns, groups and batches. A trajectory file has one [`Trajectory`] per line as
+//! JSON.
 
 use std::collections::BTreeMap;
 
@@ -8,28 +7,27 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{AgentTurn, Part, StageRecord, Task, TokenSequence, Tool, ToolCall, null_as_nan};
 
-/// Version of [`Trajectory`]'s JSON form. The version increases if older readers would misread
-/// newer files.
+/// Version of [`Trajectory`]'s JSON, increased if older readers would misread it.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// Why a trajectory ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind", content = "detail")]
 pub enum StopReason {
-    /// The environment ended the episode (solved or failed).
+    /// The environment ended the episode.
     Terminated,
     /// The turn limit was reached.
     MaxTurns,
-    /// The next prompt would not fit into the context.
+    /// The next prompt would exceed the context.
     ContextOverflow,
-    /// The environment failed; the text is its error.
+    /// The environment failed with this error.
     EnvironmentError(String),
-    /// The sampler failed; the text is its error.
+    /// The sampler failed with this error.
     SampleError(String),
 }
 
 impl StopReason {
-    /// Returns true if the environment or the sampler failed, so the policy is not at fault.
+    /// Returns true if the environment or sampler failed.
     pub fn is_failure(&self) -> bool {
         matches!(self, Self::EnvironmentError(_) | Self::SampleError(_))
     }
@@ -39,11 +37,10 @@ impl StopReason {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TurnKind {
-    /// An action in the environment, or the reply to an agent.
+    /// An action, or a reply to an agent.
     #[default]
     Action,
-    /// A summary that replaces earlier turns in later prompts. The environment takes no step, so
-    /// the turn has no reward.
+    /// A summary that replaces earlier turns in later prompts, without a step or reward.
     Compaction,
 }
 
@@ -54,7 +51,7 @@ impl TurnKind {
     }
 }
 
-/// One turn: an observation, the response to it, and the result.
+/// One turn of an episode.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Turn {
     /// Purpose of the response.
@@ -62,22 +59,21 @@ pub struct Turn {
     pub kind: TurnKind,
     /// Text that the policy saw.
     pub observation: String,
-    /// All parts of the observation, if it was not a single text.
+    /// All parts, unless the observation is one text.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<Part>,
-    /// State key, if the observation's text does not identify the state ([`Turn::state_key`]).
+    /// State key, if it is not the text ([`Turn::state_key`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_key: Option<String>,
     /// Actions that the environment would have understood.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub admissible: Vec<String>,
-    /// The response as text, reasoning included.
+    /// Response text, reasoning included.
     #[serde(default)]
     pub response: String,
-    /// The parsed action that was sent to the environment.
+    /// Parsed action sent to the environment.
     pub action: String,
-    /// Tool calls of the response, in order; usually none or one. (Older files have a single
-    /// `call`.)
+    /// Tool calls in order (older files: a single `call`).
     #[serde(
         default,
         alias = "call",
@@ -85,42 +81,39 @@ pub struct Turn {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub calls: Vec<ToolCall>,
-    /// True if the response was a well-formed action.
+    /// Whether the response was a well-formed action.
     pub valid: bool,
-    /// Reward from the environment for the turn. Never modified.
+    /// The environment's reward, never modified.
     pub reward: f64,
-    /// Reward after shaping (scale, KL to the reference policy, length penalty), if any; credit
-    /// uses it ([`Turn::credited_reward`]).
+    /// Reward after scaling, KL and length penalties, if any ([`Turn::credited_reward`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shaped_reward: Option<f64>,
-    /// The environment's progress after the turn, in `[0, 1]`.
+    /// Progress after the turn, in `[0, 1]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<f64>,
-    /// Estimated value of the state before the turn: the mean return of fresh continuations.
-    /// Measured only for methods that need it.
+    /// Mean return of continuations from before the turn, if needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_value: Option<f64>,
-    /// Shaped reward per response token (KL in the reward), if any. `shaped_reward` includes their
-    /// sum.
+    /// Shaped reward per response token, if any, included in `shaped_reward`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub token_rewards: Vec<f64>,
-    /// Token ids of the response, as sampled.
+    /// Response token ids, as sampled.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub response_ids: Vec<u32>,
-    /// Log-prob of each response token under the sampling policy at its temperature, in nats.
+    /// Response log-probs at the sampling temperature, in nats.
     #[serde(default, deserialize_with = "null_as_nan::list", skip_serializing_if = "Vec::is_empty")]
     pub old_logprobs: Vec<f32>,
-    /// Shannon entropy over the full vocabulary at each response token, in nats.
+    /// Full-vocabulary Shannon entropy at each response token, in nats.
     #[serde(default, deserialize_with = "null_as_nan::list", skip_serializing_if = "Vec::is_empty")]
     pub entropies: Vec<f32>,
-    /// For each response token, how many of this step's updates clipped its ratio: positive at the
-    /// upper bound, negative at the lower. Empty if none was clipped.
+    /// Updates of this step that clipped each token's ratio: positive at the upper bound, negative
+    /// at the lower; empty without any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clipped: Vec<i32>,
-    /// Version of the weights that sampled the turn.
+    /// Version of the weights that sampled it.
     #[serde(default)]
     pub weights_version: u64,
-    /// The agent's request that the turn answered, if any.
+    /// The agent's request that it answers, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentTurn>,
 }
@@ -139,35 +132,34 @@ fn one_or_several<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<ToolCall>, D
 }
 
 impl Turn {
-    /// Returns true if the response is a summary ([`TurnKind::Compaction`]).
+    /// Returns true for a [`TurnKind::Compaction`].
     pub fn is_compaction(&self) -> bool {
         self.kind == TurnKind::Compaction
     }
 
-    /// Returns the key by which a group's turns are compared. Default: the observation's text.
+    /// Returns the key that identifies the state; by default the observation.
     pub fn state_key(&self) -> &str {
         self.state_key.as_deref().unwrap_or(&self.observation)
     }
 
-    /// Returns the shaped reward if there is one, else the environment's; credit uses it.
+    /// Returns the shaped reward, else the environment's.
     pub fn credited_reward(&self) -> f64 {
         self.shaped_reward.unwrap_or(self.reward)
     }
 
-    /// Adds one reward per response token to [`Turn::token_rewards`], and their sum to the shaped
-    /// reward.
+    /// Adds to [`Turn::token_rewards`], and the sum to the shaped reward.
     pub fn shape_token_rewards(&mut self, addends: &[f64]) {
         self.shape_reward(addends.iter().sum());
         self.token_rewards.resize(self.response_ids.len(), 0.0);
         self.token_rewards.iter_mut().zip(addends).for_each(|(reward, addend)| *reward += addend);
     }
 
-    /// Adds to the shaped reward; [`Turn::reward`] does not change.
+    /// Adds to the shaped reward, not to [`Turn::reward`].
     pub fn shape_reward(&mut self, addend: f64) {
         self.shaped_reward = Some(self.credited_reward() + addend);
     }
 
-    /// Returns the mean entropy over the response tokens, in nats; `None` without tokens.
+    /// Returns the mean token entropy in nats; `None` without tokens.
     pub fn mean_entropy(&self) -> Option<f64> {
         if self.entropies.is_empty() {
             return None;
@@ -182,7 +174,7 @@ impl Turn {
 /// One episode of one task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Trajectory {
-    /// [`SCHEMA_VERSION`] of the program that wrote the file.
+    /// [`SCHEMA_VERSION`] of the writer.
     pub schema_version: u32,
     /// The task.
     pub task: Task,
@@ -190,42 +182,40 @@ pub struct Trajectory {
     pub group: usize,
     /// Index within the group.
     pub sample: usize,
-    /// The training step that sampled it.
+    /// Training step that sampled it.
     #[serde(default)]
     pub step: u64,
-    /// Functions that the actions could call.
+    /// Tools of the episode.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<Tool>,
-    /// The turns in order.
+    /// Turns in order.
     pub turns: Vec<Turn>,
-    /// The observation after the last turn.
+    /// Observation after the last turn.
     #[serde(default)]
     pub final_observation: String,
-    /// State key after the last turn, if the text does not identify the state
-    /// ([`Trajectory::final_state_key`]).
+    /// State key after the last turn, if it is not the text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub final_state_key: Option<String>,
     /// Why it ended.
     pub stop: StopReason,
     /// Whether the task was solved.
     pub success: bool,
-    /// Token sequences: one per turn (`windowed`), or one plus one per compaction (`concatenated`).
+    /// Sequences: one per turn (`windowed`), or one and one more per compaction (`concatenated`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sequences: Vec<TokenSequence>,
-    /// Advantage of each turn; `None` (not zero) before credit assignment.
+    /// Advantage per turn; `None` before credit assignment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advantages: Option<Vec<f64>>,
-    /// How each turn's advantage was computed, `[turn][stage]`, if requested.
+    /// How advantages were computed, `[turn][stage]`, if requested.
     #[serde(default, alias = "story", skip_serializing_if = "Option::is_none")]
     pub explanation: Option<Vec<Vec<StageRecord>>>,
-    /// Episode metrics of the environment, such as a score.
+    /// Episode metrics of the environment.
     #[serde(default, deserialize_with = "null_as_nan::map", skip_serializing_if = "BTreeMap::is_empty")]
     pub metrics: BTreeMap<String, f64>,
 }
 
 impl Trajectory {
-    /// Creates an unsolved trajectory of the first group at step 0, without sequences or
-    /// advantages.
+    /// Creates an unsolved trajectory of group 0 and step 0.
     pub fn new(task: Task, turns: Vec<Turn>) -> Self {
         Self {
             schema_version: SCHEMA_VERSION,
@@ -246,22 +236,22 @@ impl Trajectory {
         }
     }
 
-    /// Returns the state key after the last turn; see [`Turn::state_key`].
+    /// Returns the state key after the last turn ([`Turn::state_key`]).
     pub fn final_state_key(&self) -> &str {
         self.final_state_key.as_deref().unwrap_or(&self.final_observation)
     }
 
-    /// Returns the undiscounted return `R = sum_t r_t` of the credited rewards.
+    /// Returns `R = sum_t r_t` of the credited rewards.
     pub fn outcome_return(&self) -> f64 {
         self.turns.iter().map(Turn::credited_reward).sum()
     }
 
-    /// Returns the sum of the environment's rewards times `scale` (`env.reward_scale`).
+    /// Returns `scale` (`env.reward_scale`) times the sum of environment rewards.
     pub fn environment_return(&self, scale: f64) -> f64 {
         self.turns.iter().map(|turn| turn.reward * scale).sum()
     }
 
-    /// Multiplies the credited rewards by `scale`; 1 changes nothing.
+    /// Multiplies the credited rewards by `scale`.
     pub fn scale_rewards(&mut self, scale: f64) {
         if scale != 1.0 {
             for turn in &mut self.turns {
@@ -271,7 +261,7 @@ impl Trajectory {
         }
     }
 
-    /// Returns the step returns `R_t = sum_{k>=t} gamma^(k-t) r_k`, one per turn.
+    /// Returns `R_t = sum_{k>=t} gamma^(k-t) r_k` for each turn.
     pub fn step_returns(&self, gamma: f64) -> Vec<f64> {
         let mut returns = vec![0.0; self.turns.len()];
         let mut following = 0.0;
@@ -282,12 +272,12 @@ impl Trajectory {
         returns
     }
 
-    /// Returns the number of action turns, without summaries.
+    /// Returns the number of turns except compactions.
     pub fn actions(&self) -> usize {
         self.turns.iter().filter(|turn| !turn.is_compaction()).count()
     }
 
-    /// Returns the number of tokens that the policy wrote.
+    /// Returns the number of response tokens.
     pub fn response_tokens(&self) -> usize {
         self.turns.iter().map(|turn| turn.response_ids.len()).sum()
     }
@@ -301,9 +291,9 @@ pub struct Group {
 }
 
 impl Group {
-    /// Returns true if all trajectories have the same return of environment rewards, so comparing
-    /// them carries no information. Shaping (KL, length penalty) is ignored, because it makes every
-    /// return different. The tolerance is `1e-12` times the sum of the rewards' absolute values.
+    /// Returns true if all environment returns are equal, so comparing them carries no information.
+    /// Ignores shaping, which makes all differ. The tolerance is `1e-12` times the absolute
+    /// rewards.
     pub fn has_equal_returns(&self) -> bool {
         let (mut low, mut high, mut size) = (f64::INFINITY, f64::NEG_INFINITY, 0.0_f64);
         for trajectory in &self.trajectories {
@@ -323,33 +313,33 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Iterates over all trajectories, group by group.
+    /// Iterates over trajectories, group by group.
     pub fn trajectories(&self) -> impl Iterator<Item = &Trajectory> {
         self.groups.iter().flat_map(|group| &group.trajectories)
     }
 }
 
-/// A turn field that some methods need and some files lack.
+/// Field that some files lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TurnField {
-    /// The text that identifies the state.
+    /// Text that identifies the state.
     Observation,
-    /// The parsed action.
+    /// Parsed action.
     Action,
-    /// The entropies of the response's tokens.
+    /// Entropies of the response tokens.
     Entropies,
-    /// The environment's progress signal.
+    /// The environment's progress.
     Progress,
-    /// The value of the state before the turn.
+    /// Value of the state before the turn.
     StateValue,
-    /// A critic's values of the response's tokens.
+    /// A critic's values of the response tokens.
     Values,
-    /// The credit of an external reward redistribution model.
+    /// Credit of an external reward redistribution.
     Credit,
 }
 
 impl TurnField {
-    /// Returns the field's key in a file and a description.
+    /// Returns the field's key in files, and a description.
     pub fn describe(self) -> (&'static str, &'static str) {
         match self {
             Self::Observation => ("observation", "the text that identifies the turn's state"),
@@ -397,8 +387,7 @@ mod tests {
 
     #[test]
     fn returns_are_equal_whatever_the_order_of_their_rewards() {
-        // Fifteen steps at -0.1, one with reward 1: -0.5 in one order, -0.4999999999999999 in
-        // another.
+        // Fifteen steps at -0.1 and one at 1 sum to -0.5 or -0.4999999999999999.
         let pushed_at = |step: usize| {
             trajectory(&(0..15).map(|now| if now == step { 0.9 } else { -0.1 }).collect::<Vec<_>>())
         };
@@ -410,7 +399,6 @@ mod tests {
         assert!(!group(vec![trajectory(&[1.0]), trajectory(&[1.0 - 1e-9])]).has_equal_returns());
         assert!(group(vec![trajectory(&[0.0]), trajectory(&[])]).has_equal_returns());
         assert!(group(vec![trajectory(&[3.0])]).has_equal_returns() && group(Vec::new()).has_equal_returns());
-        // A training penalty neither counts as an outcome nor hides one.
         let mut shaped = group(vec![trajectory(&[0.0]), trajectory(&[0.0])]);
         shaped.trajectories[0].turns[0].shape_reward(-0.01);
         assert!(shaped.has_equal_returns());
@@ -471,7 +459,6 @@ mod tests {
         called.turns[0].calls = vec![call("a"), call("b")];
         let text = serde_json::to_string(&called).unwrap();
         assert_eq!(serde_json::from_str::<Trajectory>(&text).unwrap(), called);
-        // Old files have a single `call` per turn.
         let earlier = text
             .replace(r#""calls":["#, r#""call":"#)
             .replace(r#"},{"id":"b","name":"f","arguments":{"n":1}}]"#, "}");

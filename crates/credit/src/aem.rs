@@ -1,16 +1,16 @@
-//! AEM, adaptive entropy modulation: scales advantages, `A <- alpha A` (AEM, section 4.2, equations
-//! 12 to 14, and algorithm 1).
+//! AEM, adaptive entropy modulation: `A <- alpha A` (AEM, section 4.2, equations 12 to 14, and
+//! algorithm 1).
 //!
-//! `h = (Hbar - min) / (max - min + eps)` over all responses of the group, and `alpha = exp(-lambda
-//! h) / (mean over the group of exp(-lambda h) + eps)`. If max - min is below `min_spread`, alpha
-//! is 1 for the whole group.
+//! `h = (Hbar - min) / (max - min + eps)` over the group's responses, and
+//! `alpha = exp(-lambda h) / (mean over the group of exp(-lambda h) + eps)`, or 1 if max - min is
+//! below `min_spread`.
 //!
-//! The masks of figure 3 (section 5.3, analysis B) set `A` to 0 for responses with `A (alpha - 1) >
-//! 0`, or for those with `A (alpha - 1) < 0`, and keep the others unscaled.
+//! The masks of figure 3 (section 5.3, analysis B) set `A` to 0 if `A (alpha - 1) > 0`, or if
+//! `A (alpha - 1) < 0`, and keep the others unscaled.
 //!
-//! Differs from the paper: `lambda = 0` leaves the advantages bit-identical; the formula would
-//! divide them by `1 + eps`. `mode` selects the paper's ablations. The two shuffled masks and the
-//! masks by entropy alone are our own controls for figure 3.
+//! Differs from the paper: `lambda = 0` leaves advantages bit-identical instead of dividing by
+//! `1 + eps`. `mode` selects the paper's ablations; shuffled masks and those by entropy alone are
+//! our controls for figure 3.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, PerToken, PerTurn, Preset};
@@ -23,35 +23,34 @@ const NAME: &str = "aem";
 
 const SETTINGS: &str = "credit.refinements = [{ kind = \"aem\" }]\nobjective.kl.coef = 0.01";
 
-/// Settings on GRPO. The paper averages the loss over the tokens of each sequence, then over
-/// sequences (equation 69).
+/// The paper averages the loss over each sequence's tokens, then over sequences (equation 69).
 const GRPO_SETTINGS: &str = "credit.refinements = [{ kind = \"aem\" }]\n\
                              objective = { loss_agg_mode = \"seq-mean-token-mean\", kl.coef = 0.01 }";
 
-/// Variants and ablations of AEM.
+/// Variants and ablations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum AemMode {
-    /// AEM as in the paper: responses with low relative entropy get a higher weight.
+    /// The paper's: low relative entropy raises the weight.
     #[default]
     Normal,
     /// Negates lambda.
     Reverse,
-    /// Permutes the coefficients within the scope, seeded by run, step and scope.
+    /// Permutes coefficients within the scope, seeded by run, step and scope.
     Shuffle,
-    /// Sets the advantage to 0 if `A (alpha - 1)` is positive, otherwise leaves it unscaled. The
-    /// paper reports that this raises entropy.
+    /// Sets `A` to 0 if `A (alpha - 1)` is positive, else keeps it unscaled; raises entropy in the
+    /// paper.
     MaskPositive,
-    /// Sets the advantage to 0 if `A (alpha - 1)` is negative, otherwise leaves it unscaled. The
-    /// paper reports that this lowers entropy.
+    /// Sets `A` to 0 if `A (alpha - 1)` is negative, else keeps it unscaled; lowers entropy in the
+    /// paper.
     MaskNegative,
-    /// `mask-positive` with shuffled coefficients, so that the mask does not depend on entropy.
+    /// `mask-positive` with shuffled coefficients, independent of entropy.
     MaskPositiveShuffle,
-    /// `mask-negative` with shuffled coefficients, so that the mask does not depend on entropy.
+    /// `mask-negative` with shuffled coefficients, independent of entropy.
     MaskNegativeShuffle,
-    /// Sets the advantage of uncertain responses (alpha below 1) to 0, whatever its sign.
+    /// Sets the advantage of uncertain responses (alpha below 1) to 0.
     MaskUncertain,
-    /// Sets the advantage of confident responses (alpha above 1) to 0, whatever its sign.
+    /// Sets the advantage of confident responses (alpha above 1) to 0.
     MaskConfident,
 }
 
@@ -82,16 +81,16 @@ impl AemMode {
     }
 }
 
-/// Responses whose entropies set the minimum, maximum and mean.
+/// Responses that set minimum, maximum and mean entropy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum AemScope {
-    /// All responses of the group.
+    /// All of the group.
     #[default]
     Group,
-    /// The responses of the same trajectory.
+    /// Those of the same trajectory.
     Trajectory,
-    /// All responses of the batch.
+    /// All of the batch.
     Batch,
 }
 
@@ -99,18 +98,18 @@ pub enum AemScope {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AemConfig {
-    /// Strength of the modulation: `lambda` in the formula.
+    /// Strength of the modulation, `lambda`.
     #[schemars(range(min = -100.0, max = 100.0))]
     pub lambda: f64,
     /// Added to both denominators.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
-    /// Modulation is skipped if the entropies in the scope span less than this, in nats.
+    /// Skips modulation if the scope's entropies span less, in nats.
     #[schemars(range(min = 0.0, max = 1000.0))]
     pub min_spread: f64,
     /// Variant.
     pub mode: AemMode,
-    /// Responses whose entropies set the minimum, maximum and mean.
+    /// Responses that set minimum, maximum and mean entropy.
     pub scope: AemScope,
 }
 
@@ -143,11 +142,11 @@ pub struct Aem {
     config: AemConfig,
 }
 
-/// Index of a turn: group, trajectory, turn.
+/// Group, trajectory, turn.
 type Place = (usize, usize, usize);
 
 impl Aem {
-    /// Creates AEM with these settings.
+    /// Creates AEM.
     ///
     /// # Errors
     /// Fails on invalid settings.
@@ -164,10 +163,10 @@ impl Aem {
         Ok(Self { config })
     }
 
-    /// Returns `alpha` for each turn of the batch.
+    /// Returns each turn's `alpha`.
     ///
     /// # Errors
-    /// Fails if a turn's token entropies are missing, NaN or infinite.
+    /// Fails on missing, NaN or infinite entropies.
     pub fn coefficients(&self, inputs: &CreditInputs<'_>) -> Result<PerTurn<f64>, CreditError> {
         let entropies = mean_entropies(NAME, inputs.batch)?;
         let mut alpha = entropies.clone();

@@ -1,9 +1,6 @@
-//! Anchor states: groups the turns of a task's trajectories that share a state (GiGPO, section 4.2;
-//! STAPO, section 3.1).
-//!
-//! Each turn of the group, in any trajectory and at any time, is in exactly one anchor group.
-//! History summaries ([`TurnKind::Compaction`]) and actions in the same state form separate anchor
-//! groups.
+//! Anchor states: turns of a task's trajectories in the same state (GiGPO, section 4.2; STAPO,
+//! section 3.1). Each turn is in one anchor group; history summaries ([`TurnKind::Compaction`]) are
+//! separate from actions.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,40 +10,40 @@ use turnwise_core::{Batch, Group, Turn, TurnKind};
 use crate::hashing::FastMap;
 use crate::similarity::{Similarity, TextId};
 
-/// When two observations count as the same state.
+/// When two observations are the same state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Matching {
-    /// Their texts are equal.
+    /// Equal texts.
     #[default]
     Exact,
-    /// difflib's similarity ratio to the first member of an anchor group reaches the threshold.
+    /// difflib's similarity to the first member of an anchor group reaches the threshold.
     Similarity,
 }
 
-/// Which anchor group a turn joins if several are similar enough.
+/// Which of several similar anchor groups a turn joins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Assignment {
-    /// The most similar group; ties go to the first (STAPO).
+    /// The most similar; ties: the first (STAPO).
     #[default]
     GreedyMax,
-    /// The first group that is similar enough (verl-agent).
+    /// The first that is similar enough (verl-agent).
     FirstMatch,
 }
 
-/// How to find anchor states. Threshold, assignment and autojunk apply only to `similarity`.
+/// Matching of anchor states. Threshold, assignment and autojunk apply only to `similarity`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AnchorConfig {
-    /// When two observations count as the same state.
+    /// When two observations are the same state.
     pub matching: Matching,
     /// Minimum similarity, in [0, 1].
     #[schemars(range(min = 0.0, max = 1.0))]
     pub threshold: f64,
-    /// Which anchor group a turn joins if several are similar enough.
+    /// Which of several similar anchor groups a turn joins.
     pub assignment: Assignment,
-    /// Whether to use difflib's autojunk heuristic, as verl-agent does.
+    /// difflib's autojunk heuristic, as in verl-agent.
     pub autojunk: bool,
 }
 
@@ -59,15 +56,14 @@ impl Default for AnchorConfig {
 /// Anchor groups of one group of trajectories.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Anchors {
-    /// Anchor group index of each turn, as `[trajectory][turn]`, numbered by first appearance.
+    /// Anchor group of each turn, `[trajectory][turn]`, by first appearance.
     pub of: Vec<Vec<usize>>,
     /// Number of anchor groups.
     pub count: usize,
 }
 
 impl Anchors {
-    /// Finds the anchor groups within one group of trajectories. Exact matching takes time linear
-    /// in the number of turns.
+    /// Finds the anchor groups of one group; exact matching takes linear time.
     pub fn find(group: &Group, config: &AnchorConfig) -> Self {
         match config.matching {
             Matching::Exact => {
@@ -89,7 +85,7 @@ impl Anchors {
         }
     }
 
-    /// Finds the anchor groups for each group of a batch, using all CPU threads for similarity.
+    /// Finds each group's anchor groups, on all CPU threads for similarity.
     pub fn find_all(batch: &Batch, config: &AnchorConfig) -> Vec<Self> {
         let threads = match config.matching {
             Matching::Exact => 1,
@@ -98,8 +94,7 @@ impl Anchors {
         Self::find_all_on(batch, config, threads)
     }
 
-    /// Like [`Anchors::find_all`], on the given number of threads, which does not affect the
-    /// result.
+    /// Like [`Anchors::find_all`], on this many threads, with the same result.
     pub fn find_all_on(batch: &Batch, config: &AnchorConfig, threads: usize) -> Vec<Self> {
         let groups = &batch.groups;
         let threads = threads.min(groups.len());
@@ -119,7 +114,7 @@ impl Anchors {
         std::thread::scope(|scope| {
             let workers: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
             let mut found = work();
-            // The groups of a panicked worker are computed again below, where the panic propagates.
+            // A panicked worker's groups are computed again below, so the panic propagates.
             found.extend(workers.into_iter().flat_map(|worker| worker.join().unwrap_or_default()));
             for (index, anchors) in found {
                 all[index] = Some(anchors);
@@ -139,14 +134,14 @@ impl Anchors {
         anchors
     }
 
-    /// Returns the number of turns in each anchor group.
+    /// Returns each anchor group's number of turns.
     pub fn sizes(&self) -> Vec<usize> {
         let mut sizes = vec![0; self.count];
         self.of.iter().flatten().for_each(|&id| sizes[id] += 1);
         sizes
     }
 
-    /// Collects the values for each anchor group. `values` is `[trajectory][turn]`.
+    /// Collects values `[trajectory][turn]` by anchor group.
     pub fn gather(&self, values: &[Vec<f64>]) -> Vec<Vec<f64>> {
         let mut gathered = vec![Vec::new(); self.count];
         for (of, values) in self.of.iter().zip(values) {
@@ -158,14 +153,13 @@ impl Anchors {
     }
 }
 
-/// Groups texts by similarity to each group's first text.
 struct Grouper {
     similarity: Similarity,
     threshold: f64,
     assignment: Assignment,
     representatives: Vec<TextId>,
-    /// Best match for each text, and the number of groups it was compared with. When a text
-    /// repeats, it is only compared with groups added since.
+    /// Each text's best match and number of compared groups, so that a repeated text is only
+    /// compared with newer ones.
     seen: Vec<(usize, Option<(usize, f64)>)>,
 }
 

@@ -1,18 +1,14 @@
-//! Compact filtering (DeepSWE's recipe): truncated and looping trajectories stay in their groups
-//! but are excluded from the loss.
-//!
-//! A filtered trajectory still counts in its group's baseline and in the loss denominator, but
-//! contributes no gradient.
+//! Compact filtering: truncated, failed and looping trajectories contribute no gradient, but count
+//! in their group's baseline and the loss denominator.
 //!
 //! | filtered | if the trajectory |
 //! |---|---|
-//! | truncated | ended at the turn limit, or because the next prompt did not fit the context |
-//! | failed | ended because its environment or sampler failed (including timeouts); training drops these earlier |
+//! | truncated | ended at the turn or context limit |
+//! | failed | had a failed environment or sampler; training drops these earlier |
 //! | looping | took the same action in the same state more than `max_repeats` times |
 //!
-//! Source: DeepSWE (Luo et al. 2025, with rLLM), which AEM also builds on (its section 5.2).
-//! Differs from rLLM, which masks only by stop reason: we also detect loops, by state key and
-//! parsed action.
+//! Source: DeepSWE (Luo et al. 2025, with rLLM). Differs from rLLM, which masks only by stop
+//! reason: we also detect loops, by state key and parsed action.
 
 use std::collections::HashMap;
 
@@ -23,10 +19,9 @@ use turnwise_core::{StopReason, Trajectory};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CompactFilterConfig {
-    /// Filter trajectories that ended at the turn limit or the context limit.
+    /// Filter trajectories that ended at the turn or context limit.
     pub truncated: bool,
-    /// Filter trajectories that take the same action in the same state more often than this; 0
-    /// disables the check.
+    /// Filter trajectories that take an action in the same state more often; 0 disables the check.
     #[schemars(range(max = 100000))]
     pub max_repeats: usize,
 }
@@ -37,19 +32,19 @@ impl Default for CompactFilterConfig {
     }
 }
 
-/// Reason why a trajectory is filtered.
+/// Why a trajectory is filtered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filtered {
-    /// The trajectory reached the turn limit or the context limit.
+    /// It reached the turn or context limit.
     Truncated,
-    /// The environment or the sampler failed.
+    /// The environment or sampler failed.
     Failed,
-    /// The trajectory repeats an action in the same state too often.
+    /// It repeats an action in one state too often.
     Looping,
 }
 
 impl CompactFilterConfig {
-    /// Returns the reason for filtering a trajectory, or `None` if it is kept.
+    /// Returns why to filter a trajectory; `None` keeps it.
     pub fn reason(&self, trajectory: &Trajectory) -> Option<Filtered> {
         match trajectory.stop {
             StopReason::MaxTurns | StopReason::ContextOverflow if self.truncated => Some(Filtered::Truncated),

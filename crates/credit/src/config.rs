@@ -13,11 +13,10 @@ use crate::registry::{EstimatorConfig, RefinementConfig};
 pub struct CreditConfig {
     /// Computes the advantages.
     pub estimator: EstimatorConfig,
-    /// Refinements of the advantages, in the order they are applied.
+    /// Refinements in the order they are applied.
     pub refinements: Vec<RefinementConfig>,
-    /// Folder of a text encoder for matching observations by embedding: a sentence-transformers
-    /// model or a BERT from `transformers`. If empty, texts are embedded as hashed character
-    /// n-grams, without a model.
+    /// Folder of a text encoder for matching by embedding: a sentence-transformers model or a BERT
+    /// from `transformers`. Empty: hashed character n-grams.
     #[serde(skip_serializing_if = "is_empty")]
     pub encoder: PathBuf,
     /// Detects turns with unusual entropy for STAPO's selective term. Absent: off.
@@ -30,8 +29,7 @@ fn is_empty(path: &Path) -> bool {
 }
 
 impl CreditConfig {
-    /// Returns the settings that reproduce verl-agent's numbers, or `None` if verl-agent lacks the
-    /// estimator.
+    /// Returns settings that reproduce verl-agent's numbers, if it has the estimator.
     pub fn verl_agent(self) -> Option<Self> {
         Some(Self { estimator: self.estimator.verl_agent()?, ..self })
     }

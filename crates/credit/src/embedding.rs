@@ -1,10 +1,8 @@
 //! A model-free text embedder that hashes character n-grams.
 //!
-//! A text's features are its words and the character 3-, 4- and 5-grams of each word, including
-//! markers for the word's start and end. Words are runs of lower-cased letters and digits. A
-//! feature that occurs `n` times has weight `1 + ln n`. Its hash selects the vector component and
-//! the sign. Vectors are L2-normalized; a text without words gets the zero vector. Texts that share
-//! most words and word parts, in any order, have a cosine similarity near 1. Vectors reflect
+//! Features are words (lower-cased letters and digits) and their character 3-, 4- and 5-grams, with
+//! markers for start and end. A feature that occurs `n` times has weight `1 + ln n`; its hash
+//! selects component and sign. Vectors are L2-normalized, or zero without words. They reflect
 //! spelling, not meaning.
 //!
 //! Sources: signed feature hashing (Weinberger et al. 2009, "Feature Hashing for Large Scale
@@ -15,10 +13,10 @@ use crate::Embedder;
 
 const GRAMS: std::ops::RangeInclusive<usize> = 3..=5;
 
-/// Embeds texts as hashed n-grams. The same text gets the same vector in every run.
+/// Embeds texts as hashed n-grams, equally in every run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HashedNgrams {
-    /// Dimension of the vectors.
+    /// Dimension of vectors.
     pub dimensions: usize,
 }
 
@@ -28,8 +26,7 @@ impl Default for HashedNgrams {
     }
 }
 
-/// Returns the FNV-1a hash of the characters, mixed so that every output bit depends on all of
-/// them.
+/// FNV-1a, mixed so that every output bit depends on all characters.
 fn hash(kind: u64, characters: &[char]) -> u64 {
     let mut state = 0xCBF2_9CE4_8422_2325_u64 ^ kind;
     for &character in characters {
@@ -102,7 +99,6 @@ mod tests {
         let length: f64 = vector.iter().map(|&value| f64::from(value).powi(2)).sum();
         assert!((length - 1.0).abs() < 1e-6);
         assert!(HashedNgrams::default().embed(" ... ").iter().all(|&value| value == 0.0));
-        // Pinned: a word has one feature for itself and one, two or three n-grams.
         let word: Vec<(usize, f32)> = HashedNgrams { dimensions: 64 }
             .embed("go")
             .into_iter()

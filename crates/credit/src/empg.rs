@@ -1,11 +1,10 @@
 //! EMPG, entropy-modulated policy gradients (Wang et al. 2025, "Harnessing Uncertainty").
 //!
-//! `hn = (Hbar - min) / (max - min + eps)` over the batch, `g = exp(-k hn) / mean(exp(-k hn))`, `f
-//! = exp(-k' hn)`. If the trajectory has a next turn, `A_t <- g_t A_t + zeta f_{t+1}`. Finally,
-//! EMPG subtracts the mean over all turns of the batch.
+//! `hn = (Hbar - min) / (max - min + eps)` over the batch, `g = exp(-k hn) / mean(exp(-k hn))`,
+//! `f = exp(-k' hn)`, `A_t <- g_t A_t + zeta f_{t+1}`, minus the batch mean.
 //!
-//! Differs from the paper: entropies are normalized over the turns of the batch, where each turn is
-//! one response. The last turn gets no bonus, because no response follows it.
+//! Differs from the paper: entropies are normalized over the batch's turns. The last turn gets no
+//! bonus, because no response follows it.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset};
@@ -20,16 +19,16 @@ const NAME: &str = "empg";
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EmpgConfig {
-    /// Strength of the self-calibrating scaling: `k` in the formula.
+    /// Strength of the self-calibrating scaling, `k`.
     #[schemars(range(min = -100.0, max = 100.0))]
     pub k: f64,
-    /// Strength of the bonus for a confident next turn: `k'` in the formula.
+    /// Strength of the bonus for a confident next turn, `k'`.
     #[schemars(range(min = -100.0, max = 100.0))]
     pub k_future: f64,
     /// Weight of the bonus for a confident next turn.
     #[schemars(range(min = -1000.0, max = 1000.0))]
     pub zeta: f64,
-    /// Added to the entropy range before dividing by it.
+    /// Added to the entropy range.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
 }
@@ -58,7 +57,7 @@ pub struct Empg {
 }
 
 impl Empg {
-    /// Creates EMPG with these settings.
+    /// Creates EMPG.
     ///
     /// # Errors
     /// Fails on invalid settings.
@@ -86,7 +85,7 @@ impl Refinement for Empg {
         let EmpgConfig { k, k_future, zeta, epsilon } = self.config;
         let mut entropies = mean_entropies(NAME, inputs.batch)?;
         let Some((low, high)) = extent(entropies.values()) else { return Ok(()) };
-        // With equal entropies every hn is 0; epsilon = 0 must not make it NaN.
+        // With equal entropies every hn is 0, not NaN, even with epsilon = 0.
         let range = if high == low { 1.0 } else { high - low + epsilon };
         entropies.values_mut().for_each(|entropy| *entropy = (*entropy - low) / range);
         let count = entropies.values().count() as f64;

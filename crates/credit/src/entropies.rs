@@ -1,13 +1,13 @@
-//! Mean entropy of each response in a batch, for AEM, EMPG and STAPO.
+//! Mean response entropies, for AEM, EMPG and STAPO.
 
 use turnwise_core::{Batch, PerTurn};
 
 use crate::CreditError;
 
-/// Returns `Hbar_{i,t}`, the mean entropy over each turn's response tokens, in nats.
+/// Returns `Hbar_{i,t}`, each turn's mean token entropy, in nats.
 ///
 /// # Errors
-/// Fails if a turn's token entropies are missing, NaN or infinite.
+/// Fails on missing, NaN or infinite entropies.
 pub fn mean_entropies(method: &'static str, batch: &Batch) -> Result<PerTurn<f64>, CreditError> {
     let field = "entropies";
     PerTurn::try_from_fn(batch, |group, trajectory, turn| {

@@ -3,21 +3,21 @@
 use thiserror::Error;
 use turnwise_core::ShapeError;
 
-/// Error during credit assignment.
+/// Why credit assignment failed.
 #[derive(Debug, Error)]
 pub enum CreditError {
-    /// A trajectory lacks a field that the method needs.
+    /// A required field is missing.
     #[error(
         "{method} needs `{field}`, which is missing in group {group}, trajectory {trajectory}, turn {turn}"
     )]
     MissingField {
-        /// The method's config name.
+        /// Config name of the method.
         method: &'static str,
-        /// The field.
+        /// Field.
         field: &'static str,
         /// Group index.
         group: usize,
-        /// Trajectory index in the group.
+        /// Trajectory index.
         trajectory: usize,
         /// Turn index.
         turn: usize,
@@ -25,42 +25,42 @@ pub enum CreditError {
     /// An invalid setting.
     #[error("{method}: {reason}")]
     Setting {
-        /// The method's config name.
+        /// Config name of the method.
         method: &'static str,
-        /// The problem and the fix.
+        /// Problem and fix.
         reason: String,
     },
-    /// A supplied table does not match the shape of the batch.
+    /// A table does not match the batch's shape.
     #[error("the supplied {what} do not fit the batch: {source}")]
     Shape {
-        /// Name of the table.
+        /// Table name.
         what: &'static str,
-        /// How the table's shape differs from the batch's.
+        /// The mismatch.
         source: ShapeError,
     },
-    /// The number of supplied scores differs from the number requested.
+    /// A wrong number of scores was supplied.
     #[error(
         "the policy must score {expected} texts or responses, and {found} scores were supplied; a file of trajectories has none: \
          train with this method, or use `turnwise benchmark score --models RUN`"
     )]
     Scores {
-        /// Number of supplied scores.
+        /// Supplied scores.
         found: usize,
-        /// Number of requested scores.
+        /// Requested scores.
         expected: usize,
     },
-    /// A score does not have exactly one log-prob per response token.
+    /// A score without exactly one log-prob per response token.
     #[error(
         "the score of group {group}, trajectory {trajectory}, turn {turn} has {found} log-probs, and its response has {expected} tokens"
     )]
     ScoreLength {
-        /// Number of supplied log-probs.
+        /// Supplied log-probs.
         found: usize,
-        /// Number of tokens.
+        /// Response tokens.
         expected: usize,
         /// Group index.
         group: usize,
-        /// Trajectory index in the group.
+        /// Trajectory index.
         trajectory: usize,
         /// Turn index.
         turn: usize,
@@ -68,15 +68,15 @@ pub enum CreditError {
     /// An input is NaN or infinite.
     #[error("{method}: `{field}` is {value} in group {group}, trajectory {trajectory}, turn {turn}")]
     NotFinite {
-        /// The method's config name.
+        /// Config name of the method.
         method: &'static str,
-        /// The field.
+        /// Field.
         field: &'static str,
-        /// The number.
+        /// Value.
         value: f64,
         /// Group index.
         group: usize,
-        /// Trajectory index in the group.
+        /// Trajectory index.
         trajectory: usize,
         /// Turn index.
         turn: usize,

@@ -1,14 +1,14 @@
-//! Records how each stage of the credit pipeline changed a turn's advantage.
+//! How each stage of the pipeline changed a turn's advantage.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use turnwise_core::{Batch, Facts, PerTurn, StageRecord};
 
-/// The records of all pipeline stages, for each turn of a batch.
+/// Records of all stages, per turn.
 pub type Explanations = PerTurn<Vec<StageRecord>>;
 
-/// Stores the explanations in their trajectories; does nothing if none were collected.
+/// Stores explanations, if any, in their trajectories.
 pub fn attach_explanations(batch: &mut Batch, explanations: Explanations) {
     for (group, explanations) in batch.groups.iter_mut().zip(Vec::from(explanations)) {
         for (trajectory, explanation) in group.trajectories.iter_mut().zip(explanations) {
@@ -17,7 +17,7 @@ pub fn attach_explanations(batch: &mut Batch, explanations: Explanations) {
     }
 }
 
-/// Collects explanations, if enabled, while a pipeline runs. Diagnostics are collected in any case.
+/// Collects diagnostics and, if enabled, explanations.
 #[derive(Clone, Debug, Default)]
 pub struct Explanation {
     on: bool,
@@ -27,7 +27,7 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// Creates a collector; with `on = false`, only diagnostics are recorded.
+    /// Creates a collector, of diagnostics only if `on` is false.
     pub fn new(on: bool) -> Self {
         Self { on, ..Self::default() }
     }
@@ -37,8 +37,8 @@ impl Explanation {
         self.on
     }
 
-    /// Records facts for each turn of one group. `items` is `[trajectory][turn]`. `facts` is called
-    /// with the trajectory index, turn index and item, and only if explanations are on.
+    /// Records facts per turn of one group; `items` is `[trajectory][turn]`. `facts` gets both
+    /// indices and the item, only if explanations are on.
     pub fn facts<T, N: Into<Cow<'static, str>>>(
         &mut self,
         group: usize,
@@ -56,7 +56,7 @@ impl Explanation {
         }
     }
 
-    /// Records a diagnostic for the whole batch, such as a merge rate.
+    /// Records a diagnostic of the whole batch.
     pub fn diagnostic(&mut self, name: impl Into<String>, value: f64) {
         self.diagnostics.insert(name.into(), value);
     }

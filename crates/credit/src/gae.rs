@@ -1,20 +1,18 @@
-//! PPO's token-level advantages, computed by generalized advantage estimation (Schulman et al.
-//! 2016) from a critic's values.
+//! PPO's token-level advantages by generalized advantage estimation (Schulman et al. 2016) from a
+//! critic's values.
 //!
-//! The recursion runs over the trajectory's response tokens and skips environment tokens, so a
-//! turn's last token is followed by the next turn's first. `delta_t = r_t + gamma V_{t+1} - V_t`,
-//! `A_t = delta_t + gamma lambda A_{t+1}`. Value targets are `A_t + V_t`, before whitening. The
-//! value after the last token is 0. A turn's reward, minus the penalty for an invalid action, is
-//! given to the turn's last token. Rewards of single tokens
-//! ([`turnwise_core::Turn::token_rewards`], the KL in the reward) stay at their tokens.
+//! `delta_t = r_t + gamma V_{t+1} - V_t`, `A_t = delta_t + gamma lambda A_{t+1}` over the
+//! trajectory's response tokens only, with value 0 after the last one. Value targets are
+//! `A_t + V_t`, before whitening. A turn's reward, minus the invalid-action penalty, goes to its
+//! last token; rewards of single tokens ([`turnwise_core::Turn::token_rewards`], the KL in the
+//! reward) stay there.
 //!
-//! Advantages are whitened over all response tokens of the batch, `(A - mean) / sqrt(var + 1e-8)`,
-//! using the sample variance. If the variance is zero, they become exactly 0. A turn's advantage is
-//! the mean over its tokens.
+//! Advantages are whitened over the batch's response tokens, `(A - mean) / sqrt(var + 1e-8)` with
+//! the sample variance, or exactly 0 if it is zero. A turn's advantage is its tokens' mean.
 //!
-//! Differs from the paper: with `bootstrap_across_turns = false` each turn is treated as a separate
-//! episode, as in frameworks that train on single turns. A turn without tokens gets advantage 0.
-//! Its reward goes to the last token before it, or else to the first turn with tokens.
+//! Differs from the paper: `bootstrap_across_turns = false` treats each turn as an episode, as in
+//! frameworks that train on single turns. A turn without tokens gets advantage 0; its reward goes
+//! to the last token before it, or else to the first turn with tokens.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, Group, PerToken, PerTurn, Preset, Table, Trajectory, Turn, Unit};
@@ -32,17 +30,17 @@ const WHITEN_EPSILON: f64 = 1e-8;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PpoConfig {
-    /// Discount, per token.
+    /// Discount per token.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub gamma: f64,
     /// GAE's lambda.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub lambda: f64,
-    /// Whether to continue the GAE recursion across turns.
+    /// Whether the GAE recursion continues across turns.
     pub bootstrap_across_turns: bool,
-    /// Whether to whiten advantages over the batch's response tokens.
+    /// Whether to whiten over the batch's response tokens.
     pub whiten: bool,
-    /// Penalty subtracted from an invalid turn's reward.
+    /// Penalty of an invalid turn.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub invalid_penalty: f64,
 }
@@ -53,7 +51,7 @@ impl Default for PpoConfig {
     }
 }
 
-/// Advantage and value target of each response token.
+/// Advantage and value target per response token.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TokenAdvantages {
     /// Advantages, whitened if configured.
@@ -78,7 +76,7 @@ pub struct Ppo {
     config: PpoConfig,
 }
 
-/// Computes GAE over one sequence of tokens; the value after the last one is 0.
+/// Computes GAE over one sequence; the value after the last token is 0.
 pub fn gae(rewards: &[f64], values: &[f64], gamma: f64, lambda: f64) -> Vec<f64> {
     let (mut next_value, mut next_advantage) = (0.0, 0.0);
     let mut advantages: Vec<f64> = rewards
@@ -96,7 +94,7 @@ pub fn gae(rewards: &[f64], values: &[f64], gamma: f64, lambda: f64) -> Vec<f64>
 }
 
 impl Ppo {
-    /// Creates PPO with these settings.
+    /// Creates PPO.
     ///
     /// # Errors
     /// Fails on invalid settings.
@@ -105,11 +103,10 @@ impl Ppo {
         Ok(Self { config })
     }
 
-    /// Computes the advantage and value target of each response token.
+    /// Computes advantages and value targets.
     ///
     /// # Errors
-    /// Fails if [`crate::ModelInputs::values`] is missing or has the wrong length, or if an input
-    /// is NaN or infinite.
+    /// Fails on missing or misshapen [`crate::ModelInputs::values`], NaN or infinity.
     pub fn tokens(&self, inputs: &CreditInputs<'_>) -> Result<TokenAdvantages, CreditError> {
         let config = &self.config;
         let penalty = InvalidActionPenalty { cost: config.invalid_penalty, scope: PenaltyScope::Return };
@@ -194,7 +191,6 @@ pub(crate) fn values<'a>(
     }
 }
 
-/// Shift and scale that give values mean 0 and variance 1.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Whitening {
     mean: f64,
@@ -202,8 +198,7 @@ pub(crate) struct Whitening {
 }
 
 impl Whitening {
-    /// Computes the whitening from the values' sample variance; if all values are equal, they are
-    /// mapped to 0.
+    /// Uses the sample variance; equal values are mapped to 0.
     pub(crate) fn of(values: &[f64]) -> Self {
         let moments = Moments::of(values, 1);
         let variance = moments.std.powi(2) + WHITEN_EPSILON;
@@ -215,7 +210,7 @@ impl Whitening {
     }
 }
 
-/// Returns the mean over each turn's tokens, or 0 for a turn without tokens.
+/// Returns the mean over each turn's tokens; 0 without tokens.
 fn turn_means(trajectory: &Trajectory, tokens: &[f64]) -> Vec<f64> {
     let mut start = 0;
     let mean = |turn: &Turn| {

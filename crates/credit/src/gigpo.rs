@@ -1,14 +1,13 @@
 //! GiGPO: `A = A_episode + omega A_step` (Feng et al. 2025, "Group-in-Group Policy Optimization",
 //! equations 3, 6 and 8).
 //!
-//! `A_episode` is GRPO's advantage. `A_step` standardizes the step returns
-//! `R_{i,t} = sum_{k>=t} gamma^(k-t) r_k` within each anchor group, which contains all turns in the
-//! same state, from any trajectory and at any time.
+//! `A_episode` is GRPO's advantage. `A_step` standardizes step returns
+//! `R_{i,t} = sum_{k>=t} gamma^(k-t) r_k` over all turns in the same state.
 //!
-//! Differs from the paper: an invalid-action penalty is subtracted from both the score and the step
-//! return of an invalid turn. At both levels, advantages are exactly 0 if the variance is zero. The
-//! presets use verl-agent's token-mean loss. The paper averages over each turn's tokens, then over
-//! turns (`objective.loss_agg_mode = "turn-mean"`, set by `stapo`).
+//! Differs from the paper: an invalid-action penalty is subtracted from an invalid turn's score and
+//! step return. Zero variance gives exactly 0. The presets use verl-agent's token-mean loss; the
+//! paper averages over each turn's tokens, then over turns
+//! (`objective.loss_agg_mode = "turn-mean"`, set by `stapo`).
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset};
@@ -25,7 +24,7 @@ const NAME: &str = "gigpo";
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct GigpoConfig {
-    /// Discount factor of the step returns.
+    /// Discount of step returns.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub gamma: f64,
     /// Weight of the step-level advantage.
@@ -33,24 +32,24 @@ pub struct GigpoConfig {
     pub omega: f64,
     /// Whether to divide by the standard deviation, at both levels.
     pub normalize: Normalize,
-    /// Delta degrees of freedom of the standard deviation: 1 (sample) or 0 (population).
+    /// Degrees of freedom of the standard deviation: 1 (sample) or 0 (population).
     #[schemars(range(max = 1))]
     pub ddof: u8,
     /// Added to the standard deviation.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
-    /// What the episode-level mean and standard deviation are taken over.
+    /// Population of the episode-level mean and standard deviation.
     pub population: Population,
-    /// Episode-level advantage if there is only one sample in the population.
+    /// Episode-level advantage of the only sample in the population.
     pub single_sample_advantage: Singleton,
-    /// Step-level advantage if the anchor group has only one turn.
+    /// Step-level advantage of the only turn in an anchor group.
     pub single_step_advantage: Singleton,
-    /// Penalty for an invalid turn.
+    /// Penalty of an invalid turn.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub invalid_penalty: f64,
-    /// Quantity that the invalid-action penalty is subtracted from.
+    /// What the invalid-action penalty is subtracted from.
     pub invalid_penalty_target: PenaltyScope,
-    /// How to find anchor states.
+    /// Matching of anchor states.
     pub anchor: AnchorConfig,
 }
 
@@ -73,7 +72,7 @@ impl Default for GigpoConfig {
 }
 
 impl GigpoConfig {
-    /// Returns the settings that reproduce verl-agent's numbers.
+    /// Returns settings that reproduce verl-agent's numbers.
     #[must_use]
     pub fn verl_agent(&self) -> Self {
         Self {
@@ -118,7 +117,7 @@ pub struct Gigpo {
 }
 
 impl Gigpo {
-    /// Creates GiGPO with these settings.
+    /// Creates GiGPO.
     ///
     /// # Errors
     /// Fails on invalid settings.

@@ -1,10 +1,9 @@
-//! GRPO: `A_i = (R_i - mean) / (std + eps)` over the group, the same for all turns of a trajectory
-//! (Shao et al. 2024, "DeepSeekMath", section 4.1).
+//! GRPO: `A_i = (R_i - mean) / (std + eps)` over the group, for all turns of a trajectory (Shao et
+//! al. 2024, "DeepSeekMath", section 4.1).
 //!
-//! Differs from the paper: an invalid-action penalty is subtracted from an invalid turn's score
-//! before scores are compared. If the variance is zero, advantages are exactly 0.
-//! `normalize = "mean"` omits the division (Dr. GRPO). The preset uses verl's token-mean loss. The
-//! paper averages over each response's tokens, then over responses
+//! Differs from the paper: an invalid-action penalty is subtracted from an invalid turn's score.
+//! Zero variance gives exactly 0. `normalize = "mean"` omits the division (Dr. GRPO). The preset
+//! uses verl's token-mean loss; the paper averages over each response's tokens, then over responses
 //! (`objective.loss_agg_mode = "seq-mean-token-mean"`, set by `aem-grpo` and the GRPO runs of
 //! `configs/paper/aem`).
 
@@ -24,20 +23,20 @@ const NAME: &str = "grpo";
 pub struct GrpoConfig {
     /// Whether to divide by the standard deviation.
     pub normalize: Normalize,
-    /// Delta degrees of freedom of the standard deviation: 1 (sample) or 0 (population).
+    /// Degrees of freedom of the standard deviation: 1 (sample) or 0 (population).
     #[schemars(range(max = 1))]
     pub ddof: u8,
     /// Added to the standard deviation.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
-    /// What the mean and standard deviation are taken over.
+    /// Population of the mean and standard deviation.
     pub population: Population,
-    /// Advantage if there is only one sample in the population.
+    /// Advantage of the only sample in the population.
     pub single_sample_advantage: Singleton,
-    /// Penalty for an invalid turn.
+    /// Penalty of an invalid turn.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub invalid_penalty: f64,
-    /// Quantity that the invalid-action penalty is subtracted from.
+    /// What the invalid-action penalty is subtracted from.
     pub invalid_penalty_target: PenaltyScope,
 }
 
@@ -56,7 +55,7 @@ impl Default for GrpoConfig {
 }
 
 impl GrpoConfig {
-    /// Returns the settings that reproduce verl-agent's numbers.
+    /// Returns settings that reproduce verl-agent's numbers.
     #[must_use]
     pub fn verl_agent(&self) -> Self {
         Self { population: Population::Turn, single_sample_advantage: Singleton::Raw, ..self.clone() }
@@ -89,7 +88,7 @@ pub struct Grpo {
 }
 
 impl Grpo {
-    /// Creates GRPO with these settings.
+    /// Creates GRPO.
     ///
     /// # Errors
     /// Fails on invalid settings.

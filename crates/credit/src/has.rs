@@ -2,25 +2,19 @@
 //!
 //! `A_turn` is the turn's credit from a reward redistribution model (decomposer), z-scored at each
 //! turn index over the group's trajectories that reach it (population standard deviation; 0 if only
-//! one does). The result is not standardized again. `alpha = 1` returns the estimator's advantage
-//! bit-identically. Groups in which all environment returns are equal keep the estimator's
-//! advantages. With GRPO, those advantages are 0 unless an invalid-action penalty or shaping (KL,
-//! length penalty) makes scores differ.
+//! one does). `alpha = 1` and groups with equal environment returns keep the estimator's advantages
+//! bit-identical.
 //!
-//! `baseline = "leave-one-out"` (after verl's RFC 7244, "a turn-level baseline that stays unbiased
-//! under variable turn counts") uses `A_turn,i,t = c_{i,t} - 1/(K-1) sum_{j != i} c_{j,t}` without
-//! dividing by a standard deviation. Trajectories that ended before turn t count as 0. The
-//! leave-one-out baseline does not depend on the turn's action, so it adds nothing to the expected
-//! gradient. The z-score's baseline, in contrast, includes the turn's own credit, with a weight
-//! that depends on how many trajectories reached the turn. Leave-one-out credits are not rescaled,
-//! so combine them with an estimator that does not divide either
-//! (`credit.estimator.normalize = "mean"`).
+//! `baseline = "leave-one-out"` (verl's RFC 7244, "a turn-level baseline that stays unbiased under
+//! variable turn counts") uses `A_turn,i,t = c_{i,t} - 1/(K-1) sum_{j != i} c_{j,t}`, with 0 for
+//! trajectories that ended before t. It adds nothing to the expected gradient, because it does not
+//! depend on the turn's action; the z-score's baseline includes the turn's own credit. Credits are
+//! not rescaled, so use `credit.estimator.normalize = "mean"`.
 //!
-//! Differs from the paper: the paper drops groups with equal returns from the update; here
-//! `train.skip_equal_groups` (set by the presets) does this. `min_std` is a lower bound on the
-//! standard deviation, because credits at one turn index may differ only by noise. The paper does
-//! not say whether the progress credit is the progress itself (our default) or its change in the
-//! turn (`signal`).
+//! Differs from the paper: groups with equal returns are dropped by `train.skip_equal_groups` (set
+//! by the presets). `min_std` bounds the standard deviation, because credits at one turn index may
+//! differ only by noise. The paper does not say whether the progress credit is progress (our
+//! default) or its change (`signal`).
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, Group, PerTurn, Preset, Trajectory};
@@ -31,63 +25,62 @@ use crate::{CreditError, CreditInputs, Explanation, Refinement, RequiredInputs, 
 
 const NAME: &str = "has";
 
-/// The paper does not specify which standard deviation it uses; we use the population one. The
-/// paper has no invalid-action penalty, excludes groups with equal returns from the update
-/// (appendix C), and adapts its KL coefficient from 0.04 (appendix B, sweeps).
+/// The paper does not state its standard deviation (ours: population), has no invalid-action
+/// penalty, excludes groups with equal returns (appendix C) and adapts its KL coefficient from 0.04
+/// (appendix B, sweeps).
 const PROGRESSIVE: &str = "credit.estimator = { ddof = 0, invalid_penalty = 0.0 }\n\
                            credit.refinements = [{ kind = \"has\" }]\n\
                            objective.kl = { coef = 0.04, adaptive = {} }\ntrain.skip_equal_groups = true";
 
-/// TurnRD as in the paper: credits from equation 5, and five passes over the whole replay buffer
-/// after each round (appendix B, tables 5 and 6).
+/// The paper's TurnRD: credits from equation 5, five passes over the whole replay per round
+/// (appendix B, tables 5 and 6).
 const PAPERS_TURNRD: &str = "decomposer.network = { credits = \"projection\", epochs = 5, older_per_new = 1e6, \
                              min_improvement = 0.0 }";
 
-/// Number of turns, from the start, whose credit is correlated with the outcome
-/// (`has/early_turn_correlation`). The correlation is negative if a decomposer takes credit away
-/// from the first turns of successful trajectories.
+/// First turns whose credit is correlated with the outcome (`has/early_turn_correlation`).
+/// Negative: early turns of successes lose credit.
 const EARLY_TURNS: usize = 3;
 
 /// Splits a trajectory's return into one credit per turn.
 pub trait Decomposer: Send + Sync {
-    /// Returns the credit for each turn of the batch.
+    /// Returns each turn's credit.
     ///
     /// # Errors
-    /// Fails if the batch lacks an input that the decomposer needs.
+    /// Fails on a missing input.
     fn credits(&self, batch: &Batch) -> Result<PerTurn<f64>, CreditError>;
 }
 
-/// Where per-turn credits come from.
+/// Source of per-turn credits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DecomposerKind {
-    /// The environment's progress signal.
+    /// The environment's progress.
     #[default]
     Progressive,
-    /// An external decomposer: an LLM judge or a learned model (`[decomposer]`).
+    /// An LLM judge or learned model (`[decomposer]`).
     External,
 }
 
-/// How a turn's credit is computed from the progress signal.
+/// Credit from the progress signal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProgressSignal {
     /// Progress after the turn.
     #[default]
     Level,
-    /// Change in progress during the turn. Progress before the first turn is 0.
+    /// Change in progress during the turn, from 0 before the first.
     Change,
 }
 
-/// How a turn's credit is compared with others at the same turn index in its group.
+/// Comparison with the group's other credits at the same turn index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum TurnBaseline {
-    /// Z-score over the trajectories that reach the turn (as in the paper).
+    /// Z-score over trajectories that reach the turn (paper).
     #[default]
     ZScore,
-    /// Subtracts the mean over the group's other trajectories, where those that ended earlier count
-    /// as 0. This is unbiased even if the policy decides when to stop.
+    /// Subtracts the mean over the group's other trajectories, 0 for those that ended earlier.
+    /// Unbiased even if the policy decides when to stop.
     LeaveOneOut,
 }
 
@@ -98,18 +91,17 @@ pub struct HasConfig {
     /// Weight of the estimator's advantage, in [0, 1].
     #[schemars(range(min = 0.0, max = 1.0))]
     pub alpha: f64,
-    /// Where per-turn credits come from.
+    /// Source of per-turn credits.
     pub decomposer: DecomposerKind,
-    /// How a turn's credit is computed from the progress signal (only for
-    /// `decomposer = "progressive"`).
+    /// Credit from the progress signal (only `decomposer = "progressive"`).
     pub signal: ProgressSignal,
-    /// How a turn's credit is compared with others at the same turn index in its group.
+    /// Comparison with the group's other credits at the same turn index.
     pub baseline: TurnBaseline,
     /// Added to the standard deviation.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
-    /// Lower bound on the standard deviation at a turn index, so that noise is not amplified. 0
-    /// disables it, as in the paper.
+    /// Minimum standard deviation at a turn index, so that noise is not amplified; 0 (the paper):
+    /// none.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub min_std: f64,
 }
@@ -127,10 +119,10 @@ impl Default for HasConfig {
     }
 }
 
-/// Uses the environment's progress signal as per-turn credits.
+/// Uses the environment's progress as credits.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Progressive {
-    /// Whether to use the progress or its change.
+    /// Progress or its change.
     pub signal: ProgressSignal,
 }
 
@@ -185,11 +177,10 @@ pub struct Has {
 }
 
 impl Has {
-    /// Creates HAS with these settings.
+    /// Creates HAS.
     ///
     /// # Errors
-    /// Fails if alpha is outside [0, 1], epsilon or the lower bound is negative, or `signal` is set
-    /// but unused.
+    /// Fails on a value out of range, or an unused `signal` or `min_std`.
     pub fn new(config: HasConfig) -> Result<Self, CreditError> {
         in_range(NAME, &config)?;
         let min_std = config.min_std;
@@ -207,7 +198,6 @@ impl Has {
         Ok(Self { config })
     }
 
-    /// Returns a function that maps a turn index and credit to `A_turn`, for one group.
     fn comparison(&self, group: &Group, credits: &[Vec<f64>]) -> impl Fn(usize, f64) -> f64 {
         let HasConfig { baseline, epsilon, min_std, .. } = self.config;
         let longest = group.trajectories.iter().map(|trajectory| trajectory.turns.len()).max().unwrap_or(0);
@@ -274,7 +264,6 @@ impl Refinement for Has {
     }
 
     fn required_inputs(&self) -> RequiredInputs {
-        // With alpha = 1 the credits are not used.
         let credits = self.config.decomposer == DecomposerKind::External && self.config.alpha != 1.0;
         RequiredInputs { credits, ..RequiredInputs::default() }
     }

@@ -1,5 +1,4 @@
-//! A fast hash function for texts and small keys. Its maps are only used to number items in order
-//! of first appearance, so hash values never affect results.
+//! Fast hashing. Maps only number items by first appearance, so hash values never affect results.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

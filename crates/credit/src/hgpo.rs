@@ -1,22 +1,18 @@
 //! HGPO: step advantages from a hierarchy of groups that share increasingly long histories (He et
 //! al. 2026, "Hierarchy-of-Groups Policy Optimization for Long-Horizon Agentic Tasks").
 //!
-//! At level `k = 1..=K`, turns of a group with the same last `k` observations form a cluster, and
-//! `A_k` standardizes the step returns within it. Clusters with only one turn are skipped. The
-//! advantage is `A = sum_k w_k A_k / sum_k w_k` over the remaining levels, with
-//! `w_k = (k + 1)^alpha`.
-//!
-//! At level `k`, turns with fewer than `k` observations are clustered by their whole history. A
-//! turn whose state no other turn visits gets advantage 0.
+//! At level `k = 1..=K`, turns with the same last `k` observations (or whole history, if shorter)
+//! form a cluster, and `A_k` standardizes step returns within it. The advantage is
+//! `A = sum_k w_k A_k / sum_k w_k` with `w_k = (k + 1)^alpha`, over levels with at least two turns
+//! in the cluster; 0 without any.
 //!
 //! Differs from the paper: weights are renormalized over a turn's levels, so that turns in small
 //! clusters are not scaled down. An invalid-action penalty is subtracted from an invalid turn's
-//! step return. If a cluster's variance is zero, the advantage is exactly 0.
+//! step return. Zero variance in a cluster gives exactly 0.
 //!
-//! The authors' code (a verl-agent recipe) differs from the paper in three settings.
-//! `skip_zero_levels` excludes the weights of levels whose advantage is 0. `skip_short_histories`
-//! skips level `k` for turns with fewer than `k` observations. `base_group` adds the trajectory's
-//! advantage as level 0.
+//! Three settings follow the authors' code (a verl-agent recipe): `skip_zero_levels` excludes the
+//! weights of levels with advantage 0, `skip_short_histories` skips level `k` below `k`
+//! observations, and `base_group` adds the trajectory's advantage as level 0.
 
 use std::borrow::Cow;
 
@@ -31,17 +27,16 @@ use crate::{CreditError, CreditInputs, Estimator, Explanation, TurnField};
 
 const NAME: &str = "hgpo";
 
-/// Whether to add a level 0: the trajectory's GRPO advantage (sample standard deviation), with
-/// weight 1.
+/// Level 0: the trajectory's GRPO advantage (sample standard deviation), with weight 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum BaseGroup {
-    /// No level 0, as in the paper.
+    /// No level 0 (paper).
     #[default]
     None,
-    /// Level 0 counts each trajectory of the group once.
+    /// Level 0 over the group's trajectories.
     Trajectory,
-    /// Level 0 counts each turn of the group once, like verl-agent's `base_group`.
+    /// Level 0 over the group's turns, like verl-agent's `base_group`.
     Turn,
 }
 
@@ -49,35 +44,34 @@ pub enum BaseGroup {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct HgpoConfig {
-    /// Discount factor of the step returns.
+    /// Discount of step returns.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub gamma: f64,
-    /// Length of the longest shared history, in observations; K in the paper.
+    /// Observations in the longest shared history; K in the paper.
     #[schemars(range(min = 1, max = 1000))]
     pub levels: usize,
-    /// Exponent of the level weights: higher values favor longer shared histories.
+    /// Exponent of level weights; higher values favor longer histories.
     #[schemars(range(min = -100.0, max = 100.0))]
     pub alpha: f64,
     /// Whether to divide by the standard deviation.
     pub normalize: Normalize,
-    /// Delta degrees of freedom of the standard deviation: 0 (population) or 1 (sample).
+    /// Degrees of freedom of the standard deviation: 0 (population) or 1 (sample).
     #[schemars(range(max = 1))]
     pub ddof: u8,
     /// Added to the standard deviation.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
-    /// Penalty for an invalid turn.
+    /// Penalty of an invalid turn.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub invalid_penalty: f64,
-    /// Quantity that the invalid-action penalty is subtracted from.
+    /// What the invalid-action penalty is subtracted from.
     pub invalid_penalty_target: PenaltyScope,
-    /// Exclude the weights of levels whose advantage is 0, like the authors' code; the paper
-    /// includes them.
+    /// Exclude the weights of levels with advantage 0, like the authors' code.
     pub skip_zero_levels: bool,
-    /// Skip level k for turns with fewer than k observations, like the authors' code. Otherwise,
-    /// such turns are compared with each other if their complete histories are equal.
+    /// Skip level k for turns with fewer than k observations, like the authors' code; otherwise
+    /// complete histories are compared.
     pub skip_short_histories: bool,
-    /// Whether to add the trajectory's advantage as level 0.
+    /// Level 0 from the trajectory's advantage.
     pub base_group: BaseGroup,
 }
 
@@ -100,7 +94,7 @@ impl Default for HgpoConfig {
 }
 
 impl HgpoConfig {
-    /// Returns the settings that reproduce verl-agent's numbers.
+    /// Returns settings that reproduce verl-agent's numbers.
     #[must_use]
     pub fn verl_agent(&self) -> Self {
         let base_group = match self.base_group {
@@ -132,7 +126,7 @@ pub struct Hgpo {
 }
 
 impl Hgpo {
-    /// Creates HGPO with these settings.
+    /// Creates HGPO.
     ///
     /// # Errors
     /// Fails on invalid settings.
@@ -148,9 +142,8 @@ impl Hgpo {
         Ok(Self { config })
     }
 
-    /// Returns each turn's cluster index at each level, as `[level][trajectory][turn]`, and the
-    /// number of clusters. Each level extends the previous turn's history by one observation, at a
-    /// cost of one lookup per turn.
+    /// Returns clusters `[level][trajectory][turn]` and their number. Each level adds one
+    /// observation to the previous turn's history, with one lookup per turn.
     fn clusters(&self, group: &Group) -> Vec<(Vec<Vec<usize>>, usize)> {
         let mut texts: FastMap<(TurnKind, &str), usize> = FastMap::default();
         let observations: Vec<Vec<usize>> = group
@@ -191,7 +184,6 @@ impl Hgpo {
         !(self.config.skip_zero_levels && advantage == 0.0)
     }
 
-    /// Returns each turn's level-0 advantage, as `[trajectory][turn]`, if level 0 is used.
     fn base_advantages(&self, scores: &GroupScores) -> Option<Vec<Vec<f64>>> {
         let population = match self.config.base_group {
             BaseGroup::None => return None,
@@ -301,7 +293,7 @@ impl Estimator for Hgpo {
                         let moments = &moments[cluster];
                         let advantage =
                             moments.standardise(value, config.normalize, config.epsilon, Singleton::Zero);
-                        // Turn t has t + 1 observations; level index l compares l + 1 of them.
+                        // Turn t has t + 1 observations; level index l compares l + 1.
                         let short = config.skip_short_histories && turn < level;
                         let counted = moments.count > 1 && !short && self.counts(advantage);
                         if counted {

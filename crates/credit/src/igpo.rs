@@ -1,27 +1,23 @@
 //! IGPO: rewards a turn for raising the policy's probability of the reference answer (Wang et al.
 //! 2025, "Information Gain-based Policy Optimization", arXiv 2510.14967).
 //!
-//! With `p_{i,t} = exp(mean_j log pi(a_j | prompt of turn t, a_<j))` over the tokens of the
-//! reference answer `a`:
-//! * The reward for turn t is its information gain `r_{i,t} = p_{i,t+1} - p_{i,t}`, and for the
-//!   last turn the outcome `R_i`.
-//! * Rewards are standardized over the group, `r' = (r - mean) / (std + eps)`. Gains and outcomes
-//!   are standardized together (`joint`) or separately (`separate`, an option of the authors'
-//!   code).
+//! With `p_{i,t} = exp(mean_j log pi(a_j | prompt of turn t, a_<j))` over the tokens of the answer
+//! `a`:
+//! * Turn t's reward is its information gain `r_{i,t} = p_{i,t+1} - p_{i,t}`; the last turn's is
+//!   the outcome `R_i`.
+//! * Rewards are standardized over the group, `r' = (r - mean) / (std + eps)`, gains and outcomes
+//!   together (`joint`) or separately (`separate`, an option of the authors' code).
 //! * `A_{i,t} = sum_{k >= t} gamma^(k-t) r'_{i,k}` replaces the estimator's advantage.
 //!
-//! The policy that sampled the batch scores the answer ([`turnwise_core::Task::answer`]) after each
-//! turn's exact prompt followed by `lead` ([`ScoreRequest`]). This costs one extra forward pass
-//! over each prompt of the batch. No gradient flows through it.
+//! The sampling policy scores the answer ([`turnwise_core::Task::answer`]) after each turn's exact
+//! prompt and `lead` ([`ScoreRequest`]): one extra forward pass per prompt, without a gradient.
 //!
 //! Differs from the paper:
-//! * The paper embeds the answer in a sentence ("Now there's enough information to answer", then
-//!   the tag). Here `lead` is only the tag, because policies trained from scratch have never seen
-//!   such a sentence.
-//! * The paper's outcome is F1, or -1 for a malformed episode. Here it is the environment's return.
-//! * IGPO replaces the estimator's advantage, including its invalid-action penalty.
-//! * If a prompt leaves no room for the answer in the context, the gains before and after that
-//!   prompt are 0 (`igpo/unscored`).
+//! * `lead` is only the tag, without the paper's sentence ("Now there's enough information to
+//!   answer"), which policies trained from scratch have never seen.
+//! * The outcome is the environment's return, not F1 with -1 for a malformed episode.
+//! * The estimator's invalid-action penalty is replaced too.
+//! * If the answer does not fit the context, the gains before and after are 0 (`igpo/unscored`).
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, PerTurn, Preset, Trajectory};
@@ -32,11 +28,11 @@ use crate::{CreditError, CreditInputs, Explanation, Refinement, RequiredInputs, 
 
 const NAME: &str = "igpo";
 
-/// Which rewards are standardized together.
+/// Rewards that are standardized together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Standardize {
-    /// All rewards of a group together.
+    /// All rewards of a group.
     #[default]
     Joint,
     /// Information gains and outcomes separately.
@@ -50,10 +46,10 @@ pub struct IgpoConfig {
     /// Discount per turn.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub gamma: f64,
-    /// Which rewards are standardized together.
+    /// Rewards that are standardized together.
     pub standardize: Standardize,
-    /// Text between the prompt and the answer, which is not scored. Its trailing spaces become part
-    /// of the answer's first token.
+    /// Unscored text between prompt and answer. Trailing spaces become part of the answer's first
+    /// token.
     pub lead: String,
     /// Added to the standard deviation.
     #[schemars(range(min = 0.0, max = 1.0))]
@@ -84,17 +80,16 @@ pub struct Igpo {
 }
 
 impl Igpo {
-    /// Creates IGPO with these settings.
+    /// Creates IGPO.
     ///
     /// # Errors
-    /// Fails if a setting is out of range.
+    /// Fails on a setting out of range.
     pub fn new(config: IgpoConfig) -> Result<Self, CreditError> {
         in_range(NAME, &config)?;
         Ok(Self { config })
     }
 
-    /// Returns the answer's probability before each turn, or `None` if the answer does not fit the
-    /// context.
+    /// Returns the answer's probability before each turn; `None` if it does not fit the context.
     fn likelihoods(inputs: &CreditInputs<'_>) -> Result<PerTurn<Option<f64>>, CreditError> {
         for (group, data) in inputs.batch.groups.iter().enumerate() {
             let lacks = |one: &Trajectory| one.task.answer().is_none() && !one.turns.is_empty();
@@ -112,7 +107,6 @@ impl Igpo {
         Ok(PerTurn::from_fn(inputs.batch, |_, _, _| scores.next().and_then(|score| likelihood(score))))
     }
 
-    /// Returns each turn's information gain, or the outcome for the last turn.
     fn rewards(batch: &Batch, likelihoods: &PerTurn<Option<f64>>) -> PerTurn<f64> {
         PerTurn::from_fn(batch, |group, trajectory, turn| {
             let data = &batch.groups[group].trajectories[trajectory];

@@ -1,6 +1,6 @@
 //! Credit assignment: estimators compute one advantage per turn, and refinements change it.
 //!
-//! This crate uses no tensors and does no I/O. Statistics are computed in f64.
+//! No tensors, no I/O; statistics are in f64.
 //!
 //! ```
 //! use turnwise_core::{Batch, Group, Trajectory};
@@ -23,18 +23,6 @@
 //! assert_eq!(advantages[(0, 1, 1)], -advantages[(0, 0, 1)]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
-//!
-//! | file | subject |
-//! |---|---|
-//! | [`grpo`], [`rloo`], [`gae`], [`turn_ppo`], [`gigpo`], [`hgpo`], [`rtmc`], [`monte_carlo`] | estimators |
-//! | [`salt`], [`aem`], [`empg`], [`has`], [`turn_credit`], [`igpo`], [`privileged_gap`] | refinements |
-//! | [`outlier`] | detection of turns with unusual entropy, for loss terms that apply to them |
-//! | [`selection`], [`compact`], [`overlong`] | filters for groups and trajectories, and a penalty for long responses |
-//! | [`anchor`], [`similarity`], [`embedding`] | matching turns in the same state |
-//! | [`scores`], [`statistics`], [`entropies`] | shared computations |
-//! | `registry` | methods by name, including those registered by other crates |
-//! | `inputs`, `pipeline`, `explanation` | model inputs, the configured pipeline, and explanations of its results |
-//! | `meanings` | descriptions of explanations |
 
 pub mod aem;
 pub mod anchor;
@@ -84,59 +72,57 @@ pub use turnwise_core::{Facts, StageRecord};
 use gae::TokenAdvantages;
 use turnwise_core::{Batch, PerToken, PerTurn};
 
-/// Maps a text to a vector, such that similar texts point in similar directions.
+/// Maps texts to vectors; similar texts point in similar directions.
 pub trait Embedder: Send + Sync {
-    /// Returns the text's vector; all vectors have the same dimension.
+    /// Returns the text's vector, of fixed dimension.
     fn embed(&self, text: &str) -> Vec<f32>;
 }
 
 const WHOLE_TURNS: &str = "it works on advantages of whole turns, and `ppo` and `turn-ppo` give one per token; use a \
                            group-relative estimator, or `aem`";
 
-/// Computes one advantage per turn from a batch.
+/// Computes one advantage per turn.
 pub trait Estimator: Send + Sync {
     /// Returns the method's config name.
     fn name(&self) -> &'static str;
 
-    /// Returns which inputs from a model the estimator needs.
+    /// Returns the required model inputs.
     fn required_inputs(&self) -> RequiredInputs {
         RequiredInputs::default()
     }
 
-    /// Returns the turn fields that the estimator needs, apart from rewards.
+    /// Returns the required turn fields, apart from rewards.
     fn fields(&self) -> Vec<TurnField> {
         Vec::new()
     }
 
-    /// Returns the texts or responses that the policy must score, if [`RequiredInputs::scores`] is
-    /// set. They are returned by [`CreditInputs::scores`].
+    /// Returns what the policy must score for [`CreditInputs::scores`].
     fn score_requests(&self, batch: &Batch) -> Vec<ScoreRequest> {
         let _ = batch;
         Vec::new()
     }
 
-    /// Returns true if trajectories are compared within their group, so that a group of one carries
-    /// no signal.
+    /// Returns true if a group of one carries no signal.
     fn compares_groups(&self) -> bool {
         true
     }
 
-    /// Returns true if the estimator also computes an advantage per response token.
+    /// Returns true if advantages per response token are also computed.
     fn works_on_tokens(&self) -> bool {
         false
     }
 
-    /// Computes the advantage of each turn of the batch.
+    /// Computes each turn's advantage.
     ///
     /// # Errors
-    /// Returns [`CreditError::MissingField`] or [`CreditError::NotFinite`], which names the turn.
+    /// Returns [`CreditError::MissingField`] or [`CreditError::NotFinite`].
     fn advantages(
         &self,
         inputs: &CreditInputs<'_>,
         explanation: &mut Explanation,
     ) -> Result<PerTurn<f64>, CreditError>;
 
-    /// Computes the advantage and value target of each response token, if supported.
+    /// Computes token advantages and value targets, if supported.
     ///
     /// # Errors
     /// Fails like [`Estimator::advantages`].
@@ -146,39 +132,36 @@ pub trait Estimator: Send + Sync {
     }
 }
 
-/// Modifies the advantages computed by an estimator.
+/// Modifies an estimator's advantages.
 pub trait Refinement: Send + Sync {
     /// Returns the method's config name.
     fn name(&self) -> &'static str;
 
-    /// Returns which inputs from a model the refinement needs.
+    /// Returns the required model inputs.
     fn required_inputs(&self) -> RequiredInputs {
         RequiredInputs::default()
     }
 
-    /// Returns the turn fields that the refinement needs.
+    /// Returns the required turn fields.
     fn fields(&self) -> Vec<TurnField> {
         Vec::new()
     }
 
-    /// Returns the texts or responses that the policy must score, if [`RequiredInputs::scores`] is
-    /// set. They are returned by [`CreditInputs::scores`].
+    /// Returns what the policy must score for [`CreditInputs::scores`].
     fn score_requests(&self, batch: &Batch) -> Vec<ScoreRequest> {
         let _ = batch;
         Vec::new()
     }
 
-    /// Returns true if [`Refinement::refine_tokens`] is implemented. Refinements that compare or
-    /// blend whole turns do not support token-level advantages.
+    /// Returns true if [`Refinement::refine_tokens`] is implemented.
     fn works_on_tokens(&self) -> bool {
         false
     }
 
-    /// Modifies the advantages in place.
+    /// Modifies the advantages.
     ///
     /// # Errors
-    /// Returns [`CreditError::MissingField`] or [`CreditError::NotFinite`], which name the turn, or
-    /// [`CreditError::Setting`] if [`CreditInputs`] lacks an embedder or decomposer.
+    /// Fails like [`Estimator::advantages`], or without a required embedder or decomposer.
     fn refine(
         &self,
         inputs: &CreditInputs<'_>,
@@ -186,12 +169,11 @@ pub trait Refinement: Send + Sync {
         explanation: &mut Explanation,
     ) -> Result<(), CreditError>;
 
-    /// Modifies token-level advantages in place. Called instead of [`Refinement::refine`] if the
-    /// estimator computes token-level advantages.
+    /// Modifies token advantages, in place of [`Refinement::refine`] if the estimator computes
+    /// them.
     ///
     /// # Errors
-    /// Returns [`CreditError::Setting`] by default, because most methods do not support tokens.
-    /// Otherwise fails like [`Refinement::refine`].
+    /// Fails like [`Refinement::refine`]; by default always.
     fn refine_tokens(
         &self,
         inputs: &CreditInputs<'_>,

@@ -1,5 +1,5 @@
-//! Descriptions of the stages and facts in a [`StageRecord`](crate::StageRecord), shown by viewers.
-//! Stages from other crates have no description.
+//! Descriptions of built-in stages and facts in a [`StageRecord`](crate::StageRecord), shown by
+//! viewers.
 
 /// Returns a built-in stage's update rule.
 pub fn stage_rule(stage: &str) -> Option<&'static str> {
@@ -56,7 +56,7 @@ pub fn stage_rule(stage: &str) -> Option<&'static str> {
     })
 }
 
-/// Describes a fact reported by a built-in stage.
+/// Describes a built-in stage's fact.
 pub fn fact_meaning(stage: &str, fact: &str) -> Option<&'static str> {
     Some(match (stage, fact) {
         ("grpo" | "rloo" | "gigpo", "score") => {

@@ -1,26 +1,21 @@
 //! VinePPO's advantages: `A_t = r_t + gamma V(s_{t+1}) - V(s_t)`, with `V` estimated from fresh
 //! continuations (Kazemnejad et al. 2024, arXiv 2410.01679, section 4).
 //!
-//! `V(s) = (R_1 + .. + R_K) / K`, with `R_k = sum_j gamma^j r_j` over continuation k that the
-//! current policy samples from s. The value after the last turn is 0. The trajectory itself does
-//! not count as one of its continuations.
+//! `V(s) = (R_1 + .. + R_K) / K`, with `R_k = sum_j gamma^j r_j` over continuations that the
+//! rollout policy samples from each distinct state ([`turnwise_core::Turn::state_value`]); 0 after
+//! the last turn. Unbiased for any `K`, with less variance for a larger one.
 //!
-//! The estimate is unbiased for any `K`; increasing `K` reduces its variance. For each distinct
-//! state of the batch, `K` continuations are sampled from the rollout policy
-//! ([`turnwise_core::Turn::state_value`]).
-//!
-//! With `per_turn = false`, all turns of a trajectory get `sum_t gamma^t A_t = R - V(s_0)`. This
-//! control improves only the baseline, not per-turn credit.
+//! With `per_turn = false`, all turns of a trajectory get `sum_t gamma^t A_t = R - V(s_0)`, a
+//! control with a better baseline but no per-turn credit.
 //!
 //! Differs from the paper:
-//! * A step is a turn, not a line of reasoning. All tokens of a turn get the turn's advantage.
-//! * The paper's code whitens over tokens, so long turns weigh more. Here, whitening counts each
-//!   turn once. `whiten = false` keeps the plain difference, on the scale of the rewards.
-//! * `invalid_penalty` is subtracted from the reward of an invalid turn. State values do not
-//!   include penalties.
+//! * A step is a turn, not a line of reasoning; its tokens share the advantage.
+//! * Whitening counts each turn once; the paper's code whitens over tokens. `whiten = false` keeps
+//!   the scale of the rewards.
+//! * `invalid_penalty` is subtracted from an invalid turn's reward, not from state values.
 //! * `per_turn` is ours.
-//! * State values use the environment's rewards (times `env.reward_scale`). A KL or length penalty
-//!   in the reward counts only in `r_t`.
+//! * State values use the environment's rewards (times `env.reward_scale`); KL and length penalties
+//!   count only in `r_t`.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset, Trajectory};
@@ -33,22 +28,21 @@ use crate::{CreditError, CreditInputs, Estimator, Explanation, RequiredInputs, S
 
 const NAME: &str = "monte-carlo";
 
-/// Settings of the VinePPO estimator.
+/// Settings of VinePPO.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct MonteCarloConfig {
-    /// Number of continuations sampled from each state.
+    /// Continuations per state.
     #[schemars(range(min = 1, max = 100_000))]
     pub continuations: usize,
-    /// Discount factor of the return, per turn.
+    /// Discount per turn.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub gamma: f64,
-    /// Whether each turn's advantage is its own change in state value. If false, every turn gets
-    /// the return minus the value of the first state.
+    /// Whether advantages are per turn; otherwise the return minus the first state's value.
     pub per_turn: bool,
-    /// Whether to whiten advantages over the batch's turns.
+    /// Whether to whiten over the batch's turns.
     pub whiten: bool,
-    /// Penalty for an invalid turn.
+    /// Penalty of an invalid turn.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub invalid_penalty: f64,
 }
@@ -69,7 +63,7 @@ impl MethodSettings for MonteCarloConfig {
     }
 }
 
-/// Estimates advantages from Monte-Carlo state values.
+/// The VinePPO estimator.
 #[derive(Clone, Debug)]
 pub struct MonteCarlo {
     config: MonteCarloConfig,
@@ -84,10 +78,10 @@ struct Change {
 }
 
 impl MonteCarlo {
-    /// Creates the estimator with these settings.
+    /// Creates the estimator.
     ///
     /// # Errors
-    /// Fails if a setting is out of range.
+    /// Fails on a setting out of range.
     pub fn new(config: MonteCarloConfig) -> Result<Self, CreditError> {
         in_range(NAME, &config)?;
         Ok(Self { config })

@@ -1,14 +1,12 @@
 //! STAPO's outlier turns, whose entropy is unusual for their state (STAPO, section 3.2, equations 2
 //! and 3, algorithm 1).
 //!
-//! Within each anchor group, `H_n = (Hbar - mean) / (std + eps)`. Q1 and Q3 are the quartiles of
-//! `H_n` over the batch, computed by linear interpolation. A turn is an outlier if `H_n` is outside
-//! `[Q1 - lambda IQR, Q3 + lambda IQR]`.
+//! Within each anchor group, `H_n = (Hbar - mean) / (std + eps)`. Outliers are outside
+//! `[Q1 - lambda IQR, Q3 + lambda IQR]`, with interpolated quartiles of `H_n` over the batch.
 //!
-//! Differs from the paper: a turn whose state is visited only once keeps its raw entropy, as the
-//! paper's Limitations section says; `zero` and `exclude` are alternatives. If the IQR is below
-//! 1e-8, rounding errors would decide which turns are outliers, so no turn is an outlier
-//! unless `literal` is set.
+//! Differs from the paper: a turn whose state is visited once keeps its raw entropy, as in the
+//! paper's Limitations section; `zero` and `exclude` are alternatives. Below an IQR of 1e-8,
+//! rounding errors would decide, so no turn is an outlier unless `literal` is set.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, PerTurn};
@@ -24,29 +22,29 @@ pub(crate) const NAME: &str = "outliers";
 
 const MIN_IQR: f64 = 1e-8;
 
-/// How outlier turns are detected.
+/// Detection of outlier turns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Locate {
-    /// By entropy, normalized over turns in the same anchor state.
+    /// Entropy, normalized over turns in the same anchor state.
     #[default]
     Normalized,
     /// Mean response entropy.
     Shannon,
-    /// Treat every turn as an outlier.
+    /// Every turn is an outlier.
     All,
 }
 
-/// Normalized entropy of a turn whose state is visited only once.
+/// Normalized entropy of a turn whose state is visited once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SingletonState {
-    /// The raw entropy.
+    /// Raw entropy.
     #[default]
     Raw,
     /// 0.
     Zero,
-    /// None: the turn is excluded from the quartiles and is never an outlier.
+    /// Excluded from the quartiles, never an outlier.
     Exclude,
 }
 
@@ -54,23 +52,23 @@ pub enum SingletonState {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct OutlierConfig {
-    /// How outlier turns are detected.
+    /// Detection of outlier turns.
     pub locate: Locate,
-    /// How far the inlier interval extends beyond the quartiles, in interquartile ranges.
+    /// Extent of the inlier interval beyond the quartiles, in interquartile ranges.
     #[schemars(range(min = 0.0, max = 1000.0))]
     pub lambda: f64,
-    /// Normalized entropy of a turn whose state is visited only once.
+    /// Normalized entropy of a turn whose state is visited once.
     pub single_visit_entropy: SingletonState,
     /// Detect outliers even if the interquartile range is nearly 0.
     pub literal: bool,
-    /// Delta degrees of freedom of the standard deviation: 1 (sample) or 0 (population).
+    /// Degrees of freedom of the standard deviation: 1 (sample) or 0 (population).
     #[schemars(range(max = 1))]
     pub ddof: u8,
     /// Added to the standard deviation.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
-    /// How to find anchor states. Defaults to the estimator's setting (`credit.estimator.anchor` of
-    /// `gigpo`), or to exact matching if it has none.
+    /// Matching of anchor states. Default: `credit.estimator.anchor` (of `gigpo` or `rtmc`), else
+    /// exact.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub anchor: Option<AnchorConfig>,
 }
@@ -93,12 +91,12 @@ impl OutlierConfig {
     /// Rejects invalid settings.
     ///
     /// # Errors
-    /// Returns an error that names the invalid key under `outliers`, its value and the valid range.
+    /// Names the key, its value and the valid range.
     pub fn check(&self) -> Result<(), CreditError> {
         in_range(NAME, self)
     }
 
-    /// Returns the turn fields that outlier detection needs.
+    /// Returns the required turn fields.
     pub fn fields(&self) -> Vec<TurnField> {
         match self.locate {
             Locate::All => Vec::new(),
@@ -108,22 +106,22 @@ impl OutlierConfig {
     }
 }
 
-/// Outlier turns of a batch, with scores and bounds.
+/// Outlier turns with scores and bounds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outliers {
     /// Whether each turn is an outlier.
     pub mask: PerTurn<bool>,
-    /// `H_n` (or the raw entropy) of each turn; `None` if the turn is excluded.
+    /// `H_n` (or raw entropy) per turn; `None` if excluded.
     pub scores: PerTurn<Option<f64>>,
-    /// Anchor groups for each group of the batch; empty if not used.
+    /// Anchor groups per group of the batch; empty if unused.
     pub states: Vec<Anchors>,
-    /// Bounds of the inlier interval; `None` for `locate = "all"` or an empty batch.
+    /// Inlier interval; `None` for `locate = "all"` or an empty batch.
     pub bounds: Option<(f64, f64)>,
-    /// Whether the interval was ignored because its width was nearly 0.
+    /// Whether the interval was too narrow to use.
     pub degenerate: bool,
-    /// Number of unusually certain turns (below the interval).
+    /// Unusually certain turns (below the interval).
     pub low: usize,
-    /// Number of unusually uncertain turns (above the interval).
+    /// Unusually uncertain turns (above the interval).
     pub high: usize,
 }
 
@@ -154,10 +152,10 @@ impl Outliers {
     }
 }
 
-/// Finds the outlier turns of a batch.
+/// Finds a batch's outlier turns.
 ///
 /// # Errors
-/// Fails on invalid settings, or (except with `locate = "all"`) if a turn has no token entropies.
+/// Fails on invalid settings or, unless `locate = "all"`, missing token entropies.
 pub fn locate(batch: &Batch, config: &OutlierConfig) -> Result<Outliers, CreditError> {
     config.check()?;
     let anchor = config.anchor.clone().unwrap_or_default();

@@ -1,12 +1,9 @@
-//! DAPO's overlong shaping: a soft penalty for responses near the length limit (Yu et al. 2025,
-//! "DAPO", equation 13).
+//! DAPO's overlong shaping, a soft length penalty (Yu et al. 2025, "DAPO", equation 13): 0 up to
+//! `limit - buffer` tokens, then growing linearly to `penalty` at `limit`, where it stays.
 //!
-//! The penalty is 0 up to `limit - buffer` tokens, grows linearly to `penalty` at `limit`, and
-//! stays constant beyond.
-//!
-//! Differs from the paper: each turn counts as a response, and the penalty is subtracted from the
-//! turn's reward before credit assignment. History summaries have their own limit
-//! (`prompt.max_summary_tokens`) and are not penalized.
+//! Differs from the paper: each turn is a response, and the penalty is subtracted from its reward
+//! before credit assignment. History summaries have their own limit (`prompt.max_summary_tokens`)
+//! and no penalty.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::Batch;
@@ -17,9 +14,9 @@ use crate::CreditError;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OverlongConfig {
-    /// Maximum response length, in tokens.
+    /// Maximum response tokens.
     pub limit: usize,
-    /// Number of tokens before the limit over which the penalty increases.
+    /// Tokens before the limit over which the penalty grows.
     pub buffer: usize,
     /// Penalty at and above the limit.
     #[serde(default = "one")]
@@ -31,7 +28,7 @@ fn one() -> f64 {
 }
 
 impl OverlongConfig {
-    /// Returns the reward term (0 or negative) for a response of `tokens` tokens.
+    /// Returns the reward term, at most 0, for a response length.
     pub fn shaping(&self, tokens: usize) -> f64 {
         let begin = self.limit.saturating_sub(self.buffer);
         if tokens <= begin {
@@ -43,18 +40,16 @@ impl OverlongConfig {
         }
     }
 
-    /// Returns the settings for a task whose limit may be shorter, with the buffer scaled in
-    /// proportion.
+    /// Returns the settings for a task's shorter limit, the buffer scaled in proportion.
     fn within(&self, own: Option<usize>) -> Self {
         let limit = own.map_or(self.limit, |own| own.min(self.limit));
         Self { limit, buffer: self.buffer * limit / self.limit.max(1), penalty: self.penalty }
     }
 
-    /// Adds the penalty to each turn's credited reward, and returns the number of penalized turns.
-    /// If a task has a shorter limit, that limit applies.
+    /// Applies the penalty, with a task's shorter limit, and returns the number of penalized turns.
     ///
     /// # Errors
-    /// Fails if the buffer is longer than the limit, or the penalty is negative, NaN or infinite.
+    /// Fails if the buffer exceeds the limit, or the penalty is negative, NaN or infinite.
     pub fn apply(&self, batch: &mut Batch) -> Result<usize, CreditError> {
         let Self { limit, buffer, penalty } = *self;
         if buffer > limit || !(penalty >= 0.0 && penalty.is_finite()) {

@@ -1,4 +1,4 @@
-//! The credit pipeline: an estimator, followed by refinements.
+//! The credit pipeline.
 
 use std::collections::BTreeMap;
 
@@ -12,31 +12,30 @@ use crate::{
     Registry, RequiredInputs, ScoreRequest, TurnField, WHOLE_TURNS,
 };
 
-/// An estimator followed by refinements.
+/// An estimator, then refinements.
 pub struct Pipeline {
     estimator: Box<dyn Estimator>,
     refinements: Vec<Box<dyn Refinement>>,
     outliers: Option<OutlierConfig>,
 }
 
-/// Results of running the pipeline.
+/// Results of a pipeline.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CreditReport {
     /// One advantage per turn.
     pub advantages: PerTurn<f64>,
-    /// Advantage and value target of each response token, if the estimator works on tokens.
+    /// Advantage and value target per response token, if the estimator has them.
     pub tokens: Option<TokenAdvantages>,
-    /// Turns with unusual entropy, if their detection is configured.
+    /// Turns with unusual entropy, if configured.
     pub outliers: Option<Outliers>,
-    /// Records of each stage, as `[group][trajectory][turn][stage]`; empty unless requested.
+    /// Records `[group][trajectory][turn][stage]`; empty unless requested.
     pub explanations: Explanations,
-    /// Diagnostics for the batch by name, logged as metrics.
+    /// The batch's diagnostics, logged as metrics.
     pub diagnostics: BTreeMap<String, f64>,
 }
 
 const OF_TOKENS: &str = "advantages of tokens";
 
-/// Checks that a stage, which may come from another crate, returned one advantage per turn.
 fn fits<U: Unit>(table: &Table<f64, U>, what: &'static str, batch: &Batch) -> Result<(), CreditError> {
     table.check_shape(batch).map_err(|source| CreditError::Shape { what, source })
 }
@@ -57,18 +56,18 @@ fn check_stage<U: Unit>(
 }
 
 impl Pipeline {
-    /// Creates a pipeline from a config that uses only built-in methods.
+    /// Creates a pipeline of built-in methods.
     ///
     /// # Errors
-    /// Returns an error with the reason if a setting is invalid.
+    /// Fails on an invalid setting.
     pub fn from_config(config: &CreditConfig) -> Result<Self, CreditError> {
         Self::with_registry(config, &Registry::builtin())
     }
 
-    /// Creates a pipeline from a config, using the methods in `registry`.
+    /// Creates a pipeline with the methods in `registry`.
     ///
     /// # Errors
-    /// Returns an error with the reason if a method is unknown or a setting is invalid.
+    /// Fails on an unknown method or invalid setting.
     pub fn with_registry(config: &CreditConfig, registry: &Registry) -> Result<Self, CreditError> {
         let estimator = registry.estimator(&config.estimator)?;
         let refinements = config
@@ -90,7 +89,7 @@ impl Pipeline {
         Ok(pipeline)
     }
 
-    /// Creates a pipeline from an estimator and refinements.
+    /// Creates a pipeline from its stages.
     pub fn new(estimator: Box<dyn Estimator>, refinements: Vec<Box<dyn Refinement>>) -> Self {
         Self { estimator, refinements, outliers: None }
     }
@@ -100,14 +99,14 @@ impl Pipeline {
         self.estimator.name()
     }
 
-    /// Returns which inputs from a model the stages need.
+    /// Returns the model inputs that the stages need.
     pub fn required_inputs(&self) -> RequiredInputs {
         self.refinements.iter().fold(self.estimator.required_inputs(), |needs, refinement| {
             needs.and(refinement.required_inputs())
         })
     }
 
-    /// Returns the turn fields that each stage needs, paired with the stage's config name.
+    /// Returns the turn fields that the stages need, with the stage's config name.
     pub fn fields(&self) -> Vec<(&'static str, TurnField)> {
         let refinements = self.refinements.iter().map(|stage| (stage.name(), stage.fields()));
         let outliers = self.outliers.iter().map(|config| (outlier::NAME, config.fields()));
@@ -118,27 +117,25 @@ impl Pipeline {
             .collect()
     }
 
-    /// Returns true if trajectories are compared within their group, so that a group of one carries
-    /// no signal.
+    /// Returns true if a group of one carries no signal.
     pub fn compares_groups(&self) -> bool {
         self.estimator.compares_groups()
     }
 
-    /// Returns true if the estimator also computes an advantage per response token.
+    /// Returns true if advantages per response token are also computed.
     pub fn works_on_tokens(&self) -> bool {
         self.estimator.works_on_tokens()
     }
 
-    /// Returns true if outlier turns are selected for a loss term ([`CreditReport::outliers`]).
+    /// Returns true if outlier turns are detected ([`CreditReport::outliers`]).
     pub fn selects_turns(&self) -> bool {
         self.outliers.is_some()
     }
 
-    /// Requests the pipeline's inputs from a provider and checks their shapes.
+    /// Requests the inputs and checks their shapes.
     ///
     /// # Errors
-    /// Returns the provider's errors, [`CreditError::Shape`] if an input does not match the batch,
-    /// and [`CreditError::Scores`] if the number of scores is wrong.
+    /// Returns the provider's errors, [`CreditError::Shape`] and [`CreditError::Scores`].
     pub fn supply<P: InputProvider>(&self, batch: &Batch, provider: &mut P) -> Result<ModelInputs, P::Error> {
         fn fits<T, U: Unit>(
             table: Table<T, U>,
@@ -178,15 +175,15 @@ impl Pipeline {
         Ok(model_inputs)
     }
 
-    /// Computes the advantage of each turn of the batch.
+    /// Computes each turn's advantage.
     ///
     /// # Errors
-    /// Fails if a turn lacks a field that a method needs, or if a value is NaN or infinite.
+    /// Fails on a missing turn field, NaN or infinity.
     pub fn run(&self, batch: &Batch) -> Result<PerTurn<f64>, CreditError> {
         self.report(&CreditInputs::new(batch), false).map(|report| report.advantages)
     }
 
-    /// Computes advantages and diagnostics and, if `explain` is set, explanations.
+    /// Computes advantages and diagnostics and, with `explain`, explanations.
     ///
     /// # Errors
     /// Fails like [`Pipeline::run`].

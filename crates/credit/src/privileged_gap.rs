@@ -1,30 +1,24 @@
-//! Privileged gap: scales advantages by self-distillation, with the policy as its own teacher. A
-//! turn gets more credit in a success, and less blame in a failure, if hindsight raises the
-//! policy's probability of its response (Yang et al. 2026, "Self-Distilled RLVR", arXiv 2604.03128;
-//! applied to agent steps: Zhang et al. 2026, "StepOPSD", arXiv 2605.27140; as a loss: SDAR, arXiv
-//! 2605.15155).
+//! Privileged gap: self-distillation with the policy as its own teacher. A turn gets more credit in
+//! a success, and less blame in a failure, if hindsight raises its response's probability (Yang et
+//! al. 2026, "Self-Distilled RLVR", arXiv 2604.03128; for agent steps: Zhang et al. 2026,
+//! "StepOPSD", arXiv 2605.27140; as a loss: SDAR, arXiv 2605.15155).
 //!
-//! Turn t has the prompt `c` and the response `y`. The hint `h`, which the agent did not have, is
-//! placed before the prompt:
-//! * gap: `g_t = mean_j [log pi(y_j | h, c, y_<j) - log pi(y_j | c, y_<j)]` over the response's
-//!   tokens;
+//! Turn t has prompt `c` and response `y`; the hint `h`, which the agent did not have, precedes the
+//! prompt:
+//! * gap: `g_t = mean_j [log pi(y_j | h, c, y_<j) - log pi(y_j | c, y_<j)]` over the response;
 //! * weight: `w_t = clip(exp(sign(A_t) g_t), 1 - epsilon, 1 + epsilon)`;
 //! * `A_t <- A_t (1 - lambda + lambda w_t)`.
 //!
-//! The outcome determines the sign of a turn's credit, and hindsight its magnitude. With
-//! `lambda = 0`, or without a hint, advantages stay bit-identical. The policy that sampled the
-//! batch scores the responses after the hint ([`ScoreRequest`]), in one forward pass over the
-//! batch. No gradient flows through this pass.
+//! With `lambda = 0` or without a hint, advantages stay bit-identical. The sampling policy scores
+//! the responses ([`ScoreRequest`]) in one forward pass, without a gradient.
 //!
 //! Differs from the papers:
-//! * Each turn has one weight, computed from the mean over its tokens. RLSD has one weight per
-//!   token.
-//! * The hint is the actions of a successful trajectory of the same group, as in SDPO (arXiv
-//!   2601.20802), or the reference answer. RLSD uses a reference solution, and SDAR a retrieved
-//!   skill.
-//! * `lambda` is constant. RLSD decreases `lambda` to 0 during training.
-//! * We only had abstracts and summaries, which specify neither `epsilon` nor `lambda`, so the
-//!   defaults are ours.
+//! * Each turn has one weight, from the mean over its tokens; RLSD has one per token.
+//! * The hint is the actions of a successful trajectory of the group, as in SDPO (arXiv
+//!   2601.20802), or the reference answer; RLSD uses a reference solution, SDAR a retrieved skill.
+//! * `lambda` is constant; RLSD decreases it to 0 during training.
+//! * The defaults are ours: the abstracts and summaries that we had state neither `epsilon` nor
+//!   `lambda`.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, Group, PerTurn, Preset, Turn};
@@ -36,14 +30,14 @@ const NAME: &str = "privileged-gap";
 
 const HINT: &str = "{hint}";
 
-/// Hint that the teacher sees but the agent does not.
+/// Hint for the teacher, hidden from the agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Hint {
-    /// The actions of the best other trajectory in the group, if it succeeded.
+    /// Actions of the group's best other trajectory, if it succeeded.
     #[default]
     Peer,
-    /// The task's reference answer.
+    /// The reference answer.
     Answer,
 }
 
@@ -51,11 +45,11 @@ pub enum Hint {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PrivilegedGapConfig {
-    /// What the hint contains.
+    /// Content of the hint.
     pub hint: Hint,
-    /// Text before the teacher's prompt; the hint replaces `{hint}`.
+    /// Text before the teacher's prompt; `{hint}` is replaced.
     pub preamble: String,
-    /// Weight of `w_t` in the scaling factor; 0 leaves advantages unchanged.
+    /// Weight of `w_t` in the scaling factor; 0 changes nothing.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub lambda: f64,
     /// Maximum deviation of `w_t` from 1.
@@ -87,8 +81,8 @@ pub struct PrivilegedGap {
     config: PrivilegedGapConfig,
 }
 
-/// Returns the actions, one per line, of the best other trajectory in the group (ties go to the
-/// first), if it succeeded.
+/// Returns the actions of the best other trajectory (ties: the first), one per line, if it
+/// succeeded.
 fn peer(group: &Group, member: usize) -> Option<String> {
     let others = group.trajectories.iter().enumerate().filter(|(other, _)| *other != member);
     let best = others
@@ -98,8 +92,7 @@ fn peer(group: &Group, member: usize) -> Option<String> {
     best.success.then(|| actions.collect::<Vec<_>>().join("\n"))
 }
 
-/// Returns the teacher's mean log-prob of the response minus the agent's, or `None` if the teacher
-/// did not score it.
+/// Returns the teacher's mean log-prob minus the agent's; `None` if not scored.
 fn gap(turn: &Turn, teacher: &[f32]) -> Option<f64> {
     let pairs = teacher.iter().zip(&turn.old_logprobs);
     let sum: f64 = pairs.map(|(&teacher, &own)| f64::from(teacher) - f64::from(own)).sum();
@@ -107,10 +100,10 @@ fn gap(turn: &Turn, teacher: &[f32]) -> Option<f64> {
 }
 
 impl PrivilegedGap {
-    /// Creates the refinement with these settings.
+    /// Creates the refinement.
     ///
     /// # Errors
-    /// Fails if a setting is out of range, or if the preamble does not contain `{hint}`.
+    /// Fails on a value out of range or a preamble without `{hint}`.
     pub fn new(config: PrivilegedGapConfig) -> Result<Self, CreditError> {
         in_range(NAME, &config)?;
         if !config.preamble.contains(HINT) {

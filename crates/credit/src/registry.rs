@@ -1,7 +1,4 @@
-//! Registry of estimators and refinements, by `kind` in the config.
-//!
-//! A built-in method is one file (settings, presets, equation) and one line here. Other crates
-//! register methods at run time:
+//! Estimators and refinements by `kind` in the config. Other crates add methods at run time:
 //!
 //! ```
 //! use serde::{Deserialize, Serialize};
@@ -85,7 +82,7 @@ pub(crate) fn in_range<S: Serialize + schemars::JsonSchema + 'static>(
         .map_err(|error| CreditError::Setting { method, reason: error.to_string() })
 }
 
-/// Defines a settings enum with one variant per `kind`, which other crates can extend.
+/// Defines a settings enum with one variant per `kind` that other crates can extend.
 macro_rules! builtin {
     ($(#[$meta:meta])* $config:ident builds $product:ident {
         $($(#[$doc:meta])* $variant:ident($settings:ty),)*
@@ -95,7 +92,7 @@ macro_rules! builtin {
         #[serde(tag = "kind", rename_all = "kebab-case")]
         pub enum $config {
             $($(#[$doc])* $variant($settings),)*
-            /// A method from another crate, looked up in the [`Registry`].
+            /// A method of another crate, looked up in the [`Registry`].
             #[serde(untagged)]
             #[schemars(skip)]
             Other(MethodTable),
@@ -107,7 +104,7 @@ macro_rules! builtin {
 
             const PRESETS: &'static [&'static [Preset]] = &[$(<$settings as MethodSettings>::PRESETS),*];
 
-            /// Returns the method's config name, the value of `kind`.
+            /// Returns the value of `kind`.
             pub fn kind(&self) -> &str {
                 match self {
                     $(Self::$variant(_) => <$settings as MethodSettings>::KIND,)*
@@ -115,8 +112,7 @@ macro_rules! builtin {
                 }
             }
 
-            /// Returns the settings that reproduce verl-agent's numbers, or `None` if verl-agent
-            /// lacks the method.
+            /// Returns settings that reproduce verl-agent's numbers, if it has the method.
             pub fn verl_agent(&self) -> Option<Self> {
                 match self {
                     $(Self::$variant(settings) => settings.of_verl_agent().map(Self::$variant),)*
@@ -124,7 +120,6 @@ macro_rules! builtin {
                 }
             }
 
-            /// Creates the method.
             fn build(&self, other: &BTreeMap<&'static str, Factory<dyn $product>>) -> Result<Box<dyn $product>, CreditError> {
                 match self {
                     $(Self::$variant(settings) => {
@@ -148,19 +143,19 @@ macro_rules! builtin {
 }
 
 builtin! {
-    /// Which estimator computes the advantages: `{ kind = "grpo", ... }`.
+    /// Estimator of the advantages: `{ kind = "grpo", ... }`.
     EstimatorConfig builds Estimator {
         /// Standardizes returns within the group.
         Grpo(GrpoConfig),
-        /// Compares each return with the mean of the others in the group (leave-one-out).
+        /// Compares each return with the mean of the group's others (leave-one-out).
         Rloo(RlooConfig),
         /// Compares returns within the group and within anchor states.
         Gigpo(GigpoConfig),
-        /// Compares returns within clusters of turns that share increasingly long histories.
+        /// Compares returns among turns that share increasingly long histories.
         Hgpo(HgpoConfig),
-        /// Compares returns of the group's rollouts through the same state and action.
+        /// Compares returns of the group's rollouts by state and action.
         Rtmc(RtmcConfig),
-        /// Estimates state values from fresh continuations of each state.
+        /// Estimates state values from fresh continuations.
         MonteCarlo(MonteCarloConfig),
         /// Token-level GAE with a critic.
         Ppo(PpoConfig),
@@ -170,19 +165,19 @@ builtin! {
 }
 
 builtin! {
-    /// A refinement of the advantages: `{ kind = "aem", ... }`.
+    /// Refinement of the advantages: `{ kind = "aem", ... }`.
     RefinementConfig builds Refinement {
-        /// Averages advantages over turns on the same edge of the trajectory graph.
+        /// Averages advantages over turns on the same trajectory graph edge.
         Salt(SaltConfig),
         /// Scales advantages by relative response entropy.
         Aem(AemConfig),
         /// Scales advantages by confidence, with a bonus for a confident next turn.
         Empg(EmpgConfig),
-        /// Blends each trajectory's advantage with per-turn credits.
+        /// Blends trajectory advantages with per-turn credits.
         Has(HasConfig),
         /// Shifts advantages by progress, credited to the turns that caused it.
         TurnCredit(TurnCreditConfig),
-        /// Replaces advantages by gains in the probability of the reference answer.
+        /// Replaces advantages by gains in the reference answer's probability.
         Igpo(IgpoConfig),
         /// Scales advantages by how much hindsight raises the response's probability.
         PrivilegedGap(PrivilegedGapConfig),
@@ -190,7 +185,7 @@ builtin! {
 }
 
 impl EstimatorConfig {
-    /// Returns the estimator's anchor-state settings, if it has any.
+    /// Returns the estimator's anchor-state settings, if any.
     pub fn anchor(&self) -> Option<&AnchorConfig> {
         match self {
             Self::Gigpo(config) => Some(&config.anchor),
@@ -206,8 +201,7 @@ impl Default for EstimatorConfig {
     }
 }
 
-/// Parses a table into typed settings; returns the method, and the table with all defaults filled
-/// in.
+/// Parses a table; returns the method, and the table with all defaults.
 type Factory<T> = Arc<dyn Fn(&MethodTable) -> Result<(MethodTable, Box<T>), CreditError> + Send + Sync>;
 
 fn factory<'a, T: ?Sized>(
@@ -240,7 +234,7 @@ where
     })
 }
 
-/// Estimators and refinements by config name, and presets.
+/// Methods by config name, and presets.
 #[derive(Clone)]
 pub struct Registry {
     estimators: BTreeMap<&'static str, Factory<dyn Estimator>>,
@@ -273,8 +267,8 @@ impl Registry {
         Self { estimators: BTreeMap::new(), refinements: BTreeMap::new(), presets }
     }
 
-    /// Adds a refinement. `build` receives the parsed settings from `{ kind = "...", ... }`; reject
-    /// unknown keys with `#[serde(deny_unknown_fields)]`. Built-in methods cannot be replaced.
+    /// Adds a refinement, built from its parsed table; reject unknown keys with
+    /// `#[serde(deny_unknown_fields)]`. Built-in methods cannot be replaced.
     pub fn with_refinement<C, R>(
         mut self,
         kind: &'static str,
@@ -302,9 +296,8 @@ impl Registry {
         self
     }
 
-    /// Adds a refinement whose settings are known only at run time. `build` receives the table and
-    /// returns the method, and the table with all defaults filled in. `build` should reject unknown
-    /// keys.
+    /// Adds a refinement with settings known only at run time. `build` should reject unknown keys,
+    /// and returns the method with the table of all defaults.
     pub fn with_refinement_table(
         mut self,
         kind: &'static str,
@@ -317,8 +310,7 @@ impl Registry {
         self
     }
 
-    /// Adds an estimator whose settings are known only at run time, like
-    /// [`Registry::with_refinement_table`].
+    /// Adds an estimator, like [`Registry::with_refinement_table`].
     pub fn with_estimator_table(
         mut self,
         kind: &'static str,
@@ -342,20 +334,20 @@ impl Registry {
         &self.presets
     }
 
-    /// Returns the names of estimators from other crates.
+    /// Returns other crates' estimators.
     pub fn estimators(&self) -> Vec<&'static str> {
         self.estimators.keys().copied().collect()
     }
 
-    /// Returns the names of refinements from other crates.
+    /// Returns other crates' refinements.
     pub fn refinements(&self) -> Vec<&'static str> {
         self.refinements.keys().copied().collect()
     }
 
-    /// Fills in all defaults for methods from other crates.
+    /// Fills in all defaults of other crates' methods.
     ///
     /// # Errors
-    /// Fails if a method is unknown or rejects its settings.
+    /// Fails on an unknown method or rejected settings.
     pub fn spell_out(&self, config: &mut CreditConfig) -> Result<(), CreditError> {
         if let EstimatorConfig::Other(table) = &mut config.estimator {
             *table = (factory(&self.estimators, table, EstimatorConfig::KINDS)?)(table)?.0;

@@ -1,9 +1,9 @@
-//! RLOO: `A_i = R_i - mean of the others = N / (N - 1) (R_i - mean)`, the same for all turns of a
-//! trajectory (Ahmadian et al. 2024, "Back to Basics", section 3.3).
+//! RLOO: `A_i = R_i - mean of the others = N / (N - 1) (R_i - mean)`, for all turns of a trajectory
+//! (Ahmadian et al. 2024, "Back to Basics", section 3.3).
 //!
-//! Differs from the paper: an invalid-action penalty is subtracted from an invalid turn's score.
-//! With `population = "trajectory"`, whole trajectories are compared, and the penalty is subtracted
-//! afterwards. With `population = "turn"`, each turn of the group is compared with all other turns.
+//! Differs from the paper: an invalid-action penalty is subtracted from an invalid turn's score,
+//! with `population = "trajectory"` after comparing trajectories; `"turn"` compares each turn with
+//! all other turns of the group.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset};
@@ -19,14 +19,14 @@ const NAME: &str = "rloo";
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RlooConfig {
-    /// Whether trajectories or turns are compared.
+    /// Whether to compare trajectories or turns.
     pub population: Population,
-    /// Advantage if there is only one sample in the population.
+    /// Advantage of the only sample in the population.
     pub single_sample_advantage: Singleton,
-    /// Penalty for an invalid turn.
+    /// Penalty of an invalid turn.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub invalid_penalty: f64,
-    /// Quantity that the invalid-action penalty is subtracted from.
+    /// What the invalid-action penalty is subtracted from.
     pub invalid_penalty_target: PenaltyScope,
 }
 
@@ -42,7 +42,7 @@ impl Default for RlooConfig {
 }
 
 impl RlooConfig {
-    /// Returns the settings that reproduce verl-agent's numbers.
+    /// Returns settings that reproduce verl-agent's numbers.
     #[must_use]
     pub fn verl_agent(&self) -> Self {
         Self { population: Population::Turn, single_sample_advantage: Singleton::Raw, ..self.clone() }
@@ -70,7 +70,7 @@ pub struct Rloo {
 }
 
 impl Rloo {
-    /// Creates RLOO with these settings.
+    /// Creates RLOO.
     ///
     /// # Errors
     /// Fails on invalid settings.
@@ -107,8 +107,7 @@ impl Estimator for Rloo {
             let advantage =
                 |outcome: f64, score: f64| match (population, moments.count, single_sample_advantage) {
                     (Population::Trajectory, 1, Singleton::Zero) => 0.0,
-                    // A penalized score is not in the population: subtract the penalty from the
-                    // member's advantage.
+                    // Penalized scores are not in the population.
                     (Population::Trajectory, ..) => leave_out(outcome) + (score - outcome),
                     (Population::Turn, ..) => leave_out(score),
                 };

@@ -1,24 +1,20 @@
-//! RTMC, rollout-tree Monte Carlo: `A(s, a) = Q(s, a) - V(s)`, where both are estimated from the
-//! returns of the group's rollouts (Wang et al. 2026, "RTMC: Step-Level Credit Assignment via
-//! Rollout Trees", arXiv 2604.11037).
+//! RTMC, rollout-tree Monte Carlo: `A(s, a) = Q(s, a) - V(s)`, estimated from the returns of the
+//! group's rollouts (Wang et al. 2026, "RTMC: Step-Level Credit Assignment via Rollout Trees",
+//! arXiv 2604.11037).
 //!
-//! Rollouts of one task share states, so together they form a tree (or graph) whose branches are
-//! actions. Let `R_{i,t} = sum_{k>=t} gamma^(k-t) r_k`. `n(s)` rollouts visit s, `n(s, a)` of them
-//! take action a in s, and `m` is the group's mean return:
+//! Rollouts of one task share states and form a tree (or graph) whose branches are actions. With
+//! `R_{i,t} = sum_{k>=t} gamma^(k-t) r_k`, `n(s)` rollouts that visit s, `n(s, a)` that take action
+//! a there, and the group's mean return `m`:
 //! * `V(s) = (sum of the returns from the first visits of s + k m) / (n(s) + k)`;
-//! * `Q(s, a) = (sum of the returns from the first time that a is taken in s + k V(s)) / (n(s, a) +
-//!   k)`.
+//! * `Q(s, a) = (sum of the returns from the first time that a is taken in s + k V(s)) / (n(s, a) + k)`.
 //!
-//! `k` is the strength of the prior (`prior`). If only one rollout visits a state, the advantage is
-//! `k / (1 + k)^2 (R - m)`, a fraction of the trajectory's, and 0 without a prior. States are
-//! matched by the environment's state key, and actions by their parsed text. This Monte-Carlo
-//! estimate needs neither a model nor additional rollouts.
+//! `k` is `prior`. A state visited by one rollout gives `k / (1 + k)^2 (R - m)`. States are matched
+//! by state key, actions by parsed text.
 //!
 //! Differs from the paper: we only had the abstract and summaries, which mention first-visit
-//! estimates, `Q - V` and a smoothing prior. The prior's form and strength are ours. The paper's
-//! state signatures compress the history; we use state keys. An invalid-action penalty is
-//! subtracted from an invalid turn's return. If `Q` and `V` are equal up to rounding, the advantage
-//! is exactly 0.
+//! estimates, `Q - V` and a smoothing prior; its form and strength are ours. The paper's state
+//! signatures compress the history. An invalid-action penalty is subtracted from an invalid turn's
+//! return. `Q` and `V` equal up to rounding give exactly 0.
 
 use std::collections::HashMap;
 
@@ -37,19 +33,19 @@ const NAME: &str = "rtmc";
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RtmcConfig {
-    /// Discount factor of the returns.
+    /// Discount of returns.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub gamma: f64,
-    /// Weight of the prior, in rollouts. The prior of a state is the group's mean return, and the
-    /// prior of an action is the value of its state.
+    /// Weight of the prior, in rollouts. A state's prior is the group's mean return, an action's
+    /// the value of its state.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub prior: f64,
-    /// Penalty for an invalid turn.
+    /// Penalty of an invalid turn.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub invalid_penalty: f64,
-    /// Quantity that the invalid-action penalty is subtracted from.
+    /// What the invalid-action penalty is subtracted from.
     pub invalid_penalty_target: PenaltyScope,
-    /// How to find anchor states.
+    /// Matching of anchor states.
     pub anchor: AnchorConfig,
 }
 
@@ -81,7 +77,6 @@ pub struct Rtmc {
     config: RtmcConfig,
 }
 
-/// Sum and number of first-visit returns, one per rollout.
 #[derive(Clone, Copy, Debug, Default)]
 struct Visits {
     sum: f64,
@@ -96,7 +91,6 @@ impl Visits {
         }
     }
 
-    /// Returns the mean, with the prior counted as `strength` additional returns of value `prior`.
     fn mean(&self, prior: f64, strength: f64) -> f64 {
         (self.sum + strength * prior) / (self.count as f64 + strength)
     }
@@ -111,7 +105,7 @@ struct Estimate {
 }
 
 impl Estimate {
-    /// Returns `Q - V`, or 0 if they are equal up to rounding.
+    /// Returns `Q - V`, or 0 if equal up to rounding.
     fn advantage(&self) -> f64 {
         let away = self.action_value - self.value;
         let size = self.action_value.abs().max(self.value.abs());
@@ -120,7 +114,7 @@ impl Estimate {
 }
 
 impl Rtmc {
-    /// Creates RTMC with these settings.
+    /// Creates RTMC.
     ///
     /// # Errors
     /// Fails on invalid settings.

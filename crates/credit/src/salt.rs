@@ -1,16 +1,13 @@
-//! SALT: turns on the same edge of the group's trajectory graph share the mean of their advantages;
-//! others keep theirs (SALT, "Step-level Advantage Assignment for Long-horizon Agents via
-//! Trajectory Graph", 2025).
+//! SALT: turns on the same edge of the group's trajectory graph share the mean of their advantages
+//! (SALT, "Step-level Advantage Assignment for Long-horizon Agents via Trajectory Graph", 2025).
 //!
-//! The state before turn t is the last `h` (action, observation) pairs up to the current
-//! observation; at the start there are fewer. An edge is (state_t, action_t, state_{t+1}), where
-//! the action is the parsed action. The state after the last turn is marked as terminal.
+//! The state before turn t is the last `h` (action, observation) pairs (fewer at the start) up to
+//! the current observation. An edge is (state_t, action_t, state_{t+1}) with the parsed action; the
+//! state after the last turn is marked as terminal.
 //!
-//! Differs from the paper: an edge taken twice by the same trajectory counts twice unless
-//! `count = "trajectories"`. Free-text observations are matched by clustering their embeddings, one
-//! observation at a time. `actions = "embedding"` does the same for free-text actions (code,
-//! paraphrases). A text joins the cluster whose first member is most similar, if that similarity is
-//! above the threshold.
+//! Differs from the paper: an edge taken twice by one trajectory counts twice unless
+//! `count = "trajectories"`. Free-text observations, and actions with `actions = "embedding"`, join
+//! the cluster whose first member has the most similar embedding, if above the threshold.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Group, PerTurn, Preset, Trajectory};
@@ -24,15 +21,15 @@ const NAME: &str = "salt";
 
 const SETTINGS: &str = "credit.refinements = [{ kind = \"salt\" }]\nobjective.kl.coef = 0.01";
 
-/// When two observations, or two actions, count as equal.
+/// When two observations or actions are equal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SaltMatching {
-    /// The texts are equal.
+    /// Equal texts.
     #[default]
     Exact,
-    /// The cosine similarity of their embeddings is above the threshold. Embeddings come from
-    /// `credit.encoder`, or are hashed character n-grams by default.
+    /// Cosine similarity of embeddings above the threshold. Embeddings come from `credit.encoder`;
+    /// default: hashed character n-grams.
     Embedding,
 }
 
@@ -40,10 +37,10 @@ pub enum SaltMatching {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SaltCount {
-    /// All turns on the edge, each counted once.
+    /// Its turns, each counted once.
     #[default]
     Occurrences,
-    /// All trajectories that take the edge, each represented by the mean of its turns there.
+    /// Its trajectories, each with the mean of its turns there.
     Trajectories,
 }
 
@@ -51,14 +48,14 @@ pub enum SaltCount {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SaltConfig {
-    /// Number of (action, observation) pairs in a state; `h` in the paper.
+    /// (action, observation) pairs in a state; `h` in the paper.
     #[schemars(range(min = 1, max = 1000))]
     pub history: usize,
-    /// How to decide whether two observations are equal.
+    /// When two observations are equal.
     pub matching: SaltMatching,
-    /// How to decide whether two actions are equal. `embedding` needs `matching = "embedding"`.
+    /// When two actions are equal; `embedding` needs `matching = "embedding"`.
     pub actions: SaltMatching,
-    /// Cosine similarity above which two observations, or two actions, match.
+    /// Minimum cosine similarity (exclusive) of matching texts.
     #[schemars(range(min = -1.0, max = 1.0))]
     pub threshold: f64,
     /// What an edge's advantage is averaged over.
@@ -98,15 +95,15 @@ pub struct Salt {
     config: SaltConfig,
 }
 
-/// The (trajectory, turn) pairs on one edge.
+/// (trajectory, turn) pairs on one edge.
 type Edge = Vec<(usize, usize)>;
 
 impl Salt {
-    /// Creates SALT with these settings.
+    /// Creates SALT.
     ///
     /// # Errors
-    /// Fails if the history is empty, the threshold is outside [-1, 1], or actions are matched by
-    /// embedding but observations exactly.
+    /// Fails on an empty history, an invalid threshold, or actions matched by embedding but
+    /// observations exactly.
     pub fn new(config: SaltConfig) -> Result<Self, CreditError> {
         in_range(NAME, &config)?;
         if config.actions == SaltMatching::Embedding && config.matching == SaltMatching::Exact {
@@ -138,10 +135,10 @@ impl Salt {
         }
     }
 
-    /// Returns the edges of one group, in order of first appearance.
+    /// Returns a group's edges, by first appearance.
     ///
     /// # Errors
-    /// Fails if `matching = "embedding"` and there is no embedder.
+    /// Fails without a required embedder.
     pub fn edges(&self, inputs: &CreditInputs<'_>, group: &Group) -> Result<Vec<Edge>, CreditError> {
         let mut observations = self.texts(self.config.matching, inputs)?;
         let mut actions = self.texts(self.config.actions, inputs)?;
@@ -158,7 +155,6 @@ impl Salt {
                 key.extend(
                     symbols[start..end].iter().flat_map(|&(action, observation)| [action, observation]),
                 );
-                // Marks the state after the last turn as terminal.
                 key.push(u32::from(end > last));
                 let next = states.len() as u32;
                 if let Some(&number) = states.get(key.as_slice()) {
@@ -199,7 +195,6 @@ impl Salt {
     }
 }
 
-/// Numbers texts so that equal texts get the same number.
 enum Texts<'e, 'a> {
     Exact(FastMap<&'a str, u32>),
     Embedded {
@@ -237,8 +232,7 @@ impl<'a> Texts<'_, 'a> {
     }
 }
 
-/// Returns the (previous action, observation) pair for each state of a trajectory, including the
-/// final one. Action 0 means none.
+/// Returns (previous action, observation) per state, the final one included; action 0 is none.
 fn symbols<'a>(
     trajectory: &'a Trajectory,
     observations: &mut Texts<'_, 'a>,
@@ -254,7 +248,7 @@ fn symbols<'a>(
     symbols
 }
 
-/// L2-normalizes a vector; a zero vector stays zero and has cosine 0 with all others.
+/// A zero vector stays zero, with cosine 0 to all others.
 fn unit(vector: Vec<f32>) -> Vec<f64> {
     let vector: Vec<f64> = vector.into_iter().map(f64::from).collect();
     let length = vector.iter().map(|value| value * value).sum::<f64>().sqrt();

@@ -1,4 +1,4 @@
-//! Returns, penalties, and the populations that scores are compared with.
+//! Returns, penalties and populations.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Group, Trajectory, Turn};
@@ -6,57 +6,56 @@ use turnwise_core::{Group, Trajectory, Turn};
 use crate::CreditError;
 use crate::statistics::ROUNDING;
 
-/// What the episode-level statistics are taken over.
+/// Population of episode-level statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Population {
     /// Trajectories, each counted once.
     #[default]
     Trajectory,
-    /// Turns, so that long trajectories count more, as in verl-agent.
+    /// Turns, so long trajectories count more (verl-agent).
     Turn,
 }
 
-/// Quantity that the invalid-action penalty is subtracted from.
+/// What the invalid-action penalty is subtracted from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PenaltyScope {
     /// The invalid turn's score and step return, after discounting.
     #[default]
     Turn,
-    /// The invalid turn's reward, so that the penalty is part of the returns.
+    /// The invalid turn's reward, hence also the returns.
     Return,
 }
 
 /// Penalty for invalid actions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct InvalidActionPenalty {
-    /// Penalty for an invalid turn; must not be negative.
+    /// Penalty of an invalid turn, not negative.
     pub cost: f64,
-    /// Quantity that the penalty is subtracted from.
+    /// What it is subtracted from.
     pub scope: PenaltyScope,
 }
 
 impl InvalidActionPenalty {
-    /// Returns the penalty to subtract from a turn's reward.
+    /// Returns the penalty on a turn's reward.
     pub fn on_reward(&self, valid: bool) -> f64 {
         if valid || self.scope == PenaltyScope::Turn { 0.0 } else { self.cost }
     }
 
-    /// Returns the penalty to subtract from a turn's score and step return.
+    /// Returns the penalty on a turn's score and step return.
     pub fn on_score(&self, valid: bool) -> f64 {
         if valid || self.scope == PenaltyScope::Return { 0.0 } else { self.cost }
     }
 
-    /// Returns `R_i`, the sum of rewards, including penalties if the scope is `return`.
+    /// Returns `R_i`, the sum of rewards, penalized if the scope is `return`.
     pub fn outcome_return(&self, trajectory: &Trajectory) -> f64 {
         trajectory.turns.iter().map(|turn| turn.credited_reward() - self.on_reward(turn.valid)).sum()
     }
 
-    /// Returns `R_{i,t} = sum_{k>=t} gamma^(k-t) r_k` for each turn, with penalties by scope.
+    /// Returns `R_{i,t} = sum_{k>=t} gamma^(k-t) r_k` per turn, with penalties by scope.
     pub fn step_returns(&self, trajectory: &Trajectory, gamma: f64) -> Vec<f64> {
-        // If rewards cancel out, only rounding remains, which standardization would amplify; it
-        // becomes 0.
+        // Rewards that cancel out leave rounding errors, which standardization would amplify.
         let (mut following, mut size) = (0.0_f64, 0.0_f64);
         let mut returns: Vec<f64> = trajectory
             .turns
@@ -80,18 +79,17 @@ impl InvalidActionPenalty {
 /// Returns and turn scores of one group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupScores {
-    /// `R_i` for each trajectory; returns that differ only by rounding (`1e-12` of the largest sum
-    /// of absolute rewards) are made equal.
+    /// `R_i` per trajectory, equal if within `1e-12` of the largest sum of absolute rewards.
     pub returns: Vec<f64>,
-    /// `R_i` minus the turn's penalty, as `[trajectory][turn]`.
+    /// `R_i` minus the turn's penalty, `[trajectory][turn]`.
     pub turns: Vec<Vec<f64>>,
 }
 
 impl GroupScores {
-    /// Computes the scores of `group`; `index` is the index of the group in the batch.
+    /// Computes the scores of the batch's group `index`.
     ///
     /// # Errors
-    /// Fails if a reward or a sum of rewards is NaN or infinite.
+    /// Fails if a reward or their sum is NaN or infinite.
     pub fn new(
         method: &'static str,
         index: usize,
@@ -116,7 +114,7 @@ impl GroupScores {
         Ok(Self { turns: turns.collect(), returns })
     }
 
-    /// Returns the values that a score is compared with.
+    /// Returns the population's values.
     pub fn population(&self, population: Population) -> Vec<f64> {
         match population {
             Population::Trajectory => self.returns.clone(),

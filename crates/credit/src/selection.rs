@@ -1,23 +1,23 @@
-//! Selects sampled groups for training, by DAPO's dynamic sampling or DeepSWE's rejection sampling.
+//! Selects sampled groups for training.
 //!
-//! Dynamic sampling (Yu et al. 2025, "DAPO", section 3.2) drops groups with equal returns, because
-//! they carry no signal. More groups are sampled until the batch is full or `max_rounds` is
-//! reached, and surplus groups are dropped. Rejection (DeepSWE) samples `oversample` times as many
-//! groups in one round and drops those without both successes and failures.
+//! DAPO's dynamic sampling (Yu et al. 2025, "DAPO", section 3.2) drops groups with equal returns,
+//! which carry no signal, and samples more until the batch is full or after `max_rounds`; surplus
+//! groups are dropped. DeepSWE's rejection samples `oversample` times as many groups in one round
+//! and drops those without both successes and failures.
 //!
-//! Differs from the papers: if the batch is not full after the last round, it is used as is,
-//! without padding. The number of dropped groups is reported as a diagnostic.
+//! Differs from the papers: a batch that is not full after the last round is used without padding.
+//! The number of dropped groups is a diagnostic.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, Group, Preset};
 
 use crate::CreditError;
 
-/// The DAPO preset has dynamic sampling, a higher upper clip bound and a length penalty.
+/// DAPO: dynamic sampling, a higher upper clip bound and a length penalty.
 ///
-/// The DeepSWE preset has a leave-one-out baseline, a higher upper clip bound, no KL, token sums
-/// divided by the number of sequences, rejection of one-outcome groups, and compact filtering.
-/// DeepSWE's loss is also divided by the maximum length, a constant factor that AdamW cancels out.
+/// DeepSWE: leave-one-out baseline, higher upper clip bound, no KL, token sums divided by the
+/// number of sequences, rejection of one-outcome groups, compact filtering. Its loss is also
+/// divided by the maximum length, which AdamW cancels out.
 pub(crate) const PRESETS: &[Preset] = &[
     Preset::on(
         "grpo",
@@ -33,14 +33,14 @@ pub(crate) const PRESETS: &[Preset] = &[
     ),
 ];
 
-/// Which groups to train on: `{ kind = "dynamic", max_rounds = 10 }`.
+/// Groups to train on: `{ kind = "dynamic", max_rounds = 10 }`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum SelectionConfig {
     /// All groups.
     #[default]
     All,
-    /// Keep sampling until the batch is full of groups whose returns differ.
+    /// Sample until the batch is full of groups whose returns differ.
     Dynamic(DynamicConfig),
     /// Sample one larger round, and keep groups with both successes and failures.
     Rejection(RejectionConfig),
@@ -50,7 +50,7 @@ pub enum SelectionConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct DynamicConfig {
-    /// Maximum number of sampling rounds; if they run out, the batch is smaller.
+    /// Maximum sampling rounds; the batch is smaller if they run out.
     #[schemars(range(min = 1, max = 1000))]
     pub max_rounds: usize,
 }
@@ -65,7 +65,7 @@ impl Default for DynamicConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RejectionConfig {
-    /// How many times more groups to sample than are needed.
+    /// Groups to sample, as a multiple of those needed.
     #[schemars(range(min = 1, max = 1000))]
     pub oversample: usize,
 }
@@ -76,7 +76,7 @@ impl Default for RejectionConfig {
     }
 }
 
-/// Fills a training batch from rounds of sampled groups.
+/// Fills a batch from rounds of sampled groups.
 #[derive(Clone, Debug)]
 pub struct Selection {
     config: SelectionConfig,
@@ -88,10 +88,10 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Creates a selection for a batch of `wanted` groups.
+    /// Creates a selection for `wanted` groups.
     ///
     /// # Errors
-    /// Fails if the settings would sample nothing.
+    /// Fails if it would sample nothing.
     pub fn new(config: &SelectionConfig, wanted: usize) -> Result<Self, CreditError> {
         let rounds = match config {
             SelectionConfig::All => 1,
@@ -107,7 +107,7 @@ impl Selection {
         Ok(Self { config: config.clone(), wanted, rounds: 0, dropped: 0, cut: 0, kept: Vec::new() })
     }
 
-    /// Returns the number of groups to sample next, or 0 if no more are needed.
+    /// Returns the number of groups to sample next; 0 if done.
     pub fn missing(&self) -> usize {
         let size = match &self.config {
             SelectionConfig::All | SelectionConfig::Dynamic(_) => self.wanted,
@@ -120,7 +120,7 @@ impl Selection {
         }
     }
 
-    /// Adds the groups sampled in one round.
+    /// Adds one round's groups.
     pub fn add(&mut self, round: Vec<Group>) {
         self.rounds += 1;
         for group in round {
@@ -134,7 +134,7 @@ impl Selection {
         }
     }
 
-    /// Returns true if this group can be used for training.
+    /// Returns true if the group is usable for training.
     pub fn keeps(&self, group: &Group) -> bool {
         let members = &group.trajectories;
         match self.config {
@@ -151,7 +151,7 @@ impl Selection {
         self.dropped
     }
 
-    /// Returns the number of groups left over after the batch was full.
+    /// Returns the number of groups left over from a full batch.
     pub fn surplus(&self) -> usize {
         self.cut
     }
@@ -164,22 +164,22 @@ impl Selection {
         }
     }
 
-    /// Returns the number of groups kept so far.
+    /// Returns the number of kept groups.
     pub fn kept(&self) -> usize {
         self.kept.len()
     }
 
-    /// Returns the groups kept so far, in sampling order.
+    /// Returns the kept groups in sampling order.
     pub fn groups_mut(&mut self) -> &mut [Group] {
         &mut self.kept
     }
 
-    /// Returns the number of sampling rounds so far.
+    /// Returns the number of rounds so far.
     pub fn rounds(&self) -> usize {
         self.rounds
     }
 
-    /// Returns the batch, with its groups renumbered.
+    /// Returns the batch, groups renumbered.
     pub fn finish(mut self) -> Batch {
         for (number, group) in self.kept.iter_mut().enumerate() {
             group.trajectories.iter_mut().for_each(|trajectory| trajectory.group = number);

@@ -1,19 +1,16 @@
 //! A fast, bit-exact version of Python difflib's `SequenceMatcher(None, text, other).ratio()`.
 //!
-//! Ratcliff-Obershelp finds the longest matching block (ties: the first in `text`, then the first
-//! in `other`), repeats this to the left and right of it, and returns twice the number of matched
-//! characters divided by the number of all characters. With `autojunk`, if `other` has at least 200
-//! characters, any character that makes up more than 1 % of them can extend a match but not start
-//! one.
+//! Ratcliff-Obershelp finds the longest matching block (ties: first in `text`, then in `other`) and
+//! repeats this on both sides. The ratio is twice the matched characters over all. With `autojunk`
+//! and at least 200 characters in `other`, a character that makes up more than 1 % of them can
+//! extend a match but not start one.
 //!
-//! Three optimizations leave the results unchanged. Matching runs are found from the positions of
-//! equal 8-grams, and if no 8-gram matches, from 4-grams or single characters. Texts are interned,
-//! so each text is indexed only once. A comparison with a threshold stops as soon as an upper bound
-//! (from lengths, character counts or unmatched characters) falls below it.
+//! For speed, matches start from equal 8-grams, else 4-grams, else characters; texts are indexed
+//! once; and comparisons stop once an upper bound is below the threshold.
 
 use crate::hashing::FastMap;
 
-/// Lengths of the indexed n-grams, tried in this order.
+/// Indexed n-gram lengths, in order of use.
 const GRAMS: [usize; 3] = [8, 4, 1];
 
 /// Id of a text in a [`Similarity`].
@@ -21,7 +18,7 @@ const GRAMS: [usize; 3] = [8, 4, 1];
 pub struct TextId(u32);
 
 impl TextId {
-    /// Returns the text's index, in order of interning.
+    /// Returns the index by order of interning.
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -39,8 +36,8 @@ pub struct Similarity {
 
 #[derive(Debug)]
 struct Text {
-    /// Hash of the n-gram that ends at each position, for each n in [`GRAMS`]; for n = 1, the
-    /// symbol itself. Equal hashes only suggest a match: runs are then compared symbol by symbol.
+    /// Hash of the n-gram ending at each position, per n in [`GRAMS`] (for n = 1, the symbol). Hash
+    /// matches are then compared by symbol.
     keys: [Vec<u32>; 3],
     counts: Vec<(u32, u32)>,
     sketches: Sketches,
@@ -58,12 +55,12 @@ struct Index {
 }
 
 impl Similarity {
-    /// Creates an empty set of texts; `autojunk` has the same meaning as in difflib.
+    /// Creates an empty set; `autojunk` is difflib's.
     pub fn new(autojunk: bool) -> Self {
         Self { autojunk, ..Self::default() }
     }
 
-    /// Returns the text's id; equal texts get the same id.
+    /// Returns the text's id; equal texts share it.
     pub fn intern(&mut self, text: &str) -> TextId {
         if let Some(&id) = self.ids.get(text) {
             return id;
@@ -86,7 +83,7 @@ impl Similarity {
         id
     }
 
-    /// Returns `SequenceMatcher(None, text, other, autojunk).ratio()`; the order of texts matters.
+    /// Returns `SequenceMatcher(None, text, other, autojunk).ratio()`, which depends on the order.
     pub fn ratio(&mut self, text: TextId, other: TextId) -> f64 {
         self.ratio_where(text, other, |_| true).unwrap_or(0.0)
     }
@@ -101,7 +98,7 @@ impl Similarity {
         self.ratio_where(text, other, |ratio| ratio > bar)
     }
 
-    /// Returns the ratio if `wanted` returns true for it. `wanted` must be monotonic in the ratio.
+    /// Returns the ratio if `wanted`, which must be monotonic, is true for it.
     fn ratio_where(&mut self, text: TextId, other: TextId, wanted: impl Fn(f64) -> bool) -> Option<f64> {
         let (a, b) = (&self.texts[text.index()], &self.texts[other.index()]);
         let length = a.symbols().len() + b.symbols().len();
@@ -129,7 +126,7 @@ impl Similarity {
     }
 }
 
-/// Computes the ratio of two texts. To compare many texts, [`Similarity`] is faster.
+/// Computes the ratio of two texts; [`Similarity`] is faster for many.
 pub fn ratio(text: &str, other: &str, autojunk: bool) -> f64 {
     let mut similarity = Similarity::new(autojunk);
     let (text, other) = (similarity.intern(text), similarity.intern(other));
@@ -150,7 +147,7 @@ fn counts(symbols: &[u32]) -> Vec<(u32, u32)> {
     frequent.chain(others.chunk_by(|a, b| a == b).map(|run| (run[0], run.len() as u32))).collect()
 }
 
-/// Returns the number of characters in common, an upper bound on the number of matches.
+/// Returns the number of shared characters, an upper bound on matches.
 fn shared(a: &Text, b: &Text) -> usize {
     let (mut i, mut j, mut sum) = (0, 0, 0);
     while let (Some(&(x, n)), Some(&(y, m))) = (a.counts.get(i), b.counts.get(j)) {
@@ -167,7 +164,7 @@ const BINS: usize = 4096;
 
 #[derive(Debug)]
 struct Sketches {
-    /// One sketch for each n-gram length; `None` if a bin overflowed.
+    /// One per n-gram length; `None` if a bin overflowed.
     counts: [Option<Box<[u8; BINS]>>; 3],
 }
 
@@ -187,12 +184,10 @@ impl Sketches {
         Self { counts: [sketch(2), sketch(3), sketch(4)] }
     }
 
-    /// Returns true if `needed` characters might match, where `length` is the total length of both
-    /// texts.
+    /// Returns true if `needed` of both texts' `length` characters might match.
     ///
-    /// Consecutive blocks are separated by an unmatched character in at least one text, so there is
-    /// at most one more block than unmatched characters. A matching block of k characters shares k
-    /// - n + 1 n-grams. Bin collisions can only overestimate the shared n-grams.
+    /// There is at most one more block than unmatched characters, which separate blocks. A block of
+    /// k characters shares k - n + 1 n-grams; bin collisions only overestimate them.
     fn allow(&self, other: &Self, length: usize, needed: usize) -> bool {
         let blocks = length - 2 * needed + 1;
         self.counts.iter().zip(&other.counts).enumerate().all(|(index, pair)| {
@@ -241,7 +236,7 @@ fn popular_before(text: &Text, autojunk: bool) -> Option<Vec<u32>> {
 
 #[derive(Debug)]
 struct Positions {
-    /// Open-addressing hash table of (key, start, end); a slot is free if start == end.
+    /// Open-addressing hash table of (key, start, end); free if start == end.
     slots: Vec<(u32, u32, u32)>,
     shift: u32,
     positions: Vec<u32>,
@@ -302,7 +297,6 @@ struct Block {
 }
 
 impl Block {
-    /// Returns an upper bound on the number of characters that can match in the block.
     fn most(self) -> usize {
         (self.ahi - self.alo).min(self.bhi - self.blo)
     }
@@ -310,18 +304,17 @@ impl Block {
 
 #[derive(Debug, Default)]
 struct Scratch {
-    /// Length of the run that ends at each position of `other`; valid only if `row` is the previous
-    /// row.
+    /// Length of the run ending at each position of `other`; valid if `row` is the previous row.
     length: Vec<u32>,
     row: Vec<u32>,
     current: u32,
-    /// For each n-gram length and position of the text, the range of matching positions in `other`;
-    /// empty until needed.
+    /// Range of matching positions in `other`, per n-gram length and text position; empty until
+    /// needed.
     ranges: [Vec<(u32, u32)>; 3],
 }
 
 impl Scratch {
-    /// Returns the number of matched characters, or `None` if it is below `needed`.
+    /// Returns the number of matched characters, if at least `needed`.
     fn matches(
         &mut self,
         (a, b): (&Text, &Text),
@@ -360,7 +353,7 @@ impl Scratch {
         (matched >= needed).then_some(matched)
     }
 
-    /// Returns the same result as difflib's `find_longest_match` without junk.
+    /// Equals difflib's `find_longest_match` without junk.
     fn longest(
         &mut self,
         (a, b): (&Text, &Text),
@@ -403,8 +396,7 @@ impl Scratch {
             self.ranges[level] = ranges;
         }
         let (a, b) = (a.symbols(), b.symbols());
-        // Popular symbols cannot start a run but extend one, even an empty one at the block's
-        // start.
+        // Popular symbols only extend a run, possibly an empty one at the block's start.
         let Best { mut i, mut j, mut size, .. } = best;
         while i > alo && j > blo && a[i - 1] == b[j - 1] {
             (i, j, size) = (i - 1, j - 1, size + 1);
@@ -415,8 +407,8 @@ impl Scratch {
         (i, j, size)
     }
 
-    /// Extends the previous row's runs to the positions in this row, from last to first, so that
-    /// one buffer is enough for both rows. If several runs are equally long, the first is kept.
+    /// Extends the previous row's runs from last to first, so that one buffer holds both rows. The
+    /// first of equally long runs is kept.
     fn row(
         &mut self,
         (a, b): (&[u32], &[u32]),

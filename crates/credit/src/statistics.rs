@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How a score is normalized.
+/// Normalization of a score.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Normalize {
@@ -13,45 +13,43 @@ pub enum Normalize {
     Mean,
 }
 
-/// Advantage if the population has only one sample.
+/// Advantage of the only sample in a population.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Singleton {
-    /// 0, because there is nothing to compare with.
+    /// 0, because nothing can be compared.
     #[default]
     Zero,
-    /// The score itself, as if the mean were 0 and the standard deviation 1.
+    /// The score, as if mean and standard deviation were 0 and 1.
     Raw,
 }
 
-/// Relative tolerance when comparing values, because float sums depend on the order of their terms.
+/// Relative tolerance of comparisons, because float sums depend on order.
 pub(crate) const ROUNDING: f64 = 1e-12;
 
-/// Count, mean and standard deviation of a population.
+/// Count, mean and standard deviation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moments {
     /// Number of values.
     pub count: usize,
-    /// Mean; exactly the first value if all values are equal up to rounding.
+    /// Mean; the first value if all are equal up to rounding.
     pub mean: f64,
-    /// Standard deviation with denominator `count - ddof`; exactly 0 if all values are equal up to
-    /// rounding.
+    /// Standard deviation with denominator `count - ddof`; 0 if all are equal up to rounding.
     pub std: f64,
 }
 
 impl Moments {
-    /// Returns the moments of `values`, or zeros if `values` is empty. The standard deviation is 0
-    /// if `count` is not above `ddof`, or if all values are equal up to rounding.
+    /// Computes the moments; zeros without values. The standard deviation is 0 if `count` is at
+    /// most `ddof`.
     pub fn of(values: &[f64], ddof: u8) -> Self {
         let count = values.len();
         let Some(&first) = values.first() else { return Self { count, mean: 0.0, std: 0.0 } };
-        // Float noise between equal values would be amplified; other implementations get advantages
-        // of 0.6 and more.
+        // Float noise between equal values would be amplified to advantages of 0.6 and more.
         let largest = values.iter().fold(0.0_f64, |largest, value| largest.max(value.abs()));
         if values.iter().all(|&value| (value - first).abs() <= ROUNDING * largest) {
             return Self { count, mean: first, std: 0.0 };
         }
-        // Scale large values down, so that squares and sums stay finite.
+        // Scaling keeps squares and sums of large values finite.
         let scale = if largest > 1e100 { largest } else { 1.0 };
         let mean = values.iter().map(|value| value / scale).sum::<f64>() / count as f64;
         let squares = values.iter().map(|value| (value / scale - mean).powi(2)).sum::<f64>();
@@ -65,10 +63,8 @@ impl Moments {
         self.std == 0.0
     }
 
-    /// Returns the advantage of a member with this score, which may include a penalty.
-    ///
-    /// If the variance is zero, [`Normalize::MeanStd`] gives exactly 0 for any score, because there
-    /// is no scale to divide by. [`Normalize::Mean`] then gives exactly 0 to members without a
+    /// Returns the advantage of a score, which may include a penalty. With zero variance,
+    /// [`Normalize::MeanStd`] gives exactly 0 for any score, [`Normalize::Mean`] for one without
     /// penalty.
     pub fn standardise(
         &self,
@@ -92,7 +88,7 @@ impl Moments {
     }
 }
 
-/// Pearson correlation, computed from a stream of pairs.
+/// Pearson correlation of a stream of pairs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Correlation {
     count: f64,
@@ -103,7 +99,7 @@ pub struct Correlation {
 }
 
 impl Correlation {
-    /// Adds a pair, updating the sums of centred products by Welford's method.
+    /// Adds a pair (Welford's method).
     pub fn add(&mut self, x: f64, y: f64) {
         self.count += 1.0;
         let before = [x - self.mean[0], y - self.mean[1]];
@@ -115,15 +111,14 @@ impl Correlation {
         self.products += before[0] * after[1];
     }
 
-    /// Returns the correlation coefficient, in [-1, 1], or `None` if one variable is constant.
+    /// Returns the coefficient in [-1, 1]; `None` if either variable is constant.
     pub fn coefficient(&self) -> Option<f64> {
         let scale = (self.squares[0] * self.squares[1]).sqrt();
         (scale > 0.0).then(|| (self.products / scale).clamp(-1.0, 1.0))
     }
 }
 
-/// Returns quantile `q` in [0, 1] of values in ascending order, with linear interpolation (NumPy's
-/// default).
+/// Returns quantile `q` in [0, 1] of ascending values by linear interpolation (NumPy's default).
 pub fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
     let index = q * last as f64;
@@ -131,7 +126,7 @@ pub fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
     let above = (below + 1).min(last);
     let fraction = index - below as f64;
     let step = sorted[above] - sorted[below];
-    // NumPy's lerp: interpolate from the nearer end, so that both ends are exact.
+    // NumPy's lerp starts from the nearer end, so that both ends are exact.
     Some(if fraction < 0.5 {
         sorted[below] + step * fraction
     } else {
@@ -145,7 +140,7 @@ mod tests {
 
     #[test]
     fn equal_values_have_no_spread_at_all() {
-        // The float mean of three 0.1 is 0.10000000000000002; this noise must not matter.
+        // The float mean of three 0.1 is 0.10000000000000002.
         let moments = Moments::of(&[0.1; 3], 1);
         assert_eq!((moments.mean, moments.std), (0.1, 0.0));
         assert_eq!(moments.standardise(0.1, Normalize::MeanStd, 1e-6, Singleton::Raw), 0.0);

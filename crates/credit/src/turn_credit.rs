@@ -1,23 +1,20 @@
 //! Turn credit: redistributes a trajectory's progress to the turns that led to it (the
 //! `turn_credit` algorithm of prime-rl).
 //!
-//! `phi_t` is the environment's progress after turn t (t = 0, 1, ..):
-//! * progress of a turn: `v_t = phi_t - phi_{t-1}`. For the first turn it is 0, because the state
-//!   after this turn counts as the start. A turn without a progress signal has progress 0; the next
-//!   turn with a signal includes the change;
+//! With `phi_t` the environment's progress after turn t (t = 0, 1, ..):
+//! * progress: `v_t = phi_t - phi_{t-1}`, 0 for the first turn and for turns without a signal,
+//!   whose change counts in the next turn with one;
 //! * smear: `c_t = sum_{s >= t} gamma^(s-t) v_s / Z_s` with `Z_s = 1 + gamma + .. + gamma^s`
-//!   divides each turn's progress among it and the turns before it, so `sum_t c_t = sum_t v_t = P`;
-//! * `A_t <- A_t + (P - mean P) + beta (c_t - c)`, where the mean is over the group and `c` is the
-//!   trajectory's token-weighted mean credit. The last term only moves credit between turns: its
-//!   sum over tokens is 0.
+//!   divides a turn's progress among it and earlier turns: `sum_t c_t = sum_t v_t = P`;
+//! * `A_t <- A_t + (P - mean P) + beta (c_t - c)`, with the group's mean and the trajectory's
+//!   token-weighted mean credit `c`. The last term sums to 0 over tokens.
 //!
-//! `P - mean P` adds net progress on the scale of the return, so the estimator should not divide by
-//! the standard deviation: the preset uses GRPO with `normalize = "mean"`. As in prime-rl, gamma
-//! defaults to 0.9 and beta to 1.
+//! `P - mean P` is on the scale of the return, so the preset uses GRPO with `normalize = "mean"`.
+//! As in prime-rl, gamma defaults to 0.9 and beta to 1.
 //!
-//! Differs from prime-rl: state scores are the environment's progress, in `[0, 1]`. A trajectory
-//! without any progress signal is an error and does not fall back to plain GRPO. With `first_turn`,
-//! the first turn's progress is counted from 0.
+//! Differs from prime-rl: state scores are the environment's progress, in `[0, 1]`; a trajectory
+//! without any is an error instead of plain GRPO. `first_turn` counts the first turn's progress
+//! from 0.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset, Trajectory};
@@ -31,17 +28,17 @@ const NAME: &str = "turn-credit";
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TurnCreditConfig {
-    /// How much redistributed progress decays per turn. With 0, only the turn that made progress is
-    /// credited; with 1, all turns up to it are credited equally.
+    /// Decay of redistributed progress per turn: 0 credits only the turn that made it, 1 all turns
+    /// up to it equally.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub gamma: f64,
     /// Strength of the redistribution between turns.
     #[schemars(range(min = 0.0, max = 1000.0))]
     pub beta: f64,
-    /// Whether to add the trajectory's net progress, minus its group's mean, to all turns.
+    /// Whether to add net progress, minus the group's mean, to all turns.
     pub net_progress: bool,
-    /// Whether to count the first turn's progress from 0. Otherwise the state after the first turn
-    /// is the start.
+    /// Whether to count the first turn's progress from 0; otherwise the state after it is the
+    /// start.
     pub first_turn: bool,
 }
 
@@ -72,8 +69,7 @@ pub struct TurnCredit {
     config: TurnCreditConfig,
 }
 
-/// Returns the progress made in each turn, given the progress after it. With `first_turn`, the
-/// first turn's progress is counted from 0.
+/// Returns each turn's progress from the levels after turns; `first_turn` counts the first from 0.
 pub fn progress(levels: &[Option<f64>], first_turn: bool) -> Vec<f64> {
     let mut before = first_turn.then_some(0.0);
     let change = |level: &Option<f64>| {
@@ -83,8 +79,8 @@ pub fn progress(levels: &[Option<f64>], first_turn: bool) -> Vec<f64> {
     levels.iter().map(change).collect()
 }
 
-/// Divides each turn's progress among that turn and the turns before it, weighted by `gamma` to the
-/// power of the distance; the sum is unchanged.
+/// Divides each turn's progress among it and earlier turns, weighted by `gamma` to the power of the
+/// distance.
 pub fn smear(progress: &[f64], gamma: f64) -> Vec<f64> {
     let mut weight = 0.0;
     let shares: Vec<f64> = progress
@@ -107,7 +103,7 @@ pub fn smear(progress: &[f64], gamma: f64) -> Vec<f64> {
     credits
 }
 
-/// Returns the token-weighted mean of the credits, or the plain mean if there are no tokens.
+/// Returns the token-weighted mean credit; the plain mean without tokens.
 fn centre(trajectory: &Trajectory, credits: &[f64]) -> f64 {
     let has_tokens = trajectory.response_tokens() > 0;
     let weight = |tokens: usize| if has_tokens { tokens as f64 } else { 1.0 };
@@ -119,10 +115,10 @@ fn centre(trajectory: &Trajectory, credits: &[f64]) -> f64 {
 }
 
 impl TurnCredit {
-    /// Creates turn credit with these settings.
+    /// Creates turn credit.
     ///
     /// # Errors
-    /// Fails if gamma is outside [0, 1], or beta is negative, NaN or infinite.
+    /// Fails on an invalid gamma or beta.
     pub fn new(config: TurnCreditConfig) -> Result<Self, CreditError> {
         in_range(NAME, &config)?;
         Ok(Self { config })

@@ -1,21 +1,18 @@
-//! Turn-PPO: generalized advantage estimation over turns instead of tokens, from a critic's values
-//! (Li et al. 2025, "Turn-PPO: Turn-Level Advantage Estimation with PPO for Improved Multi-Turn RL
-//! in Agentic LLMs", arXiv 2512.17008).
+//! Turn-PPO: generalized advantage estimation over turns instead of tokens (Li et al. 2025,
+//! "Turn-PPO: Turn-Level Advantage Estimation with PPO for Improved Multi-Turn RL in Agentic LLMs",
+//! arXiv 2512.17008).
 //!
-//! Each turn is one step of the decision process. Its state is everything before its first token,
-//! and its action is the response. `V_k` is the critic's value at turn k's first token, and `r_k`
-//! is the turn's reward, minus the penalty for an invalid action:
-//! `delta_k = r_k + gamma V_{k+1} - V_k`, `A_k = delta_k + gamma lambda A_{k+1}`. The value after
-//! the last turn is 0. All tokens of a turn get the turn's advantage. Advantages are whitened over
-//! the batch's turns, `(A - mean) / sqrt(var + 1e-8)`; if the variance is zero, they become exactly
-//! 0. The defaults, gamma 0.99 and lambda 0.9, worked best in the paper.
-//!
-//! The preset also uses turn-level importance ratios (as in SORL, the geometric mean over a turn's
-//! tokens), because the paper clips whole turns.
+//! `delta_k = r_k + gamma V_{k+1} - V_k`, `A_k = delta_k + gamma lambda A_{k+1}`, with the critic's
+//! value `V_k` at turn k's first token (0 after the last turn) and the turn's reward `r_k` minus
+//! the invalid-action penalty. A turn's tokens share its advantage. Advantages are whitened over
+//! turns, `(A - mean) / sqrt(var + 1e-8)`, or exactly 0 if the variance is zero. The defaults,
+//! gamma 0.99 and lambda 0.9, worked best in the paper. The preset uses turn-level importance
+//! ratios (as in SORL, the geometric mean over a turn's tokens), because the paper clips whole
+//! turns.
 //!
 //! Differs from the paper: the critic is trained toward `A_k + V_k` at each token of the turn, but
-//! only its value at the first token is used. A turn without tokens is not a step. Its reward goes
-//! to the previous turn with tokens, or else to the first one.
+//! only its value at the first is used. A turn without tokens is not a step; its reward goes to the
+//! previous turn with tokens, or else to the first one.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset, Trajectory};
@@ -31,15 +28,15 @@ const NAME: &str = "turn-ppo";
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TurnPpoConfig {
-    /// Discount, per turn.
+    /// Discount per turn.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub gamma: f64,
-    /// GAE's lambda, per turn.
+    /// GAE's lambda per turn.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub lambda: f64,
-    /// Whether to whiten advantages over the batch's turns.
+    /// Whether to whiten over the batch's turns.
     pub whiten: bool,
-    /// Penalty for an invalid turn.
+    /// Penalty of an invalid turn.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub invalid_penalty: f64,
 }
@@ -70,7 +67,7 @@ pub struct TurnPpo {
 #[derive(Clone, Copy, Debug)]
 struct Step {
     tokens: usize,
-    /// Reward of the turn, plus that of adjacent turns without tokens.
+    /// Reward, plus that of adjacent turns without tokens.
     reward: f64,
     value: f64,
 }
@@ -98,7 +95,7 @@ fn spread(steps: &[Step], of_steps: impl Iterator<Item = f64>) -> Vec<f64> {
 }
 
 impl TurnPpo {
-    /// Creates Turn-PPO with these settings.
+    /// Creates Turn-PPO.
     ///
     /// # Errors
     /// Fails on invalid settings.
@@ -107,12 +104,10 @@ impl TurnPpo {
         Ok(Self { config })
     }
 
-    /// Computes the advantage and value target of each response token, which are the same within a
-    /// turn.
+    /// Computes advantages and value targets, equal within a turn.
     ///
     /// # Errors
-    /// Fails if [`crate::ModelInputs::values`] is missing or has the wrong length, or if an input
-    /// is NaN or infinite.
+    /// Fails on missing or misshapen [`crate::ModelInputs::values`], NaN or infinity.
     pub fn tokens(&self, inputs: &CreditInputs<'_>) -> Result<TokenAdvantages, CreditError> {
         let config = &self.config;
         let penalty = InvalidActionPenalty { cost: config.invalid_penalty, scope: PenaltyScope::Return };

@@ -1,4 +1,4 @@
-//! A language model behind an OpenAI-compatible endpoint that continues a conversation.
+//! Client of a language model behind an OpenAI-compatible endpoint.
 
 use serde_json::json;
 use thiserror::Error;
@@ -6,50 +6,49 @@ use turnwise_core::backoff;
 
 use crate::judge::client::{Client, Failure, check_endpoint};
 
-/// Wait before the first retry and the longest wait, in seconds.
+/// First and longest wait before a retry, in seconds.
 const PAUSE_S: (f64, f64) = (0.5, 10.0);
 
-/// Settings for requests to a language model.
+/// Settings of requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChatSettings {
-    /// Base URL of the service; requests go to `{endpoint}/chat/completions`. `https://` needs the
-    /// feature `tls`.
+    /// Base URL; requests go to `{endpoint}/chat/completions`. `https://` needs the feature `tls`.
     pub endpoint: String,
-    /// Model name, as the service knows it.
+    /// Model name at the service.
     pub model: String,
-    /// Name of the environment variable with the API key; empty if the service needs none.
+    /// Environment variable with the API key; empty if none is needed.
     pub api_key_env: String,
     /// Sampling temperature.
     pub temperature: f64,
-    /// Maximum number of tokens in a reply.
+    /// Maximum reply tokens.
     pub max_tokens: u32,
-    /// Timeout of a request in seconds, including the reply.
+    /// Request timeout in seconds, reply included.
     pub timeout_s: f64,
-    /// Number of retries of a failed request.
+    /// Retries of a failed request.
     pub retries: u32,
 }
 
-/// Error from a request to a language model.
+/// Error of a request.
 #[derive(Debug, Error)]
 pub enum ChatError {
-    /// A setting is invalid.
+    /// Invalid setting.
     #[error("{key}: {reason}")]
     Setting {
-        /// The field of [`ChatSettings`].
+        /// Field of [`ChatSettings`].
         key: &'static str,
-        /// The problem and how to fix it.
+        /// Problem and fix.
         reason: String,
     },
     /// The model did not reply.
     #[error("the model {model:?} at {endpoint} gave no reply ({reason})")]
     NoReply {
-        /// Base URL of the service.
+        /// Base URL.
         endpoint: String,
-        /// Name of the requested model.
+        /// Model name.
         model: String,
-        /// The last failure.
+        /// Last failure.
         reason: String,
-        /// True if retrying later may succeed.
+        /// Whether a later retry may succeed.
         is_transient: bool,
     },
 }
@@ -62,10 +61,10 @@ pub struct ChatModel {
 }
 
 impl ChatModel {
-    /// Creates a model with these settings. Sends nothing.
+    /// Creates a model without contacting the service.
     ///
     /// # Errors
-    /// Fails if a setting is invalid.
+    /// Fails on an invalid setting.
     pub fn new(settings: ChatSettings) -> Result<Self, ChatError> {
         let fail = |key, reason: String| Err(ChatError::Setting { key, reason });
         if let Err(reason) = check_endpoint(&settings.endpoint) {
@@ -80,10 +79,10 @@ impl ChatModel {
         }
     }
 
-    /// Returns the model's reply to messages (role and text).
+    /// Returns the reply to messages (role, text).
     ///
     /// # Errors
-    /// Fails if the model does not reply within the retries.
+    /// Fails without a reply after all retries.
     pub fn reply(&self, messages: &[(&str, &str)]) -> Result<String, ChatError> {
         let messages: Vec<_> =
             messages.iter().map(|(role, content)| json!({"role": role, "content": content})).collect();

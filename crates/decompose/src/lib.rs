@@ -1,13 +1,5 @@
-//! Splits the return of a trajectory into one credit per turn.
-//!
-//! | module | subject |
-//! |---|---|
-//! | [`judge`] | a language model behind an OpenAI-compatible endpoint that scores the turns |
-//! | [`turnrd`] | a small network that learns which turns earned the return |
-//!
-//! [`chat`] lets a language model continue a conversation.
-//!
-//! The first two methods split a return `R` into credits `r_t` that sum to `R` (HAS, section 3).
+//! Splits a trajectory's return `R` into credits `r_t`, one per turn, that sum to `R` (HAS, section
+//! 3), with a language model as [`judge`] or a small trained network, [`turnrd`].
 //!
 //! ```
 //! use turnwise_decompose::turnrd::{TurnRd, TurnRdConfig};

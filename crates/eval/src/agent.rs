@@ -1,4 +1,4 @@
-//! How an evaluation prompts the policy: as trained, ReAct or Reflexion.
+//! How an evaluation prompts the policy.
 
 use serde::{Deserialize, Serialize};
 use turnwise_env::parse::Style;
@@ -9,12 +9,11 @@ use turnwise_train::setup;
 /// A way of prompting.
 ///
 /// * `plain`: the config's prompts.
-/// * `react` (Yao et al. 2023): the model writes a thought and an action each turn and sees the
-///   whole history with its thoughts. The prompt has one worked example of our own. Unlike the
-///   paper, every turn has one action, with or without a thought.
-/// * `reflexion` (Shinn et al. 2023): `react`, but unsolved tasks are tried again. Before each new
-///   trial, the model reads the failed one and notes what went wrong and what to do instead. The
-///   next prompt begins with the last three notes. The environment decides whether a trial failed.
+/// * `react` (Yao et al. 2023): a thought and an action each turn, the whole history, and one
+///   worked example of our own. Unlike the paper, every turn has an action, with or without a
+///   thought.
+/// * `reflexion` (Shinn et al. 2023): `react`, with further trials of unsolved tasks. The model
+///   notes what went wrong, and the next prompt begins with the last three notes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Agent {
@@ -23,17 +22,16 @@ pub enum Agent {
     Plain,
     /// A thought and an action each turn.
     React,
-    /// ReAct, with a reflection and another trial after each failure.
+    /// ReAct with reflection and a new trial after failures.
     Reflexion,
 }
 
 impl Agent {
-    /// Sets the agent's prompts. ReAct and Reflexion use the environment's ReAct template (or the
-    /// config's, if it is one), in the layout that keeps thoughts.
+    /// Sets the agent's prompts: the config's ReAct template, else the environment's, in the layout
+    /// that keeps thoughts.
     ///
     /// # Errors
-    /// Fails like [`setup::template`]. If `prompt.template` is not a ReAct template, also fails if
-    /// `env.kind` is unknown or has no ReAct template. Never fails for [`Agent::Plain`].
+    /// Fails like [`setup::template`], or without a ReAct template.
     pub fn configure(self, config: &mut Config, registries: &Registries) -> Result<(), TrainError> {
         if self == Self::Plain {
             return Ok(());

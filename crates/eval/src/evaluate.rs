@@ -1,4 +1,4 @@
-//! Plays every task of a panel once and computes success rates.
+//! Plays each task of a panel and computes success rates.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
@@ -16,7 +16,7 @@ use turnwise_train::rollout::{EnvRunner, Job, Rollout, RolloutProgress, is_fault
 
 use crate::{Agent, Outcomes, Rate, reflexion};
 
-/// Why an evaluation has no result.
+/// Why an evaluation failed.
 #[derive(Debug, Error)]
 pub enum EvalError {
     /// The rollout failed.
@@ -28,7 +28,7 @@ pub enum EvalError {
     /// `reflexion` with no trials.
     #[error("trials is 0: a task must be tried at least once")]
     NoTrials,
-    /// All tasks failed in the environment or the sampler.
+    /// All tasks failed in the environment or sampler.
     #[error(
         "all {tasks} tasks failed in the environment or the sampler, so there is nothing to report; the first reason: \
          {reason}"
@@ -36,50 +36,49 @@ pub enum EvalError {
     Environment {
         /// Number of tasks.
         tasks: usize,
-        /// Why the first task failed.
+        /// Reason of the first failure.
         reason: String,
     },
 }
 
-/// Tasks and sampling settings of episodes, for any sampler.
+/// How to play episodes.
 pub struct PlaySettings<'a> {
     /// Prompts, parsing and limits.
     pub config: &'a Config,
-    /// The environment, with the model's tokenizer and prompts.
+    /// Environment, tokenizer and prompts.
     pub runner: &'a EnvRunner,
-    /// Softmax temperature; 0 is greedy.
+    /// Temperature; 0 is greedy.
     pub temperature: f32,
-    /// How to prompt the policy. The agent's prompts must already be in the config
-    /// ([`Agent::configure`]).
+    /// How to prompt the policy, as set by [`Agent::configure`].
     pub agent: Agent,
-    /// Maximum trials of `reflexion` per task, at least 1.
+    /// Maximum `reflexion` trials per task, at least 1.
     pub trials: usize,
     /// Set by the caller to stop early.
     pub stop: &'a AtomicBool,
 }
 
-/// Success of one trial of `reflexion`.
+/// Success of one `reflexion` trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrialResult {
-    /// Number of the trial, from 1.
+    /// Trial, from 1.
     pub trial: usize,
-    /// Tasks solved in this trial, among those tried in it.
+    /// Tasks solved in this trial, among those tried.
     pub solved: Rate,
-    /// Tasks solved in this or an earlier trial, among all tasks.
+    /// Tasks solved so far, among all.
     pub success: Rate,
 }
 
-/// Success on one kind of task.
+/// Results of one kind of task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KindResult {
     /// Success rate.
     #[serde(flatten)]
     pub success: Rate,
-    /// Mean number of turns.
+    /// Mean turns.
     pub mean_turns: f64,
 }
 
-/// The result on one panel.
+/// Results on one panel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
     /// The split.
@@ -89,56 +88,52 @@ pub struct Evaluation {
     /// How the policy was prompted.
     #[serde(default)]
     pub agent: Agent,
-    /// Softmax temperature; 0 is greedy.
+    /// Temperature; 0 is greedy.
     pub temperature: f32,
-    /// Seed for sampling; no effect if greedy.
+    /// Sampling seed; no effect if greedy.
     pub seed: u64,
-    /// Success over all tasks. With `reflexion`, counts tasks solved within the trials; other
-    /// fields describe each task's last trial.
+    /// Success over all tasks, with `reflexion` within the trials. Other fields describe the last
+    /// trials.
     pub success: Rate,
-    /// Results of each trial of `reflexion`.
+    /// Results of each `reflexion` trial.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trials: Vec<TrialResult>,
-    /// Success by kind of task.
+    /// Results by kind of task.
     pub kinds: BTreeMap<String, KindResult>,
-    /// Fraction of scenarios ([`Task::SCENARIO`]) whose tasks were all solved; AppWorld's scenario
-    /// goal completion. Counts the scenarios whose tasks in the split were all played without
-    /// failures; `None` if there is no such scenario.
+    /// Fraction of fully solved scenarios ([`Task::SCENARIO`]), AppWorld's scenario goal
+    /// completion, among those played completely and without failures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scenarios: Option<Rate>,
-    /// Mean number of turns.
+    /// Mean turns.
     pub mean_turns: f64,
     /// Mean outcome return.
     pub mean_return: f64,
-    /// Means of the environment's metrics; a missing metric counts as 0.
+    /// Means of environment metrics; a missing one counts as 0.
     #[serde(
         default,
         deserialize_with = "turnwise_core::null_as_nan::map",
         skip_serializing_if = "BTreeMap::is_empty"
     )]
     pub metrics: BTreeMap<String, f64>,
-    /// Tasks that failed in the environment or sampler despite retries. They are not counted in any
-    /// other field.
+    /// Tasks that failed in the environment or sampler, not counted elsewhere.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub failed: usize,
-    /// Tasks that ended because their next prompt exceeded the context (`rollout.max_model_len`).
+    /// Tasks whose next prompt exceeded the context (`rollout.max_model_len`).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub overflowed: usize,
-    /// Fraction of turns whose response was not a well-formed action.
+    /// Fraction of turns without a well-formed action.
     pub invalid_action_frac: f64,
-    /// Fraction of turns with an inadmissible action, among turns with a list of admissible ones;
-    /// `None` if no turn has such a list.
+    /// Fraction of inadmissible actions, among turns that list admissible ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inadmissible_rate: Option<f64>,
     /// Duration in seconds.
     pub seconds: f64,
-    /// Outcome of each task, in the panel's order; empty in results of earlier versions.
+    /// Outcomes in panel order; empty in older results.
     #[serde(default, skip_serializing_if = "Outcomes::is_empty")]
     pub outcomes: Outcomes,
 }
 
-/// Plays every task of the panel once (`reflexion`: until it is solved or the trials are used up)
-/// with a policy in this process. Returns the result and the trajectories; both are deterministic.
+/// Plays each task once, or with `reflexion` until solved or out of trials. Deterministic.
 ///
 /// # Errors
 /// Fails like [`evaluate_with`] and [`EnvRunner::samplers`].
@@ -152,12 +147,12 @@ pub fn evaluate(
     evaluate_with(settings, panel, &mut samplers, tick)
 }
 
-/// Like [`evaluate`], but with the caller's samplers, one per lane.
+/// Like [`evaluate`], with the caller's samplers, one per lane.
 ///
 /// # Errors
-/// Returns [`EvalError::Train`] if a sampler fails; [`EvalError::NoTrials`] if `reflexion` has no
-/// trials; [`EvalError::Interrupted`] if `stop` was set; and [`EvalError::Environment`] if every
-/// task failed in its environment or could not be sampled.
+/// Returns [`EvalError::Train`] on a failed sampler, [`EvalError::NoTrials`] for `reflexion`
+/// without trials, [`EvalError::Interrupted`] if stopped, [`EvalError::Environment`] if every task
+/// failed in its environment or sampler.
 pub fn evaluate_with<S: Sampler + Send>(
     settings: &PlaySettings<'_>,
     panel: &Panel,
@@ -210,7 +205,6 @@ fn is_overflow(trajectory: &Trajectory) -> bool {
     trajectory.stop == StopReason::ContextOverflow
 }
 
-/// Returns the success of each trial, from the trajectories of each task in trial order.
 fn trials_of(played: &[Vec<Trajectory>], trials: usize) -> Vec<TrialResult> {
     let solved_in = |trial: usize| {
         played.iter().filter(|trials| trials.get(trial).is_some_and(|trajectory| trajectory.success)).count()
@@ -277,8 +271,7 @@ fn summarise(played: &[Trajectory], panel: &Panel, temperature: f32, seed: u64, 
     }
 }
 
-/// Returns how many scenarios had all their tasks solved; `None` if no scenario was played whole. A
-/// scenario is played whole if all its tasks in the split were played and none failed.
+/// Counts scenarios that were played completely and without failures.
 fn scenarios_of(played: &[Trajectory], split: &[Task]) -> Option<Rate> {
     let mut sizes: BTreeMap<&str, usize> = BTreeMap::new();
     for scenario in split.iter().filter_map(Task::scenario) {
@@ -336,7 +329,6 @@ mod tests {
         assert!((result.invalid_action_frac - 4.0 / 12.0).abs() < 1e-12);
         assert_eq!(result.inadmissible_rate, Some(0.0));
 
-        // A task that failed in the environment is counted separately; other fields cover the rest.
         let mut broken = trajectory("b", false, 9);
         broken.stop = StopReason::EnvironmentError("gone".into());
         let with_it = summarise(&[trajectories.as_slice(), &[broken]].concat(), &panel, 0.0, 1, 2.0);
@@ -344,14 +336,13 @@ mod tests {
         assert_eq!(with_it.outcomes, result.outcomes);
         assert_eq!(Evaluation { failed: 0, ..with_it }, result);
 
-        // A context overflow counts as a failed task, and is also counted separately.
         let mut long = trajectories.clone();
         long[1].stop = StopReason::ContextOverflow;
         let with_it = summarise(&long, &panel, 0.0, 1, 2.0);
         assert_eq!((with_it.overflowed, result.overflowed), (1, 0));
         assert_eq!(with_it.success, Rate::new(2, 3));
 
-        // The admissible search is a pattern; on a page without it, a search is inadmissible.
+        // The admissible search is a pattern; without it, a search is inadmissible.
         let shop = |action: &str, offered: &str| {
             let mut trajectory = trajectory("a", true, 1);
             trajectory.turns[0].action = action.to_owned();
@@ -365,7 +356,6 @@ mod tests {
             shop("click[buy now]", "click[buy now]"),
         ];
         assert_eq!(summarise(&trajectories, &panel, 0.0, 1, 2.0).inadmissible_rate, Some(0.5));
-        // An environment without lists of actions has no rate.
         let mut unlisted = trajectory("a", true, 2);
         unlisted.turns.iter_mut().for_each(|turn| turn.admissible.clear());
         assert_eq!(summarise(&[unlisted], &panel, 0.0, 1, 2.0).inadmissible_rate, None);
@@ -382,12 +372,10 @@ mod tests {
             |played: &[Trajectory]| played.iter().map(|played| played.task.clone()).collect::<Vec<_>>();
         let played = [of("x", true), of("x", true), of("y", true), of("y", false), of("z", true)];
         assert_eq!(scenarios_of(&played, &tasks(&played)), Some(Rate::new(2, 3)));
-        // The scenario of a task that failed in its environment is not counted.
         let mut broken = of("z", false);
         broken.stop = StopReason::EnvironmentError("x".into());
         let with_it = [played.as_slice(), &[broken]].concat();
         assert_eq!(scenarios_of(&with_it, &tasks(&with_it)), Some(Rate::new(1, 2)));
-        // Nor is one of which the panel has only a part.
         assert_eq!(scenarios_of(&played, &tasks(&with_it)), Some(Rate::new(1, 2)));
         let plain = [Trajectory::new(Task::new("t", "kind", ""), vec![Turn::default()])];
         assert_eq!(scenarios_of(&plain, &tasks(&plain)), None);

@@ -1,27 +1,27 @@
-//! Confidence intervals of success rates.
+//! Intervals of success rates.
 
 use serde::{Deserialize, Serialize};
 
-/// The 0.975 quantile of the standard normal distribution.
+/// 0.975 quantile of the standard normal distribution.
 const Z: f64 = 1.959_963_984_540_054;
 
-/// A success rate with its Wilson 95 % interval.
+/// Success rate with its Wilson 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rate {
-    /// Number of successes.
+    /// Successes.
     pub successes: usize,
-    /// Number of trials.
+    /// Trials.
     pub trials: usize,
     /// `successes / trials`; 0 without trials.
     pub rate: f64,
-    /// Lower end of the 95 % interval.
+    /// Lower end.
     pub low: f64,
-    /// Upper end of the 95 % interval.
+    /// Upper end.
     pub high: f64,
 }
 
 impl Rate {
-    /// Returns the rate of a count.
+    /// Computes the rate and interval.
     pub fn new(successes: usize, trials: usize) -> Self {
         let (low, high) = wilson(successes, trials);
         let rate = if trials == 0 { 0.0 } else { successes as f64 / trials as f64 };
@@ -34,7 +34,7 @@ impl Rate {
     }
 }
 
-/// Returns Wilson's 95 % score interval:
+/// Returns Wilson's 95 % score interval
 /// `(p + z^2/2n +- z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n)`; `(0, 1)` without trials.
 ///
 /// ```
@@ -48,17 +48,14 @@ pub fn wilson(successes: usize, trials: usize) -> (f64, f64) {
     wilson_of_rate(successes as f64 / trials as f64, trials as f64)
 }
 
-/// Returns the [`wilson`] interval of a rate `p` over `n` tasks, each of which may be the mean of
-/// several draws.
-///
-/// Draws do not count as tasks: the interval is that of one draw per task, so it may be wider than
-/// necessary.
+/// [`wilson`] interval of rate `p` over `n` tasks. Several draws count as one task, so it may be
+/// too wide.
 pub(crate) fn wilson_of_rate(p: f64, n: f64) -> (f64, f64) {
     let z2 = Z * Z;
     let centre = p + z2 / (2.0 * n);
     let spread = Z * (p * (1.0 - p) / n + z2 / (4.0 * n * n)).sqrt();
     let scale = 1.0 + z2 / n;
-    // A rate of 0 or 1 is an exact end of the interval, without rounding errors.
+    // Rates of 0 and 1 are exact ends, without rounding errors.
     let low = if p <= 0.0 { 0.0 } else { (centre - spread) / scale };
     let high = if p >= 1.0 { 1.0 } else { (centre + spread) / scale };
     (low, high)

@@ -1,5 +1,5 @@
-//! Evaluation: success on pinned task panels with intervals, comparison of runs, analyses of a
-//! checkpoint, and the credit benchmark.
+//! Evaluation on pinned task panels, comparison of runs, analyses of a checkpoint, and the credit
+//! benchmark.
 //!
 //! ```
 //! // 8 of 10: Wilson's 95 % interval.

@@ -1,4 +1,4 @@
-//! Outcomes of a panel's tasks, with a compact file format.
+//! Outcomes of a panel's tasks.
 
 use std::ops::Deref;
 
@@ -7,32 +7,28 @@ use serde_json::value::RawValue;
 use turnwise_core::Trajectory;
 use turnwise_train::rollout::is_faulty;
 
-/// Outcome of one task.
+/// Outcome of a task.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TaskOutcome {
-    /// Index in the panel.
+    /// Panel index.
     pub task: usize,
-    /// Kind of the task.
+    /// Task kind.
     pub kind: String,
-    /// True if it was solved.
+    /// Whether it was solved.
     pub success: bool,
     /// Outcome return.
     pub outcome_return: f64,
-    /// Number of turns.
+    /// Turns.
     pub turns: usize,
 }
 
-/// Outcomes in the panel's order. Tasks that failed in the environment or could not be sampled are
-/// left out.
-///
-/// In JSON they are columns on one line:
+/// Outcomes in panel order, without tasks that failed in the environment or sampler. JSON:
 /// `{"kinds": ["pick", ...], "task": [0, 1, ...], "kind": [0, ...], "success": [1, 0, ...], "return": [10, 0, ...], "turns": [7, ...]}`;
 /// `kind` is an index into `kinds`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcomes(pub Vec<TaskOutcome>);
 
 impl Outcomes {
-    /// Returns the outcomes of trajectories, one per task in the panel's order.
     pub(crate) fn of(played: &[Trajectory]) -> Self {
         let whole = played.iter().enumerate().filter(|(_, trajectory)| !is_faulty(trajectory));
         let outcome = |(task, trajectory): (usize, &Trajectory)| TaskOutcome {
@@ -45,7 +41,7 @@ impl Outcomes {
         Self(whole.map(outcome).collect())
     }
 
-    /// Returns true if there are no outcomes.
+    /// Returns true without outcomes.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -84,7 +80,7 @@ impl Serialize for Outcomes {
             turns: self.iter().map(|outcome| outcome.turns).collect(),
             kinds,
         };
-        // Written on one line, even if the file around it is indented.
+        // One line, even in an indented file.
         let text = serde_json::to_string(&columns).map_err(serde::ser::Error::custom)?;
         RawValue::from_string(text).map_err(serde::ser::Error::custom)?.serialize(serializer)
     }

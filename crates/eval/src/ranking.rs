@@ -1,11 +1,9 @@
-//! Measures of how well a score separates two classes.
+//! How well a score separates two classes.
 
-/// Returns the area under the ROC curve: the share of pairs (one positive, one negative) in which
-/// the positive has the larger score, with ties counted as one half. 0.5 is chance. `None` if a
-/// class is empty or a score is NaN.
+/// Returns the area under the ROC curve: the share of (positive, negative) pairs in which the
+/// positive scores higher, ties counting half. `None` if a class is empty or a score is NaN.
 ///
-/// Computed from ranks: `(sum of the positives' mid-ranks - p (p + 1) / 2) / (p n)` (Mann and
-/// Whitney 1947).
+/// Computed as `(sum of the positives' mid-ranks - p (p + 1) / 2) / (p n)` (Mann and Whitney 1947).
 pub fn roc_auc(scores: &[(f64, bool)]) -> Option<f64> {
     if scores.iter().any(|(score, _)| score.is_nan()) {
         return None;

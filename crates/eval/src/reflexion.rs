@@ -1,4 +1,4 @@
-//! Trials with reflections between them.
+//! Trials with reflections in between.
 
 use turnwise_core::{Reasoning, SampleError, SampleRequest, Sampler, SamplingParams, Seed, Task, Trajectory};
 use turnwise_train::rollout::prompting::Prompter;
@@ -7,14 +7,13 @@ use turnwise_train::{TrainError, sampling_params};
 
 use crate::EvalError;
 
-/// Maximum number of reflections in a prompt; the latest are kept.
+/// Maximum reflections in a prompt; the latest are kept.
 const MEMORY: usize = 3;
 
 const REFLECTION_TOKENS: usize = 256;
 
-/// Plays each task until it is solved, at most `trials` times; trials that failed in the
-/// environment are repeated. Returns the trajectories of each task in trial order; `None` if
-/// stopped.
+/// Plays each task until solved, at most `trials` times, without retrying failed environments.
+/// Returns each task's trials; `None` if stopped.
 pub(crate) fn play<S: Sampler + Send>(
     runner: &EnvRunner,
     rollout: &Rollout<'_>,
@@ -36,7 +35,7 @@ pub(crate) fn play<S: Sampler + Send>(
             .collect();
         let played_now = runner.play(rollout, &jobs, samplers, &mut *tick)?;
         let Some(Played { trajectories, .. }) = played_now else { return Ok(None) };
-        // A failure of the environment is no reason for a reflection.
+        // Failures of the environment need no reflection.
         let failed: Vec<Trajectory> = trajectories
             .iter()
             .filter(|trajectory| !trajectory.success && !is_faulty(trajectory))
@@ -74,7 +73,6 @@ fn preamble(notes: &[String]) -> String {
     text
 }
 
-/// Requests a reflection on each failed trial; `None` if it is empty or could not be requested.
 fn reflect<S: Sampler + Send>(
     runner: &EnvRunner,
     rollout: &Rollout<'_>,
@@ -84,7 +82,7 @@ fn reflect<S: Sampler + Send>(
     samplers: &mut [S],
 ) -> Result<Vec<Option<String>>, EvalError> {
     let config = rollout.config;
-    // Reflections read the episode as text, without pictures.
+    // Reflections read the episode as text.
     let prompter = Prompter { pictures: None, ..runner.prompter() };
     let params = SamplingParams {
         max_tokens: REFLECTION_TOKENS,
@@ -112,16 +110,14 @@ fn reflect<S: Sampler + Send>(
     Ok(replies.into_iter().map(|reply| said(&prompter.response(&reply?))).collect())
 }
 
-/// Returns a reflection on one line, without the reasoning before it; `None` if the reasoning was
-/// cut off.
+/// Returns the reflection on one line, unless its reasoning was cut off.
 fn said(reply: &str) -> Option<String> {
     let answer = Reasoning::of_continued(reply).answer()?;
     let words = answer.split_whitespace().collect::<Vec<_>>().join(" ");
     (!words.is_empty()).then_some(words)
 }
 
-/// Returns the prompt for a reflection. Drops the earliest turns until the prompt fits; `None` if
-/// not even the task fits, or if the chat template rejects it.
+/// Returns a reflection's prompt, dropping early turns to fit; `None` if impossible.
 fn fitting(
     prompter: Prompter<'_>,
     trajectory: &Trajectory,
@@ -167,8 +163,6 @@ fn question(trajectory: &Trajectory, notes: &[String], skipped: usize) -> String
     text
 }
 
-/// Returns the reply to each request, distributed over all samplers; `None` for a missing or failed
-/// request.
 fn complete<S: Sampler + Send>(
     samplers: &mut [S],
     requests: &[Option<SampleRequest>],

@@ -154,7 +154,6 @@ fn perfect_credit_is_perfect_and_the_outcome_has_nothing_within_trajectories() {
     let outcome = of(&outcome);
     assert_eq!((outcome.within, outcome.within_spearman), (None, None), "{outcome:?}");
     assert!(outcome.pearson.is_some_and(|r| r.value > 0.1));
-    // Zero advantages: signs at chance level, and an error as large as the truth.
     let nothing = of(&vec![0.0; truth.len()]);
     assert_eq!((nothing.pearson, nothing.slope), (None, None));
     assert!(close(nothing.signs, 0.5));

@@ -1,4 +1,4 @@
-//! On-disk cache of scores by a hash of the question.
+//! Disk cache of scores, by a hash of the question.
 
 use std::fs;
 use std::io::Write as _;
@@ -10,13 +10,11 @@ use turnwise_core::hexadecimal;
 
 use super::{JudgeError, scores};
 
-/// SHA-256 of everything that a response depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Key([u8; 32]);
 
 impl Key {
-    /// Returns the cache key of `texts`. Lengths are hashed with the texts, so different lists get
-    /// different keys.
+    /// Hashes lengths with the texts, so different lists get different keys.
     pub(super) fn of(texts: &[&str]) -> Self {
         let mut hash = Sha256::new();
         hash.update(b"turnwise judge 1");
@@ -44,12 +42,12 @@ struct Entry {
 
 pub(super) enum Hit {
     Scores(Vec<f64>),
-    /// A corrupt cache file, which will be overwritten.
+    /// A corrupt file, which will be overwritten.
     Broken,
     Nothing,
 }
 
-/// A folder of answers, `ab/abcd....json`.
+/// A folder of files `ab/abcd....json`.
 #[derive(Debug)]
 pub(super) struct Cache {
     /// `None` disables the cache.

@@ -1,4 +1,4 @@
-//! HTTP requests to the judge's service, and their errors.
+//! HTTP requests to the judge.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,7 +15,6 @@ const LARGEST: u64 = 1 << 20;
 
 const PROBE_TOKENS: u32 = 16;
 
-/// Returns an error if this build cannot send requests to a base URL.
 pub(crate) fn check_endpoint(endpoint: &str) -> Result<(), String> {
     check_address(endpoint).map_err(|error| error.to_string())?;
     if endpoint.starts_with("https://") && !cfg!(feature = "tls") {
@@ -25,11 +24,10 @@ pub(crate) fn check_endpoint(endpoint: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// An API key. The key is never printed.
+/// An API key, which is never printed.
 struct Secret(Option<String>);
 
 impl Secret {
-    /// Reads the key from an environment variable; an empty name means no key.
     fn from_env(name: &str) -> Result<Self, ApiKeyError> {
         api_key(name).map(Self)
     }
@@ -47,17 +45,15 @@ impl fmt::Debug for Secret {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// The request budget is used up.
     Budget,
     Timeout,
     Transport(String),
     Status(u16, String),
-    /// The response is not a chat completion or has no valid scores.
+    /// Not a chat completion, or no valid scores.
     Malformed(String),
 }
 
 impl Failure {
-    /// Returns true if another try may help.
     pub(crate) fn is_passing(&self) -> bool {
         match self {
             Self::Budget => false,
@@ -89,10 +85,9 @@ struct Choice {
     message: Message,
 }
 
-/// Message in a chat completion.
 #[derive(Deserialize)]
 pub(crate) struct Message {
-    /// Null if the model spent all its tokens on reasoning.
+    /// Null if all tokens were spent on reasoning.
     pub(crate) content: Option<String>,
 }
 
@@ -110,10 +105,10 @@ impl Client {
             .map_err(|error| JudgeError::setting("api_key_env", error.to_string()))
     }
 
-    /// Creates a client for the service at a base URL, without sending anything.
+    /// Creates a client without contacting the service.
     ///
     /// # Errors
-    /// Fails if the environment variable with the API key is not set.
+    /// Fails if the API key is not set.
     pub(crate) fn connect(
         endpoint: &str,
         api_key_env: &str,
@@ -141,8 +136,7 @@ impl Client {
             .ok_or_else(|| Failure::Malformed("an answer without text; raise decomposer.max_tokens".into()))
     }
 
-    /// Sends a short question of the usual form to test the service. Any chat completion counts as
-    /// success.
+    /// Sends a short question; any chat completion is a success.
     pub(super) fn probe(&self, config: &JudgeConfig, system: &str) -> Result<(), Failure> {
         self.complete(config, system, "Answer with [1].", config.max_tokens.min(PROBE_TOKENS)).map(drop)
     }
@@ -163,10 +157,10 @@ impl Client {
         }))
     }
 
-    /// Sends a request body and returns the message of the first choice.
+    /// Sends a request and returns the first choice's message.
     ///
     /// # Errors
-    /// Fails if there is no response or if it is not a chat completion.
+    /// Fails without a chat completion.
     pub(crate) fn send(&self, body: &serde_json::Value) -> Result<Message, Failure> {
         let mut request = self.agent.post(&self.url).header("content-type", "application/json");
         if let Some(key) = &self.secret.0 {
@@ -176,7 +170,7 @@ impl Client {
         let status = response.status().as_u16();
         let read = response.body_mut().with_config().limit(LARGEST).read_to_string();
         if status != 200 {
-            // The service's message helps the user, but may repeat the request.
+            // The service's message may repeat the request.
             let text: String = self.secret.hide(&read.unwrap_or_default()).chars().take(200).collect();
             return Err(Failure::Status(status, text));
         }
@@ -195,8 +189,8 @@ impl Client {
         }
     }
 
-    /// Returns the wait before attempt `attempt` (from 1). It doubles each time up to
-    /// `backoff_max_s`. Jitter derived from (seed, question, attempt) shortens it by up to half.
+    /// Returns the wait before retry `attempt` (from 1), doubled up to `backoff_max_s`. Seeded
+    /// jitter shortens it by up to half.
     pub(super) fn pause(&self, config: &JudgeConfig, key: &Key, attempt: u32) -> Duration {
         let coordinates = [key.coordinate(), u64::from(attempt)];
         let share = Seed::derive(self.seed, Purpose::Credit, &coordinates).rng().uniform();

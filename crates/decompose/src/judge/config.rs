@@ -11,43 +11,41 @@ use super::client::check_endpoint;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct JudgeConfig {
-    /// Base URL of the service; requests go to `{endpoint}/chat/completions`. `https://` needs the
-    /// feature `tls`.
+    /// Base URL; requests go to `{endpoint}/chat/completions`. `https://` needs the feature `tls`.
     pub endpoint: String,
-    /// Model name, as the service knows it.
+    /// Model name at the service.
     pub model: String,
-    /// Name of the environment variable with the API key; empty if the service needs none.
+    /// Environment variable with the API key; empty if none is needed.
     pub api_key_env: String,
-    /// Template file; empty for the built-in template.
+    /// Prompt template file; empty: built-in.
     pub template: PathBuf,
-    /// Folder for cached responses; empty for `judge` in the run directory.
+    /// Folder for cached responses; empty: `judge` in the run directory.
     pub cache: PathBuf,
-    /// Sampling temperature of the judge.
+    /// Sampling temperature.
     #[schemars(range(min = 0.0, max = 2.0))]
     pub temperature: f64,
-    /// Maximum number of tokens in a response.
+    /// Maximum response tokens.
     #[schemars(range(min = 1, max = 1000000))]
     pub max_tokens: u32,
-    /// Timeout of a request in seconds, including the response.
+    /// Request timeout in seconds, response included.
     #[schemars(range(min = 0.001, max = 86400.0))]
     pub timeout_s: f64,
-    /// Number of retries of a failed request.
+    /// Retries of a failed request.
     #[schemars(range(max = 100))]
     pub retries: u32,
-    /// Seconds before the first retry. The wait doubles with each further retry and is randomly
-    /// shortened by up to half.
+    /// Seconds before the first retry, doubled for each further one, randomly shortened by up to
+    /// half.
     #[schemars(range(min = 0.0, max = 3600.0))]
     pub backoff_s: f64,
-    /// Longest wait between two attempts, in seconds.
+    /// Maximum wait between attempts, in seconds.
     #[schemars(range(min = 0.0, max = 86400.0))]
     pub backoff_max_s: f64,
-    /// Maximum number of requests in a run. Retries and requests before a resume count. With 0,
-    /// only the cache is used. The test request at the start of a run does not count.
+    /// Maximum requests in a run, with retries and before resumes, but without the test request at
+    /// its start. 0: cache only.
     #[schemars(range(max = 1_000_000_000))]
     pub call_budget: u64,
-    /// Maximum fraction of questions without scores. The run stops if this fraction is exceeded
-    /// both in the last 20 questions (at least 8) and in the current batch. Cache hits count as
-    /// answered. 1 never stops.
+    /// Maximum fraction of questions without scores; 1 never stops the run. It stops if both the
+    /// last 20 questions (at least 8) and the current batch, cache hits included, exceed it.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub max_failed_share: f64,
     /// Maximum concurrent requests.
@@ -80,7 +78,7 @@ impl JudgeConfig {
     /// Rejects invalid settings.
     ///
     /// # Errors
-    /// The error names the key and valid values.
+    /// Names the key and valid values.
     pub fn check(&self) -> Result<(), JudgeError> {
         let fail = |key, reason: String| Err(JudgeError::setting(key, reason));
         turnwise_settings::check(self)?;

@@ -1,4 +1,4 @@
-//! Splits returns into per-turn credits according to the judge's scores.
+//! Splits returns by the judge's scores.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -12,46 +12,45 @@ use super::client::{Client, Failure};
 use super::scores::{parse, rescale, uniform};
 use super::{JudgeConfig, JudgeError, Template};
 
-/// Number of recent questions over which the failure rate is computed.
+/// Recent questions over which the failure rate is computed.
 const WINDOW: usize = 20;
-/// Minimum number of questions before the failure rate is checked.
+/// Minimum questions before the failure rate is checked.
 const FEWEST: usize = 8;
 
-/// Usage counters of a judge. Counting starts when the judge is created. In a resumed run, earlier
-/// counts are added ([`Judge::resume_counts`]).
+/// Usage counters of a judge. [`Judge::resume_counts`] carries them into a resumed run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct JudgeMetrics {
-    /// Trajectories whose turns were given credits.
+    /// Trajectories with credits.
     pub trajectories: u64,
-    /// Trajectories that need no scores because their return is 0.
+    /// Trajectories with return 0, which need no scores.
     pub zero_returns: u64,
-    /// Questions whose scores were found in the cache.
+    /// Questions answered from the cache.
     pub cache_hits: u64,
-    /// Cache files that could not be read or written.
+    /// Unreadable or unwritable cache files.
     pub cache_errors: u64,
-    /// Requests sent, including retries.
+    /// Requests, retries included.
     pub calls: u64,
-    /// Requests that were retries.
+    /// Retries.
     pub retries: u64,
-    /// Requests that timed out.
+    /// Timeouts.
     pub timeouts: u64,
-    /// Requests whose connection failed.
+    /// Failed connections.
     pub transport_errors: u64,
-    /// Requests answered with a status other than 200.
+    /// Statuses other than 200.
     pub status_errors: u64,
     /// Responses without valid scores.
     pub malformed: u64,
-    /// Questions not asked because the budget was used up.
+    /// Requests not sent because the budget was used up.
     pub over_budget: u64,
-    /// Trajectories with equal credits `R / T` because the judge gave no scores.
+    /// Trajectories with equal credits `R / T` for lack of scores.
     pub fallbacks: u64,
-    /// Trajectories with equal credits `R / T` because their scores sum to about 0.
+    /// Trajectories with equal credits `R / T` because their credit weights sum to about 0.
     pub zero_scores: u64,
 }
 
 impl JudgeMetrics {
-    /// Returns the counters as names and values for the run's metrics.
+    /// Returns the counters by metric name.
     pub fn entries(&self) -> [(&'static str, f64); 13] {
         [
             ("judge/trajectories", self.trajectories),
@@ -72,7 +71,7 @@ impl JudgeMetrics {
     }
 }
 
-/// Splits returns into per-turn credits with a language model.
+/// Splits returns with a language model.
 #[derive(Debug)]
 pub struct Judge {
     config: JudgeConfig,
@@ -87,15 +86,12 @@ pub struct Judge {
 struct State {
     metrics: JudgeMetrics,
     last_failure: Option<String>,
-    /// For each of the last [`WINDOW`] questions sent, true if it was not answered.
+    /// Whether each of the last [`WINDOW`] sent questions failed.
     recent: VecDeque<bool>,
-    /// Questions of this batch whose scores were found in the cache.
+    /// Questions of this batch answered from the cache.
     cached: usize,
-    /// Questions of this batch sent to the judge.
     asked: usize,
-    /// Questions that the judge did not answer.
     unanswered: usize,
-    /// True once too many questions were not answered.
     dead: bool,
 }
 
@@ -105,9 +101,8 @@ impl State {
         (self.cached, self.asked, self.unanswered) = (cached, 0, 0);
     }
 
-    /// Records the outcome of a question sent to the judge. Cache hits of the batch count as
-    /// answered. Otherwise a resumed run, which repeats only failed questions, could mistake a
-    /// working judge for a dead one.
+    /// Records a sent question. The batch's cache hits count as answered, because a resumed run
+    /// repeats only failed questions and could mistake a working judge for a dead one.
     fn note(&mut self, failed: bool, most: f64) {
         self.asked += 1;
         self.unanswered += usize::from(failed);
@@ -133,11 +128,10 @@ struct Question {
 }
 
 impl Judge {
-    /// Creates a judge; the jitter of retry waits is derived from `seed`.
+    /// Creates a judge; `seed` determines retry jitter.
     ///
     /// # Errors
-    /// Fails on an invalid setting, an unreadable template, a cache folder that cannot be created,
-    /// or a missing API key.
+    /// Fails on an invalid setting, template or cache folder, or without an API key.
     pub fn new(config: JudgeConfig, seed: u64) -> Result<Self, JudgeError> {
         config.check()?;
         Ok(Self {
@@ -150,24 +144,24 @@ impl Judge {
         })
     }
 
-    /// Adds the counts of an earlier judge; its requests count against the budget.
+    /// Adopts an earlier judge's counts; its requests count against the budget.
     pub fn resume_counts(&mut self, counts: JudgeMetrics) {
         *self.calls.get_mut() = counts.calls;
         self.state.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).metrics = counts;
     }
 
-    /// Returns the counts so far.
+    /// Returns the counters.
     pub fn metrics(&self) -> JudgeMetrics {
         self.with(|state| state.metrics)
     }
 
-    /// Returns the reason why the most recent request failed, without the API key.
+    /// Returns why the last request failed, without the API key.
     pub fn last_failure(&self) -> Option<String> {
         self.with(|state| state.last_failure.clone())
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
-        // Counters remain meaningful if a thread panicked between two updates.
+        // Counters stay meaningful if a thread panicked.
         work(&mut self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
@@ -196,8 +190,6 @@ impl Judge {
         None
     }
 
-    /// Returns the judge's scores, or `None` if all attempts fail. Calls `failed` for every failed
-    /// request.
     fn scores(&self, question: &Question, failures: &mpsc::Sender<String>) -> Option<Vec<f64>> {
         let once = || {
             let answer = self.client.ask(&self.config, &self.template.system, &question.user)?;
@@ -214,8 +206,7 @@ impl Judge {
         scores
     }
 
-    /// Sends a request, retries it on failure, and counts the attempts. Calls `failed` for every
-    /// failure; `Err` contains the last reason.
+    /// Sends a request with retries, calling `failed` on each failure; `Err` has the last reason.
     fn tries<T>(
         &self,
         key: &Key,
@@ -249,11 +240,10 @@ impl Judge {
         }
     }
 
-    /// Sends a short request to detect a wrong URL, model or key before a run starts. Accepts any
-    /// answer. This request is counted in the metrics. Nothing is sent if `call_budget` is 0.
+    /// Sends a short request, unless `call_budget` is 0, to detect a wrong URL, model or key.
     ///
     /// # Errors
-    /// Fails if the service does not respond or rejects the request.
+    /// Fails if the service does not respond or rejects it.
     pub fn check_service(&self) -> Result<(), JudgeError> {
         if self.config.call_budget == 0 {
             return Ok(());
@@ -283,8 +273,8 @@ impl Judge {
         Ok(())
     }
 
-    /// Answers all questions from the cache or by requests, at most `concurrency` at a time. Calls
-    /// `failed` for each failed request. Stops once the judge is considered dead.
+    /// Answers questions from the cache or by at most `concurrency` parallel requests, until too
+    /// many have failed.
     fn answers(&self, questions: &[Question], failed: &mut dyn FnMut(String)) -> Vec<Option<Vec<f64>>> {
         let cached: Vec<Option<Vec<f64>>> = questions.iter().map(|question| self.cached(question)).collect();
         self.with(|state| state.begin(cached.iter().flatten().count()));
@@ -322,23 +312,20 @@ impl Judge {
             .collect()
     }
 
-    /// Returns the credit of every turn of a batch. Trajectories without scores get `R / T` per
-    /// turn and are counted in [`Judge::metrics`].
+    /// Returns each turn's credit, or `R / T` without scores ([`Judge::metrics`] counts these).
     ///
-    /// Calls `warn` on the first failed request, and at the end with the number of trajectories
-    /// without scores.
+    /// Calls `warn` on the first failed request, and with the number of trajectories without
+    /// scores.
     ///
     /// # Errors
-    /// Fails if more than `max_failed_share` of the last questions were not answered, since most
-    /// credits would be uniform.
+    /// Fails if more than `max_failed_share` of the last questions were not answered.
     pub fn credits(&self, batch: &Batch, warn: &mut dyn FnMut(String)) -> Result<PerTurn<f64>, JudgeError> {
         let mut questions: Vec<Question> = Vec::new();
         let mut known: HashMap<Key, usize> = HashMap::new();
-        // Question of each trajectory; `None` if its return is 0.
+        // `None` if the trajectory's return is 0.
         let mut asked: Vec<Option<usize>> = Vec::new();
         for trajectory in batch.trajectories() {
-            // Uses the environment's reward, because a KL penalty does not make a failure worth
-            // asking about.
+            // A KL penalty does not make a failure worth asking about.
             let size: f64 = trajectory.turns.iter().map(|turn| turn.reward.abs()).sum();
             // Rewards that cancel out may leave rounding errors.
             let worth_asking = trajectory.environment_return(1.0).abs() > 1e-12 * size;

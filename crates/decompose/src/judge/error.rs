@@ -1,13 +1,13 @@
-//! Errors from a judge. A few failed requests are not an error: see [`super::JudgeMetrics`].
+//! Errors of a judge. A few failed requests are only counted ([`super::JudgeMetrics`]).
 
 use std::path::Path;
 
 use thiserror::Error;
 
-/// Error if a judge cannot be set up or leaves too many questions unanswered.
+/// Why a judge cannot be used.
 #[derive(Debug, Error)]
 pub enum JudgeError {
-    /// A setting is invalid.
+    /// Invalid setting.
     #[error("decomposer.{key}: {reason}")]
     Setting {
         /// Key of [`super::JudgeConfig`].
@@ -15,21 +15,21 @@ pub enum JudgeError {
         /// Cause and fix.
         reason: String,
     },
-    /// Settings are out of range.
+    /// Settings out of range.
     #[error(transparent)]
     Settings(#[from] turnwise_settings::SettingsError),
-    /// A file could not be read or written.
+    /// Unreadable or unwritable file.
     #[error("{path}: {source}")]
     Io {
-        /// Path of the file.
+        /// File path.
         path: String,
-        /// Error from the operating system.
+        /// Operating system error.
         source: std::io::Error,
     },
-    /// A template is invalid.
+    /// Invalid template.
     #[error("{path}: {reason}")]
     Template {
-        /// Path of the file.
+        /// File path.
         path: String,
         /// Cause and fix.
         reason: String,
@@ -41,27 +41,27 @@ pub enum JudgeError {
          answers from the cache alone"
     )]
     Unready {
-        /// Base URL of the service.
+        /// Base URL.
         endpoint: String,
-        /// Name of the requested model.
+        /// Model name.
         model: String,
-        /// Reason for the last failure.
+        /// Last failure.
         reason: String,
     },
-    /// Too many questions were not answered.
+    /// Too many unanswered questions.
     #[error(
         "the judge at {endpoint} left {failed} of the last {asked} questions without scores ({reason}): start it, or \
          correct decomposer.endpoint, and resume, which asks for no scores twice; decomposer.max_failed_share says how many \
          may stay without an answer"
     )]
     Unanswered {
-        /// Base URL of the service.
+        /// Base URL.
         endpoint: String,
-        /// Questions without an answer.
+        /// Questions without answer.
         failed: usize,
         /// Questions sent.
         asked: usize,
-        /// Reason for the last failure.
+        /// Last failure.
         reason: String,
     },
 }

@@ -2,8 +2,7 @@
 
 const BEST: f64 = 10.0;
 
-/// Parses a response: a JSON list of `turns` numbers from 0 to 10, optionally surrounded by white
-/// space.
+/// Parses a JSON list of `turns` numbers from 0 to 10.
 pub(super) fn parse(answer: &str, turns: usize) -> Result<Vec<f64>, String> {
     let scores: Vec<f64> = serde_json::from_str(answer.trim())
         .map_err(|error| format!("the answer is not a JSON list of numbers: {error}"))?;
@@ -16,11 +15,9 @@ pub(super) fn parse(answer: &str, turns: usize) -> Result<Vec<f64>, String> {
     }
 }
 
-/// Returns credits that sum to the return `R`. They are `s_t R / sum s`, or
-/// `(10 - s_t) R / sum (10 - s)` for a negative `R`, so turns with higher scores always get more.
-/// Returns `None` if the denominator is about 0.
-///
-/// The paper has no formula for negative returns because its returns are only 0 and 1.
+/// Returns credits that sum to the return `R`: `s_t R / sum s`, or `(10 - s_t) R / sum (10 - s)`
+/// for a negative `R`, for which the paper has no formula. Higher scores always get more. `None` if
+/// the denominator is about 0.
 pub(super) fn rescale(scores: &[f64], ret: f64) -> Option<Vec<f64>> {
     let share = |score: &f64| if ret < 0.0 { BEST - score } else { *score };
     let sum: f64 = scores.iter().map(share).sum();
@@ -75,7 +72,6 @@ mod tests {
             let credits = rescale(&scores, ret).unwrap_or_else(|| uniform(scores.len(), ret));
             prop_assert!((credits.iter().sum::<f64>() - ret).abs() < 1e-9);
             for (one, other) in (0..scores.len()).zip(1..scores.len()) {
-                // A better turn never gets less credit, whatever the sign of the return.
                 prop_assert!((scores[one] - scores[other]) * (credits[one] - credits[other]) >= 0.0);
             }
         }

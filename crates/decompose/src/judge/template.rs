@@ -1,4 +1,4 @@
-//! Prompt of the judge: two messages with placeholders for the trajectory.
+//! Prompt of the judge.
 
 use std::fs;
 use std::path::Path;
@@ -10,8 +10,7 @@ use super::JudgeError;
 
 const BUILT_IN: &str = include_str!("template.toml");
 
-/// A prompt, read from a TOML file with the keys `system`, `user` and `turn`. The format is
-/// explained by comments in the built-in file.
+/// A prompt, read from a TOML file; the built-in file explains the format.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Template {
@@ -19,23 +18,22 @@ pub struct Template {
     pub system: String,
     /// User message, with `{goal}`, `{turns}`, `{count}` and `{return}`.
     pub user: String,
-    /// Text of one turn, with `{index}`, `{observation}` and `{action}`.
+    /// One turn, with `{index}`, `{observation}` and `{action}`.
     pub turn: String,
 }
 
 impl Template {
-    /// Returns true if the rendered prompt includes the number of turns.
     pub(super) fn counts_turns(&self) -> bool {
         self.user.contains("{count}") || self.turn.contains("{index}")
     }
 
-    /// Text of the built-in template.
+    /// Built-in template.
     pub const BUILT_IN: &'static str = BUILT_IN;
 
-    /// Reads a template file; an empty path selects the built-in template.
+    /// Reads a template file; an empty path is the built-in one.
     ///
     /// # Errors
-    /// Fails if the file cannot be read, is not a valid template, or has an unknown placeholder.
+    /// Fails on an unreadable or invalid file or an unknown placeholder.
     pub fn load(path: &Path) -> Result<Self, JudgeError> {
         if path.as_os_str().is_empty() {
             return Self::parse(BUILT_IN, Path::new("the built-in template"));
@@ -62,7 +60,7 @@ impl Template {
         Ok(template)
     }
 
-    /// Returns the user message about a trajectory.
+    /// Returns the user message for a trajectory.
     pub fn render(&self, trajectory: &Trajectory) -> String {
         let mut turns = String::new();
         for (index, turn) in trajectory.turns.iter().enumerate() {
@@ -77,16 +75,14 @@ impl Template {
             "goal" => Some(trajectory.task.goal.clone()),
             "turns" => Some(turns.clone()),
             "count" => Some(trajectory.turns.len().to_string()),
-            // The environment's return does not depend on training settings, so cached answers stay
-            // valid.
+            // The environment's return ignores training settings, so cached answers stay valid.
             "return" => Some(trajectory.environment_return(1.0).to_string()),
             _ => None,
         })
     }
 }
 
-/// Replaces all placeholders in one pass, so braces in inserted values are kept. `Err` contains the
-/// name of an unknown placeholder.
+/// One pass keeps braces in inserted values. `Err` names an unknown placeholder.
 fn fill(text: &str, value: impl Fn(&str) -> Option<String>) -> Result<String, String> {
     let mut filled = String::with_capacity(text.len());
     let mut rest = text;

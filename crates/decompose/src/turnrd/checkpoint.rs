@@ -1,4 +1,4 @@
-//! A checkpoint is one safetensors file, written atomically, plus a human-readable config.
+//! Checkpoints.
 
 use std::path::Path;
 
@@ -20,13 +20,9 @@ struct Header {
 }
 
 impl TurnRd {
-    /// Writes `turnrd.safetensors` and `config.json` into `folder`, which is created if needed. The
-    /// `safetensors` file holds the weights, AdamW's moments (`exp_avg.*`, `exp_avg_sq.*`) and a
-    /// header with config, input width and step count. `config.json` is a readable copy for users
-    /// and other programs.
-    ///
-    /// [`TurnRd::load`] reads only the `safetensors` file. That file gets its final name once it is
-    /// complete. If the process is killed, either the old or the new checkpoint remains.
+    /// Writes `turnrd.safetensors` and `config.json`, a readable copy of the settings. The former
+    /// has the weights, AdamW's moments (`exp_avg.*`, `exp_avg_sq.*`), and config, input width and
+    /// step count in its header; it is written atomically and is all that [`TurnRd::load`] reads.
     ///
     /// # Errors
     /// Fails if a file cannot be written.
@@ -47,8 +43,7 @@ impl TurnRd {
         }
         let entry = Header { config: self.config.clone(), input_dim: self.input_dim, step: *step };
         let entry = serde_json::to_string(&entry).map_err(|error| ModelError::file(&path, error))?;
-        // A single entry, because the header's order is not fixed and equal networks must give
-        // equal files.
+        // Header order is not fixed, so one entry makes equal networks equal files.
         save_tensors(&path, &tensors, [(HEADER.to_owned(), entry)])?;
         let mut readable =
             serde_json::to_value(&self.config).map_err(|error| ModelError::file(&path, error))?;
@@ -59,10 +54,10 @@ impl TurnRd {
         write_atomically(&folder.join(CONFIG), text.as_bytes())
     }
 
-    /// Restores a checkpoint written by [`TurnRd::save`] exactly.
+    /// Restores a [`TurnRd::save`] exactly.
     ///
     /// # Errors
-    /// The error names the file and the tensor or key.
+    /// Names the file and the tensor or key.
     pub fn load(folder: &Path) -> Result<Self, ModelError> {
         let path = folder.join(WEIGHTS);
         let file = TensorFile::read(&path)?;

@@ -1,4 +1,4 @@
-//! Compares TurnRD with PyTorch through a golden file. `tests/golden/turnrd/make.py` wrote it and
+//! Comparison with PyTorch, through a file that `tests/golden/turnrd/make.py` wrote. It also
 //! defines weights and inputs.
 
 use serde_json::Value;
@@ -32,7 +32,7 @@ fn config(case: &Value) -> TurnRdConfig {
         dropout: 0.0,
         epochs: 1,
         credits: CreditRule::Projection,
-        // Three lanes of two, two and one trajectory: PyTorch has them in one padded batch.
+        // Parts of two, two and one trajectory; PyTorch has one padded batch.
         num_workers: 3,
         ..TurnRdConfig::default()
     }
@@ -86,7 +86,7 @@ fn check(what: &str, found: f64, expected: f64, tolerance: f64) {
     assert!(error < tolerance, "{what}: {found}, PyTorch has {expected}");
 }
 
-/// Compares forward, losses and gradients in `f64`; `shift` is added to the first weight.
+/// Compares in `f64`; `shift` is added to the first weight.
 fn compare(golden: &Value, case: &Value, shift: f64) {
     let config = config(case);
     let dim = golden["input_dim"].as_u64().unwrap() as usize;
@@ -106,7 +106,6 @@ fn compare(golden: &Value, case: &Value, shift: f64) {
         }
     }
     let (parts, derivatives) = losses(&config, &found, &samples);
-    // Progress is stored in f32, while PyTorch used f64.
     for (name, part) in [
         ("prediction", parts.prediction),
         ("rank", parts.rank),

@@ -1,4 +1,4 @@
-//! Layout of TurnRD's tensors in the flat parameter buffer, and their initialization.
+//! Tensors in the flat parameter buffer, and their initialization.
 
 use std::ops::Range;
 
@@ -7,11 +7,10 @@ use turnwise_core::{Purpose, Seed};
 use super::TurnRdConfig;
 use turnwise_model::layers::TensorList;
 
-/// First seed coordinate of all of TurnRD's random draws, which keeps them independent of the
-/// policy's.
+/// First seed coordinate of TurnRD's draws, to keep them independent of the policy's.
 pub(super) const TAG: u64 = 0x7475_726e_7264;
 
-/// A linear layer: weight `[out, in]` and bias `[out]`.
+/// Weight `[out, in]` and bias `[out]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Linear {
     pub(super) weight: Range<usize>,
@@ -34,7 +33,7 @@ pub(super) struct Head {
     pub(super) outer: Linear,
 }
 
-/// All tensors, with the names of PyTorch modules.
+/// All tensors, named like PyTorch modules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tensors {
     pub(super) input: Linear,
@@ -42,14 +41,13 @@ pub(super) struct Tensors {
     pub(super) blocks: Vec<Block>,
     pub(super) attention: Head,
     pub(super) value: Head,
-    /// `[2 H, D]`: the rows for gamma, then those for beta. Last in the buffer, so that the
-    /// initialization of other tensors does not depend on FiLM.
+    /// `[2 H, D]`: gamma's rows, then beta's. Last, so that other tensors' initialization does not
+    /// depend on it.
     pub(super) film: Option<Linear>,
     pub(super) layout: TensorList,
 }
 
-/// Adds the weight and bias of a PyTorch module. The fused attention projection has different
-/// names.
+/// Adds a PyTorch module; the fused attention projection is named differently.
 fn module(list: &mut TensorList, name: &str, shape: &[usize]) -> Linear {
     let separator = if name.ends_with("in_proj") { '_' } else { '.' };
     Linear {
@@ -88,8 +86,8 @@ impl Tensors {
         Self { input, positions, blocks, attention, value, film, layout: list }
     }
 
-    /// Returns initial weights. Matrices are uniform in `+-1/sqrt(in)`, positions are normal with
-    /// standard deviation 0.02, norm weights are 1, and biases and FiLM are 0.
+    /// Matrices are uniform in `+-1/sqrt(in)`, positions normal with standard deviation 0.02, norm
+    /// weights 1, biases and FiLM 0.
     pub(super) fn init(&self, seed: u64) -> Vec<f32> {
         let mut weights = vec![0.0; self.layout.len];
         let mut rng = Seed::derive(seed, Purpose::Init, &[TAG]).rng();

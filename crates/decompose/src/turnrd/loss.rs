@@ -1,7 +1,6 @@
-//! Losses of TurnRD and their gradients, in `f64`.
+//! Losses and gradients in `f64`.
 //!
-//! With `q_i` the weight of trajectory `i`, `Q = sum q_i`, `w = softmax(a)`, `Rhat_i = sum_t w_it
-//! V_it`:
+//! With trajectory weights `q_i`, `Q = sum q_i`, `w = softmax(a)`, `Rhat_i = sum_t w_it V_it`:
 //!
 //! ```text
 //! prediction = 1/Q sum_i q_i (Rhat_i - R_i)^2
@@ -11,26 +10,25 @@
 //! total      = prediction + rank_weight rank + progress_weight prior + value_weight value
 //! ```
 //!
-//! `M_i` are the turns of `i` with a progress signal. If any turn lacks a progress signal, the
-//! prior uses `t/T` (`t` from 1).
+//! `M_i` are the turns of `i` with a progress signal. The prior uses `t/T` (`t` from 1) if any turn
+//! lacks one.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Sample, TurnRdConfig, ValueTarget};
 
-/// Terms of the loss, each a weighted mean over a minibatch.
+/// Loss terms, weighted means over a minibatch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Losses {
     /// `prediction + rank_weight rank + progress_weight prior + value_weight value`.
     pub total: f64,
-    /// Mean squared error between the estimated return and the return.
+    /// Mean squared error of the estimated return.
     pub prediction: f64,
     /// Rank hinge, unweighted.
     pub rank: f64,
-    /// KL divergence from the progress prior in nats, before weighting.
+    /// KL divergence from the progress prior in nats, unweighted.
     pub prior: f64,
-    /// Mean squared error of the values against the progress signal, before weighting; 0 without a
-    /// signal.
+    /// Mean squared error of values against progress, unweighted; 0 without progress.
     pub value: f64,
 }
 
@@ -82,8 +80,7 @@ fn log_softmax(scores: impl Iterator<Item = f64>) -> Vec<f64> {
     scores
 }
 
-/// Returns the change of progress at each turn; `None` if progress is unknown at this turn or the
-/// previous one.
+/// Returns the change of progress at each turn; `None` if either end is unknown.
 fn changes(progress: &[Option<f32>]) -> Vec<Option<f64>> {
     let mut before = Some(0.0f32);
     let change = |&now: &Option<f32>| {
@@ -172,7 +169,7 @@ fn rank(
     let mut pairs = Vec::new();
     for (better, a) in samples.iter().enumerate() {
         for (worse, b) in samples.iter().enumerate() {
-            // Rounding errors of a sum must not rank trajectories.
+            // Rounding errors must not rank trajectories.
             if a.ret - b.ret > 1e-9 * (1.0 + a.ret.abs().max(b.ret.abs())) {
                 pairs.push((better, worse, a.weight * b.weight));
             }
@@ -181,7 +178,7 @@ fn rank(
     let sum = |pairs: &[(usize, usize, f64)]| pairs.iter().map(|(.., weight)| weight).sum::<f64>();
     let mut total = sum(&pairs);
     if total == 0.0 {
-        // Products of weights of old records underflow; only their ratios matter.
+        // Products of old records' weights underflow; only ratios matter.
         let largest = samples.iter().map(|sample| sample.weight).fold(f64::MIN_POSITIVE, f64::max);
         for (better, worse, weight) in &mut pairs {
             *weight = samples[*better].weight / largest * (samples[*worse].weight / largest);

@@ -1,21 +1,7 @@
-//! TurnRD: a small network that learns which turns earned the return of a trajectory.
+//! TurnRD: a small network that learns which turns earned a trajectory's return.
 //!
-//! | file | subject |
-//! |---|---|
-//! | `checkpoint.rs` | checkpoints of the network |
-//! | `config.rs` | settings |
-//! | `layout.rs` | tensors in the flat parameter buffer, and their initialization |
-//! | `loss.rs` | losses and their gradients |
-//! | `model.rs` | training, credits and goodness of fit |
-//! | `network.rs` | forward and backward pass over packed trajectories |
-//! | `ops.rs` | GELU, attention, dropout |
-//! | `pass.rs` | selection and weights of the samples in a pass |
-//! | `probes.rs` | probes of the paper's section 5.2 |
-//! | `replay/` | file with training trajectories |
-//! | `sample.rs` | training data |
-//!
-//! Inputs are one vector per turn, `h_1 .. h_T` (the policy's mean-pooled hidden state), and one
-//! vector for the goal. All have width `D`. With `H` the hidden width:
+//! Inputs are one vector of width `D` per turn, `h_1 .. h_T` (the policy's mean-pooled hidden
+//! state), and one for the goal. With hidden width `H`:
 //!
 //! ```text
 //! x_t  = W h_t + b + p_t                                 learned positions, at most `max_turns`
@@ -26,31 +12,25 @@
 //! ```
 //!
 //! Credits (HAS, equation 5): `r_t = clip(V_t, -c, c) - (sum_s clip(V_s, -c, c) - R) / T`, which
-//! sum to the return `R`. The setting `credits` can also shift the values in proportion to `w_t`,
-//! or use `w_t R`.
-//!
-//! Trajectories of different lengths are concatenated without padding. [`TurnRd::credits`] runs one
-//! trajectory at a time, so its credits do not depend on other trajectories.
+//! sum to the return `R`. The setting `credits` can also shift in proportion to `w_t`, or use
+//! `w_t R`. Trajectories are concatenated without padding; their credits are independent.
 //!
 //! Paper: "Hybrid Advantage Shaping with Goal-Aware Attention for Per-Turn Credit Assignment in
 //! LLM-Agent Reinforcement Learning", section 3.3 and appendix B.
 //!
 //! Differs from the paper:
 //!
-//! * Credits are `w_t R` by default. Equation 5 subtracts the same amount from every turn: the
-//!   excess of the values over the return. Early turns therefore get less credit in successes than
-//!   in failures.
-//! * Each pass reads all new records and half as many old ones, and a round can stop early
-//!   (`pass.rs`).
+//! * Credits are `w_t R` by default. Equation 5 subtracts the values' excess over the return
+//!   equally, so early turns get less credit in successes than in failures.
+//! * Each pass reads all new records and half as many old ones, and a round can stop early.
 //! * FiLM is `h (1 + gamma) + beta` instead of `gamma h + beta`, so that a zero projector is the
 //!   identity, as the paper requires.
-//! * Details missing from the paper follow PyTorch's `TransformerEncoderLayer`: layer norm has
-//!   epsilon 1e-5, and dropout is applied after attention, inside the feed-forward layer and after
-//!   it. Two details differ: GELU uses the tanh approximation, and attention probabilities have no
-//!   dropout.
-//! * The paper names ALFWorld's progress signal "facts-diff (per-turn)" (table 6) but gives no
-//!   equation. By default, values are trained to predict progress after the turn. With
-//!   `value_target = "change"`, they predict the change in progress.
+//! * Unstated details follow PyTorch's `TransformerEncoderLayer` (layer norm epsilon 1e-5; dropout
+//!   after attention, inside and after the feed-forward layer), except GELU's tanh approximation
+//!   and no dropout on attention probabilities.
+//! * The paper names ALFWorld's progress signal "facts-diff (per-turn)" (table 6) without an
+//!   equation. Values predict progress after the turn, or its change with
+//!   `value_target = "change"`.
 
 mod checkpoint;
 mod config;

@@ -1,4 +1,4 @@
-//! The model: training, credits and goodness of fit.
+//! Training, credits and goodness of fit.
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use super::{CreditRule, InputNorm, Sample, SampleSource, TurnRdConfig};
 use turnwise_model::layers::sum_gradients;
 use turnwise_model::{ModelError, OptimizerState};
 
-/// A learned model that splits returns into credits, with its optimizer state.
+/// A network that splits returns into credits, with its optimizer state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TurnRd {
     pub(super) config: TurnRdConfig,
@@ -29,9 +29,9 @@ pub struct TurnRd {
 pub struct Credits {
     /// Values `V_t`.
     pub values: Vec<f64>,
-    /// Weights `w_t`, which sum to 1.
+    /// Weights `w_t`, summing to 1.
     pub weights: Vec<f64>,
-    /// Credits `r_t`, which sum to the return.
+    /// Credits `r_t`, summing to the return.
     pub credits: Vec<f64>,
     /// Estimated return `Rhat`.
     pub estimate: f64,
@@ -40,48 +40,48 @@ pub struct Credits {
 /// Progress of a training round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrainProgress {
-    /// Number of finished minibatches, over all epochs.
+    /// Finished minibatches over all epochs.
     pub done: usize,
-    /// Number of minibatches in all epochs.
+    /// Minibatches in all epochs.
     pub total: usize,
     /// Losses of the last minibatch.
     pub losses: Losses,
 }
 
-/// Report on one pass over the samples.
+/// Report on one epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EpochReport {
-    /// Means over the minibatches.
+    /// Means over minibatches.
     #[serde(flatten)]
     pub losses: Losses,
-    /// Mean global gradient norm before clipping.
+    /// Mean gradient norm before clipping.
     pub grad_norm: f64,
 }
 
 /// Report on a training round.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TrainReport {
-    /// Reports on the epochs, in order.
+    /// Epochs in order.
     pub epochs: Vec<EpochReport>,
 }
 
-/// How well the estimated returns fit the true ones, weighted by sample.
+/// Fit of the estimated returns, weighted by sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Fit {
-    /// Number of trajectories.
+    /// Trajectories.
     pub samples: usize,
     /// Mean squared error of `Rhat`.
     pub mse: f64,
-    /// Variance of the returns, which equals the error of always predicting their mean.
+    /// Variance of the returns, the error of predicting their mean.
     pub variance: f64,
-    /// `1 - mse / variance`; `None` if all returns are the same.
+    /// `1 - mse / variance`; `None` if all returns are equal.
     pub r2: Option<f64>,
     /// `max |sum_t r_t - R|`.
     pub sum_drift: f64,
 }
 
 impl TurnRd {
-    /// Returns a new network for vectors of width `input_dim`.
+    /// Creates a network for vectors of width `input_dim`.
     ///
     /// # Errors
     /// Fails on an invalid setting.
@@ -150,13 +150,11 @@ impl TurnRd {
         pack
     }
 
-    /// Splits a return into one credit per turn.
-    ///
-    /// `turns` is row-major `[T, D]`, `goal` is `[D]`. The result depends only on arguments and
-    /// weights, down to the last bit.
+    /// Splits a return into credits, bit-exact for equal arguments and weights. `turns` is
+    /// row-major `[T, D]`, `goal` is `[D]`.
     ///
     /// # Errors
-    /// Fails on vectors of the wrong width, more turns than `max_turns`, or NaN or infinite values.
+    /// Fails on a wrong width, more than `max_turns` turns, NaN or infinity.
     pub fn credits(&self, turns: &[f32], goal: &[f32], ret: f64) -> Result<Credits, ModelError> {
         check_vectors(&self.config, self.input_dim, turns, goal)?;
         let pack = self.pack([(turns, goal)].into_iter(), None);
@@ -175,8 +173,7 @@ impl TurnRd {
         Ok(Credits { values, weights, credits, estimate })
     }
 
-    /// Computes [`TurnRd::credits`] of many trajectories, given as (turns, goal, return), on all
-    /// cores.
+    /// Computes [`TurnRd::credits`] of (turns, goal, return) in parallel.
     ///
     /// # Errors
     /// Fails like [`TurnRd::credits`].
@@ -184,16 +181,13 @@ impl TurnRd {
         trajectories.par_iter().map(|(turns, goal, ret)| self.credits(turns, goal, *ret)).collect()
     }
 
-    /// Trains one round of up to `epochs` passes over the samples in shuffled minibatches. See
-    /// [`TurnRdConfig::older_per_new`] and [`TurnRdConfig::min_improvement`].
-    ///
-    /// All random draws are seeded by (`seed`, `round`, epoch, sample), so repeating a round gives
-    /// bit-identical results. Calls `progress` after every minibatch.
+    /// Trains one round of up to `epochs` passes in shuffled minibatches
+    /// ([`TurnRdConfig::older_per_new`], [`TurnRdConfig::min_improvement`]). Draws are seeded by
+    /// (`seed`, `round`, epoch, sample), so repeating a round is bit-exact.
     ///
     /// # Errors
-    /// Fails if there are no samples, if a sample cannot be read or has the wrong shape, or if a
-    /// gradient is NaN or infinite. After an error, the weights are those after the last complete
-    /// minibatch.
+    /// Fails without samples, on an unreadable or malformed one, or on a NaN or infinite gradient;
+    /// the weights are then those after the last complete minibatch.
     pub fn train(
         &mut self,
         samples: &mut dyn SampleSource,
@@ -245,8 +239,7 @@ impl TurnRd {
         Ok(report)
     }
 
-    /// Trains on one minibatch: parallel forward pass, losses over the whole minibatch, parallel
-    /// backward pass, AdamW step.
+    /// Trains on one minibatch.
     fn step(&mut self, samples: &[Sample], dropout: &Dropout) -> Result<(Losses, f64), ModelError> {
         for sample in samples {
             sample.check(&self.config, self.input_dim)?;
@@ -292,10 +285,10 @@ impl TurnRd {
         Ok((losses, norm))
     }
 
-    /// Measures how well the network predicts the returns, without dropout.
+    /// Measures the fit of the returns, without dropout.
     ///
     /// # Errors
-    /// Fails on a sample that cannot be read or has the wrong shape.
+    /// Fails on an unreadable or malformed sample.
     pub fn fit(&self, samples: &mut dyn SampleSource) -> Result<Fit, ModelError> {
         let mut fit = Fit { samples: samples.len(), ..Fit::default() };
         let (mut weights, mut returns, mut squares) = (0.0, 0.0, 0.0);
@@ -311,14 +304,13 @@ impl TurnRd {
             fit.mse /= weights;
             let mean = returns / weights;
             fit.variance = (squares / weights - mean * mean).max(0.0);
-            // A smaller variance is the rounding error of a difference of squares.
+            // A smaller variance is rounding error.
             fit.r2 = (fit.variance > 1e-12 * (1.0 + mean * mean)).then(|| 1.0 - fit.mse / fit.variance);
         }
         Ok(fit)
     }
 
-    /// Calls `visit` with every sample and its credits, in order. A few samples are in memory at a
-    /// time.
+    /// Visits every sample with its credits in order, with a few in memory.
     pub(super) fn each(
         &self,
         samples: &mut dyn SampleSource,
@@ -351,8 +343,8 @@ pub(super) fn predictions<T: turnwise_model::Real>(pack: &Pack<T>, trace: &Trace
     pack.trajectories().map(of).collect()
 }
 
-/// Returns `r_t = clip(V_t) - share_t (sum_s clip(V_s) - R)`; the shares sum to 1. Equation 5 has
-/// `share_t = 1 / T`.
+/// Returns `r_t = clip(V_t) - share_t (sum_s clip(V_s) - R)`; the shares sum to 1, each `1 / T` in
+/// equation 5.
 fn project(values: &[f64], clip: f64, ret: f64, share: impl Fn(usize) -> f64) -> Vec<f64> {
     let clipped: Vec<f64> = values.iter().map(|value| value.clamp(-clip, clip)).collect();
     let excess = clipped.iter().sum::<f64>() - ret;

@@ -1,4 +1,4 @@
-//! Forward and backward pass of the network over packed trajectories.
+//! Forward and backward pass over packed trajectories.
 
 use turnwise_core::{Purpose, Seed};
 
@@ -21,7 +21,7 @@ pub(super) struct Pack<T> {
     /// Goal vectors, `[trajectories, D]`.
     pub(super) goals: Vec<T>,
     pub(super) lengths: Vec<usize>,
-    /// Dropout seeds; `None` disables dropout.
+    /// `None` disables dropout.
     pub(super) dropout: Option<Dropout>,
 }
 
@@ -67,7 +67,7 @@ pub(super) struct Trace<T> {
 }
 
 impl<T> Trace<T> {
-    /// Returns the attention head's logits, one per turn.
+    /// Returns the attention logits, one per turn.
     pub(super) fn scores(&self) -> &[T] {
         &self.attention.output
     }
@@ -119,7 +119,7 @@ impl<T: Real> Network<'_, T> {
         y
     }
 
-    /// Adds to the layer's gradient and returns the input gradient `d_x`.
+    /// Adds the layer's gradient; returns the input gradient `d_x`.
     fn pull(&self, layer: &Linear, d_y: &[T], x: &[T], gradient: &mut [T], rows: usize) -> Vec<T> {
         pull_weights(layer, d_y, x, gradient, rows);
         let weight = &self.weights[layer.weight.clone()];
@@ -149,8 +149,7 @@ impl<T: Real> Network<'_, T> {
         layer_norm_backward(d_y, [weight, &trace.standard, &trace.inverse], [d_x, d_weight, d_bias]);
     }
 
-    /// Returns a layer's dropout masks, drawn per trajectory. The result is empty if dropout is
-    /// off.
+    /// Returns a layer's dropout masks, drawn per trajectory; empty without dropout.
     fn masks(&self, pack: &Pack<T>, block: usize) -> [Vec<T>; 3] {
         let Some(dropout) = pack.dropout.as_ref().filter(|_| self.config.dropout > 0.0) else {
             return Default::default();
@@ -243,8 +242,7 @@ impl<T: Real> Network<'_, T> {
         trace
     }
 
-    /// Adds the parameter gradients, given the gradients of [`Trace::scores`] and
-    /// [`Trace::values`].
+    /// Adds the parameter gradients, given those of [`Trace::scores`] and [`Trace::values`].
     pub(super) fn backward(
         &self,
         pack: &Pack<T>,

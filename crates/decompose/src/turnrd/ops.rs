@@ -1,5 +1,4 @@
-//! Operations that TurnRD needs in addition to the decoder's: GELU, attention over all turns, and
-//! dropout. Each has a handwritten backward pass.
+//! GELU, attention over all turns, and dropout, with handwritten backward passes.
 
 #![expect(clippy::inline_always, reason = "a loop is compiled for wider vectors only where it is inlined")]
 
@@ -57,8 +56,7 @@ pub(super) fn gelu_backward<T: Real>(x: &[T], d: &mut [T]) {
     vectorised(Rows, (x, d));
 }
 
-/// One trajectory's turns in packed rows `[query | key | value]`. Each of the three is `width` wide
-/// and holds all heads.
+/// One trajectory's turns in packed rows `[query | key | value]`, each `width` wide with all heads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attention {
     pub(super) heads: usize,
@@ -91,8 +89,8 @@ impl Attention {
         }
     }
 
-    /// Computes `d_qkv`: `dV = P^T dO`, `dP = dO V^T`, `dS = P (dP - sum(P dP))`, `dQ = dS K
-    /// scale`, `dK = dS^T Q scale`.
+    /// Computes `d_qkv`: `dV = P^T dO`, `dP = dO V^T`, `dS = P (dP - sum(P dP))`,
+    /// `dQ = dS K scale`, `dK = dS^T Q scale`.
     pub(super) fn backward<T: Real>(self, qkv: &[T], probabilities: &[T], d_out: &[T], d_qkv: &mut [T]) {
         let (own, turns, row) = (self.width / self.heads, self.turns, 3 * self.width);
         let mut scores = vec![T::ZERO; turns * turns];
@@ -115,8 +113,8 @@ impl Attention {
     }
 }
 
-/// Fills `mask` with 0 with probability `dropout`, and with `1 / (1 - dropout)` otherwise. Each
-/// entry uses sixteen random bits, so the rate is a multiple of 1/65536.
+/// Fills `mask` with 0 at rate `dropout`, else `1 / (1 - dropout)`. An entry uses 16 random bits,
+/// so the rate is a multiple of 1/65536.
 pub(super) fn dropout_mask<T: Real>(dropout: f64, seed: Seed, mask: &mut [T]) {
     let threshold = (dropout * 65536.0).round() as u64;
     let keep = T::from_f64(65536.0 / (65536.0 - threshold as f64));
@@ -130,7 +128,7 @@ pub(super) fn dropout_mask<T: Real>(dropout: f64, seed: Seed, mask: &mut [T]) {
     }
 }
 
-/// Computes `x *= mask`; does nothing if the mask is empty.
+/// Computes `x *= mask`, unless the mask is empty.
 pub(super) fn apply_mask<T: Real>(mask: &[T], x: &mut [T]) {
     for (x, &mask) in x.iter_mut().zip(mask) {
         *x *= mask;
@@ -176,7 +174,6 @@ mod tests {
             let (out, p) = output(&qkv);
             let own = width / heads;
             let at = |turn: usize, part: usize, i: usize| qkv[turn * 3 * width + part * width + i];
-            // The last head of the first turn.
             let first = (heads - 1) * own;
             let weights: Vec<f64> = (0..turns)
                 .map(|s| (first..width).map(|i| at(0, 0, i) * at(s, 1, i)).sum::<f64>())

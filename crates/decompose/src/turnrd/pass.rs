@@ -1,26 +1,23 @@
-//! Selects, weights and orders the samples in a pass.
+//! Selects, weights and orders a pass's samples.
 //!
-//! Losses are means with weights `q_i = 0.5^(age_i / half_life)`. If every pass read all records,
-//! its cost would grow during the run. With `older_per_new = c`, a pass reads the `n` samples of
-//! age 0 and `k = round(c n)` older ones. Older samples are drawn with probability proportional to
-//! `q_i` and weighted by `sum_old q / k`. The losses then have the same expectation as over all
-//! samples.
+//! Losses are means with weights `q_i = 0.5^(age_i / half_life)`. With `older_per_new = c`, a pass
+//! reads the `n` samples of age 0 and only `k = round(c n)` older ones, drawn in proportion to
+//! `q_i` and weighted by `sum_old q / k`, which keeps the expected losses.
 
 use turnwise_core::Rng;
 
 use super::{SampleSource, TurnRdConfig};
 
-/// Returns the weight of a sample of this age, which is never 0.
+/// Returns a sample's weight at this age, never 0.
 pub(super) fn weight_at(age: u32, half_life: f64) -> f64 {
     0.5f64.powf(f64::from(age) / half_life).max(f64::MIN_POSITIVE)
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Pass {
-    /// Indices of the samples in the order they are read; older ones may repeat.
+    /// Sample indices in reading order; older ones may repeat.
     pub(super) order: Vec<usize>,
-    /// Common weight of the older samples if they are drawn at random; `None` if each has its own
-    /// weight.
+    /// Common weight of drawn older samples; `None` if each has its own.
     pub(super) older_weight: Option<f64>,
 }
 
@@ -30,8 +27,7 @@ impl Pass {
         let (newest, older): (Vec<usize>, Vec<usize>) =
             pass.order.iter().partition(|&&index| samples.age(index) == 0);
         let wanted = (config.older_per_new * newest.len() as f64).round() as usize;
-        // If there are not enough older samples, or no new ones, all are read with their own
-        // weights.
+        // With too few older samples or no new ones, all are read with their own weights.
         if !newest.is_empty() && wanted < older.len() {
             let weights: Vec<f64> =
                 older.iter().map(|&index| weight_at(samples.age(index), config.half_life)).collect();
@@ -44,9 +40,8 @@ impl Pass {
     }
 }
 
-/// Draws `count` indices with probability proportional to their weights by systematic sampling. The
-/// points are equally spaced on the cumulative weights; the first is at `offset` in [0, 1) of the
-/// spacing.
+/// Draws `count` indices in proportion to their weights at equally spaced points of the cumulative
+/// weights (systematic sampling), the first at `offset` in [0, 1) of the spacing.
 fn systematic(weights: &[f64], count: usize, offset: f64) -> impl Iterator<Item = usize> {
     let step = weights.iter().sum::<f64>() / count.max(1) as f64;
     let (mut index, mut cumulated) = (0, weights.first().copied().unwrap_or(0.0));

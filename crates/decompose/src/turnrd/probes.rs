@@ -1,5 +1,4 @@
-//! Probes from section 5.2 of the paper: whether, and how strongly, a trained network uses the
-//! goal.
+//! Probes of whether a trained network uses the goal (paper, section 5.2).
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Purpose, Seed};
@@ -9,39 +8,39 @@ use super::loss::value_targets;
 use super::{SampleSource, TurnRd};
 use turnwise_model::ModelError;
 
-/// Change in the values when FiLM is set to zero.
+/// Change in values without FiLM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FilmZeroed {
     /// `sum |V_t - V_t with gamma = beta = 0| / sum |V_t|` over all turns.
     pub relative_change: f64,
-    /// Number of trajectories.
+    /// Trajectories.
     pub samples: usize,
 }
 
-/// Prediction errors with the correct goals, and with goals shuffled among trajectories.
+/// Errors with correct goals, and with goals shuffled among trajectories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GoalsShuffled {
-    /// Mean squared error with the correct goals.
+    /// Mean squared error with correct goals.
     pub mse: f64,
-    /// Mean squared error with goals shuffled among trajectories.
+    /// Mean squared error with shuffled goals.
     pub shuffled_mse: f64,
-    /// Fraction of trajectories whose error is larger with the shuffled goal.
+    /// Fraction of trajectories with a larger error after shuffling.
     pub worse: f64,
-    /// True if the errors compare `V_t` with the progress signal (used if any trajectory has one),
-    /// false if they compare `Rhat` with the return.
+    /// Whether errors compare `V_t` with progress (if any trajectory has it) or `Rhat` with the
+    /// return.
     pub of_values: bool,
-    /// Number of trajectories.
+    /// Trajectories.
     pub samples: usize,
 }
 
 impl GoalsShuffled {
-    /// Returns the relative increase of the error with shuffled goals; `None` if `mse` is 0.
+    /// Returns the relative increase of the error; `None` if `mse` is 0.
     pub fn relative_growth(&self) -> Option<f64> {
         (self.mse > 0.0).then(|| self.shuffled_mse / self.mse - 1.0)
     }
 }
 
-/// Strength of the goal's FiLM modulation: mean L2 norms over trajectories.
+/// Mean L2 norms of FiLM's modulation over trajectories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FilmNorms {
     /// Norm of gamma.
@@ -51,7 +50,7 @@ pub struct FilmNorms {
 }
 
 impl TurnRd {
-    /// Returns a copy of this network with FiLM set to zero.
+    /// Returns a copy with FiLM set to zero.
     pub fn without_film(&self) -> Self {
         let mut model = self.clone();
         if let Some(film) = &model.tensors.film {
@@ -61,10 +60,10 @@ impl TurnRd {
         model
     }
 
-    /// Returns the change in the values when FiLM is set to zero; 0 without FiLM.
+    /// Measures the change in values when FiLM is set to zero; 0 without FiLM.
     ///
     /// # Errors
-    /// Fails on a sample that cannot be read or has the wrong shape.
+    /// Fails on an unreadable or malformed sample.
     pub fn probe_film_zeroed(&self, samples: &mut dyn SampleSource) -> Result<FilmZeroed, ModelError> {
         let zeroed = self.without_film();
         let (mut change, mut size) = (0.0, 0.0);
@@ -80,10 +79,10 @@ impl TurnRd {
         Ok(FilmZeroed { relative_change, samples: samples.len() })
     }
 
-    /// Compares prediction errors with the correct goals and with goals shuffled by `seed`.
+    /// Compares errors with correct goals and goals shuffled by `seed`.
     ///
     /// # Errors
-    /// Fails on a sample that cannot be read or has the wrong shape.
+    /// Fails on an unreadable or malformed sample.
     pub fn probe_goals_shuffled(
         &self,
         samples: &mut dyn SampleSource,
@@ -132,7 +131,7 @@ impl TurnRd {
     /// Returns the norms of gamma and beta; `None` without FiLM or samples.
     ///
     /// # Errors
-    /// Fails on a sample that cannot be read or has the wrong shape.
+    /// Fails on an unreadable or malformed sample.
     pub fn probe_film_norms(&self, samples: &mut dyn SampleSource) -> Result<Option<FilmNorms>, ModelError> {
         if self.tensors.film.is_none() || samples.is_empty() {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! Training data for TurnRD.
+//! Training data.
 
 use super::TurnRdConfig;
 use super::config::setting;
@@ -13,14 +13,14 @@ pub struct Sample {
     pub goal: Vec<f32>,
     /// Return `R`.
     pub ret: f64,
-    /// The environment's progress signal after each turn: `[turns]`, or empty.
+    /// Progress after each turn, `[turns]`, or empty.
     pub progress: Vec<Option<f32>>,
-    /// Weight in the losses, greater than 0; see [`super::Replay::view`].
+    /// Weight in the losses, above 0 ([`super::Replay::view`]).
     pub weight: f64,
 }
 
 impl Sample {
-    /// Rejects invalid shapes and numbers. Returns the number of turns.
+    /// Rejects invalid shapes and numbers; returns the number of turns.
     pub(super) fn check(&self, config: &TurnRdConfig, input_dim: usize) -> Result<usize, ModelError> {
         let turns = check_vectors(config, input_dim, &self.turns, &self.goal)?;
         if !(self.progress.is_empty() || self.progress.len() == turns) {
@@ -40,7 +40,7 @@ impl Sample {
     }
 }
 
-/// Checks the turn and goal vectors. Returns the number of turns.
+/// Checks the vectors; returns the number of turns.
 pub(super) fn check_vectors(
     config: &TurnRdConfig,
     input_dim: usize,
@@ -72,17 +72,17 @@ pub(super) fn check_vectors(
     Ok(count)
 }
 
-/// Samples that are read on demand, so that a replay need not fit in memory.
+/// Samples read on demand.
 pub trait SampleSource {
     /// Returns the number of samples.
     fn len(&self) -> usize;
 
-    /// Returns true if there are no samples.
+    /// Returns true without samples.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the age of sample `index` in rounds; 0 for the newest.
+    /// Returns a sample's age in rounds; 0 for the newest.
     fn age(&self, index: usize) -> u32 {
         let _ = index;
         0
@@ -91,7 +91,7 @@ pub trait SampleSource {
     /// Returns a sample by its index in `0..len()`.
     ///
     /// # Errors
-    /// Fails if the sample cannot be read.
+    /// Fails if it is unreadable.
     fn sample(&mut self, index: usize) -> Result<Sample, ModelError>;
 }
 

@@ -1,5 +1,4 @@
-//! Properties of the network: gradients, independence of other trajectories, conservation,
-//! resumption.
+//! Gradients, independence of other trajectories, conservation, resumption.
 
 use proptest::prelude::*;
 use turnwise_core::{Batch, Group, PerTurn, Purpose, Seed, Task, Trajectory, Turn};
@@ -27,8 +26,7 @@ fn small() -> TurnRdConfig {
     }
 }
 
-/// Returns samples with a known answer: the return is 1 if a turn's first feature has the sign of
-/// the goal's.
+/// The return is 1 if a turn's first feature has the sign of the goal's.
 fn samples(count: usize, dim: usize, seed: u64) -> Vec<Sample> {
     let mut rng = Seed::derive(seed, Purpose::World, &[]).rng();
     (0..count)
@@ -90,7 +88,7 @@ fn the_gradient_is_the_derivative_of_the_whole_loss() {
         let trace = network(&config, &tensors, &weights).forward(&pack);
         let (parts, derivatives) = losses(&config, &predictions(&pack, &trace), &batch);
         assert!(parts.rank > 0.0 && parts.prior > 0.0 && parts.value > 0.0, "{parts:?}");
-        // Weights are relative, however old the records are.
+        // Weights are relative, however old the records.
         let weighted = |weight: f64| {
             let batch: Vec<Sample> = batch.iter().map(|sample| Sample { weight, ..sample.clone() }).collect();
             losses(&config, &predictions(&pack, &trace), &batch).0
@@ -174,9 +172,8 @@ fn it_learns_a_task_that_needs_the_goal() {
     assert_eq!(unmoved.relative_growth(), Some(0.0), "without FiLM goals are not read");
 }
 
-/// Returns episodes of a search: a success looks around, completes three subgoals and ends; a
-/// failure looks around until the turn limit. A turn's vector encodes, with noise, how far the
-/// episode is and how well it continues.
+/// A success looks around, completes three subgoals and ends; a failure looks around until the
+/// limit. Turn vectors encode, with noise, the episode's progress and prospects.
 fn episodes(count: usize, seed: u64) -> Vec<Sample> {
     const LIMIT: usize = 10;
     let mut rng = Seed::derive(seed, Purpose::World, &[]).rng();
@@ -202,8 +199,8 @@ fn episodes(count: usize, seed: u64) -> Vec<Sample> {
         .collect()
 }
 
-/// Returns the correlation of HAS' turn advantage with the outcome, over the first three turns of
-/// unseen episodes.
+/// Correlation of HAS' turn advantage with the outcome, over the first three turns of unseen
+/// episodes.
 fn early_correlation(credits: CreditRule) -> f64 {
     let config = TurnRdConfig {
         hidden: 16,
@@ -242,8 +239,7 @@ fn early_correlation(credits: CreditRule) -> f64 {
 fn credits_of_early_turns_agree_with_the_outcome() {
     let attention = early_correlation(CreditRule::Attention);
     assert!(attention > 0.2, "{attention}");
-    // Equation 5 subtracts the excess of a success's values equally from every turn, including
-    // early ones.
+    // Equation 5 subtracts a success's excess equally from every turn, early ones included.
     let projection = early_correlation(CreditRule::Projection);
     assert!(projection < 0.0, "{projection}");
     let weighted = early_correlation(CreditRule::WeightedProjection);
@@ -260,7 +256,7 @@ fn a_round_repeats_to_the_bit_and_goes_on_from_a_checkpoint() {
     straight.save(folder.path()).unwrap();
     let mut resumed = TurnRd::load(folder.path()).unwrap();
     assert_eq!(resumed, straight);
-    // A leftover of a killed save is ignored, and a second save replaces the first.
+    // A second save ignores a killed save's leftover and replaces the first.
     std::fs::write(folder.path().join("turnrd.safetensors.tmp"), b"half").unwrap();
     let mut steps = 0;
     let report = straight.train(&mut data.as_slice(), 1, 9, &mut |progress| steps = progress.total).unwrap();
@@ -272,7 +268,6 @@ fn a_round_repeats_to_the_bit_and_goes_on_from_a_checkpoint() {
     let mut other = TurnRd::new(small(), dim, 1).unwrap();
     other.train(&mut data.as_slice(), 0, 10, &mut |_| ()).unwrap();
     assert_ne!(other.weights, straight.weights);
-    // Another network's file is rejected with a clear message.
     let path = folder.path().join("turnrd.safetensors");
     std::fs::write(&path, b"\x02\0\0\0\0\0\0\0{}").unwrap();
     assert!(TurnRd::load(folder.path()).unwrap_err().to_string().contains("not a TurnRD checkpoint"));

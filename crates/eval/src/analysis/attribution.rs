@@ -1,17 +1,15 @@
 //! Compares outlier turns with the others: advantage, and dependence on goal and history (STAPO,
 //! section 3.3, figure 2, and appendices D and K).
 //!
-//! The attribution of a part of the prompt is how much the response depends on it:
+//! The attribution of a part of the prompt is
 //! `1/L sum_l (log pi(a_l | c, a_<l) - log pi(a_l | c without the part, a_<l))`, in nats per token.
-//! The response was sampled with the whole prompt `c`, so the mean over responses estimates
-//! `KL[pi(.|c) || pi(.|c without the part)]` per token. The advantage compares the turn's return
-//! with those of other turns from the same state.
+//! Its mean over sampled responses estimates `KL[pi(.|c) || pi(.|c without the part)]` per token.
 //!
-//! Masked prompts have the windowed form. For a policy with the concatenated layout, the
-//! attribution therefore also measures how unfamiliar the windowed form is.
+//! Masked prompts are windowed, so with the concatenated layout the attribution also measures how
+//! unfamiliar that form is.
 //!
-//! Differs from the paper: parts are hidden as in STAPO's masked prompts, and all turns of the
-//! groups are measured. The paper ablates features with Captum and does not state the replacement.
+//! Differs from the paper: parts are hidden as in STAPO's masked prompts, and all turns are
+//! measured. The paper ablates features with Captum and does not state the replacement.
 
 use serde::Serialize;
 use turnwise_core::{Batch, ContextMask, Learner as _, TokenSequence};
@@ -23,21 +21,20 @@ use turnwise_train::{TrainError, learner_config};
 use super::AnalysisSettings;
 use crate::EvalError;
 
-/// Hidden parts of the prompt, in the order of [`Attribution::parts`].
+/// Hidden parts, in the order of [`Attribution::parts`].
 const MASKS: [ContextMask; 3] = [ContextMask::GoalAndHistory, ContextMask::Goal, ContextMask::History];
 
-/// Number of sequences per forward pass.
+/// Sequences per forward pass.
 const CHUNK: usize = 256;
 
-/// Means over outlier turns or over the other turns.
+/// Means over outlier turns or the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Attribution {
     /// Number of turns.
     pub turns: usize,
     /// Mean step advantage.
     pub advantage: f64,
-    /// Attribution of a response to goal and history together, to the goal, and to the history, in
-    /// nats per token.
+    /// Attribution to both, goal and history, in nats per token.
     pub parts: [f64; 3],
 }
 
@@ -52,28 +49,27 @@ impl Attribution {
     }
 }
 
-/// Measurements of outlier turns and of the other turns.
+/// Measurements of outliers and other turns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct AttributionStudy {
     /// Outlier turns.
     pub outliers: Attribution,
-    /// All other turns.
+    /// Other turns.
     pub inliers: Attribution,
-    /// Number of outliers with unusually low entropy.
+    /// Outliers with low entropy.
     pub low: usize,
-    /// Number of outliers with unusually high entropy.
+    /// Outliers with high entropy.
     pub high: usize,
-    /// Number of turns that are not measured: without a response, or with a masked prompt that is
-    /// empty or does not fit the context.
+    /// Turns without a response, or with an empty or too long masked prompt.
     pub left_out: usize,
 }
 
-/// Finds the outliers of a batch with a credit method that detects them (STAPO's), and measures
-/// every turn. `tick` receives the number of finished turns and of all turns.
+/// Measures every turn, split by the outliers of a credit method such as STAPO. `tick` receives the
+/// numbers of finished and all turns.
 ///
 /// # Errors
-/// Returns [`EvalError::Train`] if credit cannot be computed or does not detect outliers, if a
-/// prompt cannot be written, or if the model fails; [`EvalError::Interrupted`] if `stop` was set.
+/// Returns [`EvalError::Train`] if credit fails or detects no outliers, or a prompt or the model
+/// fails; [`EvalError::Interrupted`] if stopped.
 pub fn attribution(
     settings: &AnalysisSettings<'_>,
     batch: &Batch,
@@ -93,7 +89,6 @@ pub fn attribution(
         NativeLearner::new(settings.weights.clone(), learner_config(config, config.rollout.temperature))
             .map_err(TrainError::from)?;
     let longest = config.rollout.max_model_len;
-    // Each turn with its response's mean log-prob and its masked sequences.
     let mut turns = Vec::new();
     for ((group, trajectory, turn), &outlier) in outliers.mask.iter() {
         let data = &batch.groups[group].trajectories[trajectory];

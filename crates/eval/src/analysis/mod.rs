@@ -1,4 +1,4 @@
-//! Analyses of a policy from the papers, on groups of trajectories that it plays.
+//! The papers' analyses of a policy, on groups of trajectories.
 
 pub mod attribution;
 pub mod play;

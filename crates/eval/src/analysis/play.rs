@@ -10,11 +10,11 @@ use turnwise_train::rollout::{EnvRunner, Job, Rollout, RolloutProgress, is_fault
 
 use crate::EvalError;
 
-/// The policy to analyse, and its environment.
+/// Policy and environment.
 pub struct AnalysisSettings<'a> {
     /// Prompts, parsing, sampling and limits.
     pub config: &'a Config,
-    /// The environment, with the policy's tokenizer and prompts.
+    /// Environment, tokenizer and prompts.
     pub runner: &'a EnvRunner,
     /// The weights.
     pub weights: Weights,
@@ -28,14 +28,12 @@ impl AnalysisSettings<'_> {
     }
 }
 
-/// Plays each task `samples` times at the rollout temperature; each task is a group.
-///
-/// Trajectories that failed for reasons other than the policy are dropped. Prompts have the model's
-/// image token instead of pictures.
+/// Plays each task `samples` times as one group, at the rollout temperature. Drops trajectories
+/// that failed outside the policy. Prompts have image tokens, not pictures.
 ///
 /// # Errors
-/// Returns [`EvalError::Train`] for too little memory or a failed sampler; [`EvalError::Interrupted`] if `stop` was set; and
-/// [`EvalError::Environment`] if every trajectory failed.
+/// Returns [`EvalError::Train`] on too little memory or a failed sampler,
+/// [`EvalError::Interrupted`] if stopped, [`EvalError::Environment`] if all failed.
 pub fn play_groups(
     settings: &AnalysisSettings<'_>,
     tasks: &[Task],
@@ -58,7 +56,7 @@ pub fn play_groups(
     {
         return Err(EvalError::Environment { tasks: tasks.len(), reason: reason.clone() });
     }
-    // The batch outlives the store that keeps its pictures in memory.
+    // The batch outlives the in-memory picture store.
     runner.finish(config, &mut played);
     let mut groups = vec![Group::default(); tasks.len()];
     for trajectory in played.into_iter().filter(|trajectory| !is_faulty(trajectory)) {
@@ -120,7 +118,6 @@ mod tests {
         assert!(
             sequences.iter().flat_map(|sequence| &sequence.tokens).all(|&token| token < FIRST_PICTURE_TOKEN)
         );
-        // One image token is a whole room, and each prompt shows one room.
         assert!(
             sequences
                 .iter()
@@ -134,7 +131,6 @@ mod tests {
             aem: AemConfig { min_spread: 0.0, ..AemConfig::default() },
         };
         assert!(!surprisal(&settings, &batch, &study, &mut |_| ()).unwrap().points.is_empty());
-        // Sampling needs the picture of each prompt, so a picture that was never drawn is detected.
         let turns = batch.groups.iter_mut().flat_map(|group| &mut group.trajectories);
         for part in turns.flat_map(|trajectory| &mut trajectory.turns).flat_map(|turn| &mut turn.parts) {
             if let Part::Image(image) = part {

@@ -1,21 +1,17 @@
 //! Compares AEM's coefficient with the relative surprisal of responses (AEM, section 5.3, analysis
 //! A, and figure 2).
 //!
-//! The surprisal of a response `a` in a state `s` is `S(a|s) = - sum_l log pi(a_l | s, a_<l)`, in
-//! nats. Its mean over the policy's responses is the state's entropy `H(s)`. AEM raises the weight
-//! (`alpha > 1`) of a response that is less surprising than that mean: its coefficient is a proxy
-//! for `H(s) - S(a|s)`, which cannot be computed exactly. Here `K` more responses to the same
-//! prompt estimate the mean, `H_MC(s) = 1/K sum_j S(a_j|s)`.
+//! The surprisal of response `a` in state `s` is `S(a|s) = - sum_l log pi(a_l | s, a_<l)`, in nats;
+//! its mean is the entropy `H(s)`. AEM's coefficient `alpha` is a proxy for the relative surprisal
+//! `H(s) - S(a|s)`. Here `K` more responses estimate `H_MC(s) = 1/K sum_j S(a_j|s)`.
 //!
-//! The variance of the surprisal has two parts: `Var[H(s)]` between states, and `E[Var(S|s)]`
-//! within a state. The relative surprisal is the second part. With `K` draws,
-//! `E[(H_MC(s) - S(a|s))^2] = (1 + 1/K) E[Var(S|s)]` and
-//! `Var[H_MC(s)] = Var[H(s)] + E[Var(S|s)] / K`. Both parts are estimated from these equations.
+//! The surprisal varies by `Var[H(s)]` between states and `E[Var(S|s)]` within a state, estimated
+//! from `E[(H_MC(s) - S(a|s))^2] = (1 + 1/K) E[Var(S|s)]` and
+//! `Var[H_MC(s)] = Var[H(s)] + E[Var(S|s)] / K`.
 //!
 //! Differs from the paper: states are turns of groups that AEM scales, drawn without replacement;
-//! the paper does not state how its 64 states were chosen. Turns with `alpha = 1` have no sign to
-//! compare, and neither do states in which every draw equals the response. The fractions of both
-//! are reported.
+//! the paper does not state how its 64 states were chosen. Turns with `alpha = 1` and states whose
+//! draws all equal the response have no sign to compare; their numbers are reported.
 
 use serde::Serialize;
 use turnwise_core::{
@@ -29,28 +25,28 @@ use super::AnalysisSettings;
 use crate::EvalError;
 use crate::statistics::pearson;
 
-/// A relative surprisal below this, in nats, is a rounding error: all draws equal the response.
+/// Smaller relative surprisals, in nats, are rounding errors.
 const NO_SURPRISAL: f64 = 1e-5;
 
 /// Settings of the analysis.
 #[derive(Clone, Debug)]
 pub struct SurprisalSettings {
-    /// Number of turns to analyse.
+    /// Turns to analyse.
     pub states: usize,
-    /// Number of responses to sample for each turn, at least 2.
+    /// Responses to sample per turn, at least 2.
     pub draws: usize,
-    /// Settings of AEM's coefficient.
+    /// AEM's settings.
     pub aem: AemConfig,
 }
 
-/// A response, and the mean surprisal of other responses to its prompt.
+/// A response, and the mean surprisal of others to its prompt.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Surprisal {
-    /// Index of the group in the batch.
+    /// Group index.
     pub group: usize,
-    /// Index of the trajectory in the group.
+    /// Trajectory index.
     pub trajectory: usize,
-    /// Index of the turn in the trajectory.
+    /// Turn index.
     pub turn: usize,
     /// AEM's coefficient.
     pub alpha: f64,
@@ -61,34 +57,32 @@ pub struct Surprisal {
 }
 
 impl Surprisal {
-    /// `H_MC(s) - S(a|s)`, in nats: above 0 if the response is less surprising than others.
+    /// Returns `H_MC(s) - S(a|s)`, in nats.
     pub fn relative(&self) -> f64 {
         self.mean_surprisal - self.surprisal
     }
 }
 
-/// Coefficients and relative surprisals of all analysed turns.
+/// Coefficients and relative surprisals of the analysed turns.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SurprisalStudy {
     /// The analysed responses.
     pub points: Vec<Surprisal>,
-    /// Number of turns that AEM scales, from which the states are drawn.
+    /// Turns that AEM scales, from which states are drawn.
     pub scaled_turns: usize,
-    /// Number of turns with a response.
+    /// Turns with a response.
     pub turns: usize,
-    /// Pearson's correlation of `alpha - 1` and `H_MC(s) - S(a|s)`; `None` if either does not vary.
+    /// Pearson's correlation of `alpha - 1` and `H_MC(s) - S(a|s)`; `None` if either is constant.
     pub pearson: Option<f64>,
-    /// Correlation of `alpha - 1` and `H_MC(s)`: the part of the coefficient that depends on the
-    /// state alone.
+    /// Correlation of `alpha - 1` and `H_MC(s)`, which the state determines.
     pub pearson_of_state: Option<f64>,
-    /// Number of states in which every draw equals the response, so the relative surprisal is 0.
+    /// States whose draws all equal the response.
     pub certain: usize,
-    /// Number of other responses for which `alpha - 1` and `H_MC(s) - S(a|s)` have the same sign.
+    /// Other responses whose `alpha - 1` and `H_MC(s) - S(a|s)` have the same sign.
     pub same_sign: usize,
-    /// Estimate of `Var[H(s)]`, the surprisal's variance between states, in square nats. The
-    /// estimate of a small variance can be negative.
+    /// Estimate of `Var[H(s)]` in square nats; can be negative if small.
     pub variance_between: f64,
-    /// Estimate of `E[Var(S|s)]`, its mean variance within a state, in square nats.
+    /// Estimate of `E[Var(S|s)]` in square nats.
     pub variance_within: f64,
 }
 
@@ -124,20 +118,19 @@ impl SurprisalStudy {
         }
     }
 
-    /// Returns the share of the surprisal's variance that is within states; `None` if the variance
-    /// is 0.
+    /// Returns the share of variance within states; `None` if the variance is 0.
     pub fn share_within(&self) -> Option<f64> {
         let all = self.variance_between.max(0.0) + self.variance_within;
         (all > 0.0).then(|| self.variance_within / all)
     }
 }
 
-/// Draws turns of a batch, samples other responses to their prompts, and compares. `tick` receives
-/// the number of finished turns. Results are deterministic.
+/// Draws turns, samples other responses and compares. `tick` receives the number of finished turns.
+/// Results are deterministic.
 ///
 /// # Errors
-/// Returns [`EvalError::Train`] on an invalid setting of AEM, turns without entropies, or a failed
-/// sampler; [`EvalError::Interrupted`] if `stop` was set.
+/// Returns [`EvalError::Train`] on an invalid AEM setting, missing entropies or a failed sampler;
+/// [`EvalError::Interrupted`] if stopped.
 pub fn surprisal(
     settings: &AnalysisSettings<'_>,
     batch: &Batch,
@@ -182,7 +175,6 @@ pub fn surprisal(
     Ok(SurprisalStudy::of(states, study.draws, scaled_turns, turns))
 }
 
-/// Returns all turns with a response, with the mean surprisal unset.
 fn turns_with_response(batch: &Batch, alpha: &PerTurn<f64>) -> Vec<Surprisal> {
     let mut found = Vec::new();
     for ((group, trajectory, turn), &alpha) in alpha.iter() {
@@ -202,7 +194,7 @@ fn surprisal_of(logprobs: &[f32]) -> f64 {
     -logprobs.iter().map(|&logprob| f64::from(logprob)).sum::<f64>()
 }
 
-/// Returns one response to a prompt per seed, in the order of the seeds.
+/// Returns one response per seed, in order.
 fn responses(
     sampler: &mut dyn Sampler,
     prompt: &[u32],
@@ -243,7 +235,6 @@ mod tests {
         };
         let agreeing = vec![point(1.2, 1.0), point(0.8, 3.0), point(1.1, 1.5)];
         let study = SurprisalStudy::of(agreeing.clone(), 64, 3, 4);
-        // All turns have the same mean surprisal, so it has no correlation.
         assert_eq!(study.pearson_of_state, None);
         let mut other = agreeing;
         other[1].mean_surprisal = 5.0;
@@ -256,7 +247,6 @@ mod tests {
         assert_eq!(surprisal_of(&[-0.5, -1.5]), 2.0);
     }
 
-    /// Normal surprisals: the mean of a state has a variance of 4, a response around it of 1.
     #[test]
     fn the_variance_is_split_into_its_two_parts() {
         let mut rng = Seed::derive(1, Purpose::Resampling, &[]).rng();

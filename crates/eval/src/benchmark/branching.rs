@@ -1,19 +1,15 @@
 //! Measures true advantages by continuations from saved states.
 //!
-//! Each task is played `samples` times. From the state before each turn, `K` continuations are
-//! sampled from the exact tokens that the policy saw. States with the same future (world state,
-//! tokens, number of turns) share their continuations. `Q` of a turn is its reward plus the
-//! discounted `V` of the next state, which has its own continuations; each state is estimated once.
-//! The played trajectories are excluded from all estimates: methods see their returns, so their
-//! errors would correlate with those of the truth.
+//! Each task is played `samples` times. From the state before each turn, `K` continuations of the
+//! exact tokens are sampled, once per distinct future (world state, tokens, number of turns). `Q`
+//! of a turn is its reward plus the discounted `V` of the next state. The played trajectories are
+//! excluded, because methods see their returns.
 //!
-//! With a budget, a pilot of `K/2` continuations per state decides how the rest is allocated: in
-//! proportion to `s_i sqrt(u_i)`, which minimizes the summed variance (Neyman 1934). `s_i` is the
-//! standard deviation of a state's returns and `u_i` the number of turns in that state. The pilot
-//! is excluded from all estimates, because it would bias them. A state whose pilot returns were
-//! equal by chance would get no further ones, so values near 0 and 1 would be too extreme. Each
-//! variance is smoothed towards that of all states, so that no state looks certain after a few
-//! returns.
+//! With a budget, a pilot of `K/2` continuations per state allocates the rest in proportion to
+//! `s_i sqrt(u_i)`, which minimizes the summed variance (Neyman 1934), with the standard deviation
+//! `s_i` of a state's returns and its number of turns `u_i`. The pilot would bias the estimates and
+//! is excluded. Variances are smoothed towards the common one, so that a few equal returns do not
+//! make a state look certain.
 
 use std::time::Instant;
 
@@ -26,61 +22,57 @@ use turnwise_train::rollout::{EnvRunner, Job, Rollout, is_faulty};
 use crate::EvalError;
 use crate::analysis::AnalysisSettings;
 
-/// Weight of the variance of all states in the smoothed variance of a state, as a number of
-/// returns.
+/// Weight of the common variance in a state's, in returns.
 const SMOOTHING: f64 = 2.0;
 
-/// Number of samples and continuations.
+/// Numbers of samples and continuations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BranchingSettings {
     /// Trajectories per task.
     pub samples: usize,
-    /// Continuations from each state, at least 2.
+    /// Continuations per state, at least 2.
     pub continuations: usize,
-    /// Maximum continuations per task, pilot included; 0 for a fixed number per state.
+    /// Maximum continuations per task, pilot included; 0: a fixed number per state.
     pub budget: usize,
-    /// Discount of the return.
+    /// Discount of returns.
     pub gamma: f64,
 }
 
 /// Progress of a benchmark.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct BranchProgress {
-    /// Finished tasks of this call.
+    /// Tasks finished in this call.
     pub tasks: usize,
-    /// Finished and planned continuations of the current task; 0 while it is played.
+    /// Finished and planned continuations of the current task.
     pub continuations: [usize; 2],
-    /// Number of continuations in this call so far.
+    /// Continuations in this call so far.
     pub all_continuations: usize,
 }
 
-/// A task with the true advantages of its turns.
+/// A task with its true advantages.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BranchedTask {
-    /// The trajectories, with the rewards that credit is computed from.
+    /// Trajectories, with the rewards that credit uses.
     pub trajectories: Vec<Trajectory>,
     /// True advantages, `[trajectory][turn]`.
     pub truth: Vec<Vec<TurnTruth>>,
-    /// Number of states that continuations were sampled from.
+    /// States with continuations.
     pub states: usize,
-    /// Number of sampled continuations.
+    /// Sampled continuations.
     pub continuations: usize,
-    /// Number of continuations that failed for reasons other than the policy; no estimate contains
-    /// them.
+    /// Continuations that failed outside the policy.
     pub failed: usize,
-    /// Duration of playing and of continuations, in seconds.
+    /// Seconds for playing and for continuations.
     pub seconds: [f64; 2],
 }
 
-/// Measures tasks, each with its index in the whole benchmark, and passes each result to `done`.
-///
-/// Sampling depends only on the config's seed and the index of the task, so tasks may be measured
-/// in several calls.
+/// Measures tasks, given with their indices, and passes each result to `done`. Sampling depends
+/// only on seed and index, so tasks may be split over calls.
 ///
 /// # Errors
-/// Returns [`EvalError::Train`] if the environment cannot save its states or is not deterministic,
-/// `prompt.template` is invalid, or a sampler fails; [`EvalError::Interrupted`] if `stop` was set;
-/// [`EvalError::Environment`] if all trajectories of a task or all continuations of a state failed;
+/// Returns [`EvalError::Train`] if the environment is not deterministic or cannot save states,
+/// `prompt.template` is invalid or a sampler fails; [`EvalError::Interrupted`] if stopped;
+/// [`EvalError::Environment`] if all of a task's trajectories or a state's continuations failed;
 /// and errors of `done`.
 pub fn branch_tasks(
     analysis: &AnalysisSettings<'_>,
@@ -91,7 +83,7 @@ pub fn branch_tasks(
 ) -> Result<(), EvalError> {
     let config = analysis.config;
     if config.prompt.pictures {
-        // Files contain prompt tokens, and picture tokens are valid in one process only.
+        // Picture tokens are valid in one process only.
         let reason =
             "is true, and the benchmark does not support pictures; choose a run with prompts of text";
         return Err(TrainError::Config { origin: "prompt.pictures".into(), reason: reason.into() }.into());
@@ -200,7 +192,6 @@ struct Continuations<'a> {
 }
 
 impl Continuations<'_> {
-    /// Samples `more(state)` further continuations of each state and keeps their returns.
     fn sample<S: Sampler + Send>(
         &mut self,
         states: &mut [State],
@@ -222,21 +213,17 @@ impl Continuations<'_> {
     }
 }
 
-/// Returns the number of pilot continuations per state, which determine the allocation of a budget.
 fn pilot(settings: &BranchingSettings) -> usize {
     if settings.budget == 0 { 0 } else { (settings.continuations / 2).max(2) }
 }
 
-/// Returns how many continuations each state gets beyond `each`, at most `rest` in total (see the
-/// module). Each state is described by its number of turns and the returns of its pilot.
-///
-/// The numbers are even, so that both halves of a state's continuations have the same size.
+/// Returns each state's continuations beyond `each`, at most `rest` in total, from its number of
+/// turns and pilot returns. Even, so that both halves have the same size.
 fn allocation(states: &[(usize, &[f64])], each: usize, rest: usize) -> Vec<usize> {
     let variance = |returns: &[f64]| mean_and_error(returns).1.powi(2) * returns.len() as f64;
     let pooled =
         states.iter().map(|(_, returns)| variance(returns)).sum::<f64>() / states.len().max(1) as f64;
     let weight = |&(uses, returns): &(usize, &[f64])| {
-        // The pilot's variance, smoothed by that of all states with a weight of two returns.
         let n = returns.len() as f64;
         ((n * variance(returns) + SMOOTHING * pooled) / (n + SMOOTHING) * uses as f64).sqrt()
     };
@@ -253,7 +240,7 @@ fn allocation(states: &[(usize, &[f64])], each: usize, rest: usize) -> Vec<usize
         return vec![0; states.len()];
     }
     let scale = (rest as f64 / total).min(1.0);
-    // The offset prevents rounding from losing a whole number.
+    // Rounding must not lose a whole number.
     missing.iter().map(|missing| (missing * scale + 1e-9) as usize & !1).collect()
 }
 

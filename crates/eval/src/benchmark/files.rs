@@ -1,4 +1,4 @@
-//! Benchmark data sets as JSON lines, which every reader of trajectories can read.
+//! Benchmark data sets as JSON lines of trajectories.
 
 use std::path::Path;
 
@@ -6,10 +6,10 @@ use turnwise_benchmark::TruthLine;
 use turnwise_train::TrainError;
 use turnwise_train::record::directory::{read_lines, write_lines};
 
-/// Writes a data set as JSON lines, compressed with zstd if the name ends in `.zst`.
+/// Writes a data set, zstd-compressed if the name ends in `.zst`.
 ///
 /// # Errors
-/// Fails if the file or its folder cannot be written.
+/// Fails if the file cannot be written.
 pub fn write_truth(path: &Path, lines: &[TruthLine]) -> Result<(), TrainError> {
     write_lines(path, lines.iter())
 }
@@ -17,8 +17,7 @@ pub fn write_truth(path: &Path, lines: &[TruthLine]) -> Result<(), TrainError> {
 /// Reads a data set.
 ///
 /// # Errors
-/// Fails if the file cannot be read, is empty, or has a line that is not a trajectory with true
-/// advantages; the error names the line.
+/// Fails on an unreadable or empty file, or a line without true advantages.
 pub fn read_truth(path: &Path) -> Result<Vec<TruthLine>, TrainError> {
     let lines = read_lines(path, |line: &TruthLine| line.trajectory.schema_version)?;
     if lines.is_empty() {

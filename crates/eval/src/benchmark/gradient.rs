@@ -1,21 +1,18 @@
 //! Compares the policy gradient of a method's advantages with that of the true advantages.
 //!
-//! The gradient `g = sum_t A_t grad log pi(a_t | s_t)` is over the turns of a task's trajectories
-//! and the parameters of the policy that played them, at the sampling temperature. Below, `g_i` is
-//! the gradient of task `i`, `h_i` that of `A*`, and means are over tasks or pairs of different
+//! A task's gradient is `g = sum_t A_t grad log pi(a_t | s_t)` over its turns, at the sampling
+//! temperature: `g_i` of the method, `h_i` of `A*`. Means are over tasks or pairs of different
 //! tasks:
 //!
-//! * **cosine**: `<g, h> / (|g| |h|)` of the sums over all tasks: the same turns with other
-//!   advantages. The noise of `A*` makes `|h|` larger. The *corrected* cosine replaces `|h|^2` by
-//!   `<h', h''>` of the two half estimates.
-//! * **signal**: `mean_{i != j} <g_i, g_j> / mean_i |g_i|^2`: the share of a task's gradient that
-//!   the tasks have in common. The inverse of the signal is about the number of tasks for which a
-//!   mean gradient has as much signal as noise.
+//! * **cosine**: `<g, h> / (|g| |h|)` of the sums over all tasks. Noise in `A*` makes `|h|` larger;
+//!   the *corrected* cosine replaces `|h|^2` by `<h', h''>` of the two half estimates.
+//! * **signal**: `mean_{i != j} <g_i, g_j> / mean_i |g_i|^2`, the share of a task's gradient that
+//!   tasks have in common. Its inverse is about the number of tasks at which a mean gradient has as
+//!   much signal as noise.
 //! * **ascent**: `mean_{i != j} <g_i, h_j> / sqrt(mean_{i != j} <h_i, h_j> E|g|^2)`, with `E|g|^2`
-//!   of the mean over `n` tasks. It is the expected cosine of one step's gradient with the true
-//!   gradient of the whole distribution, so it includes both lost signal and reduced noise. The
-//!   ascent is `None` if the 95 % interval of the mean of `<h_i, h_j>` contains 0, because then the
-//!   tasks are too few to know the true gradient.
+//!   of the mean over `n` tasks: the expected cosine of one step with the true gradient of the
+//!   whole distribution. `None` if the 95 % interval of the mean of `<h_i, h_j>` contains 0,
+//!   because then that gradient is unknown.
 
 use serde::Serialize;
 use turnwise_benchmark::difference::less;
@@ -31,24 +28,24 @@ use crate::EvalError;
 /// A method's gradient compared with the true one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GradientScore {
-    /// Name of the method.
+    /// Method name.
     pub name: String,
     /// Cosine on the same turns.
     pub cosine: Option<Estimate>,
-    /// Cosine without the noise of the truth.
+    /// Cosine corrected for noise in the truth.
     pub corrected: Option<Estimate>,
-    /// Share of a task's gradient that the tasks have in common.
+    /// Share of a task's gradient that tasks have in common.
     pub signal: Option<Estimate>,
-    /// Expected cosine of one step's gradient with the true one. `None` if the tasks are too few.
+    /// Expected cosine of one step with the true gradient, if known.
     pub ascent: Option<Estimate>,
 }
 
-/// Difference of a method and a baseline, on the same turns of the same resampled tasks.
+/// Difference of a method and a baseline on the same tasks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GradientDifference {
-    /// Name of the method.
+    /// Method name.
     pub name: String,
-    /// Name of the baseline.
+    /// Baseline name.
     pub baseline: String,
     /// Difference of the cosines.
     pub cosine: Option<Estimate>,
@@ -58,10 +55,10 @@ pub struct GradientDifference {
     pub ascent: Option<Estimate>,
 }
 
-/// Computes gradients of advantages by task, for the parameters of one policy.
+/// Computes task gradients for one policy.
 pub struct Gradients {
     learner: NativeLearner,
-    /// Sequences of each task, with the index of the scored turn of each span.
+    /// Each task's sequences, with the scored turn of each span.
     tasks: Vec<Vec<(TokenSequence, Vec<Option<usize>>)>>,
     halves: [Vec<Vec<f32>>; 2],
 }
@@ -70,8 +67,7 @@ impl Gradients {
     /// Computes the gradients of the true advantages.
     ///
     /// # Errors
-    /// Fails if the trajectories have no tokens, or tokens that do not fit this policy's tokenizer
-    /// and size.
+    /// Fails without tokens, or on another policy's.
     pub fn new(learner: NativeLearner, turns: &ScoredTurns) -> Result<Self, EvalError> {
         let mut tasks = vec![Vec::new(); turns.tasks];
         let mut scored = turns.turns.iter().enumerate().peekable();
@@ -124,8 +120,7 @@ impl Gradients {
         Ok(found)
     }
 
-    /// Returns the products of a method's gradients with the true ones. `advantages` has one value
-    /// per turn, in the order of the turns.
+    /// Returns the products with the true gradients, given one advantage per turn.
     ///
     /// # Errors
     /// Returns errors of the learner.
@@ -135,7 +130,7 @@ impl Gradients {
     }
 }
 
-/// The loss `-sum_t w_t log pi_t`, whose derivative is the negative weight.
+/// The loss `-sum_t w_t log pi_t`.
 struct Weighted(Vec<Vec<f32>>);
 
 impl Objective for Weighted {
@@ -152,22 +147,19 @@ impl Objective for Weighted {
     }
 }
 
-/// Products of gradients: `[i][j]` is the product of the first gradient of task `i` and the second
-/// of task `j`.
+/// Products `[i][j]` of task `i`'s first gradient and task `j`'s second.
 type Matrix = Vec<Vec<f64>>;
 
 fn products(first: &[Vec<f32>], second: &[Vec<f32>]) -> Matrix {
     let product = |a: &[f32], b: &[f32]| {
-        // Summed in blocks: a sum of millions of products in f32 loses digits, and in f64 it is
-        // slow.
+        // Millions of products lose digits in f32 and are slow in f64.
         let piece = |(a, b): (&[f32], &[f32])| f64::from(a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>());
         a.chunks(256).zip(b.chunks(256)).map(piece).sum::<f64>()
     };
     first.iter().map(|a| second.iter().map(|b| product(a, b)).collect()).collect()
 }
 
-/// Inner products of task gradients: among a method's, between a method's and the true ones, and
-/// among the true ones. Every score of resampled tasks is computed from these products.
+/// Inner products of task gradients, which give the scores of resampled tasks.
 pub struct Products {
     own: Matrix,
     with_truth: Matrix,
@@ -206,14 +198,13 @@ impl Products {
         over(means(&self.with_truth, drawn)?.1, means(&self.truth, drawn)?.1 * square)
     }
 
-    /// Returns true if the interval of the mean of `<h_i, h_j>` is above 0: the true gradients of
-    /// the tasks share a direction.
+    /// Returns true if the interval of the mean of `<h_i, h_j>` is above 0.
     fn knows_ascent(&self, settings: &ScoreSettings) -> bool {
         let common = estimate(settings, self.own.len(), |drawn| Some(means(&self.truth, drawn)?.1));
         common.is_some_and(|common| common.interval.is_none_or(|interval| interval.low > 0.0))
     }
 
-    /// Scores the method; `tasks_per_step` is the number of tasks in a step's mean gradient.
+    /// Scores the method for steps of `tasks_per_step` tasks.
     pub fn score(&self, name: &str, tasks_per_step: usize, settings: &ScoreSettings) -> GradientScore {
         let of = |statistic: &dyn Fn(&[usize]) -> Option<f64>| {
             estimate(settings, self.own.len(), |drawn| statistic(drawn))
@@ -228,7 +219,7 @@ impl Products {
         }
     }
 
-    /// Compares the method with a baseline on the same resampled tasks.
+    /// Compares the method with a baseline on the same tasks.
     pub fn difference(
         &self,
         name: &str,
@@ -260,13 +251,12 @@ fn whole(matrix: &Matrix, drawn: &[usize]) -> f64 {
     drawn.iter().flat_map(|&i| drawn.iter().map(move |&j| matrix[i][j])).sum()
 }
 
-/// Returns the mean products of a task with itself and of different tasks; `None` without two
-/// different tasks.
+/// Returns the mean products of a task with itself and with others; `None` without two tasks.
 fn means(matrix: &Matrix, drawn: &[usize]) -> Option<(f64, f64)> {
     let same = drawn.iter().map(|&i| matrix[i][i]).sum::<f64>() / drawn.len() as f64;
     let (mut sum, mut pairs) = (0.0, 0usize);
     for &i in drawn {
-        // A task that was drawn twice is not a pair of different tasks.
+        // A task drawn twice is not a pair.
         for &j in drawn.iter().filter(|j| **j != i) {
             sum += matrix[i][j];
             pairs += 1;
@@ -285,7 +275,6 @@ mod tests {
 
     #[test]
     fn numbers_are_those_of_their_definitions() {
-        // Two tasks with two parameters.
         let truth = [vec![vec![1.0, 0.0], vec![1.0, 2.0]], vec![vec![3.0, 0.0], vec![1.0, 0.0]]];
         let own = vec![vec![1.0, 1.0], vec![0.0, 1.0]];
         let products = Products::new(&own, &truth);
@@ -312,7 +301,7 @@ mod tests {
         let cosine = |products: &Products| products.score("x", 4, &settings).cosine.unwrap().value;
         assert!(close(found.cosine, cosine(&method) - cosine(&base)), "{found:?}");
         assert!(found.cosine.unwrap().value.abs() > 1e-3);
-        // The second tasks are equal, so nothing differs if it alone is drawn.
+        // The second tasks are equal.
         assert!((method.cosine(&[1]).unwrap() - base.cosine(&[1]).unwrap()).abs() < 1e-12);
         let itself = base.difference("b", ("b", &base), 4, &settings);
         assert!(itself.cosine.unwrap().interval.unwrap().high.abs() < 1e-12);

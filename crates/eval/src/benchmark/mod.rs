@@ -1,7 +1,4 @@
-//! The credit benchmark: measures the true advantage of every turn, and scores methods against it.
-//!
-//! The crate [`turnwise_benchmark`] computes the scores, which need no model; this module measures,
-//! which needs one.
+//! Measures the true advantage of every turn; [`turnwise_benchmark`] scores methods against it.
 
 pub mod branching;
 pub mod files;

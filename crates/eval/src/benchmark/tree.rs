@@ -1,13 +1,12 @@
-//! Measures true advantages by counting in many samples of each task, without saved states.
+//! Measures true advantages by counting in many samples of a task, without saved states.
 //!
-//! If the environment depends only on the actions, trajectories of one task that begin with the
-//! same responses are in the same state with the same context. The samples are then a tree of
-//! responses: `V` is the mean return of the samples that pass through a state, and `Q` the mean
-//! return of those that continue with the same response. A trajectory's own group is left out,
-//! because methods see its returns.
+//! If the environment depends only on the actions, samples that begin with the same responses share
+//! a state and form a tree. `V` is the mean return of the samples that visit a state, `Q` that of
+//! those that continue with the same response. A trajectory's own group is excluded, because
+//! methods see its returns.
 //!
-//! Only states that many samples visit get an estimate: early turns and likely responses.
-//! [`super::branching`] has no such limit.
+//! Only early turns and likely responses have enough samples; [`super::branching`] has no such
+//! limit.
 
 use std::collections::HashMap;
 
@@ -17,13 +16,13 @@ use turnwise_core::{Trajectory, Turn};
 /// Settings of the counting.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TreeSettings {
-    /// Trajectories per group; methods compare the members of a group.
+    /// Trajectories per group.
     pub group_size: usize,
-    /// Discount of the return.
+    /// Discount of returns.
     pub gamma: f64,
-    /// Minimum number of samples that visit a state, without the turn's own group.
+    /// Minimum samples that visit a state, own group excluded.
     pub fewest: usize,
-    /// Minimum number of those samples that continue with the same response.
+    /// Minimum of these that continue with the same response.
     pub fewest_next: usize,
 }
 
@@ -33,8 +32,8 @@ impl Default for TreeSettings {
     }
 }
 
-/// Returns the true advantage of every turn of one task's samples; consecutive samples form groups.
-/// A turn has none if too few samples visit its state or continue with its response.
+/// Returns the true advantage of each turn of one task's samples; `None` with too few. Consecutive
+/// samples form groups.
 pub fn tree_truth(samples: &[Trajectory], settings: &TreeSettings) -> Vec<Vec<Option<TurnTruth>>> {
     let tree = Tree::new(samples);
     let returns: Vec<Vec<f64>> = samples.iter().map(|sample| sample.step_returns(settings.gamma)).collect();
@@ -67,7 +66,7 @@ struct Counted<'a> {
     reward: f64,
     last: bool,
     turn: usize,
-    /// Samples that visit the state, those that continue with the same response, and the others.
+    /// Samples that visit the state.
     through: Vec<usize>,
     next: Vec<usize>,
     rest: Vec<usize>,
@@ -99,9 +98,9 @@ fn of_turn(counted: &Counted<'_>, gamma: f64) -> TurnTruth {
 }
 
 struct Tree {
-    /// Samples that pass through each node, ascending.
+    /// Samples that visit each node, ascending.
     members: Vec<Vec<usize>>,
-    /// The nodes of each sample: the root, then one after each response.
+    /// Each sample's nodes: the root, then one per response.
     paths: Vec<Vec<usize>>,
 }
 
@@ -133,7 +132,7 @@ mod tests {
 
     use super::*;
 
-    /// Each sample as one number per response, with the reward of its last response.
+    /// One number per response, and the last response's reward.
     fn samples(of: &[(&[u32], f64)]) -> Vec<Trajectory> {
         let sample = |(responses, reward): &(&[u32], f64)| {
             let turn = |(index, &response): (usize, &u32)| Turn {
@@ -148,7 +147,7 @@ mod tests {
 
     #[test]
     fn values_are_counts_of_the_other_groups() {
-        // Three groups of two: response 1 then 3 earns 1, everything else 0.
+        // Response 1 then 3 earns 1, all else 0.
         let played = samples(&[
             (&[1, 3], 1.0),
             (&[2, 4], 0.0),
@@ -160,24 +159,21 @@ mod tests {
         let settings = TreeSettings { group_size: 2, gamma: 1.0, fewest: 2, fewest_next: 1 };
         let truth = tree_truth(&played, &settings);
         let first = truth[0][0].as_ref().unwrap();
-        // The other samples are 2 to 5: two of four earn, and two of three with response 1.
+        // Of samples 2 to 5, two of four earn, and two of three with response 1.
         assert_eq!((first.v, first.k), (0.5, 4));
         assert!((first.q - 2.0 / 3.0).abs() < 1e-12 && (first.a_star - (2.0 / 3.0 - 0.5)).abs() < 1e-12);
-        // (1 - 3/4) times the error of Q, because the rest is one sample.
+        // (1 - 3/4) times the error of Q; the rest is one sample.
         let expected = (4.0_f64 / 9.0 + 1.0 / 9.0 + 1.0 / 9.0) / 2.0 / 3.0;
         assert!((first.q_error - expected.sqrt()).abs() < 1e-12, "{}", first.q_error);
         assert!((first.a_star_error - 0.25 * expected.sqrt()).abs() < 1e-12);
-        // Even samples: 2 and 4, both earn 1. Odd samples: 3 and 5 earn 0; of these, 3 has response
-        // 1.
+        // Even samples 2 and 4 earn 1; of odd ones, 3 and 5 earn 0 and only 3 has response 1.
         assert_eq!(first.halves, [0.0, 0.0]);
-        // The last turn's reward is known, and V of its state is counted over samples 2, 3 and 4.
+        // V of the last turn's state is counted over samples 2, 3 and 4.
         let last = truth[0][1].as_ref().unwrap();
         assert!((last.q, last.q_error) == (1.0, 0.0) && (last.v - 2.0 / 3.0).abs() < 1e-12);
-        // Only sample 5 also has response 2.
         assert!(truth[1][0].as_ref().is_some_and(|truth| (truth.q, truth.v) == (0.0, 0.5)));
         let rare = tree_truth(&played, &TreeSettings { fewest_next: 2, ..settings });
         assert!(rare[1][0].is_none() && rare[0][0].is_some());
-        // With its own group included, the value would differ.
         let own = tree_truth(&played, &TreeSettings { group_size: 1, ..settings });
         assert_ne!(own[0][0].as_ref().unwrap().v, first.v);
     }

@@ -8,15 +8,15 @@ use super::runs::RunResults;
 use super::{Chosen, Estimate, difference};
 use crate::statistics::{Bootstrap, mean};
 
-/// Maximum resamples per point of a band. A low number is enough, because bands are only plotted.
+/// Maximum resamples per point; few suffice for plotted bands.
 const RESAMPLES: usize = 2_000;
 
-/// A point of a curve.
+/// Point of a curve.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Point {
     /// RL step.
     pub step: u64,
-    /// Number of runs that have this point.
+    /// Runs with this point.
     pub runs: usize,
     /// Mean over runs, with its bootstrap interval over runs.
     #[serde(flatten)]
@@ -26,7 +26,7 @@ pub struct Point {
 /// Success of a method over steps.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Curve {
-    /// Name of the method.
+    /// Method name.
     pub method: String,
     /// Points by step.
     pub points: Vec<Point>,
@@ -46,8 +46,8 @@ fn curve(method: &str, by_step: BTreeMap<u64, Vec<f64>>, bootstrap: Bootstrap) -
     Curve { method: method.to_owned(), points }
 }
 
-/// Returns the evaluations of a split over steps. Leaves out, with a note, evaluations whose panel,
-/// temperature, agent or number of trials differs from the compared one.
+/// Returns evaluations over steps. Notes list those that differ in panel, temperature, agent or
+/// number of trials.
 pub(crate) fn evaluations(
     method: &str,
     chosen: &[&Chosen<'_>],
@@ -77,8 +77,7 @@ pub(crate) fn evaluations(
     curve(method, by_step, bootstrap)
 }
 
-/// Returns the success of training rollouts. Each run is smoothed separately by the trailing mean
-/// of up to `smooth` steps. `None` if no run has training rollouts.
+/// Returns training success, each run smoothed by the trailing mean of up to `smooth` steps.
 pub(crate) fn training(
     method: &str,
     runs: &[&RunResults],

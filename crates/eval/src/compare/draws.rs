@@ -1,16 +1,15 @@
-//! Averages repeated evaluations of one run on one panel.
+//! Averages repeated evaluations of one run.
 
 use std::collections::BTreeMap;
 
 use crate::{Evaluation, KindResult, Outcomes, Rate};
 
-/// Returns the average of evaluations. Successes and trials are summed, so that a rate is the mean
-/// over the draws. The outcomes of all draws are kept. Fields that a comparison does not show come
-/// from the first draw.
+/// Pools successes, trials and outcomes; fields that a comparison does not show come from the first
+/// draw.
 ///
 /// # Errors
-/// Fails if draws have different panels, temperatures, agents or numbers of trials, if two have the
-/// same seed, or if greedy ones are repeated; the message says which.
+/// Fails on different panels, temperatures, agents or numbers of trials, equal seeds, or identical
+/// greedy draws.
 pub(super) fn averaged(draws: Vec<Evaluation>) -> Result<Evaluation, String> {
     for (index, second) in draws.iter().enumerate() {
         for first in &draws[..index] {
@@ -58,7 +57,7 @@ pub(super) fn averaged(draws: Vec<Evaluation>) -> Result<Evaluation, String> {
     let kinds = kinds.into_iter().map(|(kind, results)| (kind, of_kind(results))).collect();
     let success = sum(&draws.iter().map(|draw| &draw.success).collect::<Vec<_>>());
     let turns: Vec<(f64, usize)> = draws.iter().map(|draw| (draw.mean_turns, draw.success.trials)).collect();
-    // Paired tests need the outcomes of all draws or of none.
+    // Paired tests need the outcomes of all draws or none.
     let complete = draws.iter().all(|draw| !draw.outcomes.is_empty());
     let outcomes = draws.iter().filter(|_| complete).flat_map(|draw| draw.outcomes.iter().cloned()).collect();
     let failed = draws.iter().map(|draw| draw.failed).sum();

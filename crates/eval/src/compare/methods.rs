@@ -8,11 +8,11 @@ use super::{Chosen, Estimate};
 use crate::interval::{wilson, wilson_of_rate};
 use crate::statistics::{Bootstrap, Interval, iqm, mean};
 
-/// The population that an interval generalizes to.
+/// What an interval generalizes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Over {
-    /// Other runs of the method on these tasks.
+    /// Other runs on these tasks.
     Seeds,
     /// This run on other tasks.
     Tasks,
@@ -21,36 +21,36 @@ pub enum Over {
 /// A run of a method.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Seed {
-    /// Name of the run.
+    /// Run name.
     pub run: String,
-    /// Seed of the run.
+    /// Seed.
     pub seed: Option<u64>,
-    /// The evaluated step.
+    /// Evaluated step.
     pub step: u64,
-    /// Success rate on the whole panel.
+    /// Success rate on the panel.
     pub success: f64,
 }
 
 /// Results of a method on one panel.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MethodResult {
-    /// Name of the method.
+    /// Method name.
     pub method: String,
-    /// Runs of the method.
+    /// Its runs.
     pub seeds: Vec<Seed>,
-    /// The population of the intervals: seeds, or tasks if there is only one seed.
+    /// Population of the intervals: tasks if there is only one seed.
     pub over: Over,
-    /// Mean over seeds of the success rate on the whole panel.
+    /// Success rate on the panel, averaged over seeds.
     pub success: Estimate,
-    /// Interquartile mean of the success rates by seed and kind; every kind counts the same.
+    /// Interquartile mean over seeds and kinds, kinds weighted equally.
     pub iqm: Estimate,
     /// Mean success rate by kind.
     pub kinds: BTreeMap<String, Estimate>,
-    /// Mean number of turns.
+    /// Mean turns.
     pub mean_turns: f64,
 }
 
-/// Success rates by kind and run; runs without tasks of a kind are left out.
+/// Success rates by kind and run; `None` without tasks of the kind.
 pub(crate) struct Scores(Vec<Vec<Option<f64>>>);
 
 impl Scores {
@@ -71,8 +71,7 @@ impl Scores {
     }
 }
 
-/// Returns the mean over runs of the success on the panel, from the rates by kind:
-/// `sum_k T_k / T mean_n x_kn` with `T_k` tasks of kind `k`.
+/// Returns `sum_k T_k / T mean_n x_kn`, the panel's mean success, with `T_k` tasks of kind `k`.
 fn weighted(scores: &[Vec<f64>], tasks: &[f64]) -> f64 {
     let known = scores.iter().zip(tasks).filter(|(runs, _)| !runs.is_empty());
     let (sum, all) =

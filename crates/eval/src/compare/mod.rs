@@ -1,4 +1,4 @@
-//! Compares runs of several methods and seeds on shared panels.
+//! Compares runs of methods and seeds on shared panels.
 
 pub mod curves;
 mod draws;
@@ -35,22 +35,22 @@ pub enum CompareError {
     /// A run has no evaluation.
     #[error("{run}: has no evaluation{at}; {fix}")]
     NotEvaluated {
-        /// Path of the run.
+        /// Run directory.
         run: String,
-        /// Step or split of the missing evaluation, if one was requested.
+        /// Step or split of the missing evaluation, if requested.
         at: String,
-        /// How to fix it.
+        /// The fix.
         fix: String,
     },
     /// Two runs were evaluated differently.
     #[error(transparent)]
     Unlike(#[from] Box<Unlike>),
-    /// The baseline is not among the methods.
+    /// Unknown baseline.
     #[error("--baseline {name}: no such method; there are: {known}")]
     Baseline {
-        /// The requested name.
+        /// Requested name.
         name: String,
-        /// The known methods.
+        /// Known methods.
         known: String,
     },
 }
@@ -68,30 +68,30 @@ pub struct Unlike {
     pub second: String,
     /// The split.
     pub split: String,
-    /// The property that differs.
+    /// Property that differs.
     pub what: &'static str,
-    /// Value of the property for the first run.
+    /// Its value in the first run.
     pub of_first: String,
-    /// Value of the property for the second run.
+    /// Its value in the second run.
     pub of_second: String,
 }
 
 /// Options of a comparison.
 #[derive(Clone, Debug)]
 pub struct CompareSettings {
-    /// Baseline of all methods; by default the first method.
+    /// Baseline of all methods. Default: the first method.
     pub baseline: Option<String>,
-    /// Baselines of single methods, if `baseline` is not set.
+    /// Baselines of single methods, if `baseline` is unset.
     pub baselines: BTreeMap<String, String>,
-    /// Pools by name: methods whose differences to their baselines are averaged.
+    /// Pools of methods whose differences to their baselines are averaged.
     pub pools: Vec<(String, Vec<String>)>,
-    /// Splits to compare; empty for all evaluated splits.
+    /// Splits to compare; empty for all.
     pub splits: Vec<String>,
-    /// Step to compare; by default the last of each run.
+    /// Step to compare; by default each run's last.
     pub at: Option<u64>,
-    /// Number of resamples and their seed.
+    /// Resamples and seed.
     pub bootstrap: Bootstrap,
-    /// Number of steps over which training success is averaged.
+    /// Steps over which training success is averaged.
     pub smooth: usize,
 }
 
@@ -110,7 +110,6 @@ impl Default for CompareSettings {
 }
 
 impl CompareSettings {
-    /// Returns the baseline of `method`: the common one, else its own, else `first`.
     fn baseline_of<'a>(&'a self, method: &str, first: &'a str) -> &'a str {
         let own = || self.baselines.get(method).map(String::as_str);
         self.baseline.as_deref().or_else(own).unwrap_or(first)
@@ -120,42 +119,41 @@ impl CompareSettings {
 /// Results of a comparison.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    /// Name of the baseline.
+    /// Baseline.
     pub baseline: String,
-    /// Comparisons by split.
+    /// Results by split.
     pub splits: Vec<SplitComparison>,
-    /// Smoothed success of training rollouts by method.
+    /// Smoothed training success by method.
     pub training: Vec<Curve>,
-    /// Number of steps over which training success is averaged.
+    /// Steps over which training success is averaged.
     pub smooth: usize,
-    /// Notes for the reader: what could not be computed, and why.
+    /// What could not be computed, and why.
     pub notes: Vec<String>,
 }
 
-/// The comparison on one panel.
+/// Results on one panel.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SplitComparison {
     /// The split.
     pub split: String,
-    /// Hash of the panel.
+    /// Panel hash.
     pub panel: String,
-    /// Softmax temperature; 0 is greedy.
+    /// Temperature; 0 is greedy.
     pub temperature: f32,
-    /// Number of tasks in the panel.
+    /// Tasks in the panel.
     pub tasks: usize,
-    /// Kinds of tasks in the panel.
+    /// Kinds of tasks.
     pub kinds: Vec<String>,
-    /// The methods, the baseline first.
+    /// Methods, baseline first.
     pub methods: Vec<MethodResult>,
-    /// Each method with its baseline.
+    /// Methods with their baselines.
     pub pairs: Vec<Pair>,
-    /// Averages over several pairs.
+    /// Averages over pairs.
     pub pools: Vec<Pool>,
     /// Evaluations over steps, by method.
     pub curves: Vec<Curve>,
 }
 
-/// A run's evaluation of a split at the compared step.
 pub(crate) struct Chosen<'a> {
     pub(crate) run: &'a RunResults,
     pub(crate) step: u64,
@@ -165,7 +163,7 @@ pub(crate) struct Chosen<'a> {
 /// Compares runs; runs of one method are its seeds.
 ///
 /// # Errors
-/// Fails on runs that cannot be read or were evaluated differently; the message names both.
+/// Fails on runs with different or missing evaluations.
 pub fn compare(runs: &[RunResults], settings: &CompareSettings) -> Result<Comparison, CompareError> {
     let first = runs.first().ok_or(CompareError::Nothing)?;
     let mut names: Vec<&str> = Vec::new();
@@ -272,8 +270,7 @@ fn compare_split(
     }
 }
 
-/// Returns the splits to compare: the requested ones, or those of the first run, which all others
-/// must have.
+/// Returns the requested splits, or those of the first run; all runs must have them.
 fn splits_of(runs: &[RunResults], settings: &CompareSettings) -> Result<Vec<String>, CompareError> {
     if !settings.splits.is_empty() {
         return Ok(settings.splits.clone());
@@ -328,8 +325,8 @@ fn not_evaluated(run: &RunResults, at: String) -> CompareError {
     CompareError::NotEvaluated { run: run.shown(), at, fix }
 }
 
-/// Returns every run's evaluation of a split at one step, or its last. All must have the same
-/// panel, temperature, agent and number of trials.
+/// Returns each run's evaluation at one step (default: its last), which must agree in panel,
+/// temperature, agent and number of trials.
 fn choose<'a>(runs: &'a [RunResults], split: &str, at: Option<u64>) -> Result<Vec<Chosen<'a>>, CompareError> {
     let mut chosen: Vec<Chosen<'a>> = Vec::new();
     for run in runs {
@@ -359,11 +356,10 @@ fn check_alike(first: &Chosen<'_>, second: &Chosen<'_>, split: &str) -> Result<(
     Err(Box::new(Unlike { first, second, split, what, of_first, of_second }).into())
 }
 
-/// Returns the first property in which two evaluations differ, with both values.
+/// Returns the first property that differs, with both values.
 fn difference(a: &Evaluation, b: &Evaluation) -> Option<(&'static str, String, String)> {
     let short = |hash: &str| hash.get(..12).unwrap_or(hash).to_owned();
     let agent = |agent: Agent| format!("{agent:?}").to_lowercase();
-    // Trials of `reflexion`; success counts tasks solved within all of them.
     let trials = |result: &Evaluation| result.trials.len();
     let all = [
         ("their panels are other tasks", short(&a.panel), short(&b.panel), a.panel == b.panel),

@@ -14,52 +14,51 @@ use crate::statistics::{
 /// McNemar's test of two runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunPair {
-    /// Run of the method.
+    /// The method's run.
     pub run: String,
-    /// Run of the baseline.
+    /// The baseline's run.
     pub baseline: String,
-    /// The test; its first run is the method's.
+    /// Test result; its first run is the method's.
     #[serde(flatten)]
     pub test: McNemar,
 }
 
-/// Differences between runs of a method and of its baseline, by shared seed.
+/// Differences between a method and its baseline, by shared seed.
 pub type SeedDifferences = BTreeMap<u64, f64>;
 
 /// A method and its baseline.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Pair {
-    /// Name of the method.
+    /// Method name.
     pub method: String,
-    /// Name of the baseline.
+    /// Baseline name.
     pub baseline: String,
-    /// Difference of the mean success over the tasks that all runs played, with a bootstrap
-    /// interval over tasks, stratified by kind.
-    ///
-    /// Without task outcomes it is the difference of the success rates, without an interval.
+    /// Difference of the mean success over tasks that all runs played, with a bootstrap interval
+    /// over tasks, stratified by kind; without task outcomes, of the success rates, without an
+    /// interval.
     pub difference: Estimate,
-    /// Mean difference of the success rates of runs with the same seed, with Student's interval for
-    /// other seeds on these tasks. `None` for fewer than two shared seeds.
+    /// Mean difference of success rates by seed, with Student's interval; `None` below two shared
+    /// seeds.
     pub over_seeds: Option<Estimate>,
-    /// The differences whose mean is `over_seeds`.
+    /// Differences behind `over_seeds`.
     pub by_seed: SeedDifferences,
-    /// Like `over_seeds`, for training rollouts: each run's mean success over its last
-    /// [`CompareSettings::smooth`] steps up to the compared step.
+    /// Like `over_seeds`, for the mean training success over the last [`CompareSettings::smooth`]
+    /// steps up to the compared one.
     ///
     /// [`CompareSettings::smooth`]: super::CompareSettings::smooth
     pub training: Option<Estimate>,
-    /// The differences whose mean is `training`.
+    /// Differences behind `training`.
     pub training_by_seed: SeedDifferences,
-    /// Probability that a run of the method is better than one of the baseline on a random kind of
-    /// task, with a bootstrap interval over seeds.
+    /// Probability that a run beats one of the baseline on a random kind of task, with a bootstrap
+    /// interval over seeds.
     pub improvement: Option<Estimate>,
-    /// Paired permutation test by task, with successes averaged over seeds.
+    /// Paired permutation test over tasks; successes are averaged over seeds.
     pub permutation: Option<PairedTest>,
-    /// McNemar's exact test of each pair of runs with the same seed, or of the only two runs.
+    /// McNemar's tests of runs with the same seed, or the only two.
     pub mcnemar: Vec<RunPair>,
 }
 
-/// Returns each task's kind, and the mean success over draws of each run that played it.
+/// Returns each task's kind and mean success per run.
 fn by_task<'a>(chosen: &[&Chosen<'a>]) -> BTreeMap<usize, (&'a str, Vec<f64>)> {
     let mut found: BTreeMap<usize, (&str, Vec<f64>)> = BTreeMap::new();
     for chosen in chosen {
@@ -72,12 +71,11 @@ fn by_task<'a>(chosen: &[&Chosen<'a>]) -> BTreeMap<usize, (&'a str, Vec<f64>)> {
             found.entry(task).or_insert_with(|| (kind, Vec::new())).1.push(mean(&draws));
         }
     }
-    // Tasks that failed in the environment of one run are left out.
+    // Drops tasks that failed in the environment.
     found.retain(|_, (_, runs)| runs.len() == chosen.len());
     found
 }
 
-/// Returns the differences of `number` between runs with the same seed, if both have it.
 fn by_seed(
     method: &[&Chosen<'_>],
     baseline: &[&Chosen<'_>],
@@ -91,8 +89,6 @@ fn by_seed(
     ours.filter_map(|(seed, value)| Some((seed, value - theirs.get(&seed)?))).collect()
 }
 
-/// Returns the training success of a run: the mean over its last `steps` steps up to the compared
-/// step.
 fn training_success(chosen: &Chosen<'_>, steps: usize) -> Option<f64> {
     let until = chosen.run.training.iter().filter(|(step, _)| *step <= chosen.step);
     let rates: Vec<f64> = until.map(|(_, rate)| *rate).collect();
@@ -100,8 +96,8 @@ fn training_success(chosen: &Chosen<'_>, steps: usize) -> Option<f64> {
     (!last.is_empty()).then(|| mean(last))
 }
 
-/// Returns the runs of two methods to compare: if their seeds differ, those with shared seeds,
-/// because each seed has its own warm start. Returns all runs if no seed is shared.
+/// Returns the runs with shared seeds, because each seed has its own warm start; all runs if seeds
+/// are equal or disjoint.
 fn with_shared_seeds<'c, 'r>(
     method: &[&'c Chosen<'r>],
     baseline: &[&'c Chosen<'r>],
@@ -187,8 +183,6 @@ pub(crate) fn against(
     pair
 }
 
-/// Returns the probability that a run of the method is better than one of the baseline, over the
-/// kinds of tasks that both played.
 fn improvement(method: &[&Chosen<'_>], baseline: &[&Chosen<'_>], bootstrap: &Bootstrap) -> Option<Estimate> {
     let kinds: BTreeMap<&str, usize> = method
         .iter()
@@ -201,8 +195,7 @@ fn improvement(method: &[&Chosen<'_>], baseline: &[&Chosen<'_>], bootstrap: &Boo
     probability_of_improvement(&x.all(), &y.all()).map(|value| Estimate {
         value,
         interval: bootstrap.interval_of_runs(&[method.len(), baseline.len()], |drawn| {
-            // Uses the kinds that the drawn runs of both have; a run may have failed on all tasks
-            // of a kind.
+            // A drawn run may have failed on all tasks of a kind.
             let pairs = x.drawn(&drawn[0]).into_iter().zip(y.drawn(&drawn[1]));
             let (x, y): (Vec<_>, Vec<_>) = pairs.filter(|(x, y)| !x.is_empty() && !y.is_empty()).unzip();
             probability_of_improvement(&x, &y).unwrap_or(0.5)
@@ -210,7 +203,6 @@ fn improvement(method: &[&Chosen<'_>], baseline: &[&Chosen<'_>], bootstrap: &Boo
     })
 }
 
-/// Returns the difference of the mean success for every task that all runs played, by kind.
 fn differences_by_kind(method: &[&Chosen<'_>], baseline: &[&Chosen<'_>]) -> Vec<Vec<f64>> {
     let (first, second) = (by_task(method), by_task(baseline));
     let mut strata: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
@@ -222,8 +214,8 @@ fn differences_by_kind(method: &[&Chosen<'_>], baseline: &[&Chosen<'_>]) -> Vec<
     strata.into_values().collect()
 }
 
-/// Runs McNemar's test for each pair of runs with the same seed, or for the only two runs. The test
-/// needs single games, so means over several draws are skipped.
+/// Tests runs with the same seed, or the only two. Skips averaged draws, because the test needs
+/// single games.
 fn run_pairs(method: &[&Chosen<'_>], baseline: &[&Chosen<'_>]) -> Vec<RunPair> {
     let one_draw = |chosen: &&&Chosen<'_>| chosen.run.folders.len() <= 1;
     let mut found = Vec::new();

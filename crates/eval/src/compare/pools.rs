@@ -1,9 +1,7 @@
-//! Averages the effect of one idea over the baselines that it was tried on.
+//! Averages one idea's effect over several baselines, because a single pair may be too noisy.
 //!
-//! An idea such as AEM's is tried on several base methods. A single pair may be too noisy to show
-//! an effect; the average over pairs shows whether the idea helps overall. Pairs with the same seed
-//! share their warm start and tasks and are not independent, so they are averaged seed by seed
-//! first, and the interval is over seeds.
+//! Pairs with the same seed share warm start and tasks, so they are averaged first, and the
+//! interval is over seeds.
 
 use std::collections::BTreeMap;
 
@@ -16,16 +14,16 @@ use crate::statistics::{mean, student};
 /// Averaged differences of several pairs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Pool {
-    /// Name of the pool.
+    /// Pool name.
     pub name: String,
-    /// Pairs of method and baseline.
+    /// Methods and their baselines.
     pub pairs: Vec<(String, String)>,
-    /// Seeds that all pairs have in their evaluations.
+    /// Seeds that all pairs have.
     pub seeds: Vec<u64>,
-    /// Mean over seeds of the mean over pairs of the difference in success,
-    /// `1/S sum_s 1/P sum_p (method_ps - baseline_ps)`, with Student's interval over the seeds.
+    /// Mean difference `1/S sum_s 1/P sum_p (method_ps - baseline_ps)` with Student's interval over
+    /// seeds.
     pub difference: Estimate,
-    /// The same for the success of training rollouts ([`Pair::training`]).
+    /// The same for training success ([`Pair::training`]).
     pub training: Option<Estimate>,
 }
 

@@ -1,4 +1,4 @@
-//! Reads evaluations, training success and seed from a run directory.
+//! Reads a run's evaluations, training success and seed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,10 +19,10 @@ pub enum RunFileError {
     /// Not a run directory, or an invalid file in it.
     #[error(transparent)]
     Train(#[from] TrainError),
-    /// A file could not be read.
+    /// An unreadable file.
     #[error("{path}: {reason}")]
     File {
-        /// Path of the file.
+        /// The file.
         path: String,
         /// The problem.
         reason: String,
@@ -34,44 +34,42 @@ pub enum RunFileError {
 pub struct RunResults {
     /// The run directory.
     pub path: PathBuf,
-    /// Name of the run.
+    /// Run name.
     pub name: String,
-    /// Method of the run: its name without the seed.
+    /// Its name without the seed.
     pub method: String,
-    /// Seed in its config.
+    /// Seed in the config.
     pub seed: Option<u64>,
-    /// True if all steps of the run are done.
+    /// Whether all steps are done.
     pub finished: bool,
-    /// Folders of the evaluations. Evaluations of several folders are draws, which are averaged.
+    /// Evaluation folders; several folders are draws to average.
     pub folders: Vec<String>,
     /// Evaluations by RL step.
     pub evaluations: BTreeMap<u64, Vec<Evaluation>>,
-    /// Success rate of the training rollouts by step.
+    /// Training success rate by step.
     pub training: Vec<(u64, f64)>,
 }
 
-/// The only setting that is read from a run's config, so the others may be from any version.
+/// The only setting read, so any version's config works.
 #[derive(Deserialize)]
 struct Seeded {
     seed: Option<u64>,
 }
 
 impl RunResults {
-    /// Reads a run directory with the evaluations of its training. The method is the run's name
-    /// without its seed ([`method_of`]).
+    /// Reads a run and its training's evaluations.
     ///
     /// # Errors
-    /// Fails if it is not a run directory, or if a file in it cannot be read.
+    /// Fails without a run directory or on an unreadable file.
     pub fn read(root: &Path) -> Result<Self, RunFileError> {
         Self::read_with(root, &["eval".to_owned()])
     }
 
-    /// Reads a run directory with the evaluations in these `folders` (`step-NNNNNN.json`, written
-    /// by `turnwise eval --output`). Evaluations of a step in several folders are averaged.
+    /// Reads a run with the evaluations in `folders` (`step-NNNNNN.json`, written by
+    /// `turnwise eval --output`), averaged over the folders.
     ///
     /// # Errors
-    /// Fails on a folder that is not a run, an unreadable file, or draws of one step that were
-    /// evaluated differently.
+    /// Fails like [`RunResults::read`], or if draws of one step were evaluated differently.
     pub fn read_with(root: &Path, folders: &[String]) -> Result<Self, RunFileError> {
         let directory = RunDirectory::open(root)?;
         let name = root.canonicalize().ok();
@@ -92,7 +90,7 @@ impl RunResults {
         }
         let mut evaluations = BTreeMap::new();
         for (step, draws) in draws {
-            // A step missing from some folders would have fewer draws than others.
+            // A step missing from some folders would have fewer draws.
             if draws.len() == folders.len() {
                 let results = averaged_by_split(draws).map_err(|reason| RunFileError::File {
                     path: format!("{}: step {step} of {}", root.display(), folders.join(", ")),
@@ -125,7 +123,6 @@ impl RunResults {
     }
 }
 
-/// Returns the evaluations in a folder by step; empty without the folder.
 fn evaluations_in(folder: &Path) -> Result<BTreeMap<u64, Vec<Evaluation>>, RunFileError> {
     let mut evaluations = BTreeMap::new();
     if !folder.is_dir() {
@@ -160,8 +157,7 @@ fn unreadable(path: &Path, error: &dyn std::fmt::Display) -> RunFileError {
     RunFileError::File { path: path.display().to_string(), reason: error.to_string() }
 }
 
-/// Returns a run's name without its seed suffix: `grpo-seed-0`, `grpo-seed0` and `grpo_seed_0` are
-/// all `grpo`.
+/// Returns the name without its seed: `grpo` for `grpo-seed-0`, `grpo-seed0` or `grpo_seed_0`.
 pub fn method_of(name: &str) -> &str {
     let without = name.trim_end_matches(|c: char| c.is_ascii_digit());
     if without.len() == name.len() {

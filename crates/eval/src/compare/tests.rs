@@ -1,4 +1,4 @@
-//! Tests of comparisons on hand-made runs.
+//! Comparisons on hand-made runs.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::runs::RunResults;
 use super::{CompareSettings, Comparison, compare};
 use crate::{Agent, Evaluation, KindResult, Outcomes, Rate, TaskOutcome, TrialResult};
 
-/// Returns a run of `method` that solved these tasks; tasks with an even index are of kind `even`.
+/// Tasks with an even index are of kind `even`.
 fn run(method: &str, seed: u64, solved: &[bool]) -> RunResults {
     let outcome = |(task, success): (usize, &bool)| TaskOutcome {
         task,
@@ -55,7 +55,7 @@ fn run(method: &str, seed: u64, solved: &[bool]) -> RunResults {
     }
 }
 
-/// Two methods with three seeds of eight tasks; b always solves one more task of each kind than a.
+/// Three seeds of eight tasks each; b solves one more of each kind than a.
 fn runs() -> Vec<RunResults> {
     let a = [true, false, true, false, false, false, true, false];
     let b = [true, true, true, false, true, false, true, false];
@@ -85,7 +85,6 @@ fn methods_are_compared_over_seeds_and_tasks() {
     assert_eq!((split.tasks, split.kinds.len(), split.methods.len()), (8, 2, 2));
     let [a, b] = [&split.methods[0], &split.methods[1]];
     assert_eq!((a.method.as_str(), a.seeds.len(), a.over), ("a", 3, Over::Seeds));
-    // Seed 1 of a solves three of eight tasks, the other seeds four.
     let mean = (0.5 + 0.375 + 0.5) / 3.0;
     assert!((a.success.value - mean).abs() < 1e-12, "{a:?}");
     assert!(b.success.value > a.success.value && b.iqm.value > a.iqm.value);
@@ -98,7 +97,6 @@ fn methods_are_compared_over_seeds_and_tasks() {
     let test = pair.permutation.unwrap();
     assert!(test.exact && (test.p - 0.5).abs() < 1e-12);
     assert!(pair.improvement.unwrap().value > 0.9);
-    // Every pair of runs with the same seed differs by the same two tasks.
     let over_seeds = pair.over_seeds.unwrap();
     let interval = over_seeds.interval.unwrap();
     assert!((over_seeds.value - 0.25).abs() < 1e-12 && (interval.high - interval.low).abs() < 1e-12);
@@ -135,14 +133,12 @@ fn one_seed_has_intervals_over_tasks_alone() {
     let interval = method.success.interval.unwrap();
     assert_eq!((interval.low, interval.high), (low, high));
     assert_eq!(method.iqm.interval, None);
-    // The only two runs are paired, whatever their seeds.
     assert_eq!(found.splits[0].pairs[0].mcnemar.len(), 1);
 }
 
 #[test]
 fn seeds_that_one_method_lacks_are_left_out_of_its_differences() {
     let all = runs();
-    // Only seed 1 of b is compared: it solves two tasks more than seed 1 of a.
     let mut fewer = all[..3].to_vec();
     fewer[0] = run("a", 0, &[true; 8]);
     fewer.push(all[4].clone());
@@ -154,7 +150,6 @@ fn seeds_that_one_method_lacks_are_left_out_of_its_differences() {
     assert_eq!(found.splits[0].methods[0].seeds.len(), 3);
     let note = "b has seeds 1, a 0, 1, 2: they are compared on those that both have, 1";
     assert_eq!(found.notes, [note]);
-    // Without a shared seed, all runs are compared, with a note.
     let found = of(&[all[0].clone(), all[2].clone(), all[4].clone()]);
     assert_eq!(
         found.notes,
@@ -174,10 +169,8 @@ fn a_method_may_have_a_baseline_of_its_own() {
         found.splits[0].pairs.iter().map(|pair| own(&pair.method, &pair.baseline)).collect()
     };
     assert_eq!(pairs(&settings), [own("b", "a"), own("c", "b")]);
-    // A baseline for all methods wins.
     let for_all = CompareSettings { baseline: Some("a".into()), ..settings.clone() };
     assert_eq!(pairs(&for_all), [own("b", "a"), own("c", "a")]);
-    // A baseline without runs is reported, not replaced.
     let absent = CompareSettings { baselines: BTreeMap::from([own("c", "d")]), ..settings };
     assert_eq!(pairs(&absent), [own("b", "a")]);
     let notes = compare(&all, &absent).unwrap().notes;
@@ -194,7 +187,7 @@ fn pools_average_pairs_seed_by_seed() {
         counts.iter().flat_map(of).collect()
     };
     let mut runs = all(&[("a", [4, 4, 4]), ("b", [5, 4, 7]), ("x", [2, 2, 3]), ("y", [3, 4, 3])]);
-    // b's training ends 0.2, 0.2 and 0.5 above a's, and y's above x's likewise.
+    // b's training ends 0.2, 0.2 and 0.5 above a's, and y's above x's.
     for (index, more) in [(3, 0.2), (4, 0.2), (5, 0.5)] {
         runs[index].training = vec![(1, 0.0), (2, 0.5 + more)];
     }
@@ -215,14 +208,11 @@ fn pools_average_pairs_seed_by_seed() {
     let interval = pool.difference.interval.unwrap();
     assert!((pool.difference.value - 3.5 / 24.0).abs() < 1e-12, "{pool:?}");
     assert!((interval.low - expected.low).abs() < 1e-12 && (interval.high - expected.high).abs() < 1e-12);
-    // Treating the six differences as independent would give another interval.
     let six = crate::statistics::student(&[1.0, 0.0, 3.0, 1.0, 2.0, 0.0].map(|tasks| tasks / 8.0)).unwrap();
     assert!((six.high - interval.high).abs() > 0.01);
     assert!((pool.training.unwrap().value - 0.15).abs() < 1e-12, "{pool:?}");
     assert!((found.splits[0].pairs[0].training.unwrap().value - 0.3).abs() < 1e-12);
 
-    // Without seed 2 of one pair, two seeds remain; without runs of a pair, the pool is dropped
-    // with a note.
     let fewer: Vec<RunResults> = runs[..11].to_vec();
     assert_eq!(compare(&fewer, &settings).unwrap().splits[0].pools[0].seeds, [0, 1]);
     let without = compare(&runs[..9], &settings).unwrap();
@@ -258,11 +248,10 @@ fn draws_of_a_run_are_averaged_and_stay_one_run() {
     let found = of(&[drawn("a", 0, none), drawn("b", 0, both)]);
     let split = &found.splits[0];
     assert_eq!((split.tasks, split.methods[0].seeds.len()), (4, 1));
-    // A rate of one half over four tasks, not over eight games.
+    // A rate over four tasks, not eight games.
     let half = split.methods[1].success.interval.unwrap();
     let (low, high) = crate::wilson(2, 4);
     assert!((half.low - low).abs() < 1e-12 && (half.high - high).abs() < 1e-12, "{half:?}");
-    // By task 0.5, 0.5, 0.5 and 0: four tasks, not eight.
     let pair = &split.pairs[0];
     assert!((pair.difference.value - 0.375).abs() < 1e-12, "{pair:?}");
     assert!((pair.permutation.unwrap().p - 0.25).abs() < 1e-12 && pair.mcnemar.is_empty());
@@ -283,7 +272,6 @@ fn draws_of_a_run_are_averaged_and_stay_one_run() {
     assert!(refused(|draw| draw.trials = vec![trial()]).contains("different numbers of trials"));
 }
 
-/// Returns a trial of `reflexion`.
 fn trial() -> TrialResult {
     TrialResult { trial: 1, solved: Rate::new(0, 8), success: Rate::new(0, 8) }
 }
@@ -357,7 +345,6 @@ fn what_is_missing_is_said() {
     {
         assert!(notes.contains(words), "{notes}");
     }
-    // Only some runs have the other step.
     let error = |settings: &CompareSettings| compare(&runs(), settings).unwrap_err().to_string();
     let at = error(&CompareSettings { at: Some(9), ..settings() });
     assert!(

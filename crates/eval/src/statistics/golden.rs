@@ -1,4 +1,4 @@
-//! Golden values of SciPy and `rliable`, made by `tests/golden/golden_statistics.py`.
+//! Golden values of SciPy and `rliable` (`tests/golden/golden_statistics.py`).
 
 use serde::Deserialize;
 
@@ -27,7 +27,7 @@ fn golden() -> Golden {
     serde_json::from_str(include_str!("../../tests/golden/statistics.json")).unwrap()
 }
 
-/// Transposes scores to `[stratum][run]`, as this crate uses them.
+/// Transposes scores to `[stratum][run]`.
 fn strata(runs: &[Vec<f64>]) -> Vec<Vec<f64>> {
     (0..runs[0].len()).map(|stratum| runs.iter().map(|run| run[stratum]).collect()).collect()
 }
@@ -61,7 +61,6 @@ fn intervals_are_rliables() {
     let of_mean = bootstrap.interval(&[&x], |drawn| mean_of_strata(&drawn[0])).unwrap();
     assert!(agrees(of_mean, golden.mean_interval), "{of_mean:?} {:?}", golden.mean_interval);
     assert!(!agrees(of_mean, golden.iqm_interval));
-    // Without strata, scores of hard and easy strata mix.
     let pooled = [x.concat()];
     let mixed = bootstrap.interval(&[&pooled], |drawn| iqm(&drawn[0].concat())).unwrap();
     assert!(!agrees(mixed, golden.iqm_interval), "{mixed:?}");

@@ -2,23 +2,21 @@
 
 use super::Strata;
 
-/// Returns the arithmetic mean, or 0 if `values` is empty.
+/// Returns the arithmetic mean; 0 without values.
 pub fn mean(values: &[f64]) -> f64 {
     if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
 }
 
-/// Returns the mean over strata of their mean scores, so that every stratum counts the same: `1/K sum_k
-/// 1/N_k sum_n x_kn`.
+/// Returns the mean of strata's means, `1/K sum_k 1/N_k sum_n x_kn`.
 pub fn mean_of_strata(scores: &Strata) -> f64 {
     mean(&scores.iter().map(|runs| mean(runs)).collect::<Vec<_>>())
 }
 
-/// Returns the interquartile mean: the mean of the middle half of all scores, with runs and strata
-/// pooled. It is `1/(n - 2g) sum_{i=g+1}^{n-g} x_(i)` with `g = floor(n/4)` and `x_(i)` in
-/// ascending order; 0 without scores.
+/// Returns the interquartile mean of all scores, `1/(n - 2g) sum_{i=g+1}^{n-g} x_(i)` with
+/// `g = floor(n/4)` and ascending `x_(i)`; 0 without scores.
 ///
-/// It is more robust than the mean and uses more data than the median (Agarwal et al. 2021, section
-/// 4.3). As in `rliable`, it equals a 25 % `scipy.stats.trim_mean`.
+/// Less sensitive to outliers than the mean, and uses more data than the median (Agarwal et al.
+/// 2021, section 4.3). Equals a 25 % `scipy.stats.trim_mean`.
 pub fn iqm(scores: &[f64]) -> f64 {
     let mut sorted = scores.to_vec();
     sorted.sort_by(f64::total_cmp);

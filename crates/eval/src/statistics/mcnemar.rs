@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Result of the test.
+/// Test result.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct McNemar {
     /// Tasks that only the first run solved.
@@ -13,12 +13,11 @@ pub struct McNemar {
     pub p: f64,
 }
 
-/// Tests the hypothesis that each of two runs is equally likely to be the only one that solves a
-/// task.
+/// Tests whether two runs are equally likely to be the only one that solves a task.
 ///
-/// Let `n = b + c` be the number of tasks that exactly one run solved, `b` of them the first. Under
-/// the hypothesis, `b` is binomial with 1/2: `p = min(1, 2 sum_{i=0}^{min(b,c)} C(n,i) 2^-n)`
-/// (McNemar 1947; the exact form as in Fagerland, Lydersen and Laake 2013).
+/// If so, `b` of the `n = b + c` tasks that one run solved is binomial with 1/2:
+/// `p = min(1, 2 sum_{i=0}^{min(b,c)} C(n,i) 2^-n)` (McNemar 1947; exact form: Fagerland, Lydersen
+/// and Laake 2013).
 pub fn mcnemar(pairs: &[(bool, bool)]) -> McNemar {
     let only_first = pairs.iter().filter(|(first, second)| *first && !second).count();
     let only_second = pairs.iter().filter(|(first, second)| !first && *second).count();
@@ -26,7 +25,7 @@ pub fn mcnemar(pairs: &[(bool, bool)]) -> McNemar {
     McNemar { only_first, only_second, p: (2.0 * tail).min(1.0) }
 }
 
-/// Returns `P(X <= k)` for `X` binomial with `n` trials of probability 1/2, summed in logarithms.
+/// Returns `P(X <= k)` for `X` binomial with `n` trials of probability 1/2.
 fn binomial_half_tail(k: usize, n: usize) -> f64 {
     let mut log_term = -(n as f64) * std::f64::consts::LN_2;
     let mut sum = 0.0;

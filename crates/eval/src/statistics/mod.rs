@@ -1,10 +1,8 @@
-//! Statistics of runs: aggregates with intervals over seeds, and tests of two methods on the same
-//! tasks.
+//! Aggregates of runs with intervals over seeds, and paired tests of two methods.
 //!
-//! Scores are grouped by stratum: `scores[k][n]` is the score of run `n` on stratum `k` (a kind of
-//! task). The means and the probability of improvement follow `rliable` (Agarwal et al. 2021, "Deep
-//! Reinforcement Learning at the Edge of the Statistical Precipice", arXiv 2108.13264), whose
-//! "tasks" are the strata here.
+//! `scores[k][n]` is the score of run `n` on stratum `k` (a kind of task). Means and probability of
+//! improvement follow `rliable` (Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of
+//! the Statistical Precipice", arXiv 2108.13264).
 
 pub mod improvement;
 pub mod iqm;
@@ -19,7 +17,7 @@ pub use mcnemar::{McNemar, mcnemar};
 pub use pearson::pearson;
 pub use permutation::{PairedTest, paired_permutation};
 pub use student::student;
-/// The stratified bootstrap and its percentile intervals.
+/// Stratified bootstrap with percentile intervals.
 pub use turnwise_benchmark::bootstrap;
 pub use turnwise_benchmark::{Bootstrap, Interval, Strata, percentile};
 

@@ -2,9 +2,8 @@
 
 use super::mean;
 
-/// Returns `r = sum (x - mean x)(y - mean y) / sqrt(sum (x - mean x)^2 sum (y - mean y)^2)`, in
-/// `[-1, 1]`. If the lists differ in length, the longer one is truncated. `None` for fewer than two
-/// pairs, or if either list is constant.
+/// Returns `r = sum (x - mean x)(y - mean y) / sqrt(sum (x - mean x)^2 sum (y - mean y)^2)` over
+/// the shorter length; `None` below two pairs or for a constant list.
 pub fn pearson(x: &[f64], y: &[f64]) -> Option<f64> {
     let count = x.len().min(y.len());
     let (x, y) = (&x[..count], &y[..count]);

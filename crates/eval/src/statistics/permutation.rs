@@ -5,38 +5,35 @@ use turnwise_core::{Purpose, Seed};
 
 use super::mean;
 
-/// Maximum number of nonzero differences for which all signs are tried.
+/// Maximum nonzero differences for which all signs are tried.
 const EXACT: usize = 16;
 
-/// Result of the test.
+/// Test result.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PairedTest {
     /// Mean difference over all tasks.
     pub difference: f64,
     /// Two-sided p-value.
     pub p: f64,
-    /// True if all signs were tried, so that `p` is exact.
+    /// Whether all signs were tried.
     pub exact: bool,
 }
 
-/// Runs the paired permutation test on `d_t`, the difference of two methods' mean success on task
-/// `t` over their seeds.
+/// Tests `d_t`, the difference of two methods' mean success on task `t` over their seeds.
 ///
-/// Under the hypothesis that the methods are exchangeable on every task, both signs of each `d_t`
-/// are equally likely. The statistic for signs `s` is `T = |mean_t s_t d_t|`; `T_0` is the observed
-/// one. `p` is the share of signs with `T >= T_0` (Pitman 1937). For up to 16 nonzero differences,
-/// all `2^n` signs are tried. Otherwise `resamples` random sign vectors and the observed one are
-/// used, `(1 + #{T >= T_0}) / (1 + resamples)` (Phipson and Smyth 2010). `None` without tasks.
+/// If the methods are exchangeable, both signs of each `d_t` are equally likely. `p` is the share
+/// of signs `s` whose `T = |mean_t s_t d_t|` is at least the observed `T_0` (Pitman 1937). Up to 16
+/// nonzero differences, all `2^n` signs are tried; otherwise `resamples` random ones,
+/// `(1 + #{T >= T_0}) / (1 + resamples)` (Phipson and Smyth 2010). `None` without tasks.
 ///
-/// The population is tasks, not seeds: the test tells whether these runs differ on tasks like
-/// these.
+/// The population is tasks, not seeds.
 pub fn paired_permutation(differences: &[f64], resamples: usize, seed: u64) -> Option<PairedTest> {
     if differences.is_empty() {
         return None;
     }
     let differing: Vec<f64> = differences.iter().copied().filter(|difference| *difference != 0.0).collect();
     let observed = differing.iter().sum::<f64>().abs();
-    // Sums in another order differ in their last bits; the tolerance counts equal ones as equal.
+    // Sums in another order differ in their last bits.
     let threshold = observed - 1e-12 * differing.iter().map(|difference| difference.abs()).sum::<f64>();
     let reaches = |positive: &mut dyn FnMut(usize) -> bool| {
         let signed = differing.iter().enumerate();
@@ -78,7 +75,6 @@ mod tests {
         let found = paired_permutation(&[1.0, 1.0, 0.5, 1.0, 0.25], 100, 0).unwrap();
         assert!(found.exact && (found.p - 2.0 / 32.0).abs() < 1e-12);
         assert_eq!(found.difference, 0.75);
-        // Tasks without a difference change only the mean.
         let with_ties = paired_permutation(&[1.0, 1.0, 0.5, 1.0, 0.25, 0.0, 0.0, 0.0], 100, 0).unwrap();
         assert_eq!((with_ties.p, with_ties.exact), (found.p, true));
         assert_eq!(paired_permutation(&[0.0, 0.0], 100, 0).unwrap().p, 1.0);
@@ -87,7 +83,7 @@ mod tests {
 
     #[test]
     fn many_tasks_are_drawn_and_agree_with_the_count() {
-        // 15 of 20 equal differences are positive: the sign test gives P(|X - 10| >= 5) = 0.041389.
+        // 15 of 20 positive: the sign test gives P(|X - 10| >= 5) = 0.041389.
         let differences: Vec<f64> = (0..20).map(|task| if task < 15 { 1.0 } else { -1.0 }).collect();
         let found = paired_permutation(&differences, 50_000, 1).unwrap();
         assert!(!found.exact && (found.p - 0.041389).abs() < 0.003, "{found:?}");

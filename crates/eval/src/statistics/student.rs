@@ -4,9 +4,8 @@ use statrs::distribution::{ContinuousCDF as _, StudentsT};
 
 use super::{Interval, mean};
 
-/// Returns the 95 % interval of the mean of independent values, `mean +- t s / sqrt(n)`. `s` has
-/// the denominator `n - 1`, and `t` is the 0.975 quantile of Student's distribution with `n - 1`
-/// degrees of freedom. `None` for fewer than two values.
+/// Returns the 95 % interval `mean +- t s / sqrt(n)`, with `s` of denominator `n - 1` and Student's
+/// 0.975 quantile `t` at `n - 1` degrees of freedom; `None` below two values.
 pub fn student(values: &[f64]) -> Option<Interval> {
     let n = values.len() as f64;
     let t = StudentsT::new(0.0, 1.0, n - 1.0).ok()?.inverse_cdf(0.975);
@@ -22,7 +21,7 @@ mod tests {
 
     #[test]
     fn quantiles_are_scipys() {
-        // The half width over s / sqrt(n) is the quantile: scipy.stats.t.ppf(0.975, n - 1).
+        // scipy.stats.t.ppf(0.975, n - 1)
         for (n, quantile) in
             [(2usize, 12.706_204_736_432_095), (3, 4.302_652_729_911_275), (5, 2.776_445_105_197_798_7)]
         {
@@ -33,7 +32,7 @@ mod tests {
             let error = (squares / (n as f64 - 1.0) / n as f64).sqrt();
             let found = (interval.high - interval.low) / 2.0 / error;
             assert!((found - quantile).abs() < 1e-9, "{n}: {found} and {quantile}");
-            // The comparison can fail: the normal quantile differs.
+            // The normal quantile differs.
             assert!((found - 1.959_963_984_540_054).abs() > 0.5);
             assert!((f64::midpoint(interval.low, interval.high) - centre).abs() < 1e-12);
         }

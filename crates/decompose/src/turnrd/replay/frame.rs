@@ -6,10 +6,9 @@ use std::ops::Range;
 
 pub(super) const HEADER: u64 = 16;
 const MARKER: &[u8; 4] = b"TWRR";
-/// Number of bytes per read when searching for the next header.
+/// Bytes per read when searching for a header.
 const WINDOW: usize = 1 << 16;
 
-/// Returns a framed payload; `None` if the payload is too long.
 pub(super) fn frame(payload: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(HEADER as usize + payload.len());
     bytes.extend_from_slice(MARKER);
@@ -20,7 +19,7 @@ pub(super) fn frame(payload: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Returns the payload length and checksum from a header; `None` if the header is invalid.
+/// Returns payload length and checksum from a valid header.
 fn announced(header: &[u8]) -> Option<(u32, u32)> {
     let (numbers, _) = header.get(..HEADER as usize)?.as_chunks::<4>();
     let number = |index: usize| u32::from_le_bytes(numbers[index]);
@@ -28,7 +27,6 @@ fn announced(header: &[u8]) -> Option<(u32, u32)> {
     sound.then(|| (number(1), number(2)))
 }
 
-/// Returns the payload of exactly one complete frame.
 pub(super) fn payload(frame: &[u8]) -> Option<&[u8]> {
     let (length, checksum) = announced(frame)?;
     let payload = &frame[HEADER as usize..];
@@ -36,15 +34,15 @@ pub(super) fn payload(frame: &[u8]) -> Option<&[u8]> {
 }
 
 pub(super) enum Found<'a> {
-    /// A payload and its file offset.
+    /// A payload and its offset.
     Whole { offset: u64, payload: &'a [u8] },
-    /// Bytes that are not a valid record.
+    /// Bytes without a valid record.
     Corrupt(Range<u64>),
-    /// An incomplete frame from here to the end of the file.
+    /// An incomplete frame up to the end of the file.
     Torn(u64),
 }
 
-/// Reads a file frame by frame, with one payload in memory.
+/// Reads frames with one payload in memory.
 pub(super) struct Reader<'a> {
     file: &'a File,
     at: u64,
@@ -90,7 +88,7 @@ impl<'a> Reader<'a> {
         Ok(Some(Found::Corrupt(start..self.at)))
     }
 
-    /// Returns the offset of the next valid header, or the end of the file.
+    /// Returns the offset of the next valid header, or the file's end.
     fn next_header(&mut self, from: u64) -> io::Result<u64> {
         let mut window = vec![0; WINDOW];
         let mut at = from;

@@ -1,19 +1,15 @@
 //! The replay buffer: an append-only file with the trajectories of all rounds.
 //!
-//! A file starts with the bytes `TWREPLY1`, followed by frames. A frame is a sixteen-byte header
-//! and a payload:
+//! After the bytes `TWREPLY1` come frames of a 16-byte little-endian header and a payload:
 //!
 //! ```text
 //! marker "TWRR" | payload length u32 | CRC-32C of the payload | CRC-32C of these first twelve bytes
 //! ```
 //!
-//! All numbers are little-endian. A killed process leaves a prefix of the data. When the file is
-//! opened, an unfinished last frame is skipped and counted; the next append removes it. A frame
-//! with a wrong payload checksum is skipped and reported. After a damaged frame header, reading
-//! continues at the next valid header.
-//!
-//! In memory are an index of 32 bytes per record and, while training, one minibatch. Turn vectors
-//! stay on disk, and every read verifies their checksum.
+//! Opening skips and counts an unfinished last frame, which the next append removes. Frames with a
+//! wrong payload checksum are skipped and reported; after a damaged header, reading continues at
+//! the next valid one. The index takes 32 bytes per record in memory; turn vectors stay on disk,
+//! and every read verifies their checksum.
 
 mod frame;
 mod record;
@@ -34,16 +30,15 @@ use turnwise_model::ModelError;
 
 const MAGIC: &[u8; 8] = b"TWREPLY1";
 
-/// Damage found when a file was opened.
+/// Damage found on opening.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplayHealth {
-    /// Bytes of an unfinished record at the end, left by a killed process.
+    /// Bytes of an unfinished last record.
     pub torn_bytes: u64,
-    /// Damaged byte ranges in the middle, whose records are lost.
+    /// Damaged byte ranges, whose records are lost.
     pub corrupt: Vec<Range<u64>>,
 }
 
-/// Location of a record, with its round and id.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     offset: u64,
@@ -65,21 +60,19 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Opens a file for reading.
+    /// Opens a file for reading; [`Replay::health`] reports damage.
     ///
     /// # Errors
-    /// Fails on a file that cannot be read or is not a replay. Damage is not an error: see
-    /// [`Replay::health`].
+    /// Fails on an unreadable file or another format.
     pub fn open(path: &Path) -> Result<Self, ModelError> {
         let file = File::open(path).map_err(ModelError::io(path))?;
         Self::scan(path, file, false)
     }
 
-    /// Opens a file for appending, creating it if needed, and truncates an unfinished record.
+    /// Opens or creates a file for appending, and truncates an unfinished record.
     ///
     /// # Errors
-    /// Fails on a file that cannot be read and written, is not a replay, or is already open for
-    /// appending.
+    /// Fails if inaccessible, not a replay, or already open for appending.
     pub fn append_to(path: &Path) -> Result<Self, ModelError> {
         let mut options = OpenOptions::new();
         let file = options
@@ -98,7 +91,7 @@ impl Replay {
             replay.file.seek(SeekFrom::Start(0)).map_err(ModelError::io(path))?;
             replay.file.write_all(MAGIC).map_err(ModelError::io(path))?;
             replay.end = MAGIC.len() as u64;
-            // After a power cut, the file must still exist, because its records are synced later.
+            // Records are synced later, so the file must exist after a power cut.
             let folder = path.parent().unwrap_or(Path::new(""));
             turnwise_files::sync_folder(folder).map_err(ModelError::io(folder))?;
         }
@@ -131,7 +124,7 @@ impl Replay {
             match found {
                 Found::Whole { offset, payload } => match ReplayRecord::key(payload) {
                     Some((round, id)) => {
-                        // The first of several equal records counts, as in appending.
+                        // The first of equal records counts, as in appending.
                         if replay.known.insert((round, id)) {
                             let length = payload.len() as u32;
                             replay.index.push(Entry { offset, length, round, id });
@@ -151,7 +144,7 @@ impl Replay {
         Ok(replay)
     }
 
-    /// Returns the damage found when the file was opened.
+    /// Returns the damage found on opening.
     pub fn health(&self) -> &ReplayHealth {
         &self.health
     }
@@ -161,7 +154,7 @@ impl Replay {
         self.index.len()
     }
 
-    /// Returns true if there are no records.
+    /// Returns true without records.
     pub fn is_empty(&self) -> bool {
         self.index.is_empty()
     }
@@ -175,11 +168,10 @@ impl Replay {
         rounds
     }
 
-    /// Appends a record. If the record's (round, id) exists, nothing is written and false is
-    /// returned. A round can therefore be repeated after a crash.
+    /// Appends a record, or returns false if its (round, id) exists, so a round can be repeated.
     ///
     /// # Errors
-    /// Fails on a file opened for reading, an inconsistent record, or a failed write.
+    /// Fails if opened for reading, on an inconsistent record, or on a failed write.
     pub fn append(&mut self, record: &ReplayRecord) -> Result<bool, ModelError> {
         if !self.writable {
             return Err(ModelError::file(&self.path, "was opened to read; open it with `Replay::append_to`"));
@@ -208,12 +200,11 @@ impl Replay {
         Ok(true)
     }
 
-    /// Removes the first record for which `gone` (round, id) is true, and all records after it.
-    /// Returns the number of removed records. Used when a run restarts from an earlier step with
-    /// different settings, which replaces these records.
+    /// Removes the first record for which `gone` (round, id) is true and all later ones; a run that
+    /// restarts from an earlier step replaces them. Returns their number.
     ///
     /// # Errors
-    /// Fails on a file opened for reading, or a failed write.
+    /// Fails if opened for reading, or on a failed write.
     pub fn cut(&mut self, gone: impl Fn(u32, u64) -> bool) -> Result<usize, ModelError> {
         let Some(first) = self.index.iter().position(|entry| gone(entry.round, entry.id)) else {
             return Ok(0);
@@ -231,10 +222,10 @@ impl Replay {
         Ok(removed.len())
     }
 
-    /// Syncs the file to disk, so that it survives a power failure.
+    /// Syncs the file to disk.
     ///
     /// # Errors
-    /// Fails if the file cannot be written to disk.
+    /// Fails on a failed write.
     pub fn sync(&self) -> Result<(), ModelError> {
         self.file.sync_data().map_err(ModelError::io(&self.path))
     }
@@ -242,8 +233,7 @@ impl Replay {
     /// Reads a record by its index in `0..len()`.
     ///
     /// # Errors
-    /// Fails on an index out of range, a failed read, or a record damaged since the file was
-    /// opened.
+    /// Fails on an invalid index, a failed read, or a record damaged since opening.
     pub fn read(&mut self, index: usize) -> Result<ReplayRecord, ModelError> {
         let Some(entry) = self.index.get(index).copied() else {
             return Err(ModelError::file(
@@ -270,7 +260,7 @@ impl Replay {
         self.index[index].round
     }
 
-    /// Returns the id of a record within its round.
+    /// Returns a record's id within its round.
     ///
     /// # Panics
     /// If `index` is out of range.
@@ -278,8 +268,8 @@ impl Replay {
         self.index[index].id
     }
 
-    /// Splits the records into training and held-out ones. One in `every` is held out (0 for none).
-    /// The split depends on a hash of (round, id), so records keep their split as the replay grows.
+    /// Splits indices into training and held-out records, one in `every` (0: none). Hashes of
+    /// (round, id) decide, so records keep their split as the replay grows.
     pub fn split(&self, every: u64) -> (Vec<usize>, Vec<usize>) {
         (0..self.len()).partition(|&index| {
             let Entry { round, id, .. } = self.index[index];
@@ -290,11 +280,11 @@ impl Replay {
         })
     }
 
-    /// Returns the given records as samples for training after round `now`, weighted by
+    /// Returns records as samples for training after round `now`, weighted by
     /// `0.5^((now - round) / half_life)`.
     ///
     /// # Errors
-    /// Fails on an index out of range, or a half-life that is not positive.
+    /// Fails on an invalid index or half-life.
     pub fn view(
         &mut self,
         indices: Vec<usize>,
@@ -314,7 +304,7 @@ impl Replay {
     }
 }
 
-/// Selected records of a replay as weighted samples, read on demand.
+/// Records as weighted samples, read on demand.
 #[derive(Debug)]
 pub struct ReplayView<'a> {
     replay: &'a mut Replay,
@@ -324,7 +314,7 @@ pub struct ReplayView<'a> {
 }
 
 impl ReplayView<'_> {
-    /// Returns the indices of the view's records in the replay, to build another view.
+    /// Returns the view's record indices.
     pub fn into_indices(self) -> Vec<usize> {
         self.indices
     }

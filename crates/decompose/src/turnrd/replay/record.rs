@@ -3,7 +3,7 @@
 /// A trajectory in the replay.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReplayRecord {
-    /// Round in which the trajectory was sampled.
+    /// Round that sampled it.
     pub round: u32,
     /// Index within the round, for example `group * group_size + sample`.
     pub id: u64,
@@ -13,17 +13,16 @@ pub struct ReplayRecord {
     pub turns: Vec<f32>,
     /// Goal vector, `[D]`.
     pub goal: Vec<f32>,
-    /// The environment's progress signal after each turn, `[turns]`; empty if the environment has
-    /// none.
+    /// Progress after each turn, `[turns]`, or empty.
     pub progress: Vec<Option<f32>>,
-    /// Human-readable goal; may be empty.
+    /// Goal as text; may be empty.
     pub goal_text: String,
-    /// Human-readable actions, `[turns]`; may be empty.
+    /// Actions as text, `[turns]`; may be empty.
     pub actions: Vec<String>,
 }
 
 impl ReplayRecord {
-    /// Returns the width of the turn vectors.
+    /// Returns the width of turn vectors.
     pub fn input_dim(&self) -> usize {
         self.goal.len()
     }
@@ -33,7 +32,7 @@ impl ReplayRecord {
         self.turns.len().checked_div(self.goal.len()).unwrap_or(0)
     }
 
-    /// Encodes the record. A turn without a progress signal is stored as NaN.
+    /// Encodes the record, with NaN for missing progress.
     ///
     /// ```text
     /// round u32 | id u64 | return f64 | turns u32 | D u32 | signals u32 | actions u32
@@ -73,7 +72,7 @@ impl ReplayRecord {
         Ok(bytes)
     }
 
-    /// Returns the round and id; `None` if the bytes are not a record.
+    /// Returns the round and id, if the bytes are long enough.
     pub(super) fn key(payload: &[u8]) -> Option<(u32, u64)> {
         let mut bytes = Bytes(payload);
         Some((bytes.u32()?, bytes.u64()?))

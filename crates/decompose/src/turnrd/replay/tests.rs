@@ -91,7 +91,6 @@ fn a_file_cut_at_any_byte_keeps_its_whole_records_and_goes_on() {
         let read = Replay::open(&cut).unwrap();
         assert_eq!((read.len(), read.health().torn_bytes), (kept, torn), "cut at {length}");
         assert!(read.health().corrupt.is_empty(), "cut at {length}");
-        // Appending the missing records gives the same bytes as a file that was never cut.
         let mut replay = Replay::append_to(&cut).unwrap();
         for id in 0..4 {
             assert_eq!(replay.append(&record(id as u32 / 2, id)).unwrap(), id as usize >= kept);

@@ -16,8 +16,7 @@ use turnwise_train::{NoopObserver, Run};
 
 use super::*;
 
-/// Four coin tosses: each head earns 0.1, and four heads earn 1 more. The state is the number of
-/// tosses and of heads.
+/// Four coin tosses: each head earns 0.1, four heads 1 more.
 #[derive(Default)]
 struct Coin {
     tosses: u8,
@@ -35,7 +34,6 @@ impl Environment for Coin {
     }
 
     fn step(&mut self, action: &Action) -> Result<Step, EnvError> {
-        // Other text, as an untrained model writes it, is a head or a tail depending on its bytes.
         let even = || action.text().bytes().map(usize::from).sum::<usize>().is_multiple_of(2);
         let head = action.text().contains("head") || (!action.text().contains("tail") && even());
         self.tosses += 1;
@@ -89,7 +87,6 @@ impl TaskSet for Coins {
     }
 }
 
-/// Tosses a coin with the request's seed.
 struct Toss<'a> {
     tokenizer: &'a Tokenizer,
     next: RequestId,
@@ -186,7 +183,6 @@ fn values_are_those_of_the_policy() {
                 if truth.a_star_error > 0.0 {
                     deviations.push((truth.a_star - (q - v)) / truth.a_star_error);
                 }
-                // Another discount has different values, far outside the error.
                 wrong += usize::from((truth.v - value(tosses, heads, 0.5)).abs() > 4.0 * truth.v_error);
             }
         }
@@ -202,12 +198,10 @@ fn states_with_one_future_are_sampled_once_and_everything_comes_from_the_seed() 
     let found = played(Layout::Concatenated);
     let turns: usize = found.trajectories.iter().map(|trajectory| trajectory.turns.len()).sum();
     assert_eq!((turns, found.continuations), (24, 8 * found.states));
-    // All trajectories begin in one state.
     assert!(found.states <= turns - 5, "{}", found.states);
     assert!(found.truth.iter().all(|truth| truth[0].returns == found.truth[0][0].returns));
     let again = played(Layout::Concatenated);
     assert_eq!((&again.truth, &again.trajectories), (&found.truth, &found.trajectories));
-    // The continuations differ from the played trajectories.
     let own: Vec<f64> =
         found.trajectories.iter().map(|trajectory| trajectory.step_returns(few.gamma)[0]).collect();
     assert_ne!(found.truth[0][0].returns[..6], own[..]);
@@ -228,11 +222,9 @@ fn a_budget_goes_where_the_error_is() {
     };
     let [less, more] = of([1.0, 3.0])[..] else { panic!() };
     assert!(less + more <= 40 && less + more >= 37 && more > 2 * less, "{less} {more}");
-    // A state whose first returns were equal may still vary.
     let [first, second] = of([1.0, 0.0])[..] else { panic!() };
     assert!(first > second && second > 0, "{first} {second}");
     assert_eq!(of([0.0, 0.0]), [0, 0]);
-    // A budget that the fixed numbers use up changes nothing.
     let small = BranchingSettings { budget: 10, ..settings };
     let fixed = measure(Coins { instant: true, saves: true }, small, Layout::Concatenated).unwrap();
     let none = BranchingSettings { budget: 0, ..settings };
@@ -240,8 +232,7 @@ fn a_budget_goes_where_the_error_is() {
     assert_eq!(fixed.truth, none.truth);
 }
 
-/// The value of each state is 0.1, and the pilots of seven of eight show no success. The pilot must
-/// not be in the estimate.
+/// Each state's value is 0.1, and most pilots show no success.
 #[test]
 fn a_budget_does_not_bias_the_values() {
     let (states, pilot, each, rounds) = (12, 4, 4, 3000);
@@ -266,7 +257,6 @@ fn a_budget_does_not_bias_the_values() {
     assert!(reused < 0.1 - 0.006, "the pilot in the estimate would bias it: {reused}");
 }
 
-/// Over many measurements with a budget, the mean value of the first state is the policy's.
 #[test]
 fn values_with_a_budget_are_those_of_the_policy() {
     let settings = BranchingSettings { continuations: 4, budget: 150, ..SETTINGS };
@@ -319,8 +309,6 @@ fn coins() -> Registries {
     Registries { environments: Registry::builtin().with(CoinKind), ..Registries::builtin() }
 }
 
-/// The config of a run that trains on measured values, with an untrained model of a few thousand
-/// weights.
 fn run_config(layout: &str) -> Config {
     let settings = "env.kind=coins env.max_turns=4 env.reward_scale=10 prompt.template=plain prompt.validity=format \
                     prompt.history=2 policy.scratch.hidden_size=16 policy.scratch.layers=1 policy.scratch.heads=2 \
@@ -348,7 +336,6 @@ fn values_in_training_are_those_of_the_benchmark() {
         let weights = run.weights().unwrap();
         run.train(&mut NoopObserver, &AtomicBool::new(false)).unwrap();
         let trained = read_trajectories(&root.join("trajectories/step-000001.jsonl.zst")).unwrap();
-        // Benchmarks the policy that played the trajectories, on other episodes.
         let tokenizer = Tokenizer::load_folder(&root.join("checkpoints/step-000000/policy")).unwrap();
         let world = World::new(&config.env, &coins(), &["train"], &mut |_| ()).unwrap();
         let stop = AtomicBool::new(false);
@@ -374,7 +361,7 @@ fn values_in_training_are_those_of_the_benchmark() {
                     other.turns.len() > turn && responses(other, turn) == responses(trajectory, turn)
                 });
                 let Some((_, truth)) = same else { continue };
-                // Both means have the same number of returns from one distribution.
+                // Both means have equally many returns of one distribution.
                 let error = truth[turn].v_error * 2.0_f64.sqrt();
                 deviations.push((value - truth[turn].v) / error.max(1e-9));
                 wrong += usize::from((value / 10.0 - truth[turn].v).abs() > 4.5 * error);
