@@ -295,7 +295,7 @@ impl NativeLearner {
         Ok(logprobs_of(scores))
     }
 
-    /// Returns the response tokens' log-probs and entropies at `temperature`, which must be above 0.
+    /// Returns the response tokens' log-probs and entropies at `temperature`, which must be > 0.
     ///
     /// # Errors
     /// Fails like [`Learner::logprobs`].
