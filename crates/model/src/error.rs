@@ -1,14 +1,12 @@
-//! Errors from the model crate.
-
 use std::fmt::Display;
 use std::path::Path;
 
 use thiserror::Error;
 
-/// Error while creating, reading or writing a model.
+/// Error of a model, its files or its settings.
 #[derive(Debug, Error)]
 pub enum ModelError {
-    /// A key of `config.json` has an unsupported value.
+    /// `config.json` has an unsupported value.
     #[error("config.json: {key}: {reason}")]
     Config {
         /// Name of the key.
@@ -37,7 +35,7 @@ pub enum ModelError {
     Engine {
         /// Name of the setting.
         key: String,
-        /// Cause, and a valid value.
+        /// Cause and a valid value.
         reason: String,
     },
     /// A setting is invalid.
@@ -45,7 +43,7 @@ pub enum ModelError {
     Setting {
         /// Name of the setting.
         key: String,
-        /// Cause, and a valid value.
+        /// Cause and a valid value.
         reason: String,
     },
     /// Settings are out of range.
@@ -54,12 +52,12 @@ pub enum ModelError {
 }
 
 impl ModelError {
-    /// Returns an error about a file's content.
+    /// Creates a [`Self::File`] error.
     pub fn file(path: &Path, reason: impl Display) -> Self {
         Self::File { path: path.display().to_string(), reason: reason.to_string() }
     }
 
-    /// Returns a closure for `map_err` that adds the path to an I/O error.
+    /// Adds the path to an I/O error, in `map_err`.
     pub fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.display().to_string();
         move |source| Self::Io { path, source }

@@ -1,5 +1,4 @@
-//! Test utilities for this and other crates: finite differences, an objective that uses every
-//! number, distances.
+//! Test utilities: finite differences, an objective, distances.
 
 use std::ops::Range;
 use std::path::Path;
@@ -17,20 +16,19 @@ pub fn random(seed: u64, len: usize) -> Vec<f64> {
     (0..len).map(|_| rng.normal()).collect()
 }
 
-/// Objective `sum_t a_t logprob_t + b_t entropy_t + c_t KL_t`, with coefficients of both signs
-/// derived from the token index.
+/// Objective `sum_t a_t logprob_t + b_t entropy_t + c_t KL_t`, with coefficients of both signs.
 #[derive(Clone, Copy, Debug)]
 pub struct Probe {
     /// Includes the entropy term.
     pub entropies: bool,
-    /// Includes the term of KLs to the reference.
+    /// Includes KLs to the reference.
     pub kls: bool,
-    /// Index of a sequence without a gradient.
+    /// Sequence without loss and gradient.
     pub silent: Option<usize>,
 }
 
 impl Probe {
-    /// Uses log-probs and entropies.
+    /// Log-probs and entropies only.
     pub const PLAIN: Self = Self { entropies: true, kls: false, silent: None };
 }
 
@@ -69,7 +67,7 @@ impl Objective for Probe {
     }
 }
 
-/// Returns the norm of `a - b` over the norm of `b`.
+/// Returns `|a - b| / |b|`.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -93,17 +91,17 @@ pub fn largest_difference(a: &[Vec<f32>], b: &[Vec<f32>]) -> f32 {
     pairs.fold(0.0, |most, (a, b)| most.max((a - b).abs()))
 }
 
-/// Panics unless `gradient` is the derivative of `function` at `x`.
+/// Panics unless `gradient` is the derivative of `function` at `x`, up to 1e-7 of its largest
+/// entry.
 ///
-/// Uses five-point central differences in `f64`, whose error is of fourth order in the step. They
-/// agree to about 1e-9 of the gradient's largest entry; the tolerance is 1e-7.
+/// The five-point central differences in `f64` are accurate to about 1e-9.
 pub fn check_gradient(name: &str, x: &[f64], gradient: &[f64], mut function: impl FnMut(&[f64]) -> f64) {
     assert_eq!(x.len(), gradient.len());
     let scale = gradient.iter().fold(0.0f64, |largest, g| largest.max(g.abs()));
     assert!(scale > 0.0, "{name}: the gradient is zero everywhere");
     let mut moved = x.to_vec();
     let step = 3e-4;
-    // At most 50 entries, evenly spread.
+    // At most 50 entries.
     for index in (0..x.len()).step_by(x.len().div_ceil(50)) {
         let mut at = |shift: f64| {
             moved[index] = x[index] + shift;
@@ -121,11 +119,8 @@ pub fn check_gradient(name: &str, x: &[f64], gradient: &[f64], mut function: imp
     }
 }
 
-/// Finite differences of a loss along a random direction in each tensor.
-///
-/// One tensor moves at a time, in a direction independent of the gradient under test. A gradient
-/// that is wrongly zero, or another tensor's, is thus found even if it is a small part of the
-/// whole.
+/// Finite differences of a loss along random directions, tensor by tensor: a wrong gradient is
+/// found even if its tensor is a small part of the whole.
 #[derive(Debug)]
 pub struct TensorDifferences {
     tensors: Vec<TensorDifference>,
@@ -140,10 +135,8 @@ struct TensorDifference {
 }
 
 impl TensorDifferences {
-    /// Computes central differences `(f(x + h u) - f(x - h u)) / 2 h` of `loss` at `x`, in two
-    /// directions `u` of length 1 per tensor.
-    ///
-    /// The step `h = 5e-3` suits losses of `f32` weights of about 0.3.
+    /// Computes central differences `(f(x + h u) - f(x - h u)) / 2 h` of `loss` at `x`, in two unit
+    /// directions `u` per tensor. The step `h = 5e-3` suits `f32` weights of about 0.3.
     pub fn of<'a>(
         x: &[f32],
         tensors: impl IntoIterator<Item = (&'a str, Range<usize>)>,
@@ -178,8 +171,8 @@ impl TensorDifferences {
         Self { tensors: found }
     }
 
-    /// Returns the tensors whose `gradient` is off by more than 1 % plus `noise`, the rounding
-    /// error of a difference.
+    /// Returns the tensors whose `gradient` is off by more than 1 % plus `noise`, a difference's
+    /// rounding error.
     pub fn wrong(&self, gradient: &[f32], noise: f64) -> Vec<String> {
         let mut wrong = Vec::new();
         for TensorDifference { name, range, direction, difference } in &self.tensors {
@@ -209,8 +202,8 @@ impl TensorDifferences {
     }
 }
 
-/// Writes a BERT with one layer and sixteen dimensions, the vocabulary `words` and weights from
-/// `seed`. Word vectors are far apart, so texts with the same words have similar vectors.
+/// Writes a BERT with one layer and sixteen dimensions, whose vectors are similar for texts with
+/// the same `words`.
 ///
 /// # Errors
 /// Fails if a file cannot be written.

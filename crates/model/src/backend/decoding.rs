@@ -1,5 +1,3 @@
-//! Decoding steps on a key-value cache.
-
 use std::fmt::Debug;
 use std::ops::Range;
 
@@ -7,23 +5,17 @@ use turnwise_core::{SampleError, SamplingParams};
 
 use crate::pictures::Pictures;
 
-/// One token to run through the model. The rows of a sequence are in ascending order of position.
+/// A token to run. A sequence's rows are in order of position.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
-    /// Index of the sequence's slot in the cache.
     pub(crate) slot: usize,
-    /// Position in the sequence.
     pub(crate) position: usize,
-    /// Token at the position.
     pub(crate) token: u32,
-    /// Time, row and column of M-RoPE. All three equal the position unless an image precedes the
-    /// token.
+    /// Time, row and column for M-RoPE; all equal `position` unless an image precedes the token.
     pub(crate) place: [u32; 3],
-    /// True if the logits for the next token are needed.
     pub(crate) logits: bool,
 }
 
-/// A sampled token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Choice {
     pub(crate) token: u32,
@@ -31,40 +23,34 @@ pub(crate) struct Choice {
     pub(crate) entropy: f32,
 }
 
-/// The key-value caches of all slots of an engine, and the kernels that use them.
+/// Key-value caches of an engine's slots, and the kernels that use them.
 pub(crate) trait Decoding: Debug + Send {
-    /// Returns the version of the weights.
     fn version(&self) -> u64;
 
-    /// Returns the size of the vocabulary.
     fn vocabulary(&self) -> usize;
 
-    /// Returns the images if the model has a vision tower.
     fn pictures(&self) -> Option<&Pictures> {
         None
     }
 
-    /// Returns the maximum number of prompt tokens per step, in addition to the tokens being
-    /// decoded.
+    /// Maximum number of prompt tokens per step, besides those being decoded.
     fn prompt_rows(&self) -> usize;
 
-    /// Copies keys and values of a range of positions from another slot. Both slots must have the
-    /// same tokens up to the end of the range.
+    /// Copies keys and values from another slot with the same tokens up to `positions.end`.
     fn copy(&mut self, from: usize, to: usize, positions: Range<usize>) -> Result<(), SampleError>;
 
-    /// Keeps the first positions of a slot and discards the rest; on a device, later writes
-    /// overwrite it.
+    /// Keeps only a slot's first positions.
     fn keep(&mut self, _slot: usize, _positions: usize) {}
 
-    /// Runs all rows through the model and keeps the logits of those that request them.
+    /// Runs all rows, keeping the requested logits.
     fn step(&mut self, rows: &[Row]) -> Result<(), SampleError>;
 
-    /// Samples a token for every row that requested logits, in order, using one number from
-    /// `[0, 1)` per row. Returns `None` for a row whose logits are not finite.
+    /// Samples a token for each row with logits, each with a number from `[0, 1)`; `None` if its
+    /// logits are not finite.
     fn choose(&mut self, draws: &[(&SamplingParams, f64)]) -> Result<Vec<Option<Choice>>, SampleError>;
 
-    /// Returns the `count` most probable tokens of a row, with log-probs. The row must have
-    /// requested logits in the last step. Empty on backends that keep logits on the device.
+    /// Returns a row's most probable tokens with log-probs. `place` counts the last step's rows
+    /// with logits.
     fn best(
         &self,
         _place: usize,
@@ -75,7 +61,6 @@ pub(crate) trait Decoding: Debug + Send {
         Vec::new()
     }
 
-    /// Returns true if [`Decoding::best`] is supported.
     fn knows_best(&self) -> bool {
         false
     }

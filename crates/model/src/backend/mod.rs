@@ -1,12 +1,4 @@
-//! Backend traits: training passes and decoding steps.
-//!
-//! | file | subject |
-//! |---|---|
-//! | `decoding.rs` | decoding steps on a key-value cache |
-//! | `network.rs` | the weights used in one pass |
-//! | `passes.rs` | forward and backward passes over micro-batches |
-//!
-//! `cpu/` and `cuda/` implement the two traits. `train/` and `engine/` use them.
+//! Traits that `cpu/` and `cuda/` implement: training passes and decoding steps.
 
 mod decoding;
 mod network;

@@ -1,5 +1,3 @@
-//! The weights used in one pass.
-
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -7,41 +5,35 @@ use crate::vision::Encoded;
 use crate::weights::lora::{Adapter, Dropout};
 use crate::{Parameters, Real, Weights};
 
-/// The weights used in one pass.
-///
-/// With an adapter, base weights are frozen. `gradient` buffers then hold only the adapter's
-/// gradients.
+/// The weights of a pass. With an adapter, `gradient` buffers hold only its gradients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Network<'a, T> {
     pub(crate) parameters: &'a Parameters<T>,
     pub(crate) adapter: Option<&'a Adapter<T>>,
-    /// Dropout in an adapter's training passes; `None` without dropout.
+    /// Set in an adapter's training passes.
     pub(crate) dropout: Option<Dropout>,
-    /// Features of the images in the batch.
     pub(crate) pictures: Option<&'a Encoded<T>>,
 }
 
-/// A value head and its gradient buffer.
 #[derive(Clone, Debug)]
 pub(crate) struct ValueHead<'a, T> {
-    /// `[hidden]` weights and the bias, contiguous.
+    /// `[hidden]` weights, then the bias.
     pub(crate) weights: &'a [T],
     /// Range in the gradient buffer.
     pub(crate) range: Range<usize>,
 }
 
 impl<'a, T: Real> Network<'a, T> {
-    /// Returns the length of the gradient buffer.
+    /// Length of the gradient buffer.
     pub(crate) fn trained(&self) -> usize {
         self.adapter.map_or(self.parameters.layout.len, |adapter| adapter.layout.len)
     }
 
-    /// Returns the gradient of a base tensor; `None` if the tensor is frozen.
+    /// `None` if the tensor is frozen.
     pub(crate) fn gradient_of<'g>(&self, range: &Range<usize>, gradient: &'g mut [T]) -> Option<&'g mut [T]> {
         if self.adapter.is_some() { None } else { gradient.get_mut(range.clone()) }
     }
 
-    /// Returns the value head of a critic.
     pub(crate) fn value(&self) -> Option<ValueHead<'a, T>> {
         let (range, data) = match self.adapter {
             Some(adapter) => (adapter.layout.value.clone()?, &adapter.data),

@@ -1,5 +1,3 @@
-//! `config.json` of a BERT.
-
 use std::path::Path;
 
 use serde::Deserialize;
@@ -12,7 +10,7 @@ use crate::{ModelError, files};
 pub enum Activation {
     /// `x Phi(x)` with the exact normal CDF.
     Gelu,
-    /// GELU approximated by a hyperbolic tangent.
+    /// GELU's tanh approximation.
     GeluTanh,
     /// `max(x, 0)`.
     Relu,
@@ -23,7 +21,7 @@ pub enum Activation {
 pub struct BertConfig {
     /// Size of the vocabulary.
     pub vocab_size: usize,
-    /// Width of hidden states and of the output vectors.
+    /// Width of hidden states.
     pub hidden_size: usize,
     /// Width of the MLP.
     pub intermediate_size: usize,
@@ -33,9 +31,9 @@ pub struct BertConfig {
     pub heads: usize,
     /// Maximum sequence length.
     pub max_positions: usize,
-    /// Number of token types; only the first one is used.
+    /// Number of token types; only the first is used.
     pub types: usize,
-    /// Epsilon of LayerNorm, added to the variance.
+    /// LayerNorm's epsilon, added to the variance.
     pub epsilon: f64,
     /// Activation of the MLP.
     pub activation: Activation,
@@ -71,12 +69,12 @@ fn gelu() -> String {
 }
 
 impl BertConfig {
-    /// Reads a folder's `config.json` and rejects unsupported settings.
+    /// Reads a folder's `config.json`.
     ///
     /// # Errors
     ///
-    /// Returns [`ModelError::File`] with the key if the model is not a BERT, a number is missing,
-    /// or the activation or position type is unknown.
+    /// Fails if the model is not a BERT, a number is missing, or the activation or position type is
+    /// unknown.
     pub fn load(folder: &Path) -> Result<Self, ModelError> {
         let path = folder.join("config.json");
         let wrong = |reason: String| ModelError::file(&path, reason);
@@ -117,7 +115,7 @@ impl BertConfig {
         Ok(config)
     }
 
-    /// Returns the reason why the config is not a supported BERT, as a sentence.
+    /// Returns why the config is not a supported BERT.
     pub(crate) fn check(&self) -> Result<(), String> {
         let sizes = [
             ("vocab_size", self.vocab_size),

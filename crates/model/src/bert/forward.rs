@@ -1,5 +1,3 @@
-//! Forward pass from tokens to hidden states.
-
 #![expect(clippy::inline_always, reason = "a loop is compiled for wider vectors only where it is inlined")]
 
 use std::path::Path;
@@ -10,7 +8,7 @@ use crate::layers::{Accumulate, LANES, Loop, View, ViewMut, fold, matmul, softma
 use crate::ops::linear::linear;
 use crate::{Compute, ModelError, Real};
 
-/// A read-only BERT that threads can share.
+/// A read-only BERT, usable from several threads.
 #[derive(Clone, Debug)]
 pub struct Bert {
     config: BertConfig,
@@ -19,11 +17,11 @@ pub struct Bert {
 }
 
 impl Bert {
-    /// Reads a model folder (`config.json`, `model.safetensors`).
+    /// Reads `config.json` and `model.safetensors`.
     ///
     /// # Errors
     ///
-    /// Fails with [`ModelError`], which names the file and the key or tensor.
+    /// Fails if a file is missing or invalid.
     pub fn load(folder: &Path, compute: Compute) -> Result<Self, ModelError> {
         let config = BertConfig::load(folder)?;
         let weights = load(folder, &config)?;
@@ -35,13 +33,13 @@ impl Bert {
         &self.config
     }
 
-    /// Returns the last layer's hidden states, `[tokens, hidden_size]`, with the sequences
-    /// concatenated. Sequences do not attend to each other.
+    /// Returns the last hidden states, `[tokens, hidden_size]`, of sequences that do not attend to
+    /// each other.
     ///
     /// # Errors
     ///
-    /// Returns [`ModelError::Setting`] if a sequence is empty or too long, or a token is outside
-    /// the vocabulary.
+    /// Returns [`ModelError::Setting`] if a sequence is empty or too long, or a token is not in the
+    /// vocabulary.
     pub fn forward(&self, sequences: &[Vec<u32>]) -> Result<Vec<f32>, ModelError> {
         let (config, weights) = (&self.config, &self.weights);
         let hidden = config.hidden_size;
@@ -163,7 +161,7 @@ impl Scratch {
     }
 }
 
-/// Computes `(x - mean) / sqrt(variance + epsilon) * weight + bias` for each row.
+/// `(x - mean) / sqrt(variance + epsilon) * weight + bias`, per row.
 struct LayerNorm;
 
 impl Loop<(&mut [f32], &[f32], &[f32], f32)> for LayerNorm {
@@ -230,7 +228,7 @@ pub(super) fn erf(x: f32) -> f32 {
     let t = 1.0 / (1.0 + 0.327_591_1 * size);
     let series =
         t * (0.254_829_6 + t * (-0.284_496_74 + t * (1.421_413_7 + t * (-1.453_152 + t * 1.061_405_4))));
-    // The vectorised function, not the system's.
+    // Vectorized, unlike the system's `exp`.
     let value = 1.0 - series * Real::exp(-size * size);
     if x < 0.0 { -value } else { value }
 }

@@ -1,5 +1,3 @@
-//! Loads BERT weights from `model.safetensors`.
-
 use std::path::{Path, PathBuf};
 
 use safetensors::tensor::SafeTensors;
@@ -44,7 +42,7 @@ pub(super) struct Weights {
     pub(super) layers: Vec<Layer>,
 }
 
-/// Tensors of a file. Names may belong to a bare BERT or to one with a head.
+/// A file's tensors, of a bare BERT or one with a head.
 struct Tensors<'a> {
     path: PathBuf,
     tensors: SafeTensors<'a>,
@@ -55,8 +53,7 @@ impl Tensors<'_> {
     fn take(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, ModelError> {
         let name = format!("{}{name}", self.prefix);
         let found = self.tensors.tensor(&name).ok();
-        // Allocates what the file has and checks the shape later, so that a typo in the config
-        // cannot exhaust memory.
+        // The shape is checked later, so that a typo in the config cannot exhaust memory.
         let mut values = vec![0.0; found.as_ref().map_or(0, |view| view.shape().iter().product())];
         files::floats_of(&self.path, &name, found.as_ref(), shape, &mut values)?;
         if let Some(place) = values.iter().position(|value| !value.is_finite()) {
@@ -76,7 +73,7 @@ impl Tensors<'_> {
     }
 
     fn norm(&self, name: &str, width: usize) -> Result<Norm, ModelError> {
-        // The first checkpoints use the names of the LayerNorm paper.
+        // The first checkpoints have the LayerNorm paper's names.
         let old = self.tensors.tensor(&format!("{}{name}.gamma", self.prefix)).is_ok();
         let [weight, bias] = if old { ["gamma", "beta"] } else { ["weight", "bias"] };
         Ok(Norm {
@@ -86,7 +83,7 @@ impl Tensors<'_> {
     }
 }
 
-/// Reads all weights of a folder. Ignores other tensors, for example those of a pooler or a head.
+/// Ignores tensors of a pooler or head.
 pub(super) fn load(folder: &Path, config: &BertConfig) -> Result<Weights, ModelError> {
     let path = folder.join(WEIGHTS);
     if !path.exists() {

@@ -1,5 +1,5 @@
-//! BERT, a bidirectional encoder: forward pass with Hugging Face weights. E5, MiniLM and other
-//! sentence encoders use this architecture.
+//! BERT, a bidirectional encoder, with Hugging Face weights. E5, MiniLM and other sentence encoders
+//! use this architecture.
 //!
 //! ```text
 //! x   = LayerNorm(word[token] + position[i] + type[0])
@@ -7,16 +7,8 @@
 //! x   = LayerNorm(x + W2 act(W1 x))
 //! ```
 //!
-//! | file | subject |
-//! |---|---|
-//! | `config.rs` | `config.json` of a BERT |
-//! | `forward.rs` | forward pass from tokens to hidden states |
-//! | `load.rs` | weights from `model.safetensors` |
-//! | `sentence.rs` | [`SentenceEncoder`]: tokenizer, model, pooling and normalization |
-//!
-//! Source: Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers" (2019),
-//! post-norm, learned absolute positions. Weights and activations are f32. Matrix products run in
-//! bf16 if requested ([`crate::Compute`]).
+//! Source: Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers" (2019). Weights
+//! and activations are f32; matrix products run in bf16 if requested ([`crate::Compute`]).
 
 mod config;
 mod forward;

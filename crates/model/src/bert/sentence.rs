@@ -1,5 +1,3 @@
-//! Sentence embeddings: tokenization, hidden states, pooling and normalization.
-
 use std::borrow::Cow;
 use std::path::Path;
 
@@ -10,7 +8,7 @@ use turnwise_text::WordPiece;
 use super::Bert;
 use crate::{Compute, ModelError, files};
 
-/// How a text's hidden states are pooled into one vector.
+/// How hidden states become one vector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pooling {
     /// Mean of all hidden states.
@@ -20,7 +18,7 @@ pub enum Pooling {
     First,
 }
 
-/// Encoder settings that are not read from the model folder.
+/// Settings that the model folder does not define.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SentenceOptions {
     /// Maximum number of tokens per text, including the two special tokens; longer texts are
@@ -36,10 +34,10 @@ impl Default for SentenceOptions {
     }
 }
 
-/// A read-only text encoder that threads can share.
+/// A read-only text encoder, usable from several threads.
 ///
-/// Loads a `transformers` folder (E5: mean pooling, L2 normalization) or a sentence-transformers
-/// folder. In a sentence-transformers folder, `modules.json` and `1_Pooling/config.json` define the
+/// Loads a `transformers` folder (mean pooling, L2 normalization, as for E5) or a
+/// sentence-transformers folder, whose `modules.json` and `1_Pooling/config.json` define the
 /// pooling.
 #[derive(Clone, Debug)]
 pub struct SentenceEncoder {
@@ -87,8 +85,7 @@ impl SentenceEncoder {
     ///
     /// # Errors
     ///
-    /// Returns [`ModelError`] with the file and the key. Causes are a missing BERT or tokenizer, or
-    /// an unknown module or pooling.
+    /// Fails on a missing BERT or tokenizer, or an unknown module or pooling.
     pub fn load(folder: &Path, options: SentenceOptions) -> Result<Self, ModelError> {
         let bert = Bert::load(folder, options.compute)?;
         let (mut pooling, mut normalise) = (Pooling::Mean, true);
@@ -125,17 +122,16 @@ impl SentenceEncoder {
         Ok(Self { bert, tokenizer, pooling, normalise, lowercase })
     }
 
-    /// Returns the dimension of the vectors.
+    /// Returns the length of the vectors.
     pub fn dimensions(&self) -> usize {
         self.bert.config().hidden_size
     }
 
-    /// Embeds texts as vectors, `[texts, dimensions]`. A vector does not depend on the other texts,
-    /// except for rounding.
+    /// Embeds texts, `[texts, dimensions]`. Other texts affect a vector only by rounding.
     ///
     /// # Errors
     ///
-    /// Returns [`ModelError`] if tokenizer and model do not match.
+    /// Fails if tokenizer and model do not match.
     pub fn encode(&self, texts: &[&str]) -> Result<Vec<f32>, ModelError> {
         let wrong = |error: turnwise_text::TextError| ModelError::Setting {
             key: "tokenizer".to_owned(),
@@ -149,7 +145,7 @@ impl SentenceEncoder {
                 self.tokenizer.encode(&text).map_err(wrong)
             })
             .collect::<Result<_, _>>()?;
-        // Groups texts of similar length into passes; results keep the order of the texts.
+        // Texts of similar length share a pass.
         let mut order: Vec<usize> = (0..texts.len()).collect();
         order.sort_by_key(|&index| (tokens[index].len(), index));
         let mut pieces: Vec<&[usize]> = Vec::new();

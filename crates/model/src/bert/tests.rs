@@ -1,5 +1,4 @@
-//! Compares BERT with `transformers` through a golden file (by `tests/golden/bert/make.py`), and
-//! rejects invalid folders.
+//! Compares BERT with `transformers` through a golden file (from `tests/golden/bert/make.py`).
 
 use std::path::Path;
 
@@ -23,7 +22,6 @@ fn sequences(golden: &Value) -> Vec<Vec<u32>> {
     serde_json::from_value(golden["sequences"].clone()).unwrap()
 }
 
-/// Writes the golden model of a case with weights multiplied by `factor` (1 for the original).
 fn write(case: &Value, folder: &Path, factor: f64) {
     std::fs::write(folder.join("config.json"), case["config"].to_string()).unwrap();
     let tensors: Vec<(String, Vec<usize>)> = serde_json::from_value(case["tensors"].clone()).unwrap();
@@ -94,7 +92,7 @@ fn a_sequence_sees_no_other() {
 
 #[test]
 fn the_error_function_is_accurate() {
-    // Values of Abramowitz and Stegun, table 7.1.
+    // Abramowitz and Stegun, table 7.1.
     for (x, expected) in
         [(0.0f32, 0.0), (0.1, 0.112_462_9), (0.5, 0.520_499_9), (1.0, 0.842_700_8), (2.0, 0.995_322_3)]
     {
@@ -104,7 +102,6 @@ fn the_error_function_is_accurate() {
     assert_eq!((forward::erf(9.0), forward::erf(-9.0)), (1.0, -1.0));
 }
 
-/// Writes a vocabulary of 31 pieces whose words have the ids of the golden sequences.
 fn with_words(folder: &Path) {
     let name = |id: usize| match id {
         0 => "[PAD]".to_owned(),
@@ -158,7 +155,7 @@ fn sentences_have_the_vectors_of_e5s_recipe() {
     std::fs::write(folder.path().join("sentence_bert_config.json"), r#"{"max_seq_length": 4}"#).unwrap();
     let encoder = load().unwrap();
     assert_eq!(encoder.encode(&["w7 w19 w4 w5"]).unwrap(), encoder.encode(&["w7 w19"]).unwrap());
-    // A cased tokenizer has no `W19`, unless texts are lower-cased first.
+    // A cased tokenizer lacks `W19`.
     std::fs::write(folder.path().join("tokenizer_config.json"), r#"{"do_lower_case": false}"#).unwrap();
     let cased = load().unwrap();
     assert_ne!(cased.encode(&["W7 W19"]).unwrap(), cased.encode(&["w7 w19"]).unwrap());

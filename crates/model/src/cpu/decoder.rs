@@ -1,7 +1,5 @@
-//! Forward and backward pass of the decoder over a packed micro-batch.
-//!
-//! All rows of a [`Packing`] go through the layers together. Only attention and positions depend on
-//! the sequence. Passes reuse the buffers of a [`Workspace`].
+//! Passes of the decoder over a packed micro-batch, whose rows go through the layers together; only
+//! attention and positions depend on the sequence.
 
 use crate::backend::Network;
 use crate::cpu::decoder_layer::{Activations, Derivatives, Pass, Scratch};
@@ -18,13 +16,12 @@ use crate::{ModelConfig, Parameters, Real};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Workspace<T> {
-    /// True if only layer inputs are stored and the backward pass recomputes the rest.
+    /// Store only layer inputs.
     recompute: bool,
-    /// Kernel for bf16 matrix products; `None` means `f32`.
     bf16: Option<Kernel>,
     rope: RopeTable<T>,
-    /// Residual stream before each layer and after the last. Without a backward pass, two
-    /// alternating buffers suffice.
+    /// Residual stream before each layer and after the last; two alternating buffers without a
+    /// backward pass.
     residual: Vec<Vec<T>>,
     activations: Vec<Activations<T>>,
     pub(crate) head: HeadState<T>,
@@ -33,7 +30,7 @@ pub(crate) struct Workspace<T> {
     d_hidden: Vec<T>,
     d_qkv: Vec<T>,
     d_inner: Vec<T>,
-    /// Gradients of the image features in the batch, summed over micro-batches.
+    /// Gradients of image features, summed over micro-batches.
     d_pictures: Vec<T>,
 }
 
@@ -70,10 +67,8 @@ impl<T: Real> Workspace<T> {
         Self { residual: vec![Vec::new(); 2], ..Self::new(config, true) }
     }
 
-    /// Returns the size in bytes of the layers' and head's buffers. The batch has `tokens` rows,
-    /// `targets` targets and sequences of at most `longest` tokens. Space for shared prefixes is
-    /// included if requested. A [`forward_only`](Self::forward_only) workspace has no backward
-    /// buffers.
+    /// Returns the bytes of buffers for `tokens` rows, `targets` targets and sequences of at most
+    /// `longest` tokens.
     pub(crate) fn bytes(
         &self,
         config: &ModelConfig,
@@ -93,8 +88,8 @@ impl<T: Real> Workspace<T> {
         [layers * size_of::<T>(), HeadState::<T>::bytes(config, targets, forward_only)]
     }
 
-    /// Runs a forward pass over a micro-batch and returns one [`RowStatistics`] per target. Logits
-    /// are divided by `temperature`.
+    /// Runs a micro-batch and returns one [`RowStatistics`] per target. Divides logits by
+    /// `temperature`.
     pub(crate) fn forward<'a>(
         &mut self,
         network: impl std::convert::Into<Network<'a, T>>,
@@ -155,9 +150,8 @@ impl<T: Real> Workspace<T> {
         self.head.begin_backward(packing.outputs.len(), network.into().parameters.config.hidden_size);
     }
 
-    /// Sets the loss gradients with respect to each target's log-prob and entropy (or value), and
-    /// backpropagates through the output layer. These gradients must be zero outside the `wanted`
-    /// sequences. [`Workspace::backward_layers`] continues through the layers.
+    /// Backpropagates through the output layer. Gradients of each target's log-prob and entropy (or
+    /// value) must be zero outside the `wanted` sequences.
     pub(crate) fn backward_outputs<'a>(
         &mut self,
         network: impl std::convert::Into<Network<'a, T>>,
@@ -170,10 +164,10 @@ impl<T: Real> Workspace<T> {
         self.head.backward(network.into(), packing, &outputs, derivatives, gradient);
     }
 
-    /// Backpropagates through the layers for the `wanted` sequences and adds to `gradient`.
+    /// Backpropagates through the layers for the `wanted` sequences.
     ///
-    /// Call this only once per row, because stored values are overwritten. Sequences that share
-    /// rows must be in one call.
+    /// Overwrites stored values, so each row can be in only one call, with all sequences that share
+    /// it.
     pub(crate) fn backward_layers<'a>(
         &mut self,
         network: impl std::convert::Into<Network<'a, T>>,

@@ -1,5 +1,3 @@
-//! One decoder layer over some rows of a packed micro-batch: forward and backward pass.
-
 use std::ops::Range;
 
 use crate::backend::Network;
@@ -34,7 +32,6 @@ pub(crate) struct Activations<T> {
 }
 
 impl<T: Real> Activations<T> {
-    /// Returns each buffer together with its number of elements per token.
     pub(crate) fn buffers<'a>(&'a mut self, config: &ModelConfig) -> [(&'a mut Vec<T>, usize); 12] {
         let hidden = config.hidden_size;
         let qkv = config.query_width() + 2 * config.key_value_width();
@@ -69,7 +66,7 @@ pub(crate) struct Scratch<T> {
     adapter: lora::Scratch<T>,
 }
 
-/// One layer over some rows of a micro-batch. Buffers span the whole micro-batch.
+/// One layer over some rows, in buffers that span the micro-batch.
 pub(crate) struct Pass<'a, T> {
     pub(crate) network: Network<'a, T>,
     pub(crate) config: &'a ModelConfig,
@@ -82,9 +79,9 @@ pub(crate) struct Pass<'a, T> {
 }
 
 pub(crate) struct Derivatives<'a, T> {
-    /// Gradient of the layer's output, overwritten by the gradient of the layer's input.
+    /// Gradient of the layer's output, then of its input.
     pub(crate) residual: &'a mut [T],
-    /// Each run of rows has space for the residual stream or the queries, whichever is wider.
+    /// Space per run for the residual stream or the queries, whichever is wider.
     pub(crate) hidden: &'a mut [T],
     pub(crate) qkv: &'a mut [T],
     pub(crate) inner: &'a mut [T],
@@ -124,7 +121,7 @@ impl<T: Real> Pass<'_, T> {
         }
     }
 
-    /// Backpropagates through [`Pass::project`]: sets `d_x` and adds to `gradient`.
+    /// Sets `d_x` and adds to `gradient`.
     fn project_backward(
         &self,
         projection: &Projection,
@@ -256,8 +253,7 @@ impl<T: Real> Pass<'_, T> {
         }
     }
 
-    /// Returns the range of [`Derivatives::hidden`] that holds the gradient of a run's attention
-    /// output.
+    /// Returns the range of [`Derivatives::hidden`] with the gradient of a run's attention output.
     fn d_attended(&self, run: &Range<usize>) -> Range<usize> {
         let (hidden, query) = (self.config.hidden_size, self.config.query_width());
         let start = run.start * hidden.max(query);

@@ -22,7 +22,6 @@ pub(crate) fn config(heads: usize, key_values: usize, tied: bool) -> ModelConfig
     }
 }
 
-/// Returns a model with normed heads, whose total width may differ from the residual stream's.
 pub(crate) fn qwen3(head_dim: usize, attention_bias: bool) -> ModelConfig {
     ModelConfig { model_type: Family::Qwen3, head_dim, attention_bias, ..config(3, 1, false) }
 }
@@ -38,7 +37,7 @@ pub(crate) fn llama() -> ModelConfig {
     ModelConfig { model_type: Family::Llama, attention_bias: true, mlp_bias: true, rope_scaling, ..base }
 }
 
-/// Returns random weights large enough that every part of the model matters.
+/// Random weights large enough that every part of the model matters.
 pub(crate) fn parameters(config: &ModelConfig, seed: u64) -> Parameters<f64> {
     let mut parameters = Parameters::zeros(config.clone());
     let values = random(seed, parameters.data.len());
@@ -56,7 +55,7 @@ pub(crate) fn sequence(tokens: &[u32], spans: &[(usize, usize)]) -> TokenSequenc
     TokenSequence { tokens: tokens.to_vec(), spans: spans.collect() }
 }
 
-/// Returns sequences with various lengths and numbers of turns; the third has no response.
+/// Sequences of various lengths and numbers of turns; the third has no response.
 pub(crate) fn batch(vocabulary: usize, seed: u64) -> Vec<TokenSequence> {
     let mut rng = Seed::derive(seed, Purpose::Init, &[1]).rng();
     let mut tokens = |count: usize| (0..count).map(|_| rng.below(vocabulary) as u32).collect::<Vec<_>>();
@@ -127,8 +126,7 @@ fn the_gradient_of_every_tensor_is_its_derivative() {
         );
         for tensor in &parameters.layout.tensors {
             let mut moved = parameters.clone();
-            // A key bias shifts all scores of a query equally, which softmax ignores; rotation
-            // makes it depend on position, so it matters here.
+            // Softmax ignores a key bias unless rotation makes it depend on position.
             check_gradient(
                 &tensor.name,
                 &parameters.data[tensor.range.clone()],
@@ -223,8 +221,8 @@ fn a_large_vocabulary_goes_in_chunks() {
     assert!(statistics.iter().all(|row| row.entropy > 1.0));
 }
 
-/// Returns the largest relative error of a gradient over its tensors, in norm, and the cosine with
-/// the exact gradient.
+/// Returns the largest relative error of any tensor's gradient, and the cosine with the exact
+/// gradient.
 fn compare(layout: &crate::ParameterLayout, found: &[f32], exact: &[f64]) -> (f64, f64) {
     let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>().sqrt();
     let mut worst = 0.0f64;
@@ -272,7 +270,7 @@ fn log_probabilities_and_gradient_in_bf16_are_close_to_the_exact_ones() {
         whole_backward(&mut workspace, &narrow, &packing, &(0..5), &derivatives, &mut gradient);
         let (worst, cosine) = compare(&narrow.layout, &gradient, &exact);
         assert!(worst < 0.03 && cosine > 0.9995, "{kernel:?}: {worst} off, cosine {cosine}");
-        // It really is bf16, and a wrongly transposed matrix is far outside.
+        // It really is bf16; a wrongly transposed matrix would be far off.
         assert!(worst > 1e-4, "{worst}");
         let range = narrow.layout.layers[1].o_weight.clone();
         let mut wrong = gradient.clone();

@@ -1,5 +1,5 @@
-//! Heads on top of the last layer: the output layer with log-probs and entropies, a critic's value
-//! head, and KL divergences between rows. Logits are computed in chunks of rows.
+//! Heads on the last layer: log-probs and entropies, a critic's values, and KL divergences, in
+//! chunks of rows.
 
 use std::ops::Range;
 
@@ -14,26 +14,22 @@ use crate::ops::norm::{rms_norm, rms_norm_backward};
 use crate::packing::Packing;
 use crate::{ModelConfig, Parameters, Real};
 
-/// Maximum number of logits in memory, unless [`FEWEST_ROWS`] requires more. It determines the
-/// number of rows per chunk.
+/// Maximum number of logits in memory, unless [`FEWEST_ROWS`] requires more.
 pub(crate) const LOGITS: usize = 1 << 23;
 
-/// Minimum number of rows in a chunk. The whole output matrix is packed for each chunk, and
-/// [`LOGITS`] alone would allow only 55 rows with a vocabulary of 151,936.
+/// Minimum number of rows in a chunk, because each chunk packs the whole output matrix. [`LOGITS`]
+/// alone would allow 55 rows with a vocabulary of 151,936.
 pub(crate) const FEWEST_ROWS: usize = 256;
 
-/// The reference policy after its own forward pass.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReferenceRows<'a, T> {
     pub(crate) parameters: &'a Parameters<T>,
     pub(crate) head: &'a HeadState<T>,
 }
 
-/// Buffers of the head. They have one row for each row that predicts a token
-/// ([`Packing::outputs`]).
+/// Buffers with one row per row that predicts a token ([`Packing::outputs`]).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HeadState<T> {
-    /// Kernel for bf16 matrix products; `None` means `f32`.
     pub(crate) bf16: Option<Kernel>,
     rows: Vec<T>,
     normed: Vec<T>,
@@ -52,7 +48,6 @@ struct PairSide<T> {
     logits: Vec<T>,
 }
 
-/// Resizes a buffer to exactly this length; contents are not kept, as in [`grow`].
 fn fit<T: Real>(buffer: &mut Vec<T>, len: usize) {
     if buffer.capacity() < len {
         grow(buffer, len);
@@ -65,14 +60,13 @@ pub(crate) fn rows(range: &Range<usize>, width: usize) -> Range<usize> {
     range.start * width..range.end * width
 }
 
-/// Returns the number of rows in a chunk. The output layer's gradient is summed chunk by chunk, so
-/// the chunk size affects its last bits.
+/// Returns the rows of a chunk, which affect the last bits of the output layer's gradient.
 fn chunk_rows(vocabulary: usize) -> usize {
     (LOGITS / vocabulary).max(FEWEST_ROWS)
 }
 
 impl<T: Real> HeadState<T> {
-    /// Returns the buffer size in bytes without divergences, assuming one row per target.
+    /// Returns the bytes of buffers without divergences, for one row per target.
     pub(crate) fn bytes(config: &ModelConfig, targets: usize, forward_only: bool) -> usize {
         let rows = if forward_only { 2 } else { 3 };
         let numbers = targets * (rows * config.hidden_size + 1);
@@ -157,8 +151,8 @@ impl<T: Real> HeadState<T> {
         self.d_normed[..outputs * hidden].fill(T::ZERO);
     }
 
-    /// Sets the gradients with respect to each target's log-prob and entropy (or value). Only
-    /// outputs in `wanted` are read; all other targets have no gradients.
+    /// Sets the gradients of each target's log-prob and entropy (or value), for the outputs in
+    /// `wanted`.
     pub(crate) fn backward(
         &mut self,
         network: Network<'_, T>,
@@ -240,8 +234,7 @@ impl<T: Real> HeadState<T> {
         found
     }
 
-    /// Adds the gradients of the divergences. Call this after [`HeadState::backward`], which
-    /// initializes the sums.
+    /// Adds the divergences' gradients, after [`HeadState::backward`].
     pub(crate) fn backward_divergences(
         &mut self,
         network: Network<'_, T>,
@@ -290,8 +283,8 @@ impl<T: Real> HeadState<T> {
         }
     }
 
-    /// Backpropagates through the final norm and passes the gradient of each wanted row to `put`,
-    /// with its output index.
+    /// Backpropagates through the final norm; `put` gets each wanted row's output index and
+    /// gradient.
     pub(crate) fn finish_backward(
         &mut self,
         network: Network<'_, T>,
@@ -302,7 +295,7 @@ impl<T: Real> HeadState<T> {
         let Parameters { config, layout, data } = network.parameters;
         let hidden = config.hidden_size;
         for run in wanted {
-            // The rows' derivatives overwrite the normed rows, which are no longer needed.
+            // The normed rows are no longer needed.
             let range = rows(run, hidden);
             let d_rows = &mut self.normed[range.clone()];
             d_rows.fill(T::ZERO);
@@ -371,8 +364,8 @@ impl<T: Real> HeadState<T> {
     }
 }
 
-/// Splits divergences into runs whose second distributions have the same kind. Runs are short
-/// enough for both sides' logits to fit.
+/// Splits divergences into runs with one kind of second distribution, short enough for both sides'
+/// logits.
 fn chunks(terms: &[Divergence], vocabulary: usize) -> impl Iterator<Item = &[Divergence]> {
     let most = (chunk_rows(vocabulary) / 2).max(1);
     terms
@@ -388,7 +381,6 @@ mod tests {
     fn a_chunk_has_rows_enough_for_what_its_products_pack() {
         for (vocabulary, rows) in [(1024, 8192), (32_768, 256), (49_152, 256), (151_936, 256)] {
             assert_eq!(chunk_rows(vocabulary), rows, "{vocabulary}");
-            // The size that the memory plan uses.
             let config = ModelConfig { vocab_size: vocabulary, ..ModelConfig::default() };
             let bytes = HeadState::<f32>::logit_bytes(&config, usize::MAX);
             assert_eq!(bytes, rows * vocabulary * size_of::<f32>());

@@ -1,5 +1,3 @@
-//! AdamW with global gradient norm clipping, and its state files.
-
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -26,7 +24,7 @@ pub struct AdamWConfig {
     /// Added to the square root of the second moment.
     #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0.0))]
     pub epsilon: f64,
-    /// Decoupled weight decay, applied to matrices. Norms and biases do not decay.
+    /// Decoupled weight decay of matrices; norms and biases do not decay.
     #[schemars(range(min = 0.0, max = 10.0))]
     pub weight_decay: f64,
     /// Maximum global gradient norm; 0 disables clipping.
@@ -40,7 +38,7 @@ impl Default for AdamWConfig {
     }
 }
 
-/// First and second moments and step count of AdamW.
+/// AdamW's moments and step count.
 ///
 /// Follows Loshchilov and Hutter (2019), "Decoupled Weight Decay Regularization", as implemented in
 /// `torch.optim.AdamW`. With the gradient `g` clipped to `g min(1, clip / (norm + 1e-6))`,
@@ -55,7 +53,7 @@ pub struct OptimizerState {
     pub step: u64,
     /// First moments, laid out like the trained parameters.
     pub first: Vec<f32>,
-    /// Second moments, laid out like the trained parameters.
+    /// Second moments.
     pub second: Vec<f32>,
 }
 
@@ -65,8 +63,6 @@ impl OptimizerState {
         Self { step: 0, first: vec![0.0; len], second: vec![0.0; len] }
     }
 
-    /// Returns the factors for the next update, and the factor by which weight decay multiplies
-    /// weights.
     pub(crate) fn rates(&self, config: &AdamWConfig, learning_rate: f64, norm: f64) -> (Rates, f32) {
         let clip = if config.clip_norm > 0.0 { (config.clip_norm / (norm + 1e-6)).min(1.0) } else { 1.0 };
         let t = (self.step + 1) as f64;
@@ -83,8 +79,8 @@ impl OptimizerState {
         (rates, (1.0 - learning_rate * config.weight_decay) as f32)
     }
 
-    /// Applies one update, given a finite gradient with global norm `norm`. `gradient` and
-    /// `weights` are laid out like the moments, whose tensors are listed in order in `tensors`.
+    /// Applies one update with a finite gradient of global norm `norm`. `tensors` lists, in order,
+    /// the tensors of `gradient`, `weights` and moments.
     pub fn update(
         &mut self,
         config: &AdamWConfig,
@@ -119,12 +115,11 @@ impl OptimizerState {
         work.into_par_iter().for_each(|(weight, m, v, g, keep)| rates.apply(weight, m, v, g, keep));
     }
 
-    /// Writes the moments atomically as `exp_avg.<name>` and `exp_avg_sq.<name>`, as in PyTorch.
-    /// The step count is in the header.
+    /// Writes the moments atomically as `exp_avg.<name>` and `exp_avg_sq.<name>`, as in PyTorch,
+    /// with the step count in the header.
     ///
     /// # Errors
-    /// Fails with the file name if the file cannot be written, or if there are fewer moments than
-    /// the tensors need.
+    /// Fails if the file cannot be written, or the tensors need more moments.
     pub fn save(&self, path: &Path, trained: &[TensorInfo]) -> Result<(), ModelError> {
         let mut tensors = Vec::new();
         for tensor in trained {
@@ -141,12 +136,11 @@ impl OptimizerState {
         files::write_tensors(path, tensors, header)
     }
 
-    /// Restores a file written by [`OptimizerState::save`] exactly.
+    /// Restores a saved state exactly.
     ///
     /// # Errors
-    /// Fails with the file name if the file cannot be read, is not complete `safetensors`, or has
-    /// no `step` in its header. Also fails if a tensor's moments are missing or have the wrong
-    /// shape.
+    /// Fails if the file cannot be read, lacks `step` or is incomplete, or if a tensor's moments
+    /// are missing or misshapen.
     pub fn load(path: &Path, trained: &[TensorInfo]) -> Result<Self, ModelError> {
         let file = Mapped::open(path)?;
         let (_, header) =

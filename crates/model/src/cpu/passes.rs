@@ -1,5 +1,3 @@
-//! Training passes of a lane on the CPU.
-
 use std::any::Any;
 use std::ops::Range;
 

@@ -1,6 +1,4 @@
-//! The decoder's linear layers: parameter ranges, forward and backward pass.
-//!
-//! Projections with the same input are contiguous in the flat buffer and computed in one matrix
+//! A linear layer. Projections with the same input are contiguous and computed in one matrix
 //! product.
 
 use std::ops::Range;
@@ -15,9 +13,9 @@ use crate::{LayerLayout, ModelConfig, Real};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Projection {
     pub(crate) joint: Joint,
-    /// `[outputs, inputs]` in the flat buffer.
+    /// `[outputs, inputs]`.
     weight: Range<usize>,
-    /// `[outputs]` in the flat buffer.
+    /// `[outputs]`.
     bias: Option<Range<usize>>,
     inputs: usize,
     pub(crate) outputs: usize,
@@ -71,9 +69,8 @@ impl Projection {
         }
     }
 
-    /// Computes `y = x W^T + b`, or `y += x W^T + b`. `data` holds all weights, `x` is
-    /// `[rows, inputs]` and `y` is `[rows, outputs]`. If a kernel is given, operands are rounded to
-    /// bf16.
+    /// Computes `y = x W^T + b`, or adds it: `data` holds all weights, `x` is `[rows, inputs]`. A
+    /// kernel rounds operands to bf16.
     pub(crate) fn forward<T: Real>(
         &self,
         bf16: Option<Kernel>,
@@ -88,8 +85,7 @@ impl Projection {
         linear(bf16, x, &data[self.weight.clone()], bias, y, into, shape);
     }
 
-    /// Sets `d_x` to `d_y W` and adds the weight gradients to `gradient`. `None` means that weights
-    /// are frozen.
+    /// Sets `d_x` to `d_y W`. Without `gradient`, weights are frozen.
     pub(crate) fn backward<T: Real>(
         &self,
         bf16: Option<Kernel>,

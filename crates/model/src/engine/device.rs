@@ -1,13 +1,10 @@
-//! Opens the device that a model runs on.
-
 use crate::{Device, ModelError};
 
 impl Device {
     /// Opens the device and returns its description; `None` for the CPU.
     ///
     /// # Errors
-    /// Fails if this build does not support the device or the machine does not have one. The
-    /// message says how to fix it.
+    /// Fails if this build or machine lacks the device.
     pub fn open(self) -> Result<Option<String>, ModelError> {
         self.check()?;
         #[cfg(feature = "cuda")]
@@ -17,8 +14,7 @@ impl Device {
         Ok(None)
     }
 
-    /// Returns the device's memory in bytes. Returns `None` for the CPU, without the feature
-    /// `cuda`, or without a device.
+    /// Returns the device's memory in bytes; `None` for the CPU or a missing device.
     pub fn memory(self) -> Option<u64> {
         #[cfg(feature = "cuda")]
         if self == Self::Cuda {

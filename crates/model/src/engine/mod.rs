@@ -1,24 +1,11 @@
-//! The sampling engine: continuous batching over a key-value cache that persists between requests.
+//! The sampling engine: continuous batching over a persistent key-value cache.
 //!
-//! | file | subject |
-//! |---|---|
-//! | `device.rs` | opens the device |
-//! | `prompt.rs` | checks of a prompt |
-//! | `slot.rs` | the cached session of one slot |
-//! | `stops.rs` | stop strings, and reasoning tags inside which they are ignored |
-//! | `watch.rs` | streaming a request's tokens, and cancelling requests |
-//! | `weights.rs` | weights shared by engines |
+//! Each [`poll`](Sampler::poll) runs steps over all active sequences until one is finished; new
+//! requests join the next step. A step computes one row per decoding sequence plus a limited number
+//! of prompt rows.
 //!
-//! Each [`poll`](Sampler::poll) runs steps over all active sequences until one is finished.
-//! Requests submitted meanwhile join the next step. A step computes one row per decoding sequence,
-//! and uses the remaining rows for prompts. On the CPU, a sequence's results are bit-identical in
-//! any batch, because each sum has a fixed order (`cpu/decode/matmul.rs`). On a GPU, the last bits
-//! may differ, because the number of rows determines how sums are split.
-//!
-//! Keys and values of a shared prefix are computed only once. A slot keeps a session's keys and
-//! values between turns. They stay after the session ends, until the slot is reused. Sessions with
-//! the same prefix share the prefix's keys and values. A prompt waits if an older one is computing
-//! the same tokens.
+//! A slot keeps a session's keys and values until it is reused. A shared prefix is computed once
+//! for all sessions; a prompt waits if an older request is computing the same tokens.
 
 mod device;
 mod prompt;
@@ -47,16 +34,15 @@ use crate::ops::attention::Heads;
 use crate::packing::common_prefix;
 use crate::{ModelConfig, ModelError, Parameters};
 
-/// Shortest common prefix, in tokens, that a sequence waits for another sequence to compute.
+/// Shortest prefix, in tokens, worth copying or waiting for.
 const SHARED_PREFIX: usize = 16;
 
 /// Capacity of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineConfig {
-    /// Maximum number of sequences in the key-value cache, one per slot. Additional sessions evict
-    /// an idle session or wait for a free slot.
+    /// Number of slots, each caching one sequence. Further sessions evict an idle one or wait.
     pub max_num_seqs: usize,
-    /// Maximum number of tokens of prompt plus response.
+    /// Maximum number of prompt plus response tokens.
     pub max_model_len: usize,
 }
 
@@ -80,12 +66,12 @@ impl EngineConfig {
     }
 }
 
-/// Samples from a decoder, on the calling thread or on a device. To use more threads, create
-/// several engines that share one [`EngineWeights`].
+/// Samples from a decoder, on the calling thread or on a device. For more threads, create several
+/// engines that share one [`EngineWeights`].
 ///
-/// On the CPU, equal requests give bit-identical results in any order and batch. On a device, this
-/// holds only if the same requests arrive in the same order and batches. The number of rows in a
-/// step affects how keys are split and which algorithm cuBLAS selects.
+/// On the CPU, each sum has a fixed order (`cpu/decode/matmul.rs`), so equal requests give
+/// bit-identical results in any order and batch. On a device, the last bits also depend on the
+/// number of rows in a step.
 #[derive(Debug)]
 pub struct NativeEngine {
     backend: Box<dyn Decoding>,
@@ -96,17 +82,17 @@ pub struct NativeEngine {
     queue: VecDeque<Waiting>,
     done: Vec<Completion>,
     next_request: RequestId,
-    /// Counts finished responses, to order idle slots by last use.
+    /// Orders idle slots by last use.
     clock: u64,
     rows: Vec<Row>,
     prompt_tokens: PromptTokens,
-    /// Requests whose tokens are streamed, with the number of alternatives per token.
+    /// Streamed requests and their number of alternatives.
     watched: BTreeMap<RequestId, usize>,
     sampled: Vec<Sampled>,
 }
 
 impl NativeEngine {
-    /// Creates an engine with its own weights. The tokenizer is only needed for stop strings.
+    /// Creates an engine with its own weights. Only stop strings need the tokenizer.
     ///
     /// # Errors
     /// Fails like [`EngineWeights::pack`] and [`NativeEngine::with_weights`].
@@ -121,11 +107,11 @@ impl NativeEngine {
         Self::with_weights(Arc::new(weights), config, tokenizer)
     }
 
-    /// Creates an engine that shares weights with other engines.
+    /// Creates an engine that shares weights with others.
     ///
     /// # Errors
-    /// Returns [`ModelError::Engine`] with the key if `max_num_seqs` is 0, or `max_model_len` is
-    /// below 2 or above the model's `max_position_embeddings`.
+    /// Returns [`ModelError::Engine`] if `max_num_seqs` is 0, or `max_model_len` is below 2 or
+    /// above the model's `max_position_embeddings`.
     pub fn with_weights(
         weights: Arc<EngineWeights>,
         config: EngineConfig,
@@ -136,8 +122,7 @@ impl NativeEngine {
         Ok(Self::on(Box::new(backend), config, tokenizer))
     }
 
-    /// Creates an engine on a learner's weights ([`crate::NativeLearner::engine_weights`]), which
-    /// can be shared by many engines.
+    /// Creates an engine on shared weights ([`crate::NativeLearner::engine_weights`]).
     ///
     /// # Errors
     /// Fails like [`NativeEngine::with_weights`], or if a device has too little memory.
@@ -178,7 +163,7 @@ impl NativeEngine {
         }
     }
 
-    /// Returns the size in bytes of an engine's full caches plus the buffers of its largest step.
+    /// Returns the bytes of full caches, and of the largest step's buffers.
     pub(crate) fn bytes(config: &ModelConfig, engine: EngineConfig) -> [usize; 2] {
         let EngineConfig { max_num_seqs: slots, max_model_len } = engine;
         let heads = Heads::of(config);
@@ -214,8 +199,7 @@ impl NativeEngine {
         Ok(pictures)
     }
 
-    /// Starts waiting requests. Requests with a cached session go first, so that it is not evicted.
-    /// Others get a free slot or the slot idle the longest.
+    /// Requests with a cached session start first, so that it is not evicted.
     fn admit(&mut self) {
         for cached in [true, false] {
             let mut index = 0;
@@ -236,7 +220,6 @@ impl NativeEngine {
     }
 
     fn free_slot(&self) -> Option<usize> {
-        // Slots of ended sessions are evicted before slots of sessions that may continue.
         let idle = self.slots.iter().enumerate().filter(|(_, slot)| slot.active.is_none());
         idle.min_by_key(|(index, slot)| (slot.session.is_some(), slot.used, *index)).map(|(index, _)| index)
     }
@@ -244,7 +227,7 @@ impl NativeEngine {
     fn start(&mut self, index: usize, Waiting { request, asked, pictures }: Waiting) {
         let matcher = self.matcher(&asked.prompt);
         let slot = &mut self.slots[index];
-        // The last prompt token is recomputed if necessary, because its logits are needed.
+        // The last prompt token's logits are needed.
         let shared = common_prefix(&slot.tokens[..slot.computed], &asked.prompt);
         slot.session = Some(asked.session);
         slot.computed = shared.min(asked.prompt.len() - 1);
@@ -301,9 +284,8 @@ impl NativeEngine {
         Ok(())
     }
 
-    /// Copies those keys and values of the prompt that another slot has computed. Returns true if
-    /// waiting would let the request reuse more. A request waits only for older requests, so the
-    /// oldest request never waits.
+    /// Copies keys and values that another slot has computed. Returns true if waiting would let the
+    /// request reuse more. Requests wait only for older ones, so the oldest never waits.
     fn shares_prefix(&mut self, request: RequestId, index: usize) -> Result<bool, SampleError> {
         let slot = &self.slots[index];
         let wanted = &slot.tokens[..slot.tokens.len() - 1];
@@ -337,7 +319,6 @@ impl NativeEngine {
         let mut uniforms = Vec::new();
         for row in self.rows.iter().filter(|row| row.logits) {
             let Some(active) = &mut self.slots[row.slot].active else { continue };
-            // A greedy choice draws no random number.
             uniforms.push(if active.params.temperature == 0.0 { 0.0 } else { active.rng.uniform() });
         }
         let asking = self.rows.iter().filter(|row| row.logits);
@@ -407,7 +388,6 @@ impl NativeEngine {
         Ok(())
     }
 
-    /// Runs steps until a response is finished or `deadline` has passed.
     fn work(&mut self, deadline: Option<Instant>) -> Result<Vec<Completion>, SampleError> {
         while self.done.is_empty() {
             self.admit();
@@ -446,8 +426,7 @@ impl Sampler for NativeEngine {
         self.work(Some(deadline))
     }
 
-    /// Releases a session's slot. Requests of the session that are queued or active are still
-    /// completed.
+    /// Releases a session's slot. Its queued and active requests are still completed.
     fn end_session(&mut self, session: u64) {
         if let Some(slot) = self.slots.iter_mut().find(|slot| slot.session == Some(session)) {
             if slot.active.is_some() {

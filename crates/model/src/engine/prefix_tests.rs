@@ -1,5 +1,3 @@
-//! Computing shared prefixes once: tokens saved, and identical bits.
-
 use super::tests::{bits, config, engine, params, prompt, random, request};
 use super::*;
 
@@ -46,7 +44,7 @@ fn prompt_tokens_are_computed_or_saved() {
         let PromptTokens { computed, saved } = engine.prompt_tokens();
         assert_eq!(computed + saved, asked);
     }
-    // The second turn of session 0 reuses its own 60 tokens, all others the 30 that they share.
+    // Session 0's second turn reuses its own 60 tokens, all others the 30 shared ones.
     assert_eq!(engine.prompt_tokens().saved, 60 + 4 * 30);
 }
 

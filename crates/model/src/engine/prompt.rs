@@ -1,5 +1,3 @@
-//! Checks a prompt and its images.
-
 use turnwise_core::{RequestId, SampleError, SampleRequest};
 
 use super::NativeEngine;
@@ -7,7 +5,7 @@ use super::slot::Held;
 use crate::pictures::FIRST_PICTURE_TOKEN;
 
 impl NativeEngine {
-    /// Checks a prompt's images, then its text tokens. Returns the pictures.
+    /// Returns the prompt's images.
     pub(super) fn check_prompt(
         &self,
         request: RequestId,
@@ -19,7 +17,7 @@ impl NativeEngine {
         };
         let fail = |reason: String| SampleError::Request { request, reason };
         let held = pictures.hold(&asked.prompt).map_err(fail)?;
-        // A picture's tokens are in no vocabulary.
+        // Image tokens are not in the vocabulary.
         let text = |&token: &u32| if token < FIRST_PICTURE_TOKEN { token } else { 0 };
         let words = SampleRequest { prompt: asked.prompt.iter().map(text).collect(), ..asked.clone() };
         words.check_prompt(request, self.max_model_len, vocabulary).map(|()| held)

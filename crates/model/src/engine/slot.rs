@@ -1,5 +1,3 @@
-//! The cached session of one slot.
-
 use std::sync::Arc;
 
 use turnwise_core::{RequestId, Rng, SampleRequest, SamplingParams};
@@ -10,19 +8,19 @@ use crate::pictures::Prepared;
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     pub(super) session: Option<u64>,
-    /// Prompt and response of the last request in this slot, possibly from an earlier session.
+    /// Tokens of the last request, possibly from an earlier session.
     pub(super) tokens: Vec<u32>,
     /// Time, row and column of each token; empty without images.
     pub(super) places: Vec<[u32; 3]>,
-    /// Number of leading tokens whose keys and values are cached.
+    /// Number of leading tokens with cached keys and values.
     pub(super) computed: usize,
     pub(super) used: u64,
     pub(super) active: Option<Active>,
-    /// True if the session ended while its request was active.
+    /// The session ended while its request was active.
     pub(super) ended: bool,
 }
 
-/// Images of a prompt, kept in memory until the request is finished.
+/// Images of a prompt, held until the request is finished.
 pub(super) type Held = Vec<Arc<Prepared>>;
 
 #[derive(Debug)]
@@ -50,8 +48,7 @@ impl Slot {
         self.places.get(position).copied().unwrap_or([position as u32; 3])
     }
 
-    /// Ends the session. The cache stays available to sessions with the same prefix until the slot
-    /// is reused.
+    /// Ends the session, whose cache stays usable until the slot is reused.
     pub(super) fn end(&mut self) {
         self.session = None;
         self.ended = false;

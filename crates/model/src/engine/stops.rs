@@ -1,5 +1,3 @@
-//! Stop strings, and reasoning tags inside which they are ignored.
-
 use std::sync::Arc;
 
 use turnwise_text::{ReasoningTags, StopStringMatcher};
@@ -7,9 +5,8 @@ use turnwise_text::{ReasoningTags, StopStringMatcher};
 use super::NativeEngine;
 
 impl NativeEngine {
-    /// Makes stop strings inside reasoning be ignored ([`StopStringMatcher::past_reasoning`]).
-    /// Without tags (the default), stop strings apply everywhere. Stop tokens always end a
-    /// response.
+    /// Ignores stop strings inside reasoning ([`StopStringMatcher::past_reasoning`]). By default
+    /// they apply everywhere; stop tokens always do.
     pub fn past_reasoning(mut self, tags: Option<Arc<ReasoningTags>>) -> Self {
         self.reasoning = tags;
         self
@@ -43,7 +40,7 @@ mod tests {
 
     #[test]
     fn a_stop_string_counts_behind_the_reasoning() {
-        // Every id below 301 is a token; those of bytes are single characters.
+        // Ids are bytes, then special tokens of several characters.
         let special_tokens: Vec<String> = (256..301).map(|id| format!("<{id}>")).collect();
         let tokens = TokenizerConfig { special_tokens, ..TokenizerConfig::default() };
         let tokenizer = Arc::new(Tokenizer::train(std::iter::empty(), &tokens).unwrap());
@@ -53,7 +50,7 @@ mod tests {
             let engine = NativeEngine::new(Arc::new(parameters.clone()), 1, sizes, tokenizer).unwrap();
             engine.past_reasoning(tags.map(Arc::new))
         };
-        // A response without stops; the draws are the same with them.
+        // Stops do not change the tokens drawn.
         let (mut asked, end) = (prompt(1, 30, 0), 260);
         asked.push(end);
         let free = answer(&mut engine(None), request(0, 0, &asked, params(1.0, 80)));
@@ -63,8 +60,7 @@ mod tests {
         let is_apart = |id: u32| {
             text(id).is_some_and(|text| text.trim() == text && (id >= 256 || !"<0123456789>".contains(&text)))
         };
-        // A token that occurs at least twice is the stop string; one that first occurs in between
-        // ends the reasoning.
+        // The stop string occurs before and after the token that closes the reasoning.
         let (stop, close) = free
             .tokens
             .iter()

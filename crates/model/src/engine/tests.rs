@@ -19,8 +19,6 @@ pub(super) fn config() -> ModelConfig {
     }
 }
 
-/// Returns a model with normed heads, wider in total than the residual stream, and scaled
-/// positions.
 fn qwen3() -> ModelConfig {
     let rope_scaling = RopeScaling::Yarn {
         factor: 4.0,
@@ -38,7 +36,7 @@ fn llama() -> ModelConfig {
     ModelConfig { model_type: Family::Llama, attention_bias: true, mlp_bias: true, ..base }
 }
 
-/// Returns weights large enough that attention and entropies vary by position.
+/// Weights large enough that attention and entropies vary by position.
 pub(super) fn random(config: ModelConfig, seed: u64) -> Parameters<f32> {
     let layout = ParameterLayout::new(&config);
     let mut rng = Seed::derive(seed, Purpose::Init, &[]).rng();
@@ -57,7 +55,7 @@ pub(super) fn random(config: ModelConfig, seed: u64) -> Parameters<f32> {
     Parameters { config, layout, data }
 }
 
-/// Computes logits of every position by definition, in `f64` and without a cache.
+/// Logits of each position by definition, in `f64` and without a cache.
 fn reference(parameters: &Parameters<f32>, tokens: &[u32]) -> Vec<Vec<f64>> {
     let config = &parameters.config;
     let layout = &parameters.layout;
@@ -74,7 +72,7 @@ fn reference(parameters: &Parameters<f32>, tokens: &[u32]) -> Vec<Vec<f64>> {
     let add = |a: Vec<f64>, b: &[f64]| -> Vec<f64> { a.iter().zip(b).map(|(a, b)| a + b).collect() };
     let (width, hidden) = (config.head_dim, config.hidden_size);
     let rotary = config.rotary();
-    // Missing biases and head norms change nothing.
+    // Missing biases and head norms have no effect.
     let optional = |range: &Option<std::ops::Range<usize>>| range.as_ref().map(at);
     let biased = |x: Vec<f64>, bias: &Option<std::ops::Range<usize>>| match optional(bias) {
         Some(bias) => add(x, &bias),
@@ -147,7 +145,6 @@ fn score(logits: &[f64], temperature: f64, token: u32) -> (f64, f64) {
     (logprob(logits[token as usize]), entropy)
 }
 
-/// Returns the largest difference between a completion's recorded scores and a fresh scoring.
 fn difference(
     parameters: &Parameters<f32>,
     prompt: &[u32],
@@ -193,16 +190,15 @@ pub(super) fn request(session: u64, turn: u64, prompt: &[u32], params: SamplingP
     SampleRequest { session, prompt: prompt.to_vec(), params, seed }
 }
 
-/// Returns a prompt whose first `shared` tokens are the same in all sessions.
+/// A prompt whose first `shared` tokens are the same in all sessions.
 pub(super) fn prompt(session: u64, len: usize, shared: usize) -> Vec<u32> {
     (0..len)
         .map(|at| ((at * 31 + if at < shared { 0 } else { session as usize * 17 + 5 }) % 301) as u32)
         .collect()
 }
 
-/// Plays `sessions` for four turns, submitting each next turn as soon as the last is answered. Odd
-/// sessions append to the conversation; even ones keep a head of 20 tokens only. Returns requests
-/// and completions.
+/// Plays four turns. Odd sessions append to the conversation; even ones keep only its first 20
+/// tokens.
 fn play(engine: &mut NativeEngine, sessions: u64, shared: usize) -> Vec<(SampleRequest, Completion)> {
     let mut open = std::collections::BTreeMap::new();
     let mut played = Vec::new();
@@ -250,7 +246,7 @@ fn recorded_numbers_equal_a_fresh_scoring() {
     untied.head_dim = 6;
     for config in [config(), untied, qwen3(), llama()] {
         let parameters = random(config, 1);
-        // Three slots for seven sessions: caches are evicted and rebuilt between turns.
+        // With three slots, caches are evicted and rebuilt between turns.
         for slots in [3, 7, 12] {
             let played = play(&mut engine(&parameters, slots, 200), 7, 18);
             assert_eq!(played.len(), 28);
@@ -308,8 +304,8 @@ fn company_and_order_change_no_bit_of(config: ModelConfig, compute: Compute) {
     assert_ne!(bits(&other.poll().unwrap()[0]), bits(completion));
 }
 
-/// A bf16 learner is nearer to a bf16 engine than to an `f32` engine, but not equal: the learner
-/// also rounds attention's products.
+/// A bf16 learner is nearer to a bf16 engine, but not equal, because it also rounds attention's
+/// products.
 #[test]
 fn products_are_rounded_as_a_learner_rounds_them() {
     if Compute::Bf16.kernel().is_none() {
@@ -487,7 +483,6 @@ fn sessions_share_queue_and_end() {
     engine.end_session(5);
     assert!(engine.slots.iter().all(|slot| slot.session.is_none()));
     assert_eq!(engine.poll().unwrap()[0].request, second);
-    // A session that ends while active is answered, then forgotten.
     engine.submit(request(6, 0, &prompt(6, 20, 0), params(1.0, 2))).unwrap();
     engine.submit(request(7, 0, &prompt(7, 20, 0), params(1.0, 9))).unwrap();
     assert_eq!(engine.poll().unwrap().len(), 1);

@@ -1,5 +1,3 @@
-//! Streams a request's tokens as they are sampled, and cancels requests.
-
 use turnwise_core::{RequestId, SampleError, SampleRequest, Sampler as _};
 
 use super::NativeEngine;
@@ -9,20 +7,20 @@ use crate::backend::{Choice, Decoding};
 /// A sampled token of a watched request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampled {
-    /// Id of the request.
+    /// Request id.
     pub request: RequestId,
     /// Token id.
     pub token: u32,
-    /// Log-prob of the token, as in [`turnwise_core::Completion::logprobs`].
+    /// Log-prob, as in [`turnwise_core::Completion::logprobs`].
     pub logprob: f32,
     /// Most probable tokens with their log-probs, best first.
     pub alternatives: Vec<(u32, f32)>,
-    /// Number of prompt tokens whose keys and values were cached.
+    /// Number of cached prompt tokens.
     pub cached: usize,
 }
 
 impl Sampled {
-    /// Returns the token sampled for a row. The index counts only rows with logits.
+    /// `place` counts only rows with logits.
     pub(super) fn of(
         backend: &dyn Decoding,
         active: &Active,
@@ -42,10 +40,10 @@ impl Sampled {
 
 impl NativeEngine {
     /// Submits a request and streams its tokens through [`NativeEngine::take_sampled`], each with
-    /// the `alternatives` most probable tokens. `poll` returns the completion as usual.
+    /// the `alternatives` most probable ones.
     ///
     /// # Errors
-    /// Fails like [`turnwise_core::Sampler::submit`], and on a device if `alternatives` is not 0.
+    /// Fails like [`turnwise_core::Sampler::submit`], and on a device unless `alternatives` is 0.
     pub fn submit_watched(
         &mut self,
         request: SampleRequest,
@@ -63,13 +61,13 @@ impl NativeEngine {
         Ok(id)
     }
 
-    /// Returns the tokens of watched requests that were sampled since the last call, in order.
+    /// Returns watched requests' tokens since the last call, in order.
     pub fn take_sampled(&mut self) -> Vec<Sampled> {
         std::mem::take(&mut self.sampled)
     }
 
-    /// Cancels a request, which then yields no completion. Returns false if the request is finished
-    /// or unknown. Keys and values of the request's tokens stay cached.
+    /// Cancels a request, which yields no completion; its keys and values stay cached. Returns
+    /// false if it is finished or unknown.
     pub fn cancel(&mut self, request: RequestId) -> bool {
         self.watched.remove(&request);
         if let Some(place) = self.queue.iter().position(|queued| queued.request == request) {
@@ -134,8 +132,6 @@ mod tests {
         for sampled in all {
             let best = &sampled.alternatives;
             assert!(best.len() == 3 && best.is_sorted_by(|a, b| a.1 >= b.1), "{best:?}");
-            // The token is among the alternatives with the same log-prob, or less probable than
-            // all.
             let own = best.iter().find(|(token, _)| *token == sampled.token);
             assert!(own.map_or(sampled.logprob <= best[2].1, |(_, own)| *own == sampled.logprob));
         }

@@ -1,27 +1,25 @@
-//! Weights shared by engines.
-
 use std::sync::Arc;
 
 use crate::cpu::decode::EngineWeights;
 use crate::{Compute, Device, ModelError, Weights};
 
-/// Weights shared by engines.
+/// Weights for sampling, shared by engines.
 #[derive(Clone)]
 pub enum SharedWeights {
     /// Packed weights for the CPU.
     Host(Arc<EngineWeights>),
-    /// A learner's weights on a device, used without copying.
+    /// Weights on a device, used without copying.
     #[cfg(feature = "cuda")]
     Cuda(crate::cuda::DeviceWeights),
 }
 
 impl SharedWeights {
-    /// Prepares weights for engines on a device. Completions report `version`. A device ignores
-    /// `compute`.
+    /// Prepares weights for engines on the CPU or a device; a device ignores `compute`. Completions
+    /// report `version`.
     ///
     /// # Errors
-    /// On the CPU, fails like [`EngineWeights::of`]. On a device, fails if this build does not
-    /// support it, if none is present, or if the model's shape or size is not supported.
+    /// Fails like [`EngineWeights::of`], or if the device is missing, too small or does not support
+    /// the model.
     pub fn of(weights: &Weights, version: u64, device: Device, compute: Compute) -> Result<Self, ModelError> {
         weights.config().check_device(device)?;
         #[cfg(feature = "cuda")]

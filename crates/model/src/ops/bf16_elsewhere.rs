@@ -1,4 +1,4 @@
-//! Stub for the bf16 matrix products, which are implemented for x86-64 only.
+//! Stub for targets other than x86-64, which have no bf16 products.
 
 use super::linear::{Accumulate, View, ViewMut};
 use crate::ComputePath;

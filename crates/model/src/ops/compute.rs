@@ -1,5 +1,3 @@
-//! Precision of matrix products in training and sampling.
-
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -7,23 +5,22 @@ use serde::{Deserialize, Serialize};
 use crate::ops::bf16::Kernel;
 use crate::ops::linear::{Accumulate, linear, linear_backward_input, linear_backward_weight};
 
-/// Precision of matrix products in training and sampling. Weights, gradients, moments and sums are
-/// always `f32`.
+/// Precision of matrix products. Weights, gradients, moments and sums are always `f32`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Compute {
     /// Single precision; the reference implementation.
     #[default]
     F32,
-    /// Rounds operands to bf16 (8 bits of mantissa) and sums in `f32`. This is several times as
-    /// fast on CPUs with AMX tiles. Attention's softmax, norms and the loss stay `f32`.
+    /// Rounds operands to bf16 (8 bits of mantissa) and sums in `f32`: several times as fast on
+    /// CPUs with AMX tiles. Attention's softmax, norms and the loss stay `f32`.
     ///
-    /// Results are bit-identical only among CPUs with the same kind of bf16 unit. AMX tiles and
-    /// AVX-512 vectors round sums differently.
+    /// AMX tiles and AVX-512 vectors round sums differently, so results are bit-identical only
+    /// among CPUs with the same unit.
     Bf16,
 }
 
-/// Instruction set used for a [`Compute`] on this machine.
+/// Instructions that a [`Compute`] uses on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ComputePath {
     /// `f32` products.
@@ -42,13 +39,13 @@ impl Compute {
         }
     }
 
-    /// Returns the instruction set used on this machine.
+    /// Returns the instructions used on this machine.
     pub fn path(self) -> ComputePath {
         self.kernel().map_or(ComputePath::F32, Kernel::path)
     }
 
-    /// Computes `y = x W^T` as in training. `x` is `[rows, inputs]`, `weight` is
-    /// `[outputs, inputs]` and `y` is `[rows, outputs]`.
+    /// Computes `y = x W^T` for `x` `[rows, inputs]` and `weight` `[outputs, inputs]`. `shape` is
+    /// `[rows, inputs, outputs]`.
     ///
     /// # Panics
     /// If a slice is shorter than its shape.
@@ -56,8 +53,7 @@ impl Compute {
         linear(self.kernel(), x, weight, None, y, Accumulate::Set, shape);
     }
 
-    /// Computes the gradients `d_x = d_y W` and `d_W += d_y^T x` of [`Compute::linear`] for the
-    /// shape `[rows, inputs, outputs]`.
+    /// Computes [`Compute::linear`]'s gradients, `d_x = d_y W` and `d_W += d_y^T x`.
     ///
     /// # Panics
     /// If a slice is shorter than its shape.
@@ -74,7 +70,7 @@ impl Compute {
         linear_backward_weight(self.kernel(), d_y, x, d_weight, shape);
     }
 
-    /// Describes the fallback used if this machine does not support the setting.
+    /// Describes the fallback if this machine does not support the setting.
     pub fn fallback(self) -> Option<String> {
         let path = self.path();
         match (self, path) {

@@ -1,5 +1,3 @@
-//! Loops compiled for the CPU's widest vectors, and reductions with a fixed number of lanes.
-
 use std::cell::Cell;
 use std::marker::PhantomData;
 
@@ -7,8 +5,8 @@ use pulp::{Arch, Simd, WithSimd};
 
 use super::Real;
 
-/// Number of partial sums in a reduction. There are enough for every vector width, so results do
-/// not depend on the CPU.
+/// Partial sums in a reduction; enough for all vector widths, so that results do not depend on the
+/// CPU.
 pub const LANES: usize = 16;
 
 thread_local! {
@@ -25,8 +23,8 @@ fn arch() -> Arch {
     })
 }
 
-/// A loop over slices. `run` must be `#[inline(always)]`. Only inlined code is compiled for a
-/// vector width, and closures and function pointers are not inlined.
+/// A loop over slices. `run` must be `#[inline(always)]`: only inlined code, without closures or
+/// function pointers, is compiled for a vector width.
 pub trait Loop<A> {
     /// Result of the loop.
     type Output;
@@ -52,7 +50,7 @@ pub fn vectorised<A, L: Loop<A>>(_: L, arguments: A) -> L::Output {
     arch().dispatch(Call::<A, L>(arguments, PhantomData))
 }
 
-/// Returns the sum over the lanes, added pairwise in a fixed order.
+/// Adds the lanes pairwise in a fixed order.
 #[inline(always)]
 pub fn fold<T: Real>(mut lanes: [T; LANES]) -> T {
     let mut half = LANES / 2;

@@ -1,9 +1,7 @@
-//! Kullback-Leibler divergence between two rows of logits, and its gradient.
-
 use super::Real;
 use super::dispatch::{LANES, Loop, fold, vectorised};
 
-/// Returns `KL[p || q] = sum_j p_j (ln p_j - ln q_j)` for two rows of logits with known
+/// Returns `KL[p || q] = sum_j p_j (ln p_j - ln q_j)` of two rows of logits with given
 /// log-sum-exps.
 pub(crate) fn row_divergence<T: Real>(first: &[T], second: &[T], log_sums: [T; 2]) -> T {
     struct Rows;
@@ -34,8 +32,8 @@ pub(crate) fn row_divergence<T: Real>(first: &[T], second: &[T], log_sums: [T; 2
     vectorised(Rows, (first, second, log_sums))
 }
 
-/// Overwrites both rows with the gradient of `d KL[p || q]` with respect to their logits:
-/// `d p_j (ln p_j - ln q_j - KL)` and `d (q_j - p_j)`.
+/// Overwrites both rows with the gradient of `d KL[p || q]`: `d p_j (ln p_j - ln q_j - KL)` and
+/// `d (q_j - p_j)`.
 pub(crate) fn row_divergence_backward<T: Real>(
     first: &mut [T],
     second: &mut [T],

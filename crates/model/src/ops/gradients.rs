@@ -1,13 +1,11 @@
-//! The sum of the lanes' gradients.
-
 use rayon::prelude::*;
 
 use super::dispatch::{Loop, add_assign, vectorised};
 
-/// Number of elements processed at a time; squares are summed in the same units for the norm.
+/// Elements summed at a time, for gradient and norm.
 pub(crate) const CHUNK: usize = 1 << 14;
 
-/// Adds up the part of each lane's gradient that starts at `first`, and returns the sum of squares.
+/// Adds up each lane's gradient from `first` on, and returns the sum of squares.
 struct AddAndSquare;
 
 impl Loop<(&mut [f32], &[Vec<f32>], usize)> for AddAndSquare {
@@ -29,8 +27,8 @@ impl Loop<(&mut [f32], &[Vec<f32>], usize)> for AddAndSquare {
     }
 }
 
-/// Adds the gradients of all lanes to the first, in lane order, and returns the global norm. The
-/// result does not depend on the number of threads.
+/// Adds all gradients to the first, in lane order, and returns the global norm, which does not
+/// depend on the number of threads.
 pub fn sum_gradients(gradients: &mut [Vec<f32>]) -> f64 {
     let Some((total, others)) = gradients.split_first_mut() else { return 0.0 };
     let others = &*others;
@@ -39,6 +37,5 @@ pub fn sum_gradients(gradients: &mut [Vec<f32>]) -> f64 {
         .enumerate()
         .map(|(index, total)| vectorised(AddAndSquare, (total, others, index * CHUNK)))
         .collect();
-    // The collection keeps the order of the chunks, so the sum does not depend on the threads.
     squares.iter().sum::<f64>().sqrt()
 }

@@ -1,12 +1,8 @@
-//! Layer norm.
-
 use super::Real;
 use super::dispatch::{LANES, Loop, dot, fold, vectorised};
 
-/// Computes `y = (x - mean) / sqrt(var + epsilon) w + b` for each row, and stores the standardized
-/// rows and inverse standard deviations.
-///
-/// Ba, Kiros and Hinton (2016), "Layer Normalization".
+/// Computes `y = (x - mean) / sqrt(var + epsilon) w + b` per row, and stores the standardized rows
+/// and inverse standard deviations. Ba, Kiros and Hinton (2016), "Layer Normalization".
 pub fn layer_norm<T: Real>(
     x: &[T],
     [weight, bias]: [&[T]; 2],
@@ -47,8 +43,8 @@ pub fn layer_norm<T: Real>(
     vectorised(Rows, (x, [weight, bias], [epsilon, share], [y, standard, inverse]));
 }
 
-/// Adds to `d_x`, `d_weight` and `d_bias`. With `s` the standardized row, `r` the inverse standard
-/// deviation and `g = d_y w`: `d_x += r (g - mean(g) - s mean(g s))`.
+/// Adds to `d_x`, `d_weight` and `d_bias`. With standardized row `s`, inverse standard deviation
+/// `r` and `g = d_y w`: `d_x += r (g - mean(g) - s mean(g s))`.
 pub fn layer_norm_backward<T: Real>(
     d_y: &[T],
     [weight, standard, inverse]: [&[T]; 3],

@@ -1,10 +1,8 @@
-//! Matrix products on strided views, and the linear layer.
-
 use super::Real;
 use super::bf16::{self, Kernel};
 use super::dispatch::{Loop, add_assign, vectorised};
 
-/// A matrix inside a slice: element `(r, c)` is at `r * row_stride + c * column_stride`.
+/// A matrix with element `(r, c)` at `r * row_stride + c * column_stride`.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a, T> {
     pub(super) data: &'a [T],
@@ -20,7 +18,7 @@ impl<'a, T> View<'a, T> {
         Self::strided(data, rows, columns, columns)
     }
 
-    /// Returns a row-major matrix whose rows start `row_stride` elements apart.
+    /// Returns a row-major matrix with rows `row_stride` elements apart.
     pub fn strided(data: &'a [T], rows: usize, columns: usize, row_stride: usize) -> Self {
         Self { data, rows, columns, row_stride, column_stride: 1 }
     }
@@ -37,7 +35,7 @@ impl<'a, T> View<'a, T> {
     }
 }
 
-/// A row-major matrix to write to; rows start `row_stride >= columns` elements apart.
+/// A row-major matrix to write, with rows `row_stride >= columns` elements apart.
 #[derive(Debug)]
 pub struct ViewMut<'a, T> {
     pub(super) data: &'a mut [T],
@@ -47,20 +45,17 @@ pub struct ViewMut<'a, T> {
 }
 
 impl<'a, T> ViewMut<'a, T> {
-    /// Returns a contiguous row-major matrix.
+    /// Returns a contiguous matrix.
     pub fn new(data: &'a mut [T], rows: usize, columns: usize) -> Self {
         Self::strided(data, rows, columns, columns)
     }
 
-    /// Returns a matrix whose rows start `row_stride` elements apart.
+    /// Returns a matrix with rows `row_stride` elements apart.
     pub fn strided(data: &'a mut [T], rows: usize, columns: usize, row_stride: usize) -> Self {
         Self { data, rows, columns, row_stride }
     }
 
-    /// Checks that this matrix can hold the product `a b`.
-    ///
-    /// # Panics
-    /// If the shapes do not match each other or their slices, which is a bug in the caller.
+    /// Panics unless this matrix can hold the product `a b`.
     pub(super) fn check(&self, a: &View<'_, T>, b: &View<'_, T>) {
         assert!(
             self.rows == a.rows && self.columns == b.columns && a.columns == b.rows,
@@ -94,12 +89,12 @@ impl<T: Real> ViewMut<'_, T> {
     }
 }
 
-/// Whether a product overwrites its destination or is added to it.
+/// What a product does with its destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accumulate {
-    /// Overwrites the destination.
+    /// Overwrites it.
     Set,
-    /// Adds to the destination.
+    /// Adds to it.
     Add,
 }
 
@@ -107,16 +102,16 @@ fn extent(rows: usize, columns: usize, row_stride: usize, column_stride: usize) 
     if rows == 0 || columns == 0 { 0 } else { (rows - 1) * row_stride + (columns - 1) * column_stride + 1 }
 }
 
-/// Computes `to = scale * a b` or `to += scale * a b` on one thread.
+/// Computes `to = scale * a b`, or adds it, on one thread.
 ///
 /// # Panics
-/// If the shapes do not match each other or their slices, which is a bug in the caller.
+/// If the shapes do not match each other or their slices.
 #[expect(unsafe_code, reason = "the kernel takes pointers; every bound is checked right before")]
 #[expect(clippy::needless_pass_by_value, reason = "a view is a borrow itself")]
 pub fn matmul<T: Real>(to: ViewMut<'_, T>, a: View<'_, T>, b: View<'_, T>, into: Accumulate, scale: T) {
     to.check(&a, &b);
     let product = T::matrix_product();
-    // Kernels write columns, so a destination with contiguous rows is written as `b' a'`.
+    // Kernels write columns: contiguous rows are computed as `b' a'`.
     let (m, n, column_stride, row_stride, left, left_strides, right, right_strides) = if to.row_stride > 1 {
         let (left, right) = ((b.row_stride, b.column_stride), (a.row_stride, a.column_stride));
         (to.columns, to.rows, to.row_stride, 1, &b, left, &a, right)
@@ -124,8 +119,8 @@ pub fn matmul<T: Real>(to: ViewMut<'_, T>, a: View<'_, T>, b: View<'_, T>, into:
         let (left, right) = ((a.column_stride, a.row_stride), (b.column_stride, b.row_stride));
         (to.rows, to.columns, 1, to.row_stride, &a, left, &b, right)
     };
-    // SAFETY: the check above keeps every element inside its slice, the destination's rows do not
-    // overlap, and the destination is borrowed exclusively.
+    // SAFETY: the check keeps all elements inside their slices; rows of the exclusively borrowed
+    // destination do not overlap.
     unsafe {
         product(
             m,
@@ -151,7 +146,7 @@ pub fn matmul<T: Real>(to: ViewMut<'_, T>, a: View<'_, T>, b: View<'_, T>, into:
     }
 }
 
-/// Computes [`matmul`] with `f32` operands rounded to bf16, if a kernel is given.
+/// [`matmul`], in bf16 if a kernel is given and `T` is `f32`.
 pub(crate) fn matmul_in<T: Real>(
     bf16: Option<Kernel>,
     mut to: ViewMut<'_, T>,
@@ -169,8 +164,8 @@ pub(crate) fn matmul_in<T: Real>(
     }
 }
 
-/// Computes `y = x W^T (+ bias)`, or adds it to `y`. `x` is `[rows, inputs]`, `weight` is
-/// `[outputs, inputs]` and `y` is `[rows, outputs]`.
+/// Computes `y = x W^T (+ bias)`, or adds it: `x` is `[rows, inputs]`, `weight`
+/// `[outputs, inputs]`.
 pub(crate) fn linear<T: Real>(
     bf16: Option<Kernel>,
     x: &[T],
@@ -195,7 +190,7 @@ pub(crate) fn linear<T: Real>(
     matmul_in(bf16, ViewMut::new(y, rows, outputs), View::new(x, rows, inputs), weight, into, T::ONE);
 }
 
-/// Computes the input gradient `d_x = d_y W` of [`linear`], or adds it.
+/// Computes [`linear`]'s input gradient `d_x = d_y W`, or adds it.
 pub(crate) fn linear_backward_input<T: Real>(
     bf16: Option<Kernel>,
     d_y: &[T],
@@ -219,7 +214,7 @@ pub(crate) fn linear_backward_weight<T: Real>(
     matmul_in(bf16, ViewMut::new(d_weight, outputs, inputs), d_y, x, Accumulate::Add, T::ONE);
 }
 
-/// Computes `d_bias += sum of the rows of d_y` for `linear`.
+/// Adds the sum of `d_y`'s rows to `d_bias`.
 pub fn linear_backward_bias<T: Real>(d_y: &[T], d_bias: &mut [T]) {
     struct Rows;
 
@@ -253,7 +248,7 @@ mod tests {
     fn a_product_is_its_definition() {
         let (a, b) = (random(1, 12), random(2, 20));
         let mut to = vec![1.0; 2 * 4 + 5];
-        // a: [3, 4] transposed to [4, 3] with a gap; only rows of 2 are written.
+        // `a` is [3, 4] transposed, with a gap; only rows of 2 are written.
         matmul(
             ViewMut::strided(&mut to, 4, 2, 3),
             View::new(&a, 3, 4).t(),

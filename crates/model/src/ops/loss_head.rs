@@ -1,9 +1,7 @@
-//! Log-probs and entropies of rows of logits, and their gradients.
-
 use super::Real;
 use super::dispatch::{LANES, Loop, fold, maximum, vectorised};
 
-/// Statistics of a row of logits for one token.
+/// Statistics of one target.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct RowStatistics<T> {
     /// `ln sum_j e^{z_j}`.
@@ -28,10 +26,10 @@ impl<T: Real> RowSums<T> {
     }
 }
 
-/// Returns the statistics of one row of logits `z`, which are already divided by the temperature.
+/// Returns the statistics of a row of logits `z`, already divided by the temperature.
 ///
-/// To avoid cancellation between large numbers, the entropy uses shifted logits:
-/// `H = ln s - sum_j e^{z_j - m} (z_j - m) / s` with `m = max z` and `s = sum_j e^{z_j - m}`.
+/// Shifting avoids cancellation in the entropy: `H = ln s - sum_j e^{z_j - m} (z_j - m) / s` with
+/// `m = max z` and `s = sum_j e^{z_j - m}`.
 pub(crate) fn row_sums<T: Real>(logits: &[T]) -> RowSums<T> {
     struct Rows;
 
@@ -70,11 +68,10 @@ pub(crate) fn row_statistics<T: Real>(logits: &[T], target: usize) -> RowStatist
     row_sums(logits).of(logits, target)
 }
 
-/// Overwrites logits with their gradient, given each target's `d_logprob` and `d_entropy`:
+/// Overwrites a row of logits with its gradient
 /// `d z_j = sum_targets d_logprob (1[j = target] - p_j) - d_entropy p_j (ln p_j + H)`.
 ///
-/// `targets` lists the token, `d_logprob` and `d_entropy` of each target. `row` has the statistics
-/// of the row, taken from any of its targets.
+/// `targets` lists token, `d_logprob` and `d_entropy`; `row` has the statistics of any target.
 pub(crate) fn row_backward<T: Real>(
     logits: &mut [T],
     row: RowStatistics<T>,
@@ -132,7 +129,7 @@ mod tests {
                 d_logprob * row.logprob + d_entropy * row.entropy
             });
         }
-        // Several targets on one row, two of them equal.
+        // Three targets, two of them equal.
         let targets = [(17, [0.7, -0.3]), (4, [-1.1, 0.2]), (17, [0.4, 0.0])];
         let mut d = logits.clone();
         row_backward(&mut d, row, targets.into_iter());

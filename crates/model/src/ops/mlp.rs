@@ -1,11 +1,7 @@
-//! Activations of the MLP: SwiGLU and QuickGELU.
-
 use super::Real;
 use super::dispatch::{LANES, Loop, vectorised};
 
-/// Computes `out = silu(gate) * up` with `silu(g) = g / (1 + e^-g)`. Rows of `gate_up` are
-/// `[gate | up]`.
-///
+/// Computes `out = silu(gate) * up` with `silu(g) = g / (1 + e^-g)`, from rows `[gate | up]`.
 /// Shazeer (2020), "GLU Variants Improve Transformer".
 pub(crate) fn swiglu<T: Real>(gate_up: &[T], width: usize, out: &mut [T]) {
     struct Rows;
@@ -47,8 +43,7 @@ pub(crate) fn swiglu_backward<T: Real>(d_out: &[T], width: usize, gate_up: &mut 
                 let (up, up_rest) = up.as_chunks_mut::<LANES>();
                 let (d_out, d_out_rest) = d_out.as_chunks::<LANES>();
                 for ((gate, up), d_out) in gate.iter_mut().zip(up).zip(d_out) {
-                    // Results go through local arrays, because the compiler cannot know that the
-                    // slices do not overlap.
+                    // Local arrays: the compiler cannot know that the slices do not overlap.
                     let (mut d_gate, mut d_up) = ([T::ZERO; LANES], [T::ZERO; LANES]);
                     for lane in 0..LANES {
                         (d_gate[lane], d_up[lane]) = derivative(gate[lane], up[lane], d_out[lane]);

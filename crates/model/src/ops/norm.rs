@@ -1,13 +1,9 @@
-//! Root mean square norm.
-
 use super::Real;
 use super::attention::Heads;
 use super::dispatch::{LANES, Loop, dot, fold, vectorised};
 
-/// Computes `y = x r w` with `r = 1 / sqrt(mean(x^2) + epsilon)` for each row, and stores `r` in
-/// `inverse`.
-///
-/// Zhang and Sennrich (2019), "Root Mean Square Layer Normalization".
+/// Computes `y = x r w` with `r = 1 / sqrt(mean(x^2) + epsilon)` per row, and stores `r` in
+/// `inverse`. Zhang and Sennrich (2019), "Root Mean Square Layer Normalization".
 pub(crate) fn rms_norm<T: Real>(x: &[T], weight: &[T], epsilon: f64, y: &mut [T], inverse: &mut [T]) {
     struct Rows;
 
@@ -30,8 +26,8 @@ pub(crate) fn rms_norm<T: Real>(x: &[T], weight: &[T], epsilon: f64, y: &mut [T]
     vectorised(Rows, ([x, weight], [epsilon, share], [y, inverse]));
 }
 
-/// Adds `r (g - x r^2 mean(g x))` with `g = d_y w` to `d_x`. Unless the weight is frozen, also adds
-/// `d_y x r`, summed over rows, to `d_weight`.
+/// Adds `r (g - x r^2 mean(g x))` with `g = d_y w` to `d_x`, and unless the weight is frozen,
+/// `d_y x r` summed over rows to `d_weight`.
 pub(crate) fn rms_norm_backward<T: Real>(
     d_y: &[T],
     x: &[T],
@@ -66,7 +62,6 @@ pub(crate) fn rms_norm_backward<T: Real>(
     vectorised(Rows, ([d_y, x, weight, inverse], d_x, d_weight));
 }
 
-/// `sum a_i b_i c_i`.
 #[inline(always)]
 fn triple<T: Real>(a: &[T], b: &[T], c: &[T]) -> T {
     let mut lanes = [T::ZERO; LANES];
@@ -84,11 +79,10 @@ fn triple<T: Real>(a: &[T], b: &[T], c: &[T]) -> T {
     fold(lanes)
 }
 
-/// Normalizes every query and key head in the rows of `qkv` in place, like a row of [`rms_norm`].
+/// Applies [`rms_norm`] in place to each query and key head of `qkv`.
 ///
-/// `weight` is `[2, width]`: the query norm's weights, then the key norm's. `raw` stores the
-/// original heads, `[rows, (queries + keys) width]`, and `inverse` stores their `r`,
-/// `[rows, queries + keys]`.
+/// `weight` is `[2, width]`: the query norm's, then the key norm's. Stores the original heads in
+/// `raw`, `[rows, (queries + keys) width]`, and their `r` in `inverse`, `[rows, queries + keys]`.
 pub(crate) fn norm_heads<T: Real>(
     heads: Heads,
     qkv: &mut [T],
@@ -125,8 +119,7 @@ pub(crate) fn norm_heads<T: Real>(
     vectorised(Rows, (heads, [qkv, raw, inverse], weight, [epsilon, share]));
 }
 
-/// Backpropagates through [`norm_heads`] in place on the query and key heads of `d_qkv`, using the
-/// formulas of [`rms_norm_backward`]. Adds to `d_weight` unless the weights are frozen.
+/// Backpropagates through [`norm_heads`] in place, as in [`rms_norm_backward`].
 pub(crate) fn norm_heads_backward<T: Real>(
     heads: Heads,
     d_qkv: &mut [T],

@@ -1,12 +1,9 @@
-//! Floating-point types that the operations support.
-
 use std::fmt::Debug;
 use std::ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Sub, SubAssign};
 
-/// Function that multiplies two strided matrices. Arguments are `m`, `n`, `k`, the destination with
-/// its column and row stride, whether it is read, and the left and right operand with their
-/// strides. Next come the factors for destination and product, three conjugation flags (ignored for
-/// real numbers), and the number of threads.
+/// Arguments: `m`, `n`, `k`; the destination with column and row stride, and whether it is read;
+/// left and right operand with strides; factors for destination and product; three conjugation
+/// flags; the number of threads.
 pub(crate) type MatrixProduct<T> = unsafe fn(
     usize,
     usize,
@@ -54,18 +51,18 @@ pub trait Real:
     /// Minus infinity.
     const NEG_INFINITY: Self;
 
-    /// Converts a number to the nearest value of this type.
+    /// Converts to the nearest value of this type.
     fn from_f64(value: f64) -> Self;
     /// Converts exactly.
     fn to_f64(self) -> f64;
     /// Returns `sqrt x`.
     fn sqrt(self) -> Self;
-    /// Returns `e^x`; vectorises for `f32`.
+    /// Returns `e^x`; vectorizes for `f32`.
     fn exp(self) -> Self;
     /// Returns `ln x`.
     fn ln(self) -> Self;
 
-    /// Returns the fastest matrix product routine for this type on this CPU.
+    /// Returns this CPU's fastest matrix product.
     fn matrix_product() -> MatrixProduct<Self>;
 
     /// Returns the slice if this type is `f32`.
@@ -104,14 +101,14 @@ impl Real for f32 {
         f32::sqrt(self)
     }
 
-    /// The error is at most about two units in the last place. Below -87, the result stays near the
-    /// smallest normal number. Propagates NaN.
+    /// Accurate to about two units in the last place; below -87, stays near the smallest normal
+    /// number. Propagates NaN.
     ///
-    /// Method: `x = n ln 2 + r` with `|r| <= ln 2 / 2`. A polynomial in `r` gives `e^r`, and `n` is
-    /// added to the exponent (coefficients from Cephes `expf`).
+    /// With `x = n ln 2 + r` and `|r| <= ln 2 / 2`, a polynomial gives `e^r` (coefficients from
+    /// Cephes `expf`), and `n` is added to the exponent.
     #[inline(always)]
     fn exp(self) -> Self {
-        // Adding 1.5 * 2^23 rounds to an integer, stored in the low bits.
+        // Adding 1.5 * 2^23 rounds to an integer in the low bits.
         const MAGIC: f32 = 12_582_912.0;
         let low = if self < -87.3 { -87.3 } else { self };
         let x = if low > 88.0 { 88.0 } else { low };

@@ -6,14 +6,14 @@ use super::Real;
 use super::dispatch::{Loop, vectorised};
 use crate::Rotary;
 
-/// Cosines and sines of `position * frequency`, one per pair of a head.
+/// Cosines and sines of `position * frequency` per pair of a head, times the attention factor.
 #[derive(Clone, Debug)]
 pub(crate) struct RopeTable<T> {
     half: usize,
     rotary: Rotary,
     /// `[positions, 2, half]`: cosines, then sines.
     values: Vec<T>,
-    /// Cosines and sines of each row of a micro-batch with images; otherwise empty.
+    /// The same per row of a micro-batch with images; otherwise empty.
     rows: Vec<T>,
 }
 
@@ -22,7 +22,6 @@ impl<T: Real> RopeTable<T> {
         Self { half: rotary.frequencies.len(), rotary, values: Vec::new(), rows: Vec::new() }
     }
 
-    /// Computes the cosines and sines for the first `positions` positions.
     pub(crate) fn extend_to(&mut self, positions: usize) {
         let Rotary { frequencies, attention_factor } = &self.rotary;
         for position in self.values.len() / (2 * self.half)..positions {
@@ -32,15 +31,14 @@ impl<T: Real> RopeTable<T> {
         }
     }
 
-    /// Returns the computed values, `[positions, cosines | sines]`.
     #[cfg(feature = "cuda")]
     pub(crate) fn values(&self) -> &[T] {
         &self.values
     }
 
-    /// Sets time, row and column of every row of a micro-batch. An empty list means that positions
-    /// are token indices. `sections` gives the number of rotary pairs per head for time, row and
-    /// column, in this order (M-RoPE; Wang et al. (2024), "Qwen2-VL").
+    /// Sets time, row and column of each row of a micro-batch; without `places`, positions are
+    /// token indices. `sections` counts the rotary pairs of each (M-RoPE; Wang et al. (2024),
+    /// "Qwen2-VL").
     pub(crate) fn set_places(&mut self, places: &[[u32; 3]], sections: [usize; 3]) {
         let (half, values) = (self.half, &self.values);
         self.rows.clear();
@@ -57,8 +55,7 @@ impl<T: Real> RopeTable<T> {
         }
     }
 
-    /// Rotates heads like [`RopeTable::rotate`], for `rows` of a micro-batch. The first of these
-    /// rows has position `depth`.
+    /// Rotates like [`RopeTable::rotate`], for `rows` whose first position is `depth`.
     pub(crate) fn rotate_segment(
         &self,
         x: &mut [T],
@@ -74,12 +71,11 @@ impl<T: Real> RopeTable<T> {
         }
     }
 
-    /// Rotates the first `heads` heads of each row of `x` in place. Row `r` has position
+    /// Rotates the first `heads` heads of each row of `x` in place; row `r` has position
     /// `first + r`.
     ///
-    /// Each pair `(i, i + half)` of a head is rotated by its angle. The backward pass rotates by
-    /// the negative angle. An attention factor scales the results of both passes. Su et al. (2021),
-    /// "RoFormer".
+    /// Each pair `(i, i + half)` turns by its angle, or its negative in the backward pass; the
+    /// attention factor scales both. Su et al. (2021), "RoFormer".
     pub(crate) fn rotate(
         &self,
         x: &mut [T],
@@ -92,8 +88,7 @@ impl<T: Real> RopeTable<T> {
     }
 }
 
-/// Rotates the first `heads` heads of each row of `x`. A row of `table` has `half` cosines, then
-/// `half` sines.
+/// Rotates rows of `x` by rows `[cosines | sines]` of `table`, `half` each.
 pub(crate) fn rotate_rows<T: Real>(
     table: &[T],
     half: usize,
@@ -131,9 +126,7 @@ pub(crate) fn rotate_rows<T: Real>(
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
-    /// Rotates by the position's angle.
     Forward,
-    /// Rotates by the negative angle, for the backward pass.
     Backward,
 }
 
@@ -144,7 +137,6 @@ mod tests {
 
     #[test]
     fn backward_is_the_derivative() {
-        // Rows of 3 heads of 6, of which 2 turn.
         let (rows, stride) = (5, 18);
         let frequencies = (0..3).map(|i| 100f64.powf(-f64::from(i) / 3.0)).collect();
         let mut table = RopeTable::<f64>::new(Rotary { frequencies, attention_factor: 1.25 });

@@ -1,9 +1,7 @@
-//! Softmax of rows, and its gradient.
-
 use super::Real;
 use super::dispatch::{LANES, Loop, dot, fold, maximum, vectorised};
 
-/// Applies softmax in place and returns the log of the denominator.
+/// Applies softmax in place and returns the denominator's log.
 #[inline(always)]
 pub fn softmax<T: Real>(scores: &mut [T]) -> T {
     let max = maximum(scores);
@@ -27,7 +25,7 @@ pub fn softmax<T: Real>(scores: &mut [T]) -> T {
     max + sum.ln()
 }
 
-/// Applies [`softmax`] to each row of `width` scores in place.
+/// Applies [`softmax`] to each row of `width` scores.
 pub fn softmax_rows<T: Real>(scores: &mut [T], width: usize) {
     struct Rows;
 
@@ -44,7 +42,7 @@ pub fn softmax_rows<T: Real>(scores: &mut [T], width: usize) {
     vectorised(Rows, (scores, width));
 }
 
-/// Replaces gradients of the probabilities with gradients of the scores, for [`softmax_rows`]:
+/// Replaces probability gradients with score gradients for [`softmax_rows`]:
 /// `d_s = p (d_p - sum(p d_p))`.
 pub fn softmax_rows_backward<T: Real>(probabilities: &[T], derivatives: &mut [T], width: usize) {
     struct Rows;

@@ -1,16 +1,12 @@
-//! Splits a batch into micro-batches and distributes them over lanes.
-
 use std::cmp::Reverse;
 
 use crate::ModelConfig;
 
-/// Distributes the sequences of a batch over lanes. Returns each lane's micro-batches as lists of
-/// sequence indices.
+/// Returns each lane's micro-batches, as sequence indices. Skips sequences without tokens to
+/// predict.
 ///
-/// A micro-batch has at most `budget` input tokens, or consists of one longer sequence. Sequences
-/// are sorted by descending cost. Each goes to the micro-batch with the lowest cost so far;
-/// micro-batches are distributed over lanes in the same way. All lanes therefore take about the
-/// same time. Sequences without tokens to predict are skipped.
+/// A micro-batch has at most `budget` input tokens, or one longer sequence. In order of descending
+/// cost, each sequence goes to the cheapest micro-batch and each micro-batch to the cheapest lane.
 pub(crate) fn deal(
     lengths: &[usize],
     budget: usize,
@@ -28,17 +24,16 @@ pub(crate) fn deal(
     lanes_of(gather(&pieces, budget, lanes), lanes).into_iter().map(|lane| lane.micro_batches).collect()
 }
 
-/// Sequences that must stay in one micro-batch.
+/// Sequences that stay in one micro-batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) members: Vec<usize>,
     pub(super) tokens: usize,
-    /// Number of multiply-adds per layer.
+    /// Multiply-adds per layer.
     pub(super) cost: usize,
 }
 
-/// Assigns pieces to micro-batches. In order, each piece goes to the micro-batch with the lowest
-/// cost that has room.
+/// Puts each piece into the cheapest micro-batch that has room.
 pub(super) fn gather(pieces: &[Piece], budget: usize, lanes: usize) -> Vec<Piece> {
     let total: usize = pieces.iter().map(|piece| piece.tokens).sum();
     let most = pieces.len().max(1);
@@ -82,8 +77,7 @@ pub(super) fn lanes_of(mut bins: Vec<Piece>, lanes: usize) -> Vec<Load> {
     dealt
 }
 
-/// Returns the number of multiply-adds per layer, in matrix products and attention, for `length`
-/// tokens that follow `before` others.
+/// Returns the multiply-adds per layer for `length` tokens after `before` others.
 pub(super) fn cost(length: usize, before: usize, config: &ModelConfig) -> usize {
     let heads = 2 * config.query_width() + 2 * config.key_value_width();
     let matrices = config.hidden_size * (heads + 3 * config.intermediate_size);

@@ -1,5 +1,3 @@
-//! Distributes a batch whose sequences share prefixes over lanes.
-
 use std::cmp::Reverse;
 use std::ops::Range;
 
@@ -7,23 +5,20 @@ use super::deal::{Load, Piece, cost, gather, lanes_of};
 use super::tree::common_prefix;
 use crate::ModelConfig;
 
-/// A sequence that may share a prefix with others.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shared<'a> {
     pub(crate) tokens: &'a [u32],
-    /// Number of tokens in its masked-context passes. They run in the same micro-batch and share no
-    /// rows.
+    /// Tokens of its masked contexts, which run in the same micro-batch and share no rows.
     pub(crate) beside: usize,
 }
 
-/// Distributes the sequences of a batch over lanes like [`deal()`](super::deal()), keeping
-/// sequences with a common prefix together.
+/// Distributes sequences like [`deal()`](super::deal()), keeping those with a common prefix
+/// together.
 ///
-/// Sequences are sorted lexicographically, so sequences with a shared prefix are adjacent. Each
-/// adds only the rows that it does not share with its predecessor. The sorted list is split at the
-/// shortest shared prefixes until each piece is within the budget and a cost limit. A prefix that
-/// occurs on both sides of a split is computed twice. Several limits are tried, down to single
-/// sequences. The limit whose slowest lane is fastest is chosen.
+/// Sorts sequences, so each adds only the rows not shared with its predecessor. Cuts the list at
+/// the shortest shared prefixes until each piece is within `budget` and a cost limit; a prefix on
+/// both sides of a cut is computed twice. Of several limits, takes the one whose slowest lane is
+/// fastest.
 pub(crate) fn deal_shared(
     sequences: &[Shared<'_>],
     budget: usize,
@@ -53,7 +48,7 @@ pub(crate) fn deal_shared(
         let singles = pieces.len() == families.order.len();
         pieces.sort_by_key(|piece| Reverse(piece.tokens));
         let mut bins = gather(&pieces, budget, lanes);
-        // Pieces of one prefix that meet in a micro-batch share it again.
+        // Pieces that meet in a micro-batch share their prefix again.
         for bin in &mut bins {
             *bin = families.piece_of(&mut bin.members);
         }
@@ -74,7 +69,7 @@ struct Families<'a> {
     order: Vec<usize>,
     /// Position of each sequence in lexicographic order.
     place: Vec<usize>,
-    /// Number of tokens that each sequence shares with its predecessor in lexicographic order.
+    /// Tokens that each shares with its predecessor in `order`.
     shared: Vec<usize>,
     config: &'a ModelConfig,
 }
@@ -103,8 +98,7 @@ impl Families<'_> {
         piece
     }
 
-    /// Adds the sequence at position `place` of the order. The piece already contains its first
-    /// `before` tokens.
+    /// Adds a sequence, whose first `before` tokens `piece` already has.
     fn add(&self, piece: &mut Piece, at: usize, before: usize) {
         let index = self.order[at];
         let Shared { tokens, beside } = self.sequences[index];
@@ -114,7 +108,6 @@ impl Families<'_> {
         piece.cost += cost(own, before, self.config) + cost(beside, 0, self.config);
     }
 
-    /// Splits the sorted list until every piece is within the limits or a single sequence.
     fn cut(&self, range: Range<usize>, budget: usize, limit: usize, pieces: &mut Vec<Piece>) {
         let mut open = vec![range];
         while let Some(range) = open.pop() {
@@ -126,7 +119,7 @@ impl Families<'_> {
                 pieces.push(piece);
                 continue;
             }
-            // Cut where the least is shared; among equal places, nearest the middle.
+            // Cut at the shortest shared prefix, nearest the middle.
             let middle = usize::midpoint(range.start, range.end);
             let place = (range.start + 1..range.end).min_by_key(|&at| (self.shared[at], at.abs_diff(middle)));
             let place = place.unwrap_or(middle);
@@ -142,8 +135,6 @@ mod tests {
     use super::*;
     use crate::cpu::decoder::tests::config;
 
-    /// Returns groups of responses in shuffled order. All prompts share a prefix; each group has
-    /// one prompt.
     fn groups(groups: usize, size: usize, head: usize, prompt: usize, response: usize) -> Vec<Vec<u32>> {
         let mut all = Vec::new();
         for member in 0..size {
@@ -192,7 +183,7 @@ mod tests {
             assert_eq!(groups_of, (0..8).collect::<Vec<_>>());
             assert!(load.iter().all(|&load| load == 8 * 512 / lanes), "{load:?}");
         }
-        // Rows of a micro-batch with one sequence of each group, so that the check can fail.
+        // More rows than if groups stay together.
         assert_eq!(rows(&all, &[0, 1, 2, 3, 4, 5, 6, 7]), 8 * 288);
     }
 
@@ -210,7 +201,6 @@ mod tests {
             let load = |lane: &Vec<Vec<usize>>| lane.iter().map(|members| rows(&all, members)).sum::<usize>();
             assert_eq!(load(&dealt[0]), load(&dealt[1]));
         }
-        // With room for all, each of two lanes gets half of them, and the prompt twice.
         let dealt = deal_all(&all, 10_000, 2);
         assert_eq!(dealt.iter().map(|lane| rows(&all, &lane[0])).collect::<Vec<_>>(), [500, 500]);
         assert_eq!(deal_all(&all, 10_000, 1)[0].len(), 1);
@@ -242,7 +232,7 @@ mod tests {
                 };
                 let loads: Vec<usize> = dealt.iter().map(|lane| lane.iter().map(work).sum()).collect();
                 let (least, most) = (loads.iter().min().unwrap(), loads.iter().max().unwrap());
-                // The longest sequence cannot be split, so its cost bounds the difference.
+                // The longest sequence cannot be split.
                 assert!(most - least <= cost(700, 0, &config), "{lanes} {budget}: {loads:?}");
             }
         }
@@ -254,7 +244,7 @@ mod tests {
         let tokens: Vec<u32> = (0..50).collect();
         let shared = [Shared { tokens: &tokens, beside: 30 }; 4];
         let dealt = deal_shared(&shared, 110, 1, &config(4, 2, true));
-        // 50 rows of the common start and 30 of each response.
+        // 50 common rows, and 30 for each sequence's masked contexts.
         assert_eq!(dealt, [[vec![0, 1], vec![2, 3]]]);
     }
 }

@@ -1,5 +1,3 @@
-//! Rows of each sequence in a packing.
-
 use super::*;
 use crate::cpu::decoder::tests::sequence;
 
@@ -51,8 +49,7 @@ fn a_token_after_the_same_tokens_has_one_row() {
     assert!(paths.iter().zip(expected).all(|(a, b)| a == b), "{paths:?}");
     assert_eq!(packing.shared(), 3 + 4 + 4 + 5 + 6);
     assert_eq!(packing.longest(), 6);
-    // Every sequence can be read back from its rows, and each target's row is preceded by the
-    // sequence's tokens.
+    // A sequence's rows give back its tokens.
     for (index, sequence) in all.iter().enumerate() {
         let rows: Vec<usize> = paths[index].iter().copied().chain(packing.own(index)).collect();
         let tokens: Vec<u32> = rows.iter().map(|&row| packing.tokens[row]).collect();

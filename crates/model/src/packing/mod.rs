@@ -1,13 +1,3 @@
-//! Packs sequences into the rows of a micro-batch, and splits batches into micro-batches.
-//!
-//! | file | subject |
-//! |---|---|
-//! | `mod.rs` | rows of a micro-batch, flat or as a prefix tree |
-//! | `tree.rs` | longest prefix shared with earlier sequences |
-//! | `selection.rs` | rows that a subset of the sequences needs |
-//! | `deal.rs` | splitting a batch into micro-batches and lanes |
-//! | `families.rs` | splitting batches whose sequences share prefixes |
-
 mod deal;
 mod families;
 mod selection;
@@ -28,35 +18,30 @@ pub(crate) use tree::common_prefix;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) row: usize,
-    /// Index, in [`Packing::outputs`], of the row that predicts the target.
+    /// Index in [`Packing::outputs`].
     pub(crate) output: usize,
     pub(crate) token: u32,
 }
 
-/// One micro-batch.
+/// The rows of one micro-batch.
 ///
-/// In a flat packing, every sequence has a row for each of its tokens. In a tree, a token that
-/// follows the same prefix in several sequences has one row. A sequence's own rows are those that
-/// no earlier sequence has. Its path consists of the rows shared with earlier sequences. A row's
-/// position is the number of tokens before it.
+/// A flat packing has one row per token. In a tree, a token that follows the same prefix in several
+/// sequences has one row, which belongs to the first and is on the path of the others. A row's
+/// position is the number of its sequence's tokens before it. Offsets list where each sequence or
+/// output starts, then the end.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Packing {
     pub(crate) tokens: Vec<u32>,
-    /// Start index of each sequence's own rows, followed by the end.
     pub(crate) offsets: Vec<usize>,
     paths: Vec<Range<usize>>,
-    /// Start index of each sequence's path in `paths`, followed by the end.
     path_offsets: Vec<usize>,
     pub(crate) targets: Vec<Target>,
-    /// Start index of each sequence in `targets`, followed by the end.
     pub(crate) target_offsets: Vec<usize>,
-    /// Rows that predict a token, in order of their first target. A flat packing has one such row
-    /// per target.
+    /// Rows that predict a token, in order of their first target.
     pub(crate) outputs: Vec<usize>,
     by_output: Vec<usize>,
-    /// Start index of each output in `by_output`, followed by the end.
     output_offsets: Vec<usize>,
-    /// Id of each sequence for seeding random draws; by default its index.
+    /// Seed of each sequence's random draws.
     pub(crate) identities: Vec<u64>,
 }
 
@@ -65,13 +50,12 @@ impl Packing {
         self.fill_rows(sequences, false);
     }
 
-    /// Packs validated sequences as a tree, in which shared prefixes have one row per token.
     pub(crate) fn fill_tree<'a>(&mut self, sequences: impl Iterator<Item = &'a TokenSequence>) {
         self.fill_rows(sequences, true);
     }
 
-    /// The shift by one happens only in this function: the row at position `p - 1` predicts token
-    /// `p`. Tokens after the last predicting row are not computed.
+    /// Only here are rows shifted: the row at position `p - 1` predicts token `p`. Later tokens are
+    /// not computed.
     fn fill_rows<'a>(&mut self, sequences: impl Iterator<Item = &'a TokenSequence>, share: bool) {
         self.tokens.clear();
         self.paths.clear();
@@ -154,7 +138,7 @@ impl Packing {
         self.offsets[sequence]..self.offsets[sequence + 1]
     }
 
-    /// Returns the rows of a sequence's path, in position order; empty in a flat packing.
+    /// Returns ranges in position order; none in a flat packing.
     pub(crate) fn path(&self, sequence: usize) -> &[Range<usize>] {
         &self.paths[self.path_offsets[sequence]..self.path_offsets[sequence + 1]]
     }
@@ -171,8 +155,8 @@ impl Packing {
         &self.by_output[self.output_offsets[output]..self.output_offsets[output + 1]]
     }
 
-    /// Returns time, row and column of every row. `after` computes them for a token, given the
-    /// preceding position.
+    /// Returns time, row and column of each packed row; `after` computes them from the preceding
+    /// token and place.
     pub(crate) fn places(&self, after: impl Fn(Option<(u32, [u32; 3])>, u32) -> [u32; 3]) -> Vec<[u32; 3]> {
         let mut places: Vec<[u32; 3]> = Vec::with_capacity(self.tokens.len());
         for sequence in 0..self.sequences() {
@@ -187,8 +171,7 @@ impl Packing {
         places
     }
 
-    /// Returns the sequence id and position of each row, provided that each row belongs to a single
-    /// sequence.
+    /// Returns the id and position of each row; each must belong to a single sequence.
     pub(crate) fn coordinates(&self, rows: Range<usize>) -> impl Iterator<Item = [u64; 2]> {
         let first = self.offsets.partition_point(|&offset| offset <= rows.start).saturating_sub(1);
         (first..self.sequences())
@@ -205,7 +188,7 @@ impl Packing {
     }
 }
 
-/// Returns the number of tokens that must be computed: all tokens before the last response token.
+/// Returns the number of tokens before the last response token; the others are not computed.
 pub(crate) fn input_length(sequence: &TokenSequence) -> usize {
     sequence.response_positions().last().unwrap_or(0)
 }

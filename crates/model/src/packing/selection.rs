@@ -1,31 +1,28 @@
-//! Selects the rows that a subset of the sequences needs: their own rows and their paths.
-
 use std::ops::Range;
 
 use super::Packing;
 
-/// Consecutive rows of a single sequence.
+/// Rows of one sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub(crate) sequence: usize,
-    /// Rows, as indices relative to the sequence's first own row.
     pub(crate) rows: Range<usize>,
     pub(crate) depth: usize,
 }
 
-/// Consecutive rows of one or more sequences.
+/// Consecutive rows of several sequences.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) rows: Range<usize>,
     pub(crate) segments: Vec<Segment>,
 }
 
-/// Rows of a micro-batch, in ascending order. It contains the path of each of its rows.
+/// The rows that some sequences need: their own and their paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Selection {
-    /// Maximal runs of rows.
+    /// Rows that some sequences need: their own and their paths.
     pub(crate) runs: Vec<Run>,
-    /// True if the selection covers the whole micro-batch.
+    /// Maximal runs in ascending order.
     pub(crate) whole: bool,
 }
 
@@ -35,12 +32,12 @@ impl Packing {
     }
 
     pub(crate) fn select(&self, wanted: &[bool]) -> Selection {
-        // Number of leading own rows needed, per sequence.
+        // Leading own rows needed, per sequence.
         let mut needed = vec![0; self.sequences()];
         for sequence in (0..self.sequences()).filter(|&sequence| wanted[sequence]) {
             needed[sequence] = self.own(sequence).len();
             for part in self.path(sequence) {
-                // A part starts with the first own row of a sequence.
+                // Each part of a path starts with the first own row of a sequence.
                 let owner = self.offsets.partition_point(|&offset| offset <= part.start) - 1;
                 needed[owner] = needed[owner].max(part.len());
             }
@@ -123,7 +120,6 @@ mod tests {
         };
         assert_eq!(rows([true; 5]), [0..10]);
         assert_eq!(rows([true, true, true, true, false]), [0..10]);
-        // Of the first sequence, only the prefix of the others.
         assert_eq!(rows([false, false, false, true, false]), [0..3, 5..7, 9..10]);
         assert_eq!(rows([false, true, true, false, false]), [0..3, 5..9]);
         assert_eq!(rows([false, false, false, false, true]), [0..2]);

@@ -1,5 +1,3 @@
-//! Compares a micro-batch packed as a tree with the same sequences packed flat.
-
 use turnwise_core::TokenSequence;
 
 use super::*;
@@ -18,7 +16,7 @@ pub(crate) fn family() -> Vec<TokenSequence> {
     let of = |parts: &[&[u32]]| parts.concat();
     let (first, second): (Vec<u32>, Vec<u32>) = (prompt(1, 70).collect(), prompt(2, 9).collect());
     vec![
-        // A group: one prompt and several responses, two of which share a start.
+        // One prompt with several responses, two of which share a start.
         sequence(&of(&[&head, &first, &[4, 5, 6, 7, 8]]), &[(75, 80)]),
         sequence(&of(&[&head, &first, &[4, 5, 9]]), &[(75, 78)]),
         sequence(&of(&[&head, &first, &[10]]), &[(75, 76)]),
@@ -30,13 +28,11 @@ pub(crate) fn family() -> Vec<TokenSequence> {
         sequence(&[22, 21, 20], &[(1, 3)]),
         sequence(&of(&[&head, &first, &[4, 5, 9]]), &[(75, 78)]),
         sequence(&of(&[&head, &first]), &[]),
-        // A first turn that is part of an earlier sequence's prompt.
+        // A first turn inside an earlier sequence's prompt.
         sequence(&of(&[&head, &first[..30], &[3, 3]]), &[(5, 9), (35, 37)]),
     ]
 }
 
-/// Returns the statistics of every target, and the gradient with derivatives of zero outside wanted
-/// sequences.
 fn run<T: Real>(
     network: Network<'_, T>,
     recompute: bool,
@@ -123,7 +119,6 @@ fn a_tree_without_its_paths_or_one_of_its_sequences_is_noticed() {
     cut.path_offsets.fill(0);
     let (wrong_rows, wrong) = run(network, false, None, &cut, &[true; 10]);
     assert!(largest(&wrong_rows, &rows) > 1e-2 && distance(&wrong, &exact) > 1e-2);
-    // The contribution of one sequence to shared rows.
     for sequence in [1, 2, 5, 7] {
         let mut wanted = [true; 10];
         wanted[sequence] = false;
@@ -155,7 +150,6 @@ fn single_precision_and_bf16_agree_with_the_flat_batch_to_rounding() {
         {
             let (tree_rows, of_tree) = run(network, false, kernel, &tree, &all);
             let (flat_rows, of_flat) = run(network, false, kernel, &flat, &all);
-            // The tree is about as close to the exact numbers as the flat batch.
             let off = [largest(&tree_rows, &exact_rows), largest(&flat_rows, &exact_rows)];
             assert!(off[0] < rows_bound && off[0] < 2.0 * off[1] + 1e-5, "{kernel:?}: {off:?}");
             let off = [distance(&of_tree, &exact), distance(&of_flat, &exact)];
@@ -185,7 +179,7 @@ fn an_adapter_on_a_tree_has_the_gradient_of_the_flat_batch() {
             assert!(largest(&rows, &exact_rows) < 1e-11);
             assert!(distance(&gradient, &exact) < 1e-11);
         }
-        // Dropout differs per sequence, so a shared row would apply one sequence's mask to all.
+        // Dropout differs between sequences, which a shared row cannot represent.
         let network = Network { dropout: Dropout::new(9, 0.3), ..network };
         let dropped = run(network, false, None, &tree, &[true; 10]);
         assert!(largest(&dropped.0, &run(network, false, None, &flat, &[true; 10]).0) > 1e-3);

@@ -1,4 +1,4 @@
-//! Finds the longest prefix that a sequence shares with earlier sequences.
+//! Finds the longest prefix shared with earlier sequences.
 
 use std::ops::Range;
 
@@ -12,13 +12,13 @@ pub(crate) struct Tree {
 #[derive(Debug)]
 struct Branch {
     rows: Range<usize>,
-    /// Branches that leave this one, each with the number of rows before the branch. Branches that
-    /// leave at the same row start with different tokens.
+    /// Rows before each branch that leaves this one. Branches from the same row start with
+    /// different tokens.
     children: Vec<(usize, usize)>,
 }
 
 impl Tree {
-    /// Adds a sequence, appending its shared rows to `path` and its other tokens to `tokens`.
+    /// Appends a sequence's shared rows to `path` and its other tokens to `tokens`.
     pub(crate) fn insert(&mut self, sequence: &[u32], tokens: &mut Vec<u32>, path: &mut Vec<Range<usize>>) {
         let mut rest = sequence;
         let mut at: Option<(usize, usize)> = None;

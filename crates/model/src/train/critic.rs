@@ -1,22 +1,17 @@
-//! A critic: a separate decoder with a value head.
-
 use turnwise_core::{LearnError, Learner as _, LossReport, Objective, StepReport, TokenBatch, TokenSequence};
 
 use crate::{LearnerConfig, ModelError, NativeLearner, OptimizerState, TensorInfo, Weights};
 
-/// PPO's value model: `V(s_t) = w . norm(h_t) + b` with the hidden state `h_t` of the position
-/// before token `t`. Entry `t` is the value of the state before token `t`.
-///
-/// The critic is a full copy of the policy's layers, or an adapter with a value head on the
-/// policy's base.
+/// PPO's value model: `V(s_t) = w . norm(h_t) + b`, with the hidden state `h_t` of the position
+/// before token `t`. A copy of the policy's layers, or an adapter on its base.
 pub struct Critic(NativeLearner);
 
 impl Critic {
-    /// Creates a critic from these weights with a fresh optimizer. The weights need a value head
-    /// ([`crate::Parameters::to_critic`], [`crate::load_critic`], [`crate::Adapter::critic`]).
+    /// Creates a critic from weights with a value head ([`crate::Parameters::to_critic`],
+    /// [`crate::load_critic`], [`crate::Adapter::critic`]).
     ///
     /// # Errors
-    /// Fails on weights without a value head, and like [`NativeLearner::new`].
+    /// Fails without a value head, and like [`NativeLearner::new`].
     pub fn new(weights: impl std::convert::Into<Weights>, config: LearnerConfig) -> Result<Self, ModelError> {
         let weights = weights.into();
         if !weights.has_value_head() {
@@ -28,20 +23,19 @@ impl Critic {
         Ok(Self(NativeLearner::new(weights, config)?))
     }
 
-    /// Returns the value before every response token, one vector per sequence.
+    /// Returns the value before each response token, by sequence.
     ///
     /// # Errors
-    /// Returns [`LearnError::Sequence`] for overlapping or invalid spans, too many tokens, or a
-    /// token outside the vocabulary, and [`LearnError::Backend`] if a lane or device fails.
+    /// Fails like [`turnwise_core::Learner::logprobs`].
     pub fn values(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
         self.0.logprobs(batch)
     }
 
-    /// Adds the gradient of a loss over values, which the objective receives instead of log-probs.
+    /// Adds the gradient of a loss over values, which the objective receives as log-probs.
     ///
     /// # Errors
-    /// Fails like [`Critic::values`], or if the objective fails, returns a wrong number of
-    /// derivatives, or needs a reference policy. The accumulated gradient is then discarded.
+    /// Fails like [`turnwise_core::Learner::forward_backward`], and discards the accumulated
+    /// gradient.
     pub fn forward_backward(
         &mut self,
         batch: &TokenBatch<'_>,
@@ -50,33 +44,31 @@ impl Critic {
         self.0.forward_backward(batch, objective)
     }
 
-    /// Updates the weights; see [`turnwise_core::Learner::step`].
+    /// Updates the weights.
     ///
     /// # Errors
-    /// Returns [`LearnError::Gradient`] if the gradient norm is NaN or infinite; the gradient is
-    /// discarded and the weights are unchanged. Returns [`LearnError::Backend`] if the learning
-    /// rate is invalid or the device fails.
+    /// Fails like [`turnwise_core::Learner::step`].
     pub fn step(&mut self, learning_rate: f64) -> Result<StepReport, LearnError> {
         self.0.step(learning_rate)
     }
 
-    /// Rejects trained weights that are not finite; see [`NativeLearner::check_finite`].
+    /// Rejects trained weights that are not finite.
     ///
     /// # Errors
-    /// Fails on a NaN or infinite weight, naming its tensor, or if the device fails.
+    /// Fails like [`NativeLearner::check_finite`].
     pub fn check_finite(&self) -> Result<(), LearnError> {
         self.0.check_finite()
     }
 
-    /// Copies weights and moments to the host; see [`NativeLearner::fetch`].
+    /// Copies weights and moments to the host.
     ///
     /// # Errors
-    /// Fails if the device fails; never fails on the CPU.
+    /// Fails like [`NativeLearner::fetch`].
     pub fn fetch(&self) -> Result<(), LearnError> {
         self.0.fetch()
     }
 
-    /// Frees the memory of passes and gradients; see [`NativeLearner::release`].
+    /// Frees memory; see [`NativeLearner::release`].
     pub fn release(&mut self) {
         self.0.release();
     }
@@ -91,7 +83,7 @@ impl Critic {
         self.0.trained_tensors()
     }
 
-    /// Returns the moments and the step count, for a checkpoint.
+    /// Returns the moments and the step count.
     pub fn optimizer_state(&self) -> &OptimizerState {
         self.0.optimizer_state()
     }
@@ -99,8 +91,7 @@ impl Critic {
     /// Restores a checkpoint's optimizer.
     ///
     /// # Errors
-    /// Fails if the number of moments differs from the number of trained parameters, or if the
-    /// device fails.
+    /// Fails like [`NativeLearner::restore_optimizer`].
     pub fn restore_optimizer(&mut self, state: OptimizerState) -> Result<(), ModelError> {
         self.0.restore_optimizer(state)
     }
@@ -188,7 +179,7 @@ mod tests {
         let critic: Parameters<f32> = critic(4).cast();
         save_model(&critic, folder.path()).unwrap();
         assert_eq!(load_critic(folder.path()).unwrap(), critic);
-        // A policy needs an output layer, which a critic's files lack.
+        // A critic's files lack the output layer.
         assert!(load_model(folder.path()).unwrap_err().to_string().contains("lm_head.weight"));
     }
 }

@@ -1,7 +1,5 @@
-//! Compares the decoder with Qwen2, Qwen3 and Llama of `transformers`, and AdamW with PyTorch's,
-//! through golden files.
-//!
-//! `make.py` in each folder of `tests/golden` wrote them and defines the weights.
+//! Compares the decoder with `transformers` and AdamW with PyTorch's, through golden files written
+//! by `make.py` in each folder of `tests/golden`.
 
 use serde_json::Value;
 use turnwise_core::{
@@ -47,8 +45,7 @@ fn case(family: &str, name: &str) -> Value {
     golden(&format!("{family}/{family}.json"))[name].clone()
 }
 
-/// Returns a golden model's config and its tensors in the formula's order, which must not depend on
-/// the layout.
+/// Returns a golden model's config and its tensors in the order of [`formula`].
 fn shape(case: &Value) -> (ModelConfig, Vec<String>) {
     if let Some(names) = case["names"].as_array() {
         let names = names.iter().map(|name| name.as_str().unwrap().to_owned()).collect();
@@ -96,7 +93,6 @@ fn shape(case: &Value) -> (ModelConfig, Vec<String>) {
     (config, names)
 }
 
-/// Returns a golden model with weights multiplied by `factor` (1 for the original).
 fn model(case: &Value, factor: f64) -> Parameters<f64> {
     let (config, names) = shape(case);
     let mut parameters = Parameters::<f64>::zeros(config);
@@ -146,7 +142,6 @@ fn in_double(case: &Value, parameters: &Parameters<f64>, temperature: f64) -> Fo
     )
 }
 
-/// The golden loss as an objective; records its inputs.
 #[derive(Default)]
 struct Recorder(std::sync::Mutex<(Vec<f64>, Vec<f64>)>);
 
@@ -181,8 +176,7 @@ fn in_single(case: &Value, parameters: &Parameters<f64>, temperature: f64) -> Fo
     (logprobs, entropies, report.loss, learner.gradient().iter().copied().map(f64::from).collect())
 }
 
-/// Returns the largest distances of log-probs and entropies, of the loss, and of the gradient
-/// relative to its tensor's norm.
+/// Returns the largest errors of outputs, loss, and gradients relative to their tensor's norm.
 fn distances(
     case: &Value,
     layout: &ParameterLayout,
@@ -301,7 +295,7 @@ fn logits_equal_transformers() {
         }
         let expected = numbers(&case["logits"]);
         let tokens: Vec<u32> = numbers(&case["tokens"]).into_iter().map(|token| token as u32).collect();
-        // Logits of the last position up to their common log-sum, one row per token.
+        // Logits are recovered up to their common log-sum.
         let distance = |parameters: &Parameters<f64>| {
             let logprobs = (0..expected.len() as u32).map(|next| {
                 let mut packing = Packing::default();
@@ -320,7 +314,7 @@ fn logits_equal_transformers() {
     }
 }
 
-/// Returns the largest distance of any weight after any step from PyTorch's AdamW, relative to 1.
+/// Returns the largest difference of any weight from PyTorch's after any step.
 fn adamw_distance(change: impl FnOnce(&mut AdamWConfig)) -> f64 {
     let golden = golden("qwen2/adamw.json");
     let mut settings: AdamWConfig = serde_json::from_value(golden["settings"].clone()).unwrap();

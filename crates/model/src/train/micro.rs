@@ -1,5 +1,3 @@
-//! One micro-batch of a lane: forward, objectives, backward.
-
 use std::ops::Range;
 
 use turnwise_core::{
@@ -20,9 +18,8 @@ pub(crate) struct Lane {
     logprobs: Vec<f32>,
     entropies: Vec<f32>,
     derivatives: Vec<[f32; 2]>,
-    /// The reference policy's pass, once one is needed.
     reference: Option<(Box<dyn Passes>, Packing)>,
-    /// Tokens of the sequences so far that had no rows of their own.
+    /// Tokens saved by shared prefixes.
     shared: usize,
 }
 
@@ -60,7 +57,6 @@ impl Lane {
         self.passes.take_picture_gradient()
     }
 
-    /// Returns the number of tokens saved by shared prefixes since the last call.
     pub(crate) fn take_shared(&mut self) -> usize {
         std::mem::take(&mut self.shared)
     }
@@ -71,11 +67,11 @@ pub(crate) struct Found<T> {
     pub(crate) value: T,
 }
 
-/// A micro-batch after its forward pass: some sequences of the batch, then their masked contexts.
+/// A micro-batch after its forward pass: sequences, then their masked contexts.
 pub(crate) struct Micro<'a> {
     pass: &'a PassOver<'a>,
     members: &'a [usize],
-    /// Indices of the masked contexts, each with its sequence's index in `members`.
+    /// Masked context and index of its sequence in `members`.
     masked_contexts: Vec<(usize, usize)>,
     lane: &'a mut Lane,
     gradient: &'a mut Vec<f32>,
@@ -106,7 +102,7 @@ impl<'a> Micro<'a> {
         let others = masked_contexts.iter().map(|&(index, _)| pass.batch.masked_contexts[index].tokens);
         pass.fill(&mut lane.packing, own.chain(others));
         lane.shared += lane.packing.shared();
-        // Index in the batch, not in the micro-batch, so that the split does not affect dropout.
+        // Indices in the batch, so that the split does not affect dropout.
         let sequences = pass.batch.sequences.len();
         lane.packing.identities.clear();
         lane.packing.identities.extend(members.iter().map(|&member| member as u64));
@@ -158,7 +154,7 @@ impl<'a> Micro<'a> {
         let targets = self.lane.packing.targets.len();
         self.lane.derivatives.clear();
         self.lane.derivatives.resize(targets, [0.0; 2]);
-        // Offset of the reference's targets: it runs either everything or only the masked contexts.
+        // The reference may run only the masked contexts, which offsets its targets.
         let passes = objective.passes();
         let everything = passes.reference_kls;
         let skipped = if everything { 0 } else { self.lane.packing.targets_of(&(0..self.members.len())).end };
@@ -193,7 +189,7 @@ impl<'a> Micro<'a> {
             }
         }
         for (&sequence, mut value) in self.members.iter().zip(answers) {
-            // Only the loss and the sums are used from here on.
+            // Free what is no longer needed.
             value.d_logprobs = Vec::new();
             value.d_entropies = Vec::new();
             value.d_reference_kls = Vec::new();
@@ -215,9 +211,9 @@ impl<'a> Micro<'a> {
         Ok(())
     }
 
-    /// Returns the divergences that the objectives need. First, for every member: its targets
-    /// against the reference. Then, for every masked context: its original targets against the
-    /// masked ones, and the masked ones against the reference.
+    /// Returns the divergences in this order: each member's targets against the reference; then,
+    /// per masked context, its original targets against the masked ones, and these against the
+    /// reference.
     fn terms(&self, passes: RequiredPasses, skipped: usize) -> Vec<Divergence> {
         let packing = &self.lane.packing;
         let mut terms = Vec::new();
@@ -243,8 +239,7 @@ impl<'a> Micro<'a> {
         terms
     }
 
-    /// Returns the targets of a masked context's response: in its original sequence, and after the
-    /// masked prompt.
+    /// Returns a masked context's response targets, in its sequence and after the masked prompt.
     fn target_ranges(&self, index: usize) -> (Range<usize>, Range<usize>) {
         let (masked_context, member) = self.masked_contexts[index];
         let MaskedContext { sequence, span, .. } = self.pass.batch.masked_contexts[masked_context];
@@ -269,7 +264,6 @@ impl<'a> Micro<'a> {
         Ok(found.into_iter().map(f64::from).collect())
     }
 
-    /// Evaluates the objective for one sequence, checks the lengths and stores the derivatives.
     fn ask(
         &mut self,
         objective: &dyn Objective,
@@ -292,8 +286,8 @@ impl<'a> Micro<'a> {
         Ok(value)
     }
 
-    /// Evaluates one masked context and adds its derivatives to those of its sequence. Returns the
-    /// start of the next context's divergences.
+    /// Adds a masked context's derivatives to its sequence's, and returns the index of the next
+    /// one's divergences.
     fn ask_masked_context(
         &mut self,
         objective: &dyn Objective,
@@ -386,7 +380,6 @@ fn reference_passes<'a>(
     Some((reference?, &*kept?.0))
 }
 
-/// Copies values; an empty slice counts as zeros.
 fn fill(to: &mut [f64], from: &[f64]) {
     to.iter_mut().zip(from).for_each(|(to, &value)| *to = value);
 }

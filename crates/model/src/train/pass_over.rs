@@ -1,5 +1,3 @@
-//! A pass over a batch: its operands, and its split into micro-batches.
-
 use turnwise_core::{TokenBatch, TokenSequence};
 
 use crate::backend::Network;
@@ -10,7 +8,7 @@ pub(crate) struct PassOver<'a> {
     pub(crate) network: Network<'a, f32>,
     pub(crate) batch: &'a TokenBatch<'a>,
     pub(crate) scored: bool,
-    /// True if shared prefixes are computed only once.
+    /// Compute shared prefixes only once.
     pub(crate) share: bool,
 }
 
@@ -47,7 +45,7 @@ impl PassOver<'_> {
         deal_shared(&shared.collect::<Vec<_>>(), budget, lanes, config)
     }
 
-    /// Returns the number of tokens to run for each sequence and its masked contexts.
+    /// Tokens of each sequence and its masked contexts.
     fn lengths(&self, companions: &[Vec<usize>]) -> Vec<usize> {
         let mut lengths: Vec<usize> =
             self.batch.sequences.iter().map(|sequence| input_length(sequence)).collect();

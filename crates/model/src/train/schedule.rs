@@ -1,8 +1,6 @@
-//! Learning rate schedules.
-
 use serde::{Deserialize, Serialize};
 
-/// Shape of a schedule after its warm-up, as a fraction of the peak rate.
+/// Shape of a schedule after the warm-up, as a fraction of the peak rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum ScheduleKind {
@@ -15,9 +13,9 @@ pub enum ScheduleKind {
         #[schemars(range(min = 0.0, max = 1.0))]
         min_lr_ratio: f64,
     },
-    /// 1 until fraction `decay_start` of the run (including warm-up), then linear down to `min_lr_ratio`.
+    /// 1 until `decay_start`, then linear down to `min_lr_ratio`.
     Linear {
-        /// Fraction of the run before the decay starts.
+        /// Fraction of the run, including warm-up, before the decay starts.
         #[schemars(range(min = 0.0, max = 1.0))]
         decay_start: f64,
         /// Final fraction of the peak rate.
@@ -31,18 +29,16 @@ pub enum ScheduleKind {
 pub struct Schedule {
     /// Peak learning rate.
     pub peak: f64,
-    /// Number of linear warm-up steps: the first step uses `peak / warmup_steps`, step
-    /// `warmup_steps` uses `peak`.
+    /// Number of linear warm-up steps, from `peak / warmup_steps` to `peak`.
     pub warmup_steps: u64,
-    /// Number of steps of the run; the last one reaches the final rate.
+    /// Number of steps; the last one reaches the final rate.
     pub total_steps: u64,
     /// Shape after the warm-up.
     pub shape: ScheduleKind,
 }
 
 impl Schedule {
-    /// Returns the learning rate of step `step`, counted from 0. Steps after the last use the last
-    /// step's rate.
+    /// Returns the rate of `step`, counted from 0.
     pub fn learning_rate(&self, step: u64) -> f64 {
         if step < self.warmup_steps {
             return self.peak * (step + 1) as f64 / self.warmup_steps as f64;

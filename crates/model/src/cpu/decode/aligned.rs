@@ -1,8 +1,6 @@
-//! Buffers aligned to cache lines.
-
 use super::vector::LINE;
 
-/// A buffer of four-byte numbers that starts at a cache line, so that vector loads never cross one.
+/// Four-byte numbers aligned to cache lines, which vector loads then never cross.
 #[derive(Debug)]
 pub(super) struct Aligned<T> {
     data: Vec<T>,

@@ -1,11 +1,9 @@
-//! Attention of a decoding step's rows over the keys and values of their sequences.
+//! Attention `out = softmax(q k^T / sqrt(width)) v` of a step's rows over positions up to their
+//! own.
 //!
-//! `out = softmax(q k^T / sqrt(width)) v`, where each row attends to positions up to its own.
-//!
-//! Rows that read the same pages are processed together, as are query heads that share a key/value
-//! head. Keys and values are then loaded only once. Grouping does not change results, not even in
-//! the last bit. Each score belongs to one row and position, and values are added in position
-//! order.
+//! Rows that read the same pages, and query heads that share a key/value head, are grouped to load
+//! keys and values once. Results stay bit-identical, because each score belongs to one row and
+//! position, and values are added in position order.
 #![expect(
     clippy::inline_always,
     reason = "code outside of the dispatched function is compiled without its vectors"
@@ -19,10 +17,9 @@ use super::pages::{Cache, PAGE};
 use super::sharing::{Run, Sharing, Tree};
 use super::vector::{LINE, exp, maximum, prefetch};
 
-/// Maximum number of queries processed together on CPUs with 32 vector registers.
+/// Maximum number of queries per group on CPUs with 32 vector registers.
 const MOST_TOGETHER: usize = 12;
 
-/// Calls a function with the number of queries that the registers allow, and returns that number.
 macro_rules! together {
     ($left:expr, $lanes:expr, $function:ident $arguments:tt) => {
         match $left {
@@ -67,7 +64,7 @@ pub(super) struct Attention<'a> {
     pub(super) cache: &'a Cache,
     pub(super) layer: usize,
     pub(super) sharing: &'a Sharing,
-    /// Rows of `[query_heads, width]` that start `stride` elements apart.
+    /// Rows of `[query_heads, width]`, `stride` elements apart.
     pub(super) queries: &'a [f32],
     pub(super) stride: usize,
     /// `[rows, query_heads, width]`.
@@ -134,7 +131,6 @@ impl<'a> At<'a> {
     }
 }
 
-/// Computes attention for some queries of one run, each over the positions visible to its row.
 #[inline(always)]
 fn attend_run<S: Simd, const QUERIES: usize>(
     simd: S,
@@ -166,7 +162,7 @@ fn attend_run<S: Simd, const QUERIES: usize>(
     let sums = &mut sums[..QUERIES * value_width];
     sums.fill(0.0);
     let weights: [&[f32]; QUERIES] = std::array::from_fn(|query| &scores[query * padded..][..most]);
-    // First the positions that all rows see, then those that only later rows see.
+    // Positions that all rows see come first.
     weigh_columns::<S, QUERIES>(simd, pages, weights.map(|weights| &weights[..lens[0]]), sums);
     for position in lens[0]..most {
         let value = &pages.values(position / PAGE)[position % PAGE * value_width..][..value_width];
@@ -224,7 +220,7 @@ fn attend_tree<S: Simd>(
     sums.fill(0.0);
     for span in spans {
         let pages = Pages { at, table: &at.cache.table(span.sequence)[span.pages.clone()] };
-        // Rows share whole pages only; the last page of a single row may be partly filled.
+        // Rows share only whole pages; a single row's last page may be partly filled.
         let end = (span.pages.end * PAGE).min(members[span.members.start].len);
         let positions = span.pages.start * PAGE..end;
         let (mut query, end) = (span.members.start * group, span.members.end * group);
@@ -264,7 +260,6 @@ fn score_part<S: Simd, const QUERIES: usize>(
     score::<S, QUERIES>(simd, pages, packed, scores, stride);
 }
 
-/// Adds the weighted values at a span's positions to the sums of some queries in a tree.
 #[inline(always)]
 fn weigh_part<S: Simd, const QUERIES: usize>(
     simd: S,
@@ -278,7 +273,7 @@ fn weigh_part<S: Simd, const QUERIES: usize>(
     weigh_columns::<S, QUERIES>(simd, pages, weights, sums);
 }
 
-/// Interleaves queries: two elements of every query, then the next two of every query.
+/// Interleaves queries by two elements each.
 #[inline(always)]
 fn pack<const QUERIES: usize>(queries: [&[f32]; QUERIES], packed: &mut [f32]) {
     for (index, query) in queries.into_iter().enumerate() {
@@ -303,14 +298,11 @@ impl<'a> Pages<'a> {
         self.at.cache.part(self.table[index], self.at.layer, self.at.head).1
     }
 
-    /// Returns the data read after page `index`, for prefetching.
     fn after_keys(&self, index: usize) -> &'a [f32] {
         if index + 1 < self.table.len() { self.keys(index + 1) } else { self.values(0) }
     }
 }
 
-/// Computes the attention scores at all positions of the pages, in rows of `stride`, from queries
-/// packed by [`pack`].
 #[inline(always)]
 fn score<S: Simd, const QUERIES: usize>(
     simd: S,
@@ -350,7 +342,7 @@ fn score<S: Simd, const QUERIES: usize>(
     }
 }
 
-/// Replaces the first `len` scores with their exponentials and returns the inverse of the sum.
+/// Exponentiates the first `len` scores and returns the inverse of their sum.
 #[inline(always)]
 fn softmax<S: Simd>(simd: S, scores: &mut [f32], len: usize) -> f32 {
     let scores = &mut scores[..len.next_multiple_of(PAGE)];
@@ -366,7 +358,7 @@ fn softmax<S: Simd>(simd: S, scores: &mut [f32], len: usize) -> f32 {
     1.0 / simd.reduce_sum_f32s(sums)
 }
 
-/// Adds the weighted values at the first positions, one per weight, to
+/// Adds the weighted values of the first positions, one per weight, to
 /// `sums [QUERIES, value_width]`.
 #[inline(always)]
 fn weigh_columns<S: Simd, const QUERIES: usize>(
@@ -378,7 +370,7 @@ fn weigh_columns<S: Simd, const QUERIES: usize>(
     let vectors = pages.at.cache.value_width() / S::F32_LANES;
     let mut vector = 0;
     while vector < vectors {
-        // More columns would not fit into the registers beside this many queries.
+        // More columns would not fit into the registers.
         vector += if vectors - vector >= 4 && QUERIES <= if S::F32_LANES >= 16 { 6 } else { 4 } {
             weigh::<S, QUERIES, 4>(simd, pages, weights, vector, sums)
         } else if vectors - vector >= 2 {
@@ -389,8 +381,7 @@ fn weigh_columns<S: Simd, const QUERIES: usize>(
     }
 }
 
-/// Computes some columns of [`weigh_columns`], starting at `vector`; returns the number of vectors
-/// done.
+/// Computes `COLUMNS` vectors of [`weigh_columns`] from `vector` on, and returns their number.
 #[inline(always)]
 #[expect(clippy::manual_memcpy, reason = "loops of a constant length alone leave the sums in registers")]
 fn weigh<S: Simd, const QUERIES: usize, const COLUMNS: usize>(

@@ -12,7 +12,6 @@ fn numbers(count: usize, factor: usize) -> Vec<f32> {
     (0..count).map(|index| number(index * factor + factor)).collect()
 }
 
-/// Writes positions of a sequence with values derived from position and `text`.
 fn write(cache: &mut Cache, sequence: usize, positions: Range<usize>, text: usize) {
     let row = cache.heads().keys * cache.heads().width;
     for position in positions {
@@ -80,8 +79,7 @@ fn rows_together_are_the_bits_of_each_alone() {
     for (query_heads, keys, width) in [(4, 2, 64), (9, 3, 64), (6, 1, 20), (7, 1, 128), (2, 2, 2)] {
         let heads = Heads { queries: query_heads, keys, width };
         let mut cache = Cache::new(heads, 2, 6);
-        // Sequences 0 to 3 have 40 tokens in common, 1 and 2 another 20, 4 nothing; 5 is a prompt
-        // of theirs.
+        // Sequences 0 to 3 share 40 tokens, 1 and 2 another 20, 4 nothing; 5 is a prompt with them.
         write(&mut cache, 1, 0..90, 0);
         for (to, positions) in [(2, 60), (0, 40), (3, 40), (5, 40)] {
             cache.take_over(1, to, positions);

@@ -1,5 +1,3 @@
-//! Samples a token from logits, and computes its log-prob and the entropy.
-
 use pulp::Arch;
 use turnwise_core::SamplingParams;
 
@@ -14,14 +12,12 @@ pub(crate) struct TokenSampler {
 }
 
 impl TokenSampler {
-    /// Samples from `softmax(logits / temperature)`. Top-k is applied first, then top-p to the
-    /// remaining tokens.
+    /// Samples from `softmax(logits / temperature)` after top-k, then top-p; `None` if the logits
+    /// are not finite. Greedy decoding ignores `uniform`, a number in `[0, 1)`.
     ///
-    /// `logits` has `vocab` entries, padded to whole SIMD vectors with the lowest finite number.
-    /// The log-prob `x - ln Z` and the entropy `ln Z - (sum x e^x) / Z` refer to the full
-    /// distribution, before top-k and top-p. Here `x = (logit - max) / temperature` and
-    /// `Z = sum e^x`. `uniform` is a random number in `[0, 1)`; it is ignored in greedy decoding.
-    /// Returns `None` if the logits are not finite.
+    /// `logits` has `vocab` entries, padded to whole vectors with the lowest finite number. With
+    /// `x = (logit - max) / temperature` and `Z = sum e^x`, log-prob `x - ln Z` and entropy
+    /// `ln Z - (sum x e^x) / Z` are those of the full distribution.
     pub(crate) fn choose(
         &mut self,
         arch: Arch,
@@ -70,8 +66,8 @@ impl TokenSampler {
                     return token;
                 }
             }
-            // Rounding made the chunk's sum larger than its elements'. Take the heaviest token: the
-            // last may have almost no weight.
+            // Rounding made the chunk's sum too large. Take the heaviest token: the last may have
+            // almost no weight.
             let by_weight = |a: &usize, b: &usize| self.weights[*a].total_cmp(&self.weights[*b]);
             return (start..end).max_by(by_weight).unwrap_or(end - 1);
         }
@@ -81,7 +77,7 @@ impl TokenSampler {
     fn draw_truncated(&mut self, vocab: usize, total: f64, params: &SamplingParams, uniform: f64) -> usize {
         let weights = &self.weights[..vocab];
         let by_weight = |a: &(f32, u32), b: &(f32, u32)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
-        // Without top-k, tokens below this have less than 1 - top_p in total, so none is kept.
+        // Tokens below this have less than 1 - top_p in total, so none is kept.
         let floor = if params.top_k == 0 {
             ((1.0 - f64::from(params.top_p)) * total / vocab as f64 * 0.999) as f32
         } else {
@@ -120,7 +116,6 @@ impl TokenSampler {
     }
 }
 
-/// Returns the `count` most probable tokens with their log-probs, best first.
 pub(super) fn best(
     logits: &[f32],
     params: &SamplingParams,
@@ -178,7 +173,6 @@ mod tests {
         order
     }
 
-    /// Returns Pearson's chi-squared statistic per degree of freedom, with rare tokens merged.
     fn chi_square(counts: &[usize], expected: &[f64]) -> f64 {
         let (mut statistic, mut cells, mut rest) = (0.0, 0, (0.0, 0.0));
         for (&count, &expected) in counts.iter().zip(expected) {
@@ -255,7 +249,7 @@ mod tests {
     fn a_draw_past_a_chunk_s_elements_goes_to_the_heaviest() {
         let mut weights = vec![1e-30; 2 * CHUNK];
         weights[7] = 1.0;
-        // An f32 sum of the first chunk that is slightly too high.
+        // The first chunk's sum is slightly too high.
         let sampler = TokenSampler { weights, chunks: vec![1.0 + 6e-8, 1e-28], candidates: Vec::new() };
         assert_eq!(sampler.draw(2 * CHUNK, 1.0 + 3e-8), 7);
         assert_eq!(sampler.draw(2 * CHUNK, 0.5), 7);

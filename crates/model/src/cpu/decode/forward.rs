@@ -1,5 +1,3 @@
-//! Forward pass of one decoding step, with rows from different sequences.
-
 use std::sync::Arc;
 
 use pulp::Arch;
@@ -21,7 +19,7 @@ pub(super) struct Forward {
     /// `[position, head width / 2]`.
     cos: Vec<f32>,
     sin: Vec<f32>,
-    /// Cosines and sines of a row that is inside an image.
+    /// Cosines and sines of a row inside an image.
     mixed: (Vec<f32>, Vec<f32>),
     rows: Vec<Row>,
     hidden: Vec<f32>,
@@ -66,8 +64,7 @@ impl Forward {
         self.weights.output.width
     }
 
-    /// Computes all rows, writes their keys and values to the cache, and stores the requested
-    /// logits in row order.
+    /// Writes keys and values to the cache, and the requested logits in row order.
     pub(super) fn step(&mut self, rows: &[Row], cache: &mut Cache) {
         let weights = Arc::clone(&self.weights);
         let arch = self.arch;
@@ -200,7 +197,7 @@ impl Forward {
         }
     }
 
-    /// Drops rows whose logits are not needed once the last layer's keys and values are written.
+    /// Drops rows without logits once the last layer's keys and values are written.
     fn drop_unwanted_rows(&mut self, stride: usize) {
         let hidden = self.weights.hidden;
         let mut kept = 0;

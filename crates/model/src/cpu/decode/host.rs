@@ -1,5 +1,3 @@
-//! Decoding steps on the calling thread.
-
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -14,10 +12,10 @@ use super::weights::EngineWeights;
 use crate::backend::{Choice, Decoding, Row};
 use crate::pictures::Pictures;
 
-/// Maximum number of prompt tokens per step on the CPU, in addition to the tokens being decoded.
+/// Maximum number of prompt tokens per step, besides those being decoded.
 pub(crate) const PROMPT_ROWS: usize = 128;
 
-/// Key-value caches and kernels of the CPU, run on the calling thread.
+/// Decodes on the calling thread.
 #[derive(Debug)]
 pub(crate) struct Host {
     forward: Forward,
@@ -27,7 +25,6 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Creates empty caches.
     pub(crate) fn new(weights: Arc<EngineWeights>, slots: usize, max_model_len: usize) -> Self {
         let arch = Arch::new();
         let cache = Cache::new(weights.heads, weights.layers.len(), slots);

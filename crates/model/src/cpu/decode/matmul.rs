@@ -1,10 +1,10 @@
 //! Multiplies the few rows of a decoding step by a packed weight matrix.
 //!
-//! Each output is a chain of fused multiply-adds over the inputs in ascending order, whatever the
-//! number of rows. A sequence's results therefore do not depend on the rest of the batch.
+//! Each output is a chain of fused multiply-adds over the inputs in ascending order, so a
+//! sequence's results do not depend on the batch.
 //!
-//! With few rows, loading the weights takes longer than the arithmetic. Weights are read in blocks.
-//! A block stays in the L1 and L2 caches for all rows while the next is prefetched.
+//! With few rows, loading the weights takes longest. A block of weights stays in the L1 and L2
+//! caches for all rows while the next is prefetched.
 #![expect(
     clippy::inline_always,
     reason = "code outside of the dispatched function is compiled without its vectors"
@@ -19,13 +19,11 @@ use crate::ops::bf16::{Kernel, PackedRight};
 
 /// Maximum number of inputs in a block of a panel: 96 KB in single precision.
 const DEPTH: usize = 768;
-/// Maximum number of rows in a tile. 12 rows with two accumulators each leave enough of the 32
-/// AVX-512 registers for operands. Each loaded weight is used 12 times.
+/// Maximum number of rows in a tile, each with two of AVX-512's 32 registers as accumulators.
 const TILE: usize = 12;
-/// Maximum number of rows in a tile on CPUs with 16 narrower registers.
+/// The same with 16 narrower registers.
 const NARROW_TILE: usize = 6;
 
-/// Returns the number of rows in a tile on this CPU; it does not affect results.
 fn tile_height(arch: Arch) -> usize {
     struct Height;
 
@@ -44,9 +42,9 @@ fn tile_height(arch: Arch) -> usize {
 #[derive(Debug)]
 enum Stored {
     Single(Panels<f32>),
-    /// Exact bf16 weights, two per word.
+    /// Weights that bf16 represents exactly, two per word.
     Exact(Panels<u32>),
-    /// Weights rounded to bf16, for use with a bf16 kernel.
+    /// Weights rounded to bf16, for a bf16 kernel.
     Half(Kernel, PackedRight),
 }
 
@@ -54,16 +52,14 @@ enum Stored {
 pub(super) struct Packed {
     inputs: usize,
     stored: Stored,
-    /// Padded with zeros to `width`; empty if there is no bias.
+    /// Padded with zeros; empty without bias.
     bias: Vec<f32>,
-    /// Number of outputs, padded to whole panels. It is the row stride of [`Packed::multiply`]'s
-    /// output.
+    /// Number of outputs, padded to whole panels.
     pub(super) width: usize,
 }
 
 impl Packed {
-    /// Returns the size in bytes of a packed matrix of this shape. Weights that bf16 represents
-    /// exactly take half as much.
+    /// Returns an upper bound on the bytes: exact bf16 weights take half as much.
     pub(super) fn bytes(inputs: usize, outputs: usize, compute: Compute) -> usize {
         match compute.kernel() {
             None => outputs.next_multiple_of(PANEL) * inputs * size_of::<f32>(),
@@ -71,7 +67,6 @@ impl Packed {
         }
     }
 
-    /// Stacks row-major matrices with the same number of inputs, and packs them as one.
     pub(super) fn new(
         inputs: usize,
         weights: &[impl AsRef<[f32]>],
@@ -99,7 +94,7 @@ impl Packed {
         Self { inputs, stored, bias, width }
     }
 
-    /// Appends the exact weights of one output, or nothing if the weights were rounded.
+    /// Appends one output's exact weights, or nothing if they were rounded.
     pub(super) fn append_row(&self, output: usize, to: &mut Vec<f32>) {
         match &self.stored {
             Stored::Single(panels) => panels.append_row(output, self.inputs, to),
@@ -108,10 +103,10 @@ impl Packed {
         }
     }
 
-    /// Computes `out = x W^T + bias`, or `out += x W^T + bias` with `add`.
+    /// Computes `out = x W^T + bias`, or adds it with `add`.
     ///
     /// Reads the first `inputs` columns of `x`, `[rows, x_stride]`, and writes the first
-    /// `min(width, out_stride)` columns of `out`, `[rows, out_stride]`. `tiles` is scratch.
+    /// `min(width, out_stride)` columns of `out`, `[rows, out_stride]`.
     pub(super) fn multiply(
         &self,
         arch: Arch,
@@ -150,15 +145,12 @@ impl Packed {
         let height = tile_height(arch);
         pack_tiles(x, x_stride, self.inputs, height, tiles);
         let rows = x.len() / x_stride;
-        // With several blocks, partial sums follow the tiles.
         tiles.resize(rows * if self.inputs > DEPTH { self.inputs + PANEL } else { self.inputs }, 0.0);
         let (tiles, partial) = tiles.split_at_mut(rows * self.inputs);
         arch.dispatch(Multiply { weights: self, panels, tiles, height, partial, out, out_stride, add });
     }
 }
 
-/// Splits rows into tiles of at most `most` rows. Each tile is stored with the inputs as its outer
-/// dimension.
 fn pack_tiles(x: &[f32], stride: usize, inputs: usize, most: usize, tiles: &mut Vec<f32>) {
     tiles.clear();
     tiles.resize(x.len() / stride * inputs, 0.0);
@@ -177,7 +169,7 @@ struct Multiply<'a, T> {
     panels: &'a Panels<T>,
     tiles: &'a [f32],
     height: usize,
-    /// Partial sums of one panel, `[rows, PANEL]`; unused if there is a single block.
+    /// `[rows, PANEL]`; unused with a single block.
     partial: &'a mut [f32],
     out: &'a mut [f32],
     out_stride: usize,
@@ -192,8 +184,7 @@ impl<T: Element> WithSimd for Multiply<'_, T> {
         let Self { weights, panels, tiles, height, partial, out, out_stride, add } = self;
         let inputs = weights.inputs;
         let depth = inputs.div_ceil(inputs.div_ceil(DEPTH));
-        // Passes over a block (tiles times pairs of vectors), among which prefetching of the next
-        // block is spread.
+        // Prefetching is spread over these passes: tiles times pairs of vectors.
         let passes = tiles.len().div_ceil(inputs * height) * (PANEL / (2 * S::F32_LANES));
         for (index, panel) in panels.iter(inputs).enumerate() {
             let first = index * PANEL;
@@ -231,11 +222,10 @@ impl<T: Element> WithSimd for Multiply<'_, T> {
     }
 }
 
-/// Prefetches the block that follows in memory, which may belong to the next panel.
+/// Prefetches the next block, possibly of the next panel.
 struct Fetch<'a, T> {
     panel: &'a [T],
     at: usize,
-    /// Number of inputs multiplied for each prefetched row.
     every: usize,
 }
 
@@ -308,8 +298,6 @@ fn tile_times_block<S: Simd, T: Element, const ROWS: usize>(
     }
 }
 
-/// Writes two vectors per row, with the bias added: one at `index` of each half of the panel's
-/// outputs.
 #[inline(always)]
 fn write<S: Simd, const ROWS: usize>(
     simd: S,
@@ -330,7 +318,6 @@ fn write<S: Simd, const ROWS: usize>(
                 let (row, _) = S::as_mut_simd_f32s(row);
                 row[0] = if target.add { simd.add_f32s(row[0], sum) } else { sum };
             } else if let Some(row) = row.get_mut(start..) {
-                // The last panel, if the output is narrower than the padded width.
                 let mut values = [0.0f32; PANEL];
                 let (lanes, _) = S::as_mut_simd_f32s(&mut values);
                 lanes[0] = sum;
@@ -357,7 +344,6 @@ mod tests {
 
     #[test]
     fn equals_the_definition_and_ignores_the_batch() {
-        // The last two have panels of two and three blocks.
         let shapes = [(8, vec![5, 7], 32), (64, vec![32, 64], 96), (33, vec![40], 40)];
         let deep = [(DEPTH + 2, vec![40], 64), (2 * DEPTH + 1, vec![32], 32)];
         for (inputs, parts, out_stride) in shapes.into_iter().chain(deep) {
@@ -392,7 +378,6 @@ mod tests {
                                 + f64::from(bias[output])
                                 + if add { f64::from(old[row * out_stride + output]) } else { 0.0 };
                             let found = f64::from(out[row * out_stride + output]);
-                            // Longer sums have larger rounding errors.
                             let tolerance = 1e-5 * (inputs as f64 / 64.0).max(1.0);
                             assert!((found - exact).abs() < tolerance, "{found} {exact}");
                         }

@@ -1,32 +1,28 @@
-//! Keys and values of all sequences, in pages shared by sequences with the same prefix.
-
 use super::aligned::Aligned;
 use crate::ops::attention::Heads;
 
 pub(super) const PAGE: usize = 16;
 
 /// Keys and values of 16 positions in all layers. Each `[layer, head]` has keys
-/// `[width, 16 positions]` and values `[16 positions, value_width]`.
-///
-/// With this layout, computing 16 scores needs no horizontal sum, and each head reads contiguous
-/// memory.
+/// `[width, 16 positions]`, so that 16 scores need no horizontal sum, and values
+/// `[16 positions, value_width]`.
 #[derive(Debug)]
 struct Page {
     data: Aligned<f32>,
     users: usize,
 }
 
-/// Paged key-value cache.
+/// Paged key-value cache of all sequences.
 ///
-/// Pages are allocated on demand and reused once no sequence uses them. Only full pages are shared.
-/// A shared page is copied before it is written.
+/// Pages are allocated on demand and reused once no sequence uses them. Sequences share only full
+/// pages, which are copied before a write.
 #[derive(Debug)]
 pub(crate) struct Cache {
     heads: Heads,
     layers: usize,
     pages: Vec<Page>,
     free: Vec<usize>,
-    /// Page table of each sequence, in position order.
+    /// Each sequence's page table, in position order.
     tables: Vec<Vec<usize>>,
 }
 
@@ -39,7 +35,6 @@ impl Cache {
         value_width(self.heads)
     }
 
-    /// Returns the number of elements per layer for a sequence of this length that shares no pages.
     pub(crate) fn numbers(heads: Heads, positions: usize) -> usize {
         positions.div_ceil(PAGE) * heads.keys * part_len(heads)
     }
@@ -58,7 +53,6 @@ impl Cache {
         self.pages[page].data.get()[start..start + len].split_at(self.heads.width * PAGE)
     }
 
-    /// Keeps only the first positions of a sequence and frees its other pages.
     pub(super) fn keep(&mut self, sequence: usize, positions: usize) {
         let whole = positions.div_ceil(PAGE).min(self.tables[sequence].len());
         for page in self.tables[sequence].split_off(whole) {
@@ -66,8 +60,7 @@ impl Cache {
         }
     }
 
-    /// Shares another sequence's pages for the first positions. Both must have the same tokens
-    /// there.
+    /// Shares another sequence's first `positions`, which must have the same tokens.
     pub(super) fn take_over(&mut self, from: usize, to: usize, positions: usize) {
         let mut pages = self.tables[from][..positions / PAGE].to_vec();
         for &page in &pages {
@@ -80,7 +73,7 @@ impl Cache {
         self.tables[to] = pages;
     }
 
-    /// Makes the page of a position writable by this sequence, copying the page if it is shared.
+    /// Makes the page of a position writable, copying it if it is shared.
     pub(super) fn claim(&mut self, sequence: usize, position: usize) {
         let index = position / PAGE;
         while self.tables[sequence].len() <= index {
@@ -115,7 +108,6 @@ impl Cache {
         }
     }
 
-    /// Returns a page with a reference count of one and arbitrary content.
     fn unused(&mut self) -> usize {
         if let Some(page) = self.free.pop() {
             self.pages[page].users = 1;
@@ -180,7 +172,6 @@ mod tests {
         assert_ne!(cache.table(1)[2], cache.table(0)[2], "a page that is not whole is copied");
         assert_eq!(cache.pages.len(), 5);
         write(&mut cache, 1, 35..40, 100.0);
-        // Another text, starting in the middle of a shared page.
         cache.keep(2, 10);
         write(&mut cache, 2, 10..20, 200.0);
         for position in 0..40 {

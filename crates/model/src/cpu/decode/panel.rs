@@ -1,8 +1,7 @@
-//! Weight matrices in panels of 32 outputs. Weights are in single precision or bf16, two bf16
-//! weights per word.
+//! Weight matrices in panels of 32 outputs, in single precision or two bf16 weights per word.
 //!
-//! Weights that bf16 represents exactly, as in a bf16 checkpoint, take half the memory and are
-//! widened in registers. Both formats give bit-identical products.
+//! Exact bf16 weights take half the memory and are widened in registers. Both formats give
+//! bit-identical products.
 #![expect(
     clippy::inline_always,
     reason = "code outside of the dispatched function is compiled without its vectors"
@@ -14,18 +13,18 @@ use super::aligned::Aligned;
 use super::vector::LINE;
 
 pub(super) const PANEL: usize = 32;
-/// Bits of a word that hold the weight of an output in the panel's second half.
+/// Bits of a word for an output in the panel's second half.
 const UPPER: u32 = 0xffff_0000;
 
 pub(super) trait Element: Copy + Default {
     const ROW: usize;
 
-    /// Stores the weight of one output in its element, which must be zero beforehand.
+    /// Stores a weight in its element, which must be zero.
     fn store(row: &mut [Self], output: usize, weight: f32);
 
     fn weight(row: &[Self], output: usize) -> f32;
 
-    /// Returns two vectors of weights, one at `index` of each half of the outputs.
+    /// Returns two vectors of weights, at `index` of each half of the outputs.
     fn pair<S: Simd>(simd: S, row: &[Self], index: usize) -> [S::f32s; 2];
 }
 
@@ -47,7 +46,7 @@ impl Element for f32 {
     }
 }
 
-/// Two bf16 weights: output `i` in the lower bits, output `i + 16` in the upper bits.
+/// Two bf16 weights: output `i` in the lower bits, `i + 16` in the upper.
 impl Element for u32 {
     const ROW: usize = PANEL / 2;
 
@@ -70,7 +69,6 @@ impl Element for u32 {
     }
 }
 
-/// Returns true if bf16 represents all numbers exactly.
 pub(super) fn is_bf16(numbers: &[f32]) -> bool {
     numbers.iter().all(|number| number.to_bits() & !UPPER == 0)
 }
@@ -83,7 +81,7 @@ impl<T: Element> Panels<T> {
         let mut panels = Aligned::zeros(rows.len().div_ceil(PANEL) * inputs * T::ROW);
         let packed: &mut [T] = panels.get_mut();
         for (rows, panel) in rows.chunks(PANEL).zip(packed.chunks_exact_mut(inputs * T::ROW)) {
-            // A few inputs of all rows at a time, so that both sides are whole cache lines.
+            // Both sides are whole cache lines.
             for (block, start) in panel.chunks_mut(T::ROW * LINE).zip((0..inputs).step_by(LINE)) {
                 for (output, row) in rows.iter().enumerate() {
                     for (to, &weight) in block.chunks_exact_mut(T::ROW).zip(&row[start..]) {

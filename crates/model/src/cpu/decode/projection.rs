@@ -1,6 +1,3 @@
-//! A linear layer. The adapter is kept separate if merging it into bf16 weights would round its
-//! update away.
-
 use pulp::Arch;
 
 use super::matmul::Packed;
@@ -8,10 +5,10 @@ use super::panel::PANEL;
 use crate::weights::lora::{Adapter, Joint};
 use crate::{Compute, ModelConfig};
 
-/// Computes `y = x W^T + bias`, or `y = x W^T + s (x A^T) B^T + bias` with a separate adapter.
+/// `y = x W^T + bias`, or `y = x W^T + s (x A^T) B^T + bias` with a separate adapter.
 ///
-/// In f32, the adapter is merged into `W` and adds no cost per token. A merged bf16 matrix would
-/// lose updates below half a bf16 step (1/512 of the weight), so sampling would use stale weights.
+/// In f32, the adapter is merged into `W` at no cost per token. In bf16, merging would lose updates
+/// below half a step (1/512 of the weight), so sampling would lag behind training.
 #[derive(Debug)]
 pub(super) struct Projection {
     weight: Packed,
@@ -22,7 +19,7 @@ pub(super) struct Projection {
 pub(super) struct Beside {
     /// `[modules rank, inputs]`.
     a: Packed,
-    /// `s B`, `[outputs, modules rank]`; zero if row and column belong to different modules.
+    /// `s B`, `[outputs, modules rank]`; zero between different modules.
     b: Packed,
 }
 
@@ -56,8 +53,7 @@ impl Beside {
         Some(Self { a, b: Packed::new(width, &[b], &[], Compute::F32) })
     }
 
-    /// Returns an upper bound on the size in bytes of all layers, with adapters of this rank on
-    /// every module.
+    /// Returns an upper bound on the bytes of all layers, with adapters on every module.
     pub(super) fn bytes(config: &ModelConfig, rank: usize) -> usize {
         let of = |joint: Joint| {
             let modules = joint.modules();
@@ -74,12 +70,10 @@ impl Projection {
         Self { weight, beside }
     }
 
-    /// Row stride of [`Projection::multiply`]'s output.
     pub(super) fn width(&self) -> usize {
         self.weight.width
     }
 
-    /// Like [`Packed::multiply`], with the adapter's contribution added.
     pub(super) fn multiply(
         &self,
         arch: Arch,

@@ -1,5 +1,3 @@
-//! Finds the rows in a step that read the same pages.
-
 use std::ops::Range;
 
 use super::pages::{Cache, PAGE};
@@ -10,16 +8,16 @@ use crate::backend::Row;
 pub(super) struct Run {
     pub(super) sequence: usize,
     pub(super) rows: Range<usize>,
-    /// Number of positions visible to the first row. Each later row sees one more.
+    /// Positions visible to the first row; one more for each later row.
     pub(super) len: usize,
 }
 
-/// Consecutive entries of a page table that some rows in a tree read.
+/// Consecutive entries of a page table that some rows of a tree read.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Span {
     pub(super) sequence: usize,
     pub(super) pages: Range<usize>,
-    /// Members of the tree, as indices relative to its first member.
+    /// Indices relative to the tree's first member.
     pub(super) members: Range<usize>,
 }
 
@@ -30,11 +28,11 @@ pub(super) struct Tree {
     pub(super) spans: Range<usize>,
 }
 
-/// The rows of a step, grouped by the pages they read.
+/// A step's rows, grouped by the pages they read.
 #[derive(Debug, Default)]
 pub(super) struct Sharing {
     pub(super) long: Vec<Run>,
-    /// All other rows, sorted so that rows with the same first pages are adjacent.
+    /// All other rows, sorted by their pages.
     pub(super) members: Vec<Run>,
     pub(super) trees: Vec<Tree>,
     pub(super) spans: Vec<Span>,
@@ -64,7 +62,6 @@ impl Sharing {
         }
     }
 
-    /// Adds spans for members that share the pages before `depth`.
     fn split(&mut self, cache: &Cache, base: usize, members: Range<usize>, depth: usize) {
         // Members are sorted, so pages shared by first and last are shared by all.
         let first = pages(&self.members[members.start], cache);
@@ -88,7 +85,6 @@ impl Sharing {
         }
     }
 
-    /// Returns the longest leading run of members that have the same page at `depth`.
     fn alike(&self, cache: &Cache, members: Range<usize>, depth: usize) -> Range<usize> {
         let page = |member: &Run| pages(member, cache)[depth];
         let first = page(&self.members[members.start]);
@@ -97,8 +93,7 @@ impl Sharing {
     }
 }
 
-/// Returns the pages that a row reads. The last page belongs to this row alone, because it was just
-/// made writable.
+/// The last page was just made writable, so no other row has it.
 fn pages<'a>(member: &Run, cache: &'a Cache) -> &'a [usize] {
     &cache.table(member.sequence)[..member.len.div_ceil(PAGE)]
 }

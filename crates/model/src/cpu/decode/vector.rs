@@ -1,6 +1,4 @@
-//! Vectorized elementwise loops and reductions for decoding.
-//!
-//! Each loop handles one row. The summation order depends only on the row's length.
+//! Vectorized loops. The order of a row's sums depends only on its length.
 #![expect(
     clippy::inline_always,
     reason = "code outside of the dispatched function is compiled without its vectors"
@@ -10,8 +8,7 @@ use pulp::{Simd, WithSimd};
 
 pub(super) const LINE: usize = 16;
 
-/// Prefetches the cache line of element `at`, which may be out of bounds. Does nothing on CPUs
-/// other than x86-64.
+/// Prefetches element `at`, which may be out of bounds; only on x86-64.
 #[inline(always)]
 #[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "the intrinsic takes a pointer"))]
 pub(super) fn prefetch<T>(from: &[T], at: usize) {
@@ -25,15 +22,11 @@ pub(super) fn prefetch<T>(from: &[T], at: usize) {
     let _ = (from, at);
 }
 
-/// Computes `e^x` with an error of about two units in the last place. Below -87, the result is the
-/// smallest normal number.
-///
-/// Method: `x = n ln 2 + r` with `|r| <= ln 2 / 2`. A polynomial in `r` gives `e^r`, and `n` is
-/// added to the exponent (coefficients from Cephes `expf`).
+/// Computes `e^x` to about two units in the last place; below -87, the smallest normal number. The
+/// method is that of `ops/real.rs`.
 #[inline(always)]
 pub(super) fn exp<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
     let x = simd.min_f32s(simd.max_f32s(x, simd.splat_f32s(-87.3)), simd.splat_f32s(88.0));
-    // Adding 1.5 * 2^23 rounds to an integer, stored in the low bits.
     let magic = simd.splat_f32s(12_582_912.0);
     let shifted = simd.mul_add_f32s(x, simd.splat_f32s(std::f32::consts::LOG2_E), magic);
     let n = simd.sub_f32s(shifted, magic);
@@ -48,7 +41,7 @@ pub(super) fn exp<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
     simd.transmute_f32s_u32s(simd.add_u32s(simd.transmute_u32s_f32s(y), exponent))
 }
 
-/// Computes `out = x / sqrt(mean(x^2) + epsilon) * weight` for each row.
+/// `out = x / sqrt(mean(x^2) + epsilon) * weight`, per row.
 pub(super) struct RmsNorm<'a> {
     pub(super) x: &'a [f32],
     pub(super) weight: &'a [f32],
@@ -83,8 +76,8 @@ impl WithSimd for RmsNorm<'_> {
     }
 }
 
-/// Applies RMS norm in place to each query and key head of rows `[queries | keys | ..]` of
-/// `stride`. `weight` holds the query norm's weights, then the key norm's.
+/// RMS norm in place of query and key heads in rows `[queries | keys | ..]`. `weight` is the query
+/// norm's, then the key norm's.
 pub(super) struct HeadNorm<'a> {
     pub(super) qkv: &'a mut [f32],
     pub(super) stride: usize,
@@ -123,7 +116,7 @@ impl WithSimd for HeadNorm<'_> {
     }
 }
 
-/// Computes `gate_up[.., i] = silu(gate_i) * up_i` in place. Rows `[gate | up]` are `stride` apart.
+/// `gate_up[.., i] = silu(gate_i) * up_i` in place, for rows `[gate | up]` `stride` apart.
 pub(super) struct GatedSilu<'a> {
     pub(super) gate_up: &'a mut [f32],
     pub(super) stride: usize,
@@ -148,7 +141,7 @@ impl WithSimd for GatedSilu<'_> {
     }
 }
 
-/// Computes `gate / (1 + e^-gate) * up`. A closure would be compiled without vector instructions.
+/// `gate / (1 + e^-gate) * up`; closures are compiled without vector instructions.
 #[inline(always)]
 fn silu_times<S: Simd>(simd: S, gate: S::f32s, up: S::f32s) -> S::f32s {
     let power = exp(simd, simd.sub_f32s(simd.splat_f32s(0.0), gate));
@@ -163,12 +156,11 @@ pub(super) struct Softmax {
     pub(super) weighted: f64,
 }
 
-/// Number of elements summed in `f32` before they are added in `f64`.
+/// Elements summed in `f32` before they are added in `f64`.
 pub(super) const CHUNK: usize = 256;
 
-/// Writes the exponential of each logit to `weights` and the sum of each chunk to `chunks`.
-///
-/// The lengths of `logits` and `weights` must be multiples of the panel width.
+/// Writes each logit's exponential and each chunk's sum. `logits` and `weights` must fill whole
+/// panels.
 pub(super) struct Exponentials<'a> {
     pub(super) logits: &'a [f32],
     pub(super) inverse_temperature: f32,
@@ -187,7 +179,7 @@ impl WithSimd for Exponentials<'_> {
         let lowest = simd.splat_f32s(-87.3);
         let zero = simd.splat_f32s(0.0);
         let (mut total, mut weighted) = (0.0, 0.0);
-        // Becomes NaN at the first logit that is not finite; a maximum would skip a NaN.
+        // Becomes NaN at a logit that is not finite; a maximum would skip a NaN.
         let mut poison = zero;
         self.chunks.clear();
         for (logits, weights) in self.logits.chunks(CHUNK).zip(self.weights.chunks_mut(CHUNK)) {
@@ -221,7 +213,7 @@ pub(super) fn maximum<S: Simd>(simd: S, values: &[f32]) -> f32 {
     tail.iter().copied().fold(simd.reduce_max_f32s(maxima), f32::max)
 }
 
-/// Rotates one head in place: each pair `(i, i + half)` is rotated by the position's angle.
+/// Rotates each pair `(i, i + half)` of a head by the position's angle.
 #[inline]
 pub(super) fn rotate(head: &mut [f32], cos: &[f32], sin: &[f32]) {
     let (left, right) = head.split_at_mut(cos.len());

@@ -1,20 +1,16 @@
-//! Image features, shared by all engines with the same weights.
-
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::pictures::{Pictures, VisionConfig};
 use crate::vision::{MOST_FEATURES, encode_one};
 
-/// A vision tower with the features of images that it has already encoded.
+/// A vision tower and the images it has encoded, shared by engines with the same weights.
 #[derive(Debug)]
 pub(super) struct EngineVision {
     config: VisionConfig,
-    /// Hidden width of the decoder.
     width: usize,
-    /// The tower's weights.
     data: Vec<f32>,
-    /// Features, keyed by an image's first token.
+    /// Features by an image's first token.
     known: Mutex<BTreeMap<u32, Arc<Vec<f32>>>>,
 }
 
@@ -23,18 +19,15 @@ impl EngineVision {
         Self { config, width, data, known: Mutex::default() }
     }
 
-    /// Returns the numbers of rotary pairs for time, row and column.
     pub(super) fn sections(&self) -> [usize; 3] {
         self.config.mrope_section
     }
 
-    /// Returns the registered images.
     pub(super) fn pictures(&self) -> &Pictures {
         &self.config.pictures
     }
 
-    /// Appends the features of an image token. The image is in memory, because its request holds a
-    /// reference to it.
+    /// Appends the features of an image that a request keeps in memory.
     pub(super) fn embed(&self, token: u32, to: &mut Vec<f32>) {
         let end = to.len() + self.width;
         let picture = self.config.pictures.of_token(token);
@@ -51,7 +44,7 @@ impl EngineVision {
         if let Some(found) = lock().get(&first) {
             return Some(Arc::clone(found));
         }
-        // Outside of the lock: another thread may encode another picture meanwhile.
+        // Without the lock, so that other threads can encode.
         let features = Arc::new(encode_one(&self.config, self.width, &self.data, first)?);
         let mut known = lock();
         if known.values().map(|features| features.len()).sum::<usize>() > MOST_FEATURES {

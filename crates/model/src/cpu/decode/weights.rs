@@ -1,5 +1,3 @@
-//! Weights packed for decoding.
-
 use std::borrow::Cow;
 
 use super::matmul::Packed;
@@ -12,7 +10,7 @@ use crate::weights::lora::{Joint, Module};
 use crate::weights::tower_weights;
 use crate::{Compute, LayerLayout, ModelConfig, ModelError, Parameters, Rotary, Weights};
 
-/// A decoder's weights, packed once for decoding. Engines on several threads can share them.
+/// A decoder's weights, packed once and shared by engines on several threads.
 #[derive(Debug)]
 pub struct EngineWeights {
     pub(super) version: u64,
@@ -23,21 +21,20 @@ pub struct EngineWeights {
     pub(crate) max_positions: usize,
     pub(super) rotary: Rotary,
     pub(super) epsilon: f32,
-    /// `[vocabulary, hidden]`, or empty if [`EngineWeights::embeds_by_output`] holds.
+    /// `[vocabulary, hidden]`; `None` if [`EngineWeights::embeds_by_output`].
     embedding: Option<Vec<f32>>,
     pub(super) layers: Vec<LayerWeights>,
     pub(super) final_norm: Vec<f32>,
     pub(super) output: Packed,
-    /// Present if the model reads images.
     pub(super) vision: Option<EngineVision>,
 }
 
-/// One layer. Projections with the same input are joined.
+/// One layer, with projections of the same input joined.
 #[derive(Debug)]
 pub(super) struct LayerWeights {
     pub(super) input_norm: Vec<f32>,
     pub(super) qkv: Projection,
-    /// Norms of query heads, then of key heads; empty if the family has none.
+    /// Query heads' norm, then key heads'; empty if the family has none.
     pub(super) qk_norm: Vec<f32>,
     pub(super) o: Projection,
     pub(super) post_norm: Vec<f32>,
@@ -46,8 +43,7 @@ pub(super) struct LayerWeights {
 }
 
 impl EngineWeights {
-    /// Returns an upper bound on the bytes of packed weights for a model of this shape and adapter
-    /// rank (0 without). Norms and biases are not counted.
+    /// Returns an upper bound on the bytes of packed weights, without norms and biases.
     pub(crate) fn bytes(config: &ModelConfig, rank: usize, compute: Compute) -> usize {
         let (hidden, inner) = (config.hidden_size, config.intermediate_size);
         let (query, key_value) = (config.query_width(), config.key_value_width());
@@ -66,36 +62,32 @@ impl EngineWeights {
         config.num_hidden_layers * layer + beside + embedding + tower + packed(hidden, config.vocab_size)
     }
 
-    /// Returns true if the packed output layer holds the embedding exactly, so that no second copy
-    /// is needed.
+    /// Returns true if the packed output layer holds the embedding exactly.
     fn embeds_by_output(config: &ModelConfig, compute: Compute) -> bool {
         config.tie_word_embeddings && compute.kernel().is_none()
     }
 
-    /// Packs a model's weights for `f32` matrix products. Completions report `version`.
+    /// Packs a model for `f32` products. Completions report `version`.
     ///
     /// # Errors
-    /// Fails on a config that [`ModelConfig::check`] rejects, or if the number of weights does not
-    /// match the layout.
+    /// Fails if [`ModelConfig::check`] rejects the config or the number of weights is wrong.
     pub fn pack(parameters: &Parameters<f32>, version: u64) -> Result<Self, ModelError> {
         Self::pack_network(parameters.into(), version, Compute::F32, false)
     }
 
-    /// Packs weights with the adapter merged, so that decoding costs the same as without an
-    /// adapter. Merging costs `2 rank` operations per adapted weight and memory for one extra
-    /// layer.
+    /// Packs weights with the adapter merged, at no cost in decoding. Merging takes `2 rank`
+    /// operations per adapted weight and memory for one more layer.
     ///
-    /// `compute` is the precision of matrix products. If bf16 is supported and chosen, matrices are
-    /// rounded once and take half the memory. The adapter then stays separate in `f32`, because
-    /// rounding would lose it. Keys, values, softmax and logits stay `f32`.
+    /// If bf16 `compute` is supported, matrices are rounded once and take half the memory, and the
+    /// adapter stays separate in `f32`, because rounding would lose it. Keys, values, softmax and
+    /// logits are always `f32`.
     ///
     /// # Errors
-    /// Fails like [`EngineWeights::pack`], or if the adapter was made for a different architecture.
+    /// Fails like [`EngineWeights::pack`], or if the adapter was made for another architecture.
     pub fn of(weights: &Weights, version: u64, compute: Compute) -> Result<Self, ModelError> {
         Self::pack_network(weights.into(), version, compute, Beside::is_used(compute))
     }
 
-    /// Appends the embedding of a token to a buffer.
     pub(super) fn embed(&self, token: u32, to: &mut Vec<f32>) {
         if token >= FIRST_PICTURE_TOKEN {
             return match &self.vision {
@@ -110,8 +102,7 @@ impl EngineWeights {
         }
     }
 
-    /// Packs a network's weights for decoding. If `apart` is true, the adapter is kept separate;
-    /// otherwise it is merged into the weights.
+    /// Packs a network, with the adapter separate if `apart`, otherwise merged.
     pub(crate) fn pack_network(
         network: Network<'_, f32>,
         version: u64,
@@ -140,8 +131,8 @@ impl EngineWeights {
             merged.map_or(Cow::Borrowed(weight), Cow::Owned)
         };
         let hidden = config.hidden_size;
-        // On all cores, for packing follows every update; a layer at a time, so that no more than its merged matrices are
-        // in memory.
+        // On all cores, because packing follows every update; by layer, to hold few merged
+        // matrices.
         let layers = layout.layers.iter().enumerate().map(|(index, layer)| {
             let pack = |joint: Joint, bias: &[f32]| {
                 let modules = joint.modules();

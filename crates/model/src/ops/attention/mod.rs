@@ -1,10 +1,8 @@
 //! Causal grouped-query attention over packed sequences, in blocks of queries.
 //!
-//! Only the log of each row's softmax denominator is stored. The backward pass recomputes the
-//! probabilities (Dao et al. (2022), "FlashAttention"). Unlike the paper, a block spans all earlier
-//! keys, so scratch memory is `QUERY_BLOCK x longest sequence`.
-//!
-//! Rows of a [`Place`] also attend to the rows on their path (`place.rs`).
+//! Only the log of each row's softmax denominator is stored, from which the backward pass
+//! recomputes the probabilities (Dao et al. (2022), "FlashAttention"). Differs from the paper: a
+//! block spans all earlier keys, so scratch memory is `QUERY_BLOCK x longest sequence`.
 
 mod place;
 
@@ -21,12 +19,11 @@ pub(crate) use place::{Derivatives, KeyValues, Place};
 
 const QUERY_BLOCK: usize = 64;
 
-/// Shape of a layer's attention heads. Rows of `qkv` are `[queries | keys | values]`.
+/// A layer's attention heads. Rows of `qkv` are `[queries | keys | values]`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Heads {
     pub(crate) queries: usize,
-    /// Number of key/value heads. Query heads are split evenly and in order among the key/value
-    /// heads.
+    /// Number of key/value heads, each shared by [`Heads::group`] consecutive query heads.
     pub(crate) keys: usize,
     pub(crate) width: usize,
 }
@@ -66,22 +63,20 @@ impl Heads {
     }
 }
 
-/// Buffers that grow with the longest sequence: two blocks of scores, and one head's transposed
-/// keys and values.
+/// Buffers that grow with the longest sequence.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scratch<T> {
     scores: Vec<T>,
     derivatives: Vec<T>,
     keys: Vec<T>,
     values: Vec<T>,
-    /// Keys and values of a path and of the rows after it, with their gradients.
+    /// Keys and values of a path and the rows after it, and their gradients.
     gathered: [Vec<T>; 2],
     bf16: bf16::attention::Scratch,
 }
 
 impl<T: Real> Scratch<T> {
-    /// Returns the number of buffer elements for sequences of up to `length` rows, optionally with
-    /// space for paths.
+    /// Returns the number of elements for sequences of up to `length` rows.
     pub(crate) fn numbers(config: &ModelConfig, length: usize, paths: bool) -> usize {
         let gathered = if paths { 2 * config.key_value_width() } else { 0 };
         2 * length * (QUERY_BLOCK + config.head_dim + gathered)
@@ -99,8 +94,8 @@ impl<T: Real> Scratch<T> {
     }
 }
 
-/// Transposes the first `width` columns of rows `stride` apart to `[width, length]`, so that
-/// computing score blocks needs no transposition.
+/// Transposes `width` columns of rows `stride` apart to `[width, length]`, once for all blocks of
+/// queries.
 fn transpose<T: Real>(rows: &[T], stride: usize, width: usize, length: usize, to: &mut [T]) {
     // Whole cache lines of the destination at a time.
     for first in (0..length).step_by(LANES) {
@@ -114,11 +109,11 @@ fn transpose<T: Real>(rows: &[T], stride: usize, width: usize, length: usize, to
     }
 }
 
-/// Computes `out = softmax(Q K^T / sqrt(width)) V` for the queries of a place.
+/// Computes `out = softmax(Q K^T / sqrt(width)) V` for a place's queries; a kernel runs `f32`
+/// products in bf16.
 ///
-/// `qkv`, `out` (`[rows, queries * width]`) and `log_sum` (`[rows, queries]`) span the whole
-/// micro-batch. Only the place's rows are written. `log_sum` is the log of each row's softmax
-/// denominator. If a kernel is given, `f32` products run in bf16.
+/// `qkv`, `out` (`[rows, queries * width]`) and `log_sum` (`[rows, queries]`, the softmax
+/// denominator's log) span the micro-batch; only the place's rows are written.
 pub(crate) fn attention<T: Real>(
     bf16: Option<Kernel>,
     heads: Heads,
@@ -206,9 +201,9 @@ impl<T: Real> Loop<(&mut [T], usize, usize, &mut [T], usize)> for SoftmaxRows {
 }
 
 struct BackwardBlock<'a, T> {
-    /// Scores, overwritten by probabilities.
+    /// Scores, then probabilities.
     scores: &'a mut [T],
-    /// Gradients of the probabilities, overwritten by the gradients of the scores.
+    /// Gradients of the probabilities, then of the scores.
     derivatives: &'a mut [T],
     out: &'a [T],
     d_out: &'a [T],
@@ -247,16 +242,16 @@ impl<T: Real> Loop<BackwardBlock<'_, T>> for BackwardRows {
 
 pub(crate) struct Output<'a, T> {
     pub(crate) out: &'a [T],
-    /// Loss gradient with respect to the computed rows of `out`.
+    /// Gradient of the computed rows of `out`.
     pub(crate) d_out: &'a [T],
     pub(crate) log_sum: &'a [T],
 }
 
-/// Computes the gradient of [`attention`] with respect to `qkv`. Query gradients are written to
-/// their rows of `d_qkv`. Key and value gradients are added to all rows that the queries attend to.
+/// Computes the gradient of [`attention`] with respect to `qkv`. Overwrites query gradients in
+/// `d_qkv`, and adds key and value gradients for all rows attended to.
 ///
-/// With `P` the probabilities and `D_t = sum(dO_t O_t)`: `dV = P^T dO`, `dP = dO V^T`, `dS = P
-/// (dP - D)`, `dQ = dS K / sqrt(width)`, `dK = dS^T Q / sqrt(width)`.
+/// With `P` the probabilities and `D_t = sum(dO_t O_t)`: `dV = P^T dO`, `dP = dO V^T`,
+/// `dS = P (dP - D)`, `dQ = dS K / sqrt(width)`, `dK = dS^T Q / sqrt(width)`.
 pub(crate) fn attention_backward<T: Real>(
     bf16: Option<Kernel>,
     heads: Heads,
@@ -297,7 +292,6 @@ pub(crate) fn attention_backward<T: Real>(
     scratch.gathered = [gathered, d_gathered];
 }
 
-/// Computes [`attention_backward`] for queries without a path.
 fn backward_of<T: Real>(
     bf16: Option<Kernel>,
     heads: Heads,

@@ -1,14 +1,9 @@
-//! Queries, with the keys and values they attend to: their own and those of earlier rows.
-//!
-//! Keys and values of a path are scattered in a buffer, so they are first gathered into one. This
-//! copies `2 x key/value heads x width` numbers per row.
-
 use std::ops::Range;
 
 use super::{Heads, Real};
 use crate::ops::grow;
 
-/// Rows of queries in a micro-batch, and the earlier rows that they attend to.
+/// Rows of queries, and the earlier rows that they attend to.
 #[derive(Clone, Debug)]
 pub(crate) struct Place<'a> {
     pub(crate) rows: Range<usize>,
@@ -22,12 +17,12 @@ impl Place<'_> {
     }
 }
 
-/// Keys and values that queries attend to: their own and those of earlier rows.
+/// Keys and values that queries attend to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyValues<'a, T> {
     data: &'a [T],
     pub(in crate::ops) stride: usize,
-    /// Number of leading columns of a `qkv` row that are not stored here.
+    /// Leading columns of a `qkv` row that `data` lacks.
     skipped: usize,
     /// Number of rows before the queries.
     pub(in crate::ops) before: usize,
@@ -35,23 +30,20 @@ pub(crate) struct KeyValues<'a, T> {
 }
 
 impl<'a, T> KeyValues<'a, T> {
-    /// Returns the data from this offset of a `qkv` row on.
     pub(in crate::ops) fn column(&self, offset: usize) -> &'a [T] {
         &self.data[offset - self.skipped..]
     }
 }
 
 pub(crate) struct Derivatives<'a, T> {
-    /// Rows `[queries | keys | values]` of the queries.
+    /// `[queries | keys | values]` of the queries' rows.
     pub(in crate::ops) own: &'a mut [T],
-    /// Rows `[keys | values]` of all rows that the queries attend to; used if there are earlier
-    /// rows.
+    /// `[keys | values]` of all rows attended to, if some are earlier.
     pub(in crate::ops) gathered: Option<&'a mut [T]>,
 }
 
 impl<T> Derivatives<'_, T> {
-    /// Returns the gradients of keys and values from this offset of a `qkv` row on, and the row
-    /// stride.
+    /// Returns key and value gradients from an offset of a `qkv` row on, and the row stride.
     pub(in crate::ops) fn column(&mut self, heads: Heads, offset: usize) -> (&mut [T], usize) {
         match &mut self.gathered {
             Some(gathered) => (&mut gathered[offset - heads.query_width()..], heads.gathered()),
@@ -78,8 +70,8 @@ impl<T: Real> Derivatives<'_, T> {
     }
 }
 
-/// Returns the keys and values that the queries of a place attend to. Those of a path are copied to
-/// `gathered`.
+/// Returns a place's keys and values. Those of a path are scattered, so they are first gathered,
+/// which copies `2 x key/value heads x width` numbers per row.
 pub(super) fn key_values<'a, T: Real>(
     heads: Heads,
     place: &Place<'_>,

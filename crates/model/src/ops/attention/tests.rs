@@ -31,7 +31,6 @@ fn definition(heads: Heads, length: usize, qkv: &[f64]) -> Vec<f64> {
 
 #[test]
 fn forward_is_the_definition_and_backward_its_derivative() {
-    // More than one block, with grouped, multi-query and plain heads.
     for (queries, keys, length) in [(4, 2, 70), (3, 1, 5), (2, 2, 129), (1, 1, 1), (3, 3, 2)] {
         let heads = Heads { queries, keys, width: 6 };
         let (qkv, d_out) = (random(1, length * heads.row()), random(2, length * heads.queries * heads.width));
@@ -55,8 +54,7 @@ fn forward_is_the_definition_and_backward_its_derivative() {
     }
 }
 
-/// Returns output, log-sums and derivatives of queries with a path, and of the same sequence
-/// without one.
+/// Returns output, log-sums and derivatives with a path, and of the same rows as one sequence.
 pub(in crate::ops) fn with_path_and_without<T: Real>(
     bf16: Option<Kernel>,
     heads: Heads,

@@ -1,7 +1,5 @@
-//! Matrix products of bf16 panels on AMX tiles, and detection of AMX.
-//!
-//! Instructions are written as inline assembly, because the intrinsics are not stable. A tile
-//! register holds 16 rows of 64 bytes: 16 x 32 bf16 elements of an operand, or 16 x 16 f32 sums.
+//! Products of bf16 panels on AMX tiles, in inline assembly because the intrinsics are not stable.
+//! A tile register holds 16 rows of 64 bytes: 16 x 32 bf16 elements, or 16 x 16 f32 sums.
 //!
 //! References: Intel, "Architecture Instruction Set Extensions Programming Reference", chapter
 //! "Intel AMX instruction set reference"; Linux, `Documentation/arch/x86/xstate.rst`.
@@ -14,12 +12,10 @@ use std::sync::OnceLock;
 
 use super::tiles::{Line, PANEL_LINES};
 
-/// Returns true if the CPU supports bf16 tile products and the operating system permits them.
 pub(super) fn available() -> bool {
     static FOUND: OnceLock<bool> = OnceLock::new();
     *FOUND.get_or_init(|| {
-        // Leaf 7: AMX-BF16 is bit 22 of edx, AMX-TILE bit 24. The vector half of the work needs
-        // AVX-512.
+        // Leaf 7: AMX-BF16 is bit 22 of edx, AMX-TILE bit 24. Packing needs AVX-512.
         let known = super::tiles::available() && {
             let highest = __cpuid_count(0, 0).eax;
             let features = if highest >= 7 { __cpuid_count(7, 0).edx } else { 0 };
@@ -29,14 +25,14 @@ pub(super) fn available() -> bool {
     })
 }
 
-/// Requests permission to use the tile registers. Linux enables them only after a request.
+/// Requests the tile registers, which Linux enables only on request.
 #[cfg(target_os = "linux")]
 fn permitted() -> bool {
     const ARCH_PRCTL: i64 = 158;
     const ARCH_REQ_XCOMP_PERM: i64 = 0x1023;
     const XFEATURE_XTILEDATA: i64 = 18;
     let result: i64;
-    // SAFETY: a system call with two integers; it changes what this process may use and no memory of it.
+    // SAFETY: a system call with two integers, which changes no memory.
     unsafe {
         asm!(
             "syscall",
@@ -77,8 +73,7 @@ static SHAPES: Shapes = {
     Shapes { palette: 1, start_row: 0, reserved: [0; 14], bytes, rows }
 };
 
-/// This thread's configured tile registers, released on drop. At most one instance may exist at a
-/// time.
+/// This thread's tile registers, released on drop. Only one instance may exist at a time.
 #[derive(Debug)]
 pub(super) struct Tiles(PhantomData<*const ()>);
 
@@ -87,29 +82,26 @@ impl Tiles {
         if !available() {
             return None;
         }
-        // SAFETY: the instruction is there and allowed, and it reads the 64 bytes of a valid description.
+        // SAFETY: the instruction is available, and reads the 64 bytes of a valid description.
         unsafe {
             asm!("ldtilecfg [{}]", in(reg) &raw const SHAPES, options(nostack, readonly, preserves_flags));
         }
         Some(Self(PhantomData))
     }
 
-    /// Computes `to = a b` or `to += a b` for a left and a right panel of `depth` tiles. The result
-    /// has 32 x 32 sums in rows `stride` elements apart.
+    /// Computes `to = a b` or `to += a b` for a left and a right panel of equal depth: 32 x 32 sums
+    /// in rows `stride` elements apart.
     ///
     /// # Safety
     /// 32 rows of 32 elements at `to` must be valid to read and write.
-    ///
-    /// # Panics
-    /// If the panels are shorter than `depth`.
     #[inline]
     #[expect(clippy::unused_self, reason = "`self` is the proof that the registers are shaped")]
     pub(super) unsafe fn multiply(&self, a: &[Line], b: &[Line], to: *mut f32, stride: usize, add: bool) {
         assert!(a.len() == b.len() && a.len().is_multiple_of(PANEL_LINES), "panels of one depth");
         let steps = a.len() / PANEL_LINES;
         let bytes = stride * size_of::<f32>();
-        // SAFETY: `self` says that the registers are shaped. Each step reads 2 KiB of either panel, which
-        // the assertion says are there; of the sums the caller vouches for 2 x 2 tiles.
+        // SAFETY: `self` has set up the registers; each step reads 2 KiB of each panel, as
+        // asserted; the caller vouches for `to`.
         unsafe {
             asm!(
                 "test {add:e}, {add:e}",
@@ -163,8 +155,7 @@ impl Tiles {
 
 impl Drop for Tiles {
     fn drop(&mut self) {
-        // SAFETY: `self` says that the instruction is there. Registers that are given back cost nothing
-        // when the system switches threads.
+        // SAFETY: `self` proves that the instruction is available.
         unsafe {
             asm!("tilerelease", options(nostack, nomem, preserves_flags));
         }

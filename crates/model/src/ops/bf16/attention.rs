@@ -1,14 +1,13 @@
 //! Causal grouped-query attention with bf16 products.
 //!
-//! Computes the same equations as [`super::super::attention`], in a different order. The forward
-//! pass processes 32 queries at a time against all earlier keys. The backward pass processes a
-//! block of keys at a time against all later queries, with transposed scores (`S^T = K Q^T`). Each
-//! key and value gradient is then one matrix product over all these queries, and only narrow
-//! operands are transposed. Fully masked blocks of 32 x 32 are skipped. Probabilities and their
-//! gradients are rounded to bf16. Row sums, maxima and logarithms are `f32`.
+//! Computes the equations of [`super::super::attention`] in another order. Forward: 32 queries
+//! against all earlier keys. Backward: a block of keys against all later queries, with transposed
+//! scores (`S^T = K Q^T`), so that each key and value gradient is one matrix product and only
+//! narrow operands are transposed. Fully masked blocks of 32 x 32 are skipped. Probabilities and
+//! their gradients are rounded to bf16; row sums, maxima and logarithms are `f32`.
 //!
-//! Queries and keys are counted in panels of 32. Query `q` has position `before + q`. If `before`
-//! is not a multiple of 32, the mask's diagonal crosses two panels of keys.
+//! Query `q` has position `before + q`; unless `before` is a multiple of 32, the mask's diagonal
+//! crosses two panels of keys.
 
 use super::super::attention::{Derivatives, Heads, KeyValues, Output as AttentionOutput};
 use super::super::linear::Accumulate;
@@ -19,23 +18,22 @@ use super::tiles::{Line, Operand, PANEL, PANEL_LINES, Panels, Side};
 const KEY_PANELS: usize = 4;
 const QUERY_PANELS: usize = 16;
 
-/// Operands and scores of one head, which grow with the longest sequence.
+/// Buffers of one head, which grow with the longest sequence.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scratch {
     /// Forward: keys and values. Backward: keys and values by rows, and the keys transposed.
     of_keys: [Panels; 3],
     /// Forward: queries. Backward: queries and output gradients, each by columns and by depth.
     of_queries: [Panels; 4],
-    /// Two blocks of scores whose rows are `score_stride` vectors apart.
+    /// Rows are `score_stride` vectors apart.
     scores: [Vec<Lanes>; 2],
-    /// Probabilities, score gradients, and the score gradients as a right operand.
+    /// Probabilities, score gradients, and the latter as a right operand.
     lines: [Vec<Line>; 3],
     /// Per query: the inverse of the softmax denominator, or its log and `D_t`.
     rows: [Vec<f32>; 2],
     d_queries: Vec<f32>,
 }
 
-/// Columns of each row that belong to one head.
 #[derive(Clone, Copy)]
 struct Columns<'a> {
     data: &'a [f32],
@@ -45,13 +43,13 @@ struct Columns<'a> {
 }
 
 impl<'a> Columns<'a> {
-    /// Returns an operand whose outer dimension is positions and whose depth is the head's width.
+    /// Returns an operand with positions as outer dimension and the head's width as depth.
     fn by_position(self) -> Operand<'a> {
         let Self { data, length, width, stride } = self;
         Operand { data, outer: length, depth: width, outer_stride: stride, depth_stride: 1 }
     }
 
-    /// Returns an operand whose outer dimension is the head's width and whose depth is positions.
+    /// Returns an operand with the head's width as outer dimension and positions as depth.
     fn by_width(self) -> Operand<'a> {
         let Self { data, length, width, stride } = self;
         Operand { data, outer: width, depth: length, outer_stride: 1, depth_stride: stride }
@@ -62,8 +60,7 @@ fn pack(to: &mut Panels, side: Side, from: Operand<'_>) {
     to.pack(side, from, 0..from.outer, 0..from.depth);
 }
 
-/// Returns the row stride of scores, in vectors. A power of two is avoided, because it would map
-/// all rows to one cache set.
+/// Returns the row stride in vectors. A power of two would map all rows to one cache set.
 fn score_stride(panels: usize) -> usize {
     2 * panels + 1
 }
@@ -82,7 +79,6 @@ fn keys_seen(query: usize, before: usize) -> usize {
     (before + query * PANEL).div_ceil(PANEL) + 1
 }
 
-/// Like [`super::super::attention::attention`], for the queries' rows only.
 pub(crate) fn forward(
     kernel: Kernel,
     heads: Heads,
@@ -152,7 +148,6 @@ fn of_key_values(key_values: KeyValues<'_, f32>, offset: usize, width: usize) ->
     Columns { data: key_values.column(offset), length, width, stride }
 }
 
-/// Like [`super::super::attention::attention_backward`], for the queries' rows only.
 pub(crate) fn backward(
     kernel: Kernel,
     heads: Heads,

@@ -1,4 +1,4 @@
-//! Softmax and its gradient on blocks of scores, written as lines of bf16 tiles.
+//! Softmax and its gradient on blocks of scores.
 #![expect(unsafe_code, reason = "vector instructions behind a check of the CPU")]
 
 use std::arch::x86_64::{
@@ -46,11 +46,8 @@ fn store(line: &mut Line, value: __m512i) {
     unsafe { _mm512_store_si512(std::ptr::from_mut(line).cast(), value) }
 }
 
-/// Computes `e^x` with an error of at most two units in the last place for numbers up to 88. Very
-/// small results become 0.
-///
-/// Method: `x = n ln 2 + r` with `|r| <= ln 2 / 2`. A polynomial in `r` is multiplied by `2^n`
-/// (coefficients from Cephes `expf`).
+/// Computes `e^x` for `x <= 88` to two units in the last place; very small results become 0. The
+/// method is that of `ops/real.rs`, but multiplies by `2^n`.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 #[inline]
 fn exp(x: __m512) -> __m512 {
@@ -70,14 +67,11 @@ fn lowest(count: usize) -> __mmask16 {
     if count >= 16 { !0 } else { (1 << count) - 1 }
 }
 
-/// Applies causal softmax to 32 rows of scores. Row `r` attends to the first `first + r + 1`
+/// Applies causal softmax to 32 rows of scores; row `r` attends to the first `first + r + 1`
 /// columns.
 ///
-/// Writes `e^(scale (s - max))` as a left panel to `lines`, and the inverse of each row's sum to
-/// `inverse`. Returns the logs of the denominators.
-///
-/// # Panics
-/// If the CPU lacks the instructions or a buffer is too short. These are bugs in the caller.
+/// Writes `e^(scale (s - max))` as a left panel and each row's inverse sum, and returns the
+/// denominators' logs.
 pub(super) fn softmax_panel(
     scores: &[Lanes],
     stride: usize,
@@ -135,7 +129,6 @@ fn softmax_rows(
     log_sums
 }
 
-/// A block of keys and a block of queries, both sized in panels.
 pub(super) struct BackwardBlock<'a> {
     /// `K Q^T`, with rows `score_stride` vectors apart.
     pub(super) scores: &'a [Lanes],
@@ -145,21 +138,18 @@ pub(super) struct BackwardBlock<'a> {
     pub(super) keys: Range<usize>,
     pub(super) queries: Range<usize>,
     pub(super) before: usize,
-    /// Log of the softmax denominator of each query.
+    /// Log of each query's softmax denominator.
     pub(super) log_sums: &'a [f32],
-    /// `D_t = dO_t . O_t`, one per query.
+    /// `D_t = dO_t . O_t`, per query.
     pub(super) pulls: &'a [f32],
     pub(super) scale: f32,
-    /// Probabilities and score gradients as left operands, `[keys][queries]`, and score gradients
-    /// as a right operand, `[queries][keys]`.
+    /// Probabilities and score gradients as left operands, `[keys][queries]`, and the latter as a
+    /// right operand, `[queries][keys]`.
     pub(super) lines: &'a mut [Vec<Line>; 3],
 }
 
-/// Computes `P^T = e^(scale S^T - log_sum)` and `dS^T = scale P^T (dP^T - D)` wherever a query
-/// attends to a key.
-///
-/// # Panics
-/// If the CPU lacks the instructions or a buffer is too short. These are bugs in the caller.
+/// Computes `P^T = e^(scale S^T - log_sum)` and `dS^T = scale P^T (dP^T - D)`, or zero for hidden
+/// keys.
 pub(super) fn backward_block(block: BackwardBlock<'_>) {
     assert!(tiles::available(), "this CPU has no bf16");
     // SAFETY: the CPU has the instructions.
@@ -182,9 +172,9 @@ fn backward_rows(block: BackwardBlock<'_>) {
                 (&mut probabilities[left..left + PANEL_LINES], &mut d_scores[left..left + PANEL_LINES]);
             let d_scores_right = &mut d_scores_right[right..right + PANEL_LINES];
             let first = query * PANEL;
-            // Earlier queries of this panel do not see the first key of the key panel.
+            // Earlier queries of this panel do not see the key panel's first key.
             let hidden = (key * PANEL).saturating_sub(before + first);
-            // If all queries see the first key, they see this many more keys.
+            // If all see it, they see this many more keys.
             let ahead = (before + first).saturating_sub(key * PANEL);
             let log_sums = [sixteen(log_sums, first), sixteen(log_sums, first + 16)];
             let pulls = [sixteen(pulls, first), sixteen(pulls, first + 16)];

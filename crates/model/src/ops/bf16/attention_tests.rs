@@ -25,7 +25,7 @@ fn run<T: crate::Real>(
     [out, log_sum, d_qkv].map(|values| values.iter().map(|x| x.to_f64()).collect())
 }
 
-/// Panics unless each column block is within `tolerance` of the exact one, in norm.
+/// Panics unless each block of columns is within `tolerance` of the exact one, in norm.
 fn check(found: &[f64], exact: &[f64], row: usize, blocks: &[usize], tolerance: f64) {
     assert_eq!(found.len(), exact.len());
     let mut start = 0;
@@ -46,7 +46,7 @@ fn check(found: &[f64], exact: &[f64], row: usize, blocks: &[usize], tolerance: 
 fn stays_close_to_the_reference_forward_and_backward() {
     for kernel in kernels() {
         let mut scratch = reference::Scratch::default();
-        // Partial blocks of keys and queries, and widths that do not fill a panel.
+        // Partial blocks, and widths that do not fill a panel.
         for (queries, keys, width, length) in
             [(4, 2, 64, 200), (2, 1, 32, 33), (3, 3, 24, 31), (1, 1, 40, 577), (2, 2, 64, 1), (2, 1, 6, 130)]
         {
@@ -54,8 +54,7 @@ fn stays_close_to_the_reference_forward_and_backward() {
             let (qkv, d_out) = (random(1, length * heads.row()), random(2, length * queries * width));
             let exact = run::<f64>(None, heads, length, &qkv, &d_out, &mut reference::Scratch::default());
             let found = run::<f32>(Some(kernel), heads, length, &qkv, &d_out, &mut scratch);
-            // Rounding to 8 bits changes a number by up to 2e-3 of itself; sums of such errors have
-            // similar size.
+            // Rounding to 8 bits changes a number by up to 2e-3 of itself.
             let tolerance = 8e-3;
             check(&found[0], &exact[0], queries * width, &[queries * width], tolerance);
             for (found, exact) in found[1].iter().zip(&exact[1]) {
@@ -104,8 +103,7 @@ fn a_path_is_seen_as_if_it_stood_before_the_queries() {
     use super::super::super::attention::tests::with_path_and_without;
     for kernel in kernels() {
         let mut scratch = reference::Scratch::<f32>::default();
-        // Paths that fill whole panels, paths that do not, and more than one block of keys and
-        // queries.
+        // Partial and whole panels, and several blocks of keys and queries.
         for (path, rows) in [
             (vec![0..64], 64..96),
             (vec![0..1], 1..40),

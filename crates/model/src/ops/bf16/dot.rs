@@ -1,5 +1,4 @@
-//! Matrix products of two panels with AVX-512 dot products (`vdpbf16ps`), for CPUs without AMX
-//! tiles.
+//! AVX-512 dot products (`vdpbf16ps`) of two panels, for CPUs without AMX tiles.
 #![expect(unsafe_code, reason = "vector instructions behind a check of the CPU")]
 
 use std::arch::x86_64::{
@@ -9,20 +8,15 @@ use std::arch::x86_64::{
 
 use super::tiles::{Line, PANEL, PANEL_LINES, TILE};
 
-/// Rows per step. With both halves of the columns, a step uses 16 accumulators, and ten loads
-/// supply the operands of 16 products.
+/// Rows per step, which has 16 accumulators (two halves of the columns) and ten loads.
 const ROWS: usize = 8;
 
-/// Like [`super::amx::Tiles::multiply`], but with vector instructions. Only the first `rows` rows
-/// are computed, rounded up to a multiple of eight. The other rows of the 32 at `to` are unchanged.
-/// The sums of a row do not depend on `rows`.
+/// Computes the first `rows` rows of [`super::amx::Tiles::multiply`], rounded up to a multiple of
+/// eight. A row's sums do not depend on `rows`.
 ///
 /// # Safety
 /// [`super::tiles::available`] must have returned true, and 32 rows of 32 elements at `to` must be
 /// valid to read and write.
-///
-/// # Panics
-/// If the panels have different depths.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 pub(super) unsafe fn multiply(a: &[Line], b: &[Line], to: *mut f32, stride: usize, add: bool, rows: usize) {
     assert!(a.len() == b.len() && a.len().is_multiple_of(PANEL_LINES), "panels of one depth");
@@ -42,7 +36,7 @@ pub(super) unsafe fn multiply(a: &[Line], b: &[Line], to: *mut f32, stride: usiz
         }
         for (index, &sum) in sums.as_flattened().iter().enumerate() {
             let address = to.wrapping_add((top + index / 2) * stride + index % 2 * TILE);
-            // SAFETY: the caller vouches for all 32 rows of 32 numbers.
+            // SAFETY: the caller vouches for all 32 rows.
             unsafe {
                 let sum = if add { _mm512_add_ps(_mm512_loadu_ps(address), sum) } else { sum };
                 _mm512_storeu_ps(address, sum);
@@ -58,7 +52,6 @@ fn load(line: &Line) -> __m512bh {
     bf16(unsafe { _mm512_loadu_si512(std::ptr::from_ref(line).cast()) })
 }
 
-/// Reinterprets 64 bytes as pairs of bf16 elements.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 #[inline]
 fn bf16(bits: __m512i) -> __m512bh {

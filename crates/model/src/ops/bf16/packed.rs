@@ -1,13 +1,10 @@
-//! A right operand that is packed once and used in many products, for example the sampler's
-//! weights.
-
 use std::cell::RefCell;
 use std::ops::Range;
 
 use super::product::{DEPTH, Kernel, Multiplier, ROWS};
 use super::tiles::{Operand, PANEL, Panels, STEP, Side};
 
-/// A weight matrix `[columns, depth]`, packed as the right operand of `x W^T` in blocks along the
+/// A weight matrix `[columns, depth]`, packed once for many products `x W^T`, in blocks along the
 /// depth.
 #[derive(Debug)]
 pub(crate) struct PackedRight {
@@ -25,10 +22,10 @@ impl PackedRight {
         columns.next_multiple_of(PANEL) * depth.next_multiple_of(STEP) * 2
     }
 
-    /// Rounds and packs a row-major matrix with `depth` elements per row.
+    /// Rounds and packs a row-major matrix.
     ///
     /// # Panics
-    /// If the CPU has no bf16 instructions. Having a [`Kernel`] rules this out.
+    /// If the CPU has no bf16 instructions, which having a [`Kernel`] rules out.
     pub(crate) fn new(weights: &[f32], depth: usize) -> Self {
         let columns = weights.len() / depth;
         let from = Operand { data: weights, outer: columns, depth, outer_stride: depth, depth_stride: 1 };
@@ -42,10 +39,10 @@ impl PackedRight {
         Self { columns, depth, blocks: blocks.collect() }
     }
 
-    /// Computes `to += x W^T`. Reads the first `depth` columns of `x`, `[rows, stride]`. Columns of
+    /// Computes `to += x W^T` from the first `depth` columns of `x`, `[rows, stride]`. Columns of
     /// `to`, `[rows, to_stride]`, beyond the result are unchanged.
     ///
-    /// The sums of a row do not depend on the other rows or on their number.
+    /// A row's sums do not depend on the other rows or their number.
     pub(crate) fn add_product(
         &self,
         kernel: Kernel,
@@ -61,12 +58,11 @@ impl PackedRight {
                 for top in (0..rows).step_by(ROWS) {
                     let bottom = rows.min(top + ROWS);
                     packed.pack(Side::Left, left, top..bottom, range.clone());
-                    // A panel of weights is read once and stays in the L1 cache for all rows.
+                    // A panel of weights stays in the L1 cache for all rows.
                     for (index, column) in (0..columns).step_by(PANEL).enumerate() {
                         let width = PANEL.min(columns - column);
                         for (panel, row) in (top..bottom).step_by(PANEL).enumerate() {
-                            // Sums always start at zero and are added afterwards; otherwise
-                            // rounding would depend on the number of rows.
+                            // Summing from zero keeps rounding independent of the number of rows.
                             let count = PANEL.min(bottom - row);
                             let sums = multiplier.sums(packed.panel(panel), panels.panel(index), count);
                             let rows = to[row * to_stride..].chunks_mut(to_stride);

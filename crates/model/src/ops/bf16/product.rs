@@ -1,4 +1,4 @@
-//! Splits a matrix product into blocks and multiplies their panels with a kernel.
+//! Splits a matrix product into blocks of panels.
 #![expect(unsafe_code, reason = "kernels write through pointers; every bound is checked right before")]
 
 use std::cell::RefCell;
@@ -8,20 +8,16 @@ use super::tiles::{self, Line, Operand, PANEL, Panels, STEP, Side};
 use super::{amx, dot};
 use crate::ComputePath;
 
-/// Depth of a block, chosen so that its panels (32 KiB) stay in the L1 cache.
+/// Depth of a block, whose panels (32 KiB) stay in the L1 cache.
 pub(super) const DEPTH: usize = 16 * STEP;
-/// Number of elements in a block of the right operand, chosen so that its panels (1 MiB) stay in
-/// the L2 cache.
+/// Elements in a block of the right operand, whose panels (1 MiB) stay in the L2 cache.
 const RIGHT_BLOCK: usize = 1 << 19;
-/// Number of rows in a block of the left operand. With blocks, a transposed operand is read along
-/// its rows.
+/// Rows in a block of the left operand. With blocks, a transposed operand is read along its rows.
 pub(super) const ROWS: usize = 8 * PANEL;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kernel {
-    /// AMX tiles.
     Tiles,
-    /// AVX-512 dot products.
     Dots,
 }
 
@@ -38,10 +34,9 @@ impl Kernel {
     }
 }
 
-/// A kernel set up on this thread, with a buffer for the sums of incomplete panels.
+/// A kernel set up on this thread, with a buffer for incomplete panels.
 #[derive(Debug)]
 pub(super) struct Multiplier {
-    /// `None` for dot products.
     tiles: Option<amx::Tiles>,
     sums: Sums,
 }
@@ -50,8 +45,6 @@ pub(super) struct Multiplier {
 #[repr(align(64))]
 struct Sums([f32; PANEL * PANEL]);
 
-/// Destination of the product of two panels: `rows` by `columns`, each at most [`PANEL`], in rows
-/// `stride` apart.
 #[derive(Debug)]
 pub(super) struct Output<'a> {
     pub(super) data: &'a mut [f32],
@@ -61,26 +54,19 @@ pub(super) struct Output<'a> {
 }
 
 impl Multiplier {
-    /// Sets up a kernel on this thread.
-    ///
-    /// # Panics
-    /// If the CPU lacks the vector instructions, which callers must check.
     pub(super) fn new(kernel: Kernel) -> Self {
         assert!(tiles::available(), "this CPU multiplies no bf16");
         let tiles = if kernel == Kernel::Tiles { amx::Tiles::configure() } else { None };
         Self { tiles, sums: Sums([0.0; PANEL * PANEL]) }
     }
 
-    /// Computes `to = scale a b` or `to += scale a b` for two panels of equal depth.
-    ///
-    /// # Panics
-    /// If the output does not fit into its slice.
+    /// Computes `to = scale a b`, or adds it, for two panels of equal depth.
     #[inline]
     pub(super) fn multiply(&mut self, a: &[Line], b: &[Line], to: Output<'_>, into: Accumulate, scale: f32) {
         let Output { data, rows, columns, stride } = to;
         if rows == PANEL && columns == PANEL && scale == 1.0 {
             assert!((PANEL - 1) * stride + PANEL <= data.len(), "a panel's output");
-            // SAFETY: the assertions say that all 32 rows are there and, in `new`, what the CPU has.
+            // SAFETY: the assertions guarantee all 32 rows and, in `new`, the CPU's instructions.
             unsafe {
                 match &self.tiles {
                     Some(tiles) => tiles.multiply(a, b, data.as_mut_ptr(), stride, into == Accumulate::Add),
@@ -95,12 +81,11 @@ impl Multiplier {
         }
     }
 
-    /// Computes `a b` for two panels of equal depth. The result has 32 rows of 32 sums, of which
-    /// the first `rows` are valid.
+    /// Computes `a b` for two panels of equal depth: 32 rows of 32 sums, the first `rows` valid.
     #[inline]
     pub(super) fn sums(&mut self, a: &[Line], b: &[Line], rows: usize) -> &[f32] {
         let sums = &mut self.sums.0;
-        // SAFETY: `new` asserts what the CPU has, and there are 32 rows of 32 sums.
+        // SAFETY: `new` asserts the CPU's instructions, and there are 32 rows of 32 sums.
         unsafe {
             match &self.tiles {
                 Some(tiles) => tiles.multiply(a, b, sums.as_mut_ptr(), PANEL, false),
@@ -115,11 +100,7 @@ thread_local! {
     static BLOCKS: RefCell<[Panels; 2]> = const { RefCell::new([Panels::new(), Panels::new()]) };
 }
 
-/// Computes `to = scale * a b` or `to += scale * a b` with the elements of `a` and `b` rounded to
-/// bf16.
-///
-/// # Panics
-/// If the shapes do not match each other or do not fit their slices, which is a bug in the caller.
+/// Computes `to = scale * a b`, or adds it, with `a` and `b` rounded to bf16.
 pub(crate) fn product(
     kernel: Kernel,
     to: ViewMut<'_, f32>,
@@ -153,7 +134,7 @@ pub(crate) fn product(
     let mut multiplier = Multiplier::new(kernel);
     let ViewMut { data: to, row_stride: stride, .. } = to;
     BLOCKS.with_borrow_mut(|[left_block, right_block]| {
-        // Blocks have about equal depth, so that the last one is not small.
+        // Blocks of about equal depth, so that the last is not small.
         let block = depth.div_ceil(depth.div_ceil(DEPTH)).next_multiple_of(STEP);
         let width = RIGHT_BLOCK / block / PANEL * PANEL;
         for (from, left_column) in (0..depth)
@@ -167,7 +148,7 @@ pub(crate) fn product(
                 let bottom = rows.min(top + ROWS);
                 left_block.pack(Side::Left, left, top..bottom, from..until);
                 for (left_panel, row) in (top..bottom).step_by(PANEL).enumerate() {
-                    // Along a row, so that the destination is written in 32 ascending streams.
+                    // So that the destination is written in 32 ascending streams.
                     for (right_panel, column) in (left_column..right_column).step_by(PANEL).enumerate() {
                         let (a, b) = (left_block.panel(left_panel), right_block.panel(right_panel));
                         let (rows, columns) = (PANEL.min(rows - row), PANEL.min(columns - column));

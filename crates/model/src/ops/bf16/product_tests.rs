@@ -4,7 +4,6 @@ use super::super::super::linear::matmul;
 use super::*;
 use crate::testing::random;
 
-/// Returns the nearest bf16, ties to even.
 fn rounded(value: f32) -> f32 {
     let bits = value.to_bits();
     f32::from_bits((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff_0000)
@@ -30,7 +29,7 @@ fn view(data: &[f32], rows: usize, columns: usize, gap: usize, across: bool) -> 
     }
 }
 
-/// Shapes with whole and partial panels in every dimension, and several blocks of rows and depth.
+/// Whole and partial panels, and several blocks of rows and depth.
 const SHAPES: [[usize; 3]; 9] = [
     [32, 32, 32],
     [1, 1, 1],
@@ -47,7 +46,7 @@ const SHAPES: [[usize; 3]; 9] = [
 fn whole_numbers_are_multiplied_exactly() {
     for kernel in kernels() {
         for [rows, columns, depth] in SHAPES {
-            // Small integers are exact in bf16, and their sums in f32.
+            // Small integers and their sums are exact.
             let whole = |seed: u64, count: usize| -> Vec<f32> {
                 random(seed, count).iter().map(|x| (x * 4.0).round().clamp(-15.0, 15.0) as f32).collect()
             };
@@ -83,7 +82,7 @@ fn whole_numbers_are_multiplied_exactly() {
     }
 }
 
-/// Panics unless `found` equals the product of `a` and `b` up to the rounding of `f32` sums.
+/// Compares with the exact product up to the rounding of `f32` sums.
 fn check(found: &[f32], a: &[f32], b: &[f32], [rows, columns, depth]: [usize; 3]) {
     for row in 0..rows {
         for column in 0..columns {
@@ -120,7 +119,7 @@ fn a_product_is_that_of_the_rounded_numbers() {
             let (a_rounded, b_rounded): (Vec<f32>, Vec<f32>) =
                 (a.iter().map(|&x| rounded(x)).collect(), b.iter().map(|&x| rounded(x)).collect());
             check(&found, &a_rounded, &b_rounded, shape);
-            // The bound is far below the rounding of the operands, and below one missing term.
+            // The bound is far below the rounding of operands.
             assert!(catch_unwind(AssertUnwindSafe(|| check(&found, &a, &b, shape))).is_err());
             let mut lost = b_rounded.clone();
             lost[columns * (depth - 1) + 7] = 0.0;

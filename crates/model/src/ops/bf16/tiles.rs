@@ -1,16 +1,15 @@
 //! Packs the operands of a matrix product as panels of bf16 tiles.
 //!
-//! A panel holds 32 rows of the left operand or 32 columns of the right operand. For each step
-//! along the depth (the summed dimension), a panel has two tiles of 16 lines of 64 bytes:
+//! A panel holds 32 rows of the left or 32 columns of the right operand, as two tiles of 16 lines
+//! of 64 bytes for each step along the depth (the summed dimension):
 //!
 //! ```text
 //! left    line r   = row r,      depths 0 .. 32
 //! right   line p   = columns 0 .. 16, of each the depths 2 p and 2 p + 1
 //! ```
 //!
-//! The depth may run along or across rows of memory. If needed, blocks of 16 x 16 pairs are
-//! transposed in registers. Elements are rounded to the nearest bf16, ties to even. Subnormal
-//! results become zero. Tiles are padded with zeros.
+//! If needed, blocks of 16 x 16 pairs are transposed in registers. Elements are rounded to the
+//! nearest bf16, ties to even, and subnormal results become zero. Tiles are padded with zeros.
 #![expect(unsafe_code, reason = "vector instructions behind a check of the CPU")]
 #![expect(
     clippy::inline_always,
@@ -25,9 +24,8 @@ use std::arch::x86_64::{
 };
 use std::ops::Range;
 
-/// Number of rows in a tile, and number of bf16 pairs in a row.
 pub(super) const TILE: usize = 16;
-/// Number of rows of the left operand, or columns of the right operand, per panel.
+/// Rows of the left operand, or columns of the right, per panel.
 pub(crate) const PANEL: usize = 2 * TILE;
 pub(crate) const STEP: usize = 2 * TILE;
 pub(super) const PANEL_LINES: usize = 2 * TILE;
@@ -55,25 +53,23 @@ pub(super) fn available() -> bool {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// Left operand, whose panels hold rows.
+    /// Panels hold rows.
     Left,
-    /// Right operand, whose panels hold columns.
+    /// Panels hold columns.
     Right,
 }
 
-/// A strided matrix operand in memory. `outer` counts the rows of a left operand or the columns of
-/// a right operand.
+/// A strided operand. `outer` counts a left operand's rows or a right operand's columns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Operand<'a> {
     pub(super) data: &'a [f32],
     pub(super) outer: usize,
     pub(super) depth: usize,
     pub(super) outer_stride: usize,
-    /// Distance between consecutive elements along the depth. One of the two strides must be 1.
+    /// Distance along the depth. One of the two strides must be 1.
     pub(super) depth_stride: usize,
 }
 
-/// Packed panels of an operand, in a reused buffer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Panels {
     lines: Vec<Line>,
@@ -90,11 +86,7 @@ impl Panels {
         &self.lines[index * self.length..(index + 1) * self.length]
     }
 
-    /// Packs a block of an operand into panels.
-    ///
-    /// # Panics
-    /// If the CPU lacks the instructions, neither stride is 1, or the block or operand is out of
-    /// bounds. These are bugs in the caller.
+    /// Packs a block. One stride must be 1.
     pub(super) fn pack(&mut self, side: Side, from: Operand<'_>, outer: Range<usize>, depth: Range<usize>) {
         assert!(available(), "this CPU cannot pack bf16");
         assert!(from.outer_stride == 1 || from.depth_stride == 1, "an operand lies along rows or columns");
@@ -112,13 +104,11 @@ impl Panels {
         if empty {
             return;
         }
-        // SAFETY: the CPU has the instructions; the block lies inside the operand and the operand
-        // inside its slice; there is room for all lines.
+        // SAFETY: the CPU has the instructions; block, operand and lines are in bounds.
         unsafe { pack(side, from, &outer, &depth, &mut self.lines[..lines]) }
     }
 }
 
-/// Packs like [`Panels::pack`], but callers must make the checks.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 unsafe fn pack(side: Side, from: Operand<'_>, outer: &Range<usize>, depth: &Range<usize>, to: &mut [Line]) {
     let steps = depth.len().div_ceil(STEP);
@@ -135,7 +125,7 @@ unsafe fn pack(side: Side, from: Operand<'_>, outer: &Range<usize>, depth: &Rang
             let count = TILE.min(outer.end.saturating_sub(first));
             let offset = first * from.outer_stride + first_depth * from.depth_stride;
             let start = from.data.as_ptr().wrapping_add(offset);
-            // SAFETY: `count` rows of `depths` numbers from `start` are inside the operand.
+            // SAFETY: `count` rows of `depths` numbers are inside the operand.
             let tile = unsafe {
                 match (side, along) {
                     (Side::Left, true) => rows(start, from.outer_stride, count, depths),
@@ -157,7 +147,7 @@ fn mask(count: usize) -> __mmask16 {
     if count >= TILE { !0 } else { (1 << count) - 1 }
 }
 
-/// Loads `count` elements and sets the other lanes to zero.
+/// Loads `count` elements and zeroes the other lanes.
 ///
 /// # Safety
 /// The elements must be valid to read.
@@ -168,7 +158,7 @@ unsafe fn load(from: *const f32, count: usize) -> __m512 {
     if count == 0 { _mm512_setzero_ps() } else { unsafe { _mm512_maskz_loadu_ps(mask(count), from) } }
 }
 
-/// Converts two f32 vectors to one bf16 vector, `low` first.
+/// Converts to one bf16 vector, `low` first.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 #[inline]
 pub(super) fn narrow(low: __m512, high: __m512) -> __m512i {
@@ -176,7 +166,6 @@ pub(super) fn narrow(low: __m512, high: __m512) -> __m512i {
     unsafe { std::mem::transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(high, low)) }
 }
 
-/// Interleaves two groups of 16 elements.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 #[inline]
 pub(super) fn alternate(both: __m512i) -> __m512i {
@@ -194,11 +183,10 @@ pub(super) fn alternate(both: __m512i) -> __m512i {
     _mm512_permutexvar_epi16(turns, both)
 }
 
-/// Loads a tile whose line `r` is row `r` of memory. There are 16 rows of 32 elements, `stride`
-/// apart.
+/// Loads a tile whose line `r` is row `r` of memory: 16 rows of 32 elements.
 ///
 /// # Safety
-/// `count` rows of `depths` elements must be valid to read.
+/// `count` rows of `depths` elements, `stride` apart, must be valid to read.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 #[inline]
 unsafe fn rows(from: *const f32, stride: usize, count: usize, depths: usize) -> [__m512i; TILE] {
@@ -206,7 +194,7 @@ unsafe fn rows(from: *const f32, stride: usize, count: usize, depths: usize) -> 
     for (row, line) in tile.iter_mut().enumerate() {
         if row < count {
             let from = from.wrapping_add(row * stride);
-            // SAFETY: as the caller says.
+            // SAFETY: as the caller guarantees.
             let (low, high) = unsafe {
                 (load(from, depths.min(TILE)), load(from.wrapping_add(TILE), depths.saturating_sub(TILE)))
             };
@@ -216,11 +204,11 @@ unsafe fn rows(from: *const f32, stride: usize, count: usize, depths: usize) -> 
     tile
 }
 
-/// Loads a tile whose line `p` interleaves rows `2 p` and `2 p + 1` of memory. There are 32 rows of
-/// 16 elements, `stride` apart.
+/// Loads a tile whose line `p` interleaves rows `2 p` and `2 p + 1` of memory: 32 rows of 16
+/// elements.
 ///
 /// # Safety
-/// `depths` rows of `count` elements must be valid to read.
+/// `depths` rows of `count` elements, `stride` apart, must be valid to read.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 #[inline]
 unsafe fn pairs(from: *const f32, stride: usize, count: usize, depths: usize) -> [__m512i; TILE] {
@@ -229,7 +217,7 @@ unsafe fn pairs(from: *const f32, stride: usize, count: usize, depths: usize) ->
         if 2 * pair < depths {
             let from = from.wrapping_add(2 * pair * stride);
             let second = if 2 * pair + 1 < depths { count } else { 0 };
-            // SAFETY: as the caller says.
+            // SAFETY: as the caller guarantees.
             let (low, high) = unsafe { (load(from, count), load(from.wrapping_add(stride), second)) };
             *line = alternate(narrow(low, high));
         }
@@ -237,13 +225,12 @@ unsafe fn pairs(from: *const f32, stride: usize, count: usize, depths: usize) ->
     tile
 }
 
-/// Transposes 16 lines of 16 pairs: pair `p` of line `r` becomes pair `r` of line `p`.
+/// Moves pair `p` of line `r` to pair `r` of line `p`.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 #[inline]
 #[expect(clippy::large_types_passed_by_value, reason = "it is inlined and stays in registers")]
 fn transpose(t: [__m512i; TILE]) -> [__m512i; TILE] {
     let mut u = t;
-    // Within each quarter of a line: 4 x 4 blocks of pairs.
     for block in 0..4 {
         let [a, b, c, d] = [t[4 * block], t[4 * block + 1], t[4 * block + 2], t[4 * block + 3]];
         let (ab_low, ab_high) = (_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
@@ -253,7 +240,6 @@ fn transpose(t: [__m512i; TILE]) -> [__m512i; TILE] {
         u[4 * block + 2] = _mm512_unpacklo_epi64(ab_high, cd_high);
         u[4 * block + 3] = _mm512_unpackhi_epi64(ab_high, cd_high);
     }
-    // Then the quarters: a 4 x 4 transposition of blocks.
     let mut v = u;
     for line in 0..4 {
         let [a, b, c, d] = [u[line], u[4 + line], u[8 + line], u[12 + line]];

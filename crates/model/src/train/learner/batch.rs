@@ -1,5 +1,3 @@
-//! Passes over a batch, which is split into micro-batches and distributed over lanes.
-
 use std::sync::Arc;
 
 use turnwise_core::{
@@ -129,8 +127,7 @@ impl NativeLearner {
         Ok(found)
     }
 
-    /// Encodes each distinct picture of the sequences once. With `keep`, stores activations for a
-    /// backward pass.
+    /// Encodes each distinct picture once, keeping activations for a backward pass if `keep`.
     pub(super) fn encode<'a>(
         &self,
         network: Network<'_, f32>,
@@ -142,7 +139,7 @@ impl NativeLearner {
         encode(network.parameters, &vision.pictures, keep, tokens)
     }
 
-    /// Adds the vision tower's gradient to that of the first lane. Adapters do not train the tower.
+    /// Adapters do not train the vision tower.
     fn backward_pictures(&mut self, weights: &Weights, pictures: Encoded<f32>) {
         let mut d_features = vec![0.0; pictures.features.len()];
         for part in self.lanes.iter_mut().map(Lane::take_picture_gradient).filter(|part| !part.is_empty()) {
@@ -155,8 +152,8 @@ impl NativeLearner {
         }
     }
 
-    /// Returns true if passes compute shared prefixes only once. Dropout rules this out because it
-    /// differs between sequences; devices have no kernels for it.
+    /// Returns false with dropout, which differs between sequences, and on devices, which lack the
+    /// kernels.
     pub(super) fn shares(&self, network: Network<'_, f32>) -> bool {
         #[cfg(feature = "cuda")]
         if self.cuda.is_some() {
@@ -165,8 +162,6 @@ impl NativeLearner {
         self.config.share_prefixes && network.dropout.is_none()
     }
 
-    /// Returns the dropout of the next pass, seeded by the configured seed, the step and the number
-    /// of passes since that step.
     fn dropout(&self) -> Option<Dropout> {
         let probability = self.adapter.as_ref()?.config.dropout;
         let coordinates = [self.optimizer.step, self.passes];
@@ -206,8 +201,7 @@ impl NativeLearner {
         Ok(scores)
     }
 
-    /// Runs `work` for every micro-batch, with lanes in parallel, and returns the results in batch
-    /// order.
+    /// Runs `work` for each micro-batch on all lanes, and sorts results by sequence.
     pub(super) fn run<T: Send>(
         &mut self,
         pass: &PassOver<'_>,
@@ -239,7 +233,6 @@ impl NativeLearner {
         jobs.retain(|(_, micro_batches)| !micro_batches.is_empty());
         let results: Vec<Result<Vec<Found<T>>, LearnError>> = std::thread::scope(|scope| {
             let mut jobs = jobs.into_iter();
-            // The first lane works on the calling thread.
             let here = jobs.next();
             let there: Vec<_> = jobs
                 .map(|((lane, gradient), micro_batches)| {
@@ -262,7 +255,6 @@ impl NativeLearner {
     }
 }
 
-/// Returns the tokens of a batch's sequences, then of its masked contexts.
 fn all_tokens<'a>(batch: &'a TokenBatch<'a>) -> impl Iterator<Item = &'a TokenSequence> {
     batch.sequences.iter().copied().chain(batch.masked_contexts.iter().map(|context| context.tokens))
 }

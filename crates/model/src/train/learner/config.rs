@@ -1,5 +1,3 @@
-//! Settings of the learner.
-
 use serde::{Deserialize, Serialize};
 
 use crate::{AdamWConfig, Compute, Device, ModelError};
@@ -8,30 +6,30 @@ use crate::{AdamWConfig, Compute, Device, ModelError};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LearnerConfig {
-    /// Maximum number of tokens in a micro-batch, counting shared tokens once. A longer sequence
-    /// forms its own micro-batch. Affects memory, not results.
+    /// Maximum number of tokens in a micro-batch, counting shared tokens once; a longer sequence
+    /// gets its own. Affects memory; results only by rounding.
     #[schemars(range(min = 1, max = 100_000_000))]
     pub micro_batch_tokens: usize,
     /// Device that runs the passes.
     pub device: Device,
-    /// Number of lanes, each on its own thread. Gradients are summed in lane order, so results
-    /// depend on this value but not on the number of cores. A device uses one lane.
+    /// Number of lanes, each on its own thread; a device uses one. Results depend on this value,
+    /// but not on the number of cores.
     #[schemars(range(min = 1, max = 1024))]
     pub lanes: usize,
     /// Divides the logits, so that log-probs match the sampling temperature.
     #[schemars(range(max = 100.0), extend("exclusiveMinimum" = 0.0))]
     pub temperature: f64,
-    /// Keep only layer inputs and recompute other activations in the backward pass. Recomputation
-    /// takes about a third more compute and a fraction of the memory.
+    /// Recompute activations in the backward pass: about a third more compute, a fraction of the
+    /// memory.
     pub recompute: bool,
-    /// Group sequences by prefix, and compute a prefix shared within a micro-batch only once.
-    /// Results change only by rounding. Ignored with dropout and on a device.
+    /// Compute a prefix shared within a micro-batch only once. Results change only by rounding.
+    /// Ignored with dropout and on a device.
     pub share_prefixes: bool,
     /// Precision of matrix products.
     pub compute: Compute,
-    /// Seed of the adapter's dropout, the learner's only randomness.
+    /// Seed of the adapter's dropout, the only randomness in training.
     pub seed: u64,
-    /// Settings of the optimizer.
+    /// Optimizer settings.
     pub optimizer: AdamWConfig,
 }
 
@@ -53,7 +51,7 @@ impl Default for LearnerConfig {
 
 impl LearnerConfig {
     pub(super) fn check(&self) -> Result<(), ModelError> {
-        // TOML has no unsigned 64-bit integers, and every seed is valid.
+        // TOML lacks unsigned 64-bit integers, and every seed is valid.
         turnwise_settings::check(&Self { seed: 0, ..*self }).map_err(ModelError::Settings)?;
         Ok(())
     }

@@ -1,5 +1,3 @@
-//! The accumulated gradient: taking, restoring and measuring it, and the optimizer step.
-
 use std::sync::Arc;
 
 use turnwise_core::{LearnError, StepReport};
@@ -18,7 +16,7 @@ pub struct TakenGradient {
 }
 
 impl NativeLearner {
-    /// Takes the accumulated gradient, so that another one can be accumulated.
+    /// Takes the accumulated gradient, leaving none.
     pub fn take_gradient(&mut self) -> TakenGradient {
         TakenGradient {
             lanes: std::mem::replace(&mut self.gradients, vec![Vec::new(); self.lanes.len()]),
@@ -27,7 +25,7 @@ impl NativeLearner {
         }
     }
 
-    /// Replaces the accumulated gradient by this one, multiplied by a factor.
+    /// Replaces the accumulated gradient by `taken`, times `factor`.
     pub fn put_gradient(&mut self, taken: TakenGradient, factor: f64) {
         self.gradients = taken.lanes;
         let factor = factor as f32;
@@ -40,17 +38,17 @@ impl NativeLearner {
         }
     }
 
-    /// Returns the L2 norm of the accumulated gradient.
+    /// Returns the accumulated gradient's L2 norm.
     ///
     /// # Errors
-    /// Fails if the device fails; never fails on the CPU.
+    /// Fails if the device fails.
     pub fn grad_norm(&self) -> Result<f64, LearnError> {
         #[cfg(feature = "cuda")]
         if let Some(cuda) = &self.cuda {
             return Ok(cuda.norm()?);
         }
         let len = self.trained_len();
-        // Summed in pieces, to avoid another buffer of the gradient's size.
+        // In pieces, to avoid another buffer of the gradient's size.
         let mut sum = vec![0.0; NORM_PIECE.min(len)];
         let mut squares = 0.0;
         for start in (0..len).step_by(NORM_PIECE) {
@@ -65,8 +63,8 @@ impl NativeLearner {
         Ok(squares.sqrt())
     }
 
-    /// Returns the accumulated gradient, summed over lanes, in the layout of the trained
-    /// parameters. The result is empty if a device failed.
+    /// Returns the accumulated gradient in the layout of the trained parameters; empty if a device
+    /// failed.
     pub fn gradient(&self) -> Vec<f32> {
         #[cfg(feature = "cuda")]
         if let Some(cuda) = &self.cuda {
@@ -96,7 +94,7 @@ impl NativeLearner {
         }
         #[cfg(feature = "cuda")]
         if let Some(cuda) = &mut self.cuda {
-            // Lanes release the weights, so that the update can happen in place.
+            // Release the weights, so that they are updated in place.
             self.lanes.iter_mut().for_each(|lane| lane.bind(None));
             let norm = cuda.norm()?;
             self.passes = 0;

@@ -1,11 +1,3 @@
-//! The native learner: data-parallel lanes over packed micro-batches, then AdamW.
-//!
-//! | file | subject |
-//! |---|---|
-//! | `batch.rs` | passes over a batch |
-//! | `config.rs` | settings |
-//! | `gradient.rs` | the accumulated gradient |
-
 mod batch;
 mod config;
 mod gradient;
@@ -28,38 +20,34 @@ use crate::{ModelConfig, ModelError, OptimizerState, Parameters, TensorInfo};
 pub use config::LearnerConfig;
 pub use gradient::TakenGradient;
 
-/// Trains a decoder or its adapter, on the CPU or on a device ([`LearnerConfig::device`]).
+/// Trains a decoder or its adapter, on the CPU or on a device ([`LearnerConfig::device`]), with
+/// AdamW.
 ///
-/// With an adapter, gradients, moments and norms cover the adapter only; the base weights stay
-/// frozen.
-///
-/// Each batch is split into packed micro-batches, which are distributed over lanes.
-/// [`Learner::step`] sums the lanes' gradients in lane order, so results do not depend on thread
-/// timing. How a batch is split changes loss and gradient only by rounding.
+/// Lanes run packed micro-batches in parallel. Their gradients are summed in lane order, so results
+/// do not depend on thread timing; how a batch is split changes them only by rounding.
 pub struct NativeLearner {
     parameters: Arc<Parameters<f32>>,
     adapter: Option<Arc<Adapter<f32>>>,
     reference: Option<Weights>,
     config: LearnerConfig,
     lanes: Vec<Lane>,
-    /// Gradient of each lane; empty until the lane's first backward pass.
+    /// One per lane; empty until its first backward pass.
     gradients: Vec<Vec<f32>>,
-    /// On a device, only the step count is used here: the moments stay on the device.
+    /// On a device, moments are not kept here.
     optimizer: OptimizerState,
     #[cfg(feature = "cuda")]
     cuda: Option<crate::cuda::Trained>,
-    /// Number of passes with a gradient since the last step; part of the dropout seed.
+    /// Passes with a gradient since the last step; part of the dropout seed.
     passes: u64,
 }
 
 impl NativeLearner {
-    /// Creates a learner that trains these weights, or only their adapter if they have one, with a
-    /// fresh optimizer.
+    /// Creates a learner with a fresh optimizer. With an adapter, the base stays frozen.
     ///
     /// # Errors
-    /// Fails if [`ModelConfig::check`] rejects the model, a setting is out of range, or the adapter
-    /// was made for another architecture. On a device, also fails if this build does not support
-    /// it, none is present, or it cannot run the model's shape or hold it.
+    /// Fails if [`ModelConfig::check`] rejects the model, a setting is out of range, the adapter
+    /// was made for another architecture, or the device is missing, too small or does not support
+    /// the model.
     pub fn new(weights: impl std::convert::Into<Weights>, config: LearnerConfig) -> Result<Self, ModelError> {
         let weights = weights.into();
         weights.base.config.check()?;
@@ -93,11 +81,10 @@ impl NativeLearner {
         })
     }
 
-    /// Restarts from the current weights, with a fresh optimizer and no accumulated gradient.
-    /// Weights are not copied.
+    /// Starts over with these settings and the current weights.
     ///
     /// # Errors
-    /// Fails if a setting is out of range (the error names its key) or the device fails.
+    /// Fails if a setting is out of range or the device fails.
     pub fn restart(&mut self, config: LearnerConfig) -> Result<(), ModelError> {
         config.check()?;
         #[cfg(feature = "cuda")]
@@ -110,7 +97,7 @@ impl NativeLearner {
             return Ok(());
         }
         self.config = config;
-        // The old moments are freed before the new ones are allocated.
+        // Free the old moments before allocating new ones.
         self.optimizer = OptimizerState::new(0);
         self.optimizer = OptimizerState::new(self.trained_len());
         self.passes = 0;
@@ -118,8 +105,7 @@ impl NativeLearner {
         Ok(())
     }
 
-    /// Frees the memory of passes and gradients until the next pass, and discards the accumulated
-    /// gradient.
+    /// Discards the accumulated gradient and frees all buffers until the next pass.
     pub fn release(&mut self) {
         #[cfg(feature = "cuda")]
         if let Some(cuda) = &mut self.cuda {
@@ -149,7 +135,6 @@ impl NativeLearner {
         }
     }
 
-    /// Selects the weights for the next passes of a device: the reference's or the policy's.
     #[cfg(feature = "cuda")]
     fn bind(&mut self, reference: bool) -> Result<(), LearnError> {
         if let Some(cuda) = &mut self.cuda {
@@ -159,9 +144,8 @@ impl NativeLearner {
         Ok(())
     }
 
-    /// Copies weights and moments from a device to the host. [`NativeLearner::weights`] and
-    /// [`NativeLearner::optimizer_state`] return these copies until the next update. Does nothing
-    /// on the CPU.
+    /// Copies weights and moments from a device to the host, for [`NativeLearner::weights`] and
+    /// [`NativeLearner::optimizer_state`].
     ///
     /// # Errors
     /// Fails if the device fails; the host then keeps its earlier copies.
@@ -174,8 +158,7 @@ impl NativeLearner {
         Ok(())
     }
 
-    /// Rejects trained weights that are not finite. Weights on a device are checked in place and
-    /// downloaded only to find the tensor's name.
+    /// Checks trained weights, in place on a device.
     ///
     /// # Errors
     /// Fails on a NaN or infinite weight, naming its tensor, or if the device fails.
@@ -190,10 +173,10 @@ impl NativeLearner {
         check_finite(self.weights().trained(), self.trained_tensors())
     }
 
-    /// Returns the current weights for sampling engines; on a device, engines read them in place.
+    /// Returns the current weights for sampling; engines read a device's weights in place.
     ///
     /// # Errors
-    /// Fails like [`EngineWeights::of`] on the CPU; never fails on a device.
+    /// Fails like [`EngineWeights::of`] on the CPU.
     pub fn engine_weights(&self) -> Result<SharedWeights, ModelError> {
         let version = self.optimizer.step;
         #[cfg(feature = "cuda")]
@@ -204,8 +187,7 @@ impl NativeLearner {
         Ok(SharedWeights::Host(Arc::new(EngineWeights::of(&self.weights(), version, self.config.compute)?)))
     }
 
-    /// Returns the current weights. If they are still in use at the next update, the learner copies
-    /// them first.
+    /// Returns the current weights, which the next update copies if they are still in use.
     pub fn weights(&self) -> Weights {
         #[cfg(feature = "cuda")]
         if let Some(Ok(weights)) = self.cuda.as_ref().map(crate::cuda::Trained::weights) {
@@ -214,7 +196,7 @@ impl NativeLearner {
         self.pass_weights()
     }
 
-    /// Returns the weights for a pass. A device only needs their shapes, so nothing is downloaded.
+    /// Returns weights for a pass. A device needs only their shapes, so nothing is downloaded.
     fn pass_weights(&self) -> Weights {
         Weights { base: Arc::clone(&self.parameters), adapter: self.adapter.clone() }
     }
@@ -224,7 +206,7 @@ impl NativeLearner {
         &self.parameters.config
     }
 
-    /// Returns the trained tensors: the layout of gradients and of the optimizer's state.
+    /// Returns the trained tensors, which define the layout of gradients and moments.
     pub fn trained_tensors(&self) -> &[TensorInfo] {
         match &self.adapter {
             Some(adapter) => &adapter.layout.tensors,
@@ -242,7 +224,7 @@ impl NativeLearner {
         &self.config
     }
 
-    /// Returns the moments and the step count, for a checkpoint.
+    /// Returns the moments and the step count.
     pub fn optimizer_state(&self) -> &OptimizerState {
         #[cfg(feature = "cuda")]
         if let Some(Ok(state)) = self.cuda.as_ref().map(|cuda| cuda.moments(self.optimizer.step)) {
@@ -251,12 +233,10 @@ impl NativeLearner {
         &self.optimizer
     }
 
-    /// Restores the optimizer state of a checkpoint; its step count becomes the version of the
-    /// weights.
+    /// Restores a checkpoint's optimizer; its step count becomes the weights' version.
     ///
     /// # Errors
-    /// Fails if the number of moments differs from the number of trained parameters, or if the
-    /// device fails.
+    /// Fails if the number of moments differs from that of trained parameters, or the device fails.
     pub fn restore_optimizer(&mut self, state: OptimizerState) -> Result<(), ModelError> {
         let len = self.trained_len();
         if state.first.len() != len || state.second.len() != len {
@@ -279,13 +259,11 @@ impl NativeLearner {
         Ok(())
     }
 
-    /// Sets the reference policy for divergences and [`NativeLearner::reference_logprobs`]. When
-    /// training an adapter, [`Weights::without_adapter`] of this learner's weights is a reference
-    /// without extra memory.
+    /// Sets the reference policy. For an adapter, this learner's [`Weights::without_adapter`] takes
+    /// no extra memory.
     ///
     /// # Errors
-    /// Fails if the reference's tensors differ in layout from the policy's, or if the device fails
-    /// or lacks memory.
+    /// Fails if the tensor layout differs from the policy's, or the device fails or lacks memory.
     pub fn set_reference(&mut self, reference: impl std::convert::Into<Weights>) -> Result<(), ModelError> {
         let reference = reference.into();
         if reference.base.layout != self.parameters.layout {
@@ -295,7 +273,7 @@ impl NativeLearner {
                     .into(),
             });
         }
-        // If the device rejects the new reference, the old one is already gone.
+        // A device frees the old reference even if it rejects the new one.
         self.reference = None;
         #[cfg(feature = "cuda")]
         if let Some(cuda) = &mut self.cuda {
@@ -305,11 +283,10 @@ impl NativeLearner {
         Ok(())
     }
 
-    /// Returns the log-probs of the response tokens under the reference policy.
+    /// Returns the response tokens' log-probs under the reference policy.
     ///
     /// # Errors
-    /// Fails if no reference was set ([`NativeLearner::set_reference`]), a sequence does not fit
-    /// the model, or the device fails.
+    /// Fails without a reference, and like [`Learner::logprobs`].
     pub fn reference_logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
         let reference = self.reference()?;
         #[cfg(feature = "cuda")]
@@ -318,11 +295,10 @@ impl NativeLearner {
         Ok(logprobs_of(scores))
     }
 
-    /// Returns log-probs and entropies of the response tokens under the current weights at
-    /// `temperature`, which must be above 0.
+    /// Returns the response tokens' log-probs and entropies at `temperature`, which must be > 0.
     ///
     /// # Errors
-    /// Fails if a sequence does not fit the model.
+    /// Fails like [`Learner::logprobs`].
     pub fn score(
         &mut self,
         batch: &[TokenSequence],
@@ -373,10 +349,10 @@ impl Learner for NativeLearner {
         self.model().hidden_size
     }
 
-    /// The states are normed. Ranges must be ascending and disjoint. A token's state is the state
-    /// after reading that token.
+    /// Averages normed states over ranges, which must be ascending and disjoint. A token's state is
+    /// taken after reading it.
     fn mean_hidden(&mut self, batch: &[HiddenRequest]) -> Result<Vec<Vec<Vec<f32>>>, LearnError> {
-        // A pass returns the states that precede target tokens, so ranges are shifted by one token.
+        // A pass returns the state before each target, so ranges are shifted by one.
         let shifted: Vec<TokenSequence> = batch
             .iter()
             .map(|(tokens, ranges)| {
@@ -414,7 +390,7 @@ impl Learner for NativeLearner {
 }
 
 fn check_finite(weights: &[f32], tensors: &[TensorInfo]) -> Result<(), LearnError> {
-    // One branch-free pass; the tensor is searched for only if it finds something.
+    // Branch-free; the tensor is searched for only on failure.
     if weights.iter().map(|weight| weight * 0.0).sum::<f32>() == 0.0 {
         return Ok(());
     }

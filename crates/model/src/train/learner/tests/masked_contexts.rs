@@ -1,15 +1,12 @@
-//! Masked contexts and divergences: gradients and rejected inputs.
-
 use super::*;
 
-/// Uses every number of a masked context, each with its own coefficient.
+/// Uses each statistic of a masked context, with its own coefficient.
 pub(super) struct Compare {
     pub(super) detached: bool,
     pub(super) reference: bool,
     pub(super) divergences: bool,
-    /// Index of a number (0 full, 1 masked, 2 kl, 3 reference_kl) whose derivative is omitted.
+    /// Statistic (0 full, 1 masked, 2 kl, 3 reference_kl) whose derivative is omitted.
     pub(super) dropped: Option<usize>,
-    /// The loss over the sequences' own tokens.
     pub(super) probe: Probe,
 }
 
@@ -67,7 +64,6 @@ impl Objective for Compare {
 
 const NOISE: f64 = 5e-3;
 
-/// Returns finite differences of a loss in every tensor of the policy.
 fn differences(policy: &Parameters<f32>, loss: impl Fn(Parameters<f32>) -> f64) -> TensorDifferences {
     let tensors = policy.layout.tensors.iter().map(|tensor| (tensor.name.as_str(), tensor.range.clone()));
     TensorDifferences::of(&policy.data, tensors, |data| {
@@ -77,22 +73,20 @@ fn differences(policy: &Parameters<f32>, loss: impl Fn(Parameters<f32>) -> f64) 
     })
 }
 
-/// A masked prompt with its response, and the sequence and span that it masks.
+/// Sequence, span, and masked prompt with that span's response.
 pub(super) type Masked = (usize, usize, TokenSequence);
 
-/// Returns a batch with its masked contexts.
 pub(super) fn with_contexts<'a>(batch: &'a [TokenSequence], masked: &'a [Masked]) -> TokenBatch<'a> {
     let context =
         |(sequence, span, tokens): &'a Masked| MaskedContext { sequence: *sequence, span: *span, tokens };
     TokenBatch { masked_contexts: masked.iter().map(context).collect(), ..TokenBatch::of(batch) }
 }
 
-/// Returns masked prompts for some of the spans of [`sequences`].
 fn masked_contexts(batch: &[TokenSequence]) -> Vec<Masked> {
     masked_contexts_of(batch, &[(0, 1, 2), (3, 0, 5), (3, 1, 1), (8, 0, 3)])
 }
 
-/// Returns masked prompts, each for a span of a sequence and with a number of tokens.
+/// Returns masked prompts for `(sequence, span, prompt length)`.
 pub(super) fn masked_contexts_of(batch: &[TokenSequence], spans: &[(usize, usize, u32)]) -> Vec<Masked> {
     spans
         .iter()
@@ -140,7 +134,7 @@ fn the_gradient_of_masked_contexts_is_the_derivative_of_their_loss() {
         }
         let differences = differences(&policy, |moved| run(base, moved).0);
         if detached {
-            // A detached side contributes to the loss but has no derivative.
+            // A detached side adds to the loss but has no derivative.
             assert!(!differences.wrong(&gradient, NOISE).is_empty());
             continue;
         }

@@ -74,14 +74,13 @@ fn scores_are_those_of_a_learner_at_that_temperature() {
     assert!(scores.iter().zip(&batch).all(|(scores, tokens)| {
         [scores.logprobs.len(), scores.entropies.len()] == [tokens.response_tokens(); 2]
     }));
-    // The learner keeps its own temperature, and nothing is accumulated.
+    // Scoring changes neither the learner's temperature nor its gradient.
     assert_ne!(logprobs, warm.logprobs(&batch).unwrap());
     assert_eq!(gradient, warm.gradient());
 }
 
 #[test]
 fn order_changes_nothing_but_rounding() {
-    /// [`Probe`] for a permuted batch.
     struct Permuted(Vec<usize>);
     impl Objective for Permuted {
         fn passes(&self) -> RequiredPasses {
@@ -152,7 +151,7 @@ fn single_precision_agrees_with_double() {
             derivatives.push([f64::from((number * 0.7).sin()), f64::from((number * 0.3).cos())]);
         }
     }
-    // Backward in f64 differs by 1e-7, because the f32 learner has rounded the weights.
+    // The f32 learner rounds the weights, so the f64 gradient differs by 1e-7.
     let mut gradient = vec![0.0; double.data.len()];
     whole_backward(&mut workspace, &double, &packing, &(0..batch.len()), &derivatives, &mut gradient);
     let exact: Vec<f32> = gradient.iter().map(|&g| g as f32).collect();
@@ -328,7 +327,7 @@ fn mean_hidden_states_are_those_the_output_layer_reads() {
     let mut one = learner(LearnerConfig { micro_batch_tokens: 1, ..LearnerConfig::default() });
     let states = one.mean_hidden(&batch).unwrap();
     assert_eq!(states.iter().map(Vec::len).collect::<Vec<_>>(), [2, 1, 0]);
-    // The output layer applied to a token's state gives the log-prob of the next token.
+    // The output layer, applied to a token's state, gives the log-prob of the next token.
     let weights = one.weights().base;
     let output = &weights.data[weights.layout.output.clone()];
     let logits: Vec<f64> = output

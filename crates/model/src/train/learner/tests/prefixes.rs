@@ -1,11 +1,8 @@
-//! Computing shared prefixes once: loss, gradient and log-probs match those of flat sequences.
-
 use super::masked_contexts::{Compare, masked_contexts_of, with_contexts};
 use super::*;
 use crate::packing::tests::family;
 use crate::{Adapter, Critic, LoraConfig};
 
-/// Returns groups of a few responses each, mixed with sequences that share nothing.
 fn shared_batch() -> Vec<TokenSequence> {
     [family(), sequences(), family()].concat()
 }
@@ -49,8 +46,7 @@ fn loss_gradient_and_log_probabilities_are_those_of_a_flat_batch() {
             assert_eq!(run(settings, silent).1, gradient, "the same bits again");
             shared.push(report.shared_tokens);
         }
-        // One micro-batch shares everything, several share less, and single sequences share
-        // nothing.
+        // The smaller the micro-batches, the less they share.
         assert_eq!(shared[0], shared[1]);
         assert!(shared[0] > flat_report.total_tokens / 2, "{shared:?} of {}", flat_report.total_tokens);
         assert!(shared[2..5].iter().all(|&less| less > shared[0] * 3 / 4), "{shared:?}");
@@ -65,7 +61,7 @@ fn loss_gradient_and_log_probabilities_are_those_of_a_flat_batch() {
 #[test]
 fn masked_contexts_and_divergences_are_those_of_a_flat_batch() {
     let batch = shared_batch();
-    // The same prompt twice, one that a sequence also has, and an unshared one.
+    // Two equal prompts, one that a sequence also has, and an unshared one.
     let spans = [(0, 0, 2), (1, 0, 2), (5, 1, 7), (10, 1, 2), (13, 0, 5), (20, 0, 2)];
     let contexts = masked_contexts_of(&batch, &spans);
     let reference: Parameters<f32> = parameters(&config(4, 2, true), 12).cast();
