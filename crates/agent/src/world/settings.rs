@@ -36,8 +36,8 @@ pub struct AgentConfig {
     pub concurrency: usize,
     /// Source of an episode's reward.
     pub reward: RewardRule,
-    /// Reward if the agent crashes, hangs or reports nothing. If unset, such an episode is excluded
-    /// from its group.
+    /// Reward if the agent crashes, hangs or reports nothing. If unset, such an episode is an
+    /// environment error and is excluded from its group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure_reward: Option<f64>,
     /// Minimum total reward that counts as success, unless the agent reports `success`.
